@@ -1,0 +1,12 @@
+"""The two kinds of failure that a person can cause or must be told of.
+
+Entry points turn them into one line on standard error; see ``experiments.cli``.
+"""
+
+
+class UserError(Exception):
+    """A bad call: a wrong value, an unknown key, a missing or damaged file. Exit status 2."""
+
+
+class RunError(Exception):
+    """A run that started rightly and failed: divergence, a full disk, a lost worker. Exit status 1."""
