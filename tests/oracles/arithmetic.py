@@ -1,0 +1,148 @@
+"""Arithmetic modulo 11, with Python's own parser deciding precedence and associativity."""
+
+import ast
+import itertools
+import random
+from fractions import Fraction
+
+NUMBERS = [str(number) for number in range(11)]
+
+
+class Invalid(Exception):
+    """Not an expression with a value."""
+
+
+def operate(left: int, operator: str, right: int) -> int:
+    """One operation of the field with 11 elements; a quotient is found by trying all elements."""
+    if operator == "+":
+        return (left + right) % 11
+    if operator == "-":
+        return (left - right) % 11
+    if operator == "*":
+        return (left * right) % 11
+    if right == 0:
+        raise Invalid("division by zero")
+    return next(quotient for quotient in range(11) if quotient * right % 11 == left)
+
+
+SYMBOLS = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/"}
+
+
+def parse(expression: str) -> ast.expr:
+    """Python's parse tree of an expression of numbers 0..10, + - * / and brackets."""
+    for token in expression.split():
+        if token not in [*NUMBERS, *"+-*/()"]:
+            raise Invalid(f"unknown token {token}")
+    try:
+        tree = ast.parse(expression, mode="eval").body
+    except SyntaxError:
+        raise Invalid(f"not an expression: {expression}") from None
+    for node in ast.walk(tree):
+        if not isinstance(node, (ast.BinOp, ast.Constant, *SYMBOLS)):
+            raise Invalid(f"not an expression: {expression}")
+    if any(f"( {number} )" in expression for number in NUMBERS):
+        raise Invalid(f"brackets around a lone number: {expression}")
+    return tree
+
+
+def value(node: ast.AST) -> int:
+    """Value of a parse tree; Invalid where it divides by zero."""
+    if isinstance(node, ast.Constant) and isinstance(node.value, int):
+        return node.value
+    assert isinstance(node, ast.BinOp)
+    return operate(value(node.left), SYMBOLS[type(node.op)], value(node.right))
+
+
+def unbracket(expression: str, number: int) -> str:
+    """Remove brackets that hold nothing but `number`."""
+    while f"( {number} )" in expression:
+        expression = expression.replace(f"( {number} )", str(number))
+    return expression
+
+
+def reductions(expression: str) -> list[str]:
+    """Every result of computing one `number operator number`, whether or not it keeps the value."""
+    tokens = expression.split()
+    results = []
+    for i in range(1, len(tokens) - 1):
+        left, operator, right = tokens[i - 1 : i + 2]
+        if left in NUMBERS and operator in "+-*/" and right in NUMBERS:
+            if operator == "/" and right == "0":
+                continue
+            number = operate(int(left), operator, int(right))
+            reduced = " ".join([*tokens[: i - 1], str(number), *tokens[i + 2 :]])
+            results.append(unbracket(reduced, number))
+    return results
+
+
+def leftmost_reduction(expression: str) -> str:
+    """Compute the leftmost operation of the parse tree whose operands are both bare numbers."""
+    ready = [
+        node
+        for node in ast.walk(parse(expression))
+        if isinstance(node, ast.BinOp)
+        and isinstance(node.left, ast.Constant)
+        and isinstance(node.right, ast.Constant)
+    ]
+    node = min(ready, key=lambda node: node.col_offset)
+    reduced = expression[: node.col_offset] + str(value(node)) + expression[node.end_col_offset :]
+    return unbracket(reduced, value(node))
+
+
+def judge_step(before: str, after: str, order: str) -> str | None:
+    """One step of the chain, between two expressions of equal value."""
+    if order == "leftmost" and after != leftmost_reduction(before):
+        return f"{before} = {after} where {leftmost_reduction(before)} is expected"
+    if after not in reductions(before):
+        return f"{before} = {after} is not a single reduction"
+    return None
+
+
+def judge(line: str, size: int, order: str = "any", format: str = "cot") -> str | None:
+    """`expression = expression = ... = number`, or `expression = number` when direct."""
+    expressions = [part.strip() for part in " ".join(line.split()).split("=")]
+    if len(expressions) < 2 or (format == "direct" and len(expressions) != 2):
+        return f"{len(expressions)} parts"
+    operators = sum(token in "+-*/" for token in expressions[0].split())
+    if not 1 <= operators <= size:
+        return f"{operators} operators"
+    if expressions[-1] not in NUMBERS:
+        return f"the answer {expressions[-1]} is not a number"
+    try:
+        values = [value(parse(expression)) for expression in expressions]
+        if len(set(values)) != 1:
+            return f"the values are {values}"
+        if format == "direct":
+            return None
+        for before, after in itertools.pairwise(expressions):
+            if (reason := judge_step(before, after, order)) is not None:
+                return reason
+    except Invalid as invalid:
+        return str(invalid)
+    return None
+
+
+def needless_brackets(expression: str, seed: int = 0) -> bool:
+    """Whether a pair of brackets can go without changing the value, whatever the numbers are.
+
+    The numbers are replaced by random fractions, so equal values mean equal formulas.
+    """
+    rng = random.Random(seed)
+    tokens = [
+        f"F({rng.randrange(1, 10**6)},{rng.randrange(1, 10**6)})" if token in NUMBERS else token
+        for token in expression.split()
+    ]
+
+    def evaluate(tokens: list[str]) -> Fraction:
+        return eval(" ".join(tokens), {"F": Fraction})
+
+    opened: list[int] = []
+    for i, token in enumerate(tokens):
+        if token == "(":
+            opened.append(i)
+        elif token == ")":
+            j = opened.pop()
+            without = tokens[:j] + tokens[j + 1 : i] + tokens[i + 1 :]
+            if evaluate(without) == evaluate(tokens):
+                return True
+    return False

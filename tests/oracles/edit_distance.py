@@ -1,0 +1,108 @@
+"""Edit distance with insert 2, delete 2, replace 3, match 0, by its recursive definition.
+
+The generator that wrote the sample files fills the zeroth row and column with 0, 1, 2, 3, ...
+instead of 0, 2, 4, 6, ...: letters of one string that go before anything else happens cost 1
+each. The default here is what the samples say; ``border=2`` is the textbook's distance.
+"""
+
+from collections.abc import Callable
+from functools import cache
+
+
+def prefix_distances(first: str, second: str, border: int = 1) -> Callable[[int, int], int]:
+    """Cost of turning i letters of `first` into j of `second`: `border` a letter if either is 0."""
+
+    @cache
+    def prefix(i: int, j: int) -> int:
+        if i == 0 or j == 0:
+            return border * (i + j)
+        match_or_replace = 0 if first[i - 1] == second[j - 1] else 3
+        return min(
+            prefix(i - 1, j) + 2,
+            prefix(i, j - 1) + 2,
+            prefix(i - 1, j - 1) + match_or_replace,
+        )
+
+    return prefix
+
+
+def distance(first: str, second: str, border: int = 1) -> int:
+    """Least cost of turning `first` into `second`."""
+    return prefix_distances(first, second, border)(len(first), len(second))
+
+
+def rows(first: str, second: str) -> list[list[int]]:
+    """Distances of all pairs of non-empty prefixes; row i belongs to i + 1 letters of `first`."""
+    prefix = prefix_distances(first, second)
+    return [[prefix(i, j) for j in range(1, len(second) + 1)] for i in range(1, len(first) + 1)]
+
+
+def textbook_distance_by_search(first: str, second: str) -> int:
+    """Least cost of a path of single edits between two tiny strings: Dijkstra, no recurrence."""
+    letters = sorted(set(first + second))
+    longest = len(first) + len(second)
+    open_costs, closed = {first: 0}, set()
+    while True:
+        text = min(open_costs, key=lambda t: open_costs[t])
+        cost = open_costs.pop(text)
+        if text == second:
+            return cost
+        closed.add(text)
+        edits = [(2, text[:i] + text[i + 1 :]) for i in range(len(text))]
+        edits += [(2, text[:i] + c + text[i:]) for i in range(len(text) + 1) for c in letters]
+        edits += [(3, text[:i] + c + text[i + 1 :]) for i in range(len(text)) for c in letters]
+        for price, other in edits:
+            if other not in closed and len(other) <= longest:
+                open_costs[other] = min(cost + price, open_costs.get(other, cost + price))
+
+
+def distance_by_search(first: str, second: str) -> int:
+    """The samples' distance: drop first letters of one string at 1 each, then the textbook's."""
+    drop_first = [i + textbook_distance_by_search(first[i:], second) for i in range(len(first) + 1)]
+    drop_second = [
+        j + textbook_distance_by_search(first, second[j:]) for j in range(len(second) + 1)
+    ]
+    return min(drop_first + drop_second)
+
+
+def chain(first: str, second: str, local: bool) -> list[str]:
+    """The tokens between prompt and answer."""
+    tokens: list[str] = []
+    table = rows(first, second)
+    for i, row in enumerate(table):
+        tokens += [str(entry) for entry in row] + [","]
+        if local and i + 1 < len(table):
+            tokens += [*first[i + 1 :], "|", *second, "<sep>"]
+    return [*tokens, "<sep>"]
+
+
+def judge(line: str, size: int, format: str = "cot", local: bool = False) -> str | None:
+    """`s1 | s2 <sep> rows <sep> distance`; direct: no rows; local: restated letters after rows."""
+    tokens = line.split()
+    if "<sep>" not in tokens or tokens[: tokens.index("<sep>")].count("|") != 1:
+        return "no prompt of the form s1 | s2 <sep>"
+    end = tokens.index("<sep>")
+    bar = tokens.index("|")
+    first, second = tokens[:bar], tokens[bar + 1 : end]
+    for letter in first + second:
+        if letter not in list("abcdefghijklmnopqrstuvwxyz"):
+            return f"{letter} is not a letter"
+    if not 1 <= len(first) <= len(second):
+        return "an empty string, or the longer string first"
+    if size not in (len(first), len(second)):
+        return f"neither string has {size} letters"
+    if len(first) < size - 3 or len(second) > size + 2:
+        return f"lengths {len(first)} and {len(second)} are too far from {size}"
+    if first == second:
+        return "equal strings"
+    s1, s2 = "".join(first), "".join(second)
+    expected = chain(s1, s2, local) if format == "cot" else []
+    expected = [*expected, str(distance(s1, s2))]
+    if tokens[end + 1 :] != expected:
+        return f"after the prompt {' '.join(expected)} is expected"
+    return None
+
+
+def judge_local(line: str, size: int, format: str = "cot") -> str | None:
+    """`judge` for ED_Local."""
+    return judge(line, size, format, local=True)

@@ -1,0 +1,44 @@
+"""Longest strictly increasing subsequences, by enumeration and by definition."""
+
+import re
+from itertools import combinations, pairwise
+
+
+def lengths_by_enumeration(numbers: list[int]) -> list[int]:
+    """For each position, the longest increasing subsequence that ends there: all 2^n tried."""
+    best = [0] * len(numbers)
+    for count in range(1, len(numbers) + 1):
+        for positions in combinations(range(len(numbers)), count):
+            chosen = [numbers[i] for i in positions]
+            if all(a < b for a, b in pairwise(chosen)):
+                best[positions[-1]] = max(best[positions[-1]], count)
+    return best
+
+
+def lengths(numbers: list[int]) -> list[int]:
+    """For each position, one more than the best of the earlier positions with smaller numbers."""
+    best: list[int] = []
+    for i, number in enumerate(numbers):
+        best.append(1 + max((best[j] for j in range(i) if numbers[j] < number), default=0))
+    return best
+
+
+def judge(line: str, size: int, format: str = "cot") -> str | None:
+    """`n numbers <sep> n lengths <sep> maximum`, or `n numbers <sep> maximum` when direct."""
+    parts = [part.split() for part in " ".join(line.split()).split("<sep>")]
+    if len(parts) != (3 if format == "cot" else 2):
+        return f"{len(parts) - 1} <sep>"
+    for token in [token for part in parts for token in part]:
+        if not re.fullmatch("0|[1-9][0-9]*", token):
+            return f"{token} is not a number"
+    prompt, *chain, answer = [[int(token) for token in part] for part in parts]
+    if len(prompt) != size:
+        return f"{len(prompt)} numbers instead of {size}"
+    for number in prompt:
+        if not size + 1 <= number < max(250, 2 * size + 1):
+            return f"{number} is outside the range of the numbers"
+    if chain and chain[0] != lengths(prompt):
+        return f"the lengths are {chain[0]} instead of {lengths(prompt)}"
+    if answer != [max(lengths(prompt))]:
+        return f"the answer is {answer} instead of {max(lengths(prompt))}"
+    return None
