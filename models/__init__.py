@@ -1,0 +1,1 @@
+"""Transformers whose token mixer is exchangeable: one mixer a file, and what each of them costs."""

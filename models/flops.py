@@ -1,0 +1,39 @@
+"""What a model costs, from the named terms of `Transformer.flops`.
+
+Two conventions stand side by side. `linear_layer_flops` is the one in which the paper's Table 2
+can be rebuilt: linear layers of the blocks only. `total_flops` adds the token mixing, the very
+cost that efficient mixers save, and the vocabulary head. Both count 2 FLOPs per multiply-add and
+leave out what is not a product of matrices: embedding look-up, biases, LayerNorm, GELU, softmax,
+feature maps, rotations, dropout.
+"""
+
+from models.transformer import Transformer
+
+
+def linear_layer_flops(terms: dict[str, int]) -> int:
+    """FLOPs of the blocks' linear layers, as in Table 2: 2 · 12 · M · D² · L for q, k, v, o, FFN.
+
+    That Table 2 follows this convention is inferred from its figures, which agree within 5 %; the
+    paper does not say so.
+    """
+    return sum(count for name, count in terms.items() if name.startswith("linear/"))
+
+
+def total_flops(terms: dict[str, int]) -> int:
+    """Every term: linear layers, token mixing and the vocabulary head."""
+    return sum(terms.values())
+
+
+def training_step_flops(terms: dict[str, int]) -> int:
+    """One forward and one backward pass, taken as 3 forward passes (Kaplan et al. 2020, 2.1)."""
+    return 3 * total_flops(terms)
+
+
+def generation_flops(model: Transformer, prompt_len: int, length: int) -> int:
+    """FLOPs of generating one sequence that ends up `length` tokens long, EOS not fed in.
+
+    The prompt is read at once, with one prediction at its end; each later token takes one step.
+    """
+    prompt = model.flops(prompt_len)
+    prompt["head"] //= prompt_len
+    return total_flops(prompt) + sum(model.step_flops(t) for t in range(prompt_len, length))

@@ -1,0 +1,134 @@
+"""Linear attention (Katharopoulos et al. 2020): softmax replaced by a product of feature maps."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from errors import UserError
+from models.mixer import AttentionMixer, GenerationState, check_sizes
+
+IMPLEMENTATIONS = ("auto", "dense", "chunked")
+CHUNK_SIZE = 64
+CHUNKED_FROM = 256
+
+
+def feature_map(x: Tensor) -> Tensor:
+    """φ(x) = elu(x) + 1, in float32 and without cancellation: x + 1 above 0, exp(x) below.
+
+    The sum elu(x) + 1 is exactly 0 below x = -17 in float32 and below x = -8 in bf16.
+    """
+    x = x.float()
+    return torch.where(x > 0, x + 1, x.clamp(max=0).exp())
+
+
+class LinearAttention(AttentionMixer):
+    """y_i = Σ_{j<=i} (φ(q_i)·φ(k_j)) v_j / Σ_{j<=i} φ(q_i)·φ(k_j) (their eq. 9 to 12).
+
+    Numerator and denominator are prefix sums, in float32 whatever the autocast type. "dense"
+    builds the T x T matrix; "chunked" does so within chunks of chunk_size tokens and carries the
+    sums from chunk to chunk, in O(T) time and memory; "auto" chooses by max_len (CHUNKED_FROM).
+    With position="rope" queries and keys are turned in the numerator alone (RoFormer eq. 19): the
+    denominator stays a sum of positive numbers. Attention dropout does not apply.
+    """
+
+    def __init__(
+        self,
+        dim: int,
+        num_heads: int,
+        max_len: int,
+        dropout: float = 0.0,
+        position: str = "none",
+        chunk_size: int | None = None,
+        implementation: str = "auto",
+    ):
+        super().__init__(dim, num_heads, max_len, dropout, position)
+        self.chunk_size = CHUNK_SIZE if chunk_size is None else chunk_size
+        check_sizes(chunk_size=self.chunk_size)
+        if implementation not in IMPLEMENTATIONS:
+            raise UserError(
+                f"implementation={implementation!r}: expected one of {', '.join(IMPLEMENTATIONS)}"
+            )
+        if implementation == "auto":
+            implementation = "chunked" if max_len >= CHUNKED_FROM else "dense"
+        self.implementation = implementation
+
+    def attend(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        """q, k, v (B, H, T, K) to (B, H, T, K) of v's type."""
+        with torch.autocast(q.device.type, enabled=False):
+            features_q, features_k = feature_map(q), feature_map(k)
+            ones = torch.ones_like(q[..., :1], dtype=torch.float32)  # (B, H, T, 1)
+            if self.position == "rope":
+                numerator = self.product(self.place(features_q), self.place(features_k), v.float())
+                denominator = self.product(features_q, features_k, ones)
+            else:  # the denominator is one more column of values
+                sums = self.product(features_q, features_k, torch.cat((v.float(), ones), -1))
+                numerator, denominator = sums[..., :-1], sums[..., -1:]
+            return divide(numerator, denominator).to(v.dtype)
+
+    def product(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        """Σ_{j<=i} (q_i·k_j) v_j by the chosen implementation."""
+        if self.implementation == "chunked":
+            return chunked(q, k, v, self.chunk_size)
+        return dense(q, k, v)
+
+    def prefill(self, x: Tensor, lengths: Tensor) -> tuple[Tensor, GenerationState]:
+        """As `Mixer.prefill`; the state is Σ φ(k) v^T (B, H, K, K) and Σ φ(k) (B, H, K)."""
+        q, k, v = self.project(x)  # (B, H, T, K)
+        real = torch.arange(x.shape[1], device=x.device) < lengths[:, None]  # (B, T)
+        with torch.autocast(x.device.type, enabled=False):
+            features = feature_map(k) * real[:, None, :, None]
+            sums = self.place(features).transpose(-1, -2) @ v.float()  # (B, H, K, K)
+        tensors = {"sums": sums, "normaliser": features.sum(2)}
+        return self.merge(self.attend(q, k, v)), GenerationState(tensors, lengths, x.shape[1])
+
+    def step(self, x: Tensor, positions: Tensor, state: GenerationState) -> Tensor:
+        """As `Mixer.step`; adds one term to each sum, and reads them."""
+        q, k, v = self.project_step(x)  # (B, H, K)
+        state.advance(positions)
+        sums, normaliser = state.tensors["sums"], state.tensors["normaliser"]
+        with torch.autocast(x.device.type, enabled=False):
+            features_q, features_k = feature_map(q), feature_map(k)
+            normaliser += features_k
+            turned_k = self.place_step(features_k, positions)
+            sums.addcmul_(turned_k[..., None], v.float()[..., None, :])  # (B, H, K, K)
+            turned_q = self.place_step(features_q, positions)
+            numerator = (turned_q[..., None, :] @ sums).squeeze(-2)  # (B, H, K)
+            y = divide(numerator, (features_q * normaliser).sum(-1, keepdim=True))
+        return self.merge_step(y.to(v.dtype))
+
+    def mixing_flops(self, length: int) -> dict[str, int]:
+        """Per token and head a K x (K + 1) state is updated and read; column K + 1 normalises."""
+        state = self.num_heads * self.head_dim * (self.head_dim + 1)
+        return {"mixing/state_update": 2 * state * length, "mixing/state_read": 2 * state * length}
+
+    def state_bytes(self, length: int) -> int:
+        """H states of K x (K + 1) float32 numbers, whatever the length."""
+        return 4 * self.num_heads * self.head_dim * (self.head_dim + 1)
+
+
+def divide(numerator: Tensor, denominator: Tensor) -> Tensor:
+    """Their quotient. The guard is the smallest normal number: it acts where float32 has ended."""
+    return numerator / denominator.clamp(min=torch.finfo(denominator.dtype).tiny)
+
+
+def dense(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """Σ_{j<=i} (q_i·k_j) v_j through the whole T x T matrix; q, k (B, H, T, K), v (B, H, T, W)."""
+    return (q @ k.transpose(-1, -2)).tril() @ v
+
+
+def chunked(q: Tensor, k: Tensor, v: Tensor, chunk_size: int) -> Tensor:
+    """The same in O(T): matrices within chunks, prefix sums of k v^T between chunks."""
+    length = q.shape[2]
+    size = min(chunk_size, length)
+    q, k, v = split(q, size), split(k, size), split(v, size)  # (B, H, N, C, K or W)
+    within = (q @ k.transpose(-1, -2)).tril() @ v  # (B, H, N, C, W)
+    sums = (k.transpose(-1, -2) @ v)[:, :, :-1].cumsum(2)  # (B, H, N - 1, K, W)
+    before = q @ F.pad(sums, (0, 0, 0, 0, 1, 0))  # (B, H, N, C, W); nothing before chunk 0
+    return (within + before).flatten(2, 3)[:, :, :length]
+
+
+def split(x: Tensor, size: int) -> Tensor:
+    """(B, H, T, W) in chunks: (B, H, N, size, W), filled up with zeros, which add nothing."""
+    return F.pad(x, (0, 0, 0, -x.shape[2] % size)).unflatten(2, (-1, size))

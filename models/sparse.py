@@ -1,0 +1,228 @@
+"""Sparse attention: a window of recent tokens and the last tokens of every block (paper eq. 6)."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from errors import UserError
+from models.mixer import AttentionMixer, GenerationState, check_sizes
+
+IMPLEMENTATIONS = ("auto", "dense", "blocked")
+BLOCKED_FROM = 512
+
+
+def default_block_size(max_len: int) -> int:
+    """B = 2^⌊log₂ √L⌋ with L the longest sequence (paper, section 6)."""
+    return 2 ** ((max_len.bit_length() - 1) // 2)
+
+
+class SparseAttention(AttentionMixer):
+    """Softmax attention of token i to I_i, positions counted from 1 (paper eq. 6).
+
+    I_i = {j : i - kB < j <= i} ∪ {j <= i : (j - 1) mod B >= B - c} with B block_size (None:
+    2^⌊log₂ √max_len⌋), k window_blocks and c summary_tokens; all heads alike. "dense" masks the
+    T x T matrix; "blocked" computes O(T (kB + cT/B)) entries of it in as much memory; "auto"
+    chooses by max_len (BLOCKED_FROM). Raises UserError unless B, k >= 1 and 0 <= c <= B.
+    """
+
+    pattern: Tensor
+    summaries: Tensor
+
+    def __init__(
+        self,
+        dim: int,
+        num_heads: int,
+        max_len: int,
+        dropout: float = 0.0,
+        position: str = "none",
+        block_size: int | None = None,
+        window_blocks: int = 1,
+        summary_tokens: int = 1,
+        implementation: str = "auto",
+    ):
+        super().__init__(dim, num_heads, max_len, dropout, position)
+        self.block_size = default_block_size(max_len) if block_size is None else block_size
+        self.window_blocks, self.summary_tokens = window_blocks, summary_tokens
+        check_sizes(block_size=self.block_size, window_blocks=window_blocks)
+        if not 0 <= summary_tokens <= self.block_size:
+            raise UserError(
+                f"summary_tokens={summary_tokens}: expected 0 to block_size={self.block_size}"
+            )
+        if implementation not in IMPLEMENTATIONS:
+            raise UserError(
+                f"implementation={implementation!r}: expected one of {', '.join(IMPLEMENTATIONS)}"
+            )
+        if implementation == "auto":
+            implementation = "blocked" if max_len >= BLOCKED_FROM else "dense"
+        self.implementation = implementation
+        self.window = self.window_blocks * self.block_size  # kB
+        every = torch.arange(max_len)
+        summaries = every[self.is_summary(every)]
+        self.register_buffer("summaries", summaries, persistent=False)
+        pattern = self.dense_pattern() if implementation == "dense" else self.blocked_pattern()
+        self.register_buffer("pattern", pattern, persistent=False)
+
+    def is_summary(self, positions: Tensor) -> Tensor:
+        """Whether 0-based positions are among the last c of their block."""
+        return positions % self.block_size >= self.block_size - self.summary_tokens
+
+    def visible(self, query: Tensor, key: Tensor) -> Tensor:
+        """Whether 0-based position `query` attends to `key` (equation 6); broadcasts."""
+        recent = query - key < self.window
+        return (key >= 0) & (key <= query) & (recent | self.is_summary(key))
+
+    def dense_pattern(self) -> Tensor:
+        """(L, L) bool: row i is what position i sees."""
+        every = torch.arange(self.max_len)
+        return self.visible(every[:, None], every)
+
+    def blocked_pattern(self) -> Tensor:
+        """(N, B, (k + 1) B + (N - k) c) bool: what each query of each block sees.
+
+        Columns are those of `gather_blocks` for a sequence of max_len tokens: first the block
+        itself and the k before it, then the summary tokens of all blocks but the last k. A
+        summary token inside the window is seen there, and only there.
+        """
+        size, blocks = self.block_size, math.ceil(self.max_len / self.block_size)
+        first = torch.arange(blocks)[:, None, None] * size  # (N, 1, 1)
+        query = first + torch.arange(size)[:, None]  # (N, B, 1)
+        nearby = first - self.window + torch.arange(self.window + size)  # (N, 1, (k + 1) B)
+        local = (nearby >= 0) & (nearby <= query) & (query - nearby < self.window)
+        distant = torch.arange(blocks * size)
+        distant = distant[self.is_summary(distant)][: self.distant(blocks)]
+        return torch.cat((local, distant <= query - self.window), dim=-1)
+
+    def distant(self, blocks: int) -> int:
+        """How many summary tokens can lie outside the window, in a sequence of N blocks."""
+        return max(0, blocks - self.window_blocks) * self.summary_tokens
+
+    def attend(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        """q, k, v (B, H, T, K) to (B, H, T, K)."""
+        q, k = self.place(q), self.place(k)
+        if self.implementation == "blocked":
+            return self.attend_blocked(q, k, v)
+        mask = self.pattern[: q.shape[2], : q.shape[2]]  # (T, T)
+        return F.scaled_dot_product_attention(q, k, v, mask, self.drop)
+
+    @property
+    def drop(self) -> float:
+        """Share of attention weights dropped just now."""
+        return self.dropout if self.training else 0.0
+
+    def attend_blocked(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        """The same, block of queries by block of queries; blocks take the place of heads."""
+        batch, heads, length, _ = q.shape
+        short = -length % self.block_size
+        blocks = (length + short) // self.block_size
+        q = F.pad(q, (0, 0, 0, short)).flatten(0, 1).unflatten(1, (blocks, -1))  # (BH, N, B, K)
+        k, v = self.gather_blocks(k, short), self.gather_blocks(v, short)  # (BH, N, keys, K)
+        mask = self.pattern[None, :blocks, :, : k.shape[2]]  # (1, N, B, keys)
+        y = F.scaled_dot_product_attention(q, k, v, mask, self.drop)
+        return y.flatten(1, 2)[:, :length].unflatten(0, (batch, heads))
+
+    def gather_blocks(self, x: Tensor, short: int) -> Tensor:
+        """Keys or values (B, H, T, K) that each block of queries needs: (B H, N, keys, K).
+
+        `short` zeros complete the last block. Columns as in `blocked_pattern`.
+        """
+        size = self.block_size
+        x = F.pad(x, (0, 0, self.window, short)).flatten(0, 1)  # (BH, kB + NB, K)
+        nearby = x.unfold(1, self.window + size, size).transpose(-1, -2)  # (BH, N, (k+1)B, K)
+        blocks = nearby.shape[1]
+        own = x[:, self.window :].unflatten(1, (blocks, size))  # (BH, N, B, K)
+        distant = own[:, : max(0, blocks - self.window_blocks), size - self.summary_tokens :]
+        distant = distant.flatten(1, 2)[:, None].expand(-1, blocks, -1, -1)  # (BH, N, (N-k)c, K)
+        return torch.cat((nearby, distant), dim=2)
+
+    def prefill(self, x: Tensor, lengths: Tensor) -> tuple[Tensor, GenerationState]:
+        """As `Mixer.prefill`; keys and values (B, H, slots, K) of window and summary tokens.
+
+        The first min(kB, L) slots are a ring: position t lies in slot t mod their number. Behind
+        them come the summary tokens in order.
+        """
+        q, k, v = self.project(x)  # (B, H, T, K)
+        source = self.ring_positions(lengths - 1).clamp(min=0)  # (B, ring)
+        width = x.shape[1]
+        state = GenerationState(
+            {
+                "keys": self.remember(self.place(k), source),
+                "values": self.remember(v, source),
+            },
+            lengths,
+            width,
+        )
+        return self.merge(self.attend(q, k, v)), state
+
+    def remember(self, x: Tensor, source: Tensor) -> Tensor:
+        """The (B, H, slots, K) of x (B, H, T, K): positions `source` (B, ring), then summaries."""
+        batch, heads, width, head_dim = x.shape
+        ring = source.shape[1]
+        held = x.new_zeros(batch, heads, ring + len(self.summaries), head_dim)
+        index = source[:, None, :, None].expand(-1, heads, -1, head_dim)  # (B, H, ring, K)
+        held[:, :, :ring] = x.gather(2, index)
+        count = self.count_summaries(width)
+        held[:, :, ring : ring + count] = x[:, :, self.summaries[:count]]
+        return held
+
+    def ring_positions(self, positions: Tensor) -> Tensor:
+        """Position held by each ring slot once position p was written: (B,) to (B, ring).
+
+        Negative where a slot is still empty.
+        """
+        ring = min(self.window, self.max_len)
+        slots = torch.arange(ring, device=positions.device)
+        return positions[:, None] - (positions[:, None] - slots) % ring
+
+    def count_summaries(self, length: int) -> int:
+        """How many of the first `length` positions are summary tokens."""
+        full, rest = divmod(length, self.block_size)
+        return full * self.summary_tokens + max(0, rest - self.block_size + self.summary_tokens)
+
+    def step(self, x: Tensor, positions: Tensor, state: GenerationState) -> Tensor:
+        """As `Mixer.step`."""
+        q, k, v = self.project_step(x)  # (B, H, K)
+        state.advance(positions)
+        self.write(state.tensors["keys"], self.place_step(k, positions), positions)
+        self.write(state.tensors["values"], v, positions)
+        ring_positions = self.ring_positions(positions)
+        ring, count = ring_positions.shape[1], self.count_summaries(state.extent)
+        count = min(count, len(self.summaries))
+        outside = self.summaries[:count] <= positions[:, None] - self.window
+        mask = torch.cat((ring_positions >= 0, outside), dim=1)[:, None, None]  # (B, 1, 1, keys)
+        keys = state.tensors["keys"][:, :, : ring + count]  # (B, H, keys, K)
+        values = state.tensors["values"][:, :, : ring + count]
+        q = self.place_step(q, positions)[:, :, None]  # (B, H, 1, K)
+        return self.merge_step(F.scaled_dot_product_attention(q, keys, values, mask).squeeze(2))
+
+    def write(self, held: Tensor, new: Tensor, positions: Tensor) -> None:
+        """Put new (B, H, K), row b at positions[b], into the slots of held (B, H, slots, K)."""
+        rows = torch.arange(len(new), device=new.device)
+        ring = min(self.window, self.max_len)
+        held[rows, :, positions % ring] = new
+        if len(self.summaries):
+            # Rows that are not at a summary token write back what the slot holds already.
+            before = positions // self.block_size * self.summary_tokens
+            offset = positions % self.block_size - (self.block_size - self.summary_tokens)
+            slot = ring + (before + offset.clamp(min=0)).clamp(max=len(self.summaries) - 1)
+            keep = self.is_summary(positions)[:, None, None]
+            held[rows, :, slot] = torch.where(keep, new, held[rows, :, slot])
+
+    def pattern_size(self, length: int) -> int:
+        """Σ_{i<=length} |I_i|: how many pairs of query and key there are."""
+        outside = sum(self.count_summaries(i + 1 - self.window) for i in range(self.window, length))
+        inside = min(length, self.window)
+        return inside * (inside + 1) // 2 + (length - inside) * self.window + outside
+
+    def mixing_flops(self, length: int) -> dict[str, int]:
+        """The exact size of the pattern, each pair K wide in H heads."""
+        pairs = self.pattern_size(length)
+        return {"mixing/scores": 2 * pairs * self.dim, "mixing/values": 2 * pairs * self.dim}
+
+    def state_bytes(self, length: int) -> int:
+        """A key and a value of D float32 numbers per filled slot of the ring and per summary."""
+        slots = min(length, self.window) + self.count_summaries(length)
+        return 2 * 4 * self.dim * slots

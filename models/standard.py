@@ -1,0 +1,53 @@
+"""Softmax attention over all earlier tokens (the paper's eq. 1; Vaswani et al. 2017)."""
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from models.mixer import AttentionMixer, GenerationState
+
+
+class StandardAttention(AttentionMixer):
+    """Token i attends to every j <= i. Quadratic in time; its state grows with the sequence."""
+
+    def attend(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        """q, k, v (B, H, T, K) to (B, H, T, K), by PyTorch's fused attention."""
+        dropout = self.dropout if self.training else 0.0
+        return F.scaled_dot_product_attention(
+            self.place(q), self.place(k), v, dropout_p=dropout, is_causal=True
+        )
+
+    def prefill(self, x: Tensor, lengths: Tensor) -> tuple[Tensor, GenerationState]:
+        """As `Mixer.prefill`; the state is a cache of keys and values, (B, H, L, K) each."""
+        q, k, v = self.project(x)  # (B, H, T, K)
+        batch, heads, width, head_dim = k.shape
+        keys = k.new_zeros(batch, heads, self.max_len, head_dim)
+        # Zeros, not empty: a masked slot still enters the product with weight 0, and 0 * nan = nan.
+        values = torch.zeros_like(keys)
+        keys[:, :, :width], values[:, :, :width] = self.place(k), v
+        state = GenerationState({"keys": keys, "values": values}, lengths, width)
+        return self.merge(self.attend(q, k, v)), state
+
+    def step(self, x: Tensor, positions: Tensor, state: GenerationState) -> Tensor:
+        """As `Mixer.step`; looks at as many cached keys as the longest sequence has."""
+        q, k, v = self.project_step(x)  # (B, H, K)
+        state.advance(positions)
+        rows = torch.arange(len(x), device=x.device)
+        state.tensors["keys"][rows, :, positions] = self.place_step(k, positions)
+        state.tensors["values"][rows, :, positions] = v
+        keys = state.tensors["keys"][:, :, : state.extent]  # (B, H, E, K)
+        values = state.tensors["values"][:, :, : state.extent]
+        slots = torch.arange(keys.shape[2], device=x.device)
+        visible = (slots <= positions[:, None])[:, None, None]  # (B, 1, 1, E)
+        q = self.place_step(q, positions)[:, :, None]  # (B, H, 1, K)
+        y = F.scaled_dot_product_attention(q, keys, values, attn_mask=visible)
+        return self.merge_step(y.squeeze(2))
+
+    def mixing_flops(self, length: int) -> dict[str, int]:
+        """Causal: length * (length + 1) / 2 pairs of query and key, each K wide in H heads."""
+        pairs = length * (length + 1) // 2
+        return {"mixing/scores": 2 * pairs * self.dim, "mixing/values": 2 * pairs * self.dim}
+
+    def state_bytes(self, length: int) -> int:
+        """A key and a value of D float32 numbers per token."""
+        return 2 * 4 * self.dim * length

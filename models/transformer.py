@@ -1,0 +1,173 @@
+"""The decoder-only transformer around a token mixer (PAPER section 2)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import cast
+
+import torch
+from torch import Tensor, nn
+
+from errors import UserError
+from models.mixer import GenerationState, Mixer, check_sizes, initialise
+from models.positions import CHOICES, sinusoidal_table
+
+State = list[GenerationState]  # one a layer
+
+
+class Transformer(nn.Module):
+    """Token embedding and positions, LayerNorm, pre-norm blocks, LayerNorm, vocabulary head.
+
+    vocab_size (V), max_len (L, the longest input), dim (D), num_layers (M), num_heads (H); mixer
+    makes one layer's mixer from dim, num_heads, max_len, dropout and position, for instance
+    `functools.partial(SparseAttention, block_size=8)`; dropout acts on the embedding, on each
+    residual branch and, in softmax mixers, on attention weights. Norm placement and dropout are
+    the ancestor's. Raises UserError for sizes that do not fit.
+    """
+
+    table: Tensor
+
+    def __init__(
+        self,
+        vocab_size: int,
+        max_len: int,
+        dim: int,
+        num_layers: int,
+        num_heads: int,
+        mixer: Callable[..., Mixer],
+        dropout: float = 0.0,
+        position: str = "sinusoidal",
+    ):
+        super().__init__()
+        check_sizes(vocab_size=vocab_size, max_len=max_len, dim=dim, num_layers=num_layers)
+        if dim % 2:
+            raise UserError(f"dim={dim} is odd: positions need pairs of channels")
+        if position not in CHOICES:
+            raise UserError(f"position={position!r}: expected one of {', '.join(CHOICES)}")
+        self.vocab_size, self.max_len, self.dim = vocab_size, max_len, dim
+        self.embedding = nn.Embedding(vocab_size, dim)
+        table = sinusoidal_table(max_len, dim)
+        table = table if position == "sinusoidal" else torch.zeros_like(table)
+        self.register_buffer("table", table, persistent=False)
+        self.embedding_norm = nn.LayerNorm(dim)
+        self.dropout = nn.Dropout(dropout)
+        shared = {"dim": dim, "num_heads": num_heads, "max_len": max_len}
+        mixers = [mixer(**shared, dropout=dropout, position=position) for _ in range(num_layers)]
+        blocks = nn.ModuleList(Block(layer, dim, dropout) for layer in mixers)
+        self.blocks = cast("Sequence[Block]", blocks)
+        self.final_norm = nn.LayerNorm(dim)
+        self.head = nn.Linear(dim, vocab_size)
+        initialise(self.embedding)
+        initialise(self.head)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """Logits (B, T, V) of the token after each of tokens (B, T), any whole-number type."""
+        return self.head(self.hidden(tokens))
+
+    def hidden(self, tokens: Tensor) -> Tensor:
+        """(B, T, D) after the final LayerNorm: `head` of it gives logits, where they are needed."""
+        x = self.dropout(self.embed(tokens))  # (B, T, D)
+        for block in self.blocks:
+            x = block(x)
+        return self.final_norm(x)
+
+    def embed(self, tokens: Tensor) -> Tensor:
+        """Tokens (B, T) with their positions, normalised: (B, T, D). UserError where T > L."""
+        width = tokens.shape[1]
+        if width > self.max_len:
+            raise UserError(f"{width} tokens are more than this model's max_len={self.max_len}")
+        return self.embedding_norm(self.embedding(tokens.long()) + self.table[:width])
+
+    def prefill(self, tokens: Tensor, lengths: Tensor) -> tuple[Tensor, State]:
+        """Read prompts: tokens (B, T), of which row b uses the first lengths[b] >= 1.
+
+        Returns the logits (B, V) at each row's last token, and the state for `step`. Use it under
+        `eval()` and `no_grad()` or `inference_mode()`, like `step`.
+        """
+        x = self.embed(tokens)  # (B, T, D)
+        state: State = []
+        for block in self.blocks:
+            x, layer_state = block.prefill(x, lengths)
+            state.append(layer_state)
+        last = x[torch.arange(len(x), device=x.device), lengths - 1]  # (B, D)
+        return self.head(self.final_norm(last)), state
+
+    def step(self, tokens: Tensor, positions: Tensor, state: State) -> Tensor:
+        """Read one more token a row: tokens (B,) at 0-based positions (B,); logits (B, V).
+
+        positions[b] is how many tokens row b has read before. Updates `state` in place.
+        """
+        x = self.embedding_norm(self.embedding(tokens.long()) + self.table[positions])  # (B, D)
+        for block, layer_state in zip(self.blocks, state, strict=True):
+            x = block.step(x, positions, layer_state)
+        return self.head(self.final_norm(x))
+
+    def select(self, state: State, rows: Tensor) -> State:
+        """The state of sequences `rows` (R,), in that order."""
+        return [
+            block.mixer.select(layer_state, rows)
+            for block, layer_state in zip(self.blocks, state, strict=True)
+        ]
+
+    def flops(self, length: int) -> dict[str, int]:
+        """FLOPs of one forward pass over `length` tokens by named terms, 2 per multiply-add.
+
+        "linear/..." the blocks' linear layers, "mixing/..." the token mixing, "head" the logits
+        at every token. Left out: everything that is not a product of matrices (`models.flops`).
+        """
+        terms: dict[str, int] = {}
+        for block in self.blocks:
+            for name, count in block.flops(length).items():
+                terms[name] = terms.get(name, 0) + count
+        terms["head"] = 2 * self.dim * self.vocab_size * length
+        return terms
+
+    def step_flops(self, position: int) -> int:
+        """FLOPs of one `step` at a 0-based position."""
+        blocks = sum(block.step_flops(position) for block in self.blocks)
+        return blocks + 2 * self.dim * self.vocab_size
+
+    def state_bytes(self, length: int) -> int:
+        """Bytes of state after `length` tokens of one sequence, in float32, over all layers."""
+        return sum(block.mixer.state_bytes(length) for block in self.blocks)
+
+
+class Block(nn.Module):
+    """x + mixer(LayerNorm(x)), then x + FFN(LayerNorm(x)); the FFN is 4D wide with GELU."""
+
+    mixer: Mixer
+
+    def __init__(self, mixer: Mixer, dim: int, dropout: float):
+        super().__init__()
+        self.dim = dim
+        self.mixer_norm, self.mixer = nn.LayerNorm(dim), mixer
+        self.ffn_norm = nn.LayerNorm(dim)
+        self.ffn = nn.Sequential(nn.Linear(dim, 4 * dim), nn.GELU(), nn.Linear(4 * dim, dim))
+        self.dropout = nn.Dropout(dropout)
+        initialise(self.ffn)
+        mixer.reset_parameters()
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(B, T, D) to (B, T, D)."""
+        x = x + self.dropout(self.mixer(self.mixer_norm(x)))
+        return x + self.dropout(self.ffn(self.ffn_norm(x)))
+
+    def prefill(self, x: Tensor, lengths: Tensor) -> tuple[Tensor, GenerationState]:
+        """As `Mixer.prefill`."""
+        mixed, state = self.mixer.prefill(self.mixer_norm(x), lengths)
+        x = x + mixed
+        return x + self.ffn(self.ffn_norm(x)), state
+
+    def step(self, x: Tensor, positions: Tensor, state: GenerationState) -> Tensor:
+        """As `Mixer.step`."""
+        x = x + self.mixer.step(self.mixer_norm(x), positions, state)
+        return x + self.ffn(self.ffn_norm(x))
+
+    def flops(self, length: int) -> dict[str, int]:
+        """As `Transformer.flops`, for one block."""
+        ffn = 2 * 4 * self.dim**2 * length
+        return {**self.mixer.flops(length), "linear/ffn_in": ffn, "linear/ffn_out": ffn}
+
+    def step_flops(self, position: int) -> int:
+        """As `Transformer.step_flops`, for one block."""
+        return self.mixer.step_flops(position) + 2 * 2 * 4 * self.dim**2
