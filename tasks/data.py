@@ -1,0 +1,191 @@
+"""Data sets of a task: built once, stored, verified at load, handed over as arrays."""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import json
+import sys
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from tqdm import tqdm
+
+from errors import UserError
+from tasks import store
+from tasks.generate import SeenPrompts, draw_set
+from tasks.task import Sequence, SequenceSet, Task
+
+# Raise it whenever a change makes other sequences of the same seed; old sets are then not used.
+GENERATOR_VERSION = 1
+SPLITS = ("test", "validation", "train")
+
+
+@dataclass(frozen=True)
+class DataSpec:
+    """How many sequences of which seed, and where they are kept.
+
+    ``file`` and ``train_file`` name files in the ancestor's text format that stand in for the
+    test and the training set.
+    """
+
+    train: int
+    validation: int
+    test: int
+    seed: int = 0
+    directory: str = "data"
+    file: str | None = None
+    train_file: str | None = None
+
+    def __post_init__(self) -> None:
+        for key in SPLITS:
+            if getattr(self, key) < 0:
+                raise UserError(f"data.{key}={getattr(self, key)} must be at least 0")
+        if not 0 <= self.seed < 2**63:
+            raise UserError(f"data.seed={self.seed} must be in [0, 2^63)")
+
+
+@dataclass
+class DataSets:
+    """The three sets; ``samples_per_second`` is None when they were already there."""
+
+    train: SequenceSet
+    validation: SequenceSet
+    test: SequenceSet
+    fingerprint: str
+    path: Path
+    samples_per_second: float | None
+
+
+def load_or_build(task: Task, spec: DataSpec, workers: int = 1, progress: bool = True) -> DataSets:
+    """Return the sets of ``task``, from the store where they are intact, else built and stored.
+
+    Prompts are distinct inside and across the sets.  Two processes that need the same sets build
+    them once.  Raises `UserError` for a bad file or too few distinct prompts, `RunError` when
+    the disk is full.  Without the packages ``datasets`` and ``filelock`` nothing is stored.
+    """
+    path = Path(spec.directory) / data_key(task, spec)
+    if not store.available():
+        sets, speed = build(task, spec, workers, progress)
+        return DataSets(
+            **sets, fingerprint=store.fingerprint(sets), path=path, samples_per_second=speed
+        )
+
+    speeds: list[float] = []
+
+    def make() -> dict[str, SequenceSet]:
+        sets, speed = build(task, spec, workers, progress)
+        speeds.append(speed)
+        return sets
+
+    about = {"task": task.name, "parameters": task.parameters, "spec": asdict(spec)}
+    width = (task.max_len + 1) * task.vocabulary.dtype.itemsize + 8
+    expected_bytes = width * (spec.train + spec.validation + spec.test)
+    sets, fingerprint = store.load_or_make(path, make, about, expected_bytes)
+    return DataSets(
+        **sets,
+        fingerprint=fingerprint,
+        path=path,
+        samples_per_second=speeds[-1] if speeds else None,
+    )
+
+
+def build(
+    task: Task, spec: DataSpec, workers: int = 1, progress: bool = True
+) -> tuple[dict[str, SequenceSet], float]:
+    """Draw (or read) test, validation and training set, in this order; also samples/s drawn."""
+    counts = {split: getattr(spec, split) for split in SPLITS}
+    files = {"test": spec.file, "train": spec.train_file}
+    sets = {split: load_file(task, path) for split, path in files.items() if path}
+    seen = SeenPrompts(sum(counts.values()) + sum(map(len, sets.values())))
+    task.draw(spec.seed, 0, 0, 1)  # compile before the clock starts
+    begun = time.perf_counter()
+    drawn = sum(counts[split] for split in SPLITS if split not in sets)
+    bar = tqdm(total=drawn, unit="seq", unit_scale=True, disable=None if progress else True)
+    with bar:
+        for split in SPLITS:
+            bar.set_description(f"{task.name}-{task.size} {split}")
+            if split not in sets:
+                sets[split] = draw_set(
+                    task, split, counts[split], spec.seed, seen, workers, bar.update
+                )
+                continue
+            new = seen.add(sets[split])
+            if split == "train" and not new.all():
+                _warn_repeated(spec.train_file, int(len(new) - new.sum()))
+                sets[split] = sets[split].select(new)
+    return sets, drawn / max(time.perf_counter() - begun, 1e-9)
+
+
+def load_file(task: Task, path: str) -> SequenceSet:
+    """Read sequences in the ancestor's text format, one a line; empty lines are passed over.
+
+    Every line is parsed and checked with the task's ``check_defaults`` (Arithmetic: any order of
+    legal reductions).  `UserError` names file, line and reason.
+    """
+    lenient = task.with_parameters(**task.check_defaults)
+    sequences: list[Sequence] = []
+    for number, line in enumerate(read_lines(path), start=1):
+        tokens = line.split()
+        if not tokens:
+            continue
+        reason = lenient.check(tokens)
+        if reason is not None:
+            raise UserError(f"{path}, line {number}: {reason}")
+        sequences.append(lenient.parse(tokens))
+    if not sequences:
+        raise UserError(f"{path}: holds no sequence")
+    return task.encode(sequences)
+
+
+def read_lines(path: str) -> list[str]:
+    """Return the lines of a text file; `UserError` when it cannot be read."""
+    try:
+        return Path(path).read_text(encoding="utf-8").splitlines()
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read ({error.strerror})") from None
+    except UnicodeDecodeError:
+        raise UserError(f"{path}: is not a text file") from None
+
+
+def data_key(task: Task, spec: DataSpec) -> str:
+    """Return the name of the folder of these sets: a hash of all that decides their content."""
+    content = {
+        "version": GENERATOR_VERSION,
+        "class": f"{type(task).__module__}.{type(task).__qualname__}",
+        "source": _foreign_source(task),
+        "parameters": task.parameters,
+        "counts": [getattr(spec, split) for split in SPLITS],
+        "seed": spec.seed,
+        "files": [_file_digest(path) for path in (spec.file, spec.train_file)],
+    }
+    text = json.dumps(content, sort_keys=True, default=str)
+    return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+
+def _foreign_source(task: Task) -> str | None:
+    """Hash the source of a task from elsewhere, which does not count our GENERATOR_VERSION."""
+    if type(task).__module__.split(".")[0] == "tasks":
+        return None
+    try:
+        source = Path(inspect.getfile(type(task))).read_bytes()
+    except (OSError, TypeError):
+        return None
+    return hashlib.sha256(source).hexdigest()
+
+
+def _file_digest(path: str | None) -> str | None:
+    if path is None:
+        return None
+    try:
+        return hashlib.sha256(Path(path).read_bytes()).hexdigest()
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read ({error.strerror})") from None
+
+
+def _warn_repeated(path: str | None, count: int) -> None:
+    print(
+        f"{path}: {count:,} sequences left out, their prompts occur twice or in the other sets",
+        file=sys.stderr,
+    )

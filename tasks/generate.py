@@ -1,0 +1,199 @@
+"""Drawing sets of sequences with distinct prompts, in parallel, in one fixed order.
+
+Threads draw blocks of candidates (the kernels release the interpreter lock); one loop admits
+them in the order of their index.  A prompt is known by a 64-bit hash: a collision only drops a
+good candidate.  What comes out does not depend on the number of workers or the block size.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+
+import numpy as np
+from numba import njit
+
+from errors import UserError
+from tasks.random_numbers import hash_prompts
+from tasks.task import SequenceSet, Task
+
+STREAMS = {"test": 0, "validation": 1, "train": 2}
+_BLOCK_BYTES = 1 << 20
+
+
+class SeenPrompts:
+    """The set of prompts admitted so far, with room for ``capacity`` of them."""
+
+    def __init__(self, capacity: int):
+        self.table = np.zeros(1 << max(4, (2 * capacity).bit_length()), np.uint64)
+
+    def add(self, sequences: SequenceSet) -> np.ndarray:
+        """Add every prompt; return a mask (N,) of those that were new."""
+        keep = np.zeros(len(sequences), np.bool_)
+        counters = np.array([0, 0, 0], np.int64)
+        no_limit = np.iinfo(np.int64).max
+        _admit(self.table, prompt_hashes(sequences), keep, counters, no_limit, no_limit)
+        return keep
+
+
+@dataclass
+class Search:
+    """Where a search for distinct prompts stands.
+
+    It is over when ``wanted`` are found, and given up after a long stretch of candidates without
+    a new one (twice as many as were found, at least 50,000) or 50 candidates per wanted prompt:
+    then the task has no more, or so few that looking for them has no end.
+    """
+
+    wanted: int
+    counters: np.ndarray = field(default_factory=lambda: np.zeros(3, np.int64))
+
+    @property
+    def found(self) -> int:
+        """Distinct prompts admitted."""
+        return int(self.counters[0])
+
+    @property
+    def examined(self) -> int:
+        """Candidates looked at."""
+        return int(self.counters[2])
+
+    def admit(self, seen: SeenPrompts, block: SequenceSet) -> tuple[np.ndarray, bool]:
+        """Return the mask of candidates to keep and whether the search is over."""
+        keep = np.zeros(len(block), np.bool_)
+        most = 50 * self.wanted + 100_000
+        over = _admit(seen.table, prompt_hashes(block), keep, self.counters, self.wanted, most)
+        return keep, bool(over)
+
+
+def prompt_hashes(sequences: SequenceSet) -> np.ndarray:
+    """Return a 64-bit hash of each prompt, (N,) uint64, none of them 0."""
+    hashes = np.empty(len(sequences), np.uint64)
+    hash_prompts(sequences.tokens, sequences.prompt_lengths, hashes)
+    return np.maximum(hashes, np.uint64(1))
+
+
+@njit(nogil=True, cache=True)
+def _admit(table, hashes, keep, counters, wanted, most):
+    """Mark candidates with a new hash; counters: found, examined since the last one, examined."""
+    mask = np.uint64(len(table) - 1)
+    for i in range(len(hashes)):
+        if counters[0] >= wanted:
+            return True
+        if counters[1] >= max(50_000, 2 * counters[0]) or counters[2] >= most:
+            return True
+        slot = hashes[i] & mask
+        while table[slot] != 0 and table[slot] != hashes[i]:
+            slot = (slot + np.uint64(1)) & mask
+        counters[1] += 1
+        counters[2] += 1
+        if table[slot] == 0:
+            table[slot] = hashes[i]
+            keep[i] = True
+            counters[0] += 1
+            counters[1] = 0
+    return counters[0] >= wanted
+
+
+def draw_set(
+    task: Task,
+    split: str,
+    count: int,
+    seed: int,
+    seen: SeenPrompts,
+    workers: int = 1,
+    advance: Callable[[int], object] = lambda rows: None,
+) -> SequenceSet:
+    """Draw ``count`` sequences whose prompts are not in ``seen``, and add them to it.
+
+    The training split follows `Task.training_mixture`; what a smaller size cannot give is filled
+    up with the task's own.  `UserError` when there are too few distinct prompts.  ``advance`` is
+    told how many rows were added.
+    """
+    stream = STREAMS[split]
+    out = SequenceSet.empty(count, task.max_len + 1, task.vocabulary.dtype)
+    sizes = planned_sizes(task, split, count, seed)
+    missing = np.empty(0, np.int64)
+    with ThreadPoolExecutor(workers) as pool:
+        for size in [*sorted(set(sizes.tolist()) - {task.size}), task.size]:
+            rows = np.flatnonzero(sizes == size)
+            if size == task.size:
+                rows = np.union1d(rows, missing)
+            search = Search(len(rows))
+            for kept in _distinct(task, seed, stream, size, search, seen, pool, workers):
+                _place(out, rows[search.found - len(kept) : search.found], kept)
+                advance(len(kept))
+            if size != task.size:
+                missing = np.union1d(missing, rows[search.found :])
+            elif search.found < len(rows):
+                raise UserError(_shortfall(task, split, count, len(rows) - search.found, search))
+    return out
+
+
+def planned_sizes(task: Task, split: str, count: int, seed: int) -> np.ndarray:
+    """Return the size of each of ``count`` sequences, (count,) int64.
+
+    Each size's share is exact up to rounding, in an order drawn from the seed.
+    """
+    if split != "train":
+        return np.full(count, task.size)
+    mixture = task.training_mixture()
+    if list(mixture) == [task.size]:
+        return np.full(count, task.size)
+    exact = {size: share * count for size, share in mixture.items()}
+    counts = {size: math.floor(value + 1e-9) for size, value in exact.items()}
+    by_remainder = sorted(mixture, key=lambda size: (counts[size] - exact[size], -size))
+    for size in by_remainder[: count - sum(counts.values())]:
+        counts[size] += 1
+    sizes = np.repeat(np.array(list(counts)), list(counts.values()))
+    return np.random.default_rng([seed, STREAMS[split]]).permutation(sizes)
+
+
+def _distinct(
+    task: Task,
+    seed: int,
+    stream: int,
+    size: int,
+    search: Search,
+    seen: SeenPrompts,
+    pool: ThreadPoolExecutor,
+    workers: int,
+) -> Iterator[SequenceSet]:
+    """Yield blocks of admitted candidates, in the order of their index."""
+    if not search.wanted:
+        return
+    most = max(1, _BLOCK_BYTES // ((task.max_len + 1) * task.vocabulary.dtype.itemsize))
+    block = min(most, 1 + search.wanted // workers)
+    drawing: deque[Future[SequenceSet]] = deque()
+    first, over = 0, False
+    while not over:
+        while len(drawing) < 2 * workers:
+            drawing.append(pool.submit(task.draw, seed, stream, first, block, size))
+            first += block
+        candidates = drawing.popleft().result()
+        keep, over = search.admit(seen, candidates)
+        yield candidates if keep.all() else candidates.select(keep)
+    for future in drawing:
+        future.cancel()
+
+
+def _place(out: SequenceSet, rows: np.ndarray, kept: SequenceSet) -> None:
+    """Copy ``kept`` to ``rows`` of ``out``: as one slice when they follow each other."""
+    if not len(rows):
+        return
+    together = rows[-1] - rows[0] + 1 == len(rows)
+    target = slice(rows[0], rows[-1] + 1) if together else rows
+    out.tokens[target] = kept.tokens
+    out.lengths[target] = kept.lengths
+    out.prompt_lengths[target] = kept.prompt_lengths
+
+
+def _shortfall(task: Task, split: str, count: int, short: int, search: Search) -> str:
+    return (
+        f"task {task.name} size={task.size} has too few distinct prompts: {split} wants {count:,}, "
+        f"reached {count - short:,} after {search.examined:,} candidates; ask for fewer sequences "
+        f"or a larger size"
+    )

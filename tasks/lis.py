@@ -1,0 +1,204 @@
+"""LIS: the length of the longest strictly increasing subsequence."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+from numba import njit
+
+from tasks.random_numbers import below, start
+from tasks.task import EOS_ID, Sequence, SequenceSet, Task
+
+
+class LIS(Task):
+    """``size`` integers of [size + 1, number_range); lengths 1 .. size are tokens of their own.
+
+    One to three increasing runs are planted at random places, the rest is uniform (ancestor).
+    The chain gives, for each position, the length of the longest strictly increasing subsequence
+    that ends there; the answer is the largest.  ``number_range`` is 250 in the ancestor, too
+    small for a run of n > 124 distinct numbers: None means max(250, 2 size + 1).
+
+    Example (size 6)::
+
+        prompt  56 146 115 222 151 88 <sep>
+        chain   1 2 2 3 3 2 <sep>
+        answer  3
+    """
+
+    name = "lis"
+    answer_marker = "<sep>"
+
+    def __init__(self, size: int, format: str = "cot", number_range: int | None = None):
+        super().__init__(size, format)
+        least = 2 * self.size + 1
+        if number_range is None:
+            number_range = max(250, least)
+        self.number_range = self.whole_number("number_range", number_range, least)
+
+    @property
+    def own_tokens(self) -> list[str]:
+        """The marker, the lengths 1 .. size, the numbers size + 1 .. number_range - 1."""
+        return ["<sep>", *map(str, range(1, self.number_range))]
+
+    @property
+    def max_prompt_len(self) -> int:
+        """The numbers and the marker; every prompt has this length."""
+        return self.size + 1
+
+    @property
+    def max_len(self) -> int:
+        """2n + 3 with a chain."""
+        return self.max_prompt_len + (self.size + 1 if self.format == "cot" else 0) + 1
+
+    def sample_prompt(self, rng: random.Random, size: int) -> list[str]:
+        """Plant increasing runs, fill up with uniform numbers."""
+        values = range(self.size + 1, self.number_range)
+        planted: list[int] = []
+        for part in run_lengths(rng, size):
+            planted += sorted(rng.sample(values, part))
+        numbers = [rng.choice(values) for _ in range(size)]
+        for place, value in zip(
+            sorted(rng.sample(range(size), len(planted))), planted, strict=True
+        ):
+            numbers[place] = value
+        return [*map(str, numbers), "<sep>"]
+
+    def solve(self, prompt: list[str]) -> tuple[list[str], list[str]]:
+        """The textbook table, in quadratic time."""
+        numbers = [int(token) for token in prompt[:-1]]
+        best: list[int] = []
+        for i, number in enumerate(numbers):
+            best.append(1 + max((best[j] for j in range(i) if numbers[j] < number), default=0))
+        return [*map(str, best), "<sep>"], [str(max(best))]
+
+    def check_prompt(self, prompt: list[str]) -> str | None:
+        """There must be ``size`` numbers, none of them a length."""
+        if len(prompt) - 1 != self.size:
+            return f"the prompt has {len(prompt) - 1} numbers, not {self.size}"
+        for position, token in enumerate(prompt[:-1]):
+            if int(token) <= self.size:
+                return f"token {position + 1} is {token}, a length, where a number should be"
+        return None
+
+    def dependencies(self, sequence: Sequence) -> list[list[int]]:
+        """A length needs all numbers up to its own and all earlier lengths; the answer, all."""
+        n = len(sequence.prompt) - 1
+        if self.format == "direct":
+            return [list(range(n))]
+        chain = [[*range(i + 1), *range(n + 1, n + 1 + i)] for i in range(n)]
+        return [*chain, [], list(range(n + 1, 2 * n + 1))]
+
+    def draw(
+        self, seed: int, stream: int, first: int, count: int, size: int | None = None
+    ) -> SequenceSet:
+        """Draw with the compiled kernel; see `Task.draw`."""
+        size = self.size if size is None else size
+        out = SequenceSet.empty(count, self.max_len + 1, self.vocabulary.dtype)
+        _draw(
+            seed, stream, first, size, self.size + 1, self.number_range, self.format == "cot",
+            out.tokens, out.lengths, out.prompt_lengths,
+        )  # fmt: skip
+        return out
+
+
+def run_lengths(rng: random.Random, size: int) -> list[int]:
+    """Draw the lengths of one to three runs: ``min(3, size)`` to ``size`` numbers in all.
+
+    The ancestor's total starts at 3; smaller sizes, which it does not know, start at themselves.
+    """
+    runs, total = rng.randint(1, 3), rng.randint(min(3, size), size)
+    if runs == 1:
+        return [total]
+    if runs == 2:
+        one = rng.randint(1, total // 2 + 1)
+        return [one, total - one]
+    one = rng.randint(1, total // 3 + 1)
+    two = min(rng.randint(1, (total - one) // 2 + 1), total - one)
+    return [one, two, total - one - two]
+
+
+# Ids: PAD, EOS, the marker, then the number v at v + 2.
+_SEP = 2
+
+
+@njit(nogil=True, cache=True)
+def _choose(state, chosen, n, count):
+    """Set exactly ``count`` of the first ``n`` flags, uniformly among all such subsets."""
+    few = 2 * count <= n
+    for i in range(n):
+        chosen[i] = not few
+    for _ in range(count if few else n - count):
+        i = below(state, n)
+        while chosen[i] == few:
+            i = below(state, n)
+        chosen[i] = few
+
+
+@njit(nogil=True, cache=True)
+def _draw_numbers(state, size, low, values, chosen, planted, numbers):
+    """Write ``size`` numbers of low .. low + values - 1: planted runs, the rest uniform."""
+    runs = 1 + below(state, 3)
+    least = min(3, size)
+    total = least + below(state, size - least + 1)
+    one, two = total, 0
+    if runs == 2:
+        one = 1 + below(state, total // 2 + 1)
+        two = total - one
+    elif runs == 3:
+        one = 1 + below(state, total // 3 + 1)
+        two = min(1 + below(state, (total - one) // 2 + 1), total - one)
+    k = 0
+    for part in (one, two, total - one - two):
+        if part > 0:
+            _choose(state, chosen, values, part)
+            for i in range(values):  # branchless: the entry after the last one is scratch
+                planted[k] = low + i
+                k += chosen[i]
+    _choose(state, chosen, size, total)
+    k = 0
+    for i in range(size):
+        if chosen[i]:
+            numbers[i] = planted[k]
+            k += 1
+        else:
+            numbers[i] = low + below(state, values)
+
+
+@njit(nogil=True, cache=True)
+def _draw(seed, stream, first, size, low, number_range, cot, tokens, lengths, prompt_lengths):
+    """Fill rows of ``tokens``; lengths by the smallest last number of each run length."""
+    values = number_range - low
+    state = np.empty(1, np.uint64)
+    chosen = np.empty(max(values, size), np.bool_)
+    planted = np.empty(size + 1, np.int64)
+    numbers = np.empty(size, np.int64)
+    tails = np.empty(size, np.int64)
+    for row in range(tokens.shape[0]):
+        start(state, seed, stream, size, first + row)
+        _draw_numbers(state, size, low, values, chosen, planted, numbers)
+        out = tokens[row]
+        best = 0
+        for i in range(size):
+            number = numbers[i]
+            left, right = 0, best
+            while left < right:
+                middle = (left + right) >> 1
+                if tails[middle] < number:
+                    left = middle + 1
+                else:
+                    right = middle
+            tails[left] = number
+            best = max(best, left + 1)
+            out[i] = number + _SEP
+            if cot:
+                out[size + 1 + i] = left + 1 + _SEP
+        out[size] = _SEP
+        at = size + 1
+        if cot:
+            out[2 * size + 1] = _SEP
+            at = 2 * size + 2
+        out[at] = best + _SEP
+        out[at + 1] = EOS_ID
+        lengths[row] = at + 2
+        prompt_lengths[row] = size + 1

@@ -1,0 +1,54 @@
+"""Counter-based random numbers for the compiled kernels.
+
+Each candidate sequence owns a generator (splitmix64: Steele, Lea and Flood, OOPSLA 2014) started
+from a hash of (seed, stream, size, index), so that it does not matter which process, thread or
+call draws it.  State is an array of one uint64, because compiled functions cannot rebind a
+caller's scalar.
+
+Numba's cache looks at the time stamp of the file that defines the *calling* kernel: after a
+change in this file, remove ``tasks/__pycache__``.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+_GAMMA = np.uint64(0x9E3779B97F4A7C15)
+_M1 = np.uint64(0xBF58476D1CE4E5B9)
+_M2 = np.uint64(0x94D049BB133111EB)
+_S27, _S30, _S31, _S32 = np.uint64(27), np.uint64(30), np.uint64(31), np.uint64(32)
+
+
+@njit(nogil=True, cache=True)
+def mix(z):
+    """Return the splitmix64 finaliser of a uint64: a bijection that scatters its bits."""
+    z = (z ^ (z >> _S30)) * _M1
+    z = (z ^ (z >> _S27)) * _M2
+    return z ^ (z >> _S31)
+
+
+@njit(nogil=True, cache=True)
+def start(state, seed, stream, size, index):
+    """Set ``state`` to the beginning of one candidate's own sequence of numbers."""
+    z = mix(np.uint64(seed) + _GAMMA)
+    z = mix((z ^ np.uint64(stream)) + _GAMMA)
+    z = mix((z ^ np.uint64(size)) + _GAMMA)
+    state[0] = mix((z ^ np.uint64(index)) + _GAMMA)
+
+
+@njit(nogil=True, cache=True)
+def below(state, n):
+    """Return a number uniform in 0 .. n - 1, for 0 < n < 2**31 (bias below n / 2**32)."""
+    state[0] += _GAMMA
+    return np.int64(((mix(state[0]) >> _S32) * np.uint64(n)) >> _S32)
+
+
+@njit(nogil=True, cache=True)
+def hash_prompts(tokens, prompt_lengths, hashes):
+    """Write a 64-bit hash of each row's prompt: tokens (N, W), prompt_lengths and hashes (N,)."""
+    for row in range(tokens.shape[0]):
+        z = np.uint64(prompt_lengths[row])
+        for i in range(prompt_lengths[row]):
+            z = mix((z ^ np.uint64(tokens[row, i])) + _GAMMA)
+        hashes[row] = z

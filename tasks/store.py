@@ -1,0 +1,209 @@
+"""The store of data sets: one folder per key, built aside, renamed when whole, verified at load.
+
+A folder holds a Hugging Face data set per split and ``meta.json`` with the content fingerprint.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import importlib.util
+import json
+import os
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from errors import RunError, UserError
+from tasks.task import SequenceSet
+
+SPLITS = ("train", "validation", "test")
+_FIELDS = ("tokens", "lengths", "prompt_lengths")
+_BUILDING = ".building-"
+
+Sets = dict[str, SequenceSet]
+
+
+class Damaged(Exception):
+    """A stored folder that is not what was stored."""
+
+
+def available() -> bool:
+    """Whether the packages that the store needs are installed."""
+    return all(importlib.util.find_spec(name) for name in ("datasets", "filelock"))
+
+
+def fingerprint(sets: Sets) -> str:
+    """Return the sha256 over names, shapes, types and bytes: the same in every process."""
+    digest = hashlib.sha256()
+    for split in SPLITS:
+        for name in _FIELDS:
+            array = np.ascontiguousarray(getattr(sets[split], name))
+            digest.update(f"{split} {name} {array.shape} {array.dtype.str}".encode())
+            digest.update(array.reshape(-1).view(np.uint8).data)
+    return digest.hexdigest()
+
+
+def load_or_make(
+    path: Path, make: Callable[[], Sets], about: dict[str, Any], expected_bytes: int
+) -> tuple[Sets, str]:
+    """Return the sets stored in ``path`` and their fingerprint; make and store them if need be.
+
+    ``about`` goes to ``meta.json`` for people; ``expected_bytes`` is compared with the free space
+    before anything is made.
+    """
+    with contextlib.suppress(Damaged, FileNotFoundError):
+        return load(path)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with _locked(path):
+            try:
+                return load(path)
+            except FileNotFoundError:
+                pass
+            except Damaged as error:
+                print(f"{path}: damaged ({error}); building it again", file=sys.stderr)
+            clear_stale(path.parent, path.name)
+            require_space(path.parent, expected_bytes)
+            sets = make()
+            return sets, save(path, sets, about)
+    except OSError as error:
+        raise _disk_error(path, error) from error
+
+
+def load(path: Path) -> tuple[Sets, str]:
+    """Read a stored folder; `FileNotFoundError` when there is none, `Damaged` when altered."""
+    if not path.is_dir():
+        raise FileNotFoundError(path)
+    try:
+        meta = json.loads((path / "meta.json").read_text(encoding="utf-8"))
+        sets = {split: _load_split(path / split) for split in SPLITS}
+        expected = meta["fingerprint"]
+    except Exception as error:  # whatever a damaged file makes its reader raise
+        first_line = (str(error).splitlines() or [""])[0]
+        raise Damaged(f"{type(error).__name__}: {first_line}"[:200]) from error
+    if fingerprint(sets) != expected:
+        raise Damaged("its content does not have the fingerprint that was stored with it")
+    return sets, expected
+
+
+def save(path: Path, sets: Sets, about: dict[str, Any]) -> str:
+    """Write aside, then rename to ``path``; returns the fingerprint."""
+    aside = path.parent / f"{_BUILDING}{path.name}-{os.getpid()}"
+    content = fingerprint(sets)
+    try:
+        for split in SPLITS:
+            _save_split(sets[split], aside / split, f"{path.name}-{split}")
+        counts = {split: len(sets[split]) for split in SPLITS}
+        meta = {**about, "sequences": counts, "fingerprint": content}
+        text = json.dumps(meta, indent=2, default=str) + "\n"
+        (aside / "meta.json").write_text(text, encoding="utf-8")
+        if path.exists():
+            path.rename(path.parent / f"{_BUILDING}{path.name}-replaced-{os.getpid()}")
+        aside.rename(path)
+    finally:
+        clear_stale(path.parent, path.name)
+    return content
+
+
+def clear_stale(directory: Path, held: str) -> None:
+    """Remove what killed builders left; ``held`` is the key whose lock the caller holds."""
+    from filelock import FileLock, Timeout
+
+    for folder in directory.glob(f"{_BUILDING}*"):
+        key = folder.name.removeprefix(_BUILDING).split("-")[0]
+        if key == held:
+            shutil.rmtree(folder, ignore_errors=True)
+            continue
+        with contextlib.suppress(Timeout), FileLock(_lock_path(directory / key), timeout=0):
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def require_space(directory: Path, expected_bytes: int) -> None:
+    """Raise `RunError` when ``directory`` has no room for ``expected_bytes``."""
+    free = shutil.disk_usage(directory).free
+    if free < expected_bytes:
+        raise RunError(
+            f"{directory}: the data set needs {expected_bytes / 1e9:.2f} GB, "
+            f"but only {free / 1e9:.2f} GB are free"
+        )
+
+
+def _lock_path(path: Path) -> str:
+    return str(path.parent / f".{path.name}.lock")
+
+
+@contextlib.contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """Hold the lock of one key, telling the person when that means waiting."""
+    from filelock import FileLock, Timeout
+
+    lock = FileLock(_lock_path(path))
+    try:
+        lock.acquire(timeout=1)
+    except Timeout:
+        print(f"{path}: another process is building it; waiting", file=sys.stderr)
+        lock.acquire()
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def _disk_error(path: Path, error: OSError) -> Exception:
+    if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+        folder = next(folder for folder in path.parents if folder.exists())
+        free = shutil.disk_usage(folder).free
+        return RunError(f"{path}: cannot be written, the disk is full ({free / 1e9:.2f} GB free)")
+    return UserError(f"{error.filename or path}: {error.strerror or error}")
+
+
+def _save_split(sequences: SequenceSet, path: Path, key: str) -> None:
+    import pyarrow as pa
+
+    width = sequences.tokens.shape[1]
+    flat = pa.array(np.ascontiguousarray(sequences.tokens).reshape(-1))
+    table = pa.table(
+        {
+            "tokens": pa.FixedSizeListArray.from_arrays(flat, width),
+            "lengths": pa.array(sequences.lengths),
+            "prompt_lengths": pa.array(sequences.prompt_lengths),
+        }
+    )
+    with _quiet_datasets() as datasets:
+        data = datasets.Dataset(table, fingerprint=key)
+        data.save_to_disk(str(path), num_shards=1)
+
+
+def _load_split(path: Path) -> SequenceSet:
+    with _quiet_datasets() as datasets:
+        table = datasets.Dataset.load_from_disk(str(path)).data.table
+    tokens = table.column("tokens")
+    width = tokens.type.list_size
+    parts = [np.asarray(chunk.flatten()) for chunk in tokens.chunks]
+    dtype = tokens.type.value_type.to_pandas_dtype()
+    flat = np.concatenate(parts) if parts else np.empty(0, dtype)
+    return SequenceSet(
+        flat.reshape(-1, width),
+        table.column("lengths").to_numpy(),
+        table.column("prompt_lengths").to_numpy(),
+    )
+
+
+@contextlib.contextmanager
+def _quiet_datasets() -> Iterator[Any]:
+    """Import ``datasets`` (late: it is slow, and not everywhere) without its progress bars."""
+    import datasets
+
+    shown = not datasets.are_progress_bars_disabled()
+    datasets.disable_progress_bars()
+    try:
+        yield datasets
+    finally:
+        if shown:
+            datasets.enable_progress_bars()

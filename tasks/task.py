@@ -1,0 +1,323 @@
+"""The interface of a task: sampling, solving, parsing, checking, and drawing by the million.
+
+A sequence is prompt + chain + answer; the end-of-sequence token is added when it is encoded.
+A new task subclasses `Task` and needs a name, the answer marker, its tokens, its longest prompt
+and sequence, `sample_prompt` and `solve`.  Everything else has a default; `draw` is worth
+overriding with a compiled kernel once millions of sequences are wanted.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import random
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from collections.abc import Sequence as Sequences
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, ClassVar
+
+import numpy as np
+
+from errors import UserError
+
+PAD = "<pad>"
+EOS = "<eos>"
+PAD_ID = 0
+EOS_ID = 1
+FORMATS = ("cot", "direct")
+
+
+class Vocabulary:
+    """Tokens and their ids; padding is 0 and the end of the sequence 1 in every task.
+
+    ``tokens`` passed in are the task's own, without these two.
+    """
+
+    def __init__(self, tokens: Iterable[str]):
+        self.tokens: tuple[str, ...] = (PAD, EOS, *tokens)
+        self.index: dict[str, int] = {token: i for i, token in enumerate(self.tokens)}
+        if len(self.index) != len(self.tokens):
+            raise ValueError("a vocabulary must not hold a token twice")
+        self.dtype: np.dtype = np.dtype(np.uint8 if len(self.tokens) <= 256 else np.uint16)
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+    def encode(self, tokens: Sequences[str]) -> np.ndarray:
+        """Return the ids of ``tokens``; `UserError` names a token that does not exist."""
+        try:
+            return np.array([self.index[token] for token in tokens], dtype=self.dtype)
+        except KeyError as error:
+            raise UserError(f"unknown token {error.args[0]!r}") from None
+
+    def decode(self, ids: Iterable[int]) -> list[str]:
+        """Return the tokens of ``ids``."""
+        return [self.tokens[int(i)] for i in ids]
+
+
+@dataclass(frozen=True)
+class Sequence:
+    """One sequence in tokens, without the end-of-sequence token.
+
+    ``prompt`` ends with "=" or "<sep>"; ``chain`` includes the marker that ends it, and is empty
+    when the answer follows the prompt at once.
+    """
+
+    prompt: list[str]
+    chain: list[str]
+    answer: list[str]
+
+    @property
+    def tokens(self) -> list[str]:
+        """The whole sequence."""
+        return self.prompt + self.chain + self.answer
+
+
+@dataclass
+class SequenceSet:
+    """N encoded sequences.
+
+    tokens: (N, W) with W = longest sequence + 1, each row closed by EOS and padded with PAD.
+    lengths: (N,) int32, EOS counted.  prompt_lengths: (N,) int32.
+    """
+
+    tokens: np.ndarray
+    lengths: np.ndarray
+    prompt_lengths: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.lengths)
+
+    def select(self, index: Any) -> SequenceSet:
+        """Return the rows that ``index`` (slice, mask or integers) picks."""
+        return SequenceSet(self.tokens[index], self.lengths[index], self.prompt_lengths[index])
+
+    @classmethod
+    def empty(cls, count: int, width: int, dtype: np.dtype) -> SequenceSet:
+        """Return room for ``count`` sequences, all padding."""
+        return cls(
+            np.zeros((count, width), dtype), np.zeros(count, np.int32), np.zeros(count, np.int32)
+        )
+
+
+class Task(ABC):
+    """A generator of sequences of one size.
+
+    Subclasses keep every constructor parameter under its own name (``self.order = order``):
+    `parameters` reads them back for the data key and for messages.  Bad values raise `UserError`.
+    """
+
+    name: ClassVar[str]
+    answer_marker: ClassVar[str] = "<sep>"
+    min_size: ClassVar[int] = 1
+    check_defaults: ClassVar[dict[str, Any]] = {}
+
+    def __init__(self, size: int, format: str = "cot"):
+        self.size = self.whole_number("size", size, self.min_size)
+        self.format = self.one_of("format", format, FORMATS)
+
+    # What a new task provides
+
+    @property
+    @abstractmethod
+    def own_tokens(self) -> list[str]:
+        """All tokens of the task but PAD and EOS, in a fixed order."""
+
+    @property
+    @abstractmethod
+    def max_prompt_len(self) -> int:
+        """Tokens of the longest prompt, its closing marker included."""
+
+    @property
+    @abstractmethod
+    def max_len(self) -> int:
+        """Tokens of the longest prompt + chain + answer in this format, EOS not counted."""
+
+    @abstractmethod
+    def sample_prompt(self, rng: random.Random, size: int) -> list[str]:
+        """Draw the prompt of one sequence of ``size``, its closing marker included."""
+
+    @abstractmethod
+    def solve(self, prompt: list[str]) -> tuple[list[str], list[str]]:
+        """Return the whole chain (whatever the format) and the answer of a well-formed prompt."""
+
+    # What has a default
+
+    def check_prompt(self, prompt: list[str]) -> str | None:
+        """Return why ``prompt`` is not one of this task and size, or None."""
+        return None
+
+    def sample(self, rng: random.Random, size: int | None = None) -> Sequence:
+        """Draw one sequence, in plain Python: slow, and believed on sight."""
+        return self.complete(self.sample_prompt(rng, self.size if size is None else size))
+
+    def complete(self, prompt: list[str]) -> Sequence:
+        """Return the whole sequence of a prompt in this task's format."""
+        chain, answer = self.solve(prompt)
+        return Sequence(prompt, chain if self.format == "cot" else [], answer)
+
+    def parse(self, tokens: list[str]) -> Sequence:
+        """Split at the first and the last marker; `UserError` says what is malformed."""
+        for position, token in enumerate(tokens):
+            if token not in self.vocabulary.index or token in (PAD, EOS):
+                raise UserError(f"token {position + 1} is {token!r}, which {self.name} has not")
+        marker = self.answer_marker
+        if marker not in tokens:
+            raise UserError(f"no {marker!r} after the prompt")
+        first = tokens.index(marker)
+        last = len(tokens) - 1 - tokens[::-1].index(marker)
+        if last == len(tokens) - 1:
+            raise UserError(f"no answer after the last {marker!r}")
+        if self.format == "direct" and first != last:
+            raise UserError("format=direct has no chain, but a second marker was found")
+        return Sequence(tokens[: first + 1], tokens[first + 1 : last + 1], tokens[last + 1 :])
+
+    def check(self, tokens: list[str]) -> str | None:
+        """Judge one sequence by the plain solver: None when it is valid, else the reason."""
+        try:
+            sequence = self.parse(tokens)
+        except UserError as error:
+            return str(error)
+        return self.check_prompt(sequence.prompt) or self.check_solution(sequence)
+
+    def check_solution(self, sequence: Sequence) -> str | None:
+        """Compare chain and answer with those of `solve`."""
+        expected = self.complete(sequence.prompt)
+        wrong = first_difference(sequence.chain, expected.chain)
+        if wrong is not None:
+            here = describe(sequence.chain, wrong)
+            return f"chain token {wrong + 1} is {here}, not {describe(expected.chain, wrong)}"
+        if sequence.answer != expected.answer:
+            given, right = " ".join(sequence.answer), " ".join(expected.answer)
+            return f"the answer is {right}, not {given}"
+        return None
+
+    def dependencies(self, sequence: Sequence) -> list[list[int]]:
+        """For each token after the prompt, the positions in ``sequence.tokens`` that it needs.
+
+        Positions count from 0; structural tokens need none.  The default says that every token
+        needs all that stand before it.
+        """
+        first = len(sequence.prompt)
+        return [list(range(i)) for i in range(first, len(sequence.tokens))]
+
+    def chain_steps(self, sequence: Sequence) -> list[int]:
+        """For each token after the prompt, the number (from 0) of the chain step it belongs to."""
+        return list(range(len(sequence.chain) + len(sequence.answer)))
+
+    def training_mixture(self) -> dict[int, float]:
+        """Return the share of each size among training sequences."""
+        return {self.size: 1.0}
+
+    def extract_answer(self, generated: list[str]) -> list[str] | None:
+        """Return what stands between the last answer marker (or the start) and EOS.
+
+        None when the generated tokens hold no EOS.
+        """
+        if EOS not in generated:
+            return None
+        text = generated[: generated.index(EOS)]
+        if self.answer_marker in text:
+            text = text[len(text) - text[::-1].index(self.answer_marker) :]
+        return text
+
+    def draw(
+        self, seed: int, stream: int, first: int, count: int, size: int | None = None
+    ) -> SequenceSet:
+        """Draw candidates ``first`` .. ``first + count - 1`` of a stream of random numbers.
+
+        Candidate i depends on (seed, stream, size, i) alone, so the same bytes come out whatever
+        the split into calls.  This default loops over `sample`.
+        """
+        size = self.size if size is None else size
+        return self.encode(
+            [
+                self.sample(candidate_rng(seed, stream, size, i), size)
+                for i in range(first, first + count)
+            ]
+        )
+
+    # What every task shares
+
+    @cached_property
+    def vocabulary(self) -> Vocabulary:
+        """The task's tokens."""
+        return Vocabulary(self.own_tokens)
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """Every constructor parameter and its value."""
+        names = {"size": None, "format": None}
+        for cls in reversed(type(self).__mro__):
+            if "__init__" in vars(cls) and cls is not object:
+                parameters = inspect.signature(vars(cls)["__init__"]).parameters.values()
+                names |= {
+                    p.name: None
+                    for p in parameters
+                    if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
+                }
+        return {name: getattr(self, name) for name in names if name != "self"}
+
+    def with_parameters(self, **changes: Any) -> Task:
+        """Return the same task with some parameters changed."""
+        return type(self)(**{**self.parameters, **changes})
+
+    def encode(self, sequences: Sequences[Sequence]) -> SequenceSet:
+        """Encode sequences, EOS appended; `UserError` for one longer than `max_len`."""
+        width = self.max_len + 1
+        out = SequenceSet.empty(len(sequences), width, self.vocabulary.dtype)
+        for row, sequence in enumerate(sequences):
+            ids = self.vocabulary.encode([*sequence.tokens, EOS])
+            if len(ids) > width:
+                raise UserError(
+                    f"{self.name} size={self.size}: a sequence has {len(ids) - 1} tokens, "
+                    f"more than the longest possible, {self.max_len}"
+                )
+            out.tokens[row, : len(ids)] = ids
+            out.lengths[row] = len(ids)
+            out.prompt_lengths[row] = len(sequence.prompt)
+        return out
+
+    def decode(self, sequences: SequenceSet, row: int) -> Sequence:
+        """Return row ``row`` of a set as tokens."""
+        return self.parse(
+            self.vocabulary.decode(sequences.tokens[row, : sequences.lengths[row] - 1])
+        )
+
+    def whole_number(self, key: str, value: Any, least: int, most: int | None = None) -> int:
+        """Return ``value`` when it is a whole number in range, else raise `UserError`."""
+        if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
+            raise UserError(f"task {self.name}: {key}={value!r} must be a whole number")
+        if value < least or (most is not None and value > most):
+            wanted = f"at least {least}" if most is None else f"between {least} and {most}"
+            raise UserError(f"task {self.name}: {key}={value} must be {wanted}")
+        return int(value)
+
+    def one_of(self, key: str, value: Any, choices: Sequences[str]) -> str:
+        """Return ``value`` when it is among ``choices``, else raise `UserError`."""
+        if value not in choices:
+            raise UserError(
+                f"task {self.name}: {key}={value!r} must be one of {', '.join(choices)}"
+            )
+        return str(value)
+
+
+def candidate_rng(seed: int, stream: int, size: int, index: int) -> random.Random:
+    """Return the generator of one candidate: the same in every process and on every machine."""
+    digest = hashlib.sha256(f"{seed} {stream} {size} {index}".encode()).digest()
+    return random.Random(int.from_bytes(digest[:16], "big"))
+
+
+def first_difference(given: Sequences[str], expected: Sequences[str]) -> int | None:
+    """Return the first position at which two token lists differ, or None."""
+    for i, (a, b) in enumerate(zip(given, expected, strict=False)):
+        if a != b:
+            return i
+    return None if len(given) == len(expected) else min(len(given), len(expected))
+
+
+def describe(tokens: Sequences[str], position: int) -> str:
+    """Return the token at ``position`` for a message, or say that the list has ended."""
+    return repr(tokens[position]) if position < len(tokens) else "missing"
