@@ -145,16 +145,9 @@ class SparseAttention(AttentionMixer):
         them come the summary tokens in order.
         """
         q, k, v = self.project(x)  # (B, H, T, K)
-        source = self.ring_positions(lengths - 1).clamp(min=0)  # (B, ring)
-        width = x.shape[1]
-        state = GenerationState(
-            {
-                "keys": self.remember(self.place(k), source),
-                "values": self.remember(v, source),
-            },
-            lengths,
-            width,
-        )
+        source = self.ring_positions(lengths - 1)  # (B, ring)
+        keys, values = self.remember(self.place(k), source), self.remember(v, source)
+        state = GenerationState({"keys": keys, "values": values}, lengths, x.shape[1])
         return self.merge(self.attend(q, k, v)), state
 
     def remember(self, x: Tensor, source: Tensor) -> Tensor:
@@ -162,8 +155,8 @@ class SparseAttention(AttentionMixer):
         batch, heads, width, head_dim = x.shape
         ring = source.shape[1]
         held = x.new_zeros(batch, heads, ring + len(self.summaries), head_dim)
-        index = source[:, None, :, None].expand(-1, heads, -1, head_dim)  # (B, H, ring, K)
-        held[:, :, :ring] = x.gather(2, index)
+        source = source[:, None, :, None].expand(-1, heads, -1, head_dim)  # (B, H, ring, K)
+        held[:, :, :ring] = x.gather(2, source.clamp(min=0)) * (source >= 0)
         count = self.count_summaries(width)
         held[:, :, ring : ring + count] = x[:, :, self.summaries[:count]]
         return held

@@ -1,0 +1,173 @@
+"""Fast attention against the naive definition: outputs, gradients, dropout, positions, causality.
+
+Tolerances are relative to the largest magnitude. float32 rounds to 6e-8; sums of up to 1,000
+terms and a softmax leave about a hundred times that. bf16 rounds to 4e-3 (2^-8): a score of
+magnitude 4 is then off by 1e-2, so its weight by 1 %, and output and gradients pass through a few
+such roundings: 4e-2. Linear attention rounds inputs and outputs only, 1e-2.
+"""
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from mixer_cases import (
+    CASES,
+    LENGTHS,
+    SOFTMAX,
+    assert_close,
+    each,
+    linear,
+    random_qkv,
+    sparse,
+    with_gradients,
+)
+
+from models import reference
+
+FLOAT32 = 1e-5
+BF16 = 4e-2
+
+
+def compare(case, length, dtype=torch.float32, tolerance=FLOAT32, position="none", heads=2):
+    mixer = case.mixer(max(length, 70), position=position)
+    inputs = [x.to(dtype) for x in random_qkv(length, heads=heads)]
+    direction = torch.randn(inputs[0].shape).to(dtype)
+    fast = with_gradients(mixer.attend, inputs, direction)
+    assert all(x.dtype == dtype for x in fast)
+    naive = with_gradients(
+        lambda q, k, v: case.naive(q, k, v, position=position),
+        [x.double() for x in inputs],
+        direction.double(),
+    )
+    assert_close(fast, naive, tolerance)
+
+
+@each(CASES)
+@pytest.mark.parametrize("length", LENGTHS)
+def test_output_and_gradients_equal_the_definition(case, length):
+    compare(case, length)
+
+
+@each([sparse("blocked", 16), linear("chunked")])
+def test_length_1000(case):
+    compare(case, 1000, heads=1)
+
+
+@each(CASES)
+@pytest.mark.parametrize("length", [9, 63])
+def test_bf16(case, length):
+    tolerance = BF16 if case.attended else 1e-2
+    compare(case, length, torch.bfloat16, tolerance)
+
+
+@each(CASES)
+def test_rope(case):
+    compare(case, 63, position="rope")
+
+
+def test_rope_scores_depend_on_the_distance_alone():
+    q, k = torch.randn(2, 1, 1, 8, dtype=torch.float64).expand(-1, 1, 20, -1)
+    scores = reference.rotated(q) @ reference.rotated(k).transpose(-1, -2)  # (1, 20, 20)
+    for distance in range(-19, 20):
+        diagonal = scores[0].diagonal(distance)
+        torch.testing.assert_close(diagonal, diagonal[:1].expand_as(diagonal))
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.integers(1, 9), st.integers(1, 3), st.integers(0, 9), st.integers(1, 60), st.integers(0, 40)
+)
+def test_sparse_forms_agree_for_any_pattern(block, window, summaries, length, longer):
+    summaries = min(summaries, block)
+    inputs = random_qkv(length, batch=1)
+    direction = torch.randn(inputs[0].shape)
+    outputs = []
+    for implementation in ("dense", "blocked"):
+        mixer = sparse(implementation, block, window, summaries).mixer(length + longer)
+        outputs.append(with_gradients(mixer.attend, inputs, direction))
+    assert_close(outputs[0], outputs[1], FLOAT32)
+
+
+def attention_matrix(mixer, q, k, seed=None):
+    """The weights (B, H, T, T) that `attend` applies: what it makes of the unit vectors.
+
+    With a seed, dropout draws the mask that any other call of `attend` with this seed draws.
+    """
+    if seed is not None:
+        torch.manual_seed(seed)
+    return mixer.attend(q, k, torch.eye(q.shape[2]).expand(*q.shape[:2], -1, -1))
+
+
+@each(SOFTMAX)
+def test_pattern_equals_the_set_definition(case):
+    length = 63
+    q, k, _ = random_qkv(length, batch=1)
+    weights = attention_matrix(case.mixer(length).eval(), q, k)[0, 0]
+    for i in range(1, length + 1):
+        seen = (weights[i - 1] > 0).nonzero().flatten() + 1
+        assert seen.tolist() == case.attended(i)
+
+
+def test_pattern_example_of_equation_6():
+    """B = 4, k = c = 1: token 10 sees its window 7..10 and the block ends 4 and 8."""
+    assert reference.sparse_set(10, 4, 1, 1) == [4, 7, 8, 9, 10]
+    assert reference.sparse_set(10, 4, 1, 2) == [3, 4, 7, 8, 9, 10]
+    assert reference.sparse_set(10, 4, 2, 0) == [3, 4, 5, 6, 7, 8, 9, 10]
+
+
+@each(SOFTMAX)
+@pytest.mark.parametrize("length", [9, 63])
+def test_dropout_with_the_same_mask(case, length):
+    """The mask that the fast form draws is read off its weights and given to the naive form."""
+    mixer = case.mixer(length, dropout=0.3).train()
+    q, k, v = random_qkv(length)
+    pattern = attention_matrix(mixer.eval(), q, k) > 0
+    dropped = attention_matrix(mixer.train(), q, k, seed=5)
+    keep = (dropped > 0).double() / (1 - 0.3)
+    share = keep[pattern].eq(0).double().mean().item()
+    assert share == pytest.approx(0.3, abs=4 * (0.21 / pattern.sum().item()) ** 0.5)
+    assert not dropped[~pattern].any()
+
+    def fast(*inputs):
+        torch.manual_seed(5)
+        return mixer.attend(*inputs)
+
+    direction = torch.randn_like(v)
+    naive = with_gradients(
+        lambda *inputs: case.naive(*inputs, keep=keep),
+        [x.double() for x in (q, k, v)],
+        direction.double(),
+    )
+    assert_close(with_gradients(fast, [q, k, v], direction), naive, FLOAT32)
+
+
+@each([linear("dense"), linear("chunked")])
+def test_linear_attention_has_no_weights_to_drop(case):
+    mixer = case.mixer(20, dropout=0.5)
+    inputs = random_qkv(20)
+    assert torch.equal(mixer.train().attend(*inputs), mixer.eval().attend(*inputs))
+
+
+@each(CASES)
+@pytest.mark.parametrize("position", ["none", "rope"])
+def test_the_future_changes_nothing(case, position):
+    mixer = case.mixer(40, position=position).eval()
+    x = torch.randn(1, 40, 8)
+    before = mixer(x)
+    for t in (0, 6, 7, 8, 20, 38):
+        changed = x.clone()
+        changed[:, t + 1 :] += torch.randn(1, 39 - t, 8)
+        after = mixer(changed)
+        torch.testing.assert_close(after[:, : t + 1], before[:, : t + 1], rtol=1e-5, atol=1e-6)
+        assert not torch.allclose(after[:, t + 1], before[:, t + 1])
+
+
+@each(CASES)
+def test_two_halves_share_one_projection(case):
+    """`project`, `attend` and `merge` make up `forward`; one token goes the same way as many."""
+    mixer = case.mixer(12).eval()
+    x = torch.randn(2, 12, 8)
+    q, k, v = mixer.project(x)
+    assert torch.equal(mixer(x), mixer.merge(mixer.attend(q, k, v)))
+    for many, one in zip((q, k, v), mixer.project_step(x[:, 3]), strict=True):
+        torch.testing.assert_close(many[:, :, 3], one)
