@@ -9,4 +9,4 @@ class UserError(Exception):
 
 
 class RunError(Exception):
-    """A run that started rightly and failed: divergence, a full disk, a lost worker. Exit status 1."""
+    """A run that failed: divergence, a full disk, a lost worker. Exit status 1."""

@@ -1,0 +1,90 @@
+"""Evaluate a finished cell again, from its checkpoint.
+
+    python evaluate.py run=runs/0123456789ab
+    python evaluate.py run=runs/0123456789ab data.file=sequences.txt
+
+The last line of standard output is one JSON object.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import hydra
+import torch
+import yaml
+from omegaconf import DictConfig
+from plots.error_positions import draw_errors
+from tasks.data import load_file
+
+from errors import UserError
+from experiments import cli
+from experiments.cell import load_data
+from experiments.objects import build_model, build_task
+from experiments.schema import CellConfig, validate_cell
+from models.transformer import Transformer
+from tasks.task import Task
+from training.checkpoint import load_checkpoint
+from training.evaluation import evaluate
+from training.files import write_text
+from training.precision import resolve_device
+
+
+def load_run(folder: Path) -> CellConfig:
+    """Return the configuration of the run in ``folder``; `UserError` when it is none."""
+    path = folder / "config.yaml"
+    try:
+        plain = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except OSError:
+        raise UserError(f"run={folder}: no such run (there is no {path})") from None
+    except (yaml.YAMLError, UnicodeDecodeError):
+        raise UserError(f"{path}: damaged; not readable as YAML") from None
+    if not isinstance(plain, dict):
+        raise UserError(f"{path}: damaged; not the configuration of a run")
+    plain.pop("cell", None)
+    return validate_cell(plain)
+
+
+def load_model(folder: Path, config: CellConfig, task: Task) -> Transformer:
+    """Return the trained model of the run in ``folder``."""
+    weights = load_checkpoint(folder / "checkpoint.pt")
+    model = build_model(config.model, task, config.recipe.dropout)
+    try:
+        model.load_state_dict(weights["model"])
+    except (KeyError, RuntimeError):
+        raise UserError(
+            f"{folder / 'checkpoint.pt'}: does not belong to {folder / 'config.yaml'}"
+        ) from None
+    return model
+
+
+@hydra.main(version_base="1.3", config_path="conf", config_name="evaluate")
+@cli.task_function
+def main(call: DictConfig) -> None:
+    """Hydra's entry point."""
+    if not call.evaluation_memory_mb > 0 or not call.threads > 0:
+        raise UserError("evaluation_memory_mb and threads must be greater than 0")
+    folder = Path(call.run)
+    config = load_run(folder)
+    torch.set_num_threads(call.threads)
+    task = build_task(config.task)
+    model = load_model(folder, config, task)
+    file = call.data.file
+    sequences = load_file(task, file) if file else load_data(config, task).test
+    device = resolve_device(call.device)
+    result = evaluate(model, task, sequences, call.evaluation_memory_mb, device)
+    out = Path(call.out) if call.out else folder / "evaluation"
+    write_text(out / "errors.json", json.dumps(result.errors) + "\n")
+    for path in draw_errors(
+        result.errors,
+        out,
+        title=f"{config.model.name} D={config.model.dim}, "
+        f"{config.task['name']} n={config.task['size']}",
+    ):
+        print(f"wrote {path}")
+    print(json.dumps({key: value for key, value in vars(result).items() if key != "errors"}))
+
+
+if __name__ == "__main__":
+    cli.main(main)

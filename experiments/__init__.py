@@ -1,0 +1,1 @@
+"""Configuration, the identity of a cell, the store of results, sweeps."""

@@ -1,0 +1,240 @@
+"""One cell from configuration to record: data, model, training, evaluation, cost."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import signal
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any
+
+import torch
+from tasks.data import DataSets, DataSpec, load_or_build
+
+from errors import RunError, UserError
+from experiments.grid import describe
+from experiments.identity import cell_name
+from experiments.objects import build_model, check_buildable
+from experiments.provenance import machine, now, source
+from experiments.schema import CellConfig
+from experiments.store import Run
+from experiments.tracking import Tracker
+from models.flops import linear_layer_flops, total_flops, training_step_flops
+from models.transformer import Transformer
+from tasks.task import Task
+from training.batches import SequenceTensors
+from training.evaluation import Evaluation, evaluate
+from training.files import write_text
+from training.precision import resolve_device
+from training.trainer import Interrupted, Trainer, TrainingState
+
+HEARTBEAT_SECONDS = 1.0
+Report = Callable[[dict[str, Any]], None]
+
+
+def run_cell(config: CellConfig, report: Report = lambda values: None) -> dict[str, Any] | None:
+    """Run the cell unless its record is there; return the record.
+
+    None when another process works on the cell just now.  A cell that fails is recorded as
+    failed with its reason, then `RunError` is raised; a bad configuration raises `UserError`
+    before anything is written.
+    """
+    task, _ = check_buildable(config)
+    run = Run(config.runs_dir, cell_name(config))
+    if not run.acquire():
+        return None
+    try:
+        record = run.record()
+        if record and (record["status"] == "done" or not config.retry_failed):
+            return record
+        plain = dataclasses.asdict(config)
+        run.write_config({**plain, "cell": run.cell})
+        return _run_recorded(config, task, run, report)
+    finally:
+        run.release()
+
+
+def _run_recorded(config: CellConfig, task: Task, run: Run, report: Report) -> dict[str, Any]:
+    """Run the cell and write its record, whatever happens to it short of a kill."""
+    device = resolve_device(config.device)
+    torch.set_num_threads(config.threads)
+    base = {**describe(config), "max_len": task.max_len, "cell": run.cell, **source()}
+    base |= machine(device)
+    tracker = _tracker(config, run)
+    try:
+        measured = _measure(config, task, run, device, tracker, report)
+    except Interrupted:
+        measured = {"status": "unfinished", "reason": "stopped; continues from its checkpoint"}
+    except UserError:
+        tracker.finish(failed=True)
+        raise
+    except Exception as error:
+        measured = {"status": "failed", "reason": _reason(error)}
+    record = {**base, **measured, "finished_at": now()}
+    run.write_record(record)
+    tracker.summarise({k: v for k, v in record.items() if v is not None})
+    tracker.finish(failed=record["status"] == "failed")
+    if record["status"] == "failed":
+        raise RunError(f"cell {run.cell}: {record['reason']}")
+    return record
+
+
+def _reason(error: BaseException) -> str:
+    if isinstance(error, torch.OutOfMemoryError | MemoryError):
+        return "out of memory"
+    text = " ".join(str(error).split())[:300]
+    return text if isinstance(error, RunError) else f"{type(error).__name__}: {text}"
+
+
+def _measure(
+    config: CellConfig, task: Task, run: Run, device: torch.device, tracker: Tracker, report: Report
+) -> dict[str, Any]:
+    tell = _teller(run, tracker, report)
+    tell({"phase": "data"})
+    data = load_or_build(task, data_spec(config), workers=1, progress=config.progress)
+    torch.manual_seed(config.seed)
+    model = build_model(config.model, task, config.recipe.dropout).to(device)
+    trainer = Trainer(
+        model,
+        config.recipe,
+        SequenceTensors(data.train, device),
+        SequenceTensors(data.validation, device),
+        config.seed,
+        run.folder,
+        config.checkpoint_seconds,
+        tell,
+        _stopping(config.time_limit_seconds),
+    )
+    with _stop_signals():
+        state = trainer.fit()
+    tell({"phase": "evaluation", "step": state.step, "steps": trainer.total_steps})
+    evaluation = evaluate(
+        model, task, data.test, config.evaluation_memory_mb, device, _evaluation_progress(tell)
+    )
+    write_text(run.folder / "errors.json", json.dumps(evaluation.errors) + "\n")
+    return {
+        "status": "done",
+        **_results(evaluation),
+        **_training_figures(trainer, state),
+        **cost_figures(model, task, state, trainer),
+        "data_fingerprint": data.fingerprint,
+    }
+
+
+def data_spec(config: CellConfig) -> DataSpec:
+    """Return what the data sets of this cell are, for `tasks.data`."""
+    return DataSpec(**dataclasses.asdict(config.data), directory=config.data_dir)
+
+
+def _results(evaluation: Evaluation) -> dict[str, Any]:
+    return {
+        "answer_accuracy": evaluation.answer_accuracy,
+        "answer_accuracy_low": evaluation.answer_accuracy_low,
+        "answer_accuracy_high": evaluation.answer_accuracy_high,
+        "chain_exact_match": evaluation.chain_exact_match,
+        "n_test": evaluation.n_test,
+        "eval_seconds": round(evaluation.seconds, 3),
+    }
+
+
+def _training_figures(trainer: Trainer, state: TrainingState) -> dict[str, Any]:
+    reached = [row for row in state.curve if row[4] >= 0.9]
+    return {
+        "steps": state.step,
+        "stopped": state.stopped,
+        "train_seconds": round(state.seconds, 3),
+        "steps_to_90": int(reached[0][0]) if reached else None,
+        "seconds_to_90": round(reached[0][1], 3) if reached else None,
+        "padded_share": round(trainer.order.padded_share(), 6),
+        "precision": trainer.precision,
+    }
+
+
+def cost_figures(
+    model: Transformer, task: Task, state: TrainingState, trainer: Trainer
+) -> dict[str, Any]:
+    """Return parameters, FLOPs of one forward pass over L tokens in both conventions, FLOPs of
+    the whole training (padding not counted), and bytes of generation state at length L."""
+    terms = model.flops(task.max_len)
+    mean_length = round(float((trainer.train_set.lengths - 1).double().mean()))
+    per_sequence = training_step_flops(model.flops(mean_length))
+    return {
+        "params": sum(p.numel() for p in model.parameters()),
+        "flops_linear_layers": linear_layer_flops(terms),
+        "flops_total": total_flops(terms),
+        "flops_training": state.step * trainer.order.batch_size * per_sequence,
+        "state_bytes": model.state_bytes(task.max_len),
+    }
+
+
+def _tracker(config: CellConfig, run: Run) -> Tracker:
+    described = describe(config)
+    name = "{model} D={dim} {task} n={size} seed={seed}".format(**described)
+    tags = [f"{key}:{described[key]}" for key in ("task", "model", "dim", "size")]
+    return Tracker(
+        config.logger,
+        id=f"{run.cell}",
+        name=name,
+        group=config.experiment_name or "cells",
+        job_type="cell",
+        tags=tags,
+        config={**dataclasses.asdict(config), "cell": run.cell},
+        resume="allow" if config.logger.mode == "online" else None,
+    )
+
+
+def _teller(run: Run, tracker: Tracker, report: Report) -> Report:
+    """Return the function that passes news on: heartbeat file, W&B, progress bar."""
+    latest: dict[str, Any] = {}
+    last = 0.0
+
+    def tell(values: dict[str, Any]) -> None:
+        nonlocal last
+        latest.update(values)
+        report(latest)
+        if "validation_loss" in values:
+            tracker.log(values)
+        if "phase" in values or time.monotonic() - last > HEARTBEAT_SECONDS:
+            last = time.monotonic()
+            run.write_progress(**latest)
+
+    return tell
+
+
+def _evaluation_progress(tell: Report) -> Callable[[int, int], None]:
+    return lambda done, total: tell({"evaluated": done, "of": total})
+
+
+_SIGNALLED: list[int] = []
+
+
+def _stopping(time_limit: float | None) -> Callable[[], bool]:
+    deadline = None if time_limit is None else time.monotonic() + time_limit
+    return lambda: bool(_SIGNALLED) or (deadline is not None and time.monotonic() > deadline)
+
+
+@contextmanager
+def _stop_signals() -> Iterator[None]:
+    """While training, let SIGTERM (preemption, `kill`) end it at the next step, checkpointed."""
+    _SIGNALLED.clear()
+
+    def note(number: int, frame: FrameType | None) -> None:
+        _SIGNALLED.append(number)
+
+    try:
+        previous = signal.signal(signal.SIGTERM, note)
+    except ValueError:  # not the main thread: the caller owns the signals
+        yield
+        return
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, previous)
+
+
+def load_data(config: CellConfig, task: Task) -> DataSets:
+    """Return the data sets of a cell, built when they are not there."""
+    return load_or_build(task, data_spec(config), workers=1, progress=config.progress)

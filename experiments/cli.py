@@ -1,0 +1,88 @@
+"""What a person sees when something goes wrong: one line, and the right exit status."""
+
+from __future__ import annotations
+
+import functools
+import os
+import re
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from hydra.core.hydra_config import HydraConfig
+from hydra.errors import HydraException
+from hydra.types import RunMode
+from omegaconf import DictConfig
+from omegaconf.errors import OmegaConfBaseException
+
+from errors import RunError, UserError
+
+_FAILURES: list[Exception] = []
+_WANTS_TRACEBACK = os.environ.get("HYDRA_FULL_ERROR") == "1"
+
+
+def task_function(function: Callable[[DictConfig], Any]) -> Callable[[DictConfig], Any]:
+    """Let `main` hear of an error before Hydra reports it in its own words.
+
+    In a multirun the error goes to the launcher, which has other jobs to run.
+    """
+
+    @functools.wraps(function)
+    def guarded(config: DictConfig) -> Any:
+        try:
+            return function(config)
+        except Exception as error:
+            if HydraConfig.get().mode != RunMode.RUN:
+                raise
+            _FAILURES.append(error)
+            return None
+
+    return guarded
+
+
+def main(entry: Callable[[], object]) -> None:
+    """Call a Hydra entry point and leave with its exit status.
+
+    0 done; 1 a run failed; 2 a bad call; 130 interrupted.  With ``HYDRA_FULL_ERROR=1`` the
+    traceback is shown instead of the line.
+    """
+    os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra then raises instead of printing and exiting
+    try:
+        entry()
+        if _FAILURES:
+            raise _FAILURES.pop()
+    except KeyboardInterrupt:
+        _leave(130, "interrupted; the same command continues from here")
+    except Exception as error:
+        if _WANTS_TRACEBACK:
+            raise
+        status = exit_status(error)
+        if status is None:
+            _leave(
+                1,
+                f"{type(error).__name__}: {one_line(str(error))} (HYDRA_FULL_ERROR=1 shows where)",
+            )
+        else:
+            _leave(status, one_line(str(error)))
+
+
+def exit_status(error: BaseException) -> int | None:
+    """Return 2 for a bad call, 1 for a failed run, None for what nobody foresaw."""
+    if isinstance(error, UserError | HydraException | OmegaConfBaseException):
+        return 2
+    if isinstance(error, RunError | OSError):
+        return 1
+    return None
+
+
+def one_line(message: str) -> str:
+    """Return ``message`` on one line, without Hydra's list of search paths."""
+    message = re.split(r"\n\s*Config search path:|\nSee https?://", message)[0]
+    lines = [line.strip() for line in message.splitlines()]
+    kept = [line for line in lines if line and not line.startswith(("full_key:", "object_type="))]
+    return " ".join(kept)
+
+
+def _leave(status: int, message: str) -> None:
+    print(f"error: {message}", file=sys.stderr)
+    sys.exit(status)

@@ -1,0 +1,93 @@
+"""From the configuration to objects: Hydra's ``_target_`` finds the class, no registry."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import inspect
+from typing import Any
+
+from errors import UserError
+from experiments.schema import CellConfig, ModelConfig
+from models.transformer import Transformer
+from tasks.task import Task
+
+_MIXER_ARGUMENTS = {"dim", "num_heads", "max_len", "dropout", "position"}
+
+
+def locate(target: Any, key: str) -> Any:
+    """Return the class that the dotted path ``target`` names, or raise `UserError`."""
+    if not isinstance(target, str) or "." not in target:
+        raise UserError(f"{key}={target!r}: must be a dotted path such as tasks.lis.LIS")
+    module_name, _, attribute = target.rpartition(".")
+    try:
+        return getattr(importlib.import_module(module_name), attribute)
+    except ModuleNotFoundError as error:
+        raise UserError(
+            f"{key}={target}: no module named {error.name!r} (is its folder on PYTHONPATH?)"
+        ) from None
+    except AttributeError:
+        raise UserError(f"{key}={target}: {module_name} has no {attribute!r}") from None
+
+
+def build_task(task: dict[str, Any]) -> Task:
+    """Return the task that the `task` group describes; unknown parameters are errors."""
+    parameters = {k: v for k, v in task.items() if k not in ("_target_", "name")}
+    cls = locate(task.get("_target_"), "task._target_")
+    _require_known(cls, parameters, "task")
+    for key in ("size",):
+        if not isinstance(parameters.get(key), int) or isinstance(parameters.get(key), bool):
+            raise UserError(f"task.{key}={parameters.get(key)!r}: must be a whole number")
+    return _construct(cls, parameters, "task")
+
+
+def build_model(config: ModelConfig, task: Task, dropout: float) -> Transformer:
+    """Return an initialised transformer for ``task``; draws from torch's global generator."""
+    own = {k: v for k, v in config.mixer.items() if k != "_target_"}
+    cls = locate(config.mixer.get("_target_"), "model.mixer._target_")
+    _require_known(cls, own, "model.mixer", also=_MIXER_ARGUMENTS)
+    try:
+        return Transformer(
+            vocab_size=len(task.vocabulary),
+            max_len=task.max_len,
+            dim=config.dim,
+            num_layers=config.num_layers,
+            num_heads=config.num_heads,
+            mixer=functools.partial(cls, **own),
+            dropout=dropout,
+            position=config.position,
+        )
+    except (TypeError, ValueError) as error:
+        raise UserError(f"model {config.name}: {error}") from None
+
+
+def check_buildable(config: CellConfig) -> tuple[Task, Transformer]:
+    """Build task and model without memory (meta device), so that a bad cell never starts."""
+    import torch
+
+    task = build_task(config.task)
+    with torch.device("meta"):
+        return task, build_model(config.model, task, config.recipe.dropout)
+
+
+def _require_known(cls: Any, given: dict[str, Any], key: str, also: set[str] | None = None) -> None:
+    known: set[str] = set()
+    for base in inspect.getmro(cls) if inspect.isclass(cls) else [cls]:
+        if base is object or "__init__" not in vars(base):
+            continue
+        parameters = inspect.signature(vars(base)["__init__"]).parameters.values()
+        known |= {p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
+        if not any(p.kind is p.VAR_KEYWORD for p in parameters):
+            break
+    own = sorted(known - (also or set()) - {"self"})
+    for name in given:
+        if name not in own:
+            raise UserError(f"unknown key {key}.{name}; {cls.__name__} takes {', '.join(own)}")
+
+
+def _construct(cls: Any, parameters: dict[str, Any], key: str) -> Any:
+    try:
+        return cls(**parameters)
+    except (TypeError, ValueError) as error:
+        given = ", ".join(f"{k}={v!r}" for k, v in parameters.items())
+        raise UserError(f"{key} ({given}): {error}") from None

@@ -1,0 +1,130 @@
+"""Run an experiment's grid: what is missing, and only that.
+
+python sweep.py experiment=quick
+python sweep.py experiment=figure1 dry_run=true
+python sweep.py experiment=figure1 only=[task=lis,model=linear] hydra/launcher=slurm
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import hydra
+import pandas as pd
+from hydra.core.hydra_config import HydraConfig
+from omegaconf import DictConfig
+
+from errors import RunError
+from experiments import cli
+from experiments.compose import plain
+from experiments.grid import experiment_from
+from experiments.sweep import CostEstimate, Sweep, quoted, training_flops
+from experiments.tracking import Tracker
+from experiments.watch import Watcher, print_plan, print_summary
+
+MACHINE_SETTINGS = (
+    "data_dir",
+    "device",
+    "threads",
+    "evaluation_memory_mb",
+    "checkpoint_seconds",
+    "time_limit_seconds",
+)
+
+
+@hydra.main(version_base="1.3", config_path="conf", config_name="sweep")
+@cli.task_function
+def main(call: DictConfig) -> None:
+    """Hydra's entry point: plan, launch what is missing, enter, draw, sum up."""
+    sweep = sweep_from(call)
+    plan = sweep.plan()
+    chosen = sweep.to_launch(plan)
+    if call.dry_run:
+        show_plan(sweep)
+        return
+    if chosen:
+        print(f"{sweep.experiment.name}: {len(chosen)} of {len(plan)} cells to run", flush=True)
+        with Watcher(sweep, chosen):
+            sweep.launch(chosen, HydraConfig.get().overrides.hydra)
+    table = sweep.enter()
+    if call.plot:
+        draw(sweep, table)
+    sum_up(sweep, table)
+
+
+def sweep_from(call: DictConfig) -> Sweep:
+    """Return the sweep that the command line asks for."""
+    name = HydraConfig.get().runtime.choices["experiment"]
+    settings = plain(call)
+    return Sweep(
+        experiment_from(str(name), settings["experiment"]),
+        results_dir=settings["results_dir"],
+        runs_dir=settings["runs_dir"],
+        overrides=[*settings["overrides"], *machine_settings(settings)],
+        only=[str(condition) for condition in settings["only"]],
+        retry_failed=settings["retry_failed"],
+        remeasure=settings["remeasure"],
+    )
+
+
+def machine_settings(settings: dict[str, Any]) -> list[str]:
+    """Return the overrides that hand this machine's settings to every cell."""
+    words = [f"logger={HydraConfig.get().runtime.choices['logger']}"]
+    words += [f"logger.{key}={quoted(value)}" for key, value in settings["logger"].items()]
+    return words + [f"{key}={quoted(settings[key])}" for key in MACHINE_SETTINGS]
+
+
+def show_plan(sweep: Sweep) -> None:
+    """Print the plan with its estimated cost."""
+    plan = sweep.plan()
+    estimate = CostEstimate(sweep.table())
+    seconds = {p.cell.name: estimate.seconds(p.cell) for p in plan}
+    flops = {p.cell.name: training_flops(p.cell) for p in plan}
+    print_plan(plan, seconds, flops)
+    left = [p.cell.name for p in sweep.to_launch(plan)]
+    counts = ", ".join(f"{number} {status}" for status, number in sorted(sweep.counts().items()))
+    print(
+        f"{sweep.experiment.name}: {len(plan)} cells: {counts}; to run: {len(left)}, at most "
+        f"{sum(flops[n] for n in left) / 1e15:.3g} PFLOP of training, "
+        f"{sum(seconds[n] for n in left) / 3600:.2g} hours on one worker"
+    )
+
+
+def draw(sweep: Sweep, table: pd.DataFrame) -> None:
+    """Redraw the experiment's figures and send them to a W&B run of their own."""
+    from plots.__main__ import draw_experiment
+
+    paths = draw_experiment(sweep.experiment, sweep.results_dir)
+    for path in paths:
+        print(f"wrote {path}")
+    logger = sweep.cells[0].config.logger
+    tracker = Tracker(
+        logger,
+        name=f"{sweep.experiment.name} figures",
+        group=sweep.experiment.name,
+        job_type="figures",
+        config={"experiment": sweep.experiment.name, "command": sweep.experiment.command},
+    )
+    tracker.log_images([Path(path) for path in paths if str(path).endswith(".png")])
+    tracker.log_table("results", table)
+    tracker.finish()
+
+
+def sum_up(sweep: Sweep, table: pd.DataFrame) -> None:
+    """Print the summary; `RunError` when a cell failed, so that the exit status says so."""
+    plan = sweep.plan()
+    records = {str(row["cell"]): row for _, row in table.iterrows()}
+    print_summary(plan, records)
+    missing = [p for p in plan if p.status != "done"]
+    print(f"results: {sweep.results_dir / sweep.experiment.name / 'results.csv'}")
+    failed = sum(p.status == "failed" for p in plan)
+    if missing:
+        raise RunError(
+            f"{len(missing)} of {len(plan)} cells are not done, {failed} of them failed; "
+            "retry_failed=true tries these again"
+        )
+
+
+if __name__ == "__main__":
+    cli.main(main)

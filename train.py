@@ -1,0 +1,47 @@
+"""Train and evaluate one cell; with ``-m``, many.
+
+python train.py task=lis task.size=40 model=sparse model.dim=64 recipe=fast seed=1
+python train.py -m model=standard,sparse,linear model.dim=32,64 task.size=6,10
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import hydra
+from omegaconf import DictConfig
+
+from errors import RunError
+from experiments import cli
+from experiments.cell import run_cell
+from experiments.compose import plain
+from experiments.progress import CellProgress, summary_line
+from experiments.schema import validate_cell
+from experiments.store import Run, enter
+
+
+def run(config: DictConfig) -> dict[str, Any] | None:
+    """Run the cell that ``config`` describes, enter it into its table, return its record."""
+    cell = validate_cell(plain(config))
+    with CellProgress(enabled=cell.progress) as progress:
+        try:
+            record = run_cell(cell, progress)
+        finally:
+            if cell.experiment_name is not None and not cell.under_sweep:
+                enter(cell.results_dir, cell.experiment_name, [Run.of(cell)])
+    if not cell.under_sweep:
+        print(summary_line(cell, record), flush=True)
+    if record is not None and record["status"] == "unfinished":
+        raise RunError(f"cell {record['cell']}: {record['reason']}")
+    return record
+
+
+@hydra.main(version_base="1.3", config_path="conf", config_name="train")
+@cli.task_function
+def main(config: DictConfig) -> dict[str, Any] | None:
+    """Hydra's entry point."""
+    return run(config)
+
+
+if __name__ == "__main__":
+    cli.main(main)

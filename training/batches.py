@@ -1,0 +1,94 @@
+"""Batches by index from memory, so drawn that little of them is padding."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+# Sequences of like length are put together inside windows of this many batches: long enough
+# that padding nearly vanishes, short enough that a batch still mixes the data set.
+WINDOW_BATCHES = 64
+
+
+@dataclass(frozen=True)
+class Batch:
+    """``tokens`` (B, T + 1): inputs are ``[:, :-1]``, targets ``[:, 1:]``; ``loss_mask`` (B, T)
+    is true at the targets that count: chain, answer and EOS, not the prompt, not the padding."""
+
+    tokens: Tensor
+    loss_mask: Tensor
+
+
+class SequenceTensors:
+    """A `tasks.task.SequenceSet` as tensors on one device; batches are index selections.
+
+    ``tokens`` (N, W) in their small integer type, ``lengths`` and ``prompt_lengths`` (N,).
+    """
+
+    def __init__(self, sequences, device: torch.device | str = "cpu") -> None:
+        tokens = np.ascontiguousarray(sequences.tokens)
+        if tokens.dtype == np.uint16:
+            tokens = tokens.astype(np.int16 if tokens.max(initial=0) < 2**15 else np.int32)
+        self.tokens = torch.from_numpy(np.array(tokens, copy=not tokens.flags.writeable)).to(device)
+        self.lengths = torch.from_numpy(np.array(sequences.lengths, dtype=np.int64)).to(device)
+        self.prompt_lengths = torch.from_numpy(
+            np.array(sequences.prompt_lengths, dtype=np.int64)
+        ).to(device)
+
+    def __len__(self) -> int:
+        return len(self.lengths)
+
+    def batch(self, index: Tensor) -> Batch:
+        """Return the sequences ``index`` (B,), trimmed to the longest of them."""
+        lengths = self.lengths.index_select(0, index)
+        width = int(lengths.max())
+        tokens = self.tokens[:, :width].index_select(0, index).long()  # (B, T + 1)
+        target_position = torch.arange(1, width, device=tokens.device)  # (T,)
+        first = self.prompt_lengths.index_select(0, index)[:, None]
+        loss_mask = (target_position >= first) & (target_position < lengths[:, None])
+        return Batch(tokens, loss_mask)
+
+
+class BatchOrder:
+    """Which sequences make up batch ``step``: a pure function of (seed, step).
+
+    Every epoch is a new permutation; within windows of `WINDOW_BATCHES` batches the sequences
+    are sorted by length and cut, and the batches are then shuffled.  The last, incomplete batch
+    of an epoch is kept.
+    """
+
+    def __init__(self, lengths: Tensor, batch_size: int, seed: int) -> None:
+        self.lengths = lengths.cpu().numpy()
+        self.batch_size = min(batch_size, len(lengths))
+        self.seed = seed
+        self.batches_per_epoch = -(-len(lengths) // self.batch_size)
+        self._epoch = -1
+        self._batches: list[np.ndarray] = []
+
+    def indices(self, step: int) -> Tensor:
+        """Return the indices (B,) of batch ``step`` (0-based, over all epochs)."""
+        epoch, place = divmod(step, self.batches_per_epoch)
+        if epoch != self._epoch:
+            self._batches = self._draw(epoch)
+            self._epoch = epoch
+        return torch.from_numpy(self._batches[place])
+
+    def padded_share(self) -> float:
+        """Return the share of padding among the input tokens of the current epoch's batches."""
+        padded = sum(len(b) * (int(self.lengths[b].max()) - 1) for b in self._batches)
+        real = sum(int((self.lengths[b] - 1).sum()) for b in self._batches)
+        return 1 - real / padded if padded else 0.0
+
+    def _draw(self, epoch: int) -> list[np.ndarray]:
+        generator = np.random.Generator(np.random.Philox(key=[self.seed, epoch]))
+        order = generator.permutation(len(self.lengths))
+        window = self.batch_size * WINDOW_BATCHES
+        batches: list[np.ndarray] = []
+        for start in range(0, len(order), window):
+            part = order[start : start + window]
+            part = part[np.argsort(self.lengths[part], kind="stable")]
+            batches += [part[i : i + self.batch_size] for i in range(0, len(part), self.batch_size)]
+        return [batches[i] for i in generator.permutation(len(batches))]

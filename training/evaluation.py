@@ -1,0 +1,390 @@
+"""Exact evaluation: what free greedy generation would write, without generating most of it.
+
+The generated token is *by definition* the arg-max of the model's float64 logits on the prefix,
+the lowest token id among exact equals.  Everything here computes exactly that, in float32 where
+float32 cannot be wrong:
+
+1. **Certify.** One parallel forward pass over prompt + gold chain + answer + EOS.  If the arg-max
+   equals the gold token at every target, free generation writes the gold sequence, token for
+   token: by induction each prefix it would see is the gold prefix.
+2. **Generate the rest** from each sequence's first mistake on (before it, generation equals the
+   gold prefix), with the mixers' own state, finished rows leaving the batch.
+3. **Close calls.** Where the two largest float32 logits lie closer than ``tolerance``, float32
+   rounding could decide, so a float64 copy of the model decides instead, by a plain forward pass
+   over the whole prefix.  ``tolerance`` is `SAFETY` times the largest float32 error seen on a
+   sample of the test set itself, and every close call measures the error again: if one ever
+   exceeds half the tolerance, evaluation starts over with a larger one.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from errors import RunError
+from models.transformer import Transformer
+from tasks.task import SequenceSet, Task
+from training.batches import SequenceTensors
+
+PAD_ID, EOS_ID = 0, 1
+LARGEST_BATCH = 1024
+STEP_SAMPLE = 2000
+SAFETY = 16.0
+CALIBRATION_ROWS = 16
+MINIMUM_TOLERANCE = 1e-6
+
+
+class _ToleranceTooSmall(Exception):
+    """A float32 error above half the tolerance was met."""
+
+    def __init__(self, error: float) -> None:
+        super().__init__(error)
+        self.error = error
+
+
+@dataclass
+class Generation:
+    """What greedy generation writes for each test sequence.
+
+    ``tokens`` (N, W) holds prompt and generated tokens, padded; ``lengths`` (N,) counts both, EOS
+    included when it was reached; ``first_mistake`` (N,) is the position in ``tokens`` of the
+    first token that differs from gold, -1 where there is none.
+    """
+
+    tokens: np.ndarray
+    lengths: np.ndarray
+    first_mistake: np.ndarray
+    certified: int = 0
+    close_calls: int = 0
+    tolerance: float = 0.0
+    largest_error: float = 0.0
+
+
+@dataclass
+class Evaluation:
+    """The result of one evaluation; see `judge` for the meaning of the two accuracies."""
+
+    answer_accuracy: float
+    answer_accuracy_low: float
+    answer_accuracy_high: float
+    chain_exact_match: float
+    n_test: int
+    seconds: float
+    certified: int = 0
+    close_calls: int = 0
+    tolerance: float = 0.0
+    errors: dict = field(default_factory=dict)
+
+
+def wilson_interval(
+    successes: int, trials: int, z: float = 1.959963984540054
+) -> tuple[float, float]:
+    """Return the 95 % Wilson score interval of a share (Wilson, 1927)."""
+    if trials == 0:
+        return 0.0, 1.0
+    share = successes / trials
+    centre = share + z * z / (2 * trials)
+    spread = z * math.sqrt(share * (1 - share) / trials + z * z / (4 * trials * trials))
+    scale = 1 + z * z / trials
+    return max(0.0, (centre - spread) / scale), min(1.0, (centre + spread) / scale)
+
+
+def evaluate(
+    model: Transformer,
+    task: Task,
+    sequences: SequenceSet,
+    memory_mb: float = 1024,
+    device: torch.device | str = "cpu",
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> Evaluation:
+    """Return accuracies of free greedy generation on ``sequences``.
+
+    ``memory_mb`` bounds what a batch may hold, whatever the number of sequences.
+    """
+    started = time.perf_counter()
+    generation = generate(model, sequences, memory_mb, device, progress)
+    answer_right, chain_right = judge(task, sequences, generation)
+    low, high = wilson_interval(int(answer_right.sum()), len(sequences))
+    return Evaluation(
+        answer_accuracy=float(answer_right.mean()),
+        answer_accuracy_low=low,
+        answer_accuracy_high=high,
+        chain_exact_match=float(chain_right.mean()),
+        n_test=len(sequences),
+        seconds=time.perf_counter() - started,
+        certified=generation.certified,
+        close_calls=generation.close_calls,
+        tolerance=generation.tolerance,
+        errors=where_chains_break(task, sequences, generation, answer_right, chain_right),
+    )
+
+
+def judge(
+    task: Task, sequences: SequenceSet, generation: Generation
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return per sequence (answer right, chain exact), both (N,) bool.
+
+    Chain exact: every generated token up to and including EOS is the gold one.  Answer right:
+    EOS was reached and the tokens between the last answer marker and EOS are the gold answer's.
+    """
+    chain_right = generation.first_mistake < 0
+    answer_right = chain_right.copy()
+    for row in np.flatnonzero(~chain_right):
+        start = int(sequences.prompt_lengths[row])
+        gold = sequences.tokens[row, start : sequences.lengths[row]]
+        written = generation.tokens[row, start : generation.lengths[row]]
+        expected = task.extract_answer(task.vocabulary.decode(gold))
+        answer = task.extract_answer(task.vocabulary.decode(written))
+        answer_right[row] = answer is not None and answer == expected
+    return answer_right, chain_right
+
+
+def generate(
+    model: Transformer,
+    sequences: SequenceSet,
+    memory_mb: float = 1024,
+    device: torch.device | str = "cpu",
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> Generation:
+    """Return what greedy generation writes for the prompts of ``sequences`` (module docstring)."""
+    engine = _Engine(model, sequences, memory_mb, torch.device(device), progress)
+    tolerance = max(SAFETY * engine.calibrate(), MINIMUM_TOLERANCE)
+    while True:
+        try:
+            return engine.run(tolerance)
+        except _ToleranceTooSmall as failure:
+            tolerance = SAFETY * failure.error
+
+
+class _Engine:
+    """Certification and generation over one set of sequences."""
+
+    def __init__(
+        self,
+        model: Transformer,
+        sequences: SequenceSet,
+        memory_mb: float,
+        device: torch.device,
+        progress: Callable[[int, int], None],
+    ) -> None:
+        self.model = model.to(device).float().eval()
+        self.exact = copy.deepcopy(self.model).double()
+        self.set = SequenceTensors(sequences, device)
+        self.token_type = sequences.tokens.dtype
+        self.device = device
+        self.progress = progress
+        self.max_len = model.max_len
+        budget = memory_mb * 2**20
+        floats_per_token = 16 * model.dim + 4 * model.head.out_features
+        self.tokens_per_batch = max(1, int(budget / (4 * floats_per_token)))
+        bytes_per_row = 2 * model.state_bytes(self.max_len) + 4 * floats_per_token * self.max_len
+        self.rows_per_batch = max(1, min(LARGEST_BATCH, int(budget / bytes_per_row)))
+
+    @torch.no_grad()
+    def calibrate(self) -> float:
+        """Return the largest difference between float32 and float64 logits on a few sequences.
+
+        Raises `RunError` when the logits are not finite.
+        """
+        rows = torch.linspace(0, len(self.set) - 1, min(CALIBRATION_ROWS, len(self.set))).long()
+        batch = self.set.batch(rows.to(self.device))
+        inputs = batch.tokens[:, :-1]
+        difference = self.model(inputs).double() - self.exact(inputs)  # (B, T, V)
+        error = float(difference[batch.loss_mask].abs().max())
+        if not math.isfinite(error):
+            raise RunError("the model's logits are not finite; it cannot be evaluated")
+        return error
+
+    @torch.no_grad()
+    def run(self, tolerance: float) -> Generation:
+        """Return the generation of every row, deciding close calls below ``tolerance``."""
+        self.tolerance, self.close_calls, self.largest_error = tolerance, 0, 0.0
+        count = len(self.set)
+        self.tokens = torch.full((count, self.max_len + 1), PAD_ID, device=self.device)
+        width = min(self.max_len + 1, self.set.tokens.shape[1])
+        self.tokens[:, :width] = self.set.tokens[:, :width].long()
+        self.lengths = self.set.lengths.clone()
+        self.first_mistake = torch.full((count,), -1, device=self.device)
+        for rows in self._certifying_batches():
+            self._certify(rows)
+        mistaken = torch.nonzero(self.first_mistake >= 0).flatten()
+        self.progress(count - len(mistaken), count)
+        order = mistaken[torch.argsort(self.first_mistake[mistaken])]
+        for start in range(0, len(order), self.rows_per_batch):
+            self._generate(order[start : start + self.rows_per_batch])
+            done = count - len(mistaken) + min(start + self.rows_per_batch, len(order))
+            self.progress(done, count)
+        return Generation(
+            tokens=self.tokens.cpu().numpy().astype(self.token_type),
+            lengths=self.lengths.cpu().numpy(),
+            first_mistake=self.first_mistake.cpu().numpy(),
+            certified=count - len(mistaken),
+            close_calls=self.close_calls,
+            tolerance=tolerance,
+            largest_error=self.largest_error,
+        )
+
+    def _certifying_batches(self) -> list[Tensor]:
+        """Cut the rows, sorted by length, into batches of bounded size."""
+        order = torch.argsort(self.set.lengths)
+        lengths = self.set.lengths[order].tolist()
+        batches, start = [], 0
+        for stop in range(1, len(order) + 1):
+            if stop == len(order) or (stop + 1 - start) * lengths[stop] > self.tokens_per_batch:
+                batches.append(order[start:stop])
+                start = stop
+        return batches
+
+    def _certify(self, rows: Tensor) -> None:
+        """Find the first mistake of ``rows`` (B,) under teacher forcing."""
+        batch = self.set.batch(rows)
+        inputs, targets, counted = batch.tokens[:, :-1], batch.tokens[:, 1:], batch.loss_mask
+        logits = self.model.head(self.model.hidden(inputs)[counted])  # (targets, V)
+        choice, close = torch.zeros_like(targets), torch.zeros_like(counted)  # (B, T)
+        choice[counted], margin = _choose(logits)
+        close[counted] = margin < self.tolerance
+        wrong = (choice != targets) & counted
+        undecided = torch.nonzero(close.any(1) & (_first(close) <= _first(wrong))).flatten()
+        for part in self._exact_parts(undecided):
+            there = counted[part]
+            exact_logits = self.exact.head(self.exact.hidden(inputs[part])[there])
+            flat = torch.isin(torch.nonzero(counted)[:, 0], part)
+            self._note_error(logits[flat], exact_logits, int(close[part].sum()))
+            exact_choice = torch.zeros_like(targets[part])
+            exact_choice[there] = _lowest_argmax(exact_logits)
+            choice[part] = exact_choice
+        self._note_mistakes(rows, choice, (choice != targets) & counted)
+
+    def _note_mistakes(self, rows: Tensor, choice: Tensor, wrong: Tensor) -> None:
+        """Put each row's first wrong token in its place and empty what follows it."""
+        mistaken = wrong.any(1)
+        rows, place = rows[mistaken], _first(wrong)[mistaken]
+        position = place + 1  # target t is token t + 1
+        self.first_mistake[rows] = position
+        self.lengths[rows] = position + 1
+        columns = torch.arange(self.tokens.shape[1], device=self.device)
+        self.tokens[rows] = self.tokens[rows].masked_fill(columns >= position[:, None], PAD_ID)
+        self.tokens[rows, position] = choice[mistaken].gather(1, place[:, None]).flatten()
+
+    def _generate(self, rows: Tensor) -> None:
+        """Generate from the first mistake of ``rows`` (B,) to EOS or the longest sequence."""
+        rows = rows[~self._ended(rows)]
+        if not len(rows):
+            return
+        lengths = self.lengths[rows]
+        logits, state = self.model.prefill(self.tokens[rows, : int(lengths.max())], lengths)
+        while True:
+            token = self._decide(rows, logits)
+            self.tokens[rows, self.lengths[rows]] = token
+            self.lengths[rows] += 1
+            going = ~self._ended(rows)
+            if not going.all():
+                keep = torch.nonzero(going).flatten()
+                if not len(keep):
+                    return
+                rows, token = rows[keep], token[keep]
+                state = self.model.select(state, keep)
+            logits = self.model.step(token, self.lengths[rows] - 1, state)  # (B, V)
+
+    def _ended(self, rows: Tensor) -> Tensor:
+        lengths = self.lengths[rows]
+        return (self.tokens[rows, lengths - 1] == EOS_ID) | (lengths > self.max_len)
+
+    def _decide(self, rows: Tensor, logits: Tensor) -> Tensor:
+        """Return the next token of each row (B,) from its float32 ``logits`` (B, V)."""
+        choice, margin = _choose(logits)
+        close = torch.nonzero(margin < self.tolerance).flatten()
+        for part in self._exact_parts(close):
+            lengths = self.lengths[rows[part]]
+            prefix = self.tokens[rows[part], : int(lengths.max())]
+            last = self.exact.hidden(prefix)[torch.arange(len(part)), lengths - 1]  # (b, D)
+            exact_logits = self.exact.head(last)
+            self._note_error(logits[part], exact_logits, len(part))
+            choice[part] = _lowest_argmax(exact_logits)
+        return choice
+
+    def _exact_parts(self, rows: Tensor) -> list[Tensor]:
+        """Cut ``rows`` into batches for the float64 model, which holds twice the memory."""
+        return [part for part in rows.split(max(1, self.rows_per_batch // 8)) if len(part)]
+
+    def _note_error(self, logits: Tensor, exact_logits: Tensor, close_calls: int) -> None:
+        self.close_calls += close_calls
+        error = float((logits.double() - exact_logits).abs().max())
+        self.largest_error = max(self.largest_error, error)
+        if not error <= self.tolerance / 2:
+            if not math.isfinite(error):
+                raise RunError("the model's logits are not finite; it cannot be evaluated")
+            raise _ToleranceTooSmall(error)
+
+
+def _choose(logits: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the arg-max and its lead over the runner-up, both of shape ``logits.shape[:-1]``."""
+    top = logits.topk(2, dim=-1)
+    return top.indices[..., 0], top.values[..., 0] - top.values[..., 1]
+
+
+def _lowest_argmax(logits: Tensor) -> Tensor:
+    """Return the lowest index that holds the maximum; `Tensor.argmax` promises no order."""
+    ids = torch.arange(logits.shape[-1], device=logits.device)
+    largest = logits.amax(-1, keepdim=True)
+    return torch.where(logits == largest, ids, logits.shape[-1]).amin(-1)
+
+
+def _first(mask: Tensor) -> Tensor:
+    """Return for each row of ``mask`` (B, T) the first true column, T where there is none."""
+    columns = torch.arange(mask.shape[1], device=mask.device)
+    return torch.where(mask, columns, mask.shape[1]).amin(1)
+
+
+def where_chains_break(
+    task: Task,
+    sequences: SequenceSet,
+    generation: Generation,
+    answer_right: np.ndarray,
+    chain_right: np.ndarray,
+) -> dict:
+    """Return where accuracy is lost.
+
+    ``by_position`` and ``by_step`` hold rows [position or step, first mistakes there, sequences
+    that came there without a mistake]; position counts from 0 after the prompt; steps are the
+    task's own (an expression, a row of the matrix, a number), over the first `STEP_SAMPLE`
+    sequences.
+    """
+    prompt = np.asarray(sequences.prompt_lengths, dtype=np.int64)
+    last = np.asarray(sequences.lengths) - prompt - 1
+    mistaken = ~chain_right
+    last[mistaken] = generation.first_mistake[mistaken] - prompt[mistaken]
+    missed = np.bincount(last[mistaken], minlength=int(last.max()) + 1)
+    reached = np.bincount(last, minlength=len(missed))[::-1].cumsum()[::-1]
+    return {
+        "by_position": [
+            [i, int(m), int(r)] for i, (m, r) in enumerate(zip(missed, reached, strict=True))
+        ],
+        "by_step": _by_step(task, sequences, last, chain_right),
+        "answer_right_chain_wrong": int((answer_right & mistaken).sum()),
+        "answer_wrong_chain_right": int((~answer_right & chain_right).sum()),
+    }
+
+
+def _by_step(
+    task: Task, sequences: SequenceSet, last: np.ndarray, chain_right: np.ndarray
+) -> list[list[int]]:
+    missed: dict[int, int] = {}
+    reached: dict[int, int] = {}
+    for row in range(min(STEP_SAMPLE, len(sequences))):
+        stop = int(sequences.lengths[row]) - 1
+        words = task.vocabulary.decode(sequences.tokens[row, :stop])
+        steps = task.chain_steps(task.parse(words))
+        steps = [*steps, steps[-1]]  # EOS belongs to the last step
+        for step in set(steps[: last[row] + 1]):
+            reached[step] = reached.get(step, 0) + 1
+        if not chain_right[row]:
+            missed[steps[last[row]]] = missed.get(steps[last[row]], 0) + 1
+    return [[step, missed.get(step, 0), reached[step]] for step in sorted(reached)]

@@ -1,0 +1,248 @@
+"""The training loop of one cell: masked loss, validation, checkpoints, exact resume."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from errors import RunError, UserError
+from models.transformer import Transformer
+from training.batches import Batch, BatchOrder, SequenceTensors
+from training.checkpoint import load_checkpoint, save_checkpoint
+from training.files import write_text
+from training.optimizers import build_optimizer
+from training.precision import autocast, resolve_precision
+from training.recipe import Recipe
+
+REPORT_EVERY = 50
+CURVE_COLUMNS = (
+    "step",
+    "seconds",
+    "train_loss",
+    "validation_loss",
+    "validation_chain_exact_match",
+    "learning_rate",
+)
+
+
+class Interrupted(Exception):
+    """Training was told to stop; its checkpoint is written and continues later."""
+
+
+@dataclass
+class TrainingState:
+    """What training has come to: written into every checkpoint.
+
+    ``seconds`` is time spent training and validating, over all interruptions; ``stopped`` is
+    ``solved`` or ``budget`` once training is over; ``loss_sum`` and ``loss_count`` are over the
+    steps since the last validation.
+    """
+
+    step: int = 0
+    seconds: float = 0.0
+    stopped: str | None = None
+    curve: list[list[float]] = field(default_factory=list)
+    loss_sum: float = 0.0
+    loss_count: int = 0
+
+
+class Trainer:
+    """Trains ``model`` on ``train`` by ``recipe``.
+
+    Same seed and configuration give the same weights on a CPU, interrupted or not: the batches
+    are a function of (seed, step), and a checkpoint holds the state of the random generator.
+    ``should_stop`` is asked after every step; true writes a checkpoint and raises `Interrupted`.
+    """
+
+    def __init__(
+        self,
+        model: Transformer,
+        recipe: Recipe,
+        train: SequenceTensors,
+        validation: SequenceTensors,
+        seed: int,
+        folder: Path,
+        checkpoint_seconds: float = 60,
+        report: Callable[[dict[str, Any]], None] = lambda values: None,
+        should_stop: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self.model = model
+        self.recipe = recipe
+        self.train_set = train
+        self.validation_set = validation
+        self.folder = folder
+        self.checkpoint_seconds = checkpoint_seconds
+        self.report = report
+        self.should_stop = should_stop
+        self.device = train.tokens.device
+        self.dim = model.dim
+        self.precision = resolve_precision(recipe.precision, self.device, self.dim)
+        self.total_steps = recipe.total_steps(len(train))
+        self.order = BatchOrder(train.lengths, recipe.batch_size, seed)
+        self.optimizer = build_optimizer(model, recipe)
+        self.state = TrainingState()
+        self._loss_sum = torch.zeros((), dtype=torch.float64, device=self.device)
+
+    def fit(self) -> TrainingState:
+        """Train from the last checkpoint, if there is one, to the end.
+
+        Raises `RunError` on divergence and `Interrupted` when told to stop.
+        """
+        self.resume()
+        last_saved = time.monotonic()
+        while self.state.stopped is None:
+            started = time.perf_counter()
+            self._one_step()
+            if self.state.step % REPORT_EVERY == 0:
+                self._report_loss()
+            if self._at_validation():
+                self._validate()
+            self.state.seconds += time.perf_counter() - started
+            if self.state.stopped is None and self.should_stop():
+                self.save()
+                raise Interrupted
+            if time.monotonic() - last_saved > self.checkpoint_seconds:
+                self.save()
+                last_saved = time.monotonic()
+        self.save()
+        return self.state
+
+    def _one_step(self) -> None:
+        state = self.state
+        rate = self.recipe.learning_rate_at(state.step, self.total_steps, self.dim)
+        self.optimizer.set_learning_rate(rate)
+        index = self.order.indices(state.step).to(self.device)
+        self.model.train()
+        with autocast(self.precision, self.device):
+            loss = masked_loss(self.model, self.train_set.batch(index))
+        self.optimizer.zero_grad()
+        loss.backward()
+        if self.recipe.gradient_clip is not None:
+            torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.recipe.gradient_clip)
+        self.optimizer.step()
+        self._loss_sum += loss.detach()
+        state.loss_count += 1
+        state.step += 1
+
+    def _report_loss(self) -> float:
+        """Return the mean loss since the last validation; refuse to go on from NaN."""
+        mean = float(self._loss_sum) / max(1, self.state.loss_count)
+        if not math.isfinite(mean):
+            raise RunError(f"training diverged: loss {mean} within {self.state.step} steps")
+        self.report({"step": self.state.step, "steps": self.total_steps, "train_loss": mean})
+        return mean
+
+    def _at_validation(self) -> bool:
+        step = self.state.step
+        return step % self.recipe.validate_every == 0 or step >= self.total_steps
+
+    def _validate(self) -> None:
+        state = self.state
+        train_loss = self._report_loss()
+        self._loss_sum.zero_()
+        state.loss_count = 0
+        loss, exact = validate(self.model, self.validation_set, self.precision)
+        if not math.isfinite(loss):
+            raise RunError(f"training diverged: validation loss {loss} at step {state.step}")
+        rate = self.recipe.learning_rate_at(state.step - 1, self.total_steps, self.dim)
+        state.curve.append([state.step, state.seconds, train_loss, loss, exact, rate])
+        self.report(dict(zip(CURVE_COLUMNS, state.curve[-1], strict=True)))
+        if self.recipe.stop_at is not None and exact >= self.recipe.stop_at:
+            state.stopped = "solved"
+        elif state.step >= self.total_steps:
+            state.stopped = "budget"
+
+    @property
+    def checkpoint_path(self) -> Path:
+        """Where the latest checkpoint lies."""
+        return self.folder / "checkpoint.pt"
+
+    def save(self) -> None:
+        """Write the checkpoint and the learning curve."""
+        self.state.loss_sum = float(self._loss_sum)
+        content = {
+            "model": self.model.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+            "random": torch.get_rng_state(),
+            "state": dataclasses.asdict(self.state),
+        }
+        if self.device.type == "cuda":
+            content["random_cuda"] = torch.cuda.get_rng_state(self.device)
+        save_checkpoint(self.checkpoint_path, content)
+        write_curve(self.folder / "curve.csv", self.state.curve)
+
+    def resume(self) -> None:
+        """Continue from the checkpoint in the run's folder; nothing to do when there is none.
+
+        A damaged one is set aside with a warning, and training starts again: the result is the
+        same, only later.
+        """
+        if not self.checkpoint_path.exists():
+            return
+        try:
+            content = load_checkpoint(self.checkpoint_path, self.device)
+        except UserError as error:
+            aside = self.checkpoint_path.with_suffix(".damaged")
+            self.checkpoint_path.replace(aside)
+            print(f"warning: {error}; set aside, training starts again", file=sys.stderr)
+            return
+        self.model.load_state_dict(content["model"])
+        self.optimizer.load_state_dict(content["optimizer"])
+        torch.set_rng_state(content["random"].cpu())
+        if "random_cuda" in content and self.device.type == "cuda":
+            torch.cuda.set_rng_state(content["random_cuda"].cpu(), self.device)
+        self.state = TrainingState(**content["state"])
+        self._loss_sum.fill_(self.state.loss_sum)
+
+
+def masked_loss(model: Transformer, batch: Batch) -> Tensor:
+    """Return the mean cross-entropy over the targets after the prompt (chain, answer, EOS).
+
+    The head runs at those positions only: logits are (targets, V), not (B, T, V).
+    """
+    hidden = model.hidden(batch.tokens[:, :-1])  # (B, T, D)
+    logits = model.head(hidden[batch.loss_mask])  # (targets, V)
+    return F.cross_entropy(logits.float(), batch.tokens[:, 1:][batch.loss_mask])
+
+
+@torch.no_grad()
+def validate(
+    model: Transformer, sequences: SequenceTensors, precision: str, batch_size: int = 256
+) -> tuple[float, float]:
+    """Return (mean loss per target, share of sequences without a wrong arg-max).
+
+    A chain whose every arg-max under teacher forcing is right is the chain that free greedy
+    generation writes, so the second figure is `chain_exact_match` on the validation set.
+    """
+    model.eval()
+    order = torch.argsort(sequences.lengths)
+    loss_sum, targets, exact = 0.0, 0, 0
+    with autocast(precision, sequences.tokens.device):
+        for start in range(0, len(order), batch_size):
+            batch = sequences.batch(order[start : start + batch_size])
+            gold = batch.tokens[:, 1:][batch.loss_mask]  # (targets,)
+            hidden = model.hidden(batch.tokens[:, :-1])
+            logits = model.head(hidden[batch.loss_mask]).float()  # (targets, V)
+            loss_sum += float(F.cross_entropy(logits, gold, reduction="sum"))
+            targets += len(gold)
+            wrong = torch.zeros_like(batch.loss_mask)
+            wrong[batch.loss_mask] = logits.argmax(-1) != gold
+            exact += int((~wrong.any(dim=1)).sum())
+    return loss_sum / targets, exact / len(sequences)
+
+
+def write_curve(path: Path, curve: list[list[float]]) -> None:
+    """Write the learning curve as CSV, one row per validation."""
+    rows = [",".join(CURVE_COLUMNS)]
+    rows += [",".join(f"{value:.8g}" for value in row) for row in curve]
+    write_text(path, "\n".join(rows) + "\n")
