@@ -33,6 +33,7 @@ class Arithmetic(Task):
     """
 
     name = "arithmetic"
+    paper_sizes = (6, 10, 13, 16)
     answer_marker = "="
     check_defaults: ClassVar[dict[str, Any]] = {"order": "growth"}
 
@@ -289,37 +290,33 @@ def is_legal_pair(expression: list[str], at: int) -> bool:
 
 def pair_span(expression: list[str], at: int) -> tuple[int, int]:
     """Return the slice that a reduction of the pair at ``at`` replaces: brackets included."""
-    bracketed = around(expression, at, at + 3) == ("(", ")")
-    return (at - 1, at + 4) if bracketed else (at, at + 3)
+    left, right = at, at + 3
+    while around(expression, left, right) == ("(", ")"):
+        left, right = left - 1, right + 1
+    return left, right
 
 
 def malformed(expression: list[str]) -> str | None:
-    """Say why ``expression`` is not numbers, operators and needed brackets in order, or None."""
-    opened: list[tuple[int, bool]] = []  # position, additive operator seen inside
-    additive, operand_next = False, True
+    """Say why ``expression`` is not numbers, operators and brackets in order, or None."""
+    opened: list[int] = []
+    operand_next = True
     for i, token in enumerate(expression):
         if operand_next != (token.isdigit() or token == "("):
             wanted = "a number or '('" if operand_next else "an operator or ')'"
             return f"token {i + 1} is {token!r} where {wanted} should be"
         if token == "(":
-            opened.append((i, additive))
-            additive = False
+            opened.append(i)
         elif token == ")":
             if not opened:
                 return f"token {i + 1} closes a bracket that was never opened"
-            left, outer = opened.pop()
-            operator = "+" if additive else "*"
-            holds_operator = any(t in OPERATORS for t in expression[left + 1 : i])
-            lone = ["", *expression[:left], "0", *expression[i + 1 :]]
-            if not holds_operator or not needs_brackets(lone, left + 1, operator):
-                return f"the brackets at tokens {left + 1} and {i + 1} are not needed"
-            additive = outer
+            left = opened.pop()
+            if not any(inside in OPERATORS for inside in expression[left + 1 : i]):
+                return f"the brackets at tokens {left + 1} and {i + 1} hold only one number"
         else:
             operand_next = token in OPERATORS
-            additive = additive or token in ("+", "-")
     if operand_next:
         return "it ends where a number should be"
-    return f"the bracket at token {opened[-1][0] + 1} is never closed" if opened else None
+    return f"the bracket at token {opened[-1] + 1} is never closed" if opened else None
 
 
 # Token ids as `Arithmetic.own_tokens` orders them, after PAD and EOS.

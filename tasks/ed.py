@@ -35,6 +35,7 @@ class EditDistance(Task):
     """
 
     name = "ed"
+    paper_sizes = (6, 12, 16, 20)
     answer_marker = "<sep>"
 
     def __init__(self, size: int, format: str = "cot", alphabet_size: int = 26):
@@ -116,6 +117,8 @@ class EditDistance(Task):
         for position, token in enumerate(prompt[:-1]):
             if token != "|" and token not in self.letters:
                 return f"token {position + 1} is {token!r} where a letter should be"
+        if len(set(map(tuple, strings(prompt)))) == 1:
+            return "the two strings are equal"
         one, two = map(len, strings(prompt))
         least, most = max(1, self.size - SHORTER), self.size + LONGER
         if one > two:

@@ -27,6 +27,7 @@ class LIS(Task):
     """
 
     name = "lis"
+    paper_sizes = (40, 110, 175, 250)
     answer_marker = "<sep>"
 
     def __init__(self, size: int, format: str = "cot", number_range: int | None = None):

@@ -107,11 +107,14 @@ class Task(ABC):
 
     Subclasses keep every constructor parameter under its own name (``self.order = order``):
     `parameters` reads them back for the data key and for messages.  Bad values raise `UserError`.
+    ``check_defaults`` are parameters with which foreign sequences are judged, unless told
+    otherwise; ``paper_sizes`` are those that ``build-all`` and ``locality`` go through.
     """
 
     name: ClassVar[str]
     answer_marker: ClassVar[str] = "<sep>"
     min_size: ClassVar[int] = 1
+    paper_sizes: ClassVar[tuple[int, ...]] = ()
     check_defaults: ClassVar[dict[str, Any]] = {}
 
     def __init__(self, size: int, format: str = "cot"):
@@ -180,6 +183,8 @@ class Task(ABC):
             sequence = self.parse(tokens)
         except UserError as error:
             return str(error)
+        if len(tokens) > self.max_len:
+            return f"{len(tokens)} tokens, more than the longest sequence of size {self.size} has"
         return self.check_prompt(sequence.prompt) or self.check_solution(sequence)
 
     def check_solution(self, sequence: Sequence) -> str | None:
@@ -246,19 +251,24 @@ class Task(ABC):
         """The task's tokens."""
         return Vocabulary(self.own_tokens)
 
+    @classmethod
+    def parameter_names(cls) -> list[str]:
+        """Return the names of all constructor parameters, ``size`` and ``format`` first."""
+        names = {"size": None, "format": None}
+        for base in cls.__mro__:
+            if base is not object and "__init__" in vars(base):
+                signature = inspect.signature(vars(base)["__init__"])
+                kinds = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+                parameters = signature.parameters.values()
+                names |= {p.name: None for p in parameters if p.kind not in kinds}
+                if not any(p.kind is p.VAR_KEYWORD for p in parameters):
+                    break
+        return [name for name in names if name != "self"]
+
     @property
     def parameters(self) -> dict[str, Any]:
         """Every constructor parameter and its value."""
-        names = {"size": None, "format": None}
-        for cls in reversed(type(self).__mro__):
-            if "__init__" in vars(cls) and cls is not object:
-                parameters = inspect.signature(vars(cls)["__init__"]).parameters.values()
-                names |= {
-                    p.name: None
-                    for p in parameters
-                    if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
-                }
-        return {name: getattr(self, name) for name in names if name != "self"}
+        return {name: getattr(self, name) for name in self.parameter_names()}
 
     def with_parameters(self, **changes: Any) -> Task:
         """Return the same task with some parameters changed."""

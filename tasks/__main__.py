@@ -1,0 +1,217 @@
+"""Sample, check and build the tasks' sequences from the command line.
+
+python -m tasks sample lis --size 40 --count 3 --seed 1 --split test
+python -m tasks check arithmetic --size 6 lines.txt
+python -m tasks build ed --size 6 --train 10000 --test 1000
+python -m tasks build-all --scale 0.1
+python -m tasks locality
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import sys
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+from tqdm import tqdm
+
+from errors import RunError, UserError
+from tasks.data import DataSets, DataSpec, load_or_build, read_lines
+from tasks.find import find_task, parse_override, read_config
+from tasks.generate import STREAMS, SeenPrompts, draw_set
+from tasks.locality import table
+from tasks.task import FORMATS, Task
+
+BUILT_IN = ("arithmetic", "lis", "ed", "ed_local")
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise UserError(f"{message} (python -m tasks --help)")
+
+
+def sample(args: argparse.Namespace) -> int:
+    """Print sequences with distinct prompts, one a line."""
+    task = _task(args)
+    seen = SeenPrompts(args.count)
+    sequences = draw_set(task, args.split, args.count, args.seed, seen)
+    for row in range(args.count):
+        print(*task.decode(sequences, row).tokens)
+    return 0
+
+
+def check(args: argparse.Namespace) -> int:
+    """Judge each line of a file; 1 when any is invalid."""
+    task = _task(args, checking=True)
+    lines = [
+        (number, line.split())
+        for number, line in enumerate(read_lines(args.file), start=1)
+        if line.strip()
+    ]
+    invalid = 0
+    for number, tokens in tqdm(lines, unit="line", leave=False, disable=None):
+        reason = task.check(tokens)
+        if reason is not None:
+            invalid += 1
+            print(f"line {number}: {reason}")
+    print(f"{len(lines)} lines, {len(lines) - invalid} valid, {invalid} invalid")
+    return 1 if invalid else 0
+
+
+def build(args: argparse.Namespace) -> int:
+    """Make the stored data set, or find it."""
+    spec = DataSpec(args.train, args.validation, args.test, args.seed, args.dir)
+    sets = load_or_build(_task(args), spec, args.workers)
+    print(f"path         {sets.path}")
+    print(f"fingerprint  {sets.fingerprint}")
+    print(f"samples/s    {_speed(sets)}")
+    return 0
+
+
+def build_all(args: argparse.Namespace) -> int:
+    """Make the paper's data sets: every built-in task, every size."""
+    counts = read_config("data", "paper", args.config_dir)
+    sizes = {key: round(counts[key] * args.scale) for key in ("train", "validation", "test")}
+    spec = DataSpec(**sizes, seed=args.seed, directory=args.dir)
+    tasks = _paper_tasks(BUILT_IN, None, args.config_dir)
+    bar = tqdm(tasks, unit="set", disable=None)
+    for task in bar:
+        bar.set_description(f"{task.name}-{task.size}")
+        sets = load_or_build(task, spec, args.workers)
+        line = (
+            f"{task.name:<12} {task.size:>4}  {sets.path}  {sets.fingerprint[:16]}  {_speed(sets)}"
+        )
+        tqdm.write(line, file=sys.stdout)
+        del sets  # before the next one is made
+    return 0
+
+
+def locality(args: argparse.Namespace) -> int:
+    """Print how far tokens lie from what they need."""
+    names = args.task or BUILT_IN
+    for line in table(_paper_tasks(names, args.size, args.config_dir), args.count, args.seed):
+        print(line)
+    return 0
+
+
+def _speed(sets: DataSets) -> str:
+    speed = sets.samples_per_second
+    return "already there" if speed is None else f"{speed:,.0f}"
+
+
+def _task(args: argparse.Namespace, checking: bool = False) -> Task:
+    given: dict[str, Any] = dict(args.overrides)
+    if args.size is not None:
+        given["size"] = args.size
+    if args.format is not None:
+        given["format"] = args.format
+    return find_task(args.task, given, args.config_dir, checking)
+
+
+def _paper_tasks(names: Any, sizes: list[int] | None, config_dir: str | None) -> list[Task]:
+    tasks = []
+    for name in names:
+        default = find_task(name, {}, config_dir)
+        for size in sizes or default.paper_sizes or [default.size]:
+            tasks.append(find_task(name, {"size": size}, config_dir))
+    return tasks
+
+
+def _whole(least: int) -> Callable[[str], int]:
+    """Return a reader of whole numbers from ``least`` to 2^63 - 1."""
+
+    def read(text: str) -> int:
+        if not text.isdecimal() or not least <= int(text) < 2**63:
+            raise argparse.ArgumentTypeError(f"{text!r} is not a whole number >= {least}")
+        return int(text)
+
+    return read
+
+
+def _share(text: str) -> float:
+    with contextlib.suppress(ValueError):
+        if 0 < float(text) <= 1:
+            return float(text)
+    raise argparse.ArgumentTypeError(f"{text!r} is not a number above 0 and up to 1")
+
+
+def parser() -> argparse.ArgumentParser:
+    """Return the parser of all commands."""
+    top = _Parser(
+        prog="python -m tasks", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    commands = top.add_subparsers(dest="command", required=True, parser_class=_Parser)
+
+    def command(function: Any, name: str, one_task: bool = True) -> argparse.ArgumentParser:
+        sub = commands.add_parser(name, help=function.__doc__, allow_abbrev=False)
+        sub.set_defaults(function=function, one_task=one_task)
+        sub.add_argument("--config-dir", help="a folder with task/NAME.yaml, searched first")
+        if one_task:
+            sub.add_argument(
+                "task", metavar="TASK", help="NAME of conf/task/NAME.yaml, or a dotted path"
+            )
+            sub.add_argument("--size", type=_whole(0))
+            sub.add_argument("--format", choices=FORMATS)
+        if function is not check:
+            sub.add_argument("--seed", type=_whole(0), default=0)
+        return sub
+
+    one = command(sample, "sample")
+    one.add_argument("--count", type=_whole(0), default=10)
+    one.add_argument("--split", choices=STREAMS, default="train")
+    one = command(check, "check")
+    one.add_argument("file", metavar="FILE")
+    one = command(build, "build")
+    one.add_argument("--train", type=_whole(0), required=True)
+    one.add_argument("--validation", type=_whole(0), default=0)
+    one.add_argument("--test", type=_whole(0), required=True)
+    every = command(build_all, "build-all", one_task=False)
+    every.add_argument("--scale", type=_share, default=1.0, help="share of the paper's numbers")
+    for sub in (one, every):
+        sub.add_argument("--dir", default="data")
+        sub.add_argument("--workers", type=_whole(1), default=len(os.sched_getaffinity(0)))
+    one = command(locality, "locality", one_task=False)
+    one.add_argument("task", nargs="*", metavar="TASK")
+    one.add_argument("--size", type=_whole(0), action="append")
+    one.add_argument("--count", type=_whole(1), default=20)
+    return top
+
+
+def parse(argv: list[str]) -> argparse.Namespace:
+    """Parse the arguments; ``key=value`` may stand anywhere and goes to ``overrides``."""
+    overrides = [word for word in argv if "=" in word and not word.startswith("-")]
+    args, unknown = parser().parse_known_args([word for word in argv if word not in overrides])
+    if unknown:
+        raise UserError(f"unknown argument {unknown[0]!r} (python -m tasks {args.command} --help)")
+    if overrides and not args.one_task:
+        raise UserError(f"{args.command} takes no key=value, but got {overrides[0]!r}")
+    args.overrides = [parse_override(word) for word in overrides]
+    return args
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run one command; 0 done, 1 invalid lines or a failed run, 2 a bad call."""
+    try:
+        args = parse(sys.argv[1:] if argv is None else argv)
+        return args.function(args)
+    except KeyboardInterrupt:
+        print("error: interrupted; nothing half-built is left", file=sys.stderr)
+        return 130
+    except BrokenPipeError:  # `| head` has read enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except Exception as error:
+        if os.environ.get("HYDRA_FULL_ERROR") == "1":
+            raise
+        message = " ".join(str(error).split())
+        if not isinstance(error, UserError | RunError | OSError):
+            message = f"{type(error).__name__}: {message} (HYDRA_FULL_ERROR=1 shows where)"
+        print(f"error: {message}", file=sys.stderr)
+        return 2 if isinstance(error, UserError) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
