@@ -1,0 +1,8 @@
+"""The paper's figures and tables, redrawn from a results table.
+
+One module per figure or table.  Each offers ``draw(table, plan, experiment, out) -> list[Path]``:
+``table`` is ``results.csv``, ``plan`` the cells that the experiment wants (to draw missing ones as
+missing), ``out`` the folder to write to.  ``python -m plots experiment=NAME`` draws them all.
+"""
+
+FIGURES = ("heatmap", "flops_table")

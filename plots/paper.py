@@ -1,0 +1,43 @@
+"""Numbers of Yang et al. (ICML 2024), "Do Efficient Transformers Really Save Computation?"."""
+
+from __future__ import annotations
+
+# Operators of its Arithmetic data sets -> longest sequence it states for them (section 6.1).
+ARITHMETIC_LENGTHS = {6: 87, 10: 221, 13: 355, 16: 505}
+
+# Table 2: least GFLOPs for an accuracy above 90 % on Arithmetic, by model and operators.
+TABLE_2_GFLOPS = {
+    "standard": {6: 0.027, 10: 0.266, 13: 0.426, 16: 0.605},
+    "linear": {6: 0.422, 10: 4.220, 13: 6.756, 16: 9.584},
+    "sparse": {6: 0.106, 10: 1.055, 13: 1.690, 16: 2.399},
+}
+
+# The paper does not print these.  All twelve numbers above equal 2 * 12 * M * D^2 * L (M = 3
+# layers) within 5 % for exactly one power of two D each, so they are the D of its frontier.
+FRONTIER_DIM = {
+    "standard": {6: 64, 10: 128, 13: 128, 16: 128},
+    "linear": {6: 256, 10: 512, 13: 512, 16: 512},
+    "sparse": {6: 128, 10: 256, 13: 256, 16: 256},
+}
+LAYERS = 3
+
+# Figures 1 to 3 and Table 2 count a size as solved when its accuracy reaches this.
+THRESHOLD = 0.9
+
+# Table 1 as growth of the required dimension D with the sequence length L: exponents of L.
+# ED is written twice: by Definition 5.3 its cells need letters of the prompt at any distance, so
+# the general bound applies; counting only the distance between chain states it is local with
+# m = O(sqrt L).  ED_Local is local by Definition 5.3, m = O(n) = O(sqrt L): D of linear >= sqrt m.
+GENERAL = {"standard": (0.0,), "sparse": (0.5,), "linear": (0.5,)}
+LOCAL = {"standard": (0.0,), "sparse": (0.0,), "linear": (0.25,)}
+REQUIRED_DIM_EXPONENTS = {
+    "lis": GENERAL,
+    "arithmetic": LOCAL,
+    "ed_local": LOCAL,
+    "ed": {"standard": (0.0,), "sparse": (0.5, 0.0), "linear": (0.5, 0.25)},
+}
+
+
+def table_2_applies(task: str, output_format: str, layers: float) -> bool:
+    """Tell whether Table 2 speaks of cells with this task, format and number of layers."""
+    return task == "arithmetic" and output_format == "cot" and layers == LAYERS

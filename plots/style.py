@@ -1,0 +1,177 @@
+"""One look for all figures: sizes, fonts, colours, order and names of tasks and models.
+
+Colours are Okabe and Ito's, safe for colour-blind readers; models differ in marker and line style
+too, and the heatmap's colours grow evenly in brightness, so that everything reads in grey.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any, ParamSpec, TypeVar
+
+import matplotlib
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.font_manager import FontProperties
+from matplotlib.textpath import TextPath
+
+COLUMN_WIDTH = 3.25  # inches: one column of a two-column paper
+PAGE_WIDTH = 6.75  # inches: both columns
+SMALL = 6.0  # points: the smallest print of running text
+
+RC: dict[str, Any] = {
+    "font.family": "DejaVu Sans",
+    "mathtext.fontset": "dejavusans",
+    "font.size": 7,
+    "axes.titlesize": 8,
+    "axes.labelsize": 7,
+    "xtick.labelsize": 6.5,
+    "ytick.labelsize": 6.5,
+    "legend.fontsize": SMALL,
+    "axes.linewidth": 0.6,
+    "xtick.major.width": 0.6,
+    "ytick.major.width": 0.6,
+    "xtick.major.size": 2.5,
+    "ytick.major.size": 2.5,
+    "lines.linewidth": 1.2,
+    "lines.markersize": 3.5,
+    "hatch.linewidth": 0.5,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "legend.frameon": False,
+    "pdf.fonttype": 42,
+    "svg.hashsalt": "cotcost",
+    "figure.dpi": 100,
+    "savefig.dpi": 300,
+    "timezone": "UTC",
+}
+
+TASKS = {"arithmetic": "Arithmetic", "ed": "ED", "lis": "LIS", "ed_local": "ED_Local"}
+MODELS = {"standard": "Standard", "linear": "Linear", "sparse": "Sparse"}
+SIZE_MEANING = {
+    "arithmetic": "operators n",
+    "lis": "numbers n",
+    "ed": "string length n",
+    "ed_local": "string length n",
+}
+_LOOKS = {
+    "standard": ("#0072B2", "o", "-"),
+    "linear": ("#D55E00", "s", "--"),
+    "sparse": ("#009E73", "^", "-."),
+}
+_SPARE_LOOKS = [
+    ("#CC79A7", "D", ":"),
+    ("#56B4E9", "v", (0, (5, 1))),
+    ("#E69F00", "P", (0, (3, 1, 1, 1, 1, 1))),
+    ("#000000", "X", (0, (1, 1))),
+]
+HEAT = "cividis"
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def styled(function: Callable[P, R]) -> Callable[P, R]:
+    """Run ``function`` under our settings and leave the caller's matplotlib as it was."""
+
+    @functools.wraps(function)
+    def wrapper(*args: P.args, **kwargs: P.kwargs) -> R:
+        with matplotlib.rc_context():
+            matplotlib.rcdefaults()
+            matplotlib.rcParams.update(RC)
+            return function(*args, **kwargs)
+
+    return wrapper
+
+
+def in_order(names: Iterable[str], known: Iterable[str]) -> list[str]:
+    """Return the names, known ones first in the paper's order, then the others by alphabet."""
+    names, known = set(names), list(known)
+    return [name for name in known if name in names] + sorted(names - set(known))
+
+
+def task_label(task: str) -> str:
+    """Return the task's name as the paper writes it; a stranger's as it is."""
+    return TASKS.get(task, task)
+
+
+def model_label(model: str) -> str:
+    """Return the model's name as the paper writes it; a stranger's as it is."""
+    return MODELS.get(model, model)
+
+
+def look(model: str, models: Sequence[str]) -> dict[str, Any]:
+    """Return colour, marker and line style of ``model`` among all ``models`` of a figure."""
+    strangers = [name for name in models if name not in _LOOKS]
+    color, marker, linestyle = (
+        _LOOKS.get(model) or _SPARE_LOOKS[strangers.index(model) % len(_SPARE_LOOKS)]
+    )
+    return {"color": color, "marker": marker, "linestyle": linestyle}
+
+
+def new_figure(width: float, height: float) -> Figure:
+    """Return an empty figure of so many inches with its own canvas (no pyplot, no global state)."""
+    figure = Figure(figsize=(width, height))
+    FigureCanvasAgg(figure)
+    return figure
+
+
+def text_width(text: str, size: float) -> float:
+    """Return the width of ``text`` in inches at ``size`` points."""
+    if not text.strip():
+        return 0.0
+    path = TextPath((0, 0), text, prop=FontProperties(family="DejaVu Sans", size=size))
+    return float(path.get_extents().width) / 72
+
+
+def wrap(text: str, width: float, size: float) -> list[str]:
+    """Break ``text`` into lines no wider than ``width`` inches at ``size`` points."""
+    lines: list[str] = []
+    for paragraph in text.split("\n"):
+        line = ""
+        for word in paragraph.split():
+            longer = f"{line} {word}".strip()
+            if line and text_width(longer, size) > width:
+                lines.append(line)
+                longer = word
+            line = longer
+        lines.append(line)
+    return lines
+
+
+def save(figure: Figure, out: Path, name: str) -> list[Path]:
+    """Write ``figure`` as vector PDF and as PNG under ``out``; equal figures give equal bytes."""
+    out.mkdir(parents=True, exist_ok=True)
+    paths = []
+    metadata: dict[str, dict[str, None]] = {
+        "pdf": {"CreationDate": None, "ModDate": None},
+        "png": {"Software": None},
+    }
+    for suffix, fields in metadata.items():
+        path = out / f"{name}.{suffix}"
+        aside = out / f".{name}.{suffix}.tmp"
+        figure.savefig(aside, format=suffix, metadata=fields)
+        aside.replace(path)
+        paths.append(path)
+    return paths
+
+
+def write_text(text: str, path: Path) -> Path:
+    """Write a text file whole: aside first, then into place."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    aside = path.with_name(f".{path.name}.tmp")
+    aside.write_text(text, encoding="utf-8")
+    aside.replace(path)
+    return path
+
+
+def percent(share: float, threshold: float = 0.9) -> str:
+    """Return ``share`` in percent to one decimal, never rounded up to 100 or to the threshold."""
+    text = f"{100 * share:.1f}"
+    if share < 1 and text == "100.0":
+        return ">99.9"
+    if share < threshold and float(text) >= 100 * threshold:
+        return f"<{100 * threshold:.0f}"
+    return "100" if share == 1 else text

@@ -1,0 +1,281 @@
+"""What the heatmap says, read back from matplotlib's objects."""
+
+import itertools
+
+import made_up_tables as tables
+import numpy as np
+import pandas as pd
+import pytest
+
+from plots import heatmap, style
+
+
+def draw(table, plan=None, **fields):
+    plan = tables.plan_of(table) if plan is None else plan
+    return heatmap.figure(table, plan, tables.experiment(**fields))
+
+
+def panels(figure):
+    return {axes.get_gid(): axes for axes in figure.axes if str(axes.get_gid()).startswith("panel")}
+
+
+def texts(axes, kind="value"):
+    found = {}
+    for text in axes.texts:
+        gid = text.get_gid() or ""
+        if gid.startswith(kind):
+            _, size, dim = gid.split("/")
+            found[int(size), int(dim)] = text.get_text()
+    return found
+
+
+def legend(figure):
+    return [text.get_text() for item in figure.legends for text in item.get_texts()]
+
+
+def line(axes, gid):
+    (found,) = [item for item in axes.lines if item.get_gid() == gid]
+    return np.array(found.get_xdata(), float), np.array(found.get_ydata(), float)
+
+
+def footer(figure):
+    return " ".join(text.get_text() for text in figure.texts if text.get_gid() == "footer")
+
+
+def values(*accuracies, size=2, dims=(8, 16, 32, 64)):
+    return pd.DataFrame(
+        [
+            tables.row(size=size, dim=d, answer_accuracy=a)
+            for d, a in zip(dims, accuracies, strict=False)
+        ]
+    )
+
+
+def test_every_cell_shows_its_accuracy_at_its_place():
+    table = tables.quick()
+    figure = draw(table)
+    assert set(panels(figure)) == {
+        f"panel/{m}/Arithmetic" for m in ("Standard", "Linear", "Sparse")
+    }
+    for model in ("standard", "linear", "sparse"):
+        axes = panels(figure)[f"panel/{model.capitalize()}/Arithmetic"]
+        colors = axes.collections[0].get_array().reshape(3, 4)
+        for row in table[table["model"] == model].itertuples():
+            assert texts(axes)[row.size, row.dim] == style.percent(row.answer_accuracy)
+            place = [2, 3, 4].index(row.size), [8, 16, 32, 64].index(row.dim)
+            assert colors[place] == pytest.approx(100 * row.answer_accuracy)
+
+
+def test_figure_1_has_the_papers_rows_columns_and_sizes():
+    figure = draw(tables.figure_1())
+    labels = list(panels(figure))
+    assert labels == [
+        f"panel/{model}/{task}"
+        for model, task in itertools.product(
+            ("Standard", "Linear", "Sparse"), ("Arithmetic", "ED", "LIS")
+        )
+    ]
+    axes = panels(figure)["panel/Sparse/LIS"]
+    assert [t.get_text() for t in axes.get_yticklabels()] == [
+        "n=40\nL=83", "n=110\nL=223", "n=175\nL=353", "n=250\nL=503"
+    ]  # fmt: skip
+    assert [t.get_text() for t in axes.get_xticklabels()] == [
+        "32",
+        "64",
+        "128",
+        "256",
+        "512",
+        "1024",
+    ]
+    arithmetic = panels(figure)["panel/Sparse/Arithmetic"]
+    assert len(arithmetic.get_xticklabels()) == 5
+    bar = next(axes for axes in figure.axes if axes.get_gid() == "colorbar")
+    assert bar.get_ylim() == (0, 100)
+
+
+def test_an_outsiders_task_and_model_come_after_the_known_ones():
+    table = tables.product(["zebra", "lis"], ["aaa", "sparse"], [4, 5], [32, 64])
+    assert list(panels(draw(table))) == [
+        "panel/Sparse/LIS", "panel/Sparse/zebra", "panel/aaa/LIS", "panel/aaa/zebra"
+    ]  # fmt: skip
+
+
+def test_states_are_told_apart_and_the_legend_names_only_those_present():
+    done, failed, unfinished = (tables.row(dim=d) for d in (8, 16, 32))
+    failed = tables.unmeasured("failed", dim=16)
+    unfinished = tables.unmeasured("unfinished", dim=32)
+    table = pd.DataFrame([done, failed, unfinished])
+    plan = pd.DataFrame([tables.row(dim=d) for d in (8, 16, 32, 64)])
+    figure = draw(table, plan)
+    (axes,) = panels(figure).values()
+    assert texts(axes) == {
+        (6, 8): style.percent(done["answer_accuracy"]), (6, 16): "✗", (6, 32): "…", (6, 64): "–"
+    }  # fmt: skip
+    patches = {patch.get_gid(): patch for patch in axes.patches if patch.get_gid()}
+    assert set(patches) == {"failed/6/16", "unfinished/6/32", "not run/6/64"}
+    assert len({patch.get_hatch() for patch in patches.values()}) == 3
+    drawn = axes.collections[0].get_array().reshape(-1)
+    assert list(np.ma.getmaskarray(drawn)) == [False, True, True, True]
+    assert all(word in legend(figure) for word in heatmap.STATE_WORDS.values())
+    assert not set(legend(draw(table.iloc[:1]))) & set(heatmap.STATE_WORDS.values())
+
+
+def test_zero_accuracy_is_a_result_and_not_a_missing_cell():
+    figure = draw(values(0.0))
+    (axes,) = panels(figure).values()
+    assert texts(axes) == {(2, 8): "0.0"}
+    assert not np.ma.getmaskarray(axes.collections[0].get_array()).any()
+
+
+def test_frontier_runs_left_of_the_first_dimension_that_reaches_90_percent():
+    table = pd.concat([values(0.1, 0.9, 0.95, 1.0), values(0.1, 0.2, 0.91, 0.8, size=3)])
+    (axes,) = panels(draw(table)).values()
+    xs, ys = line(axes, "frontier")
+    assert list(xs) == [0.5, 0.5, 1.5, 1.5]
+    assert list(ys) == [-0.5, 0.5, 0.5, 1.5]
+
+
+def test_frontier_lies_at_the_right_edge_when_no_dimension_reaches_it():
+    (axes,) = panels(draw(values(0.1, 0.2, 0.3, 0.8999))).values()
+    assert list(line(axes, "frontier")[0]) == [3.5, 3.5]
+    assert texts(axes)[2, 64] == "<90"
+
+
+def test_no_frontier_is_drawn_where_a_missing_cell_could_hold_it():
+    table = values(0.1, 0.2)
+    plan = tables.plan_of(values(0, 0, 0, 0))
+    (axes,) = panels(draw(table, plan)).values()
+    assert [item.get_gid() for item in axes.lines] == []
+
+
+def test_frontier_is_dotted_where_a_smaller_dimension_lacks_a_result():
+    table = values(0.1, 0.2, 0.95, 1.0).drop(index=1)
+    plan = tables.plan_of(values(0, 0, 0, 0))
+    figure = draw(table, plan)
+    (axes,) = panels(figure).values()
+    assert list(line(axes, "frontier/unsure")[0]) == [1.5, 1.5]
+    assert not any(item.get_gid() == "frontier" for item in axes.lines)
+    assert "first D known with ≥ 90 %, smaller D lack" in legend(figure)
+
+
+def test_the_papers_frontier_stands_at_its_dimensions():
+    figure = draw(tables.figure_1())
+    axes = panels(figure)["panel/Linear/Arithmetic"]
+    xs, ys = line(axes, "frontier/paper")
+    # 256 is the fourth of 32, 64, 128, 256, 512 and is needed for 6 operators; then 512.
+    assert xs == pytest.approx(np.array([3, 3, 4, 4, 4, 4, 4, 4]) - 0.5 + 0.09)
+    assert list(ys) == [-0.5, 0.5, 0.5, 1.5, 1.5, 2.5, 2.5, 3.5]
+    others = [gid for gid in panels(figure) if not gid.endswith("Arithmetic")]
+    for gid in others:
+        assert not any(item.get_gid() == "frontier/paper" for item in panels(figure)[gid].lines)
+
+
+@pytest.mark.parametrize("change", [{"layers": 5}, {"format": "direct"}, {"model": "other"}])
+def test_the_papers_frontier_is_not_drawn_beside_what_it_did_not_measure(change):
+    table = pd.DataFrame([tables.row(dim=d, **change) for d in (32, 64, 128)])
+    (axes,) = panels(draw(table)).values()
+    assert not any(item.get_gid() == "frontier/paper" for item in axes.lines)
+
+
+def test_several_seeds_show_the_mean_the_range_and_their_number():
+    table = pd.DataFrame(
+        [tables.row(seed=s, answer_accuracy=a) for s, a in enumerate((0.8, 0.9, 0.97))]
+    )
+    figure = draw(table)
+    (axes,) = panels(figure).values()
+    assert texts(axes) == {(6, 64): "89.0"}
+    assert texts(axes, "range") == {(6, 64): "80–97"}
+    assert "mean of 3 seeds (small print: minimum–maximum)" in footer(figure)
+    assert "one seed per cell" in footer(draw(tables.quick()))
+
+
+def test_a_cell_with_fewer_seeds_than_planned_is_marked():
+    table = pd.DataFrame([
+        tables.row(seed=0, answer_accuracy=0.8), tables.row(seed=1, answer_accuracy=0.9),
+        tables.unmeasured("failed", seed=2),
+    ])  # fmt: skip
+    figure = draw(table)
+    (axes,) = panels(figure).values()
+    assert texts(axes) == {(6, 64): "85.0*"}
+    assert "* fewer seeds than planned" in legend(figure)
+
+
+def test_budget_and_setting_stand_under_the_picture():
+    said = footer(draw(tables.quick(), budget="7 steps of 64"))
+    assert "Budget: 7 steps of 64" in said
+    assert "1,000 test sequences per cell; 3 layers; 4 heads; recipe fast; one seed" in said
+
+
+def test_layers_make_rows_and_formats_make_columns_when_they_vary():
+    table = pd.DataFrame(
+        [tables.row(layers=m, format=f) for m in (3, 5) for f in ("cot", "direct")]
+    )
+    assert list(panels(draw(table))) == [
+        f"panel/Standard, {m} layers/Arithmetic, {f}" for m in (3, 5) for f in ("cot", "direct")
+    ]
+
+
+def test_same_cell_and_seed_twice_shows_the_planned_one_and_says_so():
+    planned = tables.row(answer_accuracy=0.5, finished_at="2030-01-01")
+    other = tables.row(answer_accuracy=0.9, finished_at="2030-01-02", cell="another-budget")
+    figure = draw(pd.DataFrame([planned, other]), tables.plan_of(pd.DataFrame([planned])))
+    (axes,) = panels(figure).values()
+    assert texts(axes) == {(6, 64): "50.0"}
+    assert "1 row of the table left out" in footer(figure)
+
+
+def test_everything_lies_inside_the_page():
+    table = tables.figure_1((0, 1)).drop(index=[3, 5, 60, 61])
+    table.loc[[7, 8], "status"] = "failed"
+    for case in (table, tables.quick(), tables.product(["lis"], ["standard"], [40], [32])):
+        figure = draw(case, tables.plan_of(case))
+        renderer = figure.canvas.get_renderer()
+        page = figure.bbox
+        boxes = [axes.get_tightbbox(renderer) for axes in figure.axes]
+        boxes += [item.get_window_extent(renderer) for item in [*figure.texts, *figure.legends]]
+        for box in boxes:
+            assert box.x0 >= -1 and box.y0 >= -1
+            assert box.x1 <= page.x1 + 1 and box.y1 <= page.y1 + 1
+
+
+def test_numbers_are_readable_on_every_colour():
+    for share in np.linspace(0, 1, 21):
+        (axes,) = panels(draw(values(float(share)))).values()
+        cell = axes.collections[0].cmap(share)[:3]
+        ink = 0.0 if axes.texts[0].get_color() == "black" else 1.0
+        assert contrast(luminance(cell), luminance((ink,) * 3)) >= 4.0
+
+
+def luminance(color):
+    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in color]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def contrast(a, b):
+    return (max(a, b) + 0.05) / (min(a, b) + 0.05)
+
+
+def test_redrawing_gives_the_same_bytes(tmp_path):
+    table = tables.quick()
+    paths = [
+        heatmap.draw(table, tables.plan_of(table), tables.experiment(), tmp_path / str(i))
+        for i in range(2)
+    ]
+    assert [path.name for path in paths[0]] == ["heatmap.pdf", "heatmap.png"]
+    for first, second in zip(*paths, strict=True):
+        assert first.read_bytes() == second.read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("share", "text"),
+    [
+        (1.0, "100"),
+        (0.99996, ">99.9"),
+        (0.9, "90.0"),
+        (0.89996, "<90"),
+        (0.8994, "89.9"),
+        (0, "0.0"),
+    ],
+)
+def test_percent_never_rounds_across_the_threshold_or_up_to_100(share, text):
+    assert style.percent(share) == text
