@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
+
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from errors import UserError
-from models.mixer import AttentionMixer, GenerationState, check_sizes
+from models.mixer import AttentionMixer, GenerationState, check_choice, check_sizes
 
 IMPLEMENTATIONS = ("auto", "dense", "chunked")
 CHUNK_SIZE = 64
@@ -21,6 +22,11 @@ def feature_map(x: Tensor) -> Tensor:
     """
     x = x.float()
     return torch.where(x > 0, x + 1, x.clamp(max=0).exp())
+
+
+def without_autocast(x: Tensor) -> AbstractContextManager:
+    """Keep products in float32 even under autocast, which the meta device does not know."""
+    return nullcontext() if x.is_meta else torch.autocast(x.device.type, enabled=False)
 
 
 class LinearAttention(AttentionMixer):
@@ -46,17 +52,14 @@ class LinearAttention(AttentionMixer):
         super().__init__(dim, num_heads, max_len, dropout, position)
         self.chunk_size = CHUNK_SIZE if chunk_size is None else chunk_size
         check_sizes(chunk_size=self.chunk_size)
-        if implementation not in IMPLEMENTATIONS:
-            raise UserError(
-                f"implementation={implementation!r}: expected one of {', '.join(IMPLEMENTATIONS)}"
-            )
+        check_choice("implementation", implementation, IMPLEMENTATIONS)
         if implementation == "auto":
             implementation = "chunked" if max_len >= CHUNKED_FROM else "dense"
         self.implementation = implementation
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         """q, k, v (B, H, T, K) to (B, H, T, K) of v's type."""
-        with torch.autocast(q.device.type, enabled=False):
+        with without_autocast(q):
             features_q, features_k = feature_map(q), feature_map(k)
             ones = torch.ones_like(q[..., :1], dtype=torch.float32)  # (B, H, T, 1)
             if self.position == "rope":
@@ -77,7 +80,7 @@ class LinearAttention(AttentionMixer):
         """As `Mixer.prefill`; the state is Σ φ(k) v^T (B, H, K, K) and Σ φ(k) (B, H, K)."""
         q, k, v = self.project(x)  # (B, H, T, K)
         real = torch.arange(x.shape[1], device=x.device) < lengths[:, None]  # (B, T)
-        with torch.autocast(x.device.type, enabled=False):
+        with without_autocast(x):
             features = feature_map(k) * real[:, None, :, None]
             sums = self.place(features).transpose(-1, -2) @ v.float()  # (B, H, K, K)
         tensors = {"sums": sums, "normaliser": features.sum(2)}
@@ -88,7 +91,7 @@ class LinearAttention(AttentionMixer):
         q, k, v = self.project_step(x)  # (B, H, K)
         state.advance(positions)
         sums, normaliser = state.tensors["sums"], state.tensors["normaliser"]
-        with torch.autocast(x.device.type, enabled=False):
+        with without_autocast(x):
             features_q, features_k = feature_map(q), feature_map(k)
             normaliser += features_k
             turned_k = self.place_step(features_k, positions)

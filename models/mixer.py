@@ -8,6 +8,7 @@ in less than a full forward pass per token), `flops` and `state_bytes` (its cost
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -67,10 +68,8 @@ class Mixer(nn.Module):
         check_sizes(dim=dim, num_heads=num_heads, max_len=max_len)
         if dim % num_heads:
             raise UserError(f"dim={dim} is not divisible by num_heads={num_heads}")
-        if not 0.0 <= dropout < 1.0:
-            raise UserError(f"dropout={dropout}: expected 0 <= dropout < 1")
-        if position not in places.CHOICES:
-            raise UserError(f"position={position!r}: expected one of {', '.join(places.CHOICES)}")
+        check_dropout(dropout)
+        check_choice("position", position, places.CHOICES)
         self.dim, self.num_heads, self.head_dim = dim, num_heads, dim // num_heads
         self.max_len, self.dropout, self.position = max_len, dropout, position
 
@@ -238,3 +237,15 @@ def check_sizes(**sizes: int) -> None:
     for name, size in sizes.items():
         if not isinstance(size, int) or isinstance(size, bool) or size < 1:
             raise UserError(f"{name}={size!r}: expected a whole number of at least 1")
+
+
+def check_dropout(dropout: float) -> None:
+    """Raise UserError unless 0 <= dropout < 1."""
+    if not 0.0 <= dropout < 1.0:
+        raise UserError(f"dropout={dropout}: expected 0 <= dropout < 1")
+
+
+def check_choice(name: str, value: str, choices: Sequence[str]) -> None:
+    """Raise UserError unless value is one of choices."""
+    if value not in choices:
+        raise UserError(f"{name}={value!r}: expected one of {', '.join(choices)}")

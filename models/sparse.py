@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from errors import UserError
-from models.mixer import AttentionMixer, GenerationState, check_sizes
+from models.mixer import AttentionMixer, GenerationState, check_choice, check_sizes
 
 IMPLEMENTATIONS = ("auto", "dense", "blocked")
 BLOCKED_FROM = 512
@@ -52,10 +52,7 @@ class SparseAttention(AttentionMixer):
             raise UserError(
                 f"summary_tokens={summary_tokens}: expected 0 to block_size={self.block_size}"
             )
-        if implementation not in IMPLEMENTATIONS:
-            raise UserError(
-                f"implementation={implementation!r}: expected one of {', '.join(IMPLEMENTATIONS)}"
-            )
+        check_choice("implementation", implementation, IMPLEMENTATIONS)
         if implementation == "auto":
             implementation = "blocked" if max_len >= BLOCKED_FROM else "dense"
         self.implementation = implementation

@@ -9,7 +9,14 @@ import torch
 from torch import Tensor, nn
 
 from errors import UserError
-from models.mixer import GenerationState, Mixer, check_sizes, initialise
+from models.mixer import (
+    GenerationState,
+    Mixer,
+    check_choice,
+    check_dropout,
+    check_sizes,
+    initialise,
+)
 from models.positions import CHOICES, sinusoidal_table
 
 State = list[GenerationState]  # one a layer
@@ -42,8 +49,8 @@ class Transformer(nn.Module):
         check_sizes(vocab_size=vocab_size, max_len=max_len, dim=dim, num_layers=num_layers)
         if dim % 2:
             raise UserError(f"dim={dim} is odd: positions need pairs of channels")
-        if position not in CHOICES:
-            raise UserError(f"position={position!r}: expected one of {', '.join(CHOICES)}")
+        check_dropout(dropout)
+        check_choice("position", position, CHOICES)
         self.vocab_size, self.max_len, self.dim = vocab_size, max_len, dim
         self.embedding = nn.Embedding(vocab_size, dim)
         table = sinusoidal_table(max_len, dim)

@@ -1,0 +1,200 @@
+"""FLOP terms against PyTorch's own counter, and against the paper's Table 2."""
+
+import functools
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from mixer_cases import CASES, SOFTMAX, Case, each, linear, sparse
+from torch.utils.flop_counter import FlopCounterMode
+from toy_mixers import CumulativeMean, TensorAttention
+
+from models import flops
+from models.linear import LinearAttention
+from models.mixer import Mixer
+from models.sparse import SparseAttention
+from models.standard import StandardAttention
+from models.transformer import Transformer
+
+VOCABULARY, MAX_LEN = 13, 40
+
+
+def transformer(case, dim=16, num_layers=2, num_heads=2, max_len=MAX_LEN):
+    mixer = functools.partial(case.build, **case.own)
+    return Transformer(VOCABULARY, max_len, dim, num_layers, num_heads, mixer).eval()
+
+
+def counted(function) -> int:
+    """FLOPs of the matrix products in function(), by PyTorch's count."""
+    with torch.no_grad(), FlopCounterMode(display=False) as counter:
+        function()
+    return counter.get_total_flops()
+
+
+@each(CASES)
+@pytest.mark.parametrize("length", [1, 9, 40])
+def test_linear_terms_equal_pytorchs_count(case, length):
+    """Every term against the calls of the layer it is named after, on the meta device."""
+    model = transformer(case).to("meta")
+    terms = model.flops(length)
+    tokens = torch.zeros(1, length, dtype=torch.int64, device="meta")
+    with torch.no_grad(), FlopCounterMode(display=False) as counter:
+        model(tokens)
+    by_module = {name: sum(ops.values()) for name, ops in counter.get_flop_counts().items()}
+    layers = {
+        "linear/attention_qkv": "mixer.qkv",
+        "linear/attention_out": "mixer.out",
+        "linear/ffn_in": "ffn.0",
+        "linear/ffn_out": "ffn.2",
+    }
+    for term, layer in layers.items():
+        assert terms[term] == sum(by_module[f"Transformer.blocks.{b}.{layer}"] for b in range(2))
+    assert terms["head"] == by_module["Transformer.head"]
+    assert {name.split("/")[0] for name in terms} == {"linear", "mixing", "head"}
+
+
+@each(SOFTMAX)
+@pytest.mark.parametrize("length", [1, 9, 40])
+def test_softmax_mixing_equals_explicit_products(case, length):
+    """Each query times the keys it sees, then its weights times their values; H heads of K."""
+    heads, width = 2, 8
+    terms = case.mixer(MAX_LEN, dim=16).flops(length)
+    q = torch.empty(heads, 1, width, device="meta")
+
+    def scores():
+        for i in range(1, length + 1):
+            torch.bmm(q, torch.empty(heads, width, len(case.attended(i)), device="meta"))
+
+    def values():
+        for i in range(1, length + 1):
+            seen = len(case.attended(i))
+            weights = torch.empty(heads, 1, seen, device="meta")
+            torch.bmm(weights, torch.empty(heads, seen, width, device="meta"))
+
+    assert terms["mixing/scores"] == counted(scores)
+    assert terms["mixing/values"] == counted(values)
+
+
+@pytest.mark.parametrize("length", [1, 9, 40])
+def test_linear_mixing_equals_an_explicit_recurrence(length):
+    """φ(k) [v, 1]^T is added to the state, φ(q) reads it; column K + 1 is the normaliser."""
+    heads, width = 2, 8
+    key, value = (torch.empty(heads, *s, device="meta") for s in ((width, 1), (1, width + 1)))
+    query, state = (torch.empty(heads, *s, device="meta") for s in ((1, width), (width, width + 1)))
+    terms = linear("chunked").mixer(MAX_LEN, dim=16).flops(length)
+    update = counted(lambda: [torch.baddbmm(state, key, value) for _ in range(length)])
+    read = counted(lambda: [torch.bmm(query, state) for _ in range(length)])
+    assert (terms["mixing/state_update"], terms["mixing/state_read"]) == (update, read)
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.integers(1, 9), st.integers(1, 3), st.integers(0, 9), st.integers(1, 60))
+def test_sparse_pattern_size(block, window, summaries, length):
+    case = sparse("blocked", block, window, min(summaries, block))
+    expected = sum(len(case.attended(i)) for i in range(1, length + 1))
+    assert case.mixer(60).pattern_size(length) == expected
+
+
+@each(CASES)
+def test_linear_layers_are_24_m_d_squared_l(case):
+    model = transformer(case, dim=32, num_layers=3)
+    assert flops.linear_layer_flops(model.flops(29)) == 2 * 12 * 3 * 32**2 * 29
+
+
+@each(CASES)
+def test_conventions_add_up(case):
+    terms = transformer(case).flops(29)
+    mixing = sum(count for name, count in terms.items() if name.startswith("mixing/"))
+    linear_layers = flops.linear_layer_flops(terms)
+    assert flops.total_flops(terms) == linear_layers + mixing + terms["head"]
+    assert flops.training_step_flops(terms) == 3 * flops.total_flops(terms)
+    assert mixing > 0
+
+
+@each(CASES)
+@pytest.mark.parametrize("prompt", [1, 7, 20])
+def test_generation_is_the_forward_pass_with_fewer_logits(case, prompt):
+    """Causal mixing costs as much token by token; only the prompt's logits are saved."""
+    model = transformer(case)
+    whole = model.flops(33)
+    saved = (prompt - 1) * whole["head"] // 33
+    assert flops.generation_flops(model, prompt, 33) == flops.total_flops(whole) - saved
+
+
+@each(CASES)
+def test_step_flops_equal_pytorchs_count_of_linear_layers(case):
+    model = transformer(case)
+    state = model.prefill(torch.zeros(1, 20, dtype=torch.int64), torch.tensor([20]))[1]
+    linear_layers = model.flops(1)
+    expected = flops.linear_layer_flops(linear_layers) + linear_layers["head"]
+    with torch.no_grad(), FlopCounterMode(display=False) as counter:
+        model.step(torch.tensor([3]), torch.tensor([20]), state)
+    by_operator = counter.get_flop_counts()["Global"]
+    assert sum(n for op, n in by_operator.items() if "addmm" in str(op)) == expected
+    mixing = transformer(case).blocks[0].mixer.mixing_flops
+    step = 2 * (sum(mixing(21).values()) - sum(mixing(20).values()))
+    assert model.step_flops(20) == expected + step
+
+
+def test_default_flops_count_what_forward_multiplies():
+    """Tensor attention: 5 projections in, 1 out, and PyTorch's count of its four products."""
+    mixer = TensorAttention(16, 2, MAX_LEN)
+    terms = mixer.flops(9)
+    assert terms["linear/mixer"] == 2 * 6 * 16**2 * 9
+    assert (
+        terms["mixing/counted"]
+        == counted(lambda: mixer(torch.zeros(1, 9, 16))) - terms["linear/mixer"]
+    )
+    assert terms["mixing/counted"] >= 2 * 2 * 9**3 * 16
+    assert CumulativeMean(16, 2, MAX_LEN).flops(9) == {"linear/mixer": 0, "mixing/counted": 0}
+
+
+def test_default_flops_see_softmax_attention_written_out():
+    class Explicit(Mixer):
+        def forward(self, x):
+            scores = x @ x.transpose(1, 2)
+            return scores.tril() @ x
+
+    assert Explicit(16, 2, 40).flops(9)["mixing/counted"] == 2 * 2 * 9 * 9 * 16
+
+
+def test_default_generation_pays_for_every_forward_pass():
+    model = transformer(Case("mean", CumulativeMean))
+    ffn_and_head = sum(model.flops(1).values())
+    assert model.step_flops(7) == ffn_and_head
+    tensor = transformer(Case("tensor", TensorAttention))
+    mixers = sum(sum(block.mixer.flops(8).values()) for block in tensor.blocks)
+    assert tensor.step_flops(7) == mixers + ffn_and_head
+
+
+TABLE_2 = {  # (model, L): the paper's GFLOPs, the D behind them, our deviation in per cent
+    ("standard", 87): (0.027, 64, -4.97),
+    ("standard", 221): (0.266, 128, -1.99),
+    ("standard", 355): (0.426, 128, -1.70),
+    ("standard", 505): (0.605, 128, -1.53),
+    ("linear", 87): (0.422, 256, -2.72),
+    ("linear", 221): (4.220, 512, -1.16),
+    ("linear", 355): (6.756, 512, -0.82),
+    ("linear", 505): (9.584, 512, -0.55),
+    ("sparse", 87): (0.106, 128, -3.18),
+    ("sparse", 221): (1.055, 256, -1.16),
+    ("sparse", 355): (1.690, 256, -0.88),
+    ("sparse", 505): (2.399, 256, -0.67),
+}
+MODELS = {
+    "standard": Case("standard", StandardAttention),
+    "linear": Case("linear", LinearAttention),
+    "sparse": Case("sparse", SparseAttention),
+}
+
+
+@pytest.mark.parametrize(("name", "length"), TABLE_2)
+def test_table_2_is_the_linear_layers(name, length):
+    """All twelve figures within 6 %, always from below; what mixing adds is not in them."""
+    gigaflops, dim, deviation = TABLE_2[name, length]
+    terms = transformer(MODELS[name], dim, num_layers=3, num_heads=4, max_len=length).flops(length)
+    ours = flops.linear_layer_flops(terms) / 1e9
+    assert abs(ours / gigaflops - 1) < 0.06
+    assert 100 * (ours / gigaflops - 1) == pytest.approx(deviation, abs=0.005)
+    assert flops.total_flops(terms) / 1e9 > ours
