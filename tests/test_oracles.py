@@ -40,8 +40,9 @@ def test_lis_lengths_worked_by_hand(numbers: list[int], expected: list[int]) -> 
 
 def test_lis_definition_agrees_with_enumeration() -> None:
     for n in range(6):
-        for numbers in product(range(4), repeat=n):
-            assert lis.lengths(list(numbers)) == lis.lengths_by_enumeration(list(numbers))
+        for items in product(range(4), repeat=n):
+            numbers = list(items)
+            assert lis.lengths(numbers) == lis.lengths_by_enumeration(numbers)
     rng = random.Random(0)
     for _ in range(40):
         numbers = [rng.randrange(12) for _ in range(10)]

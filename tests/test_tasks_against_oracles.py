@@ -1,0 +1,252 @@
+"""`python -m tasks sample` and `check`, from outside, against judges that know nothing of them."""
+
+import multiprocessing
+import os
+import re
+import runpy
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from oracles import arithmetic, edit_distance, lis
+from oracles.mutations import mutants
+
+ROOT = Path(__file__).resolve().parents[1]
+
+SIZES = {
+    "arithmetic": [1, 2, 3, 6, 10, 13, 16],
+    "lis": [3, 4, 10, 40, 110, 175, 250],
+    "ed": [2, 3, 4, 6, 12, 16, 20],
+    "ed_local": [2, 3, 4, 6, 12, 16, 20],
+}
+MARKERS = {"arithmetic": "=", "lis": "<sep>", "ed": "<sep>", "ed_local": "<sep>"}
+LONGEST = {  # prompt, chain and answer; the paper's text says how many tokens there are at most
+    "arithmetic": lambda n: 2 * n * n + 2 * n + 1,
+    "lis": lambda n: 2 * n + 3,
+    "ed": lambda n: n * n + 5 * n + 6,
+    # the rows of ED, and before all but the first: |, s2, <sep> and what is left of s1
+    "ed_local": lambda n: n * n + 5 * n + 6 + (n - 1) * (n + 4) + n * (n - 1) // 2,
+}
+
+
+@dataclass(frozen=True)
+class Case:
+    """One call of `python -m tasks sample`."""
+
+    task: str
+    size: int
+    order: str = ""
+    split: str = "train"
+    format: str = "cot"
+    seed: int = 1
+    count: int = 40
+
+    def __str__(self) -> str:
+        return "-".join(map(str, filter(None, [self.task, self.size, self.order, self.split])))
+
+    @property
+    def options(self) -> list[str]:
+        """What `sample` and `check` both take."""
+        options = [self.task, "--size", str(self.size)]
+        options += ["--format", "direct"] if self.format == "direct" else []
+        return options
+
+    @property
+    def sample_arguments(self) -> list[str]:
+        arguments = ["sample", *self.options, "--count", str(self.count), "--seed", str(self.seed)]
+        arguments += ["--split", "test"] if self.split == "test" else []
+        return arguments + ([f"order={self.order}"] if self.order else [])
+
+    def judge(self, line: str) -> str | None:
+        """The oracle's verdict."""
+        if self.task == "arithmetic":
+            order = "leftmost" if self.order == "leftmost" else "any"
+            return arithmetic.judge(line, self.size, order, self.format)
+        judges: dict[str, Callable[..., str | None]] = {
+            "lis": lis.judge,
+            "ed": edit_distance.judge,
+            "ed_local": edit_distance.judge_local,
+        }
+        return judges[self.task](line, self.size, self.format)
+
+    def prompt(self, line: str) -> str:
+        """What comes before the first marker."""
+        return line.split(f" {MARKERS[self.task]} ")[0]
+
+
+def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """`python -m tasks ...` from the repository root."""
+    return subprocess.run(
+        [sys.executable, "-m", "tasks", *arguments],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+# Most of such a call is importing numba. The calls below fork, one process each, from a server
+# that has imported that, pytest (which finding `run_module` imports) and nothing of ours.
+FORKS = multiprocessing.get_context("forkserver")
+FORKS.set_forkserver_preload(["numba", "pytest"])
+
+
+def run_module(arguments: tuple[str, ...], folder: Path) -> None:
+    """In a fresh child: what `python -m tasks` does, with both outputs going to files."""
+    os.chdir(ROOT)
+    for descriptor, name in [(1, "stdout"), (2, "stderr")]:
+        with (folder / name).open("wb") as file:
+            os.dup2(file.fileno(), descriptor)
+    sys.path.insert(0, str(ROOT))
+    sys.argv = ["tasks", *arguments]
+    runpy.run_module("tasks", run_name="__main__", alter_sys=True)
+
+
+def run_forked(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """The same as `run`, several times as fast."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        process = FORKS.Process(target=run_module, args=(arguments, folder))
+        process.start()
+        process.join(60)
+        if process.is_alive():
+            process.kill()
+            process.join()
+        stdout, stderr = (folder / "stdout").read_text(), (folder / "stderr").read_text()
+        assert process.exitcode is not None
+        return subprocess.CompletedProcess(list(arguments), process.exitcode, stdout, stderr)
+
+
+def sample(case: Case) -> list[str]:
+    """The lines that `sample` prints."""
+    result = run_forked(*case.sample_arguments)
+    assert result.returncode == 0, result.stderr
+    return result.stdout.splitlines()
+
+
+def operators(expression: str) -> int:
+    return sum(token in "+-*/" for token in expression.split())
+
+
+def all_cases() -> list[Case]:
+    """Every size from the training split; every other one from the test split, half without chain.
+
+    The orders of Arithmetic take turns, so that the test split of every size is seen.
+    """
+    cases = []
+    for task, sizes in SIZES.items():
+        for shift, order in enumerate(["leftmost", "growth"] if task == "arithmetic" else [""]):
+            cases += [Case(task, size, order) for size in sizes]
+            for i, size in enumerate(sizes[shift::2]):
+                cases.append(Case(task, size, order, "test", "direct" if i % 2 else "cot"))
+        cases.append(Case(task, sizes[3], format="direct"))
+    return cases
+
+
+@pytest.mark.parametrize("case", all_cases(), ids=lambda case: f"{case}-{case.format}")
+def test_sampled_lines_are_valid(case: Case) -> None:
+    lines = sample(case)
+    assert len(lines) == case.count
+    for line in lines:
+        assert case.judge(line) is None, line
+        assert len(line.split()) <= LONGEST[case.task](case.size)
+    prompts = [case.prompt(line) for line in lines]
+    assert len(set(prompts)) == case.count
+    for prompt in prompts:
+        if case.task == "arithmetic":
+            assert not arithmetic.needless_brackets(prompt), prompt
+            assert case.split == "train" or operators(prompt) == case.size, prompt
+        if case.task.startswith("ed"):
+            assert len(set(prompt.split()) - {"|"}) <= 10, "more than 10 usable letters"
+
+
+def test_training_expressions_have_one_to_n_operators_in_proportion() -> None:
+    """With n = 4 the shares are 1, 2, 3 and 4 in 10; four standard deviations either way."""
+    lines = sample(Case("arithmetic", 4, count=1000))
+    counts = [operators(line.split(" = ")[0]) for line in lines]
+    for k in (1, 2, 3, 4):
+        share = k / 10
+        deviation = 4 * (1000 * share * (1 - share)) ** 0.5
+        assert abs(counts.count(k) - 1000 * share) < deviation, (k, counts.count(k))
+
+
+@pytest.mark.parametrize("task", SIZES)
+def test_seed_decides_the_lines(task: str) -> None:
+    first, again = sample(Case(task, 6)), run(*Case(task, 6).sample_arguments)
+    other = sample(Case(task, 6, seed=2))
+    assert first == again.stdout.splitlines()
+    assert not set(first) & set(other)
+    test = sample(Case(task, 6, split="test"))
+    assert not set(first) & set(test)
+
+
+def judged_by_check(
+    case: Case, lines: list[str], folder: Path, *options: str
+) -> tuple[set[int], str]:
+    """Numbers of the lines that `check` calls invalid (from 1), and all that it said."""
+    path = folder / "lines.txt"
+    path.write_text("".join(f"{line}\n" for line in lines))
+    result = run_forked("check", *case.options, str(path), *options)
+    said = result.stdout + result.stderr
+    named = {int(number) for number in re.findall(r"\bline (\d+)", said)}
+    last = result.stdout.splitlines()[-1] if result.stdout else said
+    valid = len(lines) - len(named)
+    assert last == f"{len(lines)} lines, {valid} valid, {len(named)} invalid", said
+    assert result.returncode == (1 if named else 0), said
+    return named, said
+
+
+CHECKED = [
+    Case("arithmetic", 6, "leftmost", count=100),
+    Case("arithmetic", 6, "growth", count=100),
+    Case("arithmetic", 6, format="direct", count=100),
+    Case("arithmetic", 16, "leftmost"),
+    Case("arithmetic", 16, "growth"),
+    Case("lis", 10, count=100),
+    Case("lis", 10, format="direct", count=100),
+    Case("lis", 250, count=10),
+    Case("ed", 3, count=100),
+    Case("ed", 12, format="direct", count=100),
+    Case("ed", 20, count=20),
+    Case("ed_local", 3, count=100),
+    Case("ed_local", 6, format="direct", count=100),
+    Case("ed_local", 20, count=20),
+]
+
+
+@pytest.mark.parametrize("case", CHECKED, ids=lambda case: f"{case}-{case.format}")
+def test_check_agrees_with_the_oracle(case: Case, tmp_path: Path) -> None:
+    """On sampled lines, a hundred damaged ones and, where there is an order, on either order."""
+    lines = sample(case)
+    lines += mutants(lines, 100, seed=3)
+    orders = ["leftmost", "growth"] if case.task == "arithmetic" else [""]
+    for order in orders:
+        judge = Case(case.task, case.size, order, format=case.format).judge
+        expected = {i for i, line in enumerate(lines, 1) if judge(line) is not None}
+        options = [f"order={order}"] if order else []
+        named, said = judged_by_check(case, lines, tmp_path, *options)
+        disagreements = {i: (judge(lines[i - 1]), lines[i - 1]) for i in named ^ expected}
+        assert not disagreements, said
+
+
+@pytest.mark.parametrize(
+    ("task", "size"),
+    [("arithmetic", 6), ("arithmetic", 16), ("lis", 40), ("lis", 110), ("ed", 6), ("ed", 20)],
+)
+def test_check_accepts_lines_of_other_generators(task: str, size: int) -> None:
+    path = ROOT / "tests" / "oracles" / "samples" / f"{task}-{size}.txt"
+    result = run_forked("check", task, "--size", str(size), str(path))
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert result.stdout.splitlines()[-1] == "10 lines, 10 valid, 0 invalid"
+
+
+def test_asking_for_more_than_exists_ends_with_one_line() -> None:
+    """There are fewer than 500 expressions with one operator."""
+    result = run("sample", "arithmetic", "--size", "1", "--count", "1000", "--seed", "1")
+    assert result.returncode == 2
+    assert len(result.stderr.splitlines()) == 1
