@@ -12,7 +12,7 @@ from errors import UserError
 from models.mixer import AttentionMixer, GenerationState, check_choice, check_sizes
 
 IMPLEMENTATIONS = ("auto", "dense", "blocked")
-BLOCKED_FROM = 512
+BLOCKED_FROM = 160
 
 
 def default_block_size(max_len: int) -> int:
@@ -57,7 +57,7 @@ class SparseAttention(AttentionMixer):
             implementation = "blocked" if max_len >= BLOCKED_FROM else "dense"
         self.implementation = implementation
         self.window = self.window_blocks * self.block_size  # kB
-        every = torch.arange(max_len)
+        every = torch.arange(max_len, device="cpu")  # indexed below, so never on the meta device
         summaries = every[self.is_summary(every)]
         self.register_buffer("summaries", summaries, persistent=False)
         pattern = self.dense_pattern() if implementation == "dense" else self.blocked_pattern()
@@ -80,9 +80,9 @@ class SparseAttention(AttentionMixer):
     def blocked_pattern(self) -> Tensor:
         """(N, B, (k + 1) B + (N - k) c) bool: what each query of each block sees.
 
-        Columns are those of `gather_blocks` for a sequence of max_len tokens: first the block
-        itself and the k before it, then the summary tokens of all blocks but the last k. A
-        summary token inside the window is seen there, and only there.
+        Columns are those of `gather_blocks` for a sequence of max_len tokens: near, then far; a
+        shorter sequence needs the first of them. A summary token inside the window is seen among
+        the near ones alone.
         """
         size, blocks = self.block_size, math.ceil(self.max_len / self.block_size)
         first = torch.arange(blocks)[:, None, None] * size  # (N, 1, 1)
@@ -103,37 +103,44 @@ class SparseAttention(AttentionMixer):
         if self.implementation == "blocked":
             return self.attend_blocked(q, k, v)
         mask = self.pattern[: q.shape[2], : q.shape[2]]  # (T, T)
-        return F.scaled_dot_product_attention(q, k, v, mask, self.drop)
-
-    @property
-    def drop(self) -> float:
-        """Share of attention weights dropped just now."""
-        return self.dropout if self.training else 0.0
+        dropout = self.dropout if self.training else 0.0
+        return F.scaled_dot_product_attention(q, k, v, mask, dropout)
 
     def attend_blocked(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        """The same, block of queries by block of queries; blocks take the place of heads."""
-        batch, heads, length, _ = q.shape
+        """The same, a block of B queries at a time, in plain products of matrices.
+
+        Batch and heads are one axis here, and the sequence is filled up to N whole blocks.
+        """
+        batch, heads, length, width = q.shape
         short = -length % self.block_size
-        blocks = (length + short) // self.block_size
-        q = F.pad(q, (0, 0, 0, short)).flatten(0, 1).unflatten(1, (blocks, -1))  # (BH, N, B, K)
-        k, v = self.gather_blocks(k, short), self.gather_blocks(v, short)  # (BH, N, keys, K)
-        mask = self.pattern[None, :blocks, :, : k.shape[2]]  # (1, N, B, keys)
-        y = F.scaled_dot_product_attention(q, k, v, mask, self.drop)
+        q = F.pad(q, (0, 0, 0, short)).flatten(0, 1) / width**0.5  # (BH, NB, K)
+        near_k, far_k = self.gather_blocks(k, short)  # (BH, N, (k+1)B, K), (BH, (N-k)c, K)
+        near_v, far_v = self.gather_blocks(v, short)
+        by_block = (near_k.shape[1], self.block_size)  # (N, B)
+        near = q.unflatten(1, by_block) @ near_k.transpose(-1, -2)  # (BH, N, B, (k+1)B)
+        far = (q @ far_k.transpose(-1, -2)).unflatten(1, by_block)  # (BH, N, B, (N-k)c)
+        scores = torch.cat((near, far), dim=-1)
+        pattern = self.pattern[: near.shape[1], :, : scores.shape[-1]]  # (N, B, keys)
+        weights = scores.masked_fill(~pattern, -torch.inf).softmax(-1)
+        weights = F.dropout(weights, self.dropout, self.training)
+        near, far = weights.split((near.shape[-1], far.shape[-1]), dim=-1)
+        y = near @ near_v + (far.flatten(1, 2) @ far_v).unflatten(1, by_block)  # (BH, N, B, K)
         return y.flatten(1, 2)[:, :length].unflatten(0, (batch, heads))
 
-    def gather_blocks(self, x: Tensor, short: int) -> Tensor:
-        """Keys or values (B, H, T, K) that each block of queries needs: (B H, N, keys, K).
+    def gather_blocks(self, x: Tensor, short: int) -> tuple[Tensor, Tensor]:
+        """Keys or values x (B, H, T, K), with `short` zeros to complete the last block.
 
-        `short` zeros complete the last block. Columns as in `blocked_pattern`.
+        Returns those near each block, (BH, N, (k + 1) B, K): the block and the k before it; and
+        the summary tokens that can be far from some block, (BH, (N - k) c, K).
         """
         size = self.block_size
         x = F.pad(x, (0, 0, self.window, short)).flatten(0, 1)  # (BH, kB + NB, K)
-        nearby = x.unfold(1, self.window + size, size).transpose(-1, -2)  # (BH, N, (k+1)B, K)
-        blocks = nearby.shape[1]
-        own = x[:, self.window :].unflatten(1, (blocks, size))  # (BH, N, B, K)
-        distant = own[:, : max(0, blocks - self.window_blocks), size - self.summary_tokens :]
-        distant = distant.flatten(1, 2)[:, None].expand(-1, blocks, -1, -1)  # (BH, N, (N-k)c, K)
-        return torch.cat((nearby, distant), dim=2)
+        near = x.unfold(1, self.window + size, size).transpose(-1, -2)  # (BH, N, (k+1)B, K)
+        blocks = x[:, self.window :].unflatten(1, (-1, size))  # (BH, N, B, K)
+        far = blocks[
+            :, : max(0, blocks.shape[1] - self.window_blocks), size - self.summary_tokens :
+        ]
+        return near, far.flatten(1, 2)
 
     def prefill(self, x: Tensor, lengths: Tensor) -> tuple[Tensor, GenerationState]:
         """As `Mixer.prefill`; keys and values (B, H, slots, K) of window and summary tokens.

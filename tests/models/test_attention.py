@@ -23,6 +23,7 @@ from mixer_cases import (
 )
 
 from models import reference
+from models.linear import feature_map
 
 FLOAT32 = 1e-5
 BF16 = 4e-2
@@ -171,3 +172,35 @@ def test_two_halves_share_one_projection(case):
     assert torch.equal(mixer(x), mixer.merge(mixer.attend(q, k, v)))
     for many, one in zip((q, k, v), mixer.project_step(x[:, 3]), strict=True):
         torch.testing.assert_close(many[:, :, 3], one)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_feature_map_keeps_its_digits_and_its_slope(dtype):
+    """elu(x) + 1 has slope 1 at and above 0, and is exp(x) below, down to where float32 ends."""
+    x = torch.tensor([-80.0, -20.0, -8.5, -1.0, 0.0, 0.5, 30.0], dtype=dtype, requires_grad=True)
+    phi = feature_map(x)
+    phi.sum().backward()
+    exact = x.detach().double()
+    expected = torch.where(exact > 0, exact + 1, exact.exp())
+    assert phi.dtype == torch.float32
+    torch.testing.assert_close(phi.double(), expected, rtol=1e-6, atol=0)
+    slope = torch.where(exact > 0, torch.ones(()).double(), exact.exp())
+    torch.testing.assert_close(
+        x.grad.double(), slope, rtol=1e-6 if dtype.itemsize > 2 else 1e-2, atol=0
+    )
+
+
+@each([linear("dense"), linear("chunked", 8)])
+def test_tiny_features_still_average(case):
+    """Weights near e^-70 must cancel in the quotient, and one huge late key must not wash out.
+
+    A guard such as 1e-6 in the denominator, or prefix sums got by subtraction, would fail here.
+    """
+    q, k, v = random_qkv(40)
+    q, k = q - 35, k - 35
+    k[:, :, 20:] += 60
+    mixer = case.mixer(40)
+    # The naive elu + 1 cancels too, at e^-35 even in float64: exp itself is the reference here.
+    weights = q.double().exp() @ torch.where(k > 0, k + 1.0, k.exp()).double().transpose(-1, -2)
+    expected = (weights.tril() @ v.double()) / weights.tril().sum(-1, keepdim=True)
+    assert_close([mixer.attend(q, k, v)], [expected], FLOAT32)
