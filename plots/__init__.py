@@ -5,4 +5,11 @@ One module per figure or table.  Each offers ``draw(table, plan, experiment, out
 missing), ``out`` the folder to write to.  ``python -m plots experiment=NAME`` draws them all.
 """
 
-FIGURES = ("heatmap", "flops_table")
+FIGURES = (
+    "heatmap",
+    "flops_table",
+    "required_dimension",
+    "accuracy_vs_flops",
+    "learning_curves",
+    "error_positions",
+)

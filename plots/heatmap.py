@@ -24,6 +24,7 @@ from matplotlib.patches import Patch, Rectangle
 
 from plots import paper, style
 from plots.cells import Grid, gather, records, setting_text
+from plots.facets import legend_shape, write_footer
 from plots.frontier import Requirement, requirements
 
 STATE_LOOKS = {
@@ -63,7 +64,7 @@ def figure(table: pd.DataFrame, plan: pd.DataFrame, experiment: Any) -> Figure:
             _label_panel(axes, grid, column, row, x, y)
     layout.colorbar()
     layout.legend()
-    layout.footer()
+    write_footer(picture, layout.lines)
     return picture
 
 
@@ -95,7 +96,8 @@ class _Layout:
         self.pitch = max(self.height_of_row + 0.17, LABEL_HEIGHT)
         rows = len(grid.model_rows)
         self.lines = style.wrap(footer, self.width - 0.16, style.SMALL)
-        self.legend_columns, legend_rows = _legend_shape(entries, self.width - 0.1)
+        widths = [style.text_width(entry.get_label(), style.SMALL) + 0.37 for entry in entries]
+        self.legend_columns, legend_rows = legend_shape(widths, self.width - 0.1)
         self.legend_height = 0.06 + 0.135 * legend_rows
         self.foot = 0.06 + 0.105 * len(self.lines) + self.legend_height
         self.height = (
@@ -140,26 +142,9 @@ class _Layout:
             borderaxespad=0.2,
         )
 
-    def footer(self) -> None:
-        for index, line in enumerate(self.lines):
-            y = 0.05 + 0.105 * (len(self.lines) - 1 - index)
-            text = self.figure.text(0.08 / self.width, y / self.height, line, fontsize=style.SMALL)
-            text.set_gid("footer")
-
     def _add(self, left: float, bottom: float, width: float, height: float) -> Axes:
         box = (left / self.width, bottom / self.height, width / self.width, height / self.height)
         return self.figure.add_axes(box)
-
-
-def _legend_shape(entries: list, width: float) -> tuple[int, int]:
-    """Return the most columns that fit into ``width`` inches, and the rows they make."""
-    widths = [style.text_width(entry.get_label(), style.SMALL) + 0.37 for entry in entries]
-    for columns in range(len(entries), 0, -1):
-        rows = -(-len(entries) // columns)
-        stacks = [widths[i : i + rows] for i in range(0, len(widths), rows)]
-        if columns == 1 or sum(max(stack) for stack in stacks) <= width:
-            return columns, rows
-    return 1, 0
 
 
 def _values(grid: Grid, column: str, key: str) -> list[int]:

@@ -28,9 +28,9 @@ THRESHOLD = 0.9
 # ED is written twice: by Definition 5.3 its cells need letters of the prompt at any distance, so
 # the general bound applies; counting only the distance between chain states it is local with
 # m = O(sqrt L).  ED_Local is local by Definition 5.3, m = O(n) = O(sqrt L): D of linear >= sqrt m.
-GENERAL = {"standard": (0.0,), "sparse": (0.5,), "linear": (0.5,)}
-LOCAL = {"standard": (0.0,), "sparse": (0.0,), "linear": (0.25,)}
-REQUIRED_DIM_EXPONENTS = {
+GENERAL: dict[str, tuple[float, ...]] = {"standard": (0.0,), "sparse": (0.5,), "linear": (0.5,)}
+LOCAL: dict[str, tuple[float, ...]] = {"standard": (0.0,), "sparse": (0.0,), "linear": (0.25,)}
+REQUIRED_DIM_EXPONENTS: dict[str, dict[str, tuple[float, ...]]] = {
     "lis": GENERAL,
     "arithmetic": LOCAL,
     "ed_local": LOCAL,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 from types import SimpleNamespace
 
 import numpy as np
@@ -107,3 +108,28 @@ def figure_1(seeds=(0,)):
         seeds,
     )
     return table[~((table["task"] == "arithmetic") & (table["dim"] == 1024))].reset_index(drop=True)
+
+
+def write_attachments(table, folder):
+    """Write made-up curves, error records and configs for the rows of ``table``."""
+    for name in ("curves", "errors", "configs"):
+        (folder / name).mkdir(parents=True, exist_ok=True)
+    for item in table[table["status"] == "done"].itertuples():
+        steps = np.arange(0, item.steps + 1, 150)
+        exact = item.chain_exact_match * (1 - np.exp(-steps / (4000 / item.dim)))
+        pd.DataFrame({
+            "step": steps, "seconds": steps * item.dim / 500, "train_loss": np.exp(-steps / 300.0),
+            "validation_loss": np.exp(-steps / 300.0), "validation_chain_exact_match": exact,
+            "learning_rate": 1e-3,
+        }).to_csv(folder / "curves" / f"{item.cell}.csv", index=False)  # fmt: skip
+        length, reached, places = int(item.max_len) // 2, 1000, []
+        for position in range(length):
+            missed = int(reached * (1 - item.chain_exact_match) * 3 / (length + 3))
+            places.append([position, missed, reached])
+            reached -= missed
+        record = {
+            "by_position": places, "by_step": places[:: max(1, length // item.size)],
+            "answer_right_chain_wrong": 3, "answer_wrong_chain_right": 0,
+        }  # fmt: skip
+        (folder / "errors" / f"{item.cell}.json").write_text(json.dumps(record))
+        (folder / "configs" / f"{item.cell}.yaml").write_text(f"seed: {item.seed}\n")

@@ -1,0 +1,43 @@
+"""Reading the files beside a results table: learning curves and where chains break."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from errors import UserError
+
+CURVE_COLUMNS = ["step", "seconds", "validation_chain_exact_match"]
+
+
+def read_curve(folder: Path, cell: str) -> pd.DataFrame | None:
+    """Return ``curves/<cell>.csv``, None when there is none; `UserError` when it is damaged."""
+    path = folder / "curves" / f"{cell}.csv"
+    if not path.exists():
+        return None
+    try:
+        curve = pd.read_csv(path)
+        lacking = [name for name in CURVE_COLUMNS if name not in curve]
+        if lacking:
+            raise UserError(f"{path}: lacks the columns {', '.join(lacking)}")
+        return curve.astype(float)
+    except (OSError, ValueError) as error:
+        raise UserError(f"{path}: not a learning curve ({error})") from None
+
+
+def read_errors(folder: Path, cell: str) -> dict[str, Any] | None:
+    """Return ``errors/<cell>.json``, None when there is none; `UserError` when it is damaged."""
+    path = folder / "errors" / f"{cell}.json"
+    if not path.exists():
+        return None
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        for name in ("by_position", "by_step"):
+            content[name] = [[int(v) for v in (place, missed, reached)]
+                             for place, missed, reached in content[name]]  # fmt: skip
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        raise UserError(f"{path}: not a record of where chains break ({error!r})") from None
+    return dict(content)

@@ -1,0 +1,135 @@
+"""Where generated chains break: the share of chains still right after each position and each step.
+
+Per task a figure by position (tokens after the prompt) and one by chain step (an expression, a row
+of the matrix, a number); panels by problem size and model, a line per dimension.  The share is the
+Kaplan-Meier estimate, the product over places of 1 - first mistakes / chains that came there, which
+is right although chains differ in length.  ``error_kinds.csv`` tells how often answer and chain
+disagree.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import MaxNLocator
+
+from plots import style
+from plots.accuracy_vs_flops import size_labels
+from plots.cells import KEYS, Grid, gather, records, seeds_text
+from plots.curves import read_errors
+from plots.facets import Facets, slug
+from plots.learning_curves import dim_looks, runs_of
+
+NAME = "error_positions"
+KINDS = {
+    "": ("by_position", "position in the chain (tokens after the prompt)"),
+    "_steps": ("by_step", "chain step"),
+}
+
+
+def draw(table: pd.DataFrame, plan: pd.DataFrame, experiment: Any, out: Path) -> list[Path]:
+    """Write ``error_positions[_steps]_<task>`` and ``error_kinds.csv``; records lie beside out."""
+    drawn = figures(table, plan, experiment, out.parent)
+    save = style.styled(style.save)
+    paths = [path for name, item in drawn.items() for path in save(item, out, name)]
+    text = error_kinds(table, plan, out.parent).to_csv(index=False, lineterminator="\n")
+    return [*paths, style.write_text(text, out / "error_kinds.csv")]
+
+
+def error_kinds(table: pd.DataFrame, plan: pd.DataFrame, folder: Path) -> pd.DataFrame:
+    """Return how often answer and chain disagree, a row per cell and seed with a record."""
+    names = ["answer_right_chain_wrong", "answer_wrong_chain_right"]
+    columns = [*KEYS, "seed", "cell", "n_test", *names]
+    rows = []
+    for run in records(gather(table, plan).rows):
+        record = read_errors(folder, run.cell)
+        if record is not None:
+            row = {name: getattr(run, name, np.nan) for name in columns[: -len(names)]}
+            rows.append(row | {name: record.get(name, np.nan) for name in names})
+    return pd.DataFrame(rows, columns=columns)
+
+
+def survival(places: list[list[int]]) -> tuple[np.ndarray, np.ndarray]:
+    """Return places and the share of chains still right after each (Kaplan-Meier).
+
+    ``places`` has rows [place, first mistakes there, chains that came there].
+    """
+    rows = np.array(sorted(places), float).reshape(-1, 3)
+    rows = rows[rows[:, 2] > 0]
+    return rows[:, 0], np.cumprod(1 - rows[:, 1] / rows[:, 2])
+
+
+def pooled(found: list[list[list[int]]]) -> list[list[int]]:
+    """Add the counts of several seeds, place by place."""
+    total: dict[int, list[int]] = {}
+    for places in found:
+        for place, missed, reached in places:
+            entry = total.setdefault(place, [0, 0])
+            entry[0] += missed
+            entry[1] += reached
+    return [[place, *entry] for place, entry in sorted(total.items())]
+
+
+@style.styled
+def figures(
+    table: pd.DataFrame, plan: pd.DataFrame, experiment: Any, folder: Path
+) -> dict[str, Figure]:
+    """Return the figures under their files' names; ``folder`` holds ``errors/``."""
+    grid = gather(table, plan)
+    found = {run.cell: read_errors(folder, run.cell) for run in records(grid.rows)}
+    return {
+        f"{NAME}{kind}_{slug(column)}": _figure(grid, column, found, names, experiment)
+        for column in grid.columns
+        for kind, names in KINDS.items()
+    }
+
+
+def _figure(
+    grid: Grid, column: str, found: dict[str, Any], names: tuple[str, str], experiment: Any
+) -> Figure:
+    cells = grid.cells[grid.cells["column"] == column]
+    sizes, models = size_labels(cells), [r for r in grid.model_rows if r in set(cells["row"])]
+    looks = dim_looks(sorted(int(dim) for dim in cells["dim"].unique()))
+    entries = [Line2D([], [], label=f"D = {dim}", **look) for dim, look in looks.items()]
+    footer = _footer(grid, column, experiment)
+    facets = Facets(list(sizes.values()), models, entries, footer, gap=0.26, share_x="row")
+    runs = runs_of(grid, column)
+    for group, part in runs[runs["status"] == "done"].groupby(["size", "row", "dim"]):
+        key: Any = group
+        size, row, dim = key
+        places = [found[cell][names[0]] for cell in part["cell"] if found[cell] is not None]
+        x, share = survival(pooled(places))
+        if len(x):
+            axes = facets.axes(sizes[size], row)
+            axes.step(x, 100 * share, where="post", linewidth=1.0, gid=f"{dim}", **looks[dim])
+    for axes in facets.panels.flat:
+        axes.set_ylim(-4, 104)
+        axes.xaxis.set_major_locator(MaxNLocator(4, integer=True))
+        if not axes.lines:
+            axes.text(
+                0.5,
+                0.5,
+                "no records",
+                transform=axes.transAxes,
+                ha="center",
+                va="center",
+                color="#666666",
+            )
+    facets.label(names[1], "chains still right, percent")
+    return facets.figure
+
+
+def _footer(grid: Grid, column: str, experiment: Any) -> str:
+    cells = grid.cells[grid.cells["column"] == column]
+    pooling = "pooled over seeds, " if (cells["seeds"] > 1).any() else ""
+    lines = [
+        f"{column}: share of test chains without a mistake so far (Kaplan–Meier), free greedy "
+        f"generation; {pooling}{seeds_text(cells).replace('mean of ', '')}."
+    ]
+    lines += [f"Budget: {experiment.budget.strip()}"] if experiment.budget else []
+    return "\n".join([*lines, *(f"Note: {note}." for note in grid.notes)])

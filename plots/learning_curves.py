@@ -1,0 +1,142 @@
+"""Learning curves: validation chain exact match against steps and against seconds.
+
+Per task a figure by step and one by seconds, panels by problem size and model, a line per dimension
+and seed; and a table of the steps and seconds that each cell took to 90 %.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import MaxNLocator
+
+from plots import style
+from plots.accuracy_vs_flops import size_labels
+from plots.cells import KEYS, Grid, gather, records
+from plots.curves import read_curve
+from plots.facets import Facets, slug
+from plots.paper import THRESHOLD
+
+NAME = "learning_curves"
+AXES = {"": ("step", "training step"), "_seconds": ("seconds", "training time in seconds")}
+DASHES = ["-", (0, (5, 1)), (0, (3, 1, 1, 1)), (0, (1, 1))]
+
+
+def draw(table: pd.DataFrame, plan: pd.DataFrame, experiment: Any, out: Path) -> list[Path]:
+    """Write ``learning_curves[_seconds]_<task>`` and ``time_to_90.csv``; curves lie beside out."""
+    drawn = figures(table, plan, experiment, out.parent)
+    save = style.styled(style.save)
+    paths = [path for name, item in drawn.items() for path in save(item, out, name)]
+    text = time_to_90(table, plan, out.parent).to_csv(index=False, lineterminator="\n")
+    return [*paths, style.write_text(text, out / "time_to_90.csv")]
+
+
+def time_to_90(table: pd.DataFrame, plan: pd.DataFrame, folder: Path) -> pd.DataFrame:
+    """Return steps and seconds to 90 % validation chain exact match, a row per cell and seed.
+
+    Empty where it was not reached or no curve exists; ``best_validation`` tells these apart.
+    """
+    rows = []
+    for run in records(gather(table, plan).rows):
+        curve = read_curve(folder, run.cell)
+        row = {name: getattr(run, name) for name in [*KEYS, "seed", "cell", "status"]}
+        row |= {"steps_to_90": np.nan, "seconds_to_90": np.nan, "best_validation": np.nan}
+        if curve is not None and len(curve):
+            exact = curve["validation_chain_exact_match"]
+            row["best_validation"] = exact.max()
+            if len(reached := curve[exact >= THRESHOLD]):
+                row["steps_to_90"] = int(reached["step"].iloc[0])
+                row["seconds_to_90"] = reached["seconds"].iloc[0]
+        rows.append(row)
+    frame = pd.DataFrame(rows)
+    frame["steps_to_90"] = frame["steps_to_90"].astype("Int64")
+    return frame
+
+
+@style.styled
+def figures(
+    table: pd.DataFrame, plan: pd.DataFrame, experiment: Any, folder: Path
+) -> dict[str, Figure]:
+    """Return the figures under their files' names; ``folder`` holds ``curves/``."""
+    grid = gather(table, plan)
+    curves = {run.cell: read_curve(folder, run.cell) for run in records(grid.rows)}
+    return {
+        f"{NAME}{kind}_{slug(column)}": _figure(grid, column, curves, names, experiment)
+        for column in grid.columns
+        for kind, names in AXES.items()
+    }
+
+
+def dim_looks(dims: list[int]) -> dict[int, dict[str, Any]]:
+    """Return colour and dashes per dimension: darker is larger; dashes for print in grey."""
+    colors = matplotlib.colormaps[style.HEAT](np.linspace(0.88, 0.0, len(dims)))
+    return {
+        dim: {"color": colors[i], "linestyle": DASHES[i % len(DASHES)]}
+        for i, dim in enumerate(dims)
+    }
+
+
+def runs_of(grid: Grid, column: str) -> pd.DataFrame:
+    """Return the table's rows of one column, with the labels ``column`` and ``row``."""
+    labels = grid.cells[[*KEYS, "column", "row"]]
+    runs = grid.rows.merge(labels, on=KEYS, how="left")
+    return runs[runs["column"] == column]
+
+
+def _figure(
+    grid: Grid,
+    column: str,
+    curves: dict[str, pd.DataFrame | None],
+    names: tuple[str, str],
+    experiment: Any,
+) -> Figure:
+    cells = grid.cells[grid.cells["column"] == column]
+    sizes, models = size_labels(cells), [r for r in grid.model_rows if r in set(cells["row"])]
+    looks = dim_looks(sorted(int(dim) for dim in cells["dim"].unique()))
+    entries = [Line2D([], [], label=f"D = {dim}", **look) for dim, look in looks.items()]
+    runs = runs_of(grid, column)
+    footer = _footer(grid, column, runs, curves, experiment)
+    facets = Facets(list(sizes.values()), models, entries, footer)
+    for run in records(runs):
+        curve = curves[run.cell]
+        if curve is not None:
+            axes = facets.axes(sizes[run.size], run.row)
+            exact = 100 * curve["validation_chain_exact_match"]
+            axes.plot(
+                curve[names[0]], exact, linewidth=1.0, gid=f"{run.dim}/{run.seed}", **looks[run.dim]
+            )
+    for axes in facets.panels.flat:
+        axes.set_ylim(-4, 104)
+        axes.axhline(100 * THRESHOLD, color="#555555", linewidth=0.8, linestyle=":")
+        axes.xaxis.set_major_locator(MaxNLocator(4))
+        if not any(line.get_gid() for line in axes.lines):
+            axes.text(
+                0.5,
+                0.5,
+                "no curves",
+                transform=axes.transAxes,
+                ha="center",
+                va="center",
+                color="#666666",
+            )
+    facets.label(names[1], "validation chains exactly right, percent")
+    return facets.figure
+
+
+def _footer(grid: Grid, column: str, runs: pd.DataFrame, curves: dict, experiment: Any) -> str:
+    cells = grid.cells[grid.cells["column"] == column]
+    lines = [f"{column}: validation chain exact match during training (dotted: 90 %). "]
+    seeds = runs["seed"].nunique()
+    lines[0] += "One seed." if seeds == 1 else f"A line per seed, {seeds} seeds."
+    lacking = sum(curves[cell] is None for cell in runs["cell"])
+    waiting = int((cells["state"] == "not run").sum())
+    if lacking or waiting:
+        lines[0] += f" {lacking} runs have no curve file, {waiting} cells were not run."
+    lines += [f"Budget: {experiment.budget.strip()}"] if experiment.budget else []
+    return "\n".join([*lines, *(f"Note: {note}." for note in grid.notes)])
