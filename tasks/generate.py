@@ -17,7 +17,7 @@ import numpy as np
 from numba import njit
 
 from errors import UserError
-from tasks.random_numbers import hash_prompts
+from tasks.random_numbers import hash_prompts, order_keys
 from tasks.task import SequenceSet, Task
 
 STREAMS = {"test": 0, "validation": 1, "train": 2}
@@ -149,7 +149,9 @@ def planned_sizes(task: Task, split: str, count: int, seed: int) -> np.ndarray:
     for size in by_remainder[: count - sum(counts.values())]:
         counts[size] += 1
     sizes = np.repeat(np.array(list(counts)), list(counts.values()))
-    return np.random.default_rng([seed, STREAMS[split]]).permutation(sizes)
+    keys = np.empty(count, np.uint64)
+    order_keys(seed, STREAMS[split], keys)
+    return sizes[np.argsort(keys, kind="stable")]
 
 
 def _distinct(

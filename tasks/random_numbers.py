@@ -52,3 +52,13 @@ def hash_prompts(tokens, prompt_lengths, hashes):
         for i in range(prompt_lengths[row]):
             z = mix((z ^ np.uint64(tokens[row, i])) + _GAMMA)
         hashes[row] = z
+
+
+@njit(nogil=True, cache=True)
+def order_keys(seed, stream, keys):
+    """Write the keys of a random order, (N,) uint64: sorting by them shuffles."""
+    state = np.empty(1, np.uint64)
+    start(state, seed, stream, 0, 0)
+    for i in range(len(keys)):
+        state[0] += _GAMMA
+        keys[i] = mix(state[0])

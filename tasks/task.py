@@ -183,9 +183,10 @@ class Task(ABC):
             sequence = self.parse(tokens)
         except UserError as error:
             return str(error)
-        if len(tokens) > self.max_len:
+        reason = self.check_prompt(sequence.prompt) or self.check_solution(sequence)
+        if reason is None and len(tokens) > self.max_len:
             return f"{len(tokens)} tokens, more than the longest sequence of size {self.size} has"
-        return self.check_prompt(sequence.prompt) or self.check_solution(sequence)
+        return reason
 
     def check_solution(self, sequence: Sequence) -> str | None:
         """Compare chain and answer with those of `solve`."""

@@ -1,0 +1,187 @@
+"""`python -m tasks`: what it prints, its exit status, and a task from outside."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tasks.__main__ import main
+
+ROOT = Path(__file__).resolve().parents[2]
+SAMPLES = ROOT / "tests" / "oracles" / "samples"
+
+OUTSIDE_TASK = """
+import random
+
+from tasks.task import Task
+
+
+class Parity(Task):
+    name = "parity"
+
+    @property
+    def own_tokens(self):
+        return ["<sep>", "0", "1"]
+
+    @property
+    def max_prompt_len(self):
+        return self.size + 1
+
+    @property
+    def max_len(self):
+        return self.size + 2 + (self.size + 1 if self.format == "cot" else 0)
+
+    def sample_prompt(self, rng: random.Random, size):
+        return [rng.choice("01") for _ in range(size)] + ["<sep>"]
+
+    def solve(self, prompt):
+        bits = [int(bit) for bit in prompt[:-1]]
+        parities = [str(sum(bits[: i + 1]) % 2) for i in range(len(bits))]
+        return [*parities, "<sep>"], parities[-1:]
+"""
+
+
+@pytest.mark.parametrize("name", ["arithmetic", "lis", "ed", "ed_local"])
+@pytest.mark.parametrize("options", [[], ["--format", "direct"], ["--split", "test"]], ids=" ".join)
+def test_what_is_sampled_passes_the_check(name: str, options: list[str], tmp_path, capsys) -> None:
+    sampling = ["sample", name, "--size", "5", "--count", "30", "--seed", "2", *options]
+    assert main(sampling) == 0
+    lines = capsys.readouterr().out
+    assert len(set(lines.splitlines())) == 30
+    assert main(sampling) == 0
+    assert capsys.readouterr().out == lines
+    path = tmp_path / "lines.txt"
+    path.write_text(lines)
+    own = [] if "--split" in options else options
+    assert main(["check", name, "--size", "5", *own, str(path)]) == 0
+    assert capsys.readouterr().out == "30 lines, 30 valid, 0 invalid\n"
+
+
+def test_check_names_line_and_reason(tmp_path: Path, capsys) -> None:
+    path = tmp_path / "lines.txt"
+    path.write_text("1 + 2 = 3 \n1 + 2 = 4 \n\n1 * 2 + 3 * 4 = 1 * 2 + 1 = 2 + 1 = 3\n")
+    assert main(["check", "arithmetic", "--size", "3", str(path)]) == 1
+    first, last = capsys.readouterr().out.splitlines()
+    assert first.startswith("line 2: chain step 1: '4' is not one legal reduction")
+    assert last == "3 lines, 2 valid, 1 invalid"
+    assert main(["check", "arithmetic", "--size", "3", "order=leftmost", str(path)]) == 1
+    assert capsys.readouterr().out.splitlines()[-1] == "3 lines, 1 valid, 2 invalid"
+
+
+def test_training_split_is_the_default_and_mixes_sizes(capsys) -> None:
+    main(["sample", "arithmetic", "--size", "3", "--count", "60"])
+    lines = capsys.readouterr().out.splitlines()
+    counts = [sum(t in "+-*/" for t in line.split(" = ")[0].split()) for line in lines]
+    assert [counts.count(k) for k in (1, 2, 3)] == [10, 20, 30]
+    assert counts != sorted(counts)
+
+
+def test_build_says_where_and_what(tmp_path: Path, capsys) -> None:
+    call = ["build", "lis", "--size", "5", "--train", "100", "--test", "10", "--dir", str(tmp_path)]
+    assert main(call) == 0
+    first = capsys.readouterr().out
+    assert re.search(r"samples/s +[\d,]+\n", first)
+    path, fingerprint = (line.split()[1] for line in first.splitlines()[:2])
+    assert Path(path).parent == tmp_path
+    assert re.fullmatch("[0-9a-f]{64}", fingerprint)
+    assert main(call) == 0
+    again = capsys.readouterr().out
+    assert again == re.sub(r"samples/s +.*", "samples/s    already there", first)
+
+
+def test_build_all_makes_the_sixteen_sets_of_the_paper(tmp_path: Path, capsys) -> None:
+    assert main(["build-all", "--scale", "0.0005", "--dir", str(tmp_path)]) == 0
+    made = [line.split()[:2] for line in capsys.readouterr().out.splitlines()]
+    ed = [["6"], ["12"], ["16"], ["20"]]
+    sizes = {"arithmetic": ["6", "10", "13", "16"], "lis": ["40", "110", "175", "250"]}
+    sizes |= {name: [size for (size,) in ed] for name in ("ed", "ed_local")}
+    assert made == [[name, size] for name, own in sizes.items() for size in own]
+
+
+def test_locality_prints_a_row_a_size(capsys) -> None:
+    assert main(["locality", "lis", "ed", "--size", "8", "--size", "16"]) == 0
+    rows = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert rows[0][:4] == ["task", "size", "L", "m"]
+    assert [row[:3] for row in rows[1:]] == [
+        ["lis", "8", "19"], ["lis", "16", "35"], ["ed", "8", "110"], ["ed", "16", "342"],
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        ("", "command"),
+        ("smaple lis", "smaple"),
+        ("sample", "TASK"),
+        ("sample liss --size 3", "did you mean lis?"),
+        ("sample no.such.Task --size 3", "cannot be loaded"),
+        ("sample tasks.data.DataSpec --size 3", "not a subclass"),
+        ("sample lis --size x", "'x'"),
+        ("sample lis --size 0", "size=0 must be at least 1"),
+        ("sample lis --size 5 --count -1", "'-1'"),
+        ("sample lis --size 5 --seed 9223372036854775808", "--seed"),
+        ("sample lis --size 5 --split dev", "--split"),
+        ("sample lis --size 5 --format chain", "--format"),
+        ("sample lis --size 5 --wrong", "--wrong"),
+        ("sample lis --size 5 order=growth", "unknown parameter 'order'"),
+        ("sample lis --size 5 number_range=[", "number_range"),
+        ("sample arithmetic --size 3 modulus=12", "modulus=12"),
+        ("sample arithmetic --size 1 --count 1000", "reached 473"),
+        ("sample lis --size 5 --config-dir /no/such", "--config-dir"),
+        ("check lis --size 5", "FILE"),
+        ("check lis --size 5 /no/such", "/no/such"),
+        ("build lis --size 5 --train 5", "--test"),
+        ("build lis --size 5 --train 5 --test 5 --workers 0", "--workers"),
+        ("build-all --scale 2", "--scale"),
+        ("build-all order=growth", "key=value"),
+    ],
+)
+def test_a_bad_call_is_one_line_and_status_2(call: str, said: str, capsys, monkeypatch) -> None:
+    monkeypatch.delenv("HYDRA_FULL_ERROR", raising=False)
+    assert main(call.split()) == 2
+    error = capsys.readouterr().err
+    assert len(error.splitlines()) == 1
+    assert said in error
+
+
+def test_traceback_on_demand(monkeypatch) -> None:
+    monkeypatch.setenv("HYDRA_FULL_ERROR", "1")
+    with pytest.raises(Exception, match="size=0"):
+        main(["sample", "lis", "--size", "0"])
+
+
+@pytest.fixture
+def outside(tmp_path: Path) -> Path:
+    (tmp_path / "conf" / "task").mkdir(parents=True)
+    (tmp_path / "parity_task.py").write_text(OUTSIDE_TASK)
+    yaml = "name: parity\n_target_: parity_task.Parity\nsize: 8\n"
+    (tmp_path / "conf" / "task" / "parity.yaml").write_text(yaml)
+    return tmp_path
+
+
+def outside_call(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "tasks", *arguments], cwd=folder, text=True, check=False,
+        capture_output=True, env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )  # fmt: skip
+
+
+def test_a_task_from_outside_needs_one_file_and_one_yaml(outside: Path) -> None:
+    sampled = outside_call(outside, "sample", "parity", "--count", "5")
+    assert len(sampled.stdout.splitlines()) == 5, sampled.stderr
+    (outside / "lines.txt").write_text(sampled.stdout)
+    checked = outside_call(outside, "check", "parity", "lines.txt")
+    assert checked.stdout == "5 lines, 5 valid, 0 invalid\n"
+    build = ["build", "parity", "--train", "100", "--test", "50"]
+    built = outside_call(outside, *build)
+    assert built.returncode == 0, built.stderr
+    with (outside / "parity_task.py").open("a") as source:
+        source.write("# an edit makes another data set\n")
+    edited = outside_call(outside, *build)
+    assert edited.stdout.splitlines()[0] != built.stdout.splitlines()[0]
+    many = outside_call(outside, "build", "parity", "--train", "300", "--test", "50")
+    assert many.returncode == 2
+    assert "reached 206" in many.stderr  # 256 prompts of 8 bits, 50 of them in the test set
