@@ -120,14 +120,14 @@ def draw_set(
     with ThreadPoolExecutor(workers) as pool:
         for size in [*sorted(set(sizes.tolist()) - {task.size}), task.size]:
             rows = np.flatnonzero(sizes == size)
-            if size == task.size:
-                rows = np.union1d(rows, missing)
+            if size == task.size and len(missing):
+                rows = np.sort(np.concatenate([rows, missing]))
             search = Search(len(rows))
             for kept in _distinct(task, seed, stream, size, search, seen, pool, workers):
                 _place(out, rows[search.found - len(kept) : search.found], kept)
                 advance(len(kept))
             if size != task.size:
-                missing = np.union1d(missing, rows[search.found :])
+                missing = np.concatenate([missing, rows[search.found :]])
             elif search.found < len(rows):
                 raise UserError(_shortfall(task, split, count, len(rows) - search.found, search))
     return out
