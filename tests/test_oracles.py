@@ -254,6 +254,11 @@ def test_reductions_of_every_adjacent_pair() -> None:
         "1 + ( 1 + 2 ) * 5 / 0",
         "4 - 3 + 3 * 5 / 0",
     ]
+    assert arithmetic.reductions("1 + 2 + 3") == ["3 + 3", "1 + 5"]
+    assert arithmetic.reductions("1 - 2 - 3") == ["10 - 3"]
+    assert arithmetic.reductions("2 * 3 / 4") == ["6 / 4", "2 * 9"]
+    assert arithmetic.reductions("2 / 3 * 4") == ["8 * 4"]
+    assert arithmetic.reductions("( 5 - 2 + 3 ) * 4 - 1") == ["( 3 + 3 ) * 4 - 1"]
 
 
 @pytest.mark.parametrize(
@@ -275,7 +280,9 @@ def test_reductions_of_every_adjacent_pair() -> None:
         ("1 * 2 + 3 * 4 = 1 * 2 + 1 = 2 + 1 = 3", 3, "any", "cot", None),
         ("1 * 2 + 3 * 4 = 1 * 2 + 1 = 2 + 1 = 3", 3, "leftmost", "cot", "is expected"),
         ("1 * 2 + 3 * 4 = 2 + 3 * 4 = 2 + 1 = 3", 3, "leftmost", "cot", None),
+        ("0 * 5 + 0 = 0 * 5 = 0", 2, "any", "cot", "not a single reduction"),  # by chance
         ("1 + 2 = 3 = 3", 1, "any", "cot", "not a single reduction"),
+        ("1 + 2 = 3 = 3", 1, "leftmost", "cot", "nothing to compute"),
         ("1 + 2 + 3 = 3 + 3", 2, "any", "cot", "not a number"),
         ("1 + 2 + 3 = 6", 2, "any", "cot", "not a single reduction"),
         ("1 + ( 2 - 3 ) = 1 + ( 10 ) = 0", 2, "any", "cot", "lone number"),

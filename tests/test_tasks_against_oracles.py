@@ -234,6 +234,42 @@ def test_check_agrees_with_the_oracle(case: Case, tmp_path: Path) -> None:
         assert not disagreements, said
 
 
+EDGES = """\
+4 + 8 + 6 = 4 + 3 = 7
+4 * 8 / 6 = 4 * 5 = 9
+4 - 8 - 6 = 4 - 3 = 1
+0 * 5 + 0 = 0 * 5 = 0
+7 - 0 - 0 = 7 - 0 = 7
+1 / 0 * 0 = 1 * 0 = 0
+1 / ( 6 - 6 ) = 1 / 0 = 0
+2 * 3 + 0 * 4 = 2 * 3 + 0 = 6 + 0 = 6
+3 = 3
+1 + 2 = 3 = 3
+( 3 ) + 1 = 3 + 1 = 4
+( 1 + 2 ) = 3
+1 + ( 2 + 3 ) = 1 + ( 5 ) = 6
+1 - ( 2 - 3 ) = 1 - 10 = 2
+- 3 + 4 = 1
+2 ( 3 ) = 6
+1+2 = 3
+1 + 2 = 03
+1 + 2 = 14
+1 + 12 = 2
+1 + 2 = 3 =
+= 1 + 2 = 3
+1 + 2 = 3 <eos>
+1 + 2 + 3 + 4 + 5 = 3 + 3 + 4 + 5 = 6 + 4 + 5 = 10 + 5 = 4
+""".splitlines()
+
+
+@pytest.mark.parametrize("order", ["leftmost", "growth"])
+def test_check_agrees_with_the_oracle_on_made_up_expressions(order: str, tmp_path: Path) -> None:
+    case = Case("arithmetic", 3, order)
+    expected = {i for i, line in enumerate(EDGES, 1) if case.judge(line) is not None}
+    named, said = judged_by_check(case, EDGES, tmp_path, f"order={order}")
+    assert named == expected, said
+
+
 @pytest.mark.parametrize(
     ("task", "size"),
     [("arithmetic", 6), ("arithmetic", 16), ("lis", 40), ("lis", 110), ("ed", 6), ("ed", 20)],

@@ -60,18 +60,42 @@ def unbracket(expression: str, number: int) -> str:
     return expression
 
 
+def same_formula(first: list[str], second: list[str]) -> bool:
+    """Whether two lists of tokens, alike but for their brackets, agree whatever the numbers are.
+
+    The numbers are replaced by random fractions, so that equal values mean equal formulas.
+    """
+
+    def evaluate(tokens: list[str]) -> Fraction:
+        rng = random.Random(0)
+        for_number = [f"F({rng.randrange(1, 10**6)},{rng.randrange(1, 10**6)})" for _ in tokens]
+        numbers = iter(for_number)
+        return eval(
+            " ".join(next(numbers) if token in NUMBERS else token for token in tokens),
+            {"F": Fraction},
+        )
+
+    return evaluate(first) == evaluate(second)
+
+
 def reductions(expression: str) -> list[str]:
-    """Every result of computing one `number operator number`, whether or not it keeps the value."""
+    """Every result of computing one `number operator number`.
+
+    The pair need not come first by precedence, as 8 + 6 does not in a + 8 + 6, but brackets
+    around it must leave the formula what it is, as they do not in a - 8 + 6.
+    """
     tokens = expression.split()
     results = []
     for i in range(1, len(tokens) - 1):
-        left, operator, right = tokens[i - 1 : i + 2]
-        if left in NUMBERS and operator in "+-*/" and right in NUMBERS:
-            if operator == "/" and right == "0":
-                continue
+        left, operator, right = pair = tokens[i - 1 : i + 2]
+        if left not in NUMBERS or operator not in "+-*/" or right not in NUMBERS:
+            continue
+        before, after = tokens[: i - 1], tokens[i + 2 :]
+        if operator == "/" and right == "0":
+            continue
+        if same_formula(tokens, [*before, "(", *pair, ")", *after]):
             number = operate(int(left), operator, int(right))
-            reduced = " ".join([*tokens[: i - 1], str(number), *tokens[i + 2 :]])
-            results.append(unbracket(reduced, number))
+            results.append(unbracket(" ".join([*before, str(number), *after]), number))
     return results
 
 
@@ -84,6 +108,8 @@ def leftmost_reduction(expression: str) -> str:
         and isinstance(node.left, ast.Constant)
         and isinstance(node.right, ast.Constant)
     ]
+    if not ready:
+        raise Invalid(f"nothing to compute in {expression}")
     node = min(ready, key=lambda node: node.col_offset)
     reduced = expression[: node.col_offset] + str(value(node)) + expression[node.end_col_offset :]
     return unbracket(reduced, value(node))
@@ -122,20 +148,9 @@ def judge(line: str, size: int, order: str = "any", format: str = "cot") -> str 
     return None
 
 
-def needless_brackets(expression: str, seed: int = 0) -> bool:
-    """Whether a pair of brackets can go without changing the value, whatever the numbers are.
-
-    The numbers are replaced by random fractions, so equal values mean equal formulas.
-    """
-    rng = random.Random(seed)
-    tokens = [
-        f"F({rng.randrange(1, 10**6)},{rng.randrange(1, 10**6)})" if token in NUMBERS else token
-        for token in expression.split()
-    ]
-
-    def evaluate(tokens: list[str]) -> Fraction:
-        return eval(" ".join(tokens), {"F": Fraction})
-
+def needless_brackets(expression: str) -> bool:
+    """Whether some pair of brackets can go without changing the formula."""
+    tokens = expression.split()
     opened: list[int] = []
     for i, token in enumerate(tokens):
         if token == "(":
@@ -143,6 +158,6 @@ def needless_brackets(expression: str, seed: int = 0) -> bool:
         elif token == ")":
             j = opened.pop()
             without = tokens[:j] + tokens[j + 1 : i] + tokens[i + 1 :]
-            if evaluate(without) == evaluate(tokens):
+            if same_formula(tokens, without):
                 return True
     return False
