@@ -126,7 +126,8 @@ def load_file(task: Task, path: str) -> SequenceSet:
     """
     lenient = task.with_parameters(**task.check_defaults)
     sequences: list[Sequence] = []
-    for number, line in enumerate(read_lines(path), start=1):
+    lines = tqdm(read_lines(path), desc=path, unit="line", leave=False, disable=None)
+    for number, line in enumerate(lines, start=1):
         tokens = line.split()
         if not tokens:
             continue

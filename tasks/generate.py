@@ -143,6 +143,8 @@ def planned_sizes(task: Task, split: str, count: int, seed: int) -> np.ndarray:
     mixture = task.training_mixture()
     if list(mixture) == [task.size]:
         return np.full(count, task.size)
+    if abs(sum(mixture.values()) - 1) > 1e-6:
+        raise UserError(f"task {task.name}: the shares of its training mixture do not add up to 1")
     exact = {size: share * count for size, share in mixture.items()}
     counts = {size: math.floor(value + 1e-9) for size, value in exact.items()}
     by_remainder = sorted(mixture, key=lambda size: (counts[size] - exact[size], -size))
@@ -168,6 +170,8 @@ def _distinct(
     if not search.wanted:
         return
     most = max(1, _BLOCK_BYTES // ((task.max_len + 1) * task.vocabulary.dtype.itemsize))
+    if type(task).draw is Task.draw:  # plain Python: small blocks, so that progress is seen
+        most = min(most, 256)
     block = min(most, 1 + search.wanted // workers)
     drawing: deque[Future[SequenceSet]] = deque()
     first, over = 0, False

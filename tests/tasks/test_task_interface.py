@@ -10,6 +10,7 @@ from errors import UserError
 from tasks.arithmetic import Arithmetic
 from tasks.ed import EditDistance
 from tasks.ed_local import EditDistanceLocal
+from tasks.generate import planned_sizes
 from tasks.lis import LIS
 from tasks.locality import measure
 from tasks.task import EOS, PAD, Sequence, Task, Vocabulary
@@ -62,6 +63,14 @@ def test_a_task_needs_little() -> None:
     assert task.training_mixture() == {3: 1.0}
     with pytest.raises(UserError, match="longest possible, 9"):
         task.encode([Sequence(["0"] * 9, [], ["0"])])
+
+
+def test_shares_must_add_up(monkeypatch) -> None:
+    monkeypatch.setattr(Parity, "training_mixture", lambda self: {2: 0.5, 3: 0.4})
+    with pytest.raises(UserError, match="add up to 1"):
+        planned_sizes(Parity(3), "train", 10, 0)
+    monkeypatch.setattr(Parity, "training_mixture", lambda self: {2: 0.25, 3: 0.75})
+    assert sorted(planned_sizes(Parity(3), "train", 10, 0).tolist()) == [2] * 2 + [3] * 8
 
 
 @pytest.mark.parametrize("task", ALL, ids=lambda task: f"{task.name}-{task.parameters}")
