@@ -137,26 +137,33 @@ def _choose(state, chosen, n, count):
 
 
 @njit(nogil=True, cache=True)
-def _draw_numbers(state, size, low, values, chosen, planted, numbers):
-    """Write ``size`` numbers of low .. low + values - 1: planted runs, the rest uniform."""
+def _run_lengths(state, size):
+    """Draw three run lengths, some of them 0; see `run_lengths`."""
     runs = 1 + below(state, 3)
     least = min(3, size)
     total = least + below(state, size - least + 1)
-    one, two = total, 0
+    if runs == 1:
+        return total, 0, 0
     if runs == 2:
         one = 1 + below(state, total // 2 + 1)
-        two = total - one
-    elif runs == 3:
-        one = 1 + below(state, total // 3 + 1)
-        two = min(1 + below(state, (total - one) // 2 + 1), total - one)
+        return one, total - one, 0
+    one = 1 + below(state, total // 3 + 1)
+    two = min(1 + below(state, (total - one) // 2 + 1), total - one)
+    return one, two, total - one - two
+
+
+@njit(nogil=True, cache=True)
+def _draw_numbers(state, size, low, values, chosen, planted, numbers):
+    """Write ``size`` numbers of low .. low + values - 1: planted runs, the rest uniform."""
+    runs = _run_lengths(state, size)
     k = 0
-    for part in (one, two, total - one - two):
+    for part in runs:
         if part > 0:
             _choose(state, chosen, values, part)
             for i in range(values):  # branchless: the entry after the last one is scratch
                 planted[k] = low + i
                 k += chosen[i]
-    _choose(state, chosen, size, total)
+    _choose(state, chosen, size, k)
     k = 0
     for i in range(size):
         if chosen[i]:

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from two_samples import deviation
 
 from errors import UserError
-from tasks.lis import LIS, run_lengths
+from tasks.lis import LIS, _run_lengths, run_lengths
+from tasks.random_numbers import start
 from tasks.task import Sequence
 
 SAMPLES = Path(__file__).resolve().parents[1] / "oracles" / "samples"
@@ -118,6 +119,14 @@ def test_runs_are_never_negative_and_fit(size: int, seed: int) -> None:
     runs = run_lengths(random.Random(seed), size)
     assert min(runs) >= 0
     assert min(3, size) <= sum(runs) <= size
+
+
+@pytest.mark.parametrize("size", [2, 3, 8, 40])
+def test_kernel_draws_the_plain_run_lengths(size: int) -> None:
+    rng, state = random.Random(0), np.empty(1, np.uint64)
+    start(state, 0, 0, size, 0)
+    plain = [tuple([*run_lengths(rng, size), 0, 0][:3]) for _ in range(20_000)]
+    assert deviation(plain, [_run_lengths(state, size) for _ in range(20_000)]) < 3.5
 
 
 def test_number_range() -> None:
