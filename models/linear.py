@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, nullcontext
-
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from models.mixer import AttentionMixer, GenerationState, check_choice, check_sizes
+from models.mixer import (
+    AttentionMixer,
+    GenerationState,
+    check_choice,
+    check_sizes,
+    without_autocast,
+)
 
 IMPLEMENTATIONS = ("auto", "dense", "chunked")
+# Measured by `python -m benchmarks.scaling --forms` (CPU, 4 heads of 16, batch 16, forward and
+# backward): dense takes 2.7 ms against 3.4 at 48 tokens, 5.2 against 5.0 at 64, 34 against 11 at
+# 221. Chunks of 16, 32 and 64 differ by less than half; 32 is never the worst. No GPU was asked.
 CHUNK_SIZE = 32
 CHUNKED_FROM = 64
 
@@ -22,11 +29,6 @@ def feature_map(x: Tensor) -> Tensor:
     """
     x = x.float()
     return x.clamp(max=0).exp() + x.relu()
-
-
-def without_autocast(x: Tensor) -> AbstractContextManager:
-    """Keep products in float32 even under autocast, which the meta device does not know."""
-    return nullcontext() if x.is_meta else torch.autocast(x.device.type, enabled=False)
 
 
 class LinearAttention(AttentionMixer):

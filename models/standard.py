@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from models.mixer import AttentionMixer, GenerationState
+from models.mixer import AttentionMixer, GenerationState, fused_attention
 
 
 class StandardAttention(AttentionMixer):
@@ -13,9 +13,7 @@ class StandardAttention(AttentionMixer):
     def attend(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         """q, k, v (B, H, T, K) to (B, H, T, K), by PyTorch's fused attention."""
         dropout = self.dropout if self.training else 0.0
-        return F.scaled_dot_product_attention(
-            self.place(q), self.place(k), v, dropout_p=dropout, is_causal=True
-        )
+        return fused_attention(self.place(q), self.place(k), v, dropout_p=dropout, is_causal=True)
 
     def prefill(self, x: Tensor, lengths: Tensor) -> tuple[Tensor, GenerationState]:
         """As `Mixer.prefill`; the state is a cache of keys and values, (B, H, L, K) each."""
