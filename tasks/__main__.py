@@ -39,7 +39,8 @@ def sample(args: argparse.Namespace) -> int:
     seen = SeenPrompts(args.count)
     sequences = draw_set(task, args.split, args.count, args.seed, seen)
     for row in range(args.count):
-        print(*task.decode(sequences, row).tokens)
+        length = sequences.lengths[row] - 1
+        print(*task.vocabulary.decode(sequences.tokens[row, :length]))
     return 0
 
 
