@@ -7,9 +7,9 @@ import random
 from typing import Any, ClassVar
 
 import numpy as np
-from numba import njit
 
 from errors import UserError
+from tasks.compiled import kernel
 from tasks.random_numbers import below, start
 from tasks.task import EOS_ID, Sequence, SequenceSet, Task
 
@@ -351,7 +351,7 @@ def _leftmost_windows() -> np.ndarray:
 _WINDOWS = _leftmost_windows()
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def _split(state, value, p, inverse):
     """Draw a, operator (its id) and b; see `Arithmetic.split`."""
     while True:
@@ -370,7 +370,7 @@ def _split(state, value, p, inverse):
             return a, operator, a * inverse[value] % p
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def _grow(state, size, p, inverse, expression, numbers, places):
     """Grow ``size`` operators in ``expression``, noting in ``places`` where each pair stood.
 
@@ -408,7 +408,7 @@ def _grow(state, size, p, inverse, expression, numbers, places):
     return n
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def _find_leftmost(expression, at):
     """Return the leftmost evaluable pair that starts at ``at`` or later."""
     window = 0
@@ -421,7 +421,7 @@ def _find_leftmost(expression, at):
         at += 1
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def _reduce(expression, n, at, p, inverse):
     """Replace the pair at ``at`` by its value, in place; returns the new length and place."""
     a, operator, b = expression[at] - _ZERO, expression[at + 1], expression[at + 2] - _ZERO
@@ -442,7 +442,7 @@ def _reduce(expression, n, at, p, inverse):
     return n, at
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def _draw(seed, stream, first, size, p, inverse, chain, tokens, lengths, prompt_lengths):
     """Fill rows of ``tokens``; ``chain`` is 0 for none, 1 for leftmost, 2 for growth order."""
     state = np.empty(1, np.uint64)

@@ -6,8 +6,8 @@ import random
 import string
 
 import numpy as np
-from numba import njit
 
+from tasks.compiled import kernel
 from tasks.random_numbers import below, start
 from tasks.task import EOS_ID, Sequence, SequenceSet, Task
 
@@ -215,7 +215,7 @@ def neighbours(row: int, above: int, i: int, j: int) -> list[int]:
 SEP_ID, BAR_ID, COMMA_ID, LETTER_ID = range(2, 6)
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def _draw_second(state, size, count, letters, first, second):
     """Draw the second string into ``second`` and return its length."""
     edits = 1 + below(state, size)
@@ -245,7 +245,7 @@ def _draw_second(state, size, count, letters, first, second):
     return n
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def draw_strings(state, size, alphabet_size, letters, first, second):
     """Draw both strings as letter ids; returns the length of the second one.
 
@@ -270,7 +270,7 @@ def draw_strings(state, size, alphabet_size, letters, first, second):
             return n
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def write_prompt(out, one, rows, two, columns):
     """Write both strings with their separators; returns the length of the prompt."""
     for i in range(rows):
@@ -282,7 +282,7 @@ def write_prompt(out, one, rows, two, columns):
     return rows + columns + 2
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def next_row(table, i, letter, two, columns):
     """Replace ``table``, row i of columns + 1 distances, by row i + 1."""
     diagonal = table[0]
@@ -296,7 +296,7 @@ def next_row(table, i, letter, two, columns):
         table[j + 1] = left
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def _draw(seed, stream, first_index, size, alphabet_size, cot, tokens, lengths, prompt_lengths):
     """Fill rows of ``tokens``."""
     state = np.empty(1, np.uint64)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from tasks.compiled import kernel
 from tasks.ed import (
     BAR_ID,
     BORDER,
@@ -87,7 +87,7 @@ class EditDistanceLocal(EditDistance):
         )  # fmt: skip
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def _draw(seed, stream, first_index, size, alphabet_size, cot, tokens, lengths, prompt_lengths):
     """Fill rows of ``tokens``."""
     state = np.empty(1, np.uint64)
@@ -116,7 +116,7 @@ def _draw(seed, stream, first_index, size, alphabet_size, cot, tokens, lengths, 
         lengths[row] = at + 2
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def _write_block(out, at, table, number, one, used, rows, two, columns):
     """Write a row, what the next row needs, and the marker; returns where the block ends."""
     for j in range(columns):

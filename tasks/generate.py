@@ -14,9 +14,9 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 import numpy as np
-from numba import njit
 
 from errors import UserError
+from tasks.compiled import kernel
 from tasks.random_numbers import hash_prompts, order_keys
 from tasks.task import SequenceSet, Task
 
@@ -76,7 +76,7 @@ def prompt_hashes(sequences: SequenceSet) -> np.ndarray:
     return np.maximum(hashes, np.uint64(1))
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def _admit(table, hashes, keep, counters, wanted, most):
     """Mark candidates with a new hash; counters: found, examined since the last one, examined."""
     mask = np.uint64(len(table) - 1)

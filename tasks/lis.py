@@ -5,8 +5,8 @@ from __future__ import annotations
 import random
 
 import numpy as np
-from numba import njit
 
+from tasks.compiled import kernel
 from tasks.random_numbers import below, start
 from tasks.task import EOS_ID, Sequence, SequenceSet, Task
 
@@ -123,7 +123,7 @@ def run_lengths(rng: random.Random, size: int) -> list[int]:
 _SEP = 2
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def _choose(state, chosen, n, count):
     """Set exactly ``count`` of the first ``n`` flags, uniformly among all such subsets."""
     few = 2 * count <= n
@@ -136,7 +136,7 @@ def _choose(state, chosen, n, count):
         chosen[i] = few
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def _run_lengths(state, size):
     """Draw three run lengths, some of them 0; see `run_lengths`."""
     runs = 1 + below(state, 3)
@@ -152,7 +152,7 @@ def _run_lengths(state, size):
     return one, two, total - one - two
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def _draw_numbers(state, size, low, values, chosen, planted, numbers):
     """Write ``size`` numbers of low .. low + values - 1: planted runs, the rest uniform."""
     runs = _run_lengths(state, size)
@@ -173,7 +173,7 @@ def _draw_numbers(state, size, low, values, chosen, planted, numbers):
             numbers[i] = low + below(state, values)
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def _draw(seed, stream, first, size, low, number_range, cot, tokens, lengths, prompt_lengths):
     """Fill rows of ``tokens``; lengths by the smallest last number of each run length."""
     values = number_range - low

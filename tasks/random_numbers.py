@@ -4,15 +4,13 @@ Each candidate sequence owns a generator (splitmix64: Steele, Lea and Flood, OOP
 from a hash of (seed, stream, size, index), so that it does not matter which process, thread or
 call draws it.  State is an array of one uint64, because compiled functions cannot rebind a
 caller's scalar.
-
-Numba's cache looks at the time stamp of the file that defines the *calling* kernel: after a
-change in this file, remove ``tasks/__pycache__``.
 """
 
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
+
+from tasks.compiled import kernel
 
 _GAMMA = np.uint64(0x9E3779B97F4A7C15)
 _M1 = np.uint64(0xBF58476D1CE4E5B9)
@@ -20,7 +18,7 @@ _M2 = np.uint64(0x94D049BB133111EB)
 _S27, _S30, _S31, _S32 = np.uint64(27), np.uint64(30), np.uint64(31), np.uint64(32)
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def mix(z):
     """Return the splitmix64 finaliser of a uint64: a bijection that scatters its bits."""
     z = (z ^ (z >> _S30)) * _M1
@@ -28,7 +26,7 @@ def mix(z):
     return z ^ (z >> _S31)
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def start(state, seed, stream, size, index):
     """Set ``state`` to the beginning of one candidate's own sequence of numbers."""
     z = mix(np.uint64(seed) + _GAMMA)
@@ -37,14 +35,14 @@ def start(state, seed, stream, size, index):
     state[0] = mix((z ^ np.uint64(index)) + _GAMMA)
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def below(state, n):
     """Return a number uniform in 0 .. n - 1, for 0 < n < 2**31 (bias below n / 2**32)."""
     state[0] += _GAMMA
     return np.int64(((mix(state[0]) >> _S32) * np.uint64(n)) >> _S32)
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def hash_prompts(tokens, prompt_lengths, hashes):
     """Write a 64-bit hash of each row's prompt: tokens (N, W), prompt_lengths and hashes (N,)."""
     for row in range(tokens.shape[0]):
@@ -54,7 +52,7 @@ def hash_prompts(tokens, prompt_lengths, hashes):
         hashes[row] = z
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def order_keys(seed, stream, keys):
     """Write the keys of a random order, (N,) uint64: sorting by them shuffles."""
     state = np.empty(1, np.uint64)
