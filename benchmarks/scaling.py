@@ -221,7 +221,10 @@ def draw(record: dict, path: Path) -> None:
         axis.set(xlabel="length L", ylabel=label, yscale="log")
         axis.grid(alpha=0.3)
         axis.legend()
-    figure.suptitle(f"Attention alone, forward + backward, {HEADS} heads of {HEAD_DIM}, batch 1")
+    figure.suptitle(
+        f"Attention alone, forward + backward, {HEADS} heads of {HEAD_DIM}, batch 1; one run, "
+        "medians; fitted over all L"
+    )
     aside = path.with_suffix(".part.png")
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(aside, dpi=150)
@@ -261,10 +264,18 @@ def setting() -> dict:
         "batch": 1,
         "threads": 1,
         "torch": torch.__version__,
-        "processor": platform.processor() or platform.machine(),
+        "processor": processor(),
         "commit": commit.stdout.strip() or None,
         "measured_at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
     }
+
+
+def processor() -> str:
+    """The processor's name where Linux tells it, else its kind."""
+    with contextlib.suppress(OSError, StopIteration):
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        return next(x for x in lines if x.startswith("model name")).split(":")[1].strip()
+    return platform.machine()
 
 
 def write_json(path: Path, record: dict) -> None:

@@ -271,3 +271,13 @@ def test_auto_resolves_by_max_len():
         assert build(8, 2, 16).implementation == small
         assert build(8, 2, 4096).implementation != small
     assert sparse("blocked").mixer(16).implementation == "blocked"
+
+
+@each(CASES)
+def test_compiles_into_one_graph(case):
+    """No break for torch.compile in training; "eager" runs the traced graph as it is."""
+    torch.compiler.reset()
+    model = transformer(case, dropout=0.0)
+    tokens = torch.randint(0, 11, (2, 12))
+    compiled = torch.compile(model, backend="eager", fullgraph=True)
+    torch.testing.assert_close(compiled(tokens), model(tokens))
