@@ -14,6 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from plots import style
@@ -71,8 +72,7 @@ def gather(table: pd.DataFrame, plan: pd.DataFrame) -> Grid:
     wanted = pd.concat([plan[[*KEYS, "seed"]], rows[[*KEYS, "seed"]]]).drop_duplicates()
     merged = wanted.merge(rows, on=[*KEYS, "seed"], how="left")
     merged["status"] = merged["status"].fillna("not run")
-    summary = [_summary(key, part) for key, part in merged.groupby(KEYS, sort=True)]
-    cells = pd.DataFrame(summary)
+    cells = _summary(merged)
     cells["max_len"] = _max_len(cells, plan)
     return Grid(_labelled(cells), rows, notes)
 
@@ -109,28 +109,31 @@ def _one_row_per_seed(table: pd.DataFrame, planned: set[str]) -> tuple[pd.DataFr
     return kept.reset_index(drop=True), notes
 
 
-def _summary(key: tuple, part: pd.DataFrame) -> dict:
-    done = part[part["status"] == "done"]
-    accuracy = done["answer_accuracy"]
-    summary = dict(zip(KEYS, key, strict=True))
-    summary |= {
-        "state": next(state for state in STATES if (part["status"] == state).any()),
-        "accuracy": accuracy.mean(),
-        "accuracy_min": accuracy.min(),
-        "accuracy_max": accuracy.max(),
-        "seeds": len(done),
-        "seeds_planned": len(part),
-    }
-    single = len(done) == 1
-    for source, name in (
-        ("answer_accuracy_low", "accuracy_low"),
-        ("answer_accuracy_high", "accuracy_high"),
-    ):
-        summary[name] = done[source].mean() if single and source in done else float("nan")
-    for name in ["chain_exact_match", *MEASURES]:
-        measured = done if name == "chain_exact_match" else part
-        summary[name] = measured[name].mean() if name in part else float("nan")
-    return summary
+def _summary(runs: pd.DataFrame) -> pd.DataFrame:
+    """Return a row per cell from a row per planned or recorded seed."""
+    runs = runs.assign(done=runs["status"] == "done", rank=runs["status"].map(STATES.index))
+    names = ["answer_accuracy", "answer_accuracy_low", "answer_accuracy_high", "chain_exact_match"]
+    for name in [*names, *MEASURES]:
+        values = runs[name] if name in runs else pd.Series(np.nan, runs.index)
+        runs[name] = pd.to_numeric(values).astype(float)
+    runs[names] = runs[names].where(runs["done"], axis=0)
+    groups = runs.groupby(KEYS, sort=True)
+    cells = groups.agg(
+        rank=("rank", "min"),
+        accuracy=("answer_accuracy", "mean"),
+        accuracy_min=("answer_accuracy", "min"),
+        accuracy_max=("answer_accuracy", "max"),
+        accuracy_low=("answer_accuracy_low", "mean"),
+        accuracy_high=("answer_accuracy_high", "mean"),
+        chain_exact_match=("chain_exact_match", "mean"),
+        seeds=("done", "sum"),
+        seeds_planned=("done", "size"),
+    )
+    single = cells["seeds"] == 1
+    for name in ("accuracy_low", "accuracy_high"):
+        cells[name] = cells[name].where(single)
+    cells = cells.join(groups[MEASURES].mean()).reset_index()
+    return cells.assign(state=cells.pop("rank").map(lambda rank: STATES[rank]))
 
 
 def _max_len(cells: pd.DataFrame, plan: pd.DataFrame) -> pd.Series:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -32,7 +32,7 @@ class Facets:
         width: float = style.PAGE_WIDTH,
         panel_height: float = 1.05,
         gap: float = 0.14,
-        share_x: str = "all",
+        share_x: Literal["all", "row"] = "all",
     ) -> None:
         lines = style.wrap(footer, width - 0.16, style.SMALL)
         widths = [style.text_width(str(e.get_label()), style.SMALL) + 0.5 for e in entries]
@@ -113,8 +113,8 @@ def legend_shape(widths: Sequence[float], width: float) -> tuple[int, int]:
 def write_footer(figure: Figure, lines: Sequence[str]) -> None:
     """Write ``lines`` at the foot of ``figure``, in small print."""
     width, height = figure.get_size_inches()
-    for index, line in enumerate(reversed(lines)):
-        y = (0.05 + LINE * index) / height
+    for index, line in enumerate(lines):
+        y = (0.05 + LINE * (len(lines) - 1 - index)) / height
         figure.text(0.08 / width, y, line, fontsize=style.SMALL, gid="footer")
 
 

@@ -1,20 +1,273 @@
-"""The report page (not written yet: nothing is drawn)."""
+"""One page that holds an experiment: figures, tables, every run, what is missing, how to redo it.
+
+``results/<experiment>/report.html`` opens from disk without a network: pictures and data are inside
+it, and the links lead to files beside it.  Data go in as JSON and come out through ``textContent``,
+so no name in a table can break the page.
+"""
 
 from __future__ import annotations
 
+import base64
+import csv
+import html
+import importlib
+import json
+import math
+import shlex
+import string
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import matplotlib
+import numpy as np
 import pandas as pd
+from matplotlib.colors import to_hex
+
+from plots import FIGURES, style
+from plots.cells import KEYS, Grid, gather, records, seeds_text
+from plots.deviations import DEVIATIONS
+
+PAGE = Path(__file__).with_name("report_page.html")
+RUN_COLUMNS = [
+    "task", "format", "size", "max_len", "model", "layers", "heads", "dim", "seed", "recipe",
+    "status", "reason", "answer_accuracy", "answer_accuracy_low", "answer_accuracy_high",
+    "chain_exact_match", "n_test", "steps", "train_seconds", "eval_seconds", "params",
+    "flops_linear_layers", "flops_total", "state_bytes", "device", "cell", "commit", "finished_at",
+]  # fmt: skip
+LONGEST_TABLE = 300  # rows of a CSV that the page still shows; longer ones are linked
 
 
 def draw(table: pd.DataFrame, plan: pd.DataFrame, experiment: Any, out: Path) -> list[Path]:
-    """Write nothing yet."""
-    return []
+    """Draw the experiment's other figures, then the report that shows them."""
+    names = [name for name in experiment.figures or FIGURES if name != "report"]
+    modules = [importlib.import_module(n if "." in n else f"plots.{n}") for n in names]
+    drawn = [path for module in modules for path in module.draw(table, plan, experiment, out)]
+    return [*drawn, *write(table, plan, experiment, out, drawn)]
 
 
 def write(
-    table: pd.DataFrame, plan: pd.DataFrame, experiment: Any, out: Path, drawn: list[Path]
+    table: pd.DataFrame, plan: pd.DataFrame, experiment: Any, out: Path, drawn: Sequence[Path]
 ) -> list[Path]:
-    """Write nothing yet."""
-    return []
+    """Write ``report.html`` beside ``out`` and return its path.
+
+    ``drawn`` are the files to show: only what was drawn from this table, never a stale picture.
+    """
+    grid = gather(table, plan)
+    folder = out.parent
+    parts = {
+        "name": html.escape(experiment.name),
+        "description": html.escape(experiment.description),
+        "summary": _summary(grid, experiment),
+        "deviations": "".join(f"<li>{html.escape(text)}</li>" for text in DEVIATIONS),
+        "figures": _figures(drawn, folder) + _tables(drawn, folder),
+        "data": _embedded(_data(grid, plan, experiment, folder)),
+    }
+    page = string.Template(PAGE.read_text(encoding="utf-8")).substitute(parts)
+    return [style.write_text(page, folder / "report.html")]
+
+
+def _summary(grid: Grid, experiment: Any) -> str:
+    states = grid.cells["state"].value_counts()
+    told = ", ".join(f"{count} {state}" for state, count in states.items())
+    facts = {
+        "Cells": f"{len(grid.cells)}: {told}",
+        "Numbers": seeds_text(grid.cells),
+        "Budget": experiment.budget,
+        "Run it": experiment.command,
+        "Redraw it": f"python -m plots experiment={experiment.name}",
+        "Devices": _distinct(grid.rows, "device"),
+        "Commits": _distinct(grid.rows, "commit"),
+        "Finished": _period(grid.rows),
+        "Notes": "; ".join(grid.notes),
+    }
+    return "".join(
+        f"<dt>{html.escape(name)}</dt><dd>{html.escape(str(value))}</dd>"
+        for name, value in facts.items()
+        if value
+    )
+
+
+def _distinct(rows: pd.DataFrame, name: str) -> str:
+    if name not in rows:
+        return ""
+    counts = rows[name].dropna().astype(str).str[:40].value_counts()
+    return ", ".join(f"{value} ({count} runs)" for value, count in sorted(counts.items()))
+
+
+def _period(rows: pd.DataFrame) -> str:
+    times = sorted(rows["finished_at"].dropna().astype(str)) if "finished_at" in rows else []
+    return f"{times[0]} to {times[-1]}" if times else ""
+
+
+def _figures(drawn: Sequence[Path], folder: Path) -> str:
+    shown = []
+    for path in drawn:
+        if path.suffix != ".png":
+            continue
+        content = path.read_bytes()
+        picture = base64.b64encode(content).decode()
+        width = int.from_bytes(content[16:20], "big")  # pixels, from the PNG's header
+        name, link = html.escape(path.stem), html.escape(_link(path.with_suffix(".pdf"), folder))
+        shown.append(
+            f'<figure><img alt="{name}" width="{width // 2}" src="data:image/png;base64,{picture}">'
+            f'<figcaption>{name} (<a href="{link}">PDF</a>)</figcaption></figure>'
+        )
+    return "\n".join(shown)
+
+
+def _tables(drawn: Sequence[Path], folder: Path) -> str:
+    shown = []
+    for path in drawn:
+        if path.suffix != ".csv":
+            continue
+        with path.open(encoding="utf-8", newline="") as file:
+            header, *rows = csv.reader(file)
+        link = f'<a href="{html.escape(_link(path, folder))}">{html.escape(path.name)}</a>'
+        if len(rows) > LONGEST_TABLE:
+            shown.append(f"<p>{link}: {len(rows)} rows.</p>")
+            continue
+        head = "".join(f"<th>{html.escape(name.replace('_', ' '))}</th>" for name in header)
+        body = "".join(
+            "<tr>" + "".join(f"<td>{html.escape(_short(value))}</td>" for value in row) + "</tr>"
+            for row in rows
+        )
+        shown.append(
+            f"<details open><summary>{html.escape(path.stem)} ({link})</summary>"
+            f'<div class="wide"><table class="sortable"><thead><tr>{head}</tr></thead>'
+            f"<tbody>{body}</tbody></table></div></details>"
+        )
+        said = path.with_suffix(".md")
+        if said in drawn:
+            lines = said.read_text(encoding="utf-8").splitlines()
+            items = [f"<li>{html.escape(text[2:])}</li>" for text in lines if text[:2] == "- "]
+            shown.append(f"<ul>{''.join(items)}</ul>")
+    return "\n".join(shown)
+
+
+def _short(value: str) -> str:
+    """Six significant digits are enough on a page; the CSV has all."""
+    try:
+        number = float(value)
+    except ValueError:
+        return value
+    return value if len(value) <= 9 or not math.isfinite(number) else f"{number:.6g}"
+
+
+def _link(path: Path, folder: Path) -> str:
+    return path.relative_to(folder).as_posix()
+
+
+def _data(grid: Grid, plan: pd.DataFrame, experiment: Any, folder: Path) -> dict[str, Any]:
+    """Return what the page's script needs: cells with their runs, labels and colours."""
+    commands = _commands(grid, plan, experiment)
+    columns = [name for name in RUN_COLUMNS if name in grid.rows]
+    runs = _by_cell(_runs(grid.rows, columns, folder, commands))
+    planned = _by_cell(_plain_rows(plan_with_keys(plan)[[*KEYS, "seed", "cell"]]))
+    cells = []
+    for cell in records(grid.cells):
+        key = tuple(getattr(cell, name) for name in KEYS)
+        done = runs.get(key, [])
+        cells.append({
+            "column": cell.column, "row": cell.row, "size": int(cell.size), "dim": int(cell.dim),
+            "task": cell.task, "model": cell.model,
+            "max_len": _plain(cell.max_len), "state": cell.state, "accuracy": _plain(cell.accuracy),
+            "shown": style.percent(cell.accuracy) if cell.state == "done" else "",
+            "low": _plain(cell.accuracy_low), "high": _plain(cell.accuracy_high),
+            "min": _plain(cell.accuracy_min), "max": _plain(cell.accuracy_max),
+            "seeds": int(cell.seeds), "planned": int(cell.seeds_planned), "runs": done,
+            "missing": _missing(planned.get(key, []), done, commands),
+        })  # fmt: skip
+    colors = [to_hex(color) for color in matplotlib.colormaps[style.HEAT](np.linspace(0, 1, 101))]
+    return {
+        "experiment": experiment.name, "columns": grid.columns, "rows": grid.model_rows,
+        "run_columns": columns, "cells": cells, "colors": colors,
+    }  # fmt: skip
+
+
+def plan_with_keys(plan: pd.DataFrame) -> pd.DataFrame:
+    """Return the plan with the keys that it may leave out."""
+    defaults: dict[str, Any] = {"format": "cot", "recipe": "", "layers": 0, "seed": 0, "cell": ""}
+    return plan.assign(**{k: v for k, v in defaults.items() if k not in plan})
+
+
+def _by_cell(rows: list[dict[str, Any]]) -> dict[tuple, list[dict[str, Any]]]:
+    found: dict[tuple, list[dict[str, Any]]] = {}
+    for row in sorted(rows, key=lambda row: row["seed"]):
+        found.setdefault(tuple(row[name] for name in KEYS), []).append(row)
+    return found
+
+
+def _plain_rows(frame: pd.DataFrame) -> list[dict[str, Any]]:
+    return [
+        {str(name): _plain(value) for name, value in row.items()}
+        for row in frame.to_dict("records")
+    ]
+
+
+def _runs(
+    rows: pd.DataFrame, columns: list[str], folder: Path, commands: dict[str, str]
+) -> list[dict[str, Any]]:
+    """Return the table's rows with their command and with links to the files that exist."""
+    places = {"config": "configs/{}.yaml", "curve": "curves/{}.csv", "errors": "errors/{}.json"}
+    there = {path.relative_to(folder).as_posix() for path in folder.glob("*/*")}
+    found = _plain_rows(rows[columns])
+    for run in found:
+        run["command"] = commands.get(run["cell"], "")
+        for name, place in places.items():
+            link = place.format(run["cell"])
+            run[name] = link if link in there else ""
+    return found
+
+
+def _missing(
+    planned: list[dict[str, Any]], runs: list[dict[str, Any]], commands: dict[str, str]
+) -> list[dict[str, Any]]:
+    """Return the planned seeds of a cell that have no result."""
+    states = {run["seed"]: run["status"] for run in runs}
+    return [
+        {
+            "seed": item["seed"],
+            "state": states.get(item["seed"], "not run"),
+            "command": commands.get(item["cell"], ""),
+        }
+        for item in planned
+        if states.get(item["seed"]) != "done"
+    ]
+
+
+def _plain(value: Any) -> Any:
+    """Return ``value`` as JSON takes it: no NaN, no numpy, whole numbers without a point."""
+    if value is None or (isinstance(value, float) and not math.isfinite(value)):
+        return None
+    if isinstance(value, float | np.floating):
+        return int(value) if float(value).is_integer() else float(value)
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def _commands(grid: Grid, plan: pd.DataFrame, experiment: Any) -> dict[str, str]:
+    """Return, per cell's name, the one command that runs it.
+
+    The experiment's own overrides where it has them; for a table without experiment the columns
+    of the table, which say what the recipe's and data's names said then.
+    """
+    name = f"experiment_name={shlex.quote(experiment.name)}"
+    if hasattr(experiment, "grid"):
+        from experiments.grid import cells
+
+        return {
+            cell.name: " ".join(["python train.py", *map(shlex.quote, cell.overrides), name])
+            for cell in cells(experiment)
+        }
+    return {
+        str(run.cell): f"python train.py task={run.task} task.size={run.size} model={run.model} "
+        f"model.dim={run.dim} model.num_layers={run.layers} recipe={run.recipe} seed={run.seed} "
+        + name
+        for run in records(grid.rows)
+    }
+
+
+def _embedded(data: dict[str, Any]) -> str:
+    """Return JSON that no text within can end early."""
+    text = json.dumps(data, separators=(",", ":"), allow_nan=False)
+    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")

@@ -14,8 +14,7 @@ from typing import Any, ParamSpec, TypeVar
 import matplotlib
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
-from matplotlib.font_manager import FontProperties
-from matplotlib.textpath import TextPath
+from matplotlib.font_manager import FontProperties, findfont, get_font
 
 COLUMN_WIDTH = 3.25  # inches: one column of a two-column paper
 PAGE_WIDTH = 6.75  # inches: both columns
@@ -119,11 +118,16 @@ def new_figure(width: float, height: float) -> Figure:
 
 
 def text_width(text: str, size: float) -> float:
-    """Return the width of ``text`` in inches at ``size`` points."""
-    if not text.strip():
-        return 0.0
-    path = TextPath((0, 0), text, prop=FontProperties(family="DejaVu Sans", size=size))
-    return float(path.get_extents().width) / 72
+    """Return the width of ``text`` in inches at ``size`` points, from the font's own metrics."""
+    return sum(_advance(mark) for mark in text) * size / 72
+
+
+@functools.cache
+def _advance(mark: str) -> float:
+    """Return how far ``mark`` moves the pen, in ems."""
+    font = get_font(findfont(FontProperties(family="DejaVu Sans")))
+    font.set_size(64, 72)
+    return float(font.load_char(ord(mark)).linearHoriAdvance) / 65536 / 64
 
 
 def wrap(text: str, width: float, size: float) -> list[str]:

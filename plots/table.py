@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import io
 from pathlib import Path
 
@@ -85,12 +86,28 @@ def _parsed(path: Path) -> pd.DataFrame:
         raise UserError(f"{path}: cannot be read as a table ({error})") from None
     if not text.strip():
         raise UserError(f"{path}: is empty, not even a header")
+    _require_whole_lines(text, path)
     try:
         # Everything as text first: only so can a fault be told with its line and words.
         table = pd.read_csv(io.StringIO(text), dtype=str, keep_default_na=False, na_values=[""])
     except ValueError as error:
         raise UserError(f"{path}: not a table ({' '.join(str(error).split())})") from None
     return table
+
+
+def _require_whole_lines(text: str, path: Path) -> None:
+    """pandas fills a short line up in silence; here it means a file cut short or edited badly."""
+    try:
+        reader = csv.reader(io.StringIO(text), strict=True)
+        width = len(next(reader))
+        for fields in reader:
+            if fields and len(fields) != width:
+                raise UserError(
+                    f"{path}, line {reader.line_num}: has {len(fields)} fields, the header has "
+                    f"{width}; is the file cut short?"
+                )
+    except csv.Error as error:
+        raise UserError(f"{path}, line {reader.line_num}: not a table ({error})") from None
 
 
 def _numeric(column: pd.Series, path: Path) -> pd.Series:

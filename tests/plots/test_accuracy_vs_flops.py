@@ -1,0 +1,49 @@
+"""Every cell is a point, the front is nobody's inferior."""
+
+import made_up_tables as tables
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from plots import accuracy_vs_flops
+
+POINTS = st.lists(st.tuples(st.integers(1, 20), st.integers(0, 20)), min_size=1, max_size=15)
+
+
+@given(POINTS)
+def test_pareto_front_agrees_with_its_definition(points):
+    def dominated(point):
+        return any(
+            c <= point[0] and g >= point[1] and (c, g) != point for c, g in points
+        )  # fmt: skip
+
+    cost, gain = np.array(points, float).T
+    front = [tuple(point) for point in accuracy_vs_flops.pareto(cost, gain)]
+    assert front == sorted({point for point in points if not dominated(point)})
+
+
+def figures(table, plan=None):
+    plan = tables.plan_of(table) if plan is None else plan
+    return accuracy_vs_flops.figures(table, plan, tables.experiment())
+
+
+def test_each_cell_is_a_point_under_both_conventions():
+    table = tables.quick()
+    (figure,) = figures(table).values()
+    for title, column in accuracy_vs_flops.COLUMNS.items():
+        axes = next(a for a in figure.axes if a.get_gid() == f"panel/n = 3, L = 25/{title}")
+        for model in ("standard", "linear", "sparse"):
+            part = table[(table["model"] == model) & (table["size"] == 3)].sort_values("dim")
+            (line,) = [x for x in axes.lines if x.get_gid() == f"cells/{model.capitalize()}"]
+            assert line.get_xdata() == pytest.approx(part[column].to_numpy() / 1e9)
+            assert line.get_ydata() == pytest.approx(100 * part["answer_accuracy"].to_numpy())
+
+
+def test_a_figure_per_task_and_the_missing_are_counted():
+    table = tables.product(["lis", "my task"], ["standard"], [4, 5], [32, 64])
+    drawn = figures(table.drop(index=[0]), tables.plan_of(table))
+    assert list(drawn) == ["accuracy_vs_flops_lis", "accuracy_vs_flops_my_task"]
+    said = [" ".join(text.get_text() for text in figure.texts) for figure in drawn.values()]
+    assert "Without a result, so not shown: 1 not run (of 4 cells)." in said[0]
+    assert "Without a result" not in said[1]

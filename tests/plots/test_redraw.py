@@ -1,0 +1,141 @@
+"""python -m plots: what it draws, and the one line it says when it cannot."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import made_up_tables as tables
+import pandas as pd
+import pytest
+
+from errors import UserError
+from plots import FIGURES
+from plots.__main__ import redraw
+from plots.table import read
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def adhoc(tmp_path):
+    """A results table without an experiment's YAML."""
+    folder = tmp_path / "adhoc"
+    folder.mkdir()
+    table = tables.product(["lis"], ["standard"], [4], [32, 64, 128, 256])
+    tables.write_attachments(table, folder)
+    table.to_csv(folder / "results.csv", index=False)
+    return folder
+
+
+def run(*words):
+    return subprocess.run(
+        [sys.executable, "-m", "plots", *words],
+        cwd=ROOT, capture_output=True, text=True, timeout=120,
+        env={**os.environ, "HYDRA_FULL_ERROR": "0"},
+    )  # fmt: skip
+
+
+def test_every_figure_is_drawn_and_its_files_printed(adhoc):
+    done = run("experiment=adhoc", f"results_dir={adhoc.parent}")
+    assert done.returncode == 0, done.stderr
+    printed = [Path(line) for line in done.stdout.splitlines()]
+    assert all(path.stat().st_size > 0 for path in printed)
+    names = {path.name for path in printed}
+    assert {"heatmap.pdf", "heatmap.png", "flops_table.tex", "report.html"} <= names
+    assert all(any(name.startswith(figure) for name in names) for figure in FIGURES)
+
+
+def test_redrawing_gives_the_same_bytes(adhoc):
+    first = {path: path.read_bytes() for path in redraw("adhoc", adhoc.parent)}
+    second = {path: path.read_bytes() for path in redraw("adhoc", adhoc.parent)}
+    assert first == second
+    left = set((adhoc / "figures").iterdir())
+    assert left == {path for path in first if path.parent.name == "figures"}
+
+
+def test_only_the_figures_asked_for(adhoc):
+    assert {path.name for path in redraw("adhoc", adhoc.parent, ["heatmap"])} == {
+        "heatmap.pdf", "heatmap.png"
+    }  # fmt: skip
+
+
+def test_an_outsiders_figure_is_found_by_its_path(adhoc, tmp_path, monkeypatch):
+    package = tmp_path / "mine"
+    package.mkdir()
+    (package / "__init__.py").write_text("")
+    (package / "figure.py").write_text(
+        "def draw(table, plan, experiment, out):\n"
+        "    out.mkdir(exist_ok=True)\n"
+        "    (out / 'mine.txt').write_text(str(len(table)))\n"
+        "    return [out / 'mine.txt']\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    (path,) = redraw("adhoc", adhoc.parent, ["mine.figure"])
+    assert path.read_text() == "4"
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["experiment=no_such_experiment"], "no_such_experiment"),
+        (["experiment=adhoc", "figures=[heatmap,nonsense]"], "unknown figure nonsense"),
+        (["experiment=adhoc", "colour=red"], "colour=red"),
+        ([], "experiment=NAME is missing"),
+    ],
+)
+def test_a_bad_call_gets_one_line_and_status_2(adhoc, words, said):
+    done = run(*words, f"results_dir={adhoc.parent}")
+    assert done.returncode == 2
+    assert done.stdout == "" and said in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
+
+
+def put(name, value):
+    """Return a function that writes ``value`` into column ``name`` of line 3."""
+
+    def change(content):
+        lines = [line.split(",") for line in content.splitlines()]
+        lines[2][lines[0].index(name)] = value
+        return "\n".join(",".join(fields) for fields in lines) + "\n"
+
+    return change
+
+
+DAMAGES = {
+    "empty": (lambda content: "", "is empty"),
+    "header only": (lambda content: content.splitlines()[0], "has a header but no rows"),
+    "binary": (lambda content: "\x00\x01\x02", "lacks the columns"),
+    "another table": (lambda content: "a,b\n1,2\n", "lacks the columns task, size"),
+    "column renamed": (lambda c: c.replace("flops_total", "x"), "lacks the columns flops_total"),
+    "cut short": (lambda content: content[:-60], "line 5: has"),
+    "no number": (put("dim", "wide"), "line 3: dim=wide is no number"),
+    "share above 1": (put("answer_accuracy", "97.0"), "line 3: answer_accuracy=97"),
+    "unknown status": (put("status", "finished"), "line 3: status=finished is none of done"),
+    "no accuracy": (put("answer_accuracy", ""), "line 3: answer_accuracy is empty although"),
+    "half a layer": (put("layers", "2.5"), "line 3: layers=2.5 is no whole number"),
+    "no cell": (put("cell", ""), "line 3: cell is empty"),
+}
+
+
+@pytest.mark.parametrize("case", DAMAGES)
+def test_a_damaged_table_is_refused_with_file_and_line(adhoc, case):
+    path = adhoc / "results.csv"
+    change, said = DAMAGES[case]
+    path.write_text(change(path.read_text()))
+    with pytest.raises(UserError) as caught:
+        redraw("adhoc", adhoc.parent)
+    assert str(path) in str(caught.value) and said in str(caught.value)
+    assert not (adhoc / "figures").exists()
+
+
+def test_a_known_experiment_without_a_table_says_how_to_get_one(tmp_path):
+    with pytest.raises(UserError, match=r"python sweep.py experiment=quick"):
+        redraw("quick", tmp_path)
+
+
+def test_reading_keeps_what_the_table_says(adhoc):
+    table = read(adhoc / "results.csv")
+    expected = pd.read_csv(adhoc / "results.csv")
+    for name in expected.columns:
+        assert list(table[name].dropna()) == list(expected[name].dropna()), name
