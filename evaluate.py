@@ -12,21 +12,28 @@ import json
 from pathlib import Path
 
 import hydra
+import pandas as pd
 import torch
 import yaml
 from omegaconf import DictConfig
-from plots.error_positions import draw_errors
-from tasks.data import load_file
 
 from errors import UserError
 from experiments import cli
 from experiments.cell import load_data
+from experiments.compose import CONF_DIR
+from experiments.grid import describe
+from experiments.identity import cell_name
 from experiments.objects import build_model, build_task
 from experiments.schema import CellConfig, validate_cell
+from experiments.store import COLUMNS
 from models.transformer import Transformer
+from plots import error_positions
+from plots.__main__ import AdHoc
+from plots.cells import plan_from_table
+from tasks.data import load_file
 from tasks.task import Task
 from training.checkpoint import load_checkpoint
-from training.evaluation import evaluate
+from training.evaluation import Evaluation, evaluate
 from training.files import write_text
 from training.precision import resolve_device
 
@@ -59,7 +66,20 @@ def load_model(folder: Path, config: CellConfig, task: Task) -> Transformer:
     return model
 
 
-@hydra.main(version_base="1.3", config_path="conf", config_name="evaluate")
+def draw_where_chains_break(
+    config: CellConfig, task: Task, result: Evaluation, out: Path
+) -> list[Path]:
+    """Write numbers and figures of the first mistakes into ``out``; return the files."""
+    cell = cell_name(config)
+    numbers = out / "errors" / f"{cell}.json"
+    write_text(numbers, json.dumps(result.errors) + "\n")
+    row = {**describe(config), **vars(result), "max_len": task.max_len, "status": "done"}
+    table = pd.DataFrame([row | {"cell": cell}]).reindex(columns=COLUMNS)
+    figures = error_positions.draw(table, plan_from_table(table), AdHoc(cell), out / "figures")
+    return [numbers, *figures]
+
+
+@hydra.main(version_base="1.3", config_path=str(CONF_DIR), config_name="evaluate")
 @cli.task_function
 def main(call: DictConfig) -> None:
     """Hydra's entry point."""
@@ -75,13 +95,7 @@ def main(call: DictConfig) -> None:
     device = resolve_device(call.device)
     result = evaluate(model, task, sequences, call.evaluation_memory_mb, device)
     out = Path(call.out) if call.out else folder / "evaluation"
-    write_text(out / "errors.json", json.dumps(result.errors) + "\n")
-    for path in draw_errors(
-        result.errors,
-        out,
-        title=f"{config.model.name} D={config.model.dim}, "
-        f"{config.task['name']} n={config.task['size']}",
-    ):
+    for path in draw_where_chains_break(config, task, result, out):
         print(f"wrote {path}")
     print(json.dumps({key: value for key, value in vars(result).items() if key != "errors"}))
 

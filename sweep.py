@@ -2,7 +2,7 @@
 
 python sweep.py experiment=quick
 python sweep.py experiment=figure1 dry_run=true
-python sweep.py experiment=figure1 only=[task=lis,model=linear] hydra/launcher=slurm
+python sweep.py experiment=figure1 only.task=lis only.model=linear hydra/launcher=slurm
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from omegaconf import DictConfig
 
 from errors import RunError
 from experiments import cli
-from experiments.compose import plain
+from experiments.compose import CONF_DIR, plain
 from experiments.grid import experiment_from
 from experiments.sweep import CostEstimate, Sweep, quoted, training_flops
 from experiments.tracking import Tracker
@@ -33,7 +33,7 @@ MACHINE_SETTINGS = (
 )
 
 
-@hydra.main(version_base="1.3", config_path="conf", config_name="sweep")
+@hydra.main(version_base="1.3", config_path=str(CONF_DIR), config_name="sweep")
 @cli.task_function
 def main(call: DictConfig) -> None:
     """Hydra's entry point: plan, launch what is missing, enter, draw, sum up."""
@@ -62,7 +62,7 @@ def sweep_from(call: DictConfig) -> Sweep:
         results_dir=settings["results_dir"],
         runs_dir=settings["runs_dir"],
         overrides=[*settings["overrides"], *machine_settings(settings)],
-        only=[str(condition) for condition in settings["only"]],
+        only={key: value for key, value in settings["only"].items() if value is not None},
         retry_failed=settings["retry_failed"],
         remeasure=settings["remeasure"],
     )
@@ -93,9 +93,9 @@ def show_plan(sweep: Sweep) -> None:
 
 def draw(sweep: Sweep, table: pd.DataFrame) -> None:
     """Redraw the experiment's figures and send them to a W&B run of their own."""
-    from plots.__main__ import draw_experiment
+    from plots.__main__ import redraw
 
-    paths = draw_experiment(sweep.experiment, sweep.results_dir)
+    paths = redraw(sweep.experiment.name, sweep.results_dir)
     for path in paths:
         print(f"wrote {path}")
     logger = sweep.cells[0].config.logger

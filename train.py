@@ -14,7 +14,7 @@ from omegaconf import DictConfig
 from errors import RunError
 from experiments import cli
 from experiments.cell import run_cell
-from experiments.compose import plain
+from experiments.compose import CONF_DIR, plain
 from experiments.progress import CellProgress, summary_line
 from experiments.schema import validate_cell
 from experiments.store import Run, enter
@@ -36,7 +36,7 @@ def run(config: DictConfig) -> dict[str, Any] | None:
     return record
 
 
-@hydra.main(version_base="1.3", config_path="conf", config_name="train")
+@hydra.main(version_base="1.3", config_path=str(CONF_DIR), config_name="train")
 @cli.task_function
 def main(config: DictConfig) -> dict[str, Any] | None:
     """Hydra's entry point."""

@@ -12,7 +12,6 @@ from types import FrameType
 from typing import Any
 
 import torch
-from tasks.data import DataSets, DataSpec, load_or_build
 
 from errors import RunError, UserError
 from experiments.grid import describe
@@ -24,6 +23,7 @@ from experiments.store import Run
 from experiments.tracking import Tracker
 from models.flops import linear_layer_flops, total_flops, training_step_flops
 from models.transformer import Transformer
+from tasks.data import DataSets, DataSpec, load_or_build
 from tasks.task import Task
 from training.batches import SequenceTensors
 from training.evaluation import Evaluation, evaluate

@@ -95,7 +95,7 @@ def cells(experiment: Experiment, overrides: Sequence[str] = ()) -> list[Cell]:
     found: dict[str, Cell] = {}
     for point in points(experiment):
         words = [*experiment.base, *(f"{key}={_word(value)}" for key, value in point.items())]
-        words += overrides
+        words = _last_of_each_key([*words, *overrides])
         config = validate_cell(_compose_fast(tuple(words)))
         name = cell_name(config)
         found.setdefault(name, Cell(name, config, tuple(words)))
@@ -155,6 +155,12 @@ def _compose_fast(words: tuple[str, ...]) -> dict[str, Any]:
         if not _is_plain_choice(word):
             _set(plain, word)
     return plain
+
+
+def _last_of_each_key(words: Sequence[str]) -> list[str]:
+    """Keep the last override of every key; groups first, since they bring the keys."""
+    last = {word.partition("=")[0]: word for word in words}
+    return sorted(last.values(), key=lambda word: not _is_plain_choice(word))
 
 
 def _is_plain_choice(word: str) -> bool:

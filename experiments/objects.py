@@ -7,6 +7,8 @@ import importlib
 import inspect
 from typing import Any
 
+import torch
+
 from errors import UserError
 from experiments.schema import CellConfig, ModelConfig
 from models.transformer import Transformer
@@ -62,11 +64,15 @@ def build_model(config: ModelConfig, task: Task, dropout: float) -> Transformer:
 
 
 def check_buildable(config: CellConfig) -> tuple[Task, Transformer]:
-    """Build task and model without memory (meta device), so that a bad cell never starts."""
-    import torch
+    """Build task and model, so that a bad cell never starts; the model's cost can be asked.
 
+    On the meta device, without memory, unless a mixer's constructor needs real tensors.
+    """
     task = build_task(config.task)
-    with torch.device("meta"):
+    try:
+        with torch.device("meta"):
+            return task, build_model(config.model, task, config.recipe.dropout)
+    except NotImplementedError:
         return task, build_model(config.model, task, config.recipe.dropout)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -51,7 +51,7 @@ class Sweep:
         results_dir: str = "results",
         runs_dir: str = "runs",
         overrides: Sequence[str] = (),
-        only: Sequence[str] = (),
+        only: Mapping[str, Any] | None = None,
         retry_failed: bool = False,
         remeasure: bool = False,
     ) -> None:
@@ -65,9 +65,9 @@ class Sweep:
             "progress=false",
         )
         chosen = cells(experiment, [*overrides, *self.settings])
-        self.cells = [cell for cell in chosen if _matches(cell, only)]
+        self.cells = [cell for cell in chosen if _matches(cell, only or {})]
         if not self.cells:
-            raise UserError(f"only={list(only)}: no cell of {experiment.name} matches")
+            raise UserError(f"only={only}: no cell of {experiment.name} matches")
         self.runs = {cell.name: Run(runs_dir, cell.name) for cell in self.cells}
         self.retry_failed = retry_failed
         self.remeasure = remeasure
@@ -125,18 +125,13 @@ class Sweep:
         return Counter(planned.status for planned in self.plan())
 
 
-def _matches(cell: Cell, only: Sequence[str]) -> bool:
+def _matches(cell: Cell, only: Mapping[str, Any]) -> bool:
+    """Tell whether the cell has, in every column that ``only`` names, one of its values."""
     described = describe(cell.config) | {"cell": cell.name}
-    for condition in only:
-        key, separator, wanted = condition.partition("=")
-        column = {"model.dim": "dim", "task.size": "size"}.get(key, key)
-        if not separator or column not in described:
-            raise UserError(
-                f"only={condition}: must be KEY=VALUE with KEY one of {', '.join(described)}"
-            )
-        if str(described[column]) not in wanted.split("|"):
-            return False
-    return True
+    return all(
+        described[key] in (wanted if isinstance(wanted, list) else [wanted])
+        for key, wanted in only.items()
+    )
 
 
 def quoted(value: Any) -> str:

@@ -1,0 +1,3 @@
+from commands import command
+
+__all__ = ["command"]

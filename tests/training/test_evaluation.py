@@ -1,0 +1,157 @@
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from errors import RunError
+from tiny import MIXERS, TASKS, plain_greedy, tiny_model, tiny_trainer
+from training import evaluation
+from training.evaluation import evaluate, generate, judge, wilson_interval
+
+
+def written(generation):
+    return [
+        generation.tokens[row, : generation.lengths[row]].tolist()
+        for row in range(len(generation.lengths))
+    ]
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory):
+    """Untrained, half-trained and trained models of every task and mixer, made once."""
+    made = {}
+
+    def model(task_name, mixer, steps):
+        key = task_name, mixer, steps
+        if key not in made:
+            task = TASKS[task_name]()
+            trainer = tiny_trainer(
+                tmp_path_factory.mktemp("run"),
+                task,
+                mixer,
+                steps=max(steps, 1),
+                learning_rate=1e-2 if steps else 1e-9,
+            )
+            trainer.fit()
+            made[key] = task, trainer.model
+        return made[key]
+
+    return model
+
+
+@pytest.mark.parametrize("steps", [0, 40, 150])
+@pytest.mark.parametrize("mixer", MIXERS)
+@pytest.mark.parametrize("task_name", TASKS)
+def test_certified_generation_is_plain_greedy_decoding(models, task_name, mixer, steps):
+    task, model = models(task_name, mixer, steps)
+    sequences = task.draw(0, 1, 0, 24)
+    generation = generate(model, sequences)
+    assert written(generation) == plain_greedy(model, sequences)
+
+
+def test_the_memory_bound_does_not_change_the_outcome(models):
+    task, model = models("arithmetic", "sparse", 150)
+    sequences = task.draw(0, 1, 0, 60)
+    wide, narrow = generate(model, sequences, 1024), generate(model, sequences, 0.05)
+    assert written(wide) == written(narrow)
+
+
+def test_exact_ties_go_to_the_lowest_id():
+    """A head without weights makes every logit equal: all arg-maxes are ties."""
+    task = TASKS["arithmetic"]()
+    model = tiny_model(task)
+    torch.nn.init.zeros_(model.head.weight)
+    sequences = task.draw(0, 1, 0, 3)
+    generation = generate(model, sequences)
+    assert written(generation) == plain_greedy(model, sequences)
+    assert generation.close_calls > 0
+
+
+def test_near_ties_are_decided_in_float64():
+    """Two tokens whose logits differ by less than float32 can tell: float64 decides."""
+    task = TASKS["arithmetic"]()
+    model = tiny_model(task)
+    with torch.no_grad():
+        model.head.weight[7] = model.head.weight[5]
+        model.head.bias[[5, 7]] = 100.0
+        model.head.weight[7, 0] += 1e-9
+    sequences = task.draw(0, 1, 0, 6)
+    generation = generate(model, sequences)
+    assert written(generation) == plain_greedy(model, sequences)
+
+
+def test_a_tolerance_found_too_small_is_raised(models, monkeypatch):
+    task, model = models("arithmetic", "standard", 40)
+    sequences = task.draw(0, 1, 0, 24)
+    monkeypatch.setattr(evaluation._Engine, "calibrate", lambda self: 0.0)
+    monkeypatch.setattr(evaluation, "MINIMUM_TOLERANCE", 1e-7)
+    head = model.head.bias.data.clone()
+    model.head.bias.data[[5, 7]] = 1e3  # large logits: float32 errors far above the tolerance
+    model.head.weight.data[7] = model.head.weight.data[5]
+    generation = generate(model, sequences)
+    assert generation.tolerance > 1e-7
+    assert written(generation) == plain_greedy(model, sequences)
+    model.head.bias.data.copy_(head)
+
+
+def test_nan_weights_are_an_error_not_an_accuracy():
+    task = TASKS["arithmetic"]()
+    model = tiny_model(task)
+    model.head.weight.data[0, 0] = float("nan")
+    with pytest.raises(RunError, match="not finite"):
+        evaluate(model, task, task.draw(0, 1, 0, 5))
+
+
+@pytest.mark.parametrize("steps", [0, 40, 150])
+def test_accuracies_are_those_of_the_written_tokens(models, steps):
+    task, model = models("arithmetic", "standard", steps)
+    sequences = task.draw(0, 1, 0, 60)
+    result = evaluate(model, task, sequences)
+    answers = chains = 0
+    for row, tokens in enumerate(plain_greedy(model, sequences)):
+        gold = sequences.tokens[row, : sequences.lengths[row]].tolist()
+        chains += tokens == gold
+        words = task.vocabulary.decode(tokens)
+        right = task.vocabulary.decode(gold)[-2]
+        answers += words[-1] == "<eos>" and words[-3:-1] == ["=", right]
+    assert result.answer_accuracy == answers / 60
+    assert result.chain_exact_match == chains / 60
+    assert result.answer_accuracy_low <= result.answer_accuracy <= result.answer_accuracy_high
+    assert result.n_test == 60
+
+
+def test_where_chains_break_adds_up(models):
+    task, model = models("arithmetic", "standard", 150)
+    sequences = task.draw(0, 1, 0, 80)
+    generation = generate(model, sequences)
+    answer, chain = judge(task, sequences, generation)
+    report = evaluate(model, task, sequences).errors
+    mistakes = int((~chain).sum())
+    assert mistakes > 0
+    assert sum(row[1] for row in report["by_position"]) == mistakes
+    assert sum(row[1] for row in report["by_step"]) == mistakes
+    assert report["by_position"][0][2] == 80
+    assert report["by_step"][0][2] == 80
+    for (_, missed, reached), (_, _, next_reached) in zip(
+        report["by_position"], report["by_position"][1:], strict=False
+    ):
+        assert next_reached <= reached - missed
+    assert report["answer_right_chain_wrong"] == int((answer & ~chain).sum())
+    assert report["answer_wrong_chain_right"] == 0
+
+
+def test_wilson_interval_against_tabulated_values():
+    """Values from Newcombe (1998), table I, method 3: 81/263 and 0/20 and 1/29."""
+    assert wilson_interval(81, 263) == pytest.approx((0.2553, 0.3662), abs=5e-5)
+    assert wilson_interval(0, 20) == pytest.approx((0.0, 0.1611), abs=5e-5)
+    assert wilson_interval(1, 29) == pytest.approx((0.0061, 0.1718), abs=5e-5)
+
+
+@given(trials=st.integers(1, 10**6), data=st.data())
+def test_wilson_interval_holds_the_share(trials, data):
+    successes = data.draw(st.integers(0, trials))
+    low, high = wilson_interval(successes, trials)
+    assert 0 <= low <= successes / trials + 1e-12
+    assert successes / trials - 1e-12 <= high <= 1
+    assert np.isfinite([low, high]).all()

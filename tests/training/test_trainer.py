@@ -1,0 +1,134 @@
+import json
+
+import pytest
+import torch
+
+from errors import RunError
+from tasks.arithmetic import Arithmetic
+from tiny import tiny_model, tiny_trainer
+from training.batches import SequenceTensors
+from training.checkpoint import load_checkpoint
+from training.trainer import Interrupted, masked_loss, validate
+
+TASK = Arithmetic(2)
+
+
+def weights(trainer):
+    return torch.cat([p.detach().flatten() for p in trainer.model.parameters()])
+
+
+def measured(state):
+    """The curve without its seconds, which no two runs share."""
+    return [row[:1] + row[2:] for row in state.curve]
+
+
+def test_loss_is_the_mean_over_chain_answer_and_eos_only():
+    model = tiny_model(TASK).eval()
+    batch = SequenceTensors(TASK.draw(0, 0, 0, 8)).batch(torch.arange(8))
+    log_probabilities = model(batch.tokens[:, :-1]).log_softmax(-1)
+    losses = [
+        -log_probabilities[b, t, batch.tokens[b, t + 1]]
+        for b, t in torch.nonzero(batch.loss_mask).tolist()
+    ]
+    assert masked_loss(model, batch).item() == pytest.approx(sum(losses).item() / len(losses))
+
+
+@pytest.mark.parametrize("optimizer", ["adamw", "muon"])
+def test_training_lowers_the_loss(tmp_path, optimizer):
+    state = tiny_trainer(tmp_path, TASK, steps=60, optimizer=optimizer, learning_rate=3e-3).fit()
+    assert state.curve[-1][3] < 0.9 * state.curve[0][3]
+    assert state.stopped == "budget"
+
+
+def test_same_seed_same_weights(tmp_path):
+    one = tiny_trainer(tmp_path / "a", TASK, dropout=0.1)
+    other = tiny_trainer(tmp_path / "b", TASK, dropout=0.1)
+    different = tiny_trainer(tmp_path / "c", TASK, dropout=0.1, seed=1)
+    for trainer in (one, other, different):
+        torch.manual_seed(99)
+        trainer.fit()
+    assert torch.equal(weights(one), weights(other))
+    assert not torch.equal(weights(one), weights(different))
+
+
+@pytest.mark.parametrize("optimizer", ["adamw", "muon"])
+@pytest.mark.parametrize("stop_after", [1, 10, 17])
+def test_an_interrupted_run_ends_as_an_uninterrupted_one(tmp_path, stop_after, optimizer):
+    """Dropout on, so that the random generator's state matters; stops between validations too."""
+    torch.manual_seed(7)
+    whole = tiny_trainer(tmp_path / "whole", TASK, dropout=0.2, optimizer=optimizer)
+    torch.manual_seed(7)
+    expected = whole.fit()
+
+    asked = iter(range(1, 1000))
+    first = tiny_trainer(
+        tmp_path / "parts",
+        TASK,
+        dropout=0.2,
+        optimizer=optimizer,
+        should_stop=lambda: next(asked) == stop_after,
+    )
+    torch.manual_seed(7)
+    with pytest.raises(Interrupted):
+        first.fit()
+    torch.manual_seed(12345)  # what a new process happens to have
+    second = tiny_trainer(tmp_path / "parts", TASK, dropout=0.2, optimizer=optimizer)
+    state = second.fit()
+    assert torch.equal(weights(whole), weights(second))
+    assert measured(state) == measured(expected)
+
+
+def test_a_finished_run_is_not_trained_again(tmp_path):
+    tiny_trainer(tmp_path, TASK).fit()
+    again = tiny_trainer(tmp_path, TASK)
+    again.train_set = None  # any step would fail
+    assert again.fit().step == 30
+
+
+def test_stops_when_validation_is_solved(tmp_path):
+    state = tiny_trainer(tmp_path, TASK, stop_at=0.0).fit()
+    assert (state.step, state.stopped) == (10, "solved")
+
+
+def test_divergence_ends_with_a_reason(tmp_path):
+    trainer = tiny_trainer(tmp_path, TASK, learning_rate=1e12, warmup=0.0, steps=200)
+    with pytest.raises(RunError, match=r"diverged.*step"):
+        trainer.fit()
+
+
+def test_a_damaged_checkpoint_is_set_aside_and_training_starts_again(tmp_path, capsys):
+    whole = tiny_trainer(tmp_path / "whole", TASK)
+    whole.fit()
+    folder = tmp_path / "hurt"
+    tiny_trainer(folder, TASK).fit()
+    content = (folder / "checkpoint.pt").read_bytes()
+    (folder / "checkpoint.pt").write_bytes(content[: len(content) // 2])
+    again = tiny_trainer(folder, TASK)
+    again.fit()
+    assert "damaged checkpoint" in capsys.readouterr().err
+    assert (folder / "checkpoint.damaged").exists()
+    assert torch.equal(weights(whole), weights(again))
+
+
+def test_checkpoint_is_plain_data_and_curve_has_a_row_per_validation(tmp_path):
+    state = tiny_trainer(tmp_path, TASK).fit()
+    content = load_checkpoint(tmp_path / "checkpoint.pt")
+    assert json.dumps(content["state"])
+    lines = (tmp_path / "curve.csv").read_text().splitlines()
+    assert lines[0].startswith("step,seconds,train_loss")
+    assert [line.split(",")[0] for line in lines[1:]] == ["10", "20", "30"]
+    assert len(state.curve) == 3
+    assert not list(tmp_path.glob("*.tmp")) and not list(tmp_path.glob(".*.tmp"))
+
+
+def test_validation_counts_chains_without_a_wrong_argmax():
+    model = tiny_model(TASK).eval()
+    sequences = SequenceTensors(TASK.draw(0, 3, 0, 40))
+    loss, exact = validate(model, sequences, "float32", batch_size=7)
+    right = 0
+    for i in range(40):
+        batch = sequences.batch(torch.tensor([i]))
+        choice = model(batch.tokens[:, :-1]).argmax(-1)
+        right += bool((choice == batch.tokens[:, 1:])[batch.loss_mask].all())
+    assert exact == right / 40
+    assert loss > 0

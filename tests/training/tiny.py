@@ -1,0 +1,88 @@
+"""Small models and data for the tests of training and evaluation."""
+
+from __future__ import annotations
+
+import functools
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from models.linear import LinearAttention
+from models.sparse import SparseAttention
+from models.standard import StandardAttention
+from models.transformer import Transformer
+from tasks.arithmetic import Arithmetic
+from tasks.ed import EditDistance
+from tasks.ed_local import EditDistanceLocal
+from tasks.lis import LIS
+from tasks.task import EOS_ID, SequenceSet, Task
+from training.batches import SequenceTensors
+from training.recipe import Recipe
+from training.trainer import Trainer
+
+MIXERS = {
+    "standard": StandardAttention,
+    "sparse": functools.partial(SparseAttention, block_size=4),
+    "linear": LinearAttention,
+}
+TASKS = {
+    "arithmetic": lambda: Arithmetic(3),
+    "lis": lambda: LIS(6),
+    "ed": lambda: EditDistance(4),
+    "ed_local": lambda: EditDistanceLocal(4),
+    "direct": lambda: Arithmetic(3, format="direct"),
+}
+
+
+def tiny_model(task: Task, mixer: str = "standard", dim: int = 16, seed: int = 0, **changes):
+    torch.manual_seed(seed)
+    return Transformer(len(task.vocabulary), task.max_len, dim, 2, 2, MIXERS[mixer], **changes)
+
+
+def tiny_recipe(**changes) -> Recipe:
+    values = {
+        "name": "tiny",
+        "learning_rate": 1e-2,
+        "batch_size": 16,
+        "steps": 30,
+        "validate_every": 10,
+        "precision": "float32",
+    }
+    return Recipe(**{**values, **changes})
+
+
+def tiny_trainer(folder: Path, task: Task, mixer: str = "standard", seed: int = 0, **changes):
+    trainer_changes = {
+        key: changes.pop(key)
+        for key in ("checkpoint_seconds", "report", "should_stop")
+        if key in changes
+    }
+    recipe = tiny_recipe(**changes)
+    model = tiny_model(task, mixer, seed=seed, dropout=recipe.dropout)
+    train, validation = task.draw(0, 1, 0, 200), task.draw(0, 2, 0, 50)
+    return Trainer(
+        model,
+        recipe,
+        SequenceTensors(train),
+        SequenceTensors(validation),
+        seed,
+        folder,
+        **trainer_changes,
+    )
+
+
+@torch.no_grad()
+def plain_greedy(model: Transformer, sequences: SequenceSet) -> list[list[int]]:
+    """Greedy decoding that can be believed on sight: one sequence, full float64 forward pass per
+    token, lowest id among exact equals."""
+    exact = model.double().eval()
+    written = []
+    for row in range(len(sequences)):
+        tokens = sequences.tokens[row, : sequences.prompt_lengths[row]].astype(int).tolist()
+        while tokens[-1] != EOS_ID and len(tokens) <= model.max_len:
+            logits = exact(torch.tensor([tokens]))[0, -1].numpy()
+            tokens.append(int(np.flatnonzero(logits == logits.max())[0]))
+        written.append(tokens)
+    model.float()
+    return written
