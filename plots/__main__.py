@@ -16,6 +16,7 @@ from tqdm import tqdm
 from errors import UserError
 from plots import FIGURES, report, table
 from plots.cells import plan_from_table
+from plots.variants import tell_apart
 
 USAGE = """usage: python -m plots experiment=NAME [results_dir=results] [figures=[heatmap,...]]
 
@@ -49,6 +50,7 @@ def redraw(
     experiment, plan = _experiment(name, folder / "results.csv")
     results = table.read(folder / "results.csv")
     plan = plan_from_table(results) if plan is None else plan
+    results, plan = tell_apart(results, plan, experiment)
     modules = modules or {figure: _module(figure) for figure in experiment.figures or FIGURES}
     wants_report = not figures or "report" in modules
     modules.pop("report", None)
