@@ -42,7 +42,6 @@ UNSURE: dict[str, Any] = {"color": "black", "linewidth": 1.8, "linestyle": (0, (
 PAPER: dict[str, Any] = {"color": "#e4002b", "linewidth": 1.3, "linestyle": (0, (3, 1.5))}
 CELL_HEIGHT = 0.235  # inches
 CELL_WIDTH = 0.29  # inches, at least
-LABEL_HEIGHT = 0.62  # inches: room for a model's name beside a panel of one or two sizes
 
 
 def draw(table: pd.DataFrame, plan: pd.DataFrame, experiment: Any, out: Path) -> list[Path]:
@@ -79,21 +78,26 @@ def _footer(grid: Grid, experiment: Any) -> str:
 class _Layout:
     """Places everything in inches, so that cells keep one size whatever their number."""
 
-    LEFT, GAP, RIGHT, TOP, BOTTOM = 0.78, 0.62, 0.55, 0.26, 0.36
+    GAP, RIGHT, TOP, BOTTOM = 0.62, 0.55, 0.26, 0.36
 
     def __init__(self, grid: Grid, footer: str, entries: list) -> None:
+        label_lines = max(_row_label(row).count("\n") for row in grid.model_rows)
+        self.left = 0.78 + 0.12 * label_lines
         self.entries = entries
         self.dims = [_values(grid, column, "dim") for column in grid.columns]
         self.sizes = [_values(grid, column, "size") for column in grid.columns]
         count = len(self.dims)
         least = sum(len(dims) for dims in self.dims) * CELL_WIDTH
-        edges = self.LEFT + self.RIGHT + self.GAP * (count - 1)
+        edges = self.left + self.RIGHT + self.GAP * (count - 1)
         page = style.COLUMN_WIDTH if count == 1 and least + edges < 3.6 else style.PAGE_WIDTH
         self.width = max(page, least + edges)
         cell = min((self.width - edges) / sum(len(dims) for dims in self.dims), 0.6)
         self.widths = [cell * len(dims) for dims in self.dims]
         self.height_of_row = max(len(sizes) for sizes in self.sizes) * CELL_HEIGHT
-        self.pitch = max(self.height_of_row + 0.17, LABEL_HEIGHT)
+        # A model's name is written upward: a panel of one or two sizes may be shorter than it.
+        lines = [line for row in grid.model_rows for line in _row_label(row).splitlines()]
+        longest = max(style.text_width(line, 8) for line in lines)
+        self.pitch = max(self.height_of_row + 0.17, longest + 0.1)
         rows = len(grid.model_rows)
         self.lines = style.wrap(footer, self.width - 0.16, style.SMALL)
         widths = [style.text_width(entry.get_label(), style.SMALL) + 0.37 for entry in entries]
@@ -111,13 +115,13 @@ class _Layout:
         self.rows = rows
 
     def axes(self, x: int, y: int) -> Axes:
-        left = self.LEFT + sum(self.widths[:x]) + self.GAP * x
+        left = self.left + sum(self.widths[:x]) + self.GAP * x
         height = len(self.sizes[x]) * CELL_HEIGHT
         bottom = self.height - self.TOP - y * self.pitch - height
         return self._add(left, bottom, self.widths[x], height)
 
     def colorbar(self) -> None:
-        left = self.LEFT + sum(self.widths) + self.GAP * (len(self.widths) - 1) + 0.1
+        left = self.left + sum(self.widths) + self.GAP * (len(self.widths) - 1) + 0.1
         bottom = self.foot + self.BOTTOM
         axes = self._add(left, bottom, 0.09, self.height - self.TOP - bottom)
         axes.set_gid("colorbar")
@@ -285,7 +289,7 @@ def _label_panel(axes: Axes, grid: Grid, column: str, row: str, x: int, y: int) 
     if y == 0:
         axes.set_title(column, pad=4)
     if x == 0:
-        axes.set_ylabel(row.replace(", ", ",\n"), fontsize=8 if "," not in row else 6.5, labelpad=3)
+        axes.set_ylabel(_row_label(row), fontsize=8 if "," not in row else 6.5, labelpad=3)
     if grid.panel(column, row).empty:
         axes.text(
             0.5,
@@ -296,6 +300,10 @@ def _label_panel(axes: Axes, grid: Grid, column: str, row: str, x: int, y: int) 
             va="center",
             color="#666666",
         )
+
+
+def _row_label(row: str) -> str:
+    return row.replace(", ", ",\n")
 
 
 def _size_label(grid: Grid, column: str, size: int) -> str:

@@ -227,7 +227,8 @@ def test_same_cell_and_seed_twice_shows_the_planned_one_and_says_so():
 def test_everything_lies_inside_the_page():
     table = tables.figure_1((0, 1)).drop(index=[3, 5, 60, 61])
     table.loc[[7, 8], "status"] = "failed"
-    for case in (table, tables.quick(), tables.product(["lis"], ["standard"], [40], [32])):
+    small = [tables.row(layers=m, recipe=f"recipe-{m}", dim=32) for m in (3, 5)]
+    for case in (table, tables.quick(), pd.DataFrame(small), pd.DataFrame(small[:1])):
         figure = draw(case, tables.plan_of(case))
         renderer = figure.canvas.get_renderer()
         page = figure.bbox
