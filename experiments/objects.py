@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import importlib
 import inspect
+import re
 from typing import Any
 
 import torch
@@ -14,12 +15,13 @@ from experiments.schema import CellConfig, ModelConfig
 from models.transformer import Transformer
 from tasks.task import Task
 
+_DOTTED = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)+")
 _MIXER_ARGUMENTS = {"dim", "num_heads", "max_len", "dropout", "position"}
 
 
 def locate(target: Any, key: str) -> Any:
     """Return the class that the dotted path ``target`` names, or raise `UserError`."""
-    if not isinstance(target, str) or "." not in target:
+    if not isinstance(target, str) or not _DOTTED.fullmatch(target):
         raise UserError(f"{key}={target!r}: must be a dotted path such as tasks.lis.LIS")
     module_name, _, attribute = target.rpartition(".")
     try:
@@ -30,6 +32,8 @@ def locate(target: Any, key: str) -> Any:
         ) from None
     except AttributeError:
         raise UserError(f"{key}={target}: {module_name} has no {attribute!r}") from None
+    except (ImportError, SyntaxError) as error:
+        raise UserError(f"{key}={target}: {module_name} cannot be imported ({error})") from None
 
 
 def build_task(task: dict[str, Any]) -> Task:

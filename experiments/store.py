@@ -126,7 +126,6 @@ def read_table(path: Path) -> pd.DataFrame:
             dtype={"cell": str, "commit": str, "reason": str},
             na_values=[""],
             keep_default_na=False,
-            float_precision="round_trip",
         )
     except (OSError, ValueError, UnicodeDecodeError) as error:
         raise UserError(

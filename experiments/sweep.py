@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pandas as pd
 from hydra.core.global_hydra import GlobalHydra
@@ -213,8 +213,9 @@ class CostEstimate:
         done = table[table["status"].eq("done") & (table["train_seconds"].fillna(0) > 0)]
         rate = done["flops_training"].astype(float) / done["train_seconds"].astype(float)
         self.measured: dict[tuple[str, int], float] = {}
-        for (model, dim), values in rate.groupby([done["model"], done["dim"].astype(int)]):
-            self.measured[str(model), int(dim)] = float(values.median())
+        for key, values in rate.groupby([done["model"], done["dim"].astype(int)]):
+            model, dim = cast("tuple[str, int]", key)
+            self.measured[model, dim] = float(values.median())
 
     def rate(self, model: str, dim: int) -> float:
         """Return FLOPs per second expected of ``model`` at width ``dim``."""

@@ -3,9 +3,9 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from tiny import MIXERS, TASKS, plain_greedy, tiny_model, tiny_trainer
 
 from errors import RunError
-from tiny import MIXERS, TASKS, plain_greedy, tiny_model, tiny_trainer
 from training import evaluation
 from training.evaluation import evaluate, generate, judge, wilson_interval
 

@@ -1,3 +1,4 @@
+import itertools
 import math
 
 import pytest
@@ -29,7 +30,7 @@ def test_schedule_falls_to_the_floor(schedule):
     rates = [r.learning_rate_at(step, 1000, 64) for step in range(1000)]
     assert max(rates) == pytest.approx(1e-2)
     assert rates[-1] == pytest.approx(1e-3, rel=0.02)
-    assert all(a >= b for a, b in zip(rates[50:], rates[51:], strict=False))
+    assert all(a >= b for a, b in itertools.pairwise(rates[50:]))
 
 
 def test_peak_falls_with_width():

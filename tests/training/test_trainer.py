@@ -2,10 +2,10 @@ import json
 
 import pytest
 import torch
+from tiny import tiny_model, tiny_trainer
 
 from errors import RunError
 from tasks.arithmetic import Arithmetic
-from tiny import tiny_model, tiny_trainer
 from training.batches import SequenceTensors
 from training.checkpoint import load_checkpoint
 from training.trainer import Interrupted, masked_loss, validate
