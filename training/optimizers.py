@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import nn
 
+from training.muon import BatchedMuon
 from training.recipe import Recipe
 
 
@@ -54,9 +55,7 @@ def build_optimizer(model: nn.Module, recipe: Recipe) -> OptimizerGroup:
     ]
     chosen = {id(p) for p in matrices}
     rest = [p for p in model.parameters() if id(p) not in chosen]
-    muon = torch.optim.Muon(
-        matrices, lr=1.0, weight_decay=recipe.weight_decay, adjust_lr_fn="match_rms_adamw"
-    )
+    muon = BatchedMuon(matrices, lr=1.0, weight_decay=recipe.weight_decay)
     return OptimizerGroup([(muon, 1.0), (_adamw(rest, recipe), 1.0)])
 
 
