@@ -20,7 +20,7 @@ from experiments.objects import build_model, check_buildable
 from experiments.provenance import machine, now, source
 from experiments.schema import CellConfig
 from experiments.store import Run
-from experiments.tracking import Tracker
+from experiments.tracking import Tracker, track_cell
 from models.flops import linear_layer_flops, total_flops, training_step_flops
 from models.transformer import Transformer
 from tasks.data import DataSets, DataSpec, load_or_build
@@ -63,7 +63,7 @@ def _run_recorded(config: CellConfig, task: Task, run: Run, report: Report) -> d
     torch.set_num_threads(config.threads)
     base = {**describe(config), "max_len": task.max_len, "cell": run.cell, **source()}
     base |= machine(device)
-    tracker = _tracker(config, run)
+    tracker = track_cell(config, run.cell, run.folder)
     try:
         measured = _measure(config, task, run, device, tracker, report)
     except Interrupted:
@@ -94,9 +94,11 @@ def _measure(
 ) -> dict[str, Any]:
     tell = _teller(run, tracker, report)
     tell({"phase": "data"})
-    data = load_or_build(task, data_spec(config), workers=1, progress=config.progress)
+    data = load_data(config, task)
     torch.manual_seed(config.seed)
     model = build_model(config.model, task, config.recipe.dropout).to(device)
+    with torch.no_grad():
+        model.embedding.weight.mul_(config.recipe.embedding_scale)
     trainer = Trainer(
         model,
         config.recipe,
@@ -122,11 +124,6 @@ def _measure(
         **cost_figures(model, task, state, trainer),
         "data_fingerprint": data.fingerprint,
     }
-
-
-def data_spec(config: CellConfig) -> DataSpec:
-    """Return what the data sets of this cell are, for `tasks.data`."""
-    return DataSpec(**dataclasses.asdict(config.data), directory=config.data_dir)
 
 
 def _results(evaluation: Evaluation) -> dict[str, Any]:
@@ -168,22 +165,6 @@ def cost_figures(
         "flops_training": state.step * trainer.order.batch_size * per_sequence,
         "state_bytes": model.state_bytes(task.max_len),
     }
-
-
-def _tracker(config: CellConfig, run: Run) -> Tracker:
-    described = describe(config)
-    name = "{model} D={dim} {task} n={size} seed={seed}".format(**described)
-    tags = [f"{key}:{described[key]}" for key in ("task", "model", "dim", "size")]
-    return Tracker(
-        config.logger,
-        id=f"{run.cell}",
-        name=name,
-        group=config.experiment_name or "cells",
-        job_type="cell",
-        tags=tags,
-        config={**dataclasses.asdict(config), "cell": run.cell},
-        resume="allow" if config.logger.mode == "online" else None,
-    )
 
 
 def _teller(run: Run, tracker: Tracker, report: Report) -> Report:
@@ -237,4 +218,5 @@ def _stop_signals() -> Iterator[None]:
 
 def load_data(config: CellConfig, task: Task) -> DataSets:
     """Return the data sets of a cell, built when they are not there."""
-    return load_or_build(task, data_spec(config), workers=1, progress=config.progress)
+    spec = DataSpec(**dataclasses.asdict(config.data), directory=config.data_dir)
+    return load_or_build(task, spec, workers=1, progress=config.progress)

@@ -17,6 +17,8 @@ class Recipe:
     ``(reference_dim / D) ** learning_rate_exponent`` (0 keeps it fixed, as in the paper).
     The budget is ``steps`` batches, or ``epochs`` passes over the training set; exactly one is
     given.  ``warmup`` is the share of the budget spent on the linear warm-up.
+    ``embedding_scale`` multiplies the token embedding's initial values: Xavier's are small beside
+    the sinusoidal positions that are added to them.
     ``stop_at`` ends training once that share of the validation chains is predicted without a
     mistake under teacher forcing (which is what free greedy generation would write), looked at
     every ``validate_every`` steps; null trains through.
@@ -36,6 +38,7 @@ class Recipe:
     reference_dim: int = 64
     learning_rate_exponent: float = 0.0
     gradient_clip: float | None = None
+    embedding_scale: float = 1.0
     dropout: float = 0.0
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
     validate_every: int = 500
@@ -45,6 +48,7 @@ class Recipe:
 
     def __post_init__(self) -> None:
         _require_positive(self, "learning_rate", "batch_size", "validate_every", "reference_dim")
+        _require_positive(self, "embedding_scale")
         if (self.steps is None) == (self.epochs is None):
             raise UserError(
                 "recipe: give exactly one of recipe.steps and recipe.epochs, the other null "
