@@ -20,7 +20,7 @@ from experiments import cli
 from experiments.compose import CONF_DIR, plain
 from experiments.grid import experiment_from
 from experiments.sweep import CostEstimate, Sweep, quoted, training_flops
-from experiments.tracking import Tracker
+from experiments.tracking import track_figures
 from experiments.watch import Watcher, print_plan, print_summary
 
 MACHINE_SETTINGS = (
@@ -98,17 +98,9 @@ def draw(sweep: Sweep, table: pd.DataFrame) -> None:
     paths = redraw(sweep.experiment.name, sweep.results_dir)
     for path in paths:
         print(f"wrote {path}")
+    experiment = sweep.experiment
     logger = sweep.cells[0].config.logger
-    tracker = Tracker(
-        logger,
-        name=f"{sweep.experiment.name} figures",
-        group=sweep.experiment.name,
-        job_type="figures",
-        config={"experiment": sweep.experiment.name, "command": sweep.experiment.command},
-    )
-    tracker.log_images([Path(path) for path in paths if str(path).endswith(".png")])
-    tracker.log_table("results", table)
-    tracker.finish()
+    track_figures(logger, experiment.name, experiment.command, [Path(p) for p in paths], table)
 
 
 def sum_up(sweep: Sweep, table: pd.DataFrame) -> None:
