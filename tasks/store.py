@@ -129,8 +129,8 @@ def require_space(directory: Path, expected_bytes: int) -> None:
     free = shutil.disk_usage(directory).free
     if free < expected_bytes:
         raise RunError(
-            f"{directory}: the data set needs {expected_bytes / 1e9:.2f} GB, "
-            f"but only {free / 1e9:.2f} GB are free"
+            f"{directory}: no space left for the data set: it needs "
+            f"{expected_bytes / 1e6:,.0f} MB, {free / 1e6:,.0f} MB are free"
         )
 
 
@@ -159,7 +159,7 @@ def _disk_error(path: Path, error: OSError) -> Exception:
     if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
         folder = next(folder for folder in path.parents if folder.exists())
         free = shutil.disk_usage(folder).free
-        return RunError(f"{path}: cannot be written, the disk is full ({free / 1e9:.2f} GB free)")
+        return RunError(f"{path}: cannot be written, the disk is full ({free / 1e6:,.0f} MB free)")
     return UserError(f"{error.filename or path}: {error.strerror or error}")
 
 
