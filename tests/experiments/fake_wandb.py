@@ -18,12 +18,14 @@ RUN = {
 
 
 class FakeWandb:
-    """Runs by id: ``upserts`` (what started or changed them), ``history`` by line, ``files``."""
+    """Runs by id: ``upserts`` (what started or changed them), ``history`` by line, ``summary``;
+    workspaces and reports as ``views``."""
 
     def __init__(self) -> None:
         self.upserts: dict[str, dict] = {}
         self.history: dict[str, dict[int, dict]] = {}
         self.summary: dict[str, dict] = {}
+        self.views: list[dict] = []
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
         self._server.daemon_threads = True
         threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True).start()
@@ -43,6 +45,17 @@ class FakeWandb:
         if "createRunFiles" in query:
             files = [{"name": f, "uploadUrl": f"{self.url}/{f}"} for f in variables["files"]]
             return {"createRunFiles": {"runID": "x", "uploadHeaders": [], "files": files}}
+        if "upsertView" in query:
+            self.views.append(variables)
+            view = {"id": "view", "name": "x", "type": "runs", "displayName": "", "description": ""}
+            return {"upsertView": {"view": view | {"spec": variables["spec"]}, "inserted": True}}
+        if "ProjectInternalId" in query:
+            return {"project": {"id": "p", "internalId": "p"}}
+        if "GetProjects" in query:
+            page = {"endCursor": None, "hasNextPage": False}
+            return {"models": {"edges": [], "pageInfo": page}}
+        if "upsertModel" in query:
+            return {"upsertModel": {"inserted": True, "model": RUN["project"]}}
         if "viewer" in query:
             return {"viewer": {"id": "v", "entity": "somebody", "username": "u", "flags": "{}"}}
         return {"serverInfo": {"features": []}, "model": {"bucket": None}}

@@ -16,6 +16,7 @@ import yaml
 from commands import TINY
 from fake_wandb import FakeWandb
 from wandb.sdk import wandb_setup
+from wandb.util import get_core_path
 
 from experiments import tracking
 from experiments.schema import LoggerConfig, validate_cell
@@ -47,12 +48,15 @@ def server(monkeypatch):
     fake.close()
 
 
-def wandb_tool(*arguments):
-    done = subprocess.run(
-        [sys.executable, "-m", "wandb", *map(str, arguments)], capture_output=True, text=True
-    )
+def wandb_tool(*command):
+    done = subprocess.run([str(word) for word in command], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return done.stdout
+
+
+def inspect(*arguments):
+    """`wandb leet inspect`, without the second that starting its Python wrapper takes."""
+    return wandb_tool(get_core_path(), "leet", "inspect", "--json", *arguments)
 
 
 def directories(folder, cell="*"):
@@ -60,16 +64,16 @@ def directories(folder, cell="*"):
 
 
 def records(directory):
-    """Every record of a run's log, by type: `wandb leet inspect --json`."""
+    """Every record of a run's log, by type."""
     by_type = {}
-    for line in wandb_tool("leet", "inspect", "--json", directory).splitlines():
+    for line in inspect(directory).splitlines():
         record = json.loads(line)
         by_type.setdefault(record["type"], []).append(record[record["type"]])
     return by_type
 
 
 def state(directory):
-    return json.loads(wandb_tool("leet", "inspect", "--summary", "--json", directory))
+    return json.loads(inspect("--summary", directory))
 
 
 def logged(directory, metric):
@@ -183,7 +187,7 @@ def test_a_resumed_cell_holds_the_whole_curve_and_syncs_as_one_run(
     assert logged(first, "validation_loss") == WHOLE_CURVE[:2]
     assert logged(second, "validation_loss") == WHOLE_CURVE
     assert not server.history
-    wandb_tool("sync", first, second)
+    wandb_tool(sys.executable, "-m", "wandb", "sync", first, second)
     assert server.curve(cell, "validation_loss") == WHOLE_CURVE
     assert server.summary[cell]["answer_accuracy"] == 0.75
     assert list(server.upserts) == [cell]
@@ -311,6 +315,7 @@ def test_a_process_whose_service_was_killed_ends_without_a_word(tmp_path):
 from experiments.tracking import Tracker
 from experiments.schema import LoggerConfig
 from wandb.sdk import wandb_setup
+from wandb.util import get_core_path
 tracker = Tracker(LoggerConfig(mode="offline", directory={str(tmp_path)!r}))
 wandb_setup._singleton._connection._proc._process.kill()
 tracker.log({{"step": 1}})
