@@ -190,6 +190,12 @@ def _evaluation_progress(tell: Report) -> Callable[[int, int], None]:
 
 
 _SIGNALLED: list[int] = []
+_STOP_SIGNALS = (signal.SIGTERM, signal.SIGUSR2)  # `kill` and SLURM; submitit's warning
+
+
+def stop_signals_received() -> tuple[int, ...]:
+    """Return the signals that told this process's latest training to stop."""
+    return tuple(_SIGNALLED)
 
 
 def _stopping(time_limit: float | None) -> Callable[[], bool]:
@@ -199,21 +205,22 @@ def _stopping(time_limit: float | None) -> Callable[[], bool]:
 
 @contextmanager
 def _stop_signals() -> Iterator[None]:
-    """While training, let SIGTERM (preemption, `kill`) end it at the next step, checkpointed."""
+    """While training, let preemption or `kill` end it at the next step, checkpointed."""
     _SIGNALLED.clear()
 
     def note(number: int, frame: FrameType | None) -> None:
         _SIGNALLED.append(number)
 
     try:
-        previous = signal.signal(signal.SIGTERM, note)
+        previous = {number: signal.signal(number, note) for number in _STOP_SIGNALS}
     except ValueError:  # not the main thread: the caller owns the signals
         yield
         return
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, previous)
+        for number, handler in previous.items():
+            signal.signal(number, handler)
 
 
 def load_data(config: CellConfig, task: Task) -> DataSets:

@@ -6,6 +6,7 @@
     checkpoint.pt   latest state of training       curve.csv       learning curve
     errors.json     where chains break             progress.json   heartbeat of a running cell
     lock            held while a process works on the cell; the system frees it on any death
+    queued.json     the ticket of the cell's latest job in a batch system
 
 ``results/<experiment>/`` is what one commits: ``results.csv`` with ``configs/``, ``curves/`` and
 ``errors/`` beside it.  Rows come from records in any order and from any machine; a row once
@@ -16,6 +17,7 @@ from __future__ import annotations
 
 import functools
 import json
+import os
 import shutil
 import time
 from collections.abc import Iterable
@@ -26,7 +28,7 @@ import filelock
 import pandas as pd
 import yaml
 
-from errors import UserError
+from errors import RunError, UserError
 from experiments.identity import cell_name
 from experiments.schema import CellConfig
 from training.files import clear_disk_errors, write_atomically, write_text
@@ -39,6 +41,8 @@ flops_linear_layers flops_total flops_training state_bytes padded_share precisio
 hostname torch_version data_fingerprint cell commit tree_dirty finished_at
 """.split()
 SORT = ["task", "format", "size", "model", "layers", "dim", "recipe", "seed", "cell"]
+STATUSES = ("done", "failed", "unfinished")
+LOCK_PATIENCE_SECONDS = 1.0
 ATTACHMENTS = (
     ("config.yaml", "configs", ".yaml"),
     ("curve.csv", "curves", ".csv"),
@@ -52,7 +56,7 @@ class Run:
     def __init__(self, runs_dir: str | Path, cell: str) -> None:
         self.cell = cell
         self.folder = Path(runs_dir) / cell
-        self._lock = filelock.FileLock(self.folder / "lock", timeout=0)
+        self._lock: filelock.BaseFileLock | None = None
 
     @classmethod
     def of(cls, config: CellConfig) -> Run:
@@ -60,18 +64,23 @@ class Run:
         return cls(config.runs_dir, cell_name(config))
 
     def acquire(self) -> bool:
-        """Take the cell for this process; False when another process works on it."""
+        """Take the cell for this process; False when another process works on it.
+
+        A second's patience, because `is_running` of another process holds the lock for an instant.
+        """
+        self._lock = filelock.FileLock(self.folder / "lock", is_singleton=False)
         with clear_disk_errors(self.folder):
             self.folder.mkdir(parents=True, exist_ok=True)
             try:
-                self._lock.acquire()
+                self._lock.acquire(timeout=LOCK_PATIENCE_SECONDS, poll_interval=0.02)
             except filelock.Timeout:
                 return False
         return True
 
     def release(self) -> None:
         """Give the cell back."""
-        self._lock.release()
+        if self._lock is not None:
+            self._lock.release()
 
     def is_running(self) -> bool:
         """Tell whether a living process holds the cell."""
@@ -83,10 +92,37 @@ class Run:
                 return False
         except filelock.Timeout:
             return True
+        except OSError:  # read-only for us: nobody here can hold it
+            return False
 
     def record(self) -> dict[str, Any] | None:
-        """Return the record, or None when there is none (a damaged one counts as none)."""
-        return _read_json(self.folder / "record.json")
+        """Return the record, or None when there is none that this version understands.
+
+        A damaged one, one of another cell and one without a known status count as none: the cell
+        is measured again.
+        """
+        content = _read_json(self.folder / "record.json")
+        if content is None or content.get("cell") != self.cell:
+            return None
+        known = content.get("status") in STATUSES and isinstance(content.get("finished_at"), str)
+        measured = content.get("status") != "done" or "answer_accuracy" in content
+        return content if known and measured else None
+
+    def stamp(self) -> int | None:
+        """Return a number that changes whenever a record is written; None without one."""
+        return _modified(self.folder / "record.json")
+
+    def last_start(self) -> int | None:
+        """Return a number that changes whenever a process starts on the cell; None before."""
+        return _modified(self.folder / "config.yaml")
+
+    def write_ticket(self, ticket: dict[str, Any]) -> None:
+        """Note the job that is about to be submitted for this cell."""
+        write_text(self.folder / "queued.json", json.dumps(ticket) + "\n")
+
+    def ticket(self) -> dict[str, Any] | None:
+        """Return the latest job's ticket; whether that job still waits is the queue's to say."""
+        return _read_json(self.folder / "queued.json")
 
     def progress(self) -> dict[str, Any] | None:
         """Return the last heartbeat."""
@@ -101,8 +137,15 @@ class Run:
         write_text(self.folder / "record.json", json.dumps(record, indent=1) + "\n")
 
     def write_progress(self, **values: Any) -> None:
-        """Write a heartbeat for whoever watches."""
+        """Write a heartbeat for whoever watches; `updated` is for people, nothing relies on it."""
         write_text(self.folder / "progress.json", json.dumps({**values, "updated": time.time()}))
+
+
+def _modified(path: Path) -> int | None:
+    try:
+        return os.stat(path).st_mtime_ns  # noqa: PTH116 - 10,000 of them a second
+    except OSError:
+        return None
 
 
 def _read_json(path: Path) -> dict[str, Any] | None:
@@ -149,20 +192,44 @@ def enter(results_dir: str | Path, experiment: str, runs: Iterable[Run]) -> pd.D
         return read_table(folder / "results.csv")
     with clear_disk_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
-    with filelock.FileLock(folder / ".lock", timeout=120):
-        table = read_table(folder / "results.csv")
-        changed = {cell: pair for cell, pair in records.items() if not _has(table, pair[1])}
-        if changed:
-            table = _merged(table, [record for _, record in changed.values()])
-            for run, _ in changed.values():
-                _copy_attachments(run, folder)
-            write_atomically(folder / "results.csv", lambda path: table.to_csv(path, index=False))
+    try:
+        with filelock.FileLock(folder / ".lock", timeout=120):
+            return _enter_locked(folder, records)
+    except filelock.Timeout:
+        raise RunError(f"{folder / '.lock'}: held by another process for two minutes") from None
+
+
+def _enter_locked(folder: Path, records: dict[str, tuple[Run, dict[str, Any]]]) -> pd.DataFrame:
+    table = read_table(folder / "results.csv")
+    columns = (table[name].tolist() for name in ("cell", "status", "finished_at"))
+    rows = {cell: (status, str(time)) for cell, status, time in zip(*columns, strict=True)}
+    changed = {
+        cell: (run, record)
+        for cell, (run, record) in records.items()
+        if _replaces(record, rows.get(cell))
+    }
+    if changed:
+        table = _merged(table, [record for _, record in changed.values()])
+        for run, _ in changed.values():
+            _copy_attachments(run, folder)
+        write_atomically(folder / "results.csv", lambda path: table.to_csv(path, index=False))
     return table
 
 
-def _has(table: pd.DataFrame, record: dict[str, Any]) -> bool:
-    rows = table[table["cell"] == record["cell"]]
-    return bool(len(rows)) and bool((rows["finished_at"] == record["finished_at"]).any())
+def _replaces(record: dict[str, Any], row: tuple[str, str] | None) -> bool:
+    """Tell whether ``record`` takes the place of ``row``, given as (status, finished_at).
+
+    A finished cell is never replaced by an unfinished one, whatever the clocks say; of two
+    finished measurements the later one stays.
+    """
+    if row is None:
+        return True
+    status, finished_at = row
+    if (status == "done") != (record["status"] == "done"):
+        return record["status"] == "done"
+    if status == "done":
+        return record["finished_at"] > finished_at
+    return record["finished_at"] != finished_at
 
 
 def _merged(table: pd.DataFrame, records: list[dict[str, Any]]) -> pd.DataFrame:

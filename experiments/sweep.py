@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -24,9 +25,17 @@ from errors import RunError, UserError
 from experiments.grid import Cell, Experiment, cells, describe
 from experiments.identity import deciding
 from experiments.objects import check_buildable
-from experiments.provenance import now
+from experiments.provenance import now, source
+from experiments.slurm_queue import living
 from experiments.store import Run, enter, read_table
+from experiments.workers import WorkerStoppedError
 from models.flops import training_step_flops
+from training.files import clear_disk_errors, write_text
+
+# A cell whose process dies this often is given up, where the launcher does not count itself.
+ATTEMPTS = 3
+
+KEPT = ("done", "running")
 
 # Floating-point operations a second of one core until this experiment has measured its own.
 ASSUMED_FLOPS_PER_SECOND = 2e10
@@ -34,7 +43,7 @@ ASSUMED_FLOPS_PER_SECOND = 2e10
 
 @dataclass
 class Planned:
-    """A cell and how it stands: done, running, failed, unfinished or missing."""
+    """A cell and how it stands: done, running, queued, failed, unfinished or missing."""
 
     cell: Cell
     run: Run
@@ -57,6 +66,7 @@ class Sweep:
     ) -> None:
         self.experiment = experiment
         self.results_dir = Path(results_dir)
+        self.runs_dir = Path(runs_dir)
         self.settings = (
             f"experiment_name={experiment.name}",
             f"results_dir={quoted(results_dir)}",
@@ -76,7 +86,19 @@ class Sweep:
         """Return how each cell stands now."""
         table = self.table()
         rows = {} if self.remeasure else dict(zip(table["cell"], table["status"], strict=True))
-        return [self._stand(cell, rows) for cell in self.cells]
+        plan = [self._stand(cell, rows) for cell in self.cells]
+        self._mark_queued([planned for planned in plan if planned.status not in KEPT])
+        return plan
+
+    def _mark_queued(self, open_cells: Sequence[Planned]) -> None:
+        """Find the cells whose jobs a batch system still has, whoever submitted them."""
+        tickets = [(planned, planned.run.ticket()) for planned in open_cells]
+        named = [(p, (t["slurm_job_name"], t["place"])) for p, t in tickets if t]
+        alive = living(name for _, (name, _) in named)
+        for planned, job in named:
+            if alive is None or job in alive:
+                planned.status = "queued"
+                planned.reason = "squeue does not answer" if alive is None else f"job {job[0]}"
 
     def _stand(self, cell: Cell, rows: dict[str, str]) -> Planned:
         run = self.runs[cell.name]
@@ -99,18 +121,73 @@ class Sweep:
     def launch(self, chosen: Sequence[Planned], hydra_overrides: Sequence[str]) -> None:
         """Run ``chosen`` by the launcher that the Hydra overrides name; wait for them.
 
-        A cell whose process died without a record is recorded as failed, with the reason.
+        A cell whose process died without a record is recorded as failed, with the reason.  Some
+        launchers break as a whole when a worker dies (joblib's processes): the cells that had
+        been started are then tried again one at a time, so that each failure finds its cell.
         """
         launcher = _launcher(hydra_overrides)
-        jobs = [list(planned.cell.overrides) for planned in chosen]
-        for planned, result in zip(chosen, launcher.launch(jobs, 0), strict=True):
-            failure = _failure(result)
-            if failure is not None and self._needs_record(planned.run):
-                planned.run.write_record(_failed_record(planned.cell, failure))
+        batches = [list(chosen)]
+        deaths: Counter[str] = Counter()
+        while batches:
+            batch = batches.pop(0)
+            before = {p.cell.name: (p.run.stamp(), p.run.last_start()) for p in batch}
+            try:
+                results = self._launch_batch(launcher, batch)
+            except UserError:
+                raise
+            except Exception as error:
+                batches += self._after_a_break(batch, before, deaths, error)
+                continue
+            for planned, result in zip(batch, results, strict=True):
+                self._record_failure(planned, before[planned.cell.name][0], _failure(result))
 
-    def _needs_record(self, run: Run) -> bool:
-        record = run.record()
-        return not run.is_running() and (record is None or record["status"] == "unfinished")
+    def _launch_batch(self, launcher: Any, batch: Sequence[Planned]) -> Sequence[JobReturn]:
+        if hasattr(launcher, "reserve"):
+            for planned, ticket in zip(batch, launcher.reserve(len(batch)), strict=True):
+                planned.run.write_ticket(ticket)
+        return launcher.launch([list(planned.cell.overrides) for planned in batch], 0)
+
+    def _after_a_break(
+        self,
+        batch: Sequence[Planned],
+        before: Mapping[str, tuple[int | None, int | None]],
+        deaths: Counter[str],
+        error: Exception,
+    ) -> list[list[Planned]]:
+        """Return what is left to launch after the launcher itself fell over in ``batch``.
+
+        Raises its error when no cell had been started: then it is not a cell's doing.
+        """
+        left = [p for p in batch if p.run.stamp() == before[p.cell.name][0]]
+        suspects = [p for p in left if p.run.last_start() != before[p.cell.name][1]]
+        if not suspects:
+            raise error
+        again: list[list[Planned]] = [[p for p in left if p not in suspects]]
+        for planned in suspects:
+            deaths[planned.cell.name] += len(batch) == 1
+            if deaths[planned.cell.name] < ATTEMPTS:
+                again.append([planned])
+            else:
+                self._record_failure(planned, before[planned.cell.name][0], error)
+        return [part for part in again if part]
+
+    def _record_failure(
+        self, planned: Planned, stamp: int | None, failure: BaseException | None
+    ) -> None:
+        """Record why a cell has no record, unless its process wrote one or another runs it."""
+        run = planned.run
+        if failure is None or run.stamp() != stamp or run.is_running():
+            return
+        status = "unfinished" if isinstance(failure, WorkerStoppedError) else "failed"
+        run.write_record(_record_without_result(planned.cell, status, failure))
+
+    def require_writable(self) -> None:
+        """Raise now rather than after hours when results could not be kept."""
+        for folder in (self.results_dir / self.experiment.name, self.runs_dir):
+            probe = folder / f".writable.{os.getpid()}"
+            write_text(probe, "")
+            with clear_disk_errors(folder):
+                probe.unlink()
 
     def table(self) -> pd.DataFrame:
         """Return the results table as it is."""
@@ -118,7 +195,11 @@ class Sweep:
 
     def enter(self) -> pd.DataFrame:
         """Merge the records of this machine into the results table; return the table."""
-        return enter(self.results_dir, self.experiment.name, self.runs.values())
+        return self.enter_runs(self.runs.values())
+
+    def enter_runs(self, runs: Iterable[Run]) -> pd.DataFrame:
+        """Merge the records of these runs into the results table; return the table."""
+        return enter(self.results_dir, self.experiment.name, runs)
 
     def counts(self) -> Counter[str]:
         """Return how many cells stand how."""
@@ -169,14 +250,15 @@ def _failure(result: JobReturn) -> BaseException | None:
     return failure if isinstance(failure, BaseException) else RunError(str(failure))
 
 
-def _failed_record(cell: Cell, failure: BaseException) -> dict[str, Any]:
+def _record_without_result(cell: Cell, status: str, failure: BaseException) -> dict[str, Any]:
     reason = " ".join(str(failure).split())[:300] or type(failure).__name__
     task, _ = check_buildable(cell.config)
     return {
         **describe(cell.config),
         "max_len": task.max_len,
         "cell": cell.name,
-        "status": "failed",
+        **source(),
+        "status": status,
         "reason": reason,
         "finished_at": now(),
     }

@@ -6,7 +6,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from rich.console import Console, Group
@@ -24,14 +24,17 @@ POLL_SECONDS = 1.0
 class Watcher:
     """Looks at the runs' folders once a second, from a thread of its own, whatever the launcher.
 
-    New records are merged into the results table as they come.
+    New records are merged into the results table as they come.  Looking takes a tenth of the
+    time at most: it grows rarer where there are many cells or the file system is slow.  What goes
+    wrong while looking (a full disk) is raised at the end; the cells go on.
     """
 
     def __init__(self, sweep: Sweep, chosen: Sequence[Planned]) -> None:
         self.sweep = sweep
         self.chosen = list(chosen)
-        self.before = {p.cell.name: _stamp(p) for p in self.chosen}
-        self.finished: dict[str, dict[str, Any]] = {}
+        self.seen = {p.cell.name: p.run.stamp() for p in self.chosen}
+        self.finished: dict[str, str] = {}
+        self.failure: Exception | None = None
         self.started = time.monotonic()
         self.console = Console()
         self._stop = threading.Event()
@@ -41,35 +44,50 @@ class Watcher:
         self._thread.start()
         return self
 
-    def __exit__(self, *exception: object) -> None:
+    def __exit__(self, kind: object, *exception: object) -> None:
         self._stop.set()
         self._thread.join()
+        if self.failure is not None and kind is None:
+            raise self.failure
 
     def _watch(self) -> None:
         if not self.console.is_terminal:
-            while not self._stop.wait(POLL_SECONDS):
-                self._look()
-            self._look()
+            self._look_until_told(lambda: None)
             return
         with Live(console=self.console, refresh_per_second=2, transient=True) as live:
-            while not self._stop.wait(POLL_SECONDS):
-                self._look()
-                live.update(self._render())
+            self._look_until_told(lambda: live.update(self._render()))
+
+    def _look_until_told(self, show: Callable[[], None]) -> None:
+        pause = POLL_SECONDS
+        while not self._stop.wait(pause):
+            started = time.monotonic()
+            self._look_safely()
+            show()
+            pause = max(POLL_SECONDS, 9 * (time.monotonic() - started))
+        self._look_safely()
+
+    def _look_safely(self) -> None:
+        try:
             self._look()
+            self.failure = None
+        except Exception as error:
+            self.failure = error
 
     def _look(self) -> None:
         fresh = []
         for planned in self.chosen:
             name = planned.cell.name
-            if name in self.finished or _stamp(planned) == self.before[name]:
+            stamp = planned.run.stamp()
+            if stamp == self.seen[name]:
                 continue
             record = planned.run.record()
             if record:
-                self.finished[name] = record
-                fresh.append((planned, record))
+                fresh.append((planned, stamp, record))
         if fresh:
-            self.sweep.enter()
-        for planned, record in fresh:
+            self.sweep.enter_runs(planned.run for planned, _, _ in fresh)
+        for planned, stamp, record in fresh:
+            self.seen[planned.cell.name] = stamp
+            self.finished[planned.cell.name] = record["status"]
             line = f"[{len(self.finished)}/{len(self.chosen)}] "
             self.console.print(
                 line + summary_line(planned.cell.config, record),
@@ -84,26 +102,19 @@ class Watcher:
             table.add_column(column)
         for planned in self.chosen:
             progress = planned.run.progress() if planned.cell.name not in self.finished else None
-            if progress and time.time() - progress["updated"] < 120 and planned.run.is_running():
+            if progress and planned.run.is_running():
                 table.add_row(*_cells_of(planned, progress))
         return Group(table, Text(self._footer()))
 
     def _footer(self) -> str:
         done, total = len(self.finished), len(self.chosen)
         passed = time.monotonic() - self.started
-        counts = Counter(record["status"] for record in self.finished.values())
+        counts = Counter(self.finished.values())
         parts = [f"{done} of {total} cells"] + [f"{n} {status}" for status, n in counts.items()]
         if done:
             left = passed / done * (total - done)
             parts.append(f"{passed:.0f} s passed, about {left:.0f} s left")
         return " · ".join(parts)
-
-
-def _stamp(planned: Planned) -> float | None:
-    try:
-        return (planned.run.folder / "record.json").stat().st_mtime_ns
-    except OSError:
-        return None
 
 
 def _cells_of(planned: Planned, progress: dict[str, Any]) -> list[str]:

@@ -17,19 +17,12 @@ from collections.abc import Sequence
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
-import cloudpickle
-from hydra.core.hydra_config import HydraConfig
-from hydra.core.singleton import Singleton
-from hydra.core.utils import JobReturn, JobStatus, run_job, setup_globals
+from hydra.core.utils import JobReturn, setup_globals
 from hydra.plugins.launcher import Launcher
 from hydra.types import HydraContext, TaskFunction
-from omegaconf import DictConfig, open_dict
+from omegaconf import DictConfig
 
-from errors import RunError
-
-
-class WorkerDiedError(RunError):
-    """A job's process ended without a word."""
+from experiments.workers import WorkerDiedError, failed, job_payload, perform
 
 
 class LocalLauncher(Launcher):
@@ -67,7 +60,7 @@ class LocalLauncher(Launcher):
             while waiting or running:
                 while waiting and len(running) < self.jobs:
                     place, attempt = waiting.pop(0)
-                    payload = self._payload(job_overrides[place], initial_job_idx + place)
+                    payload = job_payload(self, job_overrides[place], initial_job_idx + place)
                     job = _Job(context, payload, place, attempt)
                     running[job.process.sentinel] = job
                 for sentinel in wait(list(running)):
@@ -82,18 +75,6 @@ class LocalLauncher(Launcher):
                 job.stop()
         return [results[place] for place in range(len(job_overrides))]
 
-    def _payload(self, overrides: Sequence[str], number: int) -> bytes:
-        return cloudpickle.dumps(
-            (
-                self.hydra_context,
-                self.task_function,
-                self.config,
-                list(overrides),
-                number,
-                Singleton.get_state(),
-            )
-        )
-
     def _died(self, job: _Job, overrides: Sequence[str]) -> JobReturn:
         code = job.process.exitcode
         how = f"killed by signal {-code}" if code and code < 0 else f"exit status {code}"
@@ -101,9 +82,7 @@ class LocalLauncher(Launcher):
             f"the process of {' '.join(overrides)} died ({how}), {job.attempt} times"
         )
         print(f"error: {failure}", file=sys.stderr)
-        result = JobReturn(overrides=list(overrides), status=JobStatus.FAILED)
-        result.return_value = failure
-        return result
+        return failed(overrides, failure)
 
 
 class _Job:
@@ -143,26 +122,8 @@ class _Job:
 def _work(payload: bytes, sender: Connection, lifeline: Connection) -> None:
     """Run one job in its own process and send back what it returned."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    os.environ["COTCOST_WORKER"] = "1"  # several at once: no progress bar of its own
     threading.Thread(target=_end_with_parent, args=(lifeline,), daemon=True).start()
-    context, task_function, config, overrides, number, singletons = pickle.loads(payload)
-    setup_globals()
-    Singleton.set_state(singletons)
-    job_config = context.config_loader.load_sweep_config(config, overrides)
-    with open_dict(job_config):
-        job_config.hydra.job.id = str(number)
-        job_config.hydra.job.num = number
-    HydraConfig.instance().set_config(job_config)
-    result = run_job(
-        hydra_context=context,
-        task_function=task_function,
-        config=job_config,
-        job_dir_key="hydra.sweep.dir",
-        job_subdir_key="hydra.sweep.subdir",
-        configure_logging=False,
-    )
-    result.cfg = result.hydra_cfg = None
-    sender.send_bytes(cloudpickle.dumps(result))
+    sender.send_bytes(perform(payload))
 
 
 def _end_with_parent(lifeline: Connection) -> None:
