@@ -252,9 +252,8 @@ def _within(seconds: float, action: Callable[[], Any]) -> Any:
 def _clear_away_service(hung: bool) -> None:
     """Forget W&B's service process if it died or hangs, so that the next cell starts a fresh one
     and the end of this process does not wait for it."""
-    from wandb.sdk import wandb_setup
-
     import wandb
+    from wandb.sdk import wandb_setup
 
     connection = getattr(getattr(wandb_setup, "_singleton", None), "_connection", None)
     process = getattr(getattr(connection, "_proc", None), "_process", None)
