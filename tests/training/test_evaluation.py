@@ -57,6 +57,72 @@ def test_the_memory_bound_does_not_change_the_outcome(models):
     assert written(wide) == written(narrow)
 
 
+def note_looks(monkeypatch):
+    """Return a list that fills with (level, rows) of every look at a batch."""
+    looked = []
+    look = evaluation._Engine._look
+
+    def noting(engine, batch, part, level, choice):
+        looked.append((level, len(part)))
+        return look(engine, batch, part, level, choice)
+
+    monkeypatch.setattr(evaluation._Engine, "_look", noting)
+    return looked
+
+
+def test_what_bfloat16_is_sure_of_is_not_looked_at_again(monkeypatch):
+    task = TASKS["arithmetic"]()
+    model = tiny_model(task)
+    model.head.bias.data[1] = 50.0  # EOS, whatever was read
+    sequences = task.draw(0, 1, 0, 30)
+    monkeypatch.setattr(evaluation, "resolve_precision", lambda *arguments: "bfloat16")
+    looked = note_looks(monkeypatch)
+    generation = generate(model, sequences)
+    assert {level for level, _ in looked} == {evaluation.COARSE}
+    assert written(generation) == plain_greedy(model, sequences)
+
+
+@pytest.mark.parametrize("trial_rows", [1, 10**6])
+@pytest.mark.parametrize("steps", [0, 40, 150])
+@pytest.mark.parametrize("mixer", MIXERS)
+def test_looking_in_bfloat16_first_does_not_change_the_outcome(
+    models, mixer, steps, trial_rows, monkeypatch
+):
+    task, model = models("arithmetic", mixer, steps)
+    sequences = task.draw(0, 1, 0, 60)
+    monkeypatch.setattr(evaluation, "CPU_TOKENS_PER_BATCH", 400)
+    expected = generate(model, sequences)
+    monkeypatch.setattr(evaluation, "resolve_precision", lambda *arguments: "bfloat16")
+    monkeypatch.setattr(evaluation, "COARSE_TRIAL_ROWS", trial_rows)
+    looked = note_looks(monkeypatch)
+    generation = generate(model, sequences)
+    assert written(generation) == written(expected) == plain_greedy(model, sequences)
+    coarse = sum(rows for level, rows in looked if level == evaluation.COARSE)
+    assert coarse == 60 if trial_rows > 60 else 0 < coarse <= 60
+
+
+def test_a_bfloat16_tolerance_found_too_small_is_raised(models, monkeypatch):
+    task, model = models("arithmetic", "standard", 40)
+    sequences = task.draw(0, 1, 0, 60)
+    monkeypatch.setattr(evaluation, "resolve_precision", lambda *arguments: "bfloat16")
+    monkeypatch.setattr(evaluation._Engine, "calibrate_coarse", lambda self: 1e-4)
+    runs = []
+    run = evaluation._Engine.run
+    monkeypatch.setattr(
+        evaluation._Engine, "run", lambda self, tolerances: runs.append(1) or run(self, tolerances)
+    )
+    assert written(generate(model, sequences)) == plain_greedy(model, sequences)
+    assert len(runs) > 1
+
+
+def test_progress_only_grows_and_ends_at_the_number_of_sequences(models):
+    task, model = models("arithmetic", "standard", 40)
+    seen = []
+    generate(model, task.draw(0, 1, 0, 60), 1, progress=lambda done, total: seen.append(done))
+    assert seen == sorted(seen)
+    assert seen[-1] == 60
+
+
 def test_exact_ties_go_to_the_lowest_id():
     """A head without weights makes every logit equal: all arg-maxes are ties."""
     task = TASKS["arithmetic"]()
