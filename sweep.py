@@ -3,10 +3,12 @@
 python sweep.py experiment=quick
 python sweep.py experiment=figure1 dry_run=true
 python sweep.py experiment=figure1 only.task=lis only.model=linear hydra/launcher=slurm
+python sweep.py experiment=figure1 strategy=frontier
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +17,12 @@ import pandas as pd
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 
-from errors import RunError
-from experiments import cli
+from errors import RunError, UserError
+from experiments import cli, frontier
 from experiments.compose import CONF_DIR, plain
+from experiments.frontier import Group
 from experiments.grid import experiment_from
-from experiments.sweep import CostEstimate, Sweep, quoted, training_flops
+from experiments.sweep import CostEstimate, Planned, Sweep, quoted, training_flops
 from experiments.tracking import track_figures
 from experiments.watch import Watcher, print_plan, print_summary
 
@@ -38,19 +41,32 @@ MACHINE_SETTINGS = (
 def main(call: DictConfig) -> None:
     """Hydra's entry point: plan, launch what is missing, enter, draw, sum up."""
     sweep = sweep_from(call)
-    plan = sweep.plan()
-    chosen = sweep.to_launch(plan)
     if call.dry_run:
         show_plan(sweep)
         return
-    if chosen:
-        print(f"{sweep.experiment.name}: {len(chosen)} of {len(plan)} cells to run", flush=True)
-        with Watcher(sweep, chosen):
-            sweep.launch(chosen, HydraConfig.get().overrides.hydra)
+    if call.strategy == "frontier":
+        found = frontier.search(sweep, lambda chosen: launch(sweep, chosen))
+    elif call.strategy == "grid":
+        launch(sweep, sweep.to_launch(sweep.plan()))
+    else:
+        raise UserError(f"strategy={call.strategy}: must be grid or frontier")
     table = sweep.enter()
     if call.plot:
         draw(sweep, table)
-    sum_up(sweep, table)
+    if call.strategy == "frontier":
+        sum_up_frontier(sweep, found)
+    else:
+        sum_up(sweep, table)
+
+
+def launch(sweep: Sweep, chosen: Sequence[Planned]) -> None:
+    """Run the chosen cells by the launcher of the command line, watching them."""
+    if chosen:
+        sweep.require_writable()
+        total = len(sweep.cells)
+        print(f"{sweep.experiment.name}: {len(chosen)} of {total} cells to run", flush=True)
+        with Watcher(sweep, chosen):
+            sweep.launch(chosen, HydraConfig.get().overrides.hydra)
 
 
 def sweep_from(call: DictConfig) -> Sweep:
@@ -109,13 +125,25 @@ def sum_up(sweep: Sweep, table: pd.DataFrame) -> None:
     records = {str(row["cell"]): row for _, row in table.iterrows()}
     print_summary(plan, records)
     missing = [p for p in plan if p.status != "done"]
+    elsewhere = sum(p.status in ("running", "queued") for p in plan)
     print(f"results: {sweep.results_dir / sweep.experiment.name / 'results.csv'}")
     failed = sum(p.status == "failed" for p in plan)
     if missing:
         raise RunError(
-            f"{len(missing)} of {len(plan)} cells are not done, {failed} of them failed; "
-            "retry_failed=true tries these again"
+            f"{len(missing)} of {len(plan)} cells are not done, {failed} of them failed "
+            f"(retry_failed=true tries these again), {elsewhere} running or queued elsewhere"
         )
+
+
+def sum_up_frontier(sweep: Sweep, found: Sequence[Group]) -> None:
+    """Print and write what was measured and inferred; `RunError` when a group is not solved."""
+    path = sweep.results_dir / sweep.experiment.name / "frontier.csv"
+    frontier.write_frontier(found, path)
+    frontier.print_frontier(found)
+    print(f"results: {path}")
+    left = sum(not group.solved for group in found)
+    if left:
+        raise RunError(f"the least D of {left} of {len(found)} groups is not found yet")
 
 
 if __name__ == "__main__":

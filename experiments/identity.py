@@ -22,8 +22,8 @@ def deciding(config: CellConfig) -> dict[str, Any]:
     Files given by the user enter with a digest of their content, so that an edited file makes a
     new cell.
     """
-    plain = dataclasses.asdict(config)
-    part = {key: plain[key] for key in DECIDING_KEYS}
+    values = {key: getattr(config, key) for key in DECIDING_KEYS}
+    part = {k: dict(vars(v)) if dataclasses.is_dataclass(v) else v for k, v in values.items()}
     for key in ("file", "train_file"):
         if part["data"][key] is not None:
             part["data"][f"{key}_digest"] = _digest(part["data"][key], f"data.{key}")

@@ -22,7 +22,7 @@ import shutil
 import time
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import filelock
 import pandas as pd
@@ -41,6 +41,12 @@ flops_linear_layers flops_total flops_training state_bytes padded_share precisio
 hostname torch_version data_fingerprint cell commit tree_dirty finished_at
 """.split()
 SORT = ["task", "format", "size", "model", "layers", "dim", "recipe", "seed", "cell"]
+INTEGERS = set(
+    """
+max_len heads n_test steps steps_to_90 params flops_linear_layers flops_total flops_training
+state_bytes
+""".split()
+)
 STATUSES = ("done", "failed", "unfinished")
 LOCK_PATIENCE_SECONDS = 1.0
 ATTACHMENTS = (
@@ -75,6 +81,7 @@ class Run:
                 self._lock.acquire(timeout=LOCK_PATIENCE_SECONDS, poll_interval=0.02)
             except filelock.Timeout:
                 return False
+            _remove_leftovers(self.folder)
         return True
 
     def release(self) -> None:
@@ -141,6 +148,16 @@ class Run:
         write_text(self.folder / "progress.json", json.dumps({**values, "updated": time.time()}))
 
 
+def _remove_leftovers(folder: Path) -> None:
+    """Remove what killed processes were writing; the caller holds the lock of all writers.
+
+    Tickets are written by sweeps, which do not hold the cell's lock.
+    """
+    for leftover in folder.glob(".*.tmp"):
+        if not leftover.name.startswith(".queued.json."):
+            leftover.unlink(missing_ok=True)
+
+
 def _modified(path: Path) -> int | None:
     try:
         return os.stat(path).st_mtime_ns  # noqa: PTH116 - 10,000 of them a second
@@ -182,62 +199,82 @@ def read_table(path: Path) -> pd.DataFrame:
 
 
 def enter(results_dir: str | Path, experiment: str, runs: Iterable[Run]) -> pd.DataFrame:
-    """Merge the records of ``runs`` into the experiment's table and return the table.
+    """Merge the records of ``runs`` into the experiment's table and return the table."""
+    merge(results_dir, experiment, runs)
+    return read_table(Path(results_dir) / experiment / "results.csv")
+
+
+def merge(results_dir: str | Path, experiment: str, runs: Iterable[Run]) -> None:
+    """Merge the records of ``runs`` into the experiment's table.
 
     Many processes may do so at once: the merge holds a lock, and the file is replaced whole.
+    Rows that stay keep their text to the byte.
     """
     folder = Path(results_dir) / experiment
     records = {run.cell: (run, record) for run in runs if (record := run.record())}
     if not records:
-        return read_table(folder / "results.csv")
+        return
     with clear_disk_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
-    try:
-        with filelock.FileLock(folder / ".lock", timeout=120):
-            return _enter_locked(folder, records)
-    except filelock.Timeout:
-        raise RunError(f"{folder / '.lock'}: held by another process for two minutes") from None
+        try:
+            with filelock.FileLock(folder / ".lock", timeout=120):
+                _merge_locked(folder, records)
+        except filelock.Timeout:
+            raise RunError(f"{folder / '.lock'}: held by another process for two minutes") from None
 
 
-def _enter_locked(folder: Path, records: dict[str, tuple[Run, dict[str, Any]]]) -> pd.DataFrame:
-    table = read_table(folder / "results.csv")
-    columns = (table[name].tolist() for name in ("cell", "status", "finished_at"))
-    rows = {cell: (status, str(time)) for cell, status, time in zip(*columns, strict=True)}
-    changed = {
-        cell: (run, record)
-        for cell, (run, record) in records.items()
-        if _replaces(record, rows.get(cell))
-    }
-    if changed:
-        table = _merged(table, [record for _, record in changed.values()])
-        for run, _ in changed.values():
-            _copy_attachments(run, folder)
-        write_atomically(folder / "results.csv", lambda path: table.to_csv(path, index=False))
-    return table
+def _merge_locked(folder: Path, records: dict[str, tuple[Run, dict[str, Any]]]) -> None:
+    for place in (folder, *(folder / name for _, name, _ in ATTACHMENTS)):
+        _remove_leftovers(place)
+    path = folder / "results.csv"
+    rows = _text_rows(path)
+    changed = {c: pair for c, pair in records.items() if _replaces(pair[1], rows.get(c))}
+    if not changed:
+        return
+    for cell, (run, record) in changed.items():
+        rows[cell] = {column: _text(record.get(column)) for column in COLUMNS}
+        _copy_attachments(run, folder)
+    table = pd.DataFrame(list(rows.values()), dtype=object).fillna("")
+    table = table.sort_values(SORT, kind="stable", key=_sortable)
+    write_atomically(path, lambda temporary: table.to_csv(temporary, index=False))
 
 
-def _replaces(record: dict[str, Any], row: tuple[str, str] | None) -> bool:
-    """Tell whether ``record`` takes the place of ``row``, given as (status, finished_at).
+def _text_rows(path: Path) -> dict[str, dict[str, str]]:
+    """Return the rows of a results table by cell, every value as the text that stands there."""
+    read_table(path)  # refuses what is not a results table
+    if not path.exists():
+        return {}
+    text = pd.read_csv(path, dtype=str, keep_default_na=False)
+    for column in INTEGERS & set(text.columns):
+        text[column] = text[column].str.removesuffix(".0")
+    return {str(row["cell"]): cast("dict[str, str]", row) for row in text.to_dict("records")}
+
+
+def _text(value: Any) -> str:
+    if value is None or value != value:
+        return ""
+    return repr(value) if isinstance(value, float) else str(value)
+
+
+def _sortable(column: pd.Series) -> pd.Series:
+    numbers = ("size", "layers", "dim", "seed")
+    return pd.to_numeric(column) if column.name in numbers else column
+
+
+def _replaces(record: dict[str, Any], row: dict[str, str] | None) -> bool:
+    """Tell whether ``record`` takes the place of ``row``.
 
     A finished cell is never replaced by an unfinished one, whatever the clocks say; of two
     finished measurements the later one stays.
     """
     if row is None:
         return True
-    status, finished_at = row
-    if (status == "done") != (record["status"] == "done"):
-        return record["status"] == "done"
-    if status == "done":
-        return record["finished_at"] > finished_at
-    return record["finished_at"] != finished_at
-
-
-def _merged(table: pd.DataFrame, records: list[dict[str, Any]]) -> pd.DataFrame:
-    kept = table[~table["cell"].isin([record["cell"] for record in records])]
-    fresh = pd.DataFrame(records).reindex(columns=table.columns).astype(object)
-    parts = [part.astype(object) for part in (kept, fresh) if len(part)]
-    whole = pd.concat(parts, ignore_index=True) if parts else table
-    return whole.sort_values(SORT, kind="stable", ignore_index=True)
+    if (row["status"] == "done") != (record["status"] == "done"):
+        return bool(record["status"] == "done")
+    finished_at = row.get("finished_at", "")
+    if record["status"] == "done":
+        return bool(record["finished_at"] > finished_at)
+    return bool(record["finished_at"] != finished_at)
 
 
 def _copy_attachments(run: Run, folder: Path) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import math
-import os
+import tempfile
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -27,10 +27,10 @@ from experiments.identity import deciding
 from experiments.objects import check_buildable
 from experiments.provenance import now, source
 from experiments.slurm_queue import living
-from experiments.store import Run, enter, read_table
+from experiments.store import Run, enter, merge, read_table
 from experiments.workers import WorkerStoppedError
 from models.flops import training_step_flops
-from training.files import clear_disk_errors, write_text
+from training.files import clear_disk_errors
 
 # A cell whose process dies this often is given up, where the launcher does not count itself.
 ATTEMPTS = 3
@@ -176,18 +176,22 @@ class Sweep:
     ) -> None:
         """Record why a cell has no record, unless its process wrote one or another runs it."""
         run = planned.run
-        if failure is None or run.stamp() != stamp or run.is_running():
+        if failure is None or run.stamp() != stamp or not run.acquire():
             return
-        status = "unfinished" if isinstance(failure, WorkerStoppedError) else "failed"
-        run.write_record(_record_without_result(planned.cell, status, failure))
+        try:
+            if run.stamp() == stamp:
+                status = "unfinished" if isinstance(failure, WorkerStoppedError) else "failed"
+                run.write_record(_record_without_result(planned.cell, status, failure))
+        finally:
+            run.release()
 
     def require_writable(self) -> None:
         """Raise now rather than after hours when results could not be kept."""
         for folder in (self.results_dir / self.experiment.name, self.runs_dir):
-            probe = folder / f".writable.{os.getpid()}"
-            write_text(probe, "")
             with clear_disk_errors(folder):
-                probe.unlink()
+                folder.mkdir(parents=True, exist_ok=True)
+                with tempfile.TemporaryFile(dir=folder) as probe:
+                    probe.write(b"0" * 4096)
 
     def table(self) -> pd.DataFrame:
         """Return the results table as it is."""
@@ -195,11 +199,11 @@ class Sweep:
 
     def enter(self) -> pd.DataFrame:
         """Merge the records of this machine into the results table; return the table."""
-        return self.enter_runs(self.runs.values())
+        return enter(self.results_dir, self.experiment.name, self.runs.values())
 
-    def enter_runs(self, runs: Iterable[Run]) -> pd.DataFrame:
-        """Merge the records of these runs into the results table; return the table."""
-        return enter(self.results_dir, self.experiment.name, runs)
+    def merge(self, runs: Iterable[Run]) -> None:
+        """Merge the records of these runs into the results table."""
+        merge(self.results_dir, self.experiment.name, runs)
 
     def counts(self) -> Counter[str]:
         """Return how many cells stand how."""

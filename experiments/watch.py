@@ -84,7 +84,7 @@ class Watcher:
             if record:
                 fresh.append((planned, stamp, record))
         if fresh:
-            self.sweep.enter_runs(planned.run for planned, _, _ in fresh)
+            self.sweep.merge(planned.run for planned, _, _ in fresh)
         for planned, stamp, record in fresh:
             self.seen[planned.cell.name] = stamp
             self.finished[planned.cell.name] = record["status"]

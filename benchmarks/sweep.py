@@ -1,0 +1,172 @@
+"""What a sweep costs besides its cells: planning, records, merging, memory.
+
+python -m benchmarks sweep [--cells 10000]      table, and sweep.json in benchmarks/records
+
+The cells are trivial: training and evaluation are replaced by made-up figures, everything else
+is the code that a real sweep runs (`Sweep`, `Watcher`, `run_cell`, the store).  The cells run
+one after another in this process, so that no launcher is measured.  CPU seconds of this process,
+on one thread: wall time on an idle machine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import io
+import json
+import os
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import torch
+from hydra.core.utils import JobReturn, JobStatus
+from tqdm import tqdm
+
+from experiments import cell as cell_module
+from experiments import sweep as sweep_module
+from experiments.grid import Experiment, experiment_from
+from experiments.schema import CellConfig
+from experiments.sweep import CostEstimate, Sweep, training_flops
+from experiments.watch import Watcher, print_plan, print_summary
+from training.files import write_text
+
+RECORDS = Path(__file__).parent / "records"
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Run the benchmark; see the module's first lines."""
+    parser = argparse.ArgumentParser(prog="benchmarks sweep", description=__doc__)
+    parser.add_argument("--cells", type=int, default=10_000)
+    parser.add_argument("--records", type=Path, default=RECORDS, help="folder for the results")
+    options = parser.parse_args(argv)
+    torch.set_num_threads(1)
+    experiment = trivial_experiment(options.cells)
+    with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
+        measured = measure(experiment)
+    for name, value in measured.items():
+        print(f"{name:42} {value:12.4g}" if isinstance(value, float) else f"{name:42} {value:12}")
+    write_text(options.records / "sweep.json", json.dumps(measured, indent=1) + "\n")
+
+
+def trivial_experiment(count: int) -> Experiment:
+    """Return an experiment of ``count`` cells over tasks, sizes, models, dims and seeds."""
+    grid = {
+        "task": ["arithmetic", "lis"],
+        "task.size": [2, 3, 4, 5, 6],
+        "model": ["standard", "linear"],
+        "model.dim": [8, 16, 24, 32, 40],
+        "seed": list(range(max(1, count // 100))),
+    }
+    base = ["recipe=quick", "data=quick", "logger=none"]
+    return experiment_from("trivial", {"description": "made up", "base": base, "grid": [grid]})
+
+
+def measure(experiment: Experiment) -> dict[str, Any]:
+    """Return the figures of one sweep over ``experiment`` in the current folder."""
+    sweep, planning = timed(lambda: Sweep(experiment))
+    plan, standing = timed(sweep.plan)
+    _, dry_run = timed(lambda: silently(lambda: print_whole(sweep)))
+    memory: list[float] = []
+    launcher = OneAfterAnother({p.cell.overrides: p.cell.config for p in plan}, memory)
+    with mock.patch.object(sweep_module, "_launcher", lambda overrides: launcher):
+        _, running = timed(lambda: silently(lambda: watched(sweep, plan)))
+    table, entering = timed(sweep.enter)
+    again, standing_again = timed(sweep.plan)
+    records = {str(row["cell"]): row for _, row in table.iterrows()}
+    _, summary = timed(lambda: silently(lambda: print_summary(again, records)))
+    assert len(table) == len(plan) and all(planned.status == "done" for planned in again)
+    return {
+        "cells": len(plan),
+        "planning, seconds": planning + standing,
+        "of which how each cell stands": standing,
+        "printing the plan, seconds": dry_run,
+        "bookkeeping, seconds per cell": running / len(plan),
+        "planning again when all are done, seconds": standing_again,
+        "entering all records again, seconds": entering,
+        "summary, seconds": summary,
+        "memory after a tenth, MB": memory[len(memory) // 10],
+        "memory at the end, MB": memory[-1],
+    }
+
+
+def timed(what: Callable[[], Any]) -> tuple[Any, float]:
+    """Return what ``what`` returns, and the CPU seconds that it took."""
+    started = time.process_time()
+    return what(), time.process_time() - started
+
+
+def silently(what: Callable[[], Any]) -> None:
+    """Call ``what`` and throw away what it prints."""
+    with contextlib.redirect_stdout(io.StringIO()):
+        what()
+
+
+def print_whole(sweep: Sweep) -> None:
+    """Do what ``dry_run=true`` does."""
+    plan = sweep.plan()
+    estimate = CostEstimate(sweep.table())
+    seconds = {p.cell.name: estimate.seconds(p.cell) for p in plan}
+    print_plan(plan, seconds, {p.cell.name: training_flops(p.cell) for p in plan})
+
+
+def watched(sweep: Sweep, plan: list[sweep_module.Planned]) -> None:
+    """Launch everything under a watcher that merges records as they come."""
+    with Watcher(sweep, plan), made_up_cells():
+        sweep.launch(plan, [])
+
+
+class OneAfterAnother:
+    """A launcher that runs every job in this process and notes the resident memory."""
+
+    def __init__(self, configs: dict[tuple[str, ...], CellConfig], memory: list[float]) -> None:
+        self.configs = configs
+        self.memory = memory
+
+    def launch(self, jobs: Sequence[Sequence[str]], first: int) -> list[Any]:
+        """Run the jobs; the cells come from the plan, since no Hydra composes them here."""
+        results = []
+        for overrides in tqdm(jobs, desc="cells", disable=None):
+            cell_module.run_cell(self.configs[tuple(overrides)])
+            results.append(JobReturn(status=JobStatus.COMPLETED))
+            self.memory.append(resident_megabytes())
+        return results
+
+
+@contextlib.contextmanager
+def made_up_cells() -> Iterator[None]:
+    """Replace training and evaluation by figures made up at once."""
+
+    def figures(config: Any, task: Any, run: Any, *others: Any) -> dict[str, Any]:
+        run.write_progress(step=1, steps=1)
+        write_text(run.folder / "curve.csv", "step,seconds\n1,0.1\n")
+        write_text(run.folder / "errors.json", "{}\n")
+        share = (config.seed % 100) / 100
+        accuracy = dict.fromkeys(("", "_low", "_high"), share)
+        return {
+            "status": "done",
+            "stopped": "budget",
+            **{f"answer_accuracy{end}": value for end, value in accuracy.items()},
+            "chain_exact_match": share / 3,
+            "steps": 1,
+            "n_test": 100,
+            "flops_training": 10**9,
+            "train_seconds": 0.1,
+            "eval_seconds": 0.1,
+        }
+
+    with mock.patch.object(cell_module, "_measure", figures):
+        yield
+
+
+def resident_megabytes() -> float:
+    """Return the memory that this process occupies."""
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,91 @@
+"""A sweep of six cells of about two seconds each, run as a person would, in a folder of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pandas as pd
+
+ROOT = Path(__file__).resolve().parents[2]
+CELLS = 6
+NOT_MEASURED = {
+    "train_seconds", "eval_seconds", "seconds_to_90", "device", "hostname", "torch_version",
+    "commit", "tree_dirty", "finished_at",
+}  # fmt: skip
+WORDS = [
+    "task.size=2", "model.num_layers=1", "model.num_heads=2", "recipe.batch_size=16",
+    "recipe.steps=300", "recipe.validate_every=50", "recipe.stop_at=null", "data.train=400",
+    "data.validation=30", "data.test=60",
+]  # fmt: skip
+
+
+class SmallSweep:
+    """``python sweep.py experiment=quick`` with small settings; ``words`` replace some."""
+
+    def __init__(self, folder: Path, *words: str, only: str = "only.dim=[8,16]") -> None:
+        self.folder = folder
+        folder.mkdir(parents=True, exist_ok=True)
+        changed = {word.split("=")[0] for word in words}
+        kept = [word for word in WORDS if word.split("=")[0] not in changed]
+        listed = ",".join(f'"{word}"' for word in [*kept, *words])
+        self.arguments = [
+            sys.executable, str(ROOT / "sweep.py"), "experiment=quick", only, "logger=none",
+            "plot=false", "checkpoint_seconds=0.3", f"overrides=[{listed}]",
+        ]  # fmt: skip
+
+    def start(self, *arguments: str, **environment: str) -> subprocess.Popen:
+        """Start the sweep in a session of its own; what it prints goes to ``sweep.log``."""
+        with (self.folder / "sweep.log").open("a") as log:
+            return subprocess.Popen(
+                [*self.arguments, *arguments], cwd=self.folder, stdout=log, stderr=log,
+                env={**os.environ, **environment}, start_new_session=True,
+            )  # fmt: skip
+
+    def run(self, *arguments: str, **environment: str) -> subprocess.CompletedProcess:
+        """Run the sweep to its end."""
+        return subprocess.run(
+            [*self.arguments, *arguments], cwd=self.folder, capture_output=True, text=True,
+            env={**os.environ, **environment}, timeout=900, check=False,
+        )  # fmt: skip
+
+    def table(self) -> pd.DataFrame:
+        """The measured columns of the results table, as the text that stands in the file."""
+        path = self.folder / "results/quick/results.csv"
+        whole = pd.read_csv(path, dtype=str, keep_default_na=False)
+        return whole[[column for column in whole if column not in NOT_MEASURED]]
+
+    def records(self) -> list[dict]:
+        """Every record in the runs' folders; fails when one cannot be read."""
+        return [json.loads(p.read_text()) for p in sorted(self.folder.glob("runs/*/record.json"))]
+
+    def check_equal(self, undisturbed: pd.DataFrame) -> None:
+        """Every cell there once, nothing half-written, the table as if nothing had happened."""
+        table = self.table()
+        assert table["cell"].is_unique
+        pd.testing.assert_frame_equal(table, undisturbed)
+        assert {record["status"] for record in self.records()} == {"done"}
+        leftovers = [
+            p for part in ("runs", "results") for p in self.folder.glob(f"{part}/**/.*.tmp")
+        ]
+        assert leftovers == []
+
+
+def descendants(pid: int) -> list[int]:
+    """Return the processes that ``pid`` started, and those that they started."""
+    children: dict[int, list[int]] = {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            parent = int(stat.read_text().rpartition(")")[2].split()[1])
+        except (OSError, ValueError):
+            continue
+        children.setdefault(parent, []).append(int(stat.parent.name))
+    found, waiting = [], [pid]
+    while waiting:
+        fresh = children.get(waiting.pop(), [])
+        found += fresh
+        waiting += fresh
+    return found

@@ -1,0 +1,80 @@
+"""A hundred kills at random moments, of workers and of the sweep itself."""
+
+import os
+import random
+import signal
+import subprocess
+import time
+from collections import Counter
+
+from small_sweep import CELLS, SmallSweep, descendants
+
+KILLS = int(os.environ.get("FAULT_KILLS", "100"))
+SEED = int(os.environ.get("FAULT_SEED", random.SystemRandom().randrange(10**6)))
+
+
+def test_a_hundred_kills_lose_nothing(tmp_path, undisturbed, count):
+    chance = random.Random(SEED)
+    kills: Counter[str] = Counter()
+    rounds = 0
+    print(f"seed {SEED}: FAULT_SEED={SEED} repeats the choices, not the moments")
+    while sum(kills.values()) < KILLS:
+        rounds += 1
+        sweep = SmallSweep(tmp_path / f"round{rounds}")
+        _disturb(sweep, chance, kills)
+        for _ in range(20):
+            done = sweep.run("retry_failed=true")
+            if done.returncode == 0:
+                break
+            time.sleep(1)  # a worker of a killed sweep is still writing its checkpoint
+        assert done.returncode == 0, done.stderr
+        sweep.check_equal(undisturbed)
+    whom = ", ".join(f"{number} {what}" for what, number in sorted(kills.items()))
+    count(f"{sum(kills.values())} kills ({whom}) in {rounds} sweeps, seed {SEED}: tables equal")
+
+
+def _disturb(sweep: SmallSweep, chance: random.Random, kills: Counter) -> None:
+    """Kill one process after another until the sweep is through or there were enough kills."""
+    process = sweep.start("retry_failed=true")
+    while sum(kills.values()) < KILLS:
+        of_worker = chance.random() < 0.65
+        if of_worker:
+            _wait_for_workers(process)
+        if _ended_within(process, chance.uniform(0.0, 1.0 if of_worker else 5.0)):
+            if _all_done(sweep):
+                break
+            process = sweep.start("retry_failed=true")
+            continue
+        whom = (
+            chance.choice(descendants(process.pid) or [process.pid]) if of_worker else process.pid
+        )
+        number = chance.choice([signal.SIGKILL, signal.SIGTERM])
+        try:
+            os.kill(whom, number)
+        except ProcessLookupError:
+            continue
+        kills[f"{number.name} of {'the sweep' if whom == process.pid else 'a worker'}"] += 1
+    process.terminate()
+    process.wait()
+
+
+def _wait_for_workers(process: subprocess.Popen) -> None:
+    """Wait until the sweep has more than its server of processes, or is over."""
+    deadline = time.monotonic() + 30
+    while process.poll() is None and time.monotonic() < deadline:
+        if len(descendants(process.pid)) > 2:
+            return
+        time.sleep(0.05)
+
+
+def _ended_within(process: subprocess.Popen, seconds: float) -> bool:
+    try:
+        process.wait(seconds)
+    except subprocess.TimeoutExpired:
+        return False
+    return True
+
+
+def _all_done(sweep: SmallSweep) -> bool:
+    records = sweep.records()
+    return len(records) == CELLS and all(record["status"] == "done" for record in records)
