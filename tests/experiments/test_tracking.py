@@ -54,9 +54,10 @@ def wandb_tool(*command):
     return done.stdout
 
 
-def inspect(*arguments):
+def inspect(directory, *flags):
     """`wandb leet inspect`, without the second that starting its Python wrapper takes."""
-    return wandb_tool(get_core_path(), "leet", "inspect", "--json", *arguments)
+    (log,) = directory.glob("*.wandb")
+    return wandb_tool(get_core_path(), "leet", "inspect", "--json", *flags, "--run-file", log)
 
 
 def directories(folder, cell="*"):
@@ -73,7 +74,7 @@ def records(directory):
 
 
 def state(directory):
-    return json.loads(inspect("--summary", directory))
+    return json.loads(inspect(directory, "--summary"))
 
 
 def logged(directory, metric):
