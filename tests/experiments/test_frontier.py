@@ -112,7 +112,7 @@ def test_the_file_says_what_was_measured_and_what_inferred(tmp_path):
 
 
 def test_a_sweep_with_the_frontier_strategy(command):
-    """Four dims, none of which learns anything in four steps: three cells measured, one inferred."""
+    """Four dims, none of which learns anything in four steps: three measured, one inferred."""
     words = (
         "task.size=2 model.num_layers=1 model.num_heads=2 recipe.steps=4 recipe.validate_every=2 "
         "data.train=300 data.validation=20 data.test=20"

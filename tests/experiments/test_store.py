@@ -3,6 +3,7 @@ import multiprocessing
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pandas as pd
@@ -163,3 +164,90 @@ def test_a_full_disk_is_one_clear_line(tmp_path):
     with pytest.raises(RunError, match="no space left"):
         write_atomically(tmp_path / "x", write)
     assert not list(tmp_path.iterdir())
+
+
+def test_a_finished_row_is_never_replaced_by_an_unfinished_record(tmp_path):
+    """Whatever the clocks say: the row may come from another machine, the record from a failure."""
+    enter(tmp_path, "x", [recorded(tmp_path / "gpu", "aaaa")])
+    late = "2099-01-01T00:00:00+00:00"
+    for status in ("failed", "unfinished"):
+        here = recorded(tmp_path, "aaaa", status=status, reason="killed", finished_at=late)
+        assert enter(tmp_path, "x", [here])["status"].tolist() == ["done"]
+
+
+def test_a_finished_record_replaces_a_failed_row_from_the_future(tmp_path):
+    late = "2099-01-01T00:00:00+00:00"
+    run = recorded(tmp_path, status="failed", reason="killed", finished_at=late)
+    enter(tmp_path, "x", [run])
+    run.write_record(record())
+    assert enter(tmp_path, "x", [run])["status"].tolist() == ["done"]
+
+
+def test_of_two_finished_measurements_the_later_stays(tmp_path):
+    late = recorded(tmp_path / "gpu", finished_at="2026-02-02T00:00:00+00:00", device="cuda: H100")
+    enter(tmp_path, "x", [late])
+    table = enter(tmp_path, "x", [recorded(tmp_path)])
+    assert table["device"].tolist() == ["cuda: H100"]
+
+
+def test_rows_keep_their_text_when_rows_without_numbers_join_and_leave(tmp_path):
+    """A column with gaps is read as floats by pandas; whole numbers must stay whole."""
+    params = 2**60 + 1
+    enter(tmp_path, "x", [recorded(tmp_path, "aaaa", params=7, flops_training=params)])
+    before = (tmp_path / "x/results.csv").read_bytes()
+    other = recorded(tmp_path, "bbbb", seed=1, status="failed", reason="diverged")
+    enter(tmp_path, "x", [other])
+    other.write_record(record("bbbb", seed=1, params=7))
+    enter(tmp_path, "x", [other])
+    after = (tmp_path / "x/results.csv").read_bytes()
+    assert before.splitlines() == after.splitlines()[:2]
+    assert str(params).encode() in after
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"status": "perfect"}, {"status": None}, {"finished_at": None}, {"cell": "bbbb"}],
+    ids=str,
+)
+def test_a_record_that_this_version_does_not_understand_counts_as_none(tmp_path, change):
+    run = recorded(tmp_path)
+    assert run.record() is not None
+    run.write_record({**record(), **change})
+    assert run.record() is None
+    assert not len(enter(tmp_path, "x", [run]))
+
+
+def test_what_killed_writers_left_is_removed_by_the_next(tmp_path):
+    run = recorded(tmp_path)
+    enter(tmp_path, "x", [run])
+    leftovers = [run.folder / ".checkpoint.pt.1.tmp", tmp_path / "x/.results.csv.1.tmp"]
+    for leftover in leftovers:
+        leftover.write_text("half")
+    ticket = run.folder / ".queued.json.1.tmp"
+    ticket.write_text("of a sweep that is writing it just now")
+    assert run.acquire()
+    run.release()
+    enter(tmp_path, "x", [run])
+    assert not any(leftover.exists() for leftover in leftovers)
+    assert ticket.exists()
+
+
+def _probe_for(folder, seconds):
+    run, deadline = Run(folder, "aaaa"), time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        run.is_running()
+
+
+def test_looking_whether_a_cell_runs_does_not_keep_a_worker_from_it(tmp_path):
+    run = Run(tmp_path, "aaaa")
+    assert run.acquire()
+    run.release()
+    context = multiprocessing.get_context("fork")
+    watchers = [context.Process(target=_probe_for, args=(tmp_path, 1.0)) for _ in range(2)]
+    for watcher in watchers:
+        watcher.start()
+    taken = []
+    while any(watcher.is_alive() for watcher in watchers):
+        taken.append(run.acquire())
+        run.release()
+    assert taken and all(taken)

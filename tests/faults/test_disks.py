@@ -87,7 +87,12 @@ def test_a_clock_that_jumps(tmp_path, undisturbed, count):
     """Half of the cells in 2040, the rest in 2001, a retry today."""
     halves = [SmallSweep(tmp_path, only=f"only.dim={dim}") for dim in (8, 16)]
     for sweep, shift in zip(halves, ("+13y", "-25y"), strict=True):
-        done = sweep.run(LD_PRELOAD=str(FAKETIME), FAKETIME=shift, FAKETIME_DONT_FAKE_MONOTONIC="1")
+        done = sweep.run(
+            "hydra.launcher.jobs=1",
+            LD_PRELOAD=str(FAKETIME),
+            FAKETIME=shift,
+            FAKETIME_DONT_FAKE_MONOTONIC="1",
+        )
         assert done.returncode == 0, done.stderr
     years = {record["finished_at"][:4] for record in halves[0].records()}
     assert len(years) == 2
@@ -111,13 +116,7 @@ def _of_another_version(path):
     torch.save({**content, "format": 99}, path)
 
 
-def _of_other_shape(path):
-    content = torch.load(path, weights_only=True)
-    content["model"] = {"something": torch.zeros(3)}
-    torch.save(content, path)
-
-
-@pytest.mark.parametrize("spoil", [_truncated, _empty, _of_another_version, _of_other_shape])
+@pytest.mark.parametrize("spoil", [_truncated, _empty, _of_another_version])
 def test_a_spoilt_checkpoint_costs_time_only(tmp_path, undisturbed, spoil):
     sweep = SmallSweep(tmp_path)
     assert sweep.run("time_limit_seconds=0.5").returncode == 1
