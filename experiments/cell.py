@@ -139,6 +139,7 @@ def _results(evaluation: Evaluation) -> dict[str, Any]:
 
 def _training_figures(trainer: Trainer, state: TrainingState) -> dict[str, Any]:
     reached = [row for row in state.curve if row[4] >= 0.9]
+    trainer.order.indices(max(0, state.step - 1))  # the last epoch, also when nothing was left
     return {
         "steps": state.step,
         "stopped": state.stopped,
