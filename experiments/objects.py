@@ -15,6 +15,7 @@ from experiments.schema import CellConfig, ModelConfig
 from models.transformer import Transformer
 from tasks.task import Task
 
+LARGEST_PARAMETER = 100_000
 _DOTTED = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)+")
 _MIXER_ARGUMENTS = {"dim", "num_heads", "max_len", "dropout", "position"}
 
@@ -41,9 +42,10 @@ def build_task(task: dict[str, Any]) -> Task:
     parameters = {k: v for k, v in task.items() if k not in ("_target_", "name")}
     cls = locate(task.get("_target_"), "task._target_")
     _require_known(cls, parameters, "task")
-    for key in ("size",):
-        if not isinstance(parameters.get(key), int) or isinstance(parameters.get(key), bool):
-            raise UserError(f"task.{key}={parameters.get(key)!r}: must be a whole number")
+    _require_sane(parameters, "task")
+    size = parameters.get("size")
+    if not isinstance(size, int) or isinstance(size, bool):
+        raise UserError(f"task.size={size!r}: must be a whole number")
     return _construct(cls, parameters, "task")
 
 
@@ -52,6 +54,7 @@ def build_model(config: ModelConfig, task: Task, dropout: float) -> Transformer:
     own = {k: v for k, v in config.mixer.items() if k != "_target_"}
     cls = locate(config.mixer.get("_target_"), "model.mixer._target_")
     _require_known(cls, own, "model.mixer", also=_MIXER_ARGUMENTS)
+    _require_sane(own, "model.mixer")
     try:
         return Transformer(
             vocab_size=len(task.vocabulary),
@@ -93,6 +96,13 @@ def _require_known(cls: Any, given: dict[str, Any], key: str, also: set[str] | N
     for name in given:
         if name not in own:
             raise UserError(f"unknown key {key}.{name}; {cls.__name__} takes {', '.join(own)}")
+
+
+def _require_sane(parameters: dict[str, Any], key: str) -> None:
+    """Refuse numbers that would only fill the memory: vocabularies and masks grow with them."""
+    for name, value in parameters.items():
+        if isinstance(value, int | float) and not abs(value) <= LARGEST_PARAMETER:
+            raise UserError(f"{key}.{name}={value}: must be at most {LARGEST_PARAMETER:,}")
 
 
 def _construct(cls: Any, parameters: dict[str, Any], key: str) -> Any:

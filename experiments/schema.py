@@ -35,9 +35,9 @@ class ModelConfig:
     __pydantic_config__: ClassVar[dict] = _STRICT
 
     def __post_init__(self) -> None:
-        for key in ("dim", "num_layers", "num_heads"):
-            if getattr(self, key) < 1:
-                raise UserError(f"model.{key}={getattr(self, key)}: must be at least 1")
+        for key, most in (("dim", 2**16), ("num_layers", 1000), ("num_heads", 2**16)):
+            if not 1 <= getattr(self, key) <= most:
+                raise UserError(f"model.{key}={getattr(self, key)}: must be from 1 to {most}")
         if self.dim % self.num_heads:
             raise UserError(
                 f"model.dim={self.dim}: must be divisible by model.num_heads={self.num_heads}"
@@ -61,10 +61,10 @@ class DataConfig:
 
     def __post_init__(self) -> None:
         for key in ("train", "validation", "test"):
-            if getattr(self, key) < 1:
-                raise UserError(f"data.{key}={getattr(self, key)}: must be at least 1")
-        if self.seed < 0:
-            raise UserError(f"data.seed={self.seed}: must be at least 0")
+            if not 1 <= getattr(self, key) <= 10**9:
+                raise UserError(f"data.{key}={getattr(self, key)}: must be from 1 to 1,000,000,000")
+        if not 0 <= self.seed < 2**63:
+            raise UserError(f"data.seed={self.seed}: must be in [0, 2^63)")
 
 
 @dataclass(frozen=True)

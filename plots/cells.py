@@ -94,7 +94,8 @@ def _one_row_per_seed(table: pd.DataFrame, planned: set[str]) -> tuple[pd.DataFr
     """
     order = pd.DataFrame(index=table.index)
     order["planned"] = table["cell"].isin(planned)
-    order["finished"] = table.get("finished_at", pd.Series("", table.index)).fillna("").astype(str)
+    finished = table.get("finished_at", pd.Series("", table.index)).astype(object)
+    order["finished"] = finished.fillna("").astype(str)
     newest_last = table.loc[order.sort_values(["planned", "finished"], kind="stable").index]
     kept = newest_last.drop_duplicates([*KEYS, "seed"], keep="last").sort_index()
     notes = []

@@ -30,6 +30,9 @@ BAD_CELLS = [
     ("model.dim=10 model.num_heads=4", "dim"),
     ("model.dim=0", "dim"),
     ("model.num_layers=0", "num_layers"),
+    ("model.num_layers=1000000000000", "num_layers"),
+    ("task.size=1000000000000", "size"),
+    ("task.modulus=1000000007", "modulus"),
     ("model.position=learned", "position"),
     ("+model.mixer.block_sise=4", "block_sise"),
     ("model=sparse model.mixer.block_size=-1", "block_size"),
@@ -154,8 +157,6 @@ def test_any_value_anywhere_is_a_cell_or_one_clear_line(section, data):
     part = dict(PLAIN[section])
     key = data.draw(st.sampled_from([*sorted(part), "unheard_of"]))
     part[key] = data.draw(junk)
-    if part.get("dim") and isinstance(part["dim"], int) and part["dim"] > 4096:
-        part["dim"] = 4097
     try:
         check_buildable(validate_cell({**PLAIN, section: part}))
     except UserError as error:
