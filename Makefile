@@ -1,11 +1,12 @@
 # make demo   set up, run the quick experiment, say where its figures lie
 # make test   set up, lint, check types, run the tests
+# make test-faults   an hour of kills and clusters
 PYTHON ?= python3.11
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: setup demo test lint types unit test-slow clean
+.PHONY: setup demo test lint types unit test-faults clean
 
 setup: $(STAMP)
 
@@ -29,10 +30,11 @@ types: setup
 	@$(BIN)/mypy
 
 unit: setup
-	@$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow"
+	@$(BIN)/python -m pytest -n 2 --dist worksteal
 
-test-slow: setup
-	@$(BIN)/python -m pytest -m slow
+test-faults: setup  # kills, full disks, SLURM on this node, Ray; needs root for tmpfs and SLURM
+	@$(BIN)/python -m pip install --quiet -c constraints.txt ray==2.60.0
+	@$(BIN)/python -m pytest tests/faults -m faults
 
 clean:
 	rm -rf $(VENV) data runs wandb

@@ -72,7 +72,7 @@ def test_a_cell_that_diverges_fails_alone(tmp_path, launcher):
     """Not a number, with every launcher: recorded with its reason, exit status 1."""
     sweep = SmallSweep(
         tmp_path, "recipe.learning_rate=1e30", "recipe.warmup=0.0", "recipe.gradient_clip=null",
-        only="only.dim=8",
+        only="only.dim=16",
     )  # fmt: skip
     done = sweep.run(f"hydra/launcher={launcher}")
     assert done.returncode == 1

@@ -32,7 +32,7 @@ def node(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def long_undisturbed(tmp_path_factory):
-    sweep = SmallSweep(tmp_path_factory.mktemp("long"), *LONG, only="only.dim=8")
+    sweep = SmallSweep(tmp_path_factory.mktemp("long"), *LONG, only="only.dim=16")
     assert sweep.run().returncode == 0
     return sweep.table()
 
@@ -77,7 +77,7 @@ def start_at_once(job):
     ids=["signal before the time limit", "requeued by the operator"],
 )
 def test_a_preempted_cell_continues_from_its_checkpoint(tmp_path, long_undisturbed, preempt, count):
-    sweep = SmallSweep(tmp_path, *LONG, only="only.dim=8")
+    sweep = SmallSweep(tmp_path, *LONG, only="only.dim=16")
     process = sweep.start(*LAUNCHER)
     job, run = job_in_training(sweep)
     subprocess.run([*preempt, job], check=True)
@@ -121,7 +121,7 @@ def test_a_dead_sweep_leaves_its_jobs_which_nobody_launches_again(tmp_path, undi
 def test_a_cancelled_and_a_killed_job_are_told_apart_and_the_others_go_on(
     tmp_path, long_undisturbed, count
 ):
-    sweep = SmallSweep(tmp_path, *LONG, only="only.dim=8")
+    sweep = SmallSweep(tmp_path, *LONG, only="only.dim=16")
     process = sweep.start(*LAUNCHER)
     cancelled, first = job_in_training(sweep)
     subprocess.run(["scancel", cancelled], check=True)

@@ -1,0 +1,57 @@
+"""The evaluation benchmark's plain side and its record; its timings are read, not tested."""
+
+import json
+
+import pytest
+import torch
+from tiny import MIXERS, TASKS, plain_greedy, tiny_model
+
+from benchmarks import evaluation as benchmark
+from training.evaluation import generate
+
+
+@pytest.mark.parametrize("leave", [True, False])
+@pytest.mark.parametrize("mixer", MIXERS)
+def test_plain_generation_is_greedy_decoding(mixer, leave):
+    """In float32, hence on a model without close calls: a large head makes margins wide."""
+    task = TASKS["arithmetic"]()
+    model = tiny_model(task, mixer).eval()
+    model.head.weight.data.mul_(50)
+    sequences = task.draw(0, 1, 0, 20)
+    written = benchmark.plain_generation(model, sequences, leave)
+    assert written == plain_greedy(model, sequences)
+    assert benchmark.equal(generate(model, sequences), written) == 20
+    written[3] = written[3][:-1]
+    assert benchmark.equal(generate(model, sequences), written) == 19
+
+
+def test_a_small_benchmark_from_training_to_record(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    arguments = "--operators 2 --dim 16 --models linear --plain-sequences 20 --sequences 40"
+    arguments += f" --many 0 --steps 3 --records {tmp_path} --memory"
+    benchmark.main(arguments.split())
+    threads = torch.get_num_threads()
+    assert threads == 1
+    record = json.loads((tmp_path / "evaluation.json").read_text())
+    trained, untrained = record["rows"]
+    assert (trained["state"], untrained["state"]) == ("trained", "untrained")
+    assert trained["training"]["steps"] == 3
+    for row in record["rows"]:
+        assert row["equal_sequences"] == row["equal_sequences_leaving"] == 20
+        assert row["ratio"] > 0
+        assert row["certified_few_seconds_per_sequence"] > 0
+    assert "equal 20 of 20" in capsys.readouterr().out
+
+
+def test_extrapolation_is_called_so():
+    row = {
+        "model": "linear",
+        "sequences": 1000,
+        "wall_seconds": 2.0,
+        "processes": 2,
+        "cpu_seconds": 4.0,
+        "answer_accuracy": 1.0,
+        "extrapolated_to_100000_seconds": 200.0,
+    }
+    assert "extrapolated" in benchmark.many_line(row)
+    assert "extrapolated" not in benchmark.many_line(row | {"sequences": 100_000})
