@@ -50,6 +50,7 @@ from training.evaluation import Generation, generate, judge
 MODELS = ("standard", "sparse", "linear")
 PLAIN_BATCH = 16  # the ancestor's
 FIRST = 10**6  # sequences from here on in the test stream: no cell is tested or trained on them
+MEMORY = ["64:2000", "64:8000", "256:2000", "256:8000"]
 Result = TypeVar("Result")
 WANTED = {"trained": 100, "untrained": 10}
 
@@ -85,20 +86,23 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     add("--sequences", type=int, default=2000, help="evaluated")
     add("--many", type=int, default=100_000, help="evaluated by two processes; 0: leave out")
     add("--steps", type=int, default=5000, help="training steps of a model that is missing")
+    add("--train", type=int, default=200_000, help="sequences to train on")
     add("--directory", type=Path, default=Path("runs/evaluation-benchmark"))
     add("--checkpoint", nargs="*", default=[], metavar="MODEL=RUN_FOLDER", help="trained models")
     add("--untrained-only", dest="trained", action="store_false")
+    add("--memory", nargs="*", default=MEMORY, metavar="MB:SEQUENCES", help="memory to measure")
     add("--records", type=Path, default=RECORDS)
     options = parser.parse_args(argv)
     options.checkpoint = dict(word.split("=", 1) for word in options.checkpoint)
-    options.memory = [(64, 2000), (64, 8000), (256, 2000), (256, 8000)]
+    options.memory = [tuple(map(int, word.split(":"))) for word in options.memory]
     return options
 
 
 def cell_config(model: str, options: argparse.Namespace) -> CellConfig:
     """Return the cell that is trained for the benchmark."""
     words = f"""task=arithmetic task.size={options.operators} model={model} model.dim={options.dim}
-        recipe=fast recipe.steps={options.steps} recipe.stop_at=0.97 data.test=2000 logger=none
+        recipe=fast recipe.steps={options.steps} recipe.stop_at=0.97 logger=none
+        data.train={options.train} data.test=2000
         experiment_name=null runs_dir={options.directory}""".split()
     return validate_cell(compose_plain("train", words))
 

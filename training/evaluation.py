@@ -30,6 +30,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from errors import RunError
 from models.transformer import Transformer
@@ -46,6 +47,9 @@ MINIMUM_TOLERANCE = 1e-6
 # Certifying 167-token sequences at D = 128 on one core takes 4.3 ms each in batches of 16 and 32,
 # 6.4 in batches of 256: activations should fit the cache.
 CPU_TOKENS_PER_BATCH = 4096
+# Widths of certifying batches are rounded up to this: oneDNN keeps its compiled bfloat16 products,
+# about 1 MB for every shape it meets, up to a thousand of them.
+WIDTH_STEP = 8
 # A generating batch is compacted, its state copied, once so few of its rows are unfinished.
 COMPACT_BELOW = 0.75
 # bfloat16 is given up when, after so many rows, it has left more than this share of them open.
@@ -231,9 +235,12 @@ class _Engine:
         """Return the logits (targets, V) at ``counted`` (B, T), computed at ``level``."""
         if level == EXACT:
             return self.exact.head(self.exact.hidden(inputs)[counted])
-        with autocast("bfloat16" if level == COARSE else "float32", self.device):
-            hidden = self.model.hidden(inputs)[counted]  # (targets, D)
-        return self.model.head(hidden.float())
+        if level == SINGLE:
+            return self.model.head(self.model.hidden(inputs)[counted])
+        missing = self._width(inputs.shape[1]) - inputs.shape[1]
+        with autocast("bfloat16", self.device):
+            hidden = self.model.hidden(F.pad(inputs, (0, missing)))  # (B, T + missing, D)
+        return self.model.head(hidden[F.pad(counted, (0, missing))].float())
 
     @torch.no_grad()
     def run(self, tolerances: list[float]) -> Generation:
@@ -268,15 +275,19 @@ class _Engine:
         )
 
     def _certifying_batches(self) -> list[Tensor]:
-        """Cut the rows, sorted by length, into batches of bounded size."""
+        """Cut the rows, sorted by length, into batches of bounded size and few shapes."""
         order = torch.argsort(self.set.lengths)
-        lengths = self.set.lengths[order].tolist()
+        widths = [self._width(length - 1) for length in self.set.lengths[order].tolist()]
         batches, start = [], 0
         for stop in range(1, len(order) + 1):
-            if stop == len(order) or (stop + 1 - start) * lengths[stop] > self.tokens_per_batch:
+            if stop == len(order) or (stop + 1 - start) * widths[stop] > self.tokens_per_batch:
                 batches.append(order[start:stop])
                 start = stop
         return batches
+
+    def _width(self, length: int) -> int:
+        """Return the width of a bfloat16 batch whose longest input has ``length`` tokens."""
+        return min(-(-length // WIDTH_STEP) * WIDTH_STEP, self.max_len)
 
     def _certify(self, rows: Tensor) -> int:
         """Find the first mistake of ``rows`` (B,) under teacher forcing; return how many err."""

@@ -123,6 +123,25 @@ def test_progress_only_grows_and_ends_at_the_number_of_sequences(models):
     assert seen[-1] == 60
 
 
+@pytest.mark.parametrize("count", [20, 200])
+def test_no_batch_is_larger_than_the_memory_allows(models, count, monkeypatch):
+    """However many sequences there are; `python -m benchmarks evaluation` measures the bytes."""
+    task, model = models("arithmetic", "standard", 40)
+    sequences = task.draw(0, 1, 0, count)
+    engine = evaluation._Engine(model, sequences, 0.1, torch.device("cpu"), lambda *a: None)
+    width = int(sequences.lengths.max())
+    bytes_per_token = 4 * (16 * model.dim + 4 * len(task.vocabulary))
+    looked = note_looks(monkeypatch)
+    generated = []
+    prefill = model.prefill
+    monkeypatch.setattr(
+        model, "prefill", lambda tokens, n: generated.append(len(n)) or prefill(tokens, n)
+    )
+    engine.run([0.0, 1e-4, 0.0])
+    assert max(rows for _, rows in looked) * width * bytes_per_token < 0.12 * 2**20
+    assert 2 * max(generated) * model.state_bytes(task.max_len) < 0.1 * 2**20
+
+
 def test_exact_ties_go_to_the_lowest_id():
     """A head without weights makes every logit equal: all arg-maxes are ties."""
     task = TASKS["arithmetic"]()

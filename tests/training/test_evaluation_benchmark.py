@@ -27,7 +27,9 @@ def test_plain_generation_is_greedy_decoding(mixer, leave):
 
 def test_a_small_benchmark_from_training_to_record(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    arguments = "--operators 2 --dim 16 --models linear --plain-sequences 20 --sequences 40"
+    arguments = (
+        "--operators 3 --train 500 --dim 16 --models linear --plain-sequences 20 --sequences 40"
+    )
     arguments += f" --many 0 --steps 3 --records {tmp_path} --memory"
     benchmark.main(arguments.split())
     threads = torch.get_num_threads()
