@@ -72,7 +72,7 @@ def test_a_real_experiments_missing_cells_come_with_the_exact_command(tmp_path):
 
     experiment = load_experiment("quick")
     plan = planned(experiment)
-    table = pd.DataFrame([tables.row(size=2, dim=8, recipe="quick", cell=plan["cell"][0])])
+    table = pd.DataFrame([tables.row(size=2, dim=16, recipe="quick", cell=plan["cell"][0])])
     (path,) = report.write(table, plan, experiment, tmp_path / "figures", [])
     given = {cell.name: cell for cell in cells(experiment)}
     commands = [gap["command"] for cell in data_of(path)["cells"] for gap in cell["missing"]]
