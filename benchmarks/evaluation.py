@@ -35,6 +35,7 @@ from torch import Tensor
 from tqdm import tqdm
 
 from benchmarks.scaling import RECORDS, peak_bytes, processor, reset_peak, write_json
+from errors import RunError
 from evaluate import load_model, load_run
 from experiments.cell import run_cell
 from experiments.compose import compose_plain
@@ -115,7 +116,8 @@ def trained_model(name: str, options: argparse.Namespace) -> tuple[Transformer, 
     else:
         config = cell_config(name, options)
         folder = Path(config.runs_dir) / cell_name(config)
-        run_cell(config)
+        if run_cell(config) is None:
+            raise RunError(f"{folder}: another process trains this model just now")
     record = json.loads((folder / "record.json").read_text(encoding="utf-8"))
     task = build_task(config.task)
     keys = ("cell", "steps", "stopped", "train_seconds", "answer_accuracy")
