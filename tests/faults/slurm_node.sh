@@ -55,6 +55,14 @@ wait_until_idle() {
   exit 1
 }
 
+cancel_all() {
+  scancel --quiet --user=root 2>/dev/null || true
+  for _ in $(seq 60); do
+    if [ -z "$(timeout 5 squeue --noheader 2>/dev/null)" ]; then return; fi
+    sleep 0.5
+  done
+}
+
 stop() {
   local pid
   for name in slurmd slurmctld munged; do
@@ -75,7 +83,7 @@ up)
   echo "export SLURM_CONF=$SLURM_CONF"
   ;;
 down)
-  [ -f "$SLURM_CONF" ] && scancel --quiet --state=PENDING,RUNNING --user=root 2>/dev/null || true
+  if [ -f "$SLURM_CONF" ]; then cancel_all; fi
   stop
   rm -rf "$DIR"
   ;;
