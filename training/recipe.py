@@ -19,6 +19,8 @@ class Recipe:
     given.  ``warmup`` is the share of the budget spent on the linear warm-up.
     ``embedding_scale`` multiplies the token embedding's initial values: Xavier's are small beside
     the sinusoidal positions that are added to them.
+    ``average_decay`` keeps an exponential moving average of the weights, updated at every step by
+    1 - average_decay; validation, early stopping and evaluation then use the average.
     ``stop_at`` ends training once that share of the validation chains is predicted without a
     mistake under teacher forcing (which is what free greedy generation would write), looked at
     every ``validate_every`` steps; null trains through.
@@ -39,6 +41,7 @@ class Recipe:
     learning_rate_exponent: float = 0.0
     gradient_clip: float | None = None
     embedding_scale: float = 1.0
+    average_decay: float | None = None
     dropout: float = 0.0
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
     validate_every: int = 500
@@ -59,6 +62,8 @@ class Recipe:
             _require_between(self, key, 0.0, 1.0, open_above=key == "dropout")
         if self.stop_at is not None:
             _require_between(self, "stop_at", 0.0, 1.0)
+        if self.average_decay is not None:
+            _require_between(self, "average_decay", 0.0, 1.0, open_above=True)
         if len(self.betas) != 2 or not all(0 <= beta < 1 for beta in self.betas):
             raise UserError(f"recipe.betas={self.betas}: must be two numbers in [0, 1)")
 

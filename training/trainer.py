@@ -9,11 +9,12 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
+from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from errors import RunError, UserError
 from models.transformer import Transformer
@@ -90,6 +91,7 @@ class Trainer:
         self.total_steps = recipe.total_steps(len(train))
         self.order = BatchOrder(train.lengths, recipe.batch_size, seed)
         self.optimizer = build_optimizer(model, recipe)
+        self.average = averaged(model, recipe.average_decay)
         self.state = TrainingState()
         self._loss_sum = torch.zeros((), dtype=torch.float64, device=self.device)
 
@@ -115,7 +117,13 @@ class Trainer:
                 self.save()
                 last_saved = time.monotonic()
         self.save()
+        self.model.load_state_dict(self.evaluated.state_dict())
         return self.state
+
+    @property
+    def evaluated(self) -> Transformer:
+        """The model that validation and evaluation look at: the average, where one is kept."""
+        return self.model if self.average is None else cast("Transformer", self.average.module)
 
     def _one_step(self) -> None:
         state = self.state
@@ -130,6 +138,8 @@ class Trainer:
         if self.recipe.gradient_clip is not None:
             torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.recipe.gradient_clip)
         self.optimizer.step()
+        if self.average is not None:
+            self.average.update_parameters(self.model)
         self._loss_sum += loss.detach()
         state.loss_count += 1
         state.step += 1
@@ -151,7 +161,7 @@ class Trainer:
         train_loss = self._report_loss()
         self._loss_sum.zero_()
         state.loss_count = 0
-        loss, exact = validate(self.model, self.validation_set, self.precision)
+        loss, exact = validate(self.evaluated, self.validation_set, self.precision)
         if not math.isfinite(loss):
             raise RunError(f"training diverged: validation loss {loss} at step {state.step}")
         rate = self.recipe.learning_rate_at(state.step - 1, self.total_steps, self.dim)
@@ -171,11 +181,14 @@ class Trainer:
         """Write the checkpoint and the learning curve."""
         self.state.loss_sum = float(self._loss_sum)
         content = {
-            "model": self.model.state_dict(),
+            "model": self.evaluated.state_dict(),
             "optimizer": self.optimizer.state_dict(),
             "random": torch.get_rng_state(),
             "state": dataclasses.asdict(self.state),
         }
+        if self.average is not None:
+            content["trained"] = self.model.state_dict()
+            content["averaged_steps"] = self.average.n_averaged
         if self.device.type == "cuda":
             content["random_cuda"] = torch.cuda.get_rng_state(self.device)
         save_checkpoint(self.checkpoint_path, content)
@@ -196,13 +209,23 @@ class Trainer:
             self.checkpoint_path.replace(aside)
             print(f"warning: {error}; set aside, training starts again", file=sys.stderr)
             return
-        self.model.load_state_dict(content["model"])
+        self.model.load_state_dict(content.get("trained", content["model"]))
+        if self.average is not None:
+            self.average.module.load_state_dict(content["model"])
+            self.average.n_averaged.copy_(content["averaged_steps"])
         self.optimizer.load_state_dict(content["optimizer"])
         torch.set_rng_state(content["random"].cpu())
         if "random_cuda" in content and self.device.type == "cuda":
             torch.cuda.set_rng_state(content["random_cuda"].cpu(), self.device)
         self.state = TrainingState(**content["state"])
         self._loss_sum.fill_(self.state.loss_sum)
+
+
+def averaged(model: Transformer, decay: float | None) -> AveragedModel | None:
+    """Return the exponential moving average of the weights to come; None without a decay."""
+    if decay is None:
+        return None
+    return AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(decay))
 
 
 def masked_loss(model: Transformer, batch: Batch) -> Tensor:

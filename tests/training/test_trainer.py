@@ -1,3 +1,4 @@
+import copy
 import json
 
 import pytest
@@ -51,12 +52,14 @@ def test_same_seed_same_weights(tmp_path):
     assert not torch.equal(weights(one), weights(different))
 
 
-@pytest.mark.parametrize("optimizer", ["adamw", "muon"])
+@pytest.mark.parametrize(
+    "changes", [{"optimizer": "adamw"}, {"optimizer": "muon"}, {"average_decay": 0.9}], ids=str
+)
 @pytest.mark.parametrize("stop_after", [1, 10, 17])
-def test_an_interrupted_run_ends_as_an_uninterrupted_one(tmp_path, stop_after, optimizer):
+def test_an_interrupted_run_ends_as_an_uninterrupted_one(tmp_path, stop_after, changes):
     """Dropout on, so that the random generator's state matters; stops between validations too."""
     torch.manual_seed(7)
-    whole = tiny_trainer(tmp_path / "whole", TASK, dropout=0.2, optimizer=optimizer)
+    whole = tiny_trainer(tmp_path / "whole", TASK, dropout=0.2, **changes)
     torch.manual_seed(7)
     expected = whole.fit()
 
@@ -65,17 +68,35 @@ def test_an_interrupted_run_ends_as_an_uninterrupted_one(tmp_path, stop_after, o
         tmp_path / "parts",
         TASK,
         dropout=0.2,
-        optimizer=optimizer,
+        **changes,
         should_stop=lambda: next(asked) == stop_after,
     )
     torch.manual_seed(7)
     with pytest.raises(Interrupted):
         first.fit()
     torch.manual_seed(12345)  # what a new process happens to have
-    second = tiny_trainer(tmp_path / "parts", TASK, dropout=0.2, optimizer=optimizer)
+    second = tiny_trainer(tmp_path / "parts", TASK, dropout=0.2, **changes)
     state = second.fit()
     assert torch.equal(weights(whole), weights(second))
     assert measured(state) == measured(expected)
+
+
+def test_the_average_is_that_of_the_weights_after_every_step(tmp_path):
+    """Held against the recursion written out."""
+    seen = []
+    trainer = tiny_trainer(tmp_path, TASK, average_decay=0.8, steps=6)
+    trainer.should_stop = lambda: seen.append(copy.deepcopy(trainer.model.state_dict()))
+    trainer.fit()
+    last = load_checkpoint(tmp_path / "checkpoint.pt")
+    seen.append(last["trained"])
+    assert len(seen) == 6
+    for name, value in last["model"].items():
+        expected = seen[0][name].double()
+        for state in seen[1:]:
+            expected = 0.8 * expected + 0.2 * state[name].double()
+        torch.testing.assert_close(value.double(), expected, atol=1e-6, rtol=1e-5)
+        assert torch.equal(trainer.model.state_dict()[name], value)
+    assert any(not torch.equal(last["model"][n], last["trained"][n]) for n in last["model"])
 
 
 def test_a_finished_run_is_not_trained_again(tmp_path):

@@ -1,0 +1,199 @@
+"""Which recipe reaches 99 % soonest: tries over a basket of nine cells and three seeds.
+
+    python -m benchmarks recipes                              # what is missing of all tries
+    python -m benchmarks recipes --tries first fast --seeds 0 --jobs 2
+
+The basket is Arithmetic, LIS and ED by the three models.  A try is the configuration `recipe=fast`
+with some of its keys changed; "first" is the first fast recipe that this project had.  A run ends
+when 99 % of 500 validation chains are predicted without a mistake (the answer is then right in at
+least as many) or after LIMIT_SECONDS.  Seconds are CPU seconds of one thread, training and
+validation: wall time on an idle machine.  Rows are kept in benchmarks/records/recipes.json as they
+are measured; a row that is there is not measured again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import math
+import multiprocessing
+import statistics
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from tqdm import tqdm
+
+from errors import RunError, UserError
+from experiments.compose import compose_plain
+from experiments.objects import build_model, build_task
+from experiments.provenance import machine, source
+from experiments.schema import CellConfig, validate_cell
+from tasks.data import DataSpec, load_or_build
+from training.batches import SequenceTensors
+from training.files import write_text
+from training.trainer import Interrupted, Trainer
+
+RECORD = Path(__file__).parent / "records" / "recipes.json"
+CPU = torch.device("cpu")
+TARGET = 0.99
+LIMIT_SECONDS = 240.0
+MODELS = ("standard", "sparse", "linear")
+SIZES = {"arithmetic": (3, 64), "lis": (10, 64), "ed": (5, 64)}  # problem size, D
+# The first fast recipe, and what was tried on the way from it.
+FIRST = (
+    "recipe.optimizer=adamw recipe.learning_rate=0.003 recipe.betas=[0.9,0.98] "
+    "recipe.weight_decay=0.01 recipe.steps=20000 recipe.warmup=0.02 recipe.schedule=cosine "
+    "recipe.embedding_scale=1.0 recipe.average_decay=null recipe.batch_size=64"
+)
+TRIES = {"first": FIRST, "fast": ""}
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Measure what is missing, print the table, keep the record."""
+    options = parse(argv)
+    rows = json.loads(options.record.read_text())["rows"] if options.record.exists() else []
+    known = {key_of(row) for row in rows}
+    wanted = itertools.product(options.seeds, options.tries, SIZES, MODELS)
+    jobs = [job for job in wanted if job not in known]
+    with multiprocessing.get_context("spawn").Pool(options.jobs, maxtasksperchild=1) as pool:
+        bar = tqdm(pool.imap_unordered(attempt, jobs), total=len(jobs), unit="run", disable=None)
+        for row in bar:
+            rows.append(row)
+            write_record(options.record, rows)
+    print_table(rows)
+
+
+def parse(argv: Sequence[str] | None) -> argparse.Namespace:
+    """Return the options of the command line."""
+    parser = argparse.ArgumentParser(prog="benchmarks recipes", description=__doc__)
+    parser.add_argument("--tries", nargs="*", default=list(TRIES))
+    parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
+    parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--record", type=Path, default=RECORD)
+    options = parser.parse_args(argv)
+    for name in options.tries:
+        if name not in TRIES:
+            raise UserError(f"--tries {name}: must be among {', '.join(TRIES)}")
+    return options
+
+
+def key_of(row: dict[str, Any]) -> tuple[int, str, str, str]:
+    """What a row measures: seed, try, task, model."""
+    return row["seed"], row["try"], row["task"], row["model"]
+
+
+def attempt(job: tuple[int, str, str, str]) -> dict[str, Any]:
+    """Train one cell by one try until it is solved or out of time."""
+    seed, name, task_name, model_name = job
+    torch.set_num_threads(1)
+    config = cell_config(*job)
+    began = time.process_time()
+    seconds, best = 0.0, 0.0
+
+    def watch(values: dict[str, Any]) -> None:
+        nonlocal seconds, best
+        if "validation_chain_exact_match" in values:
+            seconds = time.process_time() - began
+            best = max(best, values["validation_chain_exact_match"])
+
+    with tempfile.TemporaryDirectory() as folder:
+        trainer = build_trainer(config, Path(folder), watch)
+        began = time.process_time()
+        trainer.should_stop = lambda: time.process_time() - began > LIMIT_SECONDS
+        try:
+            trainer.fit()
+            ended = trainer.state.stopped
+        except Interrupted:
+            ended = "out of time"
+        except RunError as error:
+            ended = str(error)
+    return {
+        "seed": seed, "try": name, "task": task_name, "model": model_name,
+        "size": config.task["size"], "dim": config.model.dim, "changes": TRIES[name],
+        "ended": ended, "seconds": round(seconds, 2) if ended == "solved" else None,
+        "steps": trainer.state.step, "best_chain_exact_match": best,
+        "precision": trainer.precision, "commit": source()["commit"],
+    }  # fmt: skip
+
+
+def cell_config(seed: int, name: str, task: str, model: str) -> CellConfig:
+    """Return the cell of the basket under a try."""
+    size, dim = SIZES[task]
+    words = (
+        f"task={task} task.size={size} model={model} model.dim={dim} seed={seed} recipe=fast "
+        f"recipe.stop_at={TARGET} recipe.validate_every=100 data.validation=500 data.test=500 "
+        f"data.train=100000 logger=none {TRIES[name]}"
+    )
+    return validate_cell(compose_plain("train", words.split()))
+
+
+def build_trainer(config: CellConfig, folder: Path, watch: Any) -> Trainer:
+    """Return the trainer of a cell, as `experiments.cell` builds it."""
+    task = build_task(config.task)
+    data = config.data
+    spec = DataSpec(data.train, data.validation, data.test, data.seed, config.data_dir)
+    sets = load_or_build(task, spec, progress=False)
+    torch.manual_seed(config.seed)
+    model = build_model(config.model, task, config.recipe.dropout)
+    with torch.no_grad():
+        model.embedding.weight.mul_(config.recipe.embedding_scale)
+    train, validation = SequenceTensors(sets.train), SequenceTensors(sets.validation)
+    return Trainer(
+        model, config.recipe, train, validation, config.seed, folder, math.inf, watch
+    )  # fmt: skip
+
+
+def write_record(path: Path, rows: list[dict[str, Any]]) -> None:
+    """Write the rows and where they were measured."""
+    about = {"target": TARGET, "limit_seconds": LIMIT_SECONDS, **machine(CPU)}
+    write_text(path, json.dumps({"about": about, "rows": sorted(rows, key=key_of)}, indent=1))
+
+
+def print_table(rows: list[dict[str, Any]]) -> None:
+    """Print median seconds per cell and try, and the basket's sum beside the first recipe's.
+
+    A run that was not solved counts with the limit, so its sum is a lower bound, marked ">".
+    """
+    tries = [name for name in TRIES if any(row["try"] == name for row in rows)]
+    cells = list(itertools.product(SIZES, MODELS))
+    print(f"{'cell':<22}" + "".join(f"{name:>18}" for name in tries))
+    sums = dict.fromkeys(tries, 0.0)
+    open_ended = dict.fromkeys(tries, False)
+    for task, model in cells:
+        line = f"{task + ' ' + str(SIZES[task][0]) + ' ' + model:<22}"
+        for name in tries:
+            cell = [r for r in rows if (r["try"], r["task"], r["model"]) == (name, task, model)]
+            median, solved = middle(cell)
+            sums[name] += median
+            open_ended[name] |= not math.isfinite(median) or solved < len(cell)
+            line += f"{seconds_text(cell):>18}"
+        print(line)
+    print(
+        f"{'sum of medians':<22}"
+        + "".join(
+            f"{('> ' if open_ended[n] else '') + format(sums[n], '.0f') + ' s':>18}" for n in tries
+        )
+    )
+    if "first" in sums:
+        print(f"{'first / this':<22}" + "".join(f"{sums['first'] / sums[n]:>18.2f}" for n in tries))
+
+
+def middle(cell: list[dict[str, Any]]) -> tuple[float, int]:
+    """Return median seconds, unsolved runs at the limit, and how many were solved."""
+    if not cell:
+        return math.nan, 0
+    taken = [LIMIT_SECONDS if row["seconds"] is None else row["seconds"] for row in cell]
+    return statistics.median(taken), sum(row["seconds"] is not None for row in cell)
+
+
+def seconds_text(cell: list[dict[str, Any]]) -> str:
+    """Return median seconds and, where some runs were not solved, how many were."""
+    median, solved = middle(cell)
+    if not cell:
+        return "-"
+    return f"{median:.0f} s" if solved == len(cell) else f"{median:.0f} s ({solved}/{len(cell)})"
