@@ -29,6 +29,7 @@ from tqdm import tqdm
 from experiments import cell as cell_module
 from experiments import sweep as sweep_module
 from experiments.grid import Experiment, experiment_from
+from experiments.provenance import machine, source
 from experiments.schema import CellConfig
 from experiments.sweep import CostEstimate, Sweep, training_flops
 from experiments.watch import Watcher, print_plan, print_summary
@@ -49,7 +50,9 @@ def main(argv: Sequence[str] | None = None) -> None:
         measured = measure(experiment)
     for name, value in measured.items():
         print(f"{name:42} {value:12.4g}" if isinstance(value, float) else f"{name:42} {value:12}")
-    write_text(options.records / "sweep.json", json.dumps(measured, indent=1) + "\n")
+    about = {**source(), **machine(torch.device("cpu")), "load_average": list(os.getloadavg())}
+    record = {"about": about, "measured": measured}
+    write_text(options.records / "sweep.json", json.dumps(record, indent=1) + "\n")
 
 
 def trivial_experiment(count: int) -> Experiment:
