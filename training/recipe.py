@@ -34,7 +34,7 @@ class Recipe:
     optimizer: Literal["adamw", "muon"] = "adamw"
     betas: list[float] = field(default_factory=lambda: [0.9, 0.999])
     weight_decay: float = 0.01
-    schedule: Literal["linear", "cosine", "constant"] = "linear"
+    schedule: Literal["linear", "cosine", "constant", "inverse_sqrt"] = "linear"
     warmup: float = 0.05
     final_learning_rate: float = 0.0
     reference_dim: int = 64
@@ -82,7 +82,8 @@ class Recipe:
         """Return the rate of update ``step`` (0-based) of ``total_steps``.
 
         Linear warm-up from 1/w of the peak over w steps, then the schedule down to
-        ``final_learning_rate`` times the peak.  The ancestor steps its schedule once an epoch,
+        ``final_learning_rate`` times the peak; ``inverse_sqrt`` is peak * sqrt(w / step) (Vaswani
+        et al., 2017), whatever the budget is.  The ancestor steps its schedule once an epoch,
         so that its first epoch trains at rate 0; ours moves at every batch.
         """
         peak = self.peak_learning_rate(dim)
@@ -93,6 +94,8 @@ class Recipe:
         floor = self.final_learning_rate
         if self.schedule == "constant":
             return peak
+        if self.schedule == "inverse_sqrt":
+            return peak * max(floor, math.sqrt(warmup_steps / (step + 1)))
         if self.schedule == "linear":
             return peak * (floor + (1 - floor) * (1 - progress))
         return peak * (floor + (1 - floor) * 0.5 * (1 + math.cos(math.pi * progress)))

@@ -33,6 +33,15 @@ def test_schedule_falls_to_the_floor(schedule):
     assert all(a >= b for a, b in itertools.pairwise(rates[50:]))
 
 
+def test_inverse_sqrt_does_not_depend_on_the_budget():
+    short = recipe(schedule="inverse_sqrt", steps=1000, warmup=0.1)
+    long = recipe(schedule="inverse_sqrt", steps=10_000, warmup=0.01)
+    for step in (0, 99, 100, 399, 999):
+        rate = short.learning_rate_at(step, 1000, 64)
+        assert rate == pytest.approx(long.learning_rate_at(step, 10_000, 64))
+    assert short.learning_rate_at(399, 1000, 64) == pytest.approx(5e-3)
+
+
 def test_peak_falls_with_width():
     r = recipe(reference_dim=32, learning_rate_exponent=0.5)
     assert r.peak_learning_rate(32) == 1e-2
@@ -43,7 +52,7 @@ def test_peak_falls_with_width():
     step=st.integers(0, 999),
     warmup=st.floats(0, 1),
     floor=st.floats(0, 1),
-    schedule=st.sampled_from(["linear", "cosine", "constant"]),
+    schedule=st.sampled_from(["linear", "cosine", "constant", "inverse_sqrt"]),
 )
 def test_rate_is_always_positive_and_at_most_the_peak(step, warmup, floor, schedule):
     r = recipe(warmup=warmup, final_learning_rate=floor, schedule=schedule)
@@ -63,6 +72,8 @@ def test_rate_is_always_positive_and_at_most_the_peak(step, warmup, floor, sched
         ({"betas": [0.9]}, "betas"),
         ({"betas": [0.9, 1.0]}, "betas"),
         ({"stop_at": 1.5}, "stop_at"),
+        ({"average_decay": 1.0}, "average_decay"),
+        ({"average_decay": -0.1}, "average_decay"),
     ],
 )
 def test_bad_values_are_refused_by_name(changes, named):
