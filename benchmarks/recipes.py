@@ -47,7 +47,8 @@ SIZES = {"arithmetic": (3, 64), "lis": (10, 64), "ed": (5, 64)}  # problem size,
 # The first fast recipe, and what was tried on the way from it.
 FIRST = (
     "recipe.optimizer=adamw recipe.learning_rate=0.003 recipe.betas=[0.9,0.98] "
-    "recipe.weight_decay=0.01 recipe.steps=20000 recipe.warmup=0.02 recipe.schedule=cosine "
+    "recipe.weight_decay=0.01 recipe.steps=20000 recipe.warmup=0.02 recipe.warmup_steps=null "
+    "recipe.schedule=cosine recipe.final_learning_rate=0.02 "
     "recipe.embedding_scale=1.0 recipe.average_decay=null recipe.batch_size=64"
 )
 TRIES = {"first": FIRST, "fast": ""}

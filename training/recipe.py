@@ -16,7 +16,8 @@ class Recipe:
     ``learning_rate`` is the peak rate at ``reference_dim``; at width D it is multiplied by
     ``(reference_dim / D) ** learning_rate_exponent`` (0 keeps it fixed, as in the paper).
     The budget is ``steps`` batches, or ``epochs`` passes over the training set; exactly one is
-    given.  ``warmup`` is the share of the budget spent on the linear warm-up.
+    given.  ``warmup`` is the share of the budget spent on the linear warm-up, unless
+    ``warmup_steps`` says how many steps.
     ``embedding_scale`` multiplies the token embedding's initial values: Xavier's are small beside
     the sinusoidal positions that are added to them.
     ``average_decay`` keeps an exponential moving average of the weights, updated at every step by
@@ -36,6 +37,7 @@ class Recipe:
     weight_decay: float = 0.01
     schedule: Literal["linear", "cosine", "constant", "inverse_sqrt"] = "linear"
     warmup: float = 0.05
+    warmup_steps: int | None = None
     final_learning_rate: float = 0.0
     reference_dim: int = 64
     learning_rate_exponent: float = 0.0
@@ -57,7 +59,7 @@ class Recipe:
                 "recipe: give exactly one of recipe.steps and recipe.epochs, the other null "
                 f"(got steps={self.steps}, epochs={self.epochs})"
             )
-        _require_positive(self, "steps", "epochs", "gradient_clip")
+        _require_positive(self, "steps", "epochs", "warmup_steps", "gradient_clip")
         for key in ("dropout", "warmup", "final_learning_rate", "weight_decay"):
             _require_between(self, key, 0.0, 1.0, open_above=key == "dropout")
         if self.stop_at is not None:
@@ -87,7 +89,7 @@ class Recipe:
         so that its first epoch trains at rate 0; ours moves at every batch.
         """
         peak = self.peak_learning_rate(dim)
-        warmup_steps = max(1, round(self.warmup * total_steps))
+        warmup_steps = self.warmup_steps or max(1, round(self.warmup * total_steps))
         if step < warmup_steps:
             return peak * (step + 1) / warmup_steps
         progress = (step - warmup_steps) / max(1, total_steps - warmup_steps)

@@ -34,8 +34,8 @@ def test_schedule_falls_to_the_floor(schedule):
 
 
 def test_inverse_sqrt_does_not_depend_on_the_budget():
-    short = recipe(schedule="inverse_sqrt", steps=1000, warmup=0.1)
-    long = recipe(schedule="inverse_sqrt", steps=10_000, warmup=0.01)
+    short = recipe(schedule="inverse_sqrt", steps=1000, warmup_steps=100)
+    long = recipe(schedule="inverse_sqrt", steps=10_000, warmup_steps=100)
     for step in (0, 99, 100, 399, 999):
         rate = short.learning_rate_at(step, 1000, 64)
         assert rate == pytest.approx(long.learning_rate_at(step, 10_000, 64))
@@ -69,6 +69,7 @@ def test_rate_is_always_positive_and_at_most_the_peak(step, warmup, floor, sched
         ({"epochs": 3}, "exactly one"),
         ({"dropout": 1.0}, "dropout"),
         ({"warmup": -0.1}, "warmup"),
+        ({"warmup_steps": 0}, "warmup_steps"),
         ({"betas": [0.9]}, "betas"),
         ({"betas": [0.9, 1.0]}, "betas"),
         ({"stop_at": 1.5}, "stop_at"),
