@@ -1,0 +1,80 @@
+"""`python -m benchmarks recipes`: what it measures, what it keeps, what it prints."""
+
+import json
+
+import pytest
+
+from benchmarks import recipes
+from errors import UserError
+
+
+def row(name, seconds, task="lis", model="linear", seed=0):
+    return {"try": name, "seconds": seconds, "task": task, "model": model, "seed": seed}
+
+
+def whole(name, seconds):
+    return [
+        row(name, seconds, task, model, seed)
+        for task in recipes.SIZES
+        for model in recipes.MODELS
+        for seed in (0, 1, 2)
+    ]
+
+
+@pytest.fixture
+def two_operators(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(recipes, "SIZES", {"arithmetic": (2, 32)})
+    compose = recipes.cell_config
+    few = {"train": 600, "validation": 50, "test": 50}
+
+    def with_few(*job):
+        config = compose(*job)
+        object.__setattr__(config, "data", type(config.data)(**few))
+        return config
+
+    monkeypatch.setattr(recipes, "cell_config", with_few)
+
+
+def test_a_run_ends_solved_or_out_of_time(two_operators, monkeypatch):
+    monkeypatch.setattr(recipes, "TARGET", 0.05)
+    solved = recipes.attempt((3, "fast", "arithmetic", "linear"))
+    assert solved["ended"] == "solved" and solved["best_chain_exact_match"] >= 0.05
+    assert solved["seconds"] > 0 and solved["steps"] % 100 == 0 and solved["seed"] == 3
+    monkeypatch.setattr(recipes, "LIMIT_SECONDS", 0.1)
+    late = recipes.attempt((3, "first", "arithmetic", "linear"))
+    assert late["ended"] == "out of time" and late["seconds"] is None
+
+
+def test_the_first_recipe_stays_what_it_was():
+    first = recipes.cell_config(0, "first", "lis", "sparse").recipe
+    assert (first.optimizer, first.learning_rate, first.schedule) == ("adamw", 3e-3, "cosine")
+    assert (first.steps, first.warmup, first.warmup_steps) == (20000, 0.02, None)
+    assert (first.average_decay, first.embedding_scale) == (None, 1.0)
+    assert (first.betas, first.weight_decay) == ([0.9, 0.98], 0.01)
+
+
+def test_rows_that_are_there_are_not_measured_again(tmp_path, monkeypatch, capsys):
+    record = tmp_path / "recipes.json"
+    rows = whole("fast", 10.0)
+    record.write_text(json.dumps({"rows": rows}))
+    monkeypatch.setattr(recipes, "attempt", None)  # any run would fail
+    recipes.main(["--tries", "fast", "--record", str(record), "--jobs", "1"])
+    assert json.loads(record.read_text())["rows"] == rows
+    assert "90 s" in capsys.readouterr().out.splitlines()[-1]
+
+
+def test_the_table_is_of_medians_and_unsolved_runs_are_a_lower_bound(capsys):
+    rows = [*whole("first", 20.0), *whole("fast", 10.0)]
+    rows[0]["seconds"] = rows[1]["seconds"] = None  # two of three seeds of one cell
+    recipes.print_table(rows)
+    lines = capsys.readouterr().out.splitlines()
+    limit = recipes.LIMIT_SECONDS
+    assert f"{limit:.0f} s (1/3)" in lines[1] and "10 s" in lines[1]
+    assert f"> {8 * 20 + limit:.0f} s" in lines[-2] and "90 s" in lines[-2]
+    assert lines[-1].split()[-2:] == ["1.00", f"{(8 * 20 + limit) / 90:.2f}"]
+
+
+def test_an_unknown_try_is_refused():
+    with pytest.raises(UserError, match="--tries nonsense: must be among first, fast"):
+        recipes.main(["--tries", "nonsense"])
