@@ -14,7 +14,11 @@ import uuid
 from collections.abc import Iterable
 from typing import Any
 
-LIVING = "PENDING,RUNNING,SUSPENDED,CONFIGURING,REQUEUED,REQUEUE_HOLD,SPECIAL_EXIT,STOPPED"
+# COMPLETING too: a job that an operator requeues passes through it on its way to PENDING.
+LIVING = (
+    "PENDING,RUNNING,SUSPENDED,CONFIGURING,COMPLETING,REQUEUED,REQUEUE_HOLD,SPECIAL_EXIT,STOPPED,"
+    "SIGNALING,STAGE_OUT"
+)
 
 
 def new_tickets(count: int, array_size: int) -> list[dict[str, Any]]:
