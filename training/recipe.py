@@ -17,7 +17,8 @@ class Recipe:
     ``(reference_dim / D) ** learning_rate_exponent`` (0 keeps it fixed, as in the paper).
     The budget is ``steps`` batches, or ``epochs`` passes over the training set; exactly one is
     given.  ``warmup`` is the share of the budget spent on the linear warm-up, unless
-    ``warmup_steps`` says how many steps.
+    ``warmup_steps`` says how many steps.  ``cooldown`` is the share of it over which, at its end,
+    the schedule's rate is brought down to 0 in a straight line besides.
     ``embedding_scale`` multiplies the token embedding's initial values: Xavier's are small beside
     the sinusoidal positions that are added to them.
     ``average_decay`` keeps an exponential moving average of the weights, updated at every step by
@@ -38,6 +39,7 @@ class Recipe:
     schedule: Literal["linear", "cosine", "constant", "inverse_sqrt"] = "linear"
     warmup: float = 0.05
     warmup_steps: int | None = None
+    cooldown: float = 0.0
     final_learning_rate: float = 0.0
     reference_dim: int = 64
     learning_rate_exponent: float = 0.0
@@ -60,7 +62,7 @@ class Recipe:
                 f"(got steps={self.steps}, epochs={self.epochs})"
             )
         _require_positive(self, "steps", "epochs", "warmup_steps", "gradient_clip")
-        for key in ("dropout", "warmup", "final_learning_rate", "weight_decay"):
+        for key in ("dropout", "warmup", "cooldown", "final_learning_rate", "weight_decay"):
             _require_between(self, key, 0.0, 1.0, open_above=key == "dropout")
         if self.stop_at is not None:
             _require_between(self, "stop_at", 0.0, 1.0)
@@ -90,6 +92,8 @@ class Recipe:
         """
         peak = self.peak_learning_rate(dim)
         warmup_steps = self.warmup_steps or max(1, round(self.warmup * total_steps))
+        if self.cooldown > 0:
+            peak *= min(1.0, (total_steps - step) / (self.cooldown * total_steps))
         if step < warmup_steps:
             return peak * (step + 1) / warmup_steps
         progress = (step - warmup_steps) / max(1, total_steps - warmup_steps)

@@ -42,6 +42,16 @@ def test_inverse_sqrt_does_not_depend_on_the_budget():
     assert short.learning_rate_at(399, 1000, 64) == pytest.approx(5e-3)
 
 
+def test_cooldown_ends_near_zero_and_leaves_the_rest_alone():
+    plain = recipe(schedule="inverse_sqrt", warmup_steps=10)
+    cooled = recipe(schedule="inverse_sqrt", warmup_steps=10, cooldown=0.25)
+    rates = [(plain.learning_rate_at(s, 100, 64), cooled.learning_rate_at(s, 100, 64))
+             for s in range(100)]  # fmt: skip
+    assert all(a == b for a, b in rates[:76])
+    assert rates[87][1] / rates[87][0] == pytest.approx(13 / 25)
+    assert rates[99][1] / rates[99][0] == pytest.approx(1 / 25)
+
+
 def test_peak_falls_with_width():
     r = recipe(reference_dim=32, learning_rate_exponent=0.5)
     assert r.peak_learning_rate(32) == 1e-2
@@ -52,10 +62,11 @@ def test_peak_falls_with_width():
     step=st.integers(0, 999),
     warmup=st.floats(0, 1),
     floor=st.floats(0, 1),
+    cooldown=st.floats(0, 1),
     schedule=st.sampled_from(["linear", "cosine", "constant", "inverse_sqrt"]),
 )
-def test_rate_is_always_positive_and_at_most_the_peak(step, warmup, floor, schedule):
-    r = recipe(warmup=warmup, final_learning_rate=floor, schedule=schedule)
+def test_rate_is_always_positive_and_at_most_the_peak(step, warmup, floor, cooldown, schedule):
+    r = recipe(warmup=warmup, final_learning_rate=floor, schedule=schedule, cooldown=cooldown)
     assert 0 <= r.learning_rate_at(step, 1000, 64) <= 1e-2 * (1 + 1e-9)
 
 
@@ -70,6 +81,7 @@ def test_rate_is_always_positive_and_at_most_the_peak(step, warmup, floor, sched
         ({"dropout": 1.0}, "dropout"),
         ({"warmup": -0.1}, "warmup"),
         ({"warmup_steps": 0}, "warmup_steps"),
+        ({"cooldown": 1.1}, "cooldown"),
         ({"betas": [0.9]}, "betas"),
         ({"betas": [0.9, 1.0]}, "betas"),
         ({"stop_at": 1.5}, "stop_at"),
