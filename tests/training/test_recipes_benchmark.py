@@ -76,5 +76,5 @@ def test_the_table_is_of_medians_and_unsolved_runs_are_a_lower_bound(capsys):
 
 
 def test_an_unknown_try_is_refused():
-    with pytest.raises(UserError, match="--tries nonsense: must be among first, fast"):
+    with pytest.raises(UserError, match="--tries nonsense: must be among first, second"):
         recipes.main(["--tries", "nonsense"])
