@@ -2,6 +2,7 @@
 
 python train.py task=lis task.size=40 model=sparse model.dim=64 recipe=fast seed=1
 python train.py -m model=standard,sparse,linear model.dim=32,64 task.size=6,10
+torchrun --nproc-per-node=2 train.py task.size=16 model.dim=512     # on two GPUs together
 """
 
 from __future__ import annotations
@@ -18,11 +19,14 @@ from experiments.compose import CONF_DIR, plain
 from experiments.progress import CellProgress, summary_line
 from experiments.schema import validate_cell
 from experiments.store import Run, enter
+from training.torchrun import is_first
 
 
 def run(config: DictConfig) -> dict[str, Any] | None:
     """Run the cell that ``config`` describes, enter it into its table, return its record."""
     cell = validate_cell(plain(config))
+    if not is_first():  # one of several processes that train it together
+        return run_cell(cell)
     with CellProgress(enabled=cell.progress) as progress:
         try:
             record = run_cell(cell, progress)

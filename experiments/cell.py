@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import signal
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
@@ -26,9 +26,9 @@ from models.transformer import Transformer
 from tasks.data import DataSets, DataSpec, load_or_build
 from tasks.task import Task
 from training.batches import SequenceTensors
+from training.distributed import PeerLostError, Processes, joined, own_device
 from training.evaluation import Evaluation, evaluate
 from training.files import write_text
-from training.precision import resolve_device
 from training.trainer import Interrupted, Trainer, TrainingState
 
 HEARTBEAT_SECONDS = 1.0
@@ -40,34 +40,53 @@ def run_cell(config: CellConfig, report: Report = lambda values: None) -> dict[s
 
     None when another process works on the cell just now.  A cell that fails is recorded as
     failed with its reason, then `RunError` is raised; a bad configuration raises `UserError`
-    before anything is written.
+    before anything is written.  Of the processes that torchrun started, the first does all this;
+    the others only train along, and return None.
     """
     task, _ = check_buildable(config)
     run = Run(config.runs_dir, cell_name(config))
-    if not run.acquire():
-        return None
-    try:
-        record = run.record()
-        if record and (record["status"] == "done" or not config.retry_failed):
-            return record
-        plain = dataclasses.asdict(config)
-        run.write_config({**plain, "cell": run.cell})
-        return _run_recorded(config, task, run, report)
-    finally:
-        run.release()
+    with joined(config.device) as processes:
+        if not processes.first:
+            _train_along(config, task, run, processes)
+            return None
+        mine = run.acquire()
+        try:
+            record = run.record() if mine else None
+            finished = record and (record["status"] == "done" or not config.retry_failed)
+            if not processes.from_first(lambda: mine and not finished):
+                return record
+            run.write_config({**dataclasses.asdict(config), "cell": run.cell})
+            return _run_recorded(config, task, run, processes, report)
+        finally:
+            run.release()
 
 
-def _run_recorded(config: CellConfig, task: Task, run: Run, report: Report) -> dict[str, Any]:
+def _train_along(config: CellConfig, task: Task, run: Run, processes: Processes) -> None:
+    """Take part in the training that the first process leads, writing nothing."""
+    if not processes.from_first(lambda: False):
+        return
+    torch.set_num_threads(config.threads)
+    data = load_data(dataclasses.replace(config, progress=False), task)
+    trainer = _trainer(config, task, data, run, processes, lambda values: None)
+    with _stop_signals(), contextlib.suppress(Interrupted):
+        trainer.fit()
+
+
+def _run_recorded(
+    config: CellConfig, task: Task, run: Run, processes: Processes, report: Report
+) -> dict[str, Any]:
     """Run the cell and write its record, whatever happens to it short of a kill."""
-    device = resolve_device(config.device)
+    device = own_device(config.device)
     torch.set_num_threads(config.threads)
     base = {**describe(config), "max_len": task.max_len, "cell": run.cell, **source()}
-    base |= machine(device)
+    base |= machine(device, processes.size)
     tracker = track_cell(config, run.cell, run.folder)
     try:
-        measured = _measure(config, task, run, device, tracker, report)
+        measured = _measure(config, task, run, processes, tracker, report)
     except Interrupted:
         measured = {"status": "unfinished", "reason": "stopped; continues from its checkpoint"}
+    except PeerLostError as error:
+        measured = {"status": "unfinished", "reason": str(error)}
     except UserError:
         tracker.finish(failed=True)
         raise
@@ -90,31 +109,28 @@ def _reason(error: BaseException) -> str:
 
 
 def _measure(
-    config: CellConfig, task: Task, run: Run, device: torch.device, tracker: Tracker, report: Report
+    config: CellConfig,
+    task: Task,
+    run: Run,
+    processes: Processes,
+    tracker: Tracker,
+    report: Report,
 ) -> dict[str, Any]:
     tell = _teller(run, tracker, report)
     tell({"phase": "data"})
     data = load_data(config, task)
-    torch.manual_seed(config.seed)
-    model = build_model(config.model, task, config.recipe.dropout).to(device)
-    with torch.no_grad():
-        model.embedding.weight.mul_(config.recipe.embedding_scale)
-    trainer = Trainer(
-        model,
-        config.recipe,
-        SequenceTensors(data.train, device),
-        SequenceTensors(data.validation, device),
-        config.seed,
-        run.folder,
-        config.checkpoint_seconds,
-        tell,
-        _stopping(config.time_limit_seconds),
-    )
+    trainer = _trainer(config, task, data, run, processes, tell)
+    model = trainer.model
     with _stop_signals():
         state = trainer.fit()
     tell({"phase": "evaluation", "step": state.step, "steps": trainer.total_steps})
     evaluation = evaluate(
-        model, task, data.test, config.evaluation_memory_mb, device, _evaluation_progress(tell)
+        model,
+        task,
+        data.test,
+        config.evaluation_memory_mb,
+        trainer.device,
+        _evaluation_progress(tell),
     )
     write_text(run.folder / "errors.json", json.dumps(evaluation.errors) + "\n")
     return {
@@ -124,6 +140,29 @@ def _measure(
         **cost_figures(model, task, state, trainer),
         "data_fingerprint": data.fingerprint,
     }
+
+
+def _trainer(
+    config: CellConfig, task: Task, data: DataSets, run: Run, processes: Processes, tell: Report
+) -> Trainer:
+    """Return the trainer of a freshly initialised model; `fit` looks for a checkpoint."""
+    device = own_device(config.device)
+    torch.manual_seed(config.seed)
+    model = build_model(config.model, task, config.recipe.dropout).to(device)
+    with torch.no_grad():
+        model.embedding.weight.mul_(config.recipe.embedding_scale)
+    return Trainer(
+        model,
+        config.recipe,
+        SequenceTensors(data.train, device),
+        SequenceTensors(data.validation, device),
+        config.seed,
+        run.folder,
+        config.checkpoint_seconds,
+        tell,
+        _stopping(config.time_limit_seconds),
+        processes,
+    )
 
 
 def _results(evaluation: Evaluation) -> dict[str, Any]:
@@ -204,7 +243,7 @@ def _stopping(time_limit: float | None) -> Callable[[], bool]:
     return lambda: bool(_SIGNALLED) or (deadline is not None and time.monotonic() > deadline)
 
 
-@contextmanager
+@contextlib.contextmanager
 def _stop_signals() -> Iterator[None]:
     """While training, let preemption or `kill` end it at the next step, checkpointed."""
     _SIGNALLED.clear()

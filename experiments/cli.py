@@ -16,6 +16,7 @@ from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
 from errors import RunError, UserError
+from training.torchrun import is_first
 
 _FAILURES: list[Exception] = []
 _WANTS_TRACEBACK = os.environ.get("HYDRA_FULL_ERROR") == "1"
@@ -84,5 +85,6 @@ def one_line(message: str) -> str:
 
 
 def _leave(status: int, message: str) -> None:
-    print(f"error: {message}", file=sys.stderr)
+    if status != 2 or is_first():  # of torchrun's processes, one tells of a bad call
+        print(f"error: {message}", file=sys.stderr)
     sys.exit(status)

@@ -24,11 +24,11 @@ def source() -> dict[str, Any]:
     return {"commit": commit, "tree_dirty": None if dirty is None else bool(dirty)}
 
 
-def machine(device: torch.device) -> dict[str, Any]:
-    """Return device name, host and torch version."""
+def machine(device: torch.device, processes: int = 1) -> dict[str, Any]:
+    """Return device name (and how many processes trained together), host and torch version."""
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else _processor()
     return {
-        "device": f"{device.type}: {name}",
+        "device": f"{device.type}: {name}" + (f", {processes} processes" * (processes > 1)),
         "hostname": socket.gethostname(),
         "torch_version": torch.__version__,
     }

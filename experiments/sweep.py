@@ -31,6 +31,7 @@ from experiments.store import Run, enter, merge, read_table
 from experiments.workers import WorkerStoppedError
 from models.flops import training_step_flops
 from training.files import clear_disk_errors
+from training.torchrun import refuse_torchrun
 
 # A cell whose process dies this often is given up, where the launcher does not count itself.
 ATTEMPTS = 3
@@ -231,6 +232,7 @@ def quoted(value: Any) -> str:
 def _launcher(hydra_overrides: Sequence[str]) -> Any:
     from train import run
 
+    refuse_torchrun()
     loader = GlobalHydra.instance().config_loader()
     config = loader.load_configuration(
         "train", overrides=list(hydra_overrides), run_mode=RunMode.MULTIRUN

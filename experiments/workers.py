@@ -15,6 +15,7 @@ from omegaconf import open_dict
 
 from errors import RunError
 from experiments.provenance import ROOT
+from training.torchrun import refuse_torchrun
 
 
 class WorkerDiedError(RunError):
@@ -29,6 +30,7 @@ def job_payload(
     launcher: Any, overrides: Sequence[str], number: int, job_id: str | None = None
 ) -> bytes:
     """Return everything a worker needs for one job of ``launcher``, pickled."""
+    refuse_torchrun()
     return cloudpickle.dumps(
         (
             launcher.hydra_context,

@@ -41,6 +41,10 @@ class SequenceTensors:
     def __len__(self) -> int:
         return len(self.lengths)
 
+    def num_targets(self, index: Tensor) -> Tensor:
+        """Return how many targets count in the loss of the sequences ``index`` (B,), as ()."""
+        return (self.lengths[index] - self.prompt_lengths[index]).sum()
+
     def batch(self, index: Tensor) -> Batch:
         """Return the sequences ``index`` (B,), trimmed to the longest of them."""
         lengths = self.lengths.index_select(0, index)

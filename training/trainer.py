@@ -20,6 +20,7 @@ from errors import RunError, UserError
 from models.transformer import Transformer
 from training.batches import Batch, BatchOrder, SequenceTensors
 from training.checkpoint import load_checkpoint, save_checkpoint
+from training.distributed import ALONE, Processes
 from training.files import write_text
 from training.optimizers import build_optimizer
 from training.precision import autocast, resolve_precision
@@ -63,6 +64,7 @@ class Trainer:
     Same seed and configuration give the same weights on a CPU, interrupted or not: the batches
     are a function of (seed, step), and a checkpoint holds the state of the random generator.
     ``should_stop`` is asked after every step; true writes a checkpoint and raises `Interrupted`.
+    ``processes`` train together, each with a trainer of its own; only the first writes files.
     """
 
     def __init__(
@@ -76,6 +78,7 @@ class Trainer:
         checkpoint_seconds: float = 60,
         report: Callable[[dict[str, Any]], None] = lambda values: None,
         should_stop: Callable[[], bool] = lambda: False,
+        processes: Processes = ALONE,
     ) -> None:
         self.model = model
         self.recipe = recipe
@@ -85,6 +88,8 @@ class Trainer:
         self.checkpoint_seconds = checkpoint_seconds
         self.report = report
         self.should_stop = should_stop
+        self.processes = processes
+        self.seed = seed
         self.device = train.tokens.device
         self.dim = model.dim
         self.precision = resolve_precision(recipe.precision, self.device, self.dim)
@@ -101,6 +106,7 @@ class Trainer:
         Raises `RunError` on divergence and `Interrupted` when told to stop.
         """
         self.resume()
+        self.processes.copy_from_first(self.model)
         last_saved = time.monotonic()
         while self.state.stopped is None:
             started = time.perf_counter()
@@ -110,7 +116,7 @@ class Trainer:
             if self._at_validation():
                 self._validate()
             self.state.seconds += time.perf_counter() - started
-            if self.state.stopped is None and self.should_stop():
+            if self.state.stopped is None and self.processes.any(self.should_stop()):
                 self.save()
                 raise Interrupted
             if time.monotonic() - last_saved > self.checkpoint_seconds:
@@ -130,17 +136,20 @@ class Trainer:
         rate = self.recipe.learning_rate_at(state.step, self.total_steps, self.dim)
         self.optimizer.set_learning_rate(rate)
         index = self.order.indices(state.step).to(self.device)
+        own, weight = self.processes.share(index, self.train_set.num_targets)
+        self.processes.seed_step(self.seed, state.step)
         self.model.train()
         with autocast(self.precision, self.device):
-            loss = masked_loss(self.model, self.train_set.batch(index))
+            loss = weight * masked_loss(self.model, self.train_set.batch(own))
         self.optimizer.zero_grad()
         loss.backward()
+        loss = self.processes.sum_gradients(self.model, loss.detach())
         if self.recipe.gradient_clip is not None:
             torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.recipe.gradient_clip)
         self.optimizer.step()
         if self.average is not None:
             self.average.update_parameters(self.model)
-        self._loss_sum += loss.detach()
+        self._loss_sum += loss
         state.loss_count += 1
         state.step += 1
 
@@ -161,7 +170,9 @@ class Trainer:
         train_loss = self._report_loss()
         self._loss_sum.zero_()
         state.loss_count = 0
-        loss, exact = validate(self.evaluated, self.validation_set, self.precision)
+        loss, exact = validate(
+            self.evaluated, self.validation_set, self.precision, processes=self.processes
+        )
         if not math.isfinite(loss):
             raise RunError(f"training diverged: validation loss {loss} at step {state.step}")
         rate = self.recipe.learning_rate_at(state.step - 1, self.total_steps, self.dim)
@@ -178,7 +189,9 @@ class Trainer:
         return self.folder / "checkpoint.pt"
 
     def save(self) -> None:
-        """Write the checkpoint and the learning curve."""
+        """Write the checkpoint and the learning curve; only the first process does."""
+        if not self.processes.first:
+            return
         self.state.loss_sum = float(self._loss_sum)
         content = {
             "model": self.evaluated.state_dict(),
@@ -200,14 +213,8 @@ class Trainer:
         A damaged one is set aside with a warning, and training starts again: the result is the
         same, only later.
         """
-        if not self.checkpoint_path.exists():
-            return
-        try:
-            content = load_checkpoint(self.checkpoint_path, self.device)
-        except UserError as error:
-            aside = self.checkpoint_path.with_suffix(".damaged")
-            self.checkpoint_path.replace(aside)
-            print(f"warning: {error}; set aside, training starts again", file=sys.stderr)
+        content = self.processes.from_first(self._read_checkpoint)
+        if content is None:
             return
         self.model.load_state_dict(content.get("trained", content["model"]))
         if self.average is not None:
@@ -219,6 +226,17 @@ class Trainer:
             torch.cuda.set_rng_state(content["random_cuda"].cpu(), self.device)
         self.state = TrainingState(**content["state"])
         self._loss_sum.fill_(self.state.loss_sum)
+
+    def _read_checkpoint(self) -> dict[str, Any] | None:
+        if not self.checkpoint_path.exists():
+            return None
+        try:
+            return load_checkpoint(self.checkpoint_path)
+        except UserError as error:
+            aside = self.checkpoint_path.with_suffix(".damaged")
+            self.checkpoint_path.replace(aside)
+            print(f"warning: {error}; set aside, training starts again", file=sys.stderr)
+            return None
 
 
 def averaged(model: Transformer, decay: float | None) -> AveragedModel | None:
@@ -240,7 +258,11 @@ def masked_loss(model: Transformer, batch: Batch) -> Tensor:
 
 @torch.no_grad()
 def validate(
-    model: Transformer, sequences: SequenceTensors, precision: str, batch_size: int = 256
+    model: Transformer,
+    sequences: SequenceTensors,
+    precision: str,
+    batch_size: int = 256,
+    processes: Processes = ALONE,
 ) -> tuple[float, float]:
     """Return (mean loss per target, share of sequences without a wrong arg-max).
 
@@ -261,7 +283,8 @@ def validate(
             wrong = torch.zeros_like(batch.loss_mask)
             wrong[batch.loss_mask] = logits.argmax(-1) != gold
             exact += int((~wrong.any(dim=1)).sum())
-    return loss_sum / targets, exact / len(sequences)
+    loss_sum, all_targets, all_exact = processes.sum_numbers(loss_sum, targets, exact)
+    return loss_sum / all_targets, all_exact / len(sequences)
 
 
 def write_curve(path: Path, curve: list[list[float]]) -> None:
