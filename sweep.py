@@ -29,6 +29,7 @@ from experiments.watch import Watcher, print_plan, print_summary
 MACHINE_SETTINGS = (
     "data_dir",
     "device",
+    "compile",
     "threads",
     "evaluation_memory_mb",
     "checkpoint_seconds",

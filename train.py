@@ -2,6 +2,7 @@
 
 python train.py task=lis task.size=40 model=sparse model.dim=64 recipe=fast seed=1
 python train.py -m model=standard,sparse,linear model.dim=32,64 task.size=6,10
+python train.py model.dim=64 seeds=[0,1,2]
 torchrun --nproc-per-node=2 train.py task.size=16 model.dim=512     # on two GPUs together
 """
 
@@ -10,6 +11,8 @@ from __future__ import annotations
 from typing import Any
 
 import hydra
+from hydra.core.hydra_config import HydraConfig
+from hydra.types import RunMode
 from omegaconf import DictConfig
 
 from errors import RunError
@@ -18,6 +21,7 @@ from experiments.cell import run_cell
 from experiments.compose import CONF_DIR, plain
 from experiments.progress import CellProgress, summary_line
 from experiments.schema import validate_cell
+from experiments.seeds import run_seeds
 from experiments.store import Run, enter
 from training.torchrun import is_first
 
@@ -44,6 +48,9 @@ def run(config: DictConfig) -> dict[str, Any] | None:
 @cli.task_function
 def main(config: DictConfig) -> dict[str, Any] | None:
     """Hydra's entry point."""
+    if config.seeds is not None and HydraConfig.get().mode == RunMode.RUN:
+        run_seeds(plain(config))
+        return None
     return run(config)
 
 

@@ -75,7 +75,7 @@ def measure(experiment: Experiment) -> dict[str, Any]:
     _, dry_run = timed(lambda: silently(lambda: print_whole(sweep)))
     memory: list[float] = []
     launcher = OneAfterAnother({p.cell.overrides: p.cell.config for p in plan}, memory)
-    with mock.patch.object(sweep_module, "_launcher", lambda overrides: launcher):
+    with mock.patch.object(sweep_module, "make_launcher", lambda overrides: launcher):
         _, running = timed(lambda: silently(lambda: watched(sweep, plan)))
     table, entering = timed(sweep.enter)
     again, standing_again = timed(sweep.plan)

@@ -26,6 +26,7 @@ from models.transformer import Transformer
 from tasks.data import DataSets, DataSpec, load_or_build
 from tasks.task import Task
 from training.batches import SequenceTensors
+from training.compile import compiles
 from training.distributed import PeerLostError, Processes, joined, own_device
 from training.evaluation import Evaluation, evaluate
 from training.files import write_text
@@ -162,6 +163,7 @@ def _trainer(
         tell,
         _stopping(config.time_limit_seconds),
         processes,
+        "inductor" if compiles(config.compile, device) else None,
     )
 
 
@@ -185,7 +187,7 @@ def _training_figures(trainer: Trainer, state: TrainingState) -> dict[str, Any]:
         "train_seconds": round(state.seconds, 3),
         "steps_to_90": int(reached[0][0]) if reached else None,
         "seconds_to_90": round(reached[0][1], 3) if reached else None,
-        "padded_share": round(trainer.order.padded_share(), 6),
+        "padded_share": round(trainer.order.padded_share(trainer.width_step), 6),
         "precision": trainer.precision,
     }
 

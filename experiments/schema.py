@@ -98,6 +98,7 @@ class CellConfig:
     runs_dir: str = "runs"
     data_dir: str = "data"
     device: str = "auto"
+    compile: Any = "auto"
     threads: int = 1
     evaluation_memory_mb: float = 1024
     checkpoint_seconds: float = 60
@@ -111,6 +112,8 @@ class CellConfig:
     def __post_init__(self) -> None:
         if not 0 <= self.seed < 2**63:
             raise UserError(f"seed={self.seed}: must be in [0, 2^63)")
+        if self.compile != "auto" and not isinstance(self.compile, bool):
+            raise UserError(f"compile={self.compile}: must be auto, true or false")
         for key in ("threads", "evaluation_memory_mb", "checkpoint_seconds"):
             if not getattr(self, key) > 0:
                 raise UserError(f"{key}={getattr(self, key)}: must be greater than 0")
@@ -132,12 +135,32 @@ _CELL = TypeAdapter(CellConfig)
 
 def validate_cell(plain: Mapping[str, Any]) -> CellConfig:
     """Return the typed configuration of a cell, or raise `UserError` naming key and remedy."""
+    values = dict(plain)
+    seeds = values.pop("seeds", None)
+    if seeds is not None:
+        raise UserError(
+            f"seeds={seeds}: only for python train.py without -m; "
+            "with -m write seed=0,1,2, in an experiment seed: [0, 1, 2]"
+        )
     try:
-        return _CELL.validate_json(json.dumps(dict(plain)))
+        return _CELL.validate_json(json.dumps(values))
     except TypeError as error:
         raise UserError(f"configuration: {error}") from None
     except ValidationError as error:
         raise UserError("; ".join(_explain(item) for item in error.errors())) from None
+
+
+def parse_seeds(value: Any) -> list[int]:
+    """Return the seeds that ``seeds`` lists: [0, 1, 2], "0,1,2" or one number."""
+    words = value.split(",") if isinstance(value, str) else value
+    words = words if isinstance(words, list) else [words]
+    numbers: list[Any] = [
+        int(w) if isinstance(w, str) and w.strip().isdecimal() else w for w in words
+    ]
+    right = [type(n) is int and 0 <= n < 2**63 for n in numbers]
+    if not numbers or not all(right) or len(set(numbers)) < len(numbers):
+        raise UserError(f"seeds={value}: must be different whole numbers from 0, such as [0,1,2]")
+    return numbers
 
 
 def _explain(item: Any) -> str:

@@ -126,7 +126,7 @@ class Sweep:
         launchers break as a whole when a worker dies (joblib's processes): the cells that had
         been started are then tried again one at a time, so that each failure finds its cell.
         """
-        launcher = _launcher(hydra_overrides)
+        launcher = make_launcher(hydra_overrides)
         batches = [list(chosen)]
         deaths: Counter[str] = Counter()
         while batches:
@@ -140,7 +140,7 @@ class Sweep:
                 batches += self._after_a_break(batch, before, deaths, error)
                 continue
             for planned, result in zip(batch, results, strict=True):
-                self._record_failure(planned, before[planned.cell.name][0], _failure(result))
+                self._record_failure(planned, before[planned.cell.name][0], failure_of(result))
 
     def _launch_batch(self, launcher: Any, batch: Sequence[Planned]) -> Sequence[JobReturn]:
         if hasattr(launcher, "reserve"):
@@ -229,7 +229,8 @@ def quoted(value: Any) -> str:
     return "'" + str(value).replace("'", "\\'") + "'"
 
 
-def _launcher(hydra_overrides: Sequence[str]) -> Any:
+def make_launcher(hydra_overrides: Sequence[str]) -> Any:
+    """Return the launcher that the Hydra overrides name, its jobs being cells of ``train.py``."""
     from train import run
 
     refuse_torchrun()
@@ -249,7 +250,8 @@ def _callbacks() -> Any:
     return Callbacks()
 
 
-def _failure(result: JobReturn) -> BaseException | None:
+def failure_of(result: JobReturn) -> BaseException | None:
+    """Return why a job failed, None when it did not."""
     if result.status == JobStatus.COMPLETED:
         return None
     failure = result._return_value

@@ -37,6 +37,7 @@ class SequenceTensors:
         self.prompt_lengths = torch.from_numpy(
             np.array(sequences.prompt_lengths, dtype=np.int64)
         ).to(device)
+        self.longest = int(self.lengths.max())
 
     def __len__(self) -> int:
         return len(self.lengths)
@@ -45,15 +46,22 @@ class SequenceTensors:
         """Return how many targets count in the loss of the sequences ``index`` (B,), as ()."""
         return (self.lengths[index] - self.prompt_lengths[index]).sum()
 
-    def batch(self, index: Tensor) -> Batch:
-        """Return the sequences ``index`` (B,), trimmed to the longest of them."""
+    def batch(self, index: Tensor, width_step: int = 1) -> Batch:
+        """Return the sequences ``index`` (B,), trimmed to the longest of them, T rounded up to a
+        multiple of ``width_step``."""
         lengths = self.lengths.index_select(0, index)
-        width = int(lengths.max())
+        width = rounded_up(int(lengths.max()), width_step, self.longest)
         tokens = self.tokens[:, :width].index_select(0, index).long()  # (B, T + 1)
         target_position = torch.arange(1, width, device=tokens.device)  # (T,)
         first = self.prompt_lengths.index_select(0, index)[:, None]
         loss_mask = (target_position >= first) & (target_position < lengths[:, None])
         return Batch(tokens, loss_mask)
+
+
+def rounded_up(length: int, width_step: int, longest: int) -> int:
+    """Return the least length of at least ``length`` tokens whose inputs, one fewer, are a
+    multiple of ``width_step``, or ``longest``."""
+    return min(-(-(length - 1) // width_step) * width_step + 1, longest)
 
 
 class BatchOrder:
@@ -80,9 +88,13 @@ class BatchOrder:
             self._epoch = epoch
         return torch.from_numpy(self._batches[place])
 
-    def padded_share(self) -> float:
+    def padded_share(self, width_step: int = 1) -> float:
         """Return the share of padding among the input tokens of the current epoch's batches."""
-        padded = sum(len(b) * (int(self.lengths[b].max()) - 1) for b in self._batches)
+        longest = int(self.lengths.max())
+        widths = [
+            rounded_up(int(self.lengths[b].max()), width_step, longest) - 1 for b in self._batches
+        ]
+        padded = sum(len(b) * width for b, width in zip(self._batches, widths, strict=True))
         real = sum(int((self.lengths[b] - 1).sum()) for b in self._batches)
         return 1 - real / padded if padded else 0.0
 

@@ -20,6 +20,7 @@ from errors import RunError, UserError
 from models.transformer import Transformer
 from training.batches import Batch, BatchOrder, SequenceTensors
 from training.checkpoint import load_checkpoint, save_checkpoint
+from training.compile import Backend, compiled_hidden, width_step
 from training.distributed import ALONE, Processes
 from training.files import write_text
 from training.optimizers import build_optimizer
@@ -65,6 +66,7 @@ class Trainer:
     are a function of (seed, step), and a checkpoint holds the state of the random generator.
     ``should_stop`` is asked after every step; true writes a checkpoint and raises `Interrupted`.
     ``processes`` train together, each with a trainer of its own; only the first writes files.
+    With ``compile_backend`` the forward pass is compiled by it, and batches have few widths.
     """
 
     def __init__(
@@ -79,6 +81,7 @@ class Trainer:
         report: Callable[[dict[str, Any]], None] = lambda values: None,
         should_stop: Callable[[], bool] = lambda: False,
         processes: Processes = ALONE,
+        compile_backend: Backend | None = None,
     ) -> None:
         self.model = model
         self.recipe = recipe
@@ -99,6 +102,11 @@ class Trainer:
         self.average = averaged(model, recipe.average_decay)
         self.state = TrainingState()
         self._loss_sum = torch.zeros((), dtype=torch.float64, device=self.device)
+        self.hidden: Callable[[Tensor], Tensor] = model.hidden
+        self.width_step = 1
+        if compile_backend is not None:
+            self.hidden = compiled_hidden(model, compile_backend)
+            self.width_step = width_step(train.longest)
 
     def fit(self) -> TrainingState:
         """Train from the last checkpoint, if there is one, to the end.
@@ -140,7 +148,10 @@ class Trainer:
         self.processes.seed_step(self.seed, state.step)
         self.model.train()
         with autocast(self.precision, self.device):
-            loss = weight * masked_loss(self.model, self.train_set.batch(own))
+            batch = self.train_set.batch(own, self.width_step)
+            whole = len(index) == self.order.batch_size  # no compilation for an epoch's last batch
+            hidden = self.hidden if whole else self.model.hidden
+            loss = weight * masked_loss(self.model, batch, hidden)
         self.optimizer.zero_grad()
         loss.backward()
         loss = self.processes.sum_gradients(self.model, loss.detach())
@@ -246,13 +257,16 @@ def averaged(model: Transformer, decay: float | None) -> AveragedModel | None:
     return AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(decay))
 
 
-def masked_loss(model: Transformer, batch: Batch) -> Tensor:
+def masked_loss(
+    model: Transformer, batch: Batch, hidden: Callable[[Tensor], Tensor] | None = None
+) -> Tensor:
     """Return the mean cross-entropy over the targets after the prompt (chain, answer, EOS).
 
-    The head runs at those positions only: logits are (targets, V), not (B, T, V).
+    The head runs at those positions only: logits are (targets, V), not (B, T, V).  ``hidden``
+    takes the place of ``model.hidden``.
     """
-    hidden = model.hidden(batch.tokens[:, :-1])  # (B, T, D)
-    logits = model.head(hidden[batch.loss_mask])  # (targets, V)
+    states = (hidden or model.hidden)(batch.tokens[:, :-1])  # (B, T, D)
+    logits = model.head(states[batch.loss_mask])  # (targets, V)
     return F.cross_entropy(logits.float(), batch.tokens[:, 1:][batch.loss_mask])
 
 

@@ -71,7 +71,7 @@ def test_the_others_hear_of_a_finished_cell(command, tmp_path):
     assert len(again.stdout.splitlines()) == 1
 
 
-@pytest.mark.parametrize("arguments", [["-m", "seed=0,1"]])
+@pytest.mark.parametrize("arguments", [["-m", "seed=0,1"], ["seeds=[0,1]"]])
 def test_torchrun_is_for_one_cell(command, monkeypatch, arguments):
     monkeypatch.setenv("RANK", "0")
     monkeypatch.setenv("WORLD_SIZE", "2")

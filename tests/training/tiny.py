@@ -55,7 +55,7 @@ def tiny_recipe(**changes) -> Recipe:
 def tiny_trainer(folder: Path, task: Task, mixer: str = "standard", seed: int = 0, **changes):
     trainer_changes = {
         key: changes.pop(key)
-        for key in ("checkpoint_seconds", "report", "should_stop", "processes")
+        for key in ("checkpoint_seconds", "report", "should_stop", "processes", "compile_backend")
         if key in changes
     }
     recipe = tiny_recipe(**changes)

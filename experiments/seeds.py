@@ -1,0 +1,33 @@
+"""Several seeds of one cell by one call of ``train.py``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hydra.core.hydra_config import HydraConfig
+
+from errors import RunError, UserError
+from experiments.objects import check_buildable
+from experiments.schema import parse_seeds, validate_cell
+from experiments.sweep import failure_of, make_launcher
+
+
+def run_seeds(plain: dict[str, Any]) -> None:
+    """Run the cell that ``plain`` describes once for each of its ``seeds``.
+
+    Jobs of the chosen launcher, so the cells, records and rows are those of as many calls with
+    ``seed=``.  One stacked model for all seeds was slower (`benchmarks/seeds.py`).  Raises
+    `RunError` naming each seed that failed, after all have run.
+    """
+    words = HydraConfig.get().overrides
+    seeds = parse_seeds(plain["seeds"])
+    if any(word.lstrip("+").startswith("seed=") for word in words.task):
+        raise UserError("seed and seeds: give one of them")
+    for seed in seeds:
+        check_buildable(validate_cell({**plain, "seeds": None, "seed": seed}))
+    jobs = [[*words.task, "seeds=null", f"seed={seed}"] for seed in seeds]
+    results = make_launcher(list(words.hydra)).launch(jobs, 0)
+    failures = {s: f for s, r in zip(seeds, results, strict=True) if (f := failure_of(r))}
+    if failures:
+        told = "; ".join(f"seed={seed}: {failure}" for seed, failure in failures.items())
+        raise RunError(f"{len(failures)} of {len(seeds)} seeds are not done: {told}")

@@ -1,0 +1,39 @@
+"""torch.compile of the training's forward pass; its gradient is compiled with it."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from models.transformer import Transformer
+
+Backend = str | Callable[..., Any]
+
+# Every width is a compilation of its own, and PyTorch gives up after eight of them; so batches
+# are padded to one of few widths.
+WIDTHS = 4
+
+
+def compiles(setting: str | bool, device: torch.device) -> bool:
+    """Tell what the setting ``compile`` (auto, true, false) means on ``device``.
+
+    auto: on CUDA, where Triton is installed.  Not on a CPU: nothing was gained there.
+    """
+    if setting == "auto":
+        return device.type == "cuda" and importlib.util.find_spec("triton") is not None
+    return bool(setting)
+
+
+def compiled_hidden(model: Transformer, backend: Backend) -> Callable[[Tensor], Tensor]:
+    """Return ``model.hidden``, compiled anew at every shape that it meets."""
+    torch._dynamo.reset()  # what earlier models in this process left counts towards the limit
+    return torch.compile(model.hidden, dynamic=False, backend=backend)
+
+
+def width_step(longest: int) -> int:
+    """Return the step between the `WIDTHS` widths, for sequences of up to ``longest`` tokens."""
+    return -(-(longest - 1) // WIDTHS)
