@@ -95,7 +95,7 @@ class Processes:
 
     def any(self, flag: bool) -> bool:
         """Return whether ``flag`` is true in one of the processes."""
-        return self.sum_numbers(float(flag))[0] > 0
+        return self.sum_numbers(bool(flag))[0] > 0
 
     def from_first(self, make: Callable[[], T]) -> T:
         """Return what ``make`` returns in the first process; the others do not call it."""
