@@ -29,8 +29,13 @@ def compiles(setting: str | bool, device: torch.device) -> bool:
 
 
 def compiled_hidden(model: Transformer, backend: Backend) -> Callable[[Tensor], Tensor]:
-    """Return ``model.hidden``, compiled anew at every shape that it meets."""
+    """Return ``model.hidden``, compiled anew at every shape that it meets.
+
+    Where the compiler fails, PyTorch logs why and the model runs uncompiled: a machine whose
+    Triton is broken trains slower, not never.
+    """
     torch._dynamo.reset()  # what earlier models in this process left counts towards the limit
+    torch._dynamo.config.suppress_errors = True
     return torch.compile(model.hidden, dynamic=False, backend=backend)
 
 

@@ -22,6 +22,17 @@ def test_compiled_training_has_the_same_losses(tmp_path, mixer):
         np.testing.assert_allclose(one[2:], other[2:], rtol=1e-4)
 
 
+def test_a_compiler_that_fails_costs_speed_only(tmp_path):
+    def broken(graph, inputs):
+        raise RuntimeError("no Triton for this card")
+
+    plain = tiny_trainer(tmp_path / "plain", TASK, steps=5, validate_every=5).fit()
+    other = tiny_trainer(
+        tmp_path / "other", TASK, steps=5, validate_every=5, compile_backend=broken
+    ).fit()
+    np.testing.assert_allclose(plain.curve[0][2:], other.curve[0][2:], rtol=1e-4)
+
+
 def test_few_shapes_are_compiled(tmp_path):
     shapes = []
 
