@@ -43,7 +43,7 @@ CPU = torch.device("cpu")
 TARGET = 0.99
 LIMIT_SECONDS = 150.0
 MODELS = ("standard", "sparse", "linear")
-SIZES = {"arithmetic": (3, 64), "lis": (10, 64), "ed": (5, 64)}  # problem size, D
+SIZES = {"arithmetic": (3, 64), "lis": (6, 64), "ed": (4, 64)}  # problem size, D
 # The first fast recipe, the second, and what was tried beside the one of today.
 FIRST = (
     "recipe.optimizer=adamw recipe.learning_rate=0.003 recipe.betas=[0.9,0.98] "
