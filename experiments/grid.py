@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-from pydantic import TypeAdapter, ValidationError
 
 from errors import UserError
 from experiments.compose import CONF_DIR, compose_plain, config_search_path
@@ -56,14 +55,13 @@ class Cell:
     overrides: tuple[str, ...]
 
 
-_EXPERIMENT = TypeAdapter(Experiment)
-
-
 def experiment_from(name: str, plain: Mapping[str, Any]) -> Experiment:
     """Return the experiment that ``plain`` (the YAML's content) states, or raise `UserError`."""
+    from pydantic import TypeAdapter, ValidationError  # late: see schema.py
+
     require_plain_name("experiment", name)
     try:
-        experiment = _EXPERIMENT.validate_python({"name": name, **plain})
+        experiment = TypeAdapter(Experiment).validate_python({"name": name, **plain})
     except ValidationError as error:
         faults = "; ".join(
             f"{'.'.join(map(str, item['loc']))}: {item['msg']}" for item in error.errors()

@@ -2,19 +2,22 @@
 
 Hydra composes YAML; this module decides whether the result is a cell.  Validation is a single
 call, so that launcher, sweep, evaluation and plots refuse the same things with the same words.
+Only that call needs pydantic: cells validated elsewhere also run on a machine without it.
 """
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
-
-from pydantic import TypeAdapter, ValidationError
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from errors import UserError
 from training.recipe import Recipe
+
+if TYPE_CHECKING:
+    from pydantic import TypeAdapter
 
 _STRICT: dict[str, Any] = {"extra": "forbid", "strict": True}
 
@@ -130,11 +133,17 @@ def require_plain_name(key: str, value: str | None) -> None:
         raise UserError(f"{key}={value!r}: must be a plain folder name")
 
 
-_CELL = TypeAdapter(CellConfig)
+@functools.cache
+def _adapter() -> TypeAdapter[CellConfig]:
+    from pydantic import TypeAdapter
+
+    return TypeAdapter(CellConfig)
 
 
 def validate_cell(plain: Mapping[str, Any]) -> CellConfig:
     """Return the typed configuration of a cell, or raise `UserError` naming key and remedy."""
+    from pydantic import ValidationError
+
     values = dict(plain)
     seeds = values.pop("seeds", None)
     if seeds is not None:
@@ -143,7 +152,7 @@ def validate_cell(plain: Mapping[str, Any]) -> CellConfig:
             "with -m write seed=0,1,2, in an experiment seed: [0, 1, 2]"
         )
     try:
-        return _CELL.validate_json(json.dumps(values))
+        return _adapter().validate_json(json.dumps(values))
     except TypeError as error:
         raise UserError(f"configuration: {error}") from None
     except ValidationError as error:

@@ -26,7 +26,6 @@ from typing import Any, cast
 
 import filelock
 import pandas as pd
-import yaml
 
 from errors import RunError, UserError
 from experiments.identity import cell_name
@@ -136,8 +135,14 @@ class Run:
         return _read_json(self.folder / "progress.json")
 
     def write_config(self, plain: dict[str, Any]) -> None:
-        """Write the resolved configuration."""
-        write_text(self.folder / "config.yaml", yaml.safe_dump(plain, sort_keys=False))
+        """Write the resolved configuration; without PyYAML as JSON, which YAML contains."""
+        try:
+            import yaml
+        except ImportError:
+            text = json.dumps(plain, indent=1) + "\n"
+        else:
+            text = yaml.safe_dump(plain, sort_keys=False)
+        write_text(self.folder / "config.yaml", text)
 
     def write_record(self, record: dict[str, Any]) -> None:
         """Write the record: the last thing a cell does."""

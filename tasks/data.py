@@ -63,7 +63,7 @@ def load_or_build(task: Task, spec: DataSpec, workers: int = 1, progress: bool =
 
     Prompts are distinct inside and across the sets.  Two processes that need the same sets build
     them once.  Raises `UserError` for a bad file or too few distinct prompts, `RunError` when
-    the disk is full.  Without the packages ``datasets`` and ``filelock`` nothing is stored.
+    the disk is full.  Without the package ``filelock`` nothing is stored.
     """
     path = Path(spec.directory) / data_key(task, spec)
     if not store.available():

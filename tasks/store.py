@@ -1,6 +1,8 @@
 """The store of data sets: one folder per key, built aside, renamed when whole, verified at load.
 
-A folder holds a Hugging Face data set per split and ``meta.json`` with the content fingerprint.
+A folder holds a Hugging Face data set per split and ``meta.json`` with the content fingerprint;
+where the package ``datasets`` is absent, the plain arrays instead.  Either kind is read anywhere
+that has what wrote it.
 """
 
 from __future__ import annotations
@@ -34,8 +36,8 @@ class Damaged(Exception):
 
 
 def available() -> bool:
-    """Whether the packages that the store needs are installed."""
-    return all(importlib.util.find_spec(name) for name in ("datasets", "filelock"))
+    """Whether the package that the store cannot do without is installed."""
+    return importlib.util.find_spec("filelock") is not None
 
 
 def fingerprint(sets: Sets) -> str:
@@ -164,6 +166,11 @@ def _disk_error(path: Path, error: OSError) -> Exception:
 
 
 def _save_split(sequences: SequenceSet, path: Path, key: str) -> None:
+    if importlib.util.find_spec("datasets") is None:
+        path.mkdir(parents=True)
+        for name in _FIELDS:
+            np.save(path / f"{name}.npy", getattr(sequences, name))
+        return
     import pyarrow as pa
 
     width = sequences.tokens.shape[1]
@@ -181,6 +188,8 @@ def _save_split(sequences: SequenceSet, path: Path, key: str) -> None:
 
 
 def _load_split(path: Path) -> SequenceSet:
+    if (path / "tokens.npy").exists():
+        return SequenceSet(*(np.load(path / f"{name}.npy") for name in _FIELDS))
     with _quiet_datasets() as datasets:
         table = datasets.Dataset.load_from_disk(str(path)).data.table
     tokens = table.column("tokens")

@@ -176,3 +176,33 @@ def test_without_the_packages_nothing_is_stored(tmp_path: Path, monkeypatch) -> 
     built = get(tmp_path / "b")
     assert built.fingerprint == stored.fingerprint
     assert not (tmp_path / "b").exists()
+
+
+WITHOUT_DATASETS = """
+import sys
+sys.modules["datasets"] = None  # as if not installed
+from tasks.arithmetic import Arithmetic
+from tasks.data import DataSpec, load_or_build
+sets = load_or_build(Arithmetic(4), DataSpec(3000, 100, 200, directory=sys.argv[1]), progress=False)
+print(sets.fingerprint, sets.samples_per_second is not None)
+"""
+
+
+def without_datasets(directory: Path) -> list[str]:
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT_DATASETS, str(directory)],
+        cwd=ROOT, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    return done.stdout.split()
+
+
+def test_without_the_package_datasets_plain_arrays_are_stored(tmp_path: Path) -> None:
+    """The same content and fingerprint, found again, read anywhere; damage is noticed."""
+    expected = get(tmp_path / "usual").fingerprint
+    assert without_datasets(tmp_path / "bare") == [expected, "True"]
+    assert without_datasets(tmp_path / "bare") == [expected, "False"]
+    again = get(tmp_path / "bare")
+    assert (again.fingerprint, again.samples_per_second) == (expected, None)
+    tokens = again.path / "train" / "tokens.npy"
+    tokens.write_bytes(tokens.read_bytes()[:-1])
+    assert without_datasets(tmp_path / "bare") == [expected, "True"]
