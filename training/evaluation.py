@@ -22,10 +22,13 @@ float32 cannot be wrong:
 from __future__ import annotations
 
 import copy
+import hashlib
 import math
+import shutil
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -36,11 +39,14 @@ from errors import RunError
 from models.transformer import Transformer
 from tasks.task import SequenceSet, Task
 from training.batches import Batch, SequenceTensors
+from training.files import write_atomically
 from training.precision import autocast, resolve_precision
 
 PAD_ID, EOS_ID = 0, 1
 LARGEST_BATCH = 1024
 STEP_SAMPLE = 2000
+# An evaluation that may be cut off keeps what it has after so many sequences.
+PART = 10_000
 SAFETY = 16.0
 CALIBRATION_ROWS = 16
 MINIMUM_TOLERANCE = 1e-6
@@ -121,15 +127,26 @@ def evaluate(
     memory_mb: float = 1024,
     device: torch.device | str = "cpu",
     progress: Callable[[int, int], None] = lambda done, total: None,
+    folder: Path | None = None,
 ) -> Evaluation:
     """Return accuracies of free greedy generation on ``sequences``.
 
-    ``memory_mb`` bounds what a batch may hold, whatever the number of sequences.
+    ``memory_mb`` bounds what a batch may hold, whatever the number of sequences.  With a
+    ``folder``, more than `PART` sequences are evaluated in parts that are kept there until all
+    are done: the same call goes on where an earlier one was cut off, its seconds included.
     """
-    started = time.perf_counter()
-    generation = generate(model, sequences, memory_mb, device, progress)
+    if folder is None or len(sequences) <= PART:
+        started = time.perf_counter()
+        generation = generate(model, sequences, memory_mb, device, progress)
+    else:
+        generation, seconds = generate_in_parts(
+            model, sequences, memory_mb, device, progress, folder
+        )
+        started = time.perf_counter() - seconds
     answer_right, chain_right = judge(task, sequences, generation)
     low, high = wilson_interval(int(answer_right.sum()), len(sequences))
+    if folder is not None:
+        shutil.rmtree(folder, ignore_errors=True)
     return Evaluation(
         answer_accuracy=float(answer_right.mean()),
         answer_accuracy_low=low,
@@ -180,6 +197,78 @@ def generate(
             return engine.run(tolerances)
         except _ToleranceTooSmall as failure:
             tolerances[failure.level] = SAFETY * failure.error
+
+
+def generate_in_parts(
+    model: Transformer,
+    sequences: SequenceSet,
+    memory_mb: float,
+    device: torch.device | str,
+    progress: Callable[[int, int], None],
+    folder: Path,
+) -> tuple[Generation, float]:
+    """Return what `generate` returns and the seconds it took, over all calls.
+
+    A part in ``folder`` counts when it was written for these weights and these sequences.
+    """
+    weights = _digest(*(tensor.detach().cpu().numpy() for tensor in model.state_dict().values()))
+    parts, seconds = [], 0.0
+    for start in range(0, len(sequences), PART):
+        some = sequences.select(slice(start, start + PART))
+        path, key = folder / f"{start}.npz", f"{weights} {_digest(some.tokens, some.lengths)}"
+        known = _read_part(path, key)
+        if known is None:
+            begun = time.perf_counter()
+            part = generate(
+                model, some, memory_mb, device,
+                lambda done, total, before=start: progress(before + done, len(sequences)),  # type: ignore[misc]
+            )  # fmt: skip
+            known = part, time.perf_counter() - begun
+            _write_part(path, key, *known)
+        parts.append(known[0])
+        seconds += known[1]
+    return _joined(parts), seconds
+
+
+def _digest(*arrays: np.ndarray) -> str:
+    digest = hashlib.sha256()
+    for array in arrays:
+        digest.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
+    return digest.hexdigest()
+
+
+def _write_part(path: Path, key: str, part: Generation, seconds: float) -> None:
+    def write(temporary: Path) -> None:
+        with temporary.open("wb") as file:
+            np.savez(file, key=key, seconds=seconds, **vars(part))
+
+    write_atomically(path, write)
+
+
+def _read_part(path: Path, key: str) -> tuple[Generation, float] | None:
+    """Return a kept part and its seconds; None when there is none of this key."""
+    try:
+        with np.load(path) as content:
+            if str(content["key"]) != key:
+                return None
+            arrays = {name: content[name] for name in Generation.__dataclass_fields__}
+            seconds = float(content["seconds"])
+    except Exception:  # absent, or whatever a damaged file makes its reader raise
+        return None
+    values = {name: array if array.ndim else array.item() for name, array in arrays.items()}
+    return Generation(**values), seconds
+
+
+def _joined(parts: list[Generation]) -> Generation:
+    return Generation(
+        tokens=np.concatenate([part.tokens for part in parts]),
+        lengths=np.concatenate([part.lengths for part in parts]),
+        first_mistake=np.concatenate([part.first_mistake for part in parts]),
+        certified=sum(part.certified for part in parts),
+        close_calls=sum(part.close_calls for part in parts),
+        tolerance=max(part.tolerance for part in parts),
+        largest_error=max(part.largest_error for part in parts),
+    )
 
 
 class _Engine:
