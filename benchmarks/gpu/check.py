@@ -244,7 +244,7 @@ def twice(
     """Return the largest difference between the weights of two trainings of one cell."""
     recipe = Recipe(
         "twice", 1e-3, 64, steps=steps, optimizer="muon", dropout=0.1,
-        validate_every=max(2, steps // 2), gradient_clip=1.0,
+        validate_every=max(2, steps // 2), gradient_clip=1.0, average_decay=0.99,
     )  # fmt: skip
     weights, losses = [], []
     for stop_at in (None, steps // 2 if interrupted else None):
@@ -267,13 +267,19 @@ def train(
 ) -> Trainer:
     """Train a cell, stopping at ``stop_at`` and continuing as a new process would."""
     sets = [SequenceTensors(task.draw(0, s, 0, n), device) for s, n in ((2, 2000), (1, 200))]
-    for stop in (stop_at, None) if stop_at else (None,):
+
+    def fitted(stop: int | None) -> Trainer:
         model = build(name, task, dim, recipe.dropout).to(device)
-        trainer = Trainer(model, recipe, sets[0], sets[1], 0, folder)
-        trainer.should_stop = lambda at=stop, t=trainer: t.state.step == at  # type: ignore[misc]
+        trainer = Trainer(
+            model, recipe, *sets, 0, folder, should_stop=lambda: trainer.state.step == stop
+        )
         with contextlib.suppress(Interrupted):
             trainer.fit()
-    return trainer
+        return trainer
+
+    if stop_at is not None:
+        fitted(stop_at)
+    return fitted(None)
 
 
 if __name__ == "__main__":

@@ -6,7 +6,8 @@
 matmul    the ceilings: a large product of matrices in bfloat16 and in float32
 train     tokens/s of whole updates (forward, backward, optimiser) and the share of the ceiling, for
           each model, D, L and setting: `wide` (batch 512, bfloat16, AdamW), `long` (recipe long:
-          batch 64, bfloat16, Muon) and `paper` (recipe paper: batch 512, float32, AdamW, dropout).
+          batch 64, bfloat16, Muon, averaged weights) and `paper` (recipe paper: batch 512,
+          float32, AdamW, dropout).
           Every sequence is L long, three quarters of it count in the loss.
           eager as the trainer runs it; graph: forward and backward captured as one CUDA graph;
           compiled: torch.compile; reduce-overhead: that with its own CUDA graphs. Where a batch
@@ -45,7 +46,7 @@ from training.evaluation import generate
 from training.optimizers import build_optimizer
 from training.precision import autocast
 from training.recipe import Recipe
-from training.trainer import masked_loss
+from training.trainer import averaged, masked_loss
 
 VOCABULARY = 32
 DIMS = [32, 64, 128, 256, 512, 1024]
@@ -72,7 +73,16 @@ class Setting:
 SETTINGS = {
     "wide": Setting(Recipe("wide", 1e-3, 512, steps=1), "bfloat16"),
     "long": Setting(
-        Recipe("long", 1e-2, 64, steps=1, optimizer="muon", betas=[0.9, 0.95], gradient_clip=1.0),
+        Recipe(
+            "long",
+            1e-2,
+            64,
+            steps=1,
+            optimizer="muon",
+            betas=[0.9, 0.95],
+            gradient_clip=1.0,
+            average_decay=0.99,
+        ),
         "bfloat16",
     ),
     "paper": Setting(Recipe("paper", 1e-4, 512, steps=1, dropout=0.1), "float32"),
@@ -273,6 +283,7 @@ def stepper(
     net.train()
     optimizer = build_optimizer(net, setting.recipe)
     optimizer.set_learning_rate(1e-4)
+    average = averaged(net, setting.recipe.average_decay)
     batches = [torch.arange(i * size, (i + 1) * size, device=device) for i in range(4)]
     backward = BACKWARD[mode](net, setting.precision, sequences.batch(batches[0]), device)
 
@@ -281,6 +292,8 @@ def stepper(
         if setting.recipe.gradient_clip is not None:
             torch.nn.utils.clip_grad_norm_(net.parameters(), setting.recipe.gradient_clip)
         optimizer.step()
+        if average is not None:
+            average.update_parameters(net)
 
     return step
 

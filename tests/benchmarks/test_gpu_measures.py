@@ -87,7 +87,14 @@ def test_settings_are_those_of_the_recipes():
     for name in ("long", "paper"):
         config = compose_plain("train", [f"recipe={name}"])["recipe"]
         ours = vars(speed.SETTINGS[name].recipe)
-        for key in ("batch_size", "optimizer", "betas", "gradient_clip", "dropout"):
+        for key in (
+            "batch_size",
+            "optimizer",
+            "betas",
+            "gradient_clip",
+            "average_decay",
+            "dropout",
+        ):
             assert ours[key] == config[key], (name, key)
     assert compose_plain("train", ["recipe=paper"])["recipe"]["precision"] == "float32"
 
