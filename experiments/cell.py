@@ -132,6 +132,7 @@ def _measure(
         config.evaluation_memory_mb,
         trainer.device,
         _evaluation_progress(tell),
+        run.folder / "evaluation_parts",
     )
     write_text(run.folder / "errors.json", json.dumps(evaluation.errors) + "\n")
     return {

@@ -184,8 +184,7 @@ def whole_model(
     exact = copy.deepcopy(model).double()
     fast = model.to(device)
     if compiled:
-        fast = torch.compile(fast, dynamic=False)  # type: ignore[assignment]
-        fast.hidden = torch.compile(model.hidden, dynamic=False)  # type: ignore[method-assign]
+        fast.hidden = torch.compile(fast.hidden, dynamic=False)  # type: ignore[method-assign]
     results = []
     for net, where, numbers in ((fast, device, precision), (exact, torch.device("cpu"), "float32")):
         tensors = SequenceTensors(sequences, where)
@@ -271,7 +270,13 @@ def train(
     def fitted(stop: int | None) -> Trainer:
         model = build(name, task, dim, recipe.dropout).to(device)
         trainer = Trainer(
-            model, recipe, *sets, 0, folder, should_stop=lambda: trainer.state.step == stop
+            model,
+            recipe,
+            sets[0],
+            sets[1],
+            0,
+            folder,
+            should_stop=lambda: trainer.state.step == stop,
         )
         with contextlib.suppress(Interrupted):
             trainer.fit()
