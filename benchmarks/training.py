@@ -210,14 +210,18 @@ def stepper(model: nn.Module, loss_of: Callable[[int], Tensor]) -> Callable[[int
 
 
 def in_turns(steps: dict[str, Callable[[int], None]], repeats: int) -> dict[str, float]:
-    """Return the median milliseconds of each, taken in turns so that drift hits all alike."""
+    """Return the median milliseconds of each, taken in turns so that drift hits all alike.
+
+    CPU time, shared out over the threads: on one thread, wall time of an idle machine.
+    """
+    threads = torch.get_num_threads()
     taken: dict[str, list[float]] = {name: [] for name in steps}
     for turn in range(repeats + 1):
         for name, step in steps.items():
-            started = time.perf_counter()
+            started = time.process_time()
             step(turn)
             if turn:  # the first warms up
-                taken[name].append(1000 * (time.perf_counter() - started))
+                taken[name].append(1000 * (time.process_time() - started) / threads)
     return {name: statistics.median(values) for name, values in taken.items()}
 
 
