@@ -47,6 +47,7 @@ MIXERS: dict[str, Callable[..., Any]] = {
     "sparse": SparseAttention,
     "linear": LinearAttention,
 }
+MIXER_SETTING = (16, (64, 128))  # operators, and the widths D at which mixers are compared
 BATCH = 64
 CPU = torch.device("cpu")
 
@@ -118,10 +119,11 @@ def main(argv: Sequence[str] | None = None) -> None:
         measure_against_plain(operators, dim, dropout, options.repeats)
         for operators, dim, dropout in tqdm(SETTINGS, unit="setting", disable=None)
     ]
-    mixers = [measure_mixers(dim, options.repeats) for dim in (64, 128)]
+    operators, dims = MIXER_SETTING
+    mixers = [measure_mixers(operators, dim, options.repeats) for dim in dims]
     print_tables(rows, mixers)
     about = {**source(), **machine(CPU), "threads": options.threads, "cores": os.cpu_count()}
-    record = {"about": about, "against_plain": rows, "mixers_at_16_operators": mixers}
+    record = {"about": about, "against_plain": rows, "mixers": mixers}
     options.record.write_text(json.dumps(record, indent=1) + "\n")
     print(f"record: {options.record}")
 
@@ -151,9 +153,9 @@ def measure_against_plain(operators: int, dim: int, dropout: float, repeats: int
     }
 
 
-def measure_mixers(dim: int, repeats: int) -> dict[str, Any]:
-    """Return median milliseconds of our step at 16 operators for each mixer."""
-    task = Arithmetic(16)
+def measure_mixers(operators: int, dim: int, repeats: int) -> dict[str, Any]:
+    """Return median milliseconds of our step for each mixer."""
+    task = Arithmetic(operators)
     sequences, order = some_data(task)
     precision = resolve_precision("auto", CPU, dim)
     steps = {}
