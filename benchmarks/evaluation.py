@@ -90,7 +90,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     add("--operators", type=int, default=10)
     add("--dim", type=int, default=128)
     add("--plain-sequences", type=int, default=64, help="generated plainly, too")
-    add("--sequences", type=int, default=2000, help="evaluated")
+    add("--sequences", type=int, default=5000, help="evaluated")
     add("--many", type=int, default=100_000, help="evaluated by two processes; 0: leave out")
     add("--steps", type=int, default=5000, help="training steps of a model that is missing")
     add("--train", type=int, default=200_000, help="sequences to train on")

@@ -190,8 +190,8 @@ def generate(
 ) -> Generation:
     """Return what greedy generation writes for the prompts of ``sequences`` (module docstring)."""
     engine = _Engine(model, sequences, memory_mb, torch.device(device), progress)
-    tolerances = [SAFETY * engine.calibrate_coarse(), SAFETY * engine.calibrate(), 0.0]
-    tolerances[SINGLE] = max(tolerances[SINGLE], MINIMUM_TOLERANCE)
+    coarse, single = engine.calibrate()
+    tolerances = [SAFETY * coarse, max(SAFETY * single, MINIMUM_TOLERANCE), 0.0]
     while True:
         try:
             return engine.run(tolerances)
@@ -298,27 +298,24 @@ class _Engine:
         bytes_per_row = 2 * model.state_bytes(self.max_len) + 4 * floats_per_token * self.max_len
         self.rows_per_batch = max(1, min(LARGEST_BATCH, int(budget / bytes_per_row)))
 
-    def calibrate(self) -> float:
-        """Return the largest difference between float32 and float64 logits on a few sequences.
+    @torch.no_grad()
+    def calibrate(self) -> tuple[float, float]:
+        """Return the largest difference to float64 logits on a few sequences, of bfloat16 (0 where
+        it is not used) and of float32.
 
         Raises `RunError` when the logits are not finite.
         """
-        return self._calibrate(SINGLE)
-
-    def calibrate_coarse(self) -> float:
-        """Return the same for bfloat16, 0 where it is not used."""
-        return self._calibrate(COARSE) if self.has_coarse else 0.0
-
-    @torch.no_grad()
-    def _calibrate(self, level: int) -> float:
         rows = torch.linspace(0, len(self.set) - 1, min(CALIBRATION_ROWS, len(self.set))).long()
         batch = self.set.batch(rows.to(self.device))
         inputs, counted = batch.tokens[:, :-1], batch.loss_mask
-        logits, exact = (self._logits(which, inputs, counted) for which in (level, EXACT))
-        error = float((logits.double() - exact).abs().max())
-        if not math.isfinite(error):
+        exact = self._logits(EXACT, inputs, counted)
+        errors = [0.0, 0.0]
+        for level in (COARSE, SINGLE) if self.has_coarse else (SINGLE,):
+            difference = self._logits(level, inputs, counted).double() - exact
+            errors[level] = float(difference.abs().max())
+        if not all(math.isfinite(error) for error in errors):
             raise RunError("the model's logits are not finite; it cannot be evaluated")
-        return error
+        return errors[COARSE], errors[SINGLE]
 
     def _logits(self, level: int, inputs: Tensor, counted: Tensor) -> Tensor:
         """Return the logits (targets, V) at ``counted`` (B, T), computed at ``level``."""

@@ -105,7 +105,8 @@ def test_a_bfloat16_tolerance_found_too_small_is_raised(models, monkeypatch):
     task, model = models("arithmetic", "standard", 40)
     sequences = task.draw(0, 1, 0, 60)
     monkeypatch.setattr(evaluation, "resolve_precision", lambda *arguments: "bfloat16")
-    monkeypatch.setattr(evaluation._Engine, "calibrate_coarse", lambda self: 1e-4)
+    calibrate = evaluation._Engine.calibrate
+    monkeypatch.setattr(evaluation._Engine, "calibrate", lambda self: (1e-4, calibrate(self)[1]))
     runs = []
     run = evaluation._Engine.run
     monkeypatch.setattr(
@@ -169,7 +170,7 @@ def test_near_ties_are_decided_in_float64():
 def test_a_tolerance_found_too_small_is_raised(models, monkeypatch):
     task, model = models("arithmetic", "standard", 40)
     sequences = task.draw(0, 1, 0, 24)
-    monkeypatch.setattr(evaluation._Engine, "calibrate", lambda self: 0.0)
+    monkeypatch.setattr(evaluation._Engine, "calibrate", lambda self: (0.0, 0.0))
     monkeypatch.setattr(evaluation, "MINIMUM_TOLERANCE", 1e-7)
     head = model.head.bias.data.clone()
     model.head.bias.data[[5, 7]] = 1e3  # large logits: float32 errors far above the tolerance
