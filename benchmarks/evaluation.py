@@ -95,7 +95,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     add("--steps", type=int, default=5000, help="training steps of a model that is missing")
     add("--train", type=int, default=200_000, help="sequences to train on")
     add("--memorised", nargs="*", default=["sparse", "linear"], choices=MODELS)
-    add("--memorise", type=int, default=256, help="sequences that a memorised model is shown")
+    add("--memorise", type=int, default=1024, help="sequences that a memorised model is shown")
     add("--directory", type=Path, default=Path("runs/evaluation-benchmark"))
     add("--checkpoint", nargs="*", default=[], metavar="MODEL=RUN_FOLDER", help="trained models")
     add("--untrained-only", dest="trained", action="store_false")
