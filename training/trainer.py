@@ -281,10 +281,11 @@ def validate(
     """Return (mean loss per target, share of sequences without a wrong arg-max).
 
     A chain whose every arg-max under teacher forcing is right is the chain that free greedy
-    generation writes, so the second figure is `chain_exact_match` on the validation set.
+    generation writes, so the second figure is `chain_exact_match` on the validation set.  Each of
+    ``processes`` looks at its share of the sequences; all return the figures of the whole.
     """
     model.eval()
-    order = torch.argsort(sequences.lengths)
+    order = torch.argsort(sequences.lengths)[processes.rank :: processes.size]
     loss_sum, targets, exact = 0.0, 0, 0
     with autocast(precision, sequences.tokens.device):
         for start in range(0, len(order), batch_size):

@@ -38,6 +38,8 @@ def test_two_processes_have_the_curve_of_one(together, tmp_path):
         found = together["curves"][name]
         np.testing.assert_allclose(found["curve"], alone["curve"], rtol=1e-4, err_msg=name)
         assert found["agree"]
+    partly = together["curves"]["partly right, stopped early"]["curve"]
+    assert [row[3] for row in partly if 0 < row[3] < 1] and partly[-1][0] < 200
 
 
 def test_all_stop_when_one_is_told_to_and_resume_to_the_same_weights(together):
