@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
+import shutil
 import signal
 import time
 from collections.abc import Callable, Iterator
@@ -33,6 +34,7 @@ from training.files import write_text
 from training.trainer import Interrupted, Trainer, TrainingState
 
 HEARTBEAT_SECONDS = 1.0
+EVALUATION_PARTS = "evaluation_parts"  # in a run's folder, until the record is written
 Report = Callable[[dict[str, Any]], None]
 
 
@@ -95,6 +97,8 @@ def _run_recorded(
         measured = {"status": "failed", "reason": _reason(error)}
     record = {**base, **measured, "finished_at": now()}
     run.write_record(record)
+    if record["status"] == "done":
+        shutil.rmtree(run.folder / EVALUATION_PARTS, ignore_errors=True)
     tracker.summarise({k: v for k, v in record.items() if v is not None})
     tracker.finish(failed=record["status"] == "failed")
     if record["status"] == "failed":
@@ -132,7 +136,7 @@ def _measure(
         config.evaluation_memory_mb,
         trainer.device,
         _evaluation_progress(tell),
-        run.folder / "evaluation_parts",
+        run.folder / EVALUATION_PARTS,
     )
     write_text(run.folder / "errors.json", json.dumps(evaluation.errors) + "\n")
     return {

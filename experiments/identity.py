@@ -19,14 +19,14 @@ RESULTS_VERSION = 1
 def deciding(config: CellConfig) -> dict[str, Any]:
     """Return the part of ``config`` that decides the result, as plain JSON-able data.
 
-    Files given by the user enter with a digest of their content, so that an edited file makes a
-    new cell.
+    Files given by the user enter by a digest of their content: an edited file makes a new cell,
+    the same file at another path does not.
     """
     values = {key: getattr(config, key) for key in DECIDING_KEYS}
     part = {k: dict(vars(v)) if dataclasses.is_dataclass(v) else v for k, v in values.items()}
     for key in ("file", "train_file"):
         if part["data"][key] is not None:
-            part["data"][f"{key}_digest"] = _digest(part["data"][key], f"data.{key}")
+            part["data"][key] = _digest(part["data"][key], f"data.{key}")
     return part
 
 

@@ -24,7 +24,6 @@ from __future__ import annotations
 import copy
 import hashlib
 import math
-import shutil
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -132,8 +131,9 @@ def evaluate(
     """Return accuracies of free greedy generation on ``sequences``.
 
     ``memory_mb`` bounds what a batch may hold, whatever the number of sequences.  With a
-    ``folder``, more than `PART` sequences are evaluated in parts that are kept there until all
-    are done: the same call goes on where an earlier one was cut off, its seconds included.
+    ``folder``, more than `PART` sequences are evaluated in parts that are kept there: the same
+    call goes on where an earlier one was cut off, its seconds included.  Who has the result safe
+    on disk removes the folder.
     """
     if folder is None or len(sequences) <= PART:
         started = time.perf_counter()
@@ -145,8 +145,6 @@ def evaluate(
         started = time.perf_counter() - seconds
     answer_right, chain_right = judge(task, sequences, generation)
     low, high = wilson_interval(int(answer_right.sum()), len(sequences))
-    if folder is not None:
-        shutil.rmtree(folder, ignore_errors=True)
     return Evaluation(
         answer_accuracy=float(answer_right.mean()),
         answer_accuracy_low=low,

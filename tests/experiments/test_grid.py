@@ -126,7 +126,9 @@ def test_an_edited_data_file_makes_a_new_cell(tmp_path):
     for content in ("1 + 1 = 2 \n", "1 + 2 = 3 \n", "1 + 1 = 2 \n"):
         file.write_text(content)
         names.append(cells(experiment, [f"data.file={file}"])[0].name)
-    assert names[0] == names[2] != names[1]
+    moved = file.rename(tmp_path / "elsewhere.txt")
+    names.append(cells(experiment, [f"data.file={moved}"])[0].name)
+    assert names[0] == names[2] == names[3] != names[1]
 
 
 def test_a_name_is_the_same_in_every_process():
