@@ -8,7 +8,8 @@ with some of its keys changed; "first" is the first fast recipe that this projec
 when 99 % of 500 validation chains are predicted without a mistake (the answer is then right in at
 least as many) or after LIMIT_SECONDS.  Seconds are CPU seconds of one thread, training and
 validation: wall time on an idle machine.  Rows are kept in benchmarks/records/recipes.json as they
-are measured; a row that is there is not measured again.
+are measured; a row that is there is not measured again, unless what it stands for has changed since
+(recipe, basket, limit): it is then neither counted nor shown.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from tqdm import tqdm
 
 from errors import RunError, UserError
 from experiments.compose import compose_plain
+from experiments.identity import cell_name
 from experiments.objects import build_model, build_task
 from experiments.provenance import machine, source
 from experiments.schema import CellConfig, validate_cell
@@ -73,7 +75,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Measure what is missing, print the table, keep the record."""
     options = parse(argv)
     rows = json.loads(options.record.read_text())["rows"] if options.record.exists() else []
-    known = {key_of(row) for row in rows}
+    known = {key_of(row) for row in of_today(rows)}
     wanted = itertools.product(options.seeds, options.tries, SIZES, MODELS)
     jobs = [job for job in wanted if job not in known]
     with multiprocessing.get_context("spawn").Pool(options.jobs, maxtasksperchild=1) as pool:
@@ -81,7 +83,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         for row in bar:
             rows.append(row)
             write_record(options.record, rows)
-    print_table(rows)
+    print_table(of_today(rows))
 
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
@@ -101,6 +103,16 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
 def key_of(row: dict[str, Any]) -> tuple[int, str, str, str]:
     """What a row measures: seed, try, task, model."""
     return row["seed"], row["try"], row["task"], row["model"]
+
+
+def of_today(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the rows of cells and limits as they are now."""
+    return [
+        row
+        for row in rows
+        if row["try"] in TRIES and row["task"] in SIZES and row["limit_seconds"] == LIMIT_SECONDS
+        and row["cell"] == cell_name(cell_config(*key_of(row)))
+    ]  # fmt: skip
 
 
 def attempt(job: tuple[int, str, str, str]) -> dict[str, Any]:
@@ -133,7 +145,8 @@ def attempt(job: tuple[int, str, str, str]) -> dict[str, Any]:
         "size": config.task["size"], "dim": config.model.dim, "changes": TRIES[name],
         "ended": ended, "seconds": round(seconds, 2) if ended == "solved" else None,
         "steps": trainer.state.step, "best_chain_exact_match": best,
-        "precision": trainer.precision, "commit": source()["commit"],
+        "precision": trainer.precision, "cell": cell_name(config),
+        "limit_seconds": LIMIT_SECONDS, "commit": source()["commit"], **machine(CPU),
     }  # fmt: skip
 
 
@@ -165,9 +178,8 @@ def build_trainer(config: CellConfig, folder: Path, watch: Any) -> Trainer:
 
 
 def write_record(path: Path, rows: list[dict[str, Any]]) -> None:
-    """Write the rows and where they were measured."""
-    about = {"target": TARGET, "limit_seconds": LIMIT_SECONDS, **machine(CPU)}
-    write_text(path, json.dumps({"about": about, "rows": sorted(rows, key=key_of)}, indent=1))
+    """Write the rows, each with its machine and commit."""
+    write_text(path, json.dumps({"rows": sorted(rows, key=key_of)}, indent=1) + "\n")
 
 
 def print_table(rows: list[dict[str, Any]]) -> None:

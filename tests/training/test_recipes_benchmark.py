@@ -6,10 +6,13 @@ import pytest
 
 from benchmarks import recipes
 from errors import UserError
+from experiments.identity import cell_name
 
 
 def row(name, seconds, task="lis", model="linear", seed=0):
-    return {"try": name, "seconds": seconds, "task": task, "model": model, "seed": seed}
+    cell = cell_name(recipes.cell_config(seed, name, task, model))
+    return {"try": name, "seconds": seconds, "task": task, "model": model, "seed": seed,
+            "cell": cell, "limit_seconds": recipes.LIMIT_SECONDS}  # fmt: skip
 
 
 def whole(name, seconds):
@@ -62,6 +65,12 @@ def test_rows_that_are_there_are_not_measured_again(tmp_path, monkeypatch, capsy
     recipes.main(["--tries", "fast", "--record", str(record), "--jobs", "1"])
     assert json.loads(record.read_text())["rows"] == rows
     assert "90 s" in capsys.readouterr().out.splitlines()[-1]
+
+
+@pytest.mark.parametrize("change", [{"cell": "of-yesterday"}, {"limit_seconds": 1.0}])
+def test_rows_of_another_recipe_or_limit_do_not_count(change):
+    rows = whole("fast", 10.0)
+    assert recipes.of_today([{**rows[0], **change}, *rows[1:]]) == rows[1:]
 
 
 def test_the_table_is_of_medians_and_unsolved_runs_are_a_lower_bound(capsys):
