@@ -1,6 +1,6 @@
 # make demo   set up, run the quick experiment, say where its figures lie
 # make test   set up, lint, check types, run the tests
-# make test-faults   an hour of kills and clusters
+# make test-faults   twenty minutes of kills, full disks and clusters
 PYTHON ?= python3.11
 VENV := .venv
 BIN := $(VENV)/bin
