@@ -171,8 +171,9 @@ def compare(name: str, state: str, options: argparse.Namespace) -> dict:
     model, task, training = LOADERS[state](name, options)
     model = model.eval()
     few = task.draw(0, 0, FIRST, options.plain_sequences)
-    count = options.memorise if state == "memorised" else options.sequences
-    more = task.draw(0, 0, FIRST, count)
+    more = task.draw(0, 0, FIRST, options.sequences)
+    if state == "memorised":  # those over and over: evaluation treats every row alike
+        more = more.select(np.arange(options.sequences) % options.memorise)
     ancestor_seconds, written = timed(lambda: plain_generation(model, few, leave=False))
     best_seconds, again = timed(lambda: plain_generation(model, few, leave=True))
     few_seconds = min(timed(lambda: generate(model, few))[0] for _ in range(3))
