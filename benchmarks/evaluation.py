@@ -77,9 +77,25 @@ def main(argv: Sequence[str] | None = None) -> None:
     for memory_mb, count in options.memory:
         memory.append(measure_memory(options.models[0], memory_mb, count, options))
         print(memory_line(memory[-1]), flush=True)
-    record = {"setting": setting(options), "rows": rows, "many": many, "memory": memory}
-    write_json(options.records / "evaluation.json", record)
-    print(f"written: {options.records / 'evaluation.json'}")
+    path = options.records / "evaluation.json"
+    write_json(path, updated(path, options, {"rows": rows, "many": many, "memory": memory}))
+    print(f"written: {path}")
+
+
+def updated(path: Path, options: argparse.Namespace, new: dict[str, list]) -> dict[str, list]:
+    """Return the record with ``new`` rows in the place of those of the same models.
+
+    Every row says under which setting it was taken.
+    """
+    old = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    taken = setting(options)
+    record = {}
+    for part, rows in new.items():
+        measured = {row["model"] for row in rows}
+        kept = [row for row in old.get(part, []) if row["model"] not in measured]
+        record[part] = kept + [{**row, "setting": taken} for row in rows]
+        record[part].sort(key=lambda row: MODELS.index(row["model"]))
+    return record
 
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:

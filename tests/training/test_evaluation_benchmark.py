@@ -56,6 +56,17 @@ def test_a_memorised_model_has_seen_what_it_is_evaluated_on(tmp_path, monkeypatc
     assert row["answer_accuracy"] == 1 and row["equal_sequences"] == 8
 
 
+def test_rows_of_other_models_stay_in_the_record(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    common = "--operators 1 --dim 16 --plain-sequences 4 --sequences 6 --many 0 --untrained-only"
+    for model in ("linear", "standard", "linear"):
+        words = f"{common} --models {model} --records {tmp_path} --memory"
+        benchmark.main(words.split())
+    record = json.loads((tmp_path / "evaluation.json").read_text())
+    assert [row["model"] for row in record["rows"]] == ["standard", "linear"]
+    assert all(row["setting"]["dim"] == 16 for row in record["rows"])
+
+
 def test_extrapolation_is_called_so():
     row = {
         "model": "linear",
