@@ -11,8 +11,9 @@ evaluation   certified evaluation against greedy decoding token by token in floa
 twice        a cell trained twice, and a third time interrupted half-way: equal to the bit, or by
              how much not
 
-Errors are relative to the largest magnitude. Exit status 1 when one exceeds its tolerance; what
-"twice" finds is told, not judged: on a GPU some gradients are summed in changing order.
+Errors are relative to the largest magnitude. Exit status 1 when one exceeds its tolerance or is not
+finite; how much "twice" finds is told, not judged: on a GPU some gradients are summed in changing
+order.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ import argparse
 import contextlib
 import copy
 import functools
+import math
 import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -89,9 +91,11 @@ def earlier(folders: Sequence[Path]) -> list[Path]:
 
 
 def verdict(row: Row) -> tuple[float | None, float | None, str]:
-    """Return error, tolerance and the word for it."""
+    """Return error, tolerance and the word for it; what is not finite is wrong anywhere."""
     if row["status"] != "done":
         return None, None, row["status"]
+    if not math.isfinite(row["error"]):
+        return row["error"], row["tolerance"], "WRONG"
     if row["tolerance"] is None:
         return row["error"], None, "equal to the bit" if row["error"] == 0 else "differs"
     return row["error"], row["tolerance"], "ok" if row["error"] <= row["tolerance"] else "WRONG"
@@ -167,7 +171,12 @@ def largest_error(found: Sequence[Tensor], expected: Sequence[Tensor]) -> float:
         float((a.cpu().double() - b.cpu().double()).abs().max() / b.abs().max().clamp(min=1.0))
         for a, b in zip(found, expected, strict=True)
     ]
-    return max(errors)
+    return largest(errors)
+
+
+def largest(errors: Sequence[float]) -> float:
+    """Return the largest of ``errors``, or NaN when one is: Python's max() passes it over."""
+    return float(torch.tensor(errors, dtype=torch.float64).max())
 
 
 def build(name: str, task: Task, dim: int, dropout: float = 0.0) -> Transformer:
@@ -195,7 +204,7 @@ def whole_model(
         results.append((loss.detach().cpu(), flat))
     (loss, gradient), (exact_loss, exact_gradient) = results
     difference = float((gradient.double() - exact_gradient).norm() / exact_gradient.norm())
-    error = max(difference, abs(float(loss.double() - exact_loss)))
+    error = largest([difference, abs(float(loss.double() - exact_loss))])
     return {"error": error, "tolerance": MODEL[precision]}
 
 

@@ -41,6 +41,33 @@ def test_check_notices_a_wrong_attention(monkeypatch):
     assert check.attention("sparse-blocked", "float32", 20, 8, CPU)["error"] > 1e-2
 
 
+@pytest.mark.parametrize("place", [0, 1, 2])
+def test_check_notices_what_is_not_a_number(place):
+    expected = [torch.ones(3) for _ in range(3)]
+    found = [x.clone() for x in expected]
+    found[place][1] = torch.nan
+    error = check.largest_error(found, expected)
+    for tolerance in (1e-5, None):
+        word = check.verdict({"status": "done", "error": error, "tolerance": tolerance})[2]
+        assert word.startswith("WRONG"), tolerance
+
+
+def test_check_notices_a_loss_that_is_not_a_number(monkeypatch):
+    right = check.masked_loss
+
+    def wrong(net, batch):  # its gradients are right
+        return right(net, batch) + (torch.nan if net.head.weight.dtype == torch.float32 else 0)
+
+    monkeypatch.setattr(check, "masked_loss", wrong)
+    row = check.whole_model("linear", "float32", check.Arithmetic(2), 16, CPU)
+    assert check.verdict({"status": "done", **row})[2] == "WRONG"
+
+
+def test_the_smallest_difference_is_not_lost():
+    tiny = torch.tensor([1e-300], dtype=torch.float64)
+    assert check.largest_error([tiny], [torch.zeros(1)]) == 1e-300
+
+
 def test_speed_bare_resumed_and_its_hours(tmp_path, capsys):
     words = "--device cpu --dims 16 --lengths 87 --batch 2 --modes eager graph --side 1 2".split()
     words += "--sequences 6 --models sparse".split()
