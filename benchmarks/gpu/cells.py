@@ -156,7 +156,7 @@ def run_side_by_side(
         for name, (config, process) in list(running.items()):
             if not process.is_alive():
                 del running[name]
-                _record_death(config, process.exitcode)
+                _record_death(config, process.exitcode, deadline)
                 print(standing_line(config), flush=True)
                 write_records(options.out, header, runs)
 
@@ -185,6 +185,8 @@ def work(plain: dict[str, Any], deadline: float) -> None:
     """Run one cell in this process until ``deadline`` (seconds since the epoch)."""
     config = config_from(plain)
     config = dataclasses.replace(config, time_limit_seconds=max(1.0, deadline - time.time()))
+    run = Run.of(config)
+    before = run.stamp()
 
     def leave_in_time(values: dict[str, Any]) -> None:
         # Training checkpoints before it stops, and looks at the time itself.
@@ -194,29 +196,38 @@ def work(plain: dict[str, Any], deadline: float) -> None:
     try:
         run_cell(config, leave_in_time)
     except (RunError, UserError) as error:
-        print(f"cell {cell_name(config)}: {error}", flush=True)
+        print(f"cell {run.cell}: {error}", flush=True)
+        if run.stamp() == before:  # not the cell's own record, which says more
+            _record(config, "failed", str(error))
 
 
-def _record_death(config: CellConfig, exit_code: int | None) -> None:
+def _record_death(config: CellConfig, exit_code: int | None, deadline: float) -> None:
     """Record a cell whose process ended without a word.
 
-    Stopped by us at the end of the time it is unfinished, whatever else it is failed.
+    Stopped by us at the end of the time it is unfinished, whatever else it is failed: before that
+    time, killed as well. One that ended by itself has its record, or another process has the cell.
     """
+    if exit_code == 0:
+        return
+    if exit_code in (-15, -9) and time.time() > deadline + GRACE_SECONDS:
+        _record(config, "unfinished", "stopped at the end of the time")
+    else:
+        _record(config, "failed", f"its process died ({exit_code})")
+
+
+def _record(config: CellConfig, status: str, reason: str) -> None:
+    """Record from outside how a cell stands, unless it is done."""
     run = Run.of(config)
     record = run.record()
-    if exit_code == 0 and record is not None:
-        return
-    stopped = exit_code in (-15, -9)
     if record is not None and record["status"] == "done":
         return
-    reason = "stopped at the end of the time" if stopped else f"its process died ({exit_code})"
     run.write_record(
         {
             **describe(config),
             "max_len": build_task(config.task).max_len,
             "cell": run.cell,
             **source(),
-            "status": "unfinished" if stopped else "failed",
+            "status": status,
             "reason": reason,
             "finished_at": now(),
         }

@@ -3,13 +3,14 @@
 import json
 import os
 import signal
+import time
 
 import pandas as pd
 import pytest
 from bare import run_bare
 
 from benchmarks.gpu import cells, collect, parcel, plan
-from errors import UserError
+from errors import RunError, UserError
 from experiments.cell import run_cell
 from experiments.grid import cells as grid_cells
 from experiments.grid import load_experiment
@@ -121,6 +122,63 @@ def test_evaluation_too_stops_in_time(tmp_path, planned):
     cells.work(cells.dataclasses.asdict(config), deadline=0)
     record = Run.of(config).record()
     assert record["status"] == "unfinished" and "answer_accuracy" not in record
+
+
+def is_killed(plain, deadline):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def overstays(plain, deadline):
+    time.sleep(60)
+
+
+@pytest.mark.parametrize(
+    ("work", "minutes", "status", "reason"),
+    [
+        (is_killed, 9, "failed", "its process died (-9)"),
+        (overstays, 0.05, "unfinished", "stopped at the end of the time"),
+    ],
+)
+def test_killed_is_unfinished_only_at_the_end_of_the_time(
+    tmp_path, planned, monkeypatch, work, minutes, status, reason
+):
+    monkeypatch.setattr(cells, "work", work)
+    monkeypatch.setattr(cells, "GRACE_SECONDS", 0.5)
+    more = ("--minutes", minutes, "--only", "model=linear", "dim=8")
+    cells.main(options_of(tmp_path, planned["tiny"], *more))
+    [packed] = parcel.read_json(tmp_path / "out" / "records.json")["cells"].values()
+    assert (packed["record"]["status"], packed["record"]["reason"]) == (status, reason)
+
+
+@pytest.mark.parametrize("begun", [False, True])
+@pytest.mark.parametrize("error", [UserError, RunError])
+def test_an_error_before_the_record_is_its_reason(tmp_path, planned, monkeypatch, begun, error):
+    config = configs(tmp_path, planned["endless"])[0]
+    if begun:
+        stopped_at_first_news(config)
+
+    def fails(config, report):
+        raise error("data/x.npz: damaged")
+
+    monkeypatch.setattr(cells, "run_cell", fails)
+    cells.work(cells.dataclasses.asdict(config), deadline=0)
+    record = Run.of(config).record()
+    assert (record["status"], record["reason"]) == ("failed", "data/x.npz: damaged")
+    cells._record_death(config, 0, deadline=0)
+    assert Run.of(config).record() == record
+
+
+def test_a_failure_that_the_cell_records_stays(tmp_path, planned, monkeypatch):
+    config = configs(tmp_path, planned["endless"])[0]
+    monkeypatch.setattr(cells, "run_cell", lambda config, report: run_cell(config, diverged))
+    cells.work(cells.dataclasses.asdict(config), deadline=time.time() + 60)
+    record = Run.of(config).record()
+    assert (record["status"], record["reason"]) == ("failed", "diverged")
+    assert "hostname" in record  # more than an outsider knows
+
+
+def diverged(values):
+    raise RunError("diverged")
 
 
 def test_checkpoints_that_find_no_room_are_named(tmp_path, planned):
