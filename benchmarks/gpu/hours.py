@@ -5,7 +5,8 @@
 Training: every step of the budget (early stopping ends sooner), at the tokens/s measured for the
 cell's model and D, at the nearest L, under the setting that is its recipe's (`paper`, else
 `long`), eagerly and in the fastest mode measured. Side by side: divided by the largest gain that
-several processes brought at the nearest D measured. Evaluation: at the speed of a model that
+several processes brought at the nearest D measured, for the setting that was measured so (`long`);
+for any other the gain is unknown and counts as 1. Evaluation: at the speed of a model that
 generates everything, the slowest there is. A cell without a measured speed is counted as such and
 is in no sum.
 """
@@ -90,7 +91,7 @@ def hours_of(cell: dict[str, Any], rows: Sequence[Row]) -> dict[str, float] | No
     return {
         "eager": slow,
         "fastest": tokens / fastest / 3600,
-        "side_by_side": slow / gain(rows, about["dim"]),
+        "side_by_side": slow / gain(rows, setting, about["dim"]),
         "evaluation": evaluated["seconds"] / evaluated["sequences"] * config.data.test / 3600,
     }
 
@@ -104,10 +105,10 @@ def nearest(rows: Sequence[Row], column: str, value: float) -> Row | None:
     return min(rows, key=lambda row: abs(math.log(row[column] / value)), default=None)
 
 
-def gain(rows: Sequence[Row], dim: int) -> float:
+def gain(rows: Sequence[Row], setting: str, dim: int) -> float:
     """Return how many times the tokens/s of one process several reach at the nearest D; 1 where
-    that was not measured or ``dim`` is wider than anything that was."""
-    side = [row for row in rows if row["kind"] == "side"]
+    that was not measured with this ``setting`` or ``dim`` is wider than anything that was."""
+    side = [row for row in rows if row["kind"] == "side" and row["setting"] == setting]
     if not side or dim > max(row["dim"] for row in side):
         return 1.0
     here = nearest(side, "dim", dim)

@@ -148,9 +148,9 @@ def test_a_failure_stops_no_other_and_is_measured_again(tmp_path):
         Record(tmp_path / "y.json", [tmp_path / "absent.json"], CPU)
 
 
-def made_up_speed(dims):
+def made_up_speed(dims, setting="long"):
     rows = [
-        {"kind": "train", "setting": "long", "mode": mode, "model": model, "dim": dim,
+        {"kind": "train", "setting": setting, "mode": mode, "model": model, "dim": dim,
          "length": 87, "tokens_per_second": rate}
         for model in ("standard", "linear", "sparse")
         for dim in dims
@@ -163,10 +163,11 @@ def made_up_speed(dims):
         for dim in dims
     ]  # fmt: skip
     rows += [
-        {"kind": "side", "dim": dim, "processes": count, "tokens_per_second": 1000.0 * count}
+        {"kind": "side", "setting": "long", "dim": dim, "processes": count,
+         "tokens_per_second": 1000.0 * count}
         for dim in (16, 32)
         for count in (1, 3)
-    ]
+    ]  # fmt: skip
     return [{"status": "done", **row} for row in rows]
 
 
@@ -184,6 +185,13 @@ def test_hours_by_hand(tmp_path):
     assert found["fastest"] == pytest.approx(tokens / 4000 / 3600)
     assert found["side_by_side"] == pytest.approx((wide + (tokens - wide) / 3) / 1000 / 3600)
     assert found["evaluation"] == pytest.approx(27 * 1000 * 0.1 / 3600)
+
+
+def test_a_gain_counts_only_for_the_setting_that_it_was_measured_with(tmp_path):
+    planned = plan.plan("quick", ["recipe=paper", "model.dim=16"], tmp_path)
+    found = hours.expected(planned, made_up_speed([16], "paper"))
+    assert found["unknown"] == 0
+    assert found["side_by_side"] == found["eager"]
 
 
 def test_what_was_not_measured_is_in_no_sum(tmp_path):
