@@ -56,11 +56,11 @@ def plan(
     experiment: str, overrides: Sequence[str], results_dir: Path, everything: bool = False
 ) -> dict[str, Any]:
     """Return the plan as JSON-able data."""
-    chosen = cells(load_experiment(experiment), overrides)
+    grid = chosen = cells(load_experiment(experiment), overrides)
     if not everything:
         table = read_table(results_dir / experiment / "results.csv")
         done = set(table["cell"][table["status"].eq("done")])
-        chosen = [cell for cell in chosen if cell.name not in done]
+        chosen = [cell for cell in grid if cell.name not in done]
     means: dict[str, float] = {}
     return {
         "experiment": experiment,
@@ -73,15 +73,15 @@ def plan(
                 "training_flops": training_flops(cell),
                 "mean_length": mean_length(cell, means),
             }
-            for cell in frontier_first(chosen)
+            for cell in frontier_first(chosen, grid)
         ],
     }
 
 
-def frontier_first(chosen: Sequence[Cell]) -> list[Cell]:
-    """Return the cells in the order in which they tell most."""
+def frontier_first(chosen: Sequence[Cell], grid: Sequence[Cell]) -> list[Cell]:
+    """Return the cells in the order in which they tell most; ``grid`` holds the done ones too."""
     sizes: dict[str, list[int]] = {}
-    for cell in chosen:
+    for cell in grid:
         known = sizes.setdefault(cell.config.task["name"], [])
         known.append(cell.config.task["size"])
     ranks = {task: sorted(set(known)) for task, known in sizes.items()}

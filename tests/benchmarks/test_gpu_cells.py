@@ -245,6 +245,19 @@ def test_the_plan_holds_the_grids_names_and_the_frontier_comes_first(tmp_path):
     assert all(20 < mean < 2 * size**2 + 2 * size + 1 for size, mean in means.items())
 
 
+def test_done_cells_shift_no_frontier(tmp_path):
+    """Size 10 keeps its own widths when size 6 is done."""
+    full = plan.plan("table2", [], tmp_path)["cells"]
+    (tmp_path / "table2").mkdir()
+    done = [cell["name"] for cell in full if cell["config"]["task"]["size"] == 6]
+    table = pd.DataFrame({"cell": done, "status": "done"})
+    table = table.assign(task="arithmetic", size=6, model="standard", dim=64)
+    table.to_csv(tmp_path / "table2" / "results.csv", index=False)
+    left = [cell["name"] for cell in plan.plan("table2", [], tmp_path)["cells"]]
+    assert len(done) == 15
+    assert left == [cell["name"] for cell in full if cell["name"] not in done]
+
+
 def test_done_cells_are_not_planned_again(tmp_path):
     everything = plan.plan("quick", [], tmp_path)["cells"]
     folder = tmp_path / "quick"
