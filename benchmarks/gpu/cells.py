@@ -15,7 +15,7 @@ import dataclasses
 import multiprocessing
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -49,11 +49,11 @@ def main(argv: Sequence[str] | None = None) -> None:
     for folder in options.given:
         unpack(folder, options.runs_dir)
     planned = [with_settings(cell, options) for cell in content["cells"]]
-    planned = [config for config in planned if chosen(config, options.only)]
     runs = [Run.of(config) for config in planned]
-    run_side_by_side(planned, options, clock, header)
+    selected = [config for config in planned if chosen(config, options.only)]
+    run_side_by_side(selected, options, clock, lambda: write_records(options.out, header, runs))
     left_behind = pack(options.out, header, runs, options.checkpoint_mb, options.part_mb)
-    print_standing(planned, left_behind)
+    print_standing(selected, left_behind)
 
 
 def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
@@ -62,7 +62,7 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     add = result.add_argument
     add("--plan", type=Path, required=True, help="what benchmarks.gpu.plan wrote")
     add("--jobs", type=int, default=6, help="cells side by side")
-    add("--only", nargs="*", default=[], metavar="COLUMN=VALUE", help="as model=linear dim=64")
+    add("--only", nargs="*", default=[], metavar="COLUMN=VALUE", help="run: model=linear dim=64")
     add("--runs-dir", type=Path, default=Path("runs"))
     add("--data-dir", type=Path, default=Path("data"))
     add("--evaluation-memory-mb", type=float, help="of each cell; default: its share of the GPU")
@@ -136,13 +136,15 @@ def chosen(config: CellConfig, only: Sequence[str]) -> bool:
 
 
 def run_side_by_side(
-    planned: Sequence[CellConfig], options: argparse.Namespace, clock: Clock, header: dict[str, Any]
+    selected: Sequence[CellConfig],
+    options: argparse.Namespace,
+    clock: Clock,
+    after_each: Callable[[], None],
 ) -> None:
     """Keep ``--jobs`` cells running until all are done or the time is up."""
     reserve = min(RESERVE_SECONDS, clock.left() / 4)
     deadline = time.time() + clock.left() - reserve
-    waiting = [config for config in planned if _is_open(config, options.retry_failed)]
-    runs = [Run.of(config) for config in planned]
+    waiting = [config for config in selected if _is_open(config, options.retry_failed)]
     running: dict[str, tuple[CellConfig, Any]] = {}
     context = multiprocessing.get_context("spawn")
     while running or (waiting and _time_to_start(deadline, reserve)):
@@ -158,7 +160,7 @@ def run_side_by_side(
                 del running[name]
                 _record_death(config, process.exitcode, deadline)
                 print(standing_line(config), flush=True)
-                write_records(options.out, header, runs)
+                after_each()
 
 
 def _is_open(config: CellConfig, retry_failed: bool) -> bool:

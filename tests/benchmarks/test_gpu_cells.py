@@ -124,6 +124,32 @@ def test_evaluation_too_stops_in_time(tmp_path, planned):
     assert record["status"] == "unfinished" and "answer_accuracy" not in record
 
 
+def test_only_selects_what_runs_not_what_is_written(tmp_path, planned, monkeypatch):
+    """What --from brings of other cells is in --out again, after each cell and at the end."""
+    first, second = tmp_path / "first", tmp_path / "second"
+    begun = configs(first, planned["tiny"])[0]
+    stopped_at_first_news(begun)
+    content = json.loads(planned["tiny"].read_text())
+    run, header = Run.of(begun), parcel.header_of(content)
+    parcel.pack(first / "out", header, [run], checkpoint_mb=45, part_mb=15)
+    written = []
+
+    def noted(out, header, runs):
+        parcel.write_records(out, header, runs)
+        written.append(set(parcel.read_json(out / "records.json")["cells"]))
+
+    monkeypatch.setattr(cells, "write_records", noted)
+    monkeypatch.setattr(cells, "work", is_killed)
+    other = next(c for c in configs(first, planned["tiny"]) if c.model.name != begun.model.name)
+    more = ("--from", first / "out", "--only", f"model={other.model.name}")
+    cells.main(options_of(second, planned["tiny"], *more))
+    assert written == [{run.cell, Run.of(other).cell}]
+    packed = parcel.unpack(second / "out", tmp_path / "third")
+    assert set(packed["cells"]) == {run.cell, Run.of(other).cell}
+    checkpoint = tmp_path / "third" / run.cell / "checkpoint.pt"
+    assert checkpoint.read_bytes() == (run.folder / "checkpoint.pt").read_bytes()
+
+
 def is_killed(plain, deadline):
     os.kill(os.getpid(), signal.SIGKILL)
 
