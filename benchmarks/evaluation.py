@@ -112,6 +112,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     add("--train", type=int, default=200_000, help="sequences to train on")
     add("--memorised", nargs="*", default=["sparse", "linear"], choices=MODELS)
     add("--memorise", type=int, default=1024, help="sequences that a memorised model is shown")
+    add("--memorise-steps", type=int, default=1000, help="with the cool-down over the last 250")
     add("--directory", type=Path, default=Path("runs/evaluation-benchmark"))
     add("--checkpoint", nargs="*", default=[], metavar="MODEL=RUN_FOLDER", help="trained models")
     add("--untrained-only", dest="trained", action="store_false")
@@ -155,8 +156,10 @@ def memorised_model(name: str, options: argparse.Namespace) -> tuple[Transformer
     with torch.no_grad():
         model.embedding.weight.mul_(config.recipe.embedding_scale)
     sequences = SequenceTensors(task.draw(0, 0, FIRST, options.memorise))
-    recipe = dataclasses.replace(config.recipe, stop_at=0.99, validate_every=100)
-    folder = options.directory / f"memorised-{cell_name(config)}-{options.memorise}"
+    steps = options.memorise_steps
+    recipe = dataclasses.replace(config.recipe, stop_at=None, steps=steps, validate_every=100)
+    label = f"memorised-{cell_name(config)}-{options.memorise}-{steps}"
+    folder = options.directory / label
     folder.mkdir(parents=True, exist_ok=True)
     trainer = Trainer(model, recipe, sequences, sequences, 0, folder)
     state = trainer.fit()
