@@ -48,7 +48,7 @@ STEP_SAMPLE = 2000
 PART = 10_000
 # Tolerance in multiples of the largest error seen: an arg-max can flip where the lead is below
 # twice the error, so 16 stays right where the true maximum is eight times what the sample showed.
-# Over eight samples of sixteen sequences it differed less than twofold in bfloat16, so 8 leaves room.
+# In bfloat16 eight samples of sixteen sequences differed less than twofold, so 8 leaves room.
 SAFETY, COARSE_SAFETY = 16.0, 8.0
 CALIBRATION_ROWS = 16
 MINIMUM_TOLERANCE = 1e-6
