@@ -108,7 +108,7 @@ def test_a_bfloat16_tolerance_found_too_small_is_raised(models, monkeypatch):
     sequences = task.draw(0, 1, 0, 60)
     monkeypatch.setattr(evaluation, "resolve_precision", lambda *arguments: "bfloat16")
     calibrate = evaluation._Engine.calibrate
-    monkeypatch.setattr(evaluation._Engine, "calibrate", lambda self: (1e-4, calibrate(self)[1]))
+    monkeypatch.setattr(evaluation._Engine, "calibrate", lambda self: (2e-4, calibrate(self)[1]))
     runs = []
     run = evaluation._Engine.run
     monkeypatch.setattr(
