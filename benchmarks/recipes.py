@@ -183,45 +183,39 @@ def write_record(path: Path, rows: list[dict[str, Any]]) -> None:
 
 
 def print_table(rows: list[dict[str, Any]]) -> None:
-    """Print median seconds per cell and try, and the basket's sum beside the first recipe's.
+    """Print median seconds per cell and try, and sums over the cells that every try has.
 
     A run that was not solved counts with the limit, so its sum is a lower bound, marked ">".
     """
     tries = [name for name in TRIES if any(row["try"] == name for row in rows)]
-    cells = list(itertools.product(SIZES, MODELS))
+    table = {
+        cell: [[r for r in rows if (r["task"], r["model"], r["try"]) == (*cell, n)] for n in tries]
+        for cell in itertools.product(SIZES, MODELS)
+    }
     print(f"{'cell':<22}" + "".join(f"{name:>18}" for name in tries))
-    sums = dict.fromkeys(tries, 0.0)
-    open_ended = dict.fromkeys(tries, False)
-    for task, model in cells:
-        line = f"{task + ' ' + str(SIZES[task][0]) + ' ' + model:<22}"
-        for name in tries:
-            cell = [r for r in rows if (r["try"], r["task"], r["model"]) == (name, task, model)]
-            median, solved = middle(cell)
-            sums[name] += median
-            open_ended[name] |= not math.isfinite(median) or solved < len(cell)
-            line += f"{seconds_text(cell):>18}"
-        print(line)
-    print(
-        f"{'sum of medians':<22}"
-        + "".join(
-            f"{('> ' if open_ended[n] else '') + format(sums[n], '.0f') + ' s':>18}" for n in tries
-        )
-    )
-    if "first" in sums:
-        print(f"{'first / this':<22}" + "".join(f"{sums['first'] / sums[n]:>18.2f}" for n in tries))
+    for (task, model), runs in table.items():
+        name = f"{task} {SIZES[task][0]} {model}"
+        print(f"{name:<22}" + "".join(f"{seconds_text(cell):>18}" for cell in runs))
+    whole = [[middle(cell) for cell in runs] for runs in table.values() if all(runs)]
+    sums = [sum(median for median, _ in column) for column in zip(*whole, strict=True)]
+    bounds = [not all(solved for _, solved in column) for column in zip(*whole, strict=True)]
+    texts = [f"{'> ' * bound}{total:.0f} s" for total, bound in zip(sums, bounds, strict=True)]
+    print(f"{f'sum of {len(whole)} medians':<22}" + "".join(f"{text:>18}" for text in texts))
+    if "first" in tries and sums:
+        first = sums[tries.index("first")]
+        print(f"{'first / this':<22}" + "".join(f"{first / total:>18.2f}" for total in sums))
 
 
-def middle(cell: list[dict[str, Any]]) -> tuple[float, int]:
-    """Return median seconds, unsolved runs at the limit, and how many were solved."""
-    if not cell:
-        return math.nan, 0
+def middle(cell: list[dict[str, Any]]) -> tuple[float, bool]:
+    """Return median seconds, unsolved runs at the limit, and whether all were solved."""
     taken = [LIMIT_SECONDS if row["seconds"] is None else row["seconds"] for row in cell]
-    return statistics.median(taken), sum(row["seconds"] is not None for row in cell)
+    return statistics.median(taken), all(row["seconds"] is not None for row in cell)
 
 
 def seconds_text(cell: list[dict[str, Any]]) -> str:
     """Return median seconds and, where some runs were not solved, how many were."""
-    median, solved = middle(cell)
     if not cell:
         return "-"
-    return f"{median:.0f} s" if solved == len(cell) else f"{median:.0f} s ({solved}/{len(cell)})"
+    median, solved = middle(cell)
+    count = sum(row["seconds"] is not None for row in cell)
+    return f"{median:.0f} s" if solved else f"{median:.0f} s ({count}/{len(cell)})"
