@@ -39,7 +39,7 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
-from benchmarks.scaling import RECORDS, peak_bytes, processor, reset_peak, write_json
+from benchmarks.scaling import RECORDS, peak_bytes, processor, reset_peak
 from errors import RunError
 from evaluate import load_model, load_run
 from experiments.cell import run_cell
@@ -52,6 +52,7 @@ from models.transformer import Transformer
 from tasks.task import EOS_ID, SequenceSet, Task
 from training.batches import SequenceTensors
 from training.evaluation import Generation, generate, judge
+from training.files import write_json
 from training.trainer import Trainer
 
 MODELS = ("standard", "sparse", "linear")

@@ -37,7 +37,7 @@ from experiments.provenance import machine, source
 from experiments.schema import CellConfig, validate_cell
 from tasks.data import DataSpec, load_or_build
 from training.batches import SequenceTensors
-from training.files import write_text
+from training.files import write_json
 from training.trainer import Interrupted, Trainer
 
 RECORD = Path(__file__).parent / "records" / "recipes.json"
@@ -179,7 +179,7 @@ def build_trainer(config: CellConfig, folder: Path, watch: Any) -> Trainer:
 
 def write_record(path: Path, rows: list[dict[str, Any]]) -> None:
     """Write the rows, each with its machine and commit."""
-    write_text(path, json.dumps({"rows": sorted(rows, key=key_of)}, indent=1) + "\n")
+    write_json(path, {"rows": sorted(rows, key=key_of)})
 
 
 def print_table(rows: list[dict[str, Any]]) -> None:

@@ -31,6 +31,7 @@ from models.linear import LinearAttention
 from models.mixer import AttentionMixer
 from models.sparse import SparseAttention
 from models.standard import StandardAttention
+from training.files import write_json
 
 RECORDS = Path(__file__).parent / "records"
 HEADS, HEAD_DIM = 4, 16
@@ -276,14 +277,6 @@ def processor() -> str:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
         return next(x for x in lines if x.startswith("model name")).split(":")[1].strip()
     return platform.machine()
-
-
-def write_json(path: Path, record: dict) -> None:
-    """Written aside, then put in place."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    aside = path.with_suffix(".part")
-    aside.write_text(json.dumps(record, indent=1) + "\n")
-    aside.replace(path)
 
 
 if __name__ == "__main__":

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import argparse
 import copy
-import json
 import os
 import statistics
 import time
@@ -36,6 +35,7 @@ from experiments.schema import validate_cell
 from models.transformer import Transformer
 from tasks.arithmetic import Arithmetic
 from training.batches import Batch, BatchOrder, SequenceTensors
+from training.files import write_json
 from training.muon import BatchedMuon
 from training.optimizers import build_optimizer
 from training.recipe import Recipe
@@ -62,7 +62,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     print_table(rows)
     about = {**source(), **machine(CPU), "threads": 1, "cores": os.cpu_count()}
     record = {"about": about, "seeds": options.seeds, "batch": BATCH, "rows": rows}
-    options.record.write_text(json.dumps(record, indent=1) + "\n")
+    write_json(options.record, record)
     print(f"record: {options.record}")
 
 

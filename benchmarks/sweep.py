@@ -13,7 +13,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import io
-import json
 import os
 import tempfile
 import time
@@ -33,7 +32,7 @@ from experiments.provenance import machine, source
 from experiments.schema import CellConfig
 from experiments.sweep import CostEstimate, Sweep, training_flops
 from experiments.watch import Watcher, print_plan, print_summary
-from training.files import write_text
+from training.files import write_json, write_text
 
 RECORDS = Path(__file__).parent / "records"
 
@@ -52,7 +51,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         print(f"{name:42} {value:12.4g}" if isinstance(value, float) else f"{name:42} {value:12}")
     about = {**source(), **machine(torch.device("cpu")), "load_average": list(os.getloadavg())}
     record = {"about": about, "measured": measured}
-    write_text(options.records / "sweep.json", json.dumps(record, indent=1) + "\n")
+    write_json(options.records / "sweep.json", record)
 
 
 def trivial_experiment(count: int) -> Experiment:

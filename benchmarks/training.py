@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import argparse
 import functools
-import json
 import math
 import os
 import statistics
@@ -37,6 +36,7 @@ from models.transformer import Transformer
 from tasks.arithmetic import Arithmetic
 from tasks.task import SequenceSet
 from training.batches import Batch, BatchOrder, SequenceTensors
+from training.files import write_json
 from training.precision import autocast, resolve_precision
 from training.trainer import masked_loss
 
@@ -124,7 +124,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     print_tables(rows, mixers)
     about = {**source(), **machine(CPU), "threads": options.threads, "cores": os.cpu_count()}
     record = {"about": about, "against_plain": rows, "mixers": mixers}
-    options.record.write_text(json.dumps(record, indent=1) + "\n")
+    write_json(options.record, record)
     print(f"record: {options.record}")
 
 

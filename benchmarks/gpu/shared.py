@@ -17,7 +17,7 @@ from experiments.provenance import machine, now, source
 from models.linear import LinearAttention
 from models.sparse import SparseAttention
 from models.standard import StandardAttention
-from training.files import write_text
+from training.files import write_json
 from training.precision import resolve_device
 
 MIXERS: dict[str, Callable[..., Any]] = {
@@ -116,11 +116,6 @@ def read_json(path: Path) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise UserError(f"{path}: not a record, must hold a JSON object")
     return content
-
-
-def write_json(path: Path, content: Any) -> None:
-    """Write ``content`` to ``path`` by way of a temporary file."""
-    write_text(path, json.dumps(content, indent=1) + "\n")
 
 
 def print_table(rows: Sequence[Sequence[Any]], header: Sequence[str]) -> None:
