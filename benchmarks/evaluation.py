@@ -45,7 +45,7 @@ from evaluate import load_model, load_run
 from experiments.cell import run_cell
 from experiments.compose import compose_plain
 from experiments.identity import cell_name
-from experiments.objects import build_model, build_task
+from experiments.objects import build_task, initial_model
 from experiments.provenance import source
 from experiments.schema import CellConfig, validate_cell
 from models.transformer import Transformer
@@ -154,8 +154,6 @@ def memorised_model(name: str, options: argparse.Namespace) -> tuple[Transformer
     """Return a model that was trained on the sequences to be evaluated; train it when missing."""
     config = cell_config(name, options)
     model, task, _ = untrained_model(name, options)
-    with torch.no_grad():
-        model.embedding.weight.mul_(config.recipe.embedding_scale)
     sequences = SequenceTensors(task.draw(0, 0, FIRST, options.memorise))
     steps = options.memorise_steps
     recipe = dataclasses.replace(config.recipe, stop_at=None, steps=steps, validate_every=100)
@@ -179,8 +177,7 @@ def untrained_model(name: str, options: argparse.Namespace) -> tuple[Transformer
     """Return a model as it is before training."""
     config = cell_config(name, options)
     task = build_task(config.task)
-    torch.manual_seed(0)
-    return build_model(config.model, task, 0.0), task, {}
+    return initial_model(config, task, torch.device("cpu")), task, {}
 
 
 LOADERS = {"trained": trained_model, "memorised": memorised_model, "untrained": untrained_model}

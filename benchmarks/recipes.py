@@ -32,7 +32,7 @@ from tqdm import tqdm
 from errors import RunError, UserError
 from experiments.compose import compose_plain
 from experiments.identity import cell_name
-from experiments.objects import build_model, build_task
+from experiments.objects import build_task, initial_model
 from experiments.provenance import machine, source
 from experiments.schema import CellConfig, validate_cell
 from tasks.data import DataSpec, load_or_build
@@ -167,10 +167,7 @@ def build_trainer(config: CellConfig, folder: Path, watch: Any) -> Trainer:
     data = config.data
     spec = DataSpec(data.train, data.validation, data.test, data.seed, config.data_dir)
     sets = load_or_build(task, spec, progress=False)
-    torch.manual_seed(config.seed)
-    model = build_model(config.model, task, config.recipe.dropout)
-    with torch.no_grad():
-        model.embedding.weight.mul_(config.recipe.embedding_scale)
+    model = initial_model(config, task, CPU)
     train, validation = SequenceTensors(sets.train), SequenceTensors(sets.validation)
     return Trainer(
         model, config.recipe, train, validation, config.seed, folder, math.inf, watch

@@ -17,7 +17,7 @@ import torch
 from errors import RunError, UserError
 from experiments.grid import describe
 from experiments.identity import cell_name
-from experiments.objects import build_model, check_buildable
+from experiments.objects import check_buildable, initial_model
 from experiments.provenance import machine, now, source
 from experiments.schema import CellConfig
 from experiments.store import Run
@@ -153,12 +153,8 @@ def _trainer(
 ) -> Trainer:
     """Return the trainer of a freshly initialised model; `fit` looks for a checkpoint."""
     device = own_device(config.device)
-    torch.manual_seed(config.seed)
-    model = build_model(config.model, task, config.recipe.dropout).to(device)
-    with torch.no_grad():
-        model.embedding.weight.mul_(config.recipe.embedding_scale)
     return Trainer(
-        model,
+        initial_model(config, task, device),
         config.recipe,
         SequenceTensors(data.train, device),
         SequenceTensors(data.validation, device),

@@ -70,6 +70,15 @@ def build_model(config: ModelConfig, task: Task, dropout: float) -> Transformer:
         raise UserError(f"model {config.name}: {error}") from None
 
 
+def initial_model(config: CellConfig, task: Task, device: torch.device) -> Transformer:
+    """Return the cell's model before its first step, as its seed and its recipe make it."""
+    torch.manual_seed(config.seed)
+    model = build_model(config.model, task, config.recipe.dropout).to(device)
+    with torch.no_grad():
+        model.embedding.weight.mul_(config.recipe.embedding_scale)
+    return model
+
+
 def check_buildable(config: CellConfig) -> tuple[Task, Transformer]:
     """Build task and model, so that a bad cell never starts; the model's cost can be asked.
 
