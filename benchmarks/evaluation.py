@@ -51,8 +51,9 @@ from experiments.schema import CellConfig, validate_cell
 from models.transformer import Transformer
 from tasks.task import EOS_ID, SequenceSet, Task
 from training.batches import SequenceTensors
-from training.evaluation import Generation, generate, judge
+from training.evaluation import judge
 from training.files import write_json
+from training.generation import Generation, generate
 from training.trainer import Trainer
 
 MODELS = ("standard", "sparse", "linear")

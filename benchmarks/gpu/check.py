@@ -38,7 +38,7 @@ from models.transformer import Transformer
 from tasks.arithmetic import Arithmetic
 from tasks.task import EOS_ID, Task
 from training.batches import SequenceTensors
-from training.evaluation import generate
+from training.generation import generate
 from training.precision import autocast
 from training.recipe import Recipe
 from training.trainer import Interrupted, Trainer, masked_loss

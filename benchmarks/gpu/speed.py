@@ -42,7 +42,7 @@ from models.transformer import Transformer
 from tasks.arithmetic import Arithmetic
 from tasks.task import SequenceSet
 from training.batches import Batch, SequenceTensors
-from training.evaluation import generate
+from training.generation import generate
 from training.optimizers import build_optimizer
 from training.precision import autocast
 from training.recipe import Recipe

@@ -9,7 +9,9 @@ from tiny import MIXERS, TASKS, plain_greedy, tiny_model, tiny_trainer
 
 from errors import RunError
 from training import evaluation
-from training.evaluation import evaluate, generate, judge, wilson_interval
+from training import generation as generation_module
+from training.evaluation import evaluate, judge, wilson_interval
+from training.generation import generate
 
 
 def written(generation):
@@ -62,13 +64,13 @@ def test_the_memory_bound_does_not_change_the_outcome(models):
 def note_looks(monkeypatch):
     """Return a list that fills with (level, rows) of every look at a batch."""
     looked = []
-    look = evaluation._Engine._look
+    look = generation_module._Engine._look
 
-    def noting(engine, batch, part, level, choice):
+    def noting(engine, batch, part, level, found):
         looked.append((level, len(part)))
-        return look(engine, batch, part, level, choice)
+        return look(engine, batch, part, level, found)
 
-    monkeypatch.setattr(evaluation._Engine, "_look", noting)
+    monkeypatch.setattr(generation_module._Engine, "_look", noting)
     return looked
 
 
@@ -77,10 +79,10 @@ def test_what_bfloat16_is_sure_of_is_not_looked_at_again(monkeypatch):
     model = tiny_model(task)
     model.head.bias.data[1] = 50.0  # EOS, whatever was read
     sequences = task.draw(0, 1, 0, 30)
-    monkeypatch.setattr(evaluation, "resolve_precision", lambda *arguments: "bfloat16")
+    monkeypatch.setattr(generation_module, "resolve_precision", lambda *arguments: "bfloat16")
     looked = note_looks(monkeypatch)
     generation = generate(model, sequences)
-    assert {level for level, _ in looked} == {evaluation.COARSE}
+    assert {level for level, _ in looked} == {generation_module.COARSE}
     assert written(generation) == plain_greedy(model, sequences)
 
 
@@ -92,30 +94,83 @@ def test_looking_in_bfloat16_first_does_not_change_the_outcome(
 ):
     task, model = models("arithmetic", mixer, steps)
     sequences = task.draw(0, 1, 0, 60)
-    monkeypatch.setattr(evaluation, "CPU_TOKENS_PER_BATCH", 400)
+    monkeypatch.setattr(generation_module, "CPU_TOKENS_PER_BATCH", 400)
     expected = generate(model, sequences)
-    monkeypatch.setattr(evaluation, "resolve_precision", lambda *arguments: "bfloat16")
-    monkeypatch.setattr(evaluation, "COARSE_TRIAL_ROWS", trial_rows)
+    monkeypatch.setattr(generation_module, "resolve_precision", lambda *arguments: "bfloat16")
+    monkeypatch.setattr(generation_module, "COARSE_TRIAL_ROWS", trial_rows)
     looked = note_looks(monkeypatch)
     generation = generate(model, sequences)
     assert written(generation) == written(expected) == plain_greedy(model, sequences)
-    coarse = sum(rows for level, rows in looked if level == evaluation.COARSE)
+    coarse = sum(rows for level, rows in looked if level == generation_module.COARSE)
     assert coarse == 60 if trial_rows > 60 else 0 < coarse <= 60
 
 
 def test_a_bfloat16_tolerance_found_too_small_is_raised(models, monkeypatch):
     task, model = models("arithmetic", "standard", 40)
     sequences = task.draw(0, 1, 0, 60)
-    monkeypatch.setattr(evaluation, "resolve_precision", lambda *arguments: "bfloat16")
-    calibrate = evaluation._Engine.calibrate
-    monkeypatch.setattr(evaluation._Engine, "calibrate", lambda self: (2e-4, calibrate(self)[1]))
-    runs = []
-    run = evaluation._Engine.run
+    monkeypatch.setattr(generation_module, "resolve_precision", lambda *arguments: "bfloat16")
+    calibrate = generation_module._Engine.calibrate
     monkeypatch.setattr(
-        evaluation._Engine, "run", lambda self, tolerances: runs.append(1) or run(self, tolerances)
+        generation_module._Engine, "calibrate", lambda self: (2e-4, calibrate(self)[1])
+    )
+    runs = []
+    run = generation_module._Engine.run
+    monkeypatch.setattr(
+        generation_module._Engine,
+        "run",
+        lambda self, tolerances: runs.append(1) or run(self, tolerances),
     )
     assert written(generate(model, sequences)) == plain_greedy(model, sequences)
     assert len(runs) > 1
+
+
+@pytest.mark.parametrize("level", [generation_module.COARSE, generation_module.SINGLE])
+@pytest.mark.parametrize("mixer", MIXERS)
+def test_a_raised_tolerance_takes_back_only_what_it_would_have_left_open(
+    models, mixer, level, monkeypatch
+):
+    """What stands is what a run with the larger tolerance from the start decides."""
+    task, model = models("arithmetic", mixer, 150)
+    sequences = task.draw(0, 1, 0, 120)
+    monkeypatch.setattr(generation_module, "resolve_precision", lambda *arguments: "bfloat16")
+    monkeypatch.setattr(generation_module, "COARSE_TRIAL_ROWS", 10**6)
+    monkeypatch.setattr(generation_module, "CPU_TOKENS_PER_BATCH", 400)
+    engine = generation_module._Engine(model, sequences, 0.1, torch.device("cpu"), lambda *a: None)
+    coarse, single = engine.calibrate()
+    tolerances = [4 * coarse, 16 * single, 0.0]
+    engine.run(tolerances)
+    decided = engine.least_lead[level][engine.least_lead[level].isfinite()]
+    tolerances[level] = float(decided.quantile(0.3))
+    engine.reopen(tolerances)
+    taken_back = int((engine.stage != generation_module.DONE).sum())
+    again = engine.run(tolerances)
+    fresh = generation_module._Engine(model, sequences, 0.1, torch.device("cpu"), lambda *a: None)
+    assert written(again) == written(fresh.run(tolerances)) == plain_greedy(model, sequences)
+    assert taken_back == int((decided < tolerances[level]).sum())
+    assert 0 < taken_back < 60
+    assert (engine.least_lead[level] >= tolerances[level]).all()
+
+
+@pytest.mark.parametrize("calls", [1, 5, 20, 40])
+@pytest.mark.parametrize("mixer", MIXERS)
+def test_an_error_met_at_any_moment_leaves_nothing_half_done(models, mixer, calls, monkeypatch):
+    """In the midst of generating a batch, too: its rows go on from where they were."""
+    task, model = models("arithmetic", mixer, 40)
+    sequences = task.draw(0, 1, 0, 40)
+    monkeypatch.setattr(generation_module, "LARGEST_BATCH", 16)
+    monkeypatch.setattr(generation_module._Engine, "calibrate", lambda self: (0.0, 1e-3))
+    decide, seen = generation_module._Engine._decide, []
+
+    def failing(engine, rows, logits):
+        seen.append(len(rows))
+        if len(seen) == calls:
+            raise generation_module._ToleranceTooSmall(generation_module.SINGLE, 2e-3)
+        return decide(engine, rows, logits)
+
+    monkeypatch.setattr(generation_module._Engine, "_decide", failing)
+    generation = generate(model, sequences)
+    assert generation.tolerance == 16 * 2e-3
+    assert written(generation) == plain_greedy(model, sequences)
 
 
 def test_progress_only_grows_and_ends_at_the_number_of_sequences(models):
@@ -131,7 +186,7 @@ def test_no_batch_is_larger_than_the_memory_allows(models, count, monkeypatch):
     """However many sequences there are; `python -m benchmarks evaluation` measures the bytes."""
     task, model = models("arithmetic", "standard", 40)
     sequences = task.draw(0, 1, 0, count)
-    engine = evaluation._Engine(model, sequences, 0.1, torch.device("cpu"), lambda *a: None)
+    engine = generation_module._Engine(model, sequences, 0.1, torch.device("cpu"), lambda *a: None)
     width = int(sequences.lengths.max())
     bytes_per_token = 4 * (16 * model.dim + 4 * len(task.vocabulary))
     looked = note_looks(monkeypatch)
@@ -172,8 +227,8 @@ def test_near_ties_are_decided_in_float64():
 def test_a_tolerance_found_too_small_is_raised(models, monkeypatch):
     task, model = models("arithmetic", "standard", 40)
     sequences = task.draw(0, 1, 0, 24)
-    monkeypatch.setattr(evaluation._Engine, "calibrate", lambda self: (0.0, 0.0))
-    monkeypatch.setattr(evaluation, "MINIMUM_TOLERANCE", 1e-7)
+    monkeypatch.setattr(generation_module._Engine, "calibrate", lambda self: (0.0, 0.0))
+    monkeypatch.setattr(generation_module, "MINIMUM_TOLERANCE", 1e-7)
     head = model.head.bias.data.clone()
     model.head.bias.data[[5, 7]] = 1e3  # large logits: float32 errors far above the tolerance
     model.head.weight.data[7] = model.head.weight.data[5]
