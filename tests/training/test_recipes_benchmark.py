@@ -41,12 +41,29 @@ def two_operators(monkeypatch, tmp_path):
 
 def test_a_run_ends_solved_or_out_of_time(two_operators, monkeypatch):
     monkeypatch.setattr(recipes, "TARGET", 0.05)
+    monkeypatch.setattr(recipes, "LOOK_FROM", 0.01)
     solved = recipes.attempt((3, "fast", "arithmetic", "linear"))
-    assert solved["ended"] == "solved" and solved["best_chain_exact_match"] >= 0.05
+    assert solved["ended"] == "solved" and solved["best_answer_accuracy"] >= 0.05
+    assert 0.01 <= solved["best_chain_exact_match"] <= solved["best_answer_accuracy"]
     assert solved["seconds"] > 0 and solved["steps"] % 100 == 0 and solved["seed"] == 3
     monkeypatch.setattr(recipes, "LIMIT_SECONDS", 0.1)
     late = recipes.attempt((3, "first", "arithmetic", "linear"))
     assert late["ended"] == "out of time" and late["seconds"] is None
+
+
+def test_looking_at_answers_is_no_training_time(two_operators, monkeypatch):
+    monkeypatch.setattr(recipes, "TARGET", 0.05)
+    monkeypatch.setattr(recipes, "LOOK_FROM", 0.0)
+    clock = [0.0]
+    monkeypatch.setattr(recipes.time, "process_time", lambda: clock[0])
+
+    def slow(*arguments):
+        clock[0] += 1000.0
+        return type("Found", (), {"answer_accuracy": 0.01 if clock[0] < 3000 else 0.06})
+
+    monkeypatch.setattr(recipes, "evaluate", slow)
+    solved = recipes.attempt((3, "fast", "arithmetic", "linear"))
+    assert (solved["ended"], solved["seconds"], solved["steps"]) == ("solved", 0.0, 300)
 
 
 def test_the_first_recipe_stays_what_it_was():
