@@ -11,6 +11,7 @@ from models.mixer import (
     GenerationState,
     check_choice,
     check_sizes,
+    widened,
     without_autocast,
 )
 
@@ -23,20 +24,21 @@ CHUNKED_FROM = 64
 
 
 def feature_map(x: Tensor) -> Tensor:
-    """φ(x) = elu(x) + 1, in float32 and without cancellation: exp(min(x, 0)) + max(x, 0).
+    """φ(x) = elu(x) + 1, at least in float32 and without cancellation: exp(min(x, 0)) + max(x, 0).
 
     The sum elu(x) + 1 itself is exactly 0 below x = -17 in float32 and below x = -8 in bf16.
     """
-    x = x.float()
+    x = widened(x)
     return x.clamp(max=0).exp() + x.relu()
 
 
 class LinearAttention(AttentionMixer):
     """y_i = Σ_{j<=i} (φ(q_i)·φ(k_j)) v_j / Σ_{j<=i} φ(q_i)·φ(k_j) (their eq. 9 to 12).
 
-    Numerator and denominator are prefix sums, in float32 whatever the autocast type. "dense"
-    builds the T x T matrix; "chunked" does so within chunks of chunk_size tokens and carries the
-    sums from chunk to chunk, in O(T) time and memory; "auto" chooses by max_len (CHUNKED_FROM).
+    Numerator and denominator are prefix sums, at least in float32 whatever the autocast type.
+    "dense" builds the T x T matrix; "chunked" does so within chunks of chunk_size tokens and
+    carries the sums from chunk to chunk, in O(T) time and memory; "auto" chooses by max_len
+    (CHUNKED_FROM).
     With position="rope" queries and keys are turned in the numerator alone (RoFormer eq. 19): the
     denominator stays a sum of positive numbers. Attention dropout does not apply.
     """
@@ -63,12 +65,12 @@ class LinearAttention(AttentionMixer):
         """q, k, v (B, H, T, K) to (B, H, T, K) of v's type."""
         with without_autocast(q):
             features_q, features_k = feature_map(q), feature_map(k)
-            ones = torch.ones_like(q[..., :1], dtype=torch.float32)  # (B, H, T, 1)
+            ones = torch.ones_like(features_q[..., :1])  # (B, H, T, 1)
             if self.position == "rope":
-                numerator = self.product(self.place(features_q), self.place(features_k), v.float())
+                numerator = self.product(self.place(features_q), self.place(features_k), widened(v))
                 denominator = self.product(features_q, features_k, ones)
             else:  # the denominator is one more column of values
-                sums = self.product(features_q, features_k, torch.cat((v.float(), ones), -1))
+                sums = self.product(features_q, features_k, torch.cat((widened(v), ones), -1))
                 numerator, denominator = sums[..., :-1], sums[..., -1:]
             return divide(numerator, denominator).to(v.dtype)
 
@@ -84,7 +86,7 @@ class LinearAttention(AttentionMixer):
         real = torch.arange(x.shape[1], device=x.device) < lengths[:, None]  # (B, T)
         with without_autocast(x):
             features = feature_map(k) * real[:, None, :, None]
-            sums = self.place(features).transpose(-1, -2) @ v.float()  # (B, H, K, K)
+            sums = self.place(features).transpose(-1, -2) @ widened(v)  # (B, H, K, K)
         tensors = {"sums": sums, "normaliser": features.sum(2)}
         return self.merge(self.attend(q, k, v)), GenerationState(tensors, lengths, x.shape[1])
 
@@ -97,7 +99,7 @@ class LinearAttention(AttentionMixer):
             features_q, features_k = feature_map(q), feature_map(k)
             normaliser += features_k
             turned_k = self.place_step(features_k, positions)
-            sums.addcmul_(turned_k[..., None], v.float()[..., None, :])  # (B, H, K, K)
+            sums.addcmul_(turned_k[..., None], widened(v)[..., None, :])  # (B, H, K, K)
             turned_q = self.place_step(features_q, positions)
             numerator = (turned_q[..., None, :] @ sums).squeeze(-2)  # (B, H, K)
             y = divide(numerator, (features_q * normaliser).sum(-1, keepdim=True))

@@ -226,7 +226,7 @@ class AttentionMixer(Mixer):
 
 
 def fused_attention(q: Tensor, k: Tensor, v: Tensor, **options) -> Tensor:
-    """`scaled_dot_product_attention` with its options, in v's type; on a CPU computed in float32.
+    """`scaled_dot_product_attention` with its options, in v's type; on a CPU at least in float32.
 
     PyTorch's bf16 kernel for CPUs is slower than its float32 one for heads up to 64 wide (forward
     and backward, L 87, K 16: 21 ms against 7, conversions included; L 221, K 32: 38 against 27).
@@ -234,8 +234,13 @@ def fused_attention(q: Tensor, k: Tensor, v: Tensor, **options) -> Tensor:
     if q.device.type != "cpu":
         return F.scaled_dot_product_attention(q, k, v, **options)
     with without_autocast(q):
-        y = F.scaled_dot_product_attention(q.float(), k.float(), v.float(), **options)
+        y = F.scaled_dot_product_attention(widened(q), widened(k), widened(v), **options)
     return y.to(v.dtype)
+
+
+def widened(x: Tensor) -> Tensor:
+    """``x`` in float32; float64 stays, since close calls are decided by what it computes."""
+    return x if x.dtype == torch.float64 else x.float()
 
 
 def without_autocast(x: Tensor) -> AbstractContextManager:

@@ -75,7 +75,8 @@ class Generation:
 
     ``tokens`` (N, W) holds prompt and generated tokens, padded; ``lengths`` (N,) counts both, EOS
     included when it was reached; ``first_mistake`` (N,) is the position in ``tokens`` of the
-    first token that differs from gold, -1 where there is none.
+    first token that differs from gold, -1 where there is none.  ``close_calls`` counts the tokens
+    that float64 was asked for, those of a batch that was done again included.
     """
 
     tokens: np.ndarray
@@ -97,7 +98,8 @@ def generate(
     """Return what greedy generation writes for the prompts of ``sequences`` (module docstring)."""
     engine = _Engine(model, sequences, memory_mb, torch.device(device), progress)
     coarse, single = engine.calibrate()
-    tolerances = [COARSE_SAFETY * coarse, max(SAFETY * single, MINIMUM_TOLERANCE), 0.0]
+    floor = MINIMUM_TOLERANCE
+    tolerances = [max(COARSE_SAFETY * coarse, floor), max(SAFETY * single, floor), 0.0]
     while True:
         try:
             return engine.run(tolerances)
@@ -112,7 +114,7 @@ class _Found:
     """What the levels of precision found out about a batch.
 
     ``choice`` (B, T): the arg-max at every target; ``least_lead`` (2, B): by level, the smallest
-    lead in the row, if that level decided it.
+    lead in the row up to its first mistake, if that level decided it.
     """
 
     choice: Tensor
@@ -149,13 +151,13 @@ class _Engine:
         self._lay_out(sequences)
 
     def _lay_out(self, sequences: SequenceSet) -> None:
-        """Every sequence as gold has it, to be certified."""
+        """Nothing is written yet, and every sequence is to be certified."""
         count = len(sequences)
         self.tokens = self.set.tokens.new_full((count, self.max_len + 1), PAD_ID)
         self.lengths = torch.zeros(count, dtype=torch.long, device=self.device)
         self.first_mistake = torch.full((count,), -1, device=self.device)
         self.stage = torch.full((count,), TO_CERTIFY, device=self.device)
-        # By level: the smallest lead by which it decided a token of the row.
+        # By level: the smallest lead by which it decided a token of the row that counts.
         self.least_lead = torch.full((2, count), math.inf, device=self.device)
 
     @torch.no_grad()
@@ -251,6 +253,7 @@ class _Engine:
         self._look(batch, torch.arange(len(rows), device=self.device), self.first_level, found)
         wrong = (found.choice != batch.tokens[:, 1:]) & batch.loss_mask  # (B, T)
         self.least_lead[:, rows] = found.least_lead
+        self.tokens[rows] = PAD_ID
         self.tokens[rows, : batch.tokens.shape[1]] = batch.tokens.to(self.tokens.dtype)
         self.lengths[rows] = self.set.lengths[rows]
         self.first_mistake[rows] = -1

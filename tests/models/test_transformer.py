@@ -74,6 +74,20 @@ def test_logits_equal_the_equations(case, position):
 
 
 @torch.no_grad()
+@each(CASES)
+def test_a_float64_model_computes_in_float64(case):
+    """Close calls of generation are decided by it, whatever batch they stand in."""
+    model = transformer(case, position="none").eval().double()
+    for parameter in model.parameters():
+        parameter += 0.1 * torch.randn_like(parameter)
+    tokens = torch.randint(0, 11, (3, 12))
+    logits = model(tokens)
+    expected = written_out(model, tokens, case, "none")
+    torch.testing.assert_close(logits, expected, rtol=1e-11, atol=1e-12)
+    torch.testing.assert_close(model(tokens[1:2, :7]), logits[1:2, :7], rtol=1e-11, atol=1e-12)
+
+
+@torch.no_grad()
 def test_head_of_hidden_gives_the_logits_at_chosen_positions():
     model = transformer(CASES[0]).eval()
     tokens = torch.randint(0, 11, (3, 12))
