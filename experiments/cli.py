@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import functools
 import os
 import re
@@ -13,7 +14,7 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.errors import HydraException
 from hydra.types import RunMode
 from omegaconf import DictConfig
-from omegaconf.errors import OmegaConfBaseException
+from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException
 
 from errors import RunError, UserError
 from training.torchrun import is_first
@@ -64,7 +65,7 @@ def main(entry: Callable[[], object]) -> None:
                 f"{type(error).__name__}: {one_line(str(error))} (HYDRA_FULL_ERROR=1 shows where)",
             )
         else:
-            _leave(status, one_line(str(error)))
+            _leave(status, unknown_key(error) or one_line(str(error)))
 
 
 def exit_status(error: BaseException) -> int | None:
@@ -74,6 +75,27 @@ def exit_status(error: BaseException) -> int | None:
     if isinstance(error, RunError | OSError):
         return 1
     return None
+
+
+def unknown_key(error: Exception) -> str | None:
+    """Return what to say of an override whose key does not exist, None for other errors.
+
+    Hydra advises to append it with a "+", which is seldom what a mistyped key needs; where an
+    object is described (``_target_``) it may be.
+    """
+    cause = error.__cause__
+    if not isinstance(cause, ConfigKeyError | ConfigAttributeError):
+        return None
+    if not isinstance(cause.parent_node, DictConfig):
+        return None
+    known = [str(key) for key in cause.parent_node if key not in ("hydra", "_target_")]
+    near = difflib.get_close_matches(str(cause.key), known, n=1)
+    if near:
+        whole = str(cause.full_key).removesuffix(str(cause.key)) + near[0]
+        return f"unknown key {cause.full_key}; did you mean {whole}?"
+    if "_target_" in cause.parent_node:
+        return None
+    return f"unknown key {cause.full_key}; there are {', '.join(known)}"
 
 
 def one_line(message: str) -> str:

@@ -78,6 +78,22 @@ def test_bad_cell_is_one_line_exit_2_and_starts_nothing(command, words, named):
 
 
 @pytest.mark.parametrize(
+    ("word", "said"),
+    [
+        ("recipe.stepz=5", "unknown key recipe.stepz; did you mean recipe.steps?"),
+        ("sede=1", "unknown key sede; did you mean seed?"),
+        ("task.siz=1", "unknown key task.siz; did you mean task.size?"),
+        ("data.colour=red", "unknown key data.colour; there are "),
+        ("model.mixer.block_size=4", "append to your config use +model.mixer.block_size=4"),
+    ],
+)
+def test_a_mistyped_key_is_told_from_a_missing_one(command, word, said):
+    outcome = command("train.py", *TINY, word)
+    assert outcome.status == 2
+    assert said in outcome.line
+
+
+@pytest.mark.parametrize(
     ("arguments", "named"),
     [
         ([], "experiment"),
