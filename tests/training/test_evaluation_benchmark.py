@@ -30,7 +30,7 @@ def test_a_small_benchmark_from_training_to_record(tmp_path, monkeypatch, capsys
     arguments = (
         "--operators 3 --train 500 --dim 16 --models linear --plain-sequences 20 --sequences 40"
     )
-    arguments += f" --many 30 --steps 3 --records {tmp_path} --memory --memorised"
+    arguments += f" --many 30 --steps 3 --records {tmp_path} --memory"
     benchmark.main(arguments.split())
     threads = torch.get_num_threads()
     assert threads == 1
@@ -43,17 +43,6 @@ def test_a_small_benchmark_from_training_to_record(tmp_path, monkeypatch, capsys
         assert row["ratio"] > 0
         assert row["certified_few_seconds_per_sequence"] > 0
     assert "equal 20 of 20" in capsys.readouterr().out
-
-
-def test_a_memorised_model_has_seen_what_it_is_evaluated_on(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    words = "--operators 1 --train 100 --dim 32 --models linear --memorise 8 --plain-sequences 8"
-    words += f" --sequences 20 --many 0 --memorise-steps 300 --records {tmp_path} --memory"
-    benchmark.main(words.split())
-    row = json.loads((tmp_path / "evaluation.json").read_text())["rows"][0]
-    assert (row["state"], row["sequences"], row["training"]["memorised"]) == ("memorised", 20, 8)
-    assert row["training"]["steps"] == 300 and row["certified_share"] == 1
-    assert row["answer_accuracy"] == 1 and row["equal_sequences"] == 8
 
 
 def test_rows_of_other_models_stay_in_the_record(tmp_path, monkeypatch):
