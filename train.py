@@ -2,12 +2,13 @@
 
 python train.py task=lis task.size=40 model=sparse model.dim=64 recipe=fast seed=1
 python train.py -m model=standard,sparse,linear model.dim=32,64 task.size=6,10
-python train.py model.dim=64 seeds=[0,1,2]
+python train.py model.dim=64 seeds=0,1,2
 torchrun --nproc-per-node=2 train.py task.size=16 model.dim=512     # on two GPUs together
 """
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import hydra
@@ -21,7 +22,7 @@ from experiments.cell import run_cell
 from experiments.compose import CONF_DIR, plain
 from experiments.progress import CellProgress, summary_line
 from experiments.schema import validate_cell
-from experiments.seeds import run_seeds
+from experiments.seeds import run_seeds, with_listed_seeds
 from experiments.store import Run, enter
 from training.torchrun import is_first
 
@@ -54,5 +55,11 @@ def main(config: DictConfig) -> dict[str, Any] | None:
     return run(config)
 
 
+def command_line() -> None:
+    """Read the command line as `main` does, but for ``seeds=0,1,2``."""
+    sys.argv = with_listed_seeds(sys.argv)
+    main()
+
+
 if __name__ == "__main__":
-    cli.main(main)
+    cli.main(command_line)

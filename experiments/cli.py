@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from hydra.core.hydra_config import HydraConfig
+from hydra.core.override_parser.overrides_parser import OverrideParseException
 from hydra.errors import HydraException
 from hydra.types import RunMode
 from omegaconf import DictConfig
@@ -65,7 +66,7 @@ def main(entry: Callable[[], object]) -> None:
                 f"{type(error).__name__}: {one_line(str(error))} (HYDRA_FULL_ERROR=1 shows where)",
             )
         else:
-            _leave(status, unknown_key(error) or one_line(str(error)))
+            _leave(status, unreadable(error) or unknown_key(error) or one_line(str(error)))
 
 
 def exit_status(error: BaseException) -> int | None:
@@ -75,6 +76,13 @@ def exit_status(error: BaseException) -> int | None:
     if isinstance(error, RunError | OSError):
         return 1
     return None
+
+
+def unreadable(error: Exception) -> str | None:
+    """Return what to say of an override that Hydra cannot parse, None for other errors."""
+    if not isinstance(error, OverrideParseException):
+        return None
+    return f"{error.override}: cannot be read; write KEY=VALUE, KEY=[A,B] or \"KEY='any text'\""
 
 
 def unknown_key(error: Exception) -> str | None:

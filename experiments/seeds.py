@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from hydra.core.hydra_config import HydraConfig
@@ -10,6 +11,13 @@ from errors import RunError, UserError
 from experiments.objects import check_buildable
 from experiments.schema import parse_seeds, validate_cell
 from experiments.sweep import failure_of, make_launcher
+
+
+def with_listed_seeds(arguments: list[str]) -> list[str]:
+    """Return the command line with ``seeds=0,1,2`` as a list, which it is unless Hydra sweeps."""
+    if {"-m", "--multirun"} & set(arguments):
+        return arguments
+    return [re.sub(r"^(seeds=)(\d+(?:,\d+)+)$", r"\1[\2]", word) for word in arguments]
 
 
 def run_seeds(plain: dict[str, Any]) -> None:

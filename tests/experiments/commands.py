@@ -13,7 +13,7 @@ import sweep
 import train
 from experiments import cli
 
-PROGRAMS = {"train.py": train.main, "sweep.py": sweep.main, "evaluate.py": evaluate.main}
+PROGRAMS = {"train.py": train.command_line, "sweep.py": sweep.main, "evaluate.py": evaluate.main}
 
 # A cell of one second.
 TINY = (

@@ -8,6 +8,7 @@ from commands import TINY
 
 from errors import UserError
 from experiments.schema import parse_seeds
+from experiments.seeds import with_listed_seeds
 
 MEASURED = [
     "cell", "seed", "status", "answer_accuracy", "chain_exact_match", "steps", "padded_share",
@@ -31,7 +32,7 @@ def test_seeds_together_are_the_cells_of_separate_calls(command, tmp_path_factor
     apart = command.folder
     together = tmp_path_factory.mktemp("together")
     monkeypatch.chdir(together)
-    outcome = command("train.py", *TINY, "seeds=[0,3]")
+    outcome = command("train.py", *TINY, "seeds=0,3")
     assert (outcome.status, outcome.err) == (0, "")
     assert rows(together) == rows(apart)
     assert [row["seed"] for row in rows(together)] == ["0", "3"]
@@ -48,6 +49,20 @@ def test_a_seed_that_fails_is_named_and_the_others_are_done(command):
     assert outcome.status == 1
     assert "1 of 2 seeds are not done: seed=2: cell" in outcome.line
     assert json.loads(path.read_text()) == done
+
+
+@pytest.mark.parametrize(
+    ("given", "meant"),
+    [
+        ("train.py seeds=0,1,2 seed=3", "train.py seeds=[0,1,2] seed=3"),
+        ("train.py seeds=[0,1] model.dim=8,16", "train.py seeds=[0,1] model.dim=8,16"),
+        ("train.py seeds=0,x", "train.py seeds=0,x"),
+        ("train.py -m seeds=0,1", "train.py -m seeds=0,1"),
+        ("train.py --multirun seeds=0,1", "train.py --multirun seeds=0,1"),
+    ],
+)
+def test_a_list_of_seeds_needs_no_brackets(given, meant):
+    assert with_listed_seeds(given.split()) == meant.split()
 
 
 @pytest.mark.parametrize(
