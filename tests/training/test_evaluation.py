@@ -111,7 +111,7 @@ def test_a_bfloat16_tolerance_found_too_small_is_raised(models, monkeypatch):
     monkeypatch.setattr(generation_module, "resolve_precision", lambda *arguments: "bfloat16")
     calibrate = generation_module._Engine.calibrate
     monkeypatch.setattr(
-        generation_module._Engine, "calibrate", lambda self: (2e-4, calibrate(self)[1])
+        generation_module._Engine, "calibrate", lambda self: (4e-4, calibrate(self)[1])
     )
     runs = []
     run = generation_module._Engine.run
@@ -133,6 +133,8 @@ def test_a_raised_tolerance_takes_back_only_what_it_would_have_left_open(
     task, model = models("arithmetic", mixer, 150)
     sequences = task.draw(0, 1, 0, 120)
     monkeypatch.setattr(generation_module, "resolve_precision", lambda *arguments: "bfloat16")
+    monkeypatch.setattr(generation_module, "COARSE_CALIBRATION_ROWS", 16)
+    monkeypatch.setattr(generation_module, "GUARD", (1 / 2, 1 / 2))
     monkeypatch.setattr(generation_module, "COARSE_TRIAL_ROWS", 10**6)
     monkeypatch.setattr(generation_module, "CPU_TOKENS_PER_BATCH", 400)
     engine = generation_module._Engine(model, sequences, 0.1, torch.device("cpu"), lambda *a: None)
