@@ -11,6 +11,7 @@ from __future__ import annotations
 import csv
 import dataclasses
 import os
+import subprocess
 import sys
 import threading
 from collections.abc import Callable, Sequence
@@ -25,6 +26,7 @@ from experiments.schema import CellConfig, LoggerConfig
 INIT_SECONDS = 20
 UPLOAD_SECONDS = 30
 CALL_SECONDS = 60
+DYING_SECONDS = 1
 LONGEST_TAG = 64
 TAGS = ("task", "format", "size", "model", "dim", "recipe", "seed")
 
@@ -257,7 +259,7 @@ def _clear_away_service(hung: bool) -> None:
 
     connection = getattr(getattr(wandb_setup, "_singleton", None), "_connection", None)
     process = getattr(getattr(connection, "_proc", None), "_process", None)
-    if process is None or (process.poll() is None and not hung):
+    if process is None or not (hung or _ends(process)):
         return
     process.kill()
     for forget in (lambda: setattr(wandb, "run", None), wandb.teardown):
@@ -265,6 +267,15 @@ def _clear_away_service(hung: bool) -> None:
             _within(CALL_SECONDS, forget)
         except Exception:  # it says that the process is gone, which we know
             continue
+
+
+def _ends(process: subprocess.Popen) -> bool:
+    """Say whether the process ends; its connection may be lost a moment before."""
+    try:
+        process.wait(DYING_SECONDS)
+    except subprocess.TimeoutExpired:
+        return False
+    return True
 
 
 def _warn(text: str) -> None:
