@@ -44,7 +44,8 @@ def test_a_dead_process_costs_no_result(command, tmp_path_factory, monkeypatch):
     folder = tmp_path_factory.mktemp("two")
     died = torchrun(folder, *CELL, DIES="1")
     assert died.returncode != 0
-    (path,) = folder.glob("runs/*/record.json")
+    path = next(folder.glob("runs/*/record.json"), None)
+    assert path is not None, died.stderr
     record = json.loads(path.read_text())
     assert record["status"] == "unfinished"
     assert "continues from the checkpoint" in record["reason"]
