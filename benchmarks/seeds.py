@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import copy
+import dataclasses
 import os
 import statistics
 import time
@@ -131,7 +132,8 @@ class Seeds:
 def stacked_batch(data: SequenceTensors, index: Tensor) -> Batch:
     """Return the batches ``index`` (S, B) with one width: tokens (S, B, T + 1)."""
     whole = data.batch(index.flatten())
-    return Batch(whole.tokens.unflatten(0, index.shape), whole.loss_mask.unflatten(0, index.shape))
+    tokens, mask = (x.unflatten(0, index.shape) for x in (whole.tokens, whole.loss_mask))
+    return dataclasses.replace(whole, tokens=tokens, loss_mask=mask)
 
 
 class Stack:

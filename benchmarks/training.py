@@ -35,7 +35,7 @@ from models.standard import StandardAttention
 from models.transformer import Transformer
 from tasks.arithmetic import Arithmetic
 from tasks.task import SequenceSet
-from training.batches import Batch, BatchOrder, SequenceTensors
+from training.batches import Batch, BatchOrder, SequenceTensors, places
 from training.files import write_json
 from training.precision import autocast, resolve_precision
 from training.trainer import masked_loss
@@ -191,9 +191,11 @@ def padded(sequences: SequenceTensors, index: Tensor) -> Batch:
     """Return a batch at the full length L + 1, as the ancestor pads it."""
     tokens = sequences.tokens.index_select(0, index).long()
     target = torch.arange(1, tokens.shape[1])
-    first = sequences.prompt_lengths.index_select(0, index)[:, None]
-    lengths = sequences.lengths.index_select(0, index)[:, None]
-    return Batch(tokens, (target >= first) & (target < lengths))
+    first = sequences.prompt_lengths.index_select(0, index)
+    lengths = sequences.lengths.index_select(0, index)
+    mask = (target >= first[:, None]) & (target < lengths[:, None])
+    total = sequences.num_targets(index)
+    return Batch(tokens, mask, places(first - 1, lengths - first, len(target), total))
 
 
 def plain_loss(model: PlainTransformer, batch: Batch) -> Tensor:

@@ -16,16 +16,26 @@ WINDOW_BATCHES = 64
 @dataclass(frozen=True)
 class Batch:
     """``tokens`` (B, T + 1): inputs are ``[:, :-1]``, targets ``[:, 1:]``; ``loss_mask`` (B, T)
-    is true at the targets that count: chain, answer and EOS, not the prompt, not the padding."""
+    is true at the targets that count: chain, answer and EOS, not the prompt, not the padding;
+    ``counted`` (targets,) are their places in the flattened (B * T)."""
 
     tokens: Tensor
     loss_mask: Tensor
+    counted: Tensor
+
+    def at_targets(self, values: Tensor) -> Tensor:
+        """Return the rows of ``values`` (B, T, ...) at the targets that count, (targets, ...).
+
+        As ``values[loss_mask]``, which would have to ask the device how many there are.
+        """
+        return values.flatten(0, 1).index_select(0, self.counted)
 
 
 class SequenceTensors:
     """A `tasks.task.SequenceSet` as tensors on one device; batches are index selections.
 
-    ``tokens`` (N, W) in their small integer type, ``lengths`` and ``prompt_lengths`` (N,).
+    ``tokens`` (N, W) in their small integer type, ``lengths`` and ``prompt_lengths`` (N,).  Both
+    lengths are known to the host too, which so cuts a batch without waiting for the device.
     """
 
     def __init__(self, sequences, device: torch.device | str = "cpu") -> None:
@@ -33,29 +43,45 @@ class SequenceTensors:
         if tokens.dtype == np.uint16:
             tokens = tokens.astype(np.int16 if tokens.max(initial=0) < 2**15 else np.int32)
         self.tokens = torch.from_numpy(np.array(tokens, copy=not tokens.flags.writeable)).to(device)
-        self.lengths = torch.from_numpy(np.array(sequences.lengths, dtype=np.int64)).to(device)
-        self.prompt_lengths = torch.from_numpy(
-            np.array(sequences.prompt_lengths, dtype=np.int64)
-        ).to(device)
-        self.longest = int(self.lengths.max())
+        self.host_lengths = torch.from_numpy(np.array(sequences.lengths, dtype=np.int64))
+        prompt_lengths = torch.from_numpy(np.array(sequences.prompt_lengths, dtype=np.int64))
+        self.host_num_targets = self.host_lengths - prompt_lengths
+        self.lengths = self.host_lengths.to(device)
+        self.prompt_lengths = prompt_lengths.to(device)
+        self.longest = int(self.host_lengths.max())
 
     def __len__(self) -> int:
         return len(self.lengths)
 
-    def num_targets(self, index: Tensor) -> Tensor:
-        """Return how many targets count in the loss of the sequences ``index`` (B,), as ()."""
-        return (self.lengths[index] - self.prompt_lengths[index]).sum()
+    def num_targets(self, index: Tensor) -> int:
+        """Return how many targets count in the loss of the sequences ``index`` (B,)."""
+        return int(self.host_num_targets[index.cpu()].sum())
 
     def batch(self, index: Tensor, width_step: int = 1) -> Batch:
         """Return the sequences ``index`` (B,), trimmed to the longest of them, T rounded up to a
-        multiple of ``width_step``."""
-        lengths = self.lengths.index_select(0, index)
-        width = rounded_up(int(lengths.max()), width_step, self.longest)
+        multiple of ``width_step``.
+
+        An ``index`` on the host leaves the device to what it is at; one there waits for it.
+        """
+        on_host, index = index.cpu(), index.to(self.tokens.device, non_blocking=True)
+        width = rounded_up(int(self.host_lengths[on_host].max()), width_step, self.longest)
         tokens = self.tokens[:, :width].index_select(0, index).long()  # (B, T + 1)
         target_position = torch.arange(1, width, device=tokens.device)  # (T,)
-        first = self.prompt_lengths.index_select(0, index)[:, None]
-        loss_mask = (target_position >= first) & (target_position < lengths[:, None])
-        return Batch(tokens, loss_mask)
+        lengths = self.lengths.index_select(0, index)
+        first = self.prompt_lengths.index_select(0, index)
+        within = target_position < lengths[:, None]
+        loss_mask = (target_position >= first[:, None]) & within
+        counted = places(first - 1, lengths - first, width - 1, self.num_targets(on_host))
+        return Batch(tokens, loss_mask, counted)
+
+
+def places(first: Tensor, counts: Tensor, width: int, total: int) -> Tensor:
+    """Return the places (total,) in the flattened (B * width) of each row's ``counts`` (B,) columns
+    from ``first`` (B,) on; ``total`` is their sum, which the host knows."""
+    begin = torch.arange(len(first), device=first.device) * width + first  # (B,)
+    before = counts.cumsum(0) - counts  # (B,), columns of the rows above
+    every = torch.arange(total, device=first.device)
+    return every + (begin - before).repeat_interleave(counts, output_size=total)
 
 
 def rounded_up(length: int, width_step: int, longest: int) -> int:

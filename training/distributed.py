@@ -49,9 +49,7 @@ class Processes:
         """Whether this is the process that writes files."""
         return self.rank == 0
 
-    def share(
-        self, index: Tensor, num_targets: Callable[[Tensor], Tensor]
-    ) -> tuple[Tensor, Tensor | float]:
+    def share(self, index: Tensor, num_targets: Callable[[Tensor], int]) -> tuple[Tensor, float]:
         """Return which of the batch's sequences ``index`` (B,) are this process's, and the weight
         of their mean loss in that of the batch.
 

@@ -143,7 +143,7 @@ class Trainer:
         state = self.state
         rate = self.recipe.learning_rate_at(state.step, self.total_steps, self.dim)
         self.optimizer.set_learning_rate(rate)
-        index = self.order.indices(state.step).to(self.device)
+        index = self.order.indices(state.step)
         own, weight = self.processes.share(index, self.train_set.num_targets)
         self.processes.seed_step(self.seed, state.step)
         self.model.train()
@@ -266,8 +266,8 @@ def masked_loss(
     takes the place of ``model.hidden``.
     """
     states = (hidden or model.hidden)(batch.tokens[:, :-1])  # (B, T, D)
-    logits = model.head(states[batch.loss_mask])  # (targets, V)
-    return F.cross_entropy(logits.float(), batch.tokens[:, 1:][batch.loss_mask])
+    logits = model.head(batch.at_targets(states))  # (targets, V)
+    return F.cross_entropy(logits.float(), batch.at_targets(batch.tokens[:, 1:]))
 
 
 @torch.no_grad()
@@ -285,21 +285,23 @@ def validate(
     ``processes`` looks at its share of the sequences; all return the figures of the whole.
     """
     model.eval()
-    order = torch.argsort(sequences.lengths)[processes.rank :: processes.size]
-    loss_sum, targets, exact = 0.0, 0, 0
-    with autocast(precision, sequences.tokens.device):
+    device = sequences.tokens.device
+    order = torch.argsort(sequences.host_lengths)[processes.rank :: processes.size]
+    targets = 0
+    loss_sum, exact = torch.zeros(2, dtype=torch.float64, device=device)  # read once, at the end
+    with autocast(precision, device):
         for start in range(0, len(order), batch_size):
             batch = sequences.batch(order[start : start + batch_size])
-            gold = batch.tokens[:, 1:][batch.loss_mask]  # (targets,)
+            gold = batch.at_targets(batch.tokens[:, 1:])  # (targets,)
             hidden = model.hidden(batch.tokens[:, :-1])
-            logits = model.head(hidden[batch.loss_mask]).float()  # (targets, V)
-            loss_sum += float(F.cross_entropy(logits, gold, reduction="sum"))
+            logits = model.head(batch.at_targets(hidden)).float()  # (targets, V)
+            loss_sum += F.cross_entropy(logits, gold, reduction="sum")
             targets += len(gold)
-            wrong = torch.zeros_like(batch.loss_mask)
-            wrong[batch.loss_mask] = logits.argmax(-1) != gold
-            exact += int((~wrong.any(dim=1)).sum())
-    loss_sum, all_targets, all_exact = processes.sum_numbers(loss_sum, targets, exact)
-    return loss_sum / all_targets, all_exact / len(sequences)
+            wrong = torch.zeros_like(batch.loss_mask)  # (B, T)
+            wrong.view(-1)[batch.counted] = logits.argmax(-1) != gold
+            exact += (~wrong.any(dim=1)).sum()
+    all_loss, all_targets, all_exact = processes.sum_numbers(float(loss_sum), targets, float(exact))
+    return all_loss / all_targets, all_exact / len(sequences)
 
 
 def write_curve(path: Path, curve: list[list[float]]) -> None:

@@ -51,6 +51,22 @@ def test_batch_is_trimmed_and_masks_prompt_and_padding():
         assert batch.tokens[row, length - 1] == 1  # EOS is the last target
 
 
+@settings(max_examples=50, deadline=None)
+@given(st.data())
+def test_targets_are_those_of_the_mask(data):
+    sequences = SequenceTensors(drawn())
+    rows = st.lists(st.integers(0, len(sequences) - 1), min_size=1, max_size=9)
+    batch = sequences.batch(torch.tensor(data.draw(rows)), data.draw(st.integers(1, 20)))
+    values = torch.randn(*batch.loss_mask.shape, 3, requires_grad=True)
+    chosen = batch.at_targets(values)
+    assert torch.equal(chosen, values[batch.loss_mask])
+    direction = torch.randn_like(chosen)
+    one, other = (
+        torch.autograd.grad(x, values, direction) for x in (chosen, values[batch.loss_mask])
+    )
+    assert torch.equal(one[0], other[0])
+
+
 def test_sixteen_bit_tokens_survive():
     tokens = np.array([[5, 300, 40_000, 1]], dtype=np.uint16)
     sequences = SequenceSet(tokens, np.array([4], np.int32), np.array([2], np.int32))

@@ -52,20 +52,22 @@ def tiny_recipe(**changes) -> Recipe:
     return Recipe(**{**values, **changes})
 
 
-def tiny_trainer(folder: Path, task: Task, mixer: str = "standard", seed: int = 0, **changes):
+def tiny_trainer(
+    folder: Path, task: Task, mixer: str = "standard", seed: int = 0, device="cpu", **changes
+):
     trainer_changes = {
         key: changes.pop(key)
         for key in ("checkpoint_seconds", "report", "should_stop", "processes", "compile_backend")
         if key in changes
     }
     recipe = tiny_recipe(**changes)
-    model = tiny_model(task, mixer, seed=seed, dropout=recipe.dropout)
+    model = tiny_model(task, mixer, seed=seed, dropout=recipe.dropout).to(device)
     train, validation = task.draw(0, 1, 0, 200), task.draw(0, 2, 0, 50)
     return Trainer(
         model,
         recipe,
-        SequenceTensors(train),
-        SequenceTensors(validation),
+        SequenceTensors(train, device),
+        SequenceTensors(validation, device),
         seed,
         folder,
         **trainer_changes,

@@ -1,0 +1,127 @@
+"""A second device without one: tensors that say "meta" and hold their numbers on the CPU.
+
+Inside `OtherDevice` the meta device computes.  As on a GPU, no operation takes tensors of both
+devices (numbers of no dimension apart), and what the host learns from the device is seen: every
+such operation waits there until the GPU has caught up.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_iter, tree_map
+
+ELSEWHERE = torch.device("meta")
+aten = torch.ops.aten
+MOVES = (aten.copy_.default, aten._to_copy.default)
+# What these return has a size that the numbers decide, or is a number of the host's.
+ASKING = (
+    aten._local_scalar_dense.default,
+    aten.is_nonzero.default,
+    aten.nonzero.default,
+    aten.masked_select.default,
+)
+INDEXING = (aten.index.Tensor, aten.index_put.default, aten.index_put_.default)
+
+
+class MixedDevices(RuntimeError):
+    """An operation got tensors of both devices."""
+
+
+class Held(Tensor):
+    """A tensor elsewhere; ``held`` has its numbers."""
+
+    held: Tensor
+    __torch_function__ = torch._C._disabled_torch_function_impl
+
+    @staticmethod
+    def __new__(cls, held: Tensor) -> Held:
+        return torch.Tensor._make_wrapper_subclass(
+            cls,
+            held.size(),
+            strides=held.stride(),
+            storage_offset=held.storage_offset(),
+            dtype=held.dtype,
+            device=ELSEWHERE,
+        )
+
+    def __init__(self, held: Tensor) -> None:
+        self.held = held
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        return self.held.__reduce_ex__(protocol)  # saved as what loads on any machine
+
+    def tolist(self) -> list:
+        return self.cpu().tolist()
+
+    @classmethod
+    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        raise RuntimeError(f"{func} outside OtherDevice")
+
+
+class OtherDevice(TorchDispatchMode):
+    """The context in which it exists; ``asked`` lists what made the host wait for it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked: list[str] = []
+
+    def __enter__(self) -> OtherDevice:
+        # Otherwise Module.to() and double() put new numbers in a tensor that keeps the old ones.
+        torch.__future__.set_overwrite_module_params_on_conversion(True)
+        return super().__enter__()
+
+    def __exit__(self, *exception: Any) -> None:
+        super().__exit__(*exception)
+        torch.__future__.set_overwrite_module_params_on_conversion(False)
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = dict(kwargs or {})
+        tensors = [x for x in tree_iter((args, kwargs)) if isinstance(x, Tensor)]
+        elsewhere = any(isinstance(x, Held) for x in tensors)
+        if elsewhere:
+            self._look_at(func, args, kwargs, tensors)
+        if kwargs.get("device") is not None:
+            elsewhere = torch.device(kwargs["device"]) == ELSEWHERE
+            kwargs["device"] = "cpu"
+        result = func(*tree_map(here, args), **tree_map(here, kwargs))
+        same = {id(x.held): x for x in tensors if isinstance(x, Held)}  # of operations in place
+        return tree_map(lambda x: there(x, same), result) if elsewhere else result
+
+    def _look_at(self, func: Any, args: Any, kwargs: Any, tensors: list[Tensor]) -> None:
+        if func not in MOVES and any(x.dim() > 0 and not isinstance(x, Held) for x in tensors):
+            shapes = [(type(x).__name__, tuple(x.shape)) for x in tensors]
+            raise MixedDevices(f"{func}: {shapes}")
+        if waits(func, args, kwargs):
+            self.asked.append(str(func))
+
+
+def waits(func: Any, args: Any, kwargs: Any) -> bool:
+    """Tell whether the host can go on only when the device has computed what was asked."""
+    if func is aten._to_copy.default:
+        return (
+            isinstance(args[0], Held)
+            and torch.device(kwargs.get("device") or ELSEWHERE) != ELSEWHERE
+        )
+    if func is aten.copy_.default:
+        return isinstance(args[1], Held) and not isinstance(args[0], Held)
+    if func is aten.repeat_interleave.Tensor:
+        return kwargs.get("output_size") is None
+    if func in INDEXING:
+        return any(x is not None and x.dtype == torch.bool for x in args[1])
+    return func in ASKING
+
+
+def here(x: Any) -> Any:
+    """Return the numbers of a tensor elsewhere, anything else as it is."""
+    return x.held if isinstance(x, Held) else x
+
+
+def there(x: Any, same: dict[int, Held]) -> Any:
+    """Return the tensor elsewhere that holds ``x``."""
+    if not isinstance(x, Tensor):
+        return x
+    return same[id(x)] if id(x) in same else Held(x)

@@ -1,0 +1,101 @@
+"""Nothing here has a GPU; all that can be known without one: whose device, and who waits."""
+
+import pytest
+import torch
+from other_device import ELSEWHERE, MixedDevices, OtherDevice
+from tiny import MIXERS, TASKS, tiny_model, tiny_trainer
+
+from training.batches import SequenceTensors
+from training.generation import generate
+from training.trainer import Interrupted, validate
+
+TASK = TASKS["arithmetic"]()
+# PyTorch believes that nothing can be loaded there.
+pytestmark = pytest.mark.filterwarnings("ignore:for .* copying from a non-meta parameter")
+
+
+def on_host(model):
+    return torch.cat([p.detach().cpu().flatten() for p in model.parameters()])
+
+
+@pytest.mark.parametrize("mixer", MIXERS)
+@pytest.mark.parametrize("optimizer", ["adamw", "muon"])
+def test_training_there_is_training_here(tmp_path, mixer, optimizer):
+    changes = {
+        "optimizer": optimizer, "average_decay": 0.9, "gradient_clip": 1.0, "learning_rate": 1e-3,
+        "steps": 20, "dropout": 0.1,
+    }  # fmt: skip
+    torch.manual_seed(7)
+    here = tiny_trainer(tmp_path / "here", TASK, mixer, **changes)
+    expected = here.fit()
+    with OtherDevice():
+        torch.manual_seed(7)
+        interrupted = tiny_trainer(tmp_path / "there", TASK, mixer, device=ELSEWHERE, **changes)
+        interrupted.should_stop = lambda: interrupted.state.step == 13
+        with pytest.raises(Interrupted):
+            interrupted.fit()
+        there = tiny_trainer(tmp_path / "there", TASK, mixer, device=ELSEWHERE, **changes)
+        found = there.fit()
+        weights = on_host(there.model)
+    torch.testing.assert_close(weights, on_host(here.model), rtol=1e-4, atol=1e-4)
+    for one, other in zip(found.curve, expected.curve, strict=True):
+        assert one[2:] == pytest.approx(other[2:], rel=1e-3)
+
+
+@pytest.mark.parametrize("mixer", MIXERS)
+def test_a_training_step_never_waits_for_the_device(tmp_path, mixer):
+    changes = {"optimizer": "muon", "average_decay": 0.9, "gradient_clip": 1.0, "dropout": 0.1}
+    with OtherDevice() as device:
+        trainer = tiny_trainer(tmp_path, TASK, mixer, device=ELSEWHERE, **changes)
+        before = len(device.asked)
+        for _ in range(3):
+            trainer._one_step()
+        assert device.asked[before:] == []
+
+
+def test_validation_waits_once_however_many_batches(tmp_path):
+    model, sequences = tiny_model(TASK), TASK.draw(0, 2, 0, 50)
+    expected = validate(model, SequenceTensors(sequences), "float32", batch_size=7)
+    with OtherDevice() as device:
+        model, there = model.to(ELSEWHERE), SequenceTensors(sequences, ELSEWHERE)
+        asked = []
+        for batch_size in (7, 50):
+            before = len(device.asked)
+            assert validate(model, there, "float32", batch_size) == pytest.approx(expected)
+            asked.append(len(device.asked) - before)
+    assert asked == [2, 2]
+
+
+@pytest.mark.parametrize("mixer", MIXERS)
+@pytest.mark.parametrize("task", TASKS)
+def test_generation_there_is_generation_here(task, mixer):
+    task = TASKS[task]()
+    sequences = task.draw(0, 0, 0, 12)
+    expected = generate(tiny_model(task, mixer), sequences)
+    with OtherDevice():
+        found = generate(tiny_model(task, mixer), sequences, device=ELSEWHERE)
+    assert found.tokens.tolist() == expected.tokens.tolist()
+    assert found.lengths.tolist() == expected.lengths.tolist()
+
+
+def test_the_other_device_is_another_device():
+    with OtherDevice() as device:
+        there, here = torch.arange(3.0, device=ELSEWHERE), torch.arange(3.0)
+        with pytest.raises(MixedDevices):
+            there + here
+        with pytest.raises(MixedDevices):
+            here[there.long()]
+        assert (there * torch.tensor(2.0) + 1).device == ELSEWHERE
+        assert device.asked == []
+        questions = [
+            lambda: float(there[0]),
+            lambda: bool(there.any()),
+            lambda: there.cpu(),
+            lambda: here.copy_(there),
+            lambda: there[there > 1],
+            lambda: torch.nonzero(there),
+            lambda: torch.arange(3, device=ELSEWHERE).repeat_interleave(there.long()),
+        ]
+        for number, question in enumerate(questions, 1):
+            question()
+            assert len(device.asked) == number
