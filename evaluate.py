@@ -24,7 +24,7 @@ from experiments.compose import CONF_DIR
 from experiments.grid import describe
 from experiments.identity import cell_name
 from experiments.objects import build_model, build_task
-from experiments.schema import CellConfig, validate_cell
+from experiments.schema import CellConfig, require_memory, validate_cell
 from experiments.store import COLUMNS
 from models.transformer import Transformer
 from plots import error_positions
@@ -35,6 +35,7 @@ from tasks.task import Task
 from training.checkpoint import load_checkpoint
 from training.evaluation import Evaluation, evaluate
 from training.files import write_text
+from training.generation import memory_for
 from training.precision import resolve_device
 
 
@@ -83,8 +84,9 @@ def draw_where_chains_break(
 @cli.task_function
 def main(call: DictConfig) -> None:
     """Hydra's entry point."""
-    if not call.evaluation_memory_mb > 0 or not call.threads > 0:
-        raise UserError("evaluation_memory_mb and threads must be greater than 0")
+    require_memory(call.evaluation_memory_mb)
+    if not isinstance(call.threads, int) or call.threads < 1:
+        raise UserError(f"threads={call.threads}: must be a whole number of at least 1")
     folder = Path(call.run)
     config = load_run(folder)
     torch.set_num_threads(call.threads)
@@ -93,7 +95,8 @@ def main(call: DictConfig) -> None:
     file = call.data.file
     sequences = load_file(task, file) if file else load_data(config, task).test
     device = resolve_device(call.device)
-    result = evaluate(model, task, sequences, call.evaluation_memory_mb, device)
+    memory_mb = memory_for(call.evaluation_memory_mb, device)
+    result = evaluate(model, task, sequences, memory_mb, device)
     out = Path(call.out) if call.out else folder / "evaluation"
     for path in draw_where_chains_break(config, task, result, out):
         print(f"wrote {path}")

@@ -31,6 +31,7 @@ from training.compile import compiles
 from training.distributed import PeerLostError, Processes, joined, own_device
 from training.evaluation import Evaluation, evaluate
 from training.files import write_text
+from training.generation import memory_for
 from training.trainer import Interrupted, Trainer, TrainingState
 
 HEARTBEAT_SECONDS = 1.0
@@ -133,7 +134,7 @@ def _measure(
         model,
         task,
         data.test,
-        config.evaluation_memory_mb,
+        memory_for(config.evaluation_memory_mb, trainer.device),
         trainer.device,
         _evaluation_progress(tell),
         run.folder / EVALUATION_PARTS,

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
@@ -103,7 +104,7 @@ class CellConfig:
     device: str = "auto"
     compile: Any = "auto"
     threads: int = 1
-    evaluation_memory_mb: float = 1024
+    evaluation_memory_mb: Any = "auto"
     checkpoint_seconds: float = 60
     time_limit_seconds: float | None = None
     retry_failed: bool = True
@@ -117,12 +118,22 @@ class CellConfig:
             raise UserError(f"seed={self.seed}: must be in [0, 2^63)")
         if self.compile != "auto" and not isinstance(self.compile, bool):
             raise UserError(f"compile={self.compile}: must be auto, true or false")
-        for key in ("threads", "evaluation_memory_mb", "checkpoint_seconds"):
+        require_memory(self.evaluation_memory_mb)
+        for key in ("threads", "checkpoint_seconds"):
             if not getattr(self, key) > 0:
                 raise UserError(f"{key}={getattr(self, key)}: must be greater than 0")
         if self.time_limit_seconds is not None and not self.time_limit_seconds > 0:
             raise UserError(f"time_limit_seconds={self.time_limit_seconds}: must be greater than 0")
         require_plain_name("experiment_name", self.experiment_name)
+
+
+def require_memory(value: Any) -> None:
+    """Refuse an ``evaluation_memory_mb`` that is neither auto nor a number greater than 0."""
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    if value != "auto" and not (number and 0 < value < math.inf):
+        raise UserError(
+            f"evaluation_memory_mb={value}: must be auto or a number of megabytes greater than 0"
+        )
 
 
 def require_plain_name(key: str, value: str | None) -> None:

@@ -25,6 +25,7 @@ class BatchedMuon(torch.optim.Optimizer):
 
     ``lr`` is matched to AdamW's by the factor 0.2 sqrt(max(rows, columns)) (Liu et al., 2025), so
     one schedule serves both.  Weight decay is decoupled.  Every parameter must have a gradient.
+    Parameters and momentum stay as they are; the products run in ``dtype``.
     """
 
     def __init__(
@@ -33,7 +34,9 @@ class BatchedMuon(torch.optim.Optimizer):
         lr: float,
         momentum: float = 0.95,
         weight_decay: float = 0.01,
+        dtype: torch.dtype = torch.float32,
     ) -> None:
+        self.dtype = dtype
         by_shape: dict[tuple[int, ...], list[Tensor]] = defaultdict(list)
         for parameter in parameters:
             by_shape[tuple(parameter.shape)].append(parameter)
@@ -50,7 +53,8 @@ class BatchedMuon(torch.optim.Optimizer):
             if not state:
                 state["momentum"] = torch.zeros_like(gradient)
             momentum = state["momentum"].lerp_(gradient, 1 - group["momentum"])
-            update = orthogonalise(gradient.lerp(momentum, group["momentum"]))  # Nesterov
+            nesterov = gradient.lerp(momentum, group["momentum"])
+            update = orthogonalise(nesterov.to(self.dtype)).to(gradient.dtype)
             rate = group["lr"] * 0.2 * max(gradient.shape[1:]) ** 0.5
             torch._foreach_mul_(parameters, 1 - group["lr"] * group["weight_decay"])
             torch._foreach_add_(parameters, list(update.unbind()), alpha=-rate)
@@ -59,11 +63,10 @@ class BatchedMuon(torch.optim.Optimizer):
 def orthogonalise(matrices: Tensor) -> Tensor:
     """Return matrices (k, rows, columns) with their singular values brought near 1."""
     a, b, c = COEFFICIENTS
-    x = matrices.bfloat16() if matrices.is_cuda else matrices
-    tall = x.shape[1] > x.shape[2]
-    x = x.mT if tall else x
+    tall = matrices.shape[1] > matrices.shape[2]
+    x = matrices.mT if tall else matrices
     x = x / x.norm(dim=(1, 2), keepdim=True).clamp(min=EPSILON)
     for _ in range(NEWTON_SCHULZ_STEPS):
         gram = x @ x.mT  # (k, short, short)
         x = torch.baddbmm(x, torch.baddbmm(gram, gram, gram, beta=b, alpha=c), x, beta=a)
-    return (x.mT if tall else x).to(matrices.dtype)
+    return x.mT if tall else x

@@ -98,7 +98,7 @@ class Trainer:
         self.precision = resolve_precision(recipe.precision, self.device, self.dim)
         self.total_steps = recipe.total_steps(len(train))
         self.order = BatchOrder(train.lengths, recipe.batch_size, seed)
-        self.optimizer = build_optimizer(model, recipe)
+        self.optimizer = build_optimizer(model, recipe, self.precision)
         self.average = averaged(model, recipe.average_decay)
         self.state = TrainingState()
         self._loss_sum = torch.zeros((), dtype=torch.float64, device=self.device)

@@ -42,7 +42,7 @@ from models.transformer import Transformer
 from tasks.arithmetic import Arithmetic
 from tasks.task import SequenceSet
 from training.batches import Batch, SequenceTensors
-from training.generation import generate
+from training.generation import generate, memory_for
 from training.optimizers import build_optimizer
 from training.precision import autocast
 from training.recipe import Recipe
@@ -281,7 +281,7 @@ def stepper(
 ) -> Callable[[int], None]:
     """Return a function that makes one whole update."""
     net.train()
-    optimizer = build_optimizer(net, setting.recipe)
+    optimizer = build_optimizer(net, setting.recipe, setting.precision)
     optimizer.set_learning_rate(1e-4)
     average = averaged(net, setting.recipe.average_decay)
     batches = [torch.arange(i * size, (i + 1) * size, device=device) for i in range(4)]
@@ -428,7 +428,7 @@ def evaluation(model: str, dim: int, length: int, count: int, device: torch.devi
     task = Arithmetic(OPERATORS[length])
     net = build(model, dim, task.max_len, 0.0, device, len(task.vocabulary)).eval()
     sequences = task.draw(0, 0, 0, count)
-    memory_mb = memory_for_evaluation(device)
+    memory_mb = memory_for("auto", device)
     generate(net, sequences.select(slice(0, 8)), memory_mb, device)  # warm up
     results = []
     seconds = timed(lambda: results.append(generate(net, sequences, memory_mb, device)), device)
@@ -442,13 +442,6 @@ def evaluation(model: str, dim: int, length: int, count: int, device: torch.devi
         "extrapolated_to_100000_seconds": 1e5 / count * seconds,
         "extrapolated_to_100000_certifying_seconds": 1e5 / count * certifying,
     }  # fmt: skip
-
-
-def memory_for_evaluation(device: torch.device) -> float:
-    """Return the megabytes an evaluation alone on the device may hold."""
-    if device.type == "cpu":
-        return 1024.0
-    return torch.cuda.get_device_properties(device).total_memory / 2**20 / 2
 
 
 def print_rows(record: Record) -> None:

@@ -60,6 +60,8 @@ BAD_CELLS = [
     ("device=tpu", "tpu"),
     ("device=cuda:99", "cuda:99"),
     ("threads=0", "threads"),
+    ("evaluation_memory_mb=0", "evaluation_memory_mb=0: must be auto"),
+    ("evaluation_memory_mb=plenty", "evaluation_memory_mb=plenty: must be auto"),
     ("experiment_name=../elsewhere", "experiment_name"),
     ("logger.mode=loud", "logger.mode"),
     ("nonsense", "nonsense"),

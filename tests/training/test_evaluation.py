@@ -11,7 +11,7 @@ from errors import RunError
 from training import evaluation
 from training import generation as generation_module
 from training.evaluation import evaluate, judge, wilson_interval
-from training.generation import generate
+from training.generation import generate, memory_for
 
 
 def written(generation):
@@ -106,13 +106,17 @@ def test_looking_in_bfloat16_first_does_not_change_the_outcome(
 
 
 def test_a_bfloat16_tolerance_found_too_small_is_raised(models, monkeypatch):
-    task, model = models("arithmetic", "standard", 40)
+    """An untrained model's leads are small: some lie below even an eighth of the tolerance."""
+    task, model = models("arithmetic", "standard", 0)
     sequences = task.draw(0, 1, 0, 60)
     monkeypatch.setattr(generation_module, "resolve_precision", lambda *arguments: "bfloat16")
     calibrate = generation_module._Engine.calibrate
-    monkeypatch.setattr(
-        generation_module._Engine, "calibrate", lambda self: (4e-4, calibrate(self)[1])
-    )
+
+    def hopeful(self):
+        coarse, single = calibrate(self)
+        return coarse / 8, single
+
+    monkeypatch.setattr(generation_module._Engine, "calibrate", hopeful)
     runs = []
     run = generation_module._Engine.run
     monkeypatch.setattr(
@@ -159,7 +163,7 @@ def test_an_error_met_at_any_moment_leaves_nothing_half_done(models, mixer, call
     """In the midst of generating a batch, too: its rows go on from where they were."""
     task, model = models("arithmetic", mixer, 40)
     sequences = task.draw(0, 1, 0, 40)
-    monkeypatch.setattr(generation_module, "LARGEST_BATCH", 16)
+    monkeypatch.setitem(generation_module.LARGEST_BATCH, "cpu", 16)
     monkeypatch.setattr(generation_module._Engine, "calibrate", lambda self: (0.0, 1e-3))
     decide, seen = generation_module._Engine._decide, []
 
@@ -181,7 +185,7 @@ def test_what_an_error_too_large_had_decided_is_decided_again(models, mixer, mon
     turned stand until a close call meets it; then they fall, and no sound row is done twice."""
     task, model = models("arithmetic", mixer, 150)
     sequences = task.draw(0, 1, 0, 120)
-    monkeypatch.setattr(generation_module, "LARGEST_BATCH", 8)
+    monkeypatch.setitem(generation_module.LARGEST_BATCH, "cpu", 8)
     monkeypatch.setattr(generation_module, "MINIMUM_TOLERANCE", 1e-3)
     engine = generation_module._Engine
     step, certify, certified, met = model.step, engine._certify, [], []
@@ -207,6 +211,14 @@ def test_what_an_error_too_large_had_decided_is_decided_again(models, mixer, mon
     assert written(generation) == plain_greedy(model, sequences)
     again = sum(certified[met[0] :])
     assert sum(certified[: met[0]]) == 120 and 0 < again < 120
+
+
+def test_memory_is_a_number_or_what_is_free(monkeypatch):
+    cpu, gpu = torch.device("cpu"), torch.device("cuda", 0)
+    assert memory_for(300, cpu) == memory_for(300, gpu) == 300
+    assert memory_for("auto", cpu) == 1024
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (60 * 2**30, 80 * 2**30))
+    assert memory_for("auto", gpu) == 30 * 1024
 
 
 def test_progress_only_grows_and_ends_at_the_number_of_sequences(models):
