@@ -71,6 +71,10 @@ TRIES = {
     "constant": "recipe.schedule=constant recipe.learning_rate=0.005",
     "batch 32": "recipe.batch_size=32",
     "float32": "recipe.precision=float32",
+    "embedding 1": "recipe.embedding_scale=1.0",
+    "embedding 2": "recipe.embedding_scale=2.0",
+    "rate 0.005": "recipe.learning_rate=0.005",
+    "embedding 2, rate 0.005": "recipe.embedding_scale=2.0 recipe.learning_rate=0.005",
 }
 
 
