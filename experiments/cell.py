@@ -79,25 +79,30 @@ def _train_along(config: CellConfig, task: Task, run: Run, processes: Processes)
 def _run_recorded(
     config: CellConfig, task: Task, run: Run, processes: Processes, report: Report
 ) -> dict[str, Any]:
-    """Run the cell and write its record, whatever happens to it short of a kill."""
+    """Run the cell and write its record, whatever happens to it short of a kill.
+
+    Training that was told to stop, or lost another process, is told again by who ends the rest:
+    its signals are heeded until the record is written.
+    """
     device = own_device(config.device)
     torch.set_num_threads(config.threads)
     base = {**describe(config), "max_len": task.max_len, "cell": run.cell, **source()}
     base |= machine(device, processes.size)
     tracker = track_cell(config, run.cell, run.folder)
-    try:
-        measured = _measure(config, task, run, processes, tracker, report)
-    except Interrupted:
-        measured = {"status": "unfinished", "reason": "stopped; continues from its checkpoint"}
-    except PeerLostError as error:
-        measured = {"status": "unfinished", "reason": str(error)}
-    except UserError:
-        tracker.finish(failed=True)
-        raise
-    except Exception as error:
-        measured = {"status": "failed", "reason": _reason(error)}
-    record = {**base, **measured, "finished_at": now()}
-    run.write_record(record)
+    with contextlib.ExitStack() as signals:
+        try:
+            measured = _measure(config, task, run, processes, tracker, report, signals)
+        except Interrupted:
+            measured = {"status": "unfinished", "reason": "stopped; continues from its checkpoint"}
+        except PeerLostError as error:
+            measured = {"status": "unfinished", "reason": str(error)}
+        except UserError:
+            tracker.finish(failed=True)
+            raise
+        except Exception as error:
+            measured = {"status": "failed", "reason": _reason(error)}
+        record = {**base, **measured, "finished_at": now()}
+        run.write_record(record)
     if record["status"] == "done":
         shutil.rmtree(run.folder / EVALUATION_PARTS, ignore_errors=True)
     tracker.summarise({k: v for k, v in record.items() if v is not None})
@@ -121,14 +126,16 @@ def _measure(
     processes: Processes,
     tracker: Tracker,
     report: Report,
+    signals: contextlib.ExitStack,
 ) -> dict[str, Any]:
     tell = _teller(run, tracker, report)
     tell({"phase": "data"})
     data = load_data(config, task)
     trainer = _trainer(config, task, data, run, processes, tell)
     model = trainer.model
-    with _stop_signals():
-        state = trainer.fit()
+    signals.enter_context(_stop_signals())
+    state = trainer.fit()
+    signals.close()
     tell({"phase": "evaluation", "step": state.step, "steps": trainer.total_steps})
     evaluation = evaluate(
         model,
