@@ -54,7 +54,9 @@ class LinearAttention(AttentionMixer):
         implementation: str = "auto",
     ):
         super().__init__(dim, num_heads, max_len, dropout, position)
-        self.chunk_size = CHUNK_SIZE if chunk_size is None else chunk_size
+        if chunk_size is None:
+            chunk_size = max(CHUNK_SIZE, self.head_dim)  # K x K sums weigh no more than the chunks
+        self.chunk_size = chunk_size
         check_sizes(chunk_size=self.chunk_size)
         check_choice("implementation", implementation, IMPLEMENTATIONS)
         if implementation == "auto":

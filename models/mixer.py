@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 from errors import UserError
@@ -225,6 +226,11 @@ class AttentionMixer(Mixer):
         return sum(self.flops(position + 1).values()) - sum(self.flops(position).values())
 
 
+# All but cuDNN's, which PyTorch prefers on H100 and H200: it plans anew for every shape it meets,
+# half a second each, and trimmed batches have a hundred widths.
+KERNELS = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
+
+
 def fused_attention(q: Tensor, k: Tensor, v: Tensor, **options) -> Tensor:
     """`scaled_dot_product_attention` with its options, in v's type; on a CPU at least in float32.
 
@@ -232,7 +238,8 @@ def fused_attention(q: Tensor, k: Tensor, v: Tensor, **options) -> Tensor:
     and backward, L 87, K 16: 21 ms against 7, conversions included; L 221, K 32: 38 against 27).
     """
     if q.device.type != "cpu":
-        return F.scaled_dot_product_attention(q, k, v, **options)
+        with sdpa_kernel(KERNELS):
+            return F.scaled_dot_product_attention(q, k, v, **options)
     with without_autocast(q):
         y = F.scaled_dot_product_attention(widened(q), widened(k), widened(v), **options)
     return y.to(v.dtype)

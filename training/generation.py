@@ -102,6 +102,7 @@ def memory_for(setting: float | str, device: torch.device) -> float:
         return float(setting)
     if device.type != "cuda":
         return CPU_MEMORY_MB
+    torch.cuda.empty_cache()  # what this process keeps for later is free
     return torch.cuda.mem_get_info(device)[0] / 2**20 / 2
 
 
@@ -124,6 +125,9 @@ def generate(
             safety = COARSE_SAFETY if failure.level == COARSE else SAFETY
             tolerances[failure.level] = safety * failure.error
             engine.reopen(tolerances)
+        except torch.OutOfMemoryError:
+            if not engine.halve_batches():
+                raise
 
 
 @dataclass
@@ -252,6 +256,14 @@ class _Engine:
         limits = torch.tensor(tolerances[:EXACT], device=self.device)[:, None]
         self.stage[(self.least_lead < limits).any(0)] = TO_CERTIFY
 
+    def halve_batches(self) -> bool:
+        """Hold half as much at a time; false when a batch is one sequence already."""
+        if self.rows_per_batch == 1 and self.tokens_per_batch <= self.max_len:
+            return False
+        self.rows_per_batch = max(1, self.rows_per_batch // 2)
+        self.tokens_per_batch = max(1, self.tokens_per_batch // 2)
+        return True
+
     def _certifying_batches(self) -> list[Tensor]:
         """Cut the rows, sorted by length, into batches of bounded size and few shapes."""
         waiting = torch.nonzero(self.stage == TO_CERTIFY).flatten()
@@ -373,7 +385,8 @@ class _Engine:
         for part in self._parts(close, EXACT):
             lengths = self.lengths[rows[part]]
             prefix = self.tokens[rows[part], : int(lengths.max())]
-            last = self.exact.hidden(prefix)[torch.arange(len(part)), lengths - 1]  # (b, D)
+            every = torch.arange(len(part), device=self.device)
+            last = self.exact.hidden(prefix)[every, lengths - 1]  # (b, D)
             exact_logits = self.exact.head(last)
             self._note_error(SINGLE, logits[part], exact_logits, len(part))
             choice[part] = _lowest_argmax(exact_logits)

@@ -9,15 +9,15 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
-from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from errors import RunError, UserError
 from models.transformer import Transformer
+from training.average import MovingAverage
 from training.batches import Batch, BatchOrder, SequenceTensors
 from training.checkpoint import load_checkpoint, save_checkpoint
 from training.compile import Backend, compiled_hidden, width_step
@@ -123,11 +123,14 @@ class Trainer:
                 self._report_loss()
             if self._at_validation():
                 self._validate()
+            due = time.monotonic() - last_saved > self.checkpoint_seconds
+            if due:
+                float(self._loss_sum)  # what the device has still to do is training time, too
             self.state.seconds += time.perf_counter() - started
             if self.state.stopped is None and self.processes.any(self.should_stop()):
                 self.save()
                 raise Interrupted
-            if time.monotonic() - last_saved > self.checkpoint_seconds:
+            if due:
                 self.save()
                 last_saved = time.monotonic()
         self.save()
@@ -137,7 +140,7 @@ class Trainer:
     @property
     def evaluated(self) -> Transformer:
         """The model that validation and evaluation look at: the average, where one is kept."""
-        return self.model if self.average is None else cast("Transformer", self.average.module)
+        return self.model if self.average is None else self.average.model
 
     def _one_step(self) -> None:
         state = self.state
@@ -159,7 +162,7 @@ class Trainer:
             torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.recipe.gradient_clip)
         self.optimizer.step()
         if self.average is not None:
-            self.average.update_parameters(self.model)
+            self.average.update(self.model, first=state.step == 0)
         self._loss_sum += loss
         state.loss_count += 1
         state.step += 1
@@ -212,7 +215,6 @@ class Trainer:
         }
         if self.average is not None:
             content["trained"] = self.model.state_dict()
-            content["averaged_steps"] = self.average.n_averaged
         if self.device.type == "cuda":
             content["random_cuda"] = torch.cuda.get_rng_state(self.device)
         save_checkpoint(self.checkpoint_path, content)
@@ -229,8 +231,7 @@ class Trainer:
             return
         self.model.load_state_dict(content.get("trained", content["model"]))
         if self.average is not None:
-            self.average.module.load_state_dict(content["model"])
-            self.average.n_averaged.copy_(content["averaged_steps"])
+            self.average.model.load_state_dict(content["model"])
         self.optimizer.load_state_dict(content["optimizer"])
         torch.set_rng_state(content["random"].cpu())
         if "random_cuda" in content and self.device.type == "cuda":
@@ -250,11 +251,11 @@ class Trainer:
             return None
 
 
-def averaged(model: Transformer, decay: float | None) -> AveragedModel | None:
+def averaged(model: Transformer, decay: float | None) -> MovingAverage | None:
     """Return the exponential moving average of the weights to come; None without a decay."""
     if decay is None:
         return None
-    return AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(decay))
+    return MovingAverage(model, decay)
 
 
 def masked_loss(

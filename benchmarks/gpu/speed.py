@@ -57,6 +57,7 @@ SIDE_BY_SIDE = [1, 2, 4, 8, 16]
 SIDE_DIMS = [32, 64, 128, 256]
 SIDE_LENGTH = 221
 SIDE_SECONDS = 3.0
+SIDE_STEPS = 10  # between two looks at the clock, for which the host waits
 WARM_UP, LEAST_STEPS, LEAST_SECONDS, MOST_SECONDS = 3, 5, 0.4, 4.0
 COMPILE_SECONDS = 60.0
 MATMUL = {"cuda": (8192, 30), "cpu": (512, 5)}
@@ -284,7 +285,7 @@ def stepper(
     optimizer = build_optimizer(net, setting.recipe, setting.precision)
     optimizer.set_learning_rate(1e-4)
     average = averaged(net, setting.recipe.average_decay)
-    batches = [torch.arange(i * size, (i + 1) * size, device=device) for i in range(4)]
+    batches = [torch.arange(i * size, (i + 1) * size) for i in range(4)]  # on the host
     backward = BACKWARD[mode](net, setting.precision, sequences.batch(batches[0]), device)
 
     def step(number: int) -> None:
@@ -293,7 +294,7 @@ def stepper(
             torch.nn.utils.clip_grad_norm_(net.parameters(), setting.recipe.gradient_clip)
         optimizer.step()
         if average is not None:
-            average.update_parameters(net)
+            average.update(net, first=number == 0)
 
     return step
 
@@ -414,9 +415,10 @@ def _train_beside(
         barrier.wait(timeout=200)
         started, steps = time.perf_counter(), 0
         while time.perf_counter() - started < SIDE_SECONDS:
-            step(steps)
+            for _ in range(SIDE_STEPS):
+                step(steps)
+                steps += 1
             synchronise(device)
-            steps += 1
         results.put(steps * size * SIDE_LENGTH / (time.perf_counter() - started))
     except Exception as error:
         barrier.abort()

@@ -1,8 +1,9 @@
 """A second device without one: tensors that say "meta" and hold their numbers on the CPU.
 
 Inside `OtherDevice` the meta device computes.  As on a GPU, no operation takes tensors of both
-devices (numbers of no dimension apart), and what the host learns from the device is seen: every
-such operation waits there until the GPU has caught up.
+devices (numbers of no dimension apart), and it is seen where the host would wait until the GPU has
+caught up: when it learns something from there, or copies something there and does not say
+non_blocking.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ ASKING = (
     aten.is_nonzero.default,
     aten.nonzero.default,
     aten.masked_select.default,
+    aten.equal.default,
+    aten._unique2.default,
 )
 INDEXING = (aten.index.Tensor, aten.index_put.default, aten.index_put_.default)
 
@@ -82,8 +85,10 @@ class OtherDevice(TorchDispatchMode):
         kwargs = dict(kwargs or {})
         tensors = [x for x in tree_iter((args, kwargs)) if isinstance(x, Tensor)]
         elsewhere = any(isinstance(x, Held) for x in tensors)
-        if elsewhere:
-            self._look_at(func, args, kwargs, tensors)
+        if elsewhere and func not in MOVES:
+            refuse_both(func, tensors)
+        if waits(func, args, kwargs):
+            self.asked.append(str(func))
         if kwargs.get("device") is not None:
             elsewhere = torch.device(kwargs["device"]) == ELSEWHERE
             kwargs["device"] = "cpu"
@@ -91,28 +96,28 @@ class OtherDevice(TorchDispatchMode):
         same = {id(x.held): x for x in tensors if isinstance(x, Held)}  # of operations in place
         return tree_map(lambda x: there(x, same), result) if elsewhere else result
 
-    def _look_at(self, func: Any, args: Any, kwargs: Any, tensors: list[Tensor]) -> None:
-        if func not in MOVES and any(x.dim() > 0 and not isinstance(x, Held) for x in tensors):
-            shapes = [(type(x).__name__, tuple(x.shape)) for x in tensors]
-            raise MixedDevices(f"{func}: {shapes}")
-        if waits(func, args, kwargs):
-            self.asked.append(str(func))
+
+def refuse_both(func: Any, tensors: list[Tensor]) -> None:
+    """Raise `MixedDevices` unless all tensors, single numbers apart, are elsewhere."""
+    if any(x.dim() > 0 and not isinstance(x, Held) for x in tensors):
+        shapes = [(type(x).__name__, tuple(x.shape)) for x in tensors]
+        raise MixedDevices(f"{func}: {shapes}")
 
 
 def waits(func: Any, args: Any, kwargs: Any) -> bool:
-    """Tell whether the host can go on only when the device has computed what was asked."""
+    """Tell whether the host can go on only when the device has done what it was given."""
     if func is aten._to_copy.default:
-        return (
-            isinstance(args[0], Held)
-            and torch.device(kwargs.get("device") or ELSEWHERE) != ELSEWHERE
-        )
+        target = torch.device(kwargs.get("device") or args[0].device)
+        crosses = (args[0].device == ELSEWHERE) != (target == ELSEWHERE)
+        return crosses and not (target == ELSEWHERE and kwargs.get("non_blocking"))
     if func is aten.copy_.default:
-        return isinstance(args[1], Held) and not isinstance(args[0], Held)
+        to, source = (isinstance(x, Held) for x in args[:2])
+        return to != source and not (to and kwargs.get("non_blocking"))
     if func is aten.repeat_interleave.Tensor:
-        return kwargs.get("output_size") is None
-    if func in INDEXING:
+        return isinstance(args[0], Held) and kwargs.get("output_size") is None
+    if func in INDEXING and isinstance(args[0], Held):
         return any(x is not None and x.dtype == torch.bool for x in args[1])
-    return func in ASKING
+    return func in ASKING and isinstance(args[0], Held)
 
 
 def here(x: Any) -> Any:

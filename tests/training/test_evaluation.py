@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from tiny import MIXERS, TASKS, plain_greedy, tiny_model, tiny_trainer
 
 from errors import RunError
+from models.transformer import Transformer
 from training import evaluation
 from training import generation as generation_module
 from training.evaluation import evaluate, judge, wilson_interval
@@ -219,6 +220,39 @@ def test_memory_is_a_number_or_what_is_free(monkeypatch):
     assert memory_for("auto", cpu) == 1024
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (60 * 2**30, 80 * 2**30))
     assert memory_for("auto", gpu) == 30 * 1024
+
+
+@pytest.mark.parametrize("mixer", MIXERS)
+def test_batches_that_do_not_fit_are_halved(models, mixer, monkeypatch):
+    task, model = models("arithmetic", mixer, 40)
+    sequences = task.draw(0, 1, 0, 60)
+    expected, too_large = plain_greedy(model, sequences), []
+
+    def small(method):
+        def called(self, tokens, *arguments):
+            if tokens.shape[0] > 5:
+                too_large.append(len(tokens))
+                raise torch.OutOfMemoryError("too much")
+            return method(self, tokens, *arguments)
+
+        return called
+
+    for name in ("prefill", "step", "hidden"):
+        monkeypatch.setattr(Transformer, name, small(getattr(Transformer, name)))
+    monkeypatch.setattr(generation_module, "CALIBRATION_ROWS", 4)
+    assert written(generate(model, sequences)) == expected
+    assert len(too_large) > 1
+
+
+def test_a_sequence_that_does_not_fit_is_an_error(models, monkeypatch):
+    def full(*arguments):
+        raise torch.OutOfMemoryError("too much")
+
+    task, model = models("arithmetic", "standard", 40)
+    monkeypatch.setattr(generation_module._Engine, "calibrate", lambda self: (0.0, 1e-6))
+    monkeypatch.setattr(Transformer, "hidden", full)
+    with pytest.raises(torch.OutOfMemoryError):
+        generate(model, task.draw(0, 1, 0, 60))
 
 
 def test_progress_only_grows_and_ends_at_the_number_of_sequences(models):

@@ -3,13 +3,16 @@ import torch
 from tiny import tiny_model, tiny_recipe, tiny_trainer
 
 from tasks.arithmetic import Arithmetic
-from training.optimizers import build_optimizer
+from training import optimizers
+from training.optimizers import build_optimizer, muon_dtype
 
 TASK = Arithmetic(2)
 
 
-def test_adamw_is_adamw_written_out():
+@pytest.mark.parametrize("fused", [False, True])
+def test_adamw_is_adamw_written_out(fused, monkeypatch):
     """Decoupled weight decay, bias-corrected moments (Loshchilov and Hutter 2019, algorithm 2)."""
+    monkeypatch.setattr(optimizers, "FUSED_ON", ("cpu",) if fused else ())
     recipe = tiny_recipe(optimizer="adamw", weight_decay=0.1, betas=(0.9, 0.95))
     model = tiny_model(TASK)
     expected = [p.detach().double() for p in model.parameters()]
@@ -31,10 +34,14 @@ def test_adamw_is_adamw_written_out():
 
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
-def test_muon_works_in_the_precision_of_the_forward_pass(tmp_path, precision):
+def test_muon_works_in_the_precision_of_the_forward_pass_on_a_gpu(tmp_path, precision, monkeypatch):
+    wanted = getattr(torch, precision)
+    assert muon_dtype(torch.device("cuda"), precision) == wanted
+    assert muon_dtype(torch.device("cpu"), precision) == torch.float32
+    monkeypatch.setattr(optimizers, "BFLOAT16_ON", ("cpu",))
     trainer = tiny_trainer(tmp_path, TASK, optimizer="muon", precision=precision)
     muon = trainer.optimizer.parts[0][0]
-    assert muon.dtype == getattr(torch, precision)
+    assert muon.dtype == wanted
     trainer.fit()
     for held in muon.state.values():
         assert held["momentum"].dtype == torch.float32

@@ -5,7 +5,6 @@ import torch
 from other_device import ELSEWHERE, MixedDevices, OtherDevice
 from tiny import MIXERS, TASKS, tiny_model, tiny_trainer
 
-import training.optimizers
 from training.batches import SequenceTensors
 from training.generation import generate
 from training.trainer import Interrupted, validate
@@ -21,9 +20,7 @@ def on_host(model):
 
 @pytest.mark.parametrize("mixer", MIXERS)
 @pytest.mark.parametrize("optimizer", ["adamw", "muon"])
-def test_training_there_is_training_here(tmp_path, mixer, optimizer, monkeypatch):
-    """With the same AdamW: it makes steps of the rounding where a gradient is 0 but for that."""
-    monkeypatch.setattr(training.optimizers, "FUSED_ON", ())
+def test_training_there_is_training_here(tmp_path, mixer, optimizer):
     changes = {
         "optimizer": optimizer, "average_decay": 0.9, "gradient_clip": 1.0, "learning_rate": 1e-3,
         "steps": 20, "dropout": 0.1,
@@ -89,6 +86,8 @@ def test_the_other_device_is_another_device():
         with pytest.raises(MixedDevices):
             here[there.long()]
         assert (there * torch.tensor(2.0) + 1).device == ELSEWHERE
+        assert here.to(ELSEWHERE, non_blocking=True).device == ELSEWHERE
+        assert here[here > 1].tolist() == [2.0]
         assert device.asked == []
         questions = [
             lambda: float(there[0]),
@@ -97,6 +96,9 @@ def test_the_other_device_is_another_device():
             lambda: here.copy_(there),
             lambda: there[there > 1],
             lambda: torch.nonzero(there),
+            lambda: torch.equal(there, there),
+            lambda: here.to(ELSEWHERE),
+            lambda: there.copy_(here),
             lambda: torch.arange(3, device=ELSEWHERE).repeat_interleave(there.long()),
         ]
         for number, question in enumerate(questions, 1):
