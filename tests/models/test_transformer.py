@@ -295,3 +295,9 @@ def test_compiles_into_one_graph(case):
     tokens = torch.randint(0, 11, (2, 12))
     compiled = torch.compile(model, backend="eager", fullgraph=True)
     torch.testing.assert_close(compiled(tokens), model(tokens))
+
+
+@pytest.mark.parametrize(("dim", "chunk_size"), [(64, 32), (1024, 256)])
+def test_sums_between_chunks_weigh_no_more_than_the_chunks(dim, chunk_size):
+    assert LinearAttention(dim, 4, 505).chunk_size == chunk_size
+    assert LinearAttention(dim, 4, 505, chunk_size=7).chunk_size == 7
