@@ -173,6 +173,7 @@ def _trainer(
         _stopping(config.time_limit_seconds),
         processes,
         "inductor" if compiles(config.compile, device) else None,
+        config.compile == "graphs",
     )
 
 

@@ -116,8 +116,8 @@ class CellConfig:
     def __post_init__(self) -> None:
         if not 0 <= self.seed < 2**63:
             raise UserError(f"seed={self.seed}: must be in [0, 2^63)")
-        if self.compile != "auto" and not isinstance(self.compile, bool):
-            raise UserError(f"compile={self.compile}: must be auto, true or false")
+        if self.compile not in ("auto", "graphs") and not isinstance(self.compile, bool):
+            raise UserError(f"compile={self.compile}: must be auto, true, false or graphs")
         require_memory(self.evaluation_memory_mb)
         for key in ("threads", "checkpoint_seconds"):
             if not getattr(self, key) > 0:

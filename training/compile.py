@@ -19,7 +19,7 @@ WIDTHS = 4
 
 
 def compiles(setting: str | bool, device: torch.device) -> bool:
-    """Tell what the setting ``compile`` (auto, true, false) means on ``device``.
+    """Tell whether the setting ``compile`` (auto, true, false, graphs) compiles on ``device``.
 
     auto: on CUDA, where Triton is installed.  Not on a CPU: nothing was gained there.
     """
@@ -28,15 +28,21 @@ def compiles(setting: str | bool, device: torch.device) -> bool:
     return bool(setting)
 
 
-def compiled_hidden(model: Transformer, backend: Backend) -> Callable[[Tensor], Tensor]:
+def compiled_hidden(
+    model: Transformer, backend: Backend, cuda_graphs: bool = False
+) -> Callable[[Tensor], Tensor]:
     """Return ``model.hidden``, compiled anew at every shape that it meets.
 
+    With ``cuda_graphs`` its launches, and those of its gradient, are recorded once and replayed:
+    a small model spends most of its step launching.  What it returns, and the gradients, then lie
+    in memory that the next step overwrites; the caller marks where that begins.
     Where the compiler fails, PyTorch logs why and the model runs uncompiled: a machine whose
     Triton is broken trains slower, not never.
     """
     torch._dynamo.reset()  # what earlier models in this process left counts towards the limit
     torch._dynamo.config.suppress_errors = True
-    return torch.compile(model.hidden, dynamic=False, backend=backend)
+    mode = {"mode": "reduce-overhead"} if cuda_graphs else {}
+    return torch.compile(model.hidden, dynamic=False, backend=backend, **mode)  # type: ignore[call-overload]
 
 
 def width_step(longest: int) -> int:

@@ -66,7 +66,8 @@ class Trainer:
     are a function of (seed, step), and a checkpoint holds the state of the random generator.
     ``should_stop`` is asked after every step; true writes a checkpoint and raises `Interrupted`.
     ``processes`` train together, each with a trainer of its own; only the first writes files.
-    With ``compile_backend`` the forward pass is compiled by it, and batches have few widths.
+    With ``compile_backend`` the forward pass is compiled by it, and batches have few widths; with
+    ``cuda_graphs`` it is replayed besides.
     """
 
     def __init__(
@@ -82,6 +83,7 @@ class Trainer:
         should_stop: Callable[[], bool] = lambda: False,
         processes: Processes = ALONE,
         compile_backend: Backend | None = None,
+        cuda_graphs: bool = False,
     ) -> None:
         self.model = model
         self.recipe = recipe
@@ -104,8 +106,9 @@ class Trainer:
         self._loss_sum = torch.zeros((), dtype=torch.float64, device=self.device)
         self.hidden: Callable[[Tensor], Tensor] = model.hidden
         self.width_step = 1
+        self.cuda_graphs = cuda_graphs
         if compile_backend is not None:
-            self.hidden = compiled_hidden(model, compile_backend)
+            self.hidden = compiled_hidden(model, compile_backend, cuda_graphs)
             self.width_step = width_step(train.longest)
 
     def fit(self) -> TrainingState:
@@ -148,6 +151,9 @@ class Trainer:
         self.optimizer.set_learning_rate(rate)
         index = self.order.indices(state.step)
         own, weight = self.processes.share(index, self.train_set.num_targets)
+        self.optimizer.zero_grad()  # before the memory of replayed gradients is used again
+        if self.cuda_graphs:
+            torch.compiler.cudagraph_mark_step_begin()
         self.processes.seed_step(self.seed, state.step)
         self.model.train()
         with autocast(self.precision, self.device):
@@ -155,7 +161,6 @@ class Trainer:
             whole = len(index) == self.order.batch_size  # no compilation for an epoch's last batch
             hidden = self.hidden if whole else self.model.hidden
             loss = weight * masked_loss(self.model, batch, hidden)
-        self.optimizer.zero_grad()
         loss.backward()
         loss = self.processes.sum_gradients(self.model, loss.detach())
         if self.recipe.gradient_clip is not None:

@@ -68,7 +68,10 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     add("--evaluation-memory-mb", type=float, help="of each cell; default: its share of the GPU")
     add("--checkpoint-mb", type=float, default=45, help="of checkpoints in --out")
     add("--part-mb", type=float, default=15)
-    add("--compile", action="store_true", help="torch.compile, a minute for each process")
+    add(
+        "--compile", nargs="?", choices=["true", "graphs"], const="true",
+        help="torch.compile, a minute for each process; graphs: CUDA graphs too",
+    )  # fmt: skip
     add("--retry-failed", action="store_true")
     options = result.parse_args(argv)
     if options.jobs < 1:
@@ -90,7 +93,7 @@ def with_settings(cell: dict[str, Any], options: argparse.Namespace) -> CellConf
         runs_dir=str(options.runs_dir),
         data_dir=str(options.data_dir),
         device=str(options.device),
-        compile=options.compile,
+        compile={None: False, "true": True, "graphs": "graphs"}[options.compile],
         threads=max(1, (os.cpu_count() or 1) // options.jobs),
         evaluation_memory_mb=options.evaluation_memory_mb or memory_share(options),
         retry_failed=True,

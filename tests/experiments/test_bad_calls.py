@@ -55,7 +55,7 @@ BAD_CELLS = [
     ("seeds=0,0", "seeds"),
     ("seed=1 seeds=[0,1]", "one of them"),
     ("seeds=[0,1] recipe.steps=0", "steps"),
-    ("compile=maybe", "compile"),
+    ("compile=maybe", "compile=maybe: must be auto, true, false or graphs"),
     ("compile=1", "compile"),
     ("device=tpu", "tpu"),
     ("device=cuda:99", "cuda:99"),

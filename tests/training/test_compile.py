@@ -33,6 +33,24 @@ def test_a_compiler_that_fails_costs_speed_only(tmp_path):
     np.testing.assert_allclose(plain.curve[0][2:], other.curve[0][2:], rtol=1e-4)
 
 
+@pytest.mark.filterwarnings("ignore:.torch.jit.script_method")
+def test_graphs_are_pytorch_s_own(tmp_path, monkeypatch):
+    """What replays on a GPU runs as it is here; that it is asked for is all that can be seen."""
+    asked = []
+
+    def compiled(function, **options):
+        asked.append(options)
+        return function
+
+    monkeypatch.setattr(torch, "compile", compiled)
+    for graphs in (False, True):
+        changes = {"compile_backend": "inductor", "cuda_graphs": graphs}
+        tiny_trainer(tmp_path / str(graphs), TASK, steps=2, **changes).fit()
+    plain, replayed = asked
+    assert "mode" not in plain
+    assert replayed == plain | {"mode": "reduce-overhead"}
+
+
 def test_few_shapes_are_compiled(tmp_path):
     shapes = []
 
@@ -72,7 +90,8 @@ def test_padded_share_counts_the_rounding():
 def test_auto_never_compiles_on_a_cpu():
     cpu = torch.device("cpu")
     assert not compiles("auto", cpu)
-    assert compiles(True, cpu) and not compiles(False, torch.device("cuda"))
+    assert compiles(True, cpu) and compiles("graphs", cpu)
+    assert not compiles(False, torch.device("cuda"))
 
 
 @pytest.mark.parametrize("longest", [2, 5, 6, 86, 546])

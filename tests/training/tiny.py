@@ -34,6 +34,10 @@ TASKS = {
     "direct": lambda: Arithmetic(3, format="direct"),
 }
 
+TRAINER_KEYS = (
+    "checkpoint_seconds", "report", "should_stop", "processes", "compile_backend", "cuda_graphs",
+)  # fmt: skip
+
 
 def tiny_model(task: Task, mixer: str = "standard", dim: int = 16, seed: int = 0, **changes):
     torch.manual_seed(seed)
@@ -55,11 +59,7 @@ def tiny_recipe(**changes) -> Recipe:
 def tiny_trainer(
     folder: Path, task: Task, mixer: str = "standard", seed: int = 0, device="cpu", **changes
 ):
-    trainer_changes = {
-        key: changes.pop(key)
-        for key in ("checkpoint_seconds", "report", "should_stop", "processes", "compile_backend")
-        if key in changes
-    }
+    trainer_changes = {key: changes.pop(key) for key in TRAINER_KEYS if key in changes}
     recipe = tiny_recipe(**changes)
     model = tiny_model(task, mixer, seed=seed, dropout=recipe.dropout).to(device)
     train, validation = task.draw(0, 1, 0, 200), task.draw(0, 2, 0, 50)
