@@ -30,6 +30,7 @@ MACHINE_SETTINGS = (
     "data_dir",
     "device",
     "compile",
+    "micro_batch_size",
     "threads",
     "evaluation_memory_mb",
     "checkpoint_seconds",

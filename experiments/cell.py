@@ -114,7 +114,7 @@ def _run_recorded(
 
 def _reason(error: BaseException) -> str:
     if isinstance(error, torch.OutOfMemoryError | MemoryError):
-        return "out of memory"
+        return "out of memory; micro_batch_size=N trains the same batch N sequences at a time"
     text = " ".join(str(error).split())[:300]
     return text if isinstance(error, RunError) else f"{type(error).__name__}: {text}"
 
@@ -174,6 +174,7 @@ def _trainer(
         processes,
         "inductor" if compiles(config.compile, device) else None,
         config.compile == "graphs",
+        config.micro_batch_size,
     )
 
 

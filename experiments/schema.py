@@ -103,6 +103,7 @@ class CellConfig:
     data_dir: str = "data"
     device: str = "auto"
     compile: Any = "auto"
+    micro_batch_size: int | None = None
     threads: int = 1
     evaluation_memory_mb: Any = "auto"
     checkpoint_seconds: float = 60
@@ -118,6 +119,11 @@ class CellConfig:
             raise UserError(f"seed={self.seed}: must be in [0, 2^63)")
         if self.compile not in ("auto", "graphs") and not isinstance(self.compile, bool):
             raise UserError(f"compile={self.compile}: must be auto, true, false or graphs")
+        if self.micro_batch_size is not None and self.micro_batch_size < 1:
+            raise UserError(f"micro_batch_size={self.micro_batch_size}: must be at least 1 or null")
+        if self.micro_batch_size is not None and self.compile == "graphs":
+            # A replay would write the next part's gradients over the sum.
+            raise UserError("micro_batch_size: not together with compile=graphs")
         require_memory(self.evaluation_memory_mb)
         for key in ("threads", "checkpoint_seconds"):
             if not getattr(self, key) > 0:

@@ -6,7 +6,7 @@ import dataclasses
 import math
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -67,7 +67,8 @@ class Trainer:
     ``should_stop`` is asked after every step; true writes a checkpoint and raises `Interrupted`.
     ``processes`` train together, each with a trainer of its own; only the first writes files.
     With ``compile_backend`` the forward pass is compiled by it, and batches have few widths; with
-    ``cuda_graphs`` it is replayed besides.
+    ``cuda_graphs`` it is replayed besides.  With ``micro_batch_size`` no more sequences are held at
+    a time, and their gradients are summed up: the same batch in less memory.
     """
 
     def __init__(
@@ -84,6 +85,7 @@ class Trainer:
         processes: Processes = ALONE,
         compile_backend: Backend | None = None,
         cuda_graphs: bool = False,
+        micro_batch_size: int | None = None,
     ) -> None:
         self.model = model
         self.recipe = recipe
@@ -107,6 +109,7 @@ class Trainer:
         self.hidden: Callable[[Tensor], Tensor] = model.hidden
         self.width_step = 1
         self.cuda_graphs = cuda_graphs
+        self.micro_batch_size = micro_batch_size
         if compile_backend is not None:
             self.hidden = compiled_hidden(model, compile_backend, cuda_graphs)
             self.width_step = width_step(train.longest)
@@ -152,17 +155,13 @@ class Trainer:
         index = self.order.indices(state.step)
         own, weight = self.processes.share(index, self.train_set.num_targets)
         self.optimizer.zero_grad()  # before the memory of replayed gradients is used again
-        if self.cuda_graphs:
-            torch.compiler.cudagraph_mark_step_begin()
         self.processes.seed_step(self.seed, state.step)
         self.model.train()
-        with autocast(self.precision, self.device):
-            batch = self.train_set.batch(own, self.width_step)
-            whole = len(index) == self.order.batch_size  # no compilation for an epoch's last batch
-            hidden = self.hidden if whole else self.model.hidden
-            loss = weight * masked_loss(self.model, batch, hidden)
-        loss.backward()
-        loss = self.processes.sum_gradients(self.model, loss.detach())
+        whole = len(index) == self.order.batch_size  # no compilation for an epoch's last batch
+        loss = torch.zeros((), device=self.device)
+        for part, share in self._parts(own):
+            loss += self._gradients(part, weight * share, self.hidden if whole else None)
+        loss = self.processes.sum_gradients(self.model, loss)
         if self.recipe.gradient_clip is not None:
             torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.recipe.gradient_clip)
         self.optimizer.step()
@@ -171,6 +170,25 @@ class Trainer:
         self._loss_sum += loss
         state.loss_count += 1
         state.step += 1
+
+    def _parts(self, index: Tensor) -> Iterator[tuple[Tensor, float]]:
+        """Yield the sequences to hold at a time, and the weight of their mean loss in that of all
+        of ``index`` (B,)."""
+        targets = self.train_set.num_targets
+        for part in index.split(self.micro_batch_size or len(index)):
+            yield part, targets(part) / targets(index)
+
+    def _gradients(
+        self, index: Tensor, weight: float, hidden: Callable[[Tensor], Tensor] | None
+    ) -> Tensor:
+        """Add the gradient of the weighted mean loss on ``index`` (B,); return that loss."""
+        if self.cuda_graphs:
+            torch.compiler.cudagraph_mark_step_begin()
+        with autocast(self.precision, self.device):
+            batch = self.train_set.batch(index, self.width_step)
+            loss = weight * masked_loss(self.model, batch, hidden)
+        loss.backward()
+        return loss.detach()
 
     def _report_loss(self) -> float:
         """Return the mean loss since the last validation; refuse to go on from NaN."""

@@ -72,6 +72,7 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
         "--compile", nargs="?", choices=["true", "graphs"], const="true",
         help="torch.compile, a minute for each process; graphs: CUDA graphs too",
     )  # fmt: skip
+    add("--micro-batch-size", type=int, help="sequences of a batch held at a time; default: all")
     add("--retry-failed", action="store_true")
     options = result.parse_args(argv)
     if options.jobs < 1:
@@ -94,6 +95,7 @@ def with_settings(cell: dict[str, Any], options: argparse.Namespace) -> CellConf
         data_dir=str(options.data_dir),
         device=str(options.device),
         compile={None: False, "true": True, "graphs": "graphs"}[options.compile],
+        micro_batch_size=options.micro_batch_size,
         threads=max(1, (os.cpu_count() or 1) // options.jobs),
         evaluation_memory_mb=options.evaluation_memory_mb or memory_share(options),
         retry_failed=True,

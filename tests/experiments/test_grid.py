@@ -96,7 +96,8 @@ def test_later_overrides_win_and_groups_come_first():
     "override",
     [
         "logger=none", "device=cpu", "runs_dir=/elsewhere", "experiment_name=other", "threads=2",
-        "checkpoint_seconds=5", "retry_failed=false",
+        "checkpoint_seconds=5", "retry_failed=false", "micro_batch_size=8", "compile=graphs",
+        "evaluation_memory_mb=100",
     ],
 )  # fmt: skip
 def test_what_decides_no_result_changes_no_name(override):

@@ -81,6 +81,21 @@ def test_an_interrupted_run_ends_as_an_uninterrupted_one(tmp_path, stop_after, c
     assert measured(state) == measured(expected)
 
 
+@pytest.mark.parametrize("size", [1, 5, 16, 100])
+def test_a_batch_in_parts_is_the_same_batch(tmp_path, size):
+    """Arithmetic mixes lengths, so that parts weigh differently; 200 sequences leave a rest."""
+    task = Arithmetic(3)
+    changes = {"learning_rate": 1e-3, "gradient_clip": 1.0, "steps": 20}
+    whole = tiny_trainer(tmp_path / "whole", task, **changes).fit()
+    trainer = tiny_trainer(tmp_path / "parts", task, micro_batch_size=size, **changes)
+    held, batch = [], trainer.train_set.batch
+    trainer.train_set.batch = lambda index, step: held.append(len(index)) or batch(index, step)
+    for one, other in zip(whole.curve, trainer.fit().curve, strict=True):
+        assert one[2:] == pytest.approx(other[2:], rel=1e-4)
+    assert max(held) == min(size, 16)
+    assert sum(held) == sum(len(trainer.order.indices(step)) for step in range(20))
+
+
 def test_the_average_is_that_of_the_weights_after_every_step(tmp_path):
     """Held against the recursion written out."""
     seen = []

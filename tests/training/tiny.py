@@ -36,6 +36,7 @@ TASKS = {
 
 TRAINER_KEYS = (
     "checkpoint_seconds", "report", "should_stop", "processes", "compile_backend", "cuda_graphs",
+    "micro_batch_size",
 )  # fmt: skip
 
 
