@@ -103,6 +103,9 @@ def unknown_key(error: Exception) -> str | None:
         return f"unknown key {cause.full_key}; did you mean {whole}?"
     if "_target_" in cause.parent_node:
         return None
+    if not known:
+        above = str(cause.full_key).rpartition(".")[0]
+        return f"unknown key {cause.full_key}; {above} is one value, without keys of its own"
     return f"unknown key {cause.full_key}; there are {', '.join(known)}"
 
 

@@ -104,6 +104,7 @@ def test_a_mistyped_key_is_told_from_a_missing_one(command, word, said):
         ([], "experiment"),
         (["experiment=figure9"], "figure9"),
         (["experiment=quick", "only.model=mamba"], "matches"),
+        (["experiment=quick", "only.task.size=2"], "only.task is one value"),
         (["experiment=quick", "only.colour=red"], "colour"),
         (["experiment=quick", 'overrides=["recipe.stepz=1"]'], "stepz"),
         (["experiment=quick", 'overrides=["seed=1,2"]'], "one value"),
