@@ -184,8 +184,8 @@ class _Engine:
 
     @torch.no_grad()
     def calibrate(self) -> tuple[float, float]:
-        """Return the largest difference to float64 logits on a few sequences, of bfloat16 (0 where
-        it is not used) and of float32.
+        """Return bounds of the difference to float64 logits on a few sequences, of bfloat16 (0
+        where it is not used; its largest difference to float32 plus float32's) and of float32.
 
         Raises `RunError` when the logits are not finite.
         """
