@@ -1,6 +1,6 @@
 """The two kinds of failure that a person can cause or must be told of.
 
-Entry points turn them into one line on standard error; see ``experiments.cli``.
+Entry points turn them into one line on standard error; see ``cli``.
 """
 
 

@@ -17,25 +17,25 @@ import torch
 import yaml
 from omegaconf import DictConfig
 
+import cli
+from config.build import build_model, build_task
+from config.compose import CONF_DIR
+from config.grid import describe
+from config.identity import cell_name
+from config.schema import CellConfig, require_memory, validate_cell
 from errors import UserError
-from experiments import cli
-from experiments.cell import load_data
-from experiments.compose import CONF_DIR
-from experiments.grid import describe
-from experiments.identity import cell_name
-from experiments.objects import build_model, build_task
-from experiments.schema import CellConfig, require_memory, validate_cell
-from experiments.store import COLUMNS
+from evaluation.generation import memory_for
+from evaluation.judge import Evaluation, evaluate
+from files import write_text
 from models.transformer import Transformer
 from plots import error_positions
 from plots.__main__ import AdHoc
 from plots.cells import plan_from_table
+from records.store import COLUMNS
+from sweeps.cell import load_data
 from tasks.data import load_file
 from tasks.task import Task
 from training.checkpoint import load_checkpoint
-from training.evaluation import Evaluation, evaluate
-from training.files import write_text
-from training.generation import memory_for
 from training.precision import resolve_device
 
 

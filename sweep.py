@@ -17,14 +17,15 @@ import pandas as pd
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 
+import cli
+from config.compose import CONF_DIR, plain
+from config.grid import experiment_from
 from errors import RunError, UserError
-from experiments import cli, frontier
-from experiments.compose import CONF_DIR, plain
-from experiments.frontier import Group
-from experiments.grid import experiment_from
-from experiments.sweep import CostEstimate, Planned, Sweep, quoted, training_flops
-from experiments.tracking import track_figures
-from experiments.watch import Watcher, print_plan, print_summary
+from sweeps import frontier
+from sweeps.frontier import Group
+from sweeps.plan import CostEstimate, Planned, Sweep, quoted, training_flops
+from sweeps.wandb_mirror import track_figures
+from sweeps.watch import Watcher, print_plan, print_summary
 
 MACHINE_SETTINGS = (
     "data_dir",

@@ -16,33 +16,10 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from omegaconf import DictConfig
 
-from errors import RunError
-from experiments import cli
-from experiments.cell import run_cell
-from experiments.compose import CONF_DIR, plain
-from experiments.progress import CellProgress, summary_line
-from experiments.schema import validate_cell
-from experiments.seeds import run_seeds, with_listed_seeds
-from experiments.store import Run, enter
-from training.torchrun import is_first
-
-
-def run(config: DictConfig) -> dict[str, Any] | None:
-    """Run the cell that ``config`` describes, enter it into its table, return its record."""
-    cell = validate_cell(plain(config))
-    if not is_first():  # one of several processes that train it together
-        return run_cell(cell)
-    with CellProgress(enabled=cell.progress) as progress:
-        try:
-            record = run_cell(cell, progress)
-        finally:
-            if cell.experiment_name is not None and not cell.under_sweep:
-                enter(cell.results_dir, cell.experiment_name, [Run.of(cell)])
-    if not cell.under_sweep:
-        print(summary_line(cell, record), flush=True)
-    if record is not None and record["status"] == "unfinished":
-        raise RunError(f"cell {record['cell']}: {record['reason']}")
-    return record
+import cli
+from config.compose import CONF_DIR, plain
+from sweeps.job import run
+from sweeps.seeds import run_seeds, with_listed_seeds
 
 
 @hydra.main(version_base="1.3", config_path=str(CONF_DIR), config_name="train")

@@ -6,8 +6,8 @@ import importlib
 import sys
 from pathlib import Path
 
+import cli
 from errors import UserError
-from experiments import cli
 
 
 def main() -> None:

@@ -37,20 +37,20 @@ from torch import Tensor
 from tqdm import tqdm
 
 from benchmarks.scaling import RECORDS, peak_bytes, processor, reset_peak
+from config.build import build_task, initial_model
+from config.compose import compose_plain
+from config.identity import cell_name
+from config.schema import CellConfig, validate_cell
 from errors import RunError
 from evaluate import load_model, load_run
-from experiments.cell import run_cell
-from experiments.compose import compose_plain
-from experiments.identity import cell_name
-from experiments.objects import build_task, initial_model
-from experiments.provenance import source
-from experiments.schema import CellConfig, validate_cell
+from evaluation.generation import Generation, generate
+from evaluation.judge import judge
+from files import write_json
 from models.transformer import Transformer
+from records.provenance import source
+from sweeps.cell import run_cell
 from tasks.task import EOS_ID, SequenceSet, Task
 from training.batches import SequenceTensors
-from training.evaluation import judge
-from training.files import write_json
-from training.generation import Generation, generate
 
 MODELS = ("standard", "sparse", "linear")
 PLAIN_BATCH = 16  # the ancestor's

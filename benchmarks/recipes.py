@@ -29,17 +29,17 @@ from typing import Any
 import torch
 from tqdm import tqdm
 
+from config.build import build_task, initial_model
+from config.compose import compose_plain
+from config.identity import cell_name
+from config.schema import CellConfig, validate_cell
 from errors import RunError, UserError
-from experiments.compose import compose_plain
-from experiments.identity import cell_name
-from experiments.objects import build_task, initial_model
-from experiments.provenance import machine, source
-from experiments.schema import CellConfig, validate_cell
+from evaluation.judge import evaluate
+from files import write_json
+from records.provenance import machine, source
 from tasks.data import DataSpec, load_or_build
 from tasks.task import SequenceSet, Task
 from training.batches import SequenceTensors
-from training.evaluation import evaluate
-from training.files import write_json
 from training.trainer import Interrupted, Trainer
 
 RECORD = Path(__file__).parent / "records" / "recipes.json"
@@ -198,7 +198,7 @@ def cell_config(seed: int, name: str, task: str, model: str) -> CellConfig:
 
 
 def build_trainer(config: CellConfig, folder: Path, watch: Watch) -> tuple[Trainer, SequenceSet]:
-    """Return the trainer of a cell, as `experiments.cell` builds it, and what it validates on."""
+    """Return the trainer of a cell, as `sweeps.cell` builds it, and what it validates on."""
     task = build_task(config.task)
     data = config.data
     spec = DataSpec(data.train, data.validation, data.test, data.seed, config.data_dir)

@@ -27,11 +27,11 @@ from pathlib import Path
 import torch
 from tqdm import tqdm
 
+from files import write_json
 from models.linear import LinearAttention
 from models.mixer import AttentionMixer
 from models.sparse import SparseAttention
 from models.standard import StandardAttention
-from training.files import write_json
 
 RECORDS = Path(__file__).parent / "records"
 HEADS, HEAD_DIM = 4, 16

@@ -30,13 +30,13 @@ from torch.nn import functional as F
 from tqdm import tqdm
 
 from benchmarks.training import BATCH, CPU, MIXERS, some_data
-from experiments.compose import compose_plain
-from experiments.provenance import machine, source
-from experiments.schema import validate_cell
+from config.compose import compose_plain
+from config.schema import validate_cell
+from files import write_json
 from models.transformer import Transformer
+from records.provenance import machine, source
 from tasks.arithmetic import Arithmetic
 from training.batches import Batch, BatchOrder, SequenceTensors
-from training.files import write_json
 from training.muon import BatchedMuon
 from training.optimizers import build_optimizer
 from training.recipe import Recipe

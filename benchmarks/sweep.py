@@ -25,14 +25,14 @@ import torch
 from hydra.core.utils import JobReturn, JobStatus
 from tqdm import tqdm
 
-from experiments import cell as cell_module
-from experiments import sweep as sweep_module
-from experiments.grid import Experiment, experiment_from
-from experiments.provenance import machine, source
-from experiments.schema import CellConfig
-from experiments.sweep import CostEstimate, Sweep, training_flops
-from experiments.watch import Watcher, print_plan, print_summary
-from training.files import write_json, write_text
+from config.grid import Experiment, experiment_from
+from config.schema import CellConfig
+from files import write_json, write_text
+from records.provenance import machine, source
+from sweeps import cell as cell_module
+from sweeps import plan as sweep_module
+from sweeps.plan import CostEstimate, Sweep, training_flops
+from sweeps.watch import Watcher, print_plan, print_summary
 
 RECORDS = Path(__file__).parent / "records"
 

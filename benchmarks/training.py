@@ -28,15 +28,15 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from tqdm import tqdm
 
-from experiments.provenance import machine, source
+from files import write_json
 from models.linear import LinearAttention
 from models.sparse import SparseAttention
 from models.standard import StandardAttention
 from models.transformer import Transformer
+from records.provenance import machine, source
 from tasks.arithmetic import Arithmetic
 from tasks.task import SequenceSet
 from training.batches import Batch, BatchOrder, SequenceTensors, places
-from training.files import write_json
 from training.precision import autocast, resolve_precision
 from training.trainer import masked_loss
 

@@ -22,7 +22,7 @@ from hydra.plugins.launcher import Launcher
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig
 
-from experiments.workers import WorkerDiedError, failed, job_payload, perform
+from sweeps.workers import WorkerDiedError, failed, job_payload, perform
 
 
 class LocalLauncher(Launcher):
@@ -52,7 +52,7 @@ class LocalLauncher(Launcher):
         """Run every list of overrides as a job; return what they returned, in order."""
         setup_globals()
         context = multiprocessing.get_context("forkserver")
-        context.set_forkserver_preload(["torch", "train"])
+        context.set_forkserver_preload(["torch", "sweeps.job"])
         waiting = [(place, 1) for place in range(len(job_overrides))]
         results: dict[int, JobReturn] = {}
         running: dict[Any, _Job] = {}

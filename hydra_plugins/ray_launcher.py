@@ -19,7 +19,7 @@ from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, OmegaConf
 
 from errors import RunError
-from experiments.workers import WorkerDiedError, failed, job_payload, perform, python_path
+from sweeps.workers import WorkerDiedError, failed, job_payload, perform, python_path
 
 
 class RayLauncher(Launcher):

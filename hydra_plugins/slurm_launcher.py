@@ -19,10 +19,10 @@ from hydra.core.singleton import Singleton
 from hydra.core.utils import JobReturn, JobStatus
 
 from errors import RunError
-from experiments import slurm_queue
-from experiments.workers import WorkerDiedError, WorkerStoppedError, failed, python_path
 from hydra_plugins.hydra_submitit_launcher import submitit_launcher
 from hydra_plugins.hydra_submitit_launcher.config import BaseQueueConf
+from sweeps import slurm_queue
+from sweeps.workers import WorkerDiedError, WorkerStoppedError, failed, python_path
 
 # SLURM's words for a job that was ended from outside; it continues from its checkpoint.
 STOPPED = {"CANCELLED", "TIMEOUT", "PREEMPTED", "NODE_FAIL", "DEADLINE", "BOOT_FAIL", "REVOKED"}
@@ -114,7 +114,7 @@ class SlurmLauncher(submitit_launcher.SlurmLauncher):
         The signal that submitit asks for before a time limit or a preemption ends training with
         a checkpoint; submitit's own answer, to requeue the job, follows.
         """
-        from experiments.cell import stop_signals_received
+        from sweeps.cell import stop_signals_received
 
         requeue = signal.getsignal(signal.SIGUSR2)
         result = super().__call__(*arguments)

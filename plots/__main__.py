@@ -77,7 +77,7 @@ def _module(figure: str) -> ModuleType:
 
 def _experiment(name: str, path: Path) -> tuple[Any, pd.DataFrame | None]:
     """Return the experiment and its plan; for a table without YAML a stand-in and None."""
-    from experiments.grid import load_experiment, planned
+    from config.grid import load_experiment, planned
 
     try:
         experiment = load_experiment(name)
@@ -91,7 +91,7 @@ def _experiment(name: str, path: Path) -> tuple[Any, pd.DataFrame | None]:
 
 
 def _has_yaml(name: str) -> bool:
-    from experiments.compose import CONF_DIR
+    from config.compose import CONF_DIR
 
     return (Path(CONF_DIR) / "experiment" / f"{name}.yaml").exists()
 
@@ -119,6 +119,6 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    from experiments import cli
+    import cli
 
     cli.main(main)

@@ -253,7 +253,7 @@ def _commands(grid: Grid, plan: pd.DataFrame, experiment: Any) -> dict[str, str]
     """
     name = f"experiment_name={shlex.quote(experiment.name)}"
     if hasattr(experiment, "grid"):
-        from experiments.grid import cells
+        from config.grid import cells
 
         return {
             cell.name: " ".join(["python train.py", *map(shlex.quote, cell.overrides), name])

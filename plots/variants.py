@@ -22,8 +22,8 @@ def tell_apart(
     identity = [*KEYS, "seed"]
     if not hasattr(experiment, "grid") or not plan.duplicated(identity).any():
         return table, plan
-    from experiments.grid import cells
-    from experiments.identity import deciding
+    from config.grid import cells
+    from config.identity import deciding
 
     settings = {cell.name: flat(deciding(cell.config)) for cell in cells(experiment)}
     varied: list[str] = []

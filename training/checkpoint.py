@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from errors import UserError
-from training.files import write_atomically
+from files import write_atomically
 
 FORMAT = 1
 

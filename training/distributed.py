@@ -23,8 +23,8 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from errors import RunError, UserError
+from torchrun import launched
 from training.precision import resolve_device
-from training.torchrun import launched
 
 T = TypeVar("T")
 

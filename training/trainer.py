@@ -16,13 +16,13 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from errors import RunError, UserError
+from files import write_text
 from models.transformer import Transformer
 from training.average import MovingAverage
 from training.batches import Batch, BatchOrder, SequenceTensors
 from training.checkpoint import load_checkpoint, save_checkpoint
 from training.compile import Backend, compiled_hidden, width_step
 from training.distributed import ALONE, Processes
-from training.files import write_text
 from training.optimizers import build_optimizer
 from training.precision import autocast, resolve_precision
 from training.recipe import Recipe

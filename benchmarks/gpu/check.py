@@ -33,12 +33,12 @@ from torch import Tensor
 
 from benchmarks.gpu.shared import MIXERS, Clock, Record, Row, call, parser, print_table, run_cases
 from errors import RunError
+from evaluation.generation import generate
 from models import reference
 from models.transformer import Transformer
 from tasks.arithmetic import Arithmetic
 from tasks.task import EOS_ID, Task
 from training.batches import SequenceTensors
-from training.generation import generate
 from training.precision import autocast
 from training.recipe import Recipe
 from training.trainer import Interrupted, Trainer, masked_loss

@@ -13,11 +13,11 @@ from typing import Any
 import torch
 
 from errors import RunError, UserError
-from experiments.provenance import machine, now, source
+from files import write_json
 from models.linear import LinearAttention
 from models.sparse import SparseAttention
 from models.standard import StandardAttention
-from training.files import write_json
+from records.provenance import machine, now, source
 from training.precision import resolve_device
 
 MIXERS: dict[str, Callable[..., Any]] = {

@@ -37,12 +37,12 @@ from torch.nn import functional as F
 
 from benchmarks.gpu.shared import MIXERS, Clock, Record, Row, call, parser, print_table, run_cases
 from errors import RunError, UserError
+from evaluation.generation import generate, memory_for
 from models.flops import training_step_flops
 from models.transformer import Transformer
 from tasks.arithmetic import Arithmetic
 from tasks.task import SequenceSet
 from training.batches import Batch, SequenceTensors
-from training.generation import generate, memory_for
 from training.optimizers import build_optimizer
 from training.precision import autocast
 from training.recipe import Recipe

@@ -8,8 +8,8 @@ from bare import run_bare
 
 from benchmarks.gpu import check, hours, plan, speed
 from benchmarks.gpu.shared import Record
+from config.compose import compose_plain
 from errors import RunError, UserError
-from experiments.compose import compose_plain
 
 CPU = torch.device("cpu")
 

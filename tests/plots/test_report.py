@@ -68,7 +68,7 @@ def test_deviations_and_commands_are_told(holes):
 
 
 def test_a_real_experiments_missing_cells_come_with_the_exact_command(tmp_path):
-    from experiments.grid import cells, load_experiment, planned
+    from config.grid import cells, load_experiment, planned
 
     experiment = load_experiment("quick")
     plan = planned(experiment)

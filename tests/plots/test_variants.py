@@ -3,7 +3,7 @@
 import made_up_tables as tables
 import pandas as pd
 
-from experiments.grid import experiment_from, planned
+from config.grid import experiment_from, planned
 from plots import heatmap
 from plots.variants import tell_apart
 

@@ -7,7 +7,7 @@ import torch
 from tiny import MIXERS, TASKS, plain_greedy, tiny_model
 
 from benchmarks import evaluation as benchmark
-from training.generation import generate
+from evaluation.generation import generate
 
 
 @pytest.mark.parametrize("leave", [True, False])

@@ -5,8 +5,8 @@ import torch
 from other_device import ELSEWHERE, MixedDevices, OtherDevice
 from tiny import MIXERS, TASKS, tiny_model, tiny_trainer
 
+from evaluation.generation import generate
 from training.batches import SequenceTensors
-from training.generation import generate
 from training.trainer import Interrupted, validate
 
 TASK = TASKS["arithmetic"]()

@@ -5,8 +5,8 @@ import json
 import pytest
 
 from benchmarks import recipes
+from config.identity import cell_name
 from errors import UserError
-from experiments.identity import cell_name
 
 
 def row(name, seconds, task="lis", model="linear", seed=0):

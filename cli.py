@@ -1,0 +1,123 @@
+"""What a person sees when something goes wrong: one line, and the right exit status."""
+
+from __future__ import annotations
+
+import difflib
+import functools
+import os
+import re
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from hydra.core.hydra_config import HydraConfig
+from hydra.core.override_parser.overrides_parser import OverrideParseException
+from hydra.errors import HydraException
+from hydra.types import RunMode
+from omegaconf import DictConfig
+from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException
+
+from errors import RunError, UserError
+from torchrun import is_first
+
+_FAILURES: list[Exception] = []
+_WANTS_TRACEBACK = os.environ.get("HYDRA_FULL_ERROR") == "1"
+
+
+def task_function(function: Callable[[DictConfig], Any]) -> Callable[[DictConfig], Any]:
+    """Let `main` hear of an error before Hydra reports it in its own words.
+
+    In a multirun the error goes to the launcher, which has other jobs to run.
+    """
+
+    @functools.wraps(function)
+    def guarded(config: DictConfig) -> Any:
+        try:
+            return function(config)
+        except Exception as error:
+            if HydraConfig.get().mode != RunMode.RUN:
+                raise
+            _FAILURES.append(error)
+            return None
+
+    return guarded
+
+
+def main(entry: Callable[[], object]) -> None:
+    """Call a Hydra entry point and leave with its exit status.
+
+    0 done; 1 a run failed; 2 a bad call; 130 interrupted.  With ``HYDRA_FULL_ERROR=1`` the
+    traceback is shown instead of the line.
+    """
+    os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra then raises instead of printing and exiting
+    try:
+        entry()
+        if _FAILURES:
+            raise _FAILURES.pop()
+    except KeyboardInterrupt:
+        _leave(130, "interrupted; the same command continues from here")
+    except Exception as error:
+        if _WANTS_TRACEBACK:
+            raise
+        status = exit_status(error)
+        if status is None:
+            _leave(
+                1,
+                f"{type(error).__name__}: {one_line(str(error))} (HYDRA_FULL_ERROR=1 shows where)",
+            )
+        else:
+            _leave(status, unreadable(error) or unknown_key(error) or one_line(str(error)))
+
+
+def exit_status(error: BaseException) -> int | None:
+    """Return 2 for a bad call, 1 for a failed run, None for what nobody foresaw."""
+    if isinstance(error, UserError | HydraException | OmegaConfBaseException):
+        return 2
+    if isinstance(error, RunError | OSError):
+        return 1
+    return None
+
+
+def unreadable(error: Exception) -> str | None:
+    """Return what to say of an override that Hydra cannot parse, None for other errors."""
+    if not isinstance(error, OverrideParseException):
+        return None
+    return f"{error.override}: cannot be read; write KEY=VALUE, KEY=[A,B] or \"KEY='any text'\""
+
+
+def unknown_key(error: Exception) -> str | None:
+    """Return what to say of an override whose key does not exist, None for other errors.
+
+    Hydra advises to append it with a "+", which is seldom what a mistyped key needs; where an
+    object is described (``_target_``) it may be.
+    """
+    cause = error.__cause__
+    if not isinstance(cause, ConfigKeyError | ConfigAttributeError):
+        return None
+    if not isinstance(cause.parent_node, DictConfig):
+        return None
+    known = [str(key) for key in cause.parent_node if key not in ("hydra", "_target_")]
+    near = difflib.get_close_matches(str(cause.key), known, n=1)
+    if near:
+        whole = str(cause.full_key).removesuffix(str(cause.key)) + near[0]
+        return f"unknown key {cause.full_key}; did you mean {whole}?"
+    if "_target_" in cause.parent_node:
+        return None
+    if not known:
+        above = str(cause.full_key).rpartition(".")[0]
+        return f"unknown key {cause.full_key}; {above} is one value, without keys of its own"
+    return f"unknown key {cause.full_key}; there are {', '.join(known)}"
+
+
+def one_line(message: str) -> str:
+    """Return ``message`` on one line, without Hydra's list of search paths."""
+    message = re.split(r"\n\s*Config search path:|\nSee https?://", message)[0]
+    lines = [line.strip() for line in message.splitlines()]
+    kept = [line for line in lines if line and not line.startswith(("full_key:", "object_type="))]
+    return " ".join(kept)
+
+
+def _leave(status: int, message: str) -> None:
+    if status != 2 or is_first():  # of torchrun's processes, one tells of a bad call
+        print(f"error: {message}", file=sys.stderr)
+    sys.exit(status)

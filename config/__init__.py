@@ -1,0 +1,1 @@
+"""What a configuration may hold, how it is composed, and the names it gives."""

@@ -1,0 +1,1 @@
+"""Exact evaluation: certify, generate, judge, and where chains break."""

@@ -1,1 +1,0 @@
-"""Configuration, the identity of a cell, the store of results, sweeps."""

@@ -1,0 +1,1 @@
+"""What has been trained and measured: folders under runs/, tables under results/."""

@@ -1,0 +1,58 @@
+"""Where a number comes from: commit, tree, versions, machine."""
+
+from __future__ import annotations
+
+import datetime
+import functools
+import platform
+import socket
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import torch
+
+ROOT = Path(__file__).resolve().parent.parent
+CODE = "tasks models training evaluation config records sweeps conf errors.py files.py".split()
+
+
+@functools.lru_cache(maxsize=1)
+def source() -> dict[str, Any]:
+    """Return commit and whether the code differs from it; empty when this is not a checkout."""
+    commit = _git("rev-parse", "--short=12", "HEAD")
+    dirty = _git("status", "--porcelain", "--", *CODE)
+    return {"commit": commit, "tree_dirty": None if dirty is None else bool(dirty)}
+
+
+def machine(device: torch.device, processes: int = 1) -> dict[str, Any]:
+    """Return device name (and how many processes trained together), host and torch version."""
+    name = torch.cuda.get_device_name(device) if device.type == "cuda" else _processor()
+    return {
+        "device": f"{device.type}: {name}" + (f", {processes} processes" * (processes > 1)),
+        "hostname": socket.gethostname(),
+        "torch_version": torch.__version__,
+    }
+
+
+def now() -> str:
+    """Return the time in UTC, ISO 8601."""
+    return datetime.datetime.now(datetime.UTC).isoformat(timespec="microseconds")
+
+
+@functools.lru_cache(maxsize=1)
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        return next(line.split(":", 1)[1].strip() for line in lines if "model name" in line)
+    except (OSError, StopIteration):
+        return platform.processor() or platform.machine()
+
+
+def _git(*arguments: str) -> str | None:
+    try:
+        done = subprocess.run(
+            ["git", *arguments], cwd=ROOT, capture_output=True, text=True, timeout=20, check=True
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.strip()

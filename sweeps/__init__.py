@@ -1,0 +1,1 @@
+"""Cells and sweeps: running one, planning and launching many, watching them."""

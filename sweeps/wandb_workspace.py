@@ -1,0 +1,131 @@
+"""A ready-made W&B workspace and report for an experiment, as code.
+
+    python -m sweeps.wandb_workspace experiment=quick entity=NAME [project=cotcost]
+
+Needs an account and the extra ``workspaces`` (``pip install cotcost[workspaces]``).  Both show the
+runs that `sweeps.wandb_mirror` writes: group = experiment, job types ``cell`` and ``figures``.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from config.grid import Experiment, load_experiment
+from errors import RunError, UserError
+
+USAGE = "usage: python -m sweeps.wandb_workspace experiment=NAME entity=NAME [project=cotcost]"
+CURVES = ("validation_chain_exact_match", "validation_loss", "train_loss", "learning_rate")
+
+
+def build_workspace(experiment: Experiment, entity: str, project: str) -> Any:
+    """Return the `Workspace` of ``experiment``: its cells' curves, costs and pictures."""
+    from wandb_workspaces import workspaces as ws
+
+    return ws.Workspace(
+        entity=entity,
+        project=project,
+        name=f"cotcost: {experiment.name}",
+        sections=[
+            ws.Section(name="Accuracy and cost", panels=cost_panels(), is_open=True),
+            ws.Section(name="Learning curves", panels=curve_panels(), is_open=True),
+            ws.Section(name="Figures", panels=figure_panels(experiment), is_open=True),
+        ],
+        runset_settings=ws.RunsetSettings(
+            filters=ws.And(ws.Metric("group") == experiment.name),
+            groupby=[ws.Config("model.name")],
+            order=[ws.Ordering(ws.Summary("answer_accuracy"), ascending=False)],
+        ),
+    )
+
+
+def build_report(experiment: Experiment, entity: str, project: str) -> Any:
+    """Return the `Report` of ``experiment``: its pictures first, then cost, then curves."""
+    from wandb_workspaces import workspaces as ws
+    from wandb_workspaces.reports import v2 as wr
+
+    group = ws.Metric("group") == experiment.name
+    cells, figures = (
+        wr.Runset(entity, project, name, filters=ws.And(group, ws.Metric("jobType") == job_type))
+        for name, job_type in (("cells", "cell"), ("figures", "figures"))
+    )
+    return wr.Report(
+        entity=entity,
+        project=project,
+        title=f"cotcost: {experiment.name}",
+        description=experiment.description,
+        blocks=[
+            wr.P(text=experiment.description),
+            wr.P(text=wr.InlineCode(text=experiment.command)),
+            wr.H2(text="Figures"),
+            wr.PanelGrid(runsets=[figures], panels=figure_panels(experiment)),
+            wr.H2(text="Accuracy and cost"),
+            wr.PanelGrid(runsets=[cells], panels=cost_panels()),
+            wr.H2(text="Learning curves"),
+            wr.PanelGrid(runsets=[cells], panels=curve_panels()),
+        ],
+    )
+
+
+def cost_panels() -> list[Any]:
+    """Return accuracy against FLOPs, and the parameters that lead to it."""
+    from wandb_workspaces.reports import v2 as wr
+
+    columns = [wr.Config(name) for name in ("model.name", "model.dim", "task.size")]
+    columns += [wr.SummaryMetric(name) for name in ("flops_total", "answer_accuracy")]
+    return [
+        wr.ScatterPlot(
+            title="answer accuracy against FLOPs of one forward pass",
+            x=wr.SummaryMetric("flops_total"),
+            y=wr.SummaryMetric("answer_accuracy"),
+            log_x=True,
+        ),
+        wr.ParallelCoordinatesPlot(
+            title="which cells solve it",
+            columns=[wr.ParallelCoordinatesPlotColumn(metric=name) for name in columns],
+        ),
+    ]
+
+
+def curve_panels() -> list[Any]:
+    """Return the learning curves, against our own step."""
+    from wandb_workspaces.reports import v2 as wr
+
+    return [wr.LinePlot(title=name, x="step", y=[name]) for name in CURVES]
+
+
+def figure_panels(experiment: Experiment) -> list[Any]:
+    """Return the pictures and the table of the runs of job type ``figures``."""
+    from wandb_workspaces.reports import v2 as wr
+
+    return [wr.MediaBrowser(title="figures", media_keys=[*experiment.figures, "results"])]
+
+
+def main(words: Sequence[str] | None = None) -> None:
+    """Build both, save them to W&B, print their addresses."""
+    values = {"experiment": "", "entity": "", "project": "cotcost"}
+    for word in sys.argv[1:] if words is None else words:
+        key, _, value = word.partition("=")
+        if key not in values or not value:
+            raise UserError(f"{word}: unknown argument; {USAGE}")
+        values[key] = value
+    if not all(values.values()):
+        raise UserError(USAGE)
+    experiment = load_experiment(values.pop("experiment"))
+    try:
+        pages = [build(experiment, **values) for build in (build_workspace, build_report)]
+    except ModuleNotFoundError:
+        raise UserError("wandb-workspaces is missing; pip install wandb-workspaces") from None
+    for page in pages:
+        try:
+            page.save()
+        except Exception as error:
+            raise RunError(f"W&B: {' '.join(str(error).split())[:300]}") from None
+        print(page.url)
+
+
+if __name__ == "__main__":
+    import cli
+
+    cli.main(main)

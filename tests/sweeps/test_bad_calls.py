@@ -1,0 +1,207 @@
+"""Contract 8: whatever a person gets wrong ends with one line that names it, and no run starts."""
+
+import json
+import string
+
+import pytest
+import torch
+from commands import TINY
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from config.build import check_buildable
+from config.compose import compose_plain
+from config.grid import experiment_from
+from config.schema import validate_cell
+from errors import UserError
+
+BAD_CELLS = [
+    ("task=chess", "chess"),
+    ("model=mamba", "mamba"),
+    ("recipe=quickest", "quickest"),
+    ("task.size=0", "size"),
+    ("task.size=-3", "size"),
+    ("task.size=two", "size"),
+    ("task.size=2.5", "size"),
+    ("task.format=prose", "format"),
+    ("task.order=random", "order"),
+    ("task.colour=red", "colour"),
+    ("+task.colour=red", "colour"),
+    ("model.dim=10 model.num_heads=4", "dim"),
+    ("model.dim=0", "dim"),
+    ("model.num_layers=0", "num_layers"),
+    ("model.num_layers=1000000000000", "num_layers"),
+    ("task.size=1000000000000", "size"),
+    ("task.modulus=1000000007", "modulus"),
+    ("model.position=learned", "position"),
+    ("+model.mixer.block_sise=4", "block_sise"),
+    ("model=sparse model.mixer.block_size=-1", "block_size"),
+    ("model.mixer._target_=models.absent.Attention", "models.absent"),
+    ("model.mixer._target_=models.standard.Attention", "Attention"),
+    ("recipe.learning_rate=0", "learning_rate"),
+    ("recipe.learning_rate=fast", "learning_rate"),
+    ("recipe.stepz=5", "stepz"),
+    ("+recipe.stepz=5", "stepz"),
+    ("recipe.epochs=3", "exactly one"),
+    ("recipe.optimizer=lion", "optimizer"),
+    ("data.train=0", "data.train"),
+    ("data.file=absent.txt", "absent.txt"),
+    ("seed=-1", "seed"),
+    ("seed=true", "seed"),
+    ("seeds=[0,0]", "seeds"),
+    ("seeds=[]", "seeds"),
+    ("seeds=[0,x]", "seeds"),
+    ("seeds=0,", "seeds"),
+    ("seeds=0,0", "seeds"),
+    ("seed=1 seeds=[0,1]", "one of them"),
+    ("seeds=[0,1] recipe.steps=0", "steps"),
+    ("compile=maybe", "compile=maybe: must be auto, true, false or graphs"),
+    ("compile=1", "compile"),
+    ("micro_batch_size=0", "micro_batch_size=0: must be at least 1"),
+    ("micro_batch_size=8 compile=graphs", "not together with compile=graphs"),
+    ("device=tpu", "tpu"),
+    ("device=cuda:99", "cuda:99"),
+    ("threads=0", "threads"),
+    ("evaluation_memory_mb=0", "evaluation_memory_mb=0: must be auto"),
+    ("evaluation_memory_mb=plenty", "evaluation_memory_mb=plenty: must be auto"),
+    ("experiment_name=../elsewhere", "experiment_name"),
+    ("logger.mode=loud", "logger.mode"),
+    ("nonsense", "nonsense"),
+    ("data.train=1000000 task.size=1", "distinct"),
+]
+
+
+@pytest.mark.parametrize(("words", "named"), BAD_CELLS, ids=[words for words, _ in BAD_CELLS])
+def test_bad_cell_is_one_line_exit_2_and_starts_nothing(command, words, named):
+    given_keys = {word.lstrip("+").split("=")[0] for word in words.split()}
+    arguments = [word for word in TINY if word.split("=")[0] not in given_keys]
+    outcome = command("train.py", *arguments, *words.split())
+    assert outcome.status == 2
+    assert named in outcome.line
+    assert not list(command.folder.glob("runs/*/record.json"))
+    assert not (command.folder / "results").exists()
+
+
+@pytest.mark.parametrize(
+    ("word", "said"),
+    [
+        ("recipe.stepz=5", "unknown key recipe.stepz; did you mean recipe.steps?"),
+        ("sede=1", "unknown key sede; did you mean seed?"),
+        ("task.siz=1", "unknown key task.siz; did you mean task.size?"),
+        ("data.colour=red", "unknown key data.colour; there are "),
+        ("model.mixer.block_size=4", "append to your config use +model.mixer.block_size=4"),
+    ],
+)
+def test_a_mistyped_key_is_told_from_a_missing_one(command, word, said):
+    outcome = command("train.py", *TINY, word)
+    assert outcome.status == 2
+    assert said in outcome.line
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        ([], "experiment"),
+        (["experiment=figure9"], "figure9"),
+        (["experiment=quick", "only.model=mamba"], "matches"),
+        (["experiment=quick", "only.task.size=2"], "only.task is one value"),
+        (["experiment=quick", "only.colour=red"], "colour"),
+        (["experiment=quick", 'overrides=["recipe.stepz=1"]'], "stepz"),
+        (["experiment=quick", 'overrides=["seed=1,2"]'], "one value"),
+        (["experiment=quick", 'overrides=["seeds=[1,2]"]'], "seed: [0, 1, 2]"),
+        (["experiment=quick", "compile=sometimes"], "compile"),
+        (["experiment=quick", "hydra/launcher=cloud"], "cloud"),
+    ],
+)
+def test_bad_sweep(command, arguments, named):
+    outcome = command("sweep.py", *arguments)
+    assert outcome.status == 2
+    assert named in outcome.line
+    assert not (command.folder / "runs").exists()
+
+
+@pytest.fixture
+def finished(command):
+    assert command("train.py", *TINY).status == 0
+    (run,) = (command.folder / "runs").glob("*/record.json")
+    return run.parent
+
+
+def test_bad_evaluations(command, finished):
+    def line(*arguments):
+        outcome = command("evaluate.py", *arguments)
+        assert outcome.status == 2
+        return outcome.line
+
+    assert "run" in line()
+    assert "absent" in line("run=runs/absent")
+    assert "absent.txt" in line(f"run={finished}", "data.file=absent.txt")
+    (command.folder / "bad.txt").write_text("1 + 1 = 3 \n")
+    assert "bad.txt" in line(f"run={finished}", "data.file=bad.txt")
+    checkpoint = finished / "checkpoint.pt"
+    whole = checkpoint.read_bytes()
+    checkpoint.write_bytes(whole[:500])
+    assert "damaged checkpoint" in line(f"run={finished}")
+    torch.save({"something": "else"}, checkpoint)
+    assert "not a checkpoint" in line(f"run={finished}")
+    checkpoint.unlink()
+    assert "no checkpoint" in line(f"run={finished}")
+    checkpoint.write_bytes(whole)
+    (finished / "config.yaml").write_text("{: broken")
+    assert "config.yaml" in line(f"run={finished}")
+
+
+def test_evaluation_of_a_finished_run_repeats_its_figures(command, finished):
+    record = json.loads((finished / "record.json").read_text())
+    outcome = command("evaluate.py", f"run={finished}")
+    last = json.loads(outcome.out.splitlines()[-1])
+    for key in ("answer_accuracy", "answer_accuracy_low", "answer_accuracy_high"):
+        assert last[key] == record[key]
+    assert last["chain_exact_match"] == record["chain_exact_match"]
+    assert last["n_test"] == 20
+    assert last["seconds"] > 0
+
+
+def test_a_results_folder_that_is_a_file(command):
+    (command.folder / "results").write_text("in the way")
+    outcome = command("train.py", *TINY)
+    assert outcome.status in (1, 2)
+    assert "results" in outcome.line
+
+
+PLAIN = compose_plain("train")
+SECTIONS = ("task", "model", "recipe", "data", "logger")
+junk = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(-(2**70), 2**70),
+    st.floats(),
+    st.text(string.printable, max_size=8),
+    st.lists(st.integers(), max_size=3),
+    st.dictionaries(st.text("abc", max_size=3), st.integers(), max_size=2),
+)
+
+
+@settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(section=st.sampled_from(SECTIONS), data=st.data())
+def test_any_value_anywhere_is_a_cell_or_one_clear_line(section, data):
+    """Configurations by the hundred: each is built, or refused by `UserError`, never otherwise."""
+    part = dict(PLAIN[section])
+    key = data.draw(st.sampled_from([*sorted(part), "unheard_of"]))
+    part[key] = data.draw(junk)
+    try:
+        check_buildable(validate_cell({**PLAIN, section: part}))
+    except UserError as error:
+        assert "\n" not in str(error)
+        assert key in str(error) or section in str(error)
+    else:
+        assert key != "unheard_of"
+
+
+@given(content=st.dictionaries(st.sampled_from(["grid", "base", "exclude", "shape"]), junk))
+@settings(max_examples=200, deadline=None)
+def test_any_experiment_is_read_or_refused(content):
+    try:
+        experiment_from("made_up", {"description": "x", **content})
+    except UserError as error:
+        assert "\n" not in str(error)

@@ -1,0 +1,55 @@
+import os
+import signal
+
+import pytest
+from commands import TINY
+
+from config.compose import compose_plain
+from config.schema import validate_cell
+from sweeps import cell
+from training.distributed import PeerLostError
+from training.trainer import Interrupted, Trainer
+
+
+@pytest.fixture
+def struck():
+    """What SIGTERM does to a process that does not heed it, without its end."""
+    received = []
+    previous = signal.signal(signal.SIGTERM, lambda number, frame: received.append(number))
+    yield received
+    signal.signal(signal.SIGTERM, previous)
+
+
+@pytest.mark.parametrize("ending", [Interrupted(), PeerLostError("the others are gone")])
+def test_a_signal_on_the_way_to_the_record_does_not_cost_it(tmp_path, monkeypatch, struck, ending):
+    """torchrun tells the processes that are left to stop within 0.1 s of one's death."""
+
+    def fit(trainer):
+        raise ending
+
+    def hit(run, record):
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert struck == []
+        write(run, record)
+
+    write = cell.Run.write_record
+    monkeypatch.setattr(Trainer, "fit", fit)
+    monkeypatch.setattr(cell.Run, "write_record", hit)
+    monkeypatch.chdir(tmp_path)
+    record = cell.run_cell(validate_cell(compose_plain("train", TINY)))
+    assert record["status"] == "unfinished"
+    os.kill(os.getpid(), signal.SIGTERM)
+    assert struck == [signal.SIGTERM]
+
+
+def test_evaluation_ends_at_once(tmp_path, monkeypatch, struck):
+    evaluate = cell.evaluate
+
+    def hit(*arguments):
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert struck == [signal.SIGTERM]
+        return evaluate(*arguments)
+
+    monkeypatch.setattr(cell, "evaluate", hit)
+    monkeypatch.chdir(tmp_path)
+    assert cell.run_cell(validate_cell(compose_plain("train", TINY)))["status"] == "done"
