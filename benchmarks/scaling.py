@@ -28,8 +28,8 @@ import torch
 from tqdm import tqdm
 
 from files import write_json
+from models.attention import AttentionMixer
 from models.linear import LinearAttention
-from models.mixer import AttentionMixer
 from models.sparse import SparseAttention
 from models.standard import StandardAttention
 

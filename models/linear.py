@@ -6,14 +6,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from models.mixer import (
-    AttentionMixer,
-    GenerationState,
-    check_choice,
-    check_sizes,
-    widened,
-    without_autocast,
-)
+from models.attention import AttentionMixer, widened, without_autocast
+from models.mixer import GenerationState, check_choice, check_sizes
 
 IMPLEMENTATIONS = ("auto", "dense", "chunked")
 # Measured by `python -m benchmarks.scaling --forms` (CPU, 4 heads of 16, batch 16, forward and
@@ -70,7 +64,9 @@ class LinearAttention(AttentionMixer):
             features_q, features_k = feature_map(q), feature_map(k)
             ones = torch.ones_like(features_q[..., :1])  # (B, H, T, 1)
             if self.position == "rope":
-                numerator = self.product(self.place(features_q), self.place(features_k), widened(v))
+                numerator = self.product(
+                    self.apply_rotary(features_q), self.apply_rotary(features_k), widened(v)
+                )
                 denominator = self.product(features_q, features_k, ones)
             else:  # the denominator is one more column of values
                 sums = self.product(features_q, features_k, torch.cat((widened(v), ones), -1))
@@ -89,7 +85,7 @@ class LinearAttention(AttentionMixer):
         real = torch.arange(x.shape[1], device=x.device) < lengths[:, None]  # (B, T)
         with without_autocast(x):
             features = feature_map(k) * real[:, None, :, None]
-            sums = self.place(features).transpose(-1, -2) @ widened(v)  # (B, H, K, K)
+            sums = self.apply_rotary(features).transpose(-1, -2) @ widened(v)  # (B, H, K, K)
         tensors = {"sums": sums, "normaliser": features.sum(2)}
         return self.merge(self.attend(q, k, v)), GenerationState(tensors, lengths, x.shape[1])
 
@@ -101,9 +97,9 @@ class LinearAttention(AttentionMixer):
         with without_autocast(x):
             features_q, features_k = feature_map(q), feature_map(k)
             normaliser += features_k
-            turned_k = self.place_step(features_k, positions)
+            turned_k = self.apply_rotary_step(features_k, positions)
             sums.addcmul_(turned_k[..., None], widened(v)[..., None, :])  # (B, H, K, K)
-            turned_q = self.place_step(features_q, positions)
+            turned_q = self.apply_rotary_step(features_q, positions)
             numerator = (turned_q[..., None, :] @ sums).squeeze(-2)  # (B, H, K)
             y = divide(numerator, (features_q * normaliser).sum(-1, keepdim=True))
         return self.merge_step(y.to(v.dtype))

@@ -1,4 +1,4 @@
-"""Positions: the sinusoidal table added to the embedding, and rotary positions inside a mixer."""
+"""Positions: sinusoids added to the embedding, and rotary positions inside a mixer."""
 
 import torch
 from torch import Tensor
@@ -6,7 +6,7 @@ from torch import Tensor
 CHOICES = ("sinusoidal", "rope", "none")
 
 
-def sinusoidal_table(max_len: int, dim: int) -> Tensor:
+def sinusoids(max_len: int, dim: int) -> Tensor:
     """(max_len, dim): sines in the even columns, cosines in the odd (Vaswani et al. 2017, 3.5)."""
     angles = _angles(max_len, dim)  # (max_len, dim / 2)
     return torch.stack((angles.sin(), angles.cos()), dim=-1).flatten(1)  # (max_len, dim)

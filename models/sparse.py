@@ -1,4 +1,7 @@
-"""Sparse attention: a window of recent tokens and the last tokens of every block (paper eq. 6)."""
+"""Sparse attention: a window of recent tokens and the last tokens of every block.
+
+Yang et al. 2024, equation 6, after Child et al. 2019.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from errors import UserError
-from models.mixer import AttentionMixer, GenerationState, check_choice, check_sizes, fused_attention
+from models.attention import AttentionMixer, fused_attention
+from models.mixer import GenerationState, check_choice, check_sizes
 
 IMPLEMENTATIONS = ("auto", "dense", "blocked")
 # Measured by `python -m benchmarks.scaling --forms` (CPU, 4 heads of 16, batch 16, forward and
@@ -19,12 +23,12 @@ BLOCKED_FROM = 160
 
 
 def default_block_size(max_len: int) -> int:
-    """B = 2^⌊log₂ √L⌋ with L the longest sequence (paper, section 6)."""
+    """B = 2^⌊log₂ √L⌋ with L the longest sequence (Yang et al. 2024, section 6)."""
     return 2 ** ((max_len.bit_length() - 1) // 2)
 
 
 class SparseAttention(AttentionMixer):
-    """Softmax attention of token i to I_i, positions counted from 1 (paper eq. 6).
+    """Softmax attention of token i to I_i, positions counted from 1 (Yang et al. 2024, eq. 6).
 
     I_i = {j : i - kB < j <= i} ∪ {j <= i : (j - 1) mod B >= B - c} with B block_size (None:
     2^⌊log₂ √max_len⌋), k window_blocks and c summary_tokens; all heads alike. "dense" masks the
@@ -102,7 +106,7 @@ class SparseAttention(AttentionMixer):
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         """q, k, v (B, H, T, K) to (B, H, T, K)."""
-        q, k = self.place(q), self.place(k)
+        q, k = self.apply_rotary(q), self.apply_rotary(k)
         if self.implementation == "blocked":
             return self.attend_blocked(q, k, v)
         mask = self.pattern[: q.shape[2], : q.shape[2]]  # (T, T)
@@ -153,7 +157,7 @@ class SparseAttention(AttentionMixer):
         """
         q, k, v = self.project(x)  # (B, H, T, K)
         source = self.ring_positions(lengths - 1)  # (B, ring)
-        keys, values = self.remember(self.place(k), source), self.remember(v, source)
+        keys, values = self.remember(self.apply_rotary(k), source), self.remember(v, source)
         state = GenerationState({"keys": keys, "values": values}, lengths, x.shape[1])
         return self.merge(self.attend(q, k, v)), state
 
@@ -186,7 +190,7 @@ class SparseAttention(AttentionMixer):
         """As `Mixer.step`."""
         q, k, v = self.project_step(x)  # (B, H, K)
         state.advance(positions)
-        self.write(state.tensors["keys"], self.place_step(k, positions), positions)
+        self.write(state.tensors["keys"], self.apply_rotary_step(k, positions), positions)
         self.write(state.tensors["values"], v, positions)
         ring_positions = self.ring_positions(positions)
         ring, count = ring_positions.shape[1], self.count_summaries(state.extent)
@@ -195,7 +199,7 @@ class SparseAttention(AttentionMixer):
         mask = torch.cat((ring_positions >= 0, outside), dim=1)[:, None, None]  # (B, 1, 1, keys)
         keys = state.tensors["keys"][:, :, : ring + count]  # (B, H, keys, K)
         values = state.tensors["values"][:, :, : ring + count]
-        q = self.place_step(q, positions)[:, :, None]  # (B, H, 1, K)
+        q = self.apply_rotary_step(q, positions)[:, :, None]  # (B, H, 1, K)
         return self.merge_step(F.scaled_dot_product_attention(q, keys, values, mask).squeeze(2))
 
     def write(self, held: Tensor, new: Tensor, positions: Tensor) -> None:

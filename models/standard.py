@@ -1,10 +1,11 @@
-"""Softmax attention over all earlier tokens (the paper's eq. 1; Vaswani et al. 2017)."""
+"""Softmax attention over all earlier tokens (Vaswani et al. 2017; Yang et al. 2024, eq. 1)."""
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from models.mixer import AttentionMixer, GenerationState, fused_attention
+from models.attention import AttentionMixer, fused_attention
+from models.mixer import GenerationState
 
 
 class StandardAttention(AttentionMixer):
@@ -13,7 +14,9 @@ class StandardAttention(AttentionMixer):
     def attend(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         """q, k, v (B, H, T, K) to (B, H, T, K), by PyTorch's fused attention."""
         dropout = self.dropout if self.training else 0.0
-        return fused_attention(self.place(q), self.place(k), v, dropout_p=dropout, is_causal=True)
+        return fused_attention(
+            self.apply_rotary(q), self.apply_rotary(k), v, dropout_p=dropout, is_causal=True
+        )
 
     def prefill(self, x: Tensor, lengths: Tensor) -> tuple[Tensor, GenerationState]:
         """As `Mixer.prefill`; the state is a cache of keys and values, (B, H, L, K) each."""
@@ -22,7 +25,7 @@ class StandardAttention(AttentionMixer):
         keys = k.new_zeros(batch, heads, self.max_len, head_dim)
         # Zeros, not empty: a masked slot still enters the product with weight 0, and 0 * nan = nan.
         values = torch.zeros_like(keys)
-        keys[:, :, :width], values[:, :, :width] = self.place(k), v
+        keys[:, :, :width], values[:, :, :width] = self.apply_rotary(k), v
         state = GenerationState({"keys": keys, "values": values}, lengths, width)
         return self.merge(self.attend(q, k, v)), state
 
@@ -31,13 +34,13 @@ class StandardAttention(AttentionMixer):
         q, k, v = self.project_step(x)  # (B, H, K)
         state.advance(positions)
         rows = torch.arange(len(x), device=x.device)
-        state.tensors["keys"][rows, :, positions] = self.place_step(k, positions)
+        state.tensors["keys"][rows, :, positions] = self.apply_rotary_step(k, positions)
         state.tensors["values"][rows, :, positions] = v
         keys = state.tensors["keys"][:, :, : state.extent]  # (B, H, E, K)
         values = state.tensors["values"][:, :, : state.extent]
         slots = torch.arange(keys.shape[2], device=x.device)
         visible = (slots <= positions[:, None])[:, None, None]  # (B, 1, 1, E)
-        q = self.place_step(q, positions)[:, :, None]  # (B, H, 1, K)
+        q = self.apply_rotary_step(q, positions)[:, :, None]  # (B, H, 1, K)
         y = F.scaled_dot_product_attention(q, keys, values, attn_mask=visible)
         return self.merge_step(y.squeeze(2))
 

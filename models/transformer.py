@@ -1,4 +1,4 @@
-"""The decoder-only transformer around a token mixer (PAPER section 2)."""
+"""The decoder-only transformer around a token mixer (Yang et al. 2024, section 6)."""
 
 from __future__ import annotations
 
@@ -9,15 +9,10 @@ import torch
 from torch import Tensor, nn
 
 from errors import UserError
-from models.mixer import (
-    GenerationState,
-    Mixer,
-    check_choice,
-    check_dropout,
-    check_sizes,
-    initialise,
-)
-from models.positions import CHOICES, sinusoidal_table
+from models.initialisation import xavier_uniform
+from models.mixer import GenerationState, Mixer, check_choice, check_dropout, check_sizes
+from models.positions import CHOICES, sinusoids
+from models.roles import Role, default_roles, with_stated_roles
 
 State = list[GenerationState]  # one a layer
 
@@ -29,10 +24,11 @@ class Transformer(nn.Module):
     makes one layer's mixer from dim, num_heads, max_len, dropout and position, for instance
     `functools.partial(SparseAttention, block_size=8)`; dropout acts on the embedding, on each
     residual branch and, in softmax mixers, on attention weights. Norm placement and dropout are
-    the ancestor's. Raises UserError for sizes that do not fit.
+    those of CoT_benchmark (Feng et al. 2023). A mixer keeps the initial values that it gives its
+    own parameters; all others are Xavier-uniform. Raises UserError for sizes that do not fit.
     """
 
-    table: Tensor
+    sinusoids: Tensor  # (L, D)
 
     def __init__(
         self,
@@ -53,9 +49,8 @@ class Transformer(nn.Module):
         check_choice("position", position, CHOICES)
         self.vocab_size, self.max_len, self.dim = vocab_size, max_len, dim
         self.embedding = nn.Embedding(vocab_size, dim)
-        table = sinusoidal_table(max_len, dim)
-        table = table if position == "sinusoidal" else torch.zeros_like(table)
-        self.register_buffer("table", table, persistent=False)
+        added = sinusoids(max_len, dim) * (position == "sinusoidal")
+        self.register_buffer("sinusoids", added, persistent=False)
         self.embedding_norm = nn.LayerNorm(dim)
         self.dropout = nn.Dropout(dropout)
         shared = {"dim": dim, "num_heads": num_heads, "max_len": max_len}
@@ -64,8 +59,8 @@ class Transformer(nn.Module):
         self.blocks = cast("Sequence[Block]", blocks)
         self.final_norm = nn.LayerNorm(dim)
         self.head = nn.Linear(dim, vocab_size)
-        initialise(self.embedding)
-        initialise(self.head)
+        xavier_uniform(self.embedding)
+        xavier_uniform(self.head)
 
     def forward(self, tokens: Tensor) -> Tensor:
         """Logits (B, T, V) of the token after each of tokens (B, T), any whole-number type."""
@@ -83,7 +78,7 @@ class Transformer(nn.Module):
         width = tokens.shape[1]
         if width > self.max_len:
             raise UserError(f"{width} tokens are more than this model's max_len={self.max_len}")
-        return self.embedding_norm(self.embedding(tokens.long()) + self.table[:width])
+        return self.embedding_norm(self.embedding(tokens.long()) + self.sinusoids[:width])
 
     def prefill(self, tokens: Tensor, lengths: Tensor) -> tuple[Tensor, State]:
         """Read prompts: tokens (B, T), of which row b uses the first lengths[b] >= 1.
@@ -104,10 +99,24 @@ class Transformer(nn.Module):
 
         positions[b] is how many tokens row b has read before. Updates `state` in place.
         """
-        x = self.embedding_norm(self.embedding(tokens.long()) + self.table[positions])  # (B, D)
+        x = self.embedding_norm(self.embedding(tokens.long()) + self.sinusoids[positions])  # (B, D)
         for block, layer_state in zip(self.blocks, state, strict=True):
             x = block.step(x, positions, layer_state)
         return self.head(self.final_norm(x))
+
+    def parameter_roles(self) -> dict[str, Role]:
+        """The role of every parameter, by its name in `named_parameters`.
+
+        Raises UserError where a mixer states the role of a parameter that it does not have.
+        """
+        roles = default_roles(self) | {
+            "embedding.weight": Role("embedding"),
+            "head.weight": Role("head"),
+        }
+        for number, block in enumerate(self.blocks):
+            for name, role in with_stated_roles(block.mixer, block.mixer.parameter_roles()).items():
+                roles[f"blocks.{number}.mixer.{name}"] = role
+        return {name: roles[name] for name, _ in self.named_parameters()}
 
     def select(self, state: State, rows: Tensor) -> State:
         """The state of sequences `rows` (R,), in that order."""
@@ -151,8 +160,7 @@ class Block(nn.Module):
         self.ffn_norm = nn.LayerNorm(dim)
         self.ffn = nn.Sequential(nn.Linear(dim, 4 * dim), nn.GELU(), nn.Linear(4 * dim, dim))
         self.dropout = nn.Dropout(dropout)
-        initialise(self.ffn)
-        mixer.reset_parameters()
+        xavier_uniform(self.ffn)
 
     def forward(self, x: Tensor) -> Tensor:
         """(B, T, D) to (B, T, D)."""

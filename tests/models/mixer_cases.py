@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from models import reference
+from models.attention import AttentionMixer
 from models.linear import LinearAttention
-from models.mixer import AttentionMixer
 from models.sparse import SparseAttention
 from models.standard import StandardAttention
 

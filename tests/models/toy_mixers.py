@@ -3,8 +3,8 @@
 import torch
 from torch import Tensor, nn
 
-from models import positions as places
 from models.mixer import Mixer
+from models.positions import rotary_table, rotate
 
 
 class CumulativeMean(Mixer):
@@ -16,8 +16,9 @@ class CumulativeMean(Mixer):
 
 
 class TensorAttention(Mixer):
-    """Attention to pairs (j, k), by the definition (Definitions 3.28 and 3.31 of the seed 003).
+    """Attention to pairs (j, k), by the definition of tensor attention.
 
+    Causal, as in Definitions 3.28 and 3.31 of "RoPE-based tensor attention":
     A[i, (j, k)] = exp(Σ_a Q[i, a] K1[j, a] K2[k, a] / K), j, k <= i, applied to V1[j] ⊙ V2[k];
     with position="rope" K1[j] is turned by i - j and K2[k] by i - k, the mixer's own business.
     """
@@ -26,7 +27,7 @@ class TensorAttention(Mixer):
         super().__init__(dim, num_heads, max_len, dropout, position)
         self.projections = nn.Linear(dim, 5 * dim)
         self.out = nn.Linear(dim, dim)
-        cos, sin = places.rotary_table(max_len, self.head_dim)
+        cos, sin = rotary_table(max_len, self.head_dim)
         self.register_buffer("cos", cos, persistent=False)
         self.register_buffer("sin", sin, persistent=False)
 
@@ -55,4 +56,4 @@ class TensorAttention(Mixer):
             return keys
         steps = torch.arange(length, device=keys.device)
         distance = (steps[:, None] - steps).clamp(min=0) * past
-        return places.rotate(keys, self.cos[distance], self.sin[distance])
+        return rotate(keys, self.cos[distance], self.sin[distance])

@@ -1,0 +1,140 @@
+"""What the attention-like mixers share: projections, rotary positions, fused attention."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, nullcontext
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from errors import UserError
+from models.mixer import Mixer
+from models.positions import rotary_table, rotate
+from models.roles import Role
+
+
+class AttentionMixer(Mixer):
+    """Projections to queries, keys and values, attention per head, projection of the output.
+
+    Subclasses write `attend`, `prefill`, `step`, `mixing_flops` and `state_bytes`.
+    """
+
+    rotary: Tensor
+
+    def __init__(
+        self,
+        dim: int,
+        num_heads: int,
+        max_len: int,
+        dropout: float = 0.0,
+        position: str = "none",
+    ):
+        super().__init__(dim, num_heads, max_len, dropout, position)
+        self.qkv = nn.Linear(dim, 3 * dim)
+        self.out = nn.Linear(dim, dim)
+        if position == "rope":
+            if self.head_dim % 2:
+                raise UserError(f"position=rope needs an even head_dim, not {self.head_dim}")
+            self.register_buffer("rotary", rotary_table(max_len, self.head_dim), persistent=False)
+        # Xavier for queries, keys, values and output, each by itself (Yang et al. 2024, section 6).
+        for matrix in (*self.qkv.weight.chunk(3), self.out.weight):
+            nn.init.xavier_uniform_(matrix)
+        for layer in (self.qkv, self.out):
+            nn.init.zeros_(layer.bias)
+
+    def parameter_roles(self) -> dict[str, Role]:
+        """Queries, keys and values are three matrices."""
+        return {"qkv.weight": Role("hidden", parts=3)}
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Mix x (B, T, D) into (B, T, D)."""
+        q, k, v = self.project(x)  # (B, H, T, K) each
+        return self.merge(self.attend(q, k, v))
+
+    def attend(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        """Causal attention: q, k, v (B, H, T, K), without positions yet, to (B, H, T, K)."""
+        raise NotImplementedError
+
+    def project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries, keys, values of x (..., T, D), each (..., H, T, K)."""
+        split = self.qkv(x).unflatten(-1, (3, self.num_heads, self.head_dim))  # (..., T, 3, H, K)
+        q, k, v = split.transpose(-4, -2).unbind(-3)  # (..., H, 3, T, K) -> (..., H, T, K)
+        return q, k, v
+
+    def merge(self, y: Tensor) -> Tensor:
+        """Heads (..., H, T, K) side by side, then the output projection: (..., T, D)."""
+        return self.out(y.transpose(-3, -2).flatten(-2))
+
+    def project_step(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries, keys, values of one token a row: x (B, D) to (B, H, K) each."""
+        q, k, v = self.qkv(x).unflatten(-1, (3, self.num_heads, self.head_dim)).unbind(1)
+        return q, k, v
+
+    def merge_step(self, y: Tensor) -> Tensor:
+        """One token a row: heads (B, H, K) through the output projection to (B, D)."""
+        return self.out(y.flatten(1))
+
+    def apply_rotary(self, x: Tensor) -> Tensor:
+        """Turn queries or keys x (B, H, T, K) of positions 0..T-1 if `position` is "rope"."""
+        if self.position != "rope":
+            return x
+        cos, sin = self.rotary[:, : x.shape[2]]  # (T, K / 2) each
+        return rotate(x, cos, sin)
+
+    def apply_rotary_step(self, x: Tensor, positions: Tensor) -> Tensor:
+        """Turn x (B, H, K), row b at positions[b], if `position` is "rope"."""
+        if self.position != "rope":
+            return x
+        cos, sin = self.rotary[:, positions].unsqueeze(2)  # (B, 1, K / 2) each
+        return rotate(x, cos, sin)
+
+    def mixing_flops(self, length: int) -> dict[str, int]:
+        """The "mixing/..." terms of `flops`."""
+        raise NotImplementedError
+
+    def flops(self, length: int) -> dict[str, int]:
+        """Named terms of a forward pass over `length` tokens, 2 FLOPs per multiply-add.
+
+        Left out: biases, softmax, feature maps, rotations, dropout (elementwise, no products of
+        matrices).
+        """
+        return {
+            "linear/attention_qkv": 2 * 3 * self.dim**2 * length,
+            "linear/attention_out": 2 * self.dim**2 * length,
+            **self.mixing_flops(length),
+        }
+
+    def step_flops(self, position: int) -> int:
+        """FLOPs of one `step`: what the token at this position adds to a forward pass."""
+        return sum(self.flops(position + 1).values()) - sum(self.flops(position).values())
+
+
+# All but cuDNN's, which PyTorch prefers on H100 and H200: it plans anew for every shape it meets,
+# half a second each, and trimmed batches have a hundred widths.
+KERNELS = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
+
+
+def fused_attention(q: Tensor, k: Tensor, v: Tensor, **options) -> Tensor:
+    """`scaled_dot_product_attention` with its options, in v's type; on a CPU at least in float32.
+
+    PyTorch's bf16 kernel for CPUs is slower than its float32 one for heads up to 64 wide (forward
+    and backward, L 87, K 16: 21 ms against 7, conversions included; L 221, K 32: 38 against 27).
+    """
+    if q.device.type != "cpu":
+        with sdpa_kernel(KERNELS):
+            return F.scaled_dot_product_attention(q, k, v, **options)
+    with without_autocast(q):
+        y = F.scaled_dot_product_attention(widened(q), widened(k), widened(v), **options)
+    return y.to(v.dtype)
+
+
+def widened(x: Tensor) -> Tensor:
+    """``x`` in float32; float64 stays, since close calls are decided by what it computes."""
+    return x if x.dtype == torch.float64 else x.float()
+
+
+def without_autocast(x: Tensor) -> AbstractContextManager:
+    """Keep products in float32 even under autocast, which the meta device does not know."""
+    return nullcontext() if x.is_meta else torch.autocast(x.device.type, enabled=False)

@@ -1,0 +1,76 @@
+"""The model in float64, whose logits decide what is generated."""
+
+from __future__ import annotations
+
+import copy
+from typing import cast
+
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from errors import UserError
+from models.mixer import Mixer
+from models.transformer import Transformer
+
+PROBE_TOKENS = 8
+
+
+def exact_copy(model: Transformer) -> Transformer:
+    """A copy in float64 for full forward passes, in evaluation mode, mixers by their references.
+
+    `prefill` and `step` of the copy are those of the references, which need not have any.
+    """
+    exact = copy.deepcopy(model)
+    for block in exact.blocks:
+        block.mixer = cast(Mixer, block.mixer.reference())
+    return exact.double().eval()
+
+
+def require_exact(model: Transformer) -> None:
+    """Run every distinct kind of mixer once in float64, on a few random tokens.
+
+    Raises UserError naming the mixer if that fails or if something on the way is of a lower
+    precision; the line says that the mixer must define `reference`.
+    """
+    for name, mixer in _distinct(model).items():
+        exact = copy.deepcopy(mixer).reference().double().eval()
+        parameter = next(model.parameters())
+        shape = (1, min(PROBE_TOKENS, model.max_len), model.dim)
+        x = torch.randn(shape, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+        try:
+            with torch.no_grad(), _NoRounding():
+                output = exact(x.to(parameter.device))
+        except Exception as error:
+            reason = f"{type(error).__name__}: {str(error).strip().split(chr(10))[0][:120]}"
+        else:
+            if output.dtype == torch.float64:
+                continue
+            reason = f"it returns {output.dtype}"
+        raise UserError(
+            f"mixer {name} does not run in float64, which exact evaluation needs ({reason}); "
+            "define `reference()`, a module of the same parameters that does"
+        )
+
+
+def _distinct(model: Transformer) -> dict[str, Mixer]:
+    return {type(block.mixer).__name__: block.mixer for block in model.blocks}
+
+
+class _NoRounding(TorchDispatchMode):
+    """Refuses operators that make lower precision of float64."""
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        output = func(*args, **(kwargs or {}))
+        if torch.float64 in _float_types((args, kwargs)):
+            lower = _float_types(output) - {torch.float64}
+            if lower:
+                # No TypeError: Python would take `x += y` for unsupported and try `x = x + y`.
+                raise ArithmeticError(f"{func} rounds to {lower.pop()}")
+        return output
+
+
+def _float_types(values: object) -> set[torch.dtype]:
+    tensors = [leaf for leaf in tree_leaves(values) if isinstance(leaf, Tensor)]
+    return {t.dtype for t in tensors if t.is_floating_point()}

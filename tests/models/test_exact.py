@@ -1,0 +1,135 @@
+"""The float64 copy of the model, and kernels that have none of their own."""
+
+import copy
+import functools
+
+import pytest
+import torch
+from mixer_cases import CASES, each
+from torch import nn
+from toy_mixers import CumulativeMean, TensorAttention
+
+from errors import UserError
+from models.exact import exact_copy, require_exact
+from models.mixer import Mixer
+from models.transformer import Transformer
+
+
+def transformer(mixer):
+    return Transformer(11, 12, 8, 2, 2, mixer)
+
+
+class Kernel(Mixer):
+    """A running mean whose kernel is for float32 alone, as many Triton kernels are."""
+
+    def __init__(self, dim, num_heads, max_len, dropout=0.0, position="none"):
+        super().__init__(dim, num_heads, max_len, dropout, position)
+        self.out = nn.Linear(dim, dim)
+
+    def forward(self, x):
+        if x.dtype == torch.float64:
+            raise RuntimeError("kernel: float64 is not supported\nby this architecture")
+        return self.out(x.cumsum(1))
+
+
+class WithReference(Kernel):
+    def reference(self):
+        return Sum(self.out)
+
+
+class Sum(nn.Module):
+    """`Kernel` in any type, with its parameters."""
+
+    def __init__(self, out):
+        super().__init__()
+        self.out = out
+
+    def forward(self, x):
+        return self.out(x.cumsum(1))
+
+
+@torch.no_grad()
+@each(CASES)
+def test_exact_copy_is_the_model_in_float64(case):
+    model = transformer(functools.partial(case.build, **case.own)).train()
+    before = copy.deepcopy(model.state_dict())
+    tokens = torch.randint(0, 11, (3, 12))
+    exact = exact_copy(model)
+    assert torch.equal(exact(tokens), copy.deepcopy(model).double().eval()(tokens))
+    assert model.training and not exact.training
+    for name, value in model.state_dict().items():
+        assert value.dtype == torch.float32 and torch.equal(value, before[name])
+
+
+@torch.no_grad()
+def test_exact_copy_takes_the_reference_with_the_same_parameters():
+    model = transformer(WithReference)
+    for parameter in model.parameters():
+        parameter += 0.1 * torch.randn_like(parameter)
+    tokens = torch.randint(0, 11, (3, 12))
+    exact = exact_copy(model)(tokens)
+    assert exact.dtype == torch.float64
+    torch.testing.assert_close(model(tokens).double(), exact, rtol=1e-4, atol=1e-5)
+    plain = transformer(functools.partial(Plain))
+    plain.load_state_dict(model.state_dict())
+    assert torch.equal(plain.double()(tokens), exact)
+    assert all(isinstance(block.mixer, WithReference) for block in model.blocks)
+    assert next(model.parameters()).dtype == torch.float32
+
+
+class Plain(Kernel):
+    def forward(self, x):
+        return self.out(x.cumsum(1))
+
+
+@pytest.mark.parametrize("mixer", [WithReference, Plain, CumulativeMean, TensorAttention])
+def test_mixers_that_are_exact_pass(mixer):
+    require_exact(transformer(mixer))
+
+
+@each(CASES)
+def test_our_own_mixers_are_exact(case):
+    model = transformer(functools.partial(case.build, **case.own))
+    require_exact(model)
+    assert next(model.parameters()).dtype == torch.float32
+
+
+class RoundsInside(Kernel):
+    def forward(self, x):
+        return self.out(x.float().cumsum(1).to(x.dtype))
+
+
+class RoundsItsState(Kernel):
+    def forward(self, x):
+        state = torch.zeros(x.shape, dtype=torch.float32)
+        state += x.cumsum(1)
+        return self.out(state.to(x.dtype))
+
+
+class ReturnsFloat32(Kernel):
+    def forward(self, x):
+        return torch.ones(x.shape, dtype=torch.float32)
+
+
+@pytest.mark.parametrize(
+    ("mixer", "reason"),
+    [
+        (Kernel, "RuntimeError: kernel: float64 is not supported"),
+        (RoundsInside, "rounds to torch.float32"),
+        (RoundsItsState, "rounds to torch.float32"),
+        (ReturnsFloat32, "it returns torch.float32"),
+    ],
+)
+def test_a_mixer_that_is_not_exact_is_told_to_define_reference(mixer, reason):
+    with pytest.raises(UserError) as refused:
+        require_exact(transformer(mixer))
+    (line,) = str(refused.value).splitlines()
+    assert line.startswith(f"mixer {mixer.__name__} does not run in float64")
+    assert reason in line and "define `reference()`" in line
+
+
+def test_every_kind_of_mixer_is_looked_at():
+    model = transformer(CumulativeMean)
+    model.blocks[1].mixer = Kernel(8, 2, 12)
+    with pytest.raises(UserError, match="mixer Kernel"):
+        require_exact(model)

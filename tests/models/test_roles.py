@@ -1,0 +1,118 @@
+"""Roles of parameters: the defaults, what mixers state, refusals."""
+
+import functools
+
+import pytest
+import torch
+from mixer_cases import CASES, each
+from torch import nn
+
+from errors import UserError
+from models.mixer import Mixer
+from models.roles import Role
+from models.transformer import Transformer
+
+
+class StateSpace(Mixer):
+    """Parameters such as foreign mixers have, with initial values of their own."""
+
+    stated: dict = {}  # noqa: RUF012
+
+    def __init__(self, dim, num_heads, max_len, dropout=0.0, position="none"):
+        super().__init__(dim, num_heads, max_len, dropout, position)
+        self.A_log = nn.Parameter(torch.arange(1.0, dim + 1).log().repeat(2, 1))
+        self.dt = nn.Linear(dim, dim)
+        self.conv = nn.Conv1d(dim, dim, 4, groups=dim)
+        self.mix = nn.Parameter(torch.full((2 * dim, dim), 0.25))
+        nn.init.constant_(self.dt.weight, 0.5)
+        nn.init.constant_(self.dt.bias, -4.6)
+
+    def forward(self, x):
+        return self.dt(x) * self.A_log.sum(0) + x @ self.mix[: self.dim]
+
+    def parameter_roles(self):
+        return self.stated
+
+
+def stating(**roles):
+    """The mixer with these roles stated, dots in names as `__`."""
+    stated = {name.replace("__", "."): role for name, role in roles.items()}
+    return type("Stating", (StateSpace,), {"stated": stated})
+
+
+def transformer(mixer):
+    return Transformer(11, 12, 8, 2, 2, mixer)
+
+
+def test_a_foreign_mixer_keeps_its_initial_values():
+    for block in transformer(StateSpace).blocks:
+        own = dict(block.mixer.named_parameters())
+        torch.testing.assert_close(own["A_log"].exp()[1], torch.arange(1.0, 9.0))
+        assert (own["dt.bias"] == -4.6).all() and (own["dt.weight"] == 0.5).all()
+        assert (own["mix"] == 0.25).all()
+        assert own["conv.bias"].any()  # PyTorch's own initial values, not zeros
+
+
+@each(CASES)
+def test_roles_of_our_own_models(case):
+    model = transformer(functools.partial(case.build, **case.own))
+    roles = model.parameter_roles()
+    assert list(roles) == [name for name, _ in model.named_parameters()]
+    hidden = {name for name, role in roles.items() if role.kind == "hidden"}
+    assert hidden == {
+        f"blocks.{block}.{name}.weight"
+        for block in (0, 1)
+        for name in ("mixer.qkv", "mixer.out", "ffn.0", "ffn.2")
+    }
+    assert {roles[f"blocks.{block}.mixer.qkv.weight"].parts for block in (0, 1)} == {3}
+    assert (roles["embedding.weight"].kind, roles["head.weight"].kind) == ("embedding", "head")
+    others = set(roles) - hidden - {"embedding.weight", "head.weight"}
+    assert {roles[name] for name in others} == {Role("vector")}
+    assert all("norm" in name or name.endswith("bias") for name in others)
+
+
+def test_by_default_only_linear_weights_are_hidden_whatever_the_number_of_axes():
+    roles = transformer(StateSpace).parameter_roles()
+    kinds = {name.split("mixer.")[1]: r.kind for name, r in roles.items() if "mixer." in name}
+    assert kinds == {
+        "A_log": "vector",
+        "mix": "vector",
+        "dt.weight": "hidden",
+        "dt.bias": "vector",
+        "conv.weight": "vector",
+        "conv.bias": "vector",
+    }
+
+
+def test_a_mixer_states_roles_of_its_own():
+    exempt = Role("vector", decays=False)
+    roles = transformer(stating(mix=Role("hidden", parts=2), A_log=exempt)).parameter_roles()
+    assert roles["blocks.1.mixer.mix"] == Role("hidden", parts=2)
+    assert roles["blocks.0.mixer.A_log"] == exempt
+    assert roles["blocks.0.mixer.dt.weight"] == Role("hidden")
+
+
+def test_a_parameter_of_two_names_has_one_role():
+    class Tied(stating(other=Role("vector"))):
+        def __init__(self, *args, **kwargs):
+            super().__init__(*args, **kwargs)
+            self.other = self.mix
+
+    roles = transformer(Tied).parameter_roles()
+    assert roles["blocks.0.mixer.mix"] == Role("vector") and "blocks.0.mixer.other" not in roles
+
+
+@pytest.mark.parametrize(
+    ("stated", "message"),
+    [
+        ({"B_log": Role("vector")}, "Stating.parameter_roles: 'B_log' is no parameter"),
+        ({"A_log": Role("scalar")}, "kind hidden, embedding, head, vector"),
+        ({"A_log": "vector"}, "'A_log' has 'vector'; expected a Role"),
+        ({"dt__bias": Role("hidden")}, r"'dt.bias' of shape \(8,\) is no stack of 1"),
+        ({"conv__weight": Role("hidden")}, r"'conv.weight' of shape \(8, 1, 4\)"),
+        ({"mix": Role("hidden", parts=3)}, r"'mix' of shape \(16, 8\) is no stack of 3"),
+    ],
+)
+def test_wrong_roles_are_refused(stated, message):
+    with pytest.raises(UserError, match=message):
+        transformer(stating(**stated)).parameter_roles()
