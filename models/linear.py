@@ -27,6 +27,18 @@ def feature_map(x: Tensor) -> Tensor:
     return x.clamp(max=0).exp() + x.relu()
 
 
+def query_features(q: Tensor) -> Tensor:
+    """φ(q) times a factor of each query's own that brings its largest channel to at least 1.
+
+    The factor, exp(-min(max q, 0)) over the channels of a head, cancels in numerator and
+    denominator; without it a query below -103 has no feature left in float32. Gradients do not
+    pass through it: what does not change the quotient has none.
+    """
+    q = widened(q)
+    negative = q.clamp(max=0)
+    return (negative - negative.detach().amax(-1, keepdim=True)).exp() + q.relu()
+
+
 class LinearAttention(AttentionMixer):
     """y_i = Σ_{j<=i} (φ(q_i)·φ(k_j)) v_j / Σ_{j<=i} φ(q_i)·φ(k_j) (their eq. 9 to 12).
 
@@ -34,6 +46,7 @@ class LinearAttention(AttentionMixer):
     "dense" builds the T x T matrix; "chunked" does so within chunks of chunk_size tokens and
     carries the sums from chunk to chunk, in O(T) time and memory; "auto" chooses by max_len
     (CHUNKED_FROM).
+    Features of queries are scaled so that none underflows (`query_features`).
     With position="rope" queries and keys are turned in the numerator alone (RoFormer eq. 19): the
     denominator stays a sum of positive numbers. Attention dropout does not apply.
     """
@@ -61,7 +74,7 @@ class LinearAttention(AttentionMixer):
     def attend(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         """q, k, v (B, H, T, K) to (B, H, T, K) of v's type."""
         with without_autocast(q):
-            features_q, features_k = feature_map(q), feature_map(k)
+            features_q, features_k = query_features(q), feature_map(k)
             ones = torch.ones_like(features_q[..., :1])  # (B, H, T, 1)
             if self.position == "rope":
                 numerator = self.product(
@@ -95,7 +108,7 @@ class LinearAttention(AttentionMixer):
         state.advance(positions)
         sums, normaliser = state.tensors["sums"], state.tensors["normaliser"]
         with without_autocast(x):
-            features_q, features_k = feature_map(q), feature_map(k)
+            features_q, features_k = query_features(q), feature_map(k)
             normaliser += features_k
             turned_k = self.apply_rotary_step(features_k, positions)
             sums.addcmul_(turned_k[..., None], widened(v)[..., None, :])  # (B, H, K, K)

@@ -204,3 +204,59 @@ def test_tiny_features_still_average(case):
     weights = q.double().exp() @ torch.where(k > 0, k + 1.0, k.exp()).double().transpose(-1, -2)
     expected = (weights.tril() @ v.double()) / weights.tril().sum(-1, keepdim=True)
     assert_close([mixer.attend(q, k, v)], [expected], FLOAT32)
+
+
+def extreme_inputs(value, position, length=40):
+    """q, k, v of which most queries lie near `value`; and the output in float64 without φ's 0."""
+    q, k, v = random_qkv(length)
+    q[:, :, 1::2] += value
+    exact = [x.double() for x in (q, k)]
+    # exp itself, shifted: the naive elu + 1 cancels at -37 and exp underflows at -745 in float64.
+    shift = exact[0].clamp(max=0).amax(-1, keepdim=True)
+    features_q = (exact[0].clamp(max=0) - shift).exp() + exact[0].relu()
+    features_k = torch.where(exact[1] > 0, exact[1] + 1, exact[1].exp())
+    total = (features_q @ features_k.mT).tril().sum(-1, keepdim=True)
+    if position == "rope":
+        features_q, features_k = reference.rotated(features_q), reference.rotated(features_k)
+    return [q, k, v], (features_q @ features_k.mT).tril() @ v.double() / total
+
+
+@each([linear("dense"), linear("chunked", 8)])
+@pytest.mark.parametrize("position", ["none", "rope"])
+@pytest.mark.parametrize("value", [-200.0, -1e4, 300.0])
+def test_extreme_queries_still_average(case, position, value):
+    """φ(-200) is 0 in float32: without a factor of its own such a query averages nothing."""
+    inputs, expected = extreme_inputs(value, position)
+    mixer = case.mixer(40, position=position)
+    assert_close([mixer.attend(*inputs)], [expected], FLOAT32)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("position", ["none", "rope"])
+@pytest.mark.parametrize("value", [-200.0, -1e4, 300.0])
+def test_extreme_queries_still_average_step_by_step(position, value):
+    mixer = linear("chunked", 8).mixer(40, position=position)
+    inputs, expected = extreme_inputs(value, position)
+    given = iter([])
+    mixer.project = lambda x: tuple(y[:, :, :1] for y in inputs)
+    mixer.project_step = lambda x: next(given)
+    mixer.merge = mixer.merge_step = lambda y: y
+    first, state = mixer.prefill(torch.zeros(2, 1, 8), torch.tensor([1, 1]))
+    assert_close([first[:, :, 0]], [expected[:, :, 0]], FLOAT32)
+    for t in range(1, 40):
+        given = iter([tuple(y[:, :, t] for y in inputs)])
+        output = mixer.step(torch.zeros(2, 8), torch.tensor([t, t]), state)
+        assert_close([output], [expected[:, :, t]], FLOAT32)
+
+
+@each([linear("dense"), linear("chunked", 8)])
+def test_gradients_of_extreme_queries(case):
+    """Moved by one constant, channels at -200 weigh as they do near 0: the gradients agree too."""
+    q, k, v = random_qkv(40)
+    q = -(q.abs() + 0.1).mul(256).round().div(256)  # so that q - 200 is exact
+    direction = torch.randn_like(v)
+    mixer = case.mixer(40)
+    near = with_gradients(mixer.attend, [q, k, v], direction)
+    far = with_gradients(mixer.attend, [q - 200, k, v], direction)
+    assert_close(near, far, FLOAT32)
+    assert near[1].abs().max() > 1e-3
