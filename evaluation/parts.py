@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from evaluation.generation import Generation, Progress, generate
+from evaluation.generation import Generation, Progress, generate, longest_sequence
 from files import write_atomically
 from models.transformer import Transformer
 from tasks.task import SequenceSet
@@ -28,8 +28,9 @@ def generate_in_parts(
     """Return what `generate` returns and the seconds it took, over all calls.
 
     Each part of `PART` sequences is kept in ``folder`` and counts when it was written for these
-    weights and these sequences.  The caller deletes the folder.
+    weights and these sequences.  The caller deletes the folder.  Raises what `generate` raises.
     """
+    longest_sequence(model, sequences)  # a sequence too long is refused before the first part
     weights = _digest(*(tensor.detach().cpu().numpy() for tensor in model.state_dict().values()))
     parts, seconds = [], 0.0
     for start in range(0, len(sequences), PART):
@@ -38,7 +39,9 @@ def generate_in_parts(
         known = _read_part(path, key)
         if known is None:
             after = _after(start, len(sequences), progress)
-            known = _generate_timed(model, some, memory_mb, device, after)
+            begun = time.perf_counter()
+            part = generate(model, some, memory_mb, device, after)
+            known = part, time.perf_counter() - begun
             _write_part(path, key, *known)
         parts.append(known[0])
         seconds += known[1]
@@ -48,18 +51,6 @@ def generate_in_parts(
 def _after(before: int, total: int, progress: Progress) -> Progress:
     """Return the progress of a part that ``before`` of ``total`` sequences precede."""
     return lambda done, _: progress(before + done, total)
-
-
-def _generate_timed(
-    model: Transformer,
-    sequences: SequenceSet,
-    memory_mb: float,
-    device: torch.device | str,
-    progress: Progress,
-) -> tuple[Generation, float]:
-    begun = time.perf_counter()
-    part = generate(model, sequences, memory_mb, device, progress)
-    return part, time.perf_counter() - begun
 
 
 def _digest(*arrays: np.ndarray) -> str:

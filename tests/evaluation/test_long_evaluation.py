@@ -6,6 +6,7 @@ import pytest
 import torch
 from small_models import TASKS, small_model
 
+from errors import UserError
 from evaluation import parts
 from evaluation.judge import evaluate
 
@@ -55,3 +56,15 @@ def test_an_evaluation_cut_off_goes_on_part_by_part(tmp_path, monkeypatch):
     model.head.weight.data += 1e-3 * torch.randn_like(model.head.weight)
     go_on(lambda done, total: None)
     assert generated == [7, 7, 6]
+
+
+def test_a_sequence_too_long_is_refused_before_anything_is_generated(tmp_path, monkeypatch):
+    task = TASKS["arithmetic"]()
+    sequences = task.draw(0, 0, 0, 20)
+    fits = int(sequences.lengths[:19].max()) - 1
+    sequences.lengths[19] = fits + 2
+    model = small_model(task, max_len=fits)
+    monkeypatch.setattr(parts, "PART", 7)
+    with pytest.raises(UserError, match=f"{fits + 1} tokens.* max_len={fits}"):
+        evaluate(model, task, sequences, folder=tmp_path / "parts")
+    assert not (tmp_path / "parts").exists()
