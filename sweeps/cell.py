@@ -19,8 +19,8 @@ from config.grid import describe
 from config.identity import cell_name
 from config.schema import CellConfig
 from errors import RunError, UserError
-from evaluation.generation import memory_for
 from evaluation.judge import Evaluation, evaluate
+from evaluation.memory import memory_for
 from files import write_text
 from models.flops import linear_layer_flops, total_flops, training_step_flops
 from models.transformer import Transformer

@@ -37,7 +37,8 @@ from torch.nn import functional as F
 
 from benchmarks.gpu.shared import MIXERS, Clock, Record, Row, call, parser, print_table, run_cases
 from errors import RunError, UserError
-from evaluation.generation import generate, memory_for
+from evaluation.generation import generate
+from evaluation.memory import memory_for
 from models.flops import training_step_flops
 from models.transformer import Transformer
 from tasks.arithmetic import Arithmetic
