@@ -17,7 +17,6 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
-import math
 import multiprocessing
 import statistics
 import tempfile
@@ -40,7 +39,9 @@ from records.provenance import machine, source
 from tasks.data import DataSpec, load_or_build
 from tasks.task import SequenceSet, Task
 from training.batches import SequenceTensors
-from training.trainer import Interrupted, Trainer
+from training.events import Event, Validation
+from training.machine import LONGEST_CHECKPOINT_SECONDS, Machine
+from training.trainer import Interrupted, Trainer, TrainingRun
 
 RECORD = Path(__file__).parent / "records" / "recipes.json"
 CPU = torch.device("cpu")
@@ -172,12 +173,12 @@ class Watch:
         """Return the CPU seconds of training and validation so far."""
         return time.process_time() - self.began - self.looking
 
-    def __call__(self, values: dict[str, Any]) -> None:
-        """Take what the trainer reports."""
-        if "validation_chain_exact_match" not in values:
+    def __call__(self, event: Event) -> None:
+        """Take what the trainer tells."""
+        if not isinstance(event, Validation):
             return
         self.seconds = self.spent()
-        chain = values["validation_chain_exact_match"]
+        chain = event.validation_chain_exact_match
         self.best_chain = max(self.best_chain, chain)
         if chain >= LOOK_FROM:
             begun = time.process_time()
@@ -203,17 +204,16 @@ def build_trainer(config: CellConfig, folder: Path, watch: Watch) -> tuple[Train
     data = config.data
     spec = DataSpec(data.train, data.validation, data.test, data.seed, config.data_dir)
     sets = load_or_build(task, spec, progress=False)
-    trainer = Trainer(
+    run = TrainingRun(
         initial_model(config, task, CPU),
         config.recipe,
+        config.seed,
         SequenceTensors(sets.train),
         SequenceTensors(sets.validation),
-        config.seed,
         folder,
-        math.inf,
-        watch,
     )
-    return trainer, sets.validation
+    machine = Machine(checkpoint_seconds=LONGEST_CHECKPOINT_SECONDS)
+    return Trainer(run, machine, watch), sets.validation
 
 
 def write_record(path: Path, rows: list[dict[str, Any]]) -> None:

@@ -36,11 +36,12 @@ from files import write_json
 from models.transformer import Transformer
 from records.provenance import machine, source
 from tasks.arithmetic import Arithmetic
-from training.batches import Batch, BatchOrder, SequenceTensors
+from training.batches import Batch, SequenceTensors
+from training.loss import masked_loss
 from training.muon import BatchedMuon
 from training.optimizers import build_optimizer
+from training.order import BatchOrder
 from training.recipe import Recipe
-from training.trainer import masked_loss
 
 RECORD = Path(__file__).parent / "records" / "seeds.json"
 OPERATORS = 3
@@ -99,7 +100,7 @@ class Seeds:
         self.recipe: Recipe = validate_cell(compose_plain("train", ["recipe=fast"])).recipe
         task = Arithmetic(OPERATORS)
         self.data, _ = some_data(task)
-        self.orders = [BatchOrder(self.data.lengths, BATCH, seed) for seed in range(seeds)]
+        self.orders = [BatchOrder(len(self.data), BATCH, seed) for seed in range(seeds)]
         self.models = [self._model(task, name, dim, seed) for seed in range(seeds)]
         self.optimizers = [build_optimizer(model, self.recipe) for model in self.models]
         self.stack = Stack(self.models, self.recipe)

@@ -36,9 +36,10 @@ from models.transformer import Transformer
 from records.provenance import machine, source
 from tasks.arithmetic import Arithmetic
 from tasks.task import SequenceSet
-from training.batches import Batch, BatchOrder, SequenceTensors, places
+from training.batches import Batch, SequenceTensors, flat_indices
+from training.loss import masked_loss
+from training.order import BatchOrder
 from training.precision import autocast, resolve_precision
-from training.trainer import masked_loss
 
 RECORD = Path(__file__).parent / "records" / "training.json"
 SETTINGS = [(6, 64, 0.1), (10, 128, 0.1), (10, 256, 0.1), (10, 128, 0.0), (10, 256, 0.0)]
@@ -184,7 +185,7 @@ def some_data(task: Arithmetic) -> tuple[SequenceTensors, BatchOrder]:
             np.concatenate([part.prompt_lengths for part in parts]),
         )
     )
-    return sequences, BatchOrder(sequences.lengths, BATCH, seed=0)
+    return sequences, BatchOrder(len(sequences), BATCH, seed=0)
 
 
 def padded(sequences: SequenceTensors, index: Tensor) -> Batch:
@@ -195,7 +196,7 @@ def padded(sequences: SequenceTensors, index: Tensor) -> Batch:
     lengths = sequences.lengths.index_select(0, index)
     mask = (target >= first[:, None]) & (target < lengths[:, None])
     total = sequences.num_targets(index)
-    return Batch(tokens, mask, places(first - 1, lengths - first, len(target), total))
+    return Batch(tokens, mask, flat_indices(first - 1, lengths - first, len(target), total))
 
 
 def plain_loss(model: PlainTransformer, batch: Batch) -> Tensor:

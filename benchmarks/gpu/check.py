@@ -39,9 +39,10 @@ from models.transformer import Transformer
 from tasks.arithmetic import Arithmetic
 from tasks.task import EOS_ID, Task
 from training.batches import SequenceTensors
+from training.loss import masked_loss
 from training.precision import autocast
 from training.recipe import Recipe
-from training.trainer import Interrupted, Trainer, masked_loss
+from training.trainer import Interrupted, Trainer, TrainingRun
 
 BLOCK = 8
 FORMS: dict[str, dict[str, Any]] = {
@@ -259,7 +260,7 @@ def twice(
         with tempfile.TemporaryDirectory() as folder:
             trained = train(name, task, dim, recipe, device, Path(folder), stop_at)
         weights.append([p.detach() for p in trained.model.parameters()])
-        losses.append(trained.state.curve[-1][3])
+        losses.append(trained.state.curve[-1].validation_loss)
     error = largest_error(weights[1], weights[0])
     return {"error": error, "tolerance": None, "validation_losses": losses, "steps": steps}
 
@@ -278,15 +279,8 @@ def train(
 
     def fitted(stop: int | None) -> Trainer:
         model = build(name, task, dim, recipe.dropout).to(device)
-        trainer = Trainer(
-            model,
-            recipe,
-            sets[0],
-            sets[1],
-            0,
-            folder,
-            should_stop=lambda: trainer.state.step == stop,
-        )
+        run = TrainingRun(model, recipe, 0, sets[0], sets[1], folder)
+        trainer = Trainer(run, should_stop=lambda: trainer.state.step == stop)
         with contextlib.suppress(Interrupted):
             trainer.fit()
         return trainer

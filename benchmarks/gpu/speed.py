@@ -43,11 +43,12 @@ from models.flops import training_step_flops
 from models.transformer import Transformer
 from tasks.arithmetic import Arithmetic
 from tasks.task import SequenceSet
+from training.average import MovingAverage
 from training.batches import Batch, SequenceTensors
+from training.loss import masked_loss
 from training.optimizers import build_optimizer
 from training.precision import autocast
 from training.recipe import Recipe
-from training.trainer import averaged, masked_loss
 
 VOCABULARY = 32
 DIMS = [32, 64, 128, 256, 512, 1024]
@@ -285,7 +286,8 @@ def stepper(
     net.train()
     optimizer = build_optimizer(net, setting.recipe, setting.precision)
     optimizer.set_learning_rate(1e-4)
-    average = averaged(net, setting.recipe.average_decay)
+    decay = setting.recipe.average_decay
+    average = None if decay is None else MovingAverage(net, decay)
     batches = [torch.arange(i * size, (i + 1) * size) for i in range(4)]  # on the host
     backward = BACKWARD[mode](net, setting.precision, sequences.batch(batches[0]), device)
 
