@@ -82,15 +82,17 @@ def runs(jobs: Iterable[Job], rows: list[Row], processes: int, deadline: float) 
 
 def grid(rows: list[Row]) -> list[Job]:
     """Return all of the grid at the first seed, what tells most first: small D, rates near 1."""
-    cells = list(itertools.product(TASKS, MODELS))
-    stages = [((1.0,), DIMS[:2]), ((0.5, 2.0), DIMS[:2]), ((1.0,), DIMS[2:]),
-              ((0.5, 2.0), DIMS[2:]), ((0.25, 4.0), DIMS)]  # fmt: skip
-    return [
+    jobs = [
         (task, model, dim, factor, SEEDS[0])
-        for factors, dims in stages
-        for dim, factor in itertools.product(dims, factors)
-        for task, model in cells
+        for dim, factor, task, model in itertools.product(DIMS, FACTORS, TASKS, MODELS)
     ]
+
+    def distance(factor: float) -> float:
+        return abs(math.log2(factor))
+
+    return sorted(
+        jobs, key=lambda job: (distance(job[3]) > 1, job[2] == DIMS[-1], distance(job[3]))
+    )
 
 
 def repeats(rows: list[Row]) -> list[Job]:

@@ -5,7 +5,6 @@ Every function returns an error relative to the largest magnitude, of which NaN 
 
 from __future__ import annotations
 
-import contextlib
 import copy
 import functools
 import tempfile
@@ -16,17 +15,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from benchmarks.shared.cells import MIXERS, build_model, build_trainer
+from benchmarks.shared.cells import MIXERS, build_model, train_to, training_loss
 from evaluation.generation import generate
 from models import reference
 from models.transformer import Transformer
 from tasks.task import EOS_ID, Task
-from training.batches import SequenceTensors
-from training.precision import autocast
 from training.recipe import Recipe
-from training.trainer import Interrupted, masked_loss
 
-CPU = torch.device("cpu")
 BLOCK = 8
 FORMS: dict[str, dict[str, Any]] = {
     "standard": {},
@@ -98,19 +93,15 @@ def whole_model(
     fast = model.to(device)
     if compiled:
         fast.hidden = torch.compile(fast.hidden, dynamic=False)  # type: ignore[method-assign]
-    loss, gradient = loss_and_gradient(fast, task, device, precision)
-    exact_loss, exact_gradient = loss_and_gradient(exact, task, CPU, "float32")
+    loss, gradient = loss_and_gradient(fast, task, precision)
+    exact_loss, exact_gradient = loss_and_gradient(exact, task, "float32")
     difference = float((gradient - exact_gradient).norm() / exact_gradient.norm())
     return largest([difference, abs(loss - exact_loss)])
 
 
-def loss_and_gradient(
-    model: Transformer, task: Task, device: torch.device, precision: str
-) -> tuple[float, Tensor]:
+def loss_and_gradient(model: Transformer, task: Task, precision: str) -> tuple[float, Tensor]:
     """Return the training loss on 32 sequences and its gradient as one vector on the CPU."""
-    sequences = SequenceTensors(task.draw(0, 1, 0, 32), device)
-    with autocast(precision, device):
-        loss = masked_loss(model, sequences.batch(torch.arange(32, device=device)))
+    loss = training_loss(model, task.draw(0, 1, 0, 32), precision)
     loss.backward()
     gradients = [p.grad.flatten() for p in model.parameters() if p.grad is not None]
     return float(loss.detach().double()), torch.cat(gradients).cpu().double()
@@ -163,31 +154,12 @@ def twice(
         "twice", 1e-3, 64, steps=steps, optimizer="muon", dropout=0.1,
         validate_every=max(2, steps // 2), gradient_clip=1.0, average_decay=0.99,
     )  # fmt: skip
+    sets = task.draw(0, 2, 0, 2000), task.draw(0, 1, 0, 200)
     weights = []
     for stops in ([None], [steps // 2, None] if interrupted else [None]):
         with tempfile.TemporaryDirectory() as folder:
             for stop in stops:  # each as a new process would
-                model = trained(name, task, dim, recipe, device, Path(folder), stop)
+                model = model_for(name, task, dim, recipe.dropout).to(device)
+                train_to(stop, model, recipe, *sets, Path(folder))
         weights.append([p.detach() for p in model.parameters()])
     return largest_error(weights[1], weights[0])
-
-
-def trained(
-    name: str,
-    task: Task,
-    dim: int,
-    recipe: Recipe,
-    device: torch.device,
-    folder: Path,
-    stop_at: int | None,
-) -> Transformer:
-    """Return the model after training from the folder's checkpoint, if any, to ``stop_at``."""
-    model = model_for(name, task, dim, recipe.dropout).to(device)
-    train, validation = task.draw(0, 2, 0, 2000), task.draw(0, 1, 0, 200)
-    trainer = build_trainer(
-        model, recipe, train, validation, folder,
-        should_stop=lambda: trainer.state.step == stop_at,
-    )  # fmt: skip
-    with contextlib.suppress(Interrupted):
-        trainer.fit()
-    return model

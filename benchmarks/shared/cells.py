@@ -1,7 +1,8 @@
-"""Models, data and training for benchmarks: the only place that builds a `Trainer`."""
+"""Models, data and training for benchmarks: the only place that knows the trainer."""
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import math
@@ -13,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from config.build import build_task, initial_model
 from config.compose import compose_plain
@@ -25,8 +27,9 @@ from models.transformer import Transformer
 from tasks.data import DataSpec, load_or_build
 from tasks.task import SequenceSet, Task
 from training.batches import SequenceTensors
+from training.precision import autocast
 from training.recipe import Recipe
-from training.trainer import Interrupted, Trainer
+from training.trainer import Interrupted, Trainer, masked_loss
 
 CPU = torch.device("cpu")
 MIXERS: dict[str, Callable[..., Any]] = {
@@ -109,6 +112,32 @@ def build_trainer(
         compile_backend="inductor" if compile else None,
         cuda_graphs=compile == "graphs",
     )
+
+
+def train_to(
+    stop_at: int | None,
+    model: Transformer,
+    recipe: Recipe,
+    train: SequenceSet,
+    validation: SequenceSet,
+    folder: Path,
+) -> None:
+    """Train from the folder's checkpoint, if any, to the end, or to step ``stop_at`` as an
+    interruption does."""
+    trainer = build_trainer(
+        model, recipe, train, validation, folder,
+        should_stop=lambda: trainer.state.step == stop_at,
+    )  # fmt: skip
+    with contextlib.suppress(Interrupted):
+        trainer.fit()
+
+
+def training_loss(model: Transformer, sequences: SequenceSet, precision: str) -> Tensor:
+    """Return the trainer's loss of one batch of all ``sequences``, on the model's device."""
+    device = next(model.parameters()).device
+    batch = SequenceTensors(sequences, device).batch(torch.arange(len(sequences)))
+    with autocast(precision, device):
+        return masked_loss(model, batch)
 
 
 def training_step(

@@ -70,12 +70,12 @@ def test_what_is_not_a_number_is_wrong(wrong_one):
 
 
 def test_a_loss_that_is_not_a_number_is_wrong(monkeypatch):
-    right = against.masked_loss
+    right = against.training_loss
 
-    def wrong(net, batch):  # its gradients are right
-        return right(net, batch) + (torch.nan if net.head.weight.dtype == torch.float32 else 0)
+    def wrong(net, *others):  # its gradients are right
+        return right(net, *others) + (torch.nan if net.head.weight.dtype == torch.float32 else 0)
 
-    monkeypatch.setattr(against, "masked_loss", wrong)
+    monkeypatch.setattr(against, "training_loss", wrong)
     error = against.whole_model("linear", "float32", Arithmetic(2), 16, CPU)
     assert check.verdict(error, 1e-3) == "WRONG"
 

@@ -6,12 +6,10 @@ import torch
 
 from benchmarks import training as benchmark
 from benchmarks.shared import plain
-from benchmarks.shared.cells import training_mixture
+from benchmarks.shared.cells import training_loss, training_mixture
 from models.standard import StandardAttention
 from models.transformer import Transformer
 from tasks.arithmetic import Arithmetic
-from training.batches import SequenceTensors
-from training.trainer import masked_loss
 
 
 def test_the_plain_block_is_our_block_but_for_gelu_s_approximation():
@@ -42,7 +40,7 @@ def test_the_plain_loss_is_the_trainers():
     task = Arithmetic(2)
     sequences = training_mixture(task, 32)
     model = benchmark.build_model("standard", len(task.vocabulary), task.max_len, 16)
-    ours = masked_loss(model, SequenceTensors(sequences).batch(torch.arange(len(sequences))))
+    ours = training_loss(model, sequences, "float32")
     torch.testing.assert_close(plain.plain_loss(model, *plain.padded(sequences)), ours)
 
 
