@@ -37,7 +37,8 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
-from benchmarks.scaling import RECORDS, peak_bytes, processor, reset_peak
+from benchmarks.shared.report import RECORDS
+from benchmarks.shared.timing import peak_bytes, reset_peak
 from config.build import build_task, initial_model
 from config.compose import compose_plain
 from config.identity import cell_name
@@ -48,7 +49,7 @@ from evaluation.generation import Generation, generate
 from evaluation.judge import judge
 from files import write_json
 from models.transformer import Transformer
-from records.provenance import source
+from records.provenance import machine, source
 from sweeps.cell import run_cell
 from tasks.task import EOS_ID, SequenceSet, Task
 from training.batches import SequenceTensors
@@ -345,7 +346,7 @@ def setting(options: argparse.Namespace) -> dict:
         "threads": 1,
         "seconds": "CPU seconds, except wall_seconds",
         "torch": torch.__version__,
-        "processor": processor(),
+        "processor": machine(torch.device("cpu"))["device"],
         "cores": os.cpu_count(),
         "host": platform.node(),
         "load_average": list(os.getloadavg()),
