@@ -28,12 +28,13 @@ def parts_of(
 
     With ``avoid_padding`` also wherever that saves more padding than a part costs.
     """
+    if len(index) == 0:  # one of several processes, and the batch is smaller than they are many
+        return []
     sizes = [len(index)]
     if avoid_padding:
         grain = max(1, len(index) // CUTS)
         sizes = sizes_without_padding(sequences.host_lengths[index].numpy(), grain)
-    parts = index.split(sizes)
-    return [piece for part in parts if len(part) for piece in part.split(most or len(part))]
+    return [piece for part in index.split(sizes) for piece in part.split(most or len(part))]
 
 
 def sizes_without_padding(lengths: np.ndarray, grain: int) -> list[int]:

@@ -50,6 +50,11 @@ def test_parts_make_up_the_batch(lengths, overhead, most):
     assert all(0 < len(part) <= (most or len(lengths)) for part in parts)
 
 
+@pytest.mark.parametrize("avoid_padding", [True, False])
+def test_no_sequences_are_no_parts(avoid_padding):
+    assert parts_of(made_up([5, 6]), torch.arange(0), avoid_padding, 3) == []
+
+
 @settings(max_examples=100, deadline=None)
 @given(LENGTHS, st.integers(0, 200), st.integers(1, 9))
 def test_every_cut_saves_more_than_a_part_costs(lengths, overhead, grain):
