@@ -8,38 +8,43 @@ sorting the data instead would give batches that are no samples of it.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 import numpy as np
 from torch import Tensor
 
 from training.batches import SequenceTensors, rounded_up
 
-# What one more part costs on a CPU, in tokens.  In bfloat16 it casts every weight once more.
-OVERHEAD_TOKENS = {"float32": 300, "bfloat16": 600}
-# Parts are cut at quarters of the batch, and in bfloat16 their widths rounded up: for every shape
-# oneDNN compiles kernels, and keeps a thousand.
-CUTS = 4
-BFLOAT16_WIDTH_STEP = 8
+
+@dataclass(frozen=True)
+class Cutting:
+    """Where cutting a batch pays: one more part costs as much as ``overhead`` tokens; cuts lie at
+    multiples of 1 / ``grains`` of the batch; T is rounded up to a multiple of ``width_step``."""
+
+    overhead: int
+    grains: int
+    width_step: int
 
 
-def cpu_shapes(precision: str) -> tuple[int, int]:
-    """Return what one more part costs, in tokens, and the step between widths, on a CPU."""
-    return OVERHEAD_TOKENS[precision], BFLOAT16_WIDTH_STEP if precision == "bfloat16" else 1
+# By precision, measured on one core at D = 32 to 128.  In bfloat16 a part casts every weight once
+# more, and oneDNN compiles kernels for every shape and keeps a thousand: so few shapes.
+ON_CPU = {"float32": Cutting(300, 16, 1), "bfloat16": Cutting(600, 4, 8)}
 
 
 def parts_of(
-    sequences: SequenceTensors, index: Tensor, overhead: int | None, most: int | None
+    sequences: SequenceTensors, index: Tensor, cutting: Cutting | None, most: int | None
 ) -> list[Tensor]:
     """Cut ``index`` (B,), sorted by length, into parts of at most ``most`` sequences.
 
-    Also wherever that saves more tokens of padding than the ``overhead`` of a part; None: nowhere.
+    With ``cutting`` also wherever that saves more padding than a part costs.
     """
     if len(index) == 0:  # one of several processes, and the batch is smaller than they are many
         return []
     sizes = [len(index)]
-    if overhead is not None:
-        grain = max(1, len(index) // CUTS)
-        sizes = sizes_without_padding(sequences.host_lengths[index].numpy(), grain, overhead)
+    if cutting is not None:
+        grain = max(1, len(index) // cutting.grains)
+        lengths = sequences.host_lengths[index].numpy()
+        sizes = sizes_without_padding(lengths, grain, cutting.overhead)
     return [piece for part in index.split(sizes) for piece in part.split(most or len(part))]
 
 
