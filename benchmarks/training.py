@@ -5,8 +5,8 @@ python -m benchmarks training           table and benchmarks/records/training.js
 Plain: float32, scores (B, H, T, T) written out, masked by comparing a buffer with 0 and softmaxed,
 dropout on them, GELU spelled out by its tanh formula, logits at every position, every sequence
 padded to L, AdamW.  Ours: the
-same function as the trainer runs it (fused attention, head at the loss positions, batches sorted
-and trimmed, `precision: auto`).  Both see the same Arithmetic sequences, batch 64.  "full" keeps
+same function as the trainer runs it (fused attention, head at the loss positions, batches
+trimmed, `precision: auto`).  Both see the same Arithmetic sequences, batch 64.  "full" keeps
 our batch at length L too, so that trimming does not count.
 """
 
