@@ -37,8 +37,7 @@ from models.transformer import Transformer
 from records.provenance import machine, source
 from tasks.arithmetic import Arithmetic
 from training.batches import Batch, BatchOrder, SequenceTensors
-from training.muon import BatchedMuon
-from training.optimizers import build_optimizer
+from training.optimizers import build_optimizer, optimizer_by_role
 from training.recipe import Recipe
 from training.trainer import masked_loss
 
@@ -103,7 +102,7 @@ class Seeds:
         self.models = [self._model(task, name, dim, seed) for seed in range(seeds)]
         self.optimizers = [build_optimizer(model, self.recipe) for model in self.models]
         self.stack = Stack(self.models, self.recipe)
-        self.rate = self.recipe.peak_learning_rate(dim)
+        self.rate = self.recipe.learning_rate
 
     def _model(self, task: Arithmetic, name: str, dim: int, seed: int) -> Transformer:
         torch.manual_seed(seed)
@@ -145,20 +144,17 @@ class Stack:
         self.buffers = {name: held[0] for name, held in buffers.items()}
         self.gradients = vmap(grad_and_value(self.loss))
         self.clip = recipe.gradient_clip or 1.0
-        matrices = {
-            name
-            for name, p in self.parameters.items()
-            if name.startswith("blocks.") and p.ndim == 3
-        }
-        self.rest = [name for name in self.parameters if name not in matrices]
+        roles = models[0].parameter_roles()
+        self.rest = [name for name, role in roles.items() if role.kind != "hidden"]
         # Muon takes matrices: a view of every seed's; those of one shape go through it together.
-        self.views = {name: list(self.parameters[name].detach().unbind()) for name in matrices}
-        muon = [view for views in self.views.values() for view in views]
-        adamw = [self.parameters[name] for name in self.rest]
-        betas = (recipe.betas[0], recipe.betas[1])
-        decay = recipe.weight_decay
-        self.muon = BatchedMuon(muon, lr=1.0, weight_decay=decay)
-        self.adamw = torch.optim.AdamW(adamw, lr=1.0, betas=betas, weight_decay=decay, foreach=True)
+        self.views = {
+            name: list(self.parameters[name].detach().unbind())
+            for name in roles
+            if name not in self.rest
+        }
+        trained = [(view, roles[name]) for name, views in self.views.items() for view in views]
+        trained += [(self.parameters[name], roles[name]) for name in self.rest]
+        self.optimizer = optimizer_by_role(trained, recipe, models[0].dim)
 
     def loss(self, parameters: dict[str, Tensor], tokens: Tensor, mask: Tensor) -> Tensor:
         """Return one seed's mean loss over its targets; logits everywhere, `vmap` needs shapes."""
@@ -168,9 +164,7 @@ class Stack:
 
     def step(self, batch: Batch, rate: float) -> Tensor:
         """Update all seeds once; return their losses (S,)."""
-        for optimizer in (self.muon, self.adamw):
-            for group in optimizer.param_groups:
-                group["lr"] = rate
+        self.optimizer.set_learning_rate(rate)
         parameters = {name: p.detach() for name, p in self.parameters.items()}
         gradients, losses = self.gradients(parameters, batch.tokens, batch.loss_mask)
         self._clip(gradients)
@@ -179,8 +173,7 @@ class Stack:
                 view.grad = gradient
         for name in self.rest:
             self.parameters[name].grad = gradients[name]
-        self.muon.step()
-        self.adamw.step()
+        self.optimizer.step()
         return losses
 
     def _clip(self, gradients: dict[str, Tensor]) -> None:

@@ -23,7 +23,9 @@ def deciding(config: CellConfig) -> dict[str, Any]:
     the same file at another path does not.
     """
     values = {key: getattr(config, key) for key in DECIDING_KEYS}
-    part = {k: dict(vars(v)) if dataclasses.is_dataclass(v) else v for k, v in values.items()}
+    part = {
+        k: dataclasses.asdict(v) if dataclasses.is_dataclass(v) else v for k, v in values.items()
+    }
     for key in ("file", "train_file"):
         if part["data"][key] is not None:
             part["data"][key] = _digest(part["data"][key], f"data.{key}")

@@ -150,7 +150,7 @@ class Trainer:
 
     def _one_step(self) -> None:
         state = self.state
-        rate = self.recipe.learning_rate_at(state.step, self.total_steps, self.dim)
+        rate = self.recipe.learning_rate_at(state.step, self.total_steps)
         self.optimizer.set_learning_rate(rate)
         index = self.order.indices(state.step)
         own, weight = self.processes.share(index, self.train_set.num_targets)
@@ -212,7 +212,7 @@ class Trainer:
         )
         if not math.isfinite(loss):
             raise RunError(f"training diverged: validation loss {loss} at step {state.step}")
-        rate = self.recipe.learning_rate_at(state.step - 1, self.total_steps, self.dim)
+        rate = self.recipe.learning_rate_at(state.step - 1, self.total_steps)
         state.curve.append([state.step, state.seconds, train_loss, loss, exact, rate])
         self.report(dict(zip(CURVE_COLUMNS, state.curve[-1], strict=True)))
         if self.recipe.stop_at is not None and exact >= self.recipe.stop_at:
