@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import difflib
 import functools
 import os
@@ -50,6 +51,7 @@ def main(entry: Callable[[], object]) -> None:
     traceback is shown instead of the line.
     """
     os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra then raises instead of printing and exiting
+    allow_lazy_help()
     try:
         entry()
         if _FAILURES:
@@ -67,6 +69,24 @@ def main(entry: Callable[[], object]) -> None:
             )
         else:
             _leave(status, unreadable(error) or unknown_key(error) or one_line(str(error)))
+
+
+def allow_lazy_help() -> None:
+    """Let Hydra 1.3 (up to 1.3.8) add an option whose help is an object, not a string.
+
+    Python 3.14 checks a help text when the option is added, and refuses every Hydra application
+    (facebookresearch/hydra#3121).
+    """
+    parser: Any = argparse.ArgumentParser
+    check = getattr(parser, "_check_help", None)
+    if check is None:  # before Python 3.14
+        return
+
+    def check_strings(self: argparse.ArgumentParser, action: argparse.Action) -> None:
+        if isinstance(action.help, str):
+            check(self, action)
+
+    parser._check_help = check_strings
 
 
 def exit_status(error: BaseException) -> int | None:

@@ -24,8 +24,8 @@ from config.grid import describe
 from config.identity import cell_name
 from config.schema import CellConfig, require_memory, validate_cell
 from errors import UserError
-from evaluation.generation import memory_for
 from evaluation.judge import Evaluation, evaluate
+from evaluation.memory import memory_for
 from files import write_text
 from models.transformer import Transformer
 from plots import error_positions

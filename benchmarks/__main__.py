@@ -1,4 +1,4 @@
-"""python -m benchmarks NAME: measure speed and print it as ratios taken in one run."""
+"""python -m benchmarks NAME [key=value ...]: measure, print, write benchmarks/records/NAME.json."""
 
 from __future__ import annotations
 
@@ -11,11 +11,10 @@ from errors import UserError
 
 
 def main() -> None:
-    """Run ``benchmarks/NAME.py``'s ``main(argv)``."""
-    folder = Path(__file__).parent
-    names = sorted(p.stem for p in folder.glob("*.py") if not p.stem.startswith("_"))
+    """Run ``benchmarks/NAME.py``'s ``main(words)``."""
+    names = sorted(p.stem for p in Path(__file__).parent.glob("*.py") if p.stem[0] != "_")
     if len(sys.argv) < 2 or sys.argv[1] not in names:
-        raise UserError(f"usage: python -m benchmarks NAME [options]; NAME: {', '.join(names)}")
+        raise UserError(f"usage: python -m benchmarks NAME [key=value ...]; {', '.join(names)}")
     importlib.import_module(f"benchmarks.{sys.argv[1]}").main(sys.argv[2:])
 
 

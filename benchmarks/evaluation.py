@@ -4,18 +4,19 @@
     python -m benchmarks evaluation --operators 6 --models standard --plain-sequences 32
 
 For each model, trained and untrained, on Arithmetic: seconds of plain generation (every token by
-a full forward pass over the whole prefix, in batches of 16, as in the ancestor) and of certified
-evaluation over the same sequences in the same run, and whether both write the same tokens. Plain
-generation is slow, so it is timed on few sequences; certified evaluation on these and on more.
+a full forward pass over the whole prefix, in batches of 16, as in CoT_benchmark, Feng et al. 2023)
+and of certified evaluation over the same sequences in the same run, and whether both write the same
+tokens. Plain generation is slow, so it is timed on few sequences; certified evaluation on these and
+on more.
 
-The plain way is timed twice: as the ancestor writes it (a batch goes on until its last sequence
-has ended) and at its best (sequences that have ended leave the batch).
+The plain way is timed twice: as CoT_benchmark does it (a batch goes on until its last sequence has
+ended) and at its best (sequences that have ended leave the batch).
 
 Seconds are CPU seconds of one thread (on an idle machine: wall time), so that a busy machine does
-not bend ratios; only the evaluation of many sequences by two processes is told in wall time.
-Models that are missing are trained first, through `train.py`'s own path, into --directory; an
-interrupted training goes on when called again.  That is what takes long: at D = 128 ten operators
-need an hour of one core for sparse and for linear attention, ten minutes for standard.
+not bend ratios; only the evaluation of many sequences by two processes is given in wall time.
+Models that are missing are trained first, as a cell is, into --directory; an interrupted training
+goes on when called again.  That is what takes long: at D = 128 ten operators need an hour of one
+core for sparse and for linear attention, ten minutes for standard.
 """
 
 from __future__ import annotations
@@ -36,7 +37,8 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
-from benchmarks.scaling import RECORDS, peak_bytes, processor, reset_peak
+from benchmarks.shared.report import RECORDS
+from benchmarks.shared.timing import peak_bytes, reset_peak
 from config.build import build_task, initial_model
 from config.compose import compose_plain
 from config.identity import cell_name
@@ -47,13 +49,13 @@ from evaluation.generation import Generation, generate
 from evaluation.judge import judge
 from files import write_json
 from models.transformer import Transformer
-from records.provenance import source
+from records.provenance import machine, source
 from sweeps.cell import run_cell
 from tasks.task import EOS_ID, SequenceSet, Task
 from training.batches import SequenceTensors
 
 MODELS = ("standard", "sparse", "linear")
-PLAIN_BATCH = 16  # the ancestor's
+PLAIN_BATCH = 16  # CoT_benchmark's
 FIRST = 10**6  # sequences from here on in the test stream: no cell is tested or trained on them
 MEMORY = ["64:2000", "64:8000", "256:2000", "256:8000"]
 Result = TypeVar("Result")
@@ -81,7 +83,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def updated(path: Path, options: argparse.Namespace, new: dict[str, list]) -> dict[str, list]:
-    """Return the record with ``new`` rows in the place of those of the same models.
+    """Return the record with ``new`` rows instead of those of the same models.
 
     Every row says under which setting it was taken.
     """
@@ -165,8 +167,8 @@ def compare(name: str, state: str, options: argparse.Namespace) -> dict:
     model = model.eval()
     few = task.draw(0, 0, FIRST, options.plain_sequences)
     more = task.draw(0, 0, FIRST, options.sequences)
-    ancestor_seconds, written = timed(lambda: plain_generation(model, few, leave=False))
-    best_seconds, again = timed(lambda: plain_generation(model, few, leave=True))
+    plain_seconds, written = timed(lambda: plain_generation(model, few, leave=False))
+    leaving_seconds, again = timed(lambda: plain_generation(model, few, leave=True))
     few_seconds = min(timed(lambda: generate(model, few))[0] for _ in range(3))
     generation = generate(model, few)
     seconds, whole = timed(lambda: generate(model, more))
@@ -180,14 +182,14 @@ def compare(name: str, state: str, options: argparse.Namespace) -> dict:
         "certified_share": whole.certified / len(more),
         "close_calls": whole.close_calls,
         "plain_sequences": len(few),
-        "plain_seconds_per_sequence": ancestor_seconds / len(few),
-        "plain_leaving_seconds_per_sequence": best_seconds / len(few),
+        "plain_seconds_per_sequence": plain_seconds / len(few),
+        "plain_leaving_seconds_per_sequence": leaving_seconds / len(few),
         "sequences": len(more),
         "certified_seconds_per_sequence": seconds / len(more),
         "certified_few_seconds_per_sequence": few_seconds / len(few),
-        "ratio": ancestor_seconds / len(few) / (seconds / len(more)),
-        "ratio_leaving": best_seconds / len(few) / (seconds / len(more)),
-        "ratio_same_sequences": ancestor_seconds / few_seconds,
+        "ratio": plain_seconds / len(few) / (seconds / len(more)),
+        "ratio_leaving": leaving_seconds / len(few) / (seconds / len(more)),
+        "ratio_same_sequences": plain_seconds / few_seconds,
         "wanted": WANTED[state],
         "equal_sequences": equal(generation, written),
         "equal_sequences_leaving": equal(generation, again),
@@ -198,7 +200,7 @@ def compare(name: str, state: str, options: argparse.Namespace) -> dict:
 def plain_generation(model: Transformer, sequences: SequenceSet, leave: bool) -> list[list[int]]:
     """Greedy generation in float32, the whole prefix again for every token.
 
-    ``leave``: sequences that have ended leave the batch; otherwise, as in the ancestor, the batch
+    ``leave``: sequences that have ended leave the batch; otherwise, as in CoT_benchmark, the batch
     goes on until all have.  Sequences are batched by the length of their prompts.
     """
     data = SequenceTensors(sequences)
@@ -344,7 +346,7 @@ def setting(options: argparse.Namespace) -> dict:
         "threads": 1,
         "seconds": "CPU seconds, except wall_seconds",
         "torch": torch.__version__,
-        "processor": processor(),
+        "processor": machine(torch.device("cpu"))["device"],
         "cores": os.cpu_count(),
         "host": platform.node(),
         "load_average": list(os.getloadavg()),

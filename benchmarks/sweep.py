@@ -1,6 +1,6 @@
 """What a sweep costs besides its cells: planning, records, merging, memory.
 
-python -m benchmarks sweep [--cells 10000]      table, and sweep.json in benchmarks/records
+    python -m benchmarks sweep [cells=10000]        # table and benchmarks/records/sweep.json
 
 The cells are trivial: training and evaluation are replaced by made-up figures, everything else
 is the code that a real sweep runs (`Sweep`, `Watcher`, `run_cell`, the store).  The cells run
@@ -10,13 +10,13 @@ on one thread: wall time on an idle machine.
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import io
 import os
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -25,33 +25,34 @@ import torch
 from hydra.core.utils import JobReturn, JobStatus
 from tqdm import tqdm
 
+from benchmarks.shared.report import RECORDS, print_table, read_options, write_record
 from config.grid import Experiment, experiment_from
 from config.schema import CellConfig
-from files import write_json, write_text
-from records.provenance import machine, source
+from files import write_text
 from sweeps import cell as cell_module
 from sweeps import plan as sweep_module
 from sweeps.plan import CostEstimate, Sweep, training_flops
 from sweeps.watch import Watcher, print_plan, print_summary
 
-RECORDS = Path(__file__).parent / "records"
+
+@dataclass
+class Options:
+    """What the command line may set."""
+
+    cells: int = 10_000
+    record: Path = RECORDS / "sweep.json"
 
 
-def main(argv: Sequence[str] | None = None) -> None:
-    """Run the benchmark; see the module's first lines."""
-    parser = argparse.ArgumentParser(prog="benchmarks sweep", description=__doc__)
-    parser.add_argument("--cells", type=int, default=10_000)
-    parser.add_argument("--records", type=Path, default=RECORDS, help="folder for the results")
-    options = parser.parse_args(argv)
+def main(words: Sequence[str] | None = None) -> None:
+    """Measure, print the table, write the record."""
+    options = read_options(Options, words)
     torch.set_num_threads(1)
     experiment = trivial_experiment(options.cells)
     with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
         measured = measure(experiment)
-    for name, value in measured.items():
-        print(f"{name:42} {value:12.4g}" if isinstance(value, float) else f"{name:42} {value:12}")
-    about = {**source(), **machine(torch.device("cpu")), "load_average": list(os.getloadavg())}
-    record = {"about": about, "measured": measured}
-    write_json(options.records / "sweep.json", record)
+    print_table("A sweep of trivial cells", ["what", "measured"], measured.items())
+    load = {"load_average": list(os.getloadavg())}
+    write_record(options.record, {**load, "measured": measured})
 
 
 def trivial_experiment(count: int) -> Experiment:
@@ -168,7 +169,3 @@ def resident_megabytes() -> float:
     """Return the memory that this process occupies."""
     pages = int(Path("/proc/self/statm").read_text().split()[1])
     return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
-
-
-if __name__ == "__main__":
-    main()

@@ -1,257 +1,136 @@
-"""A training step against a plain module written as the ancestor's is, in one run.
+"""The trainer's step against a plain one, and mixer against mixer.
 
-python -m benchmarks training           table and benchmarks/records/training.json
+    python -m benchmarks training [device=cuda] [compile=graphs]
 
-Plain: float32, scores (B, H, T, T) written out, masked by comparing a buffer with 0 and softmaxed,
-dropout on them, GELU spelled out by its tanh formula, logits at every position, every sequence
-padded to L, AdamW.  Ours: the
-same function as the trainer runs it (fused attention, head at the loss positions, batches sorted
-and trimmed, `precision: auto`).  Both see the same Arithmetic sequences, batch 64.  "full" keeps
-our batch at length L too, so that trimming does not count.
+Plain: the module of `shared/plain.py`, every sequence padded to L.  Ours: the same function as the
+trainer runs it, with all that it does in a step.  Both see the same Arithmetic sequences in batches
+of 64 and update by AdamW.  Medians of seconds taken in turns (`shared/timing.py`).
 """
 
 from __future__ import annotations
 
-import argparse
-import functools
-import math
-import os
 import statistics
-import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
-from torch import Tensor, nn
-from torch.nn import functional as F
 from tqdm import tqdm
 
-from files import write_json
-from models.linear import LinearAttention
-from models.sparse import SparseAttention
-from models.standard import StandardAttention
-from models.transformer import Transformer
-from records.provenance import machine, source
+from benchmarks.shared.cells import MIXERS, build_model, training_mixture, training_step
+from benchmarks.shared.plain import PlainTransformer, plain_step
+from benchmarks.shared.report import (
+    RECORDS,
+    print_table,
+    read_options,
+    require_among,
+    write_record,
+)
+from benchmarks.shared.timing import in_turns
 from tasks.arithmetic import Arithmetic
-from tasks.task import SequenceSet
-from training.batches import Batch, BatchOrder, SequenceTensors, places
-from training.precision import autocast, resolve_precision
-from training.trainer import masked_loss
+from training.precision import resolve_device, resolve_precision
+from training.recipe import Recipe
 
-RECORD = Path(__file__).parent / "records" / "training.json"
 SETTINGS = [(6, 64, 0.1), (10, 128, 0.1), (10, 256, 0.1), (10, 128, 0.0), (10, 256, 0.0)]
-MIXERS: dict[str, Callable[..., Any]] = {
-    "standard": StandardAttention,
-    "sparse": SparseAttention,
-    "linear": LinearAttention,
-}
 MIXER_SETTING = (16, (64, 128))  # operators, and the widths D at which mixers are compared
 BATCH = 64
-CPU = torch.device("cpu")
+COMPILE: dict[str, bool | str] = {"false": False, "true": True, "graphs": "graphs"}
 
 
-class SpelledGELU(nn.Module):
-    """GELU by the tanh approximation, operation by operation."""
+@dataclass
+class Options:
+    """What the command line may set."""
 
-    def forward(self, x: Tensor) -> Tensor:
-        """Return GELU of x, element by element."""
-        inner = x + 0.044715 * torch.pow(x, 3.0)
-        return 0.5 * x * (1.0 + torch.tanh(math.sqrt(2.0 / math.pi) * inner))
-
-
-class PlainBlock(nn.Module):
-    """Pre-norm block with attention written out: x (B, T, D) to (B, T, D)."""
-
-    mask: Tensor
-
-    def __init__(self, dim: int, num_heads: int, max_len: int, dropout: float) -> None:
-        super().__init__()
-        self.num_heads = num_heads
-        self.qkv, self.out = nn.Linear(dim, 3 * dim), nn.Linear(dim, dim)
-        self.norm_1, self.norm_2 = nn.LayerNorm(dim), nn.LayerNorm(dim)
-        self.ffn = nn.Sequential(nn.Linear(dim, 4 * dim), SpelledGELU(), nn.Linear(4 * dim, dim))
-        self.dropout = nn.Dropout(dropout)
-        self.register_buffer("mask", torch.ones(max_len, max_len).tril())
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Return x (B, T, D) after attention and feed-forward."""
-        b, t, d = x.shape
-        h = self.norm_1(x)
-        q, k, v = (
-            part.view(b, t, self.num_heads, -1).transpose(1, 2)  # (B, H, T, K)
-            for part in self.qkv(h).split(d, dim=2)
-        )
-        scores = q @ k.transpose(-2, -1) / math.sqrt(q.shape[-1])  # (B, H, T, T)
-        scores = scores.masked_fill(self.mask[:t, :t] == 0, float("-inf"))
-        mixed = self.dropout(scores.softmax(-1)) @ v  # (B, H, T, K)
-        x = x + self.dropout(self.out(mixed.transpose(1, 2).reshape(b, t, d)))
-        return x + self.dropout(self.ffn(self.norm_2(x)))
+    device: str = "cpu"
+    compile: str = "false"  # or true, graphs
+    threads: int = 1
+    repeats: int = 5
+    record: Path = RECORDS / "training.json"
 
 
-class PlainTransformer(nn.Module):
-    """tokens (B, T) to logits (B, T, V)."""
-
-    def __init__(self, vocab_size: int, max_len: int, dim: int, dropout: float) -> None:
-        super().__init__()
-        self.embedding = nn.Embedding(vocab_size, dim)
-        self.position = nn.Parameter(torch.zeros(max_len, dim), requires_grad=False)
-        self.blocks = nn.Sequential(*(PlainBlock(dim, 4, max_len, dropout) for _ in range(3)))
-        self.norm = nn.LayerNorm(dim)
-        self.head = nn.Linear(dim, vocab_size)
-
-    def forward(self, tokens: Tensor) -> Tensor:
-        """Return logits (B, T, V) of tokens (B, T)."""
-        x = self.embedding(tokens) + self.position[: tokens.shape[1]]
-        return self.head(self.norm(self.blocks(x)))
-
-
-def main(argv: Sequence[str] | None = None) -> None:
-    """Measure, print the table, write the record."""
-    parser = argparse.ArgumentParser(prog="benchmarks training", description=__doc__)
-    parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--record", type=Path, default=RECORD)
-    options = parser.parse_args(argv)
+def main(words: Sequence[str] | None = None) -> None:
+    """Measure, print the tables, write the record."""
+    options = read_options(Options, words)
+    require_among("compile", [options.compile.lower()], COMPILE)
     torch.set_num_threads(options.threads)
+    device = resolve_device(options.device)
+    compile = COMPILE[options.compile.lower()]
     rows = [
-        measure_against_plain(operators, dim, dropout, options.repeats)
+        measure_against_plain(operators, dim, dropout, options.repeats, device, compile)
         for operators, dim, dropout in tqdm(SETTINGS, unit="setting", disable=None)
     ]
     operators, dims = MIXER_SETTING
-    mixers = [measure_mixers(operators, dim, options.repeats) for dim in dims]
+    mixers = [measure_mixers(operators, dim, options.repeats, device, compile) for dim in dims]
     print_tables(rows, mixers)
-    about = {**source(), **machine(CPU), "threads": options.threads, "cores": os.cpu_count()}
-    record = {"about": about, "against_plain": rows, "mixers": mixers}
-    write_json(options.record, record)
-    print(f"record: {options.record}")
+    record = {"compile": compile, "against_plain": rows, "mixers": mixers}
+    write_record(options.record, record, device)
 
 
-def measure_against_plain(operators: int, dim: int, dropout: float, repeats: int) -> dict[str, Any]:
-    """Return median milliseconds a step of the plain module, ours at full length, and ours."""
+def measure_against_plain(
+    operators: int,
+    dim: int,
+    dropout: float,
+    repeats: int,
+    device: torch.device,
+    compile: bool | str,
+) -> dict[str, Any]:
+    """Return median milliseconds a step of the plain module and of ours."""
     task = Arithmetic(operators)
-    sequences, order = some_data(task)
-    plain = PlainTransformer(len(task.vocabulary), task.max_len, dim, dropout)
-    ours = Transformer(len(task.vocabulary), task.max_len, dim, 3, 4, StandardAttention, dropout)
-    precision = resolve_precision("auto", CPU, dim)
-    steps = {
-        "plain": stepper(plain, lambda i: plain_loss(plain, padded(sequences, order.indices(i)))),
-        "full": stepper(ours, lambda i: loss(ours, padded(sequences, order.indices(i)), precision)),
-        "ours": stepper(ours, lambda i: loss(ours, sequences.batch(order.indices(i)), precision)),
-    }
-    figures = in_turns(steps, repeats)
+    plain = PlainTransformer(len(task.vocabulary), task.max_len, dim, dropout).to(device)
+    data = training_mixture(task, 40 * BATCH)
+    ours = our_step("standard", task, dim, dropout, device, compile)
+    found = milliseconds({"plain": plain_step(plain, data, BATCH), "ours": ours}, repeats, device)
     return {
         "operators": operators,
         "max_len": task.max_len,
         "dim": dim,
         "dropout": dropout,
-        "precision": precision,
-        **{f"{name}_ms": value for name, value in figures.items()},
-        "full_ratio": figures["plain"] / figures["full"],
-        "ratio": figures["plain"] / figures["ours"],
+        "precision": resolve_precision("auto", device, dim),
+        "plain_ms": found["plain"],
+        "ours_ms": found["ours"],
+        "ratio": found["plain"] / found["ours"],
     }
 
 
-def measure_mixers(operators: int, dim: int, repeats: int) -> dict[str, Any]:
+def measure_mixers(
+    operators: int, dim: int, repeats: int, device: torch.device, compile: bool | str
+) -> dict[str, Any]:
     """Return median milliseconds of our step for each mixer."""
     task = Arithmetic(operators)
-    sequences, order = some_data(task)
-    precision = resolve_precision("auto", CPU, dim)
-    steps = {}
-    for name, mixer in MIXERS.items():
-        model = Transformer(len(task.vocabulary), task.max_len, dim, 3, 4, mixer)
-        run = functools.partial(one_loss, model, sequences, order, precision)
-        steps[name] = stepper(model, run)
-    return {"dim": dim, "max_len": task.max_len, "precision": precision, **in_turns(steps, repeats)}
+    steps = {name: our_step(name, task, dim, 0.0, device, compile) for name in MIXERS}
+    precision = resolve_precision("auto", device, dim)
+    found = milliseconds(steps, repeats, device)
+    return {"dim": dim, "max_len": task.max_len, "precision": precision, **found}
 
 
-def one_loss(
-    model: Transformer, sequences: SequenceTensors, order: BatchOrder, precision: str, step: int
-) -> Tensor:
-    """Return the loss of batch ``step`` as the trainer takes it."""
-    return loss(model, sequences.batch(order.indices(step)), precision)
+def our_step(
+    name: str,
+    task: Arithmetic,
+    dim: int,
+    dropout: float,
+    device: torch.device,
+    compile: bool | str,
+) -> Callable[[], None]:
+    """Return the trainer's step by a plain AdamW recipe."""
+    recipe = Recipe("benchmark", 1e-4, BATCH, steps=10**6, dropout=dropout)
+    model = build_model(name, len(task.vocabulary), task.max_len, dim, dropout).to(device)
+    return training_step(model, recipe, training_mixture(task, 40 * BATCH), compile)
 
 
-def some_data(task: Arithmetic) -> tuple[SequenceTensors, BatchOrder]:
-    """Return sequences in the task's training mixture of sizes, and their batches."""
-    mixture = task.training_mixture().items()
-    parts = [task.draw(0, 2, 0, round(40 * BATCH * share), size=size) for size, share in mixture]
-    sequences = SequenceTensors(
-        SequenceSet(
-            np.concatenate([part.tokens for part in parts]),
-            np.concatenate([part.lengths for part in parts]),
-            np.concatenate([part.prompt_lengths for part in parts]),
-        )
-    )
-    return sequences, BatchOrder(sequences.lengths, BATCH, seed=0)
-
-
-def padded(sequences: SequenceTensors, index: Tensor) -> Batch:
-    """Return a batch at the full length L + 1, as the ancestor pads it."""
-    tokens = sequences.tokens.index_select(0, index).long()
-    target = torch.arange(1, tokens.shape[1])
-    first = sequences.prompt_lengths.index_select(0, index)
-    lengths = sequences.lengths.index_select(0, index)
-    mask = (target >= first[:, None]) & (target < lengths[:, None])
-    total = sequences.num_targets(index)
-    return Batch(tokens, mask, places(first - 1, lengths - first, len(target), total))
-
-
-def plain_loss(model: PlainTransformer, batch: Batch) -> Tensor:
-    """Return the masked loss from logits at every position."""
-    targets = batch.tokens[:, 1:].masked_fill(~batch.loss_mask, -100)
-    logits = model(batch.tokens[:, :-1])
-    return F.cross_entropy(logits.flatten(0, 1), targets.flatten())
-
-
-def loss(model: Transformer, batch: Batch, precision: str) -> Tensor:
-    """Return the trainer's loss at ``precision``."""
-    with autocast(precision, CPU):
-        return masked_loss(model, batch)
-
-
-def stepper(model: nn.Module, loss_of: Callable[[int], Tensor]) -> Callable[[int], None]:
-    """Return a function that makes one whole update with AdamW."""
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, foreach=True)
-
-    def step(number: int) -> None:
-        optimizer.zero_grad(set_to_none=True)
-        loss_of(number).backward()
-        optimizer.step()
-
-    return step
-
-
-def in_turns(steps: dict[str, Callable[[int], None]], repeats: int) -> dict[str, float]:
-    """Return the median milliseconds of each, taken in turns so that drift hits all alike.
-
-    CPU time, shared out over the threads: on one thread, wall time of an idle machine.
-    """
-    threads = torch.get_num_threads()
-    taken: dict[str, list[float]] = {name: [] for name in steps}
-    for turn in range(repeats + 1):
-        for name, step in steps.items():
-            started = time.process_time()
-            step(turn)
-            if turn:  # the first warms up
-                taken[name].append(1000 * (time.process_time() - started) / threads)
-    return {name: statistics.median(values) for name, values in taken.items()}
+def milliseconds(
+    steps: dict[str, Callable[[], None]], repeats: int, device: torch.device
+) -> dict[str, float]:
+    """Return the median milliseconds of each step, taken in turns."""
+    taken = in_turns(steps, repeats, device, warm_up=2)
+    return {name: 1000 * statistics.median(seconds) for name, seconds in taken.items()}
 
 
 def print_tables(rows: list[dict[str, Any]], mixers: list[dict[str, Any]]) -> None:
     """Print milliseconds a step and ratios."""
-    print(f"{'D':>4} {'L':>4} {'dropout':>7} {'precision':>9} {'plain ms':>9} {'full ms':>8} "
-          f"{'ours ms':>8} {'full x':>7} {'ours x':>7}")  # fmt: skip
-    for row in rows:
-        print(f"{row['dim']:>4} {row['max_len']:>4} {row['dropout']:>7} {row['precision']:>9} "
-              f"{row['plain_ms']:>9.0f} {row['full_ms']:>8.0f} {row['ours_ms']:>8.0f} "
-              f"{row['full_ratio']:>7.2f} {row['ratio']:>7.2f}")  # fmt: skip
-    print(f"\n{'D':>4} {'L':>4} " + " ".join(f"{name + ' ms':>12}" for name in MIXERS))
-    for row in mixers:
-        figures = " ".join(f"{row[name]:>12.0f}" for name in MIXERS)
-        print(f"{row['dim']:>4} {row['max_len']:>4} {figures}")
-
-
-if __name__ == "__main__":
-    main()
+    keys = ["dim", "max_len", "dropout", "precision", "plain_ms", "ours_ms", "ratio"]
+    header = ["D", "L", "dropout", "precision", "plain ms", "ours ms", "plain / ours"]
+    print_table("Against a plain module", header, [[row[key] for key in keys] for row in rows])
+    keys = ["dim", "max_len", *MIXERS]
+    header = ["D", "L", *(f"{name} ms" for name in MIXERS)]
+    print_table("Mixers", header, [[row[key] for key in keys] for row in mixers])

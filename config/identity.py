@@ -22,10 +22,8 @@ def deciding(config: CellConfig) -> dict[str, Any]:
     Files given by the user enter by a digest of their content: an edited file makes a new cell,
     the same file at another path does not.
     """
-    values = {key: getattr(config, key) for key in DECIDING_KEYS}
-    part = {
-        k: dataclasses.asdict(v) if dataclasses.is_dataclass(v) else v for k, v in values.items()
-    }
+    whole = dataclasses.asdict(config)
+    part = {key: whole[key] for key in DECIDING_KEYS}
     for key in ("file", "train_file"):
         if part["data"][key] is not None:
             part["data"][key] = _digest(part["data"][key], f"data.{key}")

@@ -19,8 +19,8 @@ from config.grid import describe
 from config.identity import cell_name
 from config.schema import CellConfig
 from errors import RunError, UserError
-from evaluation.generation import memory_for
 from evaluation.judge import Evaluation, evaluate
+from evaluation.memory import memory_for
 from files import write_text
 from models.flops import linear_layer_flops, total_flops, training_step_flops
 from models.transformer import Transformer
@@ -30,9 +30,11 @@ from sweeps.wandb_mirror import Tracker, track_cell
 from tasks.data import DataSets, DataSpec, load_or_build
 from tasks.task import Task
 from training.batches import SequenceTensors
-from training.compile import compiles
 from training.distributed import PeerLostError, Processes, joined, own_device
-from training.trainer import Interrupted, Trainer, TrainingState
+from training.events import Evaluated, Event, Listener, Phase, TrainingStep, Validation, ignore
+from training.machine import Machine
+from training.state import TrainingState
+from training.trainer import Interrupted, Trainer, TrainingRun
 
 HEARTBEAT_SECONDS = 1.0
 EVALUATION_PARTS = "evaluation_parts"  # in a run's folder, until the record is written
@@ -69,9 +71,9 @@ def _train_along(config: CellConfig, task: Task, run: Run, processes: Processes)
     """Take part in the training that the first process leads, writing nothing."""
     if not processes.from_first(lambda: False):
         return
-    torch.set_num_threads(config.threads)
+    machine_settings(config).use_threads()
     data = load_data(dataclasses.replace(config, progress=False), task)
-    trainer = _trainer(config, task, data, run, processes, lambda values: None)
+    trainer = _trainer(config, task, data, run, processes, ignore)
     with _stop_signals(), contextlib.suppress(Interrupted):
         trainer.fit()
 
@@ -85,7 +87,7 @@ def _run_recorded(
     its signals are heeded until the record is written.
     """
     device = own_device(config.device)
-    torch.set_num_threads(config.threads)
+    machine_settings(config).use_threads()
     base = {**describe(config), "max_len": task.max_len, "cell": run.cell, **source()}
     base |= machine(device, processes.size)
     tracker = track_cell(config, run.cell, run.folder)
@@ -129,21 +131,21 @@ def _measure(
     signals: contextlib.ExitStack,
 ) -> dict[str, Any]:
     tell = _teller(run, tracker, report)
-    tell({"phase": "data"})
+    tell(Phase("data"))
     data = load_data(config, task)
     trainer = _trainer(config, task, data, run, processes, tell)
     model = trainer.model
     signals.enter_context(_stop_signals())
     state = trainer.fit()
     signals.close()
-    tell({"phase": "evaluation", "step": state.step, "steps": trainer.total_steps})
+    tell(Phase("evaluation"))
     evaluation = evaluate(
         model,
         task,
         data.test,
         memory_for(config.evaluation_memory_mb, trainer.device),
         trainer.device,
-        _evaluation_progress(tell),
+        lambda done, total: tell(Evaluated(done, total)),
         run.folder / EVALUATION_PARTS,
     )
     write_text(run.folder / "errors.json", json.dumps(evaluation.errors) + "\n")
@@ -157,25 +159,26 @@ def _measure(
 
 
 def _trainer(
-    config: CellConfig, task: Task, data: DataSets, run: Run, processes: Processes, tell: Report
+    config: CellConfig, task: Task, data: DataSets, run: Run, processes: Processes, tell: Listener
 ) -> Trainer:
     """Return the trainer of a freshly initialised model; `fit` looks for a checkpoint."""
     device = own_device(config.device)
-    return Trainer(
+    training = TrainingRun(
         initial_model(config, task, device),
         config.recipe,
+        config.seed,
         SequenceTensors(data.train, device),
         SequenceTensors(data.validation, device),
-        config.seed,
         run.folder,
-        config.checkpoint_seconds,
-        tell,
-        _stopping(config.time_limit_seconds),
-        processes,
-        "inductor" if compiles(config.compile, device) else None,
-        config.compile == "graphs",
-        config.micro_batch_size,
     )
+    stopping = _stopping(config.time_limit_seconds)
+    return Trainer(training, machine_settings(config), tell, stopping, processes)
+
+
+def machine_settings(config: CellConfig) -> Machine:
+    """Return the machine settings of a cell."""
+    names = [field.name for field in dataclasses.fields(Machine)]
+    return Machine(**{name: getattr(config, name) for name in names})
 
 
 def _results(evaluation: Evaluation) -> dict[str, Any]:
@@ -190,15 +193,14 @@ def _results(evaluation: Evaluation) -> dict[str, Any]:
 
 
 def _training_figures(trainer: Trainer, state: TrainingState) -> dict[str, Any]:
-    reached = [row for row in state.curve if row[4] >= 0.9]
-    trainer.order.indices(max(0, state.step - 1))  # the last epoch, also when nothing was left
+    reached = [row for row in state.curve if row.validation_chain_exact_match >= 0.9]
     return {
         "steps": state.step,
         "stopped": state.stopped,
         "train_seconds": round(state.seconds, 3),
-        "steps_to_90": int(reached[0][0]) if reached else None,
-        "seconds_to_90": round(reached[0][1], 3) if reached else None,
-        "padded_share": round(trainer.order.padded_share(trainer.width_step), 6),
+        "steps_to_90": reached[0].step if reached else None,
+        "seconds_to_90": round(reached[0].seconds, 3) if reached else None,
+        "padded_share": round(trainer.padded_share(), 6),
         "precision": trainer.precision,
     }
 
@@ -209,7 +211,7 @@ def cost_figures(
     """Return parameters, FLOPs of one forward pass over L tokens in both conventions, FLOPs of
     the whole training (padding not counted), and bytes of generation state at length L."""
     terms = model.flops(task.max_len)
-    mean_length = round(float((trainer.train_set.lengths - 1).double().mean()))
+    mean_length = round(float((trainer.train.lengths - 1).double().mean()))
     per_sequence = training_step_flops(model.flops(mean_length))
     return {
         "params": sum(p.numel() for p in model.parameters()),
@@ -220,26 +222,34 @@ def cost_figures(
     }
 
 
-def _teller(run: Run, tracker: Tracker, report: Report) -> Report:
+def _teller(run: Run, tracker: Tracker, report: Report) -> Listener:
     """Return the function that passes news on: heartbeat file, W&B, progress bar."""
     latest: dict[str, Any] = {}
     last = 0.0
 
-    def tell(values: dict[str, Any]) -> None:
+    def tell(event: Event) -> None:
         nonlocal last
-        latest.update(values)
+        latest.update(_as_values(event))
         report(latest)
-        if "validation_loss" in values:
-            tracker.log(values)
-        if "phase" in values or time.monotonic() - last > HEARTBEAT_SECONDS:
+        if isinstance(event, Validation):
+            tracker.log(dataclasses.asdict(event))
+        if isinstance(event, Phase) or time.monotonic() - last > HEARTBEAT_SECONDS:
             last = time.monotonic()
             run.write_progress(**latest)
 
     return tell
 
 
-def _evaluation_progress(tell: Report) -> Callable[[int, int], None]:
-    return lambda done, total: tell({"evaluated": done, "of": total})
+def _as_values(event: Event) -> dict[str, Any]:
+    match event:
+        case Phase(name):
+            return {"phase": name}
+        case Evaluated(done, total):
+            return {"evaluated": done, "of": total}
+        case TrainingStep(step, steps, loss):
+            return {"step": step, "steps": steps, "train_loss": loss}
+        case Validation():
+            return dataclasses.asdict(event)
 
 
 _SIGNALLED: list[int] = []

@@ -24,7 +24,7 @@ def run_seeds(plain: dict[str, Any]) -> None:
     """Run the cell that ``plain`` describes once for each of its ``seeds``.
 
     Jobs of the chosen launcher, so the cells, records and rows are those of as many calls with
-    ``seed=``.  One stacked model for all seeds was slower (`benchmarks/seeds.py`).  Raises
+    ``seed=``.  One stacked model for all seeds was slower (benchmarks/records/seeds.json).  Raises
     `RunError` naming each seed that failed, after all have run.
     """
     words = HydraConfig.get().overrides

@@ -19,13 +19,15 @@ from typing import Any, NoReturn
 from tqdm import tqdm
 
 from errors import RunError, UserError
-from tasks.data import DataSets, DataSpec, load_or_build, read_lines
-from tasks.find import find_task, parse_override, read_config
-from tasks.generate import STREAMS, SeenPrompts, draw_set
-from tasks.locality import table
+from tasks.by_name import parse_override, read_config, task_by_name
+from tasks.data import SPLITS, DataSets, DataSpec, load_or_build, read_lines
+from tasks.generate import SeenPrompts, draw_set
+from tasks.locality import locality_table
 from tasks.task import FORMATS, Task
 
 BUILT_IN = ("arithmetic", "lis", "ed", "ed_local")
+MAX_COUNT = 1_000_000_000
+MAX_WORKERS = 1024
 
 
 class _Parser(argparse.ArgumentParser):
@@ -91,9 +93,11 @@ def build_all(args: argparse.Namespace) -> int:
 
 
 def locality(args: argparse.Namespace) -> int:
-    """Print how far tokens lie from what they need."""
+    """Print how far tokens lie from what they need, and what sparse attention sees of ED."""
     names = args.task or BUILT_IN
-    for line in table(_paper_tasks(names, args.size, args.config_dir), args.count, args.seed):
+    for line in locality_table(
+        _paper_tasks(names, args.size, args.config_dir), args.count, args.seed
+    ):
         print(line)
     return 0
 
@@ -109,24 +113,26 @@ def _task(args: argparse.Namespace, checking: bool = False) -> Task:
         given["size"] = args.size
     if args.format is not None:
         given["format"] = args.format
-    return find_task(args.task, given, args.config_dir, checking)
+    return task_by_name(args.task, given, args.config_dir, checking)
 
 
 def _paper_tasks(names: Any, sizes: list[int] | None, config_dir: str | None) -> list[Task]:
     tasks = []
     for name in names:
-        default = find_task(name, {}, config_dir)
+        default = task_by_name(name, {}, config_dir)
         for size in sizes or default.paper_sizes or [default.size]:
-            tasks.append(find_task(name, {"size": size}, config_dir))
+            tasks.append(task_by_name(name, {"size": size}, config_dir))
     return tasks
 
 
-def _whole(least: int) -> Callable[[str], int]:
-    """Return a reader of whole numbers from ``least`` to 2^63 - 1."""
+def _whole(least: int, most: int) -> Callable[[str], int]:
+    """Return a reader of whole numbers from ``least`` to ``most``."""
 
     def read(text: str) -> int:
-        if not text.isdecimal() or not least <= int(text) < 2**63:
-            raise argparse.ArgumentTypeError(f"{text!r} is not a whole number >= {least}")
+        if not text.isdecimal() or not least <= int(text) <= most:
+            raise argparse.ArgumentTypeError(
+                f"{text!r} is not a whole number from {least} to {most:,}"
+            )
         return int(text)
 
     return read
@@ -154,30 +160,32 @@ def parser() -> argparse.ArgumentParser:
             sub.add_argument(
                 "task", metavar="TASK", help="NAME of conf/task/NAME.yaml, or a dotted path"
             )
-            sub.add_argument("--size", type=_whole(0))
+            sub.add_argument("--size", type=int)
             sub.add_argument("--format", choices=FORMATS)
         if function is not check:
-            sub.add_argument("--seed", type=_whole(0), default=0)
+            sub.add_argument("--seed", type=_whole(0, 2**63 - 1), default=0)
         return sub
 
+    some = _whole(0, MAX_COUNT)
     one = command(sample, "sample")
-    one.add_argument("--count", type=_whole(0), default=10)
-    one.add_argument("--split", choices=STREAMS, default="train")
+    one.add_argument("--count", type=some, default=10)
+    one.add_argument("--split", choices=SPLITS, default="train")
     one = command(check, "check")
     one.add_argument("file", metavar="FILE")
     one = command(build, "build")
-    one.add_argument("--train", type=_whole(0), required=True)
-    one.add_argument("--validation", type=_whole(0), default=0)
-    one.add_argument("--test", type=_whole(0), required=True)
+    one.add_argument("--train", type=some, required=True)
+    one.add_argument("--validation", type=some, default=0)
+    one.add_argument("--test", type=some, required=True)
     every = command(build_all, "build-all", one_task=False)
     every.add_argument("--scale", type=_share, default=1.0, help="share of the paper's numbers")
     for sub in (one, every):
         sub.add_argument("--dir", default="data")
-        sub.add_argument("--workers", type=_whole(1), default=len(os.sched_getaffinity(0)))
+        cores = len(os.sched_getaffinity(0))
+        sub.add_argument("--workers", type=_whole(1, MAX_WORKERS), default=cores)
     one = command(locality, "locality", one_task=False)
     one.add_argument("task", nargs="*", metavar="TASK")
-    one.add_argument("--size", type=_whole(0), action="append")
-    one.add_argument("--count", type=_whole(1), default=20)
+    one.add_argument("--size", type=int, action="append")
+    one.add_argument("--count", type=_whole(1, 100_000), default=20)
     return top
 
 
@@ -204,6 +212,9 @@ def main(argv: list[str] | None = None) -> int:
     except BrokenPipeError:  # `| head` has read enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except MemoryError:
+        print("error: out of memory; ask for fewer sequences or a smaller size", file=sys.stderr)
+        return 1
     except Exception as error:
         if os.environ.get("HYDRA_FULL_ERROR") == "1":
             raise

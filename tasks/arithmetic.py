@@ -9,9 +9,9 @@ from typing import Any, ClassVar
 import numpy as np
 
 from errors import UserError
-from tasks.compiled import kernel
+from tasks.kernel_cache import kernel
 from tasks.random_numbers import below, start
-from tasks.task import EOS_ID, Sequence, SequenceSet, Task
+from tasks.task import EOS_ID, Example, SequenceSet, Task
 
 OPERATORS = "+-*/"
 ORDERS = ("leftmost", "growth")
@@ -21,9 +21,11 @@ class Arithmetic(Task):
     """Expressions with ``size`` operators over the field of ``modulus`` elements.
 
     The expression is grown backwards from its value: a random number is replaced by an equal
-    two-operand expression, with brackets only where they are needed (ancestor).  The chain is
-    the expression after each reduction.  ``order="leftmost"`` reduces the leftmost evaluable
-    pair first (the paper); ``order="growth"`` undoes the growth, a random order (ancestor).
+    two-operand expression, with brackets only where they are needed, as in CoT_benchmark (Feng et
+    al. 2023).  The chain is the expression after each reduction.  ``order="leftmost"`` reduces
+    the leftmost evaluable pair first (Yang et al. 2024); ``order="growth"`` undoes the growth, a
+    random order (CoT_benchmark).  No token depends on the size, so a ``capacity`` only makes
+    room for longer sequences.
 
     Example (size 4, modulus 11, leftmost)::
 
@@ -37,10 +39,20 @@ class Arithmetic(Task):
     answer_marker = "="
     check_defaults: ClassVar[dict[str, Any]] = {"order": "growth"}
 
-    def __init__(self, size: int, format: str = "cot", order: str = "leftmost", modulus: int = 11):
+    def __init__(
+        self,
+        size: int,
+        format: str = "cot",
+        order: str = "leftmost",
+        modulus: int = 11,
+        capacity: int | None = None,
+    ):
         super().__init__(size, format)
+        self.capacity = self.checked_capacity(capacity)
         self.order = self.one_of("order", order, ORDERS)
-        self.modulus = self.whole_number("modulus", modulus, 2, 997)
+        self.modulus = self.whole_number(
+            "modulus", modulus, 2, 997, "each element of the field is a token"
+        )
         if any(self.modulus % d == 0 for d in range(2, self.modulus)):
             raise UserError(f"task arithmetic: modulus={modulus} must be a prime number")
 
@@ -61,7 +73,7 @@ class Arithmetic(Task):
         return self.max_prompt_len + chain + 1
 
     def training_mixture(self) -> dict[int, float]:
-        """Expressions of 1 .. size operators in proportion to their count (ancestor)."""
+        """Expressions of 1 .. size operators in proportion to their count (CoT_benchmark)."""
         total = self.size * (self.size + 1) / 2
         return {k: k / total for k in range(1, self.size + 1)}
 
@@ -71,7 +83,7 @@ class Arithmetic(Task):
         """Draw an expression of ``size`` operators, followed by the marker."""
         return [*self.grow(rng, size)[-1], "="]
 
-    def sample(self, rng: random.Random, size: int | None = None) -> Sequence:
+    def sample(self, rng: random.Random, size: int | None = None) -> Example:
         """Draw one sequence; with order=growth its chain is the growth history reversed."""
         if self.order == "leftmost" or self.format == "direct":
             return super().sample(rng, size)
@@ -123,8 +135,8 @@ class Arithmetic(Task):
             history.append(expression)
         if not history:
             raise UserError("the expression has no operator")
-        sequence = render(prompt[:-1], history)
-        return sequence.chain, sequence.answer
+        example = render(prompt[:-1], history)
+        return example.chain, example.answer
 
     def evaluate(self, a: int, operator: str, b: int) -> int:
         """Return ``a operator b`` in the field; `UserError` for a division by zero."""
@@ -151,12 +163,12 @@ class Arithmetic(Task):
             return f"the prompt has {operators} operators, not 1 to {self.size}"
         return wrong and f"the prompt is malformed: {wrong}"
 
-    def check_solution(self, sequence: Sequence) -> str | None:
+    def check_solution(self, example: Example) -> str | None:
         """order=leftmost: the one chain there is; order=growth: any chain of legal reductions."""
         try:
             if self.order == "leftmost" or self.format == "direct":
-                return super().check_solution(sequence)
-            return self.check_reductions(split_at_marker(sequence.tokens))
+                return super().check_solution(example)
+            return self.check_reductions(split_at_marker(example.tokens))
         except UserError as error:
             return str(error)
 
@@ -184,13 +196,13 @@ class Arithmetic(Task):
 
     # Locality
 
-    def dependencies(self, sequence: Sequence) -> list[list[int]]:
+    def dependencies(self, example: Example) -> list[list[int]]:
         """A result needs its pair; any other token needs the token it is copied from."""
         if self.format == "direct":
-            return [list(range(len(sequence.prompt) - 1))]
+            return [list(range(len(example.prompt) - 1))]
         needed: list[list[int]] = []
         offset = 0
-        expressions = split_at_marker(sequence.tokens)
+        expressions = split_at_marker(example.tokens)
         for before, after in itertools.pairwise(expressions):
             at = self.find_reduction(before, after)
             if at is None:
@@ -203,10 +215,10 @@ class Arithmetic(Task):
             offset += len(before) + 1
         return needed[:-1]
 
-    def chain_steps(self, sequence: Sequence) -> list[int]:
+    def chain_steps(self, example: Example) -> list[int]:
         """The number of the expression; a marker belongs to the expression it ends."""
         steps, step = [], 0
-        for token in sequence.chain + sequence.answer:
+        for token in example.chain + example.answer:
             steps.append(step)
             step += token == "="
         return steps
@@ -229,10 +241,10 @@ class Arithmetic(Task):
         return out
 
 
-def render(expression: list[str], history: list[list[str]]) -> Sequence:
+def render(expression: list[str], history: list[list[str]]) -> Example:
     """Join an expression and those it reduces to; the last one is the answer."""
     chain = [token for step in history[:-1] for token in [*step, "="]]
-    return Sequence([*expression, "="], chain, history[-1])
+    return Example([*expression, "="], chain, history[-1])
 
 
 def split_at_marker(tokens: list[str]) -> list[list[str]]:
@@ -255,7 +267,7 @@ def around(expression: list[str], left: int, right: int) -> tuple[str, str]:
 
 
 def needs_brackets(expression: list[str], at: int, operator: str) -> bool:
-    """Whether ``operator`` in place of the number at ``at`` must be bracketed (ancestor)."""
+    """Whether ``operator`` in place of the number at ``at`` must be bracketed (CoT_benchmark)."""
     before, after = around(expression, at, at + 1)
     return before == "/" or (
         (before in ("*", "-") or after in ("*", "/")) and operator in ("+", "-")

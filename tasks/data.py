@@ -7,6 +7,7 @@ import inspect
 import json
 import sys
 import time
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -15,10 +16,10 @@ from tqdm import tqdm
 from errors import UserError
 from tasks import store
 from tasks.generate import SeenPrompts, draw_set
-from tasks.task import Sequence, SequenceSet, Task
+from tasks.task import Example, SequenceSet, Task
 
 # Raise it whenever a change makes other sequences of the same seed; old sets are then not used.
-GENERATOR_VERSION = 1
+GENERATOR_VERSION = 2
 SPLITS = ("test", "validation", "train")
 
 
@@ -26,8 +27,8 @@ SPLITS = ("test", "validation", "train")
 class DataSpec:
     """How many sequences of which seed, and where they are kept.
 
-    ``file`` and ``train_file`` name files in the ancestor's text format that stand in for the
-    test and the training set.
+    ``file`` and ``train_file`` name files in the text format of CoT_benchmark (Feng et al.
+    2023) that stand in for the test and the training set.
     """
 
     train: int
@@ -61,17 +62,12 @@ class DataSets:
 def load_or_build(task: Task, spec: DataSpec, workers: int = 1, progress: bool = True) -> DataSets:
     """Return the sets of ``task``, from the store where they are intact, else built and stored.
 
-    Prompts are distinct inside and across the sets.  Two processes that need the same sets build
-    them once.  Raises `UserError` for a bad file or too few distinct prompts, `RunError` when
-    the disk is full.  Without the package ``filelock`` nothing is stored.
+    Prompts are distinct inside and across the sets.  The test set is drawn first, so that it is
+    the same whatever the numbers of validation and training sequences, 0 included.  Two
+    processes that need the same sets build them once.  Raises `UserError` for a bad file or too
+    few distinct prompts, `RunError` when the disk is full.
     """
     path = Path(spec.directory) / data_key(task, spec)
-    if not store.available():
-        sets, speed = build(task, spec, workers, progress)
-        return DataSets(
-            **sets, fingerprint=store.fingerprint(sets), path=path, samples_per_second=speed
-        )
-
     speeds: list[float] = []
 
     def make() -> dict[str, SequenceSet]:
@@ -118,14 +114,49 @@ def build(
     return sets, drawn / max(time.perf_counter() - begun, 1e-9)
 
 
+def draw_measured(
+    task: Task,
+    count: int,
+    seed: int,
+    exclude: SequenceSet | Iterable[SequenceSet] = (),
+    workers: int = 1,
+    progress: bool = True,
+) -> SequenceSet:
+    """Draw ``count`` sequences of ``task`` whose prompts occur in no set of ``exclude``.
+
+    For a model measured at another setting than it was trained at: ``exclude`` holds what it
+    trained on, in the token ids of the same vocabulary (sizes and widths may differ).  Prompts are
+    distinct, and come from a stream of random numbers of their own.  Raises `UserError` when there
+    are too few, or when a set of ``exclude`` has ids of another type.
+    """
+    excluded = [exclude] if isinstance(exclude, SequenceSet) else list(exclude)
+    for sequences in excluded:
+        if sequences.tokens.dtype != task.vocabulary.dtype:
+            raise UserError(
+                f"task {task.name} size={task.size}: ids are {task.vocabulary.dtype}, those of the "
+                f"sequences to leave out {sequences.tokens.dtype}: not of the same vocabulary"
+            )
+    seen = SeenPrompts(count + sum(map(len, excluded)))
+    for sequences in excluded:
+        seen.add(sequences)
+    with tqdm(
+        total=count,
+        desc=f"{task.name}-{task.size} measure",
+        unit="seq",
+        unit_scale=True,
+        disable=None if progress else True,
+    ) as bar:
+        return draw_set(task, "measure", count, seed, seen, workers, bar.update)
+
+
 def load_file(task: Task, path: str) -> SequenceSet:
-    """Read sequences in the ancestor's text format, one a line; empty lines are passed over.
+    """Read sequences in the text format of CoT_benchmark, one a line; empty lines are skipped.
 
     Every line is parsed and checked with the task's ``check_defaults`` (Arithmetic: any order of
     legal reductions).  `UserError` names file, line and reason.
     """
     lenient = task.with_parameters(**task.check_defaults)
-    sequences: list[Sequence] = []
+    examples: list[Example] = []
     lines = tqdm(read_lines(path), desc=path, unit="line", leave=False, disable=None)
     for number, line in enumerate(lines, start=1):
         tokens = line.split()
@@ -134,10 +165,10 @@ def load_file(task: Task, path: str) -> SequenceSet:
         reason = lenient.check(tokens)
         if reason is not None:
             raise UserError(f"{path}, line {number}: {reason}")
-        sequences.append(lenient.parse(tokens))
-    if not sequences:
+        examples.append(lenient.parse(tokens))
+    if not examples:
         raise UserError(f"{path}: holds no sequence")
-    return task.encode(sequences)
+    return task.encode(examples)
 
 
 def read_lines(path: str) -> list[str]:

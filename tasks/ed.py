@@ -7,9 +7,9 @@ import string
 
 import numpy as np
 
-from tasks.compiled import kernel
+from tasks.kernel_cache import kernel
 from tasks.random_numbers import below, start
-from tasks.task import EOS_ID, Sequence, SequenceSet, Task
+from tasks.task import EOS_ID, Example, SequenceSet, Task
 
 INSERT, DELETE, REPLACE = 2, 2, 3
 BORDER = 1  # per letter against the empty string, in the unwritten zeroth row and column
@@ -20,12 +20,14 @@ MIN_LETTERS, MAX_LETTERS = 3, 10
 class EditDistance(Task):
     """Two strings of about ``size`` letters; insertion and deletion cost 2, replacement 3.
 
-    In the ancestor's sequences the table's zeroth row and column count 1, not 2, a letter (its
-    answers are therefore not quite edit distances); we write what it writes.
+    In the sequences of CoT_benchmark (Feng et al. 2023) the table's zeroth row and column count
+    1, not 2, a letter (its answers are therefore not quite edit distances); we write what it
+    writes.
 
-    The first string has ``size`` letters; the second is independent of it (probability 0.4) or
-    an edited copy; the shorter is written first (ancestor).  The chain is the table without its
-    zeroth row and column, each row ended by a comma; the answer is its last entry.
+    As there, the first string has ``size`` letters; the second is independent of it (probability
+    0.4) or an edited copy; the shorter is written first.  The chain is the table without its
+    zeroth row and column, each row ended by a comma; the answer is its last entry.  With a
+    ``capacity`` the numbers that are tokens go as far as strings of that size need.
 
     Example (size 3)::
 
@@ -38,8 +40,15 @@ class EditDistance(Task):
     paper_sizes = (6, 12, 16, 20)
     answer_marker = "<sep>"
 
-    def __init__(self, size: int, format: str = "cot", alphabet_size: int = 26):
+    def __init__(
+        self,
+        size: int,
+        format: str = "cot",
+        alphabet_size: int = 26,
+        capacity: int | None = None,
+    ):
         super().__init__(size, format)
+        self.capacity = self.checked_capacity(capacity)
         self.alphabet_size = self.whole_number("alphabet_size", alphabet_size, MIN_LETTERS, 26)
 
     @property
@@ -81,20 +90,27 @@ class EditDistance(Task):
     # Sampling
 
     def sample_prompt(self, rng: random.Random, size: int) -> list[str]:
-        """Draw two different strings of admissible lengths, the shorter first."""
+        """Draw two different strings of admissible lengths, the shorter first.
+
+        Pairs that are not admissible are drawn again with the same number of edits
+        (CoT_benchmark), in everything else anew.
+        """
+        edits = rng.randint(1, size)
         while True:
-            count = rng.randint(MIN_LETTERS, min(MAX_LETTERS, self.alphabet_size))
-            letters = rng.sample(self.letters, count)
-            first = [rng.choice(letters) for _ in range(size)]
-            edits = rng.randint(1, size)
-            if rng.random() < 0.4:
-                length = rng.randint(size - SHORTER, size + LONGER)
-                second = [rng.choice(letters) for _ in range(length)]
-            else:
-                second = edit(rng, first, letters, edits)
+            first, second = self.draw_pair(rng, size, edits)
             if first != second and max(1, size - SHORTER) <= len(second) <= size + LONGER:
                 shorter, longer = sorted([first, second], key=len)
                 return [*shorter, "|", *longer, "<sep>"]
+
+    def draw_pair(self, rng: random.Random, size: int, edits: int) -> tuple[list[str], list[str]]:
+        """Draw usable letters and two strings; the second may equal the first or be too long."""
+        count = rng.randint(MIN_LETTERS, min(MAX_LETTERS, self.alphabet_size))
+        letters = rng.sample(self.letters, count)
+        first = [rng.choice(letters) for _ in range(size)]
+        if rng.random() < 0.4:
+            length = rng.randint(size - SHORTER, size + LONGER)
+            return first, [rng.choice(letters) for _ in range(length)]
+        return first, edit(rng, first, letters, edits)
 
     # Solving
 
@@ -132,10 +148,10 @@ class EditDistance(Task):
 
     # Locality
 
-    def dependencies(self, sequence: Sequence) -> list[list[int]]:
+    def dependencies(self, example: Example) -> list[list[int]]:
         """An entry needs its two letters and its three neighbours; the answer the last entry."""
-        one, two = map(len, strings(sequence.prompt))
-        start_two, rows = one + 1, len(sequence.prompt)
+        one, two = map(len, strings(example.prompt))
+        start_two, rows = one + 1, len(example.prompt)
         if self.format == "direct":
             return [[*range(one), *range(start_two, start_two + two)]]
         needed: list[list[int]] = []
@@ -146,13 +162,34 @@ class EditDistance(Task):
             needed.append([])
         return [*needed, [], [rows + one * (two + 1) - 2]]
 
-    def chain_steps(self, sequence: Sequence) -> list[int]:
+    def chain_steps(self, example: Example) -> list[int]:
         """The row of the table; the marker and the answer come after the last row."""
         steps, step = [], 0
-        for token in sequence.chain + sequence.answer:
+        for token in example.chain + example.answer:
             steps.append(step)
             step += token == ","
         return steps
+
+    def cell_positions(self, example: Example) -> np.ndarray:
+        """Return where each entry of the table stands, (rows, columns) positions from 0.
+
+        Without a chain the answer stands for all of them.
+        """
+        one, two = map(len, strings(example.prompt))
+        if self.format == "direct":
+            return np.full((one, two), len(example.prompt))
+        starts = np.array(self.row_starts(example))
+        return starts[:, None] + np.arange(two)
+
+    def row_starts(self, example: Example) -> list[int]:
+        """Return where each row of the table begins."""
+        one, two = map(len, strings(example.prompt))
+        return [len(example.prompt) + i * (two + 1) for i in range(one)]
+
+    def letter_positions(self, example: Example) -> tuple[list[list[int]], list[list[int]]]:
+        """For each letter of both strings, every position at which it is written."""
+        one, two = map(len, strings(example.prompt))
+        return [[i] for i in range(one)], [[one + 1 + j] for j in range(two)]
 
     # Drawing by the million
 
@@ -216,9 +253,8 @@ SEP_ID, BAR_ID, COMMA_ID, LETTER_ID = range(2, 6)
 
 
 @kernel
-def _draw_second(state, size, count, letters, first, second):
+def _draw_second(state, size, edits, count, letters, first, second):
     """Draw the second string into ``second`` and return its length."""
-    edits = 1 + below(state, size)
     if below(state, 5) < 2:
         n = max(size - SHORTER + below(state, SHORTER + LONGER + 1), 0)
         for i in range(n):
@@ -249,8 +285,10 @@ def _draw_second(state, size, count, letters, first, second):
 def draw_strings(state, size, alphabet_size, letters, first, second):
     """Draw both strings as letter ids; returns the length of the second one.
 
-    ``letters`` is scratch of alphabet_size entries, first and second of 2 size + 3.
+    ``letters`` is scratch of alphabet_size entries, first and second of 2 size + 3.  See
+    `EditDistance.sample_prompt`.
     """
+    edits = 1 + below(state, size)
     while True:
         count = MIN_LETTERS + below(state, min(MAX_LETTERS, alphabet_size) - MIN_LETTERS + 1)
         for i in range(alphabet_size):
@@ -260,7 +298,7 @@ def draw_strings(state, size, alphabet_size, letters, first, second):
             letters[i], letters[j] = letters[j], letters[i]
         for i in range(size):
             first[i] = letters[below(state, count)]
-        n = _draw_second(state, size, count, letters, first, second)
+        n = _draw_second(state, size, edits, count, letters, first, second)
         if n < max(1, size - SHORTER) or n > size + LONGER:
             continue
         differ = n != size

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from tasks.compiled import kernel
 from tasks.ed import (
     BAR_ID,
     BORDER,
@@ -19,8 +18,9 @@ from tasks.ed import (
     strings,
     write_prompt,
 )
+from tasks.kernel_cache import kernel
 from tasks.random_numbers import start
-from tasks.task import EOS_ID, Sequence, SequenceSet
+from tasks.task import EOS_ID, Example, SequenceSet
 
 
 class EditDistanceLocal(EditDistance):
@@ -53,28 +53,52 @@ class EditDistanceLocal(EditDistance):
             chain += [*map(str, row), ",", *restated, "<sep>"]
         return chain
 
-    def dependencies(self, sequence: Sequence) -> list[list[int]]:
+    def dependencies(self, example: Example) -> list[list[int]]:
         """An entry needs letters and neighbours of the block before; a letter, its copy there."""
         if self.format == "direct":
-            return super().dependencies(sequence)
-        one, two = map(len, strings(sequence.prompt))
+            return super().dependencies(example)
+        one, two = map(len, strings(example.prompt))
         needed: list[list[int]] = []
-        block, row_above = 0, 0  # where the letters to use and the row above begin
-        for i in range(one):
-            row, bar = len(sequence.prompt) + len(needed), block + one - i
+        row_above = 0
+        for i, row in enumerate(self.row_starts(example)):
+            block = row - (two + one - i + 2)  # where the letters to use begin
+            bar = block + one - i
             for j in range(two):
                 needed.append([block, bar + 1 + j, *neighbours(row, row_above, i, j)])
             needed.append([])
             if i + 1 < one:
                 needed += [[block + r] for r in range(1, one - i)] + [[]]
                 needed += [[bar + 1 + j] for j in range(two)] + [[]]
-            block, row_above = row + two + 1, row
+            row_above = row
         return [*needed, [], [row_above + two - 1]]
 
-    def chain_steps(self, sequence: Sequence) -> list[int]:
+    def row_starts(self, example: Example) -> list[int]:
+        """Return where each row of the table begins: after letters, bar, letters and marker."""
+        one, two = map(len, strings(example.prompt))
+        starts, end = [], 0
+        for i in range(one):
+            starts.append(end + one - i + two + 2)
+            end = starts[-1] + two + 1
+        return starts
+
+    def letter_positions(self, example: Example) -> tuple[list[list[int]], list[list[int]]]:
+        """For each letter of both strings, every position at which it is written."""
+        first, second = super().letter_positions(example)
+        if self.format == "direct":
+            return first, second
+        one, two = len(first), len(second)
+        for i, row in enumerate(self.row_starts(example)[:-1], start=1):
+            block = row + two + 1
+            for r in range(i, one):
+                first[r].append(block + r - i)
+            for j in range(two):
+                second[j].append(block + one - i + 1 + j)
+        return first, second
+
+    def chain_steps(self, example: Example) -> list[int]:
         """The block: a row, what is restated after it, and the marker; then the answer."""
         steps, step = [], 0
-        for token in sequence.chain + sequence.answer:
+        for token in example.chain + example.answer:
             steps.append(step)
             step += token == "<sep>"
         return steps

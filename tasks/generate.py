@@ -16,11 +16,11 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from errors import UserError
-from tasks.compiled import kernel
+from tasks.kernel_cache import kernel
 from tasks.random_numbers import hash_prompts, order_keys
 from tasks.task import SequenceSet, Task
 
-STREAMS = {"test": 0, "validation": 1, "train": 2}
+STREAMS = {"test": 0, "validation": 1, "train": 2, "measure": 3}
 _BLOCK_BYTES = 1 << 20
 
 
@@ -198,8 +198,9 @@ def _place(out: SequenceSet, rows: np.ndarray, kept: SequenceSet) -> None:
 
 
 def _shortfall(task: Task, split: str, count: int, short: int, search: Search) -> str:
+    outside = " outside the given sets" if split == "measure" else ""
     return (
-        f"task {task.name} size={task.size} has too few distinct prompts: {split} wants {count:,}, "
-        f"reached {count - short:,} after {search.examined:,} candidates; ask for fewer sequences "
-        f"or a larger size"
+        f"task {task.name} size={task.size} has too few distinct prompts{outside}: {split} wants "
+        f"{count:,}, reached {count - short:,} after {search.examined:,} candidates; ask for fewer "
+        f"sequences or a larger size"
     )

@@ -6,18 +6,21 @@ import random
 
 import numpy as np
 
-from tasks.compiled import kernel
+from tasks.kernel_cache import kernel
 from tasks.random_numbers import below, start
-from tasks.task import EOS_ID, Sequence, SequenceSet, Task
+from tasks.task import EOS_ID, MAX_VOCABULARY, Example, SequenceSet, Task
+
+MAX_NUMBER_RANGE = MAX_VOCABULARY - 2  # padding, EOS, the marker, and the numbers from 1
 
 
 class LIS(Task):
-    """``size`` integers of [size + 1, number_range); lengths 1 .. size are tokens of their own.
+    """``size`` integers of [n + 1, number_range); the lengths 1 .. n are tokens of their own.
 
-    One to three increasing runs are planted at random places, the rest is uniform (ancestor).
-    The chain gives, for each position, the length of the longest strictly increasing subsequence
-    that ends there; the answer is the largest.  ``number_range`` is 250 in the ancestor, too
-    small for a run of n > 124 distinct numbers: None means max(250, 2 size + 1).
+    n is ``capacity``, or ``size`` where that is None.  One to three increasing runs are planted
+    at random places, the rest is uniform, as in CoT_benchmark (Feng et al. 2023).  The chain
+    gives, for each position, the length of the longest strictly increasing subsequence that ends
+    there; the answer is the largest.  ``number_range`` is 250 in CoT_benchmark, too small for a
+    run of n > 124 distinct numbers: None means max(250, 2n + 1).
 
     Example (size 6)::
 
@@ -30,16 +33,25 @@ class LIS(Task):
     paper_sizes = (40, 110, 175, 250)
     answer_marker = "<sep>"
 
-    def __init__(self, size: int, format: str = "cot", number_range: int | None = None):
+    def __init__(
+        self,
+        size: int,
+        format: str = "cot",
+        number_range: int | None = None,
+        capacity: int | None = None,
+    ):
         super().__init__(size, format)
-        least = 2 * self.size + 1
-        if number_range is None:
-            number_range = max(250, least)
-        self.number_range = self.whole_number("number_range", number_range, least)
+        self.capacity = self.checked_capacity(capacity)
+        least = 2 * self.room_size + 1
+        self.number_range = max(250, least)
+        if number_range is not None:
+            self.number_range = self.whole_number(
+                "number_range", number_range, least, MAX_NUMBER_RANGE, "token ids have 16 bits"
+            )
 
     @property
     def own_tokens(self) -> list[str]:
-        """The marker, the lengths 1 .. size, the numbers size + 1 .. number_range - 1."""
+        """The marker, the lengths 1 .. n, the numbers n + 1 .. number_range - 1."""
         return ["<sep>", *map(str, range(1, self.number_range))]
 
     @property
@@ -54,7 +66,7 @@ class LIS(Task):
 
     def sample_prompt(self, rng: random.Random, size: int) -> list[str]:
         """Plant increasing runs, fill up with uniform numbers."""
-        values = range(self.size + 1, self.number_range)
+        values = range(self.room_size + 1, self.number_range)
         planted: list[int] = []
         for part in run_lengths(rng, size):
             planted += sorted(rng.sample(values, part))
@@ -78,13 +90,13 @@ class LIS(Task):
         if len(prompt) - 1 != self.size:
             return f"the prompt has {len(prompt) - 1} numbers, not {self.size}"
         for position, token in enumerate(prompt[:-1]):
-            if int(token) <= self.size:
+            if int(token) <= self.room_size:
                 return f"token {position + 1} is {token}, a length, where a number should be"
         return None
 
-    def dependencies(self, sequence: Sequence) -> list[list[int]]:
+    def dependencies(self, example: Example) -> list[list[int]]:
         """A length needs all numbers up to its own and all earlier lengths; the answer, all."""
-        n = len(sequence.prompt) - 1
+        n = len(example.prompt) - 1
         if self.format == "direct":
             return [list(range(n))]
         chain = [[*range(i + 1), *range(n + 1, n + 1 + i)] for i in range(n)]
@@ -97,7 +109,7 @@ class LIS(Task):
         size = self.size if size is None else size
         out = SequenceSet.empty(count, self.max_len + 1, self.vocabulary.dtype)
         _draw(
-            seed, stream, first, size, self.size + 1, self.number_range, self.format == "cot",
+            seed, stream, first, size, self.room_size + 1, self.number_range, self.format == "cot",
             out.tokens, out.lengths, out.prompt_lengths,
         )  # fmt: skip
         return out
@@ -106,7 +118,7 @@ class LIS(Task):
 def run_lengths(rng: random.Random, size: int) -> list[int]:
     """Draw the lengths of one to three runs: ``min(3, size)`` to ``size`` numbers in all.
 
-    The ancestor's total starts at 3; smaller sizes, which it does not know, start at themselves.
+    CoT_benchmark's total starts at 3; smaller sizes, which it does not know, start at themselves.
     """
     runs, total = rng.randint(1, 3), rng.randint(min(3, size), size)
     if runs == 1:

@@ -1,8 +1,6 @@
 """The store of data sets: one folder per key, built aside, renamed when whole, verified at load.
 
-A folder holds a Hugging Face data set per split and ``meta.json`` with the content fingerprint;
-where the package ``datasets`` is absent, the plain arrays instead.  Either kind is read anywhere
-that has what wrote it.
+A folder holds a Hugging Face data set per split and ``meta.json`` with the content fingerprint.
 """
 
 from __future__ import annotations
@@ -10,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import hashlib
-import importlib.util
 import json
 import os
 import shutil
@@ -20,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from filelock import FileLock, Timeout
 
 from errors import RunError, UserError
 from tasks.task import SequenceSet
@@ -33,11 +31,6 @@ Sets = dict[str, SequenceSet]
 
 class Damaged(Exception):
     """A stored folder that is not what was stored."""
-
-
-def available() -> bool:
-    """Whether the package that the store cannot do without is installed."""
-    return importlib.util.find_spec("filelock") is not None
 
 
 def fingerprint(sets: Sets) -> str:
@@ -115,8 +108,6 @@ def save(path: Path, sets: Sets, about: dict[str, Any]) -> str:
 
 def clear_stale(directory: Path, held: str) -> None:
     """Remove what killed builders left; ``held`` is the key whose lock the caller holds."""
-    from filelock import FileLock, Timeout
-
     for folder in directory.glob(f"{_BUILDING}*"):
         key = folder.name.removeprefix(_BUILDING).split("-")[0]
         if key == held:
@@ -143,8 +134,6 @@ def _lock_path(path: Path) -> str:
 @contextlib.contextmanager
 def _locked(path: Path) -> Iterator[None]:
     """Hold the lock of one key, telling the person when that means waiting."""
-    from filelock import FileLock, Timeout
-
     lock = FileLock(_lock_path(path))
     try:
         lock.acquire(timeout=1)
@@ -166,12 +155,7 @@ def _disk_error(path: Path, error: OSError) -> Exception:
 
 
 def _save_split(sequences: SequenceSet, path: Path, key: str) -> None:
-    if importlib.util.find_spec("datasets") is None:
-        path.mkdir(parents=True)
-        for name in _FIELDS:
-            np.save(path / f"{name}.npy", getattr(sequences, name))
-        return
-    import pyarrow as pa
+    import pyarrow as pa  # as late as datasets
 
     width = sequences.tokens.shape[1]
     flat = pa.array(np.ascontiguousarray(sequences.tokens).reshape(-1))
@@ -188,8 +172,6 @@ def _save_split(sequences: SequenceSet, path: Path, key: str) -> None:
 
 
 def _load_split(path: Path) -> SequenceSet:
-    if (path / "tokens.npy").exists():
-        return SequenceSet(*(np.load(path / f"{name}.npy") for name in _FIELDS))
     with _quiet_datasets() as datasets:
         table = datasets.Dataset.load_from_disk(str(path)).data.table
     tokens = table.column("tokens")
@@ -206,7 +188,7 @@ def _load_split(path: Path) -> SequenceSet:
 
 @contextlib.contextmanager
 def _quiet_datasets() -> Iterator[Any]:
-    """Import ``datasets`` (late: it is slow, and not everywhere) without its progress bars."""
+    """Import ``datasets`` (late: that takes a second or more) without its progress bars."""
     import datasets
 
     shown = not datasets.are_progress_bars_disabled()

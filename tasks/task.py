@@ -9,11 +9,9 @@ overriding with a compiled kernel once millions of sequences are wanted.
 from __future__ import annotations
 
 import hashlib
-import inspect
 import random
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
-from collections.abc import Sequence as Sequences
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar
@@ -21,12 +19,16 @@ from typing import Any, ClassVar
 import numpy as np
 
 from errors import UserError
+from instantiate import parameter_names
 
 PAD = "<pad>"
 EOS = "<eos>"
 PAD_ID = 0
 EOS_ID = 1
 FORMATS = ("cot", "direct")
+MAX_SIZE = 100_000
+MAX_LEN = 2**20
+MAX_VOCABULARY = 2**16
 
 
 class Vocabulary:
@@ -40,12 +42,17 @@ class Vocabulary:
         self.index: dict[str, int] = {token: i for i, token in enumerate(self.tokens)}
         if len(self.index) != len(self.tokens):
             raise ValueError("a vocabulary must not hold a token twice")
+        if len(self.tokens) > MAX_VOCABULARY:
+            raise UserError(
+                f"a vocabulary of {len(self.tokens):,} tokens is too large: ids have 16 bits, "
+                f"so that it holds at most {MAX_VOCABULARY:,}"
+            )
         self.dtype: np.dtype = np.dtype(np.uint8 if len(self.tokens) <= 256 else np.uint16)
 
     def __len__(self) -> int:
         return len(self.tokens)
 
-    def encode(self, tokens: Sequences[str]) -> np.ndarray:
+    def encode(self, tokens: list[str]) -> np.ndarray:
         """Return the ids of ``tokens``; `UserError` names a token that does not exist."""
         try:
             return np.array([self.index[token] for token in tokens], dtype=self.dtype)
@@ -58,7 +65,7 @@ class Vocabulary:
 
 
 @dataclass(frozen=True)
-class Sequence:
+class Example:
     """One sequence in tokens, without the end-of-sequence token.
 
     ``prompt`` ends with "=" or "<sep>"; ``chain`` includes the marker that ends it, and is empty
@@ -109,6 +116,12 @@ class Task(ABC):
     `parameters` reads them back for the data key and for messages.  Bad values raise `UserError`.
     ``check_defaults`` are parameters with which foreign sequences are judged, unless told
     otherwise; ``paper_sizes`` are those that ``build-all`` and ``locality`` go through.
+
+    ``capacity`` makes one model measurable at several sizes.  A task whose constructor takes it
+    draws sequences of ``size`` with the token ids of size ``capacity``; what a model needs to
+    hold them all, vocabulary and positions, is that of `room`.  Such a constructor sets
+    ``self.capacity = self.checked_capacity(capacity)``, and its tokens of a smaller size must be
+    tokens of a larger one too.
     """
 
     name: ClassVar[str]
@@ -116,9 +129,10 @@ class Task(ABC):
     min_size: ClassVar[int] = 1
     paper_sizes: ClassVar[tuple[int, ...]] = ()
     check_defaults: ClassVar[dict[str, Any]] = {}
+    capacity: int | None = None
 
     def __init__(self, size: int, format: str = "cot"):
-        self.size = self.whole_number("size", size, self.min_size)
+        self.size = self.whole_number("size", size, self.min_size, MAX_SIZE, _SIZE_REASON)
         self.format = self.one_of("format", format, FORMATS)
 
     # What a new task provides
@@ -152,20 +166,20 @@ class Task(ABC):
         """Return why ``prompt`` is not one of this task and size, or None."""
         return None
 
-    def sample(self, rng: random.Random, size: int | None = None) -> Sequence:
+    def sample(self, rng: random.Random, size: int | None = None) -> Example:
         """Draw one sequence, in plain Python: slow, and believed on sight."""
         return self.complete(self.sample_prompt(rng, self.size if size is None else size))
 
-    def complete(self, prompt: list[str]) -> Sequence:
+    def complete(self, prompt: list[str]) -> Example:
         """Return the whole sequence of a prompt in this task's format."""
         chain, answer = self.solve(prompt)
-        return Sequence(prompt, chain if self.format == "cot" else [], answer)
+        return Example(prompt, chain if self.format == "cot" else [], answer)
 
-    def parse(self, tokens: list[str]) -> Sequence:
+    def parse(self, tokens: list[str]) -> Example:
         """Split at the first and the last marker; `UserError` says what is malformed."""
         for position, token in enumerate(tokens):
             if token not in self.vocabulary.index or token in (PAD, EOS):
-                raise UserError(f"token {position + 1} is {token!r}, which {self.name} has not")
+                raise UserError(f"token {position + 1}, {token!r}, is no token of {self.name}")
         marker = self.answer_marker
         if marker not in tokens:
             raise UserError(f"no {marker!r} after the prompt")
@@ -175,43 +189,43 @@ class Task(ABC):
             raise UserError(f"no answer after the last {marker!r}")
         if self.format == "direct" and first != last:
             raise UserError("format=direct has no chain, but a second marker was found")
-        return Sequence(tokens[: first + 1], tokens[first + 1 : last + 1], tokens[last + 1 :])
+        return Example(tokens[: first + 1], tokens[first + 1 : last + 1], tokens[last + 1 :])
 
     def check(self, tokens: list[str]) -> str | None:
         """Judge one sequence by the plain solver: None when it is valid, else the reason."""
         try:
-            sequence = self.parse(tokens)
+            example = self.parse(tokens)
         except UserError as error:
             return str(error)
-        reason = self.check_prompt(sequence.prompt) or self.check_solution(sequence)
+        reason = self.check_prompt(example.prompt) or self.check_solution(example)
         if reason is None and len(tokens) > self.max_len:
             return f"{len(tokens)} tokens, more than the longest sequence of size {self.size} has"
         return reason
 
-    def check_solution(self, sequence: Sequence) -> str | None:
+    def check_solution(self, example: Example) -> str | None:
         """Compare chain and answer with those of `solve`."""
-        expected = self.complete(sequence.prompt)
-        wrong = first_difference(sequence.chain, expected.chain)
+        expected = self.complete(example.prompt)
+        wrong = first_difference(example.chain, expected.chain)
         if wrong is not None:
-            here = describe(sequence.chain, wrong)
+            here = describe(example.chain, wrong)
             return f"chain token {wrong + 1} is {here}, not {describe(expected.chain, wrong)}"
-        if sequence.answer != expected.answer:
-            given, right = " ".join(sequence.answer), " ".join(expected.answer)
+        if example.answer != expected.answer:
+            given, right = " ".join(example.answer), " ".join(expected.answer)
             return f"the answer is {right}, not {given}"
         return None
 
-    def dependencies(self, sequence: Sequence) -> list[list[int]]:
-        """For each token after the prompt, the positions in ``sequence.tokens`` that it needs.
+    def dependencies(self, example: Example) -> list[list[int]]:
+        """For each token after the prompt, the positions in ``example.tokens`` that it needs.
 
         Positions count from 0; structural tokens need none.  The default says that every token
         needs all that stand before it.
         """
-        first = len(sequence.prompt)
-        return [list(range(i)) for i in range(first, len(sequence.tokens))]
+        first = len(example.prompt)
+        return [list(range(i)) for i in range(first, len(example.tokens))]
 
-    def chain_steps(self, sequence: Sequence) -> list[int]:
+    def chain_steps(self, example: Example) -> list[int]:
         """For each token after the prompt, the number (from 0) of the chain step it belongs to."""
-        return list(range(len(sequence.chain) + len(sequence.answer)))
+        return list(range(len(example.chain) + len(example.answer)))
 
     def training_mixture(self) -> dict[int, float]:
         """Return the share of each size among training sequences."""
@@ -248,23 +262,69 @@ class Task(ABC):
     # What every task shares
 
     @cached_property
+    def room(self) -> Task:
+        """The task of size ``capacity``, for whose sequences a model must have room; or itself.
+
+        A model takes ``room.vocabulary`` (also this task's own) and ``room.max_len`` positions.
+        """
+        if self.capacity is None:
+            return self
+        return self.with_parameters(size=self.capacity, capacity=None)
+
+    @cached_property
     def vocabulary(self) -> Vocabulary:
-        """The task's tokens."""
-        return Vocabulary(self.own_tokens)
+        """The tokens of the task, or of its `room`."""
+        return Vocabulary(self.own_tokens) if self.room is self else self.room.vocabulary
+
+    @property
+    def room_size(self) -> int:
+        """The size of `room`: ``capacity``, or ``size`` where there is none."""
+        return self.size if self.capacity is None else self.capacity
+
+    def checked_capacity(self, capacity: int | None) -> int | None:
+        """Return ``capacity`` when it is None or has room for ``size``, else raise `UserError`."""
+        if capacity is None:
+            return None
+        most = self.whole_number("capacity", capacity, self.min_size, MAX_SIZE, _SIZE_REASON)
+        if most < self.size:
+            raise UserError(
+                f"task {self.name}: capacity={capacity} must be at least size={self.size}"
+            )
+        return most
+
+    def check_bounds(self) -> None:
+        """Raise `UserError` when sequences or vocabulary are too large to be worked with."""
+        longest = self.room.max_len
+        if longest > MAX_LEN:
+            raise UserError(
+                f"task {self.name}: size={self.room_size} has sequences of up to {longest:,} "
+                f"tokens; at most {MAX_LEN:,} are possible, since every row of a data set is as "
+                "wide as the longest"
+            )
+        try:
+            len(self.vocabulary)
+        except UserError as error:
+            raise UserError(f"task {self.name}: size={self.room_size}: {error}") from None
+
+    def require_room_for(self, measured: Task) -> None:
+        """Raise `UserError` unless a model made for this task can read ``measured``'s sequences."""
+        if measured.vocabulary.tokens != self.vocabulary.tokens:
+            raise UserError(
+                f"task {measured.name}: size={measured.size} needs another vocabulary than the "
+                f"model's ({len(measured.vocabulary)} tokens, not {len(self.vocabulary)}); train "
+                "with task.capacity at least as large as every size to be measured"
+            )
+        if measured.max_len > self.room.max_len:
+            raise UserError(
+                f"task {measured.name}: size={measured.size} has sequences of up to "
+                f"{measured.max_len} tokens, the model positions for {self.room.max_len}; train "
+                "with task.capacity at least as large as every size to be measured"
+            )
 
     @classmethod
     def parameter_names(cls) -> list[str]:
-        """Return the names of all constructor parameters, ``size`` and ``format`` first."""
-        names = {"size": None, "format": None}
-        for base in cls.__mro__:
-            if base is not object and "__init__" in vars(base):
-                signature = inspect.signature(vars(base)["__init__"])
-                kinds = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-                parameters = signature.parameters.values()
-                names |= {p.name: None for p in parameters if p.kind not in kinds}
-                if not any(p.kind is p.VAR_KEYWORD for p in parameters):
-                    break
-        return [name for name in names if name != "self"]
+        """Return the names of all constructor parameters."""
+        return parameter_names(cls)
 
     @property
     def parameters(self) -> dict[str, Any]:
@@ -275,12 +335,12 @@ class Task(ABC):
         """Return the same task with some parameters changed."""
         return type(self)(**{**self.parameters, **changes})
 
-    def encode(self, sequences: Sequences[Sequence]) -> SequenceSet:
+    def encode(self, examples: list[Example]) -> SequenceSet:
         """Encode sequences, EOS appended; `UserError` for one longer than `max_len`."""
         width = self.max_len + 1
-        out = SequenceSet.empty(len(sequences), width, self.vocabulary.dtype)
-        for row, sequence in enumerate(sequences):
-            ids = self.vocabulary.encode([*sequence.tokens, EOS])
+        out = SequenceSet.empty(len(examples), width, self.vocabulary.dtype)
+        for row, example in enumerate(examples):
+            ids = self.vocabulary.encode([*example.tokens, EOS])
             if len(ids) > width:
                 raise UserError(
                     f"{self.name} size={self.size}: a sequence has {len(ids) - 1} tokens, "
@@ -288,25 +348,32 @@ class Task(ABC):
                 )
             out.tokens[row, : len(ids)] = ids
             out.lengths[row] = len(ids)
-            out.prompt_lengths[row] = len(sequence.prompt)
+            out.prompt_lengths[row] = len(example.prompt)
         return out
 
-    def decode(self, sequences: SequenceSet, row: int) -> Sequence:
+    def decode(self, sequences: SequenceSet, row: int) -> Example:
         """Return row ``row`` of a set as tokens."""
         return self.parse(
             self.vocabulary.decode(sequences.tokens[row, : sequences.lengths[row] - 1])
         )
 
-    def whole_number(self, key: str, value: Any, least: int, most: int | None = None) -> int:
-        """Return ``value`` when it is a whole number in range, else raise `UserError`."""
+    def whole_number(
+        self, key: str, value: Any, least: int, most: int | None = None, reason: str = ""
+    ) -> int:
+        """Return ``value`` when it is a whole number in range, else raise `UserError`.
+
+        ``reason`` says why ``most`` is the bound.
+        """
         if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
             raise UserError(f"task {self.name}: {key}={value!r} must be a whole number")
-        if value < least or (most is not None and value > most):
-            wanted = f"at least {least}" if most is None else f"between {least} and {most}"
-            raise UserError(f"task {self.name}: {key}={value} must be {wanted}")
+        if value < least:
+            raise UserError(f"task {self.name}: {key}={value} must be at least {least}")
+        if most is not None and value > most:
+            because = f" ({reason})" if reason else ""
+            raise UserError(f"task {self.name}: {key}={value} must be at most {most:,}{because}")
         return int(value)
 
-    def one_of(self, key: str, value: Any, choices: Sequences[str]) -> str:
+    def one_of(self, key: str, value: Any, choices: Collection[str]) -> str:
         """Return ``value`` when it is among ``choices``, else raise `UserError`."""
         if value not in choices:
             raise UserError(
@@ -315,13 +382,16 @@ class Task(ABC):
         return str(value)
 
 
+_SIZE_REASON = "vocabulary and sequences grow with it"
+
+
 def candidate_rng(seed: int, stream: int, size: int, index: int) -> random.Random:
     """Return the generator of one candidate: the same in every process and on every machine."""
     digest = hashlib.sha256(f"{seed} {stream} {size} {index}".encode()).digest()
     return random.Random(int.from_bytes(digest[:16], "big"))
 
 
-def first_difference(given: Sequences[str], expected: Sequences[str]) -> int | None:
+def first_difference(given: list[str], expected: list[str]) -> int | None:
     """Return the first position at which two token lists differ, or None."""
     for i, (a, b) in enumerate(zip(given, expected, strict=False)):
         if a != b:
@@ -329,6 +399,6 @@ def first_difference(given: Sequences[str], expected: Sequences[str]) -> int | N
     return None if len(given) == len(expected) else min(len(given), len(expected))
 
 
-def describe(tokens: Sequences[str], position: int) -> str:
+def describe(tokens: list[str], position: int) -> str:
     """Return the token at ``position`` for a message, or say that the list has ended."""
     return repr(tokens[position]) if position < len(tokens) else "missing"

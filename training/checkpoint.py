@@ -10,7 +10,7 @@ import torch
 from errors import UserError
 from files import write_atomically
 
-FORMAT = 1
+FORMAT = 2
 
 
 def save_checkpoint(path: Path, state: dict[str, Any]) -> None:

@@ -11,8 +11,7 @@ from torch import Tensor
 
 from models.transformer import Transformer
 
-Backend = str | Callable[..., Any]
-
+BACKEND: str | Callable[..., Any] = "inductor"
 # Every width is a compilation of its own, and PyTorch gives up after eight of them; so batches
 # are padded to one of few widths.
 WIDTHS = 4
@@ -28,9 +27,7 @@ def compiles(setting: str | bool, device: torch.device) -> bool:
     return bool(setting)
 
 
-def compiled_hidden(
-    model: Transformer, backend: Backend, cuda_graphs: bool = False
-) -> Callable[[Tensor], Tensor]:
+def compiled_hidden(model: Transformer, cuda_graphs: bool = False) -> Callable[[Tensor], Tensor]:
     """Return ``model.hidden``, compiled anew at every shape that it meets.
 
     With ``cuda_graphs`` its launches, and those of its gradient, are recorded once and replayed:
@@ -42,7 +39,7 @@ def compiled_hidden(
     torch._dynamo.reset()  # what earlier models in this process left counts towards the limit
     torch._dynamo.config.suppress_errors = True
     mode = {"mode": "reduce-overhead"} if cuda_graphs else {}
-    return torch.compile(model.hidden, dynamic=False, backend=backend, **mode)  # type: ignore[call-overload]
+    return torch.compile(model.hidden, dynamic=False, backend=BACKEND, **mode)  # type: ignore[call-overload]
 
 
 def width_step(longest: int) -> int:

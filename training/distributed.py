@@ -1,11 +1,11 @@
 """Several processes train one model, each on its share of every batch (data parallel).
 
 ``torchrun --nproc-per-node=N train.py ...`` starts them, gloo connects them on CPUs, NCCL on GPUs.
-All hold the whole model and the whole data, and all know the same global batch.  Each computes the
-gradient of its share, weighted by its share of the loss targets; the sum over all processes is the
-gradient of the mean over the targets of the global batch.  Clipping and the optimiser then do the
-same on every process.  So the curve is that of one process but for rounding, and but for dropout,
-whose masks are drawn per process.
+All hold the whole model and the whole data, and all know the same global batch.  Each computes what
+its share contributes to the gradient of the mean loss over the targets of the global batch, and
+these are summed over all processes.  Clipping and the optimiser then do the same on every process.
+So the curve is that of one process but for rounding, and but for dropout, whose masks are drawn per
+process.
 """
 
 from __future__ import annotations
@@ -49,19 +49,13 @@ class Processes:
         """Whether this is the process that writes files."""
         return self.rank == 0
 
-    def share(self, index: Tensor, num_targets: Callable[[Tensor], int]) -> tuple[Tensor, float]:
-        """Return which of the batch's sequences ``index`` (B,) are this process's, and the weight
-        of their mean loss in that of the batch.
+    def share(self, index: Tensor) -> Tensor:
+        """Return which of the batch's sequences ``index`` (B,) are this process's.
 
-        Every ``size``-th sequence, so that lengths are alike.  Never none: where the batch is
-        smaller than ``size``, some compute a sequence that weighs nothing.
+        Every ``size``-th, so that of a sorted batch all get like lengths; none where the batch is
+        too small.
         """
-        if self.size == 1:
-            return index, 1.0
-        own = index[self.rank :: self.size]
-        if len(own) == 0:
-            return index[:1], 0.0
-        return own, num_targets(own) / num_targets(index)
+        return index[self.rank :: self.size]
 
     def sum_gradients(self, model: nn.Module, loss: Tensor) -> Tensor:
         """Add up all processes' gradients, in place, and return the sum of their losses.

@@ -123,6 +123,10 @@ class Recipe:
         role: RoleRate = getattr(self.rates, kind)
         return role.factor * (self.reference_dim / dim) ** role.exponent
 
+    def peak_learning_rate(self, dim: int, kind: str = "hidden") -> float:
+        """Return the highest rate that parameters of role ``kind`` have at width ``dim``."""
+        return self.learning_rate * self.rate_factor(kind, dim)
+
     def learning_rate_at(self, step: int, total_steps: int) -> float:
         """Return the rate of update ``step`` (0-based) of ``total_steps``, before roles' factors.
 

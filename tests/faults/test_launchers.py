@@ -1,4 +1,4 @@
-"""Ray and joblib lose workers; the sweep loses nothing."""
+"""Ray loses workers; the sweep loses nothing."""
 
 import importlib.util
 import os
@@ -58,16 +58,7 @@ def test_a_cell_whose_ray_worker_is_lost_for_good_fails_alone(tmp_path, undistur
     count(f"reason: {failed[0]['reason'][:60]}")
 
 
-def test_joblib_whose_pool_breaks_is_started_again(tmp_path, undisturbed, count):
-    sweep = SmallSweep(tmp_path)
-    process = sweep.start("hydra/launcher=joblib", "hydra.launcher.n_jobs=2")
-    kill_one_in_training(sweep, process, [b"loky.backend.popen_loky", b"LokyProcess"])
-    assert process.wait(300) == 0, (tmp_path / "sweep.log").read_text()
-    sweep.check_equal(undisturbed)
-    count("1 of 2 joblib workers killed, the pool started again, table equal")
-
-
-@pytest.mark.parametrize("launcher", ["local", "joblib", pytest.param("ray", marks=needs_ray)])
+@pytest.mark.parametrize("launcher", ["local", pytest.param("ray", marks=needs_ray)])
 def test_a_cell_that_diverges_fails_alone(tmp_path, launcher):
     """Not a number, with every launcher: recorded with its reason, exit status 1."""
     sweep = SmallSweep(

@@ -23,8 +23,12 @@ def lengths(numbers: list[int]) -> list[int]:
     return best
 
 
-def judge(line: str, size: int, format: str = "cot") -> str | None:
-    """`n numbers <sep> n lengths <sep> maximum`, or `n numbers <sep> maximum` when direct."""
+def judge(line: str, size: int, format: str = "cot", capacity: int | None = None) -> str | None:
+    """`n numbers <sep> n lengths <sep> maximum`, or `n numbers <sep> maximum` when direct.
+
+    The numbers lie above `capacity`, the largest length that is a token; by default n.
+    """
+    largest = size if capacity is None else capacity
     parts = [part.split() for part in " ".join(line.split()).split("<sep>")]
     if len(parts) != (3 if format == "cot" else 2):
         return f"{len(parts) - 1} <sep>"
@@ -35,7 +39,7 @@ def judge(line: str, size: int, format: str = "cot") -> str | None:
     if len(prompt) != size:
         return f"{len(prompt)} numbers instead of {size}"
     for number in prompt:
-        if not size + 1 <= number < max(250, 2 * size + 1):
+        if not largest + 1 <= number < max(250, 2 * largest + 1):
             return f"{number} is outside the range of the numbers"
     if chain and chain[0] != lengths(prompt):
         return f"the lengths are {chain[0]} instead of {lengths(prompt)}"

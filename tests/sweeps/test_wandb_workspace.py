@@ -15,7 +15,7 @@ from config.schema import validate_cell
 from errors import UserError
 from records.store import COLUMNS
 from sweeps import wandb_workspace
-from training.trainer import CURVE_COLUMNS
+from training.events import CURVE_COLUMNS
 
 SWEEP = Path(__file__).parents[2] / "conf" / "wandb" / "sweep.yaml"
 

@@ -11,7 +11,7 @@ from two_samples import deviation
 from errors import UserError
 from tasks.arithmetic import Arithmetic, is_leftmost_pair
 from tasks.generate import SeenPrompts, draw_set, planned_sizes
-from tasks.task import Sequence
+from tasks.task import Example
 
 SAMPLES = Path(__file__).resolve().parents[1] / "oracles" / "samples"
 
@@ -66,14 +66,14 @@ def test_hand_worked_chain() -> None:
 
 def test_directly_given_answer() -> None:
     task = Arithmetic(2, "direct")
-    assert task.complete("1 - 2 * 3 =".split()) == Sequence("1 - 2 * 3 =".split(), [], ["6"])
+    assert task.complete("1 - 2 * 3 =".split()) == Example("1 - 2 * 3 =".split(), [], ["6"])
     assert task.max_len == 9
     assert task.check("1 - 2 * 3 = 6".split()) is None
     assert task.check("1 - 2 * 3 = 1 - 6 = 6".split()) is not None
 
 
 @pytest.mark.parametrize("size", [6, 16])
-def test_accepts_the_ancestor_s_sequences(size: int) -> None:
+def test_accepts_the_sequences_of_cot_benchmark(size: int) -> None:
     task = Arithmetic(size, order="growth")
     lines = (SAMPLES / f"arithmetic-{size}.txt").read_text().splitlines()
     assert len(lines) >= 10
@@ -126,7 +126,7 @@ def test_longest_sequence_is_reached_and_never_exceeded() -> None:
     assert Arithmetic(16).draw(0, 0, 0, 5000).lengths.max() - 1 <= 545
 
 
-def features(sequence: Sequence) -> dict[str, object]:
+def features(sequence: Example) -> dict[str, object]:
     counts = Counter(sequence.prompt)
     return {
         "prompt length": len(sequence.prompt),

@@ -25,8 +25,8 @@ SPEC = DataSpec(train=3000, validation=200, test=500)
 FINGERPRINTS = {
     "arithmetic": "4fc9b2d1e3d9fc7d35767be6e9468deb0f435f0ff5ae1330e10abe68ae94dcbc",
     "lis": "7bc41d88772f6979503a4299d0dd62b23b27f788735c7c9d183bfb8b37a2b91a",
-    "ed": "70beab0021f30adde14e8624c5066f148a36ce56cec613b5463a944a82bf3549",
-    "ed_local": "4de5c4b97a4182786a737b80c9bf69db6c8ab31e26ebd275469838376949247f",
+    "ed": "46f185fc75743866f4fcc593406dd2fbd64470052f48f02810c56e92ef74c7f7",
+    "ed_local": "b5888252d03fc4cbab6c2df1923fb7c8e6a99df39127b6dc9f2c3c432e0371af",
 }
 ALL: list[Task] = [Arithmetic(3), LIS(6), EditDistance(4), EditDistanceLocal(4)]
 
@@ -122,7 +122,7 @@ def test_bad_specification(bad: dict[str, int]) -> None:
 
 
 @pytest.mark.parametrize("task", [Arithmetic(6), LIS(40), EditDistance(6)], ids=lambda t: t.name)
-def test_loads_the_ancestor_s_files(task: Task) -> None:
+def test_loads_the_files_of_cot_benchmark(task: Task) -> None:
     path = SAMPLES / f"{task.name}-{task.size}.txt"
     loaded = load_file(task, str(path))
     lines = path.read_text().splitlines()
@@ -181,19 +181,33 @@ def test_stored_sets_are_the_built_ones(tmp_path: Path) -> None:
             assert np.array_equal(a, b)
 
 
-def test_imports_where_hydra_and_datasets_are_missing() -> None:
-    """A bare GPU machine has neither; blocked modules raise ImportError."""
+def test_drawing_needs_no_torch_and_no_hydra() -> None:
+    """Blocked modules raise ImportError; nothing below `models` may import them."""
     script = (
         "import sys\n"
-        "blocked = ['hydra', 'omegaconf', 'wandb', 'datasets', 'filelock', 'torch']\n"
+        "blocked = ['hydra', 'omegaconf', 'wandb', 'torch']\n"
         "sys.modules.update(dict.fromkeys(blocked))\n"
-        "from tasks import data, lis, store\n"
-        "store.available = lambda: False\n"
-        "spec = data.DataSpec(10, 1, 1)\n"
-        "print(len(data.load_or_build(lis.LIS(5), spec, progress=False).train))\n"
+        "from tasks import by_name, data, lis, store\n"
+        "sets, _ = data.build(lis.LIS(5), data.DataSpec(10, 1, 1), progress=False)\n"
+        "print(len(sets['train']))\n"
     )
     result = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, check=False,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
     )  # fmt: skip
     assert result.stdout == "10\n", result.stderr
+
+
+@pytest.mark.parametrize("task", ALL, ids=lambda task: task.name)
+def test_a_test_set_alone_is_that_of_the_whole(task: Task, tmp_path: Path) -> None:
+    whole, _ = build(task, SPEC, progress=False)
+    spec = DataSpec(train=0, validation=0, test=500, directory=str(tmp_path))
+    for _ in range(2):  # built, then read
+        alone = load_or_build(task, spec, progress=False)
+        assert np.array_equal(alone.test.tokens, whole["test"].tokens)
+        assert np.array_equal(alone.test.lengths, whole["test"].lengths)
+        assert np.array_equal(alone.test.prompt_lengths, whole["test"].prompt_lengths)
+        for empty in (alone.train, alone.validation):
+            assert empty.tokens.shape == (0, task.max_len + 1)
+            assert empty.tokens.dtype == task.vocabulary.dtype
+    assert alone.samples_per_second is None

@@ -2,15 +2,18 @@ import random
 from functools import cache
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from two_samples import deviation
 
 from errors import UserError
+from tasks import ed
 from tasks.ed import EditDistance, distances, edit, strings
 from tasks.ed_local import EditDistanceLocal
-from tasks.task import Sequence
+from tasks.random_numbers import below, start
+from tasks.task import Example
 
 SAMPLES = Path(__file__).resolve().parents[1] / "oracles" / "samples"
 BOTH = pytest.mark.parametrize("cls", [EditDistance, EditDistanceLocal])
@@ -55,7 +58,7 @@ def test_hand_worked_tables() -> None:
 
 
 @pytest.mark.parametrize("size", [6, 20])
-def test_accepts_the_ancestor_s_sequences(size: int) -> None:
+def test_accepts_the_sequences_of_cot_benchmark(size: int) -> None:
     lines = (SAMPLES / f"ed-{size}.txt").read_text().splitlines()
     assert len(lines) >= 10
     assert [EditDistance(size).check(line.split()) for line in lines] == [None] * len(lines)
@@ -111,7 +114,7 @@ def test_largest_entry_has_a_token_and_none_is_larger(size: int) -> None:
     assert str(task.largest_distance) == task.own_tokens[-1]
 
 
-def features(sequence: Sequence) -> dict[str, object]:
+def features(sequence: Example) -> dict[str, object]:
     one, two = strings(sequence.prompt)
     return {
         "lengths": (len(one), len(two)),
@@ -124,7 +127,7 @@ def features(sequence: Sequence) -> dict[str, object]:
     }
 
 
-@pytest.mark.parametrize("size", [2, 7])
+@pytest.mark.parametrize("size", [1, 2, 7, 20])
 @BOTH
 def test_kernel_draws_the_plain_sampler_s_distribution(cls, size: int) -> None:
     task = cls(size, "direct")
@@ -135,6 +138,68 @@ def test_kernel_draws_the_plain_sampler_s_distribution(cls, size: int) -> None:
     for name in plain[0]:
         score = deviation([f[name] for f in plain], [f[name] for f in kernel])
         assert score < 3.5, (name, score)
+
+
+SAMPLES_OF_EDITS = 20_000
+MEAN_EDITS = 10.03  # of the copies among CoT_benchmark's pairs at n = 20; 9.49 if drawn again too
+
+
+def assert_mean_edits(edits: list[int]) -> None:
+    """Four standard errors either way: 0.21, where redrawing the number would be 0.54 off."""
+    error = 5.77 / len(edits) ** 0.5  # the standard deviation of 1..20 is 5.77
+    assert 4 * error < 0.3
+    assert abs(sum(edits) / len(edits) - MEAN_EDITS) < 4 * error
+
+
+def test_plain_sampler_keeps_the_number_of_edits_when_it_draws_again(monkeypatch) -> None:
+    calls: list[tuple[list[str], int]] = []
+
+    def recorded(rng, word, letters, edits):
+        calls.append((edit(rng, word, letters, edits), edits))
+        return calls[-1][0]
+
+    monkeypatch.setattr(ed, "edit", recorded)
+    task, rng, edits = EditDistance(20, "direct"), random.Random(0), []
+    for _ in range(SAMPLES_OF_EDITS):
+        calls.clear()
+        pair = strings(task.sample_prompt(rng, 20))
+        assert len({number for _, number in calls}) <= 1
+        if calls and calls[-1][0] in pair:  # the last one was admitted
+            edits.append(calls[-1][1])
+    assert_mean_edits(edits)
+
+
+def test_kernel_keeps_the_number_of_edits_when_it_draws_again(monkeypatch) -> None:
+    """Its Python source is run, so that what it calls can be watched."""
+    last: dict[str, int] = {}
+    draw_second = ed._draw_second
+
+    def recorded(state, size, edits, *rest):
+        independent = below(state.copy(), 5) < 2  # as the kernel is about to find
+        last.update(edits=0 if independent else edits)
+        numbers.add(edits)
+        return draw_second(state, size, edits, *rest)
+
+    monkeypatch.setattr(ed, "_draw_second", recorded)
+    state, edits = np.empty(1, np.uint64), []
+    scratch = [np.empty(n, np.int64) for n in (26, 43, 43)]
+    for index in range(SAMPLES_OF_EDITS):
+        numbers: set[int] = set()
+        start(state, 0, 0, 20, index)
+        ed.draw_strings.py_func(state, 20, 26, *scratch)
+        assert len(numbers) == 1
+        edits += [last["edits"]] if last["edits"] else []
+    assert_mean_edits(edits)
+
+
+@BOTH
+@pytest.mark.parametrize("size", [1, 2, 3, 300])
+def test_every_number_of_edits_comes_to_an_end(cls, size: int) -> None:
+    """Also where an edited copy is hardly ever admissible: the next pair may be independent."""
+    task, rng = cls(size, "direct", alphabet_size=3), random.Random(0)
+    assert len(task.draw(0, 0, 0, 500)) == 500
+    for _ in range(200):
+        assert task.check_prompt(task.sample_prompt(rng, size)) is None
 
 
 def test_edits_delete_replace_and_insert_in_equal_shares() -> None:
@@ -175,5 +240,7 @@ def test_dependencies_of_a_short_local_chain() -> None:
 
 
 def test_bad_alphabet() -> None:
-    with pytest.raises(UserError, match="alphabet_size=2 must be between 3 and 26"):
+    with pytest.raises(UserError, match="alphabet_size=2 must be at least 3"):
         EditDistance(6, alphabet_size=2)
+    with pytest.raises(UserError, match="alphabet_size=27 must be at most 26"):
+        EditDistance(6, alphabet_size=27)

@@ -11,7 +11,7 @@ from two_samples import deviation
 from errors import UserError
 from tasks.lis import LIS, _run_lengths, run_lengths
 from tasks.random_numbers import start
-from tasks.task import Sequence
+from tasks.task import Example
 
 SAMPLES = Path(__file__).resolve().parents[1] / "oracles" / "samples"
 
@@ -53,7 +53,7 @@ def test_hand_worked_table() -> None:
 
 
 @pytest.mark.parametrize("size", [40, 110])
-def test_accepts_the_ancestor_s_sequences(size: int) -> None:
+def test_accepts_the_sequences_of_cot_benchmark(size: int) -> None:
     lines = (SAMPLES / f"lis-{size}.txt").read_text().splitlines()
     assert len(lines) >= 10
     assert [LIS(size).check(line.split()) for line in lines] == [None] * len(lines)
@@ -89,7 +89,7 @@ def test_every_sequence_has_the_longest_length(size: int) -> None:
     assert set(direct.draw(0, 0, 0, 50).lengths - 1) == {size + 2} == {direct.max_len}
 
 
-def features(sequence: Sequence) -> dict[str, object]:
+def features(sequence: Example) -> dict[str, object]:
     numbers = np.array(sequence.prompt[:-1], int)
     return {
         "answer": sequence.answer[0],
@@ -135,6 +135,10 @@ def test_number_range() -> None:
     assert LIS(250).vocabulary.dtype == np.uint16
     with pytest.raises(UserError, match="number_range=20 must be at least 21"):
         LIS(10, number_range=20)
+    with pytest.raises(UserError, match="number_range=65535 must be at most 65,534"):
+        LIS(10, number_range=65535)
+    assert len(LIS(10, number_range=65534).vocabulary) == 2**16
+    assert LIS(10, number_range=65534).vocabulary.encode(["65533"])[0] == 2**16 - 1
 
 
 def test_dependencies() -> None:

@@ -13,7 +13,7 @@ from tasks.ed_local import EditDistanceLocal
 from tasks.generate import planned_sizes
 from tasks.lis import LIS
 from tasks.locality import measure
-from tasks.task import EOS, PAD, Sequence, Task, Vocabulary
+from tasks.task import EOS, PAD, Example, Task, Vocabulary
 
 ALL = [Arithmetic(4), Arithmetic(4, order="growth"), LIS(6), EditDistance(4), EditDistanceLocal(4)]
 
@@ -51,7 +51,7 @@ class Parity(Task):
 def test_a_task_needs_little() -> None:
     task = Parity(3)
     sequence = task.parse("1 1 0 <sep> 1 0 0 <sep> 0".split())
-    assert sequence == Sequence(["1", "1", "0", "<sep>"], ["1", "0", "0", "<sep>"], ["0"])
+    assert sequence == Example(["1", "1", "0", "<sep>"], ["1", "0", "0", "<sep>"], ["0"])
     assert task.check(sequence.tokens) is None
     assert "chain token 2" in (task.check("1 1 0 <sep> 1 1 0 <sep> 0".split()) or "")
     drawn = task.draw(0, 0, 5, 3)
@@ -62,7 +62,7 @@ def test_a_task_needs_little() -> None:
     assert task.with_parameters(size=5, format="direct").max_len == 7
     assert task.training_mixture() == {3: 1.0}
     with pytest.raises(UserError, match="longest possible, 9"):
-        task.encode([Sequence(["0"] * 9, [], ["0"])])
+        task.encode([Example(["0"] * 9, [], ["0"])])
 
 
 def test_shares_must_add_up(monkeypatch) -> None:

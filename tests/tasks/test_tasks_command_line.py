@@ -108,6 +108,8 @@ def test_locality_prints_a_row_a_size(capsys) -> None:
     assert [row[:3] for row in rows[1:]] == [
         ["lis", "8", "19"], ["lis", "16", "35"], ["ed", "8", "110"], ["ed", "16", "342"],
     ]  # fmt: skip
+    assert [len(row) for row in rows[1:]] == [7, 7, 9, 9]
+    assert 0 < float(rows[4][7]) < float(rows[4][8]) <= 1
 
 
 @pytest.mark.parametrize(
@@ -117,7 +119,8 @@ def test_locality_prints_a_row_a_size(capsys) -> None:
         ("smaple lis", "smaple"),
         ("sample", "TASK"),
         ("sample liss --size 3", "did you mean lis?"),
-        ("sample no.such.Task --size 3", "cannot be loaded"),
+        ("sample no.such.Task --size 3", "no module named 'no'"),
+        ("sample os.system --size 3", "_target_=os.system: is not a subclass of tasks.task.Task"),
         ("sample tasks.data.DataSpec --size 3", "not a subclass"),
         ("sample lis --size x", "'x'"),
         ("sample lis --size 0", "size=0 must be at least 1"),
@@ -126,7 +129,19 @@ def test_locality_prints_a_row_a_size(capsys) -> None:
         ("sample lis --size 5 --split dev", "--split"),
         ("sample lis --size 5 --format chain", "--format"),
         ("sample lis --size 5 --wrong", "--wrong"),
-        ("sample lis --size 5 order=growth", "unknown parameter 'order'"),
+        ("sample lis --size 5 order=growth", "unknown key task.order"),
+        ("sample lis --size 5 capasity=6", "did you mean capacity?"),
+        ("sample lis --size 5 capacity=4", "capacity=4 must be at least size=5"),
+        ("sample lis --size 5 capacity=many", "capacity='many' must be a whole number"),
+        ("sample lis --size 999999999999", "size=999999999999: must be at most 100,000"),
+        ("sample lis --size 50000", "ids have 16 bits"),
+        ("sample ed --size 3 capacity=5000", "size=5000 has sequences of up to 25,025,006 tokens"),
+        ("sample lis --size 5 number_range=65535", "number_range=65535 must be at most 65,534"),
+        ("sample arithmetic --size 3 modulus=1009", "modulus=1009 must be at most 997"),
+        ("sample lis --size 5 --count 9999999999", "from 0 to 1,000,000,000"),
+        ("build lis --size 5 --train 9999999999 --test 5", "--train"),
+        ("build lis --size 5 --train 5 --test 5 --workers 99999", "from 1 to 1,024"),
+        ("locality ed --size 999999999999", "size=999999999999: must be at most 100,000"),
         ("sample lis --size 5 number_range=[", "number_range"),
         ("sample arithmetic --size 3 modulus=12", "modulus=12"),
         ("sample arithmetic --size 1 --count 1000", "reached 473"),
@@ -145,6 +160,19 @@ def test_a_bad_call_is_one_line_and_status_2(call: str, said: str, capsys, monke
     error = capsys.readouterr().err
     assert len(error.splitlines()) == 1
     assert said in error
+
+
+def test_other_sizes_under_one_capacity_are_sampled_checked_and_built(tmp_path, capsys) -> None:
+    path = tmp_path / "lines.txt"
+    for name in ("arithmetic", "lis", "ed", "ed_local"):
+        words = [name, "--size", "5", "capacity=9"]
+        assert main(["sample", *words, "--count", "20", "--split", "test"]) == 0
+        path.write_text(capsys.readouterr().out)
+        assert main(["check", *words, str(path)]) == 0
+        assert capsys.readouterr().out == "20 lines, 20 valid, 0 invalid\n"
+        counts = ["--train", "30", "--test", "20", "--dir", str(tmp_path)]
+        assert main(["build", *words, *counts]) == 0
+        assert "already there" not in capsys.readouterr().out
 
 
 def test_traceback_on_demand(monkeypatch) -> None:
@@ -182,6 +210,10 @@ def test_a_task_from_outside_needs_one_file_and_one_yaml(outside: Path) -> None:
         source.write("# an edit makes another data set\n")
     edited = outside_call(outside, *build)
     assert edited.stdout.splitlines()[0] != built.stdout.splitlines()[0]
+    asked = outside_call(outside, "sample", "parity", "capacity=9")
+    assert asked.returncode == 2
+    assert "task.capacity=9: Parity takes no capacity" in asked.stderr
+    assert outside_call(outside, "sample", "parity", "capacity=null").returncode == 0
     many = outside_call(outside, "build", "parity", "--train", "300", "--test", "50")
     assert many.returncode == 2
     assert "reached 206" in many.stderr  # 256 prompts of 8 bits, 50 of them in the test set

@@ -5,37 +5,11 @@ from hypothesis import strategies as st
 
 from tasks.arithmetic import Arithmetic
 from tasks.task import SequenceSet
-from training.batches import BatchOrder, SequenceTensors
+from training.batches import SequenceTensors
 
 
 def drawn(count=200):
     return Arithmetic(3).draw(0, 7, 0, count)
-
-
-@settings(max_examples=30, deadline=None)
-@given(count=st.integers(1, 300), batch_size=st.integers(1, 70), epoch=st.integers(0, 3))
-def test_every_epoch_holds_every_sequence_once(count, batch_size, epoch):
-    order = BatchOrder(torch.arange(count) % 11 + 2, batch_size, seed=5)
-    first = epoch * order.batches_per_epoch
-    seen = [order.indices(first + i) for i in range(order.batches_per_epoch)]
-    assert sorted(torch.cat(seen).tolist()) == list(range(count))
-    assert all(len(batch) <= batch_size for batch in seen)
-
-
-def test_a_batch_is_a_function_of_seed_and_step():
-    lengths = torch.arange(500) % 13 + 2
-    one, other = BatchOrder(lengths, 16, 1), BatchOrder(lengths, 16, 1)
-    one.indices(70)
-    assert torch.equal(one.indices(3), other.indices(3))
-    assert not torch.equal(BatchOrder(lengths, 16, 2).indices(3), other.indices(3))
-    assert not torch.equal(one.indices(3), one.indices(3 + one.batches_per_epoch))
-
-
-def test_sorting_by_length_leaves_little_padding():
-    lengths = torch.from_numpy(np.random.default_rng(0).integers(50, 200, 20_000))
-    order = BatchOrder(lengths, 64, 0)
-    order.indices(0)
-    assert order.padded_share() < 0.03
 
 
 def test_batch_is_trimmed_and_masks_prompt_and_padding():

@@ -3,13 +3,16 @@ import json
 
 import pytest
 import torch
-from tiny import tiny_model, tiny_trainer
+from tiny import figures, tiny_model, tiny_trainer
 
 from errors import RunError
 from tasks.arithmetic import Arithmetic
 from training.batches import SequenceTensors
-from training.checkpoint import load_checkpoint
-from training.trainer import Interrupted, masked_loss, validate
+from training.checkpoint import load_checkpoint, save_checkpoint
+from training.events import TrainingStep, Validation
+from training.loss import masked_loss
+from training.trainer import Interrupted
+from training.validation import validate
 
 TASK = Arithmetic(2)
 
@@ -20,7 +23,7 @@ def weights(trainer):
 
 def measured(state):
     """The curve without its seconds, which no two runs share."""
-    return [row[:1] + row[2:] for row in state.curve]
+    return [(row.step, *figures(row)) for row in state.curve]
 
 
 def test_loss_is_the_mean_over_chain_answer_and_eos_only():
@@ -37,7 +40,7 @@ def test_loss_is_the_mean_over_chain_answer_and_eos_only():
 @pytest.mark.parametrize("optimizer", ["adamw", "muon"])
 def test_training_lowers_the_loss(tmp_path, optimizer):
     state = tiny_trainer(tmp_path, TASK, steps=60, optimizer=optimizer, learning_rate=3e-3).fit()
-    assert state.curve[-1][3] < 0.9 * state.curve[0][3]
+    assert state.curve[-1].validation_loss < 0.9 * state.curve[0].validation_loss
     assert state.stopped == "budget"
 
 
@@ -88,10 +91,10 @@ def test_a_batch_in_parts_is_the_same_batch(tmp_path, size):
     changes = {"learning_rate": 1e-3, "gradient_clip": 1.0, "steps": 20}
     whole = tiny_trainer(tmp_path / "whole", task, **changes).fit()
     trainer = tiny_trainer(tmp_path / "parts", task, micro_batch_size=size, **changes)
-    held, batch = [], trainer.train_set.batch
-    trainer.train_set.batch = lambda index, step: held.append(len(index)) or batch(index, step)
+    held, batch = [], trainer.train.batch
+    trainer.train.batch = lambda index, step: held.append(len(index)) or batch(index, step)
     for one, other in zip(whole.curve, trainer.fit().curve, strict=True):
-        assert one[2:] == pytest.approx(other[2:], rel=1e-4)
+        assert figures(one) == pytest.approx(figures(other), rel=1e-4)
     assert max(held) == min(size, 16)
     assert sum(held) == sum(len(trainer.order.indices(step)) for step in range(20))
 
@@ -117,7 +120,7 @@ def test_the_average_is_that_of_the_weights_after_every_step(tmp_path):
 def test_a_finished_run_is_not_trained_again(tmp_path):
     tiny_trainer(tmp_path, TASK).fit()
     again = tiny_trainer(tmp_path, TASK)
-    again.train_set = None  # any step would fail
+    again.train = None  # any step would fail
     assert again.fit().step == 30
 
 
@@ -144,6 +147,82 @@ def test_a_damaged_checkpoint_is_set_aside_and_training_starts_again(tmp_path, c
     assert "damaged checkpoint" in capsys.readouterr().err
     assert (folder / "checkpoint.damaged").exists()
     assert torch.equal(weights(whole), weights(again))
+
+
+def without_optimizer(content):
+    del content["optimizer"]
+
+
+def with_empty_optimizer(content):
+    content["optimizer"] = []
+
+
+def with_state(**values):
+    return lambda content: content["state"].update(values)
+
+
+def with_validation(**values):
+    return lambda content: content["state"]["curve"][0].update(values)
+
+
+def with_other_weights(content):
+    name = next(iter(content["model"]))
+    content["model"][name] = torch.zeros(3)
+
+
+def without_random_state(content):
+    content["random"] = None
+
+
+@pytest.mark.parametrize(
+    ("damage", "reason"),
+    [
+        (without_optimizer, "optimizer"),
+        (with_empty_optimizer, "ValueError"),
+        (with_state(step=-1), "state step"),
+        (with_state(step=10**9), "1000000000 of 30"),
+        (with_state(step=5), "after validations at"),
+        (with_state(step="10"), "state step"),
+        (with_state(seconds=float("nan")), "state seconds"),
+        (with_state(stopped="tired"), "state stopped"),
+        (with_state(mood="good"), "mood"),
+        (with_state(curve=None), "state curve"),
+        (with_validation(step=17), "after validations at"),
+        (with_validation(learning_rate="high"), "learning_rate"),
+        (with_other_weights, "RuntimeError"),
+        (without_random_state, "AttributeError"),
+    ],
+)
+def test_a_checkpoint_of_wrong_content_is_set_aside(tmp_path, capsys, damage, reason):
+    """Dropout on: what was loaded before the fault was found must be undone, the generator too."""
+    changes = {"dropout": 0.2, "optimizer": "muon"}
+    torch.manual_seed(7)
+    whole = tiny_trainer(tmp_path / "whole", TASK, **changes)
+    whole.fit()
+    path = tmp_path / "hurt" / "checkpoint.pt"
+    stopped = tiny_trainer(path.parent, TASK, **changes)
+    stopped.should_stop = lambda: stopped.state.step == 12
+    with pytest.raises(Interrupted):
+        stopped.fit()
+    content = load_checkpoint(path)
+    damage(content)
+    save_checkpoint(path, content)
+    torch.manual_seed(7)
+    again = tiny_trainer(path.parent, TASK, **changes)
+    assert again.fit().step == 30
+    (line,) = capsys.readouterr().err.splitlines()
+    assert f"{path}: damaged checkpoint" in line and "set aside" in line and reason in line
+    assert path.with_suffix(".damaged").exists()
+    assert torch.equal(weights(whole), weights(again))
+
+
+def test_listeners_hear_losses_and_the_rows_of_the_curve(tmp_path):
+    heard = []
+    state = tiny_trainer(tmp_path, TASK, listener=heard.append).fit()
+    assert [event for event in heard if isinstance(event, Validation)] == state.curve
+    steps = [event for event in heard if isinstance(event, TrainingStep)]
+    assert [(event.step, event.steps) for event in steps] == [(10, 30), (20, 30), (30, 30)]
+    assert [event.loss for event in steps] == [row.train_loss for row in state.curve]
 
 
 def test_checkpoint_is_plain_data_and_curve_has_a_row_per_validation(tmp_path):

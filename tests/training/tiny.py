@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from pathlib import Path
 
@@ -18,8 +19,10 @@ from tasks.ed_local import EditDistanceLocal
 from tasks.lis import LIS
 from tasks.task import EOS_ID, SequenceSet, Task
 from training.batches import SequenceTensors
+from training.events import Validation
+from training.machine import Machine
 from training.recipe import Recipe
-from training.trainer import Trainer
+from training.trainer import Trainer, TrainingRun
 
 MIXERS = {
     "standard": StandardAttention,
@@ -34,10 +37,8 @@ TASKS = {
     "direct": lambda: Arithmetic(3, format="direct"),
 }
 
-TRAINER_KEYS = (
-    "checkpoint_seconds", "report", "should_stop", "processes", "compile_backend", "cuda_graphs",
-    "micro_batch_size",
-)  # fmt: skip
+TRAINER_KEYS = ("listener", "should_stop", "processes")
+MACHINE_KEYS = ("compile", "checkpoint_seconds", "micro_batch_size")
 
 
 def tiny_model(task: Task, mixer: str = "standard", dim: int = 16, seed: int = 0, **changes):
@@ -61,18 +62,24 @@ def tiny_trainer(
     folder: Path, task: Task, mixer: str = "standard", seed: int = 0, device="cpu", **changes
 ):
     trainer_changes = {key: changes.pop(key) for key in TRAINER_KEYS if key in changes}
+    machine = Machine(**{key: changes.pop(key) for key in MACHINE_KEYS if key in changes})
     recipe = tiny_recipe(**changes)
     model = tiny_model(task, mixer, seed=seed, dropout=recipe.dropout).to(device)
     train, validation = task.draw(0, 1, 0, 200), task.draw(0, 2, 0, 50)
-    return Trainer(
+    run = TrainingRun(
         model,
         recipe,
+        seed,
         SequenceTensors(train, device),
         SequenceTensors(validation, device),
-        seed,
         folder,
-        **trainer_changes,
     )
+    return Trainer(run, machine, **trainer_changes)
+
+
+def figures(row: Validation) -> list[float]:
+    """A row of the curve without its step and its seconds, which no two runs share."""
+    return list(dataclasses.astuple(row))[2:]
 
 
 @torch.no_grad()

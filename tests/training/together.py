@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import torch
-from tiny import tiny_trainer
+from tiny import figures, tiny_trainer
 
 from tasks.arithmetic import Arithmetic
 from training.distributed import ALONE, Processes, joined
@@ -38,7 +38,7 @@ def curves(folder: Path, processes: Processes = ALONE) -> dict:
         changes = {"task": TASK, **changes}
         trainer = tiny_trainer(folder / name, processes=processes, **changes)
         state = trainer.fit()
-        rows = [row[:1] + row[2:] for row in state.curve]
+        rows = [[row.step, *figures(row)] for row in state.curve]
         found[name] = {"curve": rows, "agree": agree(trainer, processes)}
     return found
 

@@ -4,7 +4,7 @@ import json
 
 import pytest
 import torch
-from tiny import MIXERS, TASKS, plain_greedy, tiny_model
+from small_models import MIXERS, TASKS, plain_greedy, small_model
 
 from benchmarks import evaluation as benchmark
 from evaluation.generation import generate
@@ -15,7 +15,7 @@ from evaluation.generation import generate
 def test_plain_generation_is_greedy_decoding(mixer, leave):
     """In float32, hence on a model without close calls: a large head makes margins wide."""
     task = TASKS["arithmetic"]()
-    model = tiny_model(task, mixer).eval()
+    model = small_model(task, mixer).eval()
     model.head.weight.data.mul_(50)
     sequences = task.draw(0, 1, 0, 20)
     written = benchmark.plain_generation(model, sequences, leave)

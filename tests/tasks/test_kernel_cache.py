@@ -11,7 +11,8 @@ def test_a_change_in_another_file_reaches_the_kernels(tmp_path: Path) -> None:
     """Numba's own cache would go on with the old generator of random numbers."""
     ignore = shutil.ignore_patterns("__pycache__")
     shutil.copytree(ROOT / "tasks", tmp_path / "tasks", ignore=ignore)
-    shutil.copy(ROOT / "errors.py", tmp_path)
+    for name in ("errors.py", "instantiate.py"):
+        shutil.copy(ROOT / name, tmp_path)
 
     def draw() -> str:
         script = "from tasks.lis import LIS; print(LIS(5).draw(0, 0, 0, 3).tokens.tolist())"

@@ -1,0 +1,1 @@
+"""What benchmarks have in common: arguments, tables, records, timing, training."""

@@ -1,0 +1,78 @@
+"""The figure of `python -m benchmarks rates`: steps to 99 % against the rate, a curve a width."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import statistics
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+
+from benchmarks.shared.cells import BASKET, MODELS
+from files import write_atomically
+from plots.style import MODELS as MODEL_NAMES
+from plots.style import TASKS as TASK_NAMES
+
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7")  # Okabe and Ito
+Row = dict[str, Any]
+
+
+def draw(rows: Sequence[Row], path: Path) -> None:
+    """Draw a panel per task and model; a point a run, a line through the medians.
+
+    Censored runs are hollow triangles at the steps they reached; a line through one is dashed.
+    """
+    dims = sorted({row["dim"] for row in rows})
+    figure = Figure(figsize=(9, 8), layout="constrained")
+    axes = figure.subplots(len(BASKET), len(MODELS), sharex=True, sharey=True, squeeze=False)
+    for across, task in zip(axes, BASKET, strict=True):
+        for axis, model in zip(across, MODELS, strict=True):
+            axis.set_title(f"{TASK_NAMES[task]}, {MODEL_NAMES[model]}", fontsize=9)
+            for dim, colour in zip(dims, COLOURS, strict=False):
+                chosen = (task, model, dim)
+                own = [r for r in rows if (r["task"], r["model"], r["dim"]) == chosen]
+                draw_width(axis, own, colour)
+    factors = sorted({row["factor"] for row in rows})
+    axes[0, 0].set(xscale="log", yscale="log")
+    axes[0, 0].set_xticks(factors, [f"{factor:g}" for factor in factors], minor=False)
+    axes[0, 0].minorticks_off()
+    figure.supxlabel("peak learning rate over that of the recipe at this width")
+    figure.supylabel("steps until 99 % of the validation chains are right")
+    handles = [
+        Line2D([], [], color=colour, marker="o", label=f"D = {dim}")
+        for dim, colour in zip(dims, COLOURS, strict=False)
+    ]
+    handles.append(Line2D([], [], color="black", marker="^", mfc="none", ls="--", label="censored"))
+    seeds = len({row["seed"] for row in rows})
+    figure.legend(handles=handles, loc="outside upper center", ncols=len(handles), frameon=False,
+                  title=f"medians of up to {seeds} seeds, a point a run", fontsize=9)  # fmt: skip
+    write_atomically(path, functools.partial(figure.savefig, dpi=150, format="png"))
+
+
+def draw_width(axis: Axes, rows: Sequence[Row], colour: str) -> None:
+    """Draw the runs of one width and the medians between them."""
+    for row in rows:
+        marker, face = ("o", colour) if row["solved"] else ("^", "none")
+        axis.plot(row["factor"], row["steps"], marker, color=colour, mfc=face, alpha=0.6)
+    factors = sorted({row["factor"] for row in rows})
+    medians = [(f, median_steps([row for row in rows if row["factor"] == f])) for f in factors]
+    points = [(factor, *median) for factor, median in medians if median]
+    for (x0, y0, whole0), (x1, y1, whole1) in itertools.pairwise(points):
+        axis.plot([x0, x1], [y0, y1], "-" if whole0 and whole1 else "--", color=colour)
+
+
+def median_steps(rows: Sequence[Row]) -> tuple[float, bool] | None:
+    """Return the median steps of several seeds, and whether that is what it took; None of none.
+
+    A censored run counts as longer than any that was not.
+    """
+    if not rows:
+        return None
+    ordered = sorted(rows, key=lambda row: (not row["solved"], row["steps"]))
+    middle = ordered[(len(ordered) - 1) // 2 : len(ordered) // 2 + 1]
+    return statistics.fmean(row["steps"] for row in middle), all(row["solved"] for row in middle)

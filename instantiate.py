@@ -1,0 +1,126 @@
+"""From the dotted path in a ``_target_`` to a class or function, and to an object made by it."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import inspect
+import re
+from collections.abc import Callable, Collection, Mapping
+from types import FunctionType
+from typing import Any
+
+from errors import UserError
+
+LARGEST_NUMBER = 100_000
+_DOTTED_PATH = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)+")
+
+
+def locate(target: Any, key: str, wanted: type | None = None) -> Any:
+    """Return what the dotted path ``target`` names; ``key`` is where it was written.
+
+    ``wanted`` is the class of which it must be a subclass, or ``types.FunctionType`` for a
+    function written in Python.  Raises `UserError` for anything else, and when the module cannot
+    be imported.
+    """
+    if not isinstance(target, str) or not _DOTTED_PATH.fullmatch(target):
+        raise UserError(f"{key}={target!r}: must be a dotted path such as tasks.lis.LIS")
+    found = _imported(target, key)
+    if wanted is FunctionType:
+        if not inspect.isfunction(found):
+            raise UserError(f"{key}={target}: is not a function")
+    elif wanted is not None and not (inspect.isclass(found) and issubclass(found, wanted)):
+        raise UserError(
+            f"{key}={target}: is not a subclass of {wanted.__module__}.{wanted.__qualname__}"
+        )
+    return found
+
+
+def _imported(target: str, key: str) -> Any:
+    module_name, _, attribute = target.rpartition(".")
+    try:
+        return getattr(importlib.import_module(module_name), attribute)
+    except ModuleNotFoundError as error:
+        raise UserError(
+            f"{key}={target}: no module named {error.name!r} (is its folder on PYTHONPATH?)"
+        ) from None
+    except AttributeError as error:
+        if getattr(error, "name", None) != attribute:  # raised inside the module
+            raise UserError(_import_failure(target, key, module_name, error)) from None
+        raise UserError(f"{key}={target}: {module_name} has no {attribute!r}") from None
+    except Exception as error:  # a module may raise anything while it is imported
+        raise UserError(_import_failure(target, key, module_name, error)) from None
+
+
+def _import_failure(target: str, key: str, module_name: str, error: Exception) -> str:
+    reason = " ".join(f"{type(error).__name__}: {error}".split())
+    return f"{key}={target}: {module_name} cannot be imported ({reason})"
+
+
+def parameter_names(made_by: Callable[..., Any]) -> list[str]:
+    """Return the names of all parameters of a function or of a class's constructor.
+
+    A constructor that passes ``**kwargs`` on also takes those of the classes above it.
+    """
+    if not inspect.isclass(made_by):
+        return _named(inspect.signature(made_by))
+    names: dict[str, None] = {}
+    for base in inspect.getmro(made_by):
+        if base is object or "__init__" not in vars(base):
+            continue
+        signature = inspect.signature(vars(base)["__init__"])
+        names |= dict.fromkeys(_named(signature))
+        if not any(p.kind is p.VAR_KEYWORD for p in signature.parameters.values()):
+            break
+    names.pop("self", None)
+    return list(names)
+
+
+def _named(signature: inspect.Signature) -> list[str]:
+    parameters = signature.parameters.values()
+    return [p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
+
+
+def check_parameters(
+    made_by: Callable[..., Any],
+    parameters: Mapping[str, Any],
+    key: str,
+    reserved: Collection[str] = (),
+) -> None:
+    """Raise `UserError` for a name that ``made_by`` does not take, or for a number too large.
+
+    ``reserved`` are parameters that the program gives, and a configuration may not.
+    """
+    known = [name for name in parameter_names(made_by) if name not in reserved]
+    for name, value in parameters.items():
+        if name not in known:
+            close = difflib.get_close_matches(name, known, 1)
+            hint = f"; did you mean {close[0]}?" if close else ""
+            takes = ", ".join(known) or "no parameters"
+            raise UserError(f"unknown key {key}.{name}; {made_by.__name__} takes {takes}{hint}")
+        if isinstance(value, int | float) and not abs(value) <= LARGEST_NUMBER:
+            raise UserError(
+                f"{key}.{name}={value}: must be at most {LARGEST_NUMBER:,}, since vocabularies, "
+                "masks and weights grow with such numbers"
+            )
+
+
+def construct(
+    made_by: Callable[..., Any],
+    parameters: Mapping[str, Any],
+    key: str,
+    reserved: Mapping[str, Any] | None = None,
+) -> Any:
+    """Call ``made_by`` with ``parameters`` and with the program's own, ``reserved``.
+
+    Raises `UserError`, in one line, for what `check_parameters` refuses and for a `TypeError` or
+    `ValueError` of the call.
+    """
+    reserved = reserved or {}
+    check_parameters(made_by, parameters, key, reserved)
+    try:
+        return made_by(**reserved, **parameters)
+    except (TypeError, ValueError) as error:
+        given = ", ".join(f"{name}={value!r}" for name, value in parameters.items())
+        reason = " ".join(str(error).split())
+        raise UserError(f"{key} ({given}): {reason}") from None

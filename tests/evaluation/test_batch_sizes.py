@@ -1,0 +1,86 @@
+"""Memory bounds what a batch holds, and nothing else."""
+
+import pytest
+import torch
+from small_models import MIXERS, plain_greedy, written
+
+from evaluation import levels
+from evaluation.certify import Certifier
+from evaluation.generation import generate
+from evaluation.levels import Levels
+from evaluation.memory import memory_for
+from models.transformer import Transformer
+
+
+def test_memory_is_a_number_or_what_is_free(monkeypatch):
+    cpu, gpu = torch.device("cpu"), torch.device("cuda", 0)
+    assert memory_for(300, cpu) == memory_for(300, gpu) == 300
+    assert memory_for("auto", cpu) == 1024
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (60 * 2**30, 80 * 2**30))
+    assert memory_for("auto", gpu) == 30 * 1024
+
+
+def test_the_memory_bound_does_not_change_the_outcome(models):
+    task, model = models("arithmetic", "sparse", 150)
+    sequences = task.draw(0, 1, 0, 60)
+    wide, narrow = generate(model, sequences, 1024), generate(model, sequences, 0.05)
+    assert written(wide) == written(narrow)
+
+
+@pytest.mark.parametrize("count", [20, 200])
+def test_no_batch_is_larger_than_the_memory_allows(models, count, monkeypatch):
+    """However many sequences there are; `python -m benchmarks evaluation` measures the bytes."""
+    task, model = models("arithmetic", "standard", 40)
+    sequences = task.draw(0, 1, 0, count)
+    width = int(sequences.lengths.max())
+    bytes_per_token = 4 * (16 * model.dim + 4 * len(task.vocabulary))
+    certify_rows, prefill = Certifier.certify, model.prefill
+    certified, generated = [], []
+
+    def noting(certifier, rows):
+        certified.append(len(rows))
+        certify_rows(certifier, rows)
+
+    def noting_too(tokens, lengths):
+        generated.append(len(lengths))
+        return prefill(tokens, lengths)
+
+    monkeypatch.setattr(Certifier, "certify", noting)
+    monkeypatch.setattr(model, "prefill", noting_too)
+    generate(model, sequences, 0.1)
+    assert sum(certified) >= count and generated
+    assert max(certified) * width * bytes_per_token < 0.12 * 2**20
+    assert 2 * max(generated) * model.state_bytes(task.max_len) < 0.1 * 2**20
+
+
+@pytest.mark.parametrize("mixer", MIXERS)
+def test_batches_that_do_not_fit_are_halved(models, mixer, monkeypatch):
+    task, model = models("arithmetic", mixer, 40)
+    sequences = task.draw(0, 1, 0, 60)
+    expected, too_large = plain_greedy(model, sequences), []
+
+    def small(method):
+        def called(self, tokens, *arguments):
+            if tokens.shape[0] > 5:
+                too_large.append(len(tokens))
+                raise torch.OutOfMemoryError("too much")
+            return method(self, tokens, *arguments)
+
+        return called
+
+    for name in ("prefill", "step", "hidden"):
+        monkeypatch.setattr(Transformer, name, small(getattr(Transformer, name)))
+    monkeypatch.setattr(levels, "SAMPLE_BATCH", 4)
+    assert written(generate(model, sequences)) == expected
+    assert len(too_large) > 1
+
+
+def test_a_sequence_that_does_not_fit_is_an_error(models, monkeypatch):
+    def full(*arguments):
+        raise torch.OutOfMemoryError("too much")
+
+    task, model = models("arithmetic", "standard", 40)
+    monkeypatch.setattr(Levels, "sampled_errors", lambda *arguments: (0.0, 1e-6))
+    monkeypatch.setattr(Transformer, "hidden", full)
+    with pytest.raises(torch.OutOfMemoryError):
+        generate(model, task.draw(0, 1, 0, 60))

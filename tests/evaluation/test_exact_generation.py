@@ -1,0 +1,137 @@
+"""What `generate` writes is what plain greedy decoding writes, whichever way it finds out."""
+
+import pytest
+import torch
+from small_models import MIXERS, TASKS, plain_greedy, small_model, trained_model, written
+
+from errors import RunError, UserError
+from evaluation import certify, levels, memory
+from evaluation.certify import Certifier
+from evaluation.generation import generate
+from evaluation.judge import evaluate
+from tasks.task import EOS_ID
+
+
+@pytest.mark.parametrize("steps", [0, 40, 150])
+@pytest.mark.parametrize("mixer", MIXERS)
+@pytest.mark.parametrize("task_name", TASKS)
+def test_certified_generation_is_plain_greedy_decoding(models, task_name, mixer, steps):
+    task, model = models(task_name, mixer, steps)
+    sequences = task.draw(0, 1, 0, 24)
+    generation = generate(model, sequences)
+    assert written(generation) == plain_greedy(model, sequences)
+
+
+def note_looks(monkeypatch):
+    """Return a list that fills with (level, rows) of every look at a batch."""
+    looked = []
+    look = Certifier.look
+
+    def noting(certifier, batch, part, level, found):
+        looked.append((level, len(part)))
+        return look(certifier, batch, part, level, found)
+
+    monkeypatch.setattr(Certifier, "look", noting)
+    return looked
+
+
+def test_what_bfloat16_is_sure_of_is_not_looked_at_again(monkeypatch):
+    task = TASKS["arithmetic"]()
+    model = small_model(task)
+    model.head.bias.data[1] = 50.0  # EOS, whatever was read
+    sequences = task.draw(0, 1, 0, 30)
+    monkeypatch.setattr(levels, "resolve_precision", lambda *arguments: "bfloat16")
+    looked = note_looks(monkeypatch)
+    generation = generate(model, sequences)
+    assert {level for level, _ in looked} == {levels.COARSE}
+    assert written(generation) == plain_greedy(model, sequences)
+
+
+@pytest.mark.parametrize("trial_rows", [1, 10**6])
+@pytest.mark.parametrize("steps", [0, 40, 150])
+@pytest.mark.parametrize("mixer", MIXERS)
+def test_looking_in_bfloat16_first_does_not_change_the_outcome(
+    models, mixer, steps, trial_rows, monkeypatch
+):
+    task, model = models("arithmetic", mixer, steps)
+    sequences = task.draw(0, 1, 0, 60)
+    monkeypatch.setattr(memory, "CPU_TOKENS_PER_BATCH", 400)
+    expected = generate(model, sequences)
+    monkeypatch.setattr(levels, "resolve_precision", lambda *arguments: "bfloat16")
+    monkeypatch.setattr(certify, "COARSE_TRIAL_ROWS", trial_rows)
+    looked = note_looks(monkeypatch)
+    generation = generate(model, sequences)
+    assert written(generation) == written(expected) == plain_greedy(model, sequences)
+    coarse = sum(rows for level, rows in looked if level == levels.COARSE)
+    assert coarse == 60 if trial_rows > 60 else 0 < coarse <= 60
+
+
+@pytest.mark.parametrize("mixer", MIXERS)
+@pytest.mark.parametrize("ends", [True, False])
+def test_a_model_with_more_room_than_the_task_stops_where_the_task_does(mixer, ends):
+    """At EOS, or at the task's longest sequence, though the model could read on."""
+    task = TASKS["arithmetic"]()
+    model = trained_model(task, mixer, 40, max_len=2 * task.max_len + 3)
+    if not ends:
+        model.head.bias.data[EOS_ID] = -100
+    sequences = task.draw(0, 1, 0, 24)
+    generation = generate(model, sequences)
+    assert generation.tokens.shape == (24, task.max_len + 1)
+    assert written(generation) == plain_greedy(model, sequences, task.max_len)
+    if ends:
+        assert EOS_ID in [tokens[-1] for tokens in written(generation)]
+    else:
+        assert (generation.lengths == task.max_len + 1).all()
+
+
+@pytest.mark.parametrize("mixer", MIXERS)
+def test_sequences_of_a_larger_task_than_the_model_was_trained_on(mixer):
+    """Weights of a small task measured at a larger one, as far as the model has room."""
+    small, large = TASKS["arithmetic"]().with_parameters(size=2), TASKS["arithmetic"]()
+    model = trained_model(small, mixer, 40, max_len=large.max_len)
+    sequences = large.draw(0, 1, 0, 24)
+    assert written(generate(model, sequences)) == plain_greedy(model, sequences)
+    assert written(generate(model, small.draw(0, 1, 0, 24))) == plain_greedy(
+        model, small.draw(0, 1, 0, 24), small.max_len
+    )
+
+
+def test_sequences_longer_than_the_model_reads_are_refused_in_words():
+    small, large = TASKS["arithmetic"]().with_parameters(size=2), TASKS["arithmetic"]()
+    model = small_model(small)
+    sequences = large.draw(0, 1, 0, 24)
+    longest = int(sequences.lengths.max()) - 1
+    with pytest.raises(UserError, match=f"{longest} tokens.* max_len={small.max_len}"):
+        evaluate(model, large, sequences)
+
+
+def test_sequences_that_happen_to_fit_are_generated_up_to_what_the_model_reads():
+    """Room in the set for longer sequences is no sequence that is longer."""
+    small, large = TASKS["arithmetic"]().with_parameters(size=2), TASKS["arithmetic"]()
+    model = small_model(small)
+    sequences = large.encode([small.decode(small.draw(0, 1, 0, 8), row) for row in range(8)])
+    assert sequences.tokens.shape[1] - 1 > model.max_len
+    assert written(generate(model, sequences)) == plain_greedy(model, sequences)
+
+
+def test_nan_weights_are_an_error_not_an_accuracy():
+    task = TASKS["arithmetic"]()
+    model = small_model(task)
+    model.head.weight.data[0, 0] = float("nan")
+    with pytest.raises(RunError, match="not finite"):
+        evaluate(model, task, task.draw(0, 1, 0, 5))
+
+
+def test_progress_only_grows_and_ends_at_the_number_of_sequences(models):
+    task, model = models("arithmetic", "standard", 40)
+    seen = []
+    generate(model, task.draw(0, 1, 0, 60), 1, progress=lambda done, total: seen.append(done))
+    assert seen == sorted(seen)
+    assert seen[-1] == 60
+
+
+def test_the_model_is_left_in_float32_on_the_device(models):
+    task, model = models("arithmetic", "standard", 0)
+    generate(model.double().train(), task.draw(0, 1, 0, 4))
+    assert not model.training
+    assert {parameter.dtype for parameter in model.parameters()} == {torch.float32}

@@ -1,0 +1,122 @@
+"""Two float64 logits closer than 1e-9 are a tie: the lowest id wins, whatever the batch."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from small_models import MIXERS, TASKS, plain_greedy, small_model, written
+
+from evaluation import levels
+from evaluation.argmax import exact_argmax
+from evaluation.generation import generate
+
+
+@given(
+    logits=st.lists(
+        st.sampled_from([0.0, 1.0, 1 - 1e-12, 1 - 9e-10, 1 - 2e-9, 1 + 1e-12]), min_size=1
+    )
+)
+def test_the_arg_max_is_the_lowest_id_within_the_margin(logits):
+    """Closeness to the largest counts, not to a neighbour: a chain of ties is no tie."""
+    found = int(exact_argmax(torch.tensor([logits], dtype=torch.float64)))
+    tied = [i for i, logit in enumerate(logits) if max(logits) - logit < 1e-9]
+    assert found == tied[0]
+
+
+@pytest.mark.parametrize("first", ["float32", "bfloat16"])
+def test_exact_ties_go_to_the_lowest_id(first, monkeypatch):
+    """A head without weights makes every logit equal: all arg-maxes are ties."""
+    monkeypatch.setattr(levels, "resolve_precision", lambda *arguments: first)
+    task = TASKS["arithmetic"]()
+    model = small_model(task)
+    torch.nn.init.zeros_(model.head.weight)
+    sequences = task.draw(0, 1, 0, 3)
+    generation = generate(model, sequences)
+    assert written(generation) == plain_greedy(model, sequences)
+    assert generation.close_calls > 0
+
+
+def generated_ids(rows, sequences):
+    starts = sequences.prompt_lengths
+    return {i for tokens, start in zip(rows, starts, strict=True) for i in tokens[start:]}
+
+
+def twin_model(task, mixer, perturbation):
+    """A model each of whose tokens has a twin in the vocabulary's other half, whose row of the head
+    is the same and whose bias is higher by ``perturbation``: every arg-max is a tie."""
+    model = small_model(task, mixer)
+    half = len(task.vocabulary) // 2
+    with torch.no_grad():
+        weight = model.head.weight.mul_(20)
+        weight[half : 2 * half] = weight[:half]
+        model.head.bias.zero_()
+        model.head.bias[half : 2 * half] = perturbation
+    return model, half
+
+
+@pytest.mark.parametrize("perturbation", [0.0, 1e-12, -1e-12])
+@pytest.mark.parametrize("mixer", MIXERS)
+def test_near_ties_depend_on_neither_batch_size_nor_order(mixer, perturbation):
+    task = TASKS["arithmetic"]()
+    model, half = twin_model(task, mixer, perturbation)
+    sequences = task.draw(0, 1, 0, 8)
+    order = np.random.default_rng(0).permutation(8)
+    expected = plain_greedy(model, sequences)
+    generated = generated_ids(expected, sequences)
+    assert len(generated) > 2
+    assert not any(half <= token < 2 * half for token in generated)
+    for memory_mb in (1024, 0.05, 0.001):
+        assert written(generate(model, sequences, memory_mb)) == expected
+        shuffled = written(generate(model, sequences.select(order), memory_mb))
+        assert shuffled == [expected[row] for row in order]
+
+
+@pytest.mark.parametrize("first", ["float32", "bfloat16"])
+@pytest.mark.parametrize("mixer", MIXERS)
+def test_certification_accepts_the_lowest_of_a_tie_and_nothing_else(mixer, first, monkeypatch):
+    """The model's own text is certified whole; with its first token's twin in place it is not."""
+    monkeypatch.setattr(levels, "resolve_precision", lambda *arguments: first)
+    task = TASKS["arithmetic"]()
+    model, half = twin_model(task, mixer, 1e-12)
+    own = task.draw(0, 1, 0, 12)
+    generation = generate(model, own)
+    own.tokens[:], own.lengths[:] = generation.tokens, generation.lengths
+    assert generate(model, own).certified == 12
+    rows = np.arange(12)
+    first_token = own.tokens[rows, own.prompt_lengths]
+    assert (first_token < half).all()
+    own.tokens[rows, own.prompt_lengths] = first_token + half
+    again = generate(model, own)
+    assert again.certified == 0
+    assert (again.first_mistake == own.prompt_lengths).all()
+    assert written(again) == written(generation)
+
+
+@pytest.mark.parametrize("lead", [3e-9, 1e-7])
+def test_a_lead_beyond_a_tie_is_decided_in_float64(lead):
+    """Less than float32 can tell, more than a tie: the token with the larger logit wins."""
+    task = TASKS["arithmetic"]()
+    model = small_model(task)
+    with torch.no_grad():
+        model.head.weight[[5, 7]] = 0.0
+        model.head.bias[[5, 7]] = torch.tensor([0.0, lead])
+        model.head.bias[[i for i in range(len(model.head.bias)) if i not in (5, 7)]] = -100.0
+    sequences = task.draw(0, 1, 0, 6)
+    generation = generate(model, sequences)
+    assert written(generation) == plain_greedy(model, sequences)
+    assert generated_ids(written(generation), sequences) == {7}
+
+
+def test_near_ties_are_decided_in_float64():
+    """Two tokens whose logits differ by less than float32 can tell: float64 decides."""
+    task = TASKS["arithmetic"]()
+    model = small_model(task)
+    with torch.no_grad():
+        model.head.weight[7] = model.head.weight[5]
+        model.head.bias[[5, 7]] = 100.0
+        model.head.weight[7, 0] += 1e-7
+    sequences = task.draw(0, 1, 0, 6)
+    generation = generate(model, sequences)
+    assert written(generation) == plain_greedy(model, sequences)
+    assert generated_ids(written(generation), sequences) <= {5, 7}

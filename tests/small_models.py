@@ -1,0 +1,95 @@
+"""Small models of every mixer, trained for a moment, and greedy decoding that can be believed on
+sight."""
+
+from __future__ import annotations
+
+import functools
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from models.linear import LinearAttention
+from models.mixer import Mixer
+from models.sparse import SparseAttention
+from models.standard import StandardAttention
+from models.transformer import Transformer
+from tasks.arithmetic import Arithmetic
+from tasks.ed import EditDistance
+from tasks.ed_local import EditDistanceLocal
+from tasks.lis import LIS
+from tasks.task import EOS_ID, SequenceSet, Task
+
+
+class CumulativeMean(Mixer):
+    """A mixer such as a newcomer writes: generation by the slow defaults of `Mixer`."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        count = torch.arange(1, x.shape[1] + 1, device=x.device)[:, None]
+        return x.cumsum(1) / count
+
+
+MIXERS = {
+    "standard": StandardAttention,
+    "sparse": functools.partial(SparseAttention, block_size=4),
+    "linear": LinearAttention,
+    "cumulative_mean": CumulativeMean,
+}
+TASKS = {
+    "arithmetic": lambda: Arithmetic(3),
+    "lis": lambda: LIS(6),
+    "ed": lambda: EditDistance(4),
+    "ed_local": lambda: EditDistanceLocal(4),
+    "direct": lambda: Arithmetic(3, format="direct"),
+}
+
+
+def small_model(task: Task, mixer: str = "standard", max_len: int | None = None) -> Transformer:
+    torch.manual_seed(0)
+    vocabulary, max_len = len(task.vocabulary), max_len or task.max_len
+    return Transformer(vocabulary, max_len, 16, 2, 2, MIXERS[mixer])
+
+
+def trained_model(task: Task, mixer: str, steps: int, max_len: int | None = None) -> Transformer:
+    model = small_model(task, mixer, max_len)
+    sequences = task.draw(0, 1, 0, 200)
+    tokens = torch.from_numpy(sequences.tokens.astype(np.int64))
+    position = torch.arange(1, tokens.shape[1])
+    first, stop = torch.tensor(sequences.prompt_lengths), torch.tensor(sequences.lengths)
+    counted = (position >= first[:, None]) & (position < stop[:, None])
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
+    for _ in range(steps):
+        rows = torch.randint(200, (16,))
+        mask = counted[rows]
+        logits = model(tokens[rows, :-1])[mask]
+        F.cross_entropy(logits, tokens[rows, 1:][mask]).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    return model.eval()
+
+
+@torch.no_grad()
+def plain_greedy(
+    model: Transformer, sequences: SequenceSet, longest: int | None = None
+) -> list[list[int]]:
+    """One sequence at a time, one full float64 forward pass a token; of the tokens whose logit is
+    closer than 1e-9 to the largest, the one with the lowest id."""
+    exact = model.double().eval()
+    written = []
+    for row in range(len(sequences)):
+        tokens = sequences.tokens[row, : sequences.prompt_lengths[row]].astype(int).tolist()
+        while tokens[-1] != EOS_ID and len(tokens) <= (longest or model.max_len):
+            logits = exact(torch.tensor([tokens]))[0, -1].numpy()
+            tokens.append(int(np.flatnonzero(logits.max() - logits < 1e-9)[0]))
+        written.append(tokens)
+    model.float()
+    return written
+
+
+def written(generation) -> list[list[int]]:
+    """What was generated, row by row, as `plain_greedy` gives it."""
+    return [
+        tokens[:length].tolist()
+        for tokens, length in zip(generation.tokens, generation.lengths, strict=True)
+    ]

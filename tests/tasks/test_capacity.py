@@ -1,0 +1,155 @@
+"""One model, several sizes: sequences of a size in the ids of a larger one."""
+
+import random
+from itertools import product
+from typing import ClassVar
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from test_task_interface import Parity
+
+from errors import UserError
+from tasks.arithmetic import Arithmetic
+from tasks.by_name import build_task
+from tasks.ed import EditDistance, strings
+from tasks.ed_local import EditDistanceLocal
+from tasks.lis import LIS
+from tasks.task import EOS, Task
+from tests.oracles import arithmetic, edit_distance, lis
+
+TASKS: list[type[Task]] = [Arithmetic, LIS, EditDistance, EditDistanceLocal]
+EACH = pytest.mark.parametrize("cls", TASKS, ids=lambda cls: cls.name)
+
+
+def judged(task: Task, line: str) -> str | None:
+    """The oracle's verdict; numbers of LIS begin above the capacity."""
+    if isinstance(task, LIS):
+        return lis.judge(line, task.size, task.format, task.room_size)
+    if isinstance(task, EditDistance):
+        local = isinstance(task, EditDistanceLocal)
+        return edit_distance.judge(line, task.size, task.format, local)
+    return arithmetic.judge(line, task.size, "leftmost", task.format)
+
+
+@given(
+    st.sampled_from(TASKS),
+    st.integers(1, 9),
+    st.integers(0, 130),
+    st.integers(0, 2**31),
+    st.sampled_from(["cot", "direct"]),
+)
+@settings(max_examples=150, deadline=None)
+def test_kernel_and_plain_sampler_agree_with_solver_and_oracle(
+    cls, size: int, more: int, seed: int, format: str
+) -> None:
+    task = cls(size, format, capacity=size + more)
+    drawn = task.draw(seed, 3, 5, 2)
+    assert drawn.tokens.shape == (2, task.max_len + 1)
+    assert drawn.tokens.dtype == task.room.vocabulary.dtype
+    rng = random.Random(seed)
+    for example in (task.decode(drawn, 0), task.decode(drawn, 1), task.sample(rng)):
+        assert example == task.complete(example.prompt)
+        assert task.check(example.tokens) is None
+        assert judged(task, " ".join(example.tokens)) is None
+        assert task.room.vocabulary.encode([*example.tokens, EOS]).max() < len(task.vocabulary)
+
+
+@EACH
+@pytest.mark.parametrize("format", ["cot", "direct"])
+def test_room_is_the_task_of_that_size(cls, format: str) -> None:
+    task, large = cls(5, format, capacity=12), cls(12, format)
+    assert task.room.parameters == large.parameters
+    assert task.vocabulary.tokens == large.vocabulary.tokens
+    assert (task.room.max_len, task.max_len) == (large.max_len, cls(5, format).max_len)
+    assert cls(5, format).room.max_len == cls(5, format).max_len
+    assert task.with_parameters(size=7).vocabulary.tokens == task.vocabulary.tokens
+
+
+@EACH
+def test_a_capacity_of_the_size_itself_changes_no_byte(cls) -> None:
+    plain, same = cls(6), cls(6, capacity=6)
+    assert plain.vocabulary.tokens == same.vocabulary.tokens
+    assert np.array_equal(plain.draw(3, 1, 0, 200).tokens, same.draw(3, 1, 0, 200).tokens)
+
+
+@pytest.mark.parametrize("cls", [Arithmetic, EditDistance, EditDistanceLocal])
+@pytest.mark.parametrize("capacity", [6, 7, 30, 120])
+def test_the_same_text_as_without_capacity_where_size_changes_no_token(cls, capacity: int) -> None:
+    """Their prompts do not depend on the size of the vocabulary, those of LIS do."""
+    plain, task = cls(6), cls(6, capacity=capacity)
+    one, two = plain.draw(3, 1, 0, 50), task.draw(3, 1, 0, 50)
+    assert [plain.decode(one, row) for row in range(50)] == [
+        task.decode(two, row) for row in range(50)
+    ]
+    rng, again = random.Random(1), random.Random(1)
+    assert [plain.sample(rng) for _ in range(20)] == [task.sample(again) for _ in range(20)]
+
+
+@pytest.mark.parametrize(("capacity", "end"), [(40, 250), (124, 250), (125, 251), (300, 601)])
+def test_numbers_of_lis_lie_above_the_capacity(capacity: int, end: int) -> None:
+    task = LIS(6, capacity=capacity)
+    assert task.number_range == end
+    drawn = task.draw(0, 0, 0, 3000)
+    kernel = {int(token) for row in range(3000) for token in task.decode(drawn, row).prompt[:-1]}
+    rng = random.Random(0)
+    plain = {int(token) for _ in range(3000) for token in task.sample_prompt(rng, 6)[:-1]}
+    assert (min(kernel), max(kernel)) == (min(plain), max(plain)) == (capacity + 1, end - 1)
+    assert "a length" in (task.check(["1"] * 6 + ["<sep>", "1", "<sep>", "1"]) or "")
+
+
+@pytest.mark.parametrize("capacity", [2, 5])
+def test_every_pair_of_short_strings_by_brute_force(capacity: int) -> None:
+    task = EditDistance(2, alphabet_size=3, capacity=capacity)
+    words = [list(w) for n in (1, 2, 3, 4) for w in product("abc", repeat=n)]
+    for one, two in product(words, words):
+        prompt = [*one, "|", *two, "<sep>"]
+        if task.check_prompt(prompt) is None:
+            example = task.complete(prompt)
+            encoded = task.encode([example])
+            assert task.decode(encoded, 0) == example
+            distance = edit_distance.distance("".join(one), "".join(two))
+            assert example.answer == [str(distance)]
+            assert strings(prompt) == (one, two)
+
+
+@EACH
+def test_a_model_of_one_size_reads_the_others(cls) -> None:
+    trained = cls(4, capacity=10)
+    for size in (2, 4, 10):
+        trained.require_room_for(cls(size, capacity=10))
+    with pytest.raises(UserError, match=r"task\.capacity at least as large"):
+        trained.require_room_for(cls(150))
+    with pytest.raises(UserError, match=r"task\.capacity at least as large"):
+        cls(4).require_room_for(cls(5))
+
+
+@EACH
+@pytest.mark.parametrize("bad", [3, 0, 2.5, True, "4", 10**12])
+def test_bad_capacity(cls, bad: object) -> None:
+    with pytest.raises(UserError, match=f"task {cls.name}: capacity="):
+        cls(4, capacity=bad)
+
+
+class RoomyParity(Parity):
+    """An outsider's task that takes a capacity: three lines."""
+
+    name: ClassVar[str] = "roomy_parity"
+
+    def __init__(self, size: int, format: str = "cot", ones: int = 1, capacity: int | None = None):
+        super().__init__(size, format, ones)
+        self.capacity = self.checked_capacity(capacity)
+
+
+def test_an_outsider_s_task_needs_no_capacity_and_may_take_one() -> None:
+    plain = f"{Parity.__module__}.Parity"
+    assert build_task({"_target_": plain, "size": 3}).room.max_len == 9
+    assert build_task({"_target_": plain, "size": 3, "capacity": None}).parameters == {
+        "size": 3, "format": "cot", "ones": 1,
+    }  # fmt: skip
+    with pytest.raises(UserError, match=r"task\.capacity=5: Parity takes no capacity"):
+        build_task({"_target_": plain, "size": 3, "capacity": 5})
+    roomy = RoomyParity(3, capacity=5)
+    assert (roomy.max_len, roomy.room.max_len) == (9, 13)
+    assert np.array_equal(roomy.draw(0, 0, 0, 20).tokens, Parity(3).draw(0, 0, 0, 20).tokens)

@@ -1,0 +1,53 @@
+"""What stands between Hydra and the command line."""
+
+import argparse
+import sys
+
+import pytest
+from hydra._internal.utils import get_args_parser
+
+import cli
+
+
+def check_help_as_python_3_14(monkeypatch):
+    """Before Python 3.14, check a help text when its option is added, as 3.14 does."""
+    if sys.version_info >= (3, 14):
+        monkeypatch.setattr(
+            argparse.ArgumentParser, "_check_help", argparse.ArgumentParser._check_help
+        )  # only to have it put back
+        return
+    add_argument = argparse.ArgumentParser.add_argument
+
+    def _check_help(self, action):
+        try:
+            if action.help and "%" in action.help:
+                self._get_formatter()._expand_help(action)
+        except (ValueError, TypeError, KeyError) as error:
+            raise ValueError("badly formed help string") from error
+
+    def add_and_check(self, *arguments, **options):
+        action = add_argument(self, *arguments, **options)
+        self._check_help(action)
+        return action
+
+    monkeypatch.setattr(argparse.ArgumentParser, "_check_help", _check_help, raising=False)
+    monkeypatch.setattr(argparse.ArgumentParser, "add_argument", add_and_check)
+
+
+def test_hydra_starts_where_argparse_checks_help_texts(monkeypatch):
+    check_help_as_python_3_14(monkeypatch)
+    cli.allow_lazy_help()
+    assert get_args_parser().parse_args(["--cfg", "job"]).cfg == "job"
+
+
+def test_a_badly_formed_help_text_is_still_refused(monkeypatch):
+    check_help_as_python_3_14(monkeypatch)
+    cli.allow_lazy_help()
+    with pytest.raises(ValueError, match="badly formed"):
+        argparse.ArgumentParser().add_argument("--share", help="in %(nothing)s")
+
+
+def test_before_python_3_14_nothing_is_replaced():
+    if sys.version_info < (3, 14):
+        cli.allow_lazy_help()
+        assert not hasattr(argparse.ArgumentParser, "_check_help")
