@@ -49,7 +49,9 @@ DIM = 64
 # The first fast recipe, the second, and what was tried beside the one of today.
 FIRST = (
     "recipe.optimizer=adamw recipe.learning_rate=0.003 recipe.betas=[0.9,0.98] "
-    "recipe.weight_decay=0.01 recipe.embedding_scale=1.0 recipe.average_decay=null "
+    "recipe.weight_decay=0.01 recipe.decay=coupled recipe.decay_vectors=true "
+    "recipe.rates.embedding.exponent=0.5 recipe.rates.head.exponent=0.5 "
+    "recipe.rates.vector.exponent=0.5 recipe.embedding_ratio=null recipe.average_decay=null "
     "recipe.schedule=cosine recipe.final_learning_rate=0.02 recipe.steps=20000 "
     "recipe.warmup=0.02 recipe.warmup_steps=null recipe.cooldown=0.0 recipe.batch_size=64"
 )
@@ -61,14 +63,15 @@ TRIES = {
     "first": FIRST,
     "second": SECOND,
     "fast": "",
-    "adamw": "recipe.optimizer=adamw recipe.learning_rate=0.003 recipe.weight_decay=0.01",
+    "adamw": "recipe.optimizer=adamw recipe.learning_rate=0.003 recipe.decay=coupled "
+    "recipe.weight_decay=0.01",
     "constant": "recipe.schedule=constant recipe.learning_rate=0.005",
     "batch 32": "recipe.batch_size=32",
     "float32": "recipe.precision=float32",
-    "embedding 1": "recipe.embedding_scale=1.0",
-    "embedding 2": "recipe.embedding_scale=2.0",
+    "embedding as Xavier": "recipe.embedding_ratio=null",
+    "embedding 0.5": "recipe.embedding_ratio=0.5",
     "rate 0.005": "recipe.learning_rate=0.005",
-    "embedding 2, rate 0.005": "recipe.embedding_scale=2.0 recipe.learning_rate=0.005",
+    "embedding 0.5, rate 0.005": "recipe.embedding_ratio=0.5 recipe.learning_rate=0.005",
 }
 
 

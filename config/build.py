@@ -11,6 +11,7 @@ import torch
 from config.schema import CellConfig, ModelConfig
 from errors import UserError
 from instantiate import check_parameters, construct, locate
+from models.initialisation import scale_embedding
 from models.mixer import Mixer
 from models.transformer import Transformer
 from tasks.by_name import build_task
@@ -74,8 +75,7 @@ def initial_model(config: CellConfig, task: Task, device: torch.device) -> Trans
     """Return the cell's model before its first step, as its seed and its recipe make it."""
     torch.manual_seed(config.seed)
     model = build_model(config.model, task, config.recipe.dropout).to(device)
-    with torch.no_grad():
-        model.embedding.weight.mul_(config.recipe.embedding_scale)
+    scale_embedding(model, config.recipe.embedding_ratio)
     return model
 
 

@@ -1,6 +1,16 @@
 """Initial values of the parts of the transformer that are not a mixer's own."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
 from torch import nn
+
+if TYPE_CHECKING:
+    from models.transformer import Transformer
+
+SINUSOIDS_RMS = 0.5**0.5  # of sines and cosines, at any width
 
 
 def xavier_uniform(module: nn.Module) -> None:
@@ -10,3 +20,15 @@ def xavier_uniform(module: nn.Module) -> None:
             nn.init.xavier_uniform_(parameter)
         elif name.split(".")[-1] == "bias":
             nn.init.zeros_(parameter)
+
+
+@torch.no_grad()
+def scale_embedding(model: Transformer, ratio: float | None) -> None:
+    """Scale the token embedding to `ratio` times the sinusoids' root mean square; None: not at all.
+
+    Xavier's values shrink with V + D beside the positions that are added to them: for a vocabulary
+    of 20, from a ratio of 0.33 at D = 16 to 0.09 at D = 512.
+    """
+    if ratio is not None:
+        weight = model.embedding.weight
+        weight.mul_(ratio * SINUSOIDS_RMS / weight.square().mean().sqrt())

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-import torch
-from torch import nn
+from collections.abc import Iterable
+from typing import Any
 
+import torch
+from torch import Tensor
+
+from models.roles import Role
+from models.transformer import Transformer
 from training.muon import BatchedMuon
 from training.recipe import Recipe
 
@@ -14,54 +19,71 @@ FUSED_ON = BFLOAT16_ON = ("cuda",)
 
 
 class OptimizerGroup:
-    """Several optimisers that step together, each rate a fixed multiple of the schedule's."""
+    """Optimisers that step together; every group's rate is its ``factor`` times the schedule's."""
 
-    def __init__(self, parts: list[tuple[torch.optim.Optimizer, float]]) -> None:
+    def __init__(self, parts: list[torch.optim.Optimizer]) -> None:
         self.parts = parts
 
     def set_learning_rate(self, rate: float) -> None:
         """Set the schedule's rate."""
-        for optimizer, multiple in self.parts:
+        for optimizer in self.parts:
             for group in optimizer.param_groups:
-                group["lr"] = rate * multiple
+                group["lr"] = rate * group["factor"]
 
     def zero_grad(self) -> None:
         """Forget the gradients."""
-        for optimizer, _ in self.parts:
+        for optimizer in self.parts:
             optimizer.zero_grad(set_to_none=True)
 
     def step(self) -> None:
         """Update every parameter once."""
-        for optimizer, _ in self.parts:
+        for optimizer in self.parts:
             optimizer.step()
 
     def state_dict(self) -> list[dict]:
         """Return the optimisers' states, in order."""
-        return [optimizer.state_dict() for optimizer, _ in self.parts]
+        return [optimizer.state_dict() for optimizer in self.parts]
 
     def load_state_dict(self, states: list[dict]) -> None:
         """Restore what `state_dict` returned."""
-        for (optimizer, _), state in zip(self.parts, states, strict=True):
+        for optimizer, state in zip(self.parts, states, strict=True):
             optimizer.load_state_dict(state)
 
 
-def build_optimizer(model: nn.Module, recipe: Recipe, precision: str = "float32") -> OptimizerGroup:
-    """Return the optimiser that ``recipe`` names.
+def build_optimizer(
+    model: Transformer, recipe: Recipe, precision: str = "float32"
+) -> OptimizerGroup:
+    """Return the optimiser that ``recipe`` names, for the parameters of ``model`` by their roles.
 
-    ``adamw`` decays every parameter alike, as the paper's plain AdamW does.  ``muon`` (Jordan et
-    al., 2024) orthogonalises the momentum of the blocks' weight matrices, on a GPU in the
-    ``precision`` of the forward pass; embedding, head, norms and biases stay with AdamW.
+    ``adamw`` takes them all.  ``muon`` (Jordan et al. 2024) orthogonalises the momentum of hidden
+    matrices, on a GPU in the ``precision`` of the forward pass; AdamW takes the rest.
     """
-    if recipe.optimizer == "adamw":
-        return OptimizerGroup([(_adamw(list(model.parameters()), recipe), 1.0)])
-    matrices = [
-        p for name, p in model.named_parameters() if p.ndim == 2 and name.startswith("blocks.")
-    ]
-    chosen = {id(p) for p in matrices}
-    rest = [p for p in model.parameters() if id(p) not in chosen]
-    dtype = muon_dtype(rest[0].device, precision)
-    muon = BatchedMuon(matrices, lr=1.0, weight_decay=recipe.weight_decay, dtype=dtype)
-    return OptimizerGroup([(muon, 1.0), (_adamw(rest, recipe), 1.0)])
+    roles = model.parameter_roles()
+    trained = [(p, roles[name]) for name, p in model.named_parameters() if p.requires_grad]
+    return optimizer_by_role(trained, recipe, model.dim, precision)
+
+
+def optimizer_by_role(
+    parameters: Iterable[tuple[Tensor, Role]], recipe: Recipe, dim: int, precision: str = "float32"
+) -> OptimizerGroup:
+    """Return the optimiser that ``recipe`` names for ``parameters`` of a model of width ``dim``."""
+    hidden: list[tuple[Tensor, Role]] = []
+    rest: list[tuple[Tensor, Role]] = []
+    for parameter, role in parameters:
+        to_muon = recipe.optimizer == "muon" and role.kind == "hidden"
+        (hidden if to_muon else rest).append((parameter, role))
+    optimizers: list[torch.optim.Optimizer] = []
+    if hidden:
+        dtype = muon_dtype(hidden[0][0].device, precision)
+        optimizers.append(BatchedMuon(_groups(hidden, recipe, dim), dtype=dtype))
+    if rest:
+        fused = rest[0][0].device.type in FUSED_ON
+        beta1, beta2 = recipe.betas
+        groups = _groups(rest, recipe, dim)
+        optimizers.append(
+            torch.optim.AdamW(groups, betas=(beta1, beta2), fused=fused, foreach=not fused)
+        )
+    return OptimizerGroup(optimizers)
 
 
 def muon_dtype(device: torch.device, precision: str) -> torch.dtype:
@@ -70,14 +92,25 @@ def muon_dtype(device: torch.device, precision: str) -> torch.dtype:
     return torch.bfloat16 if low else torch.float32
 
 
-def _adamw(parameters: list[nn.Parameter], recipe: Recipe) -> torch.optim.AdamW:
-    beta1, beta2 = recipe.betas
-    fused = parameters[0].device.type in FUSED_ON
-    return torch.optim.AdamW(
-        parameters,
-        lr=1.0,
-        betas=(beta1, beta2),
-        weight_decay=recipe.weight_decay,
-        fused=fused,
-        foreach=not fused,
-    )
+def _groups(
+    parameters: Iterable[tuple[Tensor, Role]], recipe: Recipe, dim: int
+) -> list[dict[str, Any]]:
+    """Put together what has one rate and one weight decay."""
+    groups: dict[tuple[float, float], dict[str, Any]] = {}
+    for parameter, role in parameters:
+        factor = recipe.rate_factor(role.kind, dim)
+        decay = _weight_decay(role, recipe, factor)
+        new = {"params": [], "parts": [], "factor": factor, "weight_decay": decay}
+        group = groups.setdefault((factor, decay), new)
+        group["params"].append(parameter)
+        group["parts"].append(role.parts)
+    return list(groups.values())
+
+
+def _weight_decay(role: Role, recipe: Recipe, factor: float) -> float:
+    """Return the decay that the optimisers, which multiply it by the group's rate, are given."""
+    if not role.decays or (role.kind == "vector" and not recipe.decay_vectors):
+        return 0.0
+    if recipe.decay == "coupled":
+        return recipe.weight_decay
+    return recipe.weight_decay / (recipe.learning_rate * factor)

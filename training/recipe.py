@@ -3,73 +3,112 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
-from typing import ClassVar, Literal
+import re
+from collections.abc import Callable
+from typing import Annotated, Any, Literal
+
+from pydantic import ConfigDict, Field, ValidationError, model_validator
+from pydantic.dataclasses import dataclass
 
 from errors import UserError
 
+Positive = Annotated[float, Field(gt=0)]
+Count = Annotated[int, Field(gt=0)]
+Share = Annotated[float, Field(ge=0, le=1)]
+ShareBelowOne = Annotated[float, Field(ge=0, lt=1)]
+Betas = Annotated[list[ShareBelowOne], Field(min_length=2, max_length=2)]
 
-@dataclass(frozen=True)
+_CHECKED = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
+
+
+@dataclass(frozen=True, config=_CHECKED)
+class RoleRate:
+    """The rate of one role: learning_rate * factor * (reference_dim / D) ** exponent at width D."""
+
+    factor: Positive = 1.0
+    exponent: float = 0.0
+
+
+@dataclass(frozen=True, config=_CHECKED)
+class Rates:
+    """The rates of all roles (`models.roles`); the defaults give every parameter one rate.
+
+    Exponents that keep the size of the updates' effect the same at every width: with AdamW 1 for
+    hidden matrices and head, 0 for embedding and vectors (muP; Yang and Hu 2021, Yang et al. 2022,
+    table 3).  With Muon ½ for hidden matrices: a step matched to AdamW's by 0.2 sqrt(larger side)
+    (Liu et al. 2025) has a spectral norm that grows as sqrt(D), where Jordan et al. (2024) keep it.
+    """
+
+    hidden: RoleRate = RoleRate()
+    embedding: RoleRate = RoleRate()
+    head: RoleRate = RoleRate()
+    vector: RoleRate = RoleRate()
+
+
+@dataclass(frozen=True, config=_CHECKED)
 class Recipe:
     """Optimiser, schedule, budget and stopping rule of one training run.
 
-    ``learning_rate`` is the peak rate at ``reference_dim``; at width D it is multiplied by
-    ``(reference_dim / D) ** learning_rate_exponent`` (0 keeps it fixed, as in the paper).
+    ``learning_rate`` is the peak rate; each role of parameters multiplies it by a factor of its own
+    (``rates``), which may fall with the width relative to ``reference_dim``.
+    ``weight_decay`` acts on the matrices, and on vectors (biases, norm gains) if
+    ``decay_vectors``.  Under ``decay: coupled`` a step shrinks them by rate * weight_decay, as
+    PyTorch's AdamW does; under ``independent`` by weight_decay itself, times what the schedule has
+    left of the peak, whatever the rate is (Loshchilov and Hutter 2019; Wortsman et al. 2023).
     The budget is ``steps`` batches, or ``epochs`` passes over the training set; exactly one is
     given.  ``warmup`` is the share of the budget spent on the linear warm-up, unless
     ``warmup_steps`` says how many steps.  ``cooldown`` is the share of it over which, at its end,
     the schedule's rate is brought down to 0 in a straight line besides.
-    ``embedding_scale`` multiplies the token embedding's initial values: Xavier's are small beside
-    the sinusoidal positions that are added to them.
+    ``embedding_ratio`` scales the token embedding's initial values to that ratio of root mean
+    squares to the sinusoidal positions that are added to them; null leaves them Xavier-uniform, so
+    that the ratio falls with width and vocabulary.
     ``average_decay`` keeps an exponential moving average of the weights, updated at every step by
     1 - average_decay; validation, early stopping and evaluation then use the average.
     ``stop_at`` ends training once that share of the validation chains is predicted without a
     mistake under teacher forcing (which is what free greedy generation would write), looked at
     every ``validate_every`` steps; null trains through.
+    Raises UserError naming the key of a value that is out of range.
     """
 
     name: str
-    learning_rate: float
-    batch_size: int
-    steps: int | None = None
-    epochs: float | None = None
+    learning_rate: Positive
+    batch_size: Count
+    steps: Count | None = None
+    epochs: Positive | None = None
     optimizer: Literal["adamw", "muon"] = "adamw"
-    betas: list[float] = field(default_factory=lambda: [0.9, 0.999])
-    weight_decay: float = 0.01
+    rates: Rates = Rates()
+    reference_dim: Count = 64
+    betas: Betas = Field(default_factory=lambda: [0.9, 0.999])
+    weight_decay: Share = 0.01
+    decay: Literal["coupled", "independent"] = "coupled"
+    decay_vectors: bool = True
     schedule: Literal["linear", "cosine", "constant", "inverse_sqrt"] = "linear"
-    warmup: float = 0.05
-    warmup_steps: int | None = None
-    cooldown: float = 0.0
-    final_learning_rate: float = 0.0
-    reference_dim: int = 64
-    learning_rate_exponent: float = 0.0
-    gradient_clip: float | None = None
-    embedding_scale: float = 1.0
-    average_decay: float | None = None
-    dropout: float = 0.0
+    warmup: Share = 0.05
+    warmup_steps: Count | None = None
+    cooldown: Share = 0.0
+    final_learning_rate: Share = 0.0
+    gradient_clip: Positive | None = None
+    embedding_ratio: Positive | None = None
+    average_decay: ShareBelowOne | None = None
+    dropout: ShareBelowOne = 0.0
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
-    validate_every: int = 500
-    stop_at: float | None = None
+    validate_every: Count = 500
+    stop_at: Share | None = None
 
-    __pydantic_config__: ClassVar[dict] = {"extra": "forbid", "strict": True}
+    @model_validator(mode="wrap")
+    @classmethod
+    def _name_what_is_wrong(cls, values: Any, check: Callable[[Any], Recipe]) -> Recipe:
+        try:
+            return check(values)
+        except ValidationError as error:
+            raise UserError("; ".join(_explain(item) for item in error.errors())) from None
 
     def __post_init__(self) -> None:
-        _require_positive(self, "learning_rate", "batch_size", "validate_every", "reference_dim")
-        _require_positive(self, "embedding_scale")
         if (self.steps is None) == (self.epochs is None):
             raise UserError(
                 "recipe: give exactly one of recipe.steps and recipe.epochs, the other null "
                 f"(got steps={self.steps}, epochs={self.epochs})"
             )
-        _require_positive(self, "steps", "epochs", "warmup_steps", "gradient_clip")
-        for key in ("dropout", "warmup", "cooldown", "final_learning_rate", "weight_decay"):
-            _require_between(self, key, 0.0, 1.0, open_above=key == "dropout")
-        if self.stop_at is not None:
-            _require_between(self, "stop_at", 0.0, 1.0)
-        if self.average_decay is not None:
-            _require_between(self, "average_decay", 0.0, 1.0, open_above=True)
-        if len(self.betas) != 2 or not all(0 <= beta < 1 for beta in self.betas):
-            raise UserError(f"recipe.betas={self.betas}: must be two numbers in [0, 1)")
 
     def total_steps(self, num_sequences: int) -> int:
         """Return the step budget for a training set of ``num_sequences`` sequences."""
@@ -78,19 +117,25 @@ class Recipe:
         assert self.epochs is not None
         return max(1, math.ceil(self.epochs * num_sequences / self.batch_size))
 
-    def peak_learning_rate(self, dim: int) -> float:
-        """Return the highest learning rate that a model of width ``dim`` is trained with."""
-        return self.learning_rate * (self.reference_dim / dim) ** self.learning_rate_exponent
+    def rate_factor(self, kind: str, dim: int) -> float:
+        """Return what the rate of parameters of role ``kind`` is in multiples of the schedule's,
+        at width ``dim``."""
+        role: RoleRate = getattr(self.rates, kind)
+        return role.factor * (self.reference_dim / dim) ** role.exponent
 
-    def learning_rate_at(self, step: int, total_steps: int, dim: int) -> float:
-        """Return the rate of update ``step`` (0-based) of ``total_steps``.
+    def peak_learning_rate(self, dim: int, kind: str = "hidden") -> float:
+        """Return the highest rate that parameters of role ``kind`` have at width ``dim``."""
+        return self.learning_rate * self.rate_factor(kind, dim)
+
+    def learning_rate_at(self, step: int, total_steps: int) -> float:
+        """Return the rate of update ``step`` (0-based) of ``total_steps``, before roles' factors.
 
         Linear warm-up from 1/w of the peak over w steps, then the schedule down to
         ``final_learning_rate`` times the peak; ``inverse_sqrt`` is peak * sqrt(w / step) (Vaswani
-        et al., 2017), whatever the budget is.  The ancestor steps its schedule once an epoch,
-        so that its first epoch trains at rate 0; ours moves at every batch.
+        et al. 2017), whatever the budget is.  CoT_benchmark (Feng et al. 2023) steps its schedule
+        once an epoch, so that its first epoch trains at rate 0; ours moves at every batch.
         """
-        peak = self.peak_learning_rate(dim)
+        peak = self.learning_rate
         warmup_steps = self.warmup_steps or max(1, round(self.warmup * total_steps))
         if self.cooldown > 0:
             peak *= min(1.0, (total_steps - step) / (self.cooldown * total_steps))
@@ -107,17 +152,12 @@ class Recipe:
         return peak * (floor + (1 - floor) * 0.5 * (1 + math.cos(math.pi * progress)))
 
 
-def _require_positive(recipe: Recipe, *keys: str) -> None:
-    for key in keys:
-        value = getattr(recipe, key)
-        if value is not None and not (value > 0 and math.isfinite(value)):
-            raise UserError(f"recipe.{key}={value}: must be greater than 0")
-
-
-def _require_between(
-    recipe: Recipe, key: str, low: float, high: float, open_above: bool = False
-) -> None:
-    value = getattr(recipe, key)
-    if not (low <= value <= high) or (open_above and value == high):
-        closing = ")" if open_above else "]"
-        raise UserError(f"recipe.{key}={value}: must be in [{low:g}, {high:g}{closing}")
+def _explain(item: Any) -> str:
+    """Say one of pydantic's findings in a line: key, value, what would be right."""
+    key = ".".join(["recipe", *(str(part) for part in item["loc"])])
+    if item["type"] in ("extra_forbidden", "unexpected_keyword_argument"):
+        return f"unknown key {key}"
+    if item["type"] in ("missing", "missing_argument"):
+        return f"missing key {key}"
+    message = re.sub(r"^\w+ should", "must", item["msg"])
+    return f"{key}={item['input']}: {message}"

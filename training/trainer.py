@@ -189,7 +189,7 @@ class Trainer:
         return padded_share(self.train, parts, self.width_step)
 
     def _learning_rate(self, step: int) -> float:
-        return self.recipe.learning_rate_at(step, self.total_steps, self.model.dim)
+        return self.recipe.learning_rate_at(step, self.total_steps)
 
     def _tell_loss(self) -> float:
         """Return the mean loss since the last validation; refuse to go on from NaN."""

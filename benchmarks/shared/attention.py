@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import torch
 
-from models.mixer import AttentionMixer
+from models.attention import AttentionMixer
 
 HEADS, HEAD_DIM = 4, 16
 

@@ -77,7 +77,10 @@ def test_the_first_recipe_stays_what_it_was():
     first = recipes.config_of((0, "first", "lis", "sparse")).recipe
     assert (first.optimizer, first.learning_rate, first.schedule) == ("adamw", 3e-3, "cosine")
     assert (first.steps, first.warmup, first.warmup_steps) == (20000, 0.02, None)
-    assert (first.average_decay, first.embedding_scale) == (None, 1.0)
+    assert (first.average_decay, first.embedding_ratio) == (None, None)
+    kinds = ("hidden", "embedding", "head", "vector")
+    factors = [first.rate_factor(kind, dim=128) for kind in kinds]
+    assert factors == [0.5] * 4 and (first.decay, first.decay_vectors) == ("coupled", True)
     assert (first.betas, first.weight_decay) == ([0.9, 0.98], 0.01)
 
 

@@ -59,3 +59,46 @@ def test_state_survives_saving():
         one.step()
         other.step()
     assert all(torch.equal(p, q) for p, q in zip(whole, parts, strict=True))
+
+
+@pytest.mark.parametrize("decay", [0.0, 0.3])
+def test_stacked_matrices_are_orthogonalised_apart(decay):
+    """One parameter of three parts moves as three parameters do; other shapes stay whole."""
+    generator = torch.Generator().manual_seed(2)
+    stacked = [torch.nn.Parameter(torch.randn(12, 4, generator=generator)) for _ in range(2)]
+    apart = [torch.nn.Parameter(m.clone()) for p in stacked for m in p.detach().chunk(3)]
+    whole = torch.nn.Parameter(torch.randn(12, 4, generator=generator))
+    alone = torch.nn.Parameter(whole.detach().clone())
+    groups = [{"params": [*stacked, whole], "parts": [3, 3, 1], "weight_decay": decay}]
+    ours = BatchedMuon(groups, lr=0.01)
+    theirs = BatchedMuon([*apart, alone], lr=0.01, weight_decay=decay)
+    for _ in range(3):
+        for p in (*stacked, whole):
+            p.grad = torch.randn(p.shape, generator=generator)
+        gradients = [matrix for p in stacked for matrix in p.grad.chunk(3)]
+        for p, gradient in zip(apart, gradients, strict=True):
+            p.grad = gradient.clone()
+        alone.grad = whole.grad.clone()
+        ours.step()
+        theirs.step()
+    torch.testing.assert_close(torch.cat(apart), torch.cat(stacked))
+    torch.testing.assert_close(alone, whole)
+
+
+def test_groups_keep_rates_and_decays_of_their_own():
+    one, other = parameters()[:2]
+    groups = [{"params": [one], "lr": 0.0}, {"params": [other], "weight_decay": 0.5}]
+    muon = BatchedMuon(groups, lr=0.1)
+    before = [p.detach().clone() for p in (one, other)]
+    one.grad, other.grad = torch.ones_like(one), torch.zeros_like(other)
+    muon.step()
+    assert torch.equal(one, before[0])
+    torch.testing.assert_close(other.detach(), before[1] * (1 - 0.1 * 0.5))
+
+
+def test_a_parameter_without_a_gradient_stays_beside_one_with():
+    one, other = parameters()[0], parameters()[0]
+    before = one.detach().clone()
+    other.grad = torch.ones_like(other)
+    BatchedMuon([one, other], lr=0.1, weight_decay=0.0).step()
+    assert torch.equal(one, before) and not torch.equal(other, before)

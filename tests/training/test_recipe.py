@@ -1,12 +1,17 @@
 import itertools
+import json
 import math
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import TypeAdapter
 
+from config.compose import compose_plain
+from config.schema import validate_cell
 from errors import UserError
-from training.recipe import Recipe
+from models.roles import KINDS
+from training.recipe import Rates, Recipe, RoleRate
 
 
 def recipe(**changes):
@@ -20,14 +25,14 @@ def test_paper_budget_is_195_thousand_steps():
 
 def test_first_step_already_trains_and_warmup_ends_at_the_peak():
     r = recipe(warmup=0.1)
-    assert r.learning_rate_at(0, 100, 64) == pytest.approx(1e-3)
-    assert r.learning_rate_at(9, 100, 64) == pytest.approx(1e-2)
+    assert r.learning_rate_at(0, 100) == pytest.approx(1e-3)
+    assert r.learning_rate_at(9, 100) == pytest.approx(1e-2)
 
 
 @pytest.mark.parametrize("schedule", ["linear", "cosine"])
 def test_schedule_falls_to_the_floor(schedule):
     r = recipe(schedule=schedule, final_learning_rate=0.1)
-    rates = [r.learning_rate_at(step, 1000, 64) for step in range(1000)]
+    rates = [r.learning_rate_at(step, 1000) for step in range(1000)]
     assert max(rates) == pytest.approx(1e-2)
     assert rates[-1] == pytest.approx(1e-3, rel=0.02)
     assert all(a >= b for a, b in itertools.pairwise(rates[50:]))
@@ -37,25 +42,31 @@ def test_inverse_sqrt_does_not_depend_on_the_budget():
     short = recipe(schedule="inverse_sqrt", steps=1000, warmup_steps=100)
     long = recipe(schedule="inverse_sqrt", steps=10_000, warmup_steps=100)
     for step in (0, 99, 100, 399, 999):
-        rate = short.learning_rate_at(step, 1000, 64)
-        assert rate == pytest.approx(long.learning_rate_at(step, 10_000, 64))
-    assert short.learning_rate_at(399, 1000, 64) == pytest.approx(5e-3)
+        rate = short.learning_rate_at(step, 1000)
+        assert rate == pytest.approx(long.learning_rate_at(step, 10_000))
+    assert short.learning_rate_at(399, 1000) == pytest.approx(5e-3)
 
 
 def test_cooldown_ends_near_zero_and_leaves_the_rest_alone():
     plain = recipe(schedule="inverse_sqrt", warmup_steps=10)
     cooled = recipe(schedule="inverse_sqrt", warmup_steps=10, cooldown=0.25)
-    rates = [(plain.learning_rate_at(s, 100, 64), cooled.learning_rate_at(s, 100, 64))
+    rates = [(plain.learning_rate_at(s, 100), cooled.learning_rate_at(s, 100))
              for s in range(100)]  # fmt: skip
     assert all(a == b for a, b in rates[:76])
     assert rates[87][1] / rates[87][0] == pytest.approx(13 / 25)
     assert rates[99][1] / rates[99][0] == pytest.approx(1 / 25)
 
 
-def test_peak_falls_with_width():
-    r = recipe(reference_dim=32, learning_rate_exponent=0.5)
-    assert r.peak_learning_rate(32) == 1e-2
-    assert r.peak_learning_rate(128) == pytest.approx(5e-3)
+def test_by_default_every_role_has_one_rate_at_every_width():
+    assert {recipe().rate_factor(kind, dim) for kind in KINDS for dim in (16, 512)} == {1.0}
+
+
+def test_a_role_has_a_factor_and_a_power_of_the_width():
+    r = recipe(reference_dim=32, rates=Rates(hidden=RoleRate(2.0, 0.5), head=RoleRate(exponent=1)))
+    assert r.rate_factor("hidden", 32) == 2.0
+    assert r.rate_factor("hidden", 128) == pytest.approx(1.0)
+    assert r.rate_factor("head", 128) == pytest.approx(0.25)
+    assert r.rate_factor("vector", 128) == 1.0
 
 
 @given(
@@ -67,13 +78,13 @@ def test_peak_falls_with_width():
 )
 def test_rate_is_always_positive_and_at_most_the_peak(step, warmup, floor, cooldown, schedule):
     r = recipe(warmup=warmup, final_learning_rate=floor, schedule=schedule, cooldown=cooldown)
-    assert 0 <= r.learning_rate_at(step, 1000, 64) <= 1e-2 * (1 + 1e-9)
+    assert 0 <= r.learning_rate_at(step, 1000) <= 1e-2 * (1 + 1e-9)
 
 
 @pytest.mark.parametrize(
     ("changes", "named"),
     [
-        ({"learning_rate": 0.0}, "learning_rate"),
+        ({"learning_rate": 0.0}, r"^recipe.learning_rate=0.0: must be greater than 0$"),
         ({"learning_rate": float("nan")}, "learning_rate"),
         ({"batch_size": 0}, "batch_size"),
         ({"steps": None}, "exactly one"),
@@ -87,8 +98,56 @@ def test_rate_is_always_positive_and_at_most_the_peak(step, warmup, floor, coold
         ({"stop_at": 1.5}, "stop_at"),
         ({"average_decay": 1.0}, "average_decay"),
         ({"average_decay": -0.1}, "average_decay"),
+        ({"embedding_ratio": 0.0}, "embedding_ratio"),
+        ({"learning_rate": float("inf")}, "learning_rate"),
+        ({"learning_rate": "fast"}, "learning_rate=fast: must be a valid number"),
+        ({"steps": 1.5}, "steps"),
+        ({"gradient_clip": 0}, "gradient_clip"),
+        ({"reference_dim": 0}, "reference_dim"),
+        ({"weight_decay": 1.5}, "weight_decay"),
+        ({"final_learning_rate": -1.0}, "final_learning_rate"),
+        ({"validate_every": 0}, "validate_every"),
+        ({"decay": "none"}, "decay=none: must be 'coupled' or 'independent'"),
+        ({"optimizer": "sgd"}, "optimizer=sgd: must be 'adamw' or 'muon'"),
+        ({"learning_rte": 1.0}, "unknown key recipe.learning_rte"),
     ],
 )
 def test_bad_values_are_refused_by_name(changes, named):
-    with pytest.raises(UserError, match=named):
+    with pytest.raises(UserError, match=named) as refused:
         recipe(**changes)
+    assert len(str(refused.value).splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("rates", "message"),
+    [
+        ({"hidden": {"factor": 0.0}}, "recipe.rates.hidden.factor=0.0: must be greater than 0"),
+        ({"head": {"exponent": "D"}}, "recipe.rates.head.exponent=D: must be a valid number"),
+        ({"heads": {}}, "unknown key recipe.rates.heads"),
+        ({"head": {"power": 1.0}}, "unknown key recipe.rates.head.power"),
+    ],
+)
+def test_bad_rates_are_refused_by_name_where_a_configuration_is_read(rates, message):
+    plain = {"name": "x", "learning_rate": 1e-2, "batch_size": 8, "steps": 100, "rates": rates}
+    with pytest.raises(UserError) as refused:
+        TypeAdapter(Recipe).validate_json(json.dumps(plain))
+    assert str(refused.value) == message
+
+
+def shipped(name):
+    return validate_cell(compose_plain("train", [f"recipe={name}"])).recipe
+
+
+def test_paper_trains_every_parameter_at_one_rate_and_decays_matrices_alone():
+    paper = shipped("paper")
+    assert {paper.rate_factor(kind, dim) for kind in KINDS for dim in (32, 1024)} == {1.0}
+    assert (paper.optimizer, paper.learning_rate, paper.betas) == ("adamw", 1e-4, [0.9, 0.999])
+    assert (paper.weight_decay, paper.decay, paper.decay_vectors) == (0.01, "coupled", False)
+    assert (paper.embedding_ratio, paper.dropout, paper.batch_size) == (None, 0.1, 512)
+
+
+@pytest.mark.parametrize("name", ["fast", "quick", "long"])
+def test_fast_scales_every_role_with_the_width(name):
+    fast = shipped(name)
+    fall = {kind: fast.rate_factor(kind, 32) / fast.rate_factor(kind, 512) for kind in KINDS}
+    assert fall == {"hidden": 4.0, "embedding": 1.0, "head": 16.0, "vector": 1.0}
