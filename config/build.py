@@ -75,7 +75,7 @@ def initial_model(config: CellConfig, task: Task, device: torch.device) -> Trans
     """Return the cell's model before its first step, as its seed and its recipe make it."""
     torch.manual_seed(config.seed)
     model = build_model(config.model, task, config.recipe.dropout).to(device)
-    scale_embedding(model, config.recipe.embedding_ratio)
+    scale_embedding(model.embedding, config.recipe.embedding_ratio)
     return model
 
 
