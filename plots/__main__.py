@@ -13,10 +13,14 @@ from typing import Any
 import pandas as pd
 from tqdm import tqdm
 
+import cli
+from config.compose import CONF_DIR
+from config.grid import load_experiment, planned
+from config.schema import require_plain_name
 from errors import UserError
-from plots import FIGURES, report, table
+from plots import FIGURES, report
 from plots.cells import plan_from_table
-from plots.variants import tell_apart
+from records.reading import read
 
 USAGE = """usage: python -m plots experiment=NAME [results_dir=results] [figures=[heatmap,...]]
 
@@ -45,12 +49,12 @@ def redraw(
 
     Raises `UserError` for an unknown experiment or figure and for a missing or damaged table.
     """
+    require_plain_name("experiment", name)
     folder = Path(results_dir) / name
     modules = {figure: _module(figure) for figure in figures or ()}
     experiment, plan = _experiment(name, folder / "results.csv")
-    results = table.read(folder / "results.csv")
+    results = read(folder / "results.csv")
     plan = plan_from_table(results) if plan is None else plan
-    results, plan = tell_apart(results, plan, experiment)
     modules = modules or {figure: _module(figure) for figure in experiment.figures or FIGURES}
     wants_report = not figures or "report" in modules
     modules.pop("report", None)
@@ -77,8 +81,6 @@ def _module(figure: str) -> ModuleType:
 
 def _experiment(name: str, path: Path) -> tuple[Any, pd.DataFrame | None]:
     """Return the experiment and its plan; for a table without YAML a stand-in and None."""
-    from config.grid import load_experiment, planned
-
     try:
         experiment = load_experiment(name)
     except UserError:
@@ -91,8 +93,6 @@ def _experiment(name: str, path: Path) -> tuple[Any, pd.DataFrame | None]:
 
 
 def _has_yaml(name: str) -> bool:
-    from config.compose import CONF_DIR
-
     return (Path(CONF_DIR) / "experiment" / f"{name}.yaml").exists()
 
 
@@ -119,6 +119,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    import cli
-
     cli.main(main)

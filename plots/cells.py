@@ -1,7 +1,8 @@
 """From a results table to what the figures show: a row per cell, seeds gathered, states told.
 
-A *cell* here is a point of the grid without its seed.  Its accuracy is the mean over the seeds that
-are done; its state says what became of it:
+A *cell* here is a point of the grid without its seed; beside the columns that every table has, any
+setting with a column of its own (such as ``model.mixer.block_size``) tells cells apart.  Its
+accuracy is the mean over the seeds that are done; its state says what became of it:
 
 done        at least one seed has a result
 failed      no result, and at least one seed failed
@@ -11,6 +12,8 @@ not run     planned, and nothing is known of it
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,11 +22,11 @@ import pandas as pd
 
 from plots import style
 
-KEYS = ["task", "format", "size", "layers", "recipe", "model", "dim"]
+KEYS = ["task", "format", "size", "layers", "heads", "recipe", "model", "dim"]
 STATES = ("done", "failed", "unfinished", "not run")
-MEASURES = ["max_len", "heads", "params", "n_test", "flops_linear_layers", "flops_total"]
+MEASURES = ["max_len", "params", "n_test", "flops_linear_layers", "flops_total"]
 MEASURES += ["flops_training", "state_bytes", "train_seconds", "eval_seconds", "steps"]
-_DEFAULTS: dict[str, Any] = {"format": "cot", "recipe": "", "layers": 0, "seed": 0}
+_DEFAULTS: dict[str, Any] = {"format": "cot", "recipe": "", "layers": 0, "heads": 0, "seed": 0}
 
 
 @dataclass
@@ -34,13 +37,19 @@ class Grid:
     ``accuracy_max``, ``accuracy_low``, ``accuracy_high`` (95 % Wilson, for a single seed only),
     ``chain_exact_match`` (mean), ``seeds`` (done), ``seeds_planned``, the measures (mean over
     seeds, empty where not measured), and ``column`` and ``row``: labels of the figure's columns
-    (task, and format where it varies) and rows (model, and layers and recipe where they vary).
-    ``rows`` is the table without the rows that were set aside; ``notes`` says which and why.
+    (task, and format where it varies) and rows (model, and layers, heads and recipe where they
+    vary), both with the other settings that tell cells apart; and ``point``, all that names the
+    cell but its seed.  ``x_key`` and ``y_key`` are the settings on the axes of a heatmap.
+    ``rows`` is the table without the rows that were set aside; ``notes`` says which and why;
+    ``planned`` has a row per planned cell and seed.
     """
 
     cells: pd.DataFrame
     rows: pd.DataFrame
     notes: list[str] = field(default_factory=list)
+    x_key: str = "dim"
+    y_key: str = "size"
+    planned: pd.DataFrame = field(default_factory=pd.DataFrame)
 
     @property
     def columns(self) -> list[str]:
@@ -57,47 +66,88 @@ class Grid:
         return self.cells[(self.cells["column"] == column) & (self.cells["row"] == row)]
 
 
+_LABELLED = ["format", "layers", "heads", "recipe"]
+
+
 def _ordered(cells: pd.DataFrame, label: str, name: str, known: dict[str, str]) -> list[str]:
     ordered = []
     for value in style.in_order(cells[name], known):
-        part = cells[cells[name] == value].sort_values(["format", "layers", "recipe"])
+        part = cells[cells[name] == value].sort_values(
+            ["format", "layers", "heads", "recipe", label]
+        )
         ordered += [text for text in part[label].unique() if text not in ordered]
     return ordered
 
 
-def gather(table: pd.DataFrame, plan: pd.DataFrame) -> Grid:
-    """Return the grid that ``table`` and ``plan`` (a row per planned cell and seed) make."""
-    table, plan = _with_defaults(table), _with_defaults(plan)
-    rows, notes = _one_row_per_seed(table, set(plan.get("cell", [])))
-    wanted = pd.concat([plan[[*KEYS, "seed"]], rows[[*KEYS, "seed"]]]).drop_duplicates()
-    merged = wanted.merge(rows, on=[*KEYS, "seed"], how="left")
+def gather(
+    table: pd.DataFrame, plan: pd.DataFrame, facets: Mapping[str, Any] | None = None
+) -> Grid:
+    """Return the grid that ``table`` and ``plan`` (a row per planned cell and seed) make.
+
+    ``facets`` may name the settings on the axes (``x``, ``y``) and those that make the figure's
+    ``columns`` and ``rows``.
+    """
+    others = sorted({str(name) for frame in (table, plan) for name in frame if "." in str(name)})
+    table, plan = _with_same_columns(table, plan)
+    table, plan = (_with_defaults(frame, others) for frame in (table, plan))
+    keys = [*KEYS, *others]
+    rows, notes = _one_row_per_seed(table, keys, set(plan.get("cell", [])))
+    wanted = pd.concat([plan[[*keys, "seed"]], rows[[*keys, "seed"]]]).drop_duplicates()
+    merged = wanted.merge(rows, on=[*keys, "seed"], how="left")
     merged["status"] = merged["status"].fillna("not run")
-    cells = _summary(merged)
+    cells = _summary(merged, keys)
     cells["max_len"] = _max_len(cells, plan)
-    return Grid(_labelled(cells), rows, notes)
+    for frame in (cells, rows, plan):
+        frame["point"] = list(frame[keys].itertuples(index=False, name=None))
+    given = facets or {}
+    x, y = str(given.get("x", "dim")), str(given.get("y", "size"))
+    return Grid(_labelled(cells, others, {**given, "x": x, "y": y}), rows, notes, x, y, plan)
 
 
-def _with_defaults(frame: pd.DataFrame) -> pd.DataFrame:
+def _with_same_columns(*frames: pd.DataFrame) -> list[pd.DataFrame]:
+    """Give each frame the columns of the other in which that one never varies.
+
+    A table or a plan from elsewhere may not say what is the same everywhere.
+    """
+    found = []
+    for frame, other in (frames, frames[::-1]):
+        lacking = [c for c in other if c not in frame and (c in KEYS or "." in str(c))]
+        constant = {c: other[c].iloc[0] for c in lacking if len(other) and other[c].nunique() == 1}
+        found.append(frame.assign(**constant))
+    return found
+
+
+def _with_defaults(frame: pd.DataFrame, others: list[str]) -> pd.DataFrame:
     frame = frame.copy()
     for column, value in _DEFAULTS.items():
         frame[column] = frame[column].fillna(value) if column in frame else value
-    for column in ("size", "layers", "dim", "seed"):
+    for column in ("size", "layers", "heads", "dim", "seed"):
         frame[column] = frame[column].astype(int)
+    for column in others:
+        values = frame[column].astype(object) if column in frame else ""
+        frame[column] = pd.Series(values, frame.index, dtype=object).map(_as_text)
     return frame
 
 
-def _one_row_per_seed(table: pd.DataFrame, planned: set[str]) -> tuple[pd.DataFrame, list[str]]:
+def _as_text(value: Any) -> str:
+    """Return a setting as the table holds it: empty where it does not exist."""
+    return "" if value is None or value != value else str(value)
+
+
+def _one_row_per_seed(
+    table: pd.DataFrame, keys: list[str], planned: set[str]
+) -> tuple[pd.DataFrame, list[str]]:
     """Keep one row per cell and seed: the planned configuration's, else the newest.
 
-    Two rows share all keys and the seed only when they differ in something that the table has no
-    column for (another budget, say); their mean would mean nothing.
+    Tables that other programs wrote may lack a column for what tells two rows apart; their mean
+    would mean nothing.
     """
     order = pd.DataFrame(index=table.index)
     order["planned"] = table["cell"].isin(planned)
     finished = table.get("finished_at", pd.Series("", table.index)).astype(object)
     order["finished"] = finished.fillna("").astype(str)
     newest_last = table.loc[order.sort_values(["planned", "finished"], kind="stable").index]
-    kept = newest_last.drop_duplicates([*KEYS, "seed"], keep="last").sort_index()
+    kept = newest_last.drop_duplicates([*keys, "seed"], keep="last").sort_index()
     notes = []
     if dropped := len(table) - len(kept):
         rows = "1 row" if dropped == 1 else f"{dropped} rows"
@@ -110,7 +160,7 @@ def _one_row_per_seed(table: pd.DataFrame, planned: set[str]) -> tuple[pd.DataFr
     return kept.reset_index(drop=True), notes
 
 
-def _summary(runs: pd.DataFrame) -> pd.DataFrame:
+def _summary(runs: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
     """Return a row per cell from a row per planned or recorded seed."""
     runs = runs.assign(done=runs["status"] == "done", rank=runs["status"].map(STATES.index))
     names = ["answer_accuracy", "answer_accuracy_low", "answer_accuracy_high", "chain_exact_match"]
@@ -118,7 +168,7 @@ def _summary(runs: pd.DataFrame) -> pd.DataFrame:
         values = runs[name] if name in runs else pd.Series(np.nan, runs.index)
         runs[name] = pd.to_numeric(values).astype(float)
     runs[names] = runs[names].where(runs["done"], axis=0)
-    groups = runs.groupby(KEYS, sort=True)
+    groups = runs.groupby(keys, sort=True)
     cells = groups.agg(
         rank=("rank", "min"),
         accuracy=("answer_accuracy", "mean"),
@@ -153,21 +203,56 @@ def records(frame: pd.DataFrame) -> list[Any]:
     return list(frame.itertuples(index=False))
 
 
-def _labelled(cells: pd.DataFrame) -> pd.DataFrame:
-    columns = cells["task"].map(style.task_label)
-    if cells["format"].nunique() > 1:
-        columns = columns + ", " + cells["format"]
-    rows = cells["model"].map(style.model_label)
-    if cells["layers"].nunique() > 1:
-        rows = rows + ", " + cells["layers"].astype(str) + " layers"
-    if cells["recipe"].nunique() > 1:
-        rows = rows + ", " + cells["recipe"].astype(str)
-    return cells.assign(column=columns, row=rows)
+_COLUMN_SECTIONS = ("task", "data", "measure")
+
+
+def _labelled(cells: pd.DataFrame, others: list[str], facets: Mapping[str, Any]) -> pd.DataFrame:
+    """Add the labels ``column`` and ``row``, and ``x`` and ``y``, the values on the axes.
+
+    A label names its task or model, then every setting that is needed to tell cells apart.
+    """
+    axes = {facets["x"], facets["y"]}
+    beside = [
+        key for key in ("format", "layers", "heads", "recipe", "dim", "size") if key not in axes
+    ]
+    varied = [key for key in beside if cells[key].nunique() > 1]
+    varied += [key for key in _needed(cells, others) if key not in axes]
+    columns = [str(key) for key in facets.get("columns", ["task"])]
+    columns += [k for k in varied if k.split(".")[0] in _COLUMN_SECTIONS or k in ("format", "size")]
+    rows = [str(key) for key in facets.get("rows", ["model"])]
+    columns = [key for key in dict.fromkeys(columns) if key not in rows]
+    rows += [key for key in varied if key not in (*columns, *rows)]
+    return cells.assign(
+        column=_label(cells, columns), row=_label(cells, rows),
+        x=_axis(cells[facets["x"]]), y=_axis(cells[facets["y"]]),
+    )  # fmt: skip
+
+
+def _needed(cells: pd.DataFrame, others: list[str]) -> list[str]:
+    """Return the settings in which cells differ that agree in all keys of every table."""
+    groups = cells.groupby(KEYS, sort=False)
+    return [key for key in others if (groups[key].nunique() > 1).any()]
+
+
+def _label(cells: pd.DataFrame, keys: list[str]) -> pd.Series:
+    label = pd.Series("", cells.index)
+    for key in keys:
+        words = cells[key].map(functools.partial(style.setting_label, key))
+        label = label.where(
+            words == "", label + np.where((label != "") & (words != ""), ", ", "") + words
+        )
+    return label
+
+
+def _axis(values: pd.Series) -> pd.Series:
+    numbers = pd.to_numeric(values, errors="coerce")
+    return values if numbers.isna().any() else numbers.astype(int)
 
 
 def plan_from_table(table: pd.DataFrame) -> pd.DataFrame:
     """Return the plan of an ad-hoc table: what it holds, no more."""
-    names = [name for name in [*KEYS, "seed", "cell"] if name in table]
+    others = [name for name in table if "." in str(name)]
+    names = [name for name in [*KEYS, *others, "seed", "cell"] if name in table]
     return table[names].drop_duplicates(ignore_index=True)
 
 
@@ -189,7 +274,7 @@ def setting_text(grid: Grid) -> str:
     if tests := _span(cells.loc[cells["state"] == "done", "n_test"]):
         parts.append(f"{tests} test sequences per cell")
     for name in ("layers", "heads"):
-        value = cells[name].dropna().unique()
+        value = cells[name].unique()
         if len(value) == 1 and value[0] > 0:
             parts.append(f"{value[0]:.0f} {name if value[0] != 1 else name[:-1]}")
     recipes = cells["recipe"].unique()

@@ -44,12 +44,14 @@ def draw(table: pd.DataFrame, plan: pd.DataFrame, experiment: Any, out: Path) ->
 def error_kinds(table: pd.DataFrame, plan: pd.DataFrame, folder: Path) -> pd.DataFrame:
     """Return how often answer and chain disagree, a row per cell and seed with a record."""
     names = ["answer_right_chain_wrong", "answer_wrong_chain_right"]
-    columns = [*KEYS, "seed", "cell", "n_test", *names]
+    grid = gather(table, plan)
+    others = [name for name in grid.rows if "." in str(name)]
+    columns = [*KEYS, *others, "seed", "cell", "n_test", *names]
     rows = []
-    for run in records(gather(table, plan).rows):
-        record = read_errors(folder, run.cell)
+    for run in grid.rows.to_dict("records"):
+        record = read_errors(folder, run["cell"])
         if record is not None:
-            row = {name: getattr(run, name, np.nan) for name in columns[: -len(names)]}
+            row = {name: run.get(name, np.nan) for name in columns[: -len(names)]}
             rows.append(row | {name: record.get(name, np.nan) for name in names})
     return pd.DataFrame(rows, columns=columns)
 

@@ -52,7 +52,7 @@ def draw(table: pd.DataFrame, plan: pd.DataFrame, experiment: Any, out: Path) ->
 @style.styled
 def figure(table: pd.DataFrame, plan: pd.DataFrame, experiment: Any) -> Figure:
     """Return the heatmap; axes carry gids ``panel/<model>/<task>``."""
-    grid = gather(table, plan)
+    grid = gather(table, plan, getattr(experiment, "facets", None))
     layout = _Layout(grid, _footer(grid, experiment), _legend_entries(grid))
     picture = layout.figure
     for y, row in enumerate(grid.model_rows):
@@ -84,8 +84,8 @@ class _Layout:
         label_lines = max(_row_label(row).count("\n") for row in grid.model_rows)
         self.left = 0.78 + 0.12 * label_lines
         self.entries = entries
-        self.dims = [_values(grid, column, "dim") for column in grid.columns]
-        self.sizes = [_values(grid, column, "size") for column in grid.columns]
+        self.dims = [_values(grid, column, "x") for column in grid.columns]
+        self.sizes = [_values(grid, column, "y") for column in grid.columns]
         count = len(self.dims)
         least = sum(len(dims) for dims in self.dims) * CELL_WIDTH
         edges = self.left + self.RIGHT + self.GAP * (count - 1)
@@ -151,17 +151,17 @@ class _Layout:
         return self.figure.add_axes(box)
 
 
-def _values(grid: Grid, column: str, key: str) -> list[int]:
+def _values(grid: Grid, column: str, key: str) -> list[Any]:
     cells = grid.cells[grid.cells["column"] == column]
-    return sorted(int(value) for value in cells[key].unique())
+    return sorted(cells[key].unique().tolist())
 
 
 def _draw_panel(axes: Axes, grid: Grid, column: str, row: str) -> None:
-    dims, sizes = _values(grid, column, "dim"), _values(grid, column, "size")
+    dims, sizes = _values(grid, column, "x"), _values(grid, column, "y")
     panel = grid.panel(column, row)
     values = np.full((len(sizes), len(dims)), np.nan)
     for cell in records(panel):
-        values[sizes.index(cell.size), dims.index(cell.dim)] = 100 * cell.accuracy
+        values[sizes.index(cell.y), dims.index(cell.x)] = 100 * cell.accuracy
     axes.pcolormesh(
         np.arange(len(dims) + 1) - 0.5,
         np.arange(len(sizes) + 1) - 0.5,
@@ -172,7 +172,7 @@ def _draw_panel(axes: Axes, grid: Grid, column: str, row: str) -> None:
         linewidth=0.4,
     )
     for cell in records(panel):
-        _draw_cell(axes, cell, dims.index(cell.dim), sizes.index(cell.size))
+        _draw_cell(axes, cell, dims.index(cell.x), sizes.index(cell.y))
     _draw_frontiers(axes, grid, column, row)
 
 
@@ -188,7 +188,7 @@ def _draw_cell(axes: Axes, cell: Any, x: int, y: int) -> None:
             edgecolor="#8c8c8c",
             linewidth=0.4,
         )
-        patch.set_gid(f"{cell.state}/{cell.size}/{cell.dim}")
+        patch.set_gid(f"{cell.state}/{cell.y}/{cell.x}")
         axes.add_patch(patch)
         box = {"facecolor": "white", "edgecolor": "none", "pad": 0.6}
         _text(axes, x, y, look["text"], cell, color="black", bbox=box, fontsize=6)
@@ -202,12 +202,12 @@ def _draw_cell(axes: Axes, cell: Any, x: int, y: int) -> None:
     if spread:
         small = f"{np.floor(100 * cell.accuracy_min):.0f}–{np.floor(100 * cell.accuracy_max):.0f}"
         artist = axes.text(x, y - 0.27, small, ha="center", va="center", fontsize=4.2, color=color)
-        artist.set_gid(f"range/{cell.size}/{cell.dim}")
+        artist.set_gid(f"range/{cell.y}/{cell.x}")
 
 
 def _text(axes: Axes, x: float, y: float, text: str, cell: Any, **look: Any) -> None:
     artist = axes.text(x, y, text, ha="center", va="center_baseline", **look)
-    artist.set_gid(f"value/{cell.size}/{cell.dim}")
+    artist.set_gid(f"value/{cell.y}/{cell.x}")
 
 
 def _readable_on(share: float) -> str:
@@ -217,8 +217,10 @@ def _readable_on(share: float) -> str:
 
 def _frontier_edges(grid: Grid, column: str, row: str) -> tuple[list, list, list]:
     """Return per size where the 90 % frontier lies: all of it, its unsure part, the paper's."""
-    dims, sizes = _values(grid, column, "dim"), _values(grid, column, "size")
+    dims, sizes = _values(grid, column, "x"), _values(grid, column, "y")
     panel = grid.panel(column, row)
+    if (grid.x_key, grid.y_key) != ("dim", "size"):
+        return [None] * len(sizes), [None] * len(sizes), [None] * len(sizes)
     needed = {item.size: item for item in requirements(panel)}
     edges = [_edge(needed.get(size), dims) for size in sizes]
     unsure = [
@@ -275,7 +277,7 @@ def _step_line(axes: Axes, edges: list, shown: list, gid: str, look: dict) -> No
 
 
 def _label_panel(axes: Axes, grid: Grid, column: str, row: str, x: int, y: int) -> None:
-    dims, sizes = _values(grid, column, "dim"), _values(grid, column, "size")
+    dims, sizes = _values(grid, column, "x"), _values(grid, column, "y")
     axes.set_xlim(-0.5, len(dims) - 0.5)
     axes.set_ylim(-0.5, len(sizes) - 0.5)
     axes.set_xticks(range(len(dims)), [str(dim) for dim in dims])
@@ -285,7 +287,7 @@ def _label_panel(axes: Axes, grid: Grid, column: str, row: str, x: int, y: int) 
     last = y == len(grid.model_rows) - 1
     axes.tick_params(labelbottom=last)
     if last:
-        axes.set_xlabel("embedding dimension D", labelpad=2)
+        axes.set_xlabel(style.axis_label(grid.x_key), labelpad=2)
     if y == 0:
         axes.set_title(column, pad=4)
     if x == 0:
@@ -306,7 +308,9 @@ def _row_label(row: str) -> str:
     return row.replace(", ", ",\n")
 
 
-def _size_label(grid: Grid, column: str, size: int) -> str:
+def _size_label(grid: Grid, column: str, size: Any) -> str:
+    if grid.y_key != "size":
+        return style.setting_label(grid.y_key, size) or "–"
     cells = grid.cells[(grid.cells["column"] == column) & (grid.cells["size"] == size)]
     length = cells["max_len"].max()
     return f"n={size}" if np.isnan(length) else f"n={size}\nL={length:.0f}"

@@ -42,10 +42,11 @@ def time_to_90(table: pd.DataFrame, plan: pd.DataFrame, folder: Path) -> pd.Data
 
     Empty where it was not reached or no curve exists; ``best_validation`` tells these apart.
     """
-    rows = []
-    for run in records(gather(table, plan).rows):
-        curve = read_curve(folder, run.cell)
-        row = {name: getattr(run, name) for name in [*KEYS, "seed", "cell", "status"]}
+    grid, rows = gather(table, plan), []
+    others = [name for name in grid.rows if "." in str(name)]
+    for run in grid.rows.to_dict("records"):
+        curve = read_curve(folder, run["cell"])
+        row = {name: run[name] for name in [*KEYS, *others, "seed", "cell", "status"]}
         row |= {"steps_to_90": np.nan, "seconds_to_90": np.nan, "best_validation": np.nan}
         if curve is not None and len(curve):
             exact = curve["validation_chain_exact_match"]
@@ -84,8 +85,8 @@ def dim_looks(dims: list[int]) -> dict[int, dict[str, Any]]:
 
 def runs_of(grid: Grid, column: str) -> pd.DataFrame:
     """Return the table's rows of one column, with the labels ``column`` and ``row``."""
-    labels = grid.cells[[*KEYS, "column", "row"]]
-    runs = grid.rows.merge(labels, on=KEYS, how="left")
+    labels = grid.cells[["point", "column", "row"]]
+    runs = grid.rows.merge(labels, on="point", how="left")
     return runs[runs["column"] == column]
 
 

@@ -24,8 +24,9 @@ import numpy as np
 import pandas as pd
 from matplotlib.colors import to_hex
 
+from config.grid import cells
 from plots import FIGURES, style
-from plots.cells import KEYS, Grid, gather, records, seeds_text
+from plots.cells import Grid, gather, records, seeds_text
 from plots.deviations import DEVIATIONS
 
 PAGE = Path(__file__).with_name("report_page.html")
@@ -61,7 +62,7 @@ def write(
         "summary": _summary(grid, experiment),
         "deviations": "".join(f"<li>{html.escape(text)}</li>" for text in DEVIATIONS),
         "figures": _figures(drawn, folder) + _tables(drawn, folder),
-        "data": _embedded(_data(grid, plan, experiment, folder)),
+        "data": _embedded(_data(grid, experiment, folder)),
     }
     page = string.Template(PAGE.read_text(encoding="utf-8")).substitute(parts)
     return [style.write_text(page, folder / "report.html")]
@@ -158,17 +159,18 @@ def _link(path: Path, folder: Path) -> str:
     return path.relative_to(folder).as_posix()
 
 
-def _data(grid: Grid, plan: pd.DataFrame, experiment: Any, folder: Path) -> dict[str, Any]:
+def _data(grid: Grid, experiment: Any, folder: Path) -> dict[str, Any]:
     """Return what the page's script needs: cells with their runs, labels and colours."""
-    commands = _commands(grid, plan, experiment)
-    columns = [name for name in RUN_COLUMNS if name in grid.rows]
-    runs = _by_cell(_runs(grid.rows, columns, folder, commands))
-    planned = _by_cell(_plain_rows(plan_with_keys(plan)[[*KEYS, "seed", "cell"]]))
-    cells = []
+    commands = _commands(grid, experiment)
+    others = [str(name) for name in grid.rows if "." in str(name)]
+    columns = [name for name in [*RUN_COLUMNS, *others] if name in grid.rows]
+    runs = _by_point(grid.rows, _runs(grid.rows, columns, folder, commands))
+    names = [name for name in ("seed", "cell") if name in grid.planned]
+    planned = _by_point(grid.planned, _plain_rows(grid.planned[names]))
+    shown = []
     for cell in records(grid.cells):
-        key = tuple(getattr(cell, name) for name in KEYS)
-        done = runs.get(key, [])
-        cells.append({
+        done = runs.get(cell.point, [])
+        shown.append({
             "column": cell.column, "row": cell.row, "size": int(cell.size), "dim": int(cell.dim),
             "task": cell.task, "model": cell.model,
             "max_len": _plain(cell.max_len), "state": cell.state, "accuracy": _plain(cell.accuracy),
@@ -176,25 +178,20 @@ def _data(grid: Grid, plan: pd.DataFrame, experiment: Any, folder: Path) -> dict
             "low": _plain(cell.accuracy_low), "high": _plain(cell.accuracy_high),
             "min": _plain(cell.accuracy_min), "max": _plain(cell.accuracy_max),
             "seeds": int(cell.seeds), "planned": int(cell.seeds_planned), "runs": done,
-            "missing": _missing(planned.get(key, []), done, commands),
+            "missing": _missing(planned.get(cell.point, []), done, commands),
         })  # fmt: skip
     colors = [to_hex(color) for color in matplotlib.colormaps[style.HEAT](np.linspace(0, 1, 101))]
     return {
         "experiment": experiment.name, "columns": grid.columns, "rows": grid.model_rows,
-        "run_columns": columns, "cells": cells, "colors": colors,
+        "run_columns": columns, "cells": shown, "colors": colors,
     }  # fmt: skip
 
 
-def plan_with_keys(plan: pd.DataFrame) -> pd.DataFrame:
-    """Return the plan with the keys that it may leave out."""
-    defaults: dict[str, Any] = {"format": "cot", "recipe": "", "layers": 0, "seed": 0, "cell": ""}
-    return plan.assign(**{k: v for k, v in defaults.items() if k not in plan})
-
-
-def _by_cell(rows: list[dict[str, Any]]) -> dict[tuple, list[dict[str, Any]]]:
+def _by_point(frame: pd.DataFrame, rows: list[dict[str, Any]]) -> dict[tuple, list[dict[str, Any]]]:
+    """Return the rows of ``frame``, as plain data, by the cell that they belong to."""
     found: dict[tuple, list[dict[str, Any]]] = {}
-    for row in sorted(rows, key=lambda row: row["seed"]):
-        found.setdefault(tuple(row[name] for name in KEYS), []).append(row)
+    for point, row in sorted(zip(frame["point"], rows, strict=True), key=lambda p: p[1]["seed"]):
+        found.setdefault(point, []).append(row)
     return found
 
 
@@ -229,7 +226,7 @@ def _missing(
         {
             "seed": item["seed"],
             "state": states.get(item["seed"], "not run"),
-            "command": commands.get(item["cell"], ""),
+            "command": commands.get(item.get("cell", ""), ""),
         }
         for item in planned
         if states.get(item["seed"]) != "done"
@@ -245,26 +242,21 @@ def _plain(value: Any) -> Any:
     return value.item() if isinstance(value, np.generic) else value
 
 
-def _commands(grid: Grid, plan: pd.DataFrame, experiment: Any) -> dict[str, str]:
+def _commands(grid: Grid, experiment: Any) -> dict[str, str]:
     """Return, per cell's name, the one command that runs it.
 
-    The experiment's own overrides where it has them; for a table without experiment the columns
-    of the table, which say what the recipe's and data's names said then.
+    A finished cell runs from its configuration beside the table; one that was never run, by the
+    overrides of its experiment.
     """
-    name = f"experiment_name={shlex.quote(experiment.name)}"
+    entered = f"experiment_name={experiment.name}"
+    found: dict[str, str] = {}
     if hasattr(experiment, "grid"):
-        from config.grid import cells
-
-        return {
-            cell.name: " ".join(["python train.py", *map(shlex.quote, cell.overrides), name])
-            for cell in cells(experiment)
-        }
-    return {
-        str(run.cell): f"python train.py task={run.task} task.size={run.size} model={run.model} "
-        f"model.dim={run.dim} model.num_layers={run.layers} recipe={run.recipe} seed={run.seed} "
-        + name
-        for run in records(grid.rows)
-    }
+        for cell in cells(experiment):
+            found[cell.name] = shlex.join(["python", "train.py", *cell.overrides, entered])
+    for name in grid.rows["cell"].astype(str):
+        config = f"results/{experiment.name}/configs/{name}.yaml"
+        found[name] = shlex.join(["python", "train.py", f"config={config}", "force=true"])
+    return found
 
 
 def _embedded(data: dict[str, Any]) -> str:

@@ -179,3 +179,29 @@ def percent(share: float, threshold: float = 0.9) -> str:
     if share < threshold and float(text) >= 100 * threshold:
         return f"<{100 * threshold:.0f}"
     return "100" if share == 1 else text
+
+
+_WORDS = {
+    "model.position": "{}", "model.mixer.block_size": "blocks of {}",
+    "model.mixer.window_blocks": "window of {} blocks", "layers": "{} layers", "heads": "{} heads",
+    "dim": "D = {}", "size": "n = {}", "task.size": "trained at n = {}", "recipe": "{}",
+    "format": "{}", "task.order": "{}", "recipe.steps": "{} steps", "data.train": "{} sequences",
+}  # fmt: skip
+
+
+def setting_label(key: str, value: object) -> str:
+    """Return a setting in words: a name for tasks and models, else ``key=value``."""
+    if key == "task":
+        return task_label(str(value))
+    if key == "model":
+        return model_label(str(value))
+    if value in ("", None):
+        return ""
+    words = _WORDS.get(key, "{key}={value}")
+    return words.format(value, key=key.rpartition(".")[2], value=value)
+
+
+def axis_label(key: str) -> str:
+    """Return what stands under an axis of this setting."""
+    words = {"dim": "embedding dimension D", "size": "problem size n", "heads": "heads H"}
+    return words.get(key, key)
