@@ -1,6 +1,7 @@
 """Evaluate a finished cell again, from its checkpoint.
 
     python evaluate.py run=runs/0123456789ab
+    python evaluate.py run=runs/0123456789ab task.size=20
     python evaluate.py run=runs/0123456789ab data.file=sequences.txt
 
 The last line of standard output is one JSON object.
@@ -8,63 +9,85 @@ The last line of standard output is one JSON object.
 
 from __future__ import annotations
 
+import dataclasses
 import json
+import sys
 from pathlib import Path
+from typing import Any
 
 import hydra
-import pandas as pd
-import torch
-import yaml
 from omegaconf import DictConfig
 
 import cli
-from config.build import build_model, build_task
-from config.compose import CONF_DIR
-from config.grid import describe
+from config.build import build_measured_task, check_buildable
+from config.columns import described
+from config.compose import CONF_DIR, plain
+from config.files import read_config, require_name
 from config.identity import cell_name
-from config.schema import CellConfig, require_memory, validate_cell
+from config.schema import MACHINE_KEYS, CellConfig, validate_cell
 from errors import UserError
 from evaluation.judge import Evaluation, evaluate
 from evaluation.memory import memory_for
-from files import write_text
-from models.transformer import Transformer
+from files import write_json
 from plots import error_positions
 from plots.__main__ import AdHoc
 from plots.cells import plan_from_table
-from records.store import COLUMNS
-from sweeps.cell import load_data
-from tasks.data import load_file
+from records.folders import WeightsFolder
+from records.table import as_table
+from sweeps.weights import measured_sequences, model_of
 from tasks.task import Task
-from training.checkpoint import load_checkpoint
 from training.precision import resolve_device
 
 
-def load_run(folder: Path) -> CellConfig:
-    """Return the configuration of the run in ``folder``; `UserError` when it is none."""
+@hydra.main(version_base="1.3", config_path=str(CONF_DIR), config_name="evaluate")
+@cli.task_function
+def main(call: DictConfig) -> None:
+    """Hydra's entry point."""
+    folder = Path(call.run)
+    config = config_of(folder, plain(call))
+    task, _ = check_buildable(config)
+    measured = build_measured_task(config, task)
+    config.machine.use_threads()
+    device = resolve_device(config.machine.device)
+    result = evaluate(
+        model_of(config, task),
+        measured,
+        measured_sequences(config, task, measured),
+        memory_for(config.machine.evaluation_memory_mb, device),
+        device,
+    )
+    out = Path(call.out) if call.out else folder / "evaluation"
+    for path in draw_where_chains_break(config, measured, result, out):
+        print(f"wrote {path}")
+    print(json.dumps(answer(config, result)))
+
+
+def config_of(folder: Path, call: dict[str, Any]) -> CellConfig:
+    """Return the cell in ``folder``, measured as ``call`` asks; `UserError` when it is none."""
     path = folder / "config.yaml"
-    try:
-        plain = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except OSError:
-        raise UserError(f"run={folder}: no such run (there is no {path})") from None
-    except (yaml.YAMLError, UnicodeDecodeError):
-        raise UserError(f"{path}: damaged; not readable as YAML") from None
-    if not isinstance(plain, dict):
-        raise UserError(f"{path}: damaged; not the configuration of a run")
-    plain.pop("cell", None)
-    return validate_cell(plain)
+    if not path.is_file():
+        raise UserError(f"run={folder}: no such run (there is no {path})")
+    config, content = read_config(path)
+    require_name(config, content, path)
+    config = dataclasses.replace(config, runs_dir=str(folder.absolute().parent))
+    changes = {key: value for key, value in call["task"].items() if value is not None}
+    measure = dataclasses.asdict(config.measure)
+    if changes or call["data"]["file"] or call["count"]:
+        measure = {"task": {**measure["task"], **changes}, "count": call["count"]}
+        measure["file"] = call["data"]["file"]
+    machine = {key: call[key] for key in MACHINE_KEYS}
+    plain_config = dataclasses.asdict(config)
+    del plain_config["machine"]
+    return validate_cell({**plain_config, **machine, "measure": measure})
 
 
-def load_model(folder: Path, config: CellConfig, task: Task) -> Transformer:
-    """Return the trained model of the run in ``folder``."""
-    weights = load_checkpoint(folder / "checkpoint.pt")
-    model = build_model(config.model, task, config.recipe.dropout)
-    try:
-        model.load_state_dict(weights["model"])
-    except (KeyError, RuntimeError):
-        raise UserError(
-            f"{folder / 'checkpoint.pt'}: does not belong to {folder / 'config.yaml'}"
-        ) from None
-    return model
+def answer(config: CellConfig, result: Evaluation) -> dict[str, Any]:
+    """Return what the last line says; weights whose training has not ended are named as such."""
+    told = {key: value for key, value in vars(result).items() if key != "errors"}
+    if config.model.construct is None and WeightsFolder.of(config).record() is None:
+        print("warning: the training of these weights has not ended", file=sys.stderr)
+        told["status"] = "unfinished"
+    return told
 
 
 def draw_where_chains_break(
@@ -73,34 +96,11 @@ def draw_where_chains_break(
     """Write numbers and figures of the first mistakes into ``out``; return the files."""
     cell = cell_name(config)
     numbers = out / "errors" / f"{cell}.json"
-    write_text(numbers, json.dumps(result.errors) + "\n")
-    row = {**describe(config), **vars(result), "max_len": task.max_len, "status": "done"}
-    table = pd.DataFrame([row | {"cell": cell}]).reindex(columns=COLUMNS)
+    write_json(numbers, result.errors, indent=None)
+    row = {**vars(result), **described(config), "max_len": task.max_len, "status": "done"}
+    table = as_table(row | {"cell": cell})
     figures = error_positions.draw(table, plan_from_table(table), AdHoc(cell), out / "figures")
     return [numbers, *figures]
-
-
-@hydra.main(version_base="1.3", config_path=str(CONF_DIR), config_name="evaluate")
-@cli.task_function
-def main(call: DictConfig) -> None:
-    """Hydra's entry point."""
-    require_memory(call.evaluation_memory_mb)
-    if not isinstance(call.threads, int) or call.threads < 1:
-        raise UserError(f"threads={call.threads}: must be a whole number of at least 1")
-    folder = Path(call.run)
-    config = load_run(folder)
-    torch.set_num_threads(call.threads)
-    task = build_task(config.task)
-    model = load_model(folder, config, task)
-    file = call.data.file
-    sequences = load_file(task, file) if file else load_data(config, task).test
-    device = resolve_device(call.device)
-    memory_mb = memory_for(call.evaluation_memory_mb, device)
-    result = evaluate(model, task, sequences, memory_mb, device)
-    out = Path(call.out) if call.out else folder / "evaluation"
-    for path in draw_where_chains_break(config, task, result, out):
-        print(f"wrote {path}")
-    print(json.dumps({key: value for key, value in vars(result).items() if key != "errors"}))
 
 
 if __name__ == "__main__":

@@ -58,6 +58,6 @@ def write_text(path: Path, text: str) -> None:
     write_atomically(path, lambda temporary: temporary.write_text(text, encoding="utf-8"))
 
 
-def write_json(path: Path, content: Any) -> None:
+def write_json(path: Path, content: Any, indent: int | None = 1) -> None:
     """Write ``content`` to ``path`` as JSON, atomically."""
-    write_text(path, json.dumps(content, indent=1) + "\n")
+    write_text(path, json.dumps(content, indent=indent) + "\n")

@@ -3,7 +3,7 @@
 python sweep.py experiment=quick
 python sweep.py experiment=figure1 dry_run=true
 python sweep.py experiment=figure1 only.task=lis only.model=linear hydra/launcher=slurm
-python sweep.py experiment=figure1 strategy=frontier
+python sweep.py experiment=quick status=true                     # from another terminal
 """
 
 from __future__ import annotations
@@ -20,67 +20,90 @@ from omegaconf import DictConfig
 import cli
 from config.compose import CONF_DIR, plain
 from config.grid import experiment_from
+from config.schema import MACHINE_KEYS
 from errors import RunError, UserError
+from plots.__main__ import redraw
 from sweeps import frontier
+from sweeps.cost import CostEstimate, of_weights, training_flops
 from sweeps.frontier import Group
-from sweeps.plan import CostEstimate, Planned, Sweep, quoted, training_flops
+from sweeps.launch import launch as launch_cells
+from sweeps.launch import make_launcher
+from sweeps.plan import Planned, Sweep, counts, quoted
+from sweeps.status import show_status, watch
+from sweeps.tables import print_plan, print_summary
 from sweeps.wandb_mirror import track_figures
-from sweeps.watch import Watcher, print_plan, print_summary
-
-MACHINE_SETTINGS = (
-    "data_dir",
-    "device",
-    "compile",
-    "micro_batch_size",
-    "threads",
-    "evaluation_memory_mb",
-    "checkpoint_seconds",
-    "time_limit_seconds",
-)
+from sweeps.watch import Watcher
 
 
 @hydra.main(version_base="1.3", config_path=str(CONF_DIR), config_name="sweep")
 @cli.task_function
 def main(call: DictConfig) -> None:
     """Hydra's entry point: plan, launch what is missing, enter, draw, sum up."""
-    sweep = sweep_from(call)
-    if call.dry_run:
-        show_plan(sweep)
-        return
-    if call.strategy == "frontier":
-        found = frontier.search(sweep, lambda chosen: launch(sweep, chosen))
-    elif call.strategy == "grid":
-        launch(sweep, sweep.to_launch(sweep.plan()))
-    else:
+    if call.strategy not in ("grid", "frontier"):
         raise UserError(f"strategy={call.strategy}: must be grid or frontier")
+    sweep = sweep_from(call)
+    if call.watch or call.status:
+        (watch if call.watch else show_status)(sweep)
+    elif call.dry_run:
+        show_plan(sweep)
+    elif call.strategy == "frontier":
+        run_frontier(sweep, call)
+    else:
+        run_grid(sweep, call)
+
+
+def run_grid(sweep: Sweep, call: DictConfig) -> None:
+    """Fill the grid."""
+    launch(sweep, sweep.to_launch(sweep.plan()), call.max_hours)
     table = sweep.enter()
     if call.plot:
         draw(sweep, table)
-    if call.strategy == "frontier":
-        sum_up_frontier(sweep, found)
-    else:
-        sum_up(sweep, table)
+    sum_up(sweep, table)
 
 
-def launch(sweep: Sweep, chosen: Sequence[Planned]) -> None:
+def run_frontier(sweep: Sweep, call: DictConfig) -> None:
+    """Search the least D that reaches 90 % in every group of cells that differ in D alone."""
+    found = frontier.search(sweep, lambda chosen: launch(sweep, chosen, call.max_hours))
+    table = sweep.enter()
+    if call.plot:
+        draw(sweep, table)
+    sum_up_frontier(sweep, found)
+
+
+def launch(sweep: Sweep, chosen: Sequence[Planned], max_hours: float | None) -> None:
     """Run the chosen cells by the launcher of the command line, watching them."""
-    if chosen:
-        sweep.require_writable()
-        total = len(sweep.cells)
-        print(f"{sweep.experiment.name}: {len(chosen)} of {total} cells to run", flush=True)
-        with Watcher(sweep, chosen):
-            sweep.launch(chosen, HydraConfig.get().overrides.hydra)
+    if not chosen:
+        return
+    sweep.require_writable()
+    launcher = make_launcher(HydraConfig.get().overrides.hydra)
+    if max_hours is not None:
+        if not hasattr(launcher, "stop_after"):
+            raise UserError("max_hours: only with hydra/launcher=local; a cluster has limits")
+        launcher.stop_after(3600 * max_hours)
+    print(f"{sweep.experiment.name}: {len(chosen)} of {len(sweep.cells)} cells to run", flush=True)
+    with Watcher(sweep, chosen):
+        launch_cells(launcher, chosen)
 
 
 def sweep_from(call: DictConfig) -> Sweep:
     """Return the sweep that the command line asks for."""
-    name = HydraConfig.get().runtime.choices["experiment"]
     settings = plain(call)
+    for key in ("dry_run", "status", "watch", "retry_failed", "remeasure", "plot"):
+        if not isinstance(settings[key], bool):
+            raise UserError(f"{key}={settings[key]}: must be true or false")
+    hours = settings["max_hours"]
+    if hours is not None and not (isinstance(hours, int | float) and 0 < hours <= 24 * 366):
+        raise UserError(f"max_hours={hours}: must be a number of hours greater than 0, or null")
+    overrides = settings["overrides"]
+    if not isinstance(overrides, list):
+        raise UserError(f"overrides={overrides}: must be a list: 'overrides=[\"recipe.steps=9\"]'")
     return Sweep(
-        experiment_from(str(name), settings["experiment"]),
+        experiment_from(
+            str(HydraConfig.get().runtime.choices["experiment"]), settings["experiment"]
+        ),
         results_dir=settings["results_dir"],
         runs_dir=settings["runs_dir"],
-        overrides=[*settings["overrides"], *machine_settings(settings)],
+        overrides=[*overrides, *machine_settings(settings)],
         only={key: value for key, value in settings["only"].items() if value is not None},
         retry_failed=settings["retry_failed"],
         remeasure=settings["remeasure"],
@@ -91,46 +114,40 @@ def machine_settings(settings: dict[str, Any]) -> list[str]:
     """Return the overrides that hand this machine's settings to every cell."""
     words = [f"logger={HydraConfig.get().runtime.choices['logger']}"]
     words += [f"logger.{key}={quoted(value)}" for key, value in settings["logger"].items()]
-    return words + [f"{key}={quoted(settings[key])}" for key in MACHINE_SETTINGS]
+    return words + [f"{key}={quoted(settings[key])}" for key in ("data_dir", *MACHINE_KEYS)]
 
 
 def show_plan(sweep: Sweep) -> None:
     """Print the plan with its estimated cost."""
     plan = sweep.plan()
     estimate = CostEstimate(sweep.table())
-    seconds = {p.cell.name: estimate.seconds(p.cell) for p in plan}
-    flops = {p.cell.name: training_flops(p.cell) for p in plan}
-    print_plan(plan, seconds, flops)
-    left = [p.cell.name for p in sweep.to_launch(plan)]
-    counts = ", ".join(f"{number} {status}" for status, number in sorted(sweep.counts().items()))
+    print_plan(plan, estimate)
+    left = [planned.cell for planned in sweep.to_launch(plan)]
+    trained = of_weights(left)
+    flops, seconds = sum(map(training_flops, trained)), sum(map(estimate.seconds, trained))
     print(
-        f"{sweep.experiment.name}: {len(plan)} cells: {counts}; to run: {len(left)}, at most "
-        f"{sum(flops[n] for n in left) / 1e15:.3g} PFLOP of training, "
-        f"{sum(seconds[n] for n in left) / 3600:.2g} hours on one worker"
+        f"{sweep.experiment.name}: {len(plan)} cells: {counts(plan)}; to run: {len(left)}, at most "
+        f"{flops / 1e15:.3g} PFLOP of training, {seconds / 3600:.2g} hours on one worker"
     )
 
 
 def draw(sweep: Sweep, table: pd.DataFrame) -> None:
     """Redraw the experiment's figures and send them to a W&B run of their own."""
-    from plots.__main__ import redraw
-
-    paths = redraw(sweep.experiment.name, sweep.results_dir)
+    paths = [Path(path) for path in redraw(sweep.experiment.name, sweep.results_dir)]
     for path in paths:
         print(f"wrote {path}")
-    experiment = sweep.experiment
     logger = sweep.cells[0].config.logger
-    track_figures(logger, experiment.name, experiment.command, [Path(p) for p in paths], table)
+    track_figures(logger, sweep.experiment.name, sweep.experiment.command, paths, table)
 
 
 def sum_up(sweep: Sweep, table: pd.DataFrame) -> None:
     """Print the summary; `RunError` when a cell failed, so that the exit status says so."""
     plan = sweep.plan()
-    records = {str(row["cell"]): row for _, row in table.iterrows()}
-    print_summary(plan, records)
-    missing = [p for p in plan if p.status != "done"]
-    elsewhere = sum(p.status in ("running", "queued") for p in plan)
+    print_summary(plan, {str(row["cell"]): row for _, row in table.iterrows()})
+    missing = [planned for planned in plan if planned.status != "done"]
+    elsewhere = sum(planned.status in ("running", "queued") for planned in plan)
     print(f"results: {sweep.results_dir / sweep.experiment.name / 'results.csv'}")
-    failed = sum(p.status == "failed" for p in plan)
+    failed = sum(planned.status == "failed" for planned in plan)
     if missing:
         raise RunError(
             f"{len(missing)} of {len(plan)} cells are not done, {failed} of them failed "

@@ -1,8 +1,9 @@
-"""Train and evaluate one cell; with ``-m``, many.
+"""Train and measure one cell; with ``-m``, many.
 
 python train.py task=lis task.size=40 model=sparse model.dim=64 recipe=fast seed=1
 python train.py -m model=standard,sparse,linear model.dim=32,64 task.size=6,10
 python train.py model.dim=64 seeds=0,1,2
+python train.py config=results/quick/configs/<cell>.yaml            # that cell, exactly
 torchrun --nproc-per-node=2 train.py task.size=16 model.dim=512     # on two GPUs together
 """
 
@@ -18,18 +19,26 @@ from omegaconf import DictConfig
 
 import cli
 from config.compose import CONF_DIR, plain
-from sweeps.job import run
+from config.files import cell_from_file
+from sweeps.job import run, run_and_enter
 from sweeps.seeds import run_seeds, with_listed_seeds
 
 
 @hydra.main(version_base="1.3", config_path=str(CONF_DIR), config_name="train")
 @cli.task_function
-def main(config: DictConfig) -> dict[str, Any] | None:
+def main(call: DictConfig) -> dict[str, Any] | None:
     """Hydra's entry point."""
-    if config.seeds is not None and HydraConfig.get().mode == RunMode.RUN:
-        run_seeds(plain(config))
+    if call.config is not None:
+        return run_and_enter(cell_from_file(call.config, plain(call), overridden()))
+    if call.seeds is not None and HydraConfig.get().mode == RunMode.RUN:
+        run_seeds(plain(call))
         return None
-    return run(config)
+    return run(call)
+
+
+def overridden() -> list[str]:
+    """Return the keys that the command line gives."""
+    return [word.lstrip("+~").partition("=")[0] for word in HydraConfig.get().overrides.task]
 
 
 def command_line() -> None:

@@ -1,11 +1,12 @@
-"""How fast sequences are drawn: compiled kernels, plain Python, the ancestor's recorded figures.
+"""How fast sequences are drawn: compiled kernels, plain Python, CoT_benchmark (Feng et al. 2023).
 
 python -m benchmarks.data               table and benchmarks/records/data.json
 
 One core. Both paths are measured in the same run, in turns, by CPU seconds of the drawing thread
 (on an idle machine: wall seconds); each figure is the median of several turns. "distinct" is the
-kernel's way into a data set: hashing, uniqueness and copying included. The ancestor's figures are
-wall seconds of its own code on this project's usual machine, where its ratio is to be read.
+kernel's way into a data set: hashing, uniqueness and copying included. The figures of
+CoT_benchmark are wall seconds of its own code on two cores without a GPU, the machine on which the
+record was written; its ratios hold there.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from tasks.lis import LIS
 from tasks.task import Task
 
 RECORD = Path(__file__).parent / "records" / "data.json"
-ANCESTOR: list[tuple[Task, int | None]] = [  # samples/s on one core
+COT_BENCHMARK: list[tuple[Task, int | None]] = [  # samples/s on one core
     (Arithmetic(6), 20_000),
     (Arithmetic(16), 11_800),
     (LIS(40), 4_200),
@@ -53,7 +54,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     options = parser.parse_args(argv)
     rows = [
         measure(task, recorded, options.turns)
-        for task, recorded in tqdm(ANCESTOR, unit="setting", disable=None)
+        for task, recorded in tqdm(COT_BENCHMARK, unit="setting", disable=None)
     ]
     print_table(rows)
     write_record(options.record, rows, options.turns)
@@ -81,7 +82,7 @@ def measure(task: Task, recorded: int | None, turns: int) -> dict[str, Any]:
     for turn in range(turns):
         for name, path in paths.items():
             speeds[name].append(counts[name] / cpu_seconds(path, counts[name], turn))
-    row: dict[str, Any] = {"task": task.name, "size": task.size, "ancestor": recorded}
+    row: dict[str, Any] = {"task": task.name, "size": task.size, "cot_benchmark": recorded}
     for name in paths:
         row[name] = statistics.median(speeds[name])
         row[f"{name}_turns"] = speeds[name]
@@ -105,15 +106,17 @@ def cpu_seconds(path: Callable[[int, int], None], count: int, turn: int) -> floa
 
 
 def print_table(rows: list[dict[str, Any]]) -> None:
-    """Print samples/s and ratios; the last line holds geometric means over the ancestor's six."""
-    head = ["plain", "kernel", "distinct", "ancestor", "kernel/plain", "kernel/anc.", "dist./anc."]
+    """Print samples/s and ratios; the last line holds geometric means, see `geometric_means`."""
+    head = ["plain", "kernel", "distinct", "CoT_bench.", "kernel/plain", "kernel/CoT", "dist./CoT"]
     print(f"{'samples/s, one core':<20}" + "".join(f"{name:>13}" for name in head))
     for row in rows:
         figures = [f"{row[name]:,.0f}" for name in ("plain", "kernel", "distinct")]
-        figures.append(f"{row['ancestor']:,}" if row["ancestor"] else "-")
+        figures.append(f"{row['cot_benchmark']:,}" if row["cot_benchmark"] else "-")
         figures.append(f"{row['kernel'] / row['plain']:,.0f}")
         for name in ("kernel", "distinct"):
-            figures.append(f"{row[name] / row['ancestor']:,.0f}" if row["ancestor"] else "-")
+            figures.append(
+                f"{row[name] / row['cot_benchmark']:,.0f}" if row["cot_benchmark"] else "-"
+            )
         label = f"{row['task']}-{row['size']}"
         print(f"{label:<20}" + "".join(f"{figure:>13}" for figure in figures))
     means = [f"{value:,.0f}" for value in geometric_means(rows).values()]
@@ -121,16 +124,16 @@ def print_table(rows: list[dict[str, Any]]) -> None:
 
 
 def geometric_means(rows: list[dict[str, Any]]) -> dict[str, float]:
-    """Return the mean ratios over the settings that the ancestor was measured at."""
-    known = [row for row in rows if row["ancestor"]]
+    """Return the mean ratios over the settings that CoT_benchmark was measured at."""
+    known = [row for row in rows if row["cot_benchmark"]]
 
     def mean(above: str, below: str) -> float:
         return math.exp(statistics.fmean(math.log(row[above] / row[below]) for row in known))
 
     return {
         "kernel_over_plain": mean("kernel", "plain"),
-        "kernel_over_ancestor": mean("kernel", "ancestor"),
-        "distinct_over_ancestor": mean("distinct", "ancestor"),
+        "kernel_over_cot_benchmark": mean("kernel", "cot_benchmark"),
+        "distinct_over_cot_benchmark": mean("distinct", "cot_benchmark"),
     }
 
 

@@ -22,6 +22,7 @@ core for sparse and for linear attention, ten minutes for standard.
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import json
 import math
 import multiprocessing
@@ -41,16 +42,17 @@ from benchmarks.shared.report import RECORDS
 from benchmarks.shared.timing import peak_bytes, reset_peak
 from config.build import build_task, initial_model
 from config.compose import compose_plain
+from config.files import read_config
 from config.identity import cell_name
 from config.schema import CellConfig, validate_cell
 from errors import RunError
-from evaluate import load_model, load_run
 from evaluation.generation import Generation, generate
 from evaluation.judge import judge
 from files import write_json
 from models.transformer import Transformer
 from records.provenance import machine, source
 from sweeps.cell import run_cell
+from sweeps.weights import model_of
 from tasks.task import EOS_ID, SequenceSet, Task
 from training.batches import SequenceTensors
 
@@ -134,7 +136,8 @@ def trained_model(name: str, options: argparse.Namespace) -> tuple[Transformer, 
     """Return model, task and what is known of the training; train it when it is missing."""
     if name in options.checkpoint:
         folder = Path(options.checkpoint[name])
-        config = load_run(folder)
+        config, _ = read_config(folder / "config.yaml")
+        config = dataclasses.replace(config, runs_dir=str(folder.absolute().parent))
     else:
         config = cell_config(name, options)
         folder = Path(config.runs_dir) / cell_name(config)
@@ -143,7 +146,7 @@ def trained_model(name: str, options: argparse.Namespace) -> tuple[Transformer, 
     record = json.loads((folder / "record.json").read_text(encoding="utf-8"))
     task = build_task(config.task)
     keys = ("cell", "steps", "stopped", "train_seconds", "answer_accuracy")
-    return load_model(folder, config, task), task, {key: record[key] for key in keys}
+    return model_of(config, task), task, {key: record[key] for key in keys}
 
 
 def states(options: argparse.Namespace) -> list[str]:

@@ -43,6 +43,8 @@ VALIDATE_EVERY = 50
 LIMIT_STEPS = 4000
 LIMIT_SECONDS = {16: 60.0, 64: 100.0, 256: 250.0}
 TASKS = tuple(BASKET)
+# At D = 16 three operators are not solved in time: a third of the chains after 2,700 steps.
+SMALLER = {"arithmetic": "task.size=2"}
 
 Row = dict[str, Any]
 Job = tuple[str, str, int, float, int]  # task, model, D, factor, seed
@@ -134,7 +136,8 @@ def attempt(job: Job) -> Row:
 def config_of(job: Job) -> CellConfig:
     """Return the cell of a job: ``recipe=fast`` with its rate multiplied."""
     task, model, dim, factor, seed = job
-    config = basket_config(task, model, dim, seed, f"recipe.validate_every={VALIDATE_EVERY}")
+    words = f"{SMALLER.get(task, '')} recipe.validate_every={VALIDATE_EVERY}"
+    config = basket_config(task, model, dim, seed, words)
     rate = factor * config.recipe.learning_rate
     recipe = dataclasses.replace(config.recipe, learning_rate=rate)
     return dataclasses.replace(config, recipe=recipe)

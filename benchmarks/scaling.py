@@ -9,10 +9,8 @@ several passes.  Peak memory is what a first pass adds to a fresh process, its i
 from __future__ import annotations
 
 import math
-import multiprocessing
 import statistics
 from collections.abc import Sequence
-from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from functools import partial
@@ -24,6 +22,7 @@ from tqdm import tqdm
 
 from benchmarks.shared.attention import HEAD_DIM, HEADS, attention_pass
 from benchmarks.shared.cells import MIXERS
+from benchmarks.shared.processes import in_new_process
 from benchmarks.shared.report import RECORDS, print_table, read_options, write_record
 from benchmarks.shared.timing import in_turns, peak_bytes, reset_peak, seconds_of
 from files import write_atomically
@@ -64,13 +63,12 @@ def measure_apart(mixer: str, length: int, earlier: list[dict]) -> dict:
         return row | {"skipped": "a shorter length was skipped"}
     if before and before[-1]["total_seconds"] * 4.5 > SECONDS_PER_CASE:
         return row | {"skipped": f"expected to take more than {SECONDS_PER_CASE:.0f} s"}
-    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
-        try:
-            return row | pool.submit(measure, mixer, length).result()
-        except BrokenProcessPool:
-            return row | {"skipped": "killed, probably for its memory"}
-        except Exception as error:
-            return row | {"skipped": f"{type(error).__name__}: {error}"}
+    try:
+        return row | in_new_process(measure, mixer, length)
+    except BrokenProcessPool:
+        return row | {"skipped": "killed, probably for its memory"}
+    except Exception as error:
+        return row | {"skipped": f"{type(error).__name__}: {error}"}
 
 
 def measure(name: str, length: int) -> dict:

@@ -30,9 +30,11 @@ from config.grid import Experiment, experiment_from
 from config.schema import CellConfig
 from files import write_text
 from sweeps import cell as cell_module
-from sweeps import plan as sweep_module
-from sweeps.plan import CostEstimate, Sweep, training_flops
-from sweeps.watch import Watcher, print_plan, print_summary
+from sweeps.cost import CostEstimate
+from sweeps.launch import launch
+from sweeps.plan import Planned, Sweep
+from sweeps.tables import print_plan, print_summary
+from sweeps.watch import Watcher
 
 
 @dataclass
@@ -75,8 +77,7 @@ def measure(experiment: Experiment) -> dict[str, Any]:
     _, dry_run = timed(lambda: silently(lambda: print_whole(sweep)))
     memory: list[float] = []
     launcher = OneAfterAnother({p.cell.overrides: p.cell.config for p in plan}, memory)
-    with mock.patch.object(sweep_module, "make_launcher", lambda overrides: launcher):
-        _, running = timed(lambda: silently(lambda: watched(sweep, plan)))
+    _, running = timed(lambda: silently(lambda: watched(sweep, plan, launcher)))
     table, entering = timed(sweep.enter)
     again, standing_again = timed(sweep.plan)
     records = {str(row["cell"]): row for _, row in table.iterrows()}
@@ -110,16 +111,13 @@ def silently(what: Callable[[], Any]) -> None:
 
 def print_whole(sweep: Sweep) -> None:
     """Do what ``dry_run=true`` does."""
-    plan = sweep.plan()
-    estimate = CostEstimate(sweep.table())
-    seconds = {p.cell.name: estimate.seconds(p.cell) for p in plan}
-    print_plan(plan, seconds, {p.cell.name: training_flops(p.cell) for p in plan})
+    print_plan(sweep.plan(), CostEstimate(sweep.table()))
 
 
-def watched(sweep: Sweep, plan: list[sweep_module.Planned]) -> None:
+def watched(sweep: Sweep, plan: list[Planned], launcher: OneAfterAnother) -> None:
     """Launch everything under a watcher that merges records as they come."""
     with Watcher(sweep, plan), made_up_cells():
-        sweep.launch(plan, [])
+        launch(launcher, plan)
 
 
 class OneAfterAnother:
@@ -143,10 +141,10 @@ class OneAfterAnother:
 def made_up_cells() -> Iterator[None]:
     """Replace training and evaluation by figures made up at once."""
 
-    def figures(config: Any, task: Any, run: Any, *others: Any) -> dict[str, Any]:
-        run.write_progress(step=1, steps=1)
-        write_text(run.folder / "curve.csv", "step,seconds\n1,0.1\n")
-        write_text(run.folder / "errors.json", "{}\n")
+    def figures(config: Any, task: Any, cell: Any, *others: Any) -> dict[str, Any]:
+        cell.write_progress(step=1, steps=1)
+        write_text(cell.folder / "curve.csv", "step,seconds\n1,0.1\n")
+        write_text(cell.folder / "errors.json", "{}\n")
         share = (config.seed % 100) / 100
         accuracy = dict.fromkeys(("", "_low", "_high"), share)
         return {
@@ -156,12 +154,12 @@ def made_up_cells() -> Iterator[None]:
             "chain_exact_match": share / 3,
             "steps": 1,
             "n_test": 100,
-            "flops_training": 10**9,
+            **dict.fromkeys(("flops_linear_layers", "flops_total", "flops_training"), 10**9),
             "train_seconds": 0.1,
             "eval_seconds": 0.1,
         }
 
-    with mock.patch.object(cell_module, "_measure", figures):
+    with mock.patch.object(cell_module, "_measured", figures):
         yield
 
 

@@ -1,7 +1,4 @@
-"""Hydra's compose, usable inside and outside of a Hydra application.
-
-Hydra is imported when something is composed: what only reads cells also runs without it.
-"""
+"""Hydra's compose, usable inside and outside of a Hydra application."""
 
 from __future__ import annotations
 
@@ -9,6 +6,10 @@ import contextlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
+
+from hydra import compose, initialize_config_dir
+from hydra.core.global_hydra import GlobalHydra
+from omegaconf import OmegaConf
 
 CONF_DIR = Path(__file__).resolve().parent.parent / "conf"
 
@@ -20,9 +21,6 @@ def config_search_path(conf_dir: Path | None = None) -> Iterator[None]:
     Inside ``train.py`` or ``sweep.py`` the application's own path is kept, with whatever
     ``--config-dir`` added to it.
     """
-    from hydra import initialize_config_dir
-    from hydra.core.global_hydra import GlobalHydra
-
     if GlobalHydra.instance().is_initialized():
         yield
         return
@@ -32,8 +30,6 @@ def config_search_path(conf_dir: Path | None = None) -> Iterator[None]:
 
 def plain(config: Any) -> dict[str, Any]:
     """Return ``config`` as plain, resolved Python data; `???` left in it is an error."""
-    from omegaconf import OmegaConf
-
     content = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
     assert isinstance(content, dict)
     return {str(key): value for key, value in content.items()}
@@ -41,7 +37,5 @@ def plain(config: Any) -> dict[str, Any]:
 
 def compose_plain(config_name: str, overrides: Sequence[str] = ()) -> dict[str, Any]:
     """Return the composed configuration as plain, resolved Python data."""
-    from hydra import compose
-
     with config_search_path():
         return plain(compose(config_name, overrides=list(overrides)))

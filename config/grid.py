@@ -14,13 +14,17 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+from hydra.core.global_hydra import GlobalHydra
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from pydantic import TypeAdapter, ValidationError
 
+from config.columns import IDENTITY, described, resolved, settings_of, varying
 from config.compose import CONF_DIR, compose_plain, config_search_path
-from config.identity import cell_name
+from config.identity import cell_name, weights_name
 from config.schema import CellConfig, require_plain_name, validate_cell
 from errors import UserError
 
-GROUPS = ("task", "model", "recipe", "data", "logger")
+GROUPS = ("task", "model", "recipe", "data", "measure", "logger", "machine")
 
 
 @dataclass(frozen=True)
@@ -29,7 +33,8 @@ class Experiment:
 
     ``base`` are Hydra overrides common to all cells; ``grid`` is a list of products, each a
     mapping from an override's key to its values; ``exclude`` lists combinations to leave out;
-    ``figures`` names modules of ``plots/``; ``budget`` is printed under the pictures.
+    ``figures`` names modules of ``plots/``; ``facets`` says which settings
+    are their rows, columns and axes; ``budget`` is printed under the pictures.
     """
 
     name: str
@@ -38,6 +43,7 @@ class Experiment:
     base: list[str] = field(default_factory=list)
     exclude: list[dict[str, Any]] = field(default_factory=list)
     figures: list[str] = field(default_factory=list)
+    facets: dict[str, Any] = field(default_factory=dict)
     budget: str = ""
 
     @property
@@ -54,11 +60,19 @@ class Cell:
     config: CellConfig
     overrides: tuple[str, ...]
 
+    @functools.cached_property
+    def weights(self) -> str:
+        """The name of the weights that are measured."""
+        return weights_name(self.config)
+
+    @functools.cached_property
+    def resolved(self) -> dict[str, Any]:
+        """The whole configuration as it is kept beside the result."""
+        return resolved(self.config)
+
 
 def experiment_from(name: str, plain: Mapping[str, Any]) -> Experiment:
     """Return the experiment that ``plain`` (the YAML's content) states, or raise `UserError`."""
-    from pydantic import TypeAdapter, ValidationError  # late: see schema.py
-
     require_plain_name("experiment", name)
     try:
         experiment = TypeAdapter(Experiment).validate_python({"name": name, **plain})
@@ -92,7 +106,7 @@ def cells(experiment: Experiment, overrides: Sequence[str] = ()) -> list[Cell]:
     """
     found: dict[str, Cell] = {}
     for point in points(experiment):
-        words = [*experiment.base, *(f"{key}={_word(value)}" for key, value in point.items())]
+        words = [*experiment.base, *(_override(key, value) for key, value in point.items())]
         words = _last_of_each_key([*words, *overrides])
         config = validate_cell(_compose_fast(tuple(words)))
         name = cell_name(config)
@@ -118,30 +132,16 @@ def matches(point: Mapping[str, Any], pattern: Mapping[str, Any]) -> bool:
 
 
 def planned(experiment: Experiment, overrides: Sequence[str] = ()) -> pd.DataFrame:
-    """Return a row per cell: task, size, model, layers, dim, recipe, seed, format, cell."""
-    rows = [describe(cell.config) | {"cell": cell.name} for cell in cells(experiment, overrides)]
-    columns = ["task", "size", "model", "layers", "dim", "recipe", "seed", "format", "cell"]
-    return pd.DataFrame(rows, columns=columns)
-
-
-def describe(config: CellConfig) -> dict[str, Any]:
-    """Return the columns of the results table that the configuration alone fixes."""
-    return {
-        "task": config.task["name"],
-        "size": config.task["size"],
-        "format": config.task.get("format", "cot"),
-        "model": config.model.name,
-        "layers": config.model.num_layers,
-        "heads": config.model.num_heads,
-        "dim": config.model.dim,
-        "seed": config.seed,
-        "recipe": config.recipe.name,
-    }
+    """Return a row per cell: its name and every column that says which cell it is."""
+    rows = []
+    for cell in cells(experiment, overrides):
+        rows.append((described(cell.config) | {"cell": cell.name}, settings_of(cell.resolved)))
+    keys = varying(rows)
+    table = [standard | {key: settings.get(key) for key in keys} for standard, settings in rows]
+    return pd.DataFrame(table, columns=[*IDENTITY, *keys, "cell"])
 
 
 def _searchable(name: str) -> bool:
-    from hydra.core.global_hydra import GlobalHydra
-
     loader = GlobalHydra.instance().config_loader()
     return name in loader.get_group_options("experiment")
 
@@ -178,22 +178,22 @@ def _set(plain: dict[str, Any], word: str) -> None:
     node: Any = plain
     for part in path:
         node = node.get(part) if isinstance(node, dict) else None
-    if not isinstance(node, dict) or (last not in node and not key.startswith("+")):
+    known = isinstance(node, dict) and (last in node or path == ["measure", "task"])
+    if not known and not (isinstance(node, dict) and key.startswith("+")):
         raise UserError(f"override {word!r}: unknown key {key}")
     node[last] = _parse(word)
 
 
 @functools.lru_cache(maxsize=65536)
 def _parse(word: str) -> Any:
-    from hydra.core.override_parser.overrides_parser import OverridesParser
-
     override = OverridesParser.create().parse_override(word)
     if override.is_sweep_override():
         raise UserError(f"override {word!r}: a cell has one value; write lists in the grid")
     return override.value()
 
 
-def _word(value: Any) -> str:
-    if value is None:
-        return "null"
-    return str(value).lower() if isinstance(value, bool) else str(value)
+def _override(key: str, value: Any) -> str:
+    """Return a value of the grid as an override; the task measured takes any key of a task."""
+    new = key.startswith("measure.task.") and key != "measure.task.size"
+    word = "null" if value is None else str(value)
+    return f"{'++' * new}{key}={word.lower() if isinstance(value, bool) else word}"

@@ -1,42 +1,128 @@
-"""The name of a cell: the hash of the resolved configuration that decides its result."""
+"""The names of weights and of measurements: hashes of the settings that decide them.
+
+A plain cell, weights measured as they were trained, has one name for both.
+"""
 
 from __future__ import annotations
 
 import dataclasses
+import functools
 import hashlib
+import importlib.util
 import json
 from pathlib import Path
 from typing import Any
 
-from config.schema import DECIDING_KEYS, CellConfig
+from config.build import measured_settings
+from config.schema import CellConfig
 from errors import UserError
 
 # Raise it when a change of the code changes results under an unchanged configuration, so that
 # old and new rows cannot be taken for each other.
-RESULTS_VERSION = 1
+RESULTS_VERSION = 2
+
+ROOT = Path(__file__).resolve().parent.parent
 
 
-def deciding(config: CellConfig) -> dict[str, Any]:
-    """Return the part of ``config`` that decides the result, as plain JSON-able data.
+def weights_settings(config: CellConfig) -> dict[str, Any]:
+    """Return what decides the weights, as plain JSON-able data.
 
-    Files given by the user enter by a digest of their content: an edited file makes a new cell,
-    the same file at another path does not.
+    Trained ones: task, model, recipe, data and seed.  Constructed ones: task and model alone.
+    Files enter by a digest of their content, classes from outside the project by one of their
+    source: an edited file makes new weights, the same file at another path does not.
     """
-    whole = dataclasses.asdict(config)
-    part = {key: whole[key] for key in DECIDING_KEYS}
-    for key in ("file", "train_file"):
-        if part["data"][key] is not None:
-            part["data"][key] = _digest(part["data"][key], f"data.{key}")
-    return part
+    model = {k: v for k, v in dataclasses.asdict(config.model).items() if v is not None}
+    settings: dict[str, Any] = {"task": dict(config.task), "model": model}
+    if config.model.construct is None:
+        settings["recipe"] = dataclasses.asdict(config.recipe)
+        settings |= {"data": _data(config), "seed": config.seed}
+    sources = {target: digest for target in _targets(config) if (digest := source_digest(target))}
+    return {**settings, "sources": sources} if sources else settings
+
+
+def measurement_settings(config: CellConfig) -> dict[str, Any]:
+    """Return what decides the cell's row: the weights' settings, and how they are measured.
+
+    What is measured as it was trained needs no word.
+    """
+    settings = weights_settings(config)
+    if config.model.construct is not None:
+        settings["data"] = {key: _data(config)[key] for key in ("test", "seed", "file")}
+    measure = _measure(config)
+    return {**settings, "measure": measure} if measure else settings
+
+
+def weights_name(config: CellConfig) -> str:
+    """Return the 12 hexadecimal digits that name the weights."""
+    return _name(weights_settings(config))
 
 
 def cell_name(config: CellConfig) -> str:
     """Return the 12 hexadecimal digits that name the cell in every folder and table."""
-    text = json.dumps([RESULTS_VERSION, deciding(config)], sort_keys=True, separators=(",", ":"))
+    return _name(measurement_settings(config))
+
+
+def digests(config: CellConfig) -> dict[str, str]:
+    """Return the digests that enter the name of the cell: of files and of foreign sources."""
+    found = dict(weights_settings(config).get("sources", {}))
+    given = {"data.file": config.data.file, "data.train_file": config.data.train_file}
+    given["measure.file"] = config.measure.file
+    return found | {key: _file_digest(path, key) for key, path in given.items() if path}
+
+
+def _name(settings: dict[str, Any]) -> str:
+    text = json.dumps([RESULTS_VERSION, settings], sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
-def _digest(path: str, key: str) -> str:
+def _data(config: CellConfig) -> dict[str, Any]:
+    data = dataclasses.asdict(config.data)
+    for key in ("file", "train_file"):
+        if data[key] is not None:
+            data[key] = _file_digest(data[key], f"data.{key}")
+    return data
+
+
+def _measure(config: CellConfig) -> dict[str, Any]:
+    """Return the settings of `measure` that make it another measurement than the plain one."""
+    measured = measured_settings(config)
+    task = {key: value for key, value in measured.items() if config.task.get(key) != value}
+    found: dict[str, Any] = {"task": task} if task else {}
+    measure = config.measure
+    if measure.split != "test":
+        found["split"] = measure.split
+    if measure.file is not None:
+        found["file"] = _file_digest(measure.file, "measure.file")
+    whole = config.data.test if measure.split == "test" else None
+    if measure.count not in (None, whole):
+        found["count"] = measure.count
+    return found
+
+
+def _targets(config: CellConfig) -> list[str]:
+    parts = (config.task, config.model.mixer, config.model.construct)
+    return [str(part["_target_"]) for part in parts if part and part.get("_target_")]
+
+
+@functools.lru_cache(maxsize=1024)
+def source_digest(target: str) -> str | None:
+    """Return a digest of the source file of a class from outside the project; None inside it.
+
+    The project's own code counts by `RESULTS_VERSION`.
+    """
+    try:
+        spec = importlib.util.find_spec(target.rpartition(".")[0])
+    except (ImportError, ValueError, AttributeError):
+        return None  # the build says what is wrong with it
+    if spec is None or spec.origin is None or not Path(spec.origin).is_file():
+        return None
+    ours = target.split(".")[0] in ("tasks", "models")
+    if ours and Path(spec.origin).resolve().is_relative_to(ROOT):
+        return None
+    return hashlib.sha256(Path(spec.origin).read_bytes()).hexdigest()[:16]
+
+
+def _file_digest(path: str, key: str) -> str:
     try:
         return hashlib.sha256(Path(path).read_bytes()).hexdigest()
     except OSError as error:

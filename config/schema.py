@@ -2,46 +2,56 @@
 
 Hydra composes YAML; this module decides whether the result is a cell.  Validation is a single
 call, so that launcher, sweep, evaluation and plots refuse the same things with the same words.
-Only that call needs pydantic: cells validated elsewhere also run on a machine without it.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import json
-import math
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Literal
+
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
 from errors import UserError
+from training.machine import Machine
 from training.recipe import Recipe
 
-if TYPE_CHECKING:
-    from pydantic import TypeAdapter
-
-_STRICT: dict[str, Any] = {"extra": "forbid", "strict": True}
-
-DECIDING_KEYS = ("task", "model", "recipe", "data", "seed")
+STRICT = ConfigDict(extra="forbid", strict=True)
+Seed = Annotated[int, Field(ge=0, lt=2**63)]
+Count = Annotated[int, Field(ge=1, le=10**9)]
 
 
 @dataclass(frozen=True)
 class ModelConfig:
-    """The `model` group; ``mixer`` holds ``_target_`` and that class's own parameters."""
+    """The `model` group: a transformer to train, or weights that nobody trains.
+
+    ``mixer`` holds ``_target_`` and that class's own parameters; the sizes are D (``dim``), M
+    (``num_layers``) and H (``num_heads``).  ``construct`` holds the ``_target_`` of a function
+    that returns a finished model for a task, and its parameters; sizes are then the function's.
+    """
 
     name: str
-    dim: int
-    num_layers: int
-    num_heads: int
-    mixer: dict[str, Any]
+    dim: Annotated[int, Field(ge=1, le=2**16)] | None = None
+    num_layers: Annotated[int, Field(ge=1, le=1000)] | None = None
+    num_heads: Annotated[int, Field(ge=1, le=2**16)] | None = None
+    mixer: dict[str, Any] | None = None
+    construct: dict[str, Any] | None = None
     position: Literal["sinusoidal", "rope", "none"] = "sinusoidal"
 
-    __pydantic_config__: ClassVar[dict] = _STRICT
+    __pydantic_config__ = STRICT
 
     def __post_init__(self) -> None:
-        for key, most in (("dim", 2**16), ("num_layers", 1000), ("num_heads", 2**16)):
-            if not 1 <= getattr(self, key) <= most:
-                raise UserError(f"model.{key}={getattr(self, key)}: must be from 1 to {most}")
+        if (self.mixer is None) == (self.construct is None):
+            raise UserError(f"model {self.name}: give model.mixer or model.construct, one of them")
+        if self.mixer is None:
+            return
+        for key in ("dim", "num_layers", "num_heads"):
+            if getattr(self, key) is None:
+                raise UserError(f"model.{key}=null: must be a whole number of at least 1")
+        assert self.dim is not None and self.num_heads is not None
         if self.dim % self.num_heads:
             raise UserError(
                 f"model.dim={self.dim}: must be divisible by model.num_heads={self.num_heads}"
@@ -52,23 +62,42 @@ class ModelConfig:
 
 @dataclass(frozen=True)
 class DataConfig:
-    """The `data` group: numbers of sequences, the data seed, and files to use instead."""
+    """The `data` group: numbers of sequences, the data seed, and files to use instead.
 
-    train: int
-    validation: int
-    test: int
-    seed: int = 0
+    Test prompts are kept out of the training set, so ``test`` and ``file`` decide it too.
+    """
+
+    train: Count
+    validation: Count
+    test: Count
+    seed: Seed = 0
     file: str | None = None
     train_file: str | None = None
 
-    __pydantic_config__: ClassVar[dict] = _STRICT
+    __pydantic_config__ = STRICT
+
+
+@dataclass(frozen=True)
+class MeasureConfig:
+    """The `measure` group: of which sequences the weights' accuracy is measured.
+
+    ``task`` holds the task's settings that differ from those trained on (null: as trained);
+    ``split`` one of the data's sets; ``file`` sequences instead of a split; ``count`` how many.
+    """
+
+    task: dict[str, Any] = field(default_factory=dict)
+    split: Literal["test", "validation", "train"] = "test"
+    file: str | None = None
+    count: Count | None = None
+
+    __pydantic_config__ = STRICT
 
     def __post_init__(self) -> None:
-        for key in ("train", "validation", "test"):
-            if not 1 <= getattr(self, key) <= 10**9:
-                raise UserError(f"data.{key}={getattr(self, key)}: must be from 1 to 1,000,000,000")
-        if not 0 <= self.seed < 2**63:
-            raise UserError(f"data.seed={self.seed}: must be in [0, 2^63)")
+        fixed = sorted({"_target_", "name"} & self.task.keys())
+        if fixed:
+            raise UserError(f"measure.task.{fixed[0]}: weights are measured on their own task")
+        if self.file is not None and (self.count is not None or self.split != "test"):
+            raise UserError("measure.file: all of a file is measured, without split and count")
 
 
 @dataclass(frozen=True)
@@ -80,15 +109,15 @@ class LoggerConfig:
     entity: str | None = None
     directory: str = "."
 
-    __pydantic_config__: ClassVar[dict] = _STRICT
+    __pydantic_config__ = STRICT
 
 
 @dataclass(frozen=True)
 class CellConfig:
-    """Everything about one cell.
+    """Everything about one cell: weights, a measurement of them, and how both come about.
 
-    The fields named in ``DECIDING_KEYS`` decide its result and make up its name; the others
-    say where and how it runs.  ``task`` holds ``name``, ``_target_`` and the task's parameters.
+    ``task`` holds ``name``, ``_target_`` and the task's parameters.  `config.identity` says what
+    decides the weights and what the measurement; the rest says where and how the cell runs.
     """
 
     task: dict[str, Any]
@@ -96,72 +125,46 @@ class CellConfig:
     recipe: Recipe
     data: DataConfig
     logger: LoggerConfig
-    seed: int = 0
+    machine: Machine = field(default_factory=Machine)
+    measure: MeasureConfig = field(default_factory=MeasureConfig)
+    seed: Seed = 0
     experiment_name: str | None = "manual"
     results_dir: str = "results"
     runs_dir: str = "runs"
     data_dir: str = "data"
-    device: str = "auto"
-    compile: Any = "auto"
-    micro_batch_size: int | None = None
-    threads: int = 1
-    evaluation_memory_mb: Any = "auto"
-    checkpoint_seconds: float = 60
-    time_limit_seconds: float | None = None
+    force: bool = False
     retry_failed: bool = True
     progress: bool = True
     under_sweep: bool = False
 
-    __pydantic_config__: ClassVar[dict] = _STRICT
+    __pydantic_config__ = STRICT
 
     def __post_init__(self) -> None:
-        if not 0 <= self.seed < 2**63:
-            raise UserError(f"seed={self.seed}: must be in [0, 2^63)")
-        if self.compile not in ("auto", "graphs") and not isinstance(self.compile, bool):
-            raise UserError(f"compile={self.compile}: must be auto, true, false or graphs")
-        if self.micro_batch_size is not None and self.micro_batch_size < 1:
-            raise UserError(f"micro_batch_size={self.micro_batch_size}: must be at least 1 or null")
-        if self.micro_batch_size is not None and self.compile == "graphs":
-            # A replay would write the next part's gradients over the sum.
-            raise UserError("micro_batch_size: not together with compile=graphs")
-        require_memory(self.evaluation_memory_mb)
-        for key in ("threads", "checkpoint_seconds"):
-            if not getattr(self, key) > 0:
-                raise UserError(f"{key}={getattr(self, key)}: must be greater than 0")
-        if self.time_limit_seconds is not None and not self.time_limit_seconds > 0:
-            raise UserError(f"time_limit_seconds={self.time_limit_seconds}: must be greater than 0")
         require_plain_name("experiment_name", self.experiment_name)
+        for key in ("results_dir", "runs_dir", "data_dir"):
+            if not getattr(self, key).strip() or "\0" in getattr(self, key):
+                raise UserError(f"{key}={getattr(self, key)!r}: must be a folder's path")
 
 
-def require_memory(value: Any) -> None:
-    """Refuse an ``evaluation_memory_mb`` that is neither auto nor a number greater than 0."""
-    number = isinstance(value, int | float) and not isinstance(value, bool)
-    if value != "auto" and not (number and 0 < value < math.inf):
-        raise UserError(
-            f"evaluation_memory_mb={value}: must be auto or a number of megabytes greater than 0"
-        )
+MACHINE_KEYS = tuple(item.name for item in dataclasses.fields(Machine))
 
 
 def require_plain_name(key: str, value: str | None) -> None:
-    """Refuse a name that would leave its folder; null is allowed."""
+    """Raise `UserError` for a name that would leave its folder or break a line; null is allowed."""
     if value is None:
         return
-    if not value or value.startswith(".") or any(mark in value for mark in "/\\\0"):
-        raise UserError(f"{key}={value!r}: must be a plain folder name")
-
-
-@functools.cache
-def _adapter() -> TypeAdapter[CellConfig]:
-    from pydantic import TypeAdapter
-
-    return TypeAdapter(CellConfig)
+    bad = not value.isprintable() or any(mark in value for mark in "/\\") or len(value) > 200
+    if not value or value.startswith(".") or bad:
+        raise UserError(f"{key}={value[:60]!r}: must be a plain folder name")
 
 
 def validate_cell(plain: Mapping[str, Any]) -> CellConfig:
-    """Return the typed configuration of a cell, or raise `UserError` naming key and remedy."""
-    from pydantic import ValidationError
+    """Return the typed configuration of a cell; `UserError` names the key and the remedy.
 
-    values = dict(plain)
+    The machine's settings stand beside the cell's own in ``plain``, as on the command line.
+    """
+    values = {key: value for key, value in plain.items() if key not in ("config", *MACHINE_KEYS)}
+    values["machine"] = {key: plain[key] for key in MACHINE_KEYS if key in plain}
     seeds = values.pop("seeds", None)
     if seeds is not None:
         raise UserError(
@@ -173,7 +176,13 @@ def validate_cell(plain: Mapping[str, Any]) -> CellConfig:
     except TypeError as error:
         raise UserError(f"configuration: {error}") from None
     except ValidationError as error:
-        raise UserError("; ".join(_explain(item) for item in error.errors())) from None
+        raise UserError("; ".join(map(_explain, error.errors()))) from None
+
+
+def as_plain(config: CellConfig) -> dict[str, Any]:
+    """Return ``config`` as plain data, such as `validate_cell` takes."""
+    plain = dataclasses.asdict(config)
+    return plain | plain.pop("machine")
 
 
 def parse_seeds(value: Any) -> list[int]:
@@ -189,11 +198,19 @@ def parse_seeds(value: Any) -> list[int]:
     return numbers
 
 
+@functools.cache
+def _adapter() -> TypeAdapter[CellConfig]:
+    return TypeAdapter(CellConfig)
+
+
 def _explain(item: Any) -> str:
-    key = ".".join(str(part) for part in item["loc"])
+    location = [str(part) for part in item["loc"] if part != "machine"]
+    if location and location[-1] in ("int", "float", "str"):  # a branch of a union
+        location.pop()
+    key = ".".join(location)
     if item["type"] in ("extra_forbidden", "unexpected_keyword_argument"):
         return f"unknown key {key}"
     if item["type"] in ("missing", "missing_argument"):
         return f"missing key {key}"
     message = item["msg"][0].lower() + item["msg"][1:]
-    return f"{key}={item['input']!r}: {message}"
+    return f"{key}={item['input']!r}: {message.replace('input should', 'must')}"

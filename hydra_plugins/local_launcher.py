@@ -7,12 +7,14 @@ a server that has torch loaded starts it in milliseconds.
 
 from __future__ import annotations
 
+import math
 import multiprocessing
 import os
 import pickle
 import signal
 import sys
 import threading
+import time
 from collections.abc import Sequence
 from multiprocessing.connection import Connection, wait
 from typing import Any
@@ -22,7 +24,8 @@ from hydra.plugins.launcher import Launcher
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig
 
-from sweeps.workers import WorkerDiedError, failed, job_payload, perform
+from errors import UserError
+from sweeps.workers import NeverStartedError, WorkerDiedError, failed, job_payload, perform
 
 
 class LocalLauncher(Launcher):
@@ -32,8 +35,11 @@ class LocalLauncher(Launcher):
     """
 
     def __init__(self, jobs: int | None = None, attempts: int = 3) -> None:
+        if jobs is not None and not 1 <= jobs <= 1024:
+            raise UserError(f"hydra.launcher.jobs={jobs}: must be from 1 to 1024, or null")
         self.jobs = jobs or len(os.sched_getaffinity(0))
         self.attempts = attempts
+        self._deadline = math.inf
         self.config: DictConfig
         self.task_function: TaskFunction
         self.hydra_context: HydraContext
@@ -46,6 +52,10 @@ class LocalLauncher(Launcher):
         self.hydra_context = hydra_context
         self.task_function = task_function
 
+    def stop_after(self, seconds: float) -> None:
+        """Start no job and end the running ones, checkpointed, once ``seconds`` have passed."""
+        self._deadline = time.monotonic() + seconds
+
     def launch(
         self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int
     ) -> Sequence[JobReturn]:
@@ -53,27 +63,40 @@ class LocalLauncher(Launcher):
         setup_globals()
         context = multiprocessing.get_context("forkserver")
         context.set_forkserver_preload(["torch", "sweeps.job"])
-        waiting = [(place, 1) for place in range(len(job_overrides))]
+        waiting = [(index, 1) for index in range(len(job_overrides))]
         results: dict[int, JobReturn] = {}
         running: dict[Any, _Job] = {}
         try:
-            while waiting or running:
-                while waiting and len(running) < self.jobs:
-                    place, attempt = waiting.pop(0)
-                    payload = job_payload(self, job_overrides[place], initial_job_idx + place)
-                    job = _Job(context, payload, place, attempt)
+            while (waiting and not self._late()) or running:
+                while waiting and len(running) < self.jobs and not self._late():
+                    index, attempt = waiting.pop(0)
+                    payload = job_payload(self, job_overrides[index], initial_job_idx + index)
+                    job = _Job(context, payload, index, attempt)
                     running[job.process.sentinel] = job
-                for sentinel in wait(list(running)):
-                    job = running.pop(sentinel)
+                for job in self._ended(running):
                     result = job.result()
-                    if result is None and job.attempt < self.attempts:
-                        waiting.append((job.place, job.attempt + 1))
+                    if result is None and job.attempt < self.attempts and not self._late():
+                        waiting.append((job.index, job.attempt + 1))
                         continue
-                    results[job.place] = result or self._died(job, job_overrides[job.place])
+                    results[job.index] = result or self._died(job, job_overrides[job.index])
         finally:
             for job in running.values():
                 job.stop()
-        return [results[place] for place in range(len(job_overrides))]
+        for index, _ in waiting:
+            results[index] = failed(job_overrides[index], NeverStartedError("out of time"))
+        return [results[index] for index in range(len(job_overrides))]
+
+    def _late(self) -> bool:
+        return time.monotonic() > self._deadline
+
+    def _ended(self, running: dict[Any, _Job]) -> list[_Job]:
+        """Wait for jobs to end and return them; at the deadline, tell all of them to."""
+        left = self._deadline - time.monotonic()
+        if left <= 0:
+            for job in running.values():
+                job.process.terminate()
+        sentinels = wait(list(running), timeout=None if left <= 0 or left == math.inf else left)
+        return [running.pop(sentinel) for sentinel in sentinels]
 
     def _died(self, job: _Job, overrides: Sequence[str]) -> JobReturn:
         code = job.process.exitcode
@@ -88,8 +111,8 @@ class LocalLauncher(Launcher):
 class _Job:
     """One process and the two pipes to it: its result, and a line that breaks when we die."""
 
-    def __init__(self, context: Any, payload: bytes, place: int, attempt: int) -> None:
-        self.place = place
+    def __init__(self, context: Any, payload: bytes, index: int, attempt: int) -> None:
+        self.index = index
         self.attempt = attempt
         self._receiver, sender = context.Pipe(duplex=False)
         lifeline, self._alive = context.Pipe(duplex=False)

@@ -52,18 +52,18 @@ class RayLauncher(Launcher):
         ray = _start(dict(self.settings.get("init") or {}))
         options = {"max_retries": 3, **(self.settings.get("remote") or {})}
         task = ray.remote(**options)(_perform)
-        places = {
-            task.remote(job_payload(self, overrides, initial_job_idx + place)): place
-            for place, overrides in enumerate(job_overrides)
+        indices = {
+            task.remote(job_payload(self, overrides, initial_job_idx + index)): index
+            for index, overrides in enumerate(job_overrides)
         }
         results: dict[int, JobReturn] = {}
-        pending = list(places)
+        pending = list(indices)
         while pending:
             ready, pending = ray.wait(pending)
             for reference in ready:
-                place = places[reference]
-                results[place] = _outcome(ray, reference, job_overrides[place])
-        return [results[place] for place in range(len(job_overrides))]
+                index = indices[reference]
+                results[index] = _outcome(ray, reference, job_overrides[index])
+        return [results[index] for index in range(len(job_overrides))]
 
 
 def _perform(payload: bytes) -> bytes:

@@ -22,6 +22,7 @@ from errors import RunError
 from hydra_plugins.hydra_submitit_launcher import submitit_launcher
 from hydra_plugins.hydra_submitit_launcher.config import BaseQueueConf
 from sweeps import slurm_queue
+from sweeps.signals import stop_signals_received
 from sweeps.workers import WorkerDiedError, WorkerStoppedError, failed, python_path
 
 # SLURM's words for a job that was ended from outside; it continues from its checkpoint.
@@ -57,14 +58,14 @@ class SlurmLauncher(submitit_launcher.SlurmLauncher):
         results: dict[int, JobReturn] = {}
         names = [ticket["slurm_job_name"] for ticket in tickets]
         while len(results) < len(jobs):
-            waiting = [place for place in range(len(jobs)) if place not in results]
-            alive = slurm_queue.living(names[place] for place in waiting)
-            for place in waiting:
-                if alive is not None and (names[place], tickets[place]["place"]) not in alive:
-                    results[place] = _outcome(jobs[place], job_overrides[place])
+            waiting = [i for i in range(len(jobs)) if i not in results]
+            alive = slurm_queue.living(names[i] for i in waiting)
+            for i in waiting:
+                if alive is not None and (names[i], tickets[i]["array_index"]) not in alive:
+                    results[i] = _outcome(jobs[i], job_overrides[i])
             if len(results) < len(jobs):
                 time.sleep(self.poll_seconds)
-        return [results[place] for place in range(len(jobs))]
+        return [results[i] for i in range(len(jobs))]
 
     def _submit(self, job_overrides: list[list[str]], first_number: int) -> list[Any]:
         jobs: list[Any] = []
@@ -114,8 +115,6 @@ class SlurmLauncher(submitit_launcher.SlurmLauncher):
         The signal that submitit asks for before a time limit or a preemption ends training with
         a checkpoint; submitit's own answer, to requeue the job, follows.
         """
-        from sweeps.cell import stop_signals_received
-
         requeue = signal.getsignal(signal.SIGUSR2)
         result = super().__call__(*arguments)
         unfinished = result.status == JobStatus.FAILED

@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import torch
 from torch import nn
-
-if TYPE_CHECKING:
-    from models.transformer import Transformer
 
 SINUSOIDS_RMS = 0.5**0.5  # of sines and cosines, at any width
 
@@ -23,12 +18,12 @@ def xavier_uniform(module: nn.Module) -> None:
 
 
 @torch.no_grad()
-def scale_embedding(model: Transformer, ratio: float | None) -> None:
+def scale_embedding(embedding: nn.Embedding, ratio: float | None) -> None:
     """Scale the token embedding to `ratio` times the sinusoids' root mean square; None: not at all.
 
     Xavier's values shrink with V + D beside the positions that are added to them: for a vocabulary
     of 20, from a ratio of 0.33 at D = 16 to 0.09 at D = 512.
     """
     if ratio is not None:
-        weight = model.embedding.weight
+        weight = embedding.weight
         weight.mul_(ratio * SINUSOIDS_RMS / weight.square().mean().sqrt())

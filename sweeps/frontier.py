@@ -15,8 +15,8 @@ from typing import Any
 
 import pandas as pd
 
-from config.grid import describe
-from config.identity import deciding
+from config.columns import described
+from config.identity import measurement_settings
 from files import write_atomically
 from sweeps.plan import Planned, Sweep
 
@@ -28,7 +28,7 @@ class Group:
     """Cells that differ in D alone, narrowest first, with what is measured of them.
 
     ``accuracy[i]`` is the answer accuracy of ``cells[i]``, None where not measured.  ``high`` is
-    the place of the narrowest cell that was measured to reach the threshold (the number of cells
+    the index of the narrowest cell that was measured to reach the threshold (the number of cells
     if none was), ``low`` that of the widest one below it that was measured not to (-1 if none).
     """
 
@@ -38,7 +38,7 @@ class Group:
     @property
     def dims(self) -> list[int]:
         """The widths, ascending."""
-        return [planned.cell.config.model.dim for planned in self.cells]
+        return [described(planned.cell.config)["dim"] for planned in self.cells]
 
     @property
     def high(self) -> int:
@@ -75,13 +75,13 @@ class Group:
     def verdicts(self) -> list[tuple[str, bool | None]]:
         """Return, cell by cell, (measured, inferred or unknown; whether it reaches)."""
         found: list[tuple[str, bool | None]] = []
-        for place, share in enumerate(self.accuracy):
+        for index, share in enumerate(self.accuracy):
             if share is not None:
                 found.append(("measured", _reaches(share)))
-            elif self.low < place < self.high:
+            elif self.low < index < self.high:
                 found.append(("unknown", None))
             else:
-                found.append(("inferred", place >= self.high))
+                found.append(("inferred", index >= self.high))
         return found
 
     def outcome(self) -> str:
@@ -89,7 +89,7 @@ class Group:
         planned = self.next
         if planned is not None:
             reason = f" ({planned.reason})" if planned.reason else ""
-            return f"open: D={planned.cell.config.model.dim} is {planned.status}{reason}"
+            return f"open: D={described(planned.cell.config)['dim']} is {planned.status}{reason}"
         known = f"least D {self.least_dim}" if self.least_dim else f"more than D {self.dims[-1]}"
         return known if self.monotone else f"{known}; not monotone, a wider one falls short"
 
@@ -102,10 +102,12 @@ def groups(plan: Iterable[Planned], accuracies: Mapping[str, float]) -> list[Gro
     """Return the cells of ``plan`` grouped by everything but D."""
     found: dict[str, list[Planned]] = {}
     for planned in plan:
-        part = deciding(planned.cell.config)
+        part = measurement_settings(planned.cell.config)
         part["model"] = {**part["model"], "dim": None}
         found.setdefault(json.dumps(part, sort_keys=True), []).append(planned)
-    ordered = (sorted(part, key=lambda p: p.cell.config.model.dim) for part in found.values())
+    ordered = (
+        sorted(part, key=lambda p: described(p.cell.config)["dim"]) for part in found.values()
+    )
     return [
         Group(
             part,
@@ -113,6 +115,10 @@ def groups(plan: Iterable[Planned], accuracies: Mapping[str, float]) -> list[Gro
         )
         for part in ordered
     ]
+
+
+def _dim(planned: Planned) -> int:
+    return int(described(planned.cell.config)["dim"])
 
 
 def search(sweep: Sweep, launch: Callable[[Sequence[Planned]], None]) -> list[Group]:
@@ -148,7 +154,7 @@ def write_frontier(found: Iterable[Group], path: Path) -> pd.DataFrame:
         for planned, (how, reaches), share in zip(
             group.cells, verdicts, group.accuracy, strict=True
         ):
-            which = describe(planned.cell.config) | {"cell": planned.cell.name}
+            which = described(planned.cell.config) | {"cell": planned.cell.name}
             rows.append(
                 {**which, "how": how, "reaches": reaches, "answer_accuracy": share, **least}
             )
@@ -161,13 +167,13 @@ def print_frontier(found: Sequence[Group]) -> None:
     """Print a line per group, and how many cells were measured and inferred."""
     counts = {"measured": 0, "inferred": 0, "unknown": 0}
     for group in found:
-        which = describe(group.cells[0].cell.config)
+        which = described(group.cells[0].cell.config)
         told = []
         for planned, (how, reaches) in zip(group.cells, group.verdicts(), strict=True):
             counts[how] += 1
             mark = {True: "yes", False: "no", None: "?"}[reaches]
             told.append(
-                f"{planned.cell.config.model.dim}: {mark}{'' if how == 'measured' else '*'}"
+                f"{described(planned.cell.config)['dim']}: {mark}{'' if how == 'measured' else '*'}"
             )
         print(
             "{task} n={size} {model} layers={layers} seed={seed}: ".format(**which)

@@ -10,7 +10,7 @@ from hydra.core.hydra_config import HydraConfig
 from config.build import check_buildable
 from config.schema import parse_seeds, validate_cell
 from errors import RunError, UserError
-from sweeps.plan import failure_of, make_launcher
+from sweeps.launch import failure_of, make_launcher
 
 
 def with_listed_seeds(arguments: list[str]) -> list[str]:
@@ -24,8 +24,8 @@ def run_seeds(plain: dict[str, Any]) -> None:
     """Run the cell that ``plain`` describes once for each of its ``seeds``.
 
     Jobs of the chosen launcher, so the cells, records and rows are those of as many calls with
-    ``seed=``.  One stacked model for all seeds was slower (benchmarks/records/seeds.json).  Raises
-    `RunError` naming each seed that failed, after all have run.
+    ``seed=``.  One stacked model for all seeds was slower (docs/measured.md).  Raises `RunError`
+    naming each seed that failed, after all have run.
     """
     words = HydraConfig.get().overrides
     seeds = parse_seeds(plain["seeds"])

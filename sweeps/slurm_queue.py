@@ -1,7 +1,7 @@
 """Which of our jobs wait or run in SLURM, asked of ``squeue``.
 
 A cell that is launched gets a ticket in its folder before its job is submitted: the job's name,
-which nobody else has, and its place in the array.  A sweep started later, when the one that
+which nobody else has, and its index in the array.  A sweep started later, when the one that
 submitted is long dead, compares tickets with the queue and launches no cell twice.
 """
 
@@ -25,13 +25,13 @@ def new_tickets(count: int, array_size: int) -> list[dict[str, Any]]:
     """Return a ticket for each of ``count`` jobs that are submitted in arrays of ``array_size``."""
     names = [f"cotcost-{uuid.uuid4().hex[:10]}" for _ in range(0, count, array_size)]
     return [
-        {"slurm_job_name": names[place // array_size], "place": place % array_size}
-        for place in range(count)
+        {"slurm_job_name": names[i // array_size], "array_index": i % array_size}
+        for i in range(count)
     ]
 
 
 def living(names: Iterable[str]) -> set[tuple[str, int]] | None:
-    """Return (job name, place in the array) of each job of these names that SLURM still has.
+    """Return (job name, index in the array) of each job of these names that SLURM still has.
 
     None when the queue does not answer; empty where there is no SLURM.
     """
@@ -47,7 +47,7 @@ def living(names: Iterable[str]) -> set[tuple[str, int]] | None:
     except (OSError, subprocess.SubprocessError):
         return None
     pairs = (line.split() for line in done.stdout.splitlines() if line.strip())
-    return {(name, int(place) if place.isdigit() else 0) for name, place in pairs}
+    return {(name, int(index) if index.isdigit() else 0) for name, index in pairs}
 
 
 def end_state(job_id: str) -> str:

@@ -8,8 +8,8 @@ where ``wandb sync`` finds it later.  Curves are logged against our own ``step``
 
 from __future__ import annotations
 
+import contextlib
 import csv
-import dataclasses
 import os
 import subprocess
 import sys
@@ -20,7 +20,7 @@ from typing import Any, Literal
 
 import pandas as pd
 
-from config.grid import describe
+from config.columns import described, resolved
 from config.schema import CellConfig, LoggerConfig
 
 INIT_SECONDS = 20
@@ -40,15 +40,15 @@ def track_cell(config: CellConfig, cell: str, folder: Path) -> Tracker:
     directory of the cell holds the whole curve: `wandb sync` writes each from the run's beginning,
     the last one last.  An online run that W&B itself resumes needs no repetition.
     """
-    described = describe(config)
+    columns = described(config)
     tracker = Tracker(
         config.logger,
         id=cell,
-        name="{model} D={dim} {task} n={size} seed={seed}".format(**described),
+        name="{model} D={dim} {task} n={size} seed={seed}".format(**columns),
         group=config.experiment_name or "cells",
         job_type="cell",
-        tags=[f"{key}:{described[key]}"[:LONGEST_TAG] for key in TAGS],
-        config={**dataclasses.asdict(config), "cell": cell},
+        tags=[f"{key}:{columns[key]}"[:LONGEST_TAG] for key in TAGS],
+        config=resolved(config),
     )
     tracker.use_own_step()
     if (folder / "checkpoint.pt").exists() and not tracker.resumed:
@@ -174,7 +174,8 @@ class Tracker:
         except Exception as error:
             _warn(f"{_first_line(error)}; going on without it")
             self._run = None
-            _clear_away_service(hung=isinstance(error, TimeoutError))
+            if isinstance(error, TimeoutError | ConnectionError):
+                _give_up_service()
         return None
 
 
@@ -251,31 +252,17 @@ def _within(seconds: float, action: Callable[[], Any]) -> Any:
     return value
 
 
-def _clear_away_service(hung: bool) -> None:
-    """Forget W&B's service process if it died or hangs, so that the next cell starts a fresh one
-    and the end of this process does not wait for it."""
+def _give_up_service() -> None:
+    """End W&B's service process, which died or hangs, so that nothing waits for it at exit.
+
+    It is a child of this process; W&B offers no way to end one that does not answer.
+    """
     import wandb
-    from wandb.sdk import wandb_setup
 
-    connection = getattr(getattr(wandb_setup, "_singleton", None), "_connection", None)
-    process = getattr(getattr(connection, "_proc", None), "_process", None)
-    if process is None or not (hung or _ends(process)):
-        return
-    process.kill()
-    for forget in (lambda: setattr(wandb, "run", None), wandb.teardown):
-        try:
-            _within(CALL_SECONDS, forget)
-        except Exception:  # it says that the process is gone, which we know
-            continue
-
-
-def _ends(process: subprocess.Popen) -> bool:
-    """Say whether the process ends; its connection may be lost a moment before."""
-    try:
-        process.wait(DYING_SECONDS)
-    except subprocess.TimeoutExpired:
-        return False
-    return True
+    with contextlib.suppress(OSError, subprocess.SubprocessError):
+        subprocess.run(["pkill", "-KILL", "-P", str(os.getpid()), "wandb-core"], timeout=10)
+    with contextlib.suppress(Exception):  # it says that the service is gone
+        _within(CALL_SECONDS, wandb.teardown)
 
 
 def _warn(text: str) -> None:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from rich.console import Console, Group
@@ -14,7 +13,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from config.grid import describe
+from config.columns import described
 from sweeps.plan import Planned, Sweep
 from sweeps.progress import summary_line
 
@@ -32,7 +31,7 @@ class Watcher:
     def __init__(self, sweep: Sweep, chosen: Sequence[Planned]) -> None:
         self.sweep = sweep
         self.chosen = list(chosen)
-        self.seen = {p.cell.name: p.run.stamp() for p in self.chosen}
+        self.seen = {p.cell.name: p.folder.stamp() for p in self.chosen}
         self.finished: dict[str, str] = {}
         self.failure: Exception | None = None
         self.started = time.monotonic()
@@ -77,14 +76,14 @@ class Watcher:
         fresh = []
         for planned in self.chosen:
             name = planned.cell.name
-            stamp = planned.run.stamp()
+            stamp = planned.folder.stamp()
             if stamp == self.seen[name]:
                 continue
-            record = planned.run.record()
+            record = planned.folder.record()
             if record:
                 fresh.append((planned, stamp, record))
         if fresh:
-            self.sweep.merge(planned.run for planned, _, _ in fresh)
+            self.sweep.merge(planned.folder for planned, _, _ in fresh)
         for planned, stamp, record in fresh:
             self.seen[planned.cell.name] = stamp
             self.finished[planned.cell.name] = record["status"]
@@ -97,14 +96,9 @@ class Watcher:
             )
 
     def _render(self) -> Group:
-        table = Table(title=f"{self.sweep.experiment.name}: running now", title_justify="left")
-        for column in ("task", "n", "model", "D", "seed", "phase", "step", "loss", "chains right"):
-            table.add_column(column)
-        for planned in self.chosen:
-            progress = planned.run.progress() if planned.cell.name not in self.finished else None
-            if progress and planned.run.is_running():
-                table.add_row(*_cells_of(planned, progress))
-        return Group(table, Text(self._footer()))
+        running = [p for p in self.chosen if p.cell.name not in self.finished]
+        running = [planned for planned in running if planned.folder.is_running()]
+        return Group(running_table(self.sweep.experiment.name, running), Text(self._footer()))
 
     def _footer(self) -> str:
         done, total = len(self.finished), len(self.chosen)
@@ -117,8 +111,29 @@ class Watcher:
         return " · ".join(parts)
 
 
+def running_table(name: str, running: Sequence[Planned]) -> Table:
+    """Return a table of the running cells: phase, step, loss, rate."""
+    table = Table(title=f"{name}: running now", title_justify="left")
+    for column in (
+        "task",
+        "n",
+        "model",
+        "D",
+        "seed",
+        "phase",
+        "step",
+        "loss",
+        "chains right",
+        "rate",
+    ):
+        table.add_column(column)
+    for planned in running:
+        table.add_row(*_cells_of(planned, planned.folder.progress() or {}))
+    return table
+
+
 def _cells_of(planned: Planned, progress: dict[str, Any]) -> list[str]:
-    which = describe(planned.cell.config)
+    which = described(planned.cell.config)
     phase = "evaluation" if progress.get("phase") == "evaluation" else "training"
     return [
         which["task"],
@@ -130,70 +145,9 @@ def _cells_of(planned: Planned, progress: dict[str, Any]) -> list[str]:
         f"{progress.get('step', 0)}/{progress.get('steps', '?')}",
         _number(progress.get("train_loss"), "{:.3f}"),
         _number(progress.get("validation_chain_exact_match"), "{:.1%}"),
+        _number(progress.get("learning_rate"), "{:.2g}"),
     ]
 
 
 def _number(value: float | None, form: str) -> str:
     return "" if value is None else form.format(value)
-
-
-def print_plan(plan: Sequence[Planned], seconds: dict[str, float], flops: dict[str, float]) -> None:
-    """Print every cell with how it stands and what it is estimated to cost."""
-    console = Console(width=None if sys.stdout.isatty() else 160)
-    table = Table()
-    for column in (
-        "cell",
-        "task",
-        "n",
-        "model",
-        "layers",
-        "D",
-        "seed",
-        "status",
-        "TFLOP",
-        "minutes",
-    ):
-        table.add_column(column, justify="right" if column in ("TFLOP", "minutes") else "left")
-    for planned in plan:
-        which, name = describe(planned.cell.config), planned.cell.name
-        status = planned.status + (f": {planned.reason}" if planned.reason else "")
-        table.add_row(
-            name,
-            which["task"],
-            str(which["size"]),
-            which["model"],
-            str(which["layers"]),
-            str(which["dim"]),
-            str(which["seed"]),
-            status,
-            f"{flops[name] / 1e12:.3g}",
-            f"{seconds[name] / 60:.3g}",
-        )
-    console.print(table)
-
-
-def print_summary(plan: Sequence[Planned], records: Mapping[str, Any]) -> None:
-    """Print answer accuracies by task, size and model against D, and the failures."""
-    console = Console(width=None if sys.stdout.isatty() else 120)
-    dims = sorted({planned.cell.config.model.dim for planned in plan})
-    lines: dict[tuple, dict[int, list[str]]] = {}
-    for planned in plan:
-        which = describe(planned.cell.config)
-        key = (which["task"], str(which["size"]), which["model"], str(which["layers"]))
-        shown = _shown(planned, records.get(planned.cell.name))
-        lines.setdefault(key, {}).setdefault(which["dim"], []).append(shown)
-    table = Table(title="answer accuracy", title_justify="left")
-    for column in ("task", "n", "model", "layers", *(f"D={dim}" for dim in dims)):
-        table.add_column(column, justify="right" if column.startswith("D=") else "left")
-    for key, found in lines.items():
-        table.add_row(*key, *("/".join(found.get(dim, [""])) for dim in dims))
-    console.print(table)
-    for planned in plan:
-        if planned.status == "failed":
-            console.print(f"failed: {planned.cell.name}: {planned.reason}", markup=False)
-
-
-def _shown(planned: Planned, record: Any) -> str:
-    if planned.status != "done" or record is None:
-        return planned.status
-    return f"{record['answer_accuracy']:.1%}"

@@ -26,6 +26,10 @@ class WorkerStoppedError(RunError):
     """A job was ended from outside (cancelled, out of time); the cell counts as unfinished."""
 
 
+class NeverStartedError(RunError):
+    """A job's turn did not come before the sweep's time was over; nothing is recorded."""
+
+
 def job_payload(
     launcher: Any, overrides: Sequence[str], number: int, job_id: str | None = None
 ) -> bytes:

@@ -20,14 +20,12 @@ from tqdm import tqdm
 
 from errors import RunError, UserError
 from tasks.by_name import parse_override, read_config, task_by_name
-from tasks.data import SPLITS, DataSets, DataSpec, load_or_build, read_lines
+from tasks.data import MAX_COUNT, SPLITS, DataSets, DataSpec, load_or_build, read_lines
 from tasks.generate import SeenPrompts, draw_set
 from tasks.locality import locality_table
 from tasks.task import FORMATS, Task
 
 BUILT_IN = ("arithmetic", "lis", "ed", "ed_local")
-MAX_COUNT = 1_000_000_000
-MAX_WORKERS = 1024
 
 
 class _Parser(argparse.ArgumentParser):
@@ -125,13 +123,13 @@ def _paper_tasks(names: Any, sizes: list[int] | None, config_dir: str | None) ->
     return tasks
 
 
-def _whole(least: int, most: int) -> Callable[[str], int]:
-    """Return a reader of whole numbers from ``least`` to ``most``."""
+def _whole(least: int, most: int, reason: str) -> Callable[[str], int]:
+    """Return a reader of whole numbers from ``least`` to ``most``, the bound for ``reason``."""
 
     def read(text: str) -> int:
         if not text.isdecimal() or not least <= int(text) <= most:
             raise argparse.ArgumentTypeError(
-                f"{text!r} is not a whole number from {least} to {most:,}"
+                f"{text!r} is not a whole number from {least} to {most:,}: {reason}"
             )
         return int(text)
 
@@ -152,6 +150,8 @@ def parser() -> argparse.ArgumentParser:
     )
     commands = top.add_subparsers(dest="command", required=True, parser_class=_Parser)
 
+    seeds = _whole(0, 2**63 - 1, "seeds have 63 bits")
+
     def command(function: Any, name: str, one_task: bool = True) -> argparse.ArgumentParser:
         sub = commands.add_parser(name, help=function.__doc__, allow_abbrev=False)
         sub.set_defaults(function=function, one_task=one_task)
@@ -163,10 +163,10 @@ def parser() -> argparse.ArgumentParser:
             sub.add_argument("--size", type=int)
             sub.add_argument("--format", choices=FORMATS)
         if function is not check:
-            sub.add_argument("--seed", type=_whole(0, 2**63 - 1), default=0)
+            sub.add_argument("--seed", type=seeds, default=0)
         return sub
 
-    some = _whole(0, MAX_COUNT)
+    some = _whole(0, MAX_COUNT, "a data set is held in memory")
     one = command(sample, "sample")
     one.add_argument("--count", type=some, default=10)
     one.add_argument("--split", choices=SPLITS, default="train")
@@ -181,11 +181,13 @@ def parser() -> argparse.ArgumentParser:
     for sub in (one, every):
         sub.add_argument("--dir", default="data")
         cores = len(os.sched_getaffinity(0))
-        sub.add_argument("--workers", type=_whole(1, MAX_WORKERS), default=cores)
+        workers = _whole(1, 1024, "each is a thread")
+        sub.add_argument("--workers", type=workers, default=cores)
+    examined = _whole(1, 100_000, "each sequence is looked through token by token")
     one = command(locality, "locality", one_task=False)
     one.add_argument("task", nargs="*", metavar="TASK")
     one.add_argument("--size", type=int, action="append")
-    one.add_argument("--count", type=_whole(1, 100_000), default=20)
+    one.add_argument("--count", type=examined, default=20)
     return top
 
 

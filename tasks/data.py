@@ -20,6 +20,7 @@ from tasks.task import Example, SequenceSet, Task
 
 # Raise it whenever a change makes other sequences of the same seed; old sets are then not used.
 GENERATOR_VERSION = 2
+MAX_COUNT = 1_000_000_000
 SPLITS = ("test", "validation", "train")
 
 
@@ -41,8 +42,11 @@ class DataSpec:
 
     def __post_init__(self) -> None:
         for key in SPLITS:
-            if getattr(self, key) < 0:
-                raise UserError(f"data.{key}={getattr(self, key)} must be at least 0")
+            if not 0 <= getattr(self, key) <= MAX_COUNT:
+                raise UserError(
+                    f"data.{key}={getattr(self, key)} must be from 0 to {MAX_COUNT:,}: a data set "
+                    "is held in memory"
+                )
         if not 0 <= self.seed < 2**63:
             raise UserError(f"data.seed={self.seed} must be in [0, 2^63)")
 

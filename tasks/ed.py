@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import random
 import string
+from typing import ClassVar
 
 import numpy as np
 
-from tasks.kernel_cache import kernel
-from tasks.random_numbers import below, start
-from tasks.task import EOS_ID, Example, SequenceSet, Task
-
-INSERT, DELETE, REPLACE = 2, 2, 3
-BORDER = 1  # per letter against the empty string, in the unwritten zeroth row and column
-SHORTER, LONGER = 3, 2  # the second string has between n - SHORTER and n + LONGER letters
-MIN_LETTERS, MAX_LETTERS = 3, 10
+from tasks.ed_kernels import (
+    BORDER,
+    DELETE,
+    INSERT,
+    LONGER,
+    MAX_LETTERS,
+    MIN_LETTERS,
+    REPLACE,
+    SHORTER,
+    draw_rows,
+)
+from tasks.task import Example, SequenceSet, Task
 
 
 class EditDistance(Task):
@@ -39,6 +44,7 @@ class EditDistance(Task):
     name = "ed"
     paper_sizes = (6, 12, 16, 20)
     answer_marker = "<sep>"
+    kernel_chain: ClassVar[int] = 1
 
     def __init__(
         self,
@@ -197,16 +203,14 @@ class EditDistance(Task):
         self, seed: int, stream: int, first: int, count: int, size: int | None = None
     ) -> SequenceSet:
         """Draw with the compiled kernel; see `Task.draw`."""
+        size = self.size if size is None else size
         out = SequenceSet.empty(count, self.max_len + 1, self.vocabulary.dtype)
-        self.fill(seed, stream, first, self.size if size is None else size, out)
-        return out
-
-    def fill(self, seed: int, stream: int, first: int, size: int, out: SequenceSet) -> None:
-        """Run the kernel over all rows of ``out``."""
-        _draw(
-            seed, stream, first, size, self.alphabet_size, self.format == "cot",
+        chain = 0 if self.format == "direct" else self.kernel_chain
+        draw_rows(
+            seed, stream, first, size, self.alphabet_size, chain,
             out.tokens, out.lengths, out.prompt_lengths,
         )  # fmt: skip
+        return out
 
 
 def edit(rng: random.Random, word: list[str], letters: list[str], edits: int) -> list[str]:
@@ -246,124 +250,3 @@ def neighbours(row: int, above: int, i: int, j: int) -> list[int]:
     left = [row + j - 1] if j else []
     up = [above + j] if i else []
     return left + up + ([above + j - 1] if i and j else [])
-
-
-# Token ids as `EditDistance.own_tokens` orders them, after PAD and EOS.
-SEP_ID, BAR_ID, COMMA_ID, LETTER_ID = range(2, 6)
-
-
-@kernel
-def _draw_second(state, size, edits, count, letters, first, second):
-    """Draw the second string into ``second`` and return its length."""
-    if below(state, 5) < 2:
-        n = max(size - SHORTER + below(state, SHORTER + LONGER + 1), 0)
-        for i in range(n):
-            second[i] = letters[below(state, count)]
-        return n
-    n = size
-    for i in range(n):
-        second[i] = first[i]
-    for _ in range(edits):
-        kind = below(state, 3)
-        if kind == 0 and n > 2:
-            n -= 1
-            for i in range(below(state, n + 1), n):
-                second[i] = second[i + 1]
-        elif kind == 1:
-            at = below(state, n)
-            second[at] = letters[below(state, count)]
-        else:
-            at = below(state, n + 1)
-            for i in range(n, at, -1):
-                second[i] = second[i - 1]
-            second[at] = letters[below(state, count)]
-            n += 1
-    return n
-
-
-@kernel
-def draw_strings(state, size, alphabet_size, letters, first, second):
-    """Draw both strings as letter ids; returns the length of the second one.
-
-    ``letters`` is scratch of alphabet_size entries, first and second of 2 size + 3.  See
-    `EditDistance.sample_prompt`.
-    """
-    edits = 1 + below(state, size)
-    while True:
-        count = MIN_LETTERS + below(state, min(MAX_LETTERS, alphabet_size) - MIN_LETTERS + 1)
-        for i in range(alphabet_size):
-            letters[i] = LETTER_ID + i
-        for i in range(count):  # a partial shuffle chooses the usable letters
-            j = i + below(state, alphabet_size - i)
-            letters[i], letters[j] = letters[j], letters[i]
-        for i in range(size):
-            first[i] = letters[below(state, count)]
-        n = _draw_second(state, size, edits, count, letters, first, second)
-        if n < max(1, size - SHORTER) or n > size + LONGER:
-            continue
-        differ = n != size
-        for i in range(min(n, size)):
-            differ |= first[i] != second[i]
-        if differ:
-            return n
-
-
-@kernel
-def write_prompt(out, one, rows, two, columns):
-    """Write both strings with their separators; returns the length of the prompt."""
-    for i in range(rows):
-        out[i] = one[i]
-    out[rows] = BAR_ID
-    for j in range(columns):
-        out[rows + 1 + j] = two[j]
-    out[rows + 1 + columns] = SEP_ID
-    return rows + columns + 2
-
-
-@kernel
-def next_row(table, i, letter, two, columns):
-    """Replace ``table``, row i of columns + 1 distances, by row i + 1."""
-    diagonal = table[0]
-    left = BORDER * (i + 1)
-    table[0] = left
-    for j in range(columns):
-        up = table[j + 1]
-        best = min(diagonal + (0 if two[j] == letter else REPLACE), up + DELETE)
-        left = min(best, left + INSERT)
-        diagonal = up
-        table[j + 1] = left
-
-
-@kernel
-def _draw(seed, stream, first_index, size, alphabet_size, cot, tokens, lengths, prompt_lengths):
-    """Fill rows of ``tokens``."""
-    state = np.empty(1, np.uint64)
-    letters = np.empty(alphabet_size, np.int64)
-    first = np.empty(2 * size + 3, np.int64)
-    second = np.empty(2 * size + 3, np.int64)
-    table = np.empty(size + LONGER + 1, np.int64)
-    number = LETTER_ID + alphabet_size
-    for row in range(tokens.shape[0]):
-        start(state, seed, stream, size, first_index + row)
-        n = draw_strings(state, size, alphabet_size, letters, first, second)
-        one, rows, two, columns = first, size, second, n
-        if n < size:
-            one, rows, two, columns = second, n, first, size
-        out = tokens[row]
-        at = write_prompt(out, one, rows, two, columns)
-        prompt_lengths[row] = at
-        for j in range(columns + 1):
-            table[j] = BORDER * j
-        for i in range(rows):
-            next_row(table, i, one[i], two, columns)
-            if cot:
-                for j in range(columns):
-                    out[at + j] = number + table[j + 1]
-                out[at + columns] = COMMA_ID
-                at += columns + 1
-        if cot:
-            out[at] = SEP_ID
-            at += 1
-        out[at] = number + table[columns]
-        out[at + 1] = EOS_ID
-        lengths[row] = at + 2

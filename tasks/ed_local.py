@@ -2,25 +2,10 @@
 
 from __future__ import annotations
 
-import numpy as np
+from typing import ClassVar
 
-from tasks.ed import (
-    BAR_ID,
-    BORDER,
-    COMMA_ID,
-    LETTER_ID,
-    LONGER,
-    SEP_ID,
-    EditDistance,
-    draw_strings,
-    neighbours,
-    next_row,
-    strings,
-    write_prompt,
-)
-from tasks.kernel_cache import kernel
-from tasks.random_numbers import start
-from tasks.task import EOS_ID, Example, SequenceSet
+from tasks.ed import EditDistance, neighbours, strings
+from tasks.task import Example
 
 
 class EditDistanceLocal(EditDistance):
@@ -39,6 +24,7 @@ class EditDistanceLocal(EditDistance):
     """
 
     name = "ed_local"
+    kernel_chain: ClassVar[int] = 2
 
     def chain_len(self, rows: int, columns: int) -> int:
         """Rows with their commas, then what is restated after each row, then the last marker."""
@@ -102,59 +88,3 @@ class EditDistanceLocal(EditDistance):
             steps.append(step)
             step += token == "<sep>"
         return steps
-
-    def fill(self, seed: int, stream: int, first: int, size: int, out: SequenceSet) -> None:
-        """Run the kernel over all rows of ``out``."""
-        _draw(
-            seed, stream, first, size, self.alphabet_size, self.format == "cot",
-            out.tokens, out.lengths, out.prompt_lengths,
-        )  # fmt: skip
-
-
-@kernel
-def _draw(seed, stream, first_index, size, alphabet_size, cot, tokens, lengths, prompt_lengths):
-    """Fill rows of ``tokens``."""
-    state = np.empty(1, np.uint64)
-    letters = np.empty(alphabet_size, np.int64)
-    first = np.empty(2 * size + 3, np.int64)
-    second = np.empty(2 * size + 3, np.int64)
-    table = np.empty(size + LONGER + 1, np.int64)
-    number = LETTER_ID + alphabet_size
-    for row in range(tokens.shape[0]):
-        start(state, seed, stream, size, first_index + row)
-        n = draw_strings(state, size, alphabet_size, letters, first, second)
-        one, rows, two, columns = first, size, second, n
-        if n < size:
-            one, rows, two, columns = second, n, first, size
-        out = tokens[row]
-        at = write_prompt(out, one, rows, two, columns)
-        prompt_lengths[row] = at
-        for j in range(columns + 1):
-            table[j] = BORDER * j
-        for i in range(rows):
-            next_row(table, i, one[i], two, columns)
-            if cot:
-                at = _write_block(out, at, table, number, one, i + 1, rows, two, columns)
-        out[at] = number + table[columns]
-        out[at + 1] = EOS_ID
-        lengths[row] = at + 2
-
-
-@kernel
-def _write_block(out, at, table, number, one, used, rows, two, columns):
-    """Write a row, what the next row needs, and the marker; returns where the block ends."""
-    for j in range(columns):
-        out[at + j] = number + table[j + 1]
-    at += columns
-    out[at] = COMMA_ID
-    at += 1
-    if used < rows:
-        for i in range(used, rows):
-            out[at + i - used] = one[i]
-        at += rows - used
-        out[at] = BAR_ID
-        for j in range(columns):
-            out[at + 1 + j] = two[j]
-        at += columns + 1
-    out[at] = SEP_ID
-    return at + 1

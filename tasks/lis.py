@@ -8,7 +8,8 @@ import numpy as np
 
 from tasks.kernel_cache import kernel
 from tasks.random_numbers import below, start
-from tasks.task import EOS_ID, MAX_VOCABULARY, Example, SequenceSet, Task
+from tasks.sequences import EOS_ID, MAX_VOCABULARY, Example, SequenceSet
+from tasks.task import Task
 
 MAX_NUMBER_RANGE = MAX_VOCABULARY - 2  # padding, EOS, the marker, and the numbers from 1
 

@@ -1,4 +1,4 @@
-"""The oracles against tables worked by hand, brute force, and lines that others wrote."""
+"""The oracles against tables worked by hand, brute force, lines of CoT_benchmark by Feng et al.."""
 
 import random
 from functools import partial
@@ -321,7 +321,7 @@ def test_needless_brackets(expression: str, needless: bool) -> None:
     assert arithmetic.needless_brackets(expression) == needless
 
 
-# Lines that others wrote
+# Lines that CoT_benchmark wrote
 
 JUDGES = {
     "arithmetic-6": partial(arithmetic.judge, size=6),

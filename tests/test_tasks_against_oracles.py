@@ -8,7 +8,8 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -44,15 +45,19 @@ class Case:
     format: str = "cot"
     seed: int = 1
     count: int = 40
+    capacity: int = 0
 
     def __str__(self) -> str:
-        return "-".join(map(str, filter(None, [self.task, self.size, self.order, self.split])))
+        room = f"in{self.capacity}" if self.capacity else ""
+        parts = [self.task, self.size, room, self.order, self.split]
+        return "-".join(map(str, filter(None, parts)))
 
     @property
     def options(self) -> list[str]:
         """What `sample` and `check` both take."""
         options = [self.task, "--size", str(self.size)]
         options += ["--format", "direct"] if self.format == "direct" else []
+        options += [f"capacity={self.capacity}"] if self.capacity else []
         return options
 
     @property
@@ -67,7 +72,7 @@ class Case:
             order = "leftmost" if self.order == "leftmost" else "any"
             return arithmetic.judge(line, self.size, order, self.format)
         judges: dict[str, Callable[..., str | None]] = {
-            "lis": lis.judge,
+            "lis": partial(lis.judge, capacity=self.capacity or self.size),
             "ed": edit_distance.judge,
             "ed_local": edit_distance.judge_local,
         }
@@ -145,6 +150,8 @@ def all_cases() -> list[Case]:
             for i, size in enumerate(sizes[shift::2]):
                 cases.append(Case(task, size, order, "test", "direct" if i % 2 else "cot"))
         cases.append(Case(task, sizes[3], format="direct"))
+        cases.append(Case(task, sizes[2], capacity=sizes[-1]))
+        cases.append(Case(task, sizes[1], split="test", capacity=sizes[3]))
     return cases
 
 
@@ -210,7 +217,9 @@ CHECKED = [
     Case("lis", 10, count=100),
     Case("lis", 10, format="direct", count=100),
     Case("lis", 250, count=10),
+    Case("lis", 10, count=100, capacity=130),
     Case("ed", 3, count=100),
+    Case("ed", 4, count=100, capacity=20),
     Case("ed", 12, format="direct", count=100),
     Case("ed", 20, count=20),
     Case("ed_local", 3, count=100),
@@ -226,7 +235,7 @@ def test_check_agrees_with_the_oracle(case: Case, tmp_path: Path) -> None:
     lines += mutants(lines, 100, seed=3)
     orders = ["leftmost", "growth"] if case.task == "arithmetic" else [""]
     for order in orders:
-        judge = Case(case.task, case.size, order, format=case.format).judge
+        judge = replace(case, order=order).judge
         expected = {i for i, line in enumerate(lines, 1) if judge(line) is not None}
         options = [f"order={order}"] if order else []
         named, said = judged_by_check(case, lines, tmp_path, *options)
@@ -274,7 +283,7 @@ def test_check_agrees_with_the_oracle_on_made_up_expressions(order: str, tmp_pat
     ("task", "size"),
     [("arithmetic", 6), ("arithmetic", 16), ("lis", 40), ("lis", 110), ("ed", 6), ("ed", 20)],
 )
-def test_check_accepts_lines_of_other_generators(task: str, size: int) -> None:
+def test_check_accepts_the_lines_of_cot_benchmark(task: str, size: int) -> None:
     path = ROOT / "tests" / "oracles" / "samples" / f"{task}-{size}.txt"
     result = run_forked("check", task, "--size", str(size), str(path))
     assert result.returncode == 0, result.stdout + result.stderr

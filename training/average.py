@@ -13,8 +13,8 @@ from models.transformer import Transformer
 class MovingAverage:
     """``model`` is the mean of the weights so far: decay * mean + (1 - decay) * new at each update.
 
-    As `torch.optim.swa_utils.AveragedModel`, which copies a counter to the device at every update,
-    and the host waits for the copy.
+    As `torch.optim.swa_utils.AveragedModel`, but without a sync: that class copies a counter to
+    the device at every update.
     """
 
     def __init__(self, model: Transformer, decay: float) -> None:

@@ -24,7 +24,7 @@ def save_checkpoint(path: Path, state: dict[str, Any]) -> None:
 def load_checkpoint(path: Path, map_location: str | torch.device = "cpu") -> dict[str, Any]:
     """Return the state in ``path``, read with ``weights_only=True``.
 
-    Raises `UserError` when the file is missing, damaged, or of another format.
+    Raises `UserError` when the file is missing, damaged, without weights, or of another format.
     """
     if not path.is_file():
         raise UserError(f"{path}: there is no checkpoint here; is this the folder of a run?")
@@ -38,4 +38,8 @@ def load_checkpoint(path: Path, map_location: str | torch.device = "cpu") -> dic
         ) from None
     if not isinstance(state, dict) or state.get("format") != FORMAT:
         raise UserError(f"{path}: not a checkpoint of this version of cotcost")
+    if not isinstance(state.get("model"), dict):
+        raise UserError(
+            f"{path}: damaged checkpoint (no weights); delete it and run the cell again"
+        )
     return state

@@ -32,7 +32,7 @@ def compiled_hidden(model: Transformer, cuda_graphs: bool = False) -> Callable[[
 
     With ``cuda_graphs`` its launches, and those of its gradient, are recorded once and replayed:
     a small model spends most of its step launching.  What it returns, and the gradients, then lie
-    in memory that the next step overwrites; the caller marks where that begins.
+    in memory that the next step overwrites: the caller marks the beginning of each.
     Where the compiler fails, PyTorch logs why and the model runs uncompiled: a machine whose
     Triton is broken trains slower, not never.
     """

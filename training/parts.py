@@ -8,48 +8,58 @@ sorting the data instead would give batches that are no samples of it.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 import numpy as np
 from torch import Tensor
 
 from training.batches import SequenceTensors, rounded_up
 
-# What one more part costs on a CPU, in tokens: between 300 and 700 at D = 32 to 128.
-PART_OVERHEAD_TOKENS = 300
-# Parts are cut at multiples of an eighth of the batch: every other shape is a kernel that oneDNN
-# compiles anew.
-CUTS = 8
+
+@dataclass(frozen=True)
+class Cutting:
+    """Where cutting a batch pays: one more part costs as much as ``overhead`` tokens; cuts lie at
+    multiples of 1 / ``grains`` of the batch; T is rounded up to a multiple of ``width_step``."""
+
+    overhead: int
+    grains: int
+    width_step: int
+
+
+# By precision, measured on one core at D = 32 to 128.  In bfloat16 a part casts every weight once
+# more, and oneDNN compiles kernels for every shape and keeps a thousand: so few shapes.
+ON_CPU = {"float32": Cutting(300, 16, 1), "bfloat16": Cutting(600, 4, 8)}
 
 
 def parts_of(
-    sequences: SequenceTensors, index: Tensor, avoid_padding: bool, most: int | None
+    sequences: SequenceTensors, index: Tensor, cutting: Cutting | None, most: int | None
 ) -> list[Tensor]:
     """Cut ``index`` (B,), sorted by length, into parts of at most ``most`` sequences.
 
-    With ``avoid_padding`` also wherever that saves more padding than a part costs.
+    With ``cutting`` also wherever that saves more padding than a part costs.
     """
+    if len(index) == 0:  # one of several processes, and the batch is smaller than they are many
+        return []
     sizes = [len(index)]
-    if avoid_padding:
-        grain = max(1, len(index) // CUTS)
-        sizes = sizes_without_padding(sequences.host_lengths[index].numpy(), grain)
-    parts = index.split(sizes)
-    return [piece for part in parts if len(part) for piece in part.split(most or len(part))]
+    if cutting is not None:
+        grain = max(1, len(index) // cutting.grains)
+        lengths = sequences.host_lengths[index].numpy()
+        sizes = sizes_without_padding(lengths, grain, cutting.overhead)
+    return [piece for part in index.split(sizes) for piece in part.split(most or len(part))]
 
 
-def sizes_without_padding(lengths: np.ndarray, grain: int) -> list[int]:
+def sizes_without_padding(lengths: np.ndarray, grain: int, overhead: int) -> list[int]:
     """Return the sizes of the parts of a batch whose sorted lengths are ``lengths`` (B,).
 
-    The cut that saves most padding first, then each side likewise.
+    The cut, at a multiple of ``grain``, that saves most padding first, then each side likewise.
     """
     cuts = np.arange(grain, len(lengths), grain)
     saved = cuts * (lengths[-1] - lengths[cuts - 1])  # tokens
-    if not len(cuts) or saved.max() <= PART_OVERHEAD_TOKENS:
+    if not len(cuts) or saved.max() <= overhead:
         return [len(lengths)]
     cut = cuts[saved.argmax()]
-    return [
-        *sizes_without_padding(lengths[:cut], grain),
-        *sizes_without_padding(lengths[cut:], grain),
-    ]
+    shorter = sizes_without_padding(lengths[:cut], grain, overhead)
+    return shorter + sizes_without_padding(lengths[cut:], grain, overhead)
 
 
 def padded_share(sequences: SequenceTensors, parts: Iterable[Tensor], width_step: int) -> float:

@@ -26,7 +26,7 @@ from training.loss import masked_loss
 from training.machine import Machine
 from training.optimizers import build_optimizer
 from training.order import BatchOrder
-from training.parts import padded_share, parts_of
+from training.parts import ON_CPU, Cutting, padded_share, parts_of
 from training.precision import autocast, resolve_precision
 from training.recipe import Recipe
 from training.state import TrainingState, pack, unpack
@@ -92,10 +92,16 @@ class Trainer:
         self._loss_sum = torch.zeros((), dtype=torch.float64, device=self.device)
         self.graphs = self.machine.compile == "graphs"
         self.compiled = None
+        # Every shape is a compilation of its own, and CUDA launches a part as slowly as a batch:
+        # so only eager training on a CPU cuts a batch to avoid padding.
+        self.cutting: Cutting | None = None
         self.width_step = 1
         if compiles(self.machine.compile, self.device):
             self.compiled = compiled_hidden(self.model, self.graphs)
             self.width_step = width_step(self.train.longest)
+        elif self.device.type == "cpu":
+            self.cutting = ON_CPU[self.precision]
+            self.width_step = self.cutting.width_step
 
     def fit(self) -> TrainingState:
         """Train from the last checkpoint, if there is one, to the end.
@@ -171,15 +177,10 @@ class Trainer:
         return loss.detach()
 
     def parts(self, step: int) -> list[Tensor]:
-        """Return the sequences (b,) of batch ``step`` that this process holds at a time.
-
-        Every shape is a compilation of its own, and CUDA launches a part as slowly as a batch: so
-        only eager training on a CPU cuts a batch to avoid padding.
-        """
+        """Return the sequences (b,) of batch ``step`` that this process holds at a time."""
         index = self.train.sorted_by_length(self.order.indices(step))
-        avoid_padding = self.compiled is None and self.device.type == "cpu"
         own = self.processes.share(index)
-        return parts_of(self.train, own, avoid_padding, self.machine.micro_batch_size)
+        return parts_of(self.train, own, self.cutting, self.machine.micro_batch_size)
 
     def padded_share(self) -> float:
         """Return the share of padding among the input tokens of the first steps' batches."""

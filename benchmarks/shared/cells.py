@@ -27,9 +27,12 @@ from models.transformer import Transformer
 from tasks.data import DataSpec, load_or_build
 from tasks.task import SequenceSet, Task
 from training.batches import SequenceTensors
+from training.events import Event, Listener, Validation, ignore
+from training.loss import masked_loss
+from training.machine import LONGEST_CHECKPOINT_SECONDS, Machine
 from training.precision import autocast
 from training.recipe import Recipe
-from training.trainer import Interrupted, Trainer, masked_loss
+from training.trainer import Interrupted, Trainer, TrainingRun
 
 CPU = torch.device("cpu")
 MIXERS: dict[str, Callable[..., Any]] = {
@@ -94,24 +97,17 @@ def build_trainer(
     *,
     seed: int = 0,
     compile: str | bool = False,
-    report: Callable[[dict[str, Any]], None] = lambda values: None,
+    listener: Listener = ignore,
     should_stop: Callable[[], bool] = lambda: False,
 ) -> Trainer:
     """Return a trainer on the model's device; ``compile`` is false, true or "graphs"."""
     device = next(model.parameters()).device
-    return Trainer(
-        model,
-        recipe,
-        SequenceTensors(train, device),
-        SequenceTensors(validation, device),
-        seed,
-        folder,
-        math.inf,
-        report,
-        should_stop,
-        compile_backend="inductor" if compile else None,
-        cuda_graphs=compile == "graphs",
+    sets = SequenceTensors(train, device), SequenceTensors(validation, device)
+    run = TrainingRun(model, recipe, seed, *sets, folder)
+    machine = Machine(
+        device=str(device), compile=compile, checkpoint_seconds=LONGEST_CHECKPOINT_SECONDS
     )
+    return Trainer(run, machine, listener, should_stop)
 
 
 def train_to(
@@ -145,7 +141,7 @@ def training_step(
 ) -> Callable[[], None]:
     """Return a function that makes the trainer's next whole update."""
     trainer = build_trainer(model, recipe, train, train, Path(), compile=compile)
-    return trainer._one_step
+    return trainer.step
 
 
 class Training:
@@ -173,7 +169,7 @@ class Training:
         with tempfile.TemporaryDirectory() as folder:
             self.trainer = build_trainer(
                 initial_model(config, task, CPU), config.recipe, sets.train, sets.validation,
-                Path(folder), seed=config.seed, report=self._look, should_stop=self._over,
+                Path(folder), seed=config.seed, listener=self._look, should_stop=self._over,
             )  # fmt: skip
             self._began = time.process_time()
             self.ended = self._fit()
@@ -205,10 +201,10 @@ class Training:
         limited = self.steps >= self.limit_steps or self._spent() > self.limit_seconds
         return self.solved or limited
 
-    def _look(self, values: dict[str, Any]) -> None:
-        chain = values.get("validation_chain_exact_match")
-        if chain is None:
+    def _look(self, event: Event) -> None:
+        if not isinstance(event, Validation):
             return
+        chain = event.validation_chain_exact_match
         self.seconds = self._spent()
         self.best_chain = max(self.best_chain, chain)
         begun = time.process_time()

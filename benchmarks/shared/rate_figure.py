@@ -12,6 +12,7 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
+from matplotlib.ticker import LogLocator
 
 from benchmarks.shared.cells import BASKET, MODELS
 from files import write_atomically
@@ -41,6 +42,8 @@ def draw(rows: Sequence[Row], path: Path) -> None:
     axes[0, 0].set(xscale="log", yscale="log")
     axes[0, 0].set_xticks(factors, [f"{factor:g}" for factor in factors], minor=False)
     axes[0, 0].minorticks_off()
+    axes[0, 0].yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+    axes[0, 0].yaxis.set_major_formatter("{x:g}")
     figure.supxlabel("peak learning rate over that of the recipe at this width")
     figure.supylabel("steps until 99 % of the validation chains are right")
     handles = [

@@ -59,7 +59,7 @@ def require_among(key: str, values: Iterable[Any], known: Iterable[Any]) -> None
 
 
 def print_table(title: str, header: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
-    """Print ``rows`` under ``header``: numbers to four digits, None empty."""
+    """Print ``rows`` under ``header``: numbers to four digits or to whole ones, None empty."""
     table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, show_edge=False)
     for number, name in enumerate(header):
         table.add_column(name, justify="right" if number else "left", no_wrap=True)
@@ -74,7 +74,9 @@ def print_table(title: str, header: Sequence[str], rows: Iterable[Sequence[Any]]
 def _shown(value: Any) -> str:
     if value is None:
         return ""
-    return f"{value:,.4g}" if isinstance(value, float) else str(value)
+    if not isinstance(value, float):
+        return str(value)
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
 
 
 def about(device: torch.device = CPU) -> dict[str, Any]:

@@ -38,6 +38,7 @@ def test_a_factor_multiplies_the_rate_of_the_recipe():
             peak = ours[1.0].peak_learning_rate(dim)
             assert recipe.peak_learning_rate(dim) == pytest.approx(factor * peak)
     assert rates.config_of(("ed", "sparse", 16, 1.0, 2)).seed == 2
+    assert rates.config_of(("arithmetic", "sparse", 16, 1.0, 0)).task["size"] == 2
 
 
 def test_more_seeds_go_to_the_best_rate_and_its_neighbours():
@@ -78,7 +79,7 @@ def small(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     few = "data.train=200 data.validation=50 data.test=50"
     monkeypatch.setattr(cells, "BASKET_DATA", few)
-    monkeypatch.setitem(cells.BASKET, "arithmetic", "task.size=1")
+    monkeypatch.setattr(rates, "SMALLER", {"arithmetic": "task.size=1"})
     monkeypatch.setattr(rates, "TASKS", ("arithmetic",))
     monkeypatch.setattr(rates, "MODELS", ("standard", "linear"))
     monkeypatch.setattr(rates, "DIMS", (8, 16))

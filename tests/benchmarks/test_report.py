@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.shared.processes import side_by_side
+from benchmarks.shared.processes import in_new_process, side_by_side
 from benchmarks.shared.report import RECORDS, print_table, read_options, read_rows, write_record
 from benchmarks.shared.timing import in_turns, seconds_of
 from errors import UserError
@@ -56,10 +56,10 @@ def test_the_command_names_the_benchmarks_that_there_are():
 
 def test_a_table_is_not_cut_in_a_file(capsys):
     long = "a name that is longer than eighty columns, " * 4
-    print_table("Title", ["what", "number", "none"], [[long, 1234.5678, None], ["b", 7, 0.5]])
+    print_table("Title", ["what", "number", "none"], [[long, 123456.78, None], ["b", 7, 0.5]])
     title, header, _, first, second = capsys.readouterr().out.splitlines()
     assert title.strip() == "Title" and header.split() == ["what", "number", "none"]
-    assert long.strip() in first and first.split()[-1] == "1,235"
+    assert long.strip() in first and first.split()[-1] == "123,457"
     assert second.split() == ["b", "7", "0.5"]
 
 
@@ -101,3 +101,9 @@ def test_jobs_are_drawn_only_when_a_process_is_free():
     assert next(results) in (0, 1) and len(drawn) == 2
     assert sorted(results) != [] and drawn == [0, 1, 2, 3, 4]
     assert list(side_by_side(abs, [-1, -2], 1)) == [1, 2]
+
+
+def test_an_error_in_another_process_is_raised_here():
+    assert in_new_process(divmod, 7, 2) == (3, 1)
+    with pytest.raises(ZeroDivisionError):
+        list(side_by_side((1).__truediv__, [0], 2))

@@ -1,8 +1,9 @@
 """Edit distance with insert 2, delete 2, replace 3, match 0, by its recursive definition.
 
-The generator that wrote the sample files fills the zeroth row and column with 0, 1, 2, 3, ...
-instead of 0, 2, 4, 6, ...: letters of one string that go before anything else happens cost 1
-each. The default here is what the samples say; ``border=2`` is the textbook's distance.
+CoT_benchmark (Feng et al. 2023), whose generator wrote the sample files, fills the zeroth row and
+column with 0, 1, 2, 3, ... instead of 0, 2, 4, 6, ...: letters of one string that go before
+anything else happens cost 1 each. The default here is what the samples say; ``border=2`` is the
+textbook's distance.
 """
 
 from collections.abc import Callable

@@ -45,7 +45,8 @@ class Commands:
 
     def __call__(self, program: str, *arguments: str) -> Outcome:
         self.monkeypatch.setattr(sys, "argv", [program, *arguments])
-        self.monkeypatch.delenv("HYDRA_FULL_ERROR", raising=False)
+        self.monkeypatch.setenv("HYDRA_FULL_ERROR", "0")  # so that its absence is what is restored
+        self.monkeypatch.delenv("HYDRA_FULL_ERROR")
         GlobalHydra.instance().clear()
         self.capsys.readouterr()
         status = 0

@@ -57,7 +57,7 @@ BAD_CELLS = [
     ("seeds=[0,1] recipe.steps=0", "steps"),
     ("compile=maybe", "compile=maybe: must be auto, true, false or graphs"),
     ("compile=1", "compile"),
-    ("micro_batch_size=0", "micro_batch_size=0: must be at least 1"),
+    ("micro_batch_size=0", "micro_batch_size=0: must be from 1"),
     ("micro_batch_size=8 compile=graphs", "not together with compile=graphs"),
     ("device=tpu", "tpu"),
     ("device=cuda:99", "cuda:99"),

@@ -32,9 +32,9 @@ def test_a_signal_on_the_way_to_the_record_does_not_cost_it(tmp_path, monkeypatc
         assert struck == []
         write(run, record)
 
-    write = cell.Run.write_record
+    write = cell.CellFolder.write_record
     monkeypatch.setattr(Trainer, "fit", fit)
-    monkeypatch.setattr(cell.Run, "write_record", hit)
+    monkeypatch.setattr(cell.CellFolder, "write_record", hit)
     monkeypatch.chdir(tmp_path)
     record = cell.run_cell(validate_cell(compose_plain("train", TINY)))
     assert record["status"] == "unfinished"

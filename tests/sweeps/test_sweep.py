@@ -15,7 +15,7 @@ from commands import TINY
 
 from config.compose import CONF_DIR
 from config.grid import cells, load_experiment
-from sweeps.plan import CostEstimate
+from sweeps.cost import CostEstimate
 
 ROOT = Path(__file__).resolve().parents[2]
 MEASURED = ["cell", "status", "answer_accuracy", "chain_exact_match", "steps", "params"]
@@ -197,7 +197,7 @@ def test_one_cell_from_the_readme(command):
     assert outcome.status == 0
     assert "answer" in outcome.out and "cell" in outcome.out
     again = command("train.py", *TINY)
-    assert again.out == outcome.out
+    assert again.out == f"already done; force=true measures again: {outcome.out}"
 
 
 def test_a_time_limit_leaves_the_cell_unfinished_and_continues(command):

@@ -19,7 +19,7 @@ from wandb.sdk import wandb_setup
 from wandb.util import get_core_path
 
 from config.schema import LoggerConfig, validate_cell
-from records.store import read_table
+from records.table import read_table
 from sweeps import wandb_mirror as tracking
 from sweeps.wandb_mirror import Tracker, track_cell, track_figures
 

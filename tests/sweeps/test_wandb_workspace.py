@@ -13,7 +13,7 @@ from config.grid import cells, load_experiment
 from config.identity import cell_name
 from config.schema import validate_cell
 from errors import UserError
-from records.store import COLUMNS
+from records.folders import COLUMNS
 from sweeps import wandb_workspace
 from training.events import CURVE_COLUMNS
 

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from two_samples import deviation
 
 from errors import UserError
-from tasks.arithmetic import Arithmetic, is_leftmost_pair
+from tasks.arithmetic import Arithmetic
+from tasks.expressions import is_leftmost_pair
 from tasks.generate import SeenPrompts, draw_set, planned_sizes
 from tasks.task import Example
 

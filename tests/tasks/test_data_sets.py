@@ -115,7 +115,7 @@ def test_key_tells_apart_what_decides_the_content(tmp_path: Path) -> None:
     assert data_key(Arithmetic(2), DataSpec(10, 1, 1, directory="elsewhere")) == keys[0]
 
 
-@pytest.mark.parametrize("bad", [{"train": -1}, {"seed": -1}, {"seed": 2**63}])
+@pytest.mark.parametrize("bad", [{"train": -1}, {"test": 10**9 + 1}, {"seed": -1}, {"seed": 2**63}])
 def test_bad_specification(bad: dict[str, int]) -> None:
     with pytest.raises(UserError, match=next(iter(bad))):
         DataSpec(**{"train": 1, "validation": 1, "test": 1, **bad})

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from two_samples import deviation
 
 from errors import UserError
-from tasks import ed
+from tasks import ed, ed_kernels
 from tasks.ed import EditDistance, distances, edit, strings
 from tasks.ed_local import EditDistanceLocal
 from tasks.random_numbers import below, start
@@ -172,7 +172,7 @@ def test_plain_sampler_keeps_the_number_of_edits_when_it_draws_again(monkeypatch
 def test_kernel_keeps_the_number_of_edits_when_it_draws_again(monkeypatch) -> None:
     """Its Python source is run, so that what it calls can be watched."""
     last: dict[str, int] = {}
-    draw_second = ed._draw_second
+    draw_second = ed_kernels.draw_second
 
     def recorded(state, size, edits, *rest):
         independent = below(state.copy(), 5) < 2  # as the kernel is about to find
@@ -180,13 +180,13 @@ def test_kernel_keeps_the_number_of_edits_when_it_draws_again(monkeypatch) -> No
         numbers.add(edits)
         return draw_second(state, size, edits, *rest)
 
-    monkeypatch.setattr(ed, "_draw_second", recorded)
+    monkeypatch.setattr(ed_kernels, "draw_second", recorded)
     state, edits = np.empty(1, np.uint64), []
     scratch = [np.empty(n, np.int64) for n in (26, 43, 43)]
     for index in range(SAMPLES_OF_EDITS):
         numbers: set[int] = set()
         start(state, 0, 0, 20, index)
-        ed.draw_strings.py_func(state, 20, 26, *scratch)
+        ed_kernels.draw_strings.py_func(state, 20, 26, *scratch)
         assert len(numbers) == 1
         edits += [last["edits"]] if last["edits"] else []
     assert_mean_edits(edits)

@@ -138,9 +138,15 @@ def test_locality_prints_a_row_a_size(capsys) -> None:
         ("sample ed --size 3 capacity=5000", "size=5000 has sequences of up to 25,025,006 tokens"),
         ("sample lis --size 5 number_range=65535", "number_range=65535 must be at most 65,534"),
         ("sample arithmetic --size 3 modulus=1009", "modulus=1009 must be at most 997"),
-        ("sample lis --size 5 --count 9999999999", "from 0 to 1,000,000,000"),
+        (
+            "sample lis --size 5 --count 9999999999",
+            "from 0 to 1,000,000,000: a data set is held in memory",
+        ),
         ("build lis --size 5 --train 9999999999 --test 5", "--train"),
-        ("build lis --size 5 --train 5 --test 5 --workers 99999", "from 1 to 1,024"),
+        (
+            "build lis --size 5 --train 5 --test 5 --workers 99999",
+            "from 1 to 1,024: each is a thread",
+        ),
         ("locality ed --size 999999999999", "size=999999999999: must be at most 100,000"),
         ("sample lis --size 5 number_range=[", "number_range"),
         ("sample arithmetic --size 3 modulus=12", "modulus=12"),

@@ -13,10 +13,9 @@ from tasks.arithmetic import Arithmetic
 from tasks.ed import EditDistance
 from tasks.lis import LIS
 from tasks.task import SequenceSet
-from training import parts as parting
 from training.batches import SequenceTensors
 from training.loss import masked_loss
-from training.parts import padded_share, parts_of, sizes_without_padding
+from training.parts import ON_CPU, Cutting, padded_share, parts_of, sizes_without_padding
 
 TASK = Arithmetic(3)
 LENGTHS = st.lists(st.integers(3, 40), min_size=1, max_size=70)
@@ -34,9 +33,7 @@ def made_up(lengths):
 def cut(sequences, overhead, most=None):
     """The parts of all sequences, where one more part costs ``overhead`` tokens."""
     index = sequences.sorted_by_length(torch.arange(len(sequences)))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(parting, "PART_OVERHEAD_TOKENS", overhead)
-        return parts_of(sequences, index, True, most)
+    return parts_of(sequences, index, Cutting(overhead, 16, 1), most)
 
 
 @settings(max_examples=100, deadline=None)
@@ -50,6 +47,11 @@ def test_parts_make_up_the_batch(lengths, overhead, most):
     assert all(0 < len(part) <= (most or len(lengths)) for part in parts)
 
 
+@pytest.mark.parametrize("cutting", [Cutting(0, 4, 1), None])
+def test_no_sequences_are_no_parts(cutting):
+    assert parts_of(made_up([5, 6]), torch.arange(0), cutting, 3) == []
+
+
 @settings(max_examples=100, deadline=None)
 @given(LENGTHS, st.integers(0, 200), st.integers(1, 9))
 def test_every_cut_saves_more_than_a_part_costs(lengths, overhead, grain):
@@ -59,9 +61,7 @@ def test_every_cut_saves_more_than_a_part_costs(lengths, overhead, grain):
         ends = np.cumsum(sizes)
         return sum(size * lengths[end - 1] for size, end in zip(sizes, ends, strict=True))
 
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(parting, "PART_OVERHEAD_TOKENS", overhead)
-        sizes = sizes_without_padding(lengths, grain)
+    sizes = sizes_without_padding(lengths, grain, overhead)
     assert sum(sizes) == len(lengths) and min(sizes) > 0
     extra = len(sizes) - 1
     assert cost(sizes) + extra * overhead <= cost([len(lengths)])
@@ -94,10 +94,10 @@ def test_loss_and_gradient_are_those_of_the_padded_batch(mixer, lengths, overhea
 
 
 @pytest.mark.parametrize("size", [None, 5])
-def test_a_step_has_the_gradient_of_the_padded_batch(tmp_path: Path, monkeypatch, size):
+def test_a_step_has_the_gradient_of_the_padded_batch(tmp_path: Path, size):
     """The trainer itself: what its optimiser is given is the gradient of the plain mean."""
-    monkeypatch.setattr(parting, "PART_OVERHEAD_TOKENS", 10)
     trainer = tiny_trainer(tmp_path, TASK, learning_rate=1e-9, micro_batch_size=size)
+    trainer.cutting = Cutting(10, 16, 1)
     trainer.step()
     assert len(trainer.parts(0)) > 1
     found = torch.cat([p.grad.flatten() for p in trainer.model.parameters()])
@@ -125,7 +125,7 @@ def test_mixed_lengths_are_cut_and_like_lengths_are_not():
             )
         )
         index = sequences.sorted_by_length(torch.arange(64))
-        parts = parts_of(sequences, index, True, None)
+        parts = parts_of(sequences, index, ON_CPU["float32"], None)
         shares[name] = len(parts), padded_share(sequences, parts, 1)
         whole = padded_share(sequences, [index], 1)
         assert shares[name][1] <= whole

@@ -170,6 +170,10 @@ def with_other_weights(content):
     content["model"][name] = torch.zeros(3)
 
 
+def without_weights(content):
+    del content["model"]
+
+
 def without_random_state(content):
     content["random"] = None
 
@@ -190,6 +194,7 @@ def without_random_state(content):
         (with_validation(step=17), "after validations at"),
         (with_validation(learning_rate="high"), "learning_rate"),
         (with_other_weights, "RuntimeError"),
+        (without_weights, "no weights"),
         (without_random_state, "AttributeError"),
     ],
 )

@@ -11,7 +11,8 @@ import pytest
 
 from errors import RunError, UserError
 from files import write_atomically, write_text
-from records.store import COLUMNS, Run, enter, read_table
+from records.folders import CellFolder
+from records.table import COLUMNS, enter, read_table
 
 CONTRACT = (
     "task size max_len model layers heads dim seed recipe status answer_accuracy "
@@ -24,13 +25,14 @@ def record(cell="aaaa", **changes):
     values = {
         "task": "lis", "size": 4, "format": "cot", "model": "linear", "layers": 3, "dim": 8,
         "recipe": "fast", "seed": 0, "cell": cell, "status": "done", "answer_accuracy": 0.1 + 0.2,
+        "heads": 4, "max_len": 11, "flops_linear_layers": 8, "flops_total": 9,
         "finished_at": "2026-01-01T00:00:00+00:00",
     }  # fmt: skip
     return {**values, **changes}
 
 
 def recorded(folder, cell="aaaa", **changes):
-    run = Run(folder / "runs", cell)
+    run = CellFolder(folder / "runs", cell)
     run.folder.mkdir(parents=True, exist_ok=True)
     run.write_record(record(cell, **changes))
     return run
@@ -120,10 +122,10 @@ def test_a_damaged_table_is_refused_not_overwritten(tmp_path, content):
 
 
 def test_the_lock_is_free_once_its_holder_is_dead(tmp_path):
-    run = Run(tmp_path / "runs", "aaaa")
+    run = CellFolder(tmp_path / "runs", "aaaa")
     code = (
-        "import sys, time; from records.store import Run\n"
-        f"run = Run({str(tmp_path / 'runs')!r}, 'aaaa'); print(run.acquire(), flush=True)\n"
+        "import sys, time; from records.folders import CellFolder\n"
+        f"run = CellFolder({str(tmp_path / 'runs')!r}, 'aaaa'); print(run.acquire(), flush=True)\n"
         "time.sleep(60)"
     )
     root = Path(__file__).resolve().parents[2]
@@ -233,13 +235,13 @@ def test_what_killed_writers_left_is_removed_by_the_next(tmp_path):
 
 
 def _probe_for(folder, seconds):
-    run, deadline = Run(folder, "aaaa"), time.monotonic() + seconds
+    run, deadline = CellFolder(folder, "aaaa"), time.monotonic() + seconds
     while time.monotonic() < deadline:
         run.is_running()
 
 
 def test_looking_whether_a_cell_runs_does_not_keep_a_worker_from_it(tmp_path):
-    run = Run(tmp_path, "aaaa")
+    run = CellFolder(tmp_path, "aaaa")
     assert run.acquire()
     run.release()
     context = multiprocessing.get_context("fork")

@@ -1,0 +1,67 @@
+"""Configurations that were resolved before: beside a result, or in a run's folder."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from config.identity import RESULTS_VERSION, cell_name
+from config.schema import CellConfig, validate_cell
+from errors import UserError
+
+DECIDING = ("task", "model", "recipe", "data", "measure", "seed")
+_NAMES = ("cell", "weights", "results_version", "sources")
+
+
+def read_config(path: str | Path) -> tuple[CellConfig, dict[str, Any]]:
+    """Return the cell that a resolved configuration describes, and its file's content.
+
+    Raises `UserError` when the file is missing, damaged, or no configuration of a cell.
+    """
+    try:
+        content = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read ({error.strerror})") from None
+    except (yaml.YAMLError, UnicodeDecodeError):
+        raise UserError(f"{path}: damaged; not readable as YAML") from None
+    if not isinstance(content, dict) or "task" not in content:
+        raise UserError(f"{path}: damaged; not the configuration of a cell")
+    try:
+        plain = {key: value for key, value in content.items() if key not in _NAMES}
+        return validate_cell(plain), content
+    except UserError as error:
+        raise UserError(f"{path}: {error}") from None
+
+
+def cell_from_file(path: str, call: dict[str, Any], overridden: Sequence[str] = ()) -> CellConfig:
+    """Return the cell of ``path``, run as ``call`` has it: machine, folders and logger.
+
+    Raises `UserError` when the call overrides what the file decides, and when this version of the
+    code gives the configuration another name: its result would not be the one in the table.
+    """
+    for key in overridden:
+        if key.partition(".")[0] in (*DECIDING, "seeds"):
+            raise UserError(f"{key}: config={path} decides it; give one of the two")
+    config, content = read_config(path)
+    plain = {key: value for key, value in content.items() if key in DECIDING}
+    config = validate_cell({**call, **plain, "seeds": None})
+    require_name(config, content, path)
+    return config
+
+
+def require_name(config: CellConfig, content: dict[str, Any], path: str | Path) -> None:
+    """Raise `UserError` where the name in a configuration's file is not the one it has now."""
+    stated, version = content.get("cell"), content.get("results_version")
+    if version is not None and version != RESULTS_VERSION:
+        raise UserError(
+            f"{path}: written by results version {version}, this is {RESULTS_VERSION}: the code "
+            "has changed what comes out; check out the commit that stands in the table"
+        )
+    if stated is not None and stated != cell_name(config):
+        raise UserError(
+            f"{path}: says cell {stated}, but its settings (or the files and classes they name) "
+            f"are those of cell {cell_name(config)}; was it edited? Without its line cell: it runs"
+        )

@@ -1,0 +1,202 @@
+"""The folders under ``runs/``: what this machine has trained and measured, by any experiment.
+
+``runs/<weights>/`` holds the weights::
+
+    config.yaml     resolved configuration      weights.json    what training cost, written last
+    checkpoint.pt   state of training           curve.csv       learning curve
+    weights.lock    held while a process trains
+
+``runs/<cell>/`` holds a measurement of them, and for weights measured as they were trained the two
+are one folder::
+
+    config.yaml     resolved configuration      record.json     the row, written once, last
+    errors.json     where chains break          progress.json   heartbeat of a running cell
+    lock            held while a process works on the cell
+    queued.json     the ticket of the cell's latest job in a batch system
+
+The system frees a lock on any death of its holder.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import filelock
+import yaml
+
+from config.identity import cell_name, weights_name
+from config.schema import CellConfig
+from files import clear_disk_errors, write_json, write_text
+
+STATUSES = ("done", "failed", "unfinished")
+LOCK_PATIENCE_SECONDS = 1.0
+EVALUATION_PARTS = "evaluation_parts"
+
+
+class _Locked:
+    """A folder of which one process at a time is the writer."""
+
+    lock_name = "lock"
+
+    def __init__(self, runs_dir: str | Path, name: str) -> None:
+        self.name = name
+        self.folder = Path(runs_dir) / name
+        self._lock: filelock.BaseFileLock | None = None
+
+    def acquire(self, patience: float = LOCK_PATIENCE_SECONDS) -> bool:
+        """Take the lock; False when another process keeps it for ``patience`` seconds.
+
+        Some patience always, because `is_running` of another process holds it for an instant.
+        """
+        self._lock = filelock.FileLock(self.folder / self.lock_name, is_singleton=False)
+        with clear_disk_errors(self.folder):
+            self.folder.mkdir(parents=True, exist_ok=True)
+            try:
+                self._lock.acquire(timeout=patience, poll_interval=0.02)
+            except filelock.Timeout:
+                return False
+            remove_leftovers(self.folder)
+        return True
+
+    def release(self) -> None:
+        """Give the lock back."""
+        if self._lock is not None:
+            self._lock.release()
+
+    def is_running(self) -> bool:
+        """Tell whether a living process holds the lock."""
+        if not (self.folder / self.lock_name).exists():
+            return False
+        probe = filelock.FileLock(self.folder / self.lock_name, timeout=0, is_singleton=False)
+        try:
+            with probe:
+                return False
+        except filelock.Timeout:
+            return True
+        except OSError:  # read-only for us: nobody here can hold it
+            return False
+
+    def write_config(self, plain: dict[str, Any]) -> None:
+        """Write the resolved configuration."""
+        write_text(self.folder / "config.yaml", yaml.safe_dump(plain, sort_keys=False))
+
+
+class WeightsFolder(_Locked):
+    """The folder of trained weights."""
+
+    lock_name = "weights.lock"
+
+    @classmethod
+    def of(cls, config: CellConfig) -> WeightsFolder:
+        """Return the folder of the weights that ``config`` describes."""
+        return cls(config.runs_dir, weights_name(config))
+
+    @property
+    def checkpoint(self) -> Path:
+        """The checkpoint's path."""
+        return self.folder / "checkpoint.pt"
+
+    def record(self) -> dict[str, Any] | None:
+        """Return what training cost, or None when it has not ended or another's record is there."""
+        content = read_json(self.folder / "weights.json")
+        whole = content is not None and content.get("weights") == self.name
+        return content if whole and self.checkpoint.exists() else None
+
+    def write_record(self, record: dict[str, Any]) -> None:
+        """Write what training cost: the last thing that training does."""
+        write_json(self.folder / "weights.json", record)
+
+
+class CellFolder(_Locked):
+    """The folder of one cell: a measurement of some weights."""
+
+    @classmethod
+    def of(cls, config: CellConfig) -> CellFolder:
+        """Return the folder of the cell that ``config`` describes."""
+        return cls(config.runs_dir, cell_name(config))
+
+    def record(self) -> dict[str, Any] | None:
+        """Return the record, or None when there is none that this version understands.
+
+        A damaged one, one of another cell and one without a known status count as none: the cell
+        is measured again.
+        """
+        content = read_json(self.folder / "record.json")
+        if content is None or content.get("cell") != self.name:
+            return None
+        known = content.get("status") in STATUSES and isinstance(content.get("finished_at"), str)
+        measured = content.get("status") != "done" or "answer_accuracy" in content
+        return content if known and measured else None
+
+    def config(self) -> dict[str, Any]:
+        """Return the resolved configuration as it is written; empty when it cannot be read."""
+        return read_yaml(self.folder / "config.yaml")
+
+    def stamp(self) -> int | None:
+        """Return a number that changes whenever a record is written; None without one."""
+        try:
+            return os.stat(self.folder / "record.json").st_mtime_ns  # noqa: PTH116 - 10,000 a second
+        except OSError:
+            return None
+
+    def write_record(self, record: dict[str, Any]) -> None:
+        """Write the record: the last thing a cell does."""
+        write_json(self.folder / "record.json", record)
+
+    def write_progress(self, **values: Any) -> None:
+        """Write a heartbeat for whoever watches; `updated` is for people, nothing relies on it."""
+        write_text(self.folder / "progress.json", json.dumps({**values, "updated": time.time()}))
+
+    def progress(self) -> dict[str, Any] | None:
+        """Return the last heartbeat."""
+        return read_json(self.folder / "progress.json")
+
+    def write_ticket(self, ticket: dict[str, Any]) -> None:
+        """Note the job that is about to be submitted for this cell."""
+        write_json(self.folder / "queued.json", ticket)
+
+    def ticket(self) -> dict[str, Any] | None:
+        """Return the latest job's ticket; whether that job still waits is the queue's to say."""
+        return read_json(self.folder / "queued.json")
+
+    def set_aside(self) -> None:
+        """Move everything but the locks to ``runs/.before/<cell>-<time>``: measured again, kept."""
+        aside = self.folder.parent / ".before" / f"{self.name}-{time.time_ns()}"
+        with clear_disk_errors(aside):
+            for path in self.folder.iterdir():
+                if path.suffix != ".lock" and path.name != "lock":
+                    aside.mkdir(parents=True, exist_ok=True)
+                    path.rename(aside / path.name)
+
+
+def remove_leftovers(folder: Path) -> None:
+    """Remove what killed processes were writing; the caller holds the lock of all writers.
+
+    Tickets are written by sweeps, which do not hold the cell's lock.
+    """
+    for leftover in folder.glob(".*.tmp"):
+        if not leftover.name.startswith(".queued.json."):
+            leftover.unlink(missing_ok=True)
+
+
+def read_json(path: Path) -> dict[str, Any] | None:
+    """Return the JSON object in ``path``; None when there is none that can be read."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return content if isinstance(content, dict) else None
+
+
+def read_yaml(path: Path) -> dict[str, Any]:
+    """Return the YAML mapping in ``path``; empty when there is none that can be read."""
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    try:
+        content = yaml.load(path.read_text(encoding="utf-8"), loader)
+    except (OSError, UnicodeDecodeError, yaml.YAMLError):
+        return {}
+    return content if isinstance(content, dict) else {}

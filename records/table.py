@@ -1,0 +1,180 @@
+"""The table of an experiment, and what lies beside it: ``results/<experiment>/``.
+
+``results.csv`` has a row per measurement and seed; ``configs/``, ``curves/`` and ``errors/`` hold a
+file per cell.  Rows come from records in any order and from any machine.
+"""
+
+from __future__ import annotations
+
+import functools
+import shutil
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, cast
+
+import filelock
+import pandas as pd
+
+from config.columns import IDENTITY, settings_of, varying
+from errors import RunError
+from files import clear_disk_errors, write_atomically
+from records.folders import CellFolder, read_yaml, remove_leftovers
+from records.reading import INTEGERS, read
+
+MEASURED = """
+status reason stopped answer_accuracy answer_accuracy_low answer_accuracy_high chain_exact_match
+chance_accuracy n_test steps steps_to_90 seconds_to_90 train_seconds eval_seconds params
+flops_linear_layers flops_total flops_training state_bytes padded_share precision device hostname
+torch_version data_fingerprint weights cell commit tree_dirty finished_at
+""".split()
+COLUMNS = [*IDENTITY[:3], "max_len", *IDENTITY[3:], *MEASURED]
+SORT = ["task", "format", "size", "model", "layers", "heads", "dim", "recipe", "seed"]
+ATTACHMENTS = (
+    ("config.yaml", "configs", ".yaml"),
+    ("curve.csv", "curves", ".csv"),
+    ("errors.json", "errors", ".json"),
+)
+Row = dict[str, str]
+
+
+def table_path(results_dir: str | Path, experiment: str) -> Path:
+    """Return the path of the experiment's table."""
+    return Path(results_dir) / experiment / "results.csv"
+
+
+def read_table(path: Path) -> pd.DataFrame:
+    """Return a results table with every known column; an empty one when the file is missing.
+
+    Raises `UserError` when the file is there but is not a whole results table.
+    """
+    if not path.exists():
+        return pd.DataFrame(columns=COLUMNS)
+    table = read(path, allow_empty=True)
+    return table.reindex(columns=[*COLUMNS, *(c for c in table.columns if c not in COLUMNS)])
+
+
+def as_table(row: dict[str, Any]) -> pd.DataFrame:
+    """Return a results table of one row."""
+    return pd.DataFrame([row]).reindex(columns=COLUMNS)
+
+
+def enter(results_dir: str | Path, experiment: str, cells: Iterable[CellFolder]) -> pd.DataFrame:
+    """Merge the records of ``cells`` into the experiment's table and return the table."""
+    merge(results_dir, experiment, cells)
+    return read_table(table_path(results_dir, experiment))
+
+
+def merge(results_dir: str | Path, experiment: str, cells: Iterable[CellFolder]) -> None:
+    """Merge the records of ``cells`` into the experiment's table.
+
+    Many processes may do so at once: the merge holds a lock, and the file is replaced whole.
+    What stands in a row that stays keeps its text to the byte.
+    """
+    folder = Path(results_dir) / experiment
+    records = {cell.name: (cell, record) for cell in cells if (record := cell.record())}
+    if not records:
+        return
+    with clear_disk_errors(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        try:
+            with filelock.FileLock(folder / ".lock", timeout=120):
+                _merge_locked(folder, records)
+        except filelock.Timeout:
+            raise RunError(f"{folder / '.lock'}: held by another process for two minutes") from None
+
+
+def _merge_locked(folder: Path, records: dict[str, tuple[CellFolder, dict[str, Any]]]) -> None:
+    for part in (folder, *(folder / name for _, name, _ in ATTACHMENTS)):
+        remove_leftovers(part)
+    rows = _text_rows(folder / "results.csv")
+    changed = {name: pair for name, pair in records.items() if _replaces(pair[1], rows.get(name))}
+    if not changed:
+        return
+    for name, (cell, record) in changed.items():
+        rows[name] = {column: text_of(record.get(column)) for column in COLUMNS}
+        _copy_attachments(cell, record.get("weights") or name, folder)
+    settings = {name: _settings(folder.resolve(), name) for name in rows}
+    _drop_superseded(rows, settings, changed)
+    _write(folder / "results.csv", rows, settings)
+
+
+def _write(path: Path, rows: Mapping[str, Row], settings: Mapping[str, dict[str, Any]]) -> None:
+    """Write the rows, with a column for every setting that varies."""
+    keys = varying([(row, settings[name]) for name, row in rows.items()])
+    told = [
+        {**{column: row.get(column, "") for column in COLUMNS},
+         **{key: text_of(settings[name].get(key)) for key in keys}}
+        for name, row in rows.items()
+    ]  # fmt: skip
+    table = pd.DataFrame(told, columns=[*COLUMNS, *keys], dtype=object).fillna("")
+    table = table.sort_values([*SORT, *keys, "cell"], kind="stable", key=_sortable)
+    write_atomically(path, lambda temporary: table.to_csv(temporary, index=False))
+
+
+def _drop_superseded(
+    rows: dict[str, Row], settings: Mapping[str, dict[str, Any]], fresh: Iterable[str]
+) -> None:
+    """Drop rows of the same settings as a fresh one: an older version of the code measured them."""
+    identity = {
+        name: (*(row.get(column, "") for column in IDENTITY), text_of(settings[name]))
+        for name, row in rows.items()
+    }
+    new = {identity[name]: name for name in fresh if rows[name]["status"] == "done"}
+    for name, key in identity.items():
+        if new.get(key, name) != name and settings[name]:
+            del rows[name]
+
+
+@functools.lru_cache(maxsize=2**17)
+def _settings(folder: Path, name: str) -> dict[str, Any]:
+    """Return a row's other settings; a cell's name fixes them, so they are read once."""
+    return settings_of(read_yaml(folder / "configs" / f"{name}.yaml"))
+
+
+def _text_rows(path: Path) -> dict[str, Row]:
+    """Return the rows of a results table by cell, every value as the text that stands there."""
+    read_table(path)  # refuses what is not a results table
+    if not path.exists():
+        return {}
+    text = pd.read_csv(path, dtype=str, keep_default_na=False)
+    for column in INTEGERS & set(text.columns):
+        text[column] = text[column].str.removesuffix(".0")
+    return {str(row["cell"]): cast("Row", row) for row in text.to_dict("records")}
+
+
+def text_of(value: Any) -> str:
+    """Return a value as the table holds it; what was not measured is empty."""
+    if value is None or value != value:
+        return ""
+    return repr(value) if isinstance(value, float) else str(value)
+
+
+def _sortable(column: pd.Series) -> pd.Series:
+    numbers = pd.to_numeric(column, errors="coerce")
+    return column if numbers.isna().any() else numbers
+
+
+def _replaces(record: dict[str, Any], row: Row | None) -> bool:
+    """Tell whether ``record`` takes the place of ``row``.
+
+    A finished cell is never replaced by an unfinished one, whatever the clocks say; of two
+    finished measurements the later one stays.
+    """
+    if row is None:
+        return True
+    if (row["status"] == "done") != (record["status"] == "done"):
+        return bool(record["status"] == "done")
+    finished_at = row.get("finished_at", "")
+    if record["status"] == "done":
+        return bool(record["finished_at"] > finished_at)
+    return bool(record["finished_at"] != finished_at)
+
+
+def _copy_attachments(cell: CellFolder, weights: str, folder: Path) -> None:
+    """Copy configuration, learning curve (of the weights) and errors beside the table."""
+    for source, kind, suffix in ATTACHMENTS:
+        found = [f / source for f in (cell.folder, cell.folder.parent / weights)]
+        path = next((path for path in found if path.exists()), None)
+        if path is not None:
+            target = folder / kind / f"{cell.name}{suffix}"
+            write_atomically(target, functools.partial(shutil.copyfile, path))

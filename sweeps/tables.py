@@ -1,0 +1,74 @@
+"""Tables of a sweep on a terminal: the plan, the summary."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from config.columns import described, settings_of, varying
+from sweeps.cost import CostEstimate, training_flops
+from sweeps.plan import Planned
+
+Rows = list[tuple[dict[str, Any], dict[str, Any]]]
+
+
+def console() -> Console:
+    """Return a console of fixed width where the output is no terminal."""
+    return Console(width=None if sys.stdout.isatty() else 160)
+
+
+def print_plan(plan: Sequence[Planned], estimate: CostEstimate) -> None:
+    """Print every cell with how it stands and what it is estimated to cost."""
+    table = Table()
+    rows = _rows(plan)
+    keys = varying(rows)
+    for column in ("cell", "task", "n", "model", "layers", "heads", "D", "seed", *keys, "status"):
+        table.add_column(column)
+    for column in ("TFLOP", "minutes"):
+        table.add_column(column, justify="right")
+    for planned, (which, settings) in zip(plan, rows, strict=True):
+        names = ("task", "size", "model", "layers", "heads", "dim", "seed")
+        told = [planned.cell.name, *(str(which[name]) for name in names)]
+        told += [str(settings.get(key, "")) for key in keys]
+        told.append(planned.status + (f": {planned.reason}" if planned.reason else ""))
+        told.append(f"{training_flops(planned.cell) / 1e12:.3g}")
+        table.add_row(*told, f"{estimate.seconds(planned.cell) / 60:.3g}")
+    console().print(table)
+
+
+def print_summary(plan: Sequence[Planned], records: Mapping[str, Any]) -> None:
+    """Print answer accuracies against D, a line per whatever else differs, and the failures."""
+    rows = _rows(plan)
+    keys = varying(rows)
+    dims = sorted({which["dim"] for which, _ in rows})
+    lines: dict[tuple[str, ...], dict[int, list[str]]] = {}
+    for planned, (which, settings) in zip(plan, rows, strict=True):
+        names = ("task", "size", "model", "layers", "heads")
+        key = (*(str(which[name]) for name in names), *(str(settings.get(k, "")) for k in keys))
+        shown = _shown(planned, records.get(planned.cell.name))
+        lines.setdefault(key, {}).setdefault(which["dim"], []).append(shown)
+    table = Table(title="answer accuracy (seeds side by side)", title_justify="left")
+    for column in ("task", "n", "model", "layers", "heads", *keys):
+        table.add_column(column)
+    for dim in dims:
+        table.add_column(f"D={dim}", justify="right")
+    for key, found in lines.items():
+        table.add_row(*key, *("/".join(found.get(dim, [""])) for dim in dims))
+    console().print(table)
+    for planned in plan:
+        if planned.status == "failed":
+            console().print(f"failed: {planned.cell.name}: {planned.reason}", markup=False)
+
+
+def _rows(plan: Sequence[Planned]) -> Rows:
+    return [(described(p.cell.config), settings_of(p.cell.resolved)) for p in plan]
+
+
+def _shown(planned: Planned, record: Any) -> str:
+    if planned.status != "done" or record is None:
+        return planned.status
+    return f"{record['answer_accuracy']:.1%}"

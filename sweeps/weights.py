@@ -1,0 +1,197 @@
+"""The weights of a cell: trained now, trained before, or constructed."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from dataclasses import dataclass
+from typing import Any
+
+from config.build import build_model, initial_model
+from config.columns import resolved
+from config.schema import CellConfig
+from errors import UserError
+from models.flops import training_step_flops
+from models.transformer import Transformer
+from records.folders import WeightsFolder
+from records.provenance import machine, now, source
+from sweeps.signals import should_stop, stop_signals_noted, stop_signals_received
+from tasks.data import DataSets, DataSpec, draw_measured, load_file, load_or_build
+from tasks.task import SequenceSet, Task
+from training.batches import SequenceTensors
+from training.checkpoint import load_checkpoint
+from training.distributed import Processes, own_device
+from training.events import Listener, Phase, ignore
+from training.trainer import Interrupted, Trainer, TrainingRun
+
+
+@dataclass
+class Weights:
+    """A model, what its training cost (columns of the table), and the data it was trained on."""
+
+    model: Transformer
+    cost: dict[str, Any]
+    data: DataSets
+
+
+def obtain(config: CellConfig, task: Task, processes: Processes, tell: Listener) -> Weights:
+    """Return the cell's weights, trained where they are not there yet.
+
+    Another process that trains the same weights is waited for.  Raises `Interrupted` when told to
+    stop, `RunError` when training fails.
+    """
+    tell(Phase("data"))
+    data = load_data(config, task)
+    device = own_device(config.machine.device)
+    if config.model.construct is not None:
+        processes.from_first(lambda: False)
+        model = build_model(config.model, task, 0.0).to(device)
+        return Weights(model, {"data_fingerprint": data.fingerprint}, data)
+    folder = WeightsFolder.of(config)
+    _wait_for(folder)
+    try:
+        record = folder.record()
+        if processes.from_first(lambda: record is None):
+            folder.write_config(resolved(config))
+            record = _train(config, task, data, folder, processes, tell)
+        model = trained_model(config, task, folder).to(device)
+    finally:
+        folder.release()
+    assert record is not None
+    return Weights(model, record["cost"], data)
+
+
+def _wait_for(folder: WeightsFolder) -> None:
+    while not folder.acquire(patience=1.0):
+        if stop_signals_received():
+            raise Interrupted("stopped while another process trains these weights")
+
+
+def _train(
+    config: CellConfig,
+    task: Task,
+    data: DataSets,
+    folder: WeightsFolder,
+    processes: Processes,
+    tell: Listener,
+) -> dict[str, Any]:
+    """Train, and return the record that says what it cost."""
+    tell(Phase("training"))
+    trainer = _trainer(config, task, data, folder, processes, tell)
+    state = trainer.fit()
+    record = {
+        "weights": folder.name,
+        "cost": {**_training_cost(trainer), "data_fingerprint": data.fingerprint},
+        "stopped": state.stopped,
+        **source(),
+        **machine(trainer.device, processes.size),
+        "finished_at": now(),
+    }
+    folder.write_record(record)
+    return record
+
+
+def train_along(config: CellConfig, task: Task, processes: Processes) -> None:
+    """Take part in the training that the first process leads, writing nothing."""
+    works = processes.from_first(lambda: False)
+    if not works or not processes.from_first(lambda: False):
+        return
+    data = load_data(dataclasses.replace(config, progress=False), task)
+    folder = WeightsFolder.of(config)
+    trainer = _trainer(config, task, data, folder, processes, ignore)
+    with stop_signals_noted(), contextlib.suppress(Interrupted):
+        trainer.fit()
+
+
+def _trainer(
+    config: CellConfig,
+    task: Task,
+    data: DataSets,
+    folder: WeightsFolder,
+    processes: Processes,
+    tell: Listener,
+) -> Trainer:
+    """Return the trainer of a freshly initialised model; `fit` looks for a checkpoint."""
+    device = own_device(config.machine.device)
+    run = TrainingRun(
+        initial_model(config, task, device),
+        config.recipe,
+        config.seed,
+        SequenceTensors(data.train, device),
+        SequenceTensors(data.validation, device),
+        folder.folder,
+    )
+    stop = should_stop(config.machine.time_limit_seconds)
+    return Trainer(run, config.machine, tell, stop, processes)
+
+
+def model_of(config: CellConfig, task: Task) -> Transformer:
+    """Return the cell's model, constructed or from its checkpoint; nothing is trained."""
+    if config.model.construct is not None:
+        return build_model(config.model, task, 0.0)
+    return trained_model(config, task, WeightsFolder.of(config))
+
+
+def trained_model(config: CellConfig, task: Task, folder: WeightsFolder) -> Transformer:
+    """Return the trained model whose checkpoint lies in ``folder``."""
+    content = load_checkpoint(folder.checkpoint)
+    model = build_model(config.model, task, config.recipe.dropout)
+    try:
+        model.load_state_dict(content["model"])
+    except (KeyError, RuntimeError):
+        raise UserError(
+            f"{folder.checkpoint}: does not belong to {folder.folder / 'config.yaml'}"
+        ) from None
+    return model
+
+
+def _training_cost(trainer: Trainer) -> dict[str, Any]:
+    """Return the columns that training decides; FLOPs without padding, seconds of one process."""
+    state, train = trainer.state, trainer.run.train
+    reached = [row for row in state.curve if row.validation_chain_exact_match >= 0.9]
+    mean_length = round(float((train.lengths - 1).double().mean()))
+    sequences = state.step * min(trainer.recipe.batch_size, len(train))
+    return {
+        "steps": state.step,
+        "stopped": state.stopped,
+        "train_seconds": round(state.seconds, 3),
+        "steps_to_90": reached[0].step if reached else None,
+        "seconds_to_90": round(reached[0].seconds, 3) if reached else None,
+        "padded_share": round(trainer.padded_share(), 6),
+        "precision": trainer.precision,
+        "flops_training": sequences * training_step_flops(trainer.model.flops(mean_length)),
+    }
+
+
+def load_data(config: CellConfig, task: Task) -> DataSets:
+    """Return the data sets of a cell, built when they are not there.
+
+    Constructed weights need no training data: the test set is the same without.
+    """
+    spec = DataSpec(**dataclasses.asdict(config.data), directory=config.data_dir)
+    if config.model.construct is not None:
+        spec = dataclasses.replace(spec, train=0, validation=0, train_file=None)
+    return load_or_build(task, spec, workers=1, progress=config.progress)
+
+
+def measured_sequences(
+    config: CellConfig, trained: Task, measured: Task, data: DataSets | None = None
+) -> SequenceSet:
+    """Return the sequences that the cell measures, none of whose prompts was trained on.
+
+    Only ``measure.split=train`` measures what was trained on; a file is measured as it is.
+    """
+    measure = config.measure
+    if measure.file is not None:
+        return load_file(measured, measure.file)
+    data = data or load_data(config, trained)
+    if measured is not trained:
+        count = measure.count or config.data.test
+        exclude = [data.train, data.validation]
+        return draw_measured(measured, count, config.data.seed, exclude, progress=config.progress)
+    sequences: SequenceSet = getattr(data, measure.split)
+    if measure.count is not None and measure.count > len(sequences):
+        raise UserError(
+            f"measure.count={measure.count}: the {measure.split} set has {len(sequences)} sequences"
+        )
+    return sequences.select(slice(measure.count))

@@ -1,0 +1,95 @@
+"""Sequences as tokens and as ids: vocabulary, one example, a set of encoded examples."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from errors import UserError
+
+PAD = "<pad>"
+EOS = "<eos>"
+PAD_ID = 0
+EOS_ID = 1
+MAX_VOCABULARY = 2**16
+
+
+class Vocabulary:
+    """Tokens and their ids; padding is 0 and the end of the sequence 1 in every task.
+
+    ``tokens`` passed in are the task's own, without these two.
+    """
+
+    def __init__(self, tokens: Iterable[str]):
+        self.tokens: tuple[str, ...] = (PAD, EOS, *tokens)
+        self.index: dict[str, int] = {token: i for i, token in enumerate(self.tokens)}
+        if len(self.index) != len(self.tokens):
+            raise ValueError("a vocabulary must not hold a token twice")
+        if len(self.tokens) > MAX_VOCABULARY:
+            raise UserError(
+                f"a vocabulary of {len(self.tokens):,} tokens is too large: ids have 16 bits, "
+                f"so that it holds at most {MAX_VOCABULARY:,}"
+            )
+        self.dtype: np.dtype = np.dtype(np.uint8 if len(self.tokens) <= 256 else np.uint16)
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+    def encode(self, tokens: list[str]) -> np.ndarray:
+        """Return the ids of ``tokens``; `UserError` names a token that does not exist."""
+        try:
+            return np.array([self.index[token] for token in tokens], dtype=self.dtype)
+        except KeyError as error:
+            raise UserError(f"unknown token {error.args[0]!r}") from None
+
+    def decode(self, ids: Iterable[int]) -> list[str]:
+        """Return the tokens of ``ids``."""
+        return [self.tokens[int(i)] for i in ids]
+
+
+@dataclass(frozen=True)
+class Example:
+    """One sequence in tokens, without the end-of-sequence token.
+
+    ``prompt`` ends with "=" or "<sep>"; ``chain`` includes the marker that ends it, and is empty
+    when the answer follows the prompt at once.
+    """
+
+    prompt: list[str]
+    chain: list[str]
+    answer: list[str]
+
+    @property
+    def tokens(self) -> list[str]:
+        """The whole sequence."""
+        return self.prompt + self.chain + self.answer
+
+
+@dataclass
+class SequenceSet:
+    """N encoded sequences.
+
+    tokens: (N, W) with W = longest sequence + 1, each row closed by EOS and padded with PAD.
+    lengths: (N,) int32, EOS counted.  prompt_lengths: (N,) int32.
+    """
+
+    tokens: np.ndarray
+    lengths: np.ndarray
+    prompt_lengths: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.lengths)
+
+    def select(self, index: Any) -> SequenceSet:
+        """Return the rows that ``index`` (slice, mask or integers) picks."""
+        return SequenceSet(self.tokens[index], self.lengths[index], self.prompt_lengths[index])
+
+    @classmethod
+    def empty(cls, count: int, width: int, dtype: np.dtype) -> SequenceSet:
+        """Return room for ``count`` sequences, all padding."""
+        return cls(
+            np.zeros((count, width), dtype), np.zeros(count, np.int32), np.zeros(count, np.int32)
+        )
