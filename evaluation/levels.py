@@ -9,7 +9,6 @@ but an error that is large only where the lead is wide would stay unseen.
 
 from __future__ import annotations
 
-import copy
 import math
 
 import torch
@@ -18,6 +17,7 @@ from torch.nn import functional as F
 
 from errors import RunError
 from evaluation.argmax import TIE
+from models.exact import exact_copy
 from models.transformer import Transformer
 from training.batches import SequenceTensors
 from training.precision import autocast, resolve_precision
@@ -56,7 +56,7 @@ class Levels:
 
     def __init__(self, model: Transformer, device: torch.device) -> None:
         self.model = model.to(device).float().eval()
-        self.exact = _exact_copy(self.model)
+        self.exact = exact_copy(self.model)
         self.device = device
         self.has_coarse = resolve_precision("auto", device, model.dim) == "bfloat16"
         self.tolerances = [0.0, 0.0]
@@ -124,8 +124,3 @@ class Levels:
             if not math.isfinite(error):
                 raise RunError("the model's logits are not finite; it cannot be evaluated")
             raise ToleranceTooSmall(level, error)
-
-
-def _exact_copy(model: Transformer) -> Transformer:
-    """Return the float64 model that defines what is generated."""
-    return copy.deepcopy(model).double()

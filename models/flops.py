@@ -1,10 +1,12 @@
 """What a model costs, from the named terms of `Transformer.flops`.
 
-Two conventions stand side by side. `linear_layer_flops` is the one in which the paper's Table 2
-can be rebuilt: linear layers of the blocks only. `total_flops` adds the token mixing, the very
-cost that efficient mixers save, and the vocabulary head. Both count 2 FLOPs per multiply-add and
-leave out what is not a product of matrices: embedding look-up, biases, LayerNorm, GELU, softmax,
-feature maps, rotations, dropout.
+Two conventions stand side by side. `linear_layer_flops` is the one in which Table 2 of Yang et al.
+(2024) can be rebuilt: linear layers of the blocks only. `total_flops` adds the token mixing, the
+very cost that efficient mixers save, and the vocabulary head. Both count 2 FLOPs per multiply-add.
+Of the transformer and the mixers of this folder they leave out what is not a product of matrices:
+embedding look-up, biases, LayerNorm, GELU, softmax, feature maps, rotations, dropout. Mixers
+without a formula of their own are counted operator by operator, elementwise work included, as a
+term apart (`models.counting`).
 """
 
 from models.transformer import Transformer

@@ -1,7 +1,7 @@
 """Slow attention that can be believed on sight, for the tests to hold the fast forms against.
 
 Everything here is written from the definitions, a query at a time, and works in whatever type its
-inputs have (the tests use float64). Positions count from 1 where the paper's do.
+inputs have (the tests use float64). Positions count from 1 where those of Yang et al. (2024) do.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ def standard_set(i: int) -> list[int]:
 
 
 def sparse_set(i: int, block_size: int, window_blocks: int, summary_tokens: int) -> list[int]:
-    """I_i of the paper's equation 6, for i >= 1, with j <= i said in both parts."""
+    """I_i of equation 6 of Yang et al. (2024), for i >= 1, with j <= i said in both parts."""
     window = {j for j in range(1, i + 1) if i - window_blocks * block_size < j <= i}
     summaries = {j for j in range(1, i + 1) if (j - 1) % block_size >= block_size - summary_tokens}
     return sorted(window | summaries)

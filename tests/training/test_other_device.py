@@ -6,6 +6,7 @@ from other_device import ELSEWHERE, MixedDevices, OtherDevice
 from tiny import MIXERS, TASKS, figures, tiny_model, tiny_trainer
 
 from evaluation.generation import generate
+from training import optimizers
 from training.batches import SequenceTensors
 from training.trainer import Interrupted
 from training.validation import validate
@@ -21,7 +22,9 @@ def on_host(model):
 
 @pytest.mark.parametrize("mixer", MIXERS)
 @pytest.mark.parametrize("optimizer", ["adamw", "muon"])
-def test_training_there_is_training_here(tmp_path, mixer, optimizer):
+def test_training_there_is_training_here(tmp_path, mixer, optimizer, monkeypatch):
+    # AdamW steps by the rounding of gradients that are 0, such as that of softmax's key bias.
+    monkeypatch.setattr(optimizers, "FUSED_ON", ())
     changes = {
         "optimizer": optimizer, "average_decay": 0.9, "gradient_clip": 1.0, "learning_rate": 1e-3,
         "steps": 20, "dropout": 0.1,
