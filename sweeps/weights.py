@@ -11,6 +11,7 @@ from config.build import build_model, initial_model
 from config.columns import resolved
 from config.schema import CellConfig
 from errors import UserError
+from models.exact import require_exact
 from models.flops import training_step_flops
 from models.transformer import Transformer
 from records.folders import WeightsFolder
@@ -46,6 +47,7 @@ def obtain(config: CellConfig, task: Task, processes: Processes, tell: Listener)
     if config.model.construct is not None:
         processes.from_first(lambda: False)
         model = build_model(config.model, task, 0.0).to(device)
+        require_exact(model)
         return Weights(model, {"data_fingerprint": data.fingerprint}, data)
     folder = WeightsFolder.of(config)
     _wait_for(folder)
@@ -78,6 +80,7 @@ def _train(
     """Train, and return the record that says what it cost."""
     tell(Phase("training"))
     trainer = _trainer(config, task, data, folder, processes, tell)
+    require_exact(trainer.model)
     state = trainer.fit()
     record = {
         "weights": folder.name,
