@@ -24,10 +24,8 @@ def test_the_plain_block_is_our_block_but_for_gelu_s_approximation():
 def test_padded_batches_hold_the_same_targets_at_full_length():
     task = Arithmetic(3)
     sequences, order = benchmark.some_data(task)
-    trimmed, whole = (
-        sequences.batch(order.indices(0)),
-        benchmark.padded(sequences, order.indices(0)),
-    )
+    index = sequences.sorted_by_length(order.indices(0))[:9]  # the shorter ones
+    trimmed, whole = sequences.batch(index), benchmark.padded(sequences, index)
     assert whole.tokens.shape[1] == sequences.tokens.shape[1] > trimmed.tokens.shape[1]
     width = trimmed.tokens.shape[1]
     assert torch.equal(whole.tokens[:, :width], trimmed.tokens)
