@@ -52,13 +52,10 @@ def described(config: CellConfig) -> dict[str, Any]:
 
 def resolved(config: CellConfig) -> dict[str, Any]:
     """Return the whole configuration as it is kept beside a result, with names and digests."""
-    return {
-        **as_plain(config),
-        "cell": cell_name(config),
-        "weights": weights_name(config),
-        "results_version": RESULTS_VERSION,
-        "sources": digests(config),
-    }
+    names = {"cell": cell_name(config), "weights": weights_name(config)}
+    kept = {**as_plain(config), **names, "results_version": RESULTS_VERSION}
+    sources = digests(config)
+    return {**kept, "sources": sources} if sources else kept
 
 
 def settings_of(plain: Mapping[str, Any]) -> dict[str, Any]:

@@ -56,10 +56,8 @@ def failure_of(result: JobReturn) -> BaseException | None:
     """Return why a job failed, None when it did not."""
     if result.status == JobStatus.COMPLETED:
         return None
-    try:
-        return RunError(str(result.return_value))
-    except Exception as failure:  # Hydra raises what the job raised
-        return failure
+    failure = result._return_value  # the public property prints before it raises
+    return failure if isinstance(failure, BaseException) else RunError(str(failure))
 
 
 def _record_failure(

@@ -1,7 +1,7 @@
 """W&B as a mirror of our own records: a run per cell, and a run per update of the figures.
 
 A W&B failure of any kind costs one line of warning, never a run, and no call waits longer than
-its limit below.  On line without a key or a network, the run goes to the local directory instead,
+its limit below.  Online without a key or a network, the run goes to the local directory instead,
 where ``wandb sync`` finds it later.  Curves are logged against our own ``step``: W&B's starts at
 0 again when an offline run is resumed.
 """
@@ -159,7 +159,7 @@ class Tracker:
             self._with_run(send)
 
     def finish(self, failed: bool = False) -> None:
-        """Close the run; on line, wait for the upload, but not longer than `UPLOAD_SECONDS`."""
+        """Close the run; online, wait for the upload, but not longer than `UPLOAD_SECONDS`."""
         self._with_run(lambda run: run.finish(exit_code=int(failed)))
         self._run = None
 
@@ -174,13 +174,12 @@ class Tracker:
         except Exception as error:
             _warn(f"{_first_line(error)}; going on without it")
             self._run = None
-            if isinstance(error, TimeoutError | ConnectionError):
-                _give_up_service()
+            _give_up_service()
         return None
 
 
 def _start(logger: LoggerConfig, arguments: dict[str, Any]) -> Any:
-    """Return a started run, on line if so wanted and possible, else in the local directory."""
+    """Return a started run, online if so wanted and possible, else in the local directory."""
     global _online_failed
     os.environ.setdefault("WANDB_ERROR_REPORTING", "false")
     os.environ.setdefault("WANDB_SILENT", "true")
@@ -192,7 +191,7 @@ def _start(logger: LoggerConfig, arguments: dict[str, Any]) -> Any:
         except Exception as error:
             _online_failed = True
             _warn(
-                f"not on line: {_first_line(error)}; logging to {Path(logger.directory) / 'wandb'} "
+                f"offline: {_first_line(error)}; logging to {Path(logger.directory) / 'wandb'} "
                 "instead, `wandb sync` sends it later"
             )
     return _init(logger, "offline", arguments)

@@ -42,14 +42,23 @@ def test_a_signal_on_the_way_to_the_record_does_not_cost_it(tmp_path, monkeypatc
     assert struck == [signal.SIGTERM]
 
 
-def test_evaluation_ends_at_once(tmp_path, monkeypatch, struck):
+def test_a_signal_while_evaluating_leaves_the_cell_unfinished_and_its_weights_whole(
+    tmp_path, monkeypatch, struck
+):
     evaluate = cell.evaluate
 
     def hit(*arguments):
         os.kill(os.getpid(), signal.SIGTERM)
-        assert struck == [signal.SIGTERM]
         return evaluate(*arguments)
 
-    monkeypatch.setattr(cell, "evaluate", hit)
     monkeypatch.chdir(tmp_path)
-    assert cell.run_cell(validate_cell(compose_plain("train", TINY)))["status"] == "done"
+    config = validate_cell(compose_plain("train", TINY))
+    with monkeypatch.context() as patched:
+        patched.setattr(cell, "evaluate", hit)
+        record = cell.run_cell(config)
+    assert record["status"] == "unfinished" and "evaluating" in record["reason"]
+    assert struck == []
+    [weights] = tmp_path.glob("runs/*/weights.json")
+    trained = weights.stat().st_mtime_ns
+    assert cell.run_cell(config)["status"] == "done"
+    assert weights.stat().st_mtime_ns == trained

@@ -1,5 +1,6 @@
 """What W&B holds, read back with its own tools; what happens to a run when W&B fails."""
 
+import dataclasses
 import json
 import os
 import signal
@@ -15,10 +16,10 @@ import wandb
 import yaml
 from commands import TINY
 from fake_wandb import FakeWandb
-from wandb.sdk import wandb_setup
 from wandb.util import get_core_path
 
-from config.schema import LoggerConfig, validate_cell
+from config.files import read_config
+from config.schema import LoggerConfig
 from records.table import read_table
 from sweeps import wandb_mirror as tracking
 from sweeps.wandb_mirror import Tracker, track_cell, track_figures
@@ -36,7 +37,7 @@ def fresh_wandb(tmp_path, monkeypatch):
     for name in ("WANDB_API_KEY", "WANDB_MODE", "WANDB_BASE_URL"):
         monkeypatch.delenv(name, raising=False)
     yield
-    tracking._clear_away_service(hung=True)
+    tracking._give_up_service()
 
 
 @pytest.fixture
@@ -91,7 +92,11 @@ def online(tmp_path):
 
 
 def service_process():
-    return wandb_setup._singleton._connection._proc._process
+    """The process id of W&B's service, a child of ours."""
+    found = subprocess.run(
+        ["pgrep", "-n", "-P", str(os.getpid()), "wandb-core"], capture_output=True, text=True
+    )
+    return int(found.stdout)
 
 
 def some_figures(tmp_path):
@@ -153,9 +158,8 @@ def test_a_failed_cell_is_marked_so(command, tmp_path, monkeypatch):
 def cell_config(tmp_path, command, **logger):
     assert command("train.py", *TINY).status == 0
     [path] = (tmp_path / "runs").glob("*/config.yaml")
-    plain = yaml.safe_load(path.read_text())
-    cell = plain.pop("cell")
-    return validate_cell({**plain, "logger": logger}), cell
+    config, content = read_config(path)
+    return dataclasses.replace(config, logger=LoggerConfig(**logger)), content["cell"]
 
 
 def interrupted_cell(tmp_path, command, **logger):
@@ -251,7 +255,7 @@ def test_without_a_key_it_goes_offline_with_one_line(tmp_path, capsys, monkeypat
         tracker.finish()
         assert logged(directories(tmp_path, name)[0], "loss") == [(1, 2.0)]
     [line] = capsys.readouterr().err.splitlines()
-    assert line.startswith("warning: W&B: not on line: no API key")
+    assert line.startswith("warning: W&B: offline: no API key")
     assert "wandb sync" in line
 
 
@@ -265,7 +269,7 @@ def test_without_a_network_it_goes_offline_in_bounded_time(tmp_path, capsys, mon
     assert time.monotonic() - started < 40
     assert logged(directories(tmp_path)[0], "loss") == [(1, 2.0)]
     [line] = capsys.readouterr().err.splitlines()
-    assert "not on line" in line
+    assert "offline" in line
 
 
 def test_a_network_that_goes_away_keeps_nobody_waiting(tmp_path, server, monkeypatch):
@@ -283,8 +287,7 @@ def test_a_network_that_goes_away_keeps_nobody_waiting(tmp_path, server, monkeyp
 def test_a_killed_service_costs_one_warning_and_the_next_cell_has_its_own(tmp_path, capsys):
     tracker = Tracker(offline(tmp_path), id="first")
     tracker.log({"step": 1, "loss": 2.0})
-    service_process().kill()
-    service_process().wait()
+    os.kill(service_process(), signal.SIGKILL)
     for step in range(2, 5):
         tracker.log({"step": step, "loss": 1.0})
     tracker.summarise({"answer_accuracy": 1.0})
@@ -299,7 +302,7 @@ def test_a_killed_service_costs_one_warning_and_the_next_cell_has_its_own(tmp_pa
 
 def test_a_service_that_hangs_is_left_behind(tmp_path, capsys, monkeypatch):
     tracker = Tracker(offline(tmp_path), id="first")
-    os.kill(service_process().pid, signal.SIGSTOP)
+    os.kill(service_process(), signal.SIGSTOP)
     monkeypatch.setattr(tracking, "CALL_SECONDS", 1)
     started = time.monotonic()
     tracker.finish()
@@ -316,10 +319,9 @@ def test_a_process_whose_service_was_killed_ends_without_a_word(tmp_path):
     program = f"""
 from sweeps.wandb_mirror import Tracker
 from config.schema import LoggerConfig
-from wandb.sdk import wandb_setup
-from wandb.util import get_core_path
+import os, subprocess
 tracker = Tracker(LoggerConfig(mode="offline", directory={str(tmp_path)!r}))
-wandb_setup._singleton._connection._proc._process.kill()
+subprocess.run(["pkill", "-KILL", "-P", str(os.getpid()), "wandb-core"])
 tracker.log({{"step": 1}})
 tracker.log({{"step": 2}})
 tracker.finish()
