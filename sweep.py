@@ -8,6 +8,7 @@ python sweep.py experiment=quick status=true                     # from another 
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -25,9 +26,9 @@ from errors import RunError, UserError
 from plots.__main__ import redraw
 from sweeps import frontier
 from sweeps.cost import CostEstimate, of_weights, training_flops
-from sweeps.frontier import Group
 from sweeps.launch import launch as launch_cells
 from sweeps.launch import make_launcher
+from sweeps.least_dim import Group
 from sweeps.plan import Planned, Sweep, counts, quoted
 from sweeps.status import show_status, watch
 from sweeps.tables import print_plan, print_summary
@@ -42,6 +43,8 @@ def main(call: DictConfig) -> None:
     if call.strategy not in ("grid", "frontier"):
         raise UserError(f"strategy={call.strategy}: must be grid or frontier")
     sweep = sweep_from(call)
+    if call.strategy == "frontier":
+        frontier.add_begun(sweep)
     if call.watch or call.status:
         (watch if call.watch else show_status)(sweep)
     elif call.dry_run:
@@ -62,8 +65,19 @@ def run_grid(sweep: Sweep, call: DictConfig) -> None:
 
 
 def run_frontier(sweep: Sweep, call: DictConfig) -> None:
-    """Search the least D that reaches 90 % in every group of cells that differ in D alone."""
-    found = frontier.search(sweep, lambda chosen: launch(sweep, chosen, call.max_hours))
+    """Search the least D that reaches 90 % in every group of cells that differ in D alone.
+
+    The search launches several times; the hours are those of all launches together.
+    """
+    started = time.monotonic()
+
+    def measure(chosen: Sequence[Planned]) -> None:
+        hours_left = None
+        if call.max_hours is not None:
+            hours_left = max(0.0, call.max_hours - (time.monotonic() - started) / 3600)
+        launch(sweep, chosen, hours_left)
+
+    found = frontier.search(sweep, measure)
     table = sweep.enter()
     if call.plot:
         draw(sweep, table)

@@ -34,7 +34,8 @@ class Experiment:
     ``base`` are Hydra overrides common to all cells; ``grid`` is a list of products, each a
     mapping from an override's key to its values; ``exclude`` lists combinations to leave out;
     ``figures`` names modules of ``plots/``; ``facets`` says which settings
-    are their rows, columns and axes; ``budget`` is printed under the pictures.
+    are their rows, columns and axes; ``budget`` is printed under the pictures; ``confirm`` says
+    whether a searched frontier is confirmed by further seeds and rates.
     """
 
     name: str
@@ -45,6 +46,7 @@ class Experiment:
     figures: list[str] = field(default_factory=list)
     facets: dict[str, Any] = field(default_factory=dict)
     budget: str = ""
+    confirm: bool = True
 
     @property
     def command(self) -> str:
@@ -107,11 +109,20 @@ def cells(experiment: Experiment, overrides: Sequence[str] = ()) -> list[Cell]:
     found: dict[str, Cell] = {}
     for point in points(experiment):
         words = [*experiment.base, *(_override(key, value) for key, value in point.items())]
-        words = _last_of_each_key([*words, *overrides])
-        config = validate_cell(_compose_fast(tuple(words)))
-        name = cell_name(config)
-        found.setdefault(name, Cell(name, config, tuple(words)))
+        cell = _cell([*words, *overrides])
+        found.setdefault(cell.name, cell)
     return list(found.values())
+
+
+def variant(cell: Cell, overrides: Sequence[str]) -> Cell:
+    """Return ``cell`` with ``overrides`` set, such as another seed."""
+    return _cell([*cell.overrides, *overrides])
+
+
+def _cell(words: Sequence[str]) -> Cell:
+    words = tuple(_last_of_each_key(words))
+    config = validate_cell(_compose_fast(words))
+    return Cell(cell_name(config), config, words)
 
 
 def points(experiment: Experiment) -> Iterator[dict[str, Any]]:

@@ -1,185 +1,208 @@
-"""The least D that reaches 90 % answer accuracy, found by bisection instead of filling the grid.
+"""``strategy=frontier``: the least D that reaches 90 % answer accuracy, searched and confirmed.
 
-Bisection supposes that accuracy does not fall as D grows.  What follows from that supposition
-and was not measured is called inferred, and enters no results table: `frontier.csv` says of every
-cell of the grid which it is.
+The search bisects, one seed at the experiment's own learning rate, supposing that accuracy does
+not fall as D grows.  What follows from that supposition and was not measured is called inferred,
+and enters no results table: `frontier.csv` says of every D of the grid which it is.
+
+A single run at the edge of what is learned proves little.  So the D found is measured with three
+seeds, and the D below it with three seeds at each of three learning rates; `sweeps.least_dim` says
+what follows.  ``experiment.confirm=false`` leaves that out.
 """
 
 from __future__ import annotations
 
+import dataclasses
+import itertools
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from config.columns import described
+from config.columns import described, settings_of, varying
+from config.grid import Cell, variant
 from config.identity import measurement_settings
 from files import write_atomically
+from records.folders import CellFolder
+from sweeps.least_dim import THRESHOLD, Group, Run, Width, median
 from sweeps.plan import Planned, Sweep
 
-THRESHOLD = 0.9
+SEEDS = 3
+RATE_FACTORS = (1.0, 0.5, 2.0)
+DIVERGED = "training diverged"  # as `training.trainer` says it
 
-
-@dataclass
-class Group:
-    """Cells that differ in D alone, narrowest first, with what is measured of them.
-
-    ``accuracy[i]`` is the answer accuracy of ``cells[i]``, None where not measured.  ``high`` is
-    the index of the narrowest cell that was measured to reach the threshold (the number of cells
-    if none was), ``low`` that of the widest one below it that was measured not to (-1 if none).
-    """
-
-    cells: list[Planned]
-    accuracy: list[float | None]
-
-    @property
-    def dims(self) -> list[int]:
-        """The widths, ascending."""
-        return [described(planned.cell.config)["dim"] for planned in self.cells]
-
-    @property
-    def high(self) -> int:
-        """See the class."""
-        reaching = [i for i, share in enumerate(self.accuracy) if _reaches(share)]
-        return min(reaching, default=len(self.cells))
-
-    @property
-    def low(self) -> int:
-        """See the class."""
-        below = self.accuracy[: self.high]
-        return max((i for i, share in enumerate(below) if share is not None), default=-1)
-
-    @property
-    def solved(self) -> bool:
-        """Whether nothing lies between."""
-        return self.high - self.low == 1
-
-    @property
-    def next(self) -> Planned | None:
-        """The cell to measure next: the one half-way; None when solved."""
-        return None if self.solved else self.cells[(self.low + self.high) // 2]
-
-    @property
-    def least_dim(self) -> int | None:
-        """The least D that reaches the threshold; None when not known, or when none does."""
-        return self.dims[self.high] if self.solved and self.high < len(self.cells) else None
-
-    @property
-    def monotone(self) -> bool:
-        """Whether no wider cell was measured to miss what a narrower one reaches."""
-        return all(share is None or _reaches(share) for share in self.accuracy[self.high :])
-
-    def verdicts(self) -> list[tuple[str, bool | None]]:
-        """Return, cell by cell, (measured, inferred or unknown; whether it reaches)."""
-        found: list[tuple[str, bool | None]] = []
-        for index, share in enumerate(self.accuracy):
-            if share is not None:
-                found.append(("measured", _reaches(share)))
-            elif self.low < index < self.high:
-                found.append(("unknown", None))
-            else:
-                found.append(("inferred", index >= self.high))
-        return found
-
-    def outcome(self) -> str:
-        """Return in words what is known of the least D."""
-        planned = self.next
-        if planned is not None:
-            reason = f" ({planned.reason})" if planned.reason else ""
-            return f"open: D={described(planned.cell.config)['dim']} is {planned.status}{reason}"
-        known = f"least D {self.least_dim}" if self.least_dim else f"more than D {self.dims[-1]}"
-        return known if self.monotone else f"{known}; not monotone, a wider one falls short"
-
-
-def _reaches(share: float | None) -> bool:
-    return share is not None and share >= THRESHOLD
-
-
-def groups(plan: Iterable[Planned], accuracies: Mapping[str, float]) -> list[Group]:
-    """Return the cells of ``plan`` grouped by everything but D."""
-    found: dict[str, list[Planned]] = {}
-    for planned in plan:
-        part = measurement_settings(planned.cell.config)
-        part["model"] = {**part["model"], "dim": None}
-        found.setdefault(json.dumps(part, sort_keys=True), []).append(planned)
-    ordered = (
-        sorted(part, key=lambda p: described(p.cell.config)["dim"]) for part in found.values()
-    )
-    return [
-        Group(
-            part,
-            [accuracies.get(p.cell.name) if p.status == "done" else None for p in part],
-        )
-        for part in ordered
-    ]
-
-
-def _dim(planned: Planned) -> int:
-    return int(described(planned.cell.config)["dim"])
+# The cells of one D: for each rate one of each seed, the experiment's own first.
+Trials = list[list[Cell]]
 
 
 def search(sweep: Sweep, launch: Callable[[Sequence[Planned]], None]) -> list[Group]:
-    """Measure half-way cells, all groups side by side, until every group is solved or stuck.
+    """Measure what is wanted, all groups side by side, until every group is solved or stuck.
 
-    A group is stuck when its cell fails or is in other hands; a cell is launched once.
+    A group is stuck when a cell fails or is in other hands; a cell is launched once.
     """
+    trials = group_trials(sweep)
     launched: set[str] = set()
     while True:
-        found = standing(sweep)
-        halfway = [group.next for group in found if group.next is not None]
-        chosen = [p for p in sweep.to_launch(halfway) if p.cell.name not in launched]
+        found = standing(sweep, trials)
+        wanted = {r.planned.cell.name: r.planned for group in found for r in group.wanted()}
+        chosen = [p for p in sweep.to_launch(wanted.values()) if p.cell.name not in launched]
         if not chosen:
             return found
         launched |= {planned.cell.name for planned in chosen}
+        sweep.add(planned.cell for planned in chosen)
         launch(chosen)
 
 
-def standing(sweep: Sweep) -> list[Group]:
-    """Return the groups as the results table has them now."""
+def standing(sweep: Sweep, trials: Sequence[Sequence[Trials]]) -> list[Group]:
+    """Return the groups as the runs and the results table have them now."""
+    add_begun(sweep, trials)
     table = sweep.enter()
     done = table[table["status"].eq("done")]
     accuracies = dict(zip(done["cell"], done["answer_accuracy"].astype(float), strict=True))
-    return groups(sweep.plan(), accuracies)
+    plan = {planned.cell.name: planned for planned in sweep.plan()}
+
+    def width(cells: Trials) -> Width:
+        runs = [[_run(sweep, cell, plan, accuracies) for cell in seeds] for seeds in cells]
+        # Of the first run a divergence is left for the user to see, as any failure is.
+        runs[0][0] = dataclasses.replace(runs[0][0], diverged=False)
+        return Width(runs)
+
+    return [Group([width(cells) for cells in widths]) for widths in trials]
 
 
-def write_frontier(found: Iterable[Group], path: Path) -> pd.DataFrame:
-    """Write a row per cell of the grid: measured or inferred, and what follows; return them."""
+def _run(
+    sweep: Sweep, cell: Cell, plan: Mapping[str, Planned], accuracies: Mapping[str, float]
+) -> Run:
+    folder = CellFolder(sweep.runs_dir, cell.name)
+    planned = plan.get(cell.name) or Planned(cell, folder, "missing")
+    if planned.status == "done":
+        return Run(planned, accuracies.get(cell.name))
+    diverged = planned.status == "failed" and (planned.reason or "").startswith(DIVERGED)
+    return Run(planned, diverged=diverged)
+
+
+def add_begun(sweep: Sweep, trials: Sequence[Sequence[Trials]] | None = None) -> None:
+    """Take into ``sweep`` the other seeds and rates that any search has begun to measure."""
+    trials = group_trials(sweep) if trials is None else trials
+    rows = set(sweep.table()["cell"])
+    every = (cell for widths in trials for width in widths for seeds in width for cell in seeds)
+    sweep.add(c for c in every if c.name in rows or (sweep.runs_dir / c.name).exists())
+
+
+def group_trials(sweep: Sweep) -> list[list[Trials]]:
+    """Return, group by group and D by D (ascending), the cells that a search may measure.
+
+    Cells of a group differ in D alone; with ``confirm`` also in the seed.  Its seeds are then the
+    grid's, and further ones until there are three.
+    """
+    confirm = sweep.experiment.confirm
+    found: dict[str, list[Cell]] = {}
+    for cell in sweep.grid_cells:
+        found.setdefault(_group_key(cell, confirm), []).append(cell)
+    return [_trials(cells, confirm) for cells in found.values()]
+
+
+def _group_key(cell: Cell, confirm: bool) -> str:
+    part = measurement_settings(cell.config)
+    part["model"] = {**part["model"], "dim": None}
+    return json.dumps(part | ({"seed": None} if confirm else {}), sort_keys=True)
+
+
+def _trials(cells: Sequence[Cell], confirm: bool) -> list[Trials]:
+    by_dim: dict[int, dict[int, Cell]] = {}
+    for cell in cells:
+        by_dim.setdefault(described(cell.config)["dim"], {})[cell.config.seed] = cell
+    seeds = list(dict.fromkeys(cell.config.seed for cell in cells))
+    if confirm:
+        further = (seed for seed in itertools.count() if seed not in seeds)
+        seeds += list(itertools.islice(further, max(0, SEEDS - len(seeds))))
+    widths = []
+    for _, known in sorted(by_dim.items()):
+        one = next(iter(known.values()))
+        own = [known.get(seed) or variant(one, [f"seed={seed}"]) for seed in seeds]
+        factors = RATE_FACTORS if confirm else (1.0,)
+        widths.append([own, *([_at_rate(c, factor) for c in own] for factor in factors[1:])])
+    return widths
+
+
+def _at_rate(cell: Cell, factor: float) -> Cell:
+    rate = cell.config.recipe.learning_rate * factor
+    return variant(cell, [f"recipe.learning_rate={rate!r}"])
+
+
+def write_frontier(found: Sequence[Group], path: Path) -> pd.DataFrame:
+    """Write a row per D of every group: measured or inferred, and what follows; return them.
+
+    ``answer_accuracy`` is that of the median seed at ``best_rate``, with the extremes over the
+    ``seeds`` measured there; ``rates`` are all that were measured; ``cell`` is the first seed's at
+    the experiment's own rate.
+    """
+    labels = _labels([width for group in found for width in group.widths])
     rows: list[dict[str, Any]] = []
     for group in found:
-        least = {"least_dim": group.least_dim, "outcome": group.outcome()}
-        verdicts = group.verdicts()
-        for planned, (how, reaches), share in zip(
-            group.cells, verdicts, group.accuracy, strict=True
-        ):
-            which = described(planned.cell.config) | {"cell": planned.cell.name}
-            rows.append(
-                {**which, "how": how, "reaches": reaches, "answer_accuracy": share, **least}
-            )
-    table = pd.DataFrame(rows).astype({"least_dim": "Int64"})
+        lowest, highest = group.interval
+        least = {"least_dim": group.least_dim, "least_dim_low": lowest, "least_dim_high": highest}
+        for width, (how, reaches) in zip(group.widths, group.verdicts(), strict=True):
+            which = labels[width.first.planned.cell.name] | _measured(width)
+            verdict = {"how": how, "reaches": reaches}
+            rows.append({**which, **verdict, **least, "outcome": group.outcome()})
+    table = pd.DataFrame(rows).astype(dict.fromkeys(least, "Int64"))
     write_atomically(path, lambda temporary: table.to_csv(temporary, index=False))
     return table
 
 
+def _measured(width: Width) -> dict[str, Any]:
+    """Return the columns that tell what was measured of one D; empty where nothing was."""
+    best = width.best
+    shares = [run.accuracy for run in best if run.accuracy is not None]
+    rates = [s[0].rate for s in width.runs if any(run.reaches is not None for run in s)]
+    return {
+        "cell": width.first.planned.cell.name,
+        "answer_accuracy": median(best) if best else None,
+        "answer_accuracy_min": min(shares, default=None),
+        "answer_accuracy_max": max(shares, default=None),
+        "seeds": " ".join(str(run.seed) for run in best),
+        "best_rate": best[0].rate if best else None,
+        "rates": " ".join(map(repr, sorted(rates))),
+    }
+
+
+def _labels(widths: Iterable[Width]) -> dict[str, dict[str, Any]]:
+    """Return by first cell what names each D: standard columns but the seed, and what varies."""
+    cells = [width.first.planned.cell for width in widths]
+    settings = {cell.name: settings_of(cell.resolved) for cell in cells}
+    keys = varying([(described(cell.config), settings[cell.name]) for cell in cells])
+    return {
+        cell.name: {k: v for k, v in described(cell.config).items() if k != "seed"}
+        | {key: settings[cell.name].get(key) for key in keys}
+        for cell in cells
+    }
+
+
 def print_frontier(found: Sequence[Group]) -> None:
-    """Print a line per group, and how many cells were measured and inferred."""
+    """Print a line per group, and how much was measured and inferred."""
+    labels = _labels([width for group in found for width in group.widths])
     counts = {"measured": 0, "inferred": 0, "unknown": 0}
+    runs = [r for g in found for w in g.widths for seeds in w.runs for r in seeds]
     for group in found:
-        which = described(group.cells[0].cell.config)
         told = []
-        for planned, (how, reaches) in zip(group.cells, group.verdicts(), strict=True):
+        for width, (how, reaches) in zip(group.widths, group.verdicts(), strict=True):
             counts[how] += 1
             mark = {True: "yes", False: "no", None: "?"}[reaches]
-            told.append(
-                f"{described(planned.cell.config)['dim']}: {mark}{'' if how == 'measured' else '*'}"
-            )
-        print(
-            "{task} n={size} {model} layers={layers} seed={seed}: ".format(**which)
-            + f"{group.outcome()}   [{', '.join(told)}]"
-        )
+            told.append(f"{width.dim}: {mark}{'' if how == 'measured' else '*'}")
+        which = labels[group.widths[0].first.planned.cell.name]
+        print(f"{_name(group, which)}: {group.outcome()}   [{', '.join(told)}]")
+    measured = len({run.planned.cell.name for run in runs if run.reaches is not None})
     print(
-        f"frontier at {THRESHOLD:.0%} answer accuracy: {counts['measured']} cells measured, "
-        f"{counts['inferred']} inferred (*), {counts['unknown']} unknown"
+        f"frontier at {THRESHOLD:.0%} answer accuracy: {counts['measured']} D measured in "
+        f"{measured} cells, {counts['inferred']} inferred (*), {counts['unknown']} unknown"
     )
+
+
+def _name(group: Group, which: dict[str, Any]) -> str:
+    others = [f"{key}={value}" for key, value in which.items() if "." in key and value is not None]
+    runs = [run for width in group.widths for seeds in width.runs for run in seeds]
+    seeds = {run.seed for run in runs if run.reaches is not None} or {runs[0].seed}
+    others.append("seed=" + ",".join(map(str, sorted(seeds))))
+    return "{task} n={size} {model} layers={layers} ".format(**which) + " ".join(others)

@@ -60,12 +60,21 @@ class Sweep:
             "progress=false",
         )
         every = cells(experiment, [*overrides, *settings])
-        self.cells = [cell for cell in every if _matches(cell, only or {})]
-        if not self.cells:
+        self.grid_cells = [cell for cell in every if _matches(cell, only or {})]
+        if not self.grid_cells:
             raise UserError(f"only={only}: no cell of {experiment.name} matches")
-        self.folders = {cell.name: CellFolder(runs_dir, cell.name) for cell in self.cells}
+        self.cells: list[Cell] = []
+        self.folders: dict[str, CellFolder] = {}
+        self.add(self.grid_cells)
         self.retry_failed = retry_failed
         self.remeasure = remeasure
+
+    def add(self, cells: Iterable[Cell]) -> None:
+        """Take further cells in, beside the grid's; those that are in already stay once."""
+        for cell in cells:
+            if cell.name not in self.folders:
+                self.cells.append(cell)
+                self.folders[cell.name] = CellFolder(self.runs_dir, cell.name)
 
     def plan(self) -> list[Planned]:
         """Return how each cell stands now."""
