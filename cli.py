@@ -68,7 +68,8 @@ def main(entry: Callable[[], object]) -> None:
                 f"{type(error).__name__}: {one_line(str(error))} (HYDRA_FULL_ERROR=1 shows where)",
             )
         else:
-            _leave(status, unreadable(error) or unknown_key(error) or one_line(str(error)))
+            told = unreadable(error) or wrong_group(error) or unknown_key(error)
+            _leave(status, told or one_line(str(error)))
 
 
 def allow_lazy_help() -> None:
@@ -89,9 +90,9 @@ def allow_lazy_help() -> None:
     parser._check_help = check_strings
 
 
-def exit_status(error: BaseException) -> int | None:
+def exit_status(error: Exception) -> int | None:
     """Return 2 for a bad call, 1 for a failed run, None for what nobody foresaw."""
-    if isinstance(error, UserError | HydraException | OmegaConfBaseException):
+    if isinstance(error, UserError | HydraException | OmegaConfBaseException) or wrong_group(error):
         return 2
     if isinstance(error, RunError | OSError):
         return 1
@@ -103,6 +104,18 @@ def unreadable(error: Exception) -> str | None:
     if not isinstance(error, OverrideParseException):
         return None
     return f"{error.override}: cannot be read; write KEY=VALUE, KEY=[A,B] or \"KEY='any text'\""
+
+
+def wrong_group(error: Exception) -> str | None:
+    """Return what to say of a config group that got no name or does not exist here."""
+    group = re.search(r"Could not override '(\w+)'", str(error))
+    if group and group[1] == "experiment":
+        return "experiment: train.py runs one cell; python sweep.py experiment=NAME runs a grid"
+    if isinstance(error, ValueError) and "Config group override must be" in str(error):
+        given = [word for word in sys.argv[1:] if re.fullmatch(r"\+*[\w/@.]+=(null|~|\d.*)?", word)]
+        told = ", ".join(given) or "a config group"
+        return f"{told}: must be the name of a file in that folder of conf/"
+    return None
 
 
 def unknown_key(error: Exception) -> str | None:

@@ -20,11 +20,12 @@ from omegaconf import DictConfig
 
 import cli
 from config.build import build_measured_task, check_buildable
+from config.calls import EvaluateCall, checked
 from config.columns import described
 from config.compose import CONF_DIR, plain
 from config.files import read_config, require_name
 from config.identity import cell_name
-from config.schema import MACHINE_KEYS, CellConfig, validate_cell
+from config.schema import CellConfig, MeasureConfig
 from errors import UserError
 from evaluation.judge import Evaluation, evaluate
 from evaluation.memory import memory_for
@@ -41,10 +42,11 @@ from training.precision import resolve_device
 
 @hydra.main(version_base="1.3", config_path=str(CONF_DIR), config_name="evaluate")
 @cli.task_function
-def main(call: DictConfig) -> None:
+def main(given: DictConfig) -> None:
     """Hydra's entry point."""
+    call = checked(EvaluateCall, plain(given))
     folder = Path(call.run)
-    config = config_of(folder, plain(call))
+    config = config_of(folder, call)
     task, _ = check_buildable(config)
     measured = build_measured_task(config, task)
     config.machine.use_threads()
@@ -62,23 +64,20 @@ def main(call: DictConfig) -> None:
     print(json.dumps(answer(config, result)))
 
 
-def config_of(folder: Path, call: dict[str, Any]) -> CellConfig:
+def config_of(folder: Path, call: EvaluateCall) -> CellConfig:
     """Return the cell in ``folder``, measured as ``call`` asks; `UserError` when it is none."""
     path = folder / "config.yaml"
     if not path.is_file():
         raise UserError(f"run={folder}: no such run (there is no {path})")
     config, content = read_config(path)
     require_name(config, content, path)
-    config = dataclasses.replace(config, runs_dir=str(folder.absolute().parent))
-    changes = {key: value for key, value in call["task"].items() if value is not None}
-    measure = dataclasses.asdict(config.measure)
-    if changes or call["data"]["file"] or call["count"]:
-        measure = {"task": {**measure["task"], **changes}, "count": call["count"]}
-        measure["file"] = call["data"]["file"]
-    machine = {key: call[key] for key in MACHINE_KEYS}
-    plain_config = dataclasses.asdict(config)
-    del plain_config["machine"]
-    return validate_cell({**plain_config, **machine, "measure": measure})
+    measure = config.measure
+    changes = {key: value for key, value in call.task.items() if value is not None}
+    if changes or call.data.file or call.count:
+        task = {**measure.task, **changes}
+        measure = MeasureConfig(task=task, file=call.data.file, count=call.count)
+    runs_dir = str(folder.absolute().parent)
+    return dataclasses.replace(config, measure=measure, machine=call.machine, runs_dir=runs_dir)
 
 
 def answer(config: CellConfig, result: Evaluation) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import hashlib
 import json
 import os
 import tempfile
@@ -61,3 +62,9 @@ def write_text(path: Path, text: str) -> None:
 def write_json(path: Path, content: Any, indent: int | None = 1) -> None:
     """Write ``content`` to ``path`` as JSON, atomically."""
     write_text(path, json.dumps(content, indent=indent) + "\n")
+
+
+def sha256_of(path: Path) -> str:
+    """Return the SHA-256 of the file's content, 64 hexadecimal digits."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

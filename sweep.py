@@ -11,7 +11,6 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import hydra
 import pandas as pd
@@ -19,9 +18,9 @@ from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 
 import cli
+from config.calls import SweepCall, checked
 from config.compose import CONF_DIR, plain
 from config.grid import experiment_from
-from config.schema import MACHINE_KEYS
 from errors import RunError, UserError
 from plots.__main__ import redraw
 from sweeps import frontier
@@ -38,10 +37,9 @@ from sweeps.watch import Watcher
 
 @hydra.main(version_base="1.3", config_path=str(CONF_DIR), config_name="sweep")
 @cli.task_function
-def main(call: DictConfig) -> None:
+def main(config: DictConfig) -> None:
     """Hydra's entry point: plan, launch what is missing, enter, draw, sum up."""
-    if call.strategy not in ("grid", "frontier"):
-        raise UserError(f"strategy={call.strategy}: must be grid or frontier")
+    call = checked(SweepCall, plain(config))
     sweep = sweep_from(call)
     if call.strategy == "frontier":
         frontier.add_begun(sweep)
@@ -55,7 +53,7 @@ def main(call: DictConfig) -> None:
         run_grid(sweep, call)
 
 
-def run_grid(sweep: Sweep, call: DictConfig) -> None:
+def run_grid(sweep: Sweep, call: SweepCall) -> None:
     """Fill the grid."""
     launch(sweep, sweep.to_launch(sweep.plan()), call.max_hours)
     table = sweep.enter()
@@ -64,18 +62,18 @@ def run_grid(sweep: Sweep, call: DictConfig) -> None:
     sum_up(sweep, table)
 
 
-def run_frontier(sweep: Sweep, call: DictConfig) -> None:
+def run_frontier(sweep: Sweep, call: SweepCall) -> None:
     """Search the least D that reaches 90 % in every group of cells that differ in D alone.
 
-    The search launches several times; the hours are those of all launches together.
+    The search launches several times; ``max_hours`` are those of all launches together.
     """
     started = time.monotonic()
 
     def measure(chosen: Sequence[Planned]) -> None:
-        hours_left = None
-        if call.max_hours is not None:
-            hours_left = max(0.0, call.max_hours - (time.monotonic() - started) / 3600)
-        launch(sweep, chosen, hours_left)
+        left = call.max_hours
+        if left is not None:
+            left = max(0.0, left - (time.monotonic() - started) / 3600)
+        launch(sweep, chosen, left)
 
     found = frontier.search(sweep, measure)
     table = sweep.enter()
@@ -99,36 +97,26 @@ def launch(sweep: Sweep, chosen: Sequence[Planned], max_hours: float | None) -> 
         launch_cells(launcher, chosen)
 
 
-def sweep_from(call: DictConfig) -> Sweep:
+def sweep_from(call: SweepCall) -> Sweep:
     """Return the sweep that the command line asks for."""
-    settings = plain(call)
-    for key in ("dry_run", "status", "watch", "retry_failed", "remeasure", "plot"):
-        if not isinstance(settings[key], bool):
-            raise UserError(f"{key}={settings[key]}: must be true or false")
-    hours = settings["max_hours"]
-    if hours is not None and not (isinstance(hours, int | float) and 0 < hours <= 24 * 366):
-        raise UserError(f"max_hours={hours}: must be a number of hours greater than 0, or null")
-    overrides = settings["overrides"]
-    if not isinstance(overrides, list):
-        raise UserError(f"overrides={overrides}: must be a list: 'overrides=[\"recipe.steps=9\"]'")
+    name = str(HydraConfig.get().runtime.choices["experiment"])
     return Sweep(
-        experiment_from(
-            str(HydraConfig.get().runtime.choices["experiment"]), settings["experiment"]
-        ),
-        results_dir=settings["results_dir"],
-        runs_dir=settings["runs_dir"],
-        overrides=[*overrides, *machine_settings(settings)],
-        only={key: value for key, value in settings["only"].items() if value is not None},
-        retry_failed=settings["retry_failed"],
-        remeasure=settings["remeasure"],
+        experiment_from(name, call.experiment),
+        results_dir=call.results_dir,
+        runs_dir=call.runs_dir,
+        overrides=[*call.overrides, *machine_settings(call)],
+        only={key: value for key, value in call.only.items() if value is not None},
+        retry_failed=call.retry_failed,
+        remeasure=call.remeasure,
     )
 
 
-def machine_settings(settings: dict[str, Any]) -> list[str]:
+def machine_settings(call: SweepCall) -> list[str]:
     """Return the overrides that hand this machine's settings to every cell."""
     words = [f"logger={HydraConfig.get().runtime.choices['logger']}"]
-    words += [f"logger.{key}={quoted(value)}" for key, value in settings["logger"].items()]
-    return words + [f"{key}={quoted(settings[key])}" for key in ("data_dir", *MACHINE_KEYS)]
+    words += [f"logger.{key}={quoted(value)}" for key, value in vars(call.logger).items()]
+    words += [f"{key}={quoted(value)}" for key, value in vars(call.machine).items()]
+    return [*words, f"data_dir={quoted(call.data_dir)}"]
 
 
 def show_plan(sweep: Sweep) -> None:

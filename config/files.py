@@ -42,6 +42,8 @@ def cell_from_file(path: str, call: dict[str, Any], overridden: Sequence[str] = 
     Raises `UserError` when the call overrides what the file decides, and when this version of the
     code gives the configuration another name: its result would not be the one in the table.
     """
+    if not isinstance(path, str):
+        raise UserError(f"config={path}: must be the path of a resolved configuration")
     for key in overridden:
         if key.partition(".")[0] in (*DECIDING, "seeds"):
             raise UserError(f"{key}: config={path} decides it; give one of the two")

@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import itertools
 import pickle
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -142,12 +142,17 @@ def matches(point: Mapping[str, Any], pattern: Mapping[str, Any]) -> bool:
     )
 
 
-def planned(experiment: Experiment, overrides: Sequence[str] = ()) -> pd.DataFrame:
-    """Return a row per cell: its name and every column that says which cell it is."""
+def planned(
+    experiment: Experiment, overrides: Sequence[str] = (), also: Iterable[str] = ()
+) -> pd.DataFrame:
+    """Return a row per cell: its name and every column that says which cell it is.
+
+    ``also`` names settings that vary elsewhere, such as in a table that holds further cells.
+    """
     rows = []
     for cell in cells(experiment, overrides):
         rows.append((described(cell.config) | {"cell": cell.name}, settings_of(cell.resolved)))
-    keys = varying(rows)
+    keys = sorted({*varying(rows), *also})
     table = [standard | {key: settings.get(key) for key in keys} for standard, settings in rows]
     return pd.DataFrame(table, columns=[*IDENTITY, *keys, "cell"])
 

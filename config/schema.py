@@ -176,7 +176,7 @@ def validate_cell(plain: Mapping[str, Any]) -> CellConfig:
     except TypeError as error:
         raise UserError(f"configuration: {error}") from None
     except ValidationError as error:
-        raise UserError("; ".join(map(_explain, error.errors()))) from None
+        raise UserError("; ".join(map(explain, error.errors()))) from None
 
 
 def as_plain(config: CellConfig) -> dict[str, Any]:
@@ -203,7 +203,8 @@ def _adapter() -> TypeAdapter[CellConfig]:
     return TypeAdapter(CellConfig)
 
 
-def _explain(item: Any) -> str:
+def explain(item: Any) -> str:
+    """Return what pydantic found wrong, in one line: key, value, what would be right."""
     location = [str(part) for part in item["loc"] if part != "machine"]
     if location and location[-1] in ("int", "float", "str"):  # a branch of a union
         location.pop()

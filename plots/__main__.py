@@ -8,14 +8,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 
 import pandas as pd
 from tqdm import tqdm
 
 import cli
 from config.compose import CONF_DIR
-from config.grid import load_experiment, planned
+from config.grid import Experiment, load_experiment, planned
 from config.schema import require_plain_name
 from errors import UserError
 from plots import FIGURES, report
@@ -52,9 +51,9 @@ def redraw(
     require_plain_name("experiment", name)
     folder = Path(results_dir) / name
     modules = {figure: _module(figure) for figure in figures or ()}
-    experiment, plan = _experiment(name, folder / "results.csv")
+    experiment = _experiment(name, folder / "results.csv")
     results = read(folder / "results.csv")
-    plan = plan_from_table(results) if plan is None else plan
+    plan = _plan(experiment, results)
     modules = modules or {figure: _module(figure) for figure in experiment.figures or FIGURES}
     wants_report = not figures or "report" in modules
     modules.pop("report", None)
@@ -79,17 +78,24 @@ def _module(figure: str) -> ModuleType:
     raise UserError(f"figures: unknown figure {figure}; there are {', '.join(FIGURES)}, report")
 
 
-def _experiment(name: str, path: Path) -> tuple[Any, pd.DataFrame | None]:
-    """Return the experiment and its plan; for a table without YAML a stand-in and None."""
+def _experiment(name: str, path: Path) -> Experiment | AdHoc:
+    """Return the experiment; a stand-in for a table without YAML."""
     try:
         experiment = load_experiment(name)
     except UserError:
         if not path.exists() or _has_yaml(name):
             raise
-        return AdHoc(name), None
+        return AdHoc(name)
     if not path.exists():
         raise UserError(f"{path}: no such results table; run `{experiment.command}` first")
-    return experiment, planned(experiment)
+    return experiment
+
+
+def _plan(experiment: Experiment | AdHoc, results: pd.DataFrame) -> pd.DataFrame:
+    """Return a row per planned cell, with every setting that tells cells of the table apart."""
+    if isinstance(experiment, AdHoc):
+        return plan_from_table(results)
+    return planned(experiment, also=[name for name in map(str, results) if "." in name])
 
 
 def _has_yaml(name: str) -> bool:

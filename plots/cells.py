@@ -112,7 +112,9 @@ def _with_same_columns(*frames: pd.DataFrame) -> list[pd.DataFrame]:
     found = []
     for frame, other in (frames, frames[::-1]):
         lacking = [c for c in other if c not in frame and (c in KEYS or "." in str(c))]
-        constant = {str(c): other[c].iloc[0] for c in lacking if len(other) and other[c].nunique() == 1}
+        constant = {
+            str(c): other[c].iloc[0] for c in lacking if len(other) and other[c].nunique() == 1
+        }
         found.append(frame.assign(**constant))
     return found
 

@@ -110,6 +110,10 @@ class WeightsFolder(_Locked):
         """Write what training cost: the last thing that training does."""
         write_json(self.folder / "weights.json", record)
 
+    def forget(self) -> None:
+        """Remove the record: the weights are trained again."""
+        (self.folder / "weights.json").unlink(missing_ok=True)
+
 
 class CellFolder(_Locked):
     """The folder of one cell: a measurement of some weights."""

@@ -62,7 +62,7 @@ class Sweep:
         every = cells(experiment, [*overrides, *settings])
         self.grid_cells = [cell for cell in every if _matches(cell, only or {})]
         if not self.grid_cells:
-            raise UserError(f"only={only}: no cell of {experiment.name} matches")
+            raise UserError(_nothing_matches(every, only or {}))
         self.cells: list[Cell] = []
         self.folders: dict[str, CellFolder] = {}
         self.add(self.grid_cells)
@@ -160,6 +160,15 @@ def _matches(cell: Cell, only: Mapping[str, Any]) -> bool:
         columns.get(key) in (wanted if isinstance(wanted, list) else [wanted])
         for key, wanted in only.items()
     )
+
+
+def _nothing_matches(every: Sequence[Cell], only: Mapping[str, Any]) -> str:
+    columns = [settings_of(cell.resolved) | described(cell.config) for cell in every]
+    for key, wanted in only.items():
+        there = sorted({str(row[key]) for row in columns if key in row})
+        if not {str(v) for v in (wanted if isinstance(wanted, list) else [wanted])} & set(there):
+            return f"only.{key}={wanted}: no cell matches; there are {', '.join(there) or 'none'}"
+    return f"only={dict(only)}: no cell has all of these; matches are of one or the other"
 
 
 def quoted(value: Any) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import sys
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +12,7 @@ from config.build import build_model, initial_model
 from config.columns import resolved
 from config.schema import CellConfig
 from errors import UserError
+from files import sha256_of
 from models.exact import require_exact
 from models.flops import training_step_flops
 from models.transformer import Transformer
@@ -46,21 +48,34 @@ def obtain(config: CellConfig, task: Task, processes: Processes, tell: Listener)
     device = own_device(config.machine.device)
     if config.model.construct is not None:
         processes.from_first(lambda: False)
-        model = build_model(config.model, task, 0.0).to(device)
-        require_exact(model)
-        return Weights(model, {"data_fingerprint": data.fingerprint}, data)
+        constructed = build_model(config.model, task, 0.0).to(device)
+        require_exact(constructed)
+        return Weights(constructed, {"data_fingerprint": data.fingerprint}, data)
     folder = WeightsFolder.of(config)
     _wait_for(folder)
     try:
-        record = folder.record()
-        if processes.from_first(lambda: record is None):
+        model = _trained_before(config, task, folder)
+        if processes.from_first(lambda: model is None):
             folder.write_config(resolved(config))
-            record = _train(config, task, data, folder, processes, tell)
-        model = trained_model(config, task, folder).to(device)
+            _train(config, task, data, folder, processes, tell)
+            model = trained_model(config, task, folder)
+        record = folder.record()
     finally:
         folder.release()
-    assert record is not None
-    return Weights(model, record["cost"], data)
+    assert record is not None and model is not None
+    return Weights(model.to(device), record["cost"], data)
+
+
+def _trained_before(config: CellConfig, task: Task, folder: WeightsFolder) -> Transformer | None:
+    """Return the model whose training has ended; None where it has not, or left a damaged file."""
+    if folder.record() is None:
+        return None
+    try:
+        return trained_model(config, task, folder)
+    except UserError as error:
+        print(f"warning: {error}; training again", file=sys.stderr)
+        folder.forget()
+        return None
 
 
 def _wait_for(folder: WeightsFolder) -> None:
@@ -76,22 +91,22 @@ def _train(
     folder: WeightsFolder,
     processes: Processes,
     tell: Listener,
-) -> dict[str, Any]:
-    """Train, and return the record that says what it cost."""
+) -> None:
+    """Train, and write the record that says what it cost."""
     tell(Phase("training"))
     trainer = _trainer(config, task, data, folder, processes, tell)
     require_exact(trainer.model)
-    state = trainer.fit()
-    record = {
-        "weights": folder.name,
-        "cost": {**_training_cost(trainer), "data_fingerprint": data.fingerprint},
-        "stopped": state.stopped,
-        **source(),
-        **machine(trainer.device, processes.size),
-        "finished_at": now(),
-    }
-    folder.write_record(record)
-    return record
+    trainer.fit()
+    folder.write_record(
+        {
+            "weights": folder.name,
+            "checkpoint_sha256": sha256_of(folder.checkpoint),
+            "cost": {**_training_cost(trainer), "data_fingerprint": data.fingerprint},
+            **source(),
+            **machine(trainer.device, processes.size),
+            "finished_at": now(),
+        }
+    )
 
 
 def train_along(config: CellConfig, task: Task, processes: Processes) -> None:
@@ -136,15 +151,20 @@ def model_of(config: CellConfig, task: Task) -> Transformer:
 
 
 def trained_model(config: CellConfig, task: Task, folder: WeightsFolder) -> Transformer:
-    """Return the trained model whose checkpoint lies in ``folder``."""
-    content = load_checkpoint(folder.checkpoint)
+    """Return the model whose checkpoint lies in ``folder``.
+
+    Raises `UserError` for a checkpoint that is missing, damaged, or of other weights.
+    """
+    path = folder.checkpoint
+    content = load_checkpoint(path)
+    record = folder.record()
+    if record is not None and record.get("checkpoint_sha256") != sha256_of(path):
+        raise UserError(f"{path}: damaged checkpoint: its content is not what its training wrote")
     model = build_model(config.model, task, config.recipe.dropout)
     try:
         model.load_state_dict(content["model"])
     except (KeyError, RuntimeError):
-        raise UserError(
-            f"{folder.checkpoint}: does not belong to {folder.folder / 'config.yaml'}"
-        ) from None
+        raise UserError(f"{path}: does not belong to {folder.folder / 'config.yaml'}") from None
     return model
 
 

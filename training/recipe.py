@@ -160,4 +160,6 @@ def _explain(item: Any) -> str:
     if item["type"] in ("missing", "missing_argument"):
         return f"missing key {key}"
     message = re.sub(r"^\w+ should", "must", item["msg"])
-    return f"{key}={item['input']}: {message}"
+    given = item["input"]
+    shown = given if isinstance(given, str) and given.isprintable() else repr(given)
+    return f"{key}={shown}: {message}"

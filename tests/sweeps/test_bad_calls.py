@@ -67,6 +67,16 @@ BAD_CELLS = [
     ("experiment_name=../elsewhere", "experiment_name"),
     ("logger.mode=loud", "logger.mode"),
     ("nonsense", "nonsense"),
+    ("model=null", "model=null: must be the name of a file"),
+    ("experiment=quick", "python sweep.py experiment=NAME"),
+    ("model.mixer._target_=os.system", "not a subclass of models.mixer.Mixer"),
+    ("measure.task.siz=3", "measure.task.size"),
+    ("measure.task.size=9", "task.capacity"),
+    ("measure.split=dev", "measure.split"),
+    ("measure.count=0", "measure.count"),
+    ("config=3", "config=3"),
+    ("config=absent.yaml", "absent.yaml"),
+    ("runs_dir=''", "runs_dir"),
     ("data.train=1000000 task.size=1", "distinct"),
 ]
 
@@ -103,7 +113,14 @@ def test_a_mistyped_key_is_told_from_a_missing_one(command, word, said):
     [
         ([], "experiment"),
         (["experiment=figure9"], "figure9"),
-        (["experiment=quick", "only.model=mamba"], "matches"),
+        (["experiment=quick", "only.model=mamba"], "there are linear, sparse, standard"),
+        (["experiment=quick", "only=lis"], "only"),
+        (["experiment=quick", "retry_failed=flase"], "retry_failed"),
+        (["experiment=quick", "strategy=best"], "strategy='best': must be 'grid' or 'frontier'"),
+        (["experiment=quick", 'overrides="recipe.steps=9"'], "overrides"),
+        (["experiment=quick", "max_hours=-1"], "max_hours"),
+        (["experiment=quick", "max_hours=soon"], "max_hours"),
+        (["experiment=quick", "threads=0"], "threads"),
         (["experiment=quick", "only.task.size=2"], "only.task is one value"),
         (["experiment=quick", "only.colour=red"], "colour"),
         (["experiment=quick", 'overrides=["recipe.stepz=1"]'], "stepz"),
@@ -135,6 +152,9 @@ def test_bad_evaluations(command, finished):
 
     assert "run" in line()
     assert "absent" in line("run=runs/absent")
+    assert "run=1844408: no such run" in line("run=1844408")
+    assert "run" in line("run=[a,b]")
+    assert "count" in line(f"run={finished}", "count=0")
     assert "absent.txt" in line(f"run={finished}", "data.file=absent.txt")
     (command.folder / "bad.txt").write_text("1 + 1 = 3 \n")
     assert "bad.txt" in line(f"run={finished}", "data.file=bad.txt")

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from config.build import check_buildable
 from config.columns import described, resolved
-from config.grid import cells, experiment_from
+from config.grid import cells, experiment_from, planned
 from errors import UserError
+from plots.cells import gather
 from records.provenance import now
 from sweeps.frontier import DIVERGED, add_begun, search, write_frontier
 from sweeps.least_dim import THRESHOLD, Run, median_reaches
@@ -63,10 +64,10 @@ class MadeUpSweep(Sweep):
         return Planned(cell, self.folders[cell.name], "missing" if outcome is None else "done")
 
     def launch(self, chosen):
-        self.launches.append({which(planned.cell) for planned in chosen})
-        for planned in chosen:
-            assert planned.cell.name in self.folders
-            self.outcomes[planned.cell.name] = self.truth(*which(planned.cell))
+        self.launches.append({which(one.cell) for one in chosen})
+        for one in chosen:
+            assert one.cell.name in self.folders
+            self.outcomes[one.cell.name] = self.truth(*which(one.cell))
 
     @property
     def launched(self):
@@ -392,19 +393,19 @@ class StubLauncher:
         self.truth, self.limit, self.launched = truth, limit, []
 
     def __call__(self, chosen):
-        for planned in chosen:
+        for one in chosen:
             if len(self.launched) >= self.limit:
                 raise KeyboardInterrupt
-            self.launched.append(which(planned.cell))
-            self.write(planned)
+            self.launched.append(which(one.cell))
+            self.write(one.cell, one.folder)
 
-    def write(self, planned):
-        config, folder = planned.cell.config, planned.folder
+    def write(self, cell, folder):
+        config = cell.config
         folder.folder.mkdir(parents=True)
         folder.write_config(resolved(config))
-        outcome = {"status": "done", "answer_accuracy": self.truth(*which(planned.cell))}
+        outcome = {"status": "done", "answer_accuracy": self.truth(*which(cell))}
         outcome |= {"flops_linear_layers": 1, "flops_total": 1}
-        names = {"cell": planned.cell.name, "weights": planned.cell.weights}
+        names = {"cell": cell.name, "weights": cell.weights}
         folder.write_record({**described(config), **names, **outcome, "finished_at": now()})
 
 
@@ -436,13 +437,26 @@ def test_extra_cells_are_cells_of_the_table(tmp_path):
     assert set(runs) == expected and len(rows) == 30
 
 
+def test_figures_match_the_plan_with_a_table_that_holds_other_rates(tmp_path):
+    search(kept_sweep(tmp_path), StubLauncher(rescued))
+    table = pd.read_csv(tmp_path / "results/made_up/results.csv")
+    plan = planned(experiment(DIMS[:4]), also=["recipe.learning_rate"])
+    drawn = gather(table.assign(max_len=10), plan).cells
+    assert set(drawn["state"]) == {"done"} and set(drawn["seeds"]) == {3}
+    assert drawn["row"].value_counts().to_dict() == {
+        "Standard, learning_rate=0.01": 4,
+        "Standard, learning_rate=0.005": 3,
+        "Standard, learning_rate=0.02": 3,
+    }
+
+
 def test_status_sees_the_cells_that_a_search_has_begun(tmp_path):
     search(kept_sweep(tmp_path), StubLauncher(rescued))
     other = kept_sweep(tmp_path)
     assert len(other.plan()) == 4
     add_begun(other)
     assert len(other.plan()) == 30
-    assert {planned.status for planned in other.plan()} == {"done"}
+    assert {one.status for one in other.plan()} == {"done"}
 
 
 def test_a_clone_with_the_table_alone_measures_nothing(tmp_path):
@@ -482,7 +496,7 @@ def test_a_sweep_with_the_frontier_strategy(command):
     assert "quick: 11 cells: 10 done, 1 missing" in told.out
 
     unknown = command("sweep.py", "experiment=quick", "strategy=random")
-    assert unknown.status == 2 and "strategy=random" in unknown.line
+    assert unknown.status == 2 and "strategy='random'" in unknown.line
 
 
 def test_a_run_that_diverges_is_known_by_its_reason(command):

@@ -245,3 +245,20 @@ def test_the_size_trained_on_is_a_column_where_it_is_not_the_one_measured():
     grid = {"task.size": [4, 5], "task.capacity": [8], "measure.task.size": [4, 8]}
     plan = planned(experiment_from("x", {"description": "x", "base": ["task=lis"], "grid": [grid]}))
     assert plan[["task.size", "size"]].to_numpy().tolist() == [[4, 4], [4, 8], [5, 4], [5, 8]]
+
+
+@pytest.mark.parametrize("place", [0.3, 0.6, 0.9])
+def test_a_flipped_bit_in_the_weights_changes_no_number_silently(command, place):
+    """The archive's own checks do not notice it."""
+    assert command("train.py", *TINY).status == 0
+    [row] = table(command.folder).to_dict("records")
+    checkpoint = command.folder / "runs" / row["cell"] / "checkpoint.pt"
+    content = bytearray(checkpoint.read_bytes())
+    content[int(place * len(content))] ^= 0x10
+    checkpoint.write_bytes(content)
+    told = command("evaluate.py", f"run=runs/{row['cell']}")
+    assert told.status == 2 and "checkpoint.pt: damaged checkpoint" in told.line
+    again = command("train.py", *TINY, "measure.split=validation")
+    assert again.status == 0 and "damaged checkpoint" in again.err and "again" in again.err
+    assert command("evaluate.py", f"run=runs/{row['cell']}").status == 0
+    assert table(command.folder)["answer_accuracy"].notna().all()

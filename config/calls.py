@@ -1,0 +1,76 @@
+"""What the command lines of ``sweep.py`` and ``evaluate.py`` may say."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal, TypeVar
+
+from pydantic import BeforeValidator, Field, TypeAdapter, ValidationError
+
+from config.schema import MACHINE_KEYS, STRICT, Count, LoggerConfig, explain
+from errors import UserError
+from training.machine import Machine
+
+# A folder's or file's name may look like a number.
+Path = Annotated[str, BeforeValidator(lambda value: str(value) if type(value) is int else value)]
+Hours = Annotated[float, Field(gt=0, le=24 * 366)]
+C = TypeVar("C")
+
+
+@dataclass(frozen=True)
+class SweepCall:
+    """The keys of conf/sweep.yaml."""
+
+    experiment: dict[str, Any]
+    only: dict[str, Any]
+    overrides: list[str]
+    logger: LoggerConfig
+    machine: Machine
+    dry_run: bool
+    status: bool
+    watch: bool
+    retry_failed: bool
+    remeasure: bool
+    plot: bool
+    strategy: Literal["grid", "frontier"]
+    max_hours: Hours | None
+    results_dir: Path
+    runs_dir: Path
+    data_dir: Path
+
+    __pydantic_config__ = STRICT
+
+
+@dataclass(frozen=True)
+class FileCall:
+    """The group ``data`` of conf/evaluate.yaml."""
+
+    file: Path | None
+
+    __pydantic_config__ = STRICT
+
+
+@dataclass(frozen=True)
+class EvaluateCall:
+    """The keys of conf/evaluate.yaml."""
+
+    run: Path
+    task: dict[str, Any]
+    data: FileCall
+    count: Count | None
+    out: Path | None
+    machine: Machine
+
+    __pydantic_config__ = STRICT
+
+
+def checked(kind: type[C], plain: Mapping[str, Any]) -> C:
+    """Return ``plain`` as a call of that kind; `UserError` names key and remedy."""
+    values = {key: value for key, value in plain.items() if key not in MACHINE_KEYS}
+    values["machine"] = {key: plain[key] for key in MACHINE_KEYS if key in plain}
+    try:
+        return TypeAdapter(kind).validate_json(json.dumps(values))
+    except ValidationError as error:
+        raise UserError("; ".join(dict.fromkeys(map(explain, error.errors())))) from None
