@@ -42,7 +42,7 @@ def main(config: DictConfig) -> None:
     call = checked(SweepCall, plain(config))
     sweep = sweep_from(call)
     if call.strategy == "frontier":
-        frontier.add_begun(sweep)
+        frontier.candidates(sweep)
     if call.watch or call.status:
         (watch if call.watch else show_status)(sweep)
     elif call.dry_run:

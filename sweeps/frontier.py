@@ -41,7 +41,7 @@ def search(sweep: Sweep, launch: Callable[[Sequence[Planned]], None]) -> list[Gr
 
     A group is stuck when a cell fails or is in other hands; a cell is launched once.
     """
-    trials = group_trials(sweep)
+    trials = candidates(sweep)
     launched: set[str] = set()
     while True:
         found = standing(sweep, trials)
@@ -56,7 +56,6 @@ def search(sweep: Sweep, launch: Callable[[Sequence[Planned]], None]) -> list[Gr
 
 def standing(sweep: Sweep, trials: Sequence[Sequence[Trials]]) -> list[Group]:
     """Return the groups as the runs and the results table have them now."""
-    add_begun(sweep, trials)
     table = sweep.enter()
     done = table[table["status"].eq("done")]
     accuracies = dict(zip(done["cell"], done["answer_accuracy"].astype(float), strict=True))
@@ -82,25 +81,19 @@ def _run(
     return Run(planned, diverged=diverged)
 
 
-def add_begun(sweep: Sweep, trials: Sequence[Sequence[Trials]] | None = None) -> None:
-    """Take into ``sweep`` the other seeds and rates that any search has begun to measure."""
-    trials = group_trials(sweep) if trials is None else trials
-    rows = set(sweep.table()["cell"])
-    every = (cell for widths in trials for width in widths for seeds in width for cell in seeds)
-    sweep.add(c for c in every if c.name in rows or (sweep.runs_dir / c.name).exists())
-
-
-def group_trials(sweep: Sweep) -> list[list[Trials]]:
+def candidates(sweep: Sweep) -> list[list[Trials]]:
     """Return, group by group and D by D (ascending), the cells that a search may measure.
 
     Cells of a group differ in D alone; with ``confirm`` also in the seed.  Its seeds are then the
-    grid's, and further ones until there are three.
+    grid's, and further ones until there are three.  They become the candidates of ``sweep``.
     """
     confirm = sweep.experiment.confirm
     found: dict[str, list[Cell]] = {}
     for cell in sweep.grid_cells:
         found.setdefault(_group_key(cell, confirm), []).append(cell)
-    return [_trials(cells, confirm) for cells in found.values()]
+    trials = [_trials(cells, confirm) for cells in found.values()]
+    sweep.candidates = [c for widths in trials for w in widths for seeds in w for c in seeds]
+    return trials
 
 
 def _group_key(cell: Cell, confirm: bool) -> str:

@@ -37,7 +37,11 @@ class Planned:
 
 
 class Sweep:
-    """One experiment's cells, planned against the runs on this machine and the results table."""
+    """One experiment's cells, planned against the runs on this machine and the results table.
+
+    ``cells`` are the grid's and those added since.  ``candidates`` are cells that a search may ask
+    for; each is added as soon as anyone has begun it.
+    """
 
     def __init__(
         self,
@@ -65,6 +69,7 @@ class Sweep:
             raise UserError(_nothing_matches(every, only or {}))
         self.cells: list[Cell] = []
         self.folders: dict[str, CellFolder] = {}
+        self.candidates: list[Cell] = []
         self.add(self.grid_cells)
         self.retry_failed = retry_failed
         self.remeasure = remeasure
@@ -76,8 +81,16 @@ class Sweep:
                 self.cells.append(cell)
                 self.folders[cell.name] = CellFolder(self.runs_dir, cell.name)
 
+    def _add_begun(self) -> None:
+        if self.candidates:
+            begun = set(self.table()["cell"])
+            if self.runs_dir.is_dir():
+                begun |= {folder.name for folder in self.runs_dir.iterdir()}
+            self.add(cell for cell in self.candidates if cell.name in begun)
+
     def plan(self) -> list[Planned]:
         """Return how each cell stands now."""
+        self._add_begun()
         table = self.table()
         rows = {} if self.remeasure else dict(zip(table["cell"], table["status"], strict=True))
         plan = [self._stand(cell, rows) for cell in self.cells]
@@ -114,6 +127,7 @@ class Sweep:
 
     def enter(self) -> pd.DataFrame:
         """Merge the records of this machine into the results table; return the table."""
+        self._add_begun()
         return enter(self.results_dir, self.experiment.name, self.folders.values())
 
     def merge(self, folders: Iterable[CellFolder]) -> None:

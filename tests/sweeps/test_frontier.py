@@ -2,6 +2,7 @@
 
 import json
 import math
+from types import SimpleNamespace
 
 import pandas as pd
 import pytest
@@ -9,13 +10,14 @@ from commands import TINY
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import sweep as program
 from config.build import check_buildable
 from config.columns import described, resolved
 from config.grid import cells, experiment_from, planned
 from errors import UserError
 from plots.cells import gather
 from records.provenance import now
-from sweeps.frontier import DIVERGED, add_begun, search, write_frontier
+from sweeps.frontier import DIVERGED, candidates, search, write_frontier
 from sweeps.least_dim import THRESHOLD, Run, median_reaches
 from sweeps.plan import Planned, Sweep
 
@@ -55,7 +57,8 @@ class MadeUpSweep(Sweep):
             {"cell": rows.keys(), "status": "done", "answer_accuracy": rows.values()}
         )
 
-    enter = table
+    def enter(self):
+        return self.table()
 
     def _stand(self, cell, rows):
         outcome = self.outcomes.get(cell.name)
@@ -452,11 +455,16 @@ def test_figures_match_the_plan_with_a_table_that_holds_other_rates(tmp_path):
 
 def test_status_sees_the_cells_that_a_search_has_begun(tmp_path):
     search(kept_sweep(tmp_path), StubLauncher(rescued))
-    other = kept_sweep(tmp_path)
+    (tmp_path / "elsewhere").mkdir()
+    other, watching = kept_sweep(tmp_path), kept_sweep(tmp_path / "elsewhere")
     assert len(other.plan()) == 4
-    add_begun(other)
+    candidates(other)
     assert len(other.plan()) == 30
-    assert {one.status for one in other.plan()} == {"done"}
+    candidates(watching)
+    assert len(watching.plan()) == 4
+    (tmp_path / "runs").rename(tmp_path / "elsewhere" / "runs")
+    assert len(watching.plan()) == 30
+    assert {one.status for one in watching.plan()} == {"done"}
 
 
 def test_a_clone_with_the_table_alone_measures_nothing(tmp_path):
@@ -504,3 +512,20 @@ def test_a_run_that_diverges_is_known_by_its_reason(command):
     assert command("train.py", *TINY, *wild).status == 1
     (record,) = command.folder.glob("runs/*/record.json")
     assert json.loads(record.read_text(encoding="utf-8"))["reason"].startswith(DIVERGED)
+
+
+def test_max_hours_are_those_of_all_rounds_together(monkeypatch):
+    clock, left = iter([0.0, 1800.0, 7200.0]), []
+
+    def two_rounds(sweep, measure):
+        measure([])
+        measure([])
+        return []
+
+    monkeypatch.setattr(program, "time", SimpleNamespace(monotonic=lambda: next(clock)))
+    monkeypatch.setattr(program, "launch", lambda sweep, chosen, hours: left.append(hours))
+    monkeypatch.setattr(program, "sum_up_frontier", lambda sweep, found: None)
+    monkeypatch.setattr(program.frontier, "search", two_rounds)
+    sweep = MadeUpSweep(lambda *_: 0.95)
+    program.run_frontier(sweep, SimpleNamespace(max_hours=1.0, plot=False))
+    assert left == [0.5, 0.0]
