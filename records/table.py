@@ -25,7 +25,7 @@ MEASURED = """
 status reason stopped answer_accuracy answer_accuracy_low answer_accuracy_high chain_exact_match
 chance_accuracy n_test steps steps_to_90 seconds_to_90 train_seconds eval_seconds params
 flops_linear_layers flops_total flops_training state_bytes padded_share precision device hostname
-torch_version data_fingerprint weights cell commit tree_dirty finished_at
+torch_version data_fingerprint weights cell trained_commit commit tree_dirty finished_at
 """.split()
 COLUMNS = [*IDENTITY[:3], "max_len", *IDENTITY[3:], *MEASURED]
 SORT = ["task", "format", "size", "model", "layers", "heads", "dim", "recipe", "seed"]
@@ -99,8 +99,11 @@ def _merge_locked(folder: Path, records: dict[str, tuple[CellFolder, dict[str, A
 
 
 def _write(path: Path, rows: Mapping[str, Row], settings: Mapping[str, dict[str, Any]]) -> None:
-    """Write the rows, with a column for every setting that varies."""
-    keys = varying([(row, settings[name]) for name, row in rows.items()])
+    """Write the rows, with a column for every setting that varies.
+
+    A row whose configuration is lost says nothing about what varies.
+    """
+    keys = varying([(row, settings[name]) for name, row in rows.items() if settings[name]])
     told = [
         {**{column: row.get(column, "") for column in COLUMNS},
          **{key: text_of(settings[name].get(key)) for key in keys}}

@@ -101,7 +101,11 @@ def _train(
         {
             "weights": folder.name,
             "checkpoint_sha256": sha256_of(folder.checkpoint),
-            "cost": {**_training_cost(trainer), "data_fingerprint": data.fingerprint},
+            "cost": {
+                **_training_cost(trainer),
+                "data_fingerprint": data.fingerprint,
+                "trained_commit": source()["commit"],
+            },
             **source(),
             **machine(trainer.device, processes.size),
             "finished_at": now(),

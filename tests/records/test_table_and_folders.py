@@ -253,3 +253,23 @@ def test_looking_whether_a_cell_runs_does_not_keep_a_worker_from_it(tmp_path):
         taken.append(run.acquire())
         run.release()
     assert taken and all(taken)
+
+
+def test_a_row_whose_configuration_is_lost_adds_no_columns(tmp_path):
+    for name, steps in (("aaaa", None), ("bbbb", 5)):
+        run = recorded(tmp_path, name, seed=int(name == "bbbb"))
+        if steps:
+            run.write_config(
+                {"recipe": {"name": "fast", "steps": steps}, "model": {"name": "linear"}}
+            )
+        table = enter(tmp_path, "x", [run])
+    assert "recipe.steps" not in table and len(table) == 2
+
+
+def test_a_row_of_an_older_version_of_the_code_gives_way(tmp_path):
+    """The same settings under another name: what decides results in the code has changed."""
+    for name in ("aaaa", "bbbb"):
+        run = recorded(tmp_path, name)
+        run.write_config({"recipe": {"name": "fast", "steps": 5}, "model": {"name": "linear"}})
+        table = enter(tmp_path, "x", [run])
+    assert table["cell"].tolist() == ["bbbb"]
