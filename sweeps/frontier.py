@@ -128,8 +128,8 @@ def write_frontier(found: Sequence[Group], path: Path) -> pd.DataFrame:
     """Write a row per D of every group: measured or inferred, and what follows; return them.
 
     ``answer_accuracy`` is that of the median seed at ``best_rate``, with the extremes over the
-    ``seeds`` measured there; ``rates`` are all that were measured; ``cell`` is the first seed's at
-    the experiment's own rate.
+    ``seeds`` measured there; ``rates`` are all that were measured; ``seed`` and ``cell`` are those
+    that the bisection looks at.
     """
     labels = _labels([width for group in found for width in group.widths])
     rows: list[dict[str, Any]] = []
@@ -162,13 +162,12 @@ def _measured(width: Width) -> dict[str, Any]:
 
 
 def _labels(widths: Iterable[Width]) -> dict[str, dict[str, Any]]:
-    """Return by first cell what names each D: standard columns but the seed, and what varies."""
+    """Return by first cell what names each D: standard columns, and settings that vary."""
     cells = [width.first.planned.cell for width in widths]
     settings = {cell.name: settings_of(cell.resolved) for cell in cells}
     keys = varying([(described(cell.config), settings[cell.name]) for cell in cells])
     return {
-        cell.name: {k: v for k, v in described(cell.config).items() if k != "seed"}
-        | {key: settings[cell.name].get(key) for key in keys}
+        cell.name: described(cell.config) | {key: settings[cell.name].get(key) for key in keys}
         for cell in cells
     }
 
@@ -177,7 +176,7 @@ def print_frontier(found: Sequence[Group]) -> None:
     """Print a line per group, and how much was measured and inferred."""
     labels = _labels([width for group in found for width in group.widths])
     counts = {"measured": 0, "inferred": 0, "unknown": 0}
-    runs = [r for g in found for w in g.widths for seeds in w.runs for r in seeds]
+    runs = [run for group in found for width in group.widths for run in width.every_run]
     for group in found:
         told = []
         for width, (how, reaches) in zip(group.widths, group.verdicts(), strict=True):
@@ -195,7 +194,7 @@ def print_frontier(found: Sequence[Group]) -> None:
 
 def _name(group: Group, which: dict[str, Any]) -> str:
     others = [f"{key}={value}" for key, value in which.items() if "." in key and value is not None]
-    runs = [run for width in group.widths for seeds in width.runs for run in seeds]
+    runs = [run for width in group.widths for run in width.every_run]
     seeds = {run.seed for run in runs if run.reaches is not None} or {runs[0].seed}
     others.append("seed=" + ",".join(map(str, sorted(seeds))))
     return "{task} n={size} {model} layers={layers} ".format(**which) + " ".join(others)

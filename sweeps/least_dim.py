@@ -61,6 +61,11 @@ class Width:
         return self.runs[0][0]
 
     @property
+    def every_run(self) -> list[Run]:
+        """The runs of all rates."""
+        return [run for seeds in self.runs for run in seeds]
+
+    @property
     def dim(self) -> int:
         """D."""
         return int(described(self.first.planned.cell.config)["dim"])
@@ -80,8 +85,7 @@ class Width:
     @property
     def confirming(self) -> bool:
         """Whether another seed or rate than the first run's is known."""
-        everything = [run for seeds in self.runs for run in seeds]
-        return any(run.reaches is not None for run in everything[1:])
+        return any(run.reaches is not None for run in self.every_run[1:])
 
     @property
     def best(self) -> list[Run]:
@@ -166,11 +170,9 @@ class Group:
         """
         if not self.solved:
             return None, None
-        runs = [[run for seeds in width.runs for run in seeds] for width in self.widths]
-        reached = [i for i, every in enumerate(runs) if any(run.reaches for run in every)]
-        missed = [
-            i for i, w in enumerate(self.widths) if any(run.reaches is False for run in w.best)
-        ]
+        by_index = list(enumerate(self.widths))
+        reached = [i for i, width in by_index if any(run.reaches for run in width.every_run)]
+        missed = [i for i, width in by_index if any(run.reaches is False for run in width.best)]
         lowest, highest = min(reached, default=None), max(missed, default=-1) + 1
         return (
             None if lowest is None else self.dims[lowest],
