@@ -31,8 +31,8 @@ from evaluation.judge import Evaluation, evaluate
 from evaluation.memory import memory_for
 from files import write_json
 from plots import error_positions
-from plots.__main__ import AdHoc
 from plots.cells import plan_from_table
+from plots.redraw import AdHoc
 from records.folders import WeightsFolder
 from records.table import as_table
 from sweeps.weights import measured_sequences, model_of

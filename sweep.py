@@ -22,7 +22,7 @@ from config.calls import SweepCall, checked
 from config.compose import CONF_DIR, plain
 from config.grid import experiment_from
 from errors import RunError, UserError
-from plots.__main__ import redraw
+from plots.redraw import redraw
 from sweeps import frontier
 from sweeps.cost import CostEstimate, of_weights, training_flops
 from sweeps.launch import launch as launch_cells

@@ -11,11 +11,39 @@ from hydra import compose, initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
 from omegaconf import OmegaConf
 
+from errors import UserError
+
 CONF_DIR = Path(__file__).resolve().parent.parent / "conf"
 
 
+_added: list[Path] = []  # folders of configurations beside our own
+
+
 @contextlib.contextmanager
-def config_search_path(conf_dir: Path | None = None) -> Iterator[None]:
+def configurations_of(config_dir: str | None) -> Iterator[None]:
+    """Let ``config_dir`` add to ``conf/``, as ``--config-dir`` does for a Hydra application.
+
+    Raises `UserError` when there is no such folder.
+    """
+    if config_dir is None:
+        yield
+        return
+    if not Path(config_dir).is_dir():
+        raise UserError(f"--config-dir={config_dir}: no such folder")
+    _added.append(Path(config_dir).absolute())
+    try:
+        yield
+    finally:
+        _added.pop()
+
+
+def config_folders(group: str) -> list[Path]:
+    """Return the folders of a config group: ours, then what `configurations_of` added."""
+    return [folder / group for folder in (CONF_DIR, *_added)]
+
+
+@contextlib.contextmanager
+def config_search_path() -> Iterator[None]:
     """Make ``conf/`` the search path, unless a running application has already set one.
 
     Inside ``train.py`` or ``sweep.py`` the application's own path is kept, with whatever
@@ -24,7 +52,7 @@ def config_search_path(conf_dir: Path | None = None) -> Iterator[None]:
     if GlobalHydra.instance().is_initialized():
         yield
         return
-    with initialize_config_dir(str(conf_dir or CONF_DIR), version_base="1.3"):
+    with initialize_config_dir(str(CONF_DIR), version_base="1.3"):
         yield
 
 
@@ -38,4 +66,6 @@ def plain(config: Any) -> dict[str, Any]:
 def compose_plain(config_name: str, overrides: Sequence[str] = ()) -> dict[str, Any]:
     """Return the composed configuration as plain, resolved Python data."""
     with config_search_path():
-        return plain(compose(config_name, overrides=list(overrides)))
+        beside = ",".join(f"file://{folder}" for folder in _added)
+        path = [f"hydra.searchpath=[{beside}]"] if beside else []
+        return plain(compose(config_name, overrides=[*overrides, *path]))

@@ -10,7 +10,6 @@ import itertools
 import pickle
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -19,7 +18,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from pydantic import TypeAdapter, ValidationError
 
 from config.columns import IDENTITY, described, resolved, settings_of, varying
-from config.compose import CONF_DIR, compose_plain, config_search_path
+from config.compose import compose_plain, config_folders, config_search_path
 from config.identity import cell_name, weights_name
 from config.schema import CellConfig, require_plain_name, validate_cell
 from errors import UserError
@@ -89,13 +88,12 @@ def experiment_from(name: str, plain: Mapping[str, Any]) -> Experiment:
     return experiment
 
 
-def load_experiment(name: str, conf_dir: Path | None = None) -> Experiment:
+def load_experiment(name: str) -> Experiment:
     """Return the experiment ``conf/experiment/NAME.yaml``; unknown names list the known ones."""
-    folder = (conf_dir or CONF_DIR) / "experiment"
-    with config_search_path(conf_dir):
-        known = sorted(path.stem for path in folder.glob("*.yaml"))
-        if name not in known and conf_dir is None and not _searchable(name):
-            raise UserError(f"experiment={name}: unknown; there are {', '.join(known)}")
+    known = {path.stem for folder in config_folders("experiment") for path in folder.glob("*.yaml")}
+    with config_search_path():
+        if name not in known and not _searchable(name):
+            raise UserError(f"experiment={name}: unknown; there are {', '.join(sorted(known))}")
         return experiment_from(name, compose_plain("sweep", [f"experiment={name}"])["experiment"])
 
 

@@ -16,10 +16,11 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from plots import style
-from plots.cells import Grid, gather, seeds_text
+from plots.cells import Grid, gather
 from plots.facets import Facets, slug
+from plots.looks import row_look
 from plots.paper import THRESHOLD
-from plots.required_dimension import row_look
+from plots.words import footer, missing_text, seeds_text, size_labels
 
 NAME = "accuracy_vs_flops"
 COLUMNS = {
@@ -62,15 +63,6 @@ def _figure(grid: Grid, column: str, experiment: Any) -> Figure:
     return facets.figure
 
 
-def size_labels(cells: pd.DataFrame) -> dict[int, str]:
-    """Return a label per problem size, largest last."""
-    labels = {}
-    for size in np.unique(cells["size"]):
-        length = cells.loc[cells["size"] == size, "max_len"].max()
-        labels[int(size)] = f"n = {size}" + ("" if np.isnan(length) else f", L = {length:.0f}")
-    return labels
-
-
 def _draw_model(
     axes: Axes, part: pd.DataFrame, convention: str, row: str, look: dict[str, Any]
 ) -> None:
@@ -99,20 +91,10 @@ def pareto(cost: np.ndarray, gain: np.ndarray) -> np.ndarray:
     return np.array(front)
 
 
-def missing_text(cells: pd.DataFrame) -> str:
-    """Say how many planned cells have no result, by state; empty when all have one."""
-    counts = [(state, int((cells["state"] == state).sum())) for state in
-              ("failed", "unfinished", "not run")]  # fmt: skip
-    told = [f"{count} {state}" for state, count in counts if count]
-    text = f"Without a result, so not shown: {', '.join(told)} (of {len(cells)} cells)."
-    return text if told else ""
-
-
 def _footer(grid: Grid, cells: pd.DataFrame, column: str, experiment: Any) -> str:
     spread = " (bars: minimum–maximum)" if (cells["seeds"] > 1).any() else ""
     lines = [
         f"{column}. Lines: Pareto fronts, the best accuracy that so many FLOPs buy. "
         f"{seeds_text(cells).capitalize()}{spread}. {missing_text(cells)}"
     ]
-    lines += [f"Budget: {experiment.budget.strip()}"] if experiment.budget else []
-    return "\n".join([*lines, *(f"Note: {note}." for note in grid.notes)])
+    return footer(lines, grid, experiment)

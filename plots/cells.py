@@ -65,6 +65,12 @@ class Grid:
         """Return the cells of one panel."""
         return self.cells[(self.cells["column"] == column) & (self.cells["row"] == row)]
 
+    def runs(self, column: str) -> pd.DataFrame:
+        """Return the table's rows of one column, with the labels ``column`` and ``row``."""
+        labels = self.cells[["point", "column", "row"]]
+        runs = self.rows.merge(labels, on="point", how="left")
+        return runs[runs["column"] == column]
+
 
 _LABELLED = ["format", "layers", "heads", "recipe"]
 
@@ -112,9 +118,8 @@ def _with_same_columns(*frames: pd.DataFrame) -> list[pd.DataFrame]:
     found = []
     for frame, other in (frames, frames[::-1]):
         lacking = [c for c in other if c not in frame and (c in KEYS or "." in str(c))]
-        constant = {
-            str(c): other[c].iloc[0] for c in lacking if len(other) and other[c].nunique() == 1
-        }
+        one = [c for c in lacking if len(other) and other[c].nunique() == 1]
+        constant = {str(c): other[c].iloc[0] for c in one}
         found.append(frame.assign(**constant))
     return found
 
@@ -256,40 +261,3 @@ def plan_from_table(table: pd.DataFrame) -> pd.DataFrame:
     others = [name for name in table if "." in str(name)]
     names = [name for name in [*KEYS, *others, "seed", "cell"] if name in table]
     return table[names].drop_duplicates(ignore_index=True)
-
-
-def seeds_text(cells: pd.DataFrame) -> str:
-    """Say how many seeds stand behind the numbers and which statistic is shown."""
-    counts = sorted(set(cells.loc[cells["state"] == "done", "seeds"]))
-    if not counts:
-        return "no results yet"
-    if counts == [1]:
-        return "one seed per cell"
-    several = f"{counts[0]} seeds" if len(counts) == 1 else f"{counts[0]} to {counts[-1]} seeds"
-    return f"mean of {several}"
-
-
-def setting_text(grid: Grid) -> str:
-    """Say what the heatmap's cells share: metric, test sequences, layers, heads, recipe, seeds."""
-    cells = grid.cells
-    parts = ["Answer accuracy in percent, greedy generation"]
-    if tests := _span(cells.loc[cells["state"] == "done", "n_test"]):
-        parts.append(f"{tests} test sequences per cell")
-    for name in ("layers", "heads"):
-        value = cells[name].unique()
-        if len(value) == 1 and value[0] > 0:
-            parts.append(f"{value[0]:.0f} {name if value[0] != 1 else name[:-1]}")
-    recipes = cells["recipe"].unique()
-    if len(recipes) == 1 and recipes[0]:
-        parts.append(f"recipe {recipes[0]}")
-    spread = " (small print: minimum–maximum)" if (cells["seeds"] > 1).any() else ""
-    parts.append(seeds_text(cells) + spread)
-    return "; ".join(parts) + "."
-
-
-def _span(values: pd.Series) -> str:
-    values = values.dropna()
-    if values.empty:
-        return ""
-    low, high = values.min(), values.max()
-    return f"{low:,.0f}" if low == high else f"{low:,.0f} to {high:,.0f}"

@@ -19,11 +19,11 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
 from plots import style
-from plots.accuracy_vs_flops import size_labels
-from plots.cells import KEYS, Grid, gather, records, seeds_text
+from plots.cells import KEYS, Grid, gather, records
 from plots.curves import read_errors
 from plots.facets import Facets, slug
-from plots.learning_curves import dim_looks, runs_of
+from plots.looks import dim_looks
+from plots.words import footer, seeds_text, size_labels
 
 NAME = "error_positions"
 KINDS = {
@@ -100,7 +100,7 @@ def _figure(
     entries = [Line2D([], [], label=f"D = {dim}", **look) for dim, look in looks.items()]
     footer = _footer(grid, column, experiment)
     facets = Facets(list(sizes.values()), models, entries, footer, gap=0.26, share_x="row")
-    runs = runs_of(grid, column)
+    runs = grid.runs(column)
     for group, part in runs[runs["status"] == "done"].groupby(["size", "row", "dim"]):
         key: Any = group
         size, row, dim = key
@@ -133,5 +133,4 @@ def _footer(grid: Grid, column: str, experiment: Any) -> str:
         f"{column}: share of test chains without a mistake so far (Kaplan–Meier), free greedy "
         f"generation; {pooling}{seeds_text(cells).replace('mean of ', '')}."
     ]
-    lines += [f"Budget: {experiment.budget.strip()}"] if experiment.budget else []
-    return "\n".join([*lines, *(f"Note: {note}." for note in grid.notes)])
+    return footer(lines, grid, experiment)

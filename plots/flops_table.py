@@ -17,8 +17,9 @@ import numpy as np
 import pandas as pd
 
 from plots import paper, style
-from plots.cells import Grid, gather, records, seeds_text
+from plots.cells import Grid, gather, records
 from plots.frontier import Requirement, requirements
+from plots.words import notes_of, seeds_text
 
 CONVENTIONS = {"flops_linear_layers": "linear layers", "flops_total": "total"}
 CRITERION = "answer accuracy of at least 90 %"
@@ -243,7 +244,7 @@ def _caption(grid: Grid, experiment: Any) -> list[str]:
     ]
     if experiment.budget:
         lines.append(f"Budget: {experiment.budget.strip().rstrip('.')}.")
-    return [*lines, *(f"Note: {note}." for note in grid.notes)]
+    return [*lines, *notes_of(grid)]
 
 
 def markdown(frame: pd.DataFrame, said: list[str], grid: Grid, experiment: Any) -> str:

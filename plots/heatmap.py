@@ -23,9 +23,10 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch, Rectangle
 
 from plots import paper, style
-from plots.cells import Grid, gather, records, setting_text
+from plots.cells import Grid, gather, records
 from plots.facets import legend_shape, write_footer
 from plots.frontier import Requirement, requirements
+from plots.words import footer, setting_text
 
 STATE_LOOKS = {
     "failed": {"hatch": "xxxx", "facecolor": "#f4d9d0", "text": "✗"},
@@ -53,7 +54,7 @@ def draw(table: pd.DataFrame, plan: pd.DataFrame, experiment: Any, out: Path) ->
 def figure(table: pd.DataFrame, plan: pd.DataFrame, experiment: Any) -> Figure:
     """Return the heatmap; axes carry gids ``panel/<model>/<task>``."""
     grid = gather(table, plan, getattr(experiment, "facets", None))
-    layout = _Layout(grid, _footer(grid, experiment), _legend_entries(grid))
+    layout = _Layout(grid, footer([setting_text(grid)], grid, experiment), _legend_entries(grid))
     picture = layout.figure
     for y, row in enumerate(grid.model_rows):
         for x, column in enumerate(grid.columns):
@@ -65,14 +66,6 @@ def figure(table: pd.DataFrame, plan: pd.DataFrame, experiment: Any) -> Figure:
     layout.legend()
     write_footer(picture, layout.lines)
     return picture
-
-
-def _footer(grid: Grid, experiment: Any) -> str:
-    lines = [setting_text(grid)]
-    if experiment.budget:
-        lines.append(f"Budget: {experiment.budget.strip()}")
-    lines += [f"Note: {note}." for note in grid.notes]
-    return "\n".join(lines)
 
 
 class _Layout:

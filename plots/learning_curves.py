@@ -9,7 +9,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import matplotlib
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
@@ -17,15 +16,15 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
 from plots import style
-from plots.accuracy_vs_flops import size_labels
 from plots.cells import KEYS, Grid, gather, records
 from plots.curves import read_curve
 from plots.facets import Facets, slug
+from plots.looks import dim_looks
 from plots.paper import THRESHOLD
+from plots.words import footer, size_labels
 
 NAME = "learning_curves"
 AXES = {"": ("step", "training step"), "_seconds": ("seconds", "training time in seconds")}
-DASHES = ["-", (0, (5, 1)), (0, (3, 1, 1, 1)), (0, (1, 1))]
 
 
 def draw(table: pd.DataFrame, plan: pd.DataFrame, experiment: Any, out: Path) -> list[Path]:
@@ -74,22 +73,6 @@ def figures(
     }
 
 
-def dim_looks(dims: list[int]) -> dict[int, dict[str, Any]]:
-    """Return colour and dashes per dimension: darker is larger; dashes for print in grey."""
-    colors = matplotlib.colormaps[style.HEAT](np.linspace(0.88, 0.0, len(dims)))
-    return {
-        dim: {"color": colors[i], "linestyle": DASHES[i % len(DASHES)]}
-        for i, dim in enumerate(dims)
-    }
-
-
-def runs_of(grid: Grid, column: str) -> pd.DataFrame:
-    """Return the table's rows of one column, with the labels ``column`` and ``row``."""
-    labels = grid.cells[["point", "column", "row"]]
-    runs = grid.rows.merge(labels, on="point", how="left")
-    return runs[runs["column"] == column]
-
-
 def _figure(
     grid: Grid,
     column: str,
@@ -101,7 +84,7 @@ def _figure(
     sizes, models = size_labels(cells), [r for r in grid.model_rows if r in set(cells["row"])]
     looks = dim_looks(sorted(int(dim) for dim in cells["dim"].unique()))
     entries = [Line2D([], [], label=f"D = {dim}", **look) for dim, look in looks.items()]
-    runs = runs_of(grid, column)
+    runs = grid.runs(column)
     footer = _footer(grid, column, runs, curves, experiment)
     facets = Facets(list(sizes.values()), models, entries, footer)
     for run in records(runs):
@@ -139,5 +122,4 @@ def _footer(grid: Grid, column: str, runs: pd.DataFrame, curves: dict, experimen
     waiting = int((cells["state"] == "not run").sum())
     if lacking or waiting:
         lines[0] += f" {lacking} runs have no curve file, {waiting} cells were not run."
-    lines += [f"Budget: {experiment.budget.strip()}"] if experiment.budget else []
-    return "\n".join([*lines, *(f"Note: {note}." for note in grid.notes)])
+    return footer(lines, grid, experiment)

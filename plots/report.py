@@ -26,8 +26,9 @@ from matplotlib.colors import to_hex
 
 from config.grid import cells
 from plots import FIGURES, style
-from plots.cells import Grid, gather, records, seeds_text
+from plots.cells import Grid, gather, records
 from plots.deviations import DEVIATIONS
+from plots.words import seeds_text
 
 PAGE = Path(__file__).with_name("report_page.html")
 RUN_COLUMNS = [

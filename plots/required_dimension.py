@@ -18,10 +18,12 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 from plots import paper, style
-from plots.cells import Grid, gather, records, seeds_text
+from plots.cells import Grid, gather, records
 from plots.facets import Facets
 from plots.fit import Growth, growth
 from plots.frontier import Requirement, requirements
+from plots.looks import row_look
+from plots.words import footer, seeds_text
 
 NAME = "required_dimension"
 METHOD = (
@@ -128,16 +130,6 @@ def _entry(row: str, rows: list[str], grid: Grid) -> Line2D:
     return Line2D([], [], label=row, **row_look(row, grid))
 
 
-def row_look(row: str, grid: Grid) -> dict[str, Any]:
-    """Return the look of a row: the model's, or one of its own where a model has several rows."""
-    rows = grid.model_rows
-    models = [str(grid.cells.loc[grid.cells["row"] == name, "model"].iloc[0]) for name in rows]
-    place = rows.index(row)
-    if len(set(models)) == len(rows):
-        return style.look(models[place], models)
-    return style.look(row, rows)
-
-
 def _draw_model(axes: Axes, part: pd.DataFrame, grid: Grid, row: str) -> None:
     look = row_look(row, grid)
     # Models with equal requirements would hide each other: shift them a little along log L.
@@ -228,5 +220,4 @@ def _footer(grid: Grid, fitted: pd.DataFrame, experiment: Any) -> str:
             parts.append(f"{item.model} {exponent}{theory}")
         lines.append(f"{column}: " + " | ".join(parts) + ".")
     lines.append(f"{METHOD} {seeds_text(grid.cells).capitalize()}.")
-    lines += [f"Budget: {experiment.budget.strip()}"] if experiment.budget else []
-    return "\n".join([*lines, *(f"Note: {note}." for note in grid.notes)])
+    return footer(lines, grid, experiment)

@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from plots import FIGURES
+
 ROOT = Path(__file__).resolve().parents[1]
 # From the ground floor up; a room may import rooms of the floors below it, and itself.
 FLOORS = [
@@ -83,3 +85,10 @@ def test_no_module_imports_itself_in_a_circle():
 
     for name in graph:
         visit(name, [])
+
+
+def test_no_figure_imports_another_figure():
+    figures = {f"plots.{name}" for name in FIGURES}
+    assert figures <= modules().keys()
+    for name in figures:
+        assert not modules()[name] & figures, name

@@ -224,3 +224,11 @@ def test_an_outsiders_mixer_and_task_join_the_grid(tmp_path):
     assert len(rows) == 3
     assert any(",mean,3,4,8," in row and ",done," in row for row in rows)
     assert list((tmp_path / "results/mine/figures").glob("heatmap*.pdf"))
+    drawn = subprocess.run(
+        [sys.executable, "-m", "plots", "experiment=mine", "--config-dir", str(tmp_path / "conf")],
+        env={**env, "PYTHONPATH": f"{root}:{tmp_path}"},
+        cwd=tmp_path, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert drawn.returncode == 0, drawn.stderr
+    report = (tmp_path / "results/mine/report.html").read_text()
+    assert "python sweep.py experiment=mine" in report

@@ -11,7 +11,7 @@ import pytest
 
 from errors import UserError
 from plots import FIGURES
-from plots.__main__ import redraw
+from plots.redraw import redraw
 from records.reading import read
 
 ROOT = Path(__file__).parents[2]
