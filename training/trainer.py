@@ -23,7 +23,7 @@ from training.compile import compiled_hidden, compiles, width_step
 from training.distributed import ALONE, Processes
 from training.events import CURVE_COLUMNS, Listener, TrainingStep, Validation, ignore
 from training.loss import masked_loss, packed_loss
-from training.machine import Machine
+from training.machine import Machine, keep_freed_memory
 from training.optimizers import build_optimizer
 from training.order import BatchOrder
 from training.parts import ON_CPU, PartSizes, padded_share, parts_of
@@ -99,6 +99,7 @@ class Trainer:
             self.compiled = compiled_hidden(self.model, self.graphs)
             self.width_step = width_step(self.train.longest)
         elif self.device.type == "cpu":
+            keep_freed_memory()
             self.part_sizes = ON_CPU[self.precision]
 
     def fit(self) -> TrainingState:

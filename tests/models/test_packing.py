@@ -112,7 +112,7 @@ def test_packed_mixers_equal_padded_ones(case, position, dtype):
 @pytest.mark.parametrize("mixer", [StandardAttention, LinearAttention])
 @pytest.mark.parametrize("head_dim", [1, 3, 8, 16, 17])
 def test_kernels_at_every_head_width(mixer, head_dim):
-    compare(mixer(2 * head_dim, 2, LONGEST), [1, 7, 16, 50, LONGEST], 1e-5)
+    compare(mixer(2 * head_dim, 2, 129), [1, 7, 16, 50, 129], 1e-5)
 
 
 @pytest.mark.parametrize("mixer", [StandardAttention, LinearAttention])
@@ -120,6 +120,7 @@ def test_longer_sequences_than_the_kernels_take(mixer):
     packing = Packing(np.array([3, LONGEST + 1]))
     assert not runs(torch.zeros(packing.size, 3, 2, 4), packing)
     compare(mixer(8, 2, LONGEST + 1), [3, LONGEST + 1], 1e-5)
+    compare(mixer(8, 2, LONGEST), [3, LONGEST], 1e-5)
 
 
 @pytest.mark.parametrize("build", [CumulativeMean, TensorAttention])
@@ -204,3 +205,16 @@ def test_hidden_of_packed_tokens(case):
     found = model.hidden(tokens, packing)
     for start, end in pairwise(packing.offsets):
         torch.testing.assert_close(found[start:end], model.hidden(tokens[None, start:end])[0])
+
+
+@pytest.mark.parametrize("mixer", [StandardAttention, LinearAttention])
+def test_threads_share_the_sequences(mixer):
+    own, packing = mixer(8, 2, 20), Packing(np.array([1, 1, 1, 5, 9, 20]), 8)
+    x, direction = torch.randn(packing.size, 8), torch.randn(packing.size, 8)
+    usual, results = torch.get_num_threads(), []
+    for threads in (1, 2, 5, 20):
+        torch.set_num_threads(threads)
+        results.append(with_gradient(lambda x: own.forward_packed(x, packing), x, direction))
+    torch.set_num_threads(usual)
+    for result in results[1:]:
+        torch.testing.assert_close(result, results[0])
