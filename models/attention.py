@@ -11,6 +11,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from errors import UserError
 from models.mixer import Mixer
+from models.packing import Packing
 from models.positions import rotary_table, rotate
 from models.roles import Role
 
@@ -52,6 +53,21 @@ class AttentionMixer(Mixer):
         """Mix x (B, T, D) into (B, T, D)."""
         q, k, v = self.project(x)  # (B, H, T, K) each
         return self.merge(self.attend(q, k, v))
+
+    def forward_packed(self, x: Tensor, packing: Packing) -> Tensor:
+        """As `Mixer.forward_packed`, the projections without padding."""
+        if overrides(self, AttentionMixer, "forward", "project", "merge"):
+            return super().forward_packed(x, packing)
+        qkv = self.qkv(x).unflatten(-1, (3, self.num_heads, self.head_dim))  # (N, 3, H, K)
+        return self.out(self.attend_packed(qkv, packing).flatten(1))
+
+    def attend_packed(self, qkv: Tensor, packing: Packing) -> Tensor:
+        """`attend` of packed queries, keys and values (N, 3, H, K), to (N, H, K)."""
+        mixed = []
+        for group in packing.groups:
+            q, k, v = group.pad(qkv).transpose(-4, -2).unbind(-3)  # (B, H, T, K) each
+            mixed.append(group.unpad(self.attend(q, k, v).transpose(1, 2)))
+        return packing.join(mixed)
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         """Causal attention: q, k, v (B, H, T, K), without positions yet, to (B, H, T, K)."""
@@ -109,6 +125,12 @@ class AttentionMixer(Mixer):
     def step_flops(self, position: int) -> int:
         """FLOPs of one `step`: what the token at this position adds to a forward pass."""
         return sum(self.flops(position + 1).values()) - sum(self.flops(position).values())
+
+
+def overrides(mixer: Mixer, base: type[Mixer], *methods: str) -> bool:
+    """Whether the mixer's class changes one of these methods of its parent `base`: a form that
+    does without them is then not its own."""
+    return any(getattr(type(mixer), name) is not getattr(base, name) for name in methods)
 
 
 # All but cuDNN's, which PyTorch prefers on H100 and H200: it plans anew for every shape it meets,

@@ -6,8 +6,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from models.attention import AttentionMixer, widened, without_autocast
+from models.attention import AttentionMixer, overrides, widened, without_autocast
+from models.kernels import PackedAttention, runs
 from models.mixer import GenerationState, check_choice, check_sizes
+from models.packing import Packing
 
 IMPLEMENTATIONS = ("auto", "dense", "chunked")
 # Measured by `python -m benchmarks.scaling --forms` (CPU, 4 heads of 16, batch 16, forward and
@@ -91,6 +93,13 @@ class LinearAttention(AttentionMixer):
         if self.implementation == "chunked":
             return chunked(q, k, v, self.chunk_size)
         return dense(q, k, v)
+
+    def attend_packed(self, qkv: Tensor, packing: Packing) -> Tensor:
+        """As `AttentionMixer.attend_packed`, without padding where a kernel does that."""
+        changed = overrides(self, LinearAttention, "attend") or self.position == "rope"
+        if changed or not runs(qkv, packing):
+            return super().attend_packed(qkv, packing)
+        return PackedAttention.apply(qkv.float(), packing, False).to(qkv.dtype)
 
     def prefill(self, x: Tensor, lengths: Tensor) -> tuple[Tensor, GenerationState]:
         """As `Mixer.prefill`; the state is Σ φ(k) v^T (B, H, K, K) and Σ φ(k) (B, H, K)."""

@@ -7,6 +7,7 @@ override, and why:
 `prefill`, `step`    generation in less than a full forward pass per token
 `state_bytes`        what its state takes
 `flops`              its cost as a formula; needed where it does not run on the meta device
+`forward_packed`     training on sequences without padding
 `reference`          the same function in float64; needed where its kernel does not run in float64
 `parameter_roles`    what its parameters are to the optimiser, unless weights of `nn.Linear`
                      are its only matrices
@@ -22,6 +23,7 @@ from torch import Tensor, nn
 
 from errors import UserError
 from models.counting import forward_flops
+from models.packing import Packing
 from models.positions import CHOICES
 from models.roles import Role
 
@@ -83,6 +85,13 @@ class Mixer(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Mix x (B, T, D), T <= max_len, into (B, T, D)."""
         raise NotImplementedError
+
+    def forward_packed(self, x: Tensor, packing: Packing) -> Tensor:
+        """`forward` of sequences that lie one behind another, x (N, D) to (N, D).
+
+        This default pads them in groups of like lengths.
+        """
+        return packing.join([group.unpad(self(group.pad(x))) for group in packing.groups])
 
     def parameter_roles(self) -> dict[str, Role]:
         """Roles of the mixer's own parameters by name, as far as they differ from the default.

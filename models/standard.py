@@ -4,8 +4,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from models.attention import AttentionMixer, fused_attention
+from models.attention import AttentionMixer, fused_attention, overrides
+from models.kernels import PackedAttention, runs
 from models.mixer import GenerationState
+from models.packing import Packing
 
 
 class StandardAttention(AttentionMixer):
@@ -17,6 +19,13 @@ class StandardAttention(AttentionMixer):
         return fused_attention(
             self.apply_rotary(q), self.apply_rotary(k), v, dropout_p=dropout, is_causal=True
         )
+
+    def attend_packed(self, qkv: Tensor, packing: Packing) -> Tensor:
+        """As `AttentionMixer.attend_packed`, without padding where a kernel does that."""
+        changed = overrides(self, StandardAttention, "attend") or self.position == "rope"
+        if changed or (self.training and self.dropout) or not runs(qkv, packing):
+            return super().attend_packed(qkv, packing)
+        return PackedAttention.apply(qkv.float(), packing, True).to(qkv.dtype)
 
     def prefill(self, x: Tensor, lengths: Tensor) -> tuple[Tensor, GenerationState]:
         """As `Mixer.prefill`; the state is a cache of keys and values, (B, H, L, K) each."""

@@ -9,8 +9,10 @@ import torch
 from torch import Tensor, nn
 
 from errors import UserError
+from models.gelu import Gelu
 from models.initialisation import xavier_uniform
 from models.mixer import GenerationState, Mixer, check_choice, check_dropout, check_sizes
+from models.packing import Packing
 from models.positions import CHOICES, sinusoids
 from models.roles import Role, default_roles, with_stated_roles
 
@@ -66,19 +68,23 @@ class Transformer(nn.Module):
         """Logits (B, T, V) of the token after each of tokens (B, T), any whole-number type."""
         return self.head(self.hidden(tokens))
 
-    def hidden(self, tokens: Tensor) -> Tensor:
-        """(B, T, D) after the final LayerNorm: `head` of it gives logits, where they are needed."""
-        x = self.dropout(self.embed(tokens))  # (B, T, D)
+    def hidden(self, tokens: Tensor, packing: Packing | None = None) -> Tensor:
+        """(B, T, D) after the final LayerNorm: `head` of it gives logits, where they are needed.
+
+        With `packing`, tokens (N,) are sequences one behind another, and the result is (N, D).
+        """
+        x = self.dropout(self.embed(tokens, packing))  # (B, T, D)
         for block in self.blocks:
-            x = block(x)
+            x = block(x, packing)
         return self.final_norm(x)
 
-    def embed(self, tokens: Tensor) -> Tensor:
+    def embed(self, tokens: Tensor, packing: Packing | None = None) -> Tensor:
         """Tokens (B, T) with their positions, normalised: (B, T, D). UserError where T > L."""
-        width = tokens.shape[1]
+        width = tokens.shape[1] if packing is None else packing.longest
         if width > self.max_len:
             raise UserError(f"{width} tokens are more than this model's max_len={self.max_len}")
-        return self.embedding_norm(self.embedding(tokens.long()) + self.sinusoids[:width])
+        added = self.sinusoids[:width] if packing is None else self.sinusoids[packing.positions]
+        return self.embedding_norm(self.embedding(tokens.long()) + added)
 
     def prefill(self, tokens: Tensor, lengths: Tensor) -> tuple[Tensor, State]:
         """Read prompts: tokens (B, T), of which row b uses the first lengths[b] >= 1.
@@ -158,13 +164,17 @@ class Block(nn.Module):
         self.dim = dim
         self.mixer_norm, self.mixer = nn.LayerNorm(dim), mixer
         self.ffn_norm = nn.LayerNorm(dim)
-        self.ffn = nn.Sequential(nn.Linear(dim, 4 * dim), nn.GELU(), nn.Linear(4 * dim, dim))
+        self.ffn = nn.Sequential(nn.Linear(dim, 4 * dim), Gelu(), nn.Linear(4 * dim, dim))
         self.dropout = nn.Dropout(dropout)
         xavier_uniform(self.ffn)
 
-    def forward(self, x: Tensor) -> Tensor:
-        """(B, T, D) to (B, T, D)."""
-        x = x + self.dropout(self.mixer(self.mixer_norm(x)))
+    def forward(self, x: Tensor, packing: Packing | None = None) -> Tensor:
+        """(B, T, D) to (B, T, D); with `packing`, (N, D) to (N, D)."""
+        normed = self.mixer_norm(x)
+        mixed = (
+            self.mixer(normed) if packing is None else self.mixer.forward_packed(normed, packing)
+        )
+        x = x + self.dropout(mixed)
         return x + self.dropout(self.ffn(self.ffn_norm(x)))
 
     def prefill(self, x: Tensor, lengths: Tensor) -> tuple[Tensor, GenerationState]:

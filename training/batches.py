@@ -8,6 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from models.packing import Packing
+
 
 @dataclass(frozen=True)
 class Batch:
@@ -28,6 +30,20 @@ class Batch:
         As ``values[loss_mask]``, but without a sync: a mask's size is known to the device only.
         """
         return values.flatten(0, 1).index_select(0, self.counted)
+
+
+@dataclass(frozen=True)
+class PackedBatch:
+    """Some sequences one behind another, on a CPU.
+
+    ``tokens`` (N,) are the inputs, laid out by ``packing``; those at ``counted`` (targets,) have
+    the ``targets`` (targets,) that count.
+    """
+
+    tokens: Tensor
+    packing: Packing
+    counted: Tensor
+    targets: Tensor
 
 
 class SequenceTensors:
@@ -76,6 +92,25 @@ class SequenceTensors:
         total = self.num_targets(on_host)
         counted = flat_indices(first - 1, lengths - first, width - 1, total)
         return Batch(tokens, loss_mask, counted)
+
+    def packed(self, index: Tensor, size_step: int = 1, width_step: int = 1) -> PackedBatch:
+        """Return the sequences ``index`` (B,), sorted by length, without padding; the steps are
+        those of `Packing`.
+        """
+        lengths = self.host_lengths[index].numpy()
+        packing = Packing(lengths - 1, size_step, width_step, self.longest - 1)
+        row_starts = index.numpy() * self.tokens.shape[1]  # of the flattened tokens
+        inputs = np.repeat(row_starts - packing.offsets[:-1], lengths - 1)
+        inputs += np.arange(len(inputs))
+        num_targets = self.host_num_targets[index].numpy()
+        firsts = packing.offsets[1:] - num_targets
+        counted = np.repeat(firsts - num_targets.cumsum() + num_targets, num_targets)
+        counted += np.arange(len(counted))
+        flat = self.tokens.view(-1)
+        tokens = flat.new_zeros(packing.size)
+        tokens[: len(inputs)] = flat[torch.from_numpy(inputs)]
+        targets = flat[torch.from_numpy(inputs[counted] + 1)].long()
+        return PackedBatch(tokens, packing, torch.from_numpy(counted), targets)
 
 
 def flat_indices(first: Tensor, counts: Tensor, width: int, total: int) -> Tensor:

@@ -7,8 +7,9 @@ from collections.abc import Callable
 from torch import Tensor
 from torch.nn import functional as F
 
+from models.attention import widened
 from models.transformer import Transformer
-from training.batches import Batch
+from training.batches import Batch, PackedBatch
 
 
 def masked_loss(
@@ -21,4 +22,11 @@ def masked_loss(
     """
     states = (hidden or model.hidden)(batch.tokens[:, :-1])  # (B, T, D)
     logits = model.head(batch.at_targets(states))  # (targets, V)
-    return F.cross_entropy(logits.float(), batch.at_targets(batch.tokens[:, 1:]))
+    return F.cross_entropy(widened(logits), batch.at_targets(batch.tokens[:, 1:]))
+
+
+def packed_loss(model: Transformer, batch: PackedBatch) -> Tensor:
+    """Return what `masked_loss` does, of sequences without padding."""
+    states = model.hidden(batch.tokens, batch.packing)  # (N, D)
+    logits = model.head(states.index_select(0, batch.counted))  # (targets, V)
+    return F.cross_entropy(widened(logits), batch.targets)

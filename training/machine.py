@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
 import math
 import os
+import sys
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -17,6 +19,8 @@ THREADS_A_CORE = 4  # more only take turns
 MOST_SEQUENCES = 2**20  # more than any batch has
 MOST_MEGABYTES = 2**24  # 16 TiB: more than any machine has
 LONGEST_CHECKPOINT_SECONDS = 86_400  # a kill would cost more than a day
+# glibc's malloc.h
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
 LONGEST_TIME_LIMIT_SECONDS = 366 * 86_400  # no queue grants a year
 
 
@@ -76,6 +80,18 @@ class Machine:
                 f"{THREADS_A_CORE} for each of {cores} cores"
             )
         torch.set_num_threads(self.threads)
+
+
+def keep_freed_memory() -> None:
+    """Let glibc keep what is freed for the next step, up to half a GiB.
+
+    It gives blocks of more than 128 KiB back to the system otherwise, and a step of a small model
+    gets hundreds of pages anew: a tenth of its time.  Elsewhere than on Linux this does nothing.
+    """
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
+    if mallopt is not None:
+        mallopt(M_MMAP_THRESHOLD, 2**25)
+        mallopt(M_TRIM_THRESHOLD, 2**29)
 
 
 def require_memory(value: Any) -> None:

@@ -1,8 +1,6 @@
-"""A batch in parts of like length: less padding, or less memory, and the same gradient.
+"""A batch in parts: less memory, and the same gradient.
 
-The parts of a batch are held one after another and their gradients summed.  Lengths within a batch
-differ by as much as those of the data do (half of a padded Arithmetic batch is padding), and
-sorting the data instead would give batches that are no samples of it.
+The parts of a batch are held one after another and their gradients summed.
 """
 
 from __future__ import annotations
@@ -10,64 +8,70 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-import numpy as np
 from torch import Tensor
 
+from models.packing import rounded_up as rounded_up_size
 from training.batches import SequenceTensors, rounded_up
 
 
 @dataclass(frozen=True)
-class Cutting:
-    """Where cutting a batch pays: one more part costs as much as ``overhead`` tokens; cuts lie at
-    multiples of 1 / ``grains`` of the batch; T is rounded up to a multiple of ``width_step``."""
+class PartSizes:
+    """How a batch is packed: in parts of at most ``most_tokens``, unless one sequence alone has
+    more; the steps are those of `Packing`."""
 
-    overhead: int
-    grains: int
+    most_tokens: int
+    size_step: int
     width_step: int
 
+    @property
+    def steps(self) -> tuple[int, int]:
+        """The arguments of `SequenceTensors.packed`."""
+        return self.size_step, self.width_step
 
-# By precision, measured on one core at D = 32 to 128.  In bfloat16 a part casts every weight once
-# more, and oneDNN compiles kernels for every shape and keeps a thousand: so few shapes.
-ON_CPU = {"float32": Cutting(300, 16, 1), "bfloat16": Cutting(600, 4, 8)}
+
+# From 1,000 to 8,000 tokens a part a step takes the same within a tenth (one core, D = 64 and 128);
+# fewer take less memory.  In bfloat16 oneDNN compiles kernels for every shape: so few shapes.
+ON_CPU = {"float32": PartSizes(4096, 1, 1), "bfloat16": PartSizes(4096, 128, 8)}
 
 
 def parts_of(
-    sequences: SequenceTensors, index: Tensor, cutting: Cutting | None, most: int | None
+    sequences: SequenceTensors, index: Tensor, sizes: PartSizes | None, most: int | None
 ) -> list[Tensor]:
     """Cut ``index`` (B,), sorted by length, into parts of at most ``most`` sequences.
 
-    With ``cutting`` also wherever that saves more padding than a part costs.
+    With ``sizes`` also wherever it says.
     """
     if len(index) == 0:  # one of several processes, and the batch is smaller than they are many
         return []
-    sizes = [len(index)]
-    if cutting is not None:
-        grain = max(1, len(index) // cutting.grains)
-        lengths = sequences.host_lengths[index].numpy()
-        sizes = sizes_without_padding(lengths, grain, cutting.overhead)
-    return [piece for part in index.split(sizes) for piece in part.split(most or len(part))]
+    parts = [index]
+    if sizes is not None:
+        tokens = (sequences.host_lengths[index] - 1).tolist()
+        parts = list(index.split(filled(tokens, sizes.most_tokens)))
+    return [piece for part in parts for piece in part.split(most or len(part))]
 
 
-def sizes_without_padding(lengths: np.ndarray, grain: int, overhead: int) -> list[int]:
-    """Return the sizes of the parts of a batch whose sorted lengths are ``lengths`` (B,).
-
-    The cut, at a multiple of ``grain``, that saves most padding first, then each side likewise.
-    """
-    cuts = np.arange(grain, len(lengths), grain)
-    saved = cuts * (lengths[-1] - lengths[cuts - 1])  # tokens
-    if not len(cuts) or saved.max() <= overhead:
-        return [len(lengths)]
-    cut = cuts[saved.argmax()]
-    shorter = sizes_without_padding(lengths[:cut], grain, overhead)
-    return shorter + sizes_without_padding(lengths[cut:], grain, overhead)
+def filled(tokens: list[int], most: int) -> list[int]:
+    """Return how many sequences of so many ``tokens`` each part has, filled one after another."""
+    sizes, held = [0], 0
+    for count in tokens:
+        if held + count > most and sizes[-1]:
+            sizes, held = [*sizes, 0], 0
+        sizes[-1] += 1
+        held += count
+    return sizes
 
 
-def padded_share(sequences: SequenceTensors, parts: Iterable[Tensor], width_step: int) -> float:
+def padded_share(
+    sequences: SequenceTensors, parts: Iterable[Tensor], width_step: int, sizes: PartSizes | None
+) -> float:
     """Return the share of padding among the input tokens of ``parts`` of batches."""
     padded = real = 0
     for part in parts:
         lengths = sequences.host_lengths[part]
-        width = rounded_up(int(lengths.max()), width_step, sequences.longest) - 1
-        padded += len(part) * width
-        real += int((lengths - 1).sum())
+        real += (tokens := int((lengths - 1).sum()))
+        if sizes is not None:
+            padded += rounded_up_size(tokens, sizes.size_step)
+        else:
+            width = rounded_up(int(lengths.max()), width_step, sequences.longest) - 1
+            padded += len(part) * width
     return 1 - real / padded if padded else 0.0

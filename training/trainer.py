@@ -22,11 +22,11 @@ from training.checkpoint import load_checkpoint, save_checkpoint
 from training.compile import compiled_hidden, compiles, width_step
 from training.distributed import ALONE, Processes
 from training.events import CURVE_COLUMNS, Listener, TrainingStep, Validation, ignore
-from training.loss import masked_loss
-from training.machine import Machine
+from training.loss import masked_loss, packed_loss
+from training.machine import Machine, keep_freed_memory
 from training.optimizers import build_optimizer
 from training.order import BatchOrder
-from training.parts import ON_CPU, Cutting, padded_share, parts_of
+from training.parts import ON_CPU, PartSizes, padded_share, parts_of
 from training.precision import autocast, resolve_precision
 from training.recipe import Recipe
 from training.state import TrainingState, pack, unpack
@@ -92,16 +92,15 @@ class Trainer:
         self._loss_sum = torch.zeros((), dtype=torch.float64, device=self.device)
         self.graphs = self.machine.compile == "graphs"
         self.compiled = None
-        # Every shape is a compilation of its own, and CUDA launches a part as slowly as a batch:
-        # so only eager training on a CPU cuts a batch to avoid padding.
-        self.cutting: Cutting | None = None
+        # Every shape is a compilation of its own: so only eager training on a CPU avoids padding.
+        self.part_sizes: PartSizes | None = None
         self.width_step = 1
         if compiles(self.machine.compile, self.device):
             self.compiled = compiled_hidden(self.model, self.graphs)
             self.width_step = width_step(self.train.longest)
         elif self.device.type == "cpu":
-            self.cutting = ON_CPU[self.precision]
-            self.width_step = self.cutting.width_step
+            keep_freed_memory()
+            self.part_sizes = ON_CPU[self.precision]
 
     def fit(self) -> TrainingState:
         """Train from the last checkpoint, if there is one, to the end.
@@ -171,8 +170,11 @@ class Trainer:
         if self.graphs:
             torch.compiler.cudagraph_mark_step_begin()
         with autocast(self.precision, self.device):
-            batch = self.train.batch(index, self.width_step)
-            loss = masked_loss(self.model, batch, hidden) * (len(batch.counted) / num_targets)
+            if self.part_sizes is not None:
+                loss = packed_loss(self.model, self.train.packed(index, *self.part_sizes.steps))
+            else:
+                loss = masked_loss(self.model, self.train.batch(index, self.width_step), hidden)
+            loss = loss * (self.train.num_targets(index) / num_targets)
         loss.backward()
         return loss.detach()
 
@@ -180,13 +182,13 @@ class Trainer:
         """Return the sequences (b,) of batch ``step`` that this process holds at a time."""
         index = self.train.sorted_by_length(self.order.indices(step))
         own = self.processes.share(index)
-        return parts_of(self.train, own, self.cutting, self.machine.micro_batch_size)
+        return parts_of(self.train, own, self.part_sizes, self.machine.micro_batch_size)
 
     def padded_share(self) -> float:
         """Return the share of padding among the input tokens of the first steps' batches."""
         steps = range(min(PADDING_STEPS, self.total_steps))
         parts = (part for step in steps for part in self.parts(step))
-        return padded_share(self.train, parts, self.width_step)
+        return padded_share(self.train, parts, self.width_step, self.part_sizes)
 
     def _learning_rate(self, step: int) -> float:
         return self.recipe.learning_rate_at(step, self.total_steps)

@@ -88,7 +88,7 @@ def test_padded_share_counts_the_rounding(tmp_path, monkeypatch):
     padded = sum(batch.tokens[:, 1:].numel() for batch in batches)
     real = int((trainers[1].train.lengths - 1).sum())  # 13 batches are an epoch
     assert rounded == pytest.approx(1 - real / padded)
-    assert rounded > plain > 0
+    assert rounded > plain == 0
 
 
 def test_auto_never_compiles_on_a_cpu():

@@ -1,0 +1,43 @@
+"""The fast GELU against PyTorch's in float64."""
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+from models.gelu import Gelu
+
+
+@pytest.mark.parametrize("shape", [(1,), (3, 7), (2, 5, 40), (0, 4)])
+@pytest.mark.parametrize("size", [0.01, 1.0, 30.0])
+def test_value_and_gradient(shape, size):
+    torch.manual_seed(0)
+    x = (torch.randn(shape) * size).requires_grad_()
+    direction = torch.randn(shape)
+    exact = x.detach().double().requires_grad_()
+    y, wanted = Gelu()(x), F.gelu(exact)
+    y.backward(direction)
+    wanted.backward(direction.double())
+    torch.testing.assert_close(y.double(), wanted, rtol=1e-6, atol=1e-6)
+    torch.testing.assert_close(x.grad.double(), exact.grad, rtol=1e-6, atol=1e-6)
+
+
+def test_what_is_not_finite():
+    x = torch.tensor([torch.nan, torch.inf, 1e30, -1e30], requires_grad=True)
+    y = Gelu()(x)
+    y.sum().backward()
+    assert y[0].isnan() and x.grad[0].isnan()
+    assert y[1:].tolist() == [torch.inf, x[2].item(), 0.0]
+    assert x.grad[2:].tolist() == [1.0, 0.0]
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+def test_other_types_and_evaluation_are_pytorchs(dtype):
+    x = torch.randn(50, dtype=dtype)
+    assert torch.equal(Gelu()(x.requires_grad_()), F.gelu(x))
+    x = x.detach().float()
+    assert torch.equal(Gelu()(x), F.gelu(x))
+
+
+def test_columns_are_no_obstacle():
+    x = torch.randn(6, 8, requires_grad=True)
+    torch.testing.assert_close(Gelu()(x.T), F.gelu(x.T), rtol=1e-6, atol=1e-6)
