@@ -6,7 +6,6 @@ import dataclasses
 import functools
 from pathlib import Path
 
-import numpy as np
 import torch
 
 from models.linear import LinearAttention
@@ -17,7 +16,7 @@ from tasks.arithmetic import Arithmetic
 from tasks.ed import EditDistance
 from tasks.ed_local import EditDistanceLocal
 from tasks.lis import LIS
-from tasks.task import EOS_ID, SequenceSet, Task
+from tasks.task import Task
 from training.batches import SequenceTensors
 from training.events import Validation
 from training.machine import Machine
@@ -80,19 +79,3 @@ def tiny_trainer(
 def figures(row: Validation) -> list[float]:
     """A row of the curve without its step and its seconds, which no two runs share."""
     return list(dataclasses.astuple(row))[2:]
-
-
-@torch.no_grad()
-def plain_greedy(model: Transformer, sequences: SequenceSet) -> list[list[int]]:
-    """Greedy decoding that can be believed on sight: one sequence, full float64 forward pass per
-    token, lowest id among exact equals."""
-    exact = model.double().eval()
-    written = []
-    for row in range(len(sequences)):
-        tokens = sequences.tokens[row, : sequences.prompt_lengths[row]].astype(int).tolist()
-        while tokens[-1] != EOS_ID and len(tokens) <= model.max_len:
-            logits = exact(torch.tensor([tokens]))[0, -1].numpy()
-            tokens.append(int(np.flatnonzero(logits == logits.max())[0]))
-        written.append(tokens)
-    model.float()
-    return written
