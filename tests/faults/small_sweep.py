@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parents[2]
 CELLS = 6
 NOT_MEASURED = {
     "train_seconds", "eval_seconds", "seconds_to_90", "device", "hostname", "torch_version",
-    "commit", "tree_dirty", "finished_at",
+    "commit", "trained_commit", "tree_dirty", "finished_at",
 }  # fmt: skip
 WORDS = [
     "task.size=2", "model.num_layers=1", "model.num_heads=2", "recipe.batch_size=16",
