@@ -12,8 +12,10 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from errors import UserError
-from models.attention import AttentionMixer, fused_attention
+from models.attention import AttentionMixer, fused_attention, overrides
+from models.kernels import PackedAttention, bias_shape, runs
 from models.mixer import GenerationState, check_choice, check_sizes
+from models.packing import Packing
 
 IMPLEMENTATIONS = ("auto", "dense", "blocked")
 # Measured by `python -m benchmarks forms` (CPU, 4 heads of 16, batch 16, forward and
@@ -69,6 +71,7 @@ class SparseAttention(AttentionMixer):
         self.register_buffer("summaries", summaries, persistent=False)
         pattern = self.dense_pattern() if implementation == "dense" else self.blocked_pattern()
         self.register_buffer("pattern", pattern, persistent=False)
+        self._bias: Tensor | None = None
 
     def is_summary(self, positions: Tensor) -> Tensor:
         """Whether 0-based positions are among the last c of their block."""
@@ -112,6 +115,23 @@ class SparseAttention(AttentionMixer):
         mask = self.pattern[: q.shape[2], : q.shape[2]]  # (T, T)
         dropout = self.dropout if self.training else 0.0
         return fused_attention(q, k, v, attn_mask=mask, dropout_p=dropout)
+
+    def attend_packed(self, qkv: Tensor, packing: Packing) -> Tensor:
+        """As `AttentionMixer.attend_packed`, without padding where a kernel does that."""
+        changed = overrides(self, SparseAttention, "attend", "visible") or self.position == "rope"
+        if changed or (self.training and self.dropout) or not runs(qkv, packing):
+            return super().attend_packed(qkv, packing)
+        return PackedAttention.apply(qkv.float(), packing, True, self.bias()).to(qkv.dtype)
+
+    def bias(self) -> Tensor:
+        """What the kernel adds to the scores: 0, or -inf where a position is not seen."""
+        if self._bias is None:
+            bias = torch.zeros(bias_shape(self.max_len), device="cpu")
+            every = torch.arange(self.max_len, device="cpu")
+            hidden = ~self.visible(every[:, None], every)  # (L, L)
+            bias[: self.max_len, : self.max_len].masked_fill_(hidden, -torch.inf)
+            self._bias = bias
+        return self._bias
 
     def attend_blocked(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         """The same, a block of B queries at a time, in plain products of matrices.
