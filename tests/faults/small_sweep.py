@@ -33,8 +33,8 @@ class SmallSweep:
         kept = [word for word in WORDS if word.split("=")[0] not in changed]
         listed = ",".join(f'"{word}"' for word in [*kept, *words])
         self.arguments = [
-            sys.executable, str(ROOT / "sweep.py"), "experiment=quick", only, "logger=none",
-            "plot=false", "checkpoint_seconds=0.3", f"overrides=[{listed}]",
+            sys.executable, str(ROOT / "sweep.py"), "experiment=quick", only, "only.seed=0",
+            "logger=none", "plot=false", "checkpoint_seconds=0.3", f"overrides=[{listed}]",
         ]  # fmt: skip
 
     def start(self, *arguments: str, **environment: str) -> subprocess.Popen:
