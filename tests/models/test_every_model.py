@@ -79,7 +79,8 @@ def output_and_gradients(function, mixer, x, direction):
     """function(x), and the gradients of its product with `direction`: of x, of all parameters."""
     x = x.detach().clone().requires_grad_()
     y = function(x)
-    gradients = torch.autograd.grad((y * direction).sum(), [x, *mixer.parameters()])
+    leaves = [x, *mixer.parameters()]  # of a single token, decays are without effect
+    gradients = torch.autograd.grad((y * direction).sum(), leaves, materialize_grads=True)
     return [y.detach(), *gradients]
 
 
@@ -202,7 +203,7 @@ def test_selected_rows_may_repeat(name):
     rows = torch.tensor([2, 2, 0])
     twice = model.step(torch.tensor([4, 4, 7]), lengths[rows], model.select(state, rows))
     once = model.step(torch.tensor([7, 1, 4]), lengths, state)
-    assert torch.equal(twice[0], twice[1])
+    torch.testing.assert_close(twice[0], twice[1], **FLOAT32)  # products round by their row
     torch.testing.assert_close(twice[1:], once[[2, 0]], **FLOAT32)
 
 
