@@ -15,6 +15,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
+from config.mixers import with_settings
 from errors import UserError
 from training.machine import Machine
 from training.recipe import Recipe
@@ -28,8 +29,9 @@ Count = Annotated[int, Field(ge=1, le=10**9)]
 class ModelConfig:
     """The `model` group: a transformer to train, or weights that nobody trains.
 
-    ``mixer`` holds ``_target_`` and that class's own parameters; the sizes are D (``dim``), M
-    (``num_layers``) and H (``num_heads``).  ``construct`` holds the ``_target_`` of a function
+    ``mixer`` holds ``_target_`` and that class's own parameters, ``mixers`` several such, which the
+    layers take in turn; the sizes are D (``dim``), M (``num_layers``) and H (``num_heads``).
+    ``construct`` holds the ``_target_`` of a function
     that returns a finished model for a task, and its parameters; sizes are then the function's.
     """
 
@@ -38,20 +40,28 @@ class ModelConfig:
     num_layers: Annotated[int, Field(ge=1, le=1000)] | None = None
     num_heads: Annotated[int, Field(ge=1, le=2**16)] | None = None
     mixer: dict[str, Any] | None = None
+    mixers: list[dict[str, Any]] | None = None
     construct: dict[str, Any] | None = None
     position: Literal["sinusoidal", "rope", "none"] = "sinusoidal"
 
     __pydantic_config__ = STRICT
 
     def __post_init__(self) -> None:
-        if (self.mixer is None) == (self.construct is None):
-            raise UserError(f"model {self.name}: give model.mixer or model.construct, one of them")
-        if self.mixer is None:
+        if [self.mixer, self.mixers, self.construct].count(None) != 2:
+            raise UserError(
+                f"model {self.name}: give model.mixer, model.mixers or model.construct, one of them"
+            )
+        if self.construct is not None:
             return
         for key in ("dim", "num_layers", "num_heads"):
             if getattr(self, key) is None:
                 raise UserError(f"model.{key}=null: must be a whole number of at least 1")
-        assert self.dim is not None and self.num_heads is not None
+        assert self.dim is not None and self.num_heads is not None and self.num_layers is not None
+        if self.mixers is not None and not 1 <= len(self.mixers) <= self.num_layers:
+            raise UserError(
+                f"model.mixers: {len(self.mixers)} mixers; "
+                f"must be 1 to model.num_layers={self.num_layers}, which take them in turn"
+            )
         if self.dim % self.num_heads:
             raise UserError(
                 f"model.dim={self.dim}: must be divisible by model.num_heads={self.num_heads}"
@@ -164,6 +174,7 @@ def validate_cell(plain: Mapping[str, Any]) -> CellConfig:
     The machine's settings stand beside the cell's own in ``plain``, as on the command line.
     """
     values = {key: value for key, value in plain.items() if key not in ("config", *MACHINE_KEYS)}
+    values["model"] = with_settings(values.get("model"))
     values["machine"] = {key: plain[key] for key in MACHINE_KEYS if key in plain}
     seeds = values.pop("seeds", None)
     if seeds is not None:

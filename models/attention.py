@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, nullcontext
-
-import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
@@ -13,13 +10,17 @@ from errors import UserError
 from models.mixer import Mixer
 from models.packing import Packing
 from models.positions import rotary_table, rotate
+from models.precision import widened, without_autocast
 from models.roles import Role
+from models.short_convolution import ShortConvolution
 
 
 class AttentionMixer(Mixer):
     """Projections to queries, keys and values, attention per head, projection of the output.
 
-    Subclasses write `attend`, `prefill`, `step`, `mixing_flops` and `state_bytes`.
+    With `convolution` "canon" or "silu" the projections pass a `ShortConvolution` over
+    `convolution_width` tokens first. Subclasses write `attend`, `prefill`, `step`, `mixing_flops`
+    and `state_bytes`.
     """
 
     rotary: Tensor
@@ -31,6 +32,8 @@ class AttentionMixer(Mixer):
         max_len: int,
         dropout: float = 0.0,
         position: str = "none",
+        convolution: str = "none",
+        convolution_width: int = 4,
     ):
         super().__init__(dim, num_heads, max_len, dropout, position)
         self.qkv = nn.Linear(dim, 3 * dim)
@@ -44,6 +47,7 @@ class AttentionMixer(Mixer):
             nn.init.xavier_uniform_(matrix)
         for layer in (self.qkv, self.out):
             nn.init.zeros_(layer.bias)
+        self.convolution = ShortConvolution(3 * dim, convolution, convolution_width)
 
     def parameter_roles(self) -> dict[str, Role]:
         """Queries, keys and values are three matrices."""
@@ -58,7 +62,8 @@ class AttentionMixer(Mixer):
         """As `Mixer.forward_packed`, the projections without padding."""
         if overrides(self, AttentionMixer, "forward", "project", "merge"):
             return super().forward_packed(x, packing)
-        qkv = self.qkv(x).unflatten(-1, (3, self.num_heads, self.head_dim))  # (N, 3, H, K)
+        qkv = self.convolution.forward_packed(self.qkv(x), packing)  # (N, 3D)
+        qkv = qkv.unflatten(-1, (3, self.num_heads, self.head_dim))  # (N, 3, H, K)
         return self.out(self.attend_packed(qkv, packing).flatten(1))
 
     def attend_packed(self, qkv: Tensor, packing: Packing) -> Tensor:
@@ -74,18 +79,32 @@ class AttentionMixer(Mixer):
         raise NotImplementedError
 
     def project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Queries, keys, values of x (..., T, D), each (..., H, T, K)."""
-        split = self.qkv(x).unflatten(-1, (3, self.num_heads, self.head_dim))  # (..., T, 3, H, K)
-        q, k, v = split.transpose(-4, -2).unbind(-3)  # (..., H, 3, T, K) -> (..., H, T, K)
+        """Queries, keys, values of x (B, T, D), each (B, H, T, K)."""
+        return self.split(self.convolution(self.qkv(x)))
+
+    def split(self, qkv: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries, keys, values (B, T, 3D) by heads, each (B, H, T, K)."""
+        split = qkv.unflatten(-1, (3, self.num_heads, self.head_dim))  # (B, T, 3, H, K)
+        q, k, v = split.transpose(-4, -2).unbind(-3)  # (B, H, 3, T, K) -> (B, H, T, K)
         return q, k, v
 
     def merge(self, y: Tensor) -> Tensor:
         """Heads (..., H, T, K) side by side, then the output projection: (..., T, D)."""
         return self.out(y.transpose(-3, -2).flatten(-2))
 
-    def project_step(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Queries, keys, values of one token a row: x (B, D) to (B, H, K) each."""
-        q, k, v = self.qkv(x).unflatten(-1, (3, self.num_heads, self.head_dim)).unbind(1)
+    def recent(self, x: Tensor, lengths: Tensor) -> dict[str, Tensor]:
+        """What the convolution keeps after lengths[b] tokens of row b of x (B, T, D)."""
+        return self.convolution.recent(x, lengths, self.qkv)
+
+    def project_step(
+        self, x: Tensor, tensors: dict[str, Tensor] | None = None
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries, keys, values of one token a row: x (B, D) to (B, H, K) each.
+
+        tensors: those of the state, of which the convolution's are updated in place.
+        """
+        qkv = self.convolution.step(self.qkv(x), tensors or {})
+        q, k, v = qkv.unflatten(-1, (3, self.num_heads, self.head_dim)).unbind(1)
         return q, k, v
 
     def merge_step(self, y: Tensor) -> Tensor:
@@ -119,6 +138,7 @@ class AttentionMixer(Mixer):
         return {
             "linear/attention_qkv": 2 * 3 * self.dim**2 * length,
             "linear/attention_out": 2 * self.dim**2 * length,
+            **self.convolution.flops(length),
             **self.mixing_flops(length),
         }
 
@@ -150,13 +170,3 @@ def fused_attention(q: Tensor, k: Tensor, v: Tensor, **options) -> Tensor:
     with without_autocast(q):
         y = F.scaled_dot_product_attention(widened(q), widened(k), widened(v), **options)
     return y.to(v.dtype)
-
-
-def widened(x: Tensor) -> Tensor:
-    """``x`` in float32; float64 stays, since close calls are decided by what it computes."""
-    return x if x.dtype == torch.float64 else x.float()
-
-
-def without_autocast(x: Tensor) -> AbstractContextManager:
-    """Keep products in float32 even under autocast, which the meta device does not know."""
-    return nullcontext() if x.is_meta else torch.autocast(x.device.type, enabled=False)

@@ -6,6 +6,7 @@ Yang et al. 2024, equation 6, after Child et al. 2019.
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -52,8 +53,9 @@ class SparseAttention(AttentionMixer):
         window_blocks: int = 1,
         summary_tokens: int = 1,
         implementation: str = "auto",
+        **convolution: Any,
     ):
-        super().__init__(dim, num_heads, max_len, dropout, position)
+        super().__init__(dim, num_heads, max_len, dropout, position, **convolution)
         self.block_size = default_block_size(max_len) if block_size is None else block_size
         self.window_blocks, self.summary_tokens = window_blocks, summary_tokens
         check_sizes(block_size=self.block_size, window_blocks=window_blocks)
@@ -178,7 +180,8 @@ class SparseAttention(AttentionMixer):
         q, k, v = self.project(x)  # (B, H, T, K)
         source = self.ring_positions(lengths - 1)  # (B, ring)
         keys, values = self.remember(self.apply_rotary(k), source), self.remember(v, source)
-        state = GenerationState({"keys": keys, "values": values}, lengths, x.shape[1])
+        tensors = {"keys": keys, "values": values, **self.recent(x, lengths)}
+        state = GenerationState(tensors, lengths, x.shape[1])
         return self.merge(self.attend(q, k, v)), state
 
     def remember(self, x: Tensor, source: Tensor) -> Tensor:
@@ -208,7 +211,7 @@ class SparseAttention(AttentionMixer):
 
     def step(self, x: Tensor, positions: Tensor, state: GenerationState) -> Tensor:
         """As `Mixer.step`."""
-        q, k, v = self.project_step(x)  # (B, H, K)
+        q, k, v = self.project_step(x, state.tensors)  # (B, H, K)
         state.advance(positions)
         self.write(state.tensors["keys"], self.apply_rotary_step(k, positions), positions)
         self.write(state.tensors["values"], v, positions)
@@ -249,4 +252,4 @@ class SparseAttention(AttentionMixer):
     def state_bytes(self, length: int) -> int:
         """A key and a value of D float32 numbers per filled slot of the ring and per summary."""
         slots = min(length, self.window) + self.count_summaries(length)
-        return 2 * 4 * self.dim * slots
+        return 2 * 4 * self.dim * slots + self.convolution.state_bytes()

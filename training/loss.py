@@ -7,7 +7,7 @@ from collections.abc import Callable
 from torch import Tensor
 from torch.nn import functional as F
 
-from models.attention import widened
+from models.precision import widened
 from models.transformer import Transformer
 from training.batches import Batch, PackedBatch
 
