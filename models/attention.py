@@ -92,6 +92,10 @@ class AttentionMixer(Mixer):
         """One token a row: heads (B, H, K) through the output projection to (B, D)."""
         return self.out(y.flatten(1))
 
+    def table(self, positions: slice | Tensor) -> Tensor | None:
+        """Cosines and sines of the positions, (2, ..., K / 2); None unless position is "rope"."""
+        return self.rotary[:, positions] if self.position == "rope" else None
+
     def apply_rotary(self, x: Tensor) -> Tensor:
         """Turn queries or keys x (B, H, T, K) of positions 0..T-1 if `position` is "rope"."""
         if self.position != "rope":

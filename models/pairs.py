@@ -61,8 +61,8 @@ class PairAttention(torch.autograd.Function):
             g_diagonal[own] = (g_queried * k1[seen][:, None]).sum(2)
             g_k1[seen] += _summed(diagonal[own], g_queried)
             if beside.shape[-1]:
-                g_beside[own] = (g_queried * _swapped(k1[seen])[:, None]).sum(2)
-                g_k1[seen] += _swapped(_summed(beside[own], g_queried))
+                g_beside[own] = (g_queried * swapped(k1[seen])[:, None]).sum(2)
+                g_k1[seen] += swapped(_summed(beside[own], g_queried))
         return tuple(x.unflatten(0, gradient.shape[:2]) for x in found)
 
 
@@ -115,11 +115,11 @@ def _queried(diagonal: Tensor, beside: Tensor, k1: Tensor) -> Tensor:
     """K1 M of every query: diagonal (G, R, K), k1 (G, N, K) to (G, R, N, K)."""
     queried = diagonal[:, :, None] * k1[:, None]
     if beside.shape[-1]:
-        queried.addcmul_(beside[:, :, None], _swapped(k1)[:, None])
+        queried.addcmul_(beside[:, :, None], swapped(k1)[:, None])
     return queried
 
 
-def _swapped(x: Tensor) -> Tensor:
+def swapped(x: Tensor) -> Tensor:
     """Channels 2a and 2a + 1 exchanged."""
     return x.unflatten(-1, (-1, 2)).flip(-1).flatten(-2)
 

@@ -57,10 +57,6 @@ class TensorAttention(AttentionMixer):
             y = PairAttention.apply(*form, *keys, widened(v1), widened(v2))
         return y.to(v1.dtype)
 
-    def table(self, positions: slice | Tensor) -> Tensor | None:
-        """Cosines and sines of the positions, (2, ..., K / 2); None without rope."""
-        return self.rotary[:, positions] if self.position == "rope" else None
-
     def prefill(self, x: Tensor, lengths: Tensor) -> tuple[Tensor, GenerationState]:
         """As `Mixer.prefill`; the state is a cache of turned keys and values, (B, H, L, K) each."""
         q, k1, k2, v1, v2 = self.project(x)  # (B, H, T, K)

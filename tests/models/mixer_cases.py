@@ -15,6 +15,7 @@ from models.linear import LinearAttention
 from models.sparse import SparseAttention
 from models.standard import StandardAttention
 from models.tensor import TensorAttention
+from models.tensor_linear import TensorLinearAttention
 
 BLOCK = 8
 
@@ -80,7 +81,15 @@ SOFTMAX = [
     sparse("blocked", 5, 2, 3),
 ]
 TENSOR = Case("tensor", TensorAttention, definition=reference.tensor_attention, longest=70)
-CASES = [*SOFTMAX, linear("dense"), linear("chunked", BLOCK), linear("chunked"), TENSOR]
+TENSOR_LINEAR = Case(
+    "tensor-linear",
+    TensorLinearAttention,
+    {"chunk_size": BLOCK},
+    definition=reference.tensor_linear_attention,
+    longest=70,
+)
+LINEAR = [linear("dense"), linear("chunked", BLOCK), linear("chunked")]
+CASES = [*SOFTMAX, *LINEAR, TENSOR, TENSOR_LINEAR]
 LENGTHS = [1, BLOCK - 1, BLOCK, BLOCK + 1, 63, 500]  # BLOCK - 1 = 7
 
 
