@@ -10,9 +10,9 @@ from models.short_convolution import ShortConvolution
 
 
 def projected(mixer: AttentionMixer, x: Tensor) -> list[Tensor]:
-    """q, k, v (B, H, T, K) of x (B, T, D), after the convolution if there is one."""
+    """q, k, v, or whatever `parts` there are, (B, H, T, K) each, of x (B, T, D)."""
     qkv = convolved(mixer.convolution, affine(mixer.qkv, x))
-    return [by_heads(part, mixer.num_heads) for part in qkv.chunk(3, -1)]
+    return [by_heads(part, mixer.num_heads) for part in qkv.chunk(mixer.parts, -1)]
 
 
 def affine(layer: torch.nn.Linear, x: Tensor) -> Tensor:
