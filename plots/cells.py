@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from plots import style
+from plots import confirmed, style
 
 KEYS = ["task", "format", "size", "layers", "heads", "recipe", "model", "dim"]
 STATES = ("done", "failed", "unfinished", "not run")
@@ -41,7 +41,9 @@ class Grid:
     vary), both with the other settings that tell cells apart; and ``point``, all that names the
     cell but its seed.  ``x_key`` and ``y_key`` are the settings on the axes of a heatmap.
     ``rows`` is the table without the rows that were set aside; ``notes`` says which and why;
-    ``planned`` has a row per planned cell and seed.
+    ``planned`` has a row per planned cell and seed.  ``trials`` has every run, measured or
+    planned, those at other learning rates than the cells' own too, with ``point``, ``rate`` and
+    ``own`` (see `plots.confirmed`).
     """
 
     cells: pd.DataFrame
@@ -50,6 +52,7 @@ class Grid:
     x_key: str = "dim"
     y_key: str = "size"
     planned: pd.DataFrame = field(default_factory=pd.DataFrame)
+    trials: pd.DataFrame = field(default_factory=pd.DataFrame)
 
     @property
     def columns(self) -> list[str]:
@@ -97,17 +100,25 @@ def gather(
     table, plan = _with_same_columns(table, plan)
     table, plan = (_with_defaults(frame, others) for frame in (table, plan))
     keys = [*KEYS, *others]
-    rows, notes = _one_row_per_seed(table, keys, set(plan.get("cell", [])))
+    rows, notes = _one_row_per_seed(table, keys, plan)
+    trials, rows = rows, rows[rows["own"]]
     wanted = pd.concat([plan[[*keys, "seed"]], rows[[*keys, "seed"]]]).drop_duplicates()
     merged = wanted.merge(rows, on=[*keys, "seed"], how="left")
     merged["status"] = merged["status"].fillna("not run")
     cells = _summary(merged, keys)
     cells["max_len"] = _max_len(cells, plan)
-    for frame in (cells, rows, plan):
+    open_runs = merged.loc[merged["status"] == "not run"].assign(own=True)
+    trials = pd.concat([open_runs, trials], ignore_index=True)
+    # Planned seeds first: the search begins with them.
+    trials = trials.sort_values("further", kind="stable", key=lambda flags: flags.eq(True))
+    rows = rows.copy()
+    for frame in (cells, rows, plan, trials):
         frame["point"] = list(frame[keys].itertuples(index=False, name=None))
     given = facets or {}
     x, y = str(given.get("x", "dim")), str(given.get("y", "size"))
-    return Grid(_labelled(cells, others, {**given, "x": x, "y": y}), rows, notes, x, y, plan)
+    return Grid(
+        _labelled(cells, others, {**given, "x": x, "y": y}), rows, notes, x, y, plan, trials
+    )
 
 
 def _with_same_columns(*frames: pd.DataFrame) -> list[pd.DataFrame]:
@@ -142,29 +153,31 @@ def _as_text(value: Any) -> str:
 
 
 def _one_row_per_seed(
-    table: pd.DataFrame, keys: list[str], planned: set[str]
+    table: pd.DataFrame, keys: list[str], plan: pd.DataFrame
 ) -> tuple[pd.DataFrame, list[str]]:
     """Keep one row per cell and seed: the planned configuration's, else the newest.
 
     Tables that other programs wrote may lack a column for what tells two rows apart; their mean
     would mean nothing.
     """
+    planned = set(plan.get("cell", []))
     order = pd.DataFrame(index=table.index)
     order["planned"] = table["cell"].isin(planned)
     finished = table.get("finished_at", pd.Series("", table.index)).astype(object)
     order["finished"] = finished.fillna("").astype(str)
     newest_last = table.loc[order.sort_values(["planned", "finished"], kind="stable").index]
     kept = newest_last.drop_duplicates([*keys, "seed"], keep="last").sort_index()
+    kept = confirmed.marked(kept, plan, keys)
     notes = []
     if dropped := len(table) - len(kept):
         rows = "1 row" if dropped == 1 else f"{dropped} rows"
         notes.append(
             f"{rows} of the table left out: same cell and seed, but another configuration or older"
         )
-    if planned and (others := int((~kept["cell"].isin(planned)).sum())):
+    if planned and (others := int((~kept["cell"].isin(planned) & ~kept["further"]).sum())):
         rows = "1 row has a configuration" if others == 1 else f"{others} rows have configurations"
         notes.append(f"{rows} other than the experiment plans today")
-    return kept.reset_index(drop=True), notes
+    return kept.reset_index(drop=True), notes + confirmed.note(kept)
 
 
 def _summary(runs: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
