@@ -29,10 +29,10 @@ from sweeps.least_dim import DIVERGED
 
 FRACTIONS = {"quarter": 0.25, "half": 0.5, "all": 1.0}
 YES, NO, UNKNOWN, NO_FRONTIER = "yes", "no", "unknown", ""
-MARK = {YES: "†", NO: "", UNKNOWN: "?", NO_FRONTIER: ""}
+MARK = "†"
 NOTE = (
     "† limited by the budget: by validation chains the least D still fell between half and all of "
-    "the steps; ? not known, for want of learning curves."
+    "the steps; unknown: for want of learning curves."
 )
 
 
@@ -202,26 +202,35 @@ def _least(scores: Mapping[int, list[float]], place: int) -> Least:
 def sentences(found: Budgets) -> list[str]:
     """Say which frontiers the budget limits and of which that is unknown; empty for neither."""
     told = []
-    if limited := [_where(key) for key, item in found.items() if item.limited == YES]:
+    reached = sum(item.limited != NO_FRONTIER for item in found.values())
+    if limited := _where(found, YES):
         told.append(
             "Limited by the budget (the least D, by validation chains, still fell between half and "
-            f"all of the steps): {'; '.join(limited)}."
+            f"all of the steps): {limited}."
         )
-    unknown = [_where(key) for key, item in found.items() if item.limited == UNKNOWN]
-    if unknown:
-        reached = sum(item.limited != NO_FRONTIER for item in found.values())
+    if unknown := _where(found, UNKNOWN):
+        number = sum(item.limited == UNKNOWN for item in found.values())
+        which = "" if number == reached else f": {unknown}"
         told.append(
-            f"Whether the budget limits it is unknown for {len(unknown)} of {reached} least D, "
-            f"for want of learning curves: {'; '.join(unknown)}."
+            f"Whether the budget limits it is unknown for {number} of {reached} least D, for want "
+            f"of learning curves{which}."
         )
-    if not told and any(item.limited == NO for item in found.values()):
+    if not told and reached:
         told.append("No least D moved between half and all of the steps (by validation chains).")
     return told
 
 
-def _where(key: Key) -> str:
-    column, row, size = key
-    return f"{column} n = {size} {row}"
+def _where(found: Budgets, limit: str) -> str:
+    """Return where it is so, such as ``Arithmetic: Standard n = 2, 3; Linear n = 4``."""
+    sizes: dict[str, dict[str, list[int]]] = {}
+    for (column, row, size), item in found.items():
+        if item.limited == limit:
+            sizes.setdefault(column, {}).setdefault(row, []).append(size)
+    return ". ".join(
+        f"{column}: "
+        + "; ".join(f"{row} n = {', '.join(map(str, at))}" for row, at in rows.items())
+        for column, rows in sizes.items()
+    )
 
 
 def steps_text(trials: pd.DataFrame, folder: Path) -> str:

@@ -194,7 +194,7 @@ def _cells_of(line: Any) -> tuple[str, str | None, str | None]:
     if line.state == "reached":
         bound = "≤ " if line.smaller_unmeasured else ""
         return (
-            f"{bound}{line.dim}{MARK[YES] if line.limited_by_budget == YES else ''}",
+            f"{bound}{line.dim}{MARK if line.limited_by_budget == YES else ''}",
             bound + _gflops(line.gflops_linear_layers),
             bound + _gflops(line.gflops_total),
         )

@@ -29,7 +29,8 @@ NAME = "least_dim_vs_budget"
 METHOD = (
     "Least D at a part of the budget: from each run's validation curve, chain exact match standing "
     "in for answer accuracy on the test set, at the same 90 %; a run that stopped early keeps its "
-    "last value. Bar: down to the largest D measured that does not reach it."
+    "last value. Half-way a run's rate has not come down as it does at the end, so D there is, if "
+    "anything, too large. Bar: down to the largest D measured that does not reach it."
 )
 
 

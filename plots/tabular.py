@@ -41,7 +41,11 @@ class Tabular:
             f"|{'|'.join(rule)}|",
             *(_line([(row[i] or "").replace("|", "\\|") for i in used]) for row in self.rows),
         ]
-        above = [f"# {self.title}", "", self.caption, *self.notes, ""]
+        above = [
+            f"# {self.title}",
+            "",
+            *(x for text in (self.caption, *self.notes) for x in (text, "")),
+        ]
         return "\n".join([*above, *lines, "", *(f"- {text}" for text in self.said)]) + "\n"
 
     def latex(self) -> str:
