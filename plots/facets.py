@@ -11,6 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from plots import style
+from plots.text import text_width, wrap
 
 LEFT, RIGHT, TOP, BOTTOM = 0.62, 0.12, 0.26, 0.40
 LINE = 0.105  # inches between the footer's lines
@@ -34,8 +35,8 @@ class Facets:
         gap: float = 0.14,
         share_x: Literal["all", "row"] = "all",
     ) -> None:
-        lines = style.wrap(footer, width - 0.16, style.SMALL)
-        widths = [style.text_width(str(e.get_label()), style.SMALL) + 0.5 for e in entries]
+        lines = wrap(footer, width - 0.16, style.SMALL)
+        widths = [text_width(str(e.get_label()), style.SMALL) + 0.5 for e in entries]
         self.legend_columns, legend_rows = legend_shape(widths, width - 0.1)
         foot = 0.06 + LINE * len(lines) + (0.08 + 0.135 * legend_rows if entries else 0.0)
         height = TOP + len(rows) * panel_height + gap * (len(rows) - 1) + BOTTOM + foot

@@ -12,16 +12,20 @@ from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
 import matplotlib
+import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
-from matplotlib.font_manager import FontProperties, findfont, get_font
+
+from plots.text import FONT
 
 COLUMN_WIDTH = 3.25  # inches: one column of a two-column paper
 PAGE_WIDTH = 6.75  # inches: both columns
-SMALL = 6.0  # points: the smallest print of running text
+SMALL = 6.0  # points: running text and legends
+SMALLEST = 5.5  # points: the smallest print anywhere
 
 RC: dict[str, Any] = {
-    "font.family": "DejaVu Sans",
+    "font.family": FONT,
     "mathtext.fontset": "dejavusans",
     "font.size": 7,
     "axes.titlesize": 8,
@@ -117,34 +121,6 @@ def new_figure(width: float, height: float) -> Figure:
     return figure
 
 
-def text_width(text: str, size: float) -> float:
-    """Return the width of ``text`` in inches at ``size`` points, from the font's own metrics."""
-    return sum(_advance(mark) for mark in text) * size / 72
-
-
-@functools.cache
-def _advance(mark: str) -> float:
-    """Return how far ``mark`` moves the pen, in ems."""
-    font = get_font(findfont(FontProperties(family="DejaVu Sans")))
-    font.set_size(64, 72)
-    return float(font.load_char(ord(mark)).linearHoriAdvance) / 65536 / 64
-
-
-def wrap(text: str, width: float, size: float) -> list[str]:
-    """Break ``text`` into lines no wider than ``width`` inches at ``size`` points."""
-    lines: list[str] = []
-    for paragraph in text.split("\n"):
-        line = ""
-        for word in paragraph.split():
-            longer = f"{line} {word}".strip()
-            if line and text_width(longer, size) > width:
-                lines.append(line)
-                longer = word
-            line = longer
-        lines.append(line)
-    return lines
-
-
 def save(figure: Figure, out: Path, name: str) -> list[Path]:
     """Write ``figure`` as vector PDF and as PNG under ``out``; equal figures give equal bytes."""
     out.mkdir(parents=True, exist_ok=True)
@@ -179,6 +155,30 @@ def percent(share: float, threshold: float = 0.9) -> str:
     if share < threshold and float(text) >= 100 * threshold:
         return f"<{100 * threshold:.0f}"
     return "100" if share == 1 else text
+
+
+def percent_range(low: float, high: float) -> tuple[str, str]:
+    """Return both in percent to one decimal, rounded outwards so that what lies between stays."""
+    down, up = np.floor(np.round(1000 * low, 6)), np.ceil(np.round(1000 * high, 6))
+    first, last = ("100" if value >= 1000 else f"{value / 10:.1f}" for value in (down, up))
+    return first, last
+
+
+def luminance(color: Sequence[float]) -> float:
+    """Return the relative luminance of an sRGB colour (WCAG 2)."""
+    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in color[:3]]
+    return float(np.dot([0.2126, 0.7152, 0.0722], linear))
+
+
+def ink_on(color: Sequence[float]) -> str:
+    """Return the ink, black or white, that has more contrast on ``color`` (WCAG 2, over 4.5)."""
+    return "black" if (luminance(color) + 0.05) ** 2 > 1.05 * 0.05 else "white"
+
+
+def say_in(axes: Axes, text: str) -> None:
+    """Write into an empty panel why it is empty."""
+    middle: dict[str, Any] = {"transform": axes.transAxes, "ha": "center", "va": "center"}
+    axes.text(0.5, 0.5, text, color="#595959", **middle)
 
 
 _WORDS = {

@@ -55,7 +55,7 @@ def setting_text(grid: Grid) -> str:
     recipes = cells["recipe"].unique()
     if len(recipes) == 1 and recipes[0]:
         parts.append(f"recipe {recipes[0]}")
-    spread = " (small print: minimum–maximum)" if (cells["seeds"] > 1).any() else ""
+    spread = " (small print: maximum above, minimum below)" if (cells["seeds"] > 1).any() else ""
     parts.append(seeds_text(cells) + spread)
     return "; ".join(parts) + "."
 
