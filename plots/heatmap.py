@@ -21,10 +21,9 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch, Rectangle
 
 from plots import frontier_lines, style
-from plots.cells import Grid, gather, records
-from plots.layout import Layout
-from plots.paper import THRESHOLD
-from plots.text import text_width
+from plots.cells import Grid, gather, is_unsure, records
+from plots.layout import TICKS, Layout
+from plots.text import text_width, wrap
 from plots.words import footer, setting_text
 
 STATE_LOOKS = {
@@ -72,13 +71,15 @@ def figure(table: pd.DataFrame, plan: pd.DataFrame, experiment: Any) -> Figure:
 def _layout(grid: Grid, text: str) -> Layout:
     """Return panels whose cells have one size, wide enough for what is printed in them."""
     sides = [_axes_of(grid, column) for column in grid.columns]
-    names = [text_width(str(x), TICK_SIZE) for side in sides for x in side[0]]
+    names = [text_width(_x_label(grid, x), TICK_SIZE) for side in sides for x in side[0]]
+    upright = max(names) > MAX_CELL
     shown = [_value(cell) for cell in records(grid.cells) if cell.state == "done"]
     values = [text_width(value, style.SMALLEST) for value in shown]
-    cell = max([0.24, *(name + 0.04 for name in names), *values])
+    cell = max([0.24, *([] if upright else [name + 0.04 for name in names]), *values])
     labels = [_y_label(grid, c, y) for c in grid.columns for y in _axes_of(grid, c)[1]]
     ticks = 0.03 + max(text_width(t, TICK_SIZE) for label in labels for t in label.split("\n"))
     height = SPREAD_HEIGHT if (grid.cells["seeds"] > 1).any() else CELL_HEIGHT
+    height = max(height, 0.02 + 0.1 * max(label.count("\n") + 1 for label in labels))
     return Layout(
         grid.model_rows,
         grid.columns,
@@ -89,6 +90,7 @@ def _layout(grid: Grid, text: str) -> Layout:
         stretch=MAX_CELL / cell,
         gap=(ticks + 0.08, 0.17),
         ticks=ticks,
+        below=max(names) + 0.06 if upright else TICKS,
         right=0.47,
         x_label=style.axis_label(grid.x_key),
         share_x="none",
@@ -104,10 +106,16 @@ def _axes_of(grid: Grid, column: str) -> tuple[list[Any], list[Any]]:
 
 def _y_label(grid: Grid, column: str, value: Any) -> str:
     if grid.y_key != "size":
-        return style.setting_label(grid.y_key, value) or "–"
+        return "\n".join(wrap(style.setting_label(grid.y_key, value) or "–", 0.9, TICK_SIZE))
     cells = grid.cells[(grid.cells["column"] == column) & (grid.cells["size"] == value)]
     length = cells["max_len"].max()
     return f"n={value}" if np.isnan(length) else f"n={value}\nL={length:.0f}"
+
+
+def _x_label(grid: Grid, value: Any) -> str:
+    if isinstance(value, str):
+        return style.setting_label(grid.x_key, value) or "–"
+    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def _value(cell: Any) -> str:
@@ -119,10 +127,12 @@ def _dress_panel(axes: Axes, grid: Grid, column: str, layout: Layout) -> None:
     rows = max(len(_axes_of(grid, other)[1]) for other in grid.columns)
     axes.set_xlim(-0.5, len(xs) - 0.5)
     axes.set_ylim(-0.5, rows - 0.5)
-    axes.set_xticks(range(len(xs)), [str(x) for x in xs])
+    axes.set_xticks(range(len(xs)), [_x_label(grid, x) for x in xs])
     axes.set_yticks(range(len(ys)), [_y_label(grid, column, y) for y in ys])
     axes.tick_params(length=0, pad=2)
+    axes.tick_params(axis="x", rotation=90 if layout.below > TICKS else 0)
     axes.spines[:].set_visible(False)
+    axes.grid(False)
 
 
 def _draw_colors(axes: Axes, panel: pd.DataFrame, xs: list[Any], ys: list[Any]) -> None:
@@ -155,18 +165,11 @@ def _draw_cell(axes: Axes, cell: Any, x: int, y: int, width: float) -> None:
     value = _value(cell)
     size = min(VALUE_SIZE, max(style.SMALLEST, (width - 0.06) / text_width(value, 1)))
     _text(axes, x, y, value, size, gid=f"value/{place}", color=ink,
-          bbox=frame if _is_unsure(cell) else None)  # fmt: skip
+          bbox=frame if is_unsure(cell) else None)  # fmt: skip
     if cell.seeds > 1:
         low, high = style.percent_range(cell.accuracy_min, cell.accuracy_max)
         _text(axes, x, y + 0.31, high, style.SMALLEST, gid=f"maximum/{place}", color=ink)
         _text(axes, x, y - 0.31, low, style.SMALLEST, gid=f"minimum/{place}", color=ink)
-
-
-def _is_unsure(cell: Any) -> bool:
-    """Tell whether the 90 % threshold lies within what the cell leaves open."""
-    ends = (cell.accuracy_min, cell.accuracy_max)
-    low, high = ends if cell.seeds > 1 else (cell.accuracy_low, cell.accuracy_high)
-    return bool(cell.state == "done" and low < THRESHOLD <= high)
 
 
 def _text(axes: Axes, x: float, y: float, text: str, size: float, **look: Any) -> None:
@@ -177,6 +180,7 @@ def _draw_colorbar(layout: Layout) -> None:
     right, low, high = layout.span
     axes = layout.add_axes(right + 0.1, low, 0.09, high - low)
     axes.set_gid("colorbar")
+    axes.grid(False)
     ticks = [0, 25, 50, 75, 90, 100] if high - low > 1.2 else [0, 50, 100]
     mappable = ScalarMappable(Normalize(0, 100), style.HEAT)
     bar = layout.figure.colorbar(mappable, cax=axes, ticks=ticks)
@@ -192,7 +196,7 @@ def _legend_entries(grid: Grid) -> list[Any]:
             box.set(**HATCH)
             entries.append(box)
     done = grid.cells[grid.cells["state"] == "done"]
-    if any(map(_is_unsure, records(done))):
+    if any(map(is_unsure, records(done))):
         entries.append(Patch(facecolor="none", edgecolor="black", linewidth=0.5, label=UNSURE))
     if (done["seeds"] < done["seeds_planned"]).any():
         entries.append(Line2D([], [], linestyle="", label="* fewer seeds than planned"))

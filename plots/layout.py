@@ -34,7 +34,8 @@ class Layout:
     ``rows`` and ``columns`` are labels, written at the left and on top.  ``widths`` and ``heights``
     are inches, one for all panels or one each; widths are the least and may grow ``stretch`` times
     to fill the page.  ``gap`` is the inches between panels (across, down), ``ticks`` what tick
-    labels need left of the first panel, ``right`` what stands right of the last.  ``entries`` are
+    labels need left of a panel and ``below`` what they need under it, ``right`` what stands right
+    of the last.  ``entries`` are
     the legend's handles.  ``share_x`` is "all" (tick labels at the foot alone), "row" or "none".
     A footer or label may hold any text; it is drawn as far as the font goes.
     """
@@ -51,6 +52,7 @@ class Layout:
         stretch: float = math.inf,
         gap: tuple[float, float] = (0.14, 0.14),
         ticks: float = 0.26,
+        below: float = TICKS,
         right: float = 0.12,
         x_label: str = "",
         y_label: str = "",
@@ -58,7 +60,8 @@ class Layout:
         share_y: bool = True,
     ) -> None:
         self.rows, self.columns, self.entries = list(rows), list(columns), list(entries)
-        self.gap, self.right, self.x_label, self.y_label = gap, right, x_label, y_label
+        self.gap, self.right, self.below = gap, right, below
+        self.x_label, self.y_label = printable(x_label), printable(y_label)
         self.share_x, self.share_y = share_x, share_y
         self._fit_rows(_each(heights, len(self.rows)))
         most = max(len(lines) if any(lines) else 0 for lines in self.row_lines)
@@ -123,7 +126,7 @@ class Layout:
         ]
         self.titles = ["\n".join(lines) for lines in titles]
         self.top = EDGE + LABEL * max(map(len, titles)) + 0.06
-        self.bottom = TICKS + (AXIS_LABEL if self.x_label else 0) + EDGE
+        self.bottom = self.below + (AXIS_LABEL if self.x_label else 0) + EDGE
         self.offsets = [sum(self.heights[:i]) + self.gap[1] * i for i in range(len(self.rows))]
         self.band_height = self.top + self.offsets[-1] + self.heights[-1] + self.bottom
         self.footer_lines = wrap(printable(footer), self.width - 0.16, style.SMALL)

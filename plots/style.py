@@ -14,10 +14,12 @@ from typing import Any, ParamSpec, TypeVar
 import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.axis import Axis
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
-from plots.text import FONT
+from plots.text import FONT, short_name
 
 COLUMN_WIDTH = 3.25  # inches: one column of a two-column paper
 PAGE_WIDTH = 6.75  # inches: both columns
@@ -26,7 +28,7 @@ SMALLEST = 5.5  # points: the smallest print anywhere
 
 RC: dict[str, Any] = {
     "font.family": FONT,
-    "mathtext.fontset": "dejavusans",
+    "text.parse_math": False,  # a `$` in a name is a dollar
     "font.size": 7,
     "axes.titlesize": 8,
     "axes.labelsize": 7,
@@ -43,6 +45,10 @@ RC: dict[str, Any] = {
     "hatch.linewidth": 0.5,
     "axes.spines.top": False,
     "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.linewidth": 0.3,
+    "grid.color": "#dddddd",
     "legend.frameon": False,
     "pdf.fonttype": 42,
     "svg.hashsalt": "cotcost",
@@ -71,6 +77,8 @@ _SPARE_LOOKS = [
     ("#000000", "X", (0, (1, 1))),
 ]
 HEAT = "cividis"
+GREY = "#595959"
+THRESHOLD_LINE: dict[str, Any] = {"color": GREY, "linewidth": 0.8, "linestyle": ":"}
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -97,12 +105,12 @@ def in_order(names: Iterable[str], known: Iterable[str]) -> list[str]:
 
 def task_label(task: str) -> str:
     """Return the task's name as the paper writes it; a stranger's as it is."""
-    return TASKS.get(task, task)
+    return TASKS.get(task) or short_name(task)
 
 
 def model_label(model: str) -> str:
     """Return the model's name as the paper writes it; a stranger's as it is."""
-    return MODELS.get(model, model)
+    return MODELS.get(model) or short_name(model)
 
 
 def look(model: str, models: Sequence[str]) -> dict[str, Any]:
@@ -175,10 +183,16 @@ def ink_on(color: Sequence[float]) -> str:
     return "black" if (luminance(color) + 0.05) ** 2 > 1.05 * 0.05 else "white"
 
 
+def percent_axis(axes: Axes) -> None:
+    """Let ``axes`` go upward from 0 to 100 percent, with room for lines at either end."""
+    axes.set_ylim(-5, 105)
+    axes.set_yticks([0, 25, 50, 75, 100])
+
+
 def say_in(axes: Axes, text: str) -> None:
     """Write into an empty panel why it is empty."""
     middle: dict[str, Any] = {"transform": axes.transAxes, "ha": "center", "va": "center"}
-    axes.text(0.5, 0.5, text, color="#595959", **middle)
+    axes.text(0.5, 0.5, text, color=GREY, **middle)
 
 
 _WORDS = {
@@ -197,11 +211,21 @@ def setting_label(key: str, value: object) -> str:
         return model_label(str(value))
     if value in ("", None):
         return ""
-    words = _WORDS.get(key, "{key}={value}")
-    return words.format(value, key=key.rpartition(".")[2], value=value)
+    words = _WORDS.get(key, "{key}={value}").removesuffix("s" if value in (1, "1") else "\0")
+    name = short_name(value)
+    return words.format(name, key=short_name(key.rpartition(".")[2]), value=name)
 
 
 def axis_label(key: str) -> str:
     """Return what stands under an axis of this setting."""
     words = {"dim": "embedding dimension D", "size": "problem size n", "heads": "heads H"}
-    return words.get(key, key)
+    return words.get(key) or short_name(key)
+
+
+def plain_log(axis: Axis) -> None:
+    """Make a logarithmic axis write plain numbers, and few of them."""
+    low, high = axis.get_view_interval()
+    subs = (1.0,) if high > 300 * low else (1.0, 2.0, 5.0)
+    axis.set_major_locator(LogLocator(subs=subs))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axis.set_minor_formatter(NullFormatter())

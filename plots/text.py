@@ -61,7 +61,8 @@ def slugs(labels: Iterable[str]) -> dict[str, str]:
 
 def csv_text(frame: pd.DataFrame) -> str:
     """Return ``frame`` as CSV in which no cell is a formula to a spreadsheet."""
-    return frame.map(_no_formula).to_csv(index=False, lineterminator="\n")
+    safe = frame.map(_no_formula).rename(columns=_no_formula)
+    return safe.to_csv(index=False, lineterminator="\n")
 
 
 def latex(text: str) -> str:
