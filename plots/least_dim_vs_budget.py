@@ -19,13 +19,15 @@ from matplotlib.ticker import FixedFormatter, FixedLocator, NullLocator
 
 from plots import style
 from plots.budgets import FRACTIONS, YES, Budgeted, Budgets, of_grid, sentences, steps_text
-from plots.cells import Grid, gather
-from plots.facets import Facets, slug
+from plots.cells import Grid, gather, panels_of
+from plots.layout import Layout
 from plots.looks import row_look
+from plots.text import csv_text, slugs
 from plots.ticks import dim_axis
 from plots.words import footer, seeds_text, size_labels
 
 NAME = "least_dim_vs_budget"
+HEIGHT = 1.5  # inches of a panel
 METHOD = (
     "Least D at a part of the budget: from each run's validation curve, chain exact match standing "
     "in for answer accuracy on the test set, at the same 90 %; a run that stopped early keeps its "
@@ -40,7 +42,7 @@ def draw(table: pd.DataFrame, plan: pd.DataFrame, experiment: Any, out: Path) ->
     save = style.styled(style.save)
     paths = [path for name, item in drawn.items() for path in save(item, out, name)]
     grid = gather(table, plan)
-    text = rows(grid, of_grid(grid, out.parent)).to_csv(index=False, lineterminator="\n")
+    text = csv_text(rows(grid, of_grid(grid, out.parent)))
     return [*paths, style.write_text(text, out / f"{NAME}.csv")]
 
 
@@ -63,11 +65,11 @@ def figures(
     table: pd.DataFrame, plan: pd.DataFrame, experiment: Any, folder: Path
 ) -> dict[str, Figure]:
     """Return a figure per task under its file's name; ``folder`` holds the curves."""
-    grid = gather(table, plan)
+    grid = gather(table, plan, panels_of(experiment))
     found = of_grid(grid, folder)
     return {
-        f"{NAME}_{slug(column)}": _figure(grid, column, found, experiment, folder)
-        for column in grid.columns
+        f"{NAME}_{slug}": _figure(grid, column, found, experiment, folder)
+        for column, slug in slugs(grid.columns).items()
     }
 
 
@@ -80,17 +82,25 @@ def _figure(grid: Grid, column: str, found: Budgets, experiment: Any, folder: Pa
     lines = [f"{column}. Budget: {steps}. {METHOD}", *sentences(here)]
     lines.append(f"{seeds_text(cells).capitalize()}.")
     text = footer(lines, grid, experiment)
-    facets = Facets([""], list(labels.values()), _entries(models, grid), text, panel_height=1.5)
+    layout = Layout(
+        [""],
+        list(labels.values()),
+        _entries(models, grid),
+        text,
+        widths=1.2,
+        heights=HEIGHT,
+        x_label="share of the training budget",
+        y_label="least D",
+    )
     for size, label in labels.items():
-        axes = facets.axes("", label)
+        axes = layout.axes("", label)
         for place, row in enumerate(models):
             if (column, row, size) in here:
                 shift = 1.04 ** (place - (len(models) - 1) / 2)
                 look = row_look(row, grid)
                 _draw_model(axes, here[column, row, size], row, look, shift)
         _scale(axes, [int(dim) for dim in np.unique(cells["dim"])])
-    facets.label("share of the training budget", "least D")
-    return facets.figure
+    return layout.figure
 
 
 def _entries(models: list[str], grid: Grid) -> list[Line2D]:
@@ -131,4 +141,4 @@ def _scale(axes: Axes, dims: list[int]) -> None:
     axes.xaxis.set_major_locator(FixedLocator(list(FRACTIONS.values())))
     axes.xaxis.set_major_formatter(FixedFormatter(["¼", "½", "all"]))
     axes.xaxis.set_minor_locator(NullLocator())
-    dim_axis(axes, dims, height=1.5)
+    dim_axis(axes, dims, HEIGHT)

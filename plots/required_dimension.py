@@ -21,17 +21,18 @@ from plots import paper, style
 from plots.budgets import YES, Budgeted, Budgets, of_grid, sentences
 from plots.cells import Grid, gather, records
 from plots.exponents import METHOD, growth_of
-from plots.facets import Facets
 from plots.fit import Growth
 from plots.frontier import Requirement, requirements_of
+from plots.layout import Layout
 from plots.looks import row_look
+from plots.text import csv_text
 from plots.ticks import dim_axis
 from plots.words import footer, seeds_text
 
 NAME = "required_dimension"
 _POWERS = {0.0: "constant", 0.25: "∜L", 0.5: "√L"}
-LABEL_SIZE, LABEL_ROOM = 5.5, 0.42  # points; inches at the right of each panel
-HEIGHT = {True: 2.1, False: 1.9}  # inches of a panel: of a single one, of one among several
+LABEL_SIZE, LABEL_ROOM = 5.5, 0.45  # points; inches at the right of each panel
+HEIGHT = 1.9  # inches of a panel
 
 
 def draw(table: pd.DataFrame, plan: pd.DataFrame, experiment: Any, out: Path) -> list[Path]:
@@ -41,8 +42,7 @@ def draw(table: pd.DataFrame, plan: pd.DataFrame, experiment: Any, out: Path) ->
     grid = gather(table, plan)
     budgets = of_grid(grid, out.parent)
     for name, frame in ((NAME, points(grid, budgets)), (f"{NAME}_fit", fits(grid))):
-        text = frame.to_csv(index=False, lineterminator="\n")
-        paths.append(style.write_text(text, out / f"{name}.csv"))
+        paths.append(style.write_text(csv_text(frame), out / f"{name}.csv"))
     return paths
 
 
@@ -118,21 +118,26 @@ def figure(
     grid = gather(table, plan)
     budgets = of_grid(grid, folder)
     frame, fitted = points(grid, budgets), growths(grid)
-    single = len(grid.columns) == 1
-    width = style.COLUMN_WIDTH if single else style.PAGE_WIDTH
-    text = _footer(grid, fitted, budgets, experiment)
-    facets = Facets([""], grid.columns, _entries(grid, frame), text, width, HEIGHT[single])
-    _scale(facets, frame, grid, HEIGHT[single])
+    layout = Layout(
+        [""],
+        grid.columns,
+        _entries(grid, frame),
+        _footer(grid, fitted, budgets, experiment),
+        widths=1.7,
+        heights=HEIGHT,
+        x_label="longest sequence L",
+        y_label="required embedding dimension D",
+    )
+    _scale(layout, frame, grid)
     for column in grid.columns:
-        axes = facets.axes("", column)
+        axes = layout.axes("", column)
         labels: list[tuple[float, float, str, Any]] = []
         for model in grid.model_rows:
             part = frame[(frame["task"] == column) & (frame["model"] == model)]
             _draw_model(axes, part, grid, model, fitted.get((column, model)))
             labels += _draw_theory(axes, part, model, row_look(model, grid))
-        _label_theory(axes, labels, HEIGHT[single])
-    facets.label("longest sequence L", "required embedding dimension D")
-    return facets.figure
+        _label_theory(axes, labels)
+    return layout.figure
 
 
 def _entries(grid: Grid, frame: pd.DataFrame) -> list[Line2D]:
@@ -206,10 +211,10 @@ def _draw_theory(
     return labels
 
 
-def _label_theory(axes: Axes, labels: list[tuple[float, float, str, Any]], height: float) -> None:
+def _label_theory(axes: Axes, labels: list[tuple[float, float, str, Any]]) -> None:
     """Write the labels right of where the lines end, so far apart that none touches another."""
     low, high = np.log2(axes.get_ylim())
-    gap = (LABEL_SIZE + 1.5) / 72 * (high - low) / height
+    gap = (LABEL_SIZE + 1.5) / 72 * (high - low) / HEIGHT
     place = -np.inf
     for length, dim, text, color in sorted(labels, key=lambda label: label[1]):
         place = max(float(np.log2(dim)), place + gap)
@@ -219,20 +224,18 @@ def _label_theory(axes: Axes, labels: list[tuple[float, float, str, Any]], heigh
         )  # fmt: skip
 
 
-def _scale(facets: Facets, frame: pd.DataFrame, grid: Grid, height: float) -> None:
+def _scale(layout: Layout, frame: pd.DataFrame, grid: Grid) -> None:
     dims = [int(dim) for dim in np.unique(grid.cells["dim"])]
-    for axes in facets.panels.flat:
+    for axes in layout.panels.values():
         axes.set_xscale("log", base=2)
         axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.0f}"))
         axes.xaxis.set_minor_locator(NullLocator())
-        dim_axis(axes, dims, height)
+        dim_axis(axes, dims, HEIGHT)
     lengths = frame["max_len"].dropna()
     if len(lengths):
-        first = facets.panels[0, 0]
-        width = first.get_position().width * facets.figure.get_size_inches()[0]
         low, high = np.log2(lengths.min() / 1.2), np.log2(lengths.max() * 1.06)
-        share = LABEL_ROOM / width
-        first.set_xlim(2**low, 2 ** (high + (high - low) * share / (1 - share)))
+        share = LABEL_ROOM / min(layout.widths)
+        axes.set_xlim(2**low, 2 ** (high + (high - low) * share / (1 - share)))
 
 
 def _footer(

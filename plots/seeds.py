@@ -19,6 +19,7 @@ import pandas as pd
 from plots import style, tabular
 from plots.cells import Grid, gather, records
 from plots.tabular import Tabular
+from plots.text import csv_text
 from plots.words import notes_of
 
 NAME = "seeds"
@@ -40,11 +41,10 @@ METHOD = (
 def draw(table: pd.DataFrame, plan: pd.DataFrame, experiment: Any, out: Path) -> list[Path]:
     """Write ``seeds.csv`` and ``seeds_paired.csv``, ``.md`` and ``.tex``."""
     grid = gather(table, plan)
-    text = spread(grid).to_csv(index=False, lineterminator="\n")
     frame = paired(grid)
     printed = printed_table(frame, grid, experiment)
     return [
-        style.write_text(text, out / f"{NAME}.csv"),
+        style.write_text(csv_text(spread(grid)), out / f"{NAME}.csv"),
         *tabular.write(printed.texts(frame), out, f"{NAME}_paired"),
     ]
 

@@ -9,6 +9,8 @@ from typing import Any
 import pandas as pd
 
 from plots import style
+from plots.text import csv_text
+from plots.text import latex as escape
 
 _WORDS = ("task", "model", "verdict", "theory", "why", "models")
 _MATHS = ("n", "L", "D")
@@ -85,7 +87,7 @@ class Tabular:
     def texts(self, frame: pd.DataFrame) -> dict[str, str]:
         """Return ``frame`` as CSV, and the table in both forms, by suffix."""
         return {
-            "csv": frame.to_csv(index=False, lineterminator="\n"),
+            "csv": csv_text(frame),
             "md": self.markdown(),
             "tex": self.latex(),
         }
@@ -127,22 +129,6 @@ def plain(value: Any) -> str:
 def label_of(kind: str, experiment: str) -> str:
     """Return a LaTeX label such as ``flops:table2``, of letters, digits and hyphens."""
     return f"{kind}:{''.join(mark if mark.isalnum() else '-' for mark in experiment)}"
-
-
-def escape(text: str) -> str:
-    """Return ``text`` as LaTeX that prints it."""
-    special = {"\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "~": r"\textasciitilde{}"}
-    special |= {"^": r"\textasciicircum{}", "≤": r"$\le$", "≥": r"$\ge$", "–": "--"}
-    special |= {"<": r"$<$", ">": r"$>$", "×": r"$\times$", "√": r"$\sqrt{}$", "−": "$-$"}
-    special |= {
-        "½": r"$\frac12$",
-        "¼": r"$\frac14$",
-        "†": r"\dag{}",
-        "±": r"$\pm$",
-        "∞": r"$\infty$",
-    }
-    special |= {mark: "\\" + mark for mark in "%&#_$"}
-    return "".join(special.get(mark, mark) for mark in text)
 
 
 def write(texts: dict[str, str], out: Any, name: str) -> list[Any]:
