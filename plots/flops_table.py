@@ -9,16 +9,18 @@ efficient models differ.
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from plots import paper, style
+from plots import paper, style, tabular
+from plots.budgets import MARK, NOTE, YES, Budgeted, Budgets, of_grid
 from plots.cells import Grid, gather, records
-from plots.frontier import Requirement, requirements
+from plots.frontier import Requirement, requirements_of
+from plots.tabular import Tabular, plain
 from plots.words import notes_of, seeds_text
 
 CONVENTIONS = {"flops_linear_layers": "linear layers", "flops_total": "total"}
@@ -28,47 +30,42 @@ CRITERION = "answer accuracy of at least 90 %"
 def draw(table: pd.DataFrame, plan: pd.DataFrame, experiment: Any, out: Path) -> list[Path]:
     """Write ``flops_table.csv``, ``.md`` and ``.tex`` and return their paths."""
     grid = gather(table, plan)
-    frame, said = rows(grid), sentences(grid)
-    texts = {
-        "csv": frame.to_csv(index=False, lineterminator="\n"),
-        "md": markdown(frame, said, grid, experiment),
-        "tex": latex(frame, said, grid, experiment),
-    }
-    return [style.write_text(text, out / f"flops_table.{kind}") for kind, text in texts.items()]
+    frame = rows(grid, of_grid(grid, out.parent))
+    printed = printed_table(frame, sentences(grid, frame), grid, experiment)
+    return tabular.write(printed.texts(frame), out, "flops_table")
 
 
-@dataclass(frozen=True)
-class Least:
-    """The cheapest cell that reaches the criterion under one convention."""
-
-    dim: int
-    flops: float
-
-
-def rows(grid: Grid) -> pd.DataFrame:
+def rows(grid: Grid, budgets: Budgets | None = None) -> pd.DataFrame:
     """Return the table, a row per task, size and model.
 
     ``state`` is reached, not reached, incomplete (none of the measured reaches it and some are
     missing) or not run; FLOPs and D are empty unless reached.  ``smaller_unmeasured`` lists
-    dimensions below D without a result: then D and FLOPs are upper bounds.
+    dimensions below D without a result: then D and FLOPs are upper bounds.  ``confirmed``,
+    ``seeds``, ``rates``, ``dim_low`` and ``dim_high`` say what stands behind D
+    (`plots.frontier.Requirement`), ``limited_by_budget`` and ``dim_*_budget`` whether more steps
+    would move it (`plots.budgets`).
     """
-    found = []
-    for column in grid.columns:
-        for row in grid.model_rows:
-            panel = grid.panel(column, row)
-            found += [_row(panel, column, row, item) for item in requirements(panel)]
+    budgets = of_grid(grid, None) if budgets is None else budgets
+    found = [
+        _row(grid, column, row, item, budgets[column, row, item.size])
+        for column in grid.columns
+        for row in grid.model_rows
+        for item in requirements_of(grid, column, row)
+    ]
     frame = pd.DataFrame(found)
     order = {label: place for place, label in enumerate(grid.columns)}
     frame["place"] = frame["task"].map(order)
     frame = frame.sort_values(["place", "size"], kind="stable").drop(columns="place")
-    integers = ["max_len", "dim", "best_dim", "paper_length", "paper_dim"]
+    integers = ["max_len", "dim", "best_dim", "dim_low", "dim_high", "paper_length", "paper_dim"]
     frame[integers] = frame[integers].astype("Int64")
     return frame.reset_index(drop=True)
 
 
-def _row(panel: pd.DataFrame, column: str, row: str, item: Requirement) -> dict[str, Any]:
-    cells = panel[panel["size"] == item.size]
-    first = cells.iloc[0]
+def _row(
+    grid: Grid, column: str, row: str, item: Requirement, budgeted: Budgeted
+) -> dict[str, Any]:
+    panel = grid.panel(column, row)
+    first = panel.iloc[0]
     values: dict[str, Any] = {
         "task": column,
         "size": item.size,
@@ -80,13 +77,16 @@ def _row(panel: pd.DataFrame, column: str, row: str, item: Requirement) -> dict[
         "best_accuracy": round(item.best_accuracy, 6),
         "smaller_unmeasured": " ".join(map(str, item.open_below)),
         "unmeasured": " ".join(map(str, item.open_above)),
-        "seeds": int(cells.loc[cells["dim"] == (item.dim or item.best_dim), "seeds"].max() or 0)
-        if item.best_dim
-        else 0,
+        "seeds": item.seeds,
+        "rates": item.rates,
+        "confirmed": "yes" if item.confirmed else "no",
+        "evidence": item.evidence if item.dim else "",
+        "dim_low": item.low,
+        "dim_high": item.high,
+        **budgeted.columns(),
     }
     for name in CONVENTIONS:
-        least = least_flops(cells, name)
-        values[f"gflops_{name.removeprefix('flops_')}"] = least.flops / 1e9 if least else np.nan
+        values[f"gflops_{name.removeprefix('flops_')}"] = _flops(grid, panel, item, name) / 1e9
     applies = paper.table_2_applies(first["task"], first["format"], first["layers"])
     model = first["model"] if applies else ""
     values["paper_length"] = paper.ARITHMETIC_LENGTHS.get(item.size) if applies else None
@@ -99,82 +99,71 @@ def _integer(value: float) -> int | None:
     return None if np.isnan(value) else int(value)
 
 
-def least_flops(cells: pd.DataFrame, convention: str) -> Least | None:
-    """Return the cheapest cell with mean accuracy >= 90 % under ``convention``, or None."""
-    reached = cells[(cells["state"] == "done") & (cells["accuracy"] >= paper.THRESHOLD)]
-    reached = reached.dropna(subset=[convention])
-    if reached.empty:
-        return None
-    best = reached.iloc[int(np.argmin(reached[convention]))]
-    return Least(int(best["dim"]), float(best[convention]))
+def _flops(grid: Grid, panel: pd.DataFrame, item: Requirement, convention: str) -> float:
+    """Return the FLOPs of the least D, empty without one; they do not depend on seed or rate."""
+    cell = panel[(panel["size"] == item.size) & (panel["dim"] == item.dim)]
+    known = grid.trials.loc[grid.trials["point"].isin(cell["point"]), convention]
+    return float(known.max())
 
 
-def sentences(grid: Grid) -> list[str]:
+def sentences(grid: Grid, frame: pd.DataFrame | None = None) -> list[str]:
     """Say which model is cheapest per size under each convention, and whether it changes."""
+    frame = rows(grid) if frame is None else frame
     said = []
     changed: list[str] = []
     compared = 0
-    for column in grid.columns:
-        cells = grid.cells[grid.cells["column"] == column]
-        for size in sorted(cells["size"].unique()):
-            winners = {
-                name: _cheapest(cells[cells["size"] == size], grid.model_rows, name)
-                for name in CONVENTIONS
-            }
-            where = f"{column}, n = {size}"
-            text, verdict = _verdict(where, winners, cells[cells["size"] == size], grid)
-            said.append(text)
-            compared += verdict is not None
-            if verdict:
-                changed.append(f"{where} ({verdict})")
+    for (column, size), part in frame.groupby(["task", "size"], sort=False):
+        where = f"{column}, n = {size}"
+        text, verdict = _verdict(where, part)
+        said.append(text)
+        compared += verdict is not None
+        if verdict:
+            changed.append(f"{where} ({verdict})")
     return [*said, _conclusion(changed, compared)]
 
 
-def _cheapest(cells: pd.DataFrame, order: list[str], convention: str) -> dict[str, Least]:
-    found = {row: least_flops(cells[cells["row"] == row], convention) for row in order}
-    reached = {row: least for row, least in found.items() if least}
-    return dict(sorted(reached.items(), key=lambda item: item[1].flops))
-
-
-def _verdict(
-    where: str, winners: dict[str, dict[str, Least]], cells: pd.DataFrame, grid: Grid
-) -> tuple[str, str | None]:
+def _verdict(where: str, part: pd.DataFrame) -> tuple[str, str | None]:
     """Return the sentence and, when two models can be compared, what changes ("" for nothing)."""
-    plain, total = (list(winners[name].items()) for name in CONVENTIONS)
-    states = {
-        row: requirements(cells[cells["row"] == row])[0]
-        for row in grid.model_rows
-        if (cells["row"] == row).any()
-    }
-    without = [f"{row} {item.state}" for row, item in states.items() if item.state != "reached"]
-    bounds = [row for row, item in states.items() if item.open_below]
-    caveat = f" ({', '.join(without)})" if without else ""
-    if bounds:
-        caveat += f" (an upper bound for {', '.join(bounds)}: smaller D lack results)"
-    if not plain or not total:
+    reached = part[part["state"] == "reached"]
+    plain_order, total = (
+        list(records(reached.assign(flops=reached[name]).sort_values("flops", kind="stable")))
+        for name in ("gflops_linear_layers", "gflops_total")
+    )
+    caveat = _caveat(part)
+    if not plain_order:
         return f"{where}: no model reaches 90 %{caveat}.", None
     text = (
-        f"{where}: cheapest by linear layers {_winner(plain)}, by total {_winner(total)}{caveat}."
+        f"{where}: cheapest by linear layers {_winner(plain_order)}, by total {_winner(total)}"
+        f"{caveat}."
     )
-    if len(plain) < 2 or len(total) < 2:
+    if len(plain_order) < 2:
         return text, None
-    first, second = _ranking(plain), _ranking(total)
+    first, second = _ranking(plain_order), _ranking(total)
     return text, "" if first == second else f"{first} becomes {second}"
 
 
-def _ranking(found: list[tuple[str, Least]]) -> str:
+def _caveat(part: pd.DataFrame) -> str:
+    without = [f"{line.model} {line.state}" for line in records(part) if line.state != "reached"]
+    bounds = part.loc[part["smaller_unmeasured"] != "", "model"]
+    limited = part.loc[part["limited_by_budget"] == YES, "model"]
+    told = f" ({', '.join(without)})" if without else ""
+    if len(bounds):
+        told += f" (an upper bound for {', '.join(bounds)}: smaller D lack results)"
+    return told + (f" (limited by the budget: {', '.join(limited)})" if len(limited) else "")
+
+
+def _ranking(found: Sequence[Any]) -> str:
     """Return the models from cheap to dear, e.g. ``Standard = Sparse < Linear``."""
-    text = found[0][0]
-    for (_, before), (row, least) in itertools.pairwise(found):
-        text += f" {'=' if least.flops == before.flops else '<'} {row}"
+    text = str(found[0].model)
+    for before, line in itertools.pairwise(found):
+        text += f" {'=' if line.flops == before.flops else '<'} {line.model}"
     return text
 
 
-def _winner(found: list[tuple[str, Least]]) -> str:
-    row, least = found[0]
-    ties = [other for other, value in found[1:] if value.flops == least.flops]
-    names = " and ".join([row, *ties])
-    return f"{names} ({_gflops(least.flops / 1e9)} GFLOPs, D = {least.dim})"
+def _winner(found: Sequence[Any]) -> str:
+    best = found[0]
+    names = " and ".join(line.model for line in found if line.flops == best.flops)
+    return f"{names} ({_gflops(best.flops)} GFLOPs, D = {best.dim})"
 
 
 def _conclusion(changed: list[str], compared: int) -> str:
@@ -200,12 +189,12 @@ def _gflops(value: float) -> str:
     return f"{value:.{min(digits, 9)}f}"
 
 
-def _cells_of(line: Any) -> tuple[str, str, str]:
+def _cells_of(line: Any) -> tuple[str, str | None, str | None]:
     """Return D, linear layers and total as the printed tables show them."""
     if line.state == "reached":
         bound = "≤ " if line.smaller_unmeasured else ""
         return (
-            f"{bound}{line.dim}",
+            f"{bound}{line.dim}{MARK if line.limited_by_budget == YES else ''}",
             bound + _gflops(line.gflops_linear_layers),
             bound + _gflops(line.gflops_total),
         )
@@ -213,100 +202,68 @@ def _cells_of(line: Any) -> tuple[str, str, str]:
         return "not run", "", ""
     best = f"best {style.percent(line.best_accuracy)} % at D = {line.best_dim}"
     lacking = line.unmeasured.replace(" ", ", ")
-    return f"not reached ({best}{f'; no result for D = {lacking}' if lacking else ''})", "", ""
+    return f"not reached ({best}{f'; no result for D = {lacking}' if lacking else ''})", None, None
 
 
-HEADER = ["task", "n", "L", "model", "D", "linear layers", "total", "paper", "paper D", "paper L"]
+HEADER = [
+    "task", "n", "L", "model", "D", "linear layers", "total", "from", "single runs",
+    "limited by budget", "D at ¼, ½, all", "paper", "paper D", "paper L",
+]  # fmt: skip
 
 
-def _printed(frame: pd.DataFrame) -> list[list[str]]:
+def _printed(frame: pd.DataFrame) -> list[list[str | None]]:
     return [
         [
-            line.task, str(line.size), _plain(line.max_len), line.model, *_cells_of(line),
+            line.task, str(line.size), plain(line.max_len), line.model, *_cells_of(line),
+            line.evidence, _interval(line), line.limited_by_budget, _at_parts(line),
             "" if np.isnan(line.paper_gflops) else f"{line.paper_gflops:.3f}",
-            _plain(line.paper_dim), _plain(line.paper_length),
+            plain(line.paper_dim), plain(line.paper_length),
         ]
         for line in records(frame)
     ]  # fmt: skip
 
 
-def _plain(value: Any) -> str:
-    return "" if pd.isna(value) else str(value)
+def _interval(line: Any) -> str:
+    """Return between which D single runs put the least one, of a confirmed least D."""
+    if line.confirmed != "yes" or pd.isna(line.dim_low):
+        return ""
+    high = "larger" if pd.isna(line.dim_high) else line.dim_high
+    return f"{line.dim_low} to {high}"
 
 
-def _caption(grid: Grid, experiment: Any) -> list[str]:
-    lines = [
-        f"Least GFLOPs of one forward pass over L tokens for an {CRITERION}, and the embedding "
-        f"dimension D that reaches it ({seeds_text(grid.cells)}; a D counts when its accuracy, "
-        "or the mean over its seeds, does). "
-        "Linear layers: the blocks' linear layers alone, the paper's convention; total: mixing "
-        "and all else counted too."
-    ]
-    if experiment.budget:
-        lines.append(f"Budget: {experiment.budget.strip().rstrip('.')}.")
-    return [*lines, *notes_of(grid)]
+def _at_parts(line: Any) -> str:
+    parts = [line.dim_quarter_budget, line.dim_half_budget, line.dim_all_budget]
+    return "" if set(parts) == {"?"} else ", ".join(parts)
 
 
-def markdown(frame: pd.DataFrame, said: list[str], grid: Grid, experiment: Any) -> str:
-    """Return the table in Markdown, captioned, with the sentences under it."""
-    printed = _printed(frame)
-    used = _used_columns(printed)
-    lines = [f"# FLOPs to 90 %: {experiment.name}", "", *_caption(grid, experiment), ""]
-    lines.append("| " + " | ".join(HEADER[i] for i in used) + " |")
-    lines.append(
-        "|" + "|".join("---" if HEADER[i] in ("task", "model") else "---:" for i in used) + "|"
+def printed_table(frame: pd.DataFrame, said: Sequence[str], grid: Grid, experiment: Any) -> Tabular:
+    """Return the table as it is printed, with the sentences under it."""
+    return Tabular(
+        title=f"FLOPs to 90 %: {experiment.name}",
+        label=tabular.label_of("flops", experiment.name),
+        caption=f"Least GFLOPs of one forward pass over L tokens for an {CRITERION}.",
+        header=HEADER,
+        rows=_printed(frame),
+        notes=_notes(frame, grid, experiment),
+        said=said,
     )
-    lines += ["| " + " | ".join(row[i].replace("|", "\\|") for i in used) + " |" for row in printed]
-    return "\n".join([*lines, "", *(f"- {text}" for text in said)]) + "\n"
 
 
-def _used_columns(printed: list[list[str]]) -> list[int]:
-    """Leave the paper's columns out where the paper says nothing of any row."""
-    return [i for i in range(len(HEADER)) if i < 7 or any(row[i] for row in printed)]
+def _notes(frame: pd.DataFrame, grid: Grid, experiment: Any) -> list[str]:
+    notes = [
+        "D: the least embedding dimension that reaches it, by the mean over its seeds "
+        f"({seeds_text(grid.cells)}), or, where a search confirmed it, by its median seed at its "
+        "best rate; single runs: between which D single seeds and rates put it. Linear layers: the "
+        "blocks' linear layers alone, the paper's convention; total: mixing and all else counted "
+        "too."
+    ]
+    if frame["limited_by_budget"].isin([YES, "no", "unknown"]).any():
+        notes.append(f"{NOTE} Budget of the curves: see least_dim_vs_budget.")
+    if experiment.budget:
+        notes.append(f"Budget: {experiment.budget.strip().rstrip('.')}.")
+    return [*notes, *notes_of(grid)]
 
 
-def latex(frame: pd.DataFrame, said: list[str], grid: Grid, experiment: Any) -> str:
-    """Return a ``table`` environment for a document that loads ``booktabs``."""
-    printed = _printed(frame)
-    used = _used_columns(printed)
-    align = "".join("l" if HEADER[i] in ("task", "model") else "r" for i in used)
-    body = []
-    for before, row in zip([None, *printed], printed, strict=False):
-        if before is not None and before[:2] != row[:2]:
-            body.append(r"\midrule")
-        body.append(" & ".join(_latex_cell(row, i) for i in used if _is_kept(row, i)) + r" \\")
-    caption = " ".join([*_caption(grid, experiment), said[-1]])
-    kind = "table*" if len(used) > 7 else "table"
-    return "\n".join([
-        r"% needs \usepackage{booktabs}",
-        *(f"% {text}" for text in said[:-1]),
-        rf"\begin{{{kind}}}", r"\centering", r"\small",
-        rf"\caption{{{escape(caption)}}}",
-        rf"\begin{{tabular}}{{{align}}}", r"\toprule",
-        " & ".join(_latex_header(i) for i in used) + r" \\", r"\midrule",
-        *body, r"\bottomrule", r"\end{tabular}", rf"\end{{{kind}}}", "",
-    ])  # fmt: skip
-
-
-def _latex_header(index: int) -> str:
-    name = HEADER[index]
-    return f"${name}$" if name in ("n", "L", "D") else escape(name)
-
-
-def _is_kept(row: list[str], index: int) -> bool:
-    """A text instead of D spans D and both FLOPs."""
-    return index not in (5, 6) or bool(row[5])
-
-
-def _latex_cell(row: list[str], index: int) -> str:
-    text = escape(row[index])
-    return rf"\multicolumn{{3}}{{r}}{{{text}}}" if index == 4 and not row[5] else text
-
-
-def escape(text: str) -> str:
-    """Return ``text`` as LaTeX that prints it."""
-    special = {"\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "~": r"\textasciitilde{}"}
-    special |= {"^": r"\textasciicircum{}", "≤": r"$\le$", "≥": r"$\ge$", "–": "--"}
-    special |= {"<": r"$<$", ">": r"$>$", "×": r"$\times$", "√": r"$\sqrt{}$"}
-    special |= {mark: "\\" + mark for mark in "%&#_$"}
-    return "".join(special.get(mark, mark) for mark in text)
+def markdown(frame: pd.DataFrame, said: Sequence[str], grid: Grid, experiment: Any) -> str:
+    """Return the table in Markdown, captioned, with the sentences under it."""
+    return printed_table(frame, said, grid, experiment).markdown()

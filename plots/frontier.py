@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
 
+from plots.cells import Grid
+from plots.confirmed import group_of
 from plots.paper import THRESHOLD
+from sweeps.least_dim import Group
 
 
 @dataclass(frozen=True)
 class Requirement:
     """What the cells of one size say about the least D for an answer accuracy of 90 %.
 
-    ``dim`` is the least measured D whose mean accuracy reaches the threshold (None: none does),
-    ``below`` the largest measured D under it that does not: the requirement lies in
-    (below, dim].  ``open_below`` and ``open_above`` list planned dimensions without a result
-    under ``dim`` and, where none reaches the threshold, anywhere.
+    ``dim`` is the least measured D that reaches the threshold (None: none does), ``below`` the
+    largest measured D under it that does not: the requirement lies in (below, dim].  A D reaches
+    it where the mean over its ``seeds`` does; where a search has confirmed the least D
+    (``confirmed``), where its median seed at its best rate does.  ``low`` and ``high`` are then
+    the least D that any single run reaches and that from which on no seed misses (None: larger
+    than all).  ``seeds`` and ``rates`` count what was tried at ``dim`` and ``below``, at whichever
+    more was.  ``open_below`` and ``open_above`` list planned dimensions without a result under
+    ``dim`` and, where none reaches the threshold, anywhere; of a confirmed least D, none.
     """
 
     size: int
@@ -28,6 +36,11 @@ class Requirement:
     best_accuracy: float
     open_below: tuple[int, ...]
     open_above: tuple[int, ...]
+    confirmed: bool = False
+    low: int | None = None
+    high: int | None = None
+    seeds: int = 0
+    rates: int = 0
 
     @property
     def state(self) -> str:
@@ -38,13 +51,36 @@ class Requirement:
             return "not run"
         return "incomplete" if self.open_above else "not reached"
 
+    @property
+    def evidence(self) -> str:
+        """Return in words what stands behind the least D."""
+        seeds = "1 seed" if self.seeds == 1 else f"{self.seeds} seeds"
+        if not self.confirmed:
+            return seeds if self.seeds == 1 else f"mean of {seeds}"
+        rates = "1 rate" if self.rates == 1 else f"{self.rates} rates"
+        return f"median of {seeds}, {rates}"
 
-def requirements(panel: pd.DataFrame, threshold: float = THRESHOLD) -> list[Requirement]:
-    """Return a `Requirement` per size of ``panel`` (cells of one task and model), by size."""
-    return [
-        _requirement(int(size), panel[panel["size"] == size], threshold)
-        for size in np.unique(panel["size"])
-    ]
+
+def requirements_of(grid: Grid, column: str, row: str) -> list[Requirement]:
+    """Return a `Requirement` per size of one panel, confirmed where its runs confirm it."""
+    return requirements(grid.panel(column, row), grid.trials)
+
+
+def requirements(
+    panel: pd.DataFrame, trials: pd.DataFrame | None = None, threshold: float = THRESHOLD
+) -> list[Requirement]:
+    """Return a `Requirement` per size of ``panel`` (cells of one task and model), by size.
+
+    ``trials`` are the runs behind the cells (`Grid.trials`); without them nothing is confirmed.
+    """
+    found = []
+    for size in np.unique(panel["size"]):
+        part = panel[panel["size"] == size]
+        plain = _requirement(int(size), part, threshold)
+        group = None if trials is None else group_of(part, trials)
+        solved = group is not None and group.solved
+        found.append(_confirmed(plain, group) if group is not None and solved else plain)
+    return found
 
 
 def _requirement(size: int, part: pd.DataFrame, threshold: float) -> Requirement:
@@ -54,13 +90,35 @@ def _requirement(size: int, part: pd.DataFrame, threshold: float) -> Requirement
     under = done[done["dim"] < dim] if dim is not None else done
     lacking = sorted(int(value) for value in part.loc[part["state"] != "done", "dim"])
     best = done.iloc[int(np.argmax(done["accuracy"]))] if len(done) else None
+    best_dim = int(best["dim"]) if best is not None else None
+    counted = done.loc[done["dim"] == (dim if dim is not None else best_dim), "seeds"]
     return Requirement(
         size=int(size),
         max_len=float(part["max_len"].max()),
         dim=dim,
         below=int(under["dim"].max()) if len(under) else None,
-        best_dim=int(best["dim"]) if best is not None else None,
+        best_dim=best_dim,
         best_accuracy=float(best["accuracy"]) if best is not None else float("nan"),
         open_below=tuple(d for d in lacking if dim is not None and d < dim),
         open_above=tuple(lacking) if dim is None else (),
+        seeds=int(counted.max()) if len(counted) else 0,
+        rates=int(len(counted) > 0),
+    )
+
+
+def _confirmed(plain: Requirement, group: Group) -> Requirement:
+    lowest, highest = group.interval
+    edge = [group.widths[i] for i in (group.low, group.high) if 0 <= i < len(group.widths)]
+    known = [[run for run in seeds if run.reaches is not None] for w in edge for seeds in w.runs]
+    return dataclasses.replace(
+        plain,
+        dim=group.least_dim,
+        below=group.dims[group.low] if group.low >= 0 else None,
+        open_below=(),
+        open_above=(),
+        confirmed=True,
+        low=lowest,
+        high=highest,
+        seeds=max(map(len, known)),
+        rates=max(sum(any(r.reaches is not None for r in s) for s in w.runs) for w in edge),
     )

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import dataclass
+
 # Operators of its Arithmetic data sets -> longest sequence it states for them (section 6.1).
 ARITHMETIC_LENGTHS = {6: 87, 10: 221, 13: 355, 16: 505}
 
@@ -36,6 +39,41 @@ REQUIRED_DIM_EXPONENTS: dict[str, dict[str, tuple[float, ...]]] = {
     "ed_local": LOCAL,
     "ed": {"standard": (0.0,), "sparse": (0.5, 0.0), "linear": (0.5, 0.25)},
 }
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """What Table 1 says of the growth of D as L^b: b is ``exponent``, or at least that.
+
+    Up to logarithms.  The general case is necessary and sufficient (theorems 4.1 to 4.4), a
+    constant D suffices (Feng et al. 2023; propositions 5.1 and 5.4), and for linear attention under
+    locality there are lower bounds alone (propositions 5.2 and 5.5, b = 1/4 as L = Theta(m^2)).
+    """
+
+    exponent: float
+    lower_bound: bool
+    note: str = ""
+
+    def words(self) -> str:
+        """Return e.g. ``at least 0.25``."""
+        bound = "at least " if self.lower_bound else ""
+        return f"{bound}{self.exponent:g}{f' ({self.note})' if self.note else ''}"
+
+    def region(self, tolerance: float) -> tuple[float, float]:
+        """Return the exponents that agree with it to within ``tolerance``."""
+        high = math.inf if self.lower_bound else self.exponent + tolerance
+        return self.exponent - tolerance, high
+
+
+def predictions(task: str, model: str) -> tuple[Prediction, ...]:
+    """Return what Table 1 predicts; nothing for a task or model of which it does not speak."""
+    exponents = REQUIRED_DIM_EXPONENTS.get(task, {}).get(model, ())
+    # Two where locality can be counted in two ways, see above.
+    notes = ("", "by distance of states") if len(exponents) > 1 else ("",)
+    return tuple(
+        Prediction(exponent, model == "linear" and exponent == 0.25, note)
+        for exponent, note in zip(exponents, notes, strict=False)
+    )
 
 
 def table_2_applies(task: str, output_format: str, layers: float) -> bool:

@@ -1,8 +1,8 @@
 """How the embedding dimension that 90 % needs grows with the sequence length, beside Table 1.
 
 Per task and model: the least measured D with an answer accuracy of at least 90 % against L, with
-the interval in which the requirement lies, the fitted exponent with its 95 % interval, and lines of
-the slopes that theory predicts.
+the interval in which the requirement lies, the fitted growth with its exponent, and lines of the
+slopes that theory predicts.  A least D that the budget limits is hollow.
 """
 
 from __future__ import annotations
@@ -15,209 +15,256 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
+from matplotlib.ticker import FuncFormatter, NullLocator
 
 from plots import paper, style
+from plots.budgets import YES, Budgeted, Budgets, of_grid, sentences
 from plots.cells import Grid, gather, records
-from plots.facets import Facets
-from plots.fit import Growth, growth
-from plots.frontier import Requirement, requirements
+from plots.exponents import METHOD, growth_of
+from plots.fit import Growth
+from plots.frontier import Requirement, requirements_of
+from plots.layout import Layout
 from plots.looks import row_look
+from plots.text import csv_text
+from plots.ticks import dim_axis
 from plots.words import footer, seeds_text
 
 NAME = "required_dimension"
-METHOD = (
-    "Exponent b of D ~ L^b: interval-censored maximum likelihood (log-logistic), 95 % profile-"
-    "likelihood interval."
-)
-_POWERS = {0.0: "constant", 0.25: "$L^{1/4}$", 0.5: r"$\sqrt{L}$"}
+_POWERS = {0.0: "constant", 0.25: "∜L", 0.5: "√L"}
+LABEL_SIZE, LABEL_ROOM = 5.5, 0.45  # points; inches at the right of each panel
+HEIGHT = 1.9  # inches of a panel
 
 
 def draw(table: pd.DataFrame, plan: pd.DataFrame, experiment: Any, out: Path) -> list[Path]:
     """Write the figure, its points and its fits: ``required_dimension[_fit].csv``."""
-    paths = style.styled(style.save)(figure(table, plan, experiment), out, NAME)
+    picture = figure(table, plan, experiment, out.parent)
+    paths = style.styled(style.save)(picture, out, NAME)
     grid = gather(table, plan)
-    for name, frame in ((NAME, points(grid)), (f"{NAME}_fit", fits(grid))):
-        text = frame.to_csv(index=False, lineterminator="\n")
-        paths.append(style.write_text(text, out / f"{name}.csv"))
+    budgets = of_grid(grid, out.parent)
+    for name, frame in ((NAME, points(grid, budgets)), (f"{NAME}_fit", fits(grid))):
+        paths.append(style.write_text(csv_text(frame), out / f"{name}.csv"))
     return paths
 
 
-def points(grid: Grid) -> pd.DataFrame:
-    """Return a row per task, model and size: the requirement lies in (``below``, ``dim``]."""
+def points(grid: Grid, budgets: Budgets | None = None) -> pd.DataFrame:
+    """Return a row per task, model and size: the requirement lies in (``below``, ``dim``].
+
+    ``confirmed``, ``seeds``, ``rates``, ``low`` and ``high`` say what stands behind it
+    (`plots.frontier.Requirement`), ``limited_by_budget`` and ``dim_*_budget`` whether more steps
+    would move it (`plots.budgets`).
+    """
+    budgets = of_grid(grid, None) if budgets is None else budgets
     rows = []
     for column in grid.columns:
         for row in grid.model_rows:
             panel = grid.panel(column, row)
-            for item in requirements(panel):
+            for item in requirements_of(grid, column, row):
                 key = {"task": column, "model": row, "name": panel["model"].iloc[0]}
                 key["task_name"] = panel["task"].iloc[0]
-                rows.append(key | _point(item))
+                rows.append(key | _point(item, budgets[column, row, item.size]))
     return pd.DataFrame(rows)
 
 
-def _point(item: Requirement) -> dict[str, Any]:
+def _point(item: Requirement, budgeted: Budgeted) -> dict[str, Any]:
     return {
         "size": item.size,
         "max_len": item.max_len,
         "state": item.state,
         "below": float(item.below or np.nan),
         "dim": float(item.dim or np.nan),
+        "confirmed": item.confirmed,
+        "seeds": item.seeds,
+        "rates": item.rates,
+        "low": float(item.low or np.nan),
+        "high": float(item.high or np.nan),
+        **budgeted.columns(),
     }
 
 
-def fits(grid: Grid) -> pd.DataFrame:
+def fits(grid: Grid, fitted: dict[tuple[str, str], Growth | None] | None = None) -> pd.DataFrame:
     """Return a row per task and model: exponent, its interval and what theory says."""
-    frame = points(grid)
     rows = []
-    for (task, model), part in frame.groupby(["task", "model"], sort=False):
-        known = part[part["state"] != "not run"].dropna(subset=["max_len"])
-        found = growth(
-            known["max_len"].to_numpy(),
-            known["below"].fillna(0).to_numpy(),
-            known["dim"].fillna(np.inf).to_numpy(),
-        )
-        first = part.iloc[0]
+    for (column, row), found in (growths(grid) if fitted is None else fitted).items():
+        first = grid.panel(column, row).iloc[0]
+        predictions = paper.predictions(first["task"], first["model"])
         rows.append({
-            "task": task,
-            "model": model,
+            "task": column,
+            "model": row,
             "exponent": found.exponent if found else np.nan,
             "low": found.low if found else np.nan,
             "high": found.high if found else np.nan,
-            "sizes": len(known),
+            "sizes": found.points if found else 0,
             "comment": "" if found else "too few points",
-            "theory": theory_text(first["task_name"], first["name"]),
+            "theory": " or ".join(prediction.words() for prediction in predictions),
         })  # fmt: skip
     return pd.DataFrame(rows)
 
 
-def theory_text(task: str, model: str) -> str:
-    """Return the exponent of L that Table 1 predicts for D, empty where it says nothing."""
-    exponents = paper.REQUIRED_DIM_EXPONENTS.get(task, {}).get(model, ())
-    words = ["0" if e == 0 else f"at least {e:g}" for e in exponents]
-    if len(words) == 2:  # ED, by the two ways to count its locality; see plots/paper.py
-        return f"{words[0]} ({words[1]} by distance of states)"
-    return words[0] if words else ""
+def growths(grid: Grid) -> dict[tuple[str, str], Growth | None]:
+    """Return the fitted growth by (column, row)."""
+    return {
+        (column, row): growth_of(grid, column, row)
+        for column in grid.columns
+        for row in grid.model_rows
+        if not grid.panel(column, row).empty
+    }
 
 
 @style.styled
-def figure(table: pd.DataFrame, plan: pd.DataFrame, experiment: Any) -> Figure:
-    """Return the figure: a panel per task, a line per model."""
+def figure(
+    table: pd.DataFrame, plan: pd.DataFrame, experiment: Any, folder: Path | None = None
+) -> Figure:
+    """Return the figure: a panel per task, a line per model; ``folder`` holds the curves."""
     grid = gather(table, plan)
-    frame, fitted = points(grid), fits(grid)
-    models = grid.model_rows
-    entries = [_entry(model, models, grid) for model in models]
-    measured = "least D with ≥ 90 %; bar: down to the largest D without"
-    entries += [
-        Line2D([], [], linestyle="", marker="|", markersize=7, color="black", label=measured),
-        Line2D([], [], linestyle="", marker=6, color="black", label="not reached: larger"),
-        Line2D([], [], linestyle=(0, (1, 2)), color="#555555", label="slope that theory predicts"),
-    ]
-    width = style.COLUMN_WIDTH if len(grid.columns) == 1 else style.PAGE_WIDTH
-    height = 1.9 if width > 5 else 2.1
-    facets = Facets([""], grid.columns, entries, _footer(grid, fitted, experiment), width, height)
+    budgets = of_grid(grid, folder)
+    frame, fitted = points(grid, budgets), growths(grid)
+    layout = Layout(
+        [""],
+        grid.columns,
+        _entries(grid, frame),
+        _footer(grid, fitted, budgets, experiment),
+        widths=1.7,
+        heights=HEIGHT,
+        x_label="longest sequence L",
+        y_label="required embedding dimension D",
+    )
+    _scale(layout, frame, grid)
     for column in grid.columns:
-        axes = facets.axes("", column)
-        for model in models:
+        axes = layout.axes("", column)
+        labels: list[tuple[float, float, str, Any]] = []
+        for model in grid.model_rows:
             part = frame[(frame["task"] == column) & (frame["model"] == model)]
-            _draw_model(axes, part, grid, model)
-    _scale(facets, frame, grid)
-    facets.label("longest sequence L", "required embedding dimension D")
-    return facets.figure
+            _draw_model(axes, part, grid, model, fitted.get((column, model)))
+            labels += _draw_theory(axes, part, model, row_look(model, grid))
+        _label_theory(axes, labels)
+    return layout.figure
 
 
-def _entry(row: str, rows: list[str], grid: Grid) -> Line2D:
-    return Line2D([], [], label=row, **row_look(row, grid))
+def _entries(grid: Grid, frame: pd.DataFrame) -> list[Line2D]:
+    """Return the legend's entries: those of what is drawn."""
+    black: dict[str, Any] = {"color": "black", "linestyle": ""}
+    entries = [Line2D([], [], label=row, **row_look(row, grid)) for row in grid.model_rows]
+    bar = "least D with ≥ 90 %; bar: down to the largest D without"
+    entries.append(Line2D([], [], marker="|", markersize=7, label=bar, **black))
+    if frame["state"].isin(["not reached", "incomplete"]).any():
+        entries.append(Line2D([], [], marker=6, label="not reached: larger", **black))
+    if (frame["limited_by_budget"] == YES).any():
+        hollow: dict[str, Any] = {"marker": "o", "markerfacecolor": "white"}
+        entries.append(Line2D([], [], label="limited by the budget", **hollow, **black))
+    dotted: dict[str, Any] = {"linestyle": (0, (1, 2)), "color": "#555555"}
+    return [*entries, Line2D([], [], label="slope that theory predicts", **dotted)]
 
 
-def _draw_model(axes: Axes, part: pd.DataFrame, grid: Grid, row: str) -> None:
+def _draw_model(
+    axes: Axes, part: pd.DataFrame, grid: Grid, row: str, fitted: Growth | None
+) -> None:
     look = row_look(row, grid)
     # Models with equal requirements would hide each other: shift them a little along log L.
     shift = 1.025 ** (grid.model_rows.index(row) - (len(grid.model_rows) - 1) / 2)
     part = part.dropna(subset=["max_len"])
     reached = part[part["state"] == "reached"]
-    axes.plot(shift * reached["max_len"], reached["dim"], gid=f"reached/{row}", **look)
+    points_look = {**look, "linestyle": ""} if fitted else look
+    axes.plot(shift * reached["max_len"], reached["dim"], gid=f"reached/{row}", **points_look)
+    if fitted:
+        lengths = np.array([part["max_len"].min(), part["max_len"].max()])
+        line = {"color": look["color"], "linestyle": look["linestyle"], "zorder": 1.2}
+        axes.plot(lengths, fitted.at(lengths), gid=f"fit/{row}", linewidth=1.0, **line)
     for item in records(reached):
-        low = item.below if item.below > 0 else item.dim / 1.35
-        line = "-" if item.below > 0 else (0, (1, 1))
-        (bar,) = axes.plot(
-            [shift * item.max_len] * 2,
-            [low, item.dim],
-            color=look["color"],
-            linewidth=0.9,
-            linestyle=line,
-            zorder=1.5,
-        )
-        bar.set_gid(f"interval/{row}/{item.size}")
+        _draw_interval(axes, item, row, shift, look)
     for item in records(part[part["state"].isin(["not reached", "incomplete"])]):
         if item.below > 0:
             ends = [item.below, item.below * 1.35]
-            axes.plot(
-                [shift * item.max_len] * 2,
-                ends,
-                color=look["color"],
-                linewidth=0.9,
-                marker=6,
-                markevery=[1],
-                gid=f"not reached/{row}/{item.size}",
-            )
-    _draw_theory(axes, part, row, look)
+            up: dict[str, Any] = {"marker": 6, "markevery": [1], "linewidth": 0.9}
+            gid = f"not reached/{row}/{item.size}"
+            axes.plot([shift * item.max_len] * 2, ends, color=look["color"], gid=gid, **up)
 
 
-def _draw_theory(axes: Axes, part: pd.DataFrame, row: str, look: dict[str, Any]) -> None:
+def _draw_interval(axes: Axes, item: Any, row: str, shift: float, look: dict[str, Any]) -> None:
+    x, bounded = shift * item.max_len, item.below > 0
+    ends = [item.below if bounded else item.dim / 1.35, item.dim]
+    bar: dict[str, Any] = {"linestyle": "-" if bounded else (0, (1, 1)), "zorder": 1.5}
+    gid = f"interval/{row}/{item.size}"
+    axes.plot([x, x], ends, color=look["color"], linewidth=0.9, gid=gid, **bar)
+    if item.limited_by_budget == YES:
+        hollow = {**look, "linestyle": "", "markerfacecolor": "white", "zorder": 3}
+        axes.plot([x], [item.dim], gid=f"limited/{row}/{item.size}", **hollow)
+
+
+def _draw_theory(
+    axes: Axes, part: pd.DataFrame, row: str, look: dict[str, Any]
+) -> list[tuple[float, float, str, Any]]:
+    """Draw theory's slopes and return a label for each: L and D at its end, text, colour."""
     known = part[part["state"] == "reached"].sort_values("max_len")
     if known.empty or part["max_len"].nunique() < 2:
-        return
-    first = known.iloc[0]
+        return []
+    first, labels = known.iloc[0], []
     # Theory gives slopes, not constants: each line starts where the first size was measured.
     lengths = np.array([part["max_len"].min(), part["max_len"].max()])
-    for exponent in paper.REQUIRED_DIM_EXPONENTS.get(first["task_name"], {}).get(first["name"], ()):
-        dims = first["dim"] * (lengths / first["max_len"]) ** exponent
-        axes.plot(
-            lengths,
-            dims,
-            color=look["color"],
-            linestyle=(0, (1, 2)),
-            linewidth=0.9,
-            zorder=1,
-            gid=f"theory/{row}/{exponent:g}",
-        )
+    for prediction in paper.predictions(first["task_name"], first["name"]):
+        dims = first["dim"] * (lengths / first["max_len"]) ** prediction.exponent
+        dotted: dict[str, Any] = {"linestyle": (0, (1, 2)), "linewidth": 0.9, "zorder": 1}
+        gid = f"theory/{row}/{prediction.exponent:g}"
+        axes.plot(lengths, dims, color=look["color"], gid=gid, **dotted)
+        bound = "≥ " if prediction.lower_bound else ""
+        text = f"{bound}{_POWERS.get(prediction.exponent, f'{prediction.exponent:g}')}"
+        labels.append((float(lengths[1]), float(dims[1]), text, look["color"]))
+    return labels
+
+
+def _label_theory(axes: Axes, labels: list[tuple[float, float, str, Any]]) -> None:
+    """Write the labels right of where the lines end, so far apart that none touches another."""
+    low, high = np.log2(axes.get_ylim())
+    gap = (LABEL_SIZE + 1.5) / 72 * (high - low) / HEIGHT
+    place = -np.inf
+    for length, dim, text, color in sorted(labels, key=lambda label: label[1]):
+        place = max(float(np.log2(dim)), place + gap)
         axes.annotate(
-            _POWERS[exponent],
-            (lengths[1], dims[1]),
-            xytext=(1.5, 1.5),
-            textcoords="offset points",
-            fontsize=5.5,
-            color=look["color"],
-            ha="right",
-        )
+            text, (length * 1.03, 2**place), xytext=(4, 0), textcoords="offset points",
+            fontsize=LABEL_SIZE, color=color, ha="left", va="center", annotation_clip=False,
+        )  # fmt: skip
 
 
-def _scale(facets: Facets, frame: pd.DataFrame, grid: Grid) -> None:
-    dims = np.unique(grid.cells["dim"])
-    for axes in facets.panels.flat:
+def _scale(layout: Layout, frame: pd.DataFrame, grid: Grid) -> None:
+    dims = [int(dim) for dim in np.unique(grid.cells["dim"])]
+    for axes in layout.panels.values():
         axes.set_xscale("log", base=2)
-        axes.set_yscale("log", base=2)
-        axes.yaxis.set_major_locator(FixedLocator([float(dim) for dim in dims]))
         axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.0f}"))
-        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.0f}"))
-        axes.yaxis.set_minor_locator(NullLocator())
-        axes.set_ylim(dims[0] / 1.6, dims[-1] * 1.6)
+        axes.xaxis.set_minor_locator(NullLocator())
+        dim_axis(axes, dims, HEIGHT)
     lengths = frame["max_len"].dropna()
     if len(lengths):
-        facets.panels[0, 0].set_xlim(lengths.min() / 1.3, lengths.max() * 1.3)
+        low, high = np.log2(lengths.min() / 1.2), np.log2(lengths.max() * 1.06)
+        share = LABEL_ROOM / min(layout.widths)
+        axes.set_xlim(2**low, 2 ** (high + (high - low) * share / (1 - share)))
 
 
-def _footer(grid: Grid, fitted: pd.DataFrame, experiment: Any) -> str:
-    lines = []
+def _footer(
+    grid: Grid, fitted: dict[tuple[str, str], Growth | None], budgets: Budgets, experiment: Any
+) -> str:
+    lines, told = [], fits(grid, fitted)
     for column in grid.columns:
         parts = []
-        for item in records(fitted[fitted["task"] == column]):
+        for item in records(told[told["task"] == column]):
             exponent = "too few points"
             if not item.comment:
                 exponent = Growth(item.exponent, item.low, item.high, item.sizes).text()
             theory = f"; theory: {item.theory}" if item.theory else ""
             parts.append(f"{item.model} {exponent}{theory}")
         lines.append(f"{column}: " + " | ".join(parts) + ".")
-    lines.append(f"{METHOD} {seeds_text(grid.cells).capitalize()}.")
-    return footer(lines, grid, experiment)
+    items = [i for c in grid.columns for r in grid.model_rows for i in requirements_of(grid, c, r)]
+    drawn = "Lines: the fitted growth, from point to point where there are too few. "
+    lines.append(f"{METHOD} {drawn if any(fitted.values()) else ''}{_evidence(items, grid)}")
+    return footer([*lines, *sentences(budgets)], grid, experiment)
+
+
+def _evidence(items: list[Requirement], grid: Grid) -> str:
+    reached = [item for item in items if item.dim is not None]
+    confirmed = sum(item.confirmed for item in reached)
+    plain = f"{seeds_text(grid.cells).capitalize()}."
+    if not confirmed:
+        return plain
+    rest = "" if confirmed == len(reached) else f" The others: {plain}"
+    return (
+        f"{confirmed} of {len(reached)} least D are confirmed: the median seed reaches 90 % at its "
+        f"best rate, at the D below at none.{rest}"
+    )

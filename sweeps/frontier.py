@@ -12,7 +12,6 @@ what follows.  ``experiment.confirm=false`` leaves that out.
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -25,12 +24,17 @@ from config.grid import Cell, variant
 from config.identity import measurement_settings
 from files import write_atomically
 from records.folders import CellFolder
-from sweeps.least_dim import THRESHOLD, Group, Run, Width, median
+from sweeps.least_dim import (
+    DIVERGED,
+    RATE_FACTORS,
+    THRESHOLD,
+    Group,
+    Run,
+    Width,
+    confirming_seeds,
+    median,
+)
 from sweeps.plan import Planned, Sweep
-
-SEEDS = 3
-RATE_FACTORS = (1.0, 0.5, 2.0)
-DIVERGED = "training diverged"  # as `training.trainer` says it
 
 # The cells of one D: for each rate one of each seed, the experiment's own first.
 Trials = list[list[Cell]]
@@ -45,7 +49,8 @@ def search(sweep: Sweep, launch: Callable[[Sequence[Planned]], None]) -> list[Gr
     launched: set[str] = set()
     while True:
         found = standing(sweep, trials)
-        wanted = {r.planned.cell.name: r.planned for group in found for r in group.wanted()}
+        runs = [run.planned for group in found for run in group.wanted()]
+        wanted = {planned.cell.name: planned for planned in runs if planned is not None}
         chosen = [p for p in sweep.to_launch(wanted.values()) if p.cell.name not in launched]
         if not chosen:
             return found
@@ -75,10 +80,16 @@ def _run(
 ) -> Run:
     folder = CellFolder(sweep.runs_dir, cell.name)
     planned = plan.get(cell.name) or Planned(cell, folder, "missing")
-    if planned.status == "done":
-        return Run(planned, accuracies.get(cell.name))
-    diverged = planned.status == "failed" and (planned.reason or "").startswith(DIVERGED)
-    return Run(planned, diverged=diverged)
+    done, failed = planned.status == "done", planned.status == "failed"
+    return Run(
+        planned,
+        accuracies.get(cell.name) if done else None,
+        diverged=failed and (planned.reason or "").startswith(DIVERGED),
+        dim=int(described(cell.config)["dim"]),
+        seed=cell.config.seed,
+        rate=cell.config.recipe.learning_rate,
+        failed=failed,
+    )
 
 
 def candidates(sweep: Sweep) -> list[list[Trials]]:
@@ -108,8 +119,7 @@ def _trials(cells: Sequence[Cell], confirm: bool) -> list[Trials]:
         by_dim.setdefault(described(cell.config)["dim"], {})[cell.config.seed] = cell
     seeds = list(dict.fromkeys(cell.config.seed for cell in cells))
     if confirm:
-        further = (seed for seed in itertools.count() if seed not in seeds)
-        seeds += list(itertools.islice(further, max(0, SEEDS - len(seeds))))
+        seeds = confirming_seeds(seeds)
     widths = []
     for _, known in sorted(by_dim.items()):
         one = next(iter(known.values()))
@@ -137,7 +147,7 @@ def write_frontier(found: Sequence[Group], path: Path) -> pd.DataFrame:
         lowest, highest = group.interval
         least = {"least_dim": group.least_dim, "least_dim_low": lowest, "least_dim_high": highest}
         for width, (how, reaches) in zip(group.widths, group.verdicts(), strict=True):
-            which = labels[width.first.planned.cell.name] | _measured(width)
+            which = labels[width.first.cell.name] | _measured(width)
             verdict = {"how": how, "reaches": reaches}
             rows.append({**which, **verdict, **least, "outcome": group.outcome()})
     table = pd.DataFrame(rows).astype(dict.fromkeys(least, "Int64"))
@@ -151,7 +161,7 @@ def _measured(width: Width) -> dict[str, Any]:
     shares = [run.accuracy for run in best if run.accuracy is not None]
     rates = [s[0].rate for s in width.runs if any(run.reaches is not None for run in s)]
     return {
-        "cell": width.first.planned.cell.name,
+        "cell": width.first.cell.name,
         "answer_accuracy": median(best) if best else None,
         "answer_accuracy_min": min(shares, default=None),
         "answer_accuracy_max": max(shares, default=None),
@@ -163,7 +173,7 @@ def _measured(width: Width) -> dict[str, Any]:
 
 def _labels(widths: Iterable[Width]) -> dict[str, dict[str, Any]]:
     """Return by first cell what names each D: standard columns, and settings that vary."""
-    cells = [width.first.planned.cell for width in widths]
+    cells = [width.first.cell for width in widths]
     settings = {cell.name: settings_of(cell.resolved) for cell in cells}
     keys = varying([(described(cell.config), settings[cell.name]) for cell in cells])
     return {
@@ -183,9 +193,9 @@ def print_frontier(found: Sequence[Group]) -> None:
             counts[how] += 1
             mark = {True: "yes", False: "no", None: "?"}[reaches]
             told.append(f"{width.dim}: {mark}{'' if how == 'measured' else '*'}")
-        which = labels[group.widths[0].first.planned.cell.name]
+        which = labels[group.widths[0].first.cell.name]
         print(f"{_name(group, which)}: {group.outcome()}   [{', '.join(told)}]")
-    measured = len({run.planned.cell.name for run in runs if run.reaches is not None})
+    measured = len({run.cell.name for run in runs if run.reaches is not None})
     print(
         f"frontier at {THRESHOLD:.0%} answer accuracy: {counts['measured']} D measured in "
         f"{measured} cells, {counts['inferred']} inferred (*), {counts['unknown']} unknown"

@@ -6,26 +6,35 @@ Nothing here looks at a disk or launches anything; see `sweeps.frontier`.
 
 from __future__ import annotations
 
+import itertools
 import statistics
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from config.columns import described
+from config.grid import Cell
 from sweeps.plan import Planned
 
 THRESHOLD = 0.9
+SEEDS = 3
+RATE_FACTORS = (1.0, 0.5, 2.0)
+DIVERGED = "training diverged"  # as `training.trainer` says it
 
 
 @dataclass(frozen=True)
 class Run:
     """One cell, with its answer accuracy; None where not measured.
 
-    A run that ``diverged`` has no accuracy and counts as one that misses the threshold.
+    A run that ``diverged`` has no accuracy and counts as one that misses the threshold; one that
+    ``failed`` otherwise is not known.  ``planned`` is None for a run that only a table tells of.
     """
 
-    planned: Planned
+    planned: Planned | None
     accuracy: float | None = None
     diverged: bool = False
+    dim: int = 0
+    seed: int = 0
+    rate: float = 0.0
+    failed: bool = False
 
     @property
     def reaches(self) -> bool | None:
@@ -35,14 +44,11 @@ class Run:
         return None if self.accuracy is None else self.accuracy >= THRESHOLD
 
     @property
-    def seed(self) -> int:
-        """The seed of its weights."""
-        return self.planned.cell.config.seed
-
-    @property
-    def rate(self) -> float:
-        """The peak learning rate of its recipe."""
-        return self.planned.cell.config.recipe.learning_rate
+    def cell(self) -> Cell:
+        """The cell, of a run that a sweep has planned."""
+        if self.planned is None:
+            raise ValueError(f"D={self.dim} seed={self.seed}: known from a table alone")
+        return self.planned.cell
 
 
 @dataclass(frozen=True)
@@ -68,7 +74,7 @@ class Width:
     @property
     def dim(self) -> int:
         """D."""
-        return int(described(self.first.planned.cell.config)["dim"])
+        return self.first.dim
 
     @property
     def reaches(self) -> bool | None:
@@ -199,9 +205,11 @@ class Group:
     def outcome(self) -> str:
         """Return in words what is known of the least D."""
         if wanted := self.wanted():
-            run, status = wanted[0], wanted[0].planned
-            reason = f" ({status.reason})" if status.reason else ""
-            return f"open: {self._words(run)} is {status.status}{reason}"
+            run = wanted[0]
+            status, reason = (
+                (run.planned.status, run.planned.reason) if run.planned else ("missing", None)
+            )
+            return f"open: {self._words(run)} is {status}{f' ({reason})' if reason else ''}"
         last = self.dims[-1]
         known = f"least D {self.least_dim}" if self.least_dim else f"more than D {last}"
         lowest, highest = self.interval
@@ -210,11 +218,16 @@ class Group:
         return known if self.monotone else f"{known}; not monotone, a wider one falls short"
 
     def _words(self, run: Run) -> str:
-        dim = described(run.planned.cell.config)["dim"]
-        first = next(width.first for width in self.widths if width.dim == dim)
+        first = next(width.first for width in self.widths if width.dim == run.dim)
         seed = f" seed={run.seed}" if run.seed != first.seed else ""
         rate = f" rate={run.rate!r}" if run.rate != first.rate else ""
-        return f"D={dim}{seed}{rate}"
+        return f"D={run.dim}{seed}{rate}"
+
+
+def confirming_seeds(seeds: Sequence[int]) -> list[int]:
+    """Return the grid's seeds and further ones until there are enough to confirm a D."""
+    further = (seed for seed in itertools.count() if seed not in seeds)
+    return [*seeds, *itertools.islice(further, max(0, SEEDS - len(seeds)))]
 
 
 def median_reaches(seeds: list[Run]) -> bool | None:
@@ -236,7 +249,7 @@ def median(seeds: Iterable[Run]) -> float | None:
 
 def _open(seeds: Iterable[Run], *, without_failed: bool) -> list[Run]:
     open_runs = [run for run in seeds if run.reaches is None]
-    return [run for run in open_runs if not (without_failed and run.planned.status == "failed")]
+    return [run for run in open_runs if not (without_failed and run.failed)]
 
 
 def _share(accuracy: float | None) -> float:

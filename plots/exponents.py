@@ -1,0 +1,145 @@
+"""How the least D grows with the sequence length, beside the paper's Table 1, with a verdict.
+
+Per task and model: the exponent b of D ~ L^b with its 95 % interval (`plots.fit`), what theory
+says, and whether the measurement confirms or contradicts it.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from plots import paper, tabular
+from plots.budgets import UNKNOWN, YES, Budgets, of_grid
+from plots.cells import Grid, gather, records
+from plots.fit import Growth, growth_of_outcomes
+from plots.frontier import Requirement, requirements_of
+from plots.paper import Prediction
+from plots.resampling import FEWEST_SEEDS, outcomes
+from plots.tabular import Tabular
+from plots.words import notes_of
+
+NAME = "exponents"
+TOLERANCE = 0.125
+HEADER = ["task", "model", "exponent", "95 % interval", "sizes", "theory", "verdict", "why"]
+METHOD = (
+    "Exponent b of D ~ L^b, by interval-censored maximum likelihood (log-logistic): the least D "
+    "lies between the largest D that fails and the least that does not. The interval is that of "
+    "the profile likelihood, averaged over what resampled seeds would have found where three or "
+    "more were measured."
+)
+RULE = (
+    f"Confirmed: the whole interval lies within {TOLERANCE:g} of theory (of a lower bound: above "
+    "it, less that), half the step between the exponents that theory tells apart. Contradicted: "
+    "none of it does. Else undecided, and wherever the least D of a size is limited by the budget, "
+    f"lacks learning curves or rests on fewer than {FEWEST_SEEDS} seeds. Theory speaks of what can "
+    "be expressed, the measurement of what was learned."
+)
+
+
+def draw(table: pd.DataFrame, plan: pd.DataFrame, experiment: Any, out: Path) -> list[Path]:
+    """Write ``exponents.csv``, ``.md`` and ``.tex``."""
+    grid = gather(table, plan)
+    frame = rows(grid, of_grid(grid, out.parent))
+    printed = printed_table(frame, grid, experiment)
+    return tabular.write(printed.texts(frame), out, NAME)
+
+
+def growth_of(
+    grid: Grid, column: str, row: str, items: list[Requirement] | None = None
+) -> Growth | None:
+    """Return the fitted growth of the least D of one task and model; None of too few points."""
+    items = requirements_of(grid, column, row) if items is None else items
+    known = [i for i in items if i.state != "not run" and not np.isnan(i.max_len)]
+    panel = grid.panel(column, row)
+    likely = [outcomes(item, panel, grid.trials) for item in known]
+    return growth_of_outcomes([item.max_len for item in known], likely)
+
+
+def rows(grid: Grid, budgets: Budgets) -> pd.DataFrame:
+    """Return a row per task, model and prediction; without a prediction, one."""
+    found = []
+    for column in grid.columns:
+        for row in grid.model_rows:
+            items = requirements_of(grid, column, row)
+            if not items:
+                continue
+            growth = growth_of(grid, column, row, items)
+            first = grid.panel(column, row).iloc[0]
+            limits = [budgets[column, row, item.size].limited for item in items]
+            for prediction in paper.predictions(first["task"], first["model"]) or (None,):
+                decision = verdict(growth, prediction, doubts(items, limits))
+                told = {"verdict": decision[0], "why": decision[1]}
+                said = prediction.words() if prediction else ""
+                found.append(_row(column, row, growth, items) | {"theory": said} | told)
+    return pd.DataFrame(found)
+
+
+def _row(column: str, row: str, growth: Growth | None, items: list[Requirement]) -> dict[str, Any]:
+    return {
+        "task": column,
+        "model": row,
+        "exponent": growth.exponent if growth else np.nan,
+        "low": growth.low if growth else np.nan,
+        "high": growth.high if growth else np.nan,
+        "sizes": sum(item.state != "not run" for item in items),
+        "least_seeds": min(item.seeds for item in items),
+    }
+
+
+def doubts(items: list[Requirement], limits: list[str]) -> list[str]:
+    """Return why no verdict can rest on these least D; empty where one can."""
+    told = []
+    counts = {YES: "limited by the budget", UNKNOWN: "without learning curves"}
+    for limit, words in counts.items():
+        if number := limits.count(limit):
+            told.append(f"{number} of {len(limits)} sizes {words}")
+    few = sum(item.seeds < FEWEST_SEEDS for item in items)
+    if few:
+        told.append(f"{few} of {len(items)} sizes with fewer than {FEWEST_SEEDS} seeds")
+    return told
+
+
+def verdict(
+    growth: Growth | None, prediction: Prediction | None, doubtful: list[str]
+) -> tuple[str, str]:
+    """Return confirmed, contradicted or undecided by `RULE`, and why; empty without theory."""
+    if prediction is None:
+        return "", ""
+    if growth is None:
+        return "undecided", "too few points"
+    if doubtful:
+        return "undecided", "; ".join(doubtful)
+    low, high = prediction.region(TOLERANCE)
+    if low <= growth.low and growth.high <= high:
+        return "confirmed", ""
+    if growth.high < low or growth.low > high:
+        return (
+            "contradicted",
+            f"the measured exponent is {'lower' if growth.high < low else 'higher'}",
+        )
+    return "undecided", "the interval is too wide; more sizes or a finer grid of D would narrow it"
+
+
+def printed_table(frame: pd.DataFrame, grid: Grid, experiment: Any) -> Tabular:
+    """Return the table as it is printed."""
+    printed = []
+    for line in records(frame):
+        exponent, interval = "too few points", ""
+        if not np.isnan(line.exponent):
+            text = Growth(line.exponent, line.low, line.high, line.sizes).text()
+            exponent, _, interval = text.partition(" ")
+        said = [line.theory, line.verdict, line.why]
+        printed.append([line.task, line.model, exponent, interval, str(line.sizes), *said])
+    return Tabular(
+        title=f"Growth of the least D: {experiment.name}",
+        label=tabular.label_of("exponents", experiment.name),
+        caption="Exponents of the least D for 90 % answer accuracy in the longest sequence L.",
+        header=HEADER,
+        rows=printed,
+        notes=[METHOD, RULE, *notes_of(grid)],
+        groups=1,
+    )

@@ -1,0 +1,144 @@
+"""The least D at a quarter, half and all of the training budget.
+
+One figure per task, a panel per problem size, a line per model.  A claim about a least D stands
+only where the line is level at its end; where it still falls, the marker there is hollow and the
+frontier is limited by the budget.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import FixedFormatter, FixedLocator, NullLocator
+
+from plots import style
+from plots.budgets import FRACTIONS, YES, Budgeted, Budgets, of_grid, sentences, steps_text
+from plots.cells import Grid, gather, panels_of
+from plots.layout import Layout
+from plots.looks import row_look
+from plots.text import csv_text, slugs
+from plots.ticks import dim_axis
+from plots.words import footer, seeds_text, size_labels
+
+NAME = "least_dim_vs_budget"
+HEIGHT = 1.5  # inches of a panel
+METHOD = (
+    "Least D at a part of the budget: from each run's validation curve, chain exact match standing "
+    "in for answer accuracy on the test set, at the same 90 %; a run that stopped early keeps its "
+    "last value. Half-way a run's rate has not come down as it does at the end, so D there is, if "
+    "anything, too large. Bar: down to the largest D measured that does not reach it."
+)
+
+
+def draw(table: pd.DataFrame, plan: pd.DataFrame, experiment: Any, out: Path) -> list[Path]:
+    """Write ``least_dim_vs_budget_<task>`` and the table ``least_dim_vs_budget.csv``."""
+    drawn = figures(table, plan, experiment, out.parent)
+    save = style.styled(style.save)
+    paths = [path for name, item in drawn.items() for path in save(item, out, name)]
+    grid = gather(table, plan)
+    text = csv_text(rows(grid, of_grid(grid, out.parent)))
+    return [*paths, style.write_text(text, out / f"{NAME}.csv")]
+
+
+def rows(grid: Grid, found: Budgets) -> pd.DataFrame:
+    """Return a row per task, model, size and part of the budget: D lies in (``below``, ``dim``]."""
+    told = [
+        {
+            "task": column, "size": size, "model": row, "budget": FRACTIONS[name],
+            "below": least.below, "dim": least.dim, "shown": least.text(),
+            "limited_by_budget": item.limited,
+        }
+        for (column, row, size), item in found.items()
+        for name, least in item.least.items()
+    ]  # fmt: skip
+    return pd.DataFrame(told).astype({"below": "Int64", "dim": "Int64"})
+
+
+@style.styled
+def figures(
+    table: pd.DataFrame, plan: pd.DataFrame, experiment: Any, folder: Path
+) -> dict[str, Figure]:
+    """Return a figure per task under its file's name; ``folder`` holds the curves."""
+    grid = gather(table, plan, panels_of(experiment))
+    found = of_grid(grid, folder)
+    return {
+        f"{NAME}_{slug}": _figure(grid, column, found, experiment, folder)
+        for column, slug in slugs(grid.columns).items()
+    }
+
+
+def _figure(grid: Grid, column: str, found: Budgets, experiment: Any, folder: Path) -> Figure:
+    cells = grid.cells[grid.cells["column"] == column]
+    labels = size_labels(cells)
+    models = [row for row in grid.model_rows if (cells["row"] == row).any()]
+    here = {key: item for key, item in found.items() if key[0] == column}
+    steps = steps_text(grid.trials[grid.trials["point"].isin(cells["point"])], folder)
+    lines = [f"{column}. Budget: {steps}. {METHOD}", *sentences(here)]
+    lines.append(f"{seeds_text(cells).capitalize()}.")
+    text = footer(lines, grid, experiment)
+    layout = Layout(
+        [""],
+        list(labels.values()),
+        _entries(models, grid),
+        text,
+        widths=1.2,
+        heights=HEIGHT,
+        x_label="share of the training budget",
+        y_label="least D",
+    )
+    for size, label in labels.items():
+        axes = layout.axes("", label)
+        for place, row in enumerate(models):
+            if (column, row, size) in here:
+                shift = 1.04 ** (place - (len(models) - 1) / 2)
+                look = row_look(row, grid)
+                _draw_model(axes, here[column, row, size], row, look, shift)
+        _scale(axes, [int(dim) for dim in np.unique(cells["dim"])])
+    return layout.figure
+
+
+def _entries(models: list[str], grid: Grid) -> list[Line2D]:
+    hollow: dict[str, Any] = {"linestyle": "", "markerfacecolor": "white", "marker": "o"}
+    return [
+        *(Line2D([], [], label=row, **row_look(row, grid)) for row in models),
+        Line2D([], [], color="black", label="limited by the budget", **hollow),
+        Line2D([], [], linestyle="", marker=6, color="black", label="not reached: larger"),
+    ]
+
+
+def _draw_model(axes: Axes, item: Budgeted, row: str, look: dict[str, Any], shift: float) -> None:
+    points = []
+    for name, part in FRACTIONS.items():
+        least, x = item.least[name], part * shift
+        if least.dim is None:
+            if least.below is not None:
+                up: dict[str, Any] = {"marker": 6, "markevery": [1], "gid": f"larger/{row}/{name}"}
+                ends = [least.below, least.below * 1.3]
+                axes.plot([x, x], ends, color=look["color"], linewidth=0.8, **up)
+            continue
+        points.append((x, least.dim))
+        if least.below is not None:
+            bar: dict[str, Any] = {"linewidth": 0.8, "zorder": 1.5, "gid": f"interval/{row}/{name}"}
+            axes.plot([x, x], [least.below, least.dim], color=look["color"], **bar)
+    if not points:
+        return
+    xs, ys = np.array(points).T
+    axes.plot(xs, ys, gid=f"least/{row}", **look)
+    if item.limited == YES:
+        hollow = {**look, "linestyle": "", "markerfacecolor": "white", "zorder": 3}
+        axes.plot(xs[-1:], ys[-1:], gid=f"limited/{row}", **hollow)
+
+
+def _scale(axes: Axes, dims: list[int]) -> None:
+    axes.set_xscale("log", base=2)
+    axes.set_xlim(0.21, 1.19)
+    axes.xaxis.set_major_locator(FixedLocator(list(FRACTIONS.values())))
+    axes.xaxis.set_major_formatter(FixedFormatter(["¼", "½", "all"]))
+    axes.xaxis.set_minor_locator(NullLocator())
+    dim_axis(axes, dims, HEIGHT)

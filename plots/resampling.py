@@ -1,0 +1,69 @@
+"""Where the least D would lie had other seeds been drawn: the bootstrap, summed exactly.
+
+The seeds of each D are resampled with replacement.  A D reaches the threshold where the median of
+its resampled seeds does at any of its rates; for n seeds of which k reach it that has the
+probability of more than half of n draws hitting the k, a binomial sum, so nothing is left to
+chance.  One seed resamples to itself: its spread is then not in the interval, and figures say so.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+import pandas as pd
+
+from plots.confirmed import group_of
+from plots.frontier import Requirement
+
+FEWEST_SEEDS = 3
+
+
+def outcomes(
+    item: Requirement, panel: pd.DataFrame, trials: pd.DataFrame
+) -> list[tuple[float, float, float]]:
+    """Return (lower end, upper end, probability) of the intervals of D, the one found first.
+
+    Without three seeds at the edge, the interval found alone.
+    """
+    found = (float(item.below or 0), float(item.dim or math.inf))
+    if item.seeds < FEWEST_SEEDS:
+        return [(*found, 1.0)]
+    chances = reaching_chances(panel[panel["size"] == item.size], trials)
+    likely = [(*ends, chance) for ends, chance in intervals(chances).items()]
+    likely = [entry for entry in likely if entry[2] > 1e-3]
+    likely.sort(key=lambda entry: (entry[:2] != found, -entry[2]))
+    # The mean of a grid's seeds may put the least D where no resampled median does.
+    return likely if likely and likely[0][:2] == found else [(*found, 1.0)]
+
+
+def reaching_chances(cells: pd.DataFrame, trials: pd.DataFrame) -> dict[int, float]:
+    """Return per measured D the probability that it reaches the threshold with resampled seeds."""
+    group = group_of(cells, trials)
+    chances = {}
+    for width in group.widths if group is not None else []:
+        rates = [[run.reaches for run in seeds if run.reaches is not None] for seeds in width.runs]
+        misses = [1 - resampled_median_reaches(seeds) for seeds in rates if seeds]
+        if misses:
+            chances[width.dim] = 1 - math.prod(misses)
+    return chances
+
+
+def resampled_median_reaches(reaches: Sequence[bool]) -> float:
+    """Return the probability that the (lower) median of as many draws from these seeds reaches."""
+    n, share = len(reaches), sum(reaches) / len(reaches)
+    return sum(
+        math.comb(n, hits) * share**hits * (1 - share) ** (n - hits)
+        for hits in range(n // 2 + 1, n + 1)
+    )
+
+
+def intervals(chances: Mapping[int, float]) -> dict[tuple[float, float], float]:
+    """Return the probability of each interval (largest D that misses, least D that reaches]."""
+    found: dict[tuple[float, float], float] = {}
+    left, below = 1.0, 0.0
+    for dim, chance in sorted(chances.items()):
+        found[below, float(dim)] = left * chance
+        left, below = left * (1 - chance), float(dim)
+    found[below, math.inf] = left
+    return found
