@@ -13,7 +13,7 @@ from tasks.monoids import Monoid, monoid
 from tasks.random_numbers import random_numbers
 from tasks.sequences import Example, SequenceSet
 from tasks.task import FORMATS, Task
-from tasks.words import balanced_targets, choose, flip_flop_words, prefix_products, words_to
+from tasks.words import ROUNDS, choose, flip_flop_words, member_words, prefix_products
 
 OWN = ("<sep>", "yes", "no")
 MARKER, YES, NO, FIRST = range(2, 6)  # ids, after padding and EOS; FIRST is element 0's
@@ -28,8 +28,8 @@ class Word(Task):
     flip-flop.  ``tail=omega`` asks about the infinite word u v v v ..: see `tasks.omega`.
 
     Letters are independent and uniform for ``value``.  For ``member`` half of the words lie in P,
-    the others are alike to them by letter counts (`words.balanced_targets`); words of the
-    flip-flop are those of `words.flip_flop_words`.  ``format=direct`` trains on words of all
+    the others are alike to them by letter counts (`words.member_words`); words of the flip-flop
+    are those of `words.flip_flop_words`.  ``format=direct`` trains on words of all
     lengths up to ``size``.
 
     Example (S3, all letters, size 5, value)::
@@ -129,7 +129,7 @@ class Word(Task):
             elements = self._monoid.elements
             return [*(elements[i] for i in u), "|", *(elements[i] for i in v), "<sep>"]
         numbers = np.array([[rng.random() for _ in range(self._numbers_needed(size))]])
-        return [*(self._monoid.elements[i] for i in self._draw_letters(numbers)[0]), "<sep>"]
+        return [*(self._monoid.elements[i] for i in self._draw_letters(size, numbers)[0]), "<sep>"]
 
     def solve(self, prompt: list[str]) -> tuple[list[str], list[str]]:
         """Multiply from left to right."""
@@ -171,7 +171,8 @@ class Word(Task):
         if self.tail == "omega":
             return super().draw(seed, stream, first, count, size)
         needed = self._numbers_needed(size)
-        letters = self._draw_letters(random_numbers(seed, stream, size, first, count, needed))
+        numbers = random_numbers(seed, stream, size, first, count, needed)
+        letters = self._draw_letters(size, numbers)
         products = prefix_products(self._monoid, letters)
         width, dtype = self.max_len + 1, self.vocabulary.dtype
         if self.labelled:
@@ -185,17 +186,17 @@ class Word(Task):
 
     def _numbers_needed(self, size: int) -> int:
         """How many random numbers a word takes."""
-        return 2 * size + 2 if self.monoid == "flip-flop" else size + 2
+        if self.monoid == "flip-flop":
+            return 2 * size + 2
+        return (2 * ROUNDS + 1) * size + 2 if self.question == "member" else size
 
-    def _draw_letters(self, numbers: np.ndarray) -> np.ndarray:
+    def _draw_letters(self, size: int, numbers: np.ndarray) -> np.ndarray:
         """Return words (N, n) as element numbers, from ``numbers`` (N, `_numbers_needed`)."""
         if self.monoid == "flip-flop":
-            return flip_flop_words(numbers)
-        if self.question == "value":
-            return np.array(self._letters)[choose(numbers[:, 2:], len(self._letters))]
-        size = numbers.shape[1] - 2
-        targets = balanced_targets(self._monoid, self._letters, size, numbers[:, :2])
-        return words_to(self._monoid, self._letters, targets, numbers[:, 2:])
+            return flip_flop_words(size, numbers)
+        if self.question == "member":
+            return member_words(self._monoid, self._letters, size, numbers)
+        return np.array(self._letters)[choose(numbers, len(self._letters))]
 
     def dependencies(self, example: Example) -> list[list[int]]:
         """A product needs its letter and the product before; a label, all letters up to its own."""

@@ -12,6 +12,8 @@ import numpy as np
 
 from tasks.monoids import Monoid
 
+ROUNDS = 4  # tries to shuffle a word
+
 
 def choose(numbers: np.ndarray, count: int | np.ndarray) -> np.ndarray:
     """Return whole numbers uniform in 0 .. ``count`` - 1, of the shape of ``numbers``."""
@@ -28,7 +30,7 @@ def prefix_products(monoid: Monoid, letters: np.ndarray) -> np.ndarray:
     return products
 
 
-@functools.lru_cache(maxsize=256)
+@functools.lru_cache(maxsize=8)
 def ways(monoid: Monoid, letters: tuple[int, ...], steps: int) -> np.ndarray:
     """Return (steps + 1, S, S) shares: entry (m, s, t), of all words of m ``letters``, those that
     lead from s to t."""
@@ -81,14 +83,41 @@ def balanced_targets(
     return np.where((numbers[:, 0] < 0.5) & reached[0], 0, drawn)
 
 
-def flip_flop_words(numbers: np.ndarray) -> np.ndarray:
-    """Draw words (N, n) of 1, a, b (0, 1, 2), n at least 2, from ``numbers`` (N, 2n + 2).
+def member_words(
+    monoid: Monoid, letters: tuple[int, ...], size: int, numbers: np.ndarray
+) -> np.ndarray:
+    """Draw words (N, n) of ``size`` n, half with product e, from ``numbers`` (N, (2 ROUNDS + 1) n
+    + 2).
+
+    Under all letters they are uniform among the words of each product of `balanced_targets`.  Under
+    few letters words that make e hold other letters than most; so there a no is a yes in another
+    order: of a word with product e and a shuffle of it with another, one is taken.  In a
+    commutative group, whose products are no more than counts, nothing can be shuffled.
+    """
+    targets = balanced_targets(monoid, letters, size, numbers[:, :2])
+    words = words_to(monoid, letters, targets, numbers[:, 2 : 2 + size])
+    few = len(letters) < len(monoid) and len(monoid.commutators) > 1
+    if not few or not ways(monoid, letters, size)[size, 0, 0]:
+        return words
+    waiting = np.arange(len(words))
+    for block in np.split(numbers[:, 2 + size :], ROUNDS, axis=1):
+        block = block[waiting]
+        yes = words_to(monoid, letters, np.zeros(len(waiting), np.int64), block[:, :size])
+        no = np.take_along_axis(yes, block[:, size:].argsort(axis=1), axis=1)
+        found = prefix_products(monoid, no)[:, -1] != 0
+        rows = waiting[found]
+        words[rows] = np.where(targets[rows, None] == 0, yes[found], no[found])
+        waiting = waiting[~found]
+    return words
+
+
+def flip_flop_words(size: int, numbers: np.ndarray) -> np.ndarray:
+    """Draw words (N, n) of 1, a, b (0, 1, 2), ``size`` n at least 2, from ``numbers`` (N, 2n + 2).
 
     The last reset is d letters from the end, d uniform in 1 .. n - 1, where uniform letters would
     all but hide it near the end.  Before it stand an odd number of others, and a and b occur
     equally often in all: counts say nothing of which came last.
     """
-    count, size = len(numbers), numbers.shape[1] // 2 - 1
     last = size - 1 - choose(numbers[:, 0], size - 1)  # position of the last reset, (N,)
     earlier = 1 + 2 * choose(numbers[:, 1], (last + 1) // 2)  # (N,)
     place = np.arange(size)
@@ -96,7 +125,7 @@ def flip_flop_words(numbers: np.ndarray) -> np.ndarray:
     reset = (_rank(keys) < earlier[:, None]) | (place == last[:, None])
     keys = np.where(reset, numbers[:, 2 + size :], 2.0)
     first_half = _rank(keys) < ((earlier + 1) // 2)[:, None]
-    words = np.zeros((count, size), np.int64)
+    words = np.zeros(reset.shape, np.int64)
     words[reset] = 2
     words[reset & first_half] = 1
     return words
