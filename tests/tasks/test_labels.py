@@ -25,7 +25,8 @@ def test_labels_are_the_chain(task):
         assert example.prompt == whole.prompt
         assert example.answer == whole.chain[:-1]
         assert task.check(example.tokens) is None
-        assert task.check([*example.tokens[:-1], example.prompt[0]]) is not None
+        wrong = next(token for token in task.vocabulary.tokens[3:] if token != example.answer[-1])
+        assert task.check([*example.tokens[:-1], wrong]) is not None
         assert len(task.dependencies(example)) == len(task.chain_steps(example)) == 6
     encoded = task.encode([task.decode(drawn, row) for row in range(50)])
     for name in ("tokens", "lengths", "prompt_lengths", "labels"):
