@@ -61,15 +61,99 @@ def linear_attention(q: Tensor, k: Tensor, v: Tensor, position: str = "none") ->
     return torch.stack(rows, dim=-2)
 
 
+def tensor_attention(
+    q: Tensor,
+    k1: Tensor,
+    k2: Tensor,
+    v1: Tensor,
+    v2: Tensor,
+    position: str = "none",
+    scale: float | None = None,
+) -> Tensor:
+    """Softmax of each token i over all pairs j, k <= i; every tensor (..., T, K).
+
+    s_ijk = scale Σ_a q_ia k1_ja k2_ka, scale 1 / K unless given; position="rope" turns k1_j by
+    i - j and k2_k by i - k.
+    """
+    scale = 1 / q.shape[-1] if scale is None else scale
+    rows = []
+    for i in range(q.shape[-2]):
+        first, second = pair_keys(k1, i, position), pair_keys(k2, i, position)  # (..., i + 1, K)
+        scores = scale * torch.einsum("...a,...ja,...ka->...jk", q[..., i, :], first, second)
+        weights = scores.flatten(-2).softmax(-1).view_as(scores)
+        values = v1[..., : i + 1, :], v2[..., : i + 1, :]
+        rows.append(torch.einsum("...jk,...ja,...ka->...a", weights, *values))
+    return torch.stack(rows, dim=-2)
+
+
+def kronecker_tensor_attention(
+    q: Tensor, k1: Tensor, k2: Tensor, v1: Tensor, v2: Tensor, position: str = "none"
+) -> Tensor:
+    """The same as the definitions write it, with Kronecker products; every tensor (T, K).
+
+    A_i,(j,k) = exp((1/K) Q_i (K1 column-wise Kronecker K2)ᵀ); under rope exp((1/K) Q_i R (K1_j ⊗
+    K2_k)), R the row-wise Kronecker product (K, K²) of R_{i-j} and R_{i-k}. A is over all pairs:
+    those with a later token are left out here. Values are the column-wise product of V1 and V2.
+    """
+    length, width = q.shape
+    eye = torch.eye(width, dtype=q.dtype)
+    turns = [turned(eye, n).T for n in range(length)]  # R_n: column a is the turned unit vector a
+    rows = []
+    for i in range(length):
+        pairs = [(j, k) for j in range(i + 1) for k in range(i + 1)]
+        scores = []
+        for j, k in pairs:
+            if position == "rope":
+                both = zip(turns[i - j], turns[i - k], strict=True)
+                matrix = torch.stack([torch.kron(a, b) for a, b in both])  # (K, K²)
+                scores.append(q[i] @ matrix @ torch.kron(k1[j], k2[k]) / width)
+            else:
+                scores.append(q[i] @ (k1[j] * k2[k]) / width)
+        weights = torch.stack(scores).exp()
+        values = torch.stack([v1[j] * v2[k] for j, k in pairs])  # (pairs, K)
+        rows.append(weights @ values / weights.sum())
+    return torch.stack(rows)
+
+
+def tensor_linear_attention(
+    q: Tensor, k1: Tensor, k2: Tensor, v1: Tensor, v2: Tensor, position: str = "none"
+) -> Tensor:
+    """Tensor attention with weights Σ_a φ(q_i)_a φ(k1_j)_a φ(k2_k)_a, φ = elu + 1; (..., T, K).
+
+    position="rope" turns the keys' features in the numerator alone, as in `linear_attention`.
+    """
+    q, k1, k2 = (torch.nn.functional.elu(x) + 1 for x in (q, k1, k2))
+    product = "...a,...ja,...ka->...jk"
+    rows = []
+    for i in range(q.shape[-2]):
+        first, second = pair_keys(k1, i, position), pair_keys(k2, i, position)  # (..., i + 1, K)
+        weights = torch.einsum(product, q[..., i, :], first, second)
+        values = v1[..., : i + 1, :], v2[..., : i + 1, :]
+        total = torch.einsum(product, q[..., i, :], k1[..., : i + 1, :], k2[..., : i + 1, :])
+        mixed = torch.einsum("...jk,...ja,...ka->...a", weights, *values)
+        rows.append(mixed / total.sum((-2, -1))[..., None])
+    return torch.stack(rows, dim=-2)
+
+
+def pair_keys(keys: Tensor, i: int, position: str) -> Tensor:
+    """Keys 0..i of (..., T, K) as query i sees them: key j turned by i - j under rope."""
+    seen = keys[..., : i + 1, :]
+    if position != "rope":
+        return seen
+    return rotated(seen.flip(-2)).flip(-2)
+
+
 def rotated(x: Tensor) -> Tensor:
     """RoFormer's R_t x_t for t = 0, 1, ...: pairs as complex numbers times exp(i t θ_a)."""
-    rows = []
-    for t in range(x.shape[-2]):
-        pairs = torch.complex(x[..., t, 0::2], x[..., t, 1::2])  # (..., K / 2)
-        theta = [10000.0 ** (-2 * a / x.shape[-1]) for a in range(x.shape[-1] // 2)]
-        turn = torch.tensor([complex(0, t * angle) for angle in theta], dtype=torch.complex128)
-        rows.append(torch.view_as_real(pairs * turn.exp()).flatten(-2).to(x.dtype))
-    return torch.stack(rows, dim=-2)
+    return torch.stack([turned(x[..., t, :], t) for t in range(x.shape[-2])], dim=-2)
+
+
+def turned(x: Tensor, t: int) -> Tensor:
+    """R_t x of every x (..., K)."""
+    pairs = torch.complex(x[..., 0::2], x[..., 1::2])  # (..., K / 2)
+    theta = [10000.0 ** (-2 * a / x.shape[-1]) for a in range(x.shape[-1] // 2)]
+    turn = torch.tensor([complex(0, t * angle) for angle in theta], dtype=torch.complex128)
+    return torch.view_as_real(pairs * turn.exp()).flatten(-2).to(x.dtype)
 
 
 def full_decoding(model: torch.nn.Module, tokens: Tensor) -> list[Tensor]:

@@ -57,8 +57,8 @@ def job_in_training(sweep):
     def find():
         for run in sweep.folder.glob("runs/*/checkpoint.pt"):
             ticket = (run.parent / "queued.json").read_text()
-            for job, state, name, place in queue("%i %T %j %K"):
-                mine = name in ticket and f'"place": {place}' in ticket
+            for job, state, name, index in queue("%i %T %j %K"):
+                mine = name in ticket and f'"array_index": {index}' in ticket
                 if mine and state == "RUNNING" and not (run.parent / "record.json").exists():
                     return job, run.parent
         return None
