@@ -16,17 +16,19 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from plots import style
-from plots.cells import Grid, gather
-from plots.facets import Facets, slug
-from plots.looks import row_look
+from plots.cells import Grid, gather, panels_of
+from plots.layout import Layout
+from plots.looks import nested_row_looks
 from plots.paper import THRESHOLD
-from plots.words import footer, missing_text, seeds_text, size_labels
+from plots.text import slugs
+from plots.words import flops_unit, footer, missing_text, seeds_text, size_labels
 
 NAME = "accuracy_vs_flops"
 COLUMNS = {
     "linear layers (the paper's convention)": "flops_linear_layers",
     "total (mixing and all else counted)": "flops_total",
 }
+CHANCE: dict[str, Any] = {"color": style.GREY, "linewidth": 0.8, "linestyle": (0, (6, 2))}
 
 
 def draw(table: pd.DataFrame, plan: pd.DataFrame, experiment: Any, out: Path) -> list[Path]:
@@ -38,45 +40,57 @@ def draw(table: pd.DataFrame, plan: pd.DataFrame, experiment: Any, out: Path) ->
 @style.styled
 def figures(table: pd.DataFrame, plan: pd.DataFrame, experiment: Any) -> dict[str, Figure]:
     """Return a figure per task under its file's name."""
-    grid = gather(table, plan)
-    return {f"{NAME}_{slug(column)}": _figure(grid, column, experiment) for column in grid.columns}
+    grid = gather(table, plan, panels_of(experiment))
+    names = slugs(grid.columns)
+    return {f"{NAME}_{names[column]}": _figure(grid, column, experiment) for column in names}
 
 
 def _figure(grid: Grid, column: str, experiment: Any) -> Figure:
     cells = grid.cells[grid.cells["column"] == column]
     labels = size_labels(cells)
-    models = [row for row in grid.model_rows if (cells["row"] == row).any()]
-    entries = [Line2D([], [], label=row, **row_look(row, grid)) for row in models]
-    entries.append(Line2D([], [], color="#555555", linewidth=0.8, linestyle=":", label="90 %"))
-    footer = _footer(grid, cells, column, experiment)
-    facets = Facets(list(labels.values()), list(COLUMNS), entries, footer)
+    looks = nested_row_looks(grid, cells)
+    entries = [Line2D([], [], label=row, **look) for row, look in looks.items()]
+    entries.append(Line2D([], [], label="90 %", **style.THRESHOLD_LINE))
+    if cells["chance_accuracy"].notna().any():
+        entries.append(Line2D([], [], label="chance: always the most frequent answer", **CHANCE))
+    most = float(np.nanmax(cells[list(COLUMNS.values())], initial=1.0))
+    unit, name = flops_unit(most)
+    layout = Layout(
+        list(labels.values()),
+        list(COLUMNS),
+        entries,
+        _footer(grid, cells, column, experiment),
+        widths=2.0,
+        x_label=f"{name} of one forward pass over L tokens",
+        y_label="answer accuracy in percent",
+    )
     for size, label in labels.items():
         for title, convention in COLUMNS.items():
-            axes = facets.axes(label, title)
-            axes.axhline(100 * THRESHOLD, color="#555555", linewidth=0.8, linestyle=":")
-            for row in models:
-                part = cells[(cells["row"] == row) & (cells["size"] == size)]
-                _draw_model(axes, part, convention, row, row_look(row, grid))
+            axes = layout.axes(label, title)
+            part = cells[cells["size"] == size]
+            style.percent_axis(axes)
+            axes.axhline(100 * THRESHOLD, **style.THRESHOLD_LINE)
             axes.set_xscale("log")
-            axes.set_ylim(-4, 104)
-    facets.label("GFLOPs of one forward pass over L tokens", "answer accuracy in percent")
-    return facets.figure
+            if part["chance_accuracy"].notna().any():
+                axes.axhline(100 * part["chance_accuracy"].mean(), gid="chance", **CHANCE)
+            for row, look in looks.items():
+                _draw_model(axes, part[part["row"] == row], convention, unit, row, look)
+    style.plain_log(axes.xaxis)
+    return layout.figure
 
 
 def _draw_model(
-    axes: Axes, part: pd.DataFrame, convention: str, row: str, look: dict[str, Any]
+    axes: Axes, part: pd.DataFrame, convention: str, unit: float, row: str, look: dict[str, Any]
 ) -> None:
     done = part[part["state"] == "done"].sort_values([convention, "dim"])
-    gflops, share = done[convention] / 1e9, 100 * done["accuracy"]
+    flops, share = done[convention] / unit, 100 * done["accuracy"]
     if (done["seeds"] > 1).any():
         spread = [share - 100 * done["accuracy_min"], 100 * done["accuracy_max"] - share]
-        axes.errorbar(gflops, share, spread, fmt="none", ecolor=look["color"], elinewidth=0.6)
-    points = {"color": look["color"], "marker": look["marker"], "linestyle": ""}
-    axes.plot(gflops, share, gid=f"cells/{row}", **points)
-    front = pareto(gflops.to_numpy(), share.to_numpy())
+        axes.errorbar(flops, share, spread, fmt="none", ecolor=look["color"], elinewidth=0.6)
+    axes.plot(flops, share, gid=f"cells/{row}", **look | {"linestyle": ""})
+    front = pareto(flops.to_numpy(), share.to_numpy())
     if len(front):
-        line = {"color": look["color"], "linestyle": look["linestyle"]}
-        axes.step(*front.T, where="post", gid=f"front/{row}", linewidth=1.0, **line)
+        axes.step(*front.T, where="post", gid=f"front/{row}", **look | {"marker": ""})
 
 
 def pareto(cost: np.ndarray, gain: np.ndarray) -> np.ndarray:

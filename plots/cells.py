@@ -12,7 +12,6 @@ not run     planned, and nothing is known of it
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -20,11 +19,14 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from errors import UserError
 from plots import style
+from plots.paper import THRESHOLD
+from plots.text import short_name
 
 KEYS = ["task", "format", "size", "layers", "heads", "recipe", "model", "dim"]
 STATES = ("done", "failed", "unfinished", "not run")
-MEASURES = ["max_len", "params", "n_test", "flops_linear_layers", "flops_total"]
+MEASURES = ["max_len", "params", "n_test", "flops_linear_layers", "flops_total", "chance_accuracy"]
 MEASURES += ["flops_training", "state_bytes", "train_seconds", "eval_seconds", "steps"]
 _DEFAULTS: dict[str, Any] = {"format": "cot", "recipe": "", "layers": 0, "heads": 0, "seed": 0}
 
@@ -105,9 +107,28 @@ def gather(
     cells["max_len"] = _max_len(cells, plan)
     for frame in (cells, rows, plan):
         frame["point"] = list(frame[keys].itertuples(index=False, name=None))
-    given = facets or {}
-    x, y = str(given.get("x", "dim")), str(given.get("y", "size"))
-    return Grid(_labelled(cells, others, {**given, "x": x, "y": y}), rows, notes, x, y, plan)
+    given = _facets(facets or {}, keys)
+    x, y = given["x"][0], given["y"][0]
+    return Grid(_labelled(cells, others, given), rows, notes, x, y, plan)
+
+
+def panels_of(experiment: Any) -> dict[str, Any]:
+    """Return the experiment's facets but the axes, for figures whose axes are their own."""
+    facets = getattr(experiment, "facets", None) or {}
+    return {name: facets[name] for name in ("columns", "rows") if name in facets}
+
+
+def _facets(given: Mapping[str, Any], known: list[str]) -> dict[str, list[str]]:
+    """Return the facets with their defaults, each a list of settings that the table has."""
+    found = {"columns": ["task"], "rows": ["model"], "x": ["dim"], "y": ["size"]}
+    for name, value in given.items():
+        found[name] = [str(key) for key in (value if isinstance(value, list) else [value])]
+        for key in found[name]:
+            if key not in known:
+                raise UserError(
+                    f"facets: {name}: {key} is no setting; there are {', '.join(known)}"
+                )
+    return found
 
 
 def _with_same_columns(*frames: pd.DataFrame) -> list[pd.DataFrame]:
@@ -210,29 +231,35 @@ def records(frame: pd.DataFrame) -> list[Any]:
     return list(frame.itertuples(index=False))
 
 
+def is_unsure(cell: Any) -> bool:
+    """Tell whether 90 % lies within the cell's 95 % interval, or within the range of its seeds."""
+    ends = (cell.accuracy_min, cell.accuracy_max)
+    low, high = ends if cell.seeds > 1 else (cell.accuracy_low, cell.accuracy_high)
+    return bool(cell.state == "done" and low < THRESHOLD <= high)
+
+
 _COLUMN_SECTIONS = ("task", "data", "measure")
 
 
-def _labelled(cells: pd.DataFrame, others: list[str], facets: Mapping[str, Any]) -> pd.DataFrame:
+def _labelled(
+    cells: pd.DataFrame, others: list[str], facets: Mapping[str, list[str]]
+) -> pd.DataFrame:
     """Add the labels ``column`` and ``row``, and ``x`` and ``y``, the values on the axes.
 
     A label names its task or model, then every setting that is needed to tell cells apart.
     """
-    axes = {facets["x"], facets["y"]}
-    beside = [
-        key for key in ("format", "layers", "heads", "recipe", "dim", "size") if key not in axes
-    ]
-    varied = [key for key in beside if cells[key].nunique() > 1]
-    varied += [key for key in _needed(cells, others) if key not in axes]
-    columns = [str(key) for key in facets.get("columns", ["task"])]
+    (x,), (y,) = facets["x"], facets["y"]
+    beside = ["task", "model", "format", "layers", "heads", "recipe", "dim", "size"]
+    varied = [key for key in beside if cells[key].nunique() > 1] + _needed(cells, others)
+    varied = [key for key in varied if key not in (x, y)]
+    columns = [*facets["columns"]]
     columns += [k for k in varied if k.split(".")[0] in _COLUMN_SECTIONS or k in ("format", "size")]
-    rows = [str(key) for key in facets.get("rows", ["model"])]
-    columns = [key for key in dict.fromkeys(columns) if key not in rows]
+    columns = [key for key in dict.fromkeys(columns) if key not in facets["rows"]]
+    rows = [*facets["rows"]]
     rows += [key for key in varied if key not in (*columns, *rows)]
     return cells.assign(
-        column=_label(cells, columns), row=_label(cells, rows),
-        x=_axis(cells[facets["x"]]), y=_axis(cells[facets["y"]]),
-    )  # fmt: skip
+        column=_label(cells, columns), row=_label(cells, rows), x=_axis(cells[x]), y=_axis(cells[y])
+    )
 
 
 def _needed(cells: pd.DataFrame, others: list[str]) -> list[str]:
@@ -242,18 +269,22 @@ def _needed(cells: pd.DataFrame, others: list[str]) -> list[str]:
 
 
 def _label(cells: pd.DataFrame, keys: list[str]) -> pd.Series:
-    label = pd.Series("", cells.index)
-    for key in keys:
-        words = cells[key].map(functools.partial(style.setting_label, key))
-        label = label.where(
-            words == "", label + np.where((label != "") & (words != ""), ", ", "") + words
-        )
-    return label
+    """Return the settings ``keys`` in words; different settings never have the same words."""
+    points = list(cells[keys].itertuples(index=False, name=None))
+    labels: dict[tuple, str] = {}
+    for point in dict.fromkeys(points):
+        words = map(style.setting_label, keys, point)
+        text = ", ".join(word for word in words if word)
+        taken = text in labels.values()
+        labels[point] = f"{text} {short_name(chr(0) + repr(point))[-5:]}" if taken else text
+    return pd.Series([labels[point] for point in points], cells.index, dtype=object)
 
 
 def _axis(values: pd.Series) -> pd.Series:
     numbers = pd.to_numeric(values, errors="coerce")
-    return values if numbers.isna().any() else numbers.astype(int)
+    if numbers.isna().any():
+        return values
+    return numbers.astype(int) if (numbers % 1 == 0).all() else numbers
 
 
 def plan_from_table(table: pd.DataFrame) -> pd.DataFrame:

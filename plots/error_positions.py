@@ -19,10 +19,11 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
 from plots import style
-from plots.cells import KEYS, Grid, gather, records
+from plots.cells import KEYS, Grid, gather, panels_of, records
 from plots.curves import read_errors
-from plots.facets import Facets, slug
+from plots.layout import Layout
 from plots.looks import dim_looks
+from plots.text import csv_text, slugs
 from plots.words import footer, seeds_text, size_labels
 
 NAME = "error_positions"
@@ -37,7 +38,7 @@ def draw(table: pd.DataFrame, plan: pd.DataFrame, experiment: Any, out: Path) ->
     drawn = figures(table, plan, experiment, out.parent)
     save = style.styled(style.save)
     paths = [path for name, item in drawn.items() for path in save(item, out, name)]
-    text = error_kinds(table, plan, out.parent).to_csv(index=False, lineterminator="\n")
+    text = csv_text(error_kinds(table, plan, out.parent))
     return [*paths, style.write_text(text, out / "error_kinds.csv")]
 
 
@@ -82,11 +83,11 @@ def figures(
     table: pd.DataFrame, plan: pd.DataFrame, experiment: Any, folder: Path
 ) -> dict[str, Figure]:
     """Return the figures under their files' names; ``folder`` holds ``errors/``."""
-    grid = gather(table, plan)
+    grid = gather(table, plan, panels_of(experiment))
     found = {run.cell: read_errors(folder, run.cell) for run in records(grid.rows)}
     return {
-        f"{NAME}{kind}_{slug(column)}": _figure(grid, column, found, names, experiment)
-        for column in grid.columns
+        f"{NAME}{kind}_{slug}": _figure(grid, column, found, names, experiment)
+        for column, slug in slugs(grid.columns).items()
         for kind, names in KINDS.items()
     }
 
@@ -98,8 +99,16 @@ def _figure(
     sizes, models = size_labels(cells), [r for r in grid.model_rows if r in set(cells["row"])]
     looks = dim_looks(sorted(int(dim) for dim in cells["dim"].unique()))
     entries = [Line2D([], [], label=f"D = {dim}", **look) for dim, look in looks.items()]
-    footer = _footer(grid, column, experiment)
-    facets = Facets(list(sizes.values()), models, entries, footer, gap=0.26, share_x="row")
+    layout = Layout(
+        list(sizes.values()),
+        models,
+        entries,
+        _footer(grid, column, experiment),
+        gap=(0.14, 0.26),
+        x_label=names[1],
+        y_label="chains still right, percent",
+        share_x="row",
+    )
     runs = grid.runs(column)
     for group, part in runs[runs["status"] == "done"].groupby(["size", "row", "dim"]):
         key: Any = group
@@ -107,23 +116,14 @@ def _figure(
         places = [found[cell][names[0]] for cell in part["cell"] if found[cell] is not None]
         x, share = survival(pooled(places))
         if len(x):
-            axes = facets.axes(sizes[size], row)
-            axes.step(x, 100 * share, where="post", linewidth=1.0, gid=f"{dim}", **looks[dim])
-    for axes in facets.panels.flat:
-        axes.set_ylim(-4, 104)
+            axes = layout.axes(sizes[size], row)
+            axes.step(x, 100 * share, where="mid", gid=f"{dim}", **looks[dim])
+    for axes in layout.panels.values():
+        style.percent_axis(axes)
         axes.xaxis.set_major_locator(MaxNLocator(4, integer=True))
         if not axes.lines:
-            axes.text(
-                0.5,
-                0.5,
-                "no records",
-                transform=axes.transAxes,
-                ha="center",
-                va="center",
-                color="#666666",
-            )
-    facets.label(names[1], "chains still right, percent")
-    return facets.figure
+            style.say_in(axes, "no records")
+    return layout.figure
 
 
 def _footer(grid: Grid, column: str, experiment: Any) -> str:

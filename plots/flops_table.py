@@ -19,6 +19,8 @@ import pandas as pd
 from plots import paper, style
 from plots.cells import Grid, gather, records
 from plots.frontier import Requirement, requirements
+from plots.text import csv_text
+from plots.text import latex as escape
 from plots.words import notes_of, seeds_text
 
 CONVENTIONS = {"flops_linear_layers": "linear layers", "flops_total": "total"}
@@ -30,7 +32,7 @@ def draw(table: pd.DataFrame, plan: pd.DataFrame, experiment: Any, out: Path) ->
     grid = gather(table, plan)
     frame, said = rows(grid), sentences(grid)
     texts = {
-        "csv": frame.to_csv(index=False, lineterminator="\n"),
+        "csv": csv_text(frame),
         "md": markdown(frame, said, grid, experiment),
         "tex": latex(frame, said, grid, experiment),
     }
@@ -301,12 +303,3 @@ def _is_kept(row: list[str], index: int) -> bool:
 def _latex_cell(row: list[str], index: int) -> str:
     text = escape(row[index])
     return rf"\multicolumn{{3}}{{r}}{{{text}}}" if index == 4 and not row[5] else text
-
-
-def escape(text: str) -> str:
-    """Return ``text`` as LaTeX that prints it."""
-    special = {"\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "~": r"\textasciitilde{}"}
-    special |= {"^": r"\textasciicircum{}", "≤": r"$\le$", "≥": r"$\ge$", "–": "--"}
-    special |= {"<": r"$<$", ">": r"$>$", "×": r"$\times$", "√": r"$\sqrt{}$"}
-    special |= {mark: "\\" + mark for mark in "%&#_$"}
-    return "".join(special.get(mark, mark) for mark in text)

@@ -16,11 +16,12 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
 from plots import style
-from plots.cells import KEYS, Grid, gather, records
+from plots.cells import KEYS, Grid, gather, panels_of, records
 from plots.curves import read_curve
-from plots.facets import Facets, slug
+from plots.layout import Layout
 from plots.looks import dim_looks
 from plots.paper import THRESHOLD
+from plots.text import csv_text, slugs
 from plots.words import footer, size_labels
 
 NAME = "learning_curves"
@@ -32,7 +33,7 @@ def draw(table: pd.DataFrame, plan: pd.DataFrame, experiment: Any, out: Path) ->
     drawn = figures(table, plan, experiment, out.parent)
     save = style.styled(style.save)
     paths = [path for name, item in drawn.items() for path in save(item, out, name)]
-    text = time_to_90(table, plan, out.parent).to_csv(index=False, lineterminator="\n")
+    text = csv_text(time_to_90(table, plan, out.parent))
     return [*paths, style.write_text(text, out / "time_to_90.csv")]
 
 
@@ -64,11 +65,11 @@ def figures(
     table: pd.DataFrame, plan: pd.DataFrame, experiment: Any, folder: Path
 ) -> dict[str, Figure]:
     """Return the figures under their files' names; ``folder`` holds ``curves/``."""
-    grid = gather(table, plan)
+    grid = gather(table, plan, panels_of(experiment))
     curves = {run.cell: read_curve(folder, run.cell) for run in records(grid.rows)}
     return {
-        f"{NAME}{kind}_{slug(column)}": _figure(grid, column, curves, names, experiment)
-        for column in grid.columns
+        f"{NAME}{kind}_{slug}": _figure(grid, column, curves, names, experiment)
+        for column, slug in slugs(grid.columns).items()
         for kind, names in AXES.items()
     }
 
@@ -85,32 +86,27 @@ def _figure(
     looks = dim_looks(sorted(int(dim) for dim in cells["dim"].unique()))
     entries = [Line2D([], [], label=f"D = {dim}", **look) for dim, look in looks.items()]
     runs = grid.runs(column)
-    footer = _footer(grid, column, runs, curves, experiment)
-    facets = Facets(list(sizes.values()), models, entries, footer)
+    layout = Layout(
+        list(sizes.values()),
+        models,
+        entries,
+        _footer(grid, column, runs, curves, experiment),
+        x_label=names[1],
+        y_label="validation chains exactly right, percent",
+    )
     for run in records(runs):
         curve = curves[run.cell]
         if curve is not None:
-            axes = facets.axes(sizes[run.size], run.row)
+            axes = layout.axes(sizes[run.size], run.row)
             exact = 100 * curve["validation_chain_exact_match"]
-            axes.plot(
-                curve[names[0]], exact, linewidth=1.0, gid=f"{run.dim}/{run.seed}", **looks[run.dim]
-            )
-    for axes in facets.panels.flat:
-        axes.set_ylim(-4, 104)
-        axes.axhline(100 * THRESHOLD, color="#555555", linewidth=0.8, linestyle=":")
+            axes.plot(curve[names[0]], exact, gid=f"{run.dim}/{run.seed}", **looks[run.dim])
+    for axes in layout.panels.values():
+        style.percent_axis(axes)
+        axes.axhline(100 * THRESHOLD, **style.THRESHOLD_LINE)
         axes.xaxis.set_major_locator(MaxNLocator(4))
         if not any(line.get_gid() for line in axes.lines):
-            axes.text(
-                0.5,
-                0.5,
-                "no curves",
-                transform=axes.transAxes,
-                ha="center",
-                va="center",
-                color="#666666",
-            )
-    facets.label(names[1], "validation chains exactly right, percent")
-    return facets.figure
+            style.say_in(axes, "no curves")
+    return layout.figure
 
 
 def _footer(grid: Grid, column: str, runs: pd.DataFrame, curves: dict, experiment: Any) -> str:

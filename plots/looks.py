@@ -6,6 +6,7 @@ from typing import Any
 
 import matplotlib
 import numpy as np
+import pandas as pd
 
 from plots import style
 from plots.cells import Grid
@@ -23,10 +24,34 @@ def row_look(row: str, grid: Grid) -> dict[str, Any]:
     return style.look(row, rows)
 
 
-def dim_looks(dims: list[int]) -> dict[int, dict[str, Any]]:
-    """Return colour and dashes per dimension: darker is larger; dashes for print in grey."""
-    colors = matplotlib.colormaps[style.HEAT](np.linspace(0.88, 0.0, len(dims)))
+def nested_row_looks(grid: Grid, cells: pd.DataFrame) -> dict[str, dict[str, Any]]:
+    """Return the looks of the rows of ``cells``, open and one size smaller each.
+
+    What coincides then lies one within the other, and all of it is seen.
+    """
+    rows = [row for row in grid.model_rows if (cells["row"] == row).any()]
+    markers, lines = nested(len(rows), 7.5, 3.5), nested(len(rows), 2.4, 0.9)
     return {
-        dim: {"color": colors[i], "linestyle": DASHES[i % len(DASHES)]}
-        for i, dim in enumerate(dims)
+        row: row_look(row, grid)
+        | {"markersize": markers[i], "linewidth": lines[i], "markerfacecolor": "none"}
+        for i, row in enumerate(rows)
     }
+
+
+def dim_looks(dims: list[int]) -> dict[int, dict[str, Any]]:
+    """Return colour, dashes, width and order per dimension: darker and thinner is larger.
+
+    Thinner lines lie on wider ones, so that lines which coincide are all seen.
+    """
+    colors = matplotlib.colormaps[style.HEAT](np.linspace(0.88, 0.0, len(dims)))
+    widths = nested(len(dims), 2.8, 0.9)
+    return {
+        dim: {"color": colors[i], "linestyle": DASHES[i % len(DASHES)], "linewidth": widths[i],
+              "zorder": 2 + i / len(dims)}
+        for i, dim in enumerate(dims)
+    }  # fmt: skip
+
+
+def nested(count: int, most: float, least: float) -> list[float]:
+    """Return ``count`` sizes from ``most`` down to ``least``, all at ``least`` for one alone."""
+    return np.linspace(most, least, count).tolist() if count > 1 else [least]

@@ -19,10 +19,11 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 from plots import paper, style
 from plots.cells import Grid, gather, records
-from plots.facets import Facets
 from plots.fit import Growth, growth
 from plots.frontier import Requirement, requirements
+from plots.layout import Layout
 from plots.looks import row_look
+from plots.text import csv_text
 from plots.words import footer, seeds_text
 
 NAME = "required_dimension"
@@ -38,8 +39,7 @@ def draw(table: pd.DataFrame, plan: pd.DataFrame, experiment: Any, out: Path) ->
     paths = style.styled(style.save)(figure(table, plan, experiment), out, NAME)
     grid = gather(table, plan)
     for name, frame in ((NAME, points(grid)), (f"{NAME}_fit", fits(grid))):
-        text = frame.to_csv(index=False, lineterminator="\n")
-        paths.append(style.write_text(text, out / f"{name}.csv"))
+        paths.append(style.write_text(csv_text(frame), out / f"{name}.csv"))
     return paths
 
 
@@ -113,17 +113,23 @@ def figure(table: pd.DataFrame, plan: pd.DataFrame, experiment: Any) -> Figure:
         Line2D([], [], linestyle="", marker=6, color="black", label="not reached: larger"),
         Line2D([], [], linestyle=(0, (1, 2)), color="#555555", label="slope that theory predicts"),
     ]
-    width = style.COLUMN_WIDTH if len(grid.columns) == 1 else style.PAGE_WIDTH
-    height = 1.9 if width > 5 else 2.1
-    facets = Facets([""], grid.columns, entries, _footer(grid, fitted, experiment), width, height)
+    layout = Layout(
+        [""],
+        grid.columns,
+        entries,
+        _footer(grid, fitted, experiment),
+        widths=1.6,
+        heights=1.9,
+        x_label="longest sequence L",
+        y_label="required embedding dimension D",
+    )
     for column in grid.columns:
-        axes = facets.axes("", column)
+        axes = layout.axes("", column)
         for model in models:
             part = frame[(frame["task"] == column) & (frame["model"] == model)]
             _draw_model(axes, part, grid, model)
-    _scale(facets, frame, grid)
-    facets.label("longest sequence L", "required embedding dimension D")
-    return facets.figure
+    _scale(layout, frame, grid)
+    return layout.figure
 
 
 def _entry(row: str, rows: list[str], grid: Grid) -> Line2D:
@@ -188,14 +194,15 @@ def _draw_theory(axes: Axes, part: pd.DataFrame, row: str, look: dict[str, Any])
             xytext=(1.5, 1.5),
             textcoords="offset points",
             fontsize=5.5,
+            parse_math=True,
             color=look["color"],
             ha="right",
         )
 
 
-def _scale(facets: Facets, frame: pd.DataFrame, grid: Grid) -> None:
+def _scale(layout: Layout, frame: pd.DataFrame, grid: Grid) -> None:
     dims = np.unique(grid.cells["dim"])
-    for axes in facets.panels.flat:
+    for axes in layout.panels.values():
         axes.set_xscale("log", base=2)
         axes.set_yscale("log", base=2)
         axes.yaxis.set_major_locator(FixedLocator([float(dim) for dim in dims]))
@@ -205,7 +212,7 @@ def _scale(facets: Facets, frame: pd.DataFrame, grid: Grid) -> None:
         axes.set_ylim(dims[0] / 1.6, dims[-1] * 1.6)
     lengths = frame["max_len"].dropna()
     if len(lengths):
-        facets.panels[0, 0].set_xlim(lengths.min() / 1.3, lengths.max() * 1.3)
+        axes.set_xlim(lengths.min() / 1.3, lengths.max() * 1.3)
 
 
 def _footer(grid: Grid, fitted: pd.DataFrame, experiment: Any) -> str:

@@ -12,17 +12,23 @@ from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
 import matplotlib
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.axis import Axis
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
-from matplotlib.font_manager import FontProperties, findfont, get_font
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+from plots.text import FONT, short_name
 
 COLUMN_WIDTH = 3.25  # inches: one column of a two-column paper
 PAGE_WIDTH = 6.75  # inches: both columns
-SMALL = 6.0  # points: the smallest print of running text
+SMALL = 6.0  # points: running text and legends
+SMALLEST = 5.5  # points: the smallest print anywhere
 
 RC: dict[str, Any] = {
-    "font.family": "DejaVu Sans",
-    "mathtext.fontset": "dejavusans",
+    "font.family": FONT,
+    "text.parse_math": False,  # a `$` in a name is a dollar
     "font.size": 7,
     "axes.titlesize": 8,
     "axes.labelsize": 7,
@@ -39,6 +45,10 @@ RC: dict[str, Any] = {
     "hatch.linewidth": 0.5,
     "axes.spines.top": False,
     "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.linewidth": 0.3,
+    "grid.color": "#dddddd",
     "legend.frameon": False,
     "pdf.fonttype": 42,
     "svg.hashsalt": "cotcost",
@@ -67,6 +77,8 @@ _SPARE_LOOKS = [
     ("#000000", "X", (0, (1, 1))),
 ]
 HEAT = "cividis"
+GREY = "#595959"
+THRESHOLD_LINE: dict[str, Any] = {"color": GREY, "linewidth": 0.8, "linestyle": ":"}
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -93,12 +105,12 @@ def in_order(names: Iterable[str], known: Iterable[str]) -> list[str]:
 
 def task_label(task: str) -> str:
     """Return the task's name as the paper writes it; a stranger's as it is."""
-    return TASKS.get(task, task)
+    return TASKS.get(task) or short_name(task)
 
 
 def model_label(model: str) -> str:
     """Return the model's name as the paper writes it; a stranger's as it is."""
-    return MODELS.get(model, model)
+    return MODELS.get(model) or short_name(model)
 
 
 def look(model: str, models: Sequence[str]) -> dict[str, Any]:
@@ -115,34 +127,6 @@ def new_figure(width: float, height: float) -> Figure:
     figure = Figure(figsize=(width, height))
     FigureCanvasAgg(figure)
     return figure
-
-
-def text_width(text: str, size: float) -> float:
-    """Return the width of ``text`` in inches at ``size`` points, from the font's own metrics."""
-    return sum(_advance(mark) for mark in text) * size / 72
-
-
-@functools.cache
-def _advance(mark: str) -> float:
-    """Return how far ``mark`` moves the pen, in ems."""
-    font = get_font(findfont(FontProperties(family="DejaVu Sans")))
-    font.set_size(64, 72)
-    return float(font.load_char(ord(mark)).linearHoriAdvance) / 65536 / 64
-
-
-def wrap(text: str, width: float, size: float) -> list[str]:
-    """Break ``text`` into lines no wider than ``width`` inches at ``size`` points."""
-    lines: list[str] = []
-    for paragraph in text.split("\n"):
-        line = ""
-        for word in paragraph.split():
-            longer = f"{line} {word}".strip()
-            if line and text_width(longer, size) > width:
-                lines.append(line)
-                longer = word
-            line = longer
-        lines.append(line)
-    return lines
 
 
 def save(figure: Figure, out: Path, name: str) -> list[Path]:
@@ -181,6 +165,36 @@ def percent(share: float, threshold: float = 0.9) -> str:
     return "100" if share == 1 else text
 
 
+def percent_range(low: float, high: float) -> tuple[str, str]:
+    """Return both in percent to one decimal, rounded outwards so that what lies between stays."""
+    down, up = np.floor(np.round(1000 * low, 6)), np.ceil(np.round(1000 * high, 6))
+    first, last = ("100" if value >= 1000 else f"{value / 10:.1f}" for value in (down, up))
+    return first, last
+
+
+def luminance(color: Sequence[float]) -> float:
+    """Return the relative luminance of an sRGB colour (WCAG 2)."""
+    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in color[:3]]
+    return float(np.dot([0.2126, 0.7152, 0.0722], linear))
+
+
+def ink_on(color: Sequence[float]) -> str:
+    """Return the ink, black or white, that has more contrast on ``color`` (WCAG 2, over 4.5)."""
+    return "black" if (luminance(color) + 0.05) ** 2 > 1.05 * 0.05 else "white"
+
+
+def percent_axis(axes: Axes) -> None:
+    """Let ``axes`` go upward from 0 to 100 percent, with room for lines at either end."""
+    axes.set_ylim(-5, 105)
+    axes.set_yticks([0, 25, 50, 75, 100])
+
+
+def say_in(axes: Axes, text: str) -> None:
+    """Write into an empty panel why it is empty."""
+    middle: dict[str, Any] = {"transform": axes.transAxes, "ha": "center", "va": "center"}
+    axes.text(0.5, 0.5, text, color=GREY, **middle)
+
+
 _WORDS = {
     "model.position": "{}", "model.mixer.block_size": "blocks of {}",
     "model.mixer.window_blocks": "window of {} blocks", "layers": "{} layers", "heads": "{} heads",
@@ -197,11 +211,21 @@ def setting_label(key: str, value: object) -> str:
         return model_label(str(value))
     if value in ("", None):
         return ""
-    words = _WORDS.get(key, "{key}={value}")
-    return words.format(value, key=key.rpartition(".")[2], value=value)
+    words = _WORDS.get(key, "{key}={value}").removesuffix("s" if value in (1, "1") else "\0")
+    name = short_name(value)
+    return words.format(name, key=short_name(key.rpartition(".")[2]), value=name)
 
 
 def axis_label(key: str) -> str:
     """Return what stands under an axis of this setting."""
     words = {"dim": "embedding dimension D", "size": "problem size n", "heads": "heads H"}
-    return words.get(key, key)
+    return words.get(key) or short_name(key)
+
+
+def plain_log(axis: Axis) -> None:
+    """Make a logarithmic axis write plain numbers, and few of them."""
+    low, high = axis.get_view_interval()
+    subs = (1.0,) if high > 300 * low else (1.0, 2.0, 5.0)
+    axis.set_major_locator(LogLocator(subs=subs))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axis.set_minor_formatter(NullFormatter())

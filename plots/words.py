@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 
 from plots.cells import Grid
+from plots.style import setting_label
 
 
 def footer(lines: Sequence[str], grid: Grid, experiment: Any) -> str:
@@ -23,9 +24,9 @@ def notes_of(grid: Grid) -> list[str]:
 
 
 def size_labels(cells: pd.DataFrame) -> dict[int, str]:
-    """Return a label per problem size, largest last."""
+    """Return a label per problem size, largest first: n grows upward in every figure."""
     labels = {}
-    for size in np.unique(cells["size"]):
+    for size in np.unique(cells["size"])[::-1]:
         length = cells.loc[cells["size"] == size, "max_len"].max()
         labels[int(size)] = f"n = {size}" + ("" if np.isnan(length) else f", L = {length:.0f}")
     return labels
@@ -51,13 +52,34 @@ def setting_text(grid: Grid) -> str:
     for name in ("layers", "heads"):
         value = cells[name].unique()
         if len(value) == 1 and value[0] > 0:
-            parts.append(f"{value[0]:.0f} {name if value[0] != 1 else name[:-1]}")
+            parts.append(setting_label(name, int(value[0])))
     recipes = cells["recipe"].unique()
     if len(recipes) == 1 and recipes[0]:
-        parts.append(f"recipe {recipes[0]}")
-    spread = " (small print: minimum–maximum)" if (cells["seeds"] > 1).any() else ""
+        parts.append(f"recipe {setting_label('recipe', recipes[0])}")
+    if chance := chance_text(cells):
+        parts.append(chance)
+    spread = " (small print: maximum above, minimum below)" if (cells["seeds"] > 1).any() else ""
     parts.append(seeds_text(cells) + spread)
     return "; ".join(parts) + "."
+
+
+def chance_text(cells: pd.DataFrame) -> str:
+    """Name the accuracy of always giving the most frequent answer, per column of the figure."""
+    told = []
+    for column, part in cells.groupby("column", sort=False):
+        values = 100 * part["chance_accuracy"].dropna()
+        if len(values):
+            low, high = f"{values.min():.1f}", f"{values.max():.1f}"
+            span = low if low == high else f"{low} to {high}"
+            told.append(f"{column} {span} %" if cells["column"].nunique() > 1 else f"{span} %")
+    return f"chance (always the most frequent answer): {', '.join(told)}" if told else ""
+
+
+def flops_unit(most: float) -> tuple[float, str]:
+    """Return the unit, in FLOPs and by name, in which ``most`` FLOPs is a number of 1 to 1000."""
+    units = ["FLOPs", "kFLOPs", "MFLOPs", "GFLOPs", "TFLOPs", "PFLOPs"]
+    place = int(np.clip(np.floor(np.log10(max(most, 1.0)) / 3), 0, len(units) - 1))
+    return 1000.0**place, units[place]
 
 
 def _span(values: pd.Series) -> str:

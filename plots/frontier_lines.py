@@ -1,0 +1,99 @@
+"""The lines of a heatmap: where 90 % is first reached, here and in the paper."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib import patheffects
+from matplotlib.axes import Axes
+from matplotlib.lines import Line2D
+
+from plots import paper
+from plots.cells import Grid
+from plots.frontier import Requirement, requirements
+
+_HALO = [patheffects.Stroke(linewidth=3.4, foreground="white"), patheffects.Normal()]
+_BLACK: dict[str, Any] = {"color": "black", "linewidth": 2.4, "path_effects": _HALO}
+OURS = {**_BLACK, "solid_capstyle": "butt"}
+UNSURE = {**_BLACK, "linestyle": (0, (1, 1))}
+# Thinner than ours and over it: where both agree, both are seen, and no digit is crossed.
+PAPER: dict[str, Any] = {"color": "#ff2f4f", "linewidth": 1.1, "linestyle": (0, (3, 1.5))}
+Edges = list[float | None]
+
+
+def draw(axes: Axes, grid: Grid, column: str, row: str) -> None:
+    """Draw the panel's lines, with gids ``frontier``, ``frontier/unsure``, ``frontier/paper``."""
+    edges, unsure, papers = _edges(grid, column, row)
+    sure = [edge if doubt is None else None for edge, doubt in zip(edges, unsure, strict=True)]
+    _step_line(axes, edges, sure, "frontier", OURS)
+    _step_line(axes, edges, unsure, "frontier/unsure", UNSURE)
+    _step_line(axes, papers, papers, "frontier/paper", PAPER)
+
+
+def legend_entries(grid: Grid) -> list[Any]:
+    """Return handles for the lines that the heatmap of ``grid`` has."""
+    panels = [_edges(grid, column, row) for column in grid.columns for row in grid.model_rows]
+    ours, unsure, papers = (
+        [edge for panel in panels for edge in panel[kind] if edge is not None] for kind in range(3)
+    )
+    entries = []
+    if len(ours) > len(unsure):
+        label = "first D with ≥ 90 % (at the right edge: none)"
+        entries.append(Line2D([], [], label=label, **OURS))
+    if unsure:
+        entries.append(Line2D([], [], label="first D known with ≥ 90 %, smaller D lack", **UNSURE))
+    if papers:
+        label = "first D with > 90 % in the paper (from its Table 2)"
+        entries.append(Line2D([], [], label=label, **PAPER))
+    return entries
+
+
+def _edges(grid: Grid, column: str, row: str) -> tuple[Edges, Edges, Edges]:
+    """Return per size where the 90 % frontier lies: all of it, its unsure part, the paper's."""
+    if (grid.x_key, grid.y_key) != ("dim", "size"):
+        return [], [], []
+    cells = grid.cells[grid.cells["column"] == column]
+    dims, sizes = sorted(cells["dim"].unique()), sorted(cells["size"].unique())
+    panel = grid.panel(column, row)
+    needed = {item.size: item for item in requirements(panel)}
+    edges = [_edge(needed.get(size), dims) for size in sizes]
+    unsure = [
+        edge if edge is not None and needed[size].open_below else None
+        for size, edge in zip(sizes, edges, strict=True)
+    ]
+    return edges, unsure, _paper_edges(panel, sizes, dims)
+
+
+def _edge(item: Requirement | None, dims: list[int]) -> float | None:
+    """Return where the frontier crosses a row: left of the first D that reaches 90 %."""
+    if item is None or item.state in ("not run", "incomplete"):
+        return None
+    return len(dims) - 0.5 if item.dim is None else dims.index(item.dim) - 0.5
+
+
+def _paper_edges(panel: pd.DataFrame, sizes: list[int], dims: list[int]) -> Edges:
+    known: dict[int, int] = {}
+    if len(panel):
+        first = panel.iloc[0]
+        if paper.table_2_applies(first["task"], first["format"], first["layers"]):
+            known = paper.FRONTIER_DIM.get(first["model"], {})
+    return [sum(dim < known[n] for dim in dims) - 0.5 if n in known else None for n in sizes]
+
+
+def _step_line(axes: Axes, edges: Edges, shown: Edges, gid: str, look: dict[str, Any]) -> None:
+    """Draw the rows of ``shown``, joined where neighbours are both known."""
+    xs: list[float] = []
+    ys: list[float] = []
+    for y, edge in enumerate(shown):
+        xs += [np.nan] if edge is None else [edge, edge]
+        ys += [np.nan] if edge is None else [y - 0.5, y + 0.5]
+    for y, (low, high) in enumerate(itertools.pairwise(edges)):
+        turns = (shown[y] is None) != (shown[y + 1] is None)
+        if low is not None and high is not None and turns and gid == "frontier":
+            xs += [np.nan, low, high]
+            ys += [np.nan, y + 0.5, y + 0.5]
+    if np.isfinite(xs).any():
+        axes.plot(xs, ys, clip_on=False, zorder=4, gid=gid, **look)
