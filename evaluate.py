@@ -83,6 +83,9 @@ def config_of(folder: Path, call: EvaluateCall) -> CellConfig:
 def answer(config: CellConfig, result: Evaluation) -> dict[str, Any]:
     """Return what the last line says; weights whose training has not ended are named as such."""
     told = {key: value for key, value in vars(result).items() if key != "errors"}
+    told |= {
+        key: result.errors[key] for key in ("by_kind", "longest_prefix") if key in result.errors
+    }
     if config.model.construct is None and WeightsFolder.of(config).record() is None:
         print("warning: the training of these weights has not ended", file=sys.stderr)
         told["status"] = "unfinished"

@@ -58,12 +58,15 @@ RC: dict[str, Any] = {
 }
 
 TASKS = {"arithmetic": "Arithmetic", "ed": "ED", "lis": "LIS", "ed_local": "ED_Local"}
+TASKS |= {"word": "Word problem", "closure": "Closure"}
 MODELS = {"standard": "Standard", "linear": "Linear", "sparse": "Sparse"}
 SIZE_MEANING = {
     "arithmetic": "operators n",
     "lis": "numbers n",
     "ed": "string length n",
     "ed_local": "string length n",
+    "word": "letters n",
+    "closure": "letters n",
 }
 _LOOKS = {
     "standard": ("#0072B2", "o", "-"),
@@ -199,7 +202,8 @@ _WORDS = {
     "model.position": "{}", "model.mixer.block_size": "blocks of {}",
     "model.mixer.window_blocks": "window of {} blocks", "layers": "{} layers", "heads": "{} heads",
     "dim": "D = {}", "size": "n = {}", "task.size": "trained at n = {}", "recipe": "{}",
-    "format": "{}", "task.order": "{}", "recipe.steps": "{} steps", "data.train": "{} sequences",
+    "format": "{}", "task.order": "{}", "task.monoid": "{}",
+    "recipe.steps": "{} steps", "data.train": "{} sequences",
 }  # fmt: skip
 
 

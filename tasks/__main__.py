@@ -39,8 +39,7 @@ def sample(args: argparse.Namespace) -> int:
     seen = SeenPrompts(args.count)
     sequences = draw_set(task, args.split, args.count, args.seed, seen)
     for row in range(args.count):
-        length = sequences.lengths[row] - 1
-        print(*task.vocabulary.decode(sequences.tokens[row, :length]))
+        print(*task.decode(sequences, row).tokens)
     return 0
 
 

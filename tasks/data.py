@@ -80,7 +80,7 @@ def load_or_build(task: Task, spec: DataSpec, workers: int = 1, progress: bool =
         return sets
 
     about = {"task": task.name, "parameters": task.parameters, "spec": asdict(spec)}
-    width = (task.max_len + 1) * task.vocabulary.dtype.itemsize + 8
+    width = (1 + task.labelled) * (task.max_len + 1) * task.vocabulary.dtype.itemsize + 8
     expected_bytes = width * (spec.train + spec.validation + spec.test)
     sets, fingerprint = store.load_or_make(path, make, about, expected_bytes)
     return DataSets(

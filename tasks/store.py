@@ -23,7 +23,7 @@ from errors import RunError, UserError
 from tasks.task import SequenceSet
 
 SPLITS = ("train", "validation", "test")
-_FIELDS = ("tokens", "lengths", "prompt_lengths")
+_FIELDS = ("tokens", "lengths", "prompt_lengths", "labels")
 _BUILDING = ".building-"
 
 Sets = dict[str, SequenceSet]
@@ -38,6 +38,8 @@ def fingerprint(sets: Sets) -> str:
     digest = hashlib.sha256()
     for split in SPLITS:
         for name in _FIELDS:
+            if getattr(sets[split], name) is None:
+                continue
             array = np.ascontiguousarray(getattr(sets[split], name))
             digest.update(f"{split} {name} {array.shape} {array.dtype.str}".encode())
             digest.update(array.reshape(-1).view(np.uint8).data)
@@ -157,15 +159,18 @@ def _disk_error(path: Path, error: OSError) -> Exception:
 def _save_split(sequences: SequenceSet, path: Path, key: str) -> None:
     import pyarrow as pa  # as late as datasets
 
-    width = sequences.tokens.shape[1]
-    flat = pa.array(np.ascontiguousarray(sequences.tokens).reshape(-1))
-    table = pa.table(
-        {
-            "tokens": pa.FixedSizeListArray.from_arrays(flat, width),
-            "lengths": pa.array(sequences.lengths),
-            "prompt_lengths": pa.array(sequences.prompt_lengths),
-        }
-    )
+    def rows(array: np.ndarray) -> Any:
+        flat = pa.array(np.ascontiguousarray(array).reshape(-1))
+        return pa.FixedSizeListArray.from_arrays(flat, array.shape[1])
+
+    columns = {
+        "tokens": rows(sequences.tokens),
+        "lengths": pa.array(sequences.lengths),
+        "prompt_lengths": pa.array(sequences.prompt_lengths),
+    }
+    if sequences.labels is not None:
+        columns["labels"] = rows(sequences.labels)
+    table = pa.table(columns)
     with _quiet_datasets() as datasets:
         data = datasets.Dataset(table, fingerprint=key)
         data.save_to_disk(str(path), num_shards=1)
@@ -174,16 +179,19 @@ def _save_split(sequences: SequenceSet, path: Path, key: str) -> None:
 def _load_split(path: Path) -> SequenceSet:
     with _quiet_datasets() as datasets:
         table = datasets.Dataset.load_from_disk(str(path)).data.table
-    tokens = table.column("tokens")
-    width = tokens.type.list_size
-    parts = [np.asarray(chunk.flatten()) for chunk in tokens.chunks]
-    dtype = tokens.type.value_type.to_pandas_dtype()
-    flat = np.concatenate(parts) if parts else np.empty(0, dtype)
     return SequenceSet(
-        flat.reshape(-1, width),
+        _rows(table.column("tokens")),
         table.column("lengths").to_numpy(),
         table.column("prompt_lengths").to_numpy(),
+        _rows(table.column("labels")) if "labels" in table.column_names else None,
     )
+
+
+def _rows(column: Any) -> np.ndarray:
+    parts = [np.asarray(chunk.flatten()) for chunk in column.chunks]
+    dtype = column.type.value_type.to_pandas_dtype()
+    flat = np.concatenate(parts) if parts else np.empty(0, dtype)
+    return flat.reshape(-1, column.type.list_size)
 
 
 @contextlib.contextmanager
