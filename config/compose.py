@@ -9,7 +9,6 @@ from typing import Any
 
 from hydra import compose, initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
-from hydra.core.hydra_config import HydraConfig
 from omegaconf import OmegaConf
 
 from errors import UserError
@@ -39,11 +38,8 @@ def configurations_of(config_dir: str | None) -> Iterator[None]:
 
 
 def config_folders(group: str) -> list[Path]:
-    """Return the folders of a config group: ours, then those that `configurations_of` or the
-    running application's ``--config-dir`` added."""
-    sources = HydraConfig.get().runtime.config_sources if HydraConfig.initialized() else []
-    given = [Path(source.path) for source in sources if source.schema == "file"]
-    return [folder / group for folder in dict.fromkeys((CONF_DIR, *given, *_added))]
+    """Return the folders of a config group: ours, then what `configurations_of` added."""
+    return [folder / group for folder in (CONF_DIR, *_added)]
 
 
 @contextlib.contextmanager

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 import difflib
-from pathlib import Path
+import functools
 from typing import Any
 
-import yaml
+from hydra.core.global_hydra import GlobalHydra
 
-from config.compose import config_folders
+from config.compose import compose_plain, config_folders, config_search_path
 from errors import UserError
 
 
@@ -31,25 +32,23 @@ def _settings(mixer: Any) -> dict[str, Any]:
         raise UserError(
             f"model.mixers: {mixer!r} must be a model's name or a mixer's settings with _target_"
         )
-    found = _read(mixer).get("mixer")
+    with config_search_path():
+        beside = tuple(config_folders("model"))
+        searched = GlobalHydra.instance().config_loader().get_search_path()
+        found = _model(mixer, f"{searched} {beside}").get("mixer")
     if not isinstance(found, dict):
         raise UserError(f"model.mixers: model {mixer} has no mixer of its own to take")
-    return found
+    return copy.deepcopy(found)
 
 
-def _read(name: str) -> dict[str, Any]:
-    files = {path.stem: path for path in _files()}
-    if name not in files:
-        close = difflib.get_close_matches(name, files, 1)
+@functools.lru_cache(maxsize=256)
+def _model(name: str, searched: str) -> dict[str, Any]:
+    """Return the model NAME as Hydra composes it; ``searched`` says where, for the cache."""
+    known = {path.stem for folder in config_folders("model") for path in folder.glob("*.yaml")}
+    known |= set(GlobalHydra.instance().config_loader().get_group_options("model"))
+    if name not in known:
+        close = difflib.get_close_matches(name, known, 1)
         hint = f"; did you mean {close[0]}?" if close else ""
-        known = ", ".join(sorted(files))
-        raise UserError(f"model.mixers: no model named {name!r}: there are {known}{hint}")
-    try:
-        content = yaml.safe_load(files[name].read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise UserError(f"{files[name]}: {' '.join(str(error).split())}") from None
-    return content if isinstance(content, dict) else {}
-
-
-def _files() -> list[Path]:
-    return [path for folder in config_folders("model") for path in sorted(folder.glob("*.yaml"))]
+        there = ", ".join(sorted(known))
+        raise UserError(f"model.mixers: no model named {name!r}: there are {there}{hint}")
+    return compose_plain("train", [f"model={name}"])["model"]

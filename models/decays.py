@@ -46,7 +46,7 @@ class FixedDecay(nn.Module):
 class ChannelDecay(nn.Module):
     """α_t = σ(W_2 W_1 x_t + b)^(1/τ) for every channel of a head's keys, τ = 16.
 
-    W_1 has 16 rows. Gated linear attention, Yang et al. 2023, arXiv 2312.06635, section 4.4.
+    W_1 has 16 rows. Gated linear attention, Yang et al. 2023, arXiv 2312.06635, section 4.
     """
 
     RANK, TEMPERATURE = 16, 16.0

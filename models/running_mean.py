@@ -13,7 +13,7 @@ class RunningMean(Mixer):
     """y_t = Σ_{s<=t} x_s / t, positions t counted from 1. There are no parameters.
 
     What a model still solves with it, its FFNs and the chain solve, not the mixing. (Average
-    attention: Zhang et al. 2018, arXiv 1805.00631, eq. 2.)
+    attention: Zhang et al. 2018, arXiv 1805.00631.)
     """
 
     def forward(self, x: Tensor) -> Tensor:

@@ -59,7 +59,12 @@ RC: dict[str, Any] = {
 
 TASKS = {"arithmetic": "Arithmetic", "ed": "ED", "lis": "LIS", "ed_local": "ED_Local"}
 TASKS |= {"word": "Word problem", "closure": "Closure"}
-MODELS = {"standard": "Standard", "linear": "Linear", "sparse": "Sparse"}
+MODELS = {
+    "standard": "Standard", "linear": "Linear", "sparse": "Sparse",
+    "sliding_window": "Sliding window", "taylor": "Taylor", "based": "Based", "retnet": "RetNet",
+    "gla": "GLA", "mamba2": "Mamba-2", "hybrid": "Hybrid", "lstm": "LSTM",
+    "running_mean": "Running mean",
+}  # fmt: skip
 SIZE_MEANING = {
     "arithmetic": "operators n",
     "lis": "numbers n",
@@ -78,6 +83,13 @@ _SPARE_LOOKS = [
     ("#56B4E9", "v", (0, (5, 1))),
     ("#E69F00", "P", (0, (3, 1, 1, 1, 1, 1))),
     ("#000000", "X", (0, (1, 1))),
+    ("#0072B2", "<", "--"),
+    ("#D55E00", ">", ":"),
+    ("#009E73", "h", (0, (5, 1))),
+    ("#CC79A7", "*", "-"),
+    ("#56B4E9", "p", "-."),
+    ("#E69F00", "d", "--"),
+    ("#000000", "8", "-"),
 ]
 HEAT = "cividis"
 GREY = "#595959"
