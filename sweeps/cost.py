@@ -12,12 +12,12 @@ import pandas as pd
 from config.build import check_buildable
 from config.grid import Cell
 from config.identity import weights_settings
-from models.flops import training_step_flops
+from models.flops import bound_ratio, training_step_flops
 
 # Floating-point operations a second of one core until this experiment has measured its own.
 ASSUMED_FLOPS_PER_SECOND = 2e10
 
-_FLOPS: dict[str, int] = {}
+_COSTS: dict[str, tuple[int, float]] = {}
 
 
 def training_flops(cell: Cell) -> float:
@@ -26,16 +26,24 @@ def training_flops(cell: Cell) -> float:
         return 0.0
     recipe, data = cell.config.recipe, cell.config.data
     sequences = recipe.total_steps(data.train) * min(recipe.batch_size, data.train)
-    return sequences * _flops_per_sequence(cell)
+    return sequences * _costs(cell)[0]
 
 
-def _flops_per_sequence(cell: Cell) -> int:
+def pair_flops(cell: Cell) -> float:
+    """Return the mixing FLOPs for a pair of tokens, a layer and a head (`bound_ratio`); NaN for
+    weights that a function constructs."""
+    return math.nan if cell.config.model.construct is not None else _costs(cell)[1]
+
+
+def _costs(cell: Cell) -> tuple[int, float]:
+    """Training FLOPs of a sequence, and `pair_flops`, at the task's longest sequence."""
     settings = weights_settings(cell.config)
     key = json.dumps([settings["task"], settings["model"]])
-    if key not in _FLOPS:
+    if key not in _COSTS:
         task, model = check_buildable(cell.config)
-        _FLOPS[key] = training_step_flops(model.flops(task.max_len))
-    return _FLOPS[key]
+        flops = training_step_flops(model.flops(task.max_len))
+        _COSTS[key] = flops, bound_ratio(model, task.max_len)
+    return _COSTS[key]
 
 
 class CostEstimate:

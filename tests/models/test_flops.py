@@ -113,6 +113,15 @@ def test_conventions_add_up(case):
     assert mixing > 0
 
 
+@pytest.mark.parametrize("length", [1, 9, 40])
+def test_what_a_pair_of_tokens_costs(length):
+    """Mixing over M H T²: 2K (1 + 1 / T) of softmax, 4K (K + 1) / T of linear attention."""
+    width = 8
+    expected = {"standard": 2 * width * (1 + 1 / length), "linear": 4 * width * 9 / length}
+    for name, ratio in expected.items():
+        assert flops.bound_ratio(transformer(MODELS[name]), length) == pytest.approx(ratio)
+
+
 @each(CASES)
 @pytest.mark.parametrize("prompt", [1, 7, 20])
 def test_generation_is_the_forward_pass_with_fewer_logits(case, prompt):

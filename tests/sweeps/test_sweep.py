@@ -79,6 +79,7 @@ def test_dry_run_tells_done_from_missing_and_starts_nothing(swept):
     plan = run_sweep(folder, *wider, "dry_run=true")
     assert plan.returncode == 0, plan.stderr
     assert "6 cells: 3 done, 3 missing; to run: 3" in plan.stdout
+    assert "FLOP/MHL²" in plan.stdout
     assert len(list(folder.glob("runs/*/record.json"))) == 6
 
 
