@@ -54,9 +54,7 @@ def no_room(path: Path, size: int | None = None) -> str:
     )
 
 
-def write_atomically(
-    path: Path, write: Callable[[Path], object], size: int | None = None
-) -> None:
+def write_atomically(path: Path, write: Callable[[Path], object], size: int | None = None) -> None:
     """Let ``write`` fill a temporary file beside ``path``, then rename it to ``path``.
 
     A reader sees the old content or the new, never a part; a kill leaves at most a file whose

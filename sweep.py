@@ -54,7 +54,8 @@ def main(config: DictConfig) -> None:
 
 
 def run_grid(sweep: Sweep, call: SweepCall) -> None:
-    """Fill the grid."""
+    """Fill the grid; a table that contradicts the records is refused before anything starts."""
+    sweep.enter()
     launch(sweep, sweep.to_launch(sweep.plan()), call.max_hours)
     table = sweep.enter()
     if call.plot:

@@ -17,7 +17,7 @@ from config.schema import require_plain_name
 from errors import UserError
 from plots import FIGURES, report
 from plots.cells import plan_from_table
-from records.reading import read
+from records.reading import read, require_attachments
 
 
 @dataclass
@@ -52,6 +52,7 @@ def _redraw(name: str, results_dir: str | Path, figures: Sequence[str] | None) -
     modules = {figure: _module(figure) for figure in figures or ()}
     experiment = _experiment(name, folder / "results.csv")
     results = read(folder / "results.csv")
+    require_attachments(folder, results)
     plan = _plan(experiment, results)
     modules = modules or {figure: _module(figure) for figure in experiment.figures or FIGURES}
     wants_report = not figures or "report" in modules

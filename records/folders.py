@@ -90,6 +90,10 @@ class _Locked:
         """Write the resolved configuration."""
         write_text(self.folder / "config.yaml", yaml.safe_dump(plain, sort_keys=False))
 
+    def config(self) -> dict[str, Any]:
+        """Return the resolved configuration as it is written; empty when it cannot be read."""
+        return read_yaml(self.folder / "config.yaml")
+
     def digests(self, *names: str) -> dict[str, str]:
         """Return the SHA-256 of the named files, as a record holds them."""
         return {name: sha256_of(self.folder / name) for name in names}
@@ -99,7 +103,8 @@ class _Locked:
         path = self.folder / name
         if path.exists():
             path.replace(path.with_suffix(".damaged"))
-            print(f"warning: {path}: damaged, or of another version; set aside", file=sys.stderr)
+            why = "damaged, of another version, or without its checkpoint"
+            print(f"warning: {path}: {why}; set aside", file=sys.stderr)
 
 
 class WeightsFolder(_Locked):
@@ -155,10 +160,6 @@ class CellFolder(_Locked):
         known = content.get("status") in STATUSES and isinstance(content.get("finished_at"), str)
         return content if known and (content["status"] != "done" or _measured(content)) else None
 
-    def config(self) -> dict[str, Any]:
-        """Return the resolved configuration as it is written; empty when it cannot be read."""
-        return read_yaml(self.folder / "config.yaml")
-
     def stamp(self) -> int | None:
         """Return a number that changes whenever a record is written; None without one."""
         try:
@@ -169,9 +170,7 @@ class CellFolder(_Locked):
     def write_record(self, record: dict[str, Any]) -> None:
         """Write the record: the last thing a cell does."""
         there = [name for name in DECIDING_FILES if (self.folder / name).exists()]
-        write_json(
-            self.folder / "record.json", sealed({**record, "digests": self.digests(*there)})
-        )
+        write_json(self.folder / "record.json", sealed({**record, "digests": self.digests(*there)}))
 
     def write_progress(self, **values: Any) -> None:
         """Write a heartbeat for whoever watches; `updated` is for people, nothing relies on it."""

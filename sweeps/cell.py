@@ -11,10 +11,10 @@ import torch
 from config.build import build_measured_task, check_buildable
 from config.columns import described, resolved
 from config.schema import CellConfig
-from errors import RunError, UserError
+from errors import DiskFullError, RunError, UserError
 from evaluation.judge import Evaluation, evaluate
 from evaluation.memory import memory_for
-from files import write_json
+from files import FULL, write_json
 from models.flops import linear_layer_flops, total_flops
 from models.transformer import Transformer
 from records.folders import EVALUATION_PARTS, CellFolder
@@ -59,6 +59,8 @@ def _run_first(
             return record
         if config.force:
             cell.set_aside()
+        elif record is None and cell.record() is None:
+            cell.set_record_aside("record.json")
         cell.write_config(resolved(config))
         return _run_recorded(config, task, cell, processes, listener)
     finally:
@@ -93,7 +95,8 @@ def _run_recorded(
             tracker.finish(failed=True)
             raise
         except Exception as error:
-            outcome = {"status": "failed", "reason": reason_of(error)}
+            full = isinstance(error, DiskFullError) or getattr(error, "errno", None) in FULL
+            outcome = {"status": "unfinished" if full else "failed", "reason": reason_of(error)}
         record = {**_identified(config, task, cell), **_here(config, processes), **outcome}
         record["finished_at"] = now()
         cell.write_record(record)
@@ -155,7 +158,8 @@ def _here(config: CellConfig, processes: Processes) -> dict[str, Any]:
 
 def reason_of(error: BaseException) -> str:
     """Return why a cell failed, in one line."""
-    if isinstance(error, torch.OutOfMemoryError | MemoryError):
+    allocation = isinstance(error, RuntimeError) and "can't allocate memory" in str(error)
+    if isinstance(error, torch.OutOfMemoryError | MemoryError) or allocation:
         return "out of memory; micro_batch_size=N trains the same batch N sequences at a time"
     text = " ".join(str(error).split())[:300] or type(error).__name__
     return text if isinstance(error, RunError) else f"{type(error).__name__}: {text}"

@@ -106,7 +106,8 @@ class Sweep:
             return Planned(cell, folder, "running")
         if record:
             return Planned(cell, folder, record["status"], record.get("reason"))
-        return Planned(cell, folder, "missing")
+        damaged = folder.stamp() is not None
+        return Planned(cell, folder, "missing", "its record is damaged" if damaged else None)
 
     def to_launch(self, plan: Iterable[Planned]) -> list[Planned]:
         """Return the cells that a launch would run."""

@@ -87,7 +87,7 @@ def _damaged(path: Path, reason: str) -> UserError:
 
 
 def content_digest(content: dict[str, Any]) -> str:
-    """Return the SHA-256 of all values and keys but ``digest``: tensors by type, shape and bytes."""
+    """Return the SHA-256 of all but ``digest``: tensors by type, shape and bytes."""
     digest = hashlib.sha256()
     for part in _parts({key: value for key, value in content.items() if key != "digest"}):
         digest.update(part)
