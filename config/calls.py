@@ -61,6 +61,8 @@ class EvaluateCall:
     data: FileCall
     count: Count | None
     out: Path | None
+    data_dir: Path | None
+    trust: bool
     machine: Machine
 
     __pydantic_config__ = STRICT

@@ -146,6 +146,7 @@ class CellConfig:
                 raise UserError(f"{key}={getattr(self, key)!r}: must be a folder's path")
 
 
+CALL_KEYS = ("config", "trust")  # of train.py's call, not of a cell
 MACHINE_KEYS = tuple(item.name for item in dataclasses.fields(Machine))
 
 
@@ -163,7 +164,7 @@ def validate_cell(plain: Mapping[str, Any]) -> CellConfig:
 
     The machine's settings stand beside the cell's own in ``plain``, as on the command line.
     """
-    values = {key: value for key, value in plain.items() if key not in ("config", *MACHINE_KEYS)}
+    values = {key: value for key, value in plain.items() if key not in (*CALL_KEYS, *MACHINE_KEYS)}
     values["machine"] = {key: plain[key] for key in MACHINE_KEYS if key in plain}
     seeds = values.pop("seeds", None)
     if seeds is not None:

@@ -169,6 +169,14 @@ def trained_model(config: CellConfig, task: Task, folder: WeightsFolder) -> Tran
     return model
 
 
+def training_has_ended(config: CellConfig) -> bool:
+    """Tell whether the cell's weights are those that its training ends with."""
+    folder = WeightsFolder.of(config)
+    if config.model.construct is not None or folder.record() is not None:
+        return True
+    return load_checkpoint(folder.checkpoint)["state"]["stopped"] is not None
+
+
 def _training_cost(trainer: Trainer) -> dict[str, Any]:
     """Return the columns that training decides; FLOPs without padding, seconds of one process."""
     state, train = trainer.state, trainer.run.train

@@ -116,7 +116,9 @@ def test_a_table_of_the_version_before_is_read_and_gets_digests_when_written(tmp
 def test_a_row_that_contradicts_its_record_is_named(tmp_path):
     runs, path = whole(tmp_path)
     path.write_text(without_digests(path.read_text()).replace("0.30000000000000004", "0.9", 1))
-    with pytest.raises(UserError, match="cell 0000 has answer_accuracy=0.9, its record") as caught:
+    with pytest.raises(
+        UserError, match=r"cell 0000 has answer_accuracy=0\.9, its record"
+    ) as caught:
         enter(tmp_path / "results", "x", runs)
     assert "python -m records experiment=x" in str(caught.value)
     rebuild(tmp_path / "results", tmp_path / "runs", "x")
@@ -128,9 +130,8 @@ def test_sound_rows_from_elsewhere_stay_when_a_table_is_rebuilt(tmp_path):
     text = path.read_text()
     for name in ("record.json", "config.yaml"):
         (runs[1].folder / name).unlink()
-    path.write_text(
-        "<<<<<<< ours\n".join(text.splitlines(keepends=True)[:1]) + text[text.index("\n") + 1 :]
-    )
+    first = text.index("\n") + 1
+    path.write_text(f"{text[:first]}<<<<<<< ours\n{text[first:]}")
     found = rebuild(tmp_path / "results", tmp_path / "runs", "x")
     assert (found.from_runs, found.kept) == (2, 1)
     assert path.read_text() == text
@@ -138,7 +139,7 @@ def test_sound_rows_from_elsewhere_stay_when_a_table_is_rebuilt(tmp_path):
 
 @pytest.mark.parametrize("kind", ["configs", "curves", "errors"])
 def test_an_altered_file_beside_the_table_is_named_and_put_back(tmp_path, kind):
-    runs, path = whole(tmp_path)
+    _, path = whole(tmp_path)
     [beside] = (path.parent / kind).glob("0001.*")
     content = beside.read_bytes()
     beside.write_bytes(content.replace(b"1", b"7"))
