@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import math
 import os
+import re
 import sys
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -47,6 +48,8 @@ class Machine:
     __pydantic_config__: ClassVar[dict] = {"extra": "forbid", "strict": True}
 
     def __post_init__(self) -> None:
+        if not re.fullmatch(r"auto|cpu|cuda(:\d{1,4})?", self.device):
+            raise UserError(f"device={self.device}: must be auto, cpu, cuda or cuda:N")
         if self.compile not in ("auto", "graphs") and not isinstance(self.compile, bool):
             raise UserError(f"compile={self.compile}: must be auto, true, false or graphs")
         if self.micro_batch_size is not None:
