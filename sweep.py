@@ -22,13 +22,14 @@ from config.calls import SweepCall, checked
 from config.compose import CONF_DIR, plain
 from config.grid import experiment_from
 from errors import RunError, UserError
-from plots.redraw import redraw
+from plots.redraw import figure_module, redraw
 from sweeps import frontier
 from sweeps.cost import CostEstimate, of_weights, training_flops
 from sweeps.launch import launch as launch_cells
 from sweeps.launch import make_launcher
 from sweeps.least_dim import Group
 from sweeps.plan import Planned, Sweep, counts, quoted
+from sweeps.ready import require_buildable, require_machine
 from sweeps.status import show_status, watch
 from sweeps.tables import print_plan, print_summary
 from sweeps.wandb_mirror import track_figures
@@ -41,6 +42,7 @@ def main(config: DictConfig) -> None:
     """Hydra's entry point: plan, launch what is missing, enter, draw, sum up."""
     call = checked(SweepCall, plain(config))
     sweep = sweep_from(call)
+    require_ready(sweep)
     if call.strategy == "frontier":
         frontier.candidates(sweep)
     if call.watch or call.status:
@@ -110,6 +112,18 @@ def sweep_from(call: SweepCall) -> Sweep:
         retry_failed=call.retry_failed,
         remeasure=call.remeasure,
     )
+
+
+def require_ready(sweep: Sweep) -> None:
+    """Raise now what would end the sweep, or every cell of it, later.
+
+    Other launchers start cells on other machines, of which nothing is known here.
+    """
+    for figure in sweep.experiment.figures:
+        figure_module(figure)
+    if HydraConfig.get().runtime.choices["hydra/launcher"] == "local":
+        require_machine(sweep.cells[0].config)
+    require_buildable(sweep.cells)
 
 
 def machine_settings(call: SweepCall) -> list[str]:

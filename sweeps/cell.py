@@ -20,6 +20,7 @@ from models.transformer import Transformer
 from records.folders import EVALUATION_PARTS, CellFolder
 from records.provenance import machine, now, source
 from sweeps.listeners import Listeners
+from sweeps.ready import require_memory
 from sweeps.signals import stop_signals_noted, stop_signals_received
 from sweeps.wandb_mirror import track_cell
 from sweeps.weights import measured_sequences, obtain, train_along
@@ -37,8 +38,8 @@ def run_cell(config: CellConfig, listener: Listener = ignore) -> dict[str, Any] 
     before anything is written.  Of the processes that torchrun started, the first does all this;
     the others only train along, and return None.
     """
-    task, _ = check_buildable(config)
-    own_device(config.machine.device)
+    task, model = check_buildable(config)
+    require_memory(config, model)
     config.machine.use_threads()
     with joined(config.machine.device) as processes:
         if not processes.first:

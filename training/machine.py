@@ -72,17 +72,18 @@ class Machine:
             raise UserError("micro_batch_size: not together with compile=graphs")
 
     def use_threads(self) -> None:
-        """Let PyTorch use ``threads`` threads; raise `UserError` where the cores are too few.
+        """Let PyTorch use ``threads`` threads; raise `UserError` where the cores are too few."""
+        self.require_cores()
+        torch.set_num_threads(self.threads)
 
-        Not a matter of range: another machine may well have the cores.
-        """
+    def require_cores(self) -> None:
+        """Raise `UserError` where the cores are too few; another machine may well have them."""
         cores = os.cpu_count() or 1
         if self.threads > THREADS_A_CORE * cores:
             raise UserError(
                 f"threads={self.threads}: must be at most {THREADS_A_CORE * cores} here, "
                 f"{THREADS_A_CORE} for each of {cores} cores"
             )
-        torch.set_num_threads(self.threads)
 
 
 def keep_freed_memory() -> None:
