@@ -9,6 +9,12 @@ The last line of standard output is one JSON object.
 
 from __future__ import annotations
 
+if __name__ == "__main__":  # Ctrl-C while the rest is imported ends without a traceback
+    import signal
+
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+
 import dataclasses
 import json
 import sys

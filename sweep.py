@@ -8,6 +8,12 @@ python sweep.py experiment=quick status=true                     # from another 
 
 from __future__ import annotations
 
+if __name__ == "__main__":  # Ctrl-C while the rest is imported ends without a traceback
+    import signal
+
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+
 import time
 from collections.abc import Sequence
 from pathlib import Path
