@@ -50,24 +50,24 @@ def load_checkpoint(
         ) from None
     except OSError as error:
         raise UserError(f"{path}: cannot be read ({error.strerror})") from None
-    vouched = sha256 is not None
-    if vouched and hashlib.sha256(data).hexdigest() != sha256:
-        raise _damaged(path, "its content is not what its training wrote")
     try:
         state = torch.load(io.BytesIO(data), map_location=map_location, weights_only=True)
     except Exception as error:
         reason = str(error).strip().split("\n")[0][:120]
         raise _damaged(path, f"{type(error).__name__}: {reason}") from None
-    _require_content(path, state, vouched)
+    form = state.get("format") if isinstance(state, dict) else None
+    if form != FORMAT and not (form == UNSEALED and sha256 is not None):
+        raise UserError(f"{path}: not a checkpoint of this version of cotcost")
+    if sha256 is not None and hashlib.sha256(data).hexdigest() != sha256:
+        raise _damaged(path, "its content is not what its training wrote")
+    _require_content(path, state)
     return state
 
 
-def _require_content(path: Path, state: Any, vouched: bool) -> None:
+def _require_content(path: Path, state: dict[str, Any]) -> None:
     """Raise `UserError` unless ``state`` is what was saved at ``path``."""
-    form = state.get("format") if isinstance(state, dict) else None
-    if form != FORMAT and not (form == UNSEALED and vouched):
-        raise UserError(f"{path}: not a checkpoint of this version of cotcost")
-    if form == FORMAT and state.get("digest") != content_digest(state):
+    sealed = state["format"] == FORMAT
+    if sealed and state.get("digest") != content_digest(state):
         raise _damaged(path, "its content does not have its digest")
     if not isinstance(state.get("model"), dict):
         raise _damaged(path, "no weights")
@@ -75,7 +75,7 @@ def _require_content(path: Path, state: Any, vouched: bool) -> None:
     if lacking:
         raise _damaged(path, f"no {lacking[0]}")
     here, written_for = path.absolute().parent.name, state.get("weights")
-    if form == FORMAT and written_for != here:
+    if sealed and written_for != here:
         raise UserError(
             f"{path}: is the checkpoint of the weights {written_for}, not of {here}: it belongs "
             f"into a folder of that name"
