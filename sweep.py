@@ -14,6 +14,7 @@ if __name__ == "__main__":  # Ctrl-C while the rest is imported ends without a t
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
 
+import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -166,6 +167,8 @@ def draw(sweep: Sweep, table: pd.DataFrame) -> None:
 def sum_up(sweep: Sweep, table: pd.DataFrame) -> None:
     """Print the summary; `RunError` when a cell failed, so that the exit status says so."""
     plan = sweep.plan()
+    for told in sweep.not_taken(table) if sweep.remeasure else ():
+        print(f"warning: {told}", file=sys.stderr)
     print_summary(plan, {str(row["cell"]): row for _, row in table.iterrows()})
     missing = [planned for planned in plan if planned.status != "done"]
     elsewhere = sum(planned.status in ("running", "queued") for planned in plan)

@@ -131,6 +131,17 @@ class Sweep:
         self._add_begun()
         return enter(self.results_dir, self.experiment.name, self.folders.values())
 
+    def not_taken(self, table: pd.DataFrame) -> list[str]:
+        """Return a line for every cell measured here whose row stays: it was finished later."""
+        rows = dict(zip(table["cell"], table["finished_at"].astype(str), strict=True))
+        found = {name: folder.record() for name, folder in self.folders.items() if name in rows}
+        return [
+            f"cell {name}: measured here at {record['finished_at']}, by the clocks before its row, "
+            f"{rows[name]}; the row stays"
+            for name, record in found.items()
+            if record and record["status"] == "done" and record["finished_at"] < rows[name]
+        ]
+
     def merge(self, folders: Iterable[CellFolder]) -> None:
         """Merge the records of these cells into the results table."""
         merge(self.results_dir, self.experiment.name, folders)
