@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from filelock import FileLock, Timeout
 
-from errors import RunError, UserError
+from errors import DiskFullError, UserError
 from tasks.task import SequenceSet
 
 SPLITS = ("train", "validation", "test")
@@ -120,10 +120,10 @@ def clear_stale(directory: Path, held: str) -> None:
 
 
 def require_space(directory: Path, expected_bytes: int) -> None:
-    """Raise `RunError` when ``directory`` has no room for ``expected_bytes``."""
+    """Raise `DiskFullError` when ``directory`` has no room for ``expected_bytes``."""
     free = shutil.disk_usage(directory).free
     if free < expected_bytes:
-        raise RunError(
+        raise DiskFullError(
             f"{directory}: no space left for the data set: it needs "
             f"{expected_bytes / 1e6:,.0f} MB, {free / 1e6:,.0f} MB are free"
         )
@@ -152,7 +152,9 @@ def _disk_error(path: Path, error: OSError) -> Exception:
     if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
         folder = next(folder for folder in path.parents if folder.exists())
         free = shutil.disk_usage(folder).free
-        return RunError(f"{path}: cannot be written, the disk is full ({free / 1e6:,.0f} MB free)")
+        return DiskFullError(
+            f"{path}: cannot be written, the disk is full ({free / 1e6:,.0f} MB free)"
+        )
     return UserError(f"{error.filename or path}: {error.strerror or error}")
 
 
