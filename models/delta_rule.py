@@ -40,8 +40,8 @@ def delta_rule(
 ) -> tuple[Tensor, Tensor]:
     """All tokens, from an empty state, in O(T): y (B, H, T, V) and the last state (B, H, K, V).
 
-    In a chunk of C tokens that starts from S_0, write i adds a_i k_i u_i^T to what leaves the chunk,
-    u_i = β_i (v_i - a_i S_0^T k_i - Σ_{j<i} a_ij (k_i·k_j) u_j), with a the decays in between
+    In a chunk of C tokens that starts from S_0, what leaves the chunk of write i is a_i k_i u_i^T
+    with u_i = β_i (v_i - a_i S_0^T k_i - Σ_{j<i} a_ij (k_i·k_j) u_j) and decays a in between
     (`Decays`). So u = U - W S_0, where U and W solve a unit triangular system for β v and β a k:
     the WY form of Yang et al. (2024), section 3.2. Everything but handing S from chunk to chunk is
     done for all chunks at once. The system is solved by substitution: its inverse as a product of

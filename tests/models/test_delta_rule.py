@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from mixer_cases import assert_close, with_gradients
 from torch.nn import functional as F
 
-from models import reference_delta
 from models.delta_rule import delta_rule, delta_rule_step
+from models.reference.delta import recurrence
 
 FLOAT32 = 1e-5
 GATES = {
@@ -41,9 +41,7 @@ def fast(q, k, v, beta, log_decay=None, chunk_size=8):
 
 def believed(q, k, v, beta, log_decay=None):
     decay = torch.ones_like(beta[..., 0]) if log_decay is None else log_decay.exp()
-    heads = [x.flatten(0, 1).unbind() for x in (q, k, v, beta, decay)]
-    rows = [reference_delta.delta_rule(*one) for one in zip(*heads, strict=True)]
-    return torch.stack(rows).unflatten(0, q.shape[:2])
+    return recurrence(q, k, v, beta, decay)
 
 
 def compare(inputs, tolerance=FLOAT32, chunk_size=8):
