@@ -9,11 +9,13 @@ import pytest
 from errors import UserError
 from tasks.arithmetic import Arithmetic
 from tasks.closure import Closure
+from tasks.copying import Copying
 from tasks.ed import EditDistance
 from tasks.ed_local import EditDistanceLocal
 from tasks.generate import planned_sizes
 from tasks.lis import LIS
 from tasks.locality import measure
+from tasks.mqar import MQAR
 from tasks.task import EOS, PAD, Example, Task, Vocabulary
 from tasks.word import Word
 
@@ -25,6 +27,9 @@ ALL = [
     EditDistanceLocal(4),
     Word(6, monoid="S3", letters="all"),
     Closure(6, monoid="S3", r=2),
+    MQAR(5),
+    MQAR(6, queries=2),
+    Copying(6),
 ]
 
 
