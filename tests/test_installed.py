@@ -12,6 +12,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 ROOMS = "tasks models training evaluation config records sweeps plots hydra_plugins".split()
+SUFFIXES = (".py", ".yaml", ".html")
 COMMAND = """
 import sys
 import cotcost.tasks.lis as alias
@@ -50,12 +51,9 @@ def test_an_installation_adds_one_name_and_holds_everything_that_runs(site):
     assert name == "cotcost"
     sources = [*ROOT.glob("*.py"), ROOT / "plots/report_page.html"]
     sources += [path for room in [*ROOMS, "conf"] for path in (ROOT / room).rglob("*.[py]*")]
-    wanted = {
-        path.relative_to(ROOT) for path in sources if path.suffix in (".py", ".yaml", ".html")
-    }
-    held = {
-        path.relative_to(site / "cotcost/rooms") for path in (site / "cotcost/rooms").rglob("*.*")
-    }
+    inside = site / "cotcost/rooms"
+    held = {path.relative_to(inside) for path in inside.rglob("*.*") if path.suffix in SUFFIXES}
+    wanted = {path.relative_to(ROOT) for path in sources if path.suffix in SUFFIXES}
     assert held == wanted and len(wanted) > 100
 
 
