@@ -22,7 +22,7 @@ _CARD = """\
 
 {about}
 
-Made by [cotcost]; every prompt occurs once, in one split.
+Made by [cotcost].{distinct}
 
 | split | sequences |
 |---|---|
@@ -49,6 +49,8 @@ Task and parameters: `{name}`, `{parameters}`; seed {seed}. SHA-256 of the conte
 [cotcost]: the tasks follow Yang et al. (ICML 2024, arXiv 2402.13934) and Feng et al. (NeurIPS 2023,
 arXiv 2305.15408).
 """
+
+_DISTINCT = " Every prompt occurs once, in one split."
 
 
 def beside(task: Task, meta: Mapping[str, Any]) -> dict[str, str]:
@@ -90,7 +92,8 @@ def card(task: Task, meta: Mapping[str, Any], repo: str | None = None) -> str:
     }
     text = _CARD.format(
         title=front["pretty_name"],
-        about=(inspect.getdoc(type(task)) or "A task of cotcost.").split("\n\n")[0],
+        about=_about(task),
+        distinct="" if meta["spec"]["file"] or meta["spec"]["train_file"] else _DISTINCT,
         splits="\n".join(f"| {split} | {meta['sequences'][split]:,} |" for split in SPLITS),
         width=task.max_len + 1,
         dtype=task.vocabulary.dtype,
@@ -105,3 +108,9 @@ def card(task: Task, meta: Mapping[str, Any], repo: str | None = None) -> str:
         fingerprint=meta["fingerprint"],
     )
     return f"---\n{yaml.safe_dump(front, sort_keys=False)}---\n\n{text}"
+
+
+def _about(task: Task) -> str:
+    """Return what the sources say first: what the task is, and what its sequences hold."""
+    told = (inspect.getdoc(inspect.getmodule(type(task))), inspect.getdoc(type(task)))
+    return "\n\n".join(text.split("\n\n")[0] for text in told if text)

@@ -9,6 +9,7 @@ from typing import Any
 
 from errors import RunError, UserError
 from tasks.card import SPLITS, card
+from tasks.store import quiet_datasets
 from tasks.task import Task
 
 
@@ -28,14 +29,13 @@ def stage(task: Task, stored: Path, repo: str, folder: Path) -> list[Path]:
 
     ``stored`` is a folder of the store, intact.
     """
-    import datasets
-
     (folder / "data").mkdir(parents=True)
     meta = json.loads((stored / "meta.json").read_text(encoding="utf-8"))
-    for split in SPLITS:
-        if meta["sequences"][split]:
-            data = datasets.Dataset.load_from_disk(str(stored / split))
-            data.to_parquet(folder / "data" / f"{split}.parquet")
+    with quiet_datasets() as datasets:
+        for split in SPLITS:
+            if meta["sequences"][split]:
+                data = datasets.Dataset.load_from_disk(str(stored / split))
+                data.to_parquet(folder / "data" / f"{split}.parquet")
     for name in ("vocabulary.json", "meta.json"):
         shutil.copy(stored / name, folder)
     (folder / "README.md").write_text(card(task, meta, repo), encoding="utf-8")

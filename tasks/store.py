@@ -187,13 +187,13 @@ def _save_split(sequences: SequenceSet, path: Path, key: str) -> None:
             "prompt_lengths": pa.array(sequences.prompt_lengths),
         }
     )
-    with _quiet_datasets() as datasets:
+    with quiet_datasets() as datasets:
         data = datasets.Dataset(table, fingerprint=key)
         data.save_to_disk(str(path), num_shards=1)
 
 
 def _load_split(path: Path) -> SequenceSet:
-    with _quiet_datasets() as datasets:
+    with quiet_datasets() as datasets:
         table = datasets.Dataset.load_from_disk(str(path)).data.table
     tokens = table.column("tokens")
     width = tokens.type.list_size
@@ -208,7 +208,7 @@ def _load_split(path: Path) -> SequenceSet:
 
 
 @contextlib.contextmanager
-def _quiet_datasets() -> Iterator[Any]:
+def quiet_datasets() -> Iterator[Any]:
     """Import ``datasets`` (late: that takes a second or more) without its progress bars."""
     import datasets
 
