@@ -130,7 +130,8 @@ class DeltaRule(Mixer):
                 log_decay = None if log_decay is None else log_decay * real[..., None]
             y, state = delta_rule(
                 q.squeeze(2).transpose(1, 2),
-                *(x.permute(0, 3, 1, 2, 4) for x in (k, v)),
+                k.permute(0, 3, 1, 2, 4),
+                v.permute(0, 3, 1, 2, 4),
                 beta.permute(0, 3, 1, 2),
                 None if log_decay is None else log_decay.transpose(1, 2),
                 self.chunk_size,

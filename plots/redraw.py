@@ -15,7 +15,7 @@ from config.compose import config_folders, configurations_of
 from config.grid import Experiment, load_experiment, planned
 from config.schema import require_plain_name
 from errors import UserError
-from plots import FIGURES, report
+from plots import FIGURES, datapackage, report
 from plots.cells import plan_from_table
 from records.reading import read, require_attachments
 
@@ -62,6 +62,7 @@ def _redraw(name: str, results_dir: str | Path, figures: Sequence[str] | None) -
         written += modules[figure].draw(results, plan, experiment, folder / "figures")
     if wants_report:
         written += report.write(results, plan, experiment, folder / "figures", written)
+        written.append(datapackage.write(results, experiment, folder))
     return written
 
 

@@ -11,6 +11,7 @@ import base64
 import csv
 import html
 import importlib
+import io
 import json
 import math
 import shlex
@@ -23,6 +24,7 @@ import matplotlib
 import numpy as np
 import pandas as pd
 from matplotlib.colors import to_hex, to_rgb
+from PIL import Image
 
 from config.grid import cells
 from plots import FIGURES, style
@@ -107,7 +109,7 @@ def _figures(drawn: Sequence[Path], folder: Path) -> str:
     for path in drawn:
         if path.suffix != ".png":
             continue
-        content = path.read_bytes()
+        content = _compact(path)
         picture = base64.b64encode(content).decode()
         width = int.from_bytes(content[16:20], "big")  # pixels, from the PNG's header
         name, link = html.escape(path.stem), html.escape(_link(path.with_suffix(".pdf"), folder))
@@ -117,6 +119,16 @@ def _figures(drawn: Sequence[Path], folder: Path) -> str:
             f'<figcaption>{name} (<a href="{link}">PDF</a>)</figcaption></figure>'
         )
     return "\n".join(shown)
+
+
+def _compact(path: Path) -> bytes:
+    """Return the picture as a PNG of 256 colours, a third of the bytes: pages are kept in git."""
+    compact = io.BytesIO()
+    with Image.open(path) as picture:
+        picture.convert("RGB").quantize(256, dither=Image.Dither.NONE).save(
+            compact, "PNG", optimize=True
+        )
+    return compact.getvalue()
 
 
 def _tables(drawn: Sequence[Path], folder: Path) -> str:

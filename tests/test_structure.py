@@ -20,7 +20,7 @@ FLOORS = [
     {"records"},
     {"sweeps"},
     {"plots", "hydra_plugins"},
-    {"train", "evaluate", "sweep", "benchmarks"},
+    {"train", "evaluate", "sweep", "benchmarks", "cotcost"},
 ]
 FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}
 
