@@ -15,7 +15,7 @@ from config.compose import config_folders, configurations_of
 from config.grid import Experiment, load_experiment, planned
 from config.schema import require_plain_name
 from errors import UserError
-from plots import FIGURES, datapackage, report
+from plots import FIGURES, SPECIAL, datapackage, report
 from plots.cells import plan_from_table
 from records.reading import read, require_attachments
 
@@ -69,7 +69,7 @@ def _redraw(name: str, results_dir: str | Path, figures: Sequence[str] | None) -
 def figure_module(figure: str) -> ModuleType:
     """Return the module of a figure, ours or a dotted path; `UserError` when there is none."""
     path = figure if "." in figure else f"plots.{figure}"
-    if "." in figure or figure in (*FIGURES, "report"):
+    if "." in figure or figure in (*FIGURES, *SPECIAL, "report"):
         try:
             module = importlib.import_module(path)
         except ModuleNotFoundError as error:
@@ -77,7 +77,9 @@ def figure_module(figure: str) -> ModuleType:
         if hasattr(module, "draw"):
             return module
         raise UserError(f"figures: {path} has no function draw(table, plan, experiment, out)")
-    raise UserError(f"figures: unknown figure {figure}; there are {', '.join(FIGURES)}, report")
+    raise UserError(
+        f"figures: unknown figure {figure}; there are {', '.join((*FIGURES, *SPECIAL))}, report"
+    )
 
 
 def _experiment(name: str, path: Path) -> Experiment | AdHoc:
