@@ -3,7 +3,7 @@
     python -m benchmarks rates [max_hours=2] [jobs=2]         # goes on where it stopped
     python -m benchmarks rates max_hours=0                    # draws and prints what there is
 
-Peak rate x {1/4, 1/2, 1, 2, 4} of `recipe=fast` at D = 16, 64, 256, for the three models on small
+Peak rate x {1/4, 1/2, 1, 2, 4} of `recipe=fast` at D = 16, 64, 128, 256, for the three models on small
 Arithmetic, LIS and ED: steps and CPU seconds until 99 % of 500 validation chains are right.  One
 seed over the grid, then two more at the best rate and its neighbours.  A run that does not arrive
 within LIMIT_STEPS, or the width's seconds, is censored: its steps are a lower bound.
@@ -37,11 +37,11 @@ from files import write_json
 
 TARGET = 0.99
 FACTORS = (0.25, 0.5, 1.0, 2.0, 4.0)
-DIMS = (16, 64, 256)
+DIMS = (16, 64, 128, 256)
 SEEDS = (0, 1, 2)
 VALIDATE_EVERY = 50
 LIMIT_STEPS = 4000
-LIMIT_SECONDS = {16: 60.0, 64: 100.0, 256: 250.0}
+LIMIT_SECONDS = {16: 60.0, 64: 100.0, 128: 150.0, 256: 250.0}
 TASKS = tuple(BASKET)
 # Sizes at which D = 16 arrives too: three operators stand at a third of the chains after 2,700
 # steps, ED of 2 at three quarters and LIS of 8 below 99 % after 4,000.
