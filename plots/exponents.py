@@ -15,22 +15,16 @@ import pandas as pd
 from plots import paper, tabular
 from plots.budgets import UNKNOWN, YES, Budgets, of_grid
 from plots.cells import Grid, gather, records
-from plots.fit import Growth, growth_of_outcomes
+from plots.fit import Growth
 from plots.frontier import Requirement, requirements_of
 from plots.paper import Prediction
-from plots.resampling import FEWEST_SEEDS, outcomes
+from plots.resampling import FEWEST_SEEDS, METHOD, growth_of
 from plots.tabular import Tabular
 from plots.words import notes_of
 
 NAME = "exponents"
 TOLERANCE = 0.125
 HEADER = ["task", "model", "exponent", "95 % interval", "sizes", "theory", "verdict", "why"]
-METHOD = (
-    "Exponent b of D ~ L^b, by interval-censored maximum likelihood (log-logistic): the least D "
-    "lies between the largest D that fails and the least that does not. The interval is that of "
-    "the profile likelihood, averaged over what resampled seeds would have found where three or "
-    "more were measured."
-)
 RULE = (
     f"Confirmed: the whole interval lies within {TOLERANCE:g} of theory (of a lower bound: above "
     "it, less that), half the step between the exponents that theory tells apart. Contradicted: "
@@ -46,17 +40,6 @@ def draw(table: pd.DataFrame, plan: pd.DataFrame, experiment: Any, out: Path) ->
     frame = rows(grid, of_grid(grid, out.parent))
     printed = printed_table(frame, grid, experiment)
     return tabular.write(printed.texts(frame), out, NAME)
-
-
-def growth_of(
-    grid: Grid, column: str, row: str, items: list[Requirement] | None = None
-) -> Growth | None:
-    """Return the fitted growth of the least D of one task and model; None of too few points."""
-    items = requirements_of(grid, column, row) if items is None else items
-    known = [i for i in items if i.state != "not run" and not np.isnan(i.max_len)]
-    panel = grid.panel(column, row)
-    likely = [outcomes(item, panel, grid.trials) for item in known]
-    return growth_of_outcomes([item.max_len for item in known], likely)
 
 
 def rows(grid: Grid, budgets: Budgets) -> pd.DataFrame:
