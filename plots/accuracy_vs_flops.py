@@ -87,7 +87,7 @@ def _draw_model(
     if (done["seeds"] > 1).any():
         spread = [share - 100 * done["accuracy_min"], 100 * done["accuracy_max"] - share]
         axes.errorbar(flops, share, spread, fmt="none", ecolor=look["color"], elinewidth=0.6)
-    axes.plot(flops, share, gid=f"cells/{row}", **look | {"linestyle": ""})
+    axes.plot(flops, share, gid=f"cells/{row}", clip_on=False, **look | {"linestyle": ""})
     front = pareto(flops.to_numpy(), share.to_numpy())
     if len(front):
         axes.step(*front.T, where="post", gid=f"front/{row}", **look | {"marker": ""})

@@ -61,11 +61,14 @@ class Layout:
     ) -> None:
         self.rows, self.columns, self.entries = list(rows), list(columns), list(entries)
         self.gap, self.right, self.below = gap, right, below
-        self.x_label, self.y_label = printable(x_label), printable(y_label)
+        self.x_label = printable(x_label)
         self.share_x, self.share_y = share_x, share_y
         self._fit_rows(_each(heights, len(self.rows)))
         most = max(len(lines) if any(lines) else 0 for lines in self.row_lines)
-        self.left = EDGE + (AXIS_LABEL if y_label else 0) + LABEL * most + 0.05 + ticks
+        room = self.offsets[-1] + self.heights[-1] + 0.4  # the title's and the foot's place too
+        lines = wrap(printable(y_label), room, AXIS_SIZE) if y_label else []
+        self.y_label, self.label_left = "\n".join(lines), EDGE + AXIS_LABEL * len(lines)
+        self.left = self.label_left + LABEL * most + 0.05 + ticks
         self._fit_widths(_each(widths, len(self.columns)), stretch)
         self._fit_heights(footer)
         self.figure: Figure = style.new_figure(self.width, self.height)
@@ -102,6 +105,7 @@ class Layout:
         ]
         longest = [max(text_width(line, ROW_SIZE) for line in lines) for lines in self.row_lines]
         self.heights = [max(h, text + 0.04) for h, text in zip(least, longest, strict=True)]
+        self.offsets = [sum(self.heights[:i]) + self.gap[1] * i for i in range(len(self.rows))]
 
     def _fit_widths(self, least: list[float], stretch: float) -> None:
         """Choose column or page width, cut the columns into bands and widen them to fill it."""
@@ -127,14 +131,25 @@ class Layout:
         self.titles = ["\n".join(lines) for lines in titles]
         self.top = EDGE + LABEL * max(map(len, titles)) + 0.06
         self.bottom = self.below + (AXIS_LABEL if self.x_label else 0) + EDGE
-        self.offsets = [sum(self.heights[:i]) + self.gap[1] * i for i in range(len(self.rows))]
         self.band_height = self.top + self.offsets[-1] + self.heights[-1] + self.bottom
         self.footer_lines = wrap(printable(footer), self.width - 0.16, style.SMALL)
-        entries = [text_width(str(e.get_label()), style.SMALL) + 0.5 for e in self.entries]
-        self.legend_columns, legend_rows = legend_shape(entries, self.width - 0.1)
-        self.legend_top = 0.1 + LINE * len(self.footer_lines) + ENTRY * legend_rows
+        self.legend_top = 0.1 + LINE * len(self.footer_lines) + self._fit_legend()
         self.foot = self.legend_top + (0.04 if self.entries else 0.0)
         self.height = self.foot + self.band_height * len(self.bands)
+
+    def _fit_legend(self) -> float:
+        """Break labels that are too long, choose the legend's columns and return its height."""
+        labels = [
+            wrap(printable(entry.get_label()), self.width - 0.6, style.SMALL, LABEL_BREAKS)
+            for entry in self.entries
+        ]
+        for entry, lines in zip(self.entries, labels, strict=True):
+            text = "\n".join(lines)
+            # matplotlib leaves out what begins with an underscore.
+            entry.set_label(f"\N{HAIR SPACE}{text}" if text.startswith("_") else text)
+        widths = [max(text_width(line, style.SMALL) for line in lines) + 0.5 for lines in labels]
+        self.legend_columns, rows = legend_shape(widths, self.width - 0.1)
+        return ENTRY * rows + LINE * sum(len(lines) - 1 for lines in labels)
 
     def _left_of(self, place: int, band: Sequence[int]) -> float:
         return self.left + sum(self.widths[i] + self.gap[0] for i in band[:place])
@@ -152,9 +167,9 @@ class Layout:
                     self._share(axes, y, x)
                     if y == 0:
                         axes.set_title(self.titles[i], pad=4, fontsize=TITLE_SIZE)
-                label = EDGE + (AXIS_LABEL if self.y_label else 0)
                 middle = bottom + self.heights[y] / 2
-                self._write_upward("\n".join(self.row_lines[y]), label, middle, ROW_SIZE)
+                label = "\n".join(self.row_lines[y])
+                self._write_upward(label, self.label_left, middle, ROW_SIZE)
             lowest = top - self.offsets[-1] - self.heights[-1]
             self._write_upward(self.y_label, EDGE, (top + lowest) / 2, AXIS_SIZE)
             middle = (self.left + self._left_of(len(band), band) - self.gap[0]) / 2

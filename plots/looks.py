@@ -30,7 +30,7 @@ def nested_row_looks(grid: Grid, cells: pd.DataFrame) -> dict[str, dict[str, Any
     What coincides then lies one within the other, and all of it is seen.
     """
     rows = [row for row in grid.model_rows if (cells["row"] == row).any()]
-    markers, lines = nested(len(rows), 7.5, 3.5), nested(len(rows), 2.4, 0.9)
+    markers, lines = nested(len(rows), 6.5, 3.0), nested(len(rows), 2.0, 0.9)
     return {
         row: row_look(row, grid)
         | {"markersize": markers[i], "linewidth": lines[i], "markerfacecolor": "none"}
@@ -44,7 +44,7 @@ def dim_looks(dims: list[int]) -> dict[int, dict[str, Any]]:
     Thinner lines lie on wider ones, so that lines which coincide are all seen.
     """
     colors = matplotlib.colormaps[style.HEAT](np.linspace(0.88, 0.0, len(dims)))
-    widths = nested(len(dims), 2.8, 0.9)
+    widths = nested(len(dims), 2.2, 0.9)
     return {
         dim: {"color": colors[i], "linestyle": DASHES[i % len(DASHES)], "linewidth": widths[i],
               "zorder": 2 + i / len(dims)}

@@ -22,20 +22,21 @@ from typing import Any
 import matplotlib
 import numpy as np
 import pandas as pd
-from matplotlib.colors import to_hex
+from matplotlib.colors import to_hex, to_rgb
 
 from config.grid import cells
 from plots import FIGURES, style
-from plots.cells import Grid, gather, records
+from plots.cells import Grid, gather, is_unsure, records
 from plots.deviations import DEVIATIONS
-from plots.words import seeds_text
+from plots.words import chance_text, seeds_text
 
 PAGE = Path(__file__).with_name("report_page.html")
 RUN_COLUMNS = [
     "task", "format", "size", "max_len", "model", "layers", "heads", "dim", "seed", "recipe",
     "status", "reason", "answer_accuracy", "answer_accuracy_low", "answer_accuracy_high",
-    "chain_exact_match", "n_test", "steps", "train_seconds", "eval_seconds", "params",
-    "flops_linear_layers", "flops_total", "state_bytes", "device", "cell", "commit", "finished_at",
+    "chain_exact_match", "chance_accuracy", "n_test", "steps", "train_seconds", "eval_seconds",
+    "params", "flops_linear_layers", "flops_total", "state_bytes", "device", "cell", "commit",
+    "finished_at",
 ]  # fmt: skip
 LONGEST_TABLE = 300  # rows of a CSV that the page still shows; longer ones are linked
 
@@ -74,7 +75,7 @@ def _summary(grid: Grid, experiment: Any) -> str:
     told = ", ".join(f"{count} {state}" for state, count in states.items())
     facts = {
         "Cells": f"{len(grid.cells)}: {told}",
-        "Numbers": seeds_text(grid.cells),
+        "Numbers": "; ".join(filter(None, [seeds_text(grid.cells), chance_text(grid.cells)])),
         "Budget": experiment.budget,
         "Run it": experiment.command,
         "Redraw it": f"python -m plots experiment={experiment.name}",
@@ -83,11 +84,10 @@ def _summary(grid: Grid, experiment: Any) -> str:
         "Finished": _period(grid.rows),
         "Notes": "; ".join(grid.notes),
     }
-    return "".join(
-        f"<dt>{html.escape(name)}</dt><dd>{html.escape(str(value))}</dd>"
-        for name, value in facts.items()
-        if value
-    )
+    shown = {name: html.escape(str(value)) for name, value in facts.items() if value}
+    for name in shown.keys() & {"Run it", "Redraw it"}:
+        shown[name] = f'<code class="command">{shown[name]}</code>'
+    return "".join(f"<dt>{name}</dt><dd>{value}</dd>" for name, value in shown.items())
 
 
 def _distinct(rows: pd.DataFrame, name: str) -> str:
@@ -112,7 +112,8 @@ def _figures(drawn: Sequence[Path], folder: Path) -> str:
         width = int.from_bytes(content[16:20], "big")  # pixels, from the PNG's header
         name, link = html.escape(path.stem), html.escape(_link(path.with_suffix(".pdf"), folder))
         shown.append(
-            f'<figure><img alt="{name}" width="{width // 2}" src="data:image/png;base64,{picture}">'
+            f'<figure><div class="wide" tabindex="0"><img alt="{name}" width="{width // 2}" '
+            f'src="data:image/png;base64,{picture}"></div>'
             f'<figcaption>{name} (<a href="{link}">PDF</a>)</figcaption></figure>'
         )
     return "\n".join(shown)
@@ -176,6 +177,7 @@ def _data(grid: Grid, experiment: Any, folder: Path) -> dict[str, Any]:
             "task": cell.task, "model": cell.model,
             "max_len": _plain(cell.max_len), "state": cell.state, "accuracy": _plain(cell.accuracy),
             "shown": style.percent(cell.accuracy) if cell.state == "done" else "",
+            "unsure": is_unsure(cell), "chance": _plain(cell.chance_accuracy),
             "low": _plain(cell.accuracy_low), "high": _plain(cell.accuracy_high),
             "min": _plain(cell.accuracy_min), "max": _plain(cell.accuracy_max),
             "seeds": int(cell.seeds), "planned": int(cell.seeds_planned), "runs": done,
@@ -185,6 +187,7 @@ def _data(grid: Grid, experiment: Any, folder: Path) -> dict[str, Any]:
     return {
         "experiment": experiment.name, "columns": grid.columns, "rows": grid.model_rows,
         "run_columns": columns, "cells": shown, "colors": colors,
+        "inks": [style.ink_on(to_rgb(color)) for color in colors],
     }  # fmt: skip
 
 

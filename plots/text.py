@@ -22,7 +22,7 @@ FONT = "DejaVu Sans"
 LONGEST_NAME = 40
 LONGEST_FILE_NAME = 80
 MISSING = "\ufffd"  # the replacement character, which the font has
-_FORMULA = ("=", "+", "-", "@", "\t", "\r")
+_FORMULA = ("=", "+", "-", "@", "\t")
 
 
 def printable(text: object) -> str:
@@ -108,11 +108,14 @@ def _shown(mark: str) -> str:
         return " "
     if unicodedata.category(mark) in ("Cc", "Cf"):
         return ""
-    return mark if _font().get_char_index(ord(mark)) else MISSING
+    return mark if _has_glyph(mark) else MISSING
 
 
 def _no_formula(value: Any) -> Any:
-    if not isinstance(value, str) or not value.startswith(_FORMULA):
+    if not isinstance(value, str):
+        return value
+    value = re.sub(r"\r\n?", "\n", value)  # a lone \r ends a line to some readers, unquoted
+    if not value.startswith(_FORMULA):
         return value
     try:
         float(value)
@@ -136,13 +139,17 @@ def _in_latex(mark: str) -> bool:
 
 
 @functools.cache
+def _has_glyph(mark: str) -> bool:
+    return bool(_font().get_char_index(ord(mark)))
+
+
 def _font() -> FT2Font:
-    font = get_font(findfont(FontProperties(family=FONT)))
-    font.set_size(64, 72)
-    return font
+    return get_font(findfont(FontProperties(family=FONT)))
 
 
 @functools.cache
 def _advance(mark: str) -> float:
     """Return how far ``mark`` moves the pen, in ems."""
-    return float(_font().load_char(ord(mark)).linearHoriAdvance) / 65536 / 64
+    font = _font()
+    font.set_size(64, 72)  # whoever drew last left another size
+    return float(font.load_char(ord(mark)).linearHoriAdvance) / 65536 / 64

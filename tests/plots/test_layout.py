@@ -1,0 +1,230 @@
+"""The one layout: nothing outside the page, nothing too small, whatever the table holds."""
+
+import itertools
+import warnings
+
+import made_up_tables as tables
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from matplotlib.text import Text
+
+from errors import UserError
+from plots import (
+    accuracy_vs_flops,
+    error_positions,
+    heatmap,
+    learning_curves,
+    report,
+    required_dimension,
+    style,
+)
+from plots.cells import gather, is_unsure, records
+from plots.layout import Layout
+
+HOSTILE = [
+    "日本語", "🦊🚀", "a\tb\nc\x1b[31m", r"$\foo$ and $x", "100 % _x_ #", '=HYPERLINK("x")',
+    "w" * 300, "\u202eשלום عربي", "../../etc", "<b>&\"'</b>", "_x",
+]  # fmt: skip
+
+
+def every_figure(table, folder, plan=None, **fields):
+    plan = tables.plan_of(table) if plan is None else plan
+    experiment = tables.experiment(**fields)
+    yield heatmap.figure(table, plan, experiment)
+    yield required_dimension.figure(table, plan, experiment)
+    yield from accuracy_vs_flops.figures(table, plan, experiment).values()
+    yield from learning_curves.figures(table, plan, experiment, folder).values()
+    yield from error_positions.figures(table, plan, experiment, folder).values()
+
+
+def inside(figure):
+    renderer = figure.canvas.get_renderer()
+    boxes = [axes.get_tightbbox(renderer) for axes in figure.axes]
+    boxes += [item.get_window_extent(renderer) for item in [*figure.texts, *figure.legends]]
+    page = figure.bbox
+    return all(
+        box.x0 >= -1 and box.y0 >= -1 and box.x1 <= page.x1 + 1 and box.y1 <= page.y1 + 1
+        for box in boxes
+    )
+
+
+SHAPES = {
+    "many": lambda: tables.product(
+        ["arithmetic", "ed"], ["standard", "a rather long name", "sparse"], [6],
+        [32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384, 32768], (0, 1),
+    ),
+    "one cell": lambda: tables.product(["lis"], ["standard"], [4], [32]),
+    "one D": lambda: tables.product(["lis"], ["standard", "linear"], [4, 5, 6], [32]),
+    "one row": lambda: tables.product(["lis"], ["standard"], [4], [32, 64, 128]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_all_print_is_on_the_page_and_large_enough(shape, tmp_path):
+    table = SHAPES[shape]()
+    for figure in every_figure(table, tmp_path):
+        assert inside(figure)
+        assert figure.get_size_inches()[0] <= style.PAGE_WIDTH + 1e-9
+        shown = [text for text in figure.findobj(Text) if text.get_text().strip()]
+        assert min(text.get_fontsize() for text in shown) >= style.SMALLEST
+
+
+@given(
+    st.lists(st.floats(0.3, 5), min_size=1, max_size=7),
+    st.lists(st.floats(0.2, 2), min_size=1, max_size=3),
+)
+@settings(max_examples=10, deadline=None)
+def test_panels_never_overlap_and_columns_go_on_below(widths, heights):
+    rows, columns = [f"r{i}" for i in range(len(heights))], [f"c{i}" for i in range(len(widths))]
+    layout = Layout(rows, columns, [], "a footer", widths=widths, heights=heights)
+    assert set(layout.panels) == set(itertools.product(rows, columns))
+    boxes = [axes.get_position() for axes in layout.panels.values()]
+    for a, b in itertools.combinations(boxes, 2):
+        assert a.x1 <= b.x0 or b.x1 <= a.x0 or a.y1 <= b.y0 or b.y1 <= a.y0
+    for (row, column), axes in layout.panels.items():
+        box = axes.get_position()
+        assert 0 <= box.x0 < box.x1 <= 1 and 0 <= box.y0 < box.y1 <= 1
+        assert box.width * layout.width >= widths[columns.index(column)] - 1e-9
+        assert box.height * layout.height >= heights[rows.index(row)] - 1e-9
+
+
+def test_text_fits_whatever_was_drawn_before(tmp_path):
+    """The font object is shared with whatever draws, which leaves its own size in it."""
+    widths = [heatmap.figure(t, tables.plan_of(t), tables.experiment()).get_size_inches()
+              for t in [tables.quick()] * 2]  # fmt: skip
+    assert (widths[0] == widths[1]).all()
+
+
+def test_n_grows_upward_in_every_figure(tmp_path):
+    table = tables.product(["lis"], ["standard"], [4, 5, 6], [32, 64])
+    for figure in every_figure(table, tmp_path):
+        heights = {}
+        for axes in figure.axes:
+            row = str(axes.get_gid()).split("/")[1:2]
+            if row and row[0].startswith("n = "):
+                heights[int(row[0].split()[2].strip(","))] = axes.get_position().y0
+            labels = [label.get_text() for label in axes.get_yticklabels()]
+            if labels and labels[0].startswith("n="):
+                heights = {int(label[2:].split()[0]): y for y, label in enumerate(labels)}
+        assert heights == {} or list(dict(sorted(heights.items())).values()) == sorted(
+            heights.values()
+        )
+
+
+def test_chance_is_drawn_and_named():
+    table = tables.quick().assign(chance_accuracy=0.125)
+    (figure,) = accuracy_vs_flops.figures(
+        table, tables.plan_of(table), tables.experiment()
+    ).values()
+    for axes in figure.axes:
+        (line,) = [item for item in axes.lines if item.get_gid() == "chance"]
+        assert list(line.get_ydata()) == [12.5, 12.5]
+    drawn = heatmap.figure(table, tables.plan_of(table), tables.experiment())
+    said = " ".join(text.get_text() for text in drawn.texts)
+    assert "chance (always the most frequent answer): 12.5 %" in said
+    without = heatmap.figure(tables.quick(), tables.plan_of(table), tables.experiment())
+    assert "chance" not in " ".join(text.get_text() for text in without.texts)
+
+
+def test_cells_whose_interval_or_range_holds_90_percent_are_framed():
+    ends = {"answer_accuracy": 0.91, "answer_accuracy_high": 0.95}
+    one = [
+        tables.row(dim=d, answer_accuracy_low=low, **ends) for d, low in ((8, 0.89), (16, 0.905))
+    ]
+    two = [tables.row(dim=32, seed=s, answer_accuracy=a) for s, a in enumerate((0.85, 0.97))]
+    table = pd.DataFrame([*one, *two, tables.unmeasured("failed", dim=64)])
+    cells = gather(table, tables.plan_of(table)).cells
+    assert {cell.dim: is_unsure(cell) for cell in records(cells)} == {
+        8: True, 16: False, 32: True, 64: False
+    }  # fmt: skip
+    figure = heatmap.figure(table, tables.plan_of(table), tables.experiment())
+    framed = [
+        text.get_gid() for text in figure.findobj(Text)
+        if str(text.get_gid()).startswith("value") and text.get_bbox_patch() is not None
+        and text.get_bbox_patch().get_facecolor()[3] == 0
+    ]  # fmt: skip
+    assert framed == ["value/6/8", "value/6/32"]
+
+
+KEYS = ["task", "model", "size", "dim", "layers", "recipe", "format", "model.position"]
+
+
+@given(st.permutations(KEYS), st.integers(0, 3))
+@settings(max_examples=10, deadline=None)
+def test_whatever_the_facets_every_cell_has_a_place_of_its_own(order, rows):
+    table = pd.DataFrame([
+        tables.row(task, "standard" if d > 16 else "linear", size, d, layers=layers,
+                   **{"recipe": f"r{layers}", "model.position": p, "format": f})
+        for task, size, d, layers, p, f in itertools.product(
+            ["lis", "ed"], [4, 5], [16, 32], [1, 2], ["rope", "none"], ["cot", "direct"])
+    ])  # fmt: skip
+    x, y, *others = order
+    facets = {"x": x, "y": y, "columns": others[:1], "rows": others[1 : 1 + rows] or ["model"]}
+    cells = gather(table, tables.plan_of(table).assign(
+        **{"model.position": table["model.position"]}), facets).cells  # fmt: skip
+    assert len(cells) == len(table)
+    assert not cells.duplicated(["column", "row", "x", "y"]).any()
+
+
+def test_facets_of_numbers_and_of_unknown_settings():
+    table = pd.DataFrame([
+        tables.row(dim=32, **{"recipe.learning_rate": rate}) for rate in ("0.001", "0.002")
+    ])  # fmt: skip
+    plan = tables.plan_of(table).assign(**{"recipe.learning_rate": ["0.001", "0.002"]})
+    grid = gather(table, plan, {"x": "recipe.learning_rate"})
+    assert list(grid.cells["x"]) == [0.001, 0.002]
+    with pytest.raises(UserError, match=r"facets: y: width is no setting; there are task, format"):
+        gather(table, plan, {"y": "width"})
+
+
+def test_one_head_and_two_layers_are_told_in_the_right_number():
+    assert [style.setting_label("heads", n) for n in (1, 2)] == ["1 head", "2 heads"]
+    figure = heatmap.figure(
+        *(lambda t: (t, tables.plan_of(t), tables.experiment()))(
+            pd.DataFrame([tables.row(heads=1, layers=1)])
+        )
+    )
+    assert "1 layer; 1 head;" in " ".join(text.get_text() for text in figure.texts)
+
+
+@given(st.lists(st.text(max_size=50) | st.sampled_from(HOSTILE), min_size=3, max_size=3))
+@settings(max_examples=5, deadline=None)
+def test_any_names_are_drawn(names):
+    task, model, recipe = (name or "empty" for name in names)
+    rows = [tables.row(task, name, 4, d, recipe=recipe) for name in (model, f"{model}!")
+            for d in (32, 64)]  # fmt: skip
+    table = pd.DataFrame(rows)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        figure = heatmap.figure(table, tables.plan_of(table), tables.experiment(budget=recipe))
+        figure.canvas.draw()
+    assert len([a for a in figure.axes if str(a.get_gid()).startswith("panel")]) == 2
+    assert inside(figure)
+
+
+def test_hostile_names_go_through_figures_tables_latex_and_report(tmp_path):
+    rows = [
+        tables.row(HOSTILE[3], model, 4, d, recipe=HOSTILE[0], device=model, commit=HOSTILE[1],
+                   cell=f"{model}{d}")
+        for model in (HOSTILE[5], HOSTILE[6], HOSTILE[8]) for d in (32, 64)
+    ]  # fmt: skip
+    table = pd.DataFrame(rows)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        written = report.draw(
+            table,
+            tables.plan_of(table),
+            tables.experiment(budget=" ".join(HOSTILE)),
+            tmp_path / "x",
+        )
+    assert {path.suffix for path in written} == {".pdf", ".png", ".csv", ".md", ".tex", ".html"}
+    for path in written:
+        assert path.parent in (tmp_path, tmp_path / "x")
+        if path.suffix == ".csv":
+            assert not path.read_text().startswith("=") and '\n"=' not in path.read_text()
+            assert np.all([not line.startswith("=") for line in path.read_text().split(",")])
+    page = (tmp_path / "report.html").read_text()
+    assert "<b>&" not in page
