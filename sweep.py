@@ -27,11 +27,13 @@ from omegaconf import DictConfig
 import cli
 from config.calls import SweepCall, checked
 from config.compose import CONF_DIR, plain
-from config.grid import experiment_from
+from config.grid import experiment_from, planned
 from errors import RunError, UserError
+from plots import budgets
+from plots.cells import gather
 from plots.redraw import figure_module, redraw
 from sweeps import frontier
-from sweeps.cost import CostEstimate, of_weights, training_flops
+from sweeps.cost import estimate_of, of_weights, training_flops
 from sweeps.launch import launch as launch_cells
 from sweeps.launch import make_launcher
 from sweeps.least_dim import Group
@@ -144,14 +146,15 @@ def machine_settings(call: SweepCall) -> list[str]:
 def show_plan(sweep: Sweep) -> None:
     """Print the plan with its estimated cost."""
     plan = sweep.plan()
-    estimate = CostEstimate(sweep.table())
+    estimate = estimate_of(sweep)
     print_plan(plan, estimate)
     left = [planned.cell for planned in sweep.to_launch(plan)]
     trained = of_weights(left)
     flops, seconds = sum(map(training_flops, trained)), sum(map(estimate.seconds, trained))
     print(
         f"{sweep.experiment.name}: {len(plan)} cells: {counts(plan)}; to run: {len(left)}, at most "
-        f"{flops / 1e15:.3g} PFLOP of training, {seconds / 3600:.2g} hours on one worker"
+        f"{flops / 1e15:.3g} PFLOP of training, {seconds / 3600:.2g} hours on one worker "
+        f"({estimate.source})"
     )
 
 
@@ -170,6 +173,7 @@ def sum_up(sweep: Sweep, table: pd.DataFrame) -> None:
     for told in sweep.not_taken(table) if sweep.remeasure else ():
         print(f"warning: {told}", file=sys.stderr)
     print_summary(plan, {str(row["cell"]): row for _, row in table.iterrows()})
+    print_budgets(sweep, table)
     missing = [planned for planned in plan if planned.status != "done"]
     elsewhere = sum(planned.status in ("running", "queued") for planned in plan)
     print(f"results: {sweep.results_dir / sweep.experiment.name / 'results.csv'}")
@@ -181,11 +185,22 @@ def sum_up(sweep: Sweep, table: pd.DataFrame) -> None:
         )
 
 
+def print_budgets(sweep: Sweep, table: pd.DataFrame) -> None:
+    """Print which least D the training budget limits, and of which that is unknown."""
+    if table["status"].eq("done").any():
+        also = [str(name) for name in table if "." in str(name)]
+        grid = gather(table, planned(sweep.experiment, also=also))
+        folder = sweep.results_dir / sweep.experiment.name
+        for sentence in budgets.sentences(budgets.of_grid(grid, folder)):
+            print(sentence)
+
+
 def sum_up_frontier(sweep: Sweep, found: Sequence[Group]) -> None:
     """Print and write what was measured and inferred; `RunError` when a group is not solved."""
     path = sweep.results_dir / sweep.experiment.name / "frontier.csv"
     frontier.write_frontier(found, path)
     frontier.print_frontier(found)
+    print_budgets(sweep, sweep.table())
     print(f"results: {path}")
     left = sum(not group.solved for group in found)
     if left:

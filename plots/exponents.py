@@ -17,9 +17,8 @@ from plots.budgets import UNKNOWN, YES, Budgets, of_grid
 from plots.cells import Grid, gather, records
 from plots.fit import Growth
 from plots.frontier import Requirement, requirements_of
-from plots.growth import METHOD, growth_of
 from plots.paper import Prediction
-from plots.resampling import FEWEST_SEEDS
+from plots.resampling import FEWEST_SEEDS, METHOD, growth_of
 from plots.tabular import Tabular
 from plots.words import notes_of
 

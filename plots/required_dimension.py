@@ -22,9 +22,9 @@ from plots.budgets import YES, Budgeted, Budgets, of_grid, sentences
 from plots.cells import Grid, gather, records
 from plots.fit import Growth
 from plots.frontier import Requirement, requirements_of
-from plots.growth import METHOD, growth_of
 from plots.layout import Layout
 from plots.looks import row_look
+from plots.resampling import METHOD, growth_of
 from plots.text import csv_text
 from plots.ticks import dim_axis
 from plots.words import footer, seeds_text

@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import cast
 
 import pandas as pd
+import torch
 
 from config.build import check_buildable
 from config.grid import Cell
 from config.identity import weights_settings
+from errors import UserError
 from models.flops import bound_ratio, training_step_flops
+from records.provenance import machine
+from records.table import read_table, table_path
+from sweeps.plan import Sweep
 
-# Floating-point operations a second of one core until this experiment has measured its own.
+# Floating-point operations a second of one core until anything was measured.
 ASSUMED_FLOPS_PER_SECOND = 2e10
 
-_COSTS: dict[str, tuple[int, float]] = {}
+_COSTS: dict[str, tuple[int, int, float]] = {}
 
 
 def training_flops(cell: Cell) -> float:
@@ -32,47 +38,98 @@ def training_flops(cell: Cell) -> float:
 def pair_flops(cell: Cell) -> float:
     """Return the mixing FLOPs for a pair of tokens, a layer and a head (`bound_ratio`); NaN for
     weights that a function constructs."""
-    return math.nan if cell.config.model.construct is not None else _costs(cell)[1]
+    return math.nan if cell.config.model.construct is not None else _costs(cell)[2]
 
 
-def _costs(cell: Cell) -> tuple[int, float]:
-    """Training FLOPs of a sequence, and `pair_flops`, at the task's longest sequence."""
+def _costs(cell: Cell) -> tuple[int, int, float]:
+    """Training FLOPs of a sequence of full length, that length, and `pair_flops` there."""
     settings = weights_settings(cell.config)
     key = json.dumps([settings["task"], settings["model"]])
     if key not in _COSTS:
         task, model = check_buildable(cell.config)
         flops = training_step_flops(model.flops(task.max_len))
-        _COSTS[key] = flops, bound_ratio(model, task.max_len)
+        _COSTS[key] = flops, task.max_len, bound_ratio(model, task.max_len)
     return _COSTS[key]
 
 
 class CostEstimate:
-    """Seconds a cell will take at most, from the rates that this experiment has measured.
+    """Seconds a cell will take at most, from the rates at which cells were trained.
 
-    A rate is training FLOPs per second, by model and width where measured, else the nearest that
-    was, else `ASSUMED_FLOPS_PER_SECOND`.
+    A rate is training FLOPs per second, by model, width and length: the nearest that was measured.
+    Those of this machine count, from whatever experiment; without any, those of ``table``, the
+    experiment's own; then those of ``others`` from like devices; else
+    `ASSUMED_FLOPS_PER_SECOND`.  ``source`` says in words which it is.
     """
 
-    def __init__(self, table: pd.DataFrame) -> None:
-        done = table[table["status"].eq("done") & (table["train_seconds"].fillna(0) > 0)]
-        rate = done["flops_training"].astype(float) / done["train_seconds"].astype(float)
-        self.measured: dict[tuple[str, int], float] = {}
-        for key, values in rate.groupby([done["model"], done["dim"].astype(int)]):
-            model, dim = cast("tuple[str, int]", key)
-            self.measured[model, dim] = float(values.median())
-
-    def rate(self, model: str, dim: int) -> float:
-        """Return FLOPs per second expected of ``model`` at width ``dim``."""
-        near = sorted(
-            self.measured,
-            key=lambda known: (known[0] != model, abs(math.log(known[1] / dim))),
+    def __init__(self, table: pd.DataFrame, others: Sequence[pd.DataFrame] = ()) -> None:
+        own, every = _trained([table]), _trained([table, *others])
+        here = this_device()
+        kind = every["device"].str.partition(":")[0] == here.partition(":")[0]
+        choices = {
+            f"measured on this machine ({here})": every[every["device"] == here],
+            "measured in this experiment, on another machine": own,
+            "measured on other machines": every[kind],
+        }
+        told, rows = next(
+            ((words, part) for words, part in choices.items() if len(part)), ("", every[:0])
         )
-        return self.measured[near[0]] if near else ASSUMED_FLOPS_PER_SECOND
+        assumed = f"{ASSUMED_FLOPS_PER_SECOND / 1e9:.0f} GFLOP/s assumed, nothing was measured yet"
+        self.source = f"rates of {len(rows)} trainings {told}" if told else assumed
+        self.measured: dict[tuple[str, int, float], float] = {}
+        for key, values in rows.groupby(["model", "dim", "max_len"], dropna=False)["rate"]:
+            model, dim, length = cast("tuple[str, int, float]", key)
+            self.measured[model, int(dim), length] = float(values.median())
+
+    def rate(self, model: str, dim: int, length: float = math.nan) -> float:
+        """Return FLOPs per second expected of ``model`` at width ``dim`` and that many tokens."""
+
+        def distance(known: tuple[str, int, float]) -> tuple[bool, float, float]:
+            longer = abs(math.log(known[2] / length)) if known[2] > 0 and length > 0 else 0.0
+            return known[0] != model, abs(math.log(known[1] / dim)), longer
+
+        near = min(self.measured, key=distance, default=None)
+        return ASSUMED_FLOPS_PER_SECOND if near is None else self.measured[near]
 
     def seconds(self, cell: Cell) -> float:
         """Return the seconds that the cell's training budget would take on one worker."""
         dim = cell.config.model.dim
-        return training_flops(cell) / self.rate(cell.config.model.name, dim) if dim else 0.0
+        if not dim:
+            return 0.0
+        rate = self.rate(cell.config.model.name, dim, _costs(cell)[1])
+        return training_flops(cell) / rate
+
+
+def _trained(tables: Iterable[pd.DataFrame]) -> pd.DataFrame:
+    """Return a row per training: model, dim, max_len, device and FLOPs per second."""
+    columns = ["model", "dim", "max_len", "device", "weights"]
+    found = []
+    for table in tables:
+        seconds = pd.to_numeric(table["train_seconds"], errors="coerce").fillna(0)
+        rows = table[table["status"].eq("done") & (seconds > 0)]
+        rate = rows["flops_training"].astype(float) / rows["train_seconds"].astype(float)
+        found.append(rows.reindex(columns=columns).assign(rate=rate))
+    every = pd.concat(found, ignore_index=True)
+    named = every["weights"].notna()
+    every = pd.concat([every[named].drop_duplicates("weights"), every[~named]])
+    every = every[every["rate"] > 0]
+    return every.assign(device=every["device"].fillna("").astype(str))
+
+
+def this_device() -> str:
+    """Return the device that cells train on here by default, as results tables name it."""
+    kind = "cuda" if torch.cuda.is_available() else "cpu"
+    return str(machine(torch.device(kind))["device"])
+
+
+def estimate_of(sweep: Sweep) -> CostEstimate:
+    """Return the estimate for a sweep, from its table and those of the experiments beside it."""
+    own = table_path(sweep.results_dir, sweep.experiment.name)
+    others = []
+    for path in sorted(sweep.results_dir.glob("*/results.csv")):
+        if path != own:
+            with contextlib.suppress(UserError):  # a damaged table elsewhere is no matter here
+                others.append(read_table(path))
+    return CostEstimate(sweep.table(), others)
 
 
 def of_weights(cells: Iterable[Cell]) -> list[Cell]:

@@ -10,7 +10,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from sweeps.cost import CostEstimate, of_weights
+from sweeps.cost import CostEstimate, estimate_of, of_weights
 from sweeps.plan import Planned, Sweep, counts
 from sweeps.tables import console
 from sweeps.watch import running_table
@@ -20,34 +20,35 @@ LOOK_SECONDS = 2.0
 
 def show_status(sweep: Sweep) -> None:
     """Print once what is done, running and open, and how long the rest may take."""
-    console().print(_status(sweep, sweep.plan()))
+    console().print(_status(sweep, sweep.plan(), estimate_of(sweep)))
 
 
 def watch(sweep: Sweep) -> None:
     """Show the status again and again until no cell runs or waits in a queue."""
+    estimate = estimate_of(sweep)
     with Live(console=console(), auto_refresh=False) as live:
         while True:
             plan = sweep.plan()
-            live.update(_status(sweep, plan), refresh=True)
+            live.update(_status(sweep, plan, estimate), refresh=True)
             if not any(planned.status in ("running", "queued") for planned in plan):
                 return
             time.sleep(LOOK_SECONDS)
 
 
-def _status(sweep: Sweep, plan: Sequence[Planned]) -> Group:
+def _status(sweep: Sweep, plan: Sequence[Planned], estimate: CostEstimate) -> Group:
     running = [planned for planned in plan if planned.status == "running"]
     parts: list[Table | Text] = [running_table(sweep.experiment.name, running)] if running else []
     text = f"{sweep.experiment.name}: {len(plan)} cells: {counts(plan)}"
-    left = seconds_left(sweep, plan)
+    left = seconds_left(plan, estimate)
     if left:
         workers = max(1, len(running))
         text += f"; at most {left / 3600 / workers:.2g} hours left on {workers} at a time"
+        text += f" ({estimate.source})"
     return Group(*parts, Text(text))
 
 
-def seconds_left(sweep: Sweep, plan: Sequence[Planned]) -> float:
+def seconds_left(plan: Sequence[Planned], estimate: CostEstimate) -> float:
     """Return the worker seconds that the open cells' budgets would take; early stops end sooner."""
-    estimate = CostEstimate(sweep.table())
     open_cells = [p for p in plan if p.status in ("missing", "unfinished", "running", "queued")]
     whole = {cell.name: estimate.seconds(cell) for cell in of_weights(p.cell for p in open_cells)}
     for planned in open_cells:

@@ -16,6 +16,7 @@ from config.columns import described, resolved
 from config.grid import cells, experiment_from, planned
 from errors import UserError
 from plots.cells import gather
+from plots.frontier import requirements_of
 from records.provenance import now
 from sweeps.frontier import DIVERGED, candidates, search, write_frontier
 from sweeps.least_dim import THRESHOLD, Run, median_reaches
@@ -444,13 +445,34 @@ def test_figures_match_the_plan_with_a_table_that_holds_other_rates(tmp_path):
     search(kept_sweep(tmp_path), StubLauncher(rescued))
     table = pd.read_csv(tmp_path / "results/made_up/results.csv")
     plan = planned(experiment(DIMS[:4]), also=["recipe.learning_rate"])
-    drawn = gather(table.assign(max_len=10), plan).cells
-    assert set(drawn["state"]) == {"done"} and set(drawn["seeds"]) == {3}
-    assert drawn["row"].value_counts().to_dict() == {
-        "Standard, learning_rate=0.01": 4,
-        "Standard, learning_rate=0.005": 3,
-        "Standard, learning_rate=0.02": 3,
-    }
+    grid = gather(table.assign(max_len=10), plan)
+    assert grid.model_rows == ["Standard"]
+    assert set(grid.cells["seeds"]) == {3} and set(grid.cells["state"]) == {"done"}
+    shown = dict(zip(grid.cells["dim"], grid.cells["accuracy"], strict=True))
+    assert shown == pytest.approx({16: 0.3, 24: 0.3, 32: 0.3, 48: 0.97})  # at its own rate
+    assert len(grid.trials) == 30 and int(grid.trials["own"].sum()) == 12
+    assert any("18 more at other learning rates" in note for note in grid.notes)
+
+
+@pytest.mark.parametrize(
+    "truth",
+    [
+        rescued,
+        lambda dim, seed, factor: 0.97 if dim >= 48 or seed == 0 else 0.4,
+        lambda dim, seed, factor: 0.97 if dim >= 32 and (dim, seed) != (48, 1) else 0.4,
+        lambda dim, seed, factor: 0.4,
+        lambda dim, seed, factor: 0.95,
+    ],
+)
+def test_figures_find_the_least_d_that_the_search_found(tmp_path, truth):
+    (group,) = search(kept_sweep(tmp_path), StubLauncher(truth))
+    table = pd.read_csv(tmp_path / "results/made_up/results.csv").assign(max_len=10)
+    plan = planned(experiment(DIMS[:4]), also=[name for name in table if "." in name])
+    (item,) = requirements_of(gather(table, plan), "Arithmetic", "Standard")
+    assert item.confirmed and item.dim == group.least_dim
+    assert (item.low, item.high) == group.interval
+    assert item.open_below == () and item.seeds == 3
+    assert item.rates == (3 if item.below else 1)
 
 
 def test_status_sees_the_cells_that_a_search_has_begun(tmp_path):

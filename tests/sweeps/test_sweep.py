@@ -15,7 +15,7 @@ from commands import TINY
 
 from config.compose import CONF_DIR
 from config.grid import cells, load_experiment
-from sweeps.cost import CostEstimate
+from sweeps.cost import CostEstimate, this_device
 
 ROOT = Path(__file__).resolve().parents[2]
 MEASURED = ["cell", "status", "answer_accuracy", "chain_exact_match", "steps", "params"]
@@ -224,7 +224,30 @@ def test_estimates_come_from_measured_rates():
     assert estimate.rate("linear", 8) == 2e9
     assert estimate.rate("linear", 48) == 9e9
     assert estimate.rate("sparse", 8) == 2e9
-    assert CostEstimate(measured.iloc[2:]).rate("linear", 8) == 2e10
+    nothing = CostEstimate(measured.iloc[2:])
+    assert nothing.rate("linear", 8) == 2e10
+    assert nothing.source == "20 GFLOP/s assumed, nothing was measured yet"
+
+
+def test_rates_of_this_machine_go_before_those_of_another():
+    def trainings(device, rates, **fields):
+        return pd.DataFrame({
+            "status": "done", "model": "linear", "dim": 32, "train_seconds": 2.0,
+            "flops_training": [2 * rate for rate in rates], "device": device, **fields,
+        })  # fmt: skip
+
+    here, elsewhere = trainings(this_device(), [3e9, 5e9, 9e9]), trainings("cpu: other", [7e9])
+    estimate = CostEstimate(elsewhere, [here])
+    assert estimate.rate("linear", 32) == 5e9
+    assert estimate.source == f"rates of 3 trainings measured on this machine ({this_device()})"
+    estimate = CostEstimate(elsewhere)
+    assert estimate.rate("linear", 32) == 7e9
+    assert estimate.source.endswith("measured in this experiment, on another machine")
+    assert CostEstimate(here[:0], [trainings("tpu: x", [8e9])]).rate("linear", 32) == 2e10
+    lengths = trainings(this_device(), [1e9, 4e9], max_len=[20, 200], weights=["a", "b"])
+    estimate = CostEstimate(lengths, [lengths])
+    assert [estimate.rate("linear", 32, length) for length in (30, 100, 999)] == [1e9, 4e9, 4e9]
+    assert estimate.source.startswith("rates of 2 trainings")
 
 
 def test_a_worker_that_is_killed_is_tried_again_and_others_finish(tmp_path):
