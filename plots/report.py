@@ -26,6 +26,7 @@ import pandas as pd
 from matplotlib.colors import to_hex, to_rgb
 from PIL import Image
 
+from config.compose import config_dir_words
 from config.grid import cells
 from plots import FIGURES, style
 from plots.cells import Grid, gather, is_unsure, records
@@ -75,12 +76,13 @@ def write(
 def _summary(grid: Grid, experiment: Any) -> str:
     states = grid.cells["state"].value_counts()
     told = ", ".join(f"{count} {state}" for state, count in states.items())
+    named = f"experiment={experiment.name}"
     facts = {
         "Cells": f"{len(grid.cells)}: {told}",
         "Numbers": "; ".join(filter(None, [seeds_text(grid.cells), chance_text(grid.cells)])),
         "Budget": experiment.budget,
         "Run it": experiment.command,
-        "Redraw it": f"python -m plots experiment={experiment.name}",
+        "Redraw it": shlex.join(["python", "-m", "plots", *config_dir_words(), named]),
         "Devices": _distinct(grid.rows, "device"),
         "Commits": _distinct(grid.rows, "commit"),
         "Finished": _period(grid.rows),
@@ -264,11 +266,12 @@ def _commands(grid: Grid, experiment: Any) -> dict[str, str]:
     A finished cell runs from its configuration beside the table; one that was never run, by the
     overrides of its experiment.
     """
+    start = ["python", "train.py", *config_dir_words()]
     entered = f"experiment_name={experiment.name}"
     found: dict[str, str] = {}
     if hasattr(experiment, "grid"):
         for cell in cells(experiment):
-            found[cell.name] = shlex.join(["python", "train.py", *cell.overrides, entered])
+            found[cell.name] = shlex.join([*start, *cell.overrides, entered])
     for name in grid.rows["cell"].astype(str):
         config = f"results/{experiment.name}/configs/{name}.yaml"
         found[name] = shlex.join(["python", "train.py", f"config={config}", "force=true"])

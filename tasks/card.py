@@ -33,7 +33,7 @@ Made by [cotcost].{distinct}
 | `tokens` | {width} ids, `{dtype}`: prompt, {chain}answer, `<eos>` (id 1), then padding (id 0) |
 | `lengths` | tokens without padding, `<eos>` counted |
 | `prompt_lengths` | tokens of the prompt, its closing marker included |
-
+{labels}
 `vocabulary.json` lists the tokens by their ids:
 
 ```python
@@ -50,6 +50,7 @@ Task and parameters: `{name}`, `{parameters}`; seed {seed}. SHA-256 of the conte
 arXiv 2305.15408).
 """
 
+_LABELS = "| `labels` | what to say after the tokens before each place; padding elsewhere |\n"
 _DISTINCT = " Every prompt occurs once, in one split."
 
 
@@ -97,6 +98,7 @@ def card(task: Task, meta: Mapping[str, Any], repo: str | None = None) -> str:
         splits="\n".join(f"| {split} | {meta['sequences'][split]:,} |" for split in SPLITS),
         width=task.max_len + 1,
         dtype=task.vocabulary.dtype,
+        labels=_LABELS if task.format == "tagged" else "",
         chain="chain, " if task.format == "cot" else "",
         opened=f'datasets.load_dataset("{repo}")'
         if repo

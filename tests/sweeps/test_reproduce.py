@@ -23,7 +23,7 @@ EXPERIMENT = """
 description: three cells
 base: [{base}]
 grid:
-  - model: [standard, linear, sparse]
+  - model: [standard, linear, mine]
 figures: [heatmap]
 """
 
@@ -39,6 +39,8 @@ def test_the_commands_of_a_report_give_its_rows_again(command):
     (command.folder / "conf/experiment").mkdir(parents=True)
     text = EXPERIMENT.format(base=", ".join(TINY))
     (command.folder / "conf/experiment/small.yaml").write_text(text)
+    (command.folder / "conf/model").mkdir()
+    (command.folder / "conf/model/mine.yaml").write_text("defaults: [linear]\nname: mine\n")
     for model in ("standard", "linear"):
         assert command("train.py", *TINY, f"model={model}", "experiment_name=small").status == 0
     redraw("small", "results", config_dir="conf")
@@ -56,9 +58,11 @@ def test_the_commands_of_a_report_give_its_rows_again(command):
         for name in ("answer_accuracy", "chain_exact_match", "steps", "flops_total"):
             assert row[name] == run[name], name
         assert row["finished_at"] > run["finished_at"]
+    assert "python sweep.py --config-dir=conf experiment=small" in page
+    assert "python -m plots --config-dir=conf experiment=small" in page
     assert command("train.py", *shlex.split(missing["command"])[2:]).status == 0
     filled = pd.read_csv(command.folder / "results/small/results.csv")
-    assert filled["model"].tolist() == ["linear", "sparse", "standard"]
+    assert filled["model"].tolist() == ["linear", "mine", "standard"]
 
 
 @pytest.mark.parametrize("name", ["quick", "longer"])
