@@ -22,9 +22,9 @@ class DecayedAttention(AttentionMixer):
 
     decay="fixed": α a constant of each head (RetNet, Sun et al. 2023, arXiv 2307.08621, eq. 6);
     "channel": a gate for every channel of a head's keys (GLA, Yang et al. 2023, arXiv 2312.06635,
-    section 4); "head": one gate a head (Mamba-2's SSD, Dao and Gu 2024, arXiv 2405.21060, section 7),
-    with v_t times a gain per head added to y_t ("D" there). `models.decays` has their formulas.
-    Then RMSNorm per head, which takes out any scale, so that q is not divided by √K; with
+    section 4); "head": one gate a head (Mamba-2's SSD, Dao and Gu 2024, arXiv 2405.21060,
+    section 7), with v_t times a gain per head added to y_t ("D" there). `models.decays` has their
+    formulas. Then RMSNorm per head, which takes out any scale, so that q is not divided by √K; with
     output_gate times SiLU(W_g x_t) (RetNet eq. 8); then the output projection. Attention dropout
     does not apply. State and decays are at least in float32.
     """
