@@ -62,8 +62,9 @@ TASKS |= {"word": "Word problem", "closure": "Closure"}
 MODELS = {
     "standard": "Standard", "linear": "Linear", "sparse": "Sparse",
     "sliding_window": "Sliding window", "taylor": "Taylor", "based": "Based", "retnet": "RetNet",
-    "gla": "GLA", "mamba2": "Mamba-2", "hybrid": "Hybrid", "lstm": "LSTM",
-    "running_mean": "Running mean",
+    "gla": "GLA", "mamba2": "Mamba-2", "delta_net": "DeltaNet",
+    "gated_delta_net": "Gated DeltaNet", "delta_product": "DeltaProduct", "hybrid": "Hybrid",
+    "lstm": "LSTM", "running_mean": "Running mean",
 }  # fmt: skip
 SIZE_MEANING = {
     "arithmetic": "operators n",
