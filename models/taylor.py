@@ -13,9 +13,9 @@ from models.precision import widened, without_autocast
 from models.roles import Role
 from models.short_convolution import ShortConvolution
 
-# Up to so many tokens weights are computed without features. At 221 tokens, 4 heads of 32, batch
-# 64, forward and backward, chunks of 64 take 0.52 s and of 128 0.40 s; at 16,384 tokens, batch 1,
-# 4 heads of 16, chunks of 64, 128 and 256 take 0.74, 0.57 and 0.69 s (one CPU thread).
+# Up to so many tokens weights are computed without features. Forward and backward, one CPU thread:
+# at 221 tokens, 4 heads of 32, batch 64, chunks of 64 take 0.52 s and of 128 0.40 s; at 16,384
+# tokens, 4 heads of 16, batch 1, chunks of 64, 128 and 256 take 0.74, 0.57 and 0.69 s.
 CHUNK_SIZE = 128
 
 

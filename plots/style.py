@@ -62,8 +62,9 @@ TASKS |= {"word": "Word problem", "closure": "Closure"}
 MODELS = {
     "standard": "Standard", "linear": "Linear", "sparse": "Sparse",
     "sliding_window": "Sliding window", "taylor": "Taylor", "based": "Based", "retnet": "RetNet",
-    "gla": "GLA", "mamba2": "Mamba-2", "hybrid": "Hybrid", "lstm": "LSTM",
-    "running_mean": "Running mean",
+    "gla": "GLA", "mamba2": "Mamba-2", "delta_net": "DeltaNet",
+    "gated_delta_net": "Gated DeltaNet", "delta_product": "DeltaProduct", "hybrid": "Hybrid",
+    "lstm": "LSTM", "running_mean": "Running mean",
 }  # fmt: skip
 SIZE_MEANING = {
     "arithmetic": "operators n",
@@ -90,6 +91,11 @@ _SPARE_LOOKS = [
     ("#56B4E9", "p", "-."),
     ("#E69F00", "d", "--"),
     ("#000000", "8", "-"),
+    ("#0072B2", "H", ":"),
+    ("#D55E00", "v", "-."),
+    ("#009E73", "P", ":"),
+    ("#CC79A7", "X", (0, (5, 1))),
+    ("#56B4E9", "D", "-"),
 ]
 HEAT = "cividis"
 GREY = "#595959"

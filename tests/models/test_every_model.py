@@ -29,7 +29,7 @@ from models.positions import CHOICES
 from models.roles import with_stated_roles
 
 LONGEST = 70
-LENGTHS = [1, 7, 8, 9, 33, 70]
+LENGTHS = [1, 7, 32, 70]
 VOCABULARY = 11
 NAMES = sorted(path.stem for path in (CONF_DIR / "model").glob("*.yaml"))
 
