@@ -161,7 +161,7 @@ def bound_ratios(lengths: Sequence[int] = (35, 221, 505)) -> dict[str, list[floa
     found = {}
     for path in sorted((CONF_DIR / "model").glob("*.yaml")):
         config = cell_config(f"task=lis task.size={(max(lengths) - 3) // 2} model={path.stem}")
-        if config.model.mixer is not None:
+        if config.model.construct is None:
             model = check_buildable(config)[1]
             found[path.stem] = [bound_ratio(model, length) for length in lengths]
     return found

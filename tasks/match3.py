@@ -34,11 +34,10 @@ class Match3(Task):
 
     name = "match3"
     min_size = 2
+    formats = ("direct",)
 
     def __init__(self, size: int, format: str = "direct", modulus: int | None = None):
         super().__init__(size, format)
-        if format != "direct":
-            raise UserError(f"task match3: format={format}: it has no chain; use format=direct")
         least = 2 * self.size + 1
         self.modulus = self.whole_number(
             "modulus", 4 * self.size + 1 if modulus is None else modulus, least, MAX_MODULUS,

@@ -34,7 +34,7 @@ def test_by_hand():
     assert task.complete("11 15 20 2 8 <sep> 20".split()).answer == ["yes"]  # 20 + 20 + 2
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(st.integers(2, 9), st.integers(0, 8), st.integers(0, 99))
 def test_every_line_is_right_by_the_oracle(size, more, seed):
     task = Match3(size, modulus=2 * (size + more) + 1)
@@ -58,25 +58,25 @@ def test_one_match_or_none_among_distinct_numbers(modulus):
 def test_what_is_no_pair_tells_nothing():
     """Answers, and given the number asked about every other number, are as frequent either way.
 
-    5,000 lines: four standard deviations of a share of half are 0.028; of one of 17 x 16
-    combinations of q and x, each about 147 times, 0.165.
+    2,000 lines, and 17 x 16 combinations of q and x, each about 59 times; four and a half
+    standard deviations of a share of half.
     """
-    modulus = 17
-    found = [split(line) for line in lines(Match3(8, modulus=modulus), 5000)]
-    assert abs(np.mean([answer for *_, answer in found]) - 0.5) < 0.028
+    modulus, count = 17, 2000
+    found = [split(line) for line in lines(Match3(8, modulus=modulus), count)]
+    assert abs(np.mean([answer for *_, answer in found]) - 0.5) < 4.5 * (0.25 / count) ** 0.5
     counts, matched = Counter(), Counter()
     for numbers, query, answer in found:
         counts.update((query, x) for x in numbers)
         matched.update((query, x) for x in numbers if answer)
     assert len(counts) == modulus * (modulus - 1)
-    for key, count in counts.items():
-        assert abs(matched[key] / count - 0.5) < 4.3 * (0.25 / count) ** 0.5
+    for key, seen in counts.items():
+        assert abs(matched[key] / seen - 0.5) < 4.5 * (0.25 / seen) ** 0.5
     spread = [(np.ptp(numbers), sum(numbers) % modulus, answer) for numbers, _, answer in found]
     for feature in (0, 1):
         with_match, without = (
             np.mean([row[feature] for row in spread if row[2] == kind]) for kind in (True, False)
         )
-        assert abs(with_match - without) < 0.6  # of 11 to 16, and of 0 to 16: 4 deviations
+        assert abs(with_match - without) < 1  # a sum modulo 17 has deviation 4.9: 4.5 times 0.22
 
 
 def test_a_number_and_a_candidate_index_decide_the_line():
@@ -94,7 +94,7 @@ def test_a_number_and_a_candidate_index_decide_the_line():
         ({"size": 4, "modulus": 7}, "modulus=7 must be at least 9"),
         ({"size": 4, "modulus": 10}, "modulus=10 must be odd"),
         ({"size": 4, "modulus": 10**6 + 1}, "must be at most"),
-        ({"size": 4, "format": "cot"}, "format=cot: it has no chain; use format=direct"),
+        ({"size": 4, "format": "cot"}, "format='cot' must be one of direct"),
     ],
 )
 def test_bad_parameters_are_named(parameters, message):
