@@ -8,9 +8,10 @@ rate would colour a heatmap; the runs at other rates stand beside them in `Grid.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+import math
+from collections.abc import Hashable, Mapping, Sequence
+from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from sweeps.least_dim import DIVERGED, RATE_FACTORS, Group, Run, Width, confirming_seeds
@@ -56,21 +57,28 @@ def group_of(cells: pd.DataFrame, trials: pd.DataFrame) -> Group | None:
     """Return what the runs of ``cells`` (one task, model and size) say; None if D is ambiguous."""
     if cells["dim"].duplicated().any():
         return None
-    runs = trials[trials["point"].isin(cells["point"])]
-    seeds = confirming_seeds([int(seed) for seed in runs.loc[runs["own"], "seed"].unique()])
+    by_point: dict[Any, list[dict[Hashable, Any]]] = {point: [] for point in cells["point"]}
+    for run in trials[trials["point"].isin(cells["point"])].to_dict("records"):
+        by_point[run["point"]].append(run)
+    own = [int(run["seed"]) for runs in by_point.values() for run in runs if run["own"]]
+    # Trials have the planned seeds first: the search begins with them.
+    seeds = confirming_seeds(list(dict.fromkeys(own)))
     ordered = cells.sort_values("dim")
     pairs = zip(ordered["dim"], ordered["point"], strict=True)
-    return Group([_width(int(dim), runs[runs["point"] == point], seeds) for dim, point in pairs])
+    return Group([_width(int(dim), by_point[point], seeds) for dim, point in pairs])
 
 
-def _width(dim: int, runs: pd.DataFrame, seeds: Sequence[int]) -> Width:
-    own, others = runs[runs["own"]], runs[~runs["own"]]
-    base = float(own["rate"].max())
+def _width(dim: int, runs: Sequence[Mapping[Hashable, Any]], seeds: Sequence[int]) -> Width:
+    base = max((run["rate"] for run in runs if run["own"] and run["rate"] > 0), default=math.nan)
 
     def at(factor: float) -> list[Run]:
-        near = own if factor == 1 else others[np.isclose(others["rate"], factor * base)]
-        by_seed = dict(zip(near["seed"].astype(int), near.itertuples(index=False), strict=True))
-        return [_run(dim, factor * base, seed, by_seed.get(seed)) for seed in seeds]
+        rate = factor * base
+        near = {
+            int(run["seed"]): run
+            for run in runs
+            if (run["own"] if factor == 1 else not run["own"] and math.isclose(run["rate"], rate))
+        }
+        return [_run(dim, rate, seed, near.get(seed, {})) for seed in seeds]
 
     rates = [at(factor) for factor in RATE_FACTORS]
     if rates[0][0].diverged:  # left open by the search, as any failure of the first run is
@@ -78,14 +86,12 @@ def _width(dim: int, runs: pd.DataFrame, seeds: Sequence[int]) -> Width:
     return Width(rates)
 
 
-def _run(dim: int, rate: float, seed: int, row: object) -> Run:
-    status = str(getattr(row, "status", "not run"))
-    reason = str(getattr(row, "reason", "") or "")
-    share = float(getattr(row, "answer_accuracy", np.nan))
-    done = status == "done" and share == share
+def _run(dim: int, rate: float, seed: int, row: Mapping[Hashable, Any]) -> Run:
+    status, reason = row.get("status"), str(row.get("reason") or "")
+    share = float(row.get("answer_accuracy", math.nan))
     return Run(
         None,
-        share if done else None,
+        share if status == "done" and share == share else None,
         diverged=status == "failed" and reason.startswith(DIVERGED),
         dim=dim,
         seed=seed,

@@ -16,6 +16,7 @@ mean of its p-values, weighted by the combinations' probabilities, is below 5 %.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from collections.abc import Sequence
@@ -70,7 +71,13 @@ def growth(lengths: ArrayLike, above: ArrayLike, up_to: ArrayLike) -> Growth | N
 
 
 def growth_of_outcomes(lengths: ArrayLike, outcomes: Sequence[Outcomes]) -> Growth | None:
-    """Fit D ~ L^b where size i has the intervals ``outcomes[i]``, the likeliest first."""
+    """Fit D ~ L^b where size i has the intervals ``outcomes[i]``, the one found first."""
+    known = tuple(np.asarray(lengths, float).tolist())
+    return _fitted(known, tuple(map(tuple, outcomes)))
+
+
+@functools.lru_cache(maxsize=1024)  # several figures ask for the same
+def _fitted(lengths: tuple[float, ...], outcomes: tuple[Outcomes, ...]) -> Growth | None:
     x = np.log2(np.asarray(lengths, float))
     first = [found[0] for found in outcomes]
     bounded = sum(low > 0 and np.isfinite(high) for low, high, _ in first)
@@ -113,7 +120,7 @@ class _Profiles:
         return np.log(np.maximum(share, 1e-300)).astype(np.float32)
 
     def best(self) -> tuple[float, float]:
-        """Return slope and D at the mean log length, of the likeliest combination."""
+        """Return slope and D at the mean log length, of what was found."""
         total = self._total([0] * len(self.outcomes))
         profile = total.max(axis=(0, 2))
         slope = float(SLOPES[profile >= profile.max() - 0.01].mean())
