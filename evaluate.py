@@ -76,7 +76,7 @@ def config_of(folder: Path, call: EvaluateCall) -> CellConfig:
         raise UserError(f"run={folder}: no such run (there is no {path})")
     config, content = read_config(path)
     places = [folder, folder.parent, *map(Path, ("runs", "results", "data", config.data_dir))]
-    require_trusted_classes(config, path, call.trust, places)
+    require_trusted_classes(content, path, call.trust, places)
     require_name(config, content, path)
     require_own_folder(config, folder)
     measure = config.measure

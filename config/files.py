@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -53,7 +53,7 @@ def cell_from_file(path: str, call: dict[str, Any], overridden: Sequence[str] = 
             raise UserError(f"{key}: config={path} decides it; give one of the two")
     config, content = read_config(path)
     places = [call[key] for key in ("runs_dir", "results_dir", "data_dir")]
-    require_trusted_classes(config, path, trust, [Path(path).parent, *map(Path, places)])
+    require_trusted_classes(content, path, trust, [Path(path).parent, *map(Path, places)])
     plain = {key: value for key, value in content.items() if key in DECIDING}
     config = validate_cell({**call, **plain, "seeds": None})
     require_name(config, content, path)
@@ -61,21 +61,28 @@ def cell_from_file(path: str, call: dict[str, Any], overridden: Sequence[str] = 
 
 
 def require_trusted_classes(
-    config: CellConfig, path: str | Path, trust: bool, folders: Iterable[Path]
+    content: Any, path: str | Path, trust: bool, folders: Iterable[Path]
 ) -> None:
-    """Raise `UserError` where the configuration in ``path`` names code that may not be run.
+    """Raise `UserError` where what ``path`` holds names code, anywhere, that may not be run.
 
     It must be asked before a name is hashed, which looks for sources.  From below ``folders`` code
     is never run, unless the person works there.
     """
     here = Path.cwd()
     never = [folder for folder in folders if not here.is_relative_to(folder.resolve())]
-    for key, part in (
-        ("task", config.task), ("model.mixer", config.model.mixer),
-        ("model.construct", config.model.construct),
-    ):  # fmt: skip
-        if part is not None:
-            require_trusted(part.get("_target_"), f"{path}: {key}._target_", trust, never)
+    for key, target in _targets(content):
+        require_trusted(target, f"{path}: {key}", trust, never)
+
+
+def _targets(content: Any, key: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield every `_target_` in ``content``, however deep, under its dotted key."""
+    parts: Iterable[tuple[Any, Any]] = ()
+    if isinstance(content, dict | list):
+        parts = content.items() if isinstance(content, dict) else enumerate(content)
+    for name, value in parts:
+        if name == "_target_":
+            yield f"{key}_target_", value
+        yield from _targets(value, f"{key}{name}.")
 
 
 def require_name(config: CellConfig, content: dict[str, Any], path: str | Path) -> None:

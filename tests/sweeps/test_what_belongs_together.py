@@ -118,6 +118,27 @@ def test_code_from_elsewhere_runs_only_when_trusted(command, monkeypatch, tmp_pa
     assert command("train.py", f"config={run / 'config.yaml'}", "trust=perhaps").status == 2
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda m: m.update(mixer=None, mixers=[{"_target_": "payload.Mixer"}]),
+        lambda m: m.update(mixer=None, construct={"_target_": "payload.build"}),
+        lambda m: m["mixer"].update(inner=[{"_target_": "payload.Mixer"}]),
+        lambda m: m["mixer"].update(_target_="shutil.rmtree"),
+        lambda m: m["mixer"].update(_target_="tasks_of_mine.Mixer"),
+    ],
+    ids=["mixers", "construct", "nested", "standard library", "like ours"],
+)
+def test_code_is_looked_for_wherever_a_configuration_may_name_it(command, change):
+    run = run_of(command)
+    edit(run, lambda content: change(content["model"]))
+    for program, word in (
+        ("evaluate.py", f"run={run}"), ("train.py", f"config={run / 'config.yaml'}"),
+    ):  # fmt: skip
+        outcome = command(program, word)
+        assert outcome.status == 2 and "code from outside the project" in outcome.line
+
+
 def test_a_strangers_data_folder_is_not_filled(command):
     run = run_of(command)
     edit(run, lambda content: content.update(data_dir=str(command.folder / "somewhere")))
