@@ -3,10 +3,10 @@
     python -m benchmarks rates [max_hours=2] [jobs=2]         # goes on where it stopped
     python -m benchmarks rates max_hours=0                    # draws and prints what there is
 
-Peak rate x {1/4, 1/2, 1, 2, 4} of `recipe=fast` at D = 16, 64, 128 and 256, for the three models on
-small Arithmetic, LIS and ED: steps and CPU seconds until 99 % of 500 validation chains are right.  One
-seed over the grid, then two more at the best rate and its neighbours.  A run that does not arrive
-within LIMIT_STEPS, or the width's seconds, is censored: its steps are a lower bound.
+Peak rate x {1/4, 1/2, 1, 2, 4} of `recipe=fast` at D = 16, 64, 128 and 256, for the three models
+on small Arithmetic, LIS and ED: steps and CPU seconds until 99 % of 500 validation chains are
+right.  One seed over the grid, then two more at the best rate and its neighbours.  A run that does
+not arrive within LIMIT_STEPS, or the width's seconds, is censored: its steps are a lower bound.
 
 benchmarks/records/rates.json has a row per run, written after every run; a row that is there is not
 measured again, unless its configuration or a limit that ended it has changed.  The figure beside it
