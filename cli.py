@@ -7,12 +7,15 @@ import difflib
 import functools
 import os
 import re
+import signal
 import sys
 from collections.abc import Callable
-from typing import Any
+from pathlib import Path
+from typing import Any, NoReturn
 
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.overrides_parser import OverrideParseException
+from hydra.core.utils import JobReturn, JobStatus
 from hydra.errors import HydraException
 from hydra.types import RunMode
 from omegaconf import DictConfig
@@ -50,14 +53,25 @@ def main(entry: Callable[[], object]) -> None:
     0 done; 1 a run failed; 2 a bad call; 130 interrupted.  With ``HYDRA_FULL_ERROR=1`` the
     traceback is shown instead of the line.
     """
+    if signal.getsignal(signal.SIGINT) == signal.SIG_DFL:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra then raises instead of printing and exiting
     allow_lazy_help()
+    argparse.ArgumentParser.error = _refuse  # type: ignore[method-assign, assignment]
+    sys.argv = [sys.argv[0], *multirun_first(sys.argv[1:])]
+    raise_job_errors_silently()
     try:
+        if {"-h", "--help"} & set(sys.argv[1:]) and _settings_of(entry):
+            print(help_text(entry))
+            return
         entry()
         if _FAILURES:
             raise _FAILURES.pop()
+        sys.stdout.flush()
     except KeyboardInterrupt:
         _leave(130, "interrupted; the same command continues from here")
+    except BrokenPipeError:  # `| head` has read enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except Exception as error:
         if _WANTS_TRACEBACK:
             raise
@@ -70,6 +84,47 @@ def main(entry: Callable[[], object]) -> None:
         else:
             told = unreadable(error) or wrong_group(error) or unknown_key(error)
             _leave(status, told or one_line(str(error)))
+
+
+def _refuse(parser: argparse.ArgumentParser, message: str) -> NoReturn:
+    raise UserError(f"{message}; --help shows what there is")
+
+
+def multirun_first(arguments: list[str]) -> list[str]:
+    """Return the arguments with ``-m`` first: overrides on both sides of it are not parsed."""
+    marks = [word for word in arguments if word in ("-m", "--multirun")]
+    return marks[:1] + [word for word in arguments if word not in ("-m", "--multirun")]
+
+
+def help_text(entry: Callable[[], object]) -> str:
+    """Return what an entry point is for, its keys, and the names that its groups know."""
+    settings = _settings_of(entry)
+    assert settings is not None
+    keys = settings.read_text(encoding="utf-8").partition("\nhydra:")[0]
+    groups = sorted(path for path in settings.parent.iterdir() if path.is_dir())
+    known = {group.name: sorted(file.stem for file in group.glob("*.yaml")) for group in groups}
+    lists = [f"{name}: {', '.join(found)}" for name, found in known.items() if found]
+    about = (sys.modules[entry.__module__].__doc__ or "").strip()
+    return "\n".join([about, "", f"Keys ({settings}):", "", keys, "", "Groups:", *lists])
+
+
+def _settings_of(entry: Callable[[], object]) -> Path | None:
+    """Return the file of conf/ that lists an entry point's keys; None where it has none."""
+    module = Path(getattr(sys.modules[entry.__module__], "__file__", None) or "")
+    path = Path(__file__).parent / "conf" / f"{module.stem}.yaml"
+    return path if path.is_file() else None
+
+
+def raise_job_errors_silently() -> None:
+    """Let Hydra raise what a job of a multirun raised without a line of its own before ours."""
+
+    def value(job: JobReturn) -> Any:
+        if job.status == JobStatus.FAILED and isinstance(job._return_value, BaseException):
+            raise job._return_value
+        return job._return_value
+
+    setter = lambda job, value: setattr(job, "_return_value", value)  # noqa: E731
+    JobReturn.return_value = property(value, setter)
 
 
 def allow_lazy_help() -> None:

@@ -1,4 +1,4 @@
-"""The two kinds of failure that a person can cause or must be told of.
+"""The kinds of failure that a person can cause or must be told of.
 
 Entry points turn them into one line on standard error; see ``cli``.
 """
@@ -10,3 +10,7 @@ class UserError(Exception):
 
 class RunError(Exception):
     """A run that failed: divergence, a full disk, a lost worker. Exit status 1."""
+
+
+class DiskFullError(RunError):
+    """A file found no room. What was being done is unfinished: the same command goes on with it."""

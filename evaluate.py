@@ -9,6 +9,12 @@ The last line of standard output is one JSON object.
 
 from __future__ import annotations
 
+if __name__ == "__main__":  # Ctrl-C while the rest is imported ends without a traceback
+    import signal
+
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+
 import dataclasses
 import json
 import sys
@@ -23,8 +29,8 @@ from config.build import build_measured_task, check_buildable
 from config.calls import EvaluateCall, checked
 from config.columns import described
 from config.compose import CONF_DIR, plain
-from config.files import read_config, require_name
-from config.identity import cell_name
+from config.files import read_config, require_name, require_trusted_classes
+from config.identity import cell_name, weights_name
 from config.schema import CellConfig, MeasureConfig
 from errors import UserError
 from evaluation.judge import Evaluation, evaluate
@@ -33,9 +39,8 @@ from files import write_json
 from plots import error_positions
 from plots.cells import plan_from_table
 from plots.redraw import AdHoc
-from records.folders import WeightsFolder
 from records.table import as_table
-from sweeps.weights import measured_sequences, model_of
+from sweeps.weights import measured_sequences, model_of, training_has_ended
 from tasks.task import Task
 from training.precision import resolve_device
 
@@ -70,20 +75,42 @@ def config_of(folder: Path, call: EvaluateCall) -> CellConfig:
     if not path.is_file():
         raise UserError(f"run={folder}: no such run (there is no {path})")
     config, content = read_config(path)
+    places = [folder, folder.parent, *map(Path, ("runs", "results", "data", config.data_dir))]
+    require_trusted_classes(content, path, call.trust, places)
     require_name(config, content, path)
+    require_own_folder(config, folder)
     measure = config.measure
     changes = {key: value for key, value in call.task.items() if value is not None}
     if changes or call.data.file or call.count:
         task = {**measure.task, **changes}
         measure = MeasureConfig(task=task, file=call.data.file, count=call.count)
-    runs_dir = str(folder.absolute().parent)
-    return dataclasses.replace(config, measure=measure, machine=call.machine, runs_dir=runs_dir)
+    known = config.data_dir if Path(config.data_dir).is_dir() else "data"
+    return dataclasses.replace(
+        config,
+        measure=measure,
+        machine=call.machine,
+        runs_dir=str(folder.absolute().parent),
+        data_dir=call.data_dir or known,
+    )
+
+
+def require_own_folder(config: CellConfig, folder: Path) -> None:
+    """Raise `UserError` where the folder's name is not one that its configuration gives."""
+    name, cell, weights = folder.resolve().name, cell_name(config), weights_name(config)
+    if name not in (cell, weights):
+        raise UserError(
+            f"run={folder}: its config.yaml is that of cell {cell}, weights {weights}, and not of "
+            f"{name}; a run keeps the name of its folder, and its configuration is never edited"
+        )
 
 
 def answer(config: CellConfig, result: Evaluation) -> dict[str, Any]:
     """Return what the last line says; weights whose training has not ended are named as such."""
     told = {key: value for key, value in vars(result).items() if key != "errors"}
-    if config.model.construct is None and WeightsFolder.of(config).record() is None:
+    told |= {
+        key: result.errors[key] for key in ("by_kind", "longest_prefix") if key in result.errors
+    }
+    if not training_has_ended(config):
         print("warning: the training of these weights has not ended", file=sys.stderr)
         told["status"] = "unfinished"
     return told

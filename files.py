@@ -7,38 +7,61 @@ import errno
 import hashlib
 import json
 import os
+import shutil
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from errors import RunError, UserError
+from errors import DiskFullError, UserError
+
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 @contextlib.contextmanager
-def clear_disk_errors(path: Path) -> Iterator[None]:
-    """Turn the operating system's word about ``path`` into one line that names the remedy."""
+def clear_disk_errors(path: Path, size: int | None = None) -> Iterator[None]:
+    """Turn the operating system's word about ``path`` into one line that names the remedy.
+
+    ``size`` are the bytes that it needs, where they are known.
+    """
     try:
         yield
     except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise RunError(f"{path}: no space left on the disk; free some and run again") from None
+        if error.errno in FULL:
+            raise DiskFullError(no_room(path, size)) from None
         if error.errno in (errno.EACCES, errno.EROFS, errno.EPERM):
             raise UserError(f"{path}: cannot be written ({error.strerror})") from None
         if error.errno in (errno.ENOTDIR, errno.EEXIST, errno.EISDIR):
             raise UserError(
                 f"{path}: {error.strerror}; a file stands where a folder belongs, or the reverse"
             ) from None
+        if error.errno in (errno.ENAMETOOLONG, errno.ELOOP, errno.EINVAL):
+            raise UserError(f"{str(path)[:80]}: no possible path ({error.strerror})") from None
         raise
 
 
-def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
+def no_room(path: Path, size: int | None = None) -> str:
+    """Return the line that says where room is wanting, and how much ``path`` needs."""
+    needs = "" if size is None else f"{path.name} needs {size / 1e6:,.3f} MB, "
+    try:
+        there = next(folder for folder in path.absolute().parents if folder.is_dir())
+        free = f"{shutil.disk_usage(there).free / 1e6:,.3f} MB are free; "
+    except OSError:
+        free = ""
+    return (
+        f"{path.parent}: no space left on the disk: {needs}{free}"
+        "make room, and the same command goes on"
+    )
+
+
+def write_atomically(path: Path, write: Callable[[Path], object], size: int | None = None) -> None:
     """Let ``write`` fill a temporary file beside ``path``, then rename it to ``path``.
 
     A reader sees the old content or the new, never a part; a kill leaves at most a file whose
-    name starts with a dot and ends in ``.tmp``, which nothing reads.
+    name starts with a dot and ends in ``.tmp``, which nothing reads.  ``size`` in bytes, where it
+    is known, is named when the disk is full.
     """
-    with clear_disk_errors(path):
+    with clear_disk_errors(path, size):
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
         os.close(handle)
@@ -54,9 +77,14 @@ def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
             raise
 
 
+def write_bytes(path: Path, content: bytes | memoryview) -> None:
+    """Write ``content`` to ``path`` atomically."""
+    write_atomically(path, lambda temporary: temporary.write_bytes(content), len(content))
+
+
 def write_text(path: Path, text: str) -> None:
     """Write ``text`` to ``path`` atomically."""
-    write_atomically(path, lambda temporary: temporary.write_text(text, encoding="utf-8"))
+    write_bytes(path, text.encode())
 
 
 def write_json(path: Path, content: Any, indent: int | None = 1) -> None:
@@ -68,3 +96,9 @@ def sha256_of(path: Path) -> str:
     """Return the SHA-256 of the file's content, 64 hexadecimal digits."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def digest_of(content: Mapping[str, Any]) -> str:
+    """Return the SHA-256 of plain data as JSON, whatever the order of its keys."""
+    text = json.dumps(content, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()

@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import difflib
 import importlib
+import importlib.util
 import inspect
+import os
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
+from pathlib import Path
 from types import FunctionType
 from typing import Any
 
 from errors import UserError
 
 LARGEST_NUMBER = 100_000
+ROOT = Path(__file__).resolve().parent
+OUR_CLASSES = ("tasks", "models")  # the rooms that a `_target_` of ours lies in
+TRUSTED = "COTCOST_TRUST"  # modules that a configuration from a file may name, as my_mixer:other
 _DOTTED_PATH = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)+")
 
 
@@ -34,6 +40,42 @@ def locate(target: Any, key: str, wanted: type | None = None) -> Any:
             f"{key}={target}: is not a subclass of {wanted.__module__}.{wanted.__qualname__}"
         )
     return found
+
+
+def require_trusted(target: Any, key: str, trust: bool, never: Iterable[Path]) -> None:
+    """Raise `UserError` unless ``target``, which a file names, may be imported; import nothing.
+
+    Modules of the project may; others when the person vouches for them, by ``trust`` or in the
+    environment variable `TRUSTED`.  Nothing that lies under ``never``, folders that programs fill,
+    may at all.
+    """
+    if not isinstance(target, str) or not _DOTTED_PATH.fullmatch(target):
+        return  # `locate` says what is wrong with it
+    top, *inner = target.split(".")[:-1]
+    places = _places(top)
+    if top in OUR_CLASSES and places and all(p.is_relative_to(ROOT / top) for p in places):
+        return
+    if not trust and top not in os.environ.get(TRUSTED, "").split(":"):
+        raise UserError(
+            f"{key}={target}: names code from outside the project, which would run; if you know "
+            f"where it comes from: trust=true, or {TRUSTED}={top} in your environment"
+        )
+    inside = [place.joinpath(*inner) for place in places] + places
+    for folder in map(Path.resolve, never):
+        if any(place.resolve().is_relative_to(folder) for place in inside):
+            raise UserError(f"{key}={target}: lies under {folder}, from where no code is run")
+
+
+def _places(module: str) -> list[Path]:
+    """Return the file or folders that a top-level module comes from, without importing it."""
+    try:
+        spec = importlib.util.find_spec(module)
+    except (ImportError, ValueError):
+        return []
+    if spec is None:
+        return []
+    origin = [spec.origin] if spec.has_location and spec.origin else []
+    return [Path(place).resolve() for place in spec.submodule_search_locations or origin]
 
 
 def _imported(target: str, key: str) -> Any:

@@ -8,6 +8,13 @@ python sweep.py experiment=quick status=true                     # from another 
 
 from __future__ import annotations
 
+if __name__ == "__main__":  # Ctrl-C while the rest is imported ends without a traceback
+    import signal
+
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -24,13 +31,14 @@ from config.grid import experiment_from, planned
 from errors import RunError, UserError
 from plots import budgets
 from plots.cells import gather
-from plots.redraw import redraw
+from plots.redraw import figure_module, redraw
 from sweeps import frontier
 from sweeps.cost import estimate_of, of_weights, training_flops
 from sweeps.launch import launch as launch_cells
 from sweeps.launch import make_launcher
 from sweeps.least_dim import Group
 from sweeps.plan import Planned, Sweep, counts, quoted
+from sweeps.ready import require_buildable, require_machine
 from sweeps.status import show_status, watch
 from sweeps.tables import print_plan, print_summary
 from sweeps.wandb_mirror import track_figures
@@ -43,6 +51,7 @@ def main(config: DictConfig) -> None:
     """Hydra's entry point: plan, launch what is missing, enter, draw, sum up."""
     call = checked(SweepCall, plain(config))
     sweep = sweep_from(call)
+    require_ready(sweep)
     if call.strategy == "frontier":
         frontier.candidates(sweep)
     if call.watch or call.status:
@@ -56,7 +65,8 @@ def main(config: DictConfig) -> None:
 
 
 def run_grid(sweep: Sweep, call: SweepCall) -> None:
-    """Fill the grid."""
+    """Fill the grid; a table that contradicts the records is refused before anything starts."""
+    sweep.enter()
     launch(sweep, sweep.to_launch(sweep.plan()), call.max_hours)
     table = sweep.enter()
     if call.plot:
@@ -113,6 +123,18 @@ def sweep_from(call: SweepCall) -> Sweep:
     )
 
 
+def require_ready(sweep: Sweep) -> None:
+    """Raise now what would end the sweep, or every cell of it, later.
+
+    Other launchers start cells on other machines, of which nothing is known here.
+    """
+    for figure in sweep.experiment.figures:
+        figure_module(figure)
+    if HydraConfig.get().runtime.choices["hydra/launcher"] == "local":
+        require_machine(sweep.cells[0].config)
+    require_buildable(sweep.cells)
+
+
 def machine_settings(call: SweepCall) -> list[str]:
     """Return the overrides that hand this machine's settings to every cell."""
     words = [f"logger={HydraConfig.get().runtime.choices['logger']}"]
@@ -148,6 +170,8 @@ def draw(sweep: Sweep, table: pd.DataFrame) -> None:
 def sum_up(sweep: Sweep, table: pd.DataFrame) -> None:
     """Print the summary; `RunError` when a cell failed, so that the exit status says so."""
     plan = sweep.plan()
+    for told in sweep.not_taken(table) if sweep.remeasure else ():
+        print(f"warning: {told}", file=sys.stderr)
     print_summary(plan, {str(row["cell"]): row for _, row in table.iterrows()})
     print_budgets(sweep, table)
     missing = [planned for planned in plan if planned.status != "done"]

@@ -1,18 +1,21 @@
 """How time and memory of attention grow with length: standard, sparse and linear, alone.
 
     python -m benchmarks scaling            # L = 512 ... 16,384: table, scaling.json, scaling.png
+    python -m benchmarks scaling mixers=[gla,mamba2] record=FILE.json
 
-One sequence, forward and backward through `attend`, float32, one thread.  Seconds are the median of
-several passes.  Peak memory is what a first pass adds to a fresh process, its inputs not counted.
+One sequence, forward and backward through `attend`, float32, one thread; of the mixers of
+conf/model that `mixers` names, through the whole mixer with its projections, D = 64.  Seconds are
+the median of several passes.  Peak memory is what a first pass adds to a fresh process, its inputs
+not counted.
 """
 
 from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures.process import BrokenProcessPool
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
@@ -20,8 +23,8 @@ import matplotlib.pyplot as plt
 import torch
 from tqdm import tqdm
 
-from benchmarks.shared.attention import HEAD_DIM, HEADS, attention_pass
-from benchmarks.shared.cells import MIXERS
+from benchmarks.shared.attention import HEAD_DIM, HEADS, attention_pass, mixer_pass
+from benchmarks.shared.cells import MIXERS, mixer_of
 from benchmarks.shared.processes import in_new_process
 from benchmarks.shared.report import RECORDS, print_table, read_options, write_record
 from benchmarks.shared.timing import in_turns, peak_bytes, reset_peak, seconds_of
@@ -36,6 +39,7 @@ class Options:
     """What the command line may set."""
 
     max_length: int = LENGTHS[-1]
+    mixers: list[str] = field(default_factory=list)  # of conf/model, whole; none: attention alone
     record: Path = RECORDS / "scaling.json"  # the figure lies beside it
 
 
@@ -45,17 +49,19 @@ def main(words: Sequence[str] | None = None) -> None:
     torch.set_num_threads(1)
     lengths = [length for length in LENGTHS if length <= options.max_length]
     rows: list[dict] = []
+    whole, mixers = bool(options.mixers), options.mixers or list(MIXERS)
     for length in tqdm(lengths, desc="lengths", disable=None):
-        for mixer in MIXERS:
-            rows.append(measure_apart(mixer, length, rows))
-    fits = {mixer: exponents([row for row in rows if row["mixer"] == mixer]) for mixer in MIXERS}
+        for mixer in mixers:
+            rows.append(measure_apart(mixer, length, rows, whole))
+    fits = {mixer: exponents([row for row in rows if row["mixer"] == mixer]) for mixer in mixers}
     print_rows(rows, fits)
-    content = {"heads": HEADS, "head_dim": HEAD_DIM, "rows": rows, "exponents": fits}
+    content = {"heads": HEADS, "head_dim": HEAD_DIM, "whole": whole, "rows": rows}
+    content["exponents"] = fits
     write_record(options.record, content)
     draw(rows, fits, options.record.with_suffix(".png"))
 
 
-def measure_apart(mixer: str, length: int, earlier: list[dict]) -> dict:
+def measure_apart(mixer: str, length: int, earlier: list[dict], whole: bool = False) -> dict:
     """Return one row from a fresh process, or a row that says why there is none."""
     row: dict = {"mixer": mixer, "length": length}
     before = [r for r in earlier if r["mixer"] == mixer]
@@ -64,19 +70,18 @@ def measure_apart(mixer: str, length: int, earlier: list[dict]) -> dict:
     if before and before[-1]["total_seconds"] * 4.5 > SECONDS_PER_CASE:
         return row | {"skipped": f"expected to take more than {SECONDS_PER_CASE:.0f} s"}
     try:
-        return row | in_new_process(measure, mixer, length)
+        return row | in_new_process(measure, mixer, length, whole)
     except BrokenProcessPool:
         return row | {"skipped": "killed, probably for its memory"}
     except Exception as error:
         return row | {"skipped": f"{type(error).__name__}: {error}"}
 
 
-def measure(name: str, length: int) -> dict:
+def measure(name: str, length: int, whole: bool = False) -> dict:
     """Return median seconds and peak bytes of a forward and backward pass, in this process."""
     torch.set_num_threads(1)
-    build = partial(MIXERS[name], HEADS * HEAD_DIM, HEADS)
-    pass_once = attention_pass(build(length), length, batch=1)
-    attention_pass(build(64), 64, batch=1)()  # libraries loaded, threads started
+    pass_once = one_pass(name, length, whole)
+    one_pass(name, 64, whole)()  # libraries loaded, threads started
     start = reset_peak()
     first = seconds_of(pass_once)
     peak = peak_bytes() - start
@@ -88,6 +93,13 @@ def measure(name: str, length: int) -> dict:
         "total_seconds": first + sum(seconds),
         "peak_bytes": peak,
     }
+
+
+def one_pass(name: str, length: int, whole: bool) -> Callable[[], None]:
+    """Return a function that runs a mixer, or its attention alone, forward and backward."""
+    if whole:
+        return mixer_pass(mixer_of(name)(HEADS * HEAD_DIM, HEADS, length), length, batch=1)
+    return attention_pass(MIXERS[name](HEADS * HEAD_DIM, HEADS, length), length, batch=1)
 
 
 def exponents(rows: list[dict]) -> dict[str, float | None]:
@@ -119,14 +131,14 @@ def print_rows(rows: list[dict], fits: dict[str, dict[str, float | None]]) -> No
         found = {row["mixer"]: row for row in rows if row["length"] == length}
         values = [
             (1e3 * r["seconds"], r["peak_bytes"] / 2**20) if "seconds" in r else (None, None)
-            for r in (found[mixer] for mixer in MIXERS)
+            for r in (found[mixer] for mixer in fits)
         ]
         table.append([f"{length:,}", *(value for pair in values for value in pair)])
     for name, suffix in (("power of L", ""), ("upper half", "_upper_half")):
-        powers = [fits[mixer][q + suffix] for mixer in MIXERS for q in ("seconds", "peak_bytes")]
+        powers = [fits[mixer][q + suffix] for mixer in fits for q in ("seconds", "peak_bytes")]
         table.append([name, *powers])
-    header = ["L", *(f"{mixer} {unit}" for mixer in MIXERS for unit in ("ms", "MiB"))]
-    print_table("Attention alone, forward and backward", header, table)
+    header = ["L", *(f"{mixer} {unit}" for mixer in fits for unit in ("ms", "MiB"))]
+    print_table("One layer's mixing, forward and backward", header, table)
     for row in rows:
         if "skipped" in row:
             print(f"{row['mixer']} at {row['length']:,} skipped: {row['skipped']}")
@@ -137,7 +149,7 @@ def draw(rows: list[dict], fits: dict[str, dict[str, float | None]], path: Path)
     figure, axes = plt.subplots(1, 2, figsize=(9, 3.8), layout="constrained")
     panels = (("seconds", "CPU seconds, one thread", 1.0), ("peak_bytes", "peak MiB", 2**20))
     for axis, (quantity, label, unit) in zip(axes, panels, strict=True):
-        for mixer in MIXERS:
+        for mixer in fits:
             known = [r for r in rows if r["mixer"] == mixer and "skipped" not in r]
             fit = fits[mixer][quantity]
             name = mixer + (f": $L^{{{fit:.2f}}}$" if fit else "")
@@ -150,7 +162,7 @@ def draw(rows: list[dict], fits: dict[str, dict[str, float | None]], path: Path)
         axis.grid(alpha=0.3)
         axis.legend()
     figure.suptitle(
-        f"Attention alone, forward + backward, {HEADS} heads of {HEAD_DIM}, batch 1; one run, "
+        f"One layer's mixing, forward + backward, {HEADS} heads of {HEAD_DIM}, batch 1; one run, "
         "medians; fitted over all L"
     )
     write_atomically(path, partial(figure.savefig, dpi=150, format="png"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from types import FunctionType
 from typing import Any
 
@@ -40,22 +41,30 @@ def build_model(config: ModelConfig, task: Task, dropout: float) -> Transformer:
     """Return a model with room for ``task``: constructed, or initialised by torch's generator."""
     if config.construct is not None:
         return _constructed(config, task)
-    assert config.mixer is not None
-    own = {key: value for key, value in config.mixer.items() if key != "_target_"}
-    cls = locate(config.mixer.get("_target_"), "model.mixer._target_", Mixer)
-    check_parameters(cls, own, "model.mixer", _GIVEN_TO_MIXERS)
+    if config.mixers is None:
+        mixers = [_mixer(config.mixer, "model.mixer")]
+    else:
+        mixers = [_mixer(own, f"model.mixers.{i}") for i, own in enumerate(config.mixers)]
     sizes = {"dim": config.dim, "num_layers": config.num_layers, "num_heads": config.num_heads}
     try:
         return Transformer(
             vocab_size=len(task.vocabulary),
             max_len=task.room.max_len,
-            mixer=functools.partial(cls, **own),
+            mixer=mixers,
             dropout=dropout,
             position=config.position,
             **sizes,  # type: ignore[arg-type]
         )
     except (TypeError, ValueError) as error:
         raise UserError(f"model {config.name}: {error}") from None
+
+
+def _mixer(settings: Any, key: str) -> Callable[..., Mixer]:
+    """Return what makes a layer's mixer, once its class and its parameters' names are known."""
+    own = {name: value for name, value in settings.items() if name != "_target_"}
+    cls = locate(settings.get("_target_"), f"{key}._target_", Mixer)
+    check_parameters(cls, own, key, _GIVEN_TO_MIXERS)
+    return functools.partial(cls, **own)
 
 
 def _constructed(config: ModelConfig, task: Task) -> Transformer:

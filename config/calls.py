@@ -7,15 +7,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import BeforeValidator, Field, TypeAdapter, ValidationError
+from pydantic import BeforeValidator, TypeAdapter, ValidationError
 
-from config.schema import MACHINE_KEYS, STRICT, Count, LoggerConfig, explain
+from config.schema import MACHINE_KEYS, STRICT, Count, LoggerConfig, explain, require_folder
 from errors import UserError
+from training.bounds import bounded
 from training.machine import Machine
 
 # A folder's or file's name may look like a number.
 Path = Annotated[str, BeforeValidator(lambda value: str(value) if type(value) is int else value)]
-Hours = Annotated[float, Field(gt=0, le=24 * 366)]
+Hours = Annotated[float, bounded(0, 24 * 366, "that is a year", above=True)]
 C = TypeVar("C")
 
 
@@ -42,6 +43,10 @@ class SweepCall:
 
     __pydantic_config__ = STRICT
 
+    def __post_init__(self) -> None:
+        for key in ("results_dir", "runs_dir", "data_dir"):
+            require_folder(key, getattr(self, key))
+
 
 @dataclass(frozen=True)
 class FileCall:
@@ -61,6 +66,8 @@ class EvaluateCall:
     data: FileCall
     count: Count | None
     out: Path | None
+    data_dir: Path | None
+    trust: bool
     machine: Machine
 
     __pydantic_config__ = STRICT

@@ -42,6 +42,19 @@ def config_folders(group: str) -> list[Path]:
     return [folder / group for folder in (CONF_DIR, *_added)]
 
 
+def config_dir_words() -> list[str]:
+    """Return the ``--config-dir`` of this process, which a command that does the same must have."""
+    folders = list(_added)
+    if GlobalHydra.instance().is_initialized():
+        loader = GlobalHydra.instance().config_loader()
+        paths = loader.get_search_path().get_path()
+        given = [item.path for item in paths if item.provider == "command-line"]
+        folders += [Path(path.removeprefix("file://")) for path in given]
+    here = Path.cwd()
+    shown = [path.relative_to(here) if path.is_relative_to(here) else path for path in folders]
+    return [f"--config-dir={path}" for path in dict.fromkeys(shown)]
+
+
 @contextlib.contextmanager
 def config_search_path() -> Iterator[None]:
     """Make ``conf/`` the search path, unless a running application has already set one.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ import yaml
 from config.identity import RESULTS_VERSION, cell_name
 from config.schema import CellConfig, validate_cell
 from errors import UserError
+from instantiate import require_trusted
 
 DECIDING = ("task", "model", "recipe", "data", "measure", "seed")
 _NAMES = ("cell", "weights", "results_version", "sources")
@@ -44,14 +45,44 @@ def cell_from_file(path: str, call: dict[str, Any], overridden: Sequence[str] = 
     """
     if not isinstance(path, str):
         raise UserError(f"config={path}: must be the path of a resolved configuration")
+    trust = call["trust"]
+    if not isinstance(trust, bool):
+        raise UserError(f"trust={trust}: must be true or false")
     for key in overridden:
         if key.partition(".")[0] in (*DECIDING, "seeds"):
             raise UserError(f"{key}: config={path} decides it; give one of the two")
     config, content = read_config(path)
+    places = [call[key] for key in ("runs_dir", "results_dir", "data_dir")]
+    require_trusted_classes(content, path, trust, [Path(path).parent, *map(Path, places)])
     plain = {key: value for key, value in content.items() if key in DECIDING}
     config = validate_cell({**call, **plain, "seeds": None})
     require_name(config, content, path)
     return config
+
+
+def require_trusted_classes(
+    content: Any, path: str | Path, trust: bool, folders: Iterable[Path]
+) -> None:
+    """Raise `UserError` where what ``path`` holds names code, anywhere, that may not be run.
+
+    It must be asked before a name is hashed, which looks for sources.  From below ``folders`` code
+    is never run, unless the person works there.
+    """
+    here = Path.cwd()
+    never = [folder for folder in folders if not here.is_relative_to(folder.resolve())]
+    for key, target in _targets(content):
+        require_trusted(target, f"{path}: {key}", trust, never)
+
+
+def _targets(content: Any, key: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield every `_target_` in ``content``, however deep, under its dotted key."""
+    parts: Iterable[tuple[Any, Any]] = ()
+    if isinstance(content, dict | list):
+        parts = content.items() if isinstance(content, dict) else enumerate(content)
+    for name, value in parts:
+        if name == "_target_":
+            yield f"{key}_target_", value
+        yield from _targets(value, f"{key}{name}.")
 
 
 def require_name(config: CellConfig, content: dict[str, Any], path: str | Path) -> None:

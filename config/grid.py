@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 import itertools
 import pickle
+import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,7 +19,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from pydantic import TypeAdapter, ValidationError
 
 from config.columns import IDENTITY, described, resolved, settings_of, varying
-from config.compose import compose_plain, config_folders, config_search_path
+from config.compose import compose_plain, config_dir_words, config_folders, config_search_path
 from config.identity import cell_name, weights_name
 from config.schema import CellConfig, require_plain_name, validate_cell
 from errors import UserError
@@ -50,7 +51,8 @@ class Experiment:
     @property
     def command(self) -> str:
         """The command that runs it."""
-        return f"python sweep.py experiment={self.name}"
+        words = ["python", "sweep.py", *config_dir_words(), f"experiment={self.name}"]
+        return shlex.join(words)
 
 
 @dataclass(frozen=True)

@@ -100,7 +100,8 @@ def _measure(config: CellConfig) -> dict[str, Any]:
 
 
 def _targets(config: CellConfig) -> list[str]:
-    parts = (config.task, config.model.mixer, config.model.construct)
+    model = config.model
+    parts = (config.task, model.mixer, *(model.mixers or []), model.construct)
     return [str(part["_target_"]) for part in parts if part and part.get("_target_")]
 
 

@@ -13,45 +13,58 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
-from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import ConfigDict, TypeAdapter, ValidationError
 
+from config.mixers import with_settings
 from errors import UserError
+from training.bounds import bounded
 from training.machine import Machine
 from training.recipe import Recipe
 
 STRICT = ConfigDict(extra="forbid", strict=True)
-Seed = Annotated[int, Field(ge=0, lt=2**63)]
-Count = Annotated[int, Field(ge=1, le=10**9)]
+Seed = Annotated[int, bounded(0, 2**63 - 1, "seeds have 63 bits")]
+Count = Annotated[int, bounded(1, 10**9, "a data set is held in memory")]
+Width = Annotated[int, bounded(1, 2**16, "weights grow with its square")]
+Layers = Annotated[int, bounded(1, 1000, "each is trained")]
 
 
 @dataclass(frozen=True)
 class ModelConfig:
     """The `model` group: a transformer to train, or weights that nobody trains.
 
-    ``mixer`` holds ``_target_`` and that class's own parameters; the sizes are D (``dim``), M
-    (``num_layers``) and H (``num_heads``).  ``construct`` holds the ``_target_`` of a function
+    ``mixer`` holds ``_target_`` and that class's own parameters, ``mixers`` several such, which the
+    layers take in turn; the sizes are D (``dim``), M (``num_layers``) and H (``num_heads``).
+    ``construct`` holds the ``_target_`` of a function
     that returns a finished model for a task, and its parameters; sizes are then the function's.
     """
 
     name: str
-    dim: Annotated[int, Field(ge=1, le=2**16)] | None = None
-    num_layers: Annotated[int, Field(ge=1, le=1000)] | None = None
-    num_heads: Annotated[int, Field(ge=1, le=2**16)] | None = None
+    dim: Width | None = None
+    num_layers: Layers | None = None
+    num_heads: Width | None = None
     mixer: dict[str, Any] | None = None
+    mixers: list[dict[str, Any]] | None = None
     construct: dict[str, Any] | None = None
     position: Literal["sinusoidal", "rope", "none"] = "sinusoidal"
 
     __pydantic_config__ = STRICT
 
     def __post_init__(self) -> None:
-        if (self.mixer is None) == (self.construct is None):
-            raise UserError(f"model {self.name}: give model.mixer or model.construct, one of them")
-        if self.mixer is None:
+        if [self.mixer, self.mixers, self.construct].count(None) != 2:
+            raise UserError(
+                f"model {self.name}: give model.mixer, model.mixers or model.construct, one of them"
+            )
+        if self.construct is not None:
             return
         for key in ("dim", "num_layers", "num_heads"):
             if getattr(self, key) is None:
                 raise UserError(f"model.{key}=null: must be a whole number of at least 1")
-        assert self.dim is not None and self.num_heads is not None
+        assert self.dim is not None and self.num_heads is not None and self.num_layers is not None
+        if self.mixers is not None and not 1 <= len(self.mixers) <= self.num_layers:
+            raise UserError(
+                f"model.mixers: {len(self.mixers)} mixers; "
+                f"must be 1 to model.num_layers={self.num_layers}, which take them in turn"
+            )
         if self.dim % self.num_heads:
             raise UserError(
                 f"model.dim={self.dim}: must be divisible by model.num_heads={self.num_heads}"
@@ -142,10 +155,10 @@ class CellConfig:
     def __post_init__(self) -> None:
         require_plain_name("experiment_name", self.experiment_name)
         for key in ("results_dir", "runs_dir", "data_dir"):
-            if not getattr(self, key).strip() or "\0" in getattr(self, key):
-                raise UserError(f"{key}={getattr(self, key)!r}: must be a folder's path")
+            require_folder(key, getattr(self, key))
 
 
+CALL_KEYS = ("config", "trust")  # of train.py's call, not of a cell
 MACHINE_KEYS = tuple(item.name for item in dataclasses.fields(Machine))
 
 
@@ -153,9 +166,16 @@ def require_plain_name(key: str, value: str | None) -> None:
     """Raise `UserError` for a name that would leave its folder or break a line; null is allowed."""
     if value is None:
         return
-    bad = not value.isprintable() or any(mark in value for mark in "/\\") or len(value) > 200
+    bad = not value.isprintable() or any(mark in value for mark in "/\\")
+    bad = bad or len(value.encode(errors="replace")) > 200  # bytes: file systems count them
     if not value or value.startswith(".") or bad:
         raise UserError(f"{key}={value[:60]!r}: must be a plain folder name")
+
+
+def require_folder(key: str, value: str) -> None:
+    """Raise `UserError` for what is no path of a folder, or would break a line."""
+    if not value.strip() or not value.isprintable():
+        raise UserError(f"{key}={value!r}: must be a folder's path")
 
 
 def validate_cell(plain: Mapping[str, Any]) -> CellConfig:
@@ -163,7 +183,8 @@ def validate_cell(plain: Mapping[str, Any]) -> CellConfig:
 
     The machine's settings stand beside the cell's own in ``plain``, as on the command line.
     """
-    values = {key: value for key, value in plain.items() if key not in ("config", *MACHINE_KEYS)}
+    values = {key: value for key, value in plain.items() if key not in (*CALL_KEYS, *MACHINE_KEYS)}
+    values["model"] = with_settings(values.get("model"))
     values["machine"] = {key: plain[key] for key in MACHINE_KEYS if key in plain}
     seeds = values.pop("seeds", None)
     if seeds is not None:
@@ -213,5 +234,6 @@ def explain(item: Any) -> str:
         return f"unknown key {key}"
     if item["type"] in ("missing", "missing_argument"):
         return f"missing key {key}"
-    message = item["msg"][0].lower() + item["msg"][1:]
+    message = item["msg"].removeprefix("Value error, ")
+    message = message[0].lower() + message[1:]
     return f"{key}={item['input']!r}: {message.replace('input should', 'must')}"

@@ -1,8 +1,9 @@
-"""Exact evaluation of a model by free greedy generation.
+"""Exact evaluation of a model by free greedy generation, or by the labels that it gives.
 
 judge        accuracies of an evaluation: where to begin reading
 breaks       where chains break
 parts        what is kept on disk of a long evaluation
+tagging      what the model says where sequences have labels
 generation   what the model writes, and why float32 may find it out
 certify      first mistakes under teacher forcing, by one parallel pass
 decode       token after token, with the mixers' own state

@@ -70,7 +70,7 @@ class Certifier:
     def certify(self, rows: Tensor) -> None:
         """Write what ``rows`` (B,) generate up to their first mistake, or the whole gold row."""
         batch, device = self.sequences.batch(rows), rows.device
-        gold, counted = batch.tokens[:, 1:], batch.loss_mask  # (B, T)
+        gold, counted = batch.targets, batch.loss_mask  # (B, T)
         least_lead = torch.full((2, len(rows)), math.inf, device=device)
         found = _Found(torch.zeros_like(gold), least_lead)
         self.look(batch, torch.arange(len(rows), device=device), self.first_level, found)
@@ -111,7 +111,7 @@ class Certifier:
         """Return which of ``part`` the ``lead`` (targets,) of ``level`` leaves open, and note what
         it decides."""
         counted = batch.loss_mask[part]
-        wrong = (found.choice[part] != batch.tokens[part, 1:]) & counted
+        wrong = (found.choice[part] != batch.targets[part]) & counted
         least = _least_until(_spread(lead, counted, math.inf), _first(wrong))  # (b,)
         decided = least >= self.levels.tolerances[level]  # which no NaN is
         found.least_lead[level, part[decided]] = least[decided]

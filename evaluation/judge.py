@@ -1,4 +1,4 @@
-"""Accuracies of free greedy generation."""
+"""Accuracies of free greedy generation, or of labels."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ import numpy as np
 import torch
 
 from evaluation import parts
-from evaluation.breaks import where_chains_break
+from evaluation.breaks import by_kind, where_chains_break, where_labels_break
 from evaluation.generation import Generation, Progress, generate
+from evaluation.tagging import Tagging, tag
 from models.transformer import Transformer
 from tasks.task import SequenceSet, Task
 
@@ -25,11 +26,13 @@ class Evaluation:
 
     ``answer_accuracy``: sequences whose final answer is right (`judge`), with its 95 % Wilson
     interval ``answer_accuracy_low`` to ``answer_accuracy_high``; ``chain_exact_match``: sequences
-    whose every generated token is the gold one; ``chance_accuracy``: what always giving the most
+    whose every generated token is the gold one.  Where sequences have labels, the last label is the
+    answer, and all labels are the chain.  ``chance_accuracy``: what always giving the most
     frequent answer would reach (`chance_accuracy`).
     ``n_test``: sequences evaluated; ``seconds``: wall time of generating and judging, over all
     calls; ``certified``, ``close_calls`` and ``tolerance`` (in logits): see `Generation`.
-    ``errors``: where chains break (`breaks.where_chains_break`).
+    ``errors``: where chains break (`breaks.where_chains_break`, `where_labels_break`), and accuracy
+    by kind of instance where the task knows of several (`breaks.by_kind`).
     """
 
     answer_accuracy: float
@@ -54,7 +57,7 @@ def evaluate(
     progress: Progress = lambda done, total: None,
     folder: Path | None = None,
 ) -> Evaluation:
-    """Return accuracies of free greedy generation on ``sequences``.
+    """Return accuracies of free greedy generation on ``sequences``, or of their labels.
 
     ``memory_mb`` bounds what a batch may hold, whatever the number of sequences.  With a
     ``folder``, more than `parts.PART` sequences are evaluated in parts that are kept there: the
@@ -62,6 +65,12 @@ def evaluate(
     the folder.  Raises what `generate` raises.
     """
     started = time.perf_counter()
+    if sequences.labels is not None:
+        tagging = tag(model, sequences, memory_mb, device, progress)
+        answer_right, chain_right = judge_labels(sequences, tagging.labels)
+        seconds = time.perf_counter() - started
+        errors = where_labels_break(sequences, tagging.labels)
+        return _evaluation(task, sequences, tagging, answer_right, chain_right, errors, seconds)
     if folder is None or len(sequences) <= parts.PART:
         generation = generate(model, sequences, memory_mb, device, progress)
     else:
@@ -71,6 +80,21 @@ def evaluate(
         started = time.perf_counter() - seconds
     answer_right, chain_right = judge(task, sequences, generation)
     seconds = time.perf_counter() - started
+    errors = where_chains_break(task, sequences, generation, answer_right)
+    return _evaluation(task, sequences, generation, answer_right, chain_right, errors, seconds)
+
+
+def _evaluation(
+    task: Task,
+    sequences: SequenceSet,
+    written: Generation | Tagging,
+    answer_right: np.ndarray,
+    chain_right: np.ndarray,
+    errors: dict[str, Any],
+    seconds: float,
+) -> Evaluation:
+    """Return the result of an evaluation that wrote ``written`` and judged it in ``seconds``."""
+    kinds = by_kind(task, sequences, answer_right)
     low, high = wilson_interval(int(answer_right.sum()), len(sequences))
     return Evaluation(
         answer_accuracy=float(answer_right.mean()),
@@ -80,10 +104,10 @@ def evaluate(
         chance_accuracy=chance_accuracy(task, sequences),
         n_test=len(sequences),
         seconds=seconds,
-        certified=generation.certified,
-        close_calls=generation.close_calls,
-        tolerance=generation.tolerance,
-        errors=where_chains_break(task, sequences, generation, answer_right),
+        certified=written.certified,
+        close_calls=written.close_calls,
+        tolerance=written.tolerance,
+        errors={**errors, "by_kind": kinds} if kinds else errors,
     )
 
 
@@ -104,6 +128,13 @@ def judge(
     return answer_right, chain_right
 
 
+def judge_labels(sequences: SequenceSet, said: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return per sequence (last label right, all labels right), both (N,) bool; said (N, W)."""
+    assert sequences.labels is not None
+    right = said == sequences.labels
+    return right[np.arange(len(right)), sequences.lengths - 1], right.all(axis=1)
+
+
 def chance_accuracy(task: Task, sequences: SequenceSet) -> float:
     """Return the accuracy, 0 to 1, of always giving the most frequent answer of ``sequences``."""
     answers = Counter(_gold_answer(task, sequences, row) for row in range(len(sequences)))
@@ -112,6 +143,8 @@ def chance_accuracy(task: Task, sequences: SequenceSet) -> float:
 
 def _gold_answer(task: Task, sequences: SequenceSet, row: int) -> tuple[str, ...] | None:
     start, stop = sequences.prompt_lengths[row], sequences.lengths[row]
+    if sequences.labels is not None:
+        return (str(sequences.labels[row, stop - 1]),)
     return _answer(task, sequences.tokens[row, start:stop])
 
 

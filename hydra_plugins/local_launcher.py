@@ -7,6 +7,7 @@ a server that has torch loaded starts it in milliseconds.
 
 from __future__ import annotations
 
+import contextlib
 import math
 import multiprocessing
 import os
@@ -24,7 +25,7 @@ from hydra.plugins.launcher import Launcher
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig
 
-from errors import UserError
+from errors import RunError, UserError
 from sweeps.workers import NeverStartedError, WorkerDiedError, failed, job_payload, perform
 
 
@@ -37,6 +38,8 @@ class LocalLauncher(Launcher):
     def __init__(self, jobs: int | None = None, attempts: int = 3) -> None:
         if jobs is not None and not 1 <= jobs <= 1024:
             raise UserError(f"hydra.launcher.jobs={jobs}: must be from 1 to 1024, or null")
+        if not 1 <= attempts <= 100:
+            raise UserError(f"hydra.launcher.attempts={attempts}: must be from 1 to 100")
         self.jobs = jobs or len(os.sched_getaffinity(0))
         self.attempts = attempts
         self._deadline = math.inf
@@ -62,7 +65,7 @@ class LocalLauncher(Launcher):
         """Run every list of overrides as a job; return what they returned, in order."""
         setup_globals()
         context = multiprocessing.get_context("forkserver")
-        context.set_forkserver_preload(["torch", "sweeps.job"])
+        context.set_forkserver_preload(["sweeps.heedless", "torch", "sweeps.job"])
         waiting = [(index, 1) for index in range(len(job_overrides))]
         results: dict[int, JobReturn] = {}
         running: dict[Any, _Job] = {}
@@ -71,7 +74,7 @@ class LocalLauncher(Launcher):
                 while waiting and len(running) < self.jobs and not self._late():
                     index, attempt = waiting.pop(0)
                     payload = job_payload(self, job_overrides[index], initial_job_idx + index)
-                    job = _Job(context, payload, index, attempt)
+                    job = _started(context, payload, index, attempt)
                     running[job.process.sentinel] = job
                 for job in self._ended(running):
                     result = job.result()
@@ -106,6 +109,18 @@ class LocalLauncher(Launcher):
         )
         print(f"error: {failure}", file=sys.stderr)
         return failed(overrides, failure)
+
+
+def _started(context: Any, payload: bytes, index: int, attempt: int) -> _Job:
+    """Return a running job, also where the server that forks them has just been killed."""
+    for patience in (0.1, 1.0, None):
+        try:
+            return _Job(context, payload, index, attempt)
+        except (OSError, EOFError) as error:
+            if patience is None:
+                raise RunError(f"no process can be started ({error}); run again") from None
+            time.sleep(patience)
+    raise AssertionError
 
 
 class _Job:
@@ -146,7 +161,8 @@ def _work(payload: bytes, sender: Connection, lifeline: Connection) -> None:
     """Run one job in its own process and send back what it returned."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, args=(lifeline,), daemon=True).start()
-    sender.send_bytes(perform(payload))
+    with contextlib.suppress(BrokenPipeError):  # whoever asked is gone; the record is written
+        sender.send_bytes(perform(payload))
 
 
 def _end_with_parent(lifeline: Connection) -> None:

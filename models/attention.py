@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, nullcontext
+from typing import Any
 
-import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
@@ -13,15 +12,20 @@ from errors import UserError
 from models.mixer import Mixer
 from models.packing import Packing
 from models.positions import rotary_table, rotate
+from models.precision import widened, without_autocast
 from models.roles import Role
+from models.short_convolution import ShortConvolution
 
 
 class AttentionMixer(Mixer):
     """Projections to queries, keys and values, attention per head, projection of the output.
 
-    Subclasses write `attend`, `prefill`, `step`, `mixing_flops` and `state_bytes`.
+    With `convolution` "canon" or "silu" the projections pass a `ShortConvolution` over
+    `convolution_width` tokens first. Subclasses write `attend`, `prefill`, `step`, `mixing_flops`
+    and `state_bytes`; `parts` says how many projections they have where these are not q, k and v.
     """
 
+    parts = 3
     rotary: Tensor
 
     def __init__(
@@ -31,66 +35,85 @@ class AttentionMixer(Mixer):
         max_len: int,
         dropout: float = 0.0,
         position: str = "none",
+        convolution: str = "none",
+        convolution_width: int = 4,
     ):
         super().__init__(dim, num_heads, max_len, dropout, position)
-        self.qkv = nn.Linear(dim, 3 * dim)
+        self.qkv = nn.Linear(dim, self.parts * dim)
         self.out = nn.Linear(dim, dim)
         if position == "rope":
             if self.head_dim % 2:
                 raise UserError(f"position=rope needs an even head_dim, not {self.head_dim}")
             self.register_buffer("rotary", rotary_table(max_len, self.head_dim), persistent=False)
         # Xavier for queries, keys, values and output, each by itself (Yang et al. 2024, section 6).
-        for matrix in (*self.qkv.weight.chunk(3), self.out.weight):
+        for matrix in (*self.qkv.weight.chunk(self.parts), self.out.weight):
             nn.init.xavier_uniform_(matrix)
         for layer in (self.qkv, self.out):
             nn.init.zeros_(layer.bias)
+        self.convolution = ShortConvolution(self.parts * dim, convolution, convolution_width)
 
     def parameter_roles(self) -> dict[str, Role]:
-        """Queries, keys and values are three matrices."""
-        return {"qkv.weight": Role("hidden", parts=3)}
+        """Queries, keys and values are matrices of their own."""
+        return {"qkv.weight": Role("hidden", parts=self.parts)}
 
     def forward(self, x: Tensor) -> Tensor:
         """Mix x (B, T, D) into (B, T, D)."""
-        q, k, v = self.project(x)  # (B, H, T, K) each
-        return self.merge(self.attend(q, k, v))
+        return self.merge(self.attend(*self.project(x)))  # each (B, H, T, K)
 
     def forward_packed(self, x: Tensor, packing: Packing) -> Tensor:
         """As `Mixer.forward_packed`, the projections without padding."""
         if overrides(self, AttentionMixer, "forward", "project", "merge"):
             return super().forward_packed(x, packing)
-        qkv = self.qkv(x).unflatten(-1, (3, self.num_heads, self.head_dim))  # (N, 3, H, K)
+        qkv = self.convolution.forward_packed(self.qkv(x), packing)  # (N, 3D)
+        qkv = qkv.unflatten(-1, (self.parts, self.num_heads, -1))  # (N, 3, H, K)
         return self.out(self.attend_packed(qkv, packing).flatten(1))
 
     def attend_packed(self, qkv: Tensor, packing: Packing) -> Tensor:
         """`attend` of packed queries, keys and values (N, 3, H, K), to (N, H, K)."""
         mixed = []
         for group in packing.groups:
-            q, k, v = group.pad(qkv).transpose(-4, -2).unbind(-3)  # (B, H, T, K) each
-            mixed.append(group.unpad(self.attend(q, k, v).transpose(1, 2)))
+            projected = group.pad(qkv).transpose(-4, -2).unbind(-3)  # (B, H, T, K) each
+            mixed.append(group.unpad(self.attend(*projected).transpose(1, 2)))
         return packing.join(mixed)
 
-    def attend(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    def attend(self, *args: Any, **kwargs: Any) -> Tensor:
         """Causal attention: q, k, v (B, H, T, K), without positions yet, to (B, H, T, K)."""
         raise NotImplementedError
 
-    def project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Queries, keys, values of x (..., T, D), each (..., H, T, K)."""
-        split = self.qkv(x).unflatten(-1, (3, self.num_heads, self.head_dim))  # (..., T, 3, H, K)
-        q, k, v = split.transpose(-4, -2).unbind(-3)  # (..., H, 3, T, K) -> (..., H, T, K)
-        return q, k, v
+    def project(self, x: Tensor) -> tuple[Tensor, ...]:
+        """Queries, keys, values of x (B, T, D), each (B, H, T, K)."""
+        return self.split(self.convolution(self.qkv(x)))
+
+    def split(self, qkv: Tensor) -> tuple[Tensor, ...]:
+        """Queries, keys, values (B, T, 3D) by heads, each (B, H, T, K)."""
+        split = qkv.unflatten(-1, (self.parts, self.num_heads, -1))  # (B, T, 3, H, K)
+        return split.transpose(-4, -2).unbind(-3)  # (B, H, 3, T, K) -> (B, H, T, K)
 
     def merge(self, y: Tensor) -> Tensor:
         """Heads (..., H, T, K) side by side, then the output projection: (..., T, D)."""
         return self.out(y.transpose(-3, -2).flatten(-2))
 
-    def project_step(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Queries, keys, values of one token a row: x (B, D) to (B, H, K) each."""
-        q, k, v = self.qkv(x).unflatten(-1, (3, self.num_heads, self.head_dim)).unbind(1)
-        return q, k, v
+    def recent(self, x: Tensor, lengths: Tensor) -> dict[str, Tensor]:
+        """What the convolution keeps after lengths[b] tokens of row b of x (B, T, D)."""
+        return self.convolution.recent(x, lengths, self.qkv)
+
+    def project_step(
+        self, x: Tensor, tensors: dict[str, Tensor] | None = None
+    ) -> tuple[Tensor, ...]:
+        """Queries, keys, values of one token a row: x (B, D) to (B, H, K) each.
+
+        tensors: those of the state, of which the convolution's are updated in place.
+        """
+        qkv = self.convolution.step(self.qkv(x), tensors or {})
+        return qkv.unflatten(-1, (self.parts, self.num_heads, -1)).unbind(1)
 
     def merge_step(self, y: Tensor) -> Tensor:
         """One token a row: heads (B, H, K) through the output projection to (B, D)."""
         return self.out(y.flatten(1))
+
+    def rotary_at(self, positions: slice | Tensor) -> Tensor | None:
+        """Cosines and sines of the positions, (2, ..., K / 2); None unless position is "rope"."""
+        return self.rotary[:, positions] if self.position == "rope" else None
 
     def apply_rotary(self, x: Tensor) -> Tensor:
         """Turn queries or keys x (B, H, T, K) of positions 0..T-1 if `position` is "rope"."""
@@ -117,8 +140,9 @@ class AttentionMixer(Mixer):
         matrices).
         """
         return {
-            "linear/attention_qkv": 2 * 3 * self.dim**2 * length,
+            "linear/attention_qkv": 2 * self.parts * self.dim**2 * length,
             "linear/attention_out": 2 * self.dim**2 * length,
+            **self.convolution.flops(length),
             **self.mixing_flops(length),
         }
 
@@ -150,13 +174,3 @@ def fused_attention(q: Tensor, k: Tensor, v: Tensor, **options) -> Tensor:
     with without_autocast(q):
         y = F.scaled_dot_product_attention(widened(q), widened(k), widened(v), **options)
     return y.to(v.dtype)
-
-
-def widened(x: Tensor) -> Tensor:
-    """``x`` in float32; float64 stays, since close calls are decided by what it computes."""
-    return x if x.dtype == torch.float64 else x.float()
-
-
-def without_autocast(x: Tensor) -> AbstractContextManager:
-    """Keep products in float32 even under autocast, which the meta device does not know."""
-    return nullcontext() if x.is_meta else torch.autocast(x.device.type, enabled=False)

@@ -26,6 +26,22 @@ def total_flops(terms: dict[str, int]) -> int:
     return sum(terms.values())
 
 
+def mixing_flops(terms: dict[str, int]) -> int:
+    """FLOPs of the token mixing."""
+    return sum(count for name, count in terms.items() if name.startswith("mixing/"))
+
+
+def bound_ratio(model: Transformer, length: int) -> float:
+    """Mixing FLOPs over M H T²: what each pair of tokens costs in a layer and head.
+
+    M H T^(2 - o(1)) steps are necessary for softmax attention with few channels a head, under the
+    strong exponential time hypothesis ("LHN^(2 - o(1))", arXiv 2603.11332). The ratio of a mixer
+    that computes another function may fall below any constant, and refutes nothing.
+    """
+    heads = sum(block.mixer.num_heads for block in model.blocks)  # M H
+    return mixing_flops(model.flops(length)) / (heads * length**2)
+
+
 def training_step_flops(terms: dict[str, int]) -> int:
     """One forward and one backward pass, taken as 3 forward passes (Kaplan et al. 2020, 2.1)."""
     return 3 * total_flops(terms)

@@ -3,7 +3,8 @@
 One sequence and head at a time, in buffers whose last axis is time, filled up with zeros to whole
 vectors of LANES; queries go in tiles of 4, so that what is loaded of a key serves four times.
 Softmax: weights p_ij = exp(q_i·k_j / √K - lse_i). Linear: p_ij = φ(q_i)·φ(k_j) / n_i, with φ and
-the scaling of queries as in `models.linear`. Either way y_i = Σ_{j<=i} p_ij v_j. The backward
+the scaling of queries as in `models.linear`. Either way y_i = Σ_{j<=i} p_ij v_j. Softmax may add
+a bias to the scores, -∞ where a query does not see a key. The backward
 pass makes the weights anew from the one number a query that the forward pass keeps, lse_i or n_i.
 """
 
@@ -20,7 +21,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from models.packing import Packing
+from models.packing import Packing, rounded_up
 
 LANES = 16
 TILE = 4
@@ -39,34 +40,47 @@ _kernel = numba.njit(
 
 
 class PackedAttention(torch.autograd.Function):
-    """Packed queries, keys, values (N, 3, H, K) in float32 to (N, H, K), by softmax or linearly."""
+    """Packed queries, keys, values (N, 3, H, K) in float32 to (N, H, K), by softmax or linearly.
+
+    `bias` (`bias_shape`), if any, is added to the scores of the softmax; every query sees itself.
+    """
 
     @staticmethod
-    def forward(ctx: Any, qkv: Tensor, packing: Packing, softmax: bool) -> Tensor:
+    def forward(
+        ctx: Any, qkv: Tensor, packing: Packing, softmax: bool, bias: Tensor | None = None
+    ) -> Tensor:
         """Return y (N, H, K)."""
         qkv = qkv.contiguous()
         out = qkv.new_zeros(len(qkv), *qkv.shape[2:])
         kept = qkv.new_empty(out.shape[:2])
         arrays = qkv.numpy(), out.unsqueeze(1).numpy(), kept.numpy()
-        _in_threads(lambda offsets: _forward(*arrays, offsets, softmax), packing)
-        ctx.packing, ctx.softmax = packing, softmax
+        added = (qkv.new_empty(0, 0) if bias is None else bias).numpy()
+        _in_threads(lambda offsets: _forward(*arrays, offsets, softmax, added), packing)
+        ctx.packing, ctx.softmax, ctx.added = packing, softmax, added
         ctx.save_for_backward(qkv, out, kept)
         return out
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None, None]:
         """Return the gradient of `qkv` (N, 3, H, K)."""
         qkv, out, kept = ctx.saved_tensors
         result = torch.zeros_like(qkv)
         outputs = [x.contiguous().unsqueeze(1).numpy() for x in (out, gradient)]
         arrays = qkv.numpy(), *outputs, kept.numpy(), result.numpy()
-        _in_threads(lambda offsets: _backward(*arrays, offsets, ctx.softmax), ctx.packing)
-        return result, None, None
+        _in_threads(
+            lambda offsets: _backward(*arrays, offsets, ctx.softmax, ctx.added), ctx.packing
+        )
+        return result, None, None, None
 
 
 def runs(qkv: Tensor, packing: Packing) -> bool:
     """Whether `PackedAttention` is for these (N, 3, H, K), and faster than padded products."""
     return qkv.device.type == "cpu" and qkv.dtype != torch.float64 and packing.longest <= LONGEST
+
+
+def bias_shape(length: int) -> tuple[int, int]:
+    """Shape of a bias for sequences of up to `length` tokens: both axes in whole vectors."""
+    return rounded_up(length, LANES), rounded_up(length, LANES)
 
 
 def _in_threads(work: Callable[[np.ndarray], None], packing: Packing) -> None:
@@ -81,7 +95,7 @@ def _in_threads(work: Callable[[np.ndarray], None], packing: Packing) -> None:
 
 
 @_kernel
-def _forward(qkv, out, kept, offsets, softmax):
+def _forward(qkv, out, kept, offsets, softmax, bias):
     heads, width, length, lengths = _sizes(qkv, offsets)
     q, k, v, y = (
         np.empty((width, length), Float),
@@ -100,6 +114,8 @@ def _forward(qkv, out, kept, offsets, softmax):
             for i in range(0, T, TILE):
                 n = _whole(i + 1)
                 _products(q, i, k, n, weights)
+                if bias.shape[0] > 0:
+                    _add_rows(bias, i, n, weights)
                 for r in range(TILE):
                     total = Float(0)
                     if softmax:
@@ -119,7 +135,7 @@ def _forward(qkv, out, kept, offsets, softmax):
 
 
 @_kernel
-def _backward(qkv, out, gradient, kept, result, offsets, softmax):
+def _backward(qkv, out, gradient, kept, result, offsets, softmax, bias):
     heads, width, length, lengths = _sizes(qkv, offsets)
     q, k, v, y, dy = (
         np.empty((width, length), Float),
@@ -157,6 +173,8 @@ def _backward(qkv, out, gradient, kept, result, offsets, softmax):
             for i in range(0, T, TILE):
                 n = _whole(i + 1)
                 _products(q, i, k, n, weights)
+                if bias.shape[0] > 0:
+                    _add_rows(bias, i, n, weights)
                 _products(dy, i, v, n, dscores)
                 for r in range(TILE):
                     d = delta[i + r]
@@ -266,6 +284,14 @@ def _products(c, i, rows, n, out):
             if a > 0:
                 y0, y1, y2, y3 = y0 + out[0, j], y1 + out[1, j], y2 + out[2, j], y3 + out[3, j]
             out[0, j], out[1, j], out[2, j], out[3, j] = y0, y1, y2, y3
+
+
+@_kernel
+def _add_rows(bias, i, n, out):
+    """out[r, j] += bias[i + r, j] for j < n."""
+    for r in range(TILE):
+        for j in range(n):
+            out[r, j] += bias[i + r, j]
 
 
 @_kernel

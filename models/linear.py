@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from models.attention import AttentionMixer, overrides, widened, without_autocast
+from models.attention import AttentionMixer, overrides
 from models.kernels import PackedAttention, runs
 from models.mixer import GenerationState, check_choice, check_sizes
 from models.packing import Packing
+from models.precision import widened, without_autocast
 
 IMPLEMENTATIONS = ("auto", "dense", "chunked")
 # Measured by `python -m benchmarks forms` (CPU, 4 heads of 16, batch 16, forward and
@@ -62,8 +65,9 @@ class LinearAttention(AttentionMixer):
         position: str = "none",
         chunk_size: int | None = None,
         implementation: str = "auto",
+        **convolution: Any,
     ):
-        super().__init__(dim, num_heads, max_len, dropout, position)
+        super().__init__(dim, num_heads, max_len, dropout, position, **convolution)
         if chunk_size is None:
             chunk_size = max(CHUNK_SIZE, self.head_dim)  # a sum, K x K, weighs no more than a chunk
         self.chunk_size = chunk_size
@@ -108,12 +112,12 @@ class LinearAttention(AttentionMixer):
         with without_autocast(x):
             features = feature_map(k) * real[:, None, :, None]
             sums = self.apply_rotary(features).transpose(-1, -2) @ widened(v)  # (B, H, K, K)
-        tensors = {"sums": sums, "normaliser": features.sum(2)}
+        tensors = {"sums": sums, "normaliser": features.sum(2), **self.recent(x, lengths)}
         return self.merge(self.attend(q, k, v)), GenerationState(tensors, lengths, x.shape[1])
 
     def step(self, x: Tensor, positions: Tensor, state: GenerationState) -> Tensor:
         """As `Mixer.step`; adds one term to each sum, and reads them."""
-        q, k, v = self.project_step(x)  # (B, H, K)
+        q, k, v = self.project_step(x, state.tensors)  # (B, H, K)
         state.advance(positions)
         sums, normaliser = state.tensors["sums"], state.tensors["normaliser"]
         with without_autocast(x):
@@ -133,7 +137,8 @@ class LinearAttention(AttentionMixer):
 
     def state_bytes(self, length: int) -> int:
         """H states of K x (K + 1) float32 numbers, whatever the length."""
-        return 4 * self.num_heads * self.head_dim * (self.head_dim + 1)
+        sums = 4 * self.num_heads * self.head_dim * (self.head_dim + 1)
+        return sums + self.convolution.state_bytes()
 
 
 def divide(numerator: Tensor, denominator: Tensor) -> Tensor:

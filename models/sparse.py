@@ -6,14 +6,17 @@ Yang et al. 2024, equation 6, after Child et al. 2019.
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
 from errors import UserError
-from models.attention import AttentionMixer, fused_attention
+from models.attention import AttentionMixer, fused_attention, overrides
+from models.kernels import PackedAttention, bias_shape, runs
 from models.mixer import GenerationState, check_choice, check_sizes
+from models.packing import Packing
 
 IMPLEMENTATIONS = ("auto", "dense", "blocked")
 # Measured by `python -m benchmarks forms` (CPU, 4 heads of 16, batch 16, forward and
@@ -50,8 +53,9 @@ class SparseAttention(AttentionMixer):
         window_blocks: int = 1,
         summary_tokens: int = 1,
         implementation: str = "auto",
+        **convolution: Any,
     ):
-        super().__init__(dim, num_heads, max_len, dropout, position)
+        super().__init__(dim, num_heads, max_len, dropout, position, **convolution)
         self.block_size = default_block_size(max_len) if block_size is None else block_size
         self.window_blocks, self.summary_tokens = window_blocks, summary_tokens
         check_sizes(block_size=self.block_size, window_blocks=window_blocks)
@@ -69,6 +73,7 @@ class SparseAttention(AttentionMixer):
         self.register_buffer("summaries", summaries, persistent=False)
         pattern = self.dense_pattern() if implementation == "dense" else self.blocked_pattern()
         self.register_buffer("pattern", pattern, persistent=False)
+        self._bias: Tensor | None = None
 
     def is_summary(self, positions: Tensor) -> Tensor:
         """Whether 0-based positions are among the last c of their block."""
@@ -112,6 +117,23 @@ class SparseAttention(AttentionMixer):
         mask = self.pattern[: q.shape[2], : q.shape[2]]  # (T, T)
         dropout = self.dropout if self.training else 0.0
         return fused_attention(q, k, v, attn_mask=mask, dropout_p=dropout)
+
+    def attend_packed(self, qkv: Tensor, packing: Packing) -> Tensor:
+        """As `AttentionMixer.attend_packed`, without padding where a kernel does that."""
+        changed = overrides(self, SparseAttention, "attend", "visible") or self.position == "rope"
+        if changed or (self.training and self.dropout) or not runs(qkv, packing):
+            return super().attend_packed(qkv, packing)
+        return PackedAttention.apply(qkv.float(), packing, True, self.bias()).to(qkv.dtype)
+
+    def bias(self) -> Tensor:
+        """What the kernel adds to the scores: 0, or -inf where a position is not seen."""
+        if self._bias is None:
+            bias = torch.zeros(bias_shape(self.max_len), device="cpu")
+            every = torch.arange(self.max_len, device="cpu")
+            hidden = ~self.visible(every[:, None], every)  # (L, L)
+            bias[: self.max_len, : self.max_len].masked_fill_(hidden, -torch.inf)
+            self._bias = bias
+        return self._bias
 
     def attend_blocked(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         """The same, a block of B queries at a time, in plain products of matrices.
@@ -158,7 +180,8 @@ class SparseAttention(AttentionMixer):
         q, k, v = self.project(x)  # (B, H, T, K)
         source = self.ring_positions(lengths - 1)  # (B, ring)
         keys, values = self.remember(self.apply_rotary(k), source), self.remember(v, source)
-        state = GenerationState({"keys": keys, "values": values}, lengths, x.shape[1])
+        tensors = {"keys": keys, "values": values, **self.recent(x, lengths)}
+        state = GenerationState(tensors, lengths, x.shape[1])
         return self.merge(self.attend(q, k, v)), state
 
     def remember(self, x: Tensor, source: Tensor) -> Tensor:
@@ -188,7 +211,7 @@ class SparseAttention(AttentionMixer):
 
     def step(self, x: Tensor, positions: Tensor, state: GenerationState) -> Tensor:
         """As `Mixer.step`."""
-        q, k, v = self.project_step(x)  # (B, H, K)
+        q, k, v = self.project_step(x, state.tensors)  # (B, H, K)
         state.advance(positions)
         self.write(state.tensors["keys"], self.apply_rotary_step(k, positions), positions)
         self.write(state.tensors["values"], v, positions)
@@ -229,4 +252,4 @@ class SparseAttention(AttentionMixer):
     def state_bytes(self, length: int) -> int:
         """A key and a value of D float32 numbers per filled slot of the ring and per summary."""
         slots = min(length, self.window) + self.count_summaries(length)
-        return 2 * 4 * self.dim * slots
+        return 2 * 4 * self.dim * slots + self.convolution.state_bytes()

@@ -35,12 +35,14 @@ class StandardAttention(AttentionMixer):
         # Zeros, not empty: a masked slot still enters the product with weight 0, and 0 * nan = nan.
         values = torch.zeros_like(keys)
         keys[:, :, :width], values[:, :, :width] = self.apply_rotary(k), v
-        state = GenerationState({"keys": keys, "values": values}, lengths, width)
+        state = GenerationState(
+            {"keys": keys, "values": values, **self.recent(x, lengths)}, lengths, width
+        )
         return self.merge(self.attend(q, k, v)), state
 
     def step(self, x: Tensor, positions: Tensor, state: GenerationState) -> Tensor:
         """As `Mixer.step`; looks at as many cached keys as the longest sequence has."""
-        q, k, v = self.project_step(x)  # (B, H, K)
+        q, k, v = self.project_step(x, state.tensors)  # (B, H, K)
         state.advance(positions)
         rows = torch.arange(len(x), device=x.device)
         state.tensors["keys"][rows, :, positions] = self.apply_rotary_step(k, positions)
@@ -60,4 +62,4 @@ class StandardAttention(AttentionMixer):
 
     def state_bytes(self, length: int) -> int:
         """A key and a value of D float32 numbers per token."""
-        return 2 * 4 * self.dim * length
+        return 2 * 4 * self.dim * length + self.convolution.state_bytes()

@@ -24,7 +24,8 @@ class Transformer(nn.Module):
 
     vocab_size (V), max_len (L, the longest input), dim (D), num_layers (M), num_heads (H); mixer
     makes one layer's mixer from dim, num_heads, max_len, dropout and position, for instance
-    `functools.partial(SparseAttention, block_size=8)`; dropout acts on the embedding, on each
+    `functools.partial(SparseAttention, block_size=8)`, or is a list of such, which the layers take
+    in turn; dropout acts on the embedding, on each
     residual branch and, in softmax mixers, on attention weights. Norm placement and dropout are
     those of CoT_benchmark (Feng et al. 2023). A mixer keeps the initial values that it gives its
     own parameters; all others are Xavier-uniform. Raises UserError for sizes that do not fit.
@@ -39,7 +40,7 @@ class Transformer(nn.Module):
         dim: int,
         num_layers: int,
         num_heads: int,
-        mixer: Callable[..., Mixer],
+        mixer: Callable[..., Mixer] | Sequence[Callable[..., Mixer]],
         dropout: float = 0.0,
         position: str = "sinusoidal",
     ):
@@ -56,7 +57,11 @@ class Transformer(nn.Module):
         self.embedding_norm = nn.LayerNorm(dim)
         self.dropout = nn.Dropout(dropout)
         shared = {"dim": dim, "num_heads": num_heads, "max_len": max_len}
-        mixers = [mixer(**shared, dropout=dropout, position=position) for _ in range(num_layers)]
+        makers = [mixer] if callable(mixer) else mixer
+        mixers = [
+            makers[layer % len(makers)](**shared, dropout=dropout, position=position)
+            for layer in range(num_layers)
+        ]
         blocks = nn.ModuleList(Block(layer, dim, dropout) for layer in mixers)
         self.blocks = cast("Sequence[Block]", blocks)
         self.final_norm = nn.LayerNorm(dim)

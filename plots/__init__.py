@@ -16,3 +16,5 @@ FIGURES = (
     "learning_curves",
     "error_positions",
 )
+# Drawn where an experiment names them.
+SPECIAL = ("accuracy_by_length", "accuracy_by_kind", "depth")

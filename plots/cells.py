@@ -59,12 +59,20 @@ class Grid:
     @property
     def columns(self) -> list[str]:
         """Labels of the columns: known tasks in the paper's order, then others."""
-        return _ordered(self.cells, "column", "task", style.TASKS)
+        return self._ordered("column", "task", style.TASKS)
 
     @property
     def model_rows(self) -> list[str]:
         """Labels of the rows: known models in the paper's order, then others."""
-        return _ordered(self.cells, "row", "model", style.MODELS)
+        return self._ordered("row", "model", style.MODELS)
+
+    def _ordered(self, label: str, name: str, known: dict[str, str]) -> list[str]:
+        beside = [key for key in ("size", "dim") if key not in (self.x_key, self.y_key)]
+        keys = ["format", "layers", "heads", "recipe", *beside, label]
+        ordered = []
+        for value in style.in_order(self.cells[name], known):
+            ordered += self.cells[self.cells[name] == value].sort_values(keys)[label].tolist()
+        return list(dict.fromkeys(ordered))
 
     def panel(self, column: str, row: str) -> pd.DataFrame:
         """Return the cells of one panel."""
@@ -75,19 +83,6 @@ class Grid:
         labels = self.cells[["point", "column", "row"]]
         runs = self.rows.merge(labels, on="point", how="left")
         return runs[runs["column"] == column]
-
-
-_LABELLED = ["format", "layers", "heads", "recipe"]
-
-
-def _ordered(cells: pd.DataFrame, label: str, name: str, known: dict[str, str]) -> list[str]:
-    ordered = []
-    for value in style.in_order(cells[name], known):
-        part = cells[cells[name] == value].sort_values(
-            ["format", "layers", "heads", "recipe", label]
-        )
-        ordered += [text for text in part[label].unique() if text not in ordered]
-    return ordered
 
 
 def gather(

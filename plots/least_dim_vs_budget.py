@@ -84,7 +84,7 @@ def _figure(grid: Grid, column: str, found: Budgets, experiment: Any, folder: Pa
     text = footer(lines, grid, experiment)
     layout = Layout(
         [""],
-        list(labels.values()),
+        list(labels.values())[::-1],  # n grows to the right
         _entries(models, grid),
         text,
         widths=1.2,

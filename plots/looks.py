@@ -43,7 +43,7 @@ def dim_looks(dims: list[int]) -> dict[int, dict[str, Any]]:
 
     Thinner lines lie on wider ones, so that lines which coincide are all seen.
     """
-    colors = matplotlib.colormaps[style.HEAT](np.linspace(0.88, 0.0, len(dims)))
+    colors = matplotlib.colormaps[style.HEAT](np.linspace(0.0, 0.88, len(dims))[::-1])
     widths = nested(len(dims), 2.2, 0.9)
     return {
         dim: {"color": colors[i], "linestyle": DASHES[i % len(DASHES)], "linewidth": widths[i],

@@ -15,9 +15,9 @@ from config.compose import config_folders, configurations_of
 from config.grid import Experiment, load_experiment, planned
 from config.schema import require_plain_name
 from errors import UserError
-from plots import FIGURES, report
+from plots import FIGURES, SPECIAL, datapackage, report
 from plots.cells import plan_from_table
-from records.reading import read
+from records.reading import read, require_attachments
 
 
 @dataclass
@@ -49,11 +49,12 @@ def redraw(
 def _redraw(name: str, results_dir: str | Path, figures: Sequence[str] | None) -> list[Path]:
     require_plain_name("experiment", name)
     folder = Path(results_dir) / name
-    modules = {figure: _module(figure) for figure in figures or ()}
+    modules = {figure: figure_module(figure) for figure in figures or ()}
     experiment = _experiment(name, folder / "results.csv")
     results = read(folder / "results.csv")
+    require_attachments(folder, results)
     plan = _plan(experiment, results)
-    modules = modules or {figure: _module(figure) for figure in experiment.figures or FIGURES}
+    modules = modules or {figure: figure_module(figure) for figure in experiment.figures or FIGURES}
     wants_report = not figures or "report" in modules
     modules.pop("report", None)
     written: list[Path] = []
@@ -61,12 +62,14 @@ def _redraw(name: str, results_dir: str | Path, figures: Sequence[str] | None) -
         written += modules[figure].draw(results, plan, experiment, folder / "figures")
     if wants_report:
         written += report.write(results, plan, experiment, folder / "figures", written)
+        written.append(datapackage.write(results, experiment, folder))
     return written
 
 
-def _module(figure: str) -> ModuleType:
+def figure_module(figure: str) -> ModuleType:
+    """Return the module of a figure, ours or a dotted path; `UserError` when there is none."""
     path = figure if "." in figure else f"plots.{figure}"
-    if "." in figure or figure in (*FIGURES, "report"):
+    if "." in figure or figure in (*FIGURES, *SPECIAL, "report"):
         try:
             module = importlib.import_module(path)
         except ModuleNotFoundError as error:
@@ -74,7 +77,9 @@ def _module(figure: str) -> ModuleType:
         if hasattr(module, "draw"):
             return module
         raise UserError(f"figures: {path} has no function draw(table, plan, experiment, out)")
-    raise UserError(f"figures: unknown figure {figure}; there are {', '.join(FIGURES)}, report")
+    raise UserError(
+        f"figures: unknown figure {figure}; there are {', '.join((*FIGURES, *SPECIAL))}, report"
+    )
 
 
 def _experiment(name: str, path: Path) -> Experiment | AdHoc:

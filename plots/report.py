@@ -11,6 +11,7 @@ import base64
 import csv
 import html
 import importlib
+import io
 import json
 import math
 import shlex
@@ -23,7 +24,9 @@ import matplotlib
 import numpy as np
 import pandas as pd
 from matplotlib.colors import to_hex, to_rgb
+from PIL import Image
 
+from config.compose import config_dir_words
 from config.grid import cells
 from plots import FIGURES, style
 from plots.cells import Grid, gather, is_unsure, records
@@ -73,12 +76,13 @@ def write(
 def _summary(grid: Grid, experiment: Any) -> str:
     states = grid.cells["state"].value_counts()
     told = ", ".join(f"{count} {state}" for state, count in states.items())
+    named = f"experiment={experiment.name}"
     facts = {
         "Cells": f"{len(grid.cells)}: {told}",
         "Numbers": "; ".join(filter(None, [seeds_text(grid.cells), chance_text(grid.cells)])),
         "Budget": experiment.budget,
         "Run it": experiment.command,
-        "Redraw it": f"python -m plots experiment={experiment.name}",
+        "Redraw it": shlex.join(["python", "-m", "plots", *config_dir_words(), named]),
         "Devices": _distinct(grid.rows, "device"),
         "Commits": _distinct(grid.rows, "commit"),
         "Finished": _period(grid.rows),
@@ -107,7 +111,7 @@ def _figures(drawn: Sequence[Path], folder: Path) -> str:
     for path in drawn:
         if path.suffix != ".png":
             continue
-        content = path.read_bytes()
+        content = _compact(path)
         picture = base64.b64encode(content).decode()
         width = int.from_bytes(content[16:20], "big")  # pixels, from the PNG's header
         name, link = html.escape(path.stem), html.escape(_link(path.with_suffix(".pdf"), folder))
@@ -117,6 +121,16 @@ def _figures(drawn: Sequence[Path], folder: Path) -> str:
             f'<figcaption>{name} (<a href="{link}">PDF</a>)</figcaption></figure>'
         )
     return "\n".join(shown)
+
+
+def _compact(path: Path) -> bytes:
+    """Return the picture as a PNG of 256 colours, a third of the bytes: pages are kept in git."""
+    compact = io.BytesIO()
+    with Image.open(path) as picture:
+        picture.convert("RGB").quantize(256, dither=Image.Dither.NONE).save(
+            compact, "PNG", optimize=True
+        )
+    return compact.getvalue()
 
 
 def _tables(drawn: Sequence[Path], folder: Path) -> str:
@@ -252,11 +266,12 @@ def _commands(grid: Grid, experiment: Any) -> dict[str, str]:
     A finished cell runs from its configuration beside the table; one that was never run, by the
     overrides of its experiment.
     """
+    start = ["python", "train.py", *config_dir_words()]
     entered = f"experiment_name={experiment.name}"
     found: dict[str, str] = {}
     if hasattr(experiment, "grid"):
         for cell in cells(experiment):
-            found[cell.name] = shlex.join(["python", "train.py", *cell.overrides, entered])
+            found[cell.name] = shlex.join([*start, *cell.overrides, entered])
     for name in grid.rows["cell"].astype(str):
         config = f"results/{experiment.name}/configs/{name}.yaml"
         found[name] = shlex.join(["python", "train.py", f"config={config}", "force=true"])

@@ -58,12 +58,21 @@ RC: dict[str, Any] = {
 }
 
 TASKS = {"arithmetic": "Arithmetic", "ed": "ED", "lis": "LIS", "ed_local": "ED_Local"}
-MODELS = {"standard": "Standard", "linear": "Linear", "sparse": "Sparse"}
+TASKS |= {"word": "Word problem", "closure": "Closure"}
+MODELS = {
+    "standard": "Standard", "linear": "Linear", "sparse": "Sparse",
+    "sliding_window": "Sliding window", "taylor": "Taylor", "based": "Based", "retnet": "RetNet",
+    "gla": "GLA", "mamba2": "Mamba-2", "delta_net": "DeltaNet",
+    "gated_delta_net": "Gated DeltaNet", "delta_product": "DeltaProduct", "hybrid": "Hybrid",
+    "lstm": "LSTM", "running_mean": "Running mean",
+}  # fmt: skip
 SIZE_MEANING = {
     "arithmetic": "operators n",
     "lis": "numbers n",
     "ed": "string length n",
     "ed_local": "string length n",
+    "word": "letters n",
+    "closure": "letters n",
 }
 _LOOKS = {
     "standard": ("#0072B2", "o", "-"),
@@ -75,6 +84,18 @@ _SPARE_LOOKS = [
     ("#56B4E9", "v", (0, (5, 1))),
     ("#E69F00", "P", (0, (3, 1, 1, 1, 1, 1))),
     ("#000000", "X", (0, (1, 1))),
+    ("#0072B2", "<", "--"),
+    ("#D55E00", ">", ":"),
+    ("#009E73", "h", (0, (5, 1))),
+    ("#CC79A7", "*", "-"),
+    ("#56B4E9", "p", "-."),
+    ("#E69F00", "d", "--"),
+    ("#000000", "8", "-"),
+    ("#0072B2", "H", ":"),
+    ("#D55E00", "v", "-."),
+    ("#009E73", "P", ":"),
+    ("#CC79A7", "X", (0, (5, 1))),
+    ("#56B4E9", "D", "-"),
 ]
 HEAT = "cividis"
 GREY = "#595959"
@@ -199,7 +220,8 @@ _WORDS = {
     "model.position": "{}", "model.mixer.block_size": "blocks of {}",
     "model.mixer.window_blocks": "window of {} blocks", "layers": "{} layers", "heads": "{} heads",
     "dim": "D = {}", "size": "n = {}", "task.size": "trained at n = {}", "recipe": "{}",
-    "format": "{}", "task.order": "{}", "recipe.steps": "{} steps", "data.train": "{} sequences",
+    "format": "{}", "task.order": "{}", "task.monoid": "{}",
+    "recipe.steps": "{} steps", "data.train": "{} sequences",
 }  # fmt: skip
 
 

@@ -14,13 +14,16 @@ are one folder::
     lock            held while a process works on the cell
     queued.json     the ticket of the cell's latest job in a batch system
 
-The system frees a lock on any death of its holder.
+The system frees a lock on any death of its holder.  Records hold a digest of themselves and of the
+files beside them that decide a result; a damaged record counts as none, and its next writer sets it
+aside as ``*.damaged``.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -30,11 +33,14 @@ import yaml
 
 from config.identity import cell_name, weights_name
 from config.schema import CellConfig
-from files import clear_disk_errors, write_json, write_text
+from evaluation.judge import wilson_interval
+from files import clear_disk_errors, sha256_of, write_json, write_text
+from records.sealed import read_json, read_sealed, sealed
 
 STATUSES = ("done", "failed", "unfinished")
 LOCK_PATIENCE_SECONDS = 1.0
 EVALUATION_PARTS = "evaluation_parts"
+DECIDING_FILES = ("config.yaml", "errors.json")  # beside a record; the weights' have their own
 
 
 class _Locked:
@@ -84,6 +90,22 @@ class _Locked:
         """Write the resolved configuration."""
         write_text(self.folder / "config.yaml", yaml.safe_dump(plain, sort_keys=False))
 
+    def config(self) -> dict[str, Any]:
+        """Return the resolved configuration as it is written; empty when it cannot be read."""
+        return read_yaml(self.folder / "config.yaml")
+
+    def digests(self, *names: str) -> dict[str, str]:
+        """Return the SHA-256 of the named files, as a record holds them."""
+        return {name: sha256_of(self.folder / name) for name in names}
+
+    def set_record_aside(self, name: str) -> None:
+        """Move the record ``name``, which counts as none, out of the way, and say so."""
+        path = self.folder / name
+        if path.exists():
+            path.replace(path.with_suffix(".damaged"))
+            why = "damaged, of another version, or without its checkpoint"
+            print(f"warning: {path}: {why}; set aside", file=sys.stderr)
+
 
 class WeightsFolder(_Locked):
     """The folder of trained weights."""
@@ -102,17 +124,20 @@ class WeightsFolder(_Locked):
 
     def record(self) -> dict[str, Any] | None:
         """Return what training cost, or None when it has not ended or another's record is there."""
-        content = read_json(self.folder / "weights.json")
+        content = read_sealed(self.folder / "weights.json")
         whole = content is not None and content.get("weights") == self.name
         return content if whole and self.checkpoint.exists() else None
 
+    def checkpoint_sha256(self) -> str | None:
+        """Return the digest that the end of training noted of the checkpoint; None before it."""
+        record = self.record() or {}
+        noted = record.get("digests", {}).get("checkpoint.pt") or record.get("checkpoint_sha256")
+        return str(noted) if record else None
+
     def write_record(self, record: dict[str, Any]) -> None:
         """Write what training cost: the last thing that training does."""
-        write_json(self.folder / "weights.json", record)
-
-    def forget(self) -> None:
-        """Remove the record: the weights are trained again."""
-        (self.folder / "weights.json").unlink(missing_ok=True)
+        noted = self.digests("checkpoint.pt", "curve.csv")
+        write_json(self.folder / "weights.json", sealed({**record, "digests": noted}))
 
 
 class CellFolder(_Locked):
@@ -129,16 +154,11 @@ class CellFolder(_Locked):
         A damaged one, one of another cell and one without a known status count as none: the cell
         is measured again.
         """
-        content = read_json(self.folder / "record.json")
+        content = read_sealed(self.folder / "record.json")
         if content is None or content.get("cell") != self.name:
             return None
         known = content.get("status") in STATUSES and isinstance(content.get("finished_at"), str)
-        measured = content.get("status") != "done" or "answer_accuracy" in content
-        return content if known and measured else None
-
-    def config(self) -> dict[str, Any]:
-        """Return the resolved configuration as it is written; empty when it cannot be read."""
-        return read_yaml(self.folder / "config.yaml")
+        return content if known and (content["status"] != "done" or _measured(content)) else None
 
     def stamp(self) -> int | None:
         """Return a number that changes whenever a record is written; None without one."""
@@ -149,7 +169,8 @@ class CellFolder(_Locked):
 
     def write_record(self, record: dict[str, Any]) -> None:
         """Write the record: the last thing a cell does."""
-        write_json(self.folder / "record.json", record)
+        there = [name for name in DECIDING_FILES if (self.folder / name).exists()]
+        write_json(self.folder / "record.json", sealed({**record, "digests": self.digests(*there)}))
 
     def write_progress(self, **values: Any) -> None:
         """Write a heartbeat for whoever watches; `updated` is for people, nothing relies on it."""
@@ -165,7 +186,9 @@ class CellFolder(_Locked):
 
     def ticket(self) -> dict[str, Any] | None:
         """Return the latest job's ticket; whether that job still waits is the queue's to say."""
-        return read_json(self.folder / "queued.json")
+        ticket = read_json(self.folder / "queued.json")
+        whole = ticket is not None and {"slurm_job_name", "array_index"} <= ticket.keys()
+        return ticket if whole else None
 
     def set_aside(self) -> None:
         """Move everything but the locks to ``runs/.before/<cell>-<time>``: measured again, kept."""
@@ -177,6 +200,22 @@ class CellFolder(_Locked):
                     path.rename(aside / path.name)
 
 
+def _measured(record: dict[str, Any]) -> bool:
+    """Tell whether a finished record holds an accuracy.
+
+    One of the version before has no digest; its interval must be that of its accuracy.
+    """
+    if "answer_accuracy" not in record or "digest" in record:
+        return "answer_accuracy" in record
+    names = ("answer_accuracy", "n_test", "answer_accuracy_low", "answer_accuracy_high")
+    try:
+        share, count, low, high = (float(record[name]) for name in names)
+    except (KeyError, TypeError, ValueError):
+        return False
+    right = round(share * count)
+    return right / count == share and wilson_interval(right, int(count)) == (low, high)
+
+
 def remove_leftovers(folder: Path) -> None:
     """Remove what killed processes were writing; the caller holds the lock of all writers.
 
@@ -185,15 +224,6 @@ def remove_leftovers(folder: Path) -> None:
     for leftover in folder.glob(".*.tmp"):
         if not leftover.name.startswith(".queued.json."):
             leftover.unlink(missing_ok=True)
-
-
-def read_json(path: Path) -> dict[str, Any] | None:
-    """Return the JSON object in ``path``; None when there is none that can be read."""
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return None
-    return content if isinstance(content, dict) else None
 
 
 def read_yaml(path: Path) -> dict[str, Any]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import datetime
 import functools
+import importlib.metadata
+import json
 import platform
 import socket
 import subprocess
@@ -18,7 +20,13 @@ CODE = "tasks models training evaluation config records sweeps conf errors.py fi
 
 @functools.lru_cache(maxsize=1)
 def source() -> dict[str, Any]:
-    """Return commit and whether the code differs from it; empty when this is not a checkout."""
+    """Return commit and whether the code differs from it; empty where neither can be known.
+
+    A wheel installed from a repository bears its commit.  A folder of somebody's own repository
+    that holds the installation says nothing about this code.
+    """
+    if not (ROOT / ".git").exists():
+        return {"commit": _installed_from(), "tree_dirty": None}
     commit = _git("rev-parse", "--short=12", "HEAD")
     dirty = _git("status", "--porcelain", "--", *CODE)
     return {"commit": commit, "tree_dirty": None if dirty is None else bool(dirty)}
@@ -46,6 +54,16 @@ def _processor() -> str:
         return next(line.split(":", 1)[1].strip() for line in lines if "model name" in line)
     except (OSError, StopIteration):
         return platform.processor() or platform.machine()
+
+
+def _installed_from() -> str | None:
+    """Return the commit that pip notes when it installs from a version-control system."""
+    try:
+        text = importlib.metadata.distribution("cotcost").read_text("direct_url.json")
+    except importlib.metadata.PackageNotFoundError:
+        return None
+    commit = json.loads(text or "{}").get("vcs_info", {}).get("commit_id")
+    return commit and commit[:12]
 
 
 def _git(*arguments: str) -> str | None:

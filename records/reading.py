@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import csv
+import hashlib
 import io
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
 from errors import UserError
+from files import sha256_of
 
 REQUIRED = [
     "task",
@@ -40,6 +43,12 @@ NUMBERS = """
 """.split()
 SHARES = [name for name in NUMBERS if "accuracy" in name or name == "chain_exact_match"]
 STATUSES = ("done", "failed", "unfinished")
+ATTACHMENT_COLUMNS = {
+    "config_digest": ("configs", ".yaml"),
+    "curve_digest": ("curves", ".csv"),
+    "errors_digest": ("errors", ".json"),
+}
+REMEDY = "python -m records experiment={} rebuilds the table from runs/"
 
 
 def read(path: Path, allow_empty: bool = False) -> pd.DataFrame:
@@ -49,24 +58,34 @@ def read(path: Path, allow_empty: bool = False) -> pd.DataFrame:
     column that the figures need, or holds something that cannot be.
     """
     table = _parsed(path)
-    lacking = [name for name in REQUIRED if name not in table]
-    if lacking:
-        raise UserError(f"{path}: lacks the columns {', '.join(lacking)}")
+    require_columns(table, path)
     if table.empty and not allow_empty:
         raise UserError(f"{path}: has a header but no rows; nothing has been measured yet")
-    for name in NUMBERS:
-        if name in table:
-            table[name] = _numeric(table[name], path)
-    _require_keys(table, path)
-    _require_values(table, path)
+    require_rows(table, path)
     for name in ("size", "layers", "dim", "seed"):
         table[name] = table[name].astype(int)
     return table
 
 
+def require_columns(table: pd.DataFrame, path: Path) -> None:
+    """Raise `UserError` where a column is missing that figures need."""
+    lacking = [name for name in REQUIRED if name not in table]
+    if lacking:
+        raise UserError(f"{path}: lacks the columns {', '.join(lacking)}")
+
+
+def require_rows(table: pd.DataFrame, path: Path) -> None:
+    """Raise `UserError` for the first row that no measurement can have written."""
+    for name in NUMBERS:
+        if name in table:
+            table[name] = _numeric(table[name], path)
+    _require_keys(table, path)
+    _require_values(table, path)
+
+
 def _parsed(path: Path) -> pd.DataFrame:
     try:
-        text = path.read_text(encoding="utf-8")
+        text = path.read_bytes().decode()
     except FileNotFoundError:
         raise UserError(f"{path}: no such results table") from None
     except (OSError, UnicodeDecodeError) as error:
@@ -84,17 +103,66 @@ def _parsed(path: Path) -> pd.DataFrame:
 
 def _require_whole_lines(text: str, path: Path) -> None:
     """pandas fills a short line up in silence; here it means a file cut short or edited badly."""
-    try:
-        reader = csv.reader(io.StringIO(text), strict=True)
-        width = len(next(reader))
-        for fields in reader:
-            if fields and len(fields) != width:
+    for number, fault, _ in lines(text):
+        if fault:
+            raise UserError(f"{path}, line {number}: {fault}; {REMEDY.format(path.parent.name)}")
+
+
+def lines(text: str) -> Iterator[tuple[int, str, dict[str, str]]]:
+    """Yield of every row the number of its line, what is wrong with the line, and its values."""
+    reader = csv.reader(io.StringIO(text), strict=True)
+    header: list[str] = []
+    while True:
+        try:
+            fields = next(reader)
+        except StopIteration:
+            return
+        except csv.Error as error:
+            yield reader.line_num, f"not a line of a table ({error})", {}
+            continue
+        if not header:
+            header = fields
+            twice = [name for name in header if header.count(name) > 1]
+            if twice:
+                yield reader.line_num, f"two columns {twice[0]}", {}
+        elif fields and len(fields) != len(header):
+            told = f"has {len(fields)} fields, the header has {len(header)}; is the file cut short?"
+            yield reader.line_num, told, {}
+        elif fields:
+            row = dict(zip(header, fields, strict=True))
+            altered = row.get("digest") and row["digest"] != row_digest(row)
+            yield reader.line_num, "altered since it was written" if altered else "", row
+
+
+def row_digest(row: Mapping[str, str]) -> str:
+    """Return 16 hexadecimal digits that tell whether a row is as it was written.
+
+    They are the first of the SHA-256 of its values under their columns, but for empty ones.
+    """
+    text = "\n".join(f"{k}={row[k]}" for k in sorted(row) if row[k] and k != "digest")
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def require_attachments(folder: Path, table: pd.DataFrame) -> None:
+    """Raise `UserError` where a file beside the table is not the one that came with its row.
+
+    Rows of older versions have no digests of their files.
+    """
+    for name, (kind, suffix) in ATTACHMENT_COLUMNS.items():
+        if name not in table:
+            continue
+        noted = table[table[name].notna()]
+        for cell, digest in zip(noted["cell"], noted[name], strict=True):
+            path = folder / kind / f"{cell}{suffix}"
+            if not attachment_is_whole(path, str(digest)):
                 raise UserError(
-                    f"{path}, line {reader.line_num}: has {len(fields)} fields, the header has "
-                    f"{width}; is the file cut short?"
+                    f"{path}: altered since it was written; {REMEDY.format(folder.name)}"
                 )
-    except csv.Error as error:
-        raise UserError(f"{path}, line {reader.line_num}: not a table ({error})") from None
+
+
+def attachment_is_whole(path: Path, digest: str) -> bool:
+    """Tell whether the file has the digest that its row notes, or is not there at all."""
+    return not path.exists() or sha256_of(path).startswith(digest)
 
 
 def _numeric(column: pd.Series, path: Path) -> pd.Series:
@@ -115,6 +183,7 @@ def _refuse(wrong: pd.Series, column: pd.Series, path: Path, why: str) -> None:
 def _require_keys(table: pd.DataFrame, path: Path) -> None:
     for name in KEYS:
         _refuse(table[name].isna(), table[name], path, "is empty; is the line cut short?")
+    _refuse(table["cell"].duplicated(), table["cell"], path, "has a row already")
     for name in ("size", "layers", "dim", "seed"):
         wrong = (table[name] % 1 != 0) | (table[name] < 0)
         _refuse(wrong, table[name], path, "is no whole number >= 0")
@@ -127,6 +196,12 @@ def _require_values(table: pd.DataFrame, path: Path) -> None:
         if name in table:
             wrong = (table[name] < 0) | (table[name] > 1)
             _refuse(wrong, table[name], path, "is not between 0 and 1")
+    if "answer_accuracy_low" in table and "answer_accuracy_high" in table:
+        share = table["answer_accuracy"]
+        # The interval of 0 of 1,000 begins at 2e-19: its formula rounds.
+        below = share < table["answer_accuracy_low"] - 1e-9
+        outside = below | (share > table["answer_accuracy_high"] + 1e-9)
+        _refuse(outside, share, path, "lies outside of its own interval")
     done = table["status"] == "done"
     for name in ("answer_accuracy", "flops_linear_layers", "flops_total"):
         _refuse(done & table[name].isna(), table[name], path, "is empty although status is done")

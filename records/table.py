@@ -1,13 +1,15 @@
 """The table of an experiment, and what lies beside it: ``results/<experiment>/``.
 
 ``results.csv`` has a row per measurement and seed; ``configs/``, ``curves/`` and ``errors/`` hold a
-file per cell.  Rows come from records in any order and from any machine.
+file per cell.  Rows come from records in any order and from any machine.  A row ends with digests
+of its files and of itself, which every reading compares; one without is of an older version.
 """
 
 from __future__ import annotations
 
 import functools
-import shutil
+import hashlib
+import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, cast
@@ -16,10 +18,17 @@ import filelock
 import pandas as pd
 
 from config.columns import IDENTITY, settings_of, varying
-from errors import RunError
-from files import clear_disk_errors, write_atomically
-from records.folders import CellFolder, read_yaml, remove_leftovers
-from records.reading import INTEGERS, read
+from errors import RunError, UserError
+from files import clear_disk_errors, write_bytes, write_text
+from records.folders import CellFolder, WeightsFolder, read_yaml, remove_leftovers
+from records.reading import (
+    ATTACHMENT_COLUMNS,
+    INTEGERS,
+    REMEDY,
+    attachment_is_whole,
+    read,
+    row_digest,
+)
 
 MEASURED = """
 status reason stopped answer_accuracy answer_accuracy_low answer_accuracy_high chain_exact_match
@@ -27,13 +36,10 @@ chance_accuracy n_test steps steps_to_90 seconds_to_90 train_seconds eval_second
 flops_linear_layers flops_total flops_training state_bytes padded_share precision device hostname
 torch_version data_fingerprint weights cell trained_commit commit tree_dirty finished_at
 """.split()
-COLUMNS = [*IDENTITY[:3], "max_len", *IDENTITY[3:], *MEASURED]
+TOLD = [*IDENTITY[:3], "max_len", *IDENTITY[3:], *MEASURED]  # by a record
+COLUMNS = [*TOLD, *ATTACHMENT_COLUMNS, "digest"]
 SORT = ["task", "format", "size", "model", "layers", "heads", "dim", "recipe", "seed"]
-ATTACHMENTS = (
-    ("config.yaml", "configs", ".yaml"),
-    ("curve.csv", "curves", ".csv"),
-    ("errors.json", "errors", ".json"),
-)
+SOURCES = {"configs": "config.yaml", "curves": "curve.csv", "errors": "errors.json"}
 Row = dict[str, str]
 
 
@@ -84,16 +90,37 @@ def merge(results_dir: str | Path, experiment: str, cells: Iterable[CellFolder])
 
 
 def _merge_locked(folder: Path, records: dict[str, tuple[CellFolder, dict[str, Any]]]) -> None:
-    for part in (folder, *(folder / name for _, name, _ in ATTACHMENTS)):
+    for part in (folder, *(folder / kind for kind in SOURCES)):
         remove_leftovers(part)
-    rows = _text_rows(folder / "results.csv")
-    changed = {name: pair for name, pair in records.items() if _replaces(pair[1], rows.get(name))}
-    if not changed:
+    rows = text_rows(folder / "results.csv")
+    for name, (_, record) in records.items():
+        require_agreement(folder, rows.get(name), record)
+    changed = {name: pair for name, pair in records.items() if replaces(pair[1], rows.get(name))}
+    if changed:
+        take_in(folder, rows, changed)
+
+
+def require_agreement(folder: Path, row: Row | None, record: dict[str, Any]) -> None:
+    """Raise `UserError` where a row says of the same measurement what its record does not."""
+    if row is None or row["status"] != "done" or row["finished_at"] != record["finished_at"]:
         return
+    for column in TOLD:
+        told, stands = text_of(record.get(column)), row.get(column, "")
+        if told != stands:
+            raise UserError(
+                f"{folder / 'results.csv'}: cell {row['cell']} has {column}={stands}, its record "
+                f"{column}={told}; {REMEDY.format(folder.name)}"
+            )
+
+
+def take_in(
+    folder: Path, rows: dict[str, Row], changed: Mapping[str, tuple[CellFolder, dict[str, Any]]]
+) -> None:
+    """Put the records of ``changed`` in the place of their ``rows``; write table and files."""
     for name, (cell, record) in changed.items():
         rows[name] = {column: text_of(record.get(column)) for column in COLUMNS}
-        _copy_attachments(cell, record.get("weights") or name, folder)
-    settings = {name: _settings(folder.resolve(), name) for name in rows}
+        rows[name] |= _copy_attachments(cell, record, folder)
+    settings = {name: _settings_of_row(folder, name, row) for name, row in rows.items()}
     _drop_superseded(rows, settings, changed)
     _write(folder / "results.csv", rows, settings)
 
@@ -111,7 +138,8 @@ def _write(path: Path, rows: Mapping[str, Row], settings: Mapping[str, dict[str,
     ]  # fmt: skip
     table = pd.DataFrame(told, columns=[*COLUMNS, *keys], dtype=object).fillna("")
     table = table.sort_values([*SORT, *keys, "cell"], kind="stable", key=_sortable)
-    write_atomically(path, lambda temporary: table.to_csv(temporary, index=False))
+    table["digest"] = [row_digest(cast("Row", row)) for row in table.to_dict("records")]
+    write_text(path, table.to_csv(index=False))
 
 
 def _drop_superseded(
@@ -128,13 +156,21 @@ def _drop_superseded(
             del rows[name]
 
 
+def _settings_of_row(folder: Path, name: str, row: Row) -> dict[str, Any]:
+    digest = row.get("config_digest", "")
+    return _settings(folder.resolve() / "configs" / f"{name}.yaml", digest)
+
+
 @functools.lru_cache(maxsize=2**17)
-def _settings(folder: Path, name: str) -> dict[str, Any]:
+def _settings(path: Path, digest: str) -> dict[str, Any]:
     """Return a row's other settings; a cell's name fixes them, so they are read once."""
-    return settings_of(read_yaml(folder / "configs" / f"{name}.yaml"))
+    if digest and not attachment_is_whole(path, digest):
+        remedy = REMEDY.format(path.parent.parent.name)
+        raise UserError(f"{path}: altered since it was written; {remedy}")
+    return settings_of(read_yaml(path))
 
 
-def _text_rows(path: Path) -> dict[str, Row]:
+def text_rows(path: Path) -> dict[str, Row]:
     """Return the rows of a results table by cell, every value as the text that stands there."""
     read_table(path)  # refuses what is not a results table
     if not path.exists():
@@ -157,7 +193,7 @@ def _sortable(column: pd.Series) -> pd.Series:
     return column if numbers.isna().any() else numbers
 
 
-def _replaces(record: dict[str, Any], row: Row | None) -> bool:
+def replaces(record: dict[str, Any], row: Row | None) -> bool:
     """Tell whether ``record`` takes the place of ``row``.
 
     A finished cell is never replaced by an unfinished one, whatever the clocks say; of two
@@ -173,11 +209,24 @@ def _replaces(record: dict[str, Any], row: Row | None) -> bool:
     return bool(record["finished_at"] != finished_at)
 
 
-def _copy_attachments(cell: CellFolder, weights: str, folder: Path) -> None:
-    """Copy configuration, learning curve (of the weights) and errors beside the table."""
-    for source, kind, suffix in ATTACHMENTS:
-        found = [f / source for f in (cell.folder, cell.folder.parent / weights)]
-        path = next((path for path in found if path.exists()), None)
-        if path is not None:
-            target = folder / kind / f"{cell.name}{suffix}"
-            write_atomically(target, functools.partial(shutil.copyfile, path))
+def _copy_attachments(cell: CellFolder, record: dict[str, Any], folder: Path) -> Row:
+    """Copy configuration, learning curve (of the weights) and errors beside the table.
+
+    Return their digests.  A file that is not what its record says is left out, with a warning.
+    """
+    weights = WeightsFolder(cell.folder.parent, record.get("weights") or cell.name)
+    noted = {**((weights.record() or {}).get("digests", {})), **record.get("digests", {})}
+    found: Row = {}
+    for column, (kind, suffix) in ATTACHMENT_COLUMNS.items():
+        name = SOURCES[kind]
+        path = next((f / name for f in (cell.folder, weights.folder) if (f / name).exists()), None)
+        if path is None:
+            continue
+        content = path.read_bytes()
+        digest = hashlib.sha256(content).hexdigest()
+        if record["status"] == "done" and noted.get(name, digest) != digest:
+            print(f"warning: {path}: altered since it was written; left out", file=sys.stderr)
+            continue
+        write_bytes(folder / kind / f"{cell.name}{suffix}", content)
+        found[column] = digest[:16]
+    return found

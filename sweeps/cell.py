@@ -11,15 +11,16 @@ import torch
 from config.build import build_measured_task, check_buildable
 from config.columns import described, resolved
 from config.schema import CellConfig
-from errors import RunError, UserError
+from errors import DiskFullError, RunError, UserError
 from evaluation.judge import Evaluation, evaluate
 from evaluation.memory import memory_for
-from files import write_json
+from files import FULL, write_json
 from models.flops import linear_layer_flops, total_flops
 from models.transformer import Transformer
 from records.folders import EVALUATION_PARTS, CellFolder
 from records.provenance import machine, now, source
 from sweeps.listeners import Listeners
+from sweeps.ready import require_memory
 from sweeps.signals import stop_signals_noted, stop_signals_received
 from sweeps.wandb_mirror import track_cell
 from sweeps.weights import measured_sequences, obtain, train_along
@@ -37,8 +38,8 @@ def run_cell(config: CellConfig, listener: Listener = ignore) -> dict[str, Any] 
     before anything is written.  Of the processes that torchrun started, the first does all this;
     the others only train along, and return None.
     """
-    task, _ = check_buildable(config)
-    own_device(config.machine.device)
+    task, model = check_buildable(config)
+    require_memory(config, model)
     config.machine.use_threads()
     with joined(config.machine.device) as processes:
         if not processes.first:
@@ -59,6 +60,8 @@ def _run_first(
             return record
         if config.force:
             cell.set_aside()
+        elif record is None and cell.record() is None:
+            cell.set_record_aside("record.json")
         cell.write_config(resolved(config))
         return _run_recorded(config, task, cell, processes, listener)
     finally:
@@ -93,7 +96,8 @@ def _run_recorded(
             tracker.finish(failed=True)
             raise
         except Exception as error:
-            outcome = {"status": "failed", "reason": reason_of(error)}
+            full = isinstance(error, DiskFullError) or getattr(error, "errno", None) in FULL
+            outcome = {"status": "unfinished" if full else "failed", "reason": reason_of(error)}
         record = {**_identified(config, task, cell), **_here(config, processes), **outcome}
         record["finished_at"] = now()
         cell.write_record(record)
@@ -155,7 +159,8 @@ def _here(config: CellConfig, processes: Processes) -> dict[str, Any]:
 
 def reason_of(error: BaseException) -> str:
     """Return why a cell failed, in one line."""
-    if isinstance(error, torch.OutOfMemoryError | MemoryError):
+    allocation = isinstance(error, RuntimeError) and "can't allocate memory" in str(error)
+    if isinstance(error, torch.OutOfMemoryError | MemoryError) or allocation:
         return "out of memory; micro_batch_size=N trains the same batch N sequences at a time"
     text = " ".join(str(error).split())[:300] or type(error).__name__
     return text if isinstance(error, RunError) else f"{type(error).__name__}: {text}"

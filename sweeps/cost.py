@@ -15,7 +15,7 @@ from config.build import check_buildable
 from config.grid import Cell
 from config.identity import weights_settings
 from errors import UserError
-from models.flops import training_step_flops
+from models.flops import bound_ratio, training_step_flops
 from records.provenance import machine
 from records.table import read_table, table_path
 from sweeps.plan import Sweep
@@ -23,7 +23,7 @@ from sweeps.plan import Sweep
 # Floating-point operations a second of one core until anything was measured.
 ASSUMED_FLOPS_PER_SECOND = 2e10
 
-_FLOPS: dict[str, tuple[int, int]] = {}
+_COSTS: dict[str, tuple[int, int, float]] = {}
 
 
 def training_flops(cell: Cell) -> float:
@@ -32,17 +32,24 @@ def training_flops(cell: Cell) -> float:
         return 0.0
     recipe, data = cell.config.recipe, cell.config.data
     sequences = recipe.total_steps(data.train) * min(recipe.batch_size, data.train)
-    return sequences * _sequence(cell)[0]
+    return sequences * _costs(cell)[0]
 
 
-def _sequence(cell: Cell) -> tuple[int, int]:
-    """Return the FLOPs of training on one sequence of full length, and that length."""
+def pair_flops(cell: Cell) -> float:
+    """Return the mixing FLOPs for a pair of tokens, a layer and a head (`bound_ratio`); NaN for
+    weights that a function constructs."""
+    return math.nan if cell.config.model.construct is not None else _costs(cell)[2]
+
+
+def _costs(cell: Cell) -> tuple[int, int, float]:
+    """Training FLOPs of a sequence of full length, that length, and `pair_flops` there."""
     settings = weights_settings(cell.config)
     key = json.dumps([settings["task"], settings["model"]])
-    if key not in _FLOPS:
+    if key not in _COSTS:
         task, model = check_buildable(cell.config)
-        _FLOPS[key] = training_step_flops(model.flops(task.max_len)), task.max_len
-    return _FLOPS[key]
+        flops = training_step_flops(model.flops(task.max_len))
+        _COSTS[key] = flops, task.max_len, bound_ratio(model, task.max_len)
+    return _COSTS[key]
 
 
 class CostEstimate:
@@ -88,7 +95,7 @@ class CostEstimate:
         dim = cell.config.model.dim
         if not dim:
             return 0.0
-        rate = self.rate(cell.config.model.name, dim, _sequence(cell)[1])
+        rate = self.rate(cell.config.model.name, dim, _costs(cell)[1])
         return training_flops(cell) / rate
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,11 +15,12 @@ from hydra.types import HydraContext, RunMode
 from config.build import build_measured_task
 from config.columns import described, resolved
 from config.grid import Cell
-from errors import RunError
+from errors import DiskFullError, RunError, UserError
 from records.folders import CellFolder
 from records.provenance import now, source
 from sweeps.job import run
 from sweeps.plan import Planned, waves
+from sweeps.progress import which_cell
 from sweeps.workers import NeverStartedError, WorkerStoppedError
 from tasks.by_name import build_task
 from torchrun import refuse_torchrun
@@ -63,15 +65,23 @@ def failure_of(result: JobReturn) -> BaseException | None:
 def _record_failure(
     cell: Cell, folder: CellFolder, stamp: int | None, failure: BaseException | None
 ) -> None:
-    """Record why a cell has no record, unless its process wrote one or another runs it."""
-    never = isinstance(failure, NeverStartedError)
-    if failure is None or never or folder.stamp() != stamp or not folder.acquire():
-        return
+    """Record why a cell has no record, unless its process wrote one or another runs it.
+
+    A cell that was refused before it started has not failed: it is said, and nothing is recorded.
+    """
+    if isinstance(failure, UserError):
+        print(f"error: {which_cell(cell.config)}: {failure}", file=sys.stderr)
+    never = isinstance(failure, NeverStartedError | UserError)
     try:
+        if failure is None or never or folder.stamp() != stamp or not folder.acquire():
+            return
         if folder.stamp() == stamp:
-            status = "unfinished" if isinstance(failure, WorkerStoppedError) else "failed"
+            stopped = isinstance(failure, WorkerStoppedError | DiskFullError)
+            status = "unfinished" if stopped else "failed"
             folder.write_config(resolved(cell.config))
             folder.write_record(_record_without_result(cell, status, failure))
+    except DiskFullError as full:  # missing it stays, and the same command runs it
+        print(f"error: {which_cell(cell.config)}: {full}", file=sys.stderr)
     finally:
         folder.release()
 

@@ -106,7 +106,8 @@ class Sweep:
             return Planned(cell, folder, "running")
         if record:
             return Planned(cell, folder, record["status"], record.get("reason"))
-        return Planned(cell, folder, "missing")
+        damaged = folder.stamp() is not None
+        return Planned(cell, folder, "missing", "its record is damaged" if damaged else None)
 
     def to_launch(self, plan: Iterable[Planned]) -> list[Planned]:
         """Return the cells that a launch would run."""
@@ -129,6 +130,17 @@ class Sweep:
         """Merge the records of this machine into the results table; return the table."""
         self._add_begun()
         return enter(self.results_dir, self.experiment.name, self.folders.values())
+
+    def not_taken(self, table: pd.DataFrame) -> list[str]:
+        """Return a line for every cell measured here whose row stays: it was finished later."""
+        rows = dict(zip(table["cell"], table["finished_at"].astype(str), strict=True))
+        found = {name: folder.record() for name, folder in self.folders.items() if name in rows}
+        return [
+            f"cell {name}: measured here at {record['finished_at']}, by the clocks before its row, "
+            f"{rows[name]}; the row stays"
+            for name, record in found.items()
+            if record and record["status"] == "done" and record["finished_at"] < rows[name]
+        ]
 
     def merge(self, folders: Iterable[CellFolder]) -> None:
         """Merge the records of these cells into the results table."""

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from config.columns import described, settings_of, varying
-from sweeps.cost import CostEstimate, training_flops
+from sweeps.cost import CostEstimate, pair_flops, training_flops
 from sweeps.plan import Planned
 
 Rows = list[tuple[dict[str, Any], dict[str, Any]]]
@@ -22,19 +22,23 @@ def console() -> Console:
 
 
 def print_plan(plan: Sequence[Planned], estimate: CostEstimate) -> None:
-    """Print every cell with how it stands and what it is estimated to cost."""
+    """Print every cell with how it stands and what it is estimated to cost.
+
+    FLOP/MHL² is the mixing of a pair of tokens in a layer and head, TFLOP the whole training.
+    """
     table = Table()
     rows = _rows(plan)
     keys = varying(rows)
     for column in ("cell", "task", "n", "model", "layers", "heads", "D", "seed", *keys, "status"):
         table.add_column(column)
-    for column in ("TFLOP", "minutes"):
+    for column in ("FLOP/MHL²", "TFLOP", "minutes"):
         table.add_column(column, justify="right")
     for planned, (which, settings) in zip(plan, rows, strict=True):
         names = ("task", "size", "model", "layers", "heads", "dim", "seed")
         told = [planned.cell.name, *(str(which[name]) for name in names)]
         told += [str(settings.get(key, "")) for key in keys]
         told.append(planned.status + (f": {planned.reason}" if planned.reason else ""))
+        told.append(f"{pair_flops(planned.cell):.3g}")
         told.append(f"{training_flops(planned.cell) / 1e12:.3g}")
         table.add_row(*told, f"{estimate.seconds(planned.cell) / 60:.3g}")
     console().print(table)

@@ -12,7 +12,6 @@ from config.build import build_model, initial_model
 from config.columns import resolved
 from config.schema import CellConfig
 from errors import UserError
-from files import sha256_of
 from models.exact import require_exact
 from models.flops import training_step_flops
 from models.transformer import Transformer
@@ -56,7 +55,8 @@ def obtain(config: CellConfig, task: Task, processes: Processes, tell: Listener)
     try:
         model = _trained_before(config, task, folder)
         if processes.from_first(lambda: model is None):
-            folder.write_config(resolved(config))
+            if folder.config().get("cell") != folder.name:  # a cell's own stays beside its record
+                folder.write_config(resolved(config))
             _train(config, task, data, folder, processes, tell)
             model = trained_model(config, task, folder)
         record = folder.record()
@@ -69,12 +69,13 @@ def obtain(config: CellConfig, task: Task, processes: Processes, tell: Listener)
 def _trained_before(config: CellConfig, task: Task, folder: WeightsFolder) -> Transformer | None:
     """Return the model whose training has ended; None where it has not, or left a damaged file."""
     if folder.record() is None:
+        folder.set_record_aside("weights.json")
         return None
     try:
         return trained_model(config, task, folder)
     except UserError as error:
         print(f"warning: {error}; training again", file=sys.stderr)
-        folder.forget()
+        folder.set_record_aside("weights.json")
         return None
 
 
@@ -100,7 +101,6 @@ def _train(
     folder.write_record(
         {
             "weights": folder.name,
-            "checkpoint_sha256": sha256_of(folder.checkpoint),
             "cost": {
                 **_training_cost(trainer),
                 "data_fingerprint": data.fingerprint,
@@ -160,16 +160,21 @@ def trained_model(config: CellConfig, task: Task, folder: WeightsFolder) -> Tran
     Raises `UserError` for a checkpoint that is missing, damaged, or of other weights.
     """
     path = folder.checkpoint
-    content = load_checkpoint(path)
-    record = folder.record()
-    if record is not None and record.get("checkpoint_sha256") != sha256_of(path):
-        raise UserError(f"{path}: damaged checkpoint: its content is not what its training wrote")
+    content = load_checkpoint(path, sha256=folder.checkpoint_sha256())
     model = build_model(config.model, task, config.recipe.dropout)
     try:
         model.load_state_dict(content["model"])
     except (KeyError, RuntimeError):
         raise UserError(f"{path}: does not belong to {folder.folder / 'config.yaml'}") from None
     return model
+
+
+def training_has_ended(config: CellConfig) -> bool:
+    """Tell whether the cell's weights are those that its training ends with."""
+    folder = WeightsFolder.of(config)
+    if config.model.construct is not None or folder.record() is not None:
+        return True
+    return load_checkpoint(folder.checkpoint)["state"]["stopped"] is not None
 
 
 def _training_cost(trainer: Trainer) -> dict[str, Any]:

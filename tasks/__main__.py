@@ -4,6 +4,7 @@ python -m tasks sample lis --size 40 --count 3 --seed 1 --split test
 python -m tasks check arithmetic --size 6 lines.txt
 python -m tasks build ed --size 6 --train 10000 --test 1000
 python -m tasks build-all --scale 0.1
+python -m tasks push ed --size 6 --train 10000 --test 1000 repo=me/ed-6      # dry; --upload
 python -m tasks locality
 """
 
@@ -13,12 +14,15 @@ import argparse
 import contextlib
 import os
 import sys
+import tempfile
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, NoReturn
 
 from tqdm import tqdm
 
 from errors import RunError, UserError
+from tasks import hub
 from tasks.by_name import parse_override, read_config, task_by_name
 from tasks.data import MAX_COUNT, SPLITS, DataSets, DataSpec, load_or_build, read_lines
 from tasks.generate import SeenPrompts, draw_set
@@ -39,8 +43,7 @@ def sample(args: argparse.Namespace) -> int:
     seen = SeenPrompts(args.count)
     sequences = draw_set(task, args.split, args.count, args.seed, seen)
     for row in range(args.count):
-        length = sequences.lengths[row] - 1
-        print(*task.vocabulary.decode(sequences.tokens[row, :length]))
+        print(*task.decode(sequences, row).tokens)
     return 0
 
 
@@ -69,6 +72,23 @@ def build(args: argparse.Namespace) -> int:
     print(f"path         {sets.path}")
     print(f"fingerprint  {sets.fingerprint}")
     print(f"samples/s    {_speed(sets)}")
+    return 0
+
+
+def push(args: argparse.Namespace) -> int:
+    """Show what would be published on the Hugging Face Hub; with --upload, publish it."""
+    hub.require_repo_name(args.repo)
+    task = _task(args)
+    spec = DataSpec(args.train, args.validation, args.test, args.seed, args.dir)
+    sets = load_or_build(task, spec, args.workers)
+    with tempfile.TemporaryDirectory() as folder:
+        staged = Path(folder) / "staged"
+        for path in hub.stage(task, sets.path, args.repo, staged):
+            print(f"{path.stat().st_size:>14,} B  {path.relative_to(staged)}")
+        if args.upload:
+            print(f"published    {hub.upload(staged, args.repo, args.private)}")
+        else:
+            print(f"dry run: nothing was uploaded; --upload publishes it as {args.repo}")
     return 0
 
 
@@ -172,13 +192,17 @@ def parser() -> argparse.ArgumentParser:
     one.add_argument("--split", choices=SPLITS, default="train")
     one = command(check, "check")
     one.add_argument("file", metavar="FILE")
-    one = command(build, "build")
-    one.add_argument("--train", type=some, required=True)
-    one.add_argument("--validation", type=some, default=0)
-    one.add_argument("--test", type=some, required=True)
+    one, published = command(build, "build"), command(push, "push")
+    for sub in (one, published):
+        sub.add_argument("--train", type=some, required=True)
+        sub.add_argument("--validation", type=some, default=0)
+        sub.add_argument("--test", type=some, required=True)
+    published.add_argument("--repo", required=True, metavar="NAME", help="also repo=NAME")
+    published.add_argument("--upload", action="store_true", help="without it, a dry run")
+    published.add_argument("--private", action="store_true")
     every = command(build_all, "build-all", one_task=False)
     every.add_argument("--scale", type=_share, default=1.0, help="share of the paper's numbers")
-    for sub in (one, every):
+    for sub in (one, published, every):
         sub.add_argument("--dir", default="data")
         cores = len(os.sched_getaffinity(0))
         workers = _whole(1, 1024, "each is a thread")
@@ -193,6 +217,7 @@ def parser() -> argparse.ArgumentParser:
 
 def parse(argv: list[str]) -> argparse.Namespace:
     """Parse the arguments; ``key=value`` may stand anywhere and goes to ``overrides``."""
+    argv = [f"--{word}" if word.startswith("repo=") else word for word in argv]
     overrides = [word for word in argv if "=" in word and not word.startswith("-")]
     args, unknown = parser().parse_known_args([word for word in argv if word not in overrides])
     if unknown:

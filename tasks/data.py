@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import inspect
 import json
@@ -14,7 +15,7 @@ from pathlib import Path
 from tqdm import tqdm
 
 from errors import UserError
-from tasks import store
+from tasks import card, store
 from tasks.generate import SeenPrompts, draw_set
 from tasks.task import Example, SequenceSet, Task
 
@@ -80,9 +81,10 @@ def load_or_build(task: Task, spec: DataSpec, workers: int = 1, progress: bool =
         return sets
 
     about = {"task": task.name, "parameters": task.parameters, "spec": asdict(spec)}
-    width = (task.max_len + 1) * task.vocabulary.dtype.itemsize + 8
+    width = (1 + task.labelled) * (task.max_len + 1) * task.vocabulary.dtype.itemsize + 8
     expected_bytes = width * (spec.train + spec.validation + spec.test)
-    sets, fingerprint = store.load_or_make(path, make, about, expected_bytes)
+    beside = functools.partial(card.beside, task)
+    sets, fingerprint = store.load_or_make(path, make, about, expected_bytes, beside)
     return DataSets(
         **sets,
         fingerprint=fingerprint,

@@ -70,9 +70,9 @@ class Search:
 
 
 def prompt_hashes(sequences: SequenceSet) -> np.ndarray:
-    """Return a 64-bit hash of each prompt, (N,) uint64, none of them 0."""
+    """Return a 64-bit hash of what is given of each sequence, (N,) uint64, none of them 0."""
     hashes = np.empty(len(sequences), np.uint64)
-    hash_prompts(sequences.tokens, sequences.prompt_lengths, hashes)
+    hash_prompts(sequences.tokens, sequences.given_lengths, hashes)
     return np.maximum(hashes, np.uint64(1))
 
 
@@ -114,7 +114,7 @@ def draw_set(
     told how many rows were added.
     """
     stream = STREAMS[split]
-    out = SequenceSet.empty(count, task.max_len + 1, task.vocabulary.dtype)
+    out = SequenceSet.empty(count, task.max_len + 1, task.vocabulary.dtype, task.labelled)
     sizes = planned_sizes(task, split, count, seed)
     missing = np.empty(0, np.int64)
     with ThreadPoolExecutor(workers) as pool:
@@ -195,6 +195,8 @@ def _place(out: SequenceSet, rows: np.ndarray, kept: SequenceSet) -> None:
     out.tokens[target] = kept.tokens
     out.lengths[target] = kept.lengths
     out.prompt_lengths[target] = kept.prompt_lengths
+    if out.labels is not None:
+        out.labels[target] = kept.labels
 
 
 def _shortfall(task: Task, split: str, count: int, short: int, search: Search) -> str:

@@ -9,7 +9,7 @@ import numpy as np
 from tasks.kernel_cache import kernel
 from tasks.random_numbers import below, start
 from tasks.sequences import EOS_ID, MAX_VOCABULARY, Example, SequenceSet
-from tasks.task import Task
+from tasks.task import FORMATS, Task
 
 MAX_NUMBER_RANGE = MAX_VOCABULARY - 2  # padding, EOS, the marker, and the numbers from 1
 
@@ -28,9 +28,12 @@ class LIS(Task):
         prompt  56 146 115 222 151 88 <sep>
         chain   1 2 2 3 3 2 <sep>
         answer  3
+
+    In the format ``tagged`` the chain's lengths are labels, the last of them the answer.
     """
 
     name = "lis"
+    formats = FORMATS
     paper_sizes = (40, 110, 175, 250)
     answer_marker = "<sep>"
 
@@ -62,7 +65,9 @@ class LIS(Task):
 
     @property
     def max_len(self) -> int:
-        """2n + 3 with a chain."""
+        """2n + 3 with a chain, n + 1 with labels."""
+        if self.labelled:
+            return self.max_prompt_len
         return self.max_prompt_len + (self.size + 1 if self.format == "cot" else 0) + 1
 
     def sample_prompt(self, rng: random.Random, size: int) -> list[str]:
@@ -100,6 +105,8 @@ class LIS(Task):
         n = len(example.prompt) - 1
         if self.format == "direct":
             return [list(range(n))]
+        if self.labelled:
+            return [list(range(i + 1)) for i in range(n)]
         chain = [[*range(i + 1), *range(n + 1, n + 1 + i)] for i in range(n)]
         return [*chain, [], list(range(n + 1, 2 * n + 1))]
 
@@ -108,6 +115,10 @@ class LIS(Task):
     ) -> SequenceSet:
         """Draw with the compiled kernel; see `Task.draw`."""
         size = self.size if size is None else size
+        if self.labelled:
+            cot = self.with_parameters(format="cot").draw(seed, stream, first, count, size).tokens
+            given, labels = cot[:, :size], cot[:, size + 1 : 2 * size + 1]
+            return SequenceSet.tagged(given, labels, _SEP, self.max_len + 1, cot.dtype)
         out = SequenceSet.empty(count, self.max_len + 1, self.vocabulary.dtype)
         _draw(
             seed, stream, first, size, self.room_size + 1, self.number_range, self.format == "cot",

@@ -60,3 +60,23 @@ def order_keys(seed, stream, keys):
     for i in range(len(keys)):
         state[0] += _GAMMA
         keys[i] = mix(state[0])
+
+
+@kernel
+def fill(seed, stream, size, first, numbers):
+    """Write the first numbers of candidates ``first`` .. into the rows of ``numbers``, uint64."""
+    state = np.empty(1, np.uint64)
+    for row in range(numbers.shape[0]):
+        start(state, seed, stream, size, first + row)
+        for i in range(numbers.shape[1]):
+            state[0] += _GAMMA
+            numbers[row, i] = mix(state[0])
+
+
+def random_numbers(
+    seed: int, stream: int, size: int, first: int, count: int, width: int
+) -> np.ndarray:
+    """Return numbers uniform in [0, 1), (count, width): row i depends on ``first`` + i alone."""
+    numbers = np.empty((count, width), np.uint64)
+    fill(seed, stream, size, first, numbers)
+    return (numbers >> np.uint64(11)) * 2.0**-53

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -55,7 +55,8 @@ class Example:
     """One sequence in tokens, without the end-of-sequence token.
 
     ``prompt`` ends with "=" or "<sep>"; ``chain`` includes the marker that ends it, and is empty
-    when the answer follows the prompt at once.
+    when the answer follows the prompt at once.  In the format ``tagged`` the answer is a label for
+    each token before the marker.
     """
 
     prompt: list[str]
@@ -74,22 +75,65 @@ class SequenceSet:
 
     tokens: (N, W) with W = longest sequence + 1, each row closed by EOS and padded with PAD.
     lengths: (N,) int32, EOS counted.  prompt_lengths: (N,) int32.
+    labels: (N, W), or None where a model is to say the next token.  Entry j is what it is to say
+    after the tokens before j, for j from ``prompt_lengths`` to ``lengths`` - 1; elsewhere PAD.
     """
 
     tokens: np.ndarray
     lengths: np.ndarray
     prompt_lengths: np.ndarray
+    labels: np.ndarray | None = None
 
     def __len__(self) -> int:
         return len(self.lengths)
 
     def select(self, index: Any) -> SequenceSet:
         """Return the rows that ``index`` (slice, mask or integers) picks."""
-        return SequenceSet(self.tokens[index], self.lengths[index], self.prompt_lengths[index])
+        labels = None if self.labels is None else self.labels[index]
+        return SequenceSet(
+            self.tokens[index], self.lengths[index], self.prompt_lengths[index], labels
+        )
+
+    @property
+    def given_lengths(self) -> np.ndarray:
+        """How many tokens of each sequence are given, (N,): the prompt; all, where labelled."""
+        return self.prompt_lengths if self.labels is None else self.lengths - 1
 
     @classmethod
-    def empty(cls, count: int, width: int, dtype: np.dtype) -> SequenceSet:
+    def empty(cls, count: int, width: int, dtype: np.dtype, labelled: bool = False) -> SequenceSet:
         """Return room for ``count`` sequences, all padding."""
         return cls(
-            np.zeros((count, width), dtype), np.zeros(count, np.int32), np.zeros(count, np.int32)
+            np.zeros((count, width), dtype),
+            np.zeros(count, np.int32),
+            np.zeros(count, np.int32),
+            np.zeros((count, width), dtype) if labelled else None,
         )
+
+    @classmethod
+    def of_columns(
+        cls, parts: Sequence[np.ndarray | int], prompt_length: int, width: int, dtype: np.dtype
+    ) -> SequenceSet:
+        """Return sequences of one length: ids (N, k) and single ids side by side, EOS, padding."""
+        count = next(len(part) for part in parts if isinstance(part, np.ndarray))
+        out = cls.empty(count, width, dtype)
+        at = 0
+        for part in (*parts, EOS_ID):
+            columns = part.shape[1] if isinstance(part, np.ndarray) else 1
+            out.tokens[:, at : at + columns] = part
+            at += columns
+        out.lengths[:], out.prompt_lengths[:] = at, prompt_length
+        return out
+
+    @classmethod
+    def tagged(
+        cls, given: np.ndarray, labels: np.ndarray, marker: int, width: int, dtype: np.dtype
+    ) -> SequenceSet:
+        """Return sequences of a marker and ids ``given`` (N, n), each with its label (N, n).
+
+        The marker is a start token: without one, models with rotary positions alone did not learn
+        the second label of a word problem.
+        """
+        out = cls.of_columns([marker, given], 2, width, dtype)
+        out.labels = np.zeros_like(out.tokens)
+        out.labels[:, 2 : 2 + labels.shape[1]] = labels
+        return out

@@ -1,6 +1,7 @@
 """The store of data sets: one folder per key, built aside, renamed when whole, verified at load.
 
-A folder holds a Hugging Face data set per split and ``meta.json`` with the content fingerprint.
+A folder holds a Hugging Face data set per split, ``meta.json`` with the content fingerprint, and
+the files by which others open and understand it (`tasks.card`).
 """
 
 from __future__ import annotations
@@ -12,21 +13,23 @@ import json
 import os
 import shutil
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from filelock import FileLock, Timeout
 
-from errors import RunError, UserError
+from errors import DiskFullError, RunError, UserError
+from files import write_text
 from tasks.task import SequenceSet
 
 SPLITS = ("train", "validation", "test")
-_FIELDS = ("tokens", "lengths", "prompt_lengths")
+_FIELDS = ("tokens", "lengths", "prompt_lengths", "labels")
 _BUILDING = ".building-"
 
 Sets = dict[str, SequenceSet]
+Beside = Callable[[Mapping[str, Any]], dict[str, str]]  # from meta.json to other files' text
 
 
 class Damaged(Exception):
@@ -38,6 +41,8 @@ def fingerprint(sets: Sets) -> str:
     digest = hashlib.sha256()
     for split in SPLITS:
         for name in _FIELDS:
+            if getattr(sets[split], name) is None:
+                continue
             array = np.ascontiguousarray(getattr(sets[split], name))
             digest.update(f"{split} {name} {array.shape} {array.dtype.str}".encode())
             digest.update(array.reshape(-1).view(np.uint8).data)
@@ -45,15 +50,21 @@ def fingerprint(sets: Sets) -> str:
 
 
 def load_or_make(
-    path: Path, make: Callable[[], Sets], about: dict[str, Any], expected_bytes: int
+    path: Path,
+    make: Callable[[], Sets],
+    about: dict[str, Any],
+    expected_bytes: int,
+    beside: Beside = lambda meta: {},
 ) -> tuple[Sets, str]:
     """Return the sets stored in ``path`` and their fingerprint; make and store them if need be.
 
     ``about`` goes to ``meta.json`` for people; ``expected_bytes`` is compared with the free space
-    before anything is made.
+    before anything is made; ``beside`` gives the files for people and other programs.
     """
     with contextlib.suppress(Damaged, FileNotFoundError):
-        return load(path)
+        found = load(path)
+        _complete(path, beside)
+        return found
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with _locked(path):
@@ -66,7 +77,7 @@ def load_or_make(
             clear_stale(path.parent, path.name)
             require_space(path.parent, expected_bytes)
             sets = make()
-            return sets, save(path, sets, about)
+            return sets, save(path, sets, about, beside)
     except OSError as error:
         raise _disk_error(path, error) from error
 
@@ -87,7 +98,7 @@ def load(path: Path) -> tuple[Sets, str]:
     return sets, expected
 
 
-def save(path: Path, sets: Sets, about: dict[str, Any]) -> str:
+def save(path: Path, sets: Sets, about: dict[str, Any], beside: Beside = lambda meta: {}) -> str:
     """Write aside, then rename to ``path``; returns the fingerprint."""
     aside = path.parent / f"{_BUILDING}{path.name}-{os.getpid()}"
     content = fingerprint(sets)
@@ -98,12 +109,24 @@ def save(path: Path, sets: Sets, about: dict[str, Any]) -> str:
         meta = {**about, "sequences": counts, "fingerprint": content}
         text = json.dumps(meta, indent=2, default=str) + "\n"
         (aside / "meta.json").write_text(text, encoding="utf-8")
+        for name, content_of in beside(json.loads(text)).items():
+            (aside / name).write_text(content_of, encoding="utf-8")
         if path.exists():
             path.rename(path.parent / f"{_BUILDING}{path.name}-replaced-{os.getpid()}")
         aside.rename(path)
     finally:
         clear_stale(path.parent, path.name)
     return content
+
+
+def _complete(path: Path, beside: Beside) -> None:
+    """Add the files that a folder of an earlier version lacks, where it may be written."""
+    if (path / "dataset_dict.json").exists():
+        return
+    meta = json.loads((path / "meta.json").read_text(encoding="utf-8"))
+    with contextlib.suppress(OSError, UserError, RunError):
+        for name, text in beside(meta).items():
+            write_text(path / name, text)
 
 
 def clear_stale(directory: Path, held: str) -> None:
@@ -118,10 +141,10 @@ def clear_stale(directory: Path, held: str) -> None:
 
 
 def require_space(directory: Path, expected_bytes: int) -> None:
-    """Raise `RunError` when ``directory`` has no room for ``expected_bytes``."""
+    """Raise `DiskFullError` when ``directory`` has no room for ``expected_bytes``."""
     free = shutil.disk_usage(directory).free
     if free < expected_bytes:
-        raise RunError(
+        raise DiskFullError(
             f"{directory}: no space left for the data set: it needs "
             f"{expected_bytes / 1e6:,.0f} MB, {free / 1e6:,.0f} MB are free"
         )
@@ -150,44 +173,52 @@ def _disk_error(path: Path, error: OSError) -> Exception:
     if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
         folder = next(folder for folder in path.parents if folder.exists())
         free = shutil.disk_usage(folder).free
-        return RunError(f"{path}: cannot be written, the disk is full ({free / 1e6:,.0f} MB free)")
+        return DiskFullError(
+            f"{path}: cannot be written, the disk is full ({free / 1e6:,.0f} MB free)"
+        )
     return UserError(f"{error.filename or path}: {error.strerror or error}")
 
 
 def _save_split(sequences: SequenceSet, path: Path, key: str) -> None:
     import pyarrow as pa  # as late as datasets
 
-    width = sequences.tokens.shape[1]
-    flat = pa.array(np.ascontiguousarray(sequences.tokens).reshape(-1))
-    table = pa.table(
-        {
-            "tokens": pa.FixedSizeListArray.from_arrays(flat, width),
-            "lengths": pa.array(sequences.lengths),
-            "prompt_lengths": pa.array(sequences.prompt_lengths),
-        }
-    )
-    with _quiet_datasets() as datasets:
+    def rows(array: np.ndarray) -> Any:
+        flat = pa.array(np.ascontiguousarray(array).reshape(-1))
+        return pa.FixedSizeListArray.from_arrays(flat, array.shape[1])
+
+    columns = {
+        "tokens": rows(sequences.tokens),
+        "lengths": pa.array(sequences.lengths),
+        "prompt_lengths": pa.array(sequences.prompt_lengths),
+    }
+    if sequences.labels is not None:
+        columns["labels"] = rows(sequences.labels)
+    table = pa.table(columns)
+    with quiet_datasets() as datasets:
         data = datasets.Dataset(table, fingerprint=key)
         data.save_to_disk(str(path), num_shards=1)
 
 
 def _load_split(path: Path) -> SequenceSet:
-    with _quiet_datasets() as datasets:
+    with quiet_datasets() as datasets:
         table = datasets.Dataset.load_from_disk(str(path)).data.table
-    tokens = table.column("tokens")
-    width = tokens.type.list_size
-    parts = [np.asarray(chunk.flatten()) for chunk in tokens.chunks]
-    dtype = tokens.type.value_type.to_pandas_dtype()
-    flat = np.concatenate(parts) if parts else np.empty(0, dtype)
     return SequenceSet(
-        flat.reshape(-1, width),
+        _rows(table.column("tokens")),
         table.column("lengths").to_numpy(),
         table.column("prompt_lengths").to_numpy(),
+        _rows(table.column("labels")) if "labels" in table.column_names else None,
     )
 
 
+def _rows(column: Any) -> np.ndarray:
+    parts = [np.asarray(chunk.flatten()) for chunk in column.chunks]
+    dtype = column.type.value_type.to_pandas_dtype()
+    flat = np.concatenate(parts) if parts else np.empty(0, dtype)
+    return flat.reshape(-1, column.type.list_size)
+
+
 @contextlib.contextmanager
-def _quiet_datasets() -> Iterator[Any]:
+def quiet_datasets() -> Iterator[Any]:
     """Import ``datasets`` (late: that takes a second or more) without its progress bars."""
     import datasets
 

@@ -1,6 +1,8 @@
 """The interface of a task: sampling, solving, parsing, checking, and drawing by the million.
 
 A sequence is prompt + chain + answer; the end-of-sequence token is added when it is encoded.
+``format="direct"`` leaves the chain out.  ``format="tagged"`` turns it into labels: the model reads
+the marker and the prompt and says at each of its tokens the chain's; nothing is fed back to it.
 A new task subclasses `Task` and needs a name, the answer marker, its tokens, its longest prompt
 and sequence, `sample_prompt` and `solve`.  Everything else has a default; `draw` is worth
 overriding with a compiled kernel once millions of sequences are wanted.
@@ -33,7 +35,7 @@ __all__ = [
     "Vocabulary",
 ]
 
-FORMATS = ("cot", "direct")
+FORMATS = ("cot", "direct", "tagged")
 MAX_SIZE = 100_000
 MAX_LEN = 2**20
 
@@ -45,6 +47,8 @@ class Task(ABC):
     `parameters` reads them back for the data key and for messages.  Bad values raise `UserError`.
     ``check_defaults`` are parameters with which foreign sequences are judged, unless told
     otherwise; ``paper_sizes`` are those that ``build-all`` and ``locality`` go through.
+    ``formats`` are those that the task has: "tagged" where every prompt is tokens and a marker, and
+    its chain as many tokens and a marker; `max_len` is then the prompt's.
 
     ``capacity`` makes one model measurable at several sizes.  A task whose constructor takes it
     draws sequences of ``size`` with the token ids of size ``capacity``; what a model needs to
@@ -58,11 +62,12 @@ class Task(ABC):
     min_size: ClassVar[int] = 1
     paper_sizes: ClassVar[tuple[int, ...]] = ()
     check_defaults: ClassVar[dict[str, Any]] = {}
+    formats: ClassVar[tuple[str, ...]] = ("cot", "direct")
     capacity: int | None = None
 
     def __init__(self, size: int, format: str = "cot"):
         self.size = self.whole_number("size", size, self.min_size, MAX_SIZE, _SIZE_REASON)
-        self.format = self.one_of("format", format, FORMATS)
+        self.format = self.one_of("format", format, self.formats)
 
     # What a new task provides
 
@@ -102,6 +107,8 @@ class Task(ABC):
     def complete(self, prompt: list[str]) -> Example:
         """Return the whole sequence of a prompt in this task's format."""
         chain, answer = self.solve(prompt)
+        if self.format == "tagged":
+            return Example(prompt, [], chain[:-1])
         return Example(prompt, chain if self.format == "cot" else [], answer)
 
     def parse(self, tokens: list[str]) -> Example:
@@ -116,8 +123,8 @@ class Task(ABC):
         last = len(tokens) - 1 - tokens[::-1].index(marker)
         if last == len(tokens) - 1:
             raise UserError(f"no answer after the last {marker!r}")
-        if self.format == "direct" and first != last:
-            raise UserError("format=direct has no chain, but a second marker was found")
+        if self.format != "cot" and first != last:
+            raise UserError(f"format={self.format} has no chain, but a second marker was found")
         return Example(tokens[: first + 1], tokens[first + 1 : last + 1], tokens[last + 1 :])
 
     def check(self, tokens: list[str]) -> str | None:
@@ -127,7 +134,7 @@ class Task(ABC):
         except UserError as error:
             return str(error)
         reason = self.check_prompt(example.prompt) or self.check_solution(example)
-        if reason is None and len(tokens) > self.max_len:
+        if reason is None and len(tokens) > self.max_len and not self.labelled:
             return f"{len(tokens)} tokens, more than the longest sequence of size {self.size} has"
         return reason
 
@@ -155,6 +162,13 @@ class Task(ABC):
     def chain_steps(self, example: Example) -> list[int]:
         """For each token after the prompt, the number (from 0) of the chain step it belongs to."""
         return list(range(len(example.chain) + len(example.answer)))
+
+    def kind_of(self, example: Example) -> str:
+        """Return the kind of instance that a sequence is; accuracy is told for each kind.
+
+        The default knows of one kind, which has no name.
+        """
+        return ""
 
     def training_mixture(self) -> dict[int, float]:
         """Return the share of each size among training sequences."""
@@ -189,6 +203,11 @@ class Task(ABC):
         )
 
     # What every task shares
+
+    @property
+    def labelled(self) -> bool:
+        """Whether sequences carry labels beside their tokens (``format="tagged"``)."""
+        return self.format == "tagged"
 
     @cached_property
     def room(self) -> Task:
@@ -267,9 +286,9 @@ class Task(ABC):
     def encode(self, examples: list[Example]) -> SequenceSet:
         """Encode sequences, EOS appended; `UserError` for one longer than `max_len`."""
         width = self.max_len + 1
-        out = SequenceSet.empty(len(examples), width, self.vocabulary.dtype)
+        out = SequenceSet.empty(len(examples), width, self.vocabulary.dtype, self.labelled)
         for row, example in enumerate(examples):
-            ids = self.vocabulary.encode([*example.tokens, EOS])
+            ids = self.vocabulary.encode([*self._read(example), EOS])
             if len(ids) > width:
                 raise UserError(
                     f"{self.name} size={self.size}: a sequence has {len(ids) - 1} tokens, "
@@ -277,14 +296,25 @@ class Task(ABC):
                 )
             out.tokens[row, : len(ids)] = ids
             out.lengths[row] = len(ids)
-            out.prompt_lengths[row] = len(example.prompt)
+            out.prompt_lengths[row] = 2 if self.labelled else len(example.prompt)
+            if out.labels is not None:
+                out.labels[row, 2 : len(ids)] = self.vocabulary.encode(example.answer)
         return out
 
     def decode(self, sequences: SequenceSet, row: int) -> Example:
         """Return row ``row`` of a set as tokens."""
-        return self.parse(
-            self.vocabulary.decode(sequences.tokens[row, : sequences.lengths[row] - 1])
-        )
+        length = sequences.lengths[row]
+        tokens = self.vocabulary.decode(sequences.tokens[row, : length - 1])
+        if sequences.labels is not None:
+            labels = self.vocabulary.decode(sequences.labels[row, 2:length])
+            tokens = [*tokens[1:], self.answer_marker, *labels]
+        return self.parse(tokens)
+
+    def _read(self, example: Example) -> list[str]:
+        """Return what a model reads: the marker stands first where every token has a label."""
+        if self.labelled:
+            return [self.answer_marker, *example.prompt[:-1]]
+        return example.tokens
 
     def whole_number(
         self, key: str, value: Any, least: int, most: int | None = None, reason: str = ""

@@ -15,12 +15,14 @@ from models.packing import Packing
 class Batch:
     """Some sequences, padded to the longest.
 
-    ``tokens`` (B, T + 1): inputs are ``[:, :-1]``, targets ``[:, 1:]``.  ``loss_mask`` (B, T) is
-    true at the targets that count: chain, answer and EOS, not the prompt, not the padding.
+    ``tokens`` (B, T + 1): inputs are ``[:, :-1]``.  ``targets`` (B, T): the next tokens, or the
+    labels of these inputs where the sequences have labels.  ``loss_mask`` (B, T) is true at the
+    targets that count: chain, answer and EOS, not the prompt, not the padding; or every label.
     ``counted`` (targets,) are their indices in the flattened (B * T).
     """
 
     tokens: Tensor
+    targets: Tensor
     loss_mask: Tensor
     counted: Tensor
 
@@ -49,16 +51,16 @@ class PackedBatch:
 class SequenceTensors:
     """A `tasks.task.SequenceSet` as tensors on one device; batches are index selections.
 
-    ``tokens`` (N, W) in their small integer type, ``lengths`` and ``prompt_lengths`` (N,).
+    ``tokens`` (N, W) in their small integer type, ``targets`` (N, W), of which entry j is due after
+    the tokens before j: themselves, or labels.  ``lengths`` and ``prompt_lengths`` (N,).
     ``host_lengths`` and ``host_num_targets`` (N,) are copies on the CPU: sizes of a batch are
     known without a sync.
     """
 
     def __init__(self, sequences, device: torch.device | str = "cpu") -> None:
-        tokens = np.ascontiguousarray(sequences.tokens)
-        if tokens.dtype == np.uint16:
-            tokens = tokens.astype(np.int16 if tokens.max(initial=0) < 2**15 else np.int32)
-        self.tokens = torch.from_numpy(np.array(tokens, copy=not tokens.flags.writeable)).to(device)
+        self.tokens = _small(sequences.tokens).to(device)
+        labels = sequences.labels
+        self.targets = self.tokens if labels is None else _small(labels).to(device)
         self.host_lengths = torch.from_numpy(np.array(sequences.lengths, dtype=np.int64))
         prompt_lengths = torch.from_numpy(np.array(sequences.prompt_lengths, dtype=np.int64))
         self.host_num_targets = self.host_lengths - prompt_lengths
@@ -84,6 +86,9 @@ class SequenceTensors:
         on_host, index = index.cpu(), index.to(self.tokens.device, non_blocking=True)
         width = rounded_up(int(self.host_lengths[on_host].max()), width_step, self.longest)
         tokens = self.tokens[:, :width].index_select(0, index).long()  # (B, T + 1)
+        targets = tokens
+        if self.targets is not self.tokens:
+            targets = self.targets[:, :width].index_select(0, index).long()
         target_position = torch.arange(1, width, device=tokens.device)  # (T,)
         lengths = self.lengths.index_select(0, index)
         first = self.prompt_lengths.index_select(0, index)
@@ -91,7 +96,7 @@ class SequenceTensors:
         loss_mask = (target_position >= first[:, None]) & within
         total = self.num_targets(on_host)
         counted = flat_indices(first - 1, lengths - first, width - 1, total)
-        return Batch(tokens, loss_mask, counted)
+        return Batch(tokens, targets[:, 1:], loss_mask, counted)
 
     def packed(self, index: Tensor, size_step: int = 1, width_step: int = 1) -> PackedBatch:
         """Return the sequences ``index`` (B,), sorted by length, without padding; the steps are
@@ -109,8 +114,16 @@ class SequenceTensors:
         flat = self.tokens.view(-1)
         tokens = flat.new_zeros(packing.size)
         tokens[: len(inputs)] = flat[torch.from_numpy(inputs)]
-        targets = flat[torch.from_numpy(inputs[counted] + 1)].long()
+        targets = self.targets.view(-1)[torch.from_numpy(inputs[counted] + 1)].long()
         return PackedBatch(tokens, packing, torch.from_numpy(counted), targets)
+
+
+def _small(ids: np.ndarray) -> Tensor:
+    """Return ``ids`` in a small integer type that torch can index; read-only ones are copied."""
+    ids = np.ascontiguousarray(ids)
+    if ids.dtype == np.uint16:
+        ids = ids.astype(np.int16 if ids.max(initial=0) < 2**15 else np.int32)
+    return torch.from_numpy(np.array(ids, copy=not ids.flags.writeable))
 
 
 def flat_indices(first: Tensor, counts: Tensor, width: int, total: int) -> Tensor:

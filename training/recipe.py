@@ -11,9 +11,15 @@ from pydantic import ConfigDict, Field, ValidationError, model_validator
 from pydantic.dataclasses import dataclass
 
 from errors import UserError
+from training.bounds import MOST_STEPS, bounded
 
-Positive = Annotated[float, Field(gt=0)]
-Count = Annotated[int, Field(gt=0)]
+Rate = Annotated[float, bounded(0, 1e30, "float32 ends at 3.4e38", above=True)]
+Factor = Annotated[float, bounded(0, 1e6, "it multiplies the rate", above=True)]
+Exponent = Annotated[float, bounded(-10, 10, "the rate is (reference_dim / D) to its power")]
+Epochs = Annotated[float, bounded(0, 10**6, "one passes over all sequences", above=True)]
+Steps = Annotated[int, bounded(1, MOST_STEPS, "a millisecond each, that is eleven days")]
+Batch = Annotated[int, bounded(1, 2**20, "a batch is held in memory")]
+Width = Annotated[int, bounded(1, 2**16, "no model is wider")]
 Share = Annotated[float, Field(ge=0, le=1)]
 ShareBelowOne = Annotated[float, Field(ge=0, lt=1)]
 Betas = Annotated[list[ShareBelowOne], Field(min_length=2, max_length=2)]
@@ -25,8 +31,8 @@ _CHECKED = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
 class RoleRate:
     """The rate of one role: learning_rate * factor * (reference_dim / D) ** exponent at width D."""
 
-    factor: Positive = 1.0
-    exponent: float = 0.0
+    factor: Factor = 1.0
+    exponent: Exponent = 0.0
 
 
 @dataclass(frozen=True, config=_CHECKED)
@@ -71,28 +77,28 @@ class Recipe:
     """
 
     name: str
-    learning_rate: Positive
-    batch_size: Count
-    steps: Count | None = None
-    epochs: Positive | None = None
+    learning_rate: Rate
+    batch_size: Batch
+    steps: Steps | None = None
+    epochs: Epochs | None = None
     optimizer: Literal["adamw", "muon"] = "adamw"
     rates: Rates = Rates()
-    reference_dim: Count = 64
+    reference_dim: Width = 64
     betas: Betas = Field(default_factory=lambda: [0.9, 0.999])
     weight_decay: Share = 0.01
     decay: Literal["coupled", "independent"] = "coupled"
     decay_vectors: bool = True
     schedule: Literal["linear", "cosine", "constant", "inverse_sqrt"] = "linear"
     warmup: Share = 0.05
-    warmup_steps: Count | None = None
+    warmup_steps: Steps | None = None
     cooldown: Share = 0.0
     final_learning_rate: Share = 0.0
-    gradient_clip: Positive | None = None
-    embedding_ratio: Positive | None = None
+    gradient_clip: Rate | None = None
+    embedding_ratio: Factor | None = None
     average_decay: ShareBelowOne | None = None
     dropout: ShareBelowOne = 0.0
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
-    validate_every: Count = 500
+    validate_every: Steps = 500
     stop_at: Share | None = None
 
     @model_validator(mode="wrap")
@@ -159,7 +165,7 @@ def _explain(item: Any) -> str:
         return f"unknown key {key}"
     if item["type"] in ("missing", "missing_argument"):
         return f"missing key {key}"
-    message = re.sub(r"^\w+ should", "must", item["msg"])
+    message = re.sub(r"^\w+ should", "must", item["msg"].removeprefix("Value error, "))
     given = item["input"]
     shown = given if isinstance(given, str) and given.isprintable() else repr(given)
     return f"{key}={shown}: {message}"

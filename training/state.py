@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import json
 from dataclasses import dataclass, field
-from itertools import pairwise
 from typing import Annotated, Any, Literal
 
 import torch
@@ -16,6 +15,7 @@ from models.transformer import Transformer
 from training.average import MovingAverage
 from training.events import Validation
 from training.optimizers import OptimizerGroup
+from training.recipe import Recipe
 
 Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
@@ -73,6 +73,7 @@ def unpack(
     model: Transformer,
     optimizer: OptimizerGroup,
     average: MovingAverage | None,
+    recipe: Recipe,
     total_steps: int,
 ) -> TrainingState:
     """Put what `pack` returned into model, optimiser, average and random generators.
@@ -81,7 +82,7 @@ def unpack(
     may then be loaded.
     """
     try:
-        state = _state_from(content["state"], total_steps)
+        state = state_from(content["state"], recipe, total_steps)
         model.load_state_dict(content["model" if average is None else "trained"])
         if average is not None:
             average.model.load_state_dict(content["model"])
@@ -96,16 +97,34 @@ def unpack(
     return state
 
 
-def _state_from(plain: Any, total_steps: int) -> TrainingState:
-    """Return the state that `dataclasses.asdict` made ``plain``; raise ValueError for no state."""
+def state_from(plain: Any, recipe: Recipe, total_steps: int) -> TrainingState:
+    """Return the state that `dataclasses.asdict` made ``plain``.
+
+    Raises ValueError where training by ``recipe`` for ``total_steps`` cannot have come to it.
+    """
     try:
         state = TypeAdapter(TrainingState).validate_json(json.dumps(plain))
     except ValidationError as error:
         first = error.errors()[0]
         key = ".".join(str(part) for part in first["loc"])
         raise ValueError(f"state {key}: {first['msg']}") from None
-    steps = [0, *(row.step for row in state.curve), state.step]
-    in_order = all(a < b for a, b in pairwise(steps[:-1])) and steps[-2] <= state.step
-    if not in_order or state.step > total_steps:
-        raise ValueError(f"state step {state.step} of {total_steps} after validations at {steps}")
+    seen = [row.step for row in state.curve]
+    last = min(state.step, total_steps)
+    due = [*range(recipe.validate_every, last + 1, recipe.validate_every)]
+    if last == total_steps and due[-1:] != [total_steps]:
+        due.append(total_steps)
+    if seen != due or state.step > total_steps:
+        raise ValueError(f"state step {state.step} of {total_steps} after validations at {seen}")
+    if state.stopped != _ending(state, recipe, total_steps):
+        raise ValueError(f"state stopped: {state.stopped} is not what its learning curve says")
     return state
+
+
+def _ending(state: TrainingState, recipe: Recipe, total_steps: int) -> str | None:
+    """Return why training is over at the last row of the curve, None where it is not."""
+    if not state.curve or state.curve[-1].step != state.step:
+        return None
+    exact = state.curve[-1].validation_chain_exact_match
+    if recipe.stop_at is not None and exact >= recipe.stop_at:
+        return "solved"
+    return "budget" if state.step >= total_steps else None

@@ -241,9 +241,9 @@ class Trainer:
         changed = self.model, self.optimizer, self.average
         fresh = copy.deepcopy(pack(*changed, self.state))
         try:
-            self.state = unpack(content, *changed, self.total_steps)
+            self.state = unpack(content, *changed, self.recipe, self.total_steps)
         except UserError as error:
-            self.state = unpack(fresh, *changed, self.total_steps)
+            self.state = unpack(fresh, *changed, self.recipe, self.total_steps)
             if self.processes.first:
                 self._set_checkpoint_aside(f"{self.run.checkpoint_path}: {error}")
         self._loss_sum.fill_(self.state.loss_sum)

@@ -22,8 +22,9 @@ def validate(
     """Return (mean loss per target, share of sequences without a wrong arg-max).
 
     A chain whose every arg-max under teacher forcing is right is the chain that free greedy
-    generation writes, so the second figure is `chain_exact_match` on the validation set.  Each of
-    ``processes`` looks at its share of the sequences; all return the figures of the whole.
+    generation writes, so the second figure is `chain_exact_match` on the validation set; of
+    labels, the share of sequences whose every label is right.  Each of ``processes`` looks at its
+    share of the sequences; all return the figures of the whole.
     """
     model.eval()
     device = sequences.tokens.device
@@ -33,7 +34,7 @@ def validate(
     with autocast(precision, device):
         for start in range(0, len(order), batch_size):
             batch = sequences.batch(order[start : start + batch_size])
-            gold = batch.at_targets(batch.tokens[:, 1:])  # (targets,)
+            gold = batch.at_targets(batch.targets)  # (targets,)
             hidden = model.hidden(batch.tokens[:, :-1])
             logits = model.head(batch.at_targets(hidden)).float()  # (targets, V)
             loss_sum += F.cross_entropy(logits, gold, reduction="sum")

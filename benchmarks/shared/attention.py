@@ -1,4 +1,4 @@
-"""Forward and backward passes of attention alone: 4 heads of 16."""
+"""Forward and backward passes of attention alone, or of a whole mixer: 4 heads of 16."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Callable
 import torch
 
 from models.attention import AttentionMixer
+from models.mixer import Mixer
 
 HEADS, HEAD_DIM = 4, 16
 
@@ -20,5 +21,17 @@ def attention_pass(mixer: AttentionMixer, length: int, batch: int) -> Callable[[
 
     def pass_once() -> None:
         torch.autograd.grad(mixer.attend(*leaves), leaves, direction)
+
+    return pass_once
+
+
+def mixer_pass(mixer: Mixer, length: int, batch: int) -> Callable[[], None]:
+    """Return a function that runs the whole mixer forward and backward on fixed random inputs."""
+    generator = torch.Generator().manual_seed(0)
+    x, direction = (torch.randn(batch, length, mixer.dim, generator=generator) for _ in range(2))
+    leaves = [x.requires_grad_(), *mixer.parameters()]
+
+    def pass_once() -> None:
+        torch.autograd.grad(mixer(x), leaves, direction)
 
     return pass_once

@@ -20,7 +20,9 @@ from config.build import build_task, initial_model
 from config.compose import compose_plain
 from config.schema import CellConfig, validate_cell
 from errors import RunError
+from instantiate import locate
 from models.linear import LinearAttention
+from models.mixer import Mixer
 from models.sparse import SparseAttention
 from models.standard import StandardAttention
 from models.transformer import Transformer
@@ -75,6 +77,12 @@ def build_model(
     """Return a model of three layers and four heads, the same at every call."""
     torch.manual_seed(0)
     return Transformer(vocab_size, max_len, dim, 3, 4, MIXERS[name], dropout)
+
+
+def mixer_of(name: str) -> Callable[..., Mixer]:
+    """Return what makes the mixer of conf/model/NAME.yaml."""
+    own = dict(cell_config(f"model={name}").model.mixer or {})
+    return functools.partial(locate(own.pop("_target_", None), f"model {name}", Mixer), **own)
 
 
 def training_mixture(task: Task, count: int) -> SequenceSet:

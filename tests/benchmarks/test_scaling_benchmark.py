@@ -42,9 +42,14 @@ def test_one_measurement_in_a_process_of_its_own():
     assert row["peak_bytes"] > 4 * 512 * 64 * 4
 
 
+def test_a_whole_mixer_of_a_configuration():
+    row = scaling.measure_apart("gla", 512, [], whole=True)
+    assert row["seconds"] > 0 and row["peak_bytes"] > 4 * 512 * 64 * 4
+
+
 def test_record_and_figure_of_a_small_run(tmp_path, monkeypatch):
     monkeypatch.setattr(scaling, "LENGTHS", [32, 64])
-    monkeypatch.setattr(scaling, "measure_apart", lambda mixer, length, rows: {
+    monkeypatch.setattr(scaling, "measure_apart", lambda mixer, length, rows, whole: {
         "mixer": mixer, "length": length, "seconds": length**2.0, "peak_bytes": 1000 * length,
     })  # fmt: skip
     scaling.main([f"record={tmp_path / 'scaling.json'}"])

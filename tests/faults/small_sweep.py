@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parents[2]
 CELLS = 6
 NOT_MEASURED = {
     "train_seconds", "eval_seconds", "seconds_to_90", "device", "hostname", "torch_version",
-    "commit", "tree_dirty", "finished_at",
+    "commit", "trained_commit", "tree_dirty", "finished_at",
 }  # fmt: skip
 WORDS = [
     "task.size=2", "model.num_layers=1", "model.num_heads=2", "recipe.batch_size=16",
@@ -33,8 +33,8 @@ class SmallSweep:
         kept = [word for word in WORDS if word.split("=")[0] not in changed]
         listed = ",".join(f'"{word}"' for word in [*kept, *words])
         self.arguments = [
-            sys.executable, str(ROOT / "sweep.py"), "experiment=quick", only, "logger=none",
-            "plot=false", "checkpoint_seconds=0.3", f"overrides=[{listed}]",
+            sys.executable, str(ROOT / "sweep.py"), "experiment=quick", only, "only.seed=0",
+            "logger=none", "plot=false", "checkpoint_seconds=0.3", f"overrides=[{listed}]",
         ]  # fmt: skip
 
     def start(self, *arguments: str, **environment: str) -> subprocess.Popen:

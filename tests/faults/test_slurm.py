@@ -1,5 +1,6 @@
 """A real SLURM of one node: preemption, requeueing, a sweep that dies while its jobs wait."""
 
+import contextlib
 import os
 import shutil
 import signal
@@ -57,8 +58,8 @@ def job_in_training(sweep):
     def find():
         for run in sweep.folder.glob("runs/*/checkpoint.pt"):
             ticket = (run.parent / "queued.json").read_text()
-            for job, state, name, place in queue("%i %T %j %K"):
-                mine = name in ticket and f'"place": {place}' in ticket
+            for job, state, name, index in queue("%i %T %j %K"):
+                mine = name in ticket and f'"array_index": {index}' in ticket
                 if mine and state == "RUNNING" and not (run.parent / "record.json").exists():
                     return job, run.parent
         return None
@@ -99,18 +100,34 @@ def _step(checkpoint):
     return torch.load(checkpoint, weights_only=True)["state"]["step"]
 
 
+@contextlib.contextmanager
+def jobs_held_back():
+    """Jobs can be submitted and none starts."""
+
+    def partition(state):
+        command = ["scontrol", "update", "PartitionName=main", f"State={state}"]
+        subprocess.run(command, check=True)
+
+    partition("DOWN")
+    try:
+        yield
+    finally:
+        partition("UP")
+
+
 def test_a_dead_sweep_leaves_its_jobs_which_nobody_launches_again(tmp_path, undisturbed, count):
     sweep = SmallSweep(tmp_path)
-    first = sweep.start(*LAUNCHER)
-    wait_for(lambda: len(queue()) == CELLS)
-    os.killpg(first.pid, signal.SIGKILL)
-    first.wait()
-    plan = sweep.run("dry_run=true")
-    assert plan.returncode == 0, plan.stderr
-    assert "to run: 0" in plan.stdout and "queued" in plan.stdout
-    second = sweep.run()
-    assert "cells to run" not in second.stdout
-    assert second.returncode == 1 and "queued" in second.stderr
+    with jobs_held_back():
+        first = sweep.start(*LAUNCHER)
+        wait_for(lambda: len(queue()) == CELLS)
+        os.killpg(first.pid, signal.SIGKILL)
+        first.wait()
+        plan = sweep.run("dry_run=true")
+        assert plan.returncode == 0, plan.stderr
+        assert "to run: 0" in plan.stdout and "queued" in plan.stdout
+        second = sweep.run()
+        assert "cells to run" not in second.stdout
+        assert second.returncode == 1 and "queued" in second.stderr
     wait_for(lambda: not queue())
     last = sweep.run()
     assert last.returncode == 0 and "cells to run" not in last.stdout

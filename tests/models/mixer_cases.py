@@ -12,27 +12,43 @@ from torch import Tensor
 from models import reference
 from models.attention import AttentionMixer
 from models.linear import LinearAttention
+from models.reference.tensor import tensor_attention
+from models.reference.tensor_linear import tensor_linear_attention
 from models.sparse import SparseAttention
 from models.standard import StandardAttention
+from models.tensor import TensorAttention
+from models.tensor_linear import TensorLinearAttention
 
 BLOCK = 8
 
 
 @dataclass(frozen=True)
 class Case:
-    """A mixer class with parameters; `naive` maps q, k, v (and a dropout mask) to the output."""
+    """A mixer class with parameters; `naive` maps q, k, v (and a dropout mask) to the output.
+
+    attended: what each token sees, of softmax attention to single tokens; definition: the plain
+    form of all others. longest: beyond it the plain form takes too much time.
+    """
 
     name: str
     build: type[AttentionMixer]
     own: dict = field(default_factory=dict)
-    attended: Callable[[int], list[int]] | None = None  # None: linear attention
+    attended: Callable[[int], list[int]] | None = None
+    definition: Callable[..., Tensor] | None = None
+    longest: int = 1000
 
     def mixer(self, max_len: int, dim: int = 8, num_heads: int = 2, **common) -> AttentionMixer:
         return self.build(dim, num_heads, max_len, **common, **self.own)
 
-    def naive(self, q: Tensor, k: Tensor, v: Tensor, keep=None, position: str = "none") -> Tensor:
+    @property
+    def parts(self) -> int:
+        """How many projections it has: 3 for q, k and v."""
+        return self.build.parts
+
+    def naive(self, *parts: Tensor, keep=None, position: str = "none") -> Tensor:
         if self.attended is None:
-            return reference.linear_attention(q, k, v, position)
+            return self.definition(*parts, position=position)
+        q, k, v = parts
         if position == "rope":
             q, k = reference.rotated(q), reference.rotated(k)
         return reference.softmax_attention(q, k, v, self.attended, keep)
@@ -56,7 +72,7 @@ def sparse(implementation: str, block: int = BLOCK, window: int = 1, summaries: 
 def linear(implementation: str, chunk_size: int | None = None) -> Case:
     own = {"implementation": implementation, "chunk_size": chunk_size}
     name = f"linear-{implementation}" + (f"-C{chunk_size}" if chunk_size else "")
-    return Case(name, LinearAttention, own)
+    return Case(name, LinearAttention, own, definition=reference.linear_attention)
 
 
 SOFTMAX = [
@@ -66,7 +82,16 @@ SOFTMAX = [
     sparse("dense", 5, 2, 3),
     sparse("blocked", 5, 2, 3),
 ]
-CASES = [*SOFTMAX, linear("dense"), linear("chunked", BLOCK), linear("chunked")]
+TENSOR = Case("tensor", TensorAttention, definition=tensor_attention, longest=70)
+TENSOR_LINEAR = Case(
+    "tensor-linear",
+    TensorLinearAttention,
+    {"chunk_size": BLOCK},
+    definition=tensor_linear_attention,
+    longest=70,
+)
+LINEAR = [linear("dense"), linear("chunked", BLOCK), linear("chunked")]
+CASES = [*SOFTMAX, *LINEAR, TENSOR, TENSOR_LINEAR]
 LENGTHS = [1, BLOCK - 1, BLOCK, BLOCK + 1, 63, 500]  # BLOCK - 1 = 7
 
 
@@ -74,8 +99,10 @@ def each(cases: list[Case]) -> pytest.MarkDecorator:
     return pytest.mark.parametrize("case", cases, ids=lambda case: case.name)
 
 
-def random_qkv(length: int, batch: int = 2, heads: int = 2, width: int = 4) -> list[Tensor]:
-    return [torch.randn(batch, heads, length, width) for _ in range(3)]
+def random_qkv(
+    length: int, batch: int = 2, heads: int = 2, width: int = 4, parts: int = 3
+) -> list[Tensor]:
+    return [torch.randn(batch, heads, length, width) for _ in range(parts)]
 
 
 def with_gradients(function, inputs: list[Tensor], direction: Tensor) -> list[Tensor]:

@@ -97,8 +97,10 @@ def test_sparse_pattern_size(block, window, summaries, length):
 
 @each(CASES)
 def test_linear_layers_are_24_m_d_squared_l(case):
+    """q, k, v, o and 8 of the FFN; mixers with more projections have that many more."""
     model = transformer(case, dim=32, num_layers=3)
-    assert flops.linear_layer_flops(model.flops(29)) == 2 * 12 * 3 * 32**2 * 29
+    matrices = 12 + case.parts - 3
+    assert flops.linear_layer_flops(model.flops(29)) == 2 * matrices * 3 * 32**2 * 29
 
 
 @each(CASES)
@@ -109,6 +111,15 @@ def test_conventions_add_up(case):
     assert flops.total_flops(terms) == linear_layers + mixing + terms["head"]
     assert flops.training_step_flops(terms) == 3 * flops.total_flops(terms)
     assert mixing > 0
+
+
+@pytest.mark.parametrize("length", [1, 9, 40])
+def test_what_a_pair_of_tokens_costs(length):
+    """Mixing over M H T²: 2K (1 + 1 / T) of softmax, 4K (K + 1) / T of linear attention."""
+    width = 8
+    expected = {"standard": 2 * width * (1 + 1 / length), "linear": 4 * width * 9 / length}
+    for name, ratio in expected.items():
+        assert flops.bound_ratio(transformer(MODELS[name]), length) == pytest.approx(ratio)
 
 
 @each(CASES)

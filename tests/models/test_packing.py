@@ -14,6 +14,7 @@ from models.kernels import LONGEST, runs
 from models.linear import LinearAttention
 from models.mixer import Mixer
 from models.packing import Packing, sizes_without_padding
+from models.sparse import SparseAttention
 from models.standard import StandardAttention
 from models.transformer import Transformer
 
@@ -109,13 +110,13 @@ def test_packed_mixers_equal_padded_ones(case, position, dtype):
         compare(mixer, lengths, tolerance, size_step=8, width_step=4)
 
 
-@pytest.mark.parametrize("mixer", [StandardAttention, LinearAttention])
+@pytest.mark.parametrize("mixer", [StandardAttention, SparseAttention, LinearAttention])
 @pytest.mark.parametrize("head_dim", [1, 3, 8, 16, 17])
 def test_kernels_at_every_head_width(mixer, head_dim):
     compare(mixer(2 * head_dim, 2, 129), [1, 7, 16, 50, 129], 1e-5)
 
 
-@pytest.mark.parametrize("mixer", [StandardAttention, LinearAttention])
+@pytest.mark.parametrize("mixer", [StandardAttention, SparseAttention, LinearAttention])
 def test_longer_sequences_than_the_kernels_take(mixer):
     packing = Packing(np.array([3, LONGEST + 1]))
     assert not runs(torch.zeros(packing.size, 3, 2, 4), packing)
@@ -140,7 +141,7 @@ def test_a_mixer_that_changes_a_method_of_its_parent_keeps_its_change(base, meth
     compare(own(8, 2, 20), [1, 2, 9, 20], 1e-5)
 
 
-@pytest.mark.parametrize("mixer", [StandardAttention, LinearAttention])
+@pytest.mark.parametrize("mixer", [StandardAttention, SparseAttention, LinearAttention])
 @pytest.mark.parametrize("size", [1.0, 30.0])
 def test_kernels_at_large_scores(mixer, size):
     """Weights that underflow, and features of keys and queries that do."""
@@ -156,7 +157,7 @@ def test_kernels_at_large_scores(mixer, size):
     assert_close(found, wanted, 1e-5 * size**2)  # scores of 900 are known to 1e-4
 
 
-@pytest.mark.parametrize("mixer", [StandardAttention, LinearAttention])
+@pytest.mark.parametrize("mixer", [StandardAttention, SparseAttention, LinearAttention])
 def test_kernels_stay_finite_where_weights_and_features_have_underflown(mixer):
     own, packing = mixer(8, 2, 20), Packing(np.array([1, 2, 9, 20]))
     qkv = torch.randn(packing.size, 3, 2, 4)
@@ -165,7 +166,7 @@ def test_kernels_stay_finite_where_weights_and_features_have_underflown(mixer):
     assert all(x.isfinite().all() for x in found)
 
 
-@pytest.mark.parametrize("mixer", [StandardAttention, LinearAttention])
+@pytest.mark.parametrize("mixer", [StandardAttention, SparseAttention, LinearAttention])
 def test_nan_is_passed_on(mixer):
     own = mixer(8, 2, 20)
     packing = Packing(np.array([5, 6]))
@@ -175,7 +176,7 @@ def test_nan_is_passed_on(mixer):
     assert y[2:5].isnan().all() and not y[5:].isnan().any()
 
 
-@pytest.mark.parametrize("mixer", [StandardAttention, LinearAttention])
+@pytest.mark.parametrize("mixer", [StandardAttention, SparseAttention, LinearAttention])
 def test_kernels_under_autocast(mixer):
     own = mixer(16, 2, 20)
     packing = Packing(np.array([5, 6, 20]))
@@ -207,7 +208,7 @@ def test_hidden_of_packed_tokens(case):
         torch.testing.assert_close(found[start:end], model.hidden(tokens[None, start:end])[0])
 
 
-@pytest.mark.parametrize("mixer", [StandardAttention, LinearAttention])
+@pytest.mark.parametrize("mixer", [StandardAttention, SparseAttention, LinearAttention])
 def test_threads_share_the_sequences(mixer):
     own, packing = mixer(8, 2, 20), Packing(np.array([1, 1, 1, 5, 9, 20]), 8)
     x, direction = torch.randn(packing.size, 8), torch.randn(packing.size, 8)

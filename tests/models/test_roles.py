@@ -64,7 +64,7 @@ def test_roles_of_our_own_models(case):
         for block in (0, 1)
         for name in ("mixer.qkv", "mixer.out", "ffn.0", "ffn.2")
     }
-    assert {roles[f"blocks.{block}.mixer.qkv.weight"].parts for block in (0, 1)} == {3}
+    assert {roles[f"blocks.{block}.mixer.qkv.weight"].parts for block in (0, 1)} == {case.parts}
     assert (roles["embedding.weight"].kind, roles["head.weight"].kind) == ("embedding", "head")
     others = set(roles) - hidden - {"embedding.weight", "head.weight"}
     assert {roles[name] for name in others} == {Role("vector")}

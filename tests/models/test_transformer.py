@@ -39,11 +39,11 @@ def written_out(model, tokens, case, position):
 
     def attention(name, x):
         batch, length, dim = x.shape
-        q, k, v = (
+        parts = (
             part.reshape(batch, length, 2, dim // 2).transpose(1, 2)
             for part in linear(f"{name}.qkv", x).split(dim, -1)
         )
-        y = case.naive(q, k, v, position=position)
+        y = case.naive(*parts, position=position)
         return linear(f"{name}.out", y.transpose(1, 2).reshape(batch, length, dim))
 
     x = weights["embedding.weight"][tokens]
@@ -109,7 +109,7 @@ def test_every_matrix_is_xavier_uniform_and_every_bias_zero(case):
     matrices = dict(model.named_parameters())
     for block in range(2):
         stacked = matrices.pop(f"blocks.{block}.mixer.qkv.weight")
-        matrices |= {f"{block}.{i}": w for i, w in enumerate(stacked.chunk(3))}
+        matrices |= {f"{block}.{i}": w for i, w in enumerate(stacked.chunk(case.parts))}
     for name, weight in matrices.items():
         if weight.dim() == 2:
             bound = (6 / sum(weight.shape)) ** 0.5

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from plots import accuracy_vs_flops
+from plots.words import flops_unit
 
 POINTS = st.lists(st.tuples(st.integers(1, 20), st.integers(0, 20)), min_size=1, max_size=15)
 
@@ -31,13 +32,23 @@ def figures(table, plan=None):
 def test_each_cell_is_a_point_under_both_conventions():
     table = tables.quick()
     (figure,) = figures(table).values()
+    assert "MFLOPs of one forward pass over L tokens" in [t.get_text() for t in figure.texts]
     for title, column in accuracy_vs_flops.COLUMNS.items():
         axes = next(a for a in figure.axes if a.get_gid() == f"panel/n = 3, L = 25/{title}")
         for model in ("standard", "linear", "sparse"):
             part = table[(table["model"] == model) & (table["size"] == 3)].sort_values("dim")
             (line,) = [x for x in axes.lines if x.get_gid() == f"cells/{model.capitalize()}"]
-            assert line.get_xdata() == pytest.approx(part[column].to_numpy() / 1e9)
+            assert line.get_xdata() == pytest.approx(part[column].to_numpy() / 1e6)
             assert line.get_ydata() == pytest.approx(100 * part["answer_accuracy"].to_numpy())
+
+
+@pytest.mark.parametrize(
+    ("most", "unit"),
+    [(0, (1, "FLOPs")), (999, (1, "FLOPs")), (1e3, (1e3, "kFLOPs")), (2.4e5, (1e3, "kFLOPs")),
+     (1.2e7, (1e6, "MFLOPs")), (9.6e9, (1e9, "GFLOPs")), (1e30, (1e15, "PFLOPs"))],
+)  # fmt: skip
+def test_the_unit_suits_the_size(most, unit):
+    assert flops_unit(most) == unit
 
 
 def test_a_figure_per_task_and_the_missing_are_counted():

@@ -169,6 +169,12 @@ def test_whatever_the_facets_every_cell_has_a_place_of_its_own(order, rows):
     assert not cells.duplicated(["column", "row", "x", "y"]).any()
 
 
+def test_rows_of_numbers_are_in_their_order():
+    table = tables.product(["lis"], ["standard"], [4, 5], [32, 128, 1024])
+    grid = gather(table, tables.plan_of(table), {"x": "size", "y": "model", "rows": "dim"})
+    assert grid.model_rows == ["D = 32", "D = 128", "D = 1024"]
+
+
 def test_facets_of_numbers_and_of_unknown_settings():
     table = pd.DataFrame([
         tables.row(dim=32, **{"recipe.learning_rate": rate}) for rate in ("0.001", "0.002")

@@ -78,6 +78,14 @@ BAD_CELLS = [
     ("config=absent.yaml", "absent.yaml"),
     ("runs_dir=''", "runs_dir"),
     ("data.train=1000000 task.size=1", "distinct"),
+    ("recipe.steps=1000000000000000000000", "must be at most 1,000,000,000: a millisecond each"),
+    ("recipe.learning_rate=1e40", "must be at most 1e+30: float32 ends"),
+    ("model.dim=65536", "parameters need 1,7"),
+    ("threads=1000", "cores"),
+    ("device=abc", "device=abc: must be auto, cpu, cuda or cuda:N"),
+    ("data.file=3", "data.file=3"),
+    ("runs_dir='a\tb'", "runs_dir"),
+    ("force=flase", "force"),
 ]
 
 
@@ -128,6 +136,14 @@ def test_a_mistyped_key_is_told_from_a_missing_one(command, word, said):
         (["experiment=quick", 'overrides=["seeds=[1,2]"]'], "seed: [0, 1, 2]"),
         (["experiment=quick", "compile=sometimes"], "compile"),
         (["experiment=quick", "hydra/launcher=cloud"], "cloud"),
+        (["experiment=quick", "hydra.launcher.jobs=-1"], "jobs=-1: must be from 1"),
+        (["experiment=quick", "device=abc"], "device=abc: must be auto, cpu, cuda or cuda:N"),
+        (["experiment=quick", "device=cuda:99"], "CUDA devices here"),
+        (["experiment=quick", "threads=1000"], "cores"),
+        (["experiment=quick", "experiment.figures=[heatmop]"], "unknown figure heatmop; there are"),
+        (["experiment=quick", "only.task=lsi"], "there are arithmetic"),
+        (["experiment=quick", "runs_dir=''"], "runs_dir"),
+        (["experiment=quick", "--colour"], "unrecognized arguments: --colour"),
     ],
 )
 def test_bad_sweep(command, arguments, named):
@@ -135,6 +151,25 @@ def test_bad_sweep(command, arguments, named):
     assert outcome.status == 2
     assert named in outcome.line
     assert not (command.folder / "runs").exists()
+
+
+@pytest.mark.parametrize(
+    ("program", "key"),
+    [("train.py", "force: false"), ("sweep.py", "max_hours: null"), ("evaluate.py", "count: null")],
+)
+def test_help_lists_keys_and_names(command, program, key):
+    outcome = command(program, "--help")
+    assert outcome.status == 0 and outcome.err == ""
+    assert f"python {program} " in outcome.out and key in outcome.out
+    assert "experiment: figure1, " in outcome.out
+
+
+def test_overrides_may_stand_on_both_sides_of_the_multirun_mark(command):
+    assert command("train.py", "task=chess", "-m", "seed=1").line.startswith("error: In ")
+
+
+def test_a_multirun_says_one_line_for_a_bad_value(command):
+    assert command("train.py", "-m", *TINY, "seed=-1").line == "error: seed=-1: must be at least 0"
 
 
 @pytest.fixture

@@ -503,7 +503,8 @@ def test_a_sweep_with_the_frontier_strategy(command):
         "data.train=300 data.validation=20 data.test=20"
     ).split()
     arguments = [
-        "experiment=quick", "strategy=frontier", "only.model=linear", "logger=none", "plot=false",
+        "experiment=quick", "strategy=frontier", "only.model=linear", "only.seed=0", "logger=none",
+        "plot=false",
         "overrides=[" + ",".join(f'"{word}"' for word in words) + "]",
     ]  # fmt: skip
     outcome = command("sweep.py", *arguments, "experiment.confirm=false")

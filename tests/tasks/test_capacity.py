@@ -13,20 +13,26 @@ from test_task_interface import Parity
 from errors import UserError
 from tasks.arithmetic import Arithmetic
 from tasks.by_name import build_task
+from tasks.copying import Copying
 from tasks.ed import EditDistance, strings
 from tasks.ed_local import EditDistanceLocal
 from tasks.lis import LIS
+from tasks.mqar import MQAR
 from tasks.task import EOS, Task
-from tests.oracles import arithmetic, edit_distance, lis
+from tests.oracles import arithmetic, copying, edit_distance, lis, mqar
 
-TASKS: list[type[Task]] = [Arithmetic, LIS, EditDistance, EditDistanceLocal]
+TASKS: list[type[Task]] = [Arithmetic, LIS, EditDistance, EditDistanceLocal, MQAR, Copying]
 EACH = pytest.mark.parametrize("cls", TASKS, ids=lambda cls: cls.name)
 
 
 def judged(task: Task, line: str) -> str | None:
-    """The oracle's verdict; numbers of LIS begin above the capacity."""
+    """The oracle's verdict; numbers of LIS and MQAR depend on the capacity."""
     if isinstance(task, LIS):
         return lis.judge(line, task.size, task.format, task.room_size)
+    if isinstance(task, MQAR):
+        return mqar.judge(line, task.size, task.format, capacity=task.room_size)
+    if isinstance(task, Copying):
+        return copying.judge(line, task.size)
     if isinstance(task, EditDistance):
         local = isinstance(task, EditDistanceLocal)
         return edit_distance.judge(line, task.size, task.format, local)

@@ -1,4 +1,4 @@
-"""The interface and its defaults, through a toy task, and what holds for all four."""
+"""The interface and its defaults, through a toy task, and what holds for all of ours."""
 
 import random
 from typing import ClassVar
@@ -8,14 +8,29 @@ import pytest
 
 from errors import UserError
 from tasks.arithmetic import Arithmetic
+from tasks.closure import Closure
+from tasks.copying import Copying
 from tasks.ed import EditDistance
 from tasks.ed_local import EditDistanceLocal
 from tasks.generate import planned_sizes
 from tasks.lis import LIS
 from tasks.locality import measure
+from tasks.mqar import MQAR
 from tasks.task import EOS, PAD, Example, Task, Vocabulary
+from tasks.word import Word
 
-ALL = [Arithmetic(4), Arithmetic(4, order="growth"), LIS(6), EditDistance(4), EditDistanceLocal(4)]
+ALL = [
+    Arithmetic(4),
+    Arithmetic(4, order="growth"),
+    LIS(6),
+    EditDistance(4),
+    EditDistanceLocal(4),
+    Word(6, monoid="S3", letters="all"),
+    Closure(6, monoid="S3", r=2),
+    MQAR(5),
+    MQAR(6, queries=2),
+    Copying(6),
+]
 
 
 class Parity(Task):

@@ -44,7 +44,7 @@ class Parity(Task):
 """
 
 
-@pytest.mark.parametrize("name", ["arithmetic", "lis", "ed", "ed_local"])
+@pytest.mark.parametrize("name", ["arithmetic", "lis", "ed", "ed_local", "word"])
 @pytest.mark.parametrize("options", [[], ["--format", "direct"], ["--split", "test"]], ids=" ".join)
 def test_what_is_sampled_passes_the_check(name: str, options: list[str], tmp_path, capsys) -> None:
     sampling = ["sample", name, "--size", "5", "--count", "30", "--seed", "2", *options]
@@ -58,6 +58,17 @@ def test_what_is_sampled_passes_the_check(name: str, options: list[str], tmp_pat
     own = [] if "--split" in options else options
     assert main(["check", name, "--size", "5", *own, str(path)]) == 0
     assert capsys.readouterr().out == "30 lines, 30 valid, 0 invalid\n"
+
+
+@pytest.mark.parametrize("name", ["lis", "word"])
+def test_tagged_sequences_are_printed_with_their_labels(name: str, tmp_path, capsys) -> None:
+    call = [name, "--size", "6", "--format", "tagged"]
+    assert main(["sample", *call, "--count", "20"]) == 0
+    lines = capsys.readouterr().out
+    assert [len(line.split("<sep>")[1].split()) for line in lines.splitlines()] == [6] * 20
+    path = tmp_path / "lines.txt"
+    path.write_text(lines)
+    assert main(["check", *call, str(path)]) == 0
 
 
 def test_check_names_line_and_reason(tmp_path: Path, capsys) -> None:
@@ -150,6 +161,12 @@ def test_locality_prints_a_row_a_size(capsys) -> None:
         ("locality ed --size 999999999999", "size=999999999999: must be at most 100,000"),
         ("sample lis --size 5 number_range=[", "number_range"),
         ("sample arithmetic --size 3 modulus=12", "modulus=12"),
+        ("sample ed --size 3 --format tagged", "must be one of cot, direct"),
+        ("sample word --size 8 monoid=Q8", "monoid='Q8' is unknown: there are S3, A4"),
+        ("sample word --size 8 letters=[12345,23145]", "do not generate A5"),
+        ("sample word --size 5 --count 300", "reached 243"),
+        ("sample closure --size 16 r=0", "r=0 must be at least 1"),
+        ("sample closure --size 16 subset=[12345,23451]", "is no subgroup of A5"),
         ("sample arithmetic --size 1 --count 1000", "reached 473"),
         ("sample lis --size 5 --config-dir /no/such", "--config-dir"),
         ("check lis --size 5", "FILE"),

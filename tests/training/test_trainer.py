@@ -1,11 +1,13 @@
 import copy
 import json
+import shutil
 
 import pytest
 import torch
 from tiny import figures, tiny_model, tiny_trainer
 
-from errors import RunError
+from errors import RunError, UserError
+from files import sha256_of
 from tasks.arithmetic import Arithmetic
 from training.batches import SequenceTensors
 from training.checkpoint import load_checkpoint, save_checkpoint
@@ -189,6 +191,9 @@ def without_random_state(content):
         (with_state(step="10"), "state step"),
         (with_state(seconds=float("nan")), "state seconds"),
         (with_state(stopped="tired"), "state stopped"),
+        (with_state(stopped="solved"), "solved is not what its learning curve says"),
+        (with_state(stopped="budget"), "budget is not what its learning curve says"),
+        (with_state(step=25), "after validations at"),
         (with_state(mood="good"), "mood"),
         (with_state(curve=None), "state curve"),
         (with_validation(step=17), "after validations at"),
@@ -219,6 +224,49 @@ def test_a_checkpoint_of_wrong_content_is_set_aside(tmp_path, capsys, damage, re
     assert f"{path}: damaged checkpoint" in line and "set aside" in line and reason in line
     assert path.with_suffix(".damaged").exists()
     assert torch.equal(weights(whole), weights(again))
+
+
+def first_tensor(part):
+    while not isinstance(part, torch.Tensor):
+        part = next(iter(part.values())) if isinstance(part, dict) else part[0]
+    return part
+
+
+@pytest.mark.parametrize("key", ["model", "optimizer", "random", "state"])
+def test_one_flipped_bit_is_noticed_wherever_it_is(tmp_path, key):
+    """The archive that torch writes is read without a check of its own."""
+    tiny_trainer(tmp_path, TASK).fit()
+    path = tmp_path / "checkpoint.pt"
+    content = torch.load(path, weights_only=True)
+    part = content[key]
+    if key == "state":
+        part["curve"][0]["train_loss"] += 2**-50
+    else:
+        first_tensor(part).view(-1).view(torch.uint8)[3] ^= 1
+    torch.save(content, path)
+    with pytest.raises(UserError, match="does not have its digest"):
+        load_checkpoint(path)
+
+
+def test_a_checkpoint_of_other_weights_is_named(tmp_path):
+    for name in ("one", "other"):
+        tiny_trainer(tmp_path / name, TASK).fit()
+    shutil.copy(tmp_path / "other/checkpoint.pt", tmp_path / "one/checkpoint.pt")
+    with pytest.raises(UserError, match="of the weights other, not of one"):
+        load_checkpoint(tmp_path / "one/checkpoint.pt")
+
+
+def test_a_checkpoint_without_digest_needs_the_word_of_its_record(tmp_path):
+    """Of the version before: where training had ended, its record holds the file's digest."""
+    tiny_trainer(tmp_path, TASK).fit()
+    path = tmp_path / "checkpoint.pt"
+    content = torch.load(path, weights_only=True)
+    torch.save({**content, "format": 2, "digest": None, "weights": None}, path)
+    with pytest.raises(UserError, match="not a checkpoint of this version"):
+        load_checkpoint(path)
+    assert load_checkpoint(path, sha256=sha256_of(path))["state"] == content["state"]
+    with pytest.raises(UserError, match="damaged"):
+        load_checkpoint(path, sha256="0" * 64)
 
 
 def test_listeners_hear_losses_and_the_rows_of_the_curve(tmp_path):

@@ -1,0 +1,82 @@
+"""Sums that forget: a state of K x W numbers that decays before every token writes into it."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+CHUNK_SIZE = 32
+
+
+def decayed_sums(q: Tensor, k: Tensor, v: Tensor, log_decay: Tensor) -> tuple[Tensor, Tensor]:
+    """y_t = S_t^T q_t with S_t = diag(exp g_t) S_{t-1} + k_t v_t^T, S_0 = 0, in O(T).
+
+    q, k (B, H, T, K), v (B, H, T, W), log_decay g <= 0 and finite, (B, H, T, K) or (B, H, T, 1).
+    Returns y (B, H, T, W) and the last state (B, H, K, W).
+
+    Token j < i enters y_i with weights exp(Σ_{j<s<=i} g_s). Pairs of neighbouring blocks of 1, 2,
+    4, ... tokens are joined until a block is a chunk: from the earlier block to the later one the
+    sum is that behind j, up to the border, and that from the border up to i, one a factor of k_j,
+    the other of q_i. Both are sums of numbers <= 0, so nothing overflows, and no difference of
+    sums loses digits, however fast a channel forgets. Chunks then pass on the state. (Chunks:
+    Yang et al. 2023, arXiv 2312.06635, section 4; Dao and Gu 2024, arXiv 2405.21060, section 6.)
+    """
+    length = q.shape[2]
+    # No sum between chunks weighs more than the chunk.
+    size = power_of_two(min(max(CHUNK_SIZE, k.shape[-1]), length))
+    q, k, v, log_decay = (split(x, size) for x in (q, k, v, log_decay))  # (B, H, N, C, ·)
+    y, upto, behind = within_chunks(q, k, v, log_decay)
+    written = (k * behind.exp()).transpose(-1, -2) @ v  # (B, H, N, K, W)
+    kept = upto[:, :, :, -1].exp().unsqueeze(-1)  # (B, H, N, K or 1, 1)
+    states = [torch.zeros_like(written[:, :, 0])]
+    for keep, write in zip(kept.unbind(2), written.unbind(2), strict=True):
+        states.append(keep * states[-1] + write)
+    if len(states) > 2:  # nothing comes before the first chunk
+        y = y + (q * upto.exp()) @ torch.stack(states[:-1], dim=2)
+    return y.flatten(2, 3)[:, :, :length], states[-1]
+
+
+def within_chunks(q: Tensor, k: Tensor, v: Tensor, log_decay: Tensor) -> tuple[Tensor, ...]:
+    """y of each chunk (B, H, N, C, W) by itself, and sums of g within it.
+
+    These are, for every token, the sum from the chunk's start up to and with it, and the sum of
+    all behind it.
+    """
+    size, span = q.shape[3], 1
+    y = (q * k).sum(-1, keepdim=True) * v
+    upto, behind = log_decay, torch.zeros_like(log_decay)  # within blocks of `span` tokens
+    while span < size:
+        # (B, H, N, C / 2 span, span, ·): the earlier and the later block of every pair
+        early_k, early_v, late_q = pairs(k, span)[0], pairs(v, span)[0], pairs(q, span)[1]
+        early_upto, late_upto = pairs(upto, span)
+        early_behind, late_behind = pairs(behind, span)
+        early_y, late_y = pairs(y, span)
+        keys = early_k * early_behind.exp()
+        weights = (late_q * late_upto.exp()) @ keys.transpose(-1, -2)  # (..., span, span)
+        y = joined(early_y, late_y + weights @ early_v)
+        early_all, late_all = early_upto[..., -1:, :], late_upto[..., -1:, :]
+        upto = joined(early_upto, late_upto + early_all)
+        behind = joined(early_behind + late_all, late_behind)
+        span *= 2
+    return y, upto, behind
+
+
+def pairs(x: Tensor, span: int) -> tuple[Tensor, ...]:
+    """(B, H, N, C, ·) in blocks of `span`: the first of every two, and the second."""
+    return x.unflatten(3, (-1, 2, span)).unbind(4)
+
+
+def joined(early: Tensor, late: Tensor) -> Tensor:
+    """The inverse of `pairs`."""
+    return torch.stack((early, late), dim=4).flatten(3, 5)
+
+
+def split(x: Tensor, size: int) -> Tensor:
+    """(B, H, T, W) in chunks (B, H, N, size, W), filled up with zeros: no write, no decay."""
+    return F.pad(x, (0, 0, 0, -x.shape[2] % size)).unflatten(2, (-1, size))
+
+
+def power_of_two(size: int) -> int:
+    """The least power of two that is at least `size`."""
+    return 1 << (size - 1).bit_length()

@@ -1,0 +1,91 @@
+"""The LSTM as a mixer (Hochreiter and Schmidhuber 1997): a control that is not linear in time.
+
+Its state passes through gates and tanh, so that one layer can follow any finite automaton, the word
+problem of A5 among them; softmax and diagonal linear recurrences of a fixed depth cannot, unless
+TC0 = NC1 (Merrill et al. 2024, arXiv 2404.08819). The price: training reads token after token.
+"""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+
+from models.mixer import GenerationState, Mixer
+from models.precision import widened, without_autocast
+from models.roles import Role
+
+
+class LSTM(Mixer):
+    """One layer of `torch.nn.LSTM`, D wide; its output h_t is the mixer's.
+
+    In float32 or wider. There are no heads, and attention dropout does not apply. Matrices start
+    Xavier-uniform, each of the four gates by itself; the forget gate's bias at 1 (Gers et al. 2000;
+    Jozefowicz et al. 2015), the other biases at 0.
+    """
+
+    def __init__(
+        self,
+        dim: int,
+        num_heads: int,
+        max_len: int,
+        dropout: float = 0.0,
+        position: str = "none",
+    ):
+        super().__init__(dim, num_heads, max_len, dropout, position)
+        self.lstm = nn.LSTM(dim, dim, batch_first=True)
+        own = dict(self.lstm.named_parameters())
+        for name in ("weight_ih_l0", "weight_hh_l0"):
+            for matrix in own[name].chunk(4):  # input, forget, cell, output
+                nn.init.xavier_uniform_(matrix)
+        nn.init.zeros_(own["bias_hh_l0"])
+        nn.init.zeros_(own["bias_ih_l0"])
+        nn.init.ones_(own["bias_ih_l0"][dim : 2 * dim])
+
+    def parameter_roles(self) -> dict[str, Role]:
+        """Two stacks of four matrices."""
+        stack = Role("hidden", parts=4)
+        return {"lstm.weight_ih_l0": stack, "lstm.weight_hh_l0": stack}
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Mix x (B, T, D) into (B, T, D)."""
+        with without_autocast(x):
+            return self.lstm(widened(x))[0].to(x.dtype)
+
+    def prefill(self, x: Tensor, lengths: Tensor) -> tuple[Tensor, GenerationState]:
+        """As `Mixer.prefill`; the state is h and c, (B, D) each."""
+        rows = nn.utils.rnn.pack_padded_sequence(
+            widened(x), lengths.cpu(), batch_first=True, enforce_sorted=False
+        )
+        with without_autocast(x):
+            packed, (h, c) = self.lstm(rows)
+        y = nn.utils.rnn.pad_packed_sequence(packed, batch_first=True, total_length=x.shape[1])[0]
+        state = GenerationState({"h": h[0], "c": c[0]}, lengths, x.shape[1])
+        return y.to(x.dtype), state
+
+    def step(self, x: Tensor, positions: Tensor, state: GenerationState) -> Tensor:
+        """As `Mixer.step`; one turn of the recurrence."""
+        state.advance(positions)
+        held = (state.tensors["h"][None], state.tensors["c"][None])  # (1, B, D) each
+        with without_autocast(x):
+            y, (h, c) = self.lstm(widened(x)[:, None], held)
+        state.tensors["h"], state.tensors["c"] = h[0], c[0]
+        return y[:, 0].to(x.dtype)
+
+    def flops(self, length: int) -> dict[str, int]:
+        """Eight D x D matrices a token; of c = f c + i g and h = o tanh(c), 4 FLOPs a channel.
+
+        By formula: PyTorch's counters take fused LSTMs for free.
+        """
+        matrices = 2 * 4 * self.dim**2 * length
+        return {
+            "linear/lstm_input": matrices,
+            "linear/lstm_recurrence": matrices,
+            "mixing/lstm_cell": 4 * self.dim * length,
+        }
+
+    def step_flops(self, position: int) -> int:
+        """The same for every token."""
+        return sum(self.flops(1).values())
+
+    def state_bytes(self, length: int) -> int:
+        """h and c, D float32 numbers each, whatever the length."""
+        return 2 * 4 * self.dim

@@ -1,0 +1,45 @@
+"""Sliding-window attention: softmax over the last few tokens (Child et al. 2019; Beltagy et al.
+2020, arXiv 2004.05150, section 3.1)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from models.mixer import check_sizes
+from models.sparse import SparseAttention, default_block_size
+
+
+class SlidingWindow(SparseAttention):
+    """Token i attends to j with i - W < j <= i, W `window`; the state is the last W tokens.
+
+    Sparse attention (Yang et al. 2024, eq. 6) without summary tokens: one block of W tokens, of
+    which none is seen from farther away. window=None takes the sparse mixer's window,
+    2^⌊log₂ √max_len⌋. implementation: as there.
+    """
+
+    def __init__(
+        self,
+        dim: int,
+        num_heads: int,
+        max_len: int,
+        dropout: float = 0.0,
+        position: str = "none",
+        window: int | None = None,
+        implementation: str = "auto",
+        **convolution: Any,
+    ):
+        check_sizes(max_len=max_len)
+        window = default_block_size(max_len) if window is None else window
+        check_sizes(window=window)
+        super().__init__(
+            dim,
+            num_heads,
+            max_len,
+            dropout,
+            position,
+            block_size=window,
+            window_blocks=1,
+            summary_tokens=0,
+            implementation=implementation,
+            **convolution,
+        )

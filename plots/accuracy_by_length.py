@@ -1,0 +1,88 @@
+"""Accuracy against problem size: a panel per format and per group (or task), a line per model.
+
+What a model reaches with a chain, without one and with labels stands side by side; the dashed line
+is what always giving the most frequent answer would reach.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import FixedLocator
+
+from plots import style
+from plots.cells import Grid, gather
+from plots.layout import Layout
+from plots.looks import nested_row_looks
+from plots.paper import THRESHOLD
+from plots.words import footer, missing_text, seeds_text
+
+NAME = "accuracy_by_length"
+GROUP = "task.monoid"
+CHANCE: dict[str, Any] = {"color": style.GREY, "linewidth": 0.8, "linestyle": (0, (6, 2))}
+
+
+def draw(table: pd.DataFrame, plan: pd.DataFrame, experiment: Any, out: Path) -> list[Path]:
+    """Write ``accuracy_by_length`` as PDF and PNG."""
+    return style.styled(style.save)(figure(table, plan, experiment), out, NAME)
+
+
+@style.styled
+def figure(table: pd.DataFrame, plan: pd.DataFrame, experiment: Any) -> Figure:
+    """Return the figure; axes carry gids ``panel/<group>/<format>``."""
+    key = GROUP if GROUP in table or GROUP in plan else "task"
+    grid = gather(table, plan, {"columns": ["format"], "rows": ["model"], "x": "size", "y": key})
+    looks = nested_row_looks(grid, grid.cells)
+    entries = [Line2D([], [], label=row, **look) for row, look in looks.items()]
+    entries.append(Line2D([], [], label="90 %", **style.THRESHOLD_LINE))
+    entries.append(Line2D([], [], label="chance: always the most frequent answer", **CHANCE))
+    groups = {style.setting_label(key, value): value for value in sorted(grid.cells["y"].unique())}
+    layout = Layout(
+        list(groups),
+        grid.columns,
+        entries,
+        _footer(grid, experiment),
+        x_label=style.axis_label("size"),
+        y_label="answer accuracy in percent",
+    )
+    for label, group in groups.items():
+        for column in grid.columns:
+            cells = grid.cells[(grid.cells["y"] == group) & (grid.cells["column"] == column)]
+            _draw_panel(layout.axes(label, column), cells, looks)
+            layout.axes(label, column).xaxis.set_major_locator(
+                FixedLocator(sorted(grid.cells["x"].unique()))
+            )
+    return layout.figure
+
+
+def _draw_panel(axes: Axes, cells: pd.DataFrame, looks: dict[str, dict[str, Any]]) -> None:
+    style.percent_axis(axes)
+    axes.axhline(100 * THRESHOLD, **style.THRESHOLD_LINE)
+    done = cells[cells["state"] == "done"].sort_values("x")
+    if done.empty:
+        style.say_in(axes, "no results")
+        return
+    chance = 100 * done.groupby("x")["chance_accuracy"].mean().dropna()
+    axes.plot(chance.index, chance, gid="chance", **CHANCE)
+    for row, look in looks.items():
+        part = done[done["row"] == row]
+        share = 100 * part["accuracy"]
+        if (part["seeds"] > 1).any():
+            spread = [share - 100 * part["accuracy_min"], 100 * part["accuracy_max"] - share]
+            axes.errorbar(part["x"], share, spread, fmt="none", ecolor=look["color"], linewidth=0.6)
+        axes.plot(part["x"], share, gid=f"cells/{row}", clip_on=False, **look)
+
+
+def _footer(grid: Grid, experiment: Any) -> str:
+    spread = " (bars: minimum–maximum)" if (grid.cells["seeds"] > 1).any() else ""
+    lines = [
+        f"Answer accuracy; tagged: of the last label. {seeds_text(grid.cells).capitalize()}{spread}"
+        f". {missing_text(grid.cells)}",
+        "Not learned is not the same as not expressible: a failure here refutes no upper bound.",
+    ]
+    return footer(lines, grid, experiment)

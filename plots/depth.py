@@ -1,0 +1,119 @@
+"""Longest prefix labelled right at 90 %, n*, against the number of layers; per group and model.
+
+n* is read from the records of where labels break (``errors/``).  Log-depth constructions let it
+grow exponentially with the number of layers, which is a straight line here.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import FixedLocator
+
+from plots import style
+from plots.cells import Grid, gather, records
+from plots.curves import read_errors
+from plots.layout import Layout
+from plots.looks import nested_row_looks
+from plots.text import csv_text
+from plots.words import footer, missing_text
+
+NAME = "depth"
+GROUP = "task.monoid"
+NONE = 0.5  # where a prefix of 0 labels stands on the logarithmic axis
+
+
+def draw(table: pd.DataFrame, plan: pd.DataFrame, experiment: Any, out: Path) -> list[Path]:
+    """Write ``depth`` as PDF and PNG, and ``depth.csv``; the records lie beside ``out``."""
+    paths = style.styled(style.save)(figure(table, plan, experiment, out.parent), out, NAME)
+    text = csv_text(prefixes(_grid(table, plan), out.parent))
+    return [*paths, style.write_text(text, out / f"{NAME}.csv")]
+
+
+def prefixes(grid: Grid, folder: Path) -> pd.DataFrame:
+    """Return n* of every finished run: columns group, model, size, layers, seed, longest_prefix.
+
+    Without a record, and for formats without labels, there is none.
+    """
+    rows = []
+    labels = grid.cells[["point", "row", "x", "y"]]
+    for run in records(grid.rows.merge(labels, on="point", how="left")):
+        found = read_errors(folder, run.cell) if run.status == "done" else None
+        if found is not None and "longest_prefix" in found:
+            told = (run.y, run.row, run.size, run.x, run.seed, int(found["longest_prefix"]))
+            rows.append(told)
+    return pd.DataFrame(
+        rows, columns=["group", "model", "size", "layers", "seed", "longest_prefix"]
+    )
+
+
+def _grid(table: pd.DataFrame, plan: pd.DataFrame) -> Grid:
+    key = GROUP if GROUP in table or GROUP in plan else "task"
+    return gather(table, plan, {"columns": ["format"], "rows": ["model"], "x": "layers", "y": key})
+
+
+@style.styled
+def figure(table: pd.DataFrame, plan: pd.DataFrame, experiment: Any, folder: Path) -> Figure:
+    """Return the figure; axes carry gids ``panel//<group>``; ``folder`` holds ``errors/``."""
+    grid = _grid(table, plan)
+    frame = prefixes(grid, folder)
+    looks = nested_row_looks(grid, grid.cells)
+    most = int(grid.cells["size"].max())
+    entries = [Line2D([], [], label=row, **look) for row, look in looks.items()]
+    entries.append(Line2D([], [], label=f"all n = {most} labels: no longer one was asked for",
+                          **style.THRESHOLD_LINE))  # fmt: skip
+    groups = sorted(grid.cells["y"].unique())
+    layout = Layout(
+        [""],
+        [style.setting_label(GROUP, group) for group in groups],
+        entries,
+        _footer(grid, frame, experiment),
+        widths=1.6,
+        heights=1.8,
+        x_label="layers M",
+        y_label="longest prefix at 90 %, n*",
+    )
+    for group, axes in zip(groups, layout.panels.values(), strict=True):
+        _draw_panel(axes, frame[frame["group"] == group], looks, most)
+        axes.xaxis.set_major_locator(FixedLocator(sorted(grid.cells["x"].unique())))
+    return layout.figure
+
+
+def _draw_panel(
+    axes: Axes, frame: pd.DataFrame, looks: dict[str, dict[str, Any]], most: int
+) -> None:
+    axes.set_yscale("log", base=2)
+    axes.set_ylim(NONE / 1.3, most * 1.5)
+    ticks = [NONE, *(2**i for i in range(int(np.log2(most)) + 1))]
+    axes.yaxis.set_major_locator(FixedLocator(ticks))
+    axes.set_yticklabels(["0", *(str(tick) for tick in ticks[1:])])
+    axes.axhline(most, **style.THRESHOLD_LINE)
+    if frame.empty:
+        style.say_in(axes, "no records")
+    for row, look in looks.items():
+        part = frame[frame["model"] == row].groupby("layers")["longest_prefix"]
+        middle, low, high = (values.clip(lower=NONE) for values in
+                             (part.median(), part.min(), part.max()))  # fmt: skip
+        if (part.size() > 1).any():
+            axes.errorbar(middle.index, middle, [middle - low, high - middle], fmt="none",
+                          ecolor=look["color"], linewidth=0.6)  # fmt: skip
+        axes.plot(middle.index, middle, gid=f"cells/{row}", clip_on=False, **look)
+
+
+def _footer(grid: Grid, frame: pd.DataFrame, experiment: Any) -> str:
+    counts = frame.groupby(["group", "model", "layers", "size"]).size()
+    seeds = "one seed each" if (counts <= 1).all() else (
+        f"median of {counts.min()} to {counts.max()} seeds, bars from minimum to maximum"
+    )  # fmt: skip
+    lines = [
+        "n*: as many labels, from the first on, as are right in 90 % of the test words each; "
+        f"{seeds}. {missing_text(grid.cells)}",
+        "Not learned is not the same as not expressible: a short prefix refutes no upper bound.",
+    ]
+    return footer(lines, grid, experiment)

@@ -1,0 +1,128 @@
+"""Rebuilding an experiment's table from what ``runs/`` holds, and from its own sound rows."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import filelock
+import pandas as pd
+
+from config.identity import RESULTS_VERSION
+from errors import UserError
+from files import clear_disk_errors, write_bytes
+from records.folders import CellFolder
+from records.reading import (
+    ATTACHMENT_COLUMNS,
+    attachment_is_whole,
+    lines,
+    require_columns,
+    require_rows,
+)
+from records.table import Row, replaces, take_in
+
+
+@dataclass
+class Rebuilt:
+    """How many rows are from records, how many were kept, and what was left out."""
+
+    from_runs: int
+    kept: int
+    left_out: list[str]
+
+
+def rebuild(
+    results_dir: str | Path, runs_dir: str | Path, experiment: str, also: Iterable[str] = ()
+) -> Rebuilt:
+    """Write the experiment's table anew from the records of its cells.
+
+    Its cells are those that ran under its name, those that the old table names, and ``also``.  A
+    sound row without a record here, measured elsewhere, stays; any other is left out and told.
+    The old table, and altered files beside it, are kept in ``.before/``.  Raises `UserError` where
+    there is neither a sound row nor a record.
+    """
+    folder = Path(results_dir) / experiment
+    left_out: list[str] = []
+    rows = _sound_rows(folder / "results.csv", left_out)
+    names = {*also, *rows, *_cells_named(Path(runs_dir), experiment)}
+    cells = [CellFolder(runs_dir, name) for name in sorted(names)]
+    records = {cell.name: (cell, record) for cell in cells if (record := cell.record())}
+    if not rows and not records:
+        raise UserError(
+            f"{folder}: no sound row in a table here, and no record of it in {runs_dir}"
+        )
+    with clear_disk_errors(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        with filelock.FileLock(folder / ".lock"):
+            _keep_aside(folder, "results.csv", move=False)
+            fresh = {n: pair for n, pair in records.items() if _taken(folder, pair[1], rows.get(n))}
+            kept = {name: row for name, row in rows.items() if name not in fresh}
+            for name, row in kept.items():
+                kept[name] = _without_altered_files(folder, name, row, left_out)
+            take_in(folder, dict(kept), fresh)
+    return Rebuilt(len(fresh), len(kept), left_out)
+
+
+def _taken(folder: Path, record: dict[str, Any], row: Row | None) -> bool:
+    """Tell whether the record takes the row's place: unless the row was finished later."""
+    return replaces(record, row) or record["finished_at"] == (row or {}).get("finished_at")
+
+
+def _sound_rows(path: Path, left_out: list[str]) -> dict[str, Row]:
+    """Return the rows that a reader accepts; of two of one cell, the one finished later."""
+    rows: dict[str, Row] = {}
+    try:
+        text = path.read_bytes().decode(errors="replace")
+    except FileNotFoundError:
+        return rows
+    for number, fault, row in lines(text):
+        try:
+            if fault:
+                raise UserError(fault)
+            table = pd.DataFrame([row], dtype=object).replace("", None)
+            require_columns(table, path)
+            require_rows(table, path)
+        except UserError as error:
+            told = str(error).removeprefix(f"{path}, line 2: ")
+            left_out.append(f"{path}, line {number}: {told}")
+            continue
+        known = rows.get(row["cell"])
+        if known is None or row.get("finished_at", "") > known.get("finished_at", ""):
+            rows[row["cell"]] = row
+    return rows
+
+
+def _cells_named(runs: Path, experiment: str) -> list[str]:
+    """Return the cells of this version of the code that ran under the experiment's name."""
+    found = []
+    for path in sorted(runs.glob("*/record.json")):
+        config = CellFolder(runs, path.parent.name).config()
+        named = config.get("experiment_name") == experiment
+        if named and config.get("results_version") == RESULTS_VERSION:
+            found.append(path.parent.name)
+    return found
+
+
+def _without_altered_files(folder: Path, name: str, row: Row, left_out: list[str]) -> Row:
+    """Return the row without the digests of files that are altered, and move these away."""
+    row = dict(row)
+    for column, (kind, suffix) in ATTACHMENT_COLUMNS.items():
+        path = f"{kind}/{name}{suffix}"
+        if row.get(column) and not attachment_is_whole(folder / path, row[column]):
+            _keep_aside(folder, path, move=True)
+            left_out.append(f"{folder / path}: altered since it was written")
+            row[column] = ""
+    return row
+
+
+def _keep_aside(folder: Path, name: str, move: bool) -> None:
+    """Copy or move a file to ``.before/``, under the time."""
+    path = folder / name
+    if path.exists():
+        aside = folder / ".before" / f"{time.time_ns()}-{path.name}"
+        write_bytes(aside, path.read_bytes())
+        if move:
+            path.unlink()

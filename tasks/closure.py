@@ -1,0 +1,195 @@
+"""The closure problem (A_{F,r})*: can a word be cut into short pieces whose products lie in F?"""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import numpy as np
+
+from errors import UserError
+from tasks.random_numbers import random_numbers
+from tasks.sequences import Example, SequenceSet
+from tasks.task import Task
+from tasks.visits import KINDS, draw_visits
+from tasks.word import named_monoid
+from tasks.words import choose, prefix_products
+
+OWN = ("<sep>", "yes", "no", "reach", "lost")
+MARKER, YES, NO, REACH, LOST, FIRST = range(2, 8)  # ids, after padding and EOS
+
+
+class Closure(Task):
+    """Words of ``size`` letters over a group that are, or are not, a product of pieces in F.
+
+    A piece has 1 .. r letters and its product lies in F (Allender, Arvind and Mahajan 2003).  With
+    b_0 true, b_i says whether the first i letters can be cut: b_i = some b_j, i - r <= j < i, with
+    w_(j+1) .. w_i in F; the answer is b_n.  F must be a subgroup; then, with the products p_i, the
+    answer is yes exactly where p_n lies in F and no more than r letters pass between visits to F.
+    The chain gives p_i and b_i for each i.
+
+    ``subset`` lists F (null: of A5 and S5 the stabiliser of point 1; `tasks.monoids`), ``r`` is
+    null for twice F's index.  Half of the words are yes, a quarter ends outside F and a quarter in
+    F after one gap of r + 1 .. 2r letters (`tasks.visits`).  ``format=direct`` trains on all sizes
+    from r + 2 to ``size``.
+
+    Example (S3, F = {123, 132}, r = 2, size 5)::
+
+        prompt  213 312 123 213 312 <sep>
+        chain   213 lost 132 reach 132 reach 231 lost 123 reach <sep>
+        answer  yes
+    """
+
+    name = "closure"
+
+    def __init__(
+        self,
+        size: int,
+        format: str = "cot",
+        monoid: str = "A5",
+        subset: list[Any] | None = None,
+        r: int | None = None,
+        capacity: int | None = None,
+    ):
+        super().__init__(size, format)
+        self.capacity = self.checked_capacity(capacity)
+        self.monoid, self.subset = monoid, subset
+        self._monoid = named_monoid(self.name, monoid)
+        if not self._monoid.is_group:
+            raise UserError(f"task closure: monoid={monoid} is no group")
+        self._subgroup = self._checked_subgroup(subset)
+        self._index = len(self._monoid) // len(self._subgroup)
+        self.r = 2 * self._index if r is None else self.whole_number("r", r, 1)
+        if self.size < self.r + 2:
+            raise UserError(
+                f"task closure: size={size} must be at least r + 2 = {self.r + 2}: shorter words "
+                "have no room for a gap that is too long"
+            )
+
+    def _checked_subgroup(self, subset: list[Any] | None) -> tuple[int, ...]:
+        if subset is None:
+            return self._monoid.subgroup
+        unknown = [str(element) for element in subset if str(element) not in self._monoid.number]
+        if unknown:
+            raise UserError(f"task closure: subset: {unknown[0]} is no element of {self.monoid}")
+        numbers = tuple(sorted({self._monoid.number[str(element)] for element in subset}))
+        if not numbers or not self._monoid.is_subgroup(numbers):
+            raise UserError(
+                f"task closure: subset={','.join(map(str, subset))} is no subgroup of "
+                f"{self.monoid}: products of its elements, or the identity, are missing"
+            )
+        if len(numbers) == len(self._monoid):
+            raise UserError(f"task closure: subset is all of {self.monoid}: every answer is yes")
+        return numbers
+
+    @property
+    def own_tokens(self) -> list[str]:
+        """The marker, the words of answer and chain, the elements."""
+        return [*OWN, *self._monoid.elements]
+
+    @property
+    def max_prompt_len(self) -> int:
+        """The letters and the marker."""
+        return self.size + 1
+
+    @property
+    def max_len(self) -> int:
+        """3n + 3 with a chain."""
+        return self.size + 2 + (2 * self.size + 1 if self.format == "cot" else 0)
+
+    def training_mixture(self) -> dict[int, float]:
+        """Without a chain, words of all lengths k up to ``size``, in proportion to k."""
+        if self.format == "cot":
+            return {self.size: 1.0}
+        sizes = range(self.r + 2, self.size + 1)
+        return {k: k / sum(sizes) for k in sizes}
+
+    def sample_prompt(self, rng: random.Random, size: int) -> list[str]:
+        """Draw a word, followed by the marker."""
+        numbers = np.array([[rng.random() for _ in range(2 * size + 1)]])
+        return [*(self._monoid.elements[i] for i in self._draw_letters(numbers)[0]), "<sep>"]
+
+    def _draw_letters(self, numbers: np.ndarray) -> np.ndarray:
+        """Return words (N, n) as element numbers, from ``numbers`` (N, 2n + 1).
+
+        The products are uniform in F where it is visited and outside it elsewhere; each letter
+        leads from one product to the next.
+        """
+        size = numbers.shape[1] // 2
+        visits = draw_visits(self._index, self.r, numbers[:, : size + 1])  # (N, n)
+        inside = np.array(self._subgroup)
+        outside = np.setdiff1d(np.arange(len(self._monoid)), inside)
+        numbers = numbers[:, size + 1 :]
+        products = np.where(
+            visits,
+            inside[choose(numbers, len(inside))],
+            outside[choose(numbers, len(outside))],
+        )
+        before = np.pad(products[:, :-1], ((0, 0), (1, 0)))
+        return self._monoid.table[self._monoid.inverse[before], products]
+
+    def solve(self, prompt: list[str]) -> tuple[list[str], list[str]]:
+        """Find the cuts from left to right."""
+        state, last, chain, reached = 0, 0, [], True
+        for i, letter in enumerate(prompt[:-1], start=1):
+            state = int(self._monoid.table[state, self._monoid.number[letter]])
+            reached = state in self._subgroup and i - last <= self.r
+            last = i if reached else last
+            chain += [self._monoid.elements[state], "reach" if reached else "lost"]
+        return [*chain, "<sep>"], ["yes" if reached else "no"]
+
+    def kind_of(self, example: Example) -> str:
+        """Whether the word can be cut, and if not, why."""
+        chain, (answer,) = self.solve(example.prompt)
+        if answer == "yes":
+            return KINDS[0]
+        inside = self._monoid.number[chain[-3]] in self._subgroup
+        return KINDS[2] if inside else KINDS[1]
+
+    def check_prompt(self, prompt: list[str]) -> str | None:
+        """There must be ``size`` elements, or fewer without a chain."""
+        letters = len(prompt) - 1
+        least = 1 if self.format == "direct" else self.size
+        if not least <= letters <= self.size:
+            return f"the prompt has {letters} letters, not {self.size}"
+        for position, token in enumerate(prompt[:-1]):
+            if token not in self._monoid.number:
+                return f"letter {position + 1}, {token}, is no element of {self.monoid}"
+        return None
+
+    def draw(
+        self, seed: int, stream: int, first: int, count: int, size: int | None = None
+    ) -> SequenceSet:
+        """Draw many words at once; see `Task.draw`."""
+        size = self.size if size is None else size
+        letters = self._draw_letters(random_numbers(seed, stream, size, first, count, 2 * size + 1))
+        products = prefix_products(self._monoid, letters)
+        reached = self._reached(np.isin(products, self._subgroup))  # (N, n)
+        answer = np.where(reached[:, -1:], YES, NO)
+        chain = np.stack([products + FIRST, np.where(reached, REACH, LOST)], axis=2)
+        middle: list[np.ndarray | int] = []
+        if self.format == "cot":
+            middle = [chain.reshape(count, 2 * size), MARKER]
+        parts = [letters + FIRST, MARKER, *middle, answer]
+        return SequenceSet.of_columns(parts, size + 1, self.max_len + 1, self.vocabulary.dtype)
+
+    def _reached(self, visits: np.ndarray) -> np.ndarray:
+        """Return b_1 .. b_n (N, n) from whether p_1 .. p_n lie in F."""
+        reached = np.zeros_like(visits)
+        last = np.zeros(len(visits), np.int64)
+        for i in range(visits.shape[1]):
+            reached[:, i] = visits[:, i] & (i + 1 - last <= self.r)
+            last[reached[:, i]] = i + 1
+        return reached
+
+    def dependencies(self, example: Example) -> list[list[int]]:
+        """A product needs its letter and the one before, b_i the chain of the r letters before."""
+        if self.format == "direct":
+            return super().dependencies(example)
+        n = len(example.prompt) - 1
+        needed: list[list[int]] = []
+        for i in range(n):
+            at = n + 1 + 2 * i
+            needed.append([i, at - 2] if i else [0])
+            needed.append(list(range(max(n + 1, at - 2 * self.r + 1), at + 1)))
+        return [*needed, [], [3 * n]]

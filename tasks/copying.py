@@ -1,0 +1,109 @@
+"""Copy: the string once more (Jelassi et al. 2024, "Repeat after me")."""
+
+from __future__ import annotations
+
+import random
+import string
+
+import numpy as np
+
+from tasks.kernel_cache import kernel
+from tasks.random_numbers import below, start
+from tasks.sequences import EOS_ID, Example, SequenceSet
+from tasks.task import Task
+
+
+class Copying(Task):
+    """``size`` letters, uniform among the first ``alphabet_size``; the answer repeats them.
+
+    Training mixes strings of 1 .. n letters, each length with one share, as the paper draws lengths
+    uniformly; where fewer distinct ones exist, n letters fill up.  Test strings have n.  There is
+    no chain: both formats are the same sequences.
+
+    Example (size 4)::
+
+        prompt  h d d q <sep>
+        answer  h d d q
+    """
+
+    name = "copy"
+    answer_marker = "<sep>"
+
+    def __init__(
+        self,
+        size: int,
+        format: str = "direct",
+        alphabet_size: int = 26,
+        capacity: int | None = None,
+    ):
+        super().__init__(size, format)
+        self.capacity = self.checked_capacity(capacity)
+        self.alphabet_size = self.whole_number(
+            "alphabet_size", alphabet_size, 1, 26, "letters are a to z"
+        )
+
+    @property
+    def own_tokens(self) -> list[str]:
+        """The marker and the letters."""
+        return ["<sep>", *string.ascii_lowercase[: self.alphabet_size]]
+
+    @property
+    def max_prompt_len(self) -> int:
+        """The letters and the marker."""
+        return self.size + 1
+
+    @property
+    def max_len(self) -> int:
+        """2n + 1."""
+        return 2 * self.size + 1
+
+    def training_mixture(self) -> dict[int, float]:
+        """Every length alike."""
+        return dict.fromkeys(range(1, self.size + 1), 1 / self.size)
+
+    def sample_prompt(self, rng: random.Random, size: int) -> list[str]:
+        """Draw every letter by itself."""
+        letters = string.ascii_lowercase[: self.alphabet_size]
+        return [*(rng.choice(letters) for _ in range(size)), "<sep>"]
+
+    def solve(self, prompt: list[str]) -> tuple[list[str], list[str]]:
+        """No chain, and the letters."""
+        return [], prompt[:-1]
+
+    def check_prompt(self, prompt: list[str]) -> str | None:
+        """There must be 1 to ``size`` letters."""
+        if not 1 <= len(prompt) - 1 <= self.size:
+            return f"the prompt has {len(prompt) - 1} letters, not 1 to {self.size}"
+        return None
+
+    def dependencies(self, example: Example) -> list[list[int]]:
+        """A letter needs itself."""
+        return [[i] for i in range(len(example.answer))]
+
+    def draw(
+        self, seed: int, stream: int, first: int, count: int, size: int | None = None
+    ) -> SequenceSet:
+        """Draw with the compiled kernel; see `Task.draw`."""
+        size = self.size if size is None else size
+        out = SequenceSet.empty(count, self.max_len + 1, self.vocabulary.dtype)
+        _draw(seed, stream, first, size, self.alphabet_size, out.tokens)
+        out.prompt_lengths[:] = size + 1
+        out.lengths[:] = 2 * size + 2
+        return out
+
+
+# Ids: PAD, EOS, the marker, then the letters.
+_SEP, _LETTERS = 2, 3
+
+
+@kernel
+def _draw(seed, stream, first, size, alphabet_size, tokens):
+    """Fill rows of ``tokens``."""
+    state = np.empty(1, np.uint64)
+    for row in range(tokens.shape[0]):
+        start(state, seed, stream, size, first + row)
+        for i in range(size):
+            letter = below(state, alphabet_size) + _LETTERS
+            tokens[row, i] = tokens[row, size + 1 + i] = letter
+        tokens[row, size] = _SEP
+        tokens[row, 2 * size + 1] = EOS_ID

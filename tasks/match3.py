@@ -1,0 +1,102 @@
+"""Match3: do three numbers, one of them given, add up to 0 modulo p?
+
+Sanford, Hsu and Telgarsky 2023 ("Representational strengths and limitations of transformers"):
+one layer of third-order attention decides it, one layer of ordinary attention must grow with n.
+"""
+
+from __future__ import annotations
+
+import random
+from itertools import combinations
+
+from errors import UserError
+from tasks.sequences import MAX_VOCABULARY, Example
+from tasks.task import Task
+
+MAX_MODULUS = MAX_VOCABULARY - 5  # padding, EOS, the marker, yes, no
+
+
+class Match3(Task):
+    """``size`` numbers modulo p, then a marker and the number q asked about: is there a match?
+
+    A match is a pair of numbers at different places with x + y + q ≡ 0. The paper asks it of every
+    number; here the last token asks for itself, so that one layer must see three numbers at once.
+    One prompt in two has exactly one match, the others none. Numbers of a prompt are distinct, and
+    none is its own partner -q - x; given q every number is as frequent with a match as without,
+    and so are the numbers' count and spread: only a look at pairs tells. The best guess is right
+    in 50 %. ``modulus`` p is odd, at least 2n + 1; null: 4n + 1. There is no chain.
+
+    Example (size 5, modulus 21; 15 + 2 + 4 = 21)::
+
+        prompt  11 15 20 2 8 <sep> 4
+        answer  yes
+    """
+
+    name = "match3"
+    min_size = 2
+    formats = ("direct",)
+
+    def __init__(self, size: int, format: str = "direct", modulus: int | None = None):
+        super().__init__(size, format)
+        least = 2 * self.size + 1
+        self.modulus = self.whole_number(
+            "modulus", 4 * self.size + 1 if modulus is None else modulus, least, MAX_MODULUS,
+            "token ids have 16 bits",
+        )  # fmt: skip
+        if self.modulus % 2 == 0:
+            raise UserError(
+                f"task match3: modulus={modulus} must be odd, so that 2x = -q has one x"
+            )
+
+    @property
+    def own_tokens(self) -> list[str]:
+        """The marker, the answers, the numbers."""
+        return ["<sep>", "no", "yes", *map(str, range(self.modulus))]
+
+    @property
+    def max_prompt_len(self) -> int:
+        """The numbers, the marker and the number asked about; every prompt has this length."""
+        return self.size + 2
+
+    @property
+    def max_len(self) -> int:
+        """The prompt and the answer."""
+        return self.size + 3
+
+    def sample_prompt(self, rng: random.Random, size: int) -> list[str]:
+        """Numbers of different pairs of partners, and for a match both of one pair."""
+        p, query = self.modulus, rng.randrange(self.modulus)
+        own = -query * (p + 1) // 2 % p  # its own partner: 2 own + query ≡ 0
+        pairs = rng.sample(range(1, p // 2 + 1), size)  # own + d and own - d are partners
+        numbers = [(own + rng.choice((d, -d))) % p for d in pairs]
+        if rng.random() < 0.5:
+            numbers[0] = (-query - numbers[1]) % p
+        rng.shuffle(numbers)
+        return [*map(str, numbers), "<sep>", str(query)]
+
+    def solve(self, prompt: list[str]) -> tuple[list[str], list[str]]:
+        """All pairs of places."""
+        *numbers, query = (int(token) for token in prompt if token != "<sep>")
+        matches = ((x + y + query) % self.modulus == 0 for x, y in combinations(numbers, 2))
+        return [], ["yes" if any(matches) else "no"]
+
+    def parse(self, tokens: list[str]) -> Example:
+        """The prompt goes on to the number after the marker."""
+        example = super().parse(tokens)
+        query, *answer = example.answer
+        if not answer:
+            raise UserError("no answer after the number asked about")
+        return Example([*example.prompt, query], [], answer)
+
+    def check_prompt(self, prompt: list[str]) -> str | None:
+        """There must be ``size`` numbers, the marker, a number."""
+        if len(prompt) != self.size + 2:
+            return f"the prompt has {len(prompt) - 2} numbers, not {self.size}"
+        for position, token in enumerate(prompt):
+            if token in ("yes", "no"):
+                return f"token {position + 1} is {token!r}, where a number should be"
+        return None
+
+    def dependencies(self, example: Example) -> list[list[int]]:
+        """The answer needs every number."""
+        return [[*range(self.size), self.size + 1] for _ in example.answer]

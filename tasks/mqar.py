@@ -1,0 +1,231 @@
+"""MQAR: multi-query associative recall (Arora et al. 2023, "Zoology")."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+
+from tasks.kernel_cache import kernel
+from tasks.random_numbers import below, start
+from tasks.sequences import EOS_ID, MAX_VOCABULARY, Example, SequenceSet
+from tasks.task import Task
+
+MOST_TOKENS = MAX_VOCABULARY - 4  # padding, EOS, the marker and the bar
+LEAST_TOKENS = 128
+
+
+class MQAR(Task):
+    """``size`` pairs of a key and a value, then keys to look up; all keys and values differ.
+
+    Numbers 1 .. ``vocab_size`` / 2 are keys, the others up to ``vocab_size`` values: half of the
+    vocabulary each, as in zoology, which has 8,192; None means max(128, 4n), n ``capacity`` or
+    ``size``.  The prompt lists ``queries`` of the keys, by default all, in random order.  The chain
+    restates each query with its value behind it, so that a value is the token after its key; the
+    answer is the last value.  The format ``tagged`` is zoology's: the model reads pairs and queries
+    and says at each query its value, at all other tokens the bar; the last label is the answer.
+
+    Example (size 3, 2 queries)::
+
+        prompt  3 70 41 66 9 101 | 9 3 <sep>
+        chain   9 101 3 70 <sep>
+        answer  70
+    """
+
+    name = "mqar"
+    answer_marker = "<sep>"
+    formats = ("cot", "direct", "tagged")
+
+    def __init__(
+        self,
+        size: int,
+        format: str = "cot",
+        queries: int | None = None,
+        vocab_size: int | None = None,
+        capacity: int | None = None,
+    ):
+        super().__init__(size, format)
+        self.capacity = self.checked_capacity(capacity)
+        self.queries = queries
+        self.num_queries = self.size
+        if queries is not None:
+            because = "no more than the pairs"
+            self.num_queries = self.whole_number("queries", queries, 1, self.size, because)
+        least = 2 * self.room_size
+        self.vocab_size = max(LEAST_TOKENS, 2 * least)
+        if vocab_size is not None:
+            because = "token ids have 16 bits"
+            self.vocab_size = self.whole_number(
+                "vocab_size", vocab_size, least, MOST_TOKENS, because
+            )
+
+    @property
+    def keys(self) -> range:
+        """The keys."""
+        return range(1, self.vocab_size // 2 + 1)
+
+    @property
+    def values(self) -> range:
+        """The values."""
+        return range(self.vocab_size // 2 + 1, self.vocab_size + 1)
+
+    @property
+    def own_tokens(self) -> list[str]:
+        """The marker, the bar, keys, values."""
+        return ["<sep>", "|", *map(str, range(1, self.vocab_size + 1))]
+
+    @property
+    def max_prompt_len(self) -> int:
+        """Pairs, bar, queries, marker; every prompt has this length."""
+        return 2 * self.size + self.num_queries + 2
+
+    @property
+    def max_len(self) -> int:
+        """2n + 3m + 4 with a chain, 2n + m + 2 with labels, for m queries."""
+        if self.labelled:
+            return self.max_prompt_len
+        return self.max_prompt_len + (2 * self.num_queries + 1 if self.format == "cot" else 0) + 1
+
+    def sample_prompt(self, rng: random.Random, size: int) -> list[str]:
+        """Draw keys and values without replacement, then some of the keys again."""
+        keys, values = rng.sample(self.keys, size), rng.sample(self.values, size)
+        pairs = [number for pair in zip(keys, values, strict=True) for number in pair]
+        return [*map(str, pairs), "|", *map(str, rng.sample(keys, self.num_queries)), "<sep>"]
+
+    def solve(self, prompt: list[str]) -> tuple[list[str], list[str]]:
+        """Look every query up."""
+        pairs, queries = split(prompt)
+        values = dict(pairs)
+        chain = [token for query in queries for token in (query, values[query])]
+        return [*chain, "<sep>"], chain[-1:]
+
+    def complete(self, prompt: list[str]) -> Example:
+        """As `Task.complete`; a label for every token of the prompt where there are labels."""
+        if not self.labelled:
+            return super().complete(prompt)
+        pairs, queries = split(prompt)
+        values = dict(pairs)
+        nothing = ["|"] * (2 * len(pairs) + 1)
+        return Example(prompt, [], [*nothing, *(values[query] for query in queries)])
+
+    def check_prompt(self, prompt: list[str]) -> str | None:
+        """There must be ``size`` pairs of other keys and values, and queries among the keys."""
+        if prompt.count("|") != 1 or len(prompt) != self.max_prompt_len:
+            return f"the prompt is not {self.size} pairs, a bar and {self.num_queries} queries"
+        if prompt[2 * self.size] != "|":
+            return f"the bar does not follow {self.size} pairs"
+        pairs, queries = split(prompt)
+        for role, range_, tokens in (
+            ("key", self.keys, [key for key, _ in pairs]),
+            ("value", self.values, [value for _, value in pairs]),
+            ("query", self.keys, queries),
+        ):
+            for token in tokens:
+                if int(token) not in range_:
+                    return f"{token} is no {role}"
+            if len(set(tokens)) < len(tokens):
+                return f"a {role} occurs twice"
+        unknown = [query for query in queries if query not in dict(pairs)]
+        return f"{unknown[0]} is asked for and has no value" if unknown else None
+
+    def dependencies(self, example: Example) -> list[list[int]]:
+        """A query needs its place in the list; a value, the query before it and its pair."""
+        pairs, queries = split(example.prompt)
+        key_at = {key: 2 * i for i, (key, _) in enumerate(pairs)}
+        listed, chain = 2 * len(pairs) + 1, len(example.prompt)
+        if self.labelled:
+            asked = [[key_at[key], key_at[key] + 1, listed + i] for i, key in enumerate(queries)]
+            return [[]] * listed + asked
+        if self.format == "direct":
+            pair = key_at[queries[-1]]
+            return [[pair, pair + 1, listed + len(queries) - 1]]
+        needed: list[list[int]] = []
+        for i, query in enumerate(queries):
+            pair = key_at[query]
+            needed += [[listed + i], [pair, pair + 1, chain + 2 * i]]
+        return [*needed, [], [chain + 2 * len(queries) - 1]]
+
+    def chain_steps(self, example: Example) -> list[int]:
+        """A query and its value are one step; so is a label."""
+        count = len(example.chain) + len(example.answer)
+        return [i if self.labelled else i // 2 for i in range(count)]
+
+    def draw(
+        self, seed: int, stream: int, first: int, count: int, size: int | None = None
+    ) -> SequenceSet:
+        """Draw with the compiled kernel; see `Task.draw`."""
+        size = self.size if size is None else size
+        if self.labelled:
+            cot = self.with_parameters(format="cot").draw(seed, stream, first, count, size).tokens
+            first_query = 2 * size + 1
+            end = first_query + self.num_queries
+            labels = np.full_like(cot[:, :end], _BAR)
+            labels[:, first_query:] = cot[:, end + 2 : end + 2 + 2 * self.num_queries : 2]
+            return SequenceSet.tagged(cot[:, :end], labels, _SEP, self.max_len + 1, cot.dtype)
+        out = SequenceSet.empty(count, self.max_len + 1, self.vocabulary.dtype)
+        _draw(
+            seed, stream, first, size, self.num_queries, self.vocab_size, self.format == "cot",
+            out.tokens, out.lengths, out.prompt_lengths,
+        )  # fmt: skip
+        return out
+
+
+def split(prompt: list[str]) -> tuple[list[tuple[str, str]], list[str]]:
+    """Pairs and queries of a prompt."""
+    bar = prompt.index("|")
+    pairs = list(zip(prompt[:bar:2], prompt[1:bar:2], strict=True))
+    return pairs, prompt[bar + 1 : -1]
+
+
+# Ids: PAD, EOS, the marker, the bar, then the number v at v + 3.
+_SEP, _BAR, _OFFSET = 2, 3, 3
+
+
+@kernel
+def _shuffle_front(state, numbers, count):
+    """Bring a uniform choice of ``count`` of the numbers, in random order, to the front."""
+    for i in range(count):
+        j = i + below(state, len(numbers) - i)
+        numbers[i], numbers[j] = numbers[j], numbers[i]
+
+
+@kernel
+def _draw(seed, stream, first, size, asked, vocab_size, cot, tokens, lengths, prompt_lengths):
+    """Fill rows of ``tokens``."""
+    half = vocab_size // 2
+    state = np.empty(1, np.uint64)
+    keys, values = np.empty(half, np.int64), np.empty(vocab_size - half, np.int64)
+    order = np.empty(size, np.int64)
+    for row in range(tokens.shape[0]):
+        start(state, seed, stream, size, first + row)
+        for i in range(half):
+            keys[i] = i + 1
+        for i in range(vocab_size - half):
+            values[i] = half + i + 1
+        for i in range(size):
+            order[i] = i
+        _shuffle_front(state, keys, size)
+        _shuffle_front(state, values, size)
+        _shuffle_front(state, order, asked)
+        out = tokens[row]
+        for i in range(size):
+            out[2 * i] = keys[i] + _OFFSET
+            out[2 * i + 1] = values[i] + _OFFSET
+        at = 2 * size
+        out[at] = _BAR
+        for i in range(asked):
+            out[at + 1 + i] = keys[order[i]] + _OFFSET
+        at += 1 + asked
+        out[at] = _SEP
+        at += 1
+        prompt_lengths[row] = at
+        if cot:
+            for i in range(asked):
+                out[at] = keys[order[i]] + _OFFSET
+                out[at + 1] = values[order[i]] + _OFFSET
+                at += 2
+            out[at] = _SEP
+            at += 1
+        out[at] = values[order[asked - 1]] + _OFFSET
+        out[at + 1] = EOS_ID
+        lengths[row] = at + 2

@@ -1,0 +1,136 @@
+"""Drawing words over a monoid: with a given product, or with a last reset at a given distance.
+
+Random numbers come in as an array (N, k) uniform in [0, 1), letters go out as element numbers
+(N, n): row i of the one decides row i of the other.
+"""
+
+from __future__ import annotations
+
+import functools
+
+import numpy as np
+
+from tasks.monoids import Monoid
+
+ROUNDS = 4  # tries to shuffle a word
+
+
+def choose(numbers: np.ndarray, count: int | np.ndarray) -> np.ndarray:
+    """Return whole numbers uniform in 0 .. ``count`` - 1, of the shape of ``numbers``."""
+    return (numbers * count).astype(np.int64)
+
+
+def prefix_products(monoid: Monoid, letters: np.ndarray) -> np.ndarray:
+    """Return the products p_1 .. p_n (N, n) of the words ``letters`` (N, n)."""
+    products = np.empty_like(letters)
+    state = np.zeros(len(letters), np.int64)
+    for i in range(letters.shape[1]):
+        state = monoid.table[state, letters[:, i]]
+        products[:, i] = state
+    return products
+
+
+@functools.lru_cache(maxsize=8)
+def ways(monoid: Monoid, letters: tuple[int, ...], steps: int) -> np.ndarray:
+    """Return (steps + 1, S, S) shares: entry (m, s, t), of all words of m ``letters``, those that
+    lead from s to t."""
+    following = monoid.table[:, list(letters)]  # (S, A)
+    shares = [np.eye(len(monoid))]
+    for _ in range(steps):
+        shares.append(shares[-1][following].mean(axis=1))
+    return np.stack(shares)
+
+
+def words_to(
+    monoid: Monoid, letters: tuple[int, ...], targets: np.ndarray, numbers: np.ndarray
+) -> np.ndarray:
+    """Draw words (N, n) uniformly among those whose product is ``targets`` (N,).
+
+    ``numbers`` (N, n).  Letter by letter, each with the share of the words that still reach the
+    target after it.
+    """
+    steps = numbers.shape[1]
+    shares = ways(monoid, letters, steps)
+    chosen = np.array(letters)
+    words = np.empty(numbers.shape, np.int64)
+    state = np.zeros(len(targets), np.int64)
+    for i in range(steps):
+        after = monoid.table[state[:, None], chosen]  # (N, A)
+        weights = shares[steps - 1 - i][after, targets[:, None]].cumsum(axis=1)  # (N, A)
+        pick = (weights <= numbers[:, i, None] * weights[:, -1:]).sum(axis=1)
+        words[:, i] = chosen[pick]
+        state = monoid.table[state, words[:, i]]
+    return words
+
+
+def balanced_targets(
+    monoid: Monoid, letters: tuple[int, ...], steps: int, numbers: np.ndarray
+) -> np.ndarray:
+    """Draw products (N,) from ``numbers`` (N, 2): half of them e, the others alike to it.
+
+    These are uniform among the other elements of the commutator subgroup: any map to a commutative
+    group, and so letter counts and parities, takes them where it takes e.  A commutative group has
+    no others there; then all of its elements are taken.  What no word of ``steps`` letters reaches
+    is left out.
+    """
+    reached = ways(monoid, letters, steps)[steps, 0] > 0  # (S,)
+    others = np.array([i for i in monoid.commutators if i and reached[i]], np.int64)
+    if not len(others):
+        others = np.flatnonzero(reached[1:]) + 1
+    if not len(others):
+        return np.zeros(len(numbers), np.int64)
+    drawn = others[choose(numbers[:, 1], len(others))]
+    return np.where((numbers[:, 0] < 0.5) & reached[0], 0, drawn)
+
+
+def member_words(
+    monoid: Monoid, letters: tuple[int, ...], size: int, numbers: np.ndarray
+) -> np.ndarray:
+    """Draw words (N, n) of ``size`` n, half with product e, from ``numbers`` (N, (2 ROUNDS + 1) n
+    + 2).
+
+    Under all letters they are uniform among the words of each product of `balanced_targets`.  Under
+    few letters words that make e hold other letters than most; so there a no is a yes in another
+    order: of a word with product e and a shuffle of it with another, one is taken.  In a
+    commutative group, whose products are no more than counts, nothing can be shuffled.
+    """
+    targets = balanced_targets(monoid, letters, size, numbers[:, :2])
+    words = words_to(monoid, letters, targets, numbers[:, 2 : 2 + size])
+    few = len(letters) < len(monoid) and len(monoid.commutators) > 1
+    if not few or not ways(monoid, letters, size)[size, 0, 0]:
+        return words
+    waiting = np.arange(len(words))
+    for block in np.split(numbers[:, 2 + size :], ROUNDS, axis=1):
+        block = block[waiting]
+        yes = words_to(monoid, letters, np.zeros(len(waiting), np.int64), block[:, :size])
+        no = np.take_along_axis(yes, block[:, size:].argsort(axis=1), axis=1)
+        found = prefix_products(monoid, no)[:, -1] != 0
+        rows = waiting[found]
+        words[rows] = np.where(targets[rows, None] == 0, yes[found], no[found])
+        waiting = waiting[~found]
+    return words
+
+
+def flip_flop_words(size: int, numbers: np.ndarray) -> np.ndarray:
+    """Draw words (N, n) of 1, a, b (0, 1, 2), ``size`` n at least 2, from ``numbers`` (N, 2n + 2).
+
+    The last reset is d letters from the end, d uniform in 1 .. n - 1, where uniform letters would
+    all but hide it near the end.  Before it stand an odd number of others, and a and b occur
+    equally often in all: counts say nothing of which came last.
+    """
+    last = size - 1 - choose(numbers[:, 0], size - 1)  # position of the last reset, (N,)
+    earlier = 1 + 2 * choose(numbers[:, 1], (last + 1) // 2)  # (N,)
+    place = np.arange(size)
+    keys = np.where(place < last[:, None], numbers[:, 2 : 2 + size], 2.0)
+    reset = (_rank(keys) < earlier[:, None]) | (place == last[:, None])
+    keys = np.where(reset, numbers[:, 2 + size :], 2.0)
+    first_half = _rank(keys) < ((earlier + 1) // 2)[:, None]
+    words = np.zeros(reset.shape, np.int64)
+    words[reset] = 2
+    words[reset & first_half] = 1
+    return words
+
+
+def _rank(keys: np.ndarray) -> np.ndarray:
+    """Return the rank of each key in its row, from 0."""
+    return keys.argsort(axis=1, kind="stable").argsort(axis=1, kind="stable")

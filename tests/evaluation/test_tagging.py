@@ -1,0 +1,162 @@
+"""Labels by one pass, against a float64 pass over one sequence at a time; what is told of them."""
+
+import numpy as np
+import pytest
+import torch
+from small_models import MIXERS, small_model
+
+from evaluation import tagging
+from evaluation.breaks import by_kind, where_labels_break
+from evaluation.judge import evaluate, judge_labels
+from evaluation.levels import Levels
+from evaluation.tagging import tag
+from tasks.closure import Closure
+from tasks.lis import LIS
+from tasks.sequences import SequenceSet
+from tasks.word import Word
+
+TASKS = {"lis": LIS(6, "tagged"), "word": Word(6, "tagged", "S3", "all")}
+
+
+@torch.no_grad()
+def plain_labels(model, sequences):
+    """One float64 pass a sequence; of logits closer than 1e-9 to the largest, the lowest id."""
+    exact = model.double().eval()
+    said = np.zeros_like(sequences.tokens)
+    for row, length in enumerate(sequences.lengths):
+        logits = exact(torch.from_numpy(sequences.tokens[row : row + 1, : length - 1].astype(int)))
+        for j in range(2, length):
+            at = logits[0, j - 1].numpy()
+            said[row, j] = np.flatnonzero(at.max() - at < 1e-9)[0]
+    model.float()
+    return said
+
+
+@pytest.mark.parametrize("mixer", MIXERS)
+@pytest.mark.parametrize("name", TASKS)
+def test_labels_are_those_of_plain_passes(name, mixer):
+    task = TASKS[name]
+    model, sequences = small_model(task, mixer), task.draw(0, 1, 0, 30)
+    expected = plain_labels(model, sequences)
+    for memory_mb in (1024, 0.01):
+        found = tag(model, sequences, memory_mb)
+        assert (found.labels == expected).all()
+    assert found.certified == (expected == sequences.labels).all(1).sum()
+
+
+def test_progress_is_told():
+    task, told = TASKS["word"], []
+    sequences = task.draw(0, 1, 0, 30)
+    tag(small_model(task), sequences, 0.01, progress=lambda done, total: told.append((done, total)))
+    assert told == sorted(told) and len(told) > 1 and told[-1] == (30, 30)
+
+
+@pytest.mark.parametrize("perturbation", [0.0, 1e-12, -1e-12])
+def test_ties_go_to_the_lowest_id_whatever_the_batch(perturbation):
+    task = TASKS["word"]
+    model, half = small_model(task), len(task.vocabulary) // 2
+    with torch.no_grad():
+        model.head.weight[half : 2 * half] = model.head.weight[:half]
+        model.head.bias.zero_()
+        model.head.bias[half : 2 * half] = perturbation
+    sequences = task.draw(0, 1, 0, 12)
+    expected = plain_labels(model, sequences)
+    assert not ((half <= expected) & (expected < 2 * half)).any()
+    for memory_mb in (1024, 0.001):
+        found = tag(model, sequences, memory_mb)
+        assert (found.labels == expected).all()
+        assert found.close_calls > 0
+
+
+def test_a_tolerance_too_small_is_raised_and_all_is_done_again(monkeypatch):
+    task = TASKS["word"]
+    model, sequences = small_model(task), task.draw(0, 1, 0, 40)
+    expected = plain_labels(model, sequences)
+    monkeypatch.setattr(Levels, "sampled_errors", lambda *arguments: (0.0, 1e-12))
+    monkeypatch.setattr(tagging, "argmax_and_lead", closer(tagging.argmax_and_lead))
+    monkeypatch.setattr(Levels, "check_error", raised_once(Levels.check_error))
+    found = tag(model, sequences)
+    assert (found.labels == expected).all()
+    assert found.tolerance > 1e-5
+
+
+def closer(function):
+    """Every lead is told as so small that float64 is asked, and a label that is wrong."""
+
+    def wrapper(logits):
+        choice, lead = function(logits)
+        return (choice + 1) % logits.shape[-1], 0 * lead
+
+    return wrapper
+
+
+def raised_once(function):
+    calls = []
+
+    def wrapper(self, level, logits, finer, close_calls):
+        calls.append(level)
+        shift = 1e-3 if len(calls) == 1 else 0.0
+        function(self, level, logits + shift, finer, close_calls)
+
+    return wrapper
+
+
+def made_up(labels, said):
+    """A set of two sequences of three labelled tokens, and what was said of them."""
+    count = len(labels)
+    tokens = np.full((count, 5), 3, np.uint8)
+    columns = np.zeros((count, 2), np.uint8)
+    lengths = np.full(count, 5, np.int32)
+    starts = np.full(count, 2, np.int32)
+    gold = np.hstack([columns, np.array(labels, np.uint8)])
+    return SequenceSet(tokens, lengths, starts, gold), np.hstack(
+        [columns, np.array(said, np.uint8)]
+    )
+
+
+def test_where_labels_break_by_hand():
+    gold = [[4, 5, 6]] * 10
+    said = [[4, 5, 6]] * 6 + [[4, 5, 7]] * 2 + [[4, 6, 6], [5, 5, 6]]
+    sequences, told = made_up(gold, said)
+    assert [right.tolist() for right in judge_labels(sequences, told)] == [
+        [True] * 6 + [False] * 2 + [True] * 2,
+        [True] * 6 + [False] * 4,
+    ]
+    report = where_labels_break(sequences, told)
+    assert report["by_position"] == report["by_step"] == [[0, 1, 10], [1, 1, 9], [2, 2, 8]]
+    assert report["right_by_position"] == [[0, 9, 10], [1, 9, 10], [2, 8, 10]]
+    assert report["longest_prefix"] == 2
+    assert (report["answer_right_chain_wrong"], report["answer_wrong_chain_right"]) == (2, 0)
+    assert where_labels_break(sequences, sequences.labels)["longest_prefix"] == 3
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_accuracies_are_those_of_the_labels(name):
+    task = TASKS[name]
+    model, sequences = small_model(task), task.draw(0, 1, 0, 40)
+    expected = plain_labels(model, sequences)
+    result = evaluate(model, task, sequences)
+    assert result.answer_accuracy == (expected[:, 7] == sequences.labels[:, 7]).mean()
+    assert result.chain_exact_match == (expected == sequences.labels).all(1).mean()
+    last = sequences.labels[:, 7].tolist()
+    assert result.chance_accuracy == max(map(last.count, last)) / 40
+    assert "by_kind" not in result.errors
+
+
+def test_accuracy_by_kind_of_instance():
+    task = Closure(6, "direct", "S3", r=2)
+    sequences = task.draw(0, 1, 0, 40)
+    right = np.arange(40) % 3 > 0
+    kinds = [task.kind_of(task.decode(sequences, row)) for row in range(40)]
+    expected = {
+        kind: [sum(r for r, k in zip(right, kinds, strict=True) if k == kind), kinds.count(kind)]
+        for kind in sorted(set(kinds))
+    }
+    assert by_kind(task, sequences, right) == expected
+    assert len(expected) == 3
+    model = small_model(task)
+    counts = evaluate(model, task, sequences).errors["by_kind"]
+    assert {kind: total for kind, (_, total) in counts.items()} == {
+        kind: total for kind, (_, total) in expected.items()
+    }
+    assert by_kind(LIS(6), LIS(6).draw(0, 1, 0, 3), np.ones(3, bool)) == {}

@@ -1,0 +1,149 @@
+"""Decayed linear attention against its recurrence: chunks, extreme gates, initial values."""
+
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from mixer_cases import assert_close
+
+from models import decayed_sums as fast
+from models.decayed import DecayedAttention
+from models.decays import ChannelDecay, FixedDecay, HeadDecay
+from models.reference.decayed import recurrence
+from models.roles import Role
+
+
+def inputs(length, width, gates, dtype=torch.float64, key_width=4, value_width=3):
+    """q, k, v and log decays, (2, 2, T, ·); gates(shape) gives the last."""
+    shapes = [(2, 2, length, n) for n in (key_width, key_width, value_width, width)]
+    q, k, v = (torch.randn(shape, dtype=dtype) for shape in shapes[:3])
+    return [q, k, v, gates(shapes[3]).to(dtype)]
+
+
+def with_gradients(function, given, direction):
+    """The output and its gradients, zeros where there are none: one token forgets nothing."""
+    leaves = [x.detach().clone().requires_grad_() for x in given]
+    y = function(*leaves)
+    return [y, *torch.autograd.grad((y * direction).sum(), leaves, materialize_grads=True)]
+
+
+def compare(given, tolerance):
+    direction = torch.randn(given[2].shape, dtype=given[2].dtype)
+    found = with_gradients(lambda *xs: fast.decayed_sums(*xs)[0], given, direction)
+    exact = [x.double() for x in given]
+    wanted = with_gradients(recurrence, exact, direction.double())
+    assert_close(found, wanted, tolerance)
+
+
+def mixed(shape):
+    """From gates that forget nothing, exp(-1e-9), to ones that forget all, exp(-1e4)."""
+    return -(10 ** torch.empty(shape).uniform_(-9, 4))
+
+
+def alternating(shape):
+    """A gate that forgets all among gates that forget next to nothing."""
+    gates = torch.full(shape, -1e-3)
+    gates[:, :, ::5] = -1e4
+    return gates
+
+
+GATES = {
+    "mixed": mixed,
+    "alternating": alternating,
+    "zero": torch.zeros,
+    "all": lambda shape: torch.full(shape, -1e4),
+    "usual": lambda shape: -torch.rand(shape),
+}
+
+
+@pytest.mark.parametrize("gates", GATES)
+@pytest.mark.parametrize("width", [1, 4])
+@pytest.mark.parametrize("length", [1, 31, 32, 33, 100])
+def test_output_and_gradients_equal_the_recurrence(length, width, gates):
+    compare(inputs(length, width, GATES[gates]), 1e-12)
+
+
+@pytest.mark.parametrize("gates", GATES)
+@pytest.mark.parametrize("width", [1, 4])
+def test_float32_at_extreme_gates(width, gates):
+    """No digits are lost to sums of 1e4 beside a gate of 1e-3."""
+    compare(inputs(100, width, GATES[gates], torch.float32), 1e-5)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(1, 70), st.sampled_from([1, 2, 8, 32]), st.integers(1, 40))
+def test_any_length_chunk_and_head(length, chunk, key_width):
+    before, fast.CHUNK_SIZE = fast.CHUNK_SIZE, chunk
+    try:
+        compare(inputs(length, 1, mixed, key_width=key_width), 1e-12)
+        compare(inputs(length, key_width, mixed, key_width=key_width), 1e-12)
+    finally:
+        fast.CHUNK_SIZE = before
+
+
+def test_the_last_state_is_the_sum_of_what_is_left():
+    q, k, v, g = inputs(45, 4, GATES["usual"])
+    expected = 0
+    for t in range(45):
+        left = g[:, :, t + 1 :].sum(2).exp()  # (B, H, K)
+        expected = expected + (left * k[:, :, t])[..., None] * v[:, :, t, None]
+    torch.testing.assert_close(fast.decayed_sums(q, k, v, g)[1], expected)
+
+
+def test_without_decay_it_is_a_plain_sum():
+    q, k, v, _ = inputs(50, 1, torch.zeros)
+    y = fast.decayed_sums(q, k, v, torch.zeros(2, 2, 50, 1).double())[0]
+    torch.testing.assert_close(y, (q @ k.mT).tril() @ v)
+
+
+def test_retnet_decays():
+    """31/32, 63/64, ...: RetNet's γ."""
+    log_decay, scale = FixedDecay(8, 4)(torch.zeros(3, 8))
+    torch.testing.assert_close(
+        log_decay.exp()[0, :, 0], torch.tensor([31, 63, 127, 255]) / 2.0 ** torch.arange(5, 9)
+    )
+    assert (scale == 1).all()
+
+
+def test_gla_starts_by_forgetting_little():
+    decay = ChannelDecay(64, 4)
+    log_decay, _ = decay(torch.randn(100, 64))
+    assert log_decay.shape == (100, 4, 16)
+    assert log_decay.exp().mean().item() == pytest.approx(0.5 ** (1 / 16), abs=0.01)
+
+
+def test_mamba2_starts_as_published():
+    decay = HeadDecay(64, 4000)
+    log_decay, dt = decay(torch.zeros(64))
+    assert 0.99e-3 < dt.min() < 1.1e-3 and 0.09 < dt.max() < 0.1001
+    assert dt.log().mean().item() == pytest.approx(math.log(1e-2), abs=0.1)
+    rates = -log_decay / dt
+    assert 1 <= rates.min() < 1.1 and 15.9 < rates.max() <= 16.001
+    assert rates.mean().item() == pytest.approx(8.5, abs=0.3)
+
+
+def test_rates_of_mamba2_are_exempt_from_weight_decay():
+    roles = DecayedAttention(8, 2, 20, decay="head").parameter_roles()
+    exempt = {name for name, role in roles.items() if role == Role("vector", decays=False)}
+    assert exempt == {"decay.A_log", "decay.dt.bias", "skip"}
+    assert DecayedAttention(8, 2, 20).parameter_roles().keys() == {"qkv.weight"}
+
+
+def test_without_output_gate_it_has_the_matrices_of_attention():
+    mixer = DecayedAttention(8, 2, 20, output_gate=False)
+    terms = mixer.flops(5)
+    assert {name for name in terms if name.startswith("linear/")} == {
+        "linear/attention_qkv",
+        "linear/attention_out",
+    }
+    assert mixer(torch.randn(1, 5, 8)).shape == (1, 5, 8)
+
+
+def test_flops_of_the_recurrence():
+    """K x K numbers a head decay (1), are written into (2) and read (2)."""
+    terms = DecayedAttention(8, 2, 20).flops(5)
+    state = 2 * 4 * 4
+    assert terms["mixing/state_decay"] == 5 * state
+    assert terms["mixing/state_update"] == terms["mixing/state_read"] == 2 * 5 * state

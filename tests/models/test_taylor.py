@@ -1,0 +1,68 @@
+"""The Taylor series of softmax: its features, its chunks, its state."""
+
+import pytest
+import torch
+from mixer_cases import assert_close
+from test_every_model import compare
+from torch.nn import functional as F
+
+from errors import UserError
+from models import taylor
+from models.taylor import TaylorAttention
+
+
+def mixer(max_len, **own):
+    torch.manual_seed(0)
+    return TaylorAttention(16, 2, max_len, **{"feature_dim": 4, **own})
+
+
+@pytest.mark.parametrize("length", [1, 8, 9, 40])
+@pytest.mark.parametrize("position", ["none", "rope"])
+def test_chunks_carry_the_sums(monkeypatch, length, position):
+    monkeypatch.setattr(taylor, "CHUNK_SIZE", 8)
+    x = torch.randn(2, length, 16, dtype=torch.float64)
+    compare(mixer(40, position=position).double(), x, 1e-12 if position == "none" else 1e-6)
+
+
+@pytest.mark.parametrize("size", [1.0, 30.0])
+def test_chunks_in_float32(monkeypatch, size):
+    """Weights are at least 1/2, whatever the scores: sums over features keep their digits."""
+    monkeypatch.setattr(taylor, "CHUNK_SIZE", 8)
+    own, x = mixer(40), size * torch.randn(2, 40, 16)
+    assert_close([own(x)], [own.double()(x.double())], 1e-5)
+
+
+def test_features_multiply_to_the_series():
+    q, k = torch.randn(2, 50, 6, dtype=torch.float64)
+    own = mixer(8, feature_dim=6)
+    features = [own.feature_map(x / 6**0.25) for x in (q, k)]
+    assert features[0].shape[-1] == own.features == 1 + 6 + 36
+    s = (q * k).sum(-1) / 6**0.5
+    torch.testing.assert_close((features[0] * features[1]).sum(-1), 1 + s + s**2 / 2)
+
+
+def test_small_scores_give_softmax():
+    """The series is exp(s) up to s³ / 6."""
+    own = mixer(20, feature_dim=8).double()
+    q, k, v = (0.05 * torch.randn(1, 2, 20, 8, dtype=torch.float64) for _ in range(3))
+    own.out.weight.data.copy_(torch.eye(16))
+    softmax = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+    found = own.attend(q / 8**0.25, k / 8**0.25, v)
+    assert (found - softmax.transpose(1, 2).flatten(2)).abs().max() < 1e-6
+
+
+def test_state_is_of_based():
+    """H states of 1 + d + d² features by the values and their sum of weights."""
+    assert TaylorAttention(64, 4, 50).state_bytes(9) == 4 * 4 * (1 + 16 + 256) * (16 + 1)
+
+
+@pytest.mark.parametrize(
+    ("own", "message"),
+    [
+        ({"feature_dim": 0}, "feature_dim=0"),
+        ({"feature_dim": 3, "position": "rope"}, "needs an even feature_dim, not 3"),
+    ],
+)
+def test_bad_widths_are_refused(own, message):
+    with pytest.raises(UserError, match=message):
+        mixer(20, **own)

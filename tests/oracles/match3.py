@@ -1,0 +1,27 @@
+"""Three numbers, one of them given, that add up to 0 modulo p: all triples of places tried."""
+
+import re
+from itertools import product
+
+
+def has_match(numbers: list[int], query: int, modulus: int) -> bool:
+    """Whether two different places hold numbers that with `query` add up to a multiple of p."""
+    places = range(len(numbers))
+    return any(
+        i != j and (numbers[i] + numbers[j] + query) % modulus == 0
+        for i, j in product(places, places)
+    )
+
+
+def judge(line: str, size: int, modulus: int) -> str | None:
+    """`n numbers <sep> number yes`, or no."""
+    words = line.split()
+    if words.count("<sep>") != 1 or len(words) != size + 3 or words[size] != "<sep>":
+        return "not n numbers, <sep>, a number and an answer"
+    numbers = [*words[:size], words[size + 1]]
+    for word in numbers:
+        if not re.fullmatch("0|[1-9][0-9]*", word) or int(word) >= modulus:
+            return f"{word} is no number modulo {modulus}"
+    *values, query = map(int, numbers)
+    expected = "yes" if has_match(values, query, modulus) else "no"
+    return None if words[-1] == expected else f"the answer is {words[-1]} instead of {expected}"

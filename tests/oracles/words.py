@@ -1,0 +1,113 @@
+"""Word and closure problems by their definitions: maps are composed, all ways to cut are tried."""
+
+from collections.abc import Callable
+from functools import cache
+from itertools import combinations, pairwise
+
+Times = Callable[[str, str], str]
+
+
+def one_after_the_other(p: str, g: str) -> str:
+    """Permutations in one-line form, p first: x goes to p(x), and that to g(p(x))."""
+    return "".join(g[int(p[x]) - 1] for x in range(len(p)))
+
+
+def times(monoid: str) -> Times:
+    """The product of two elements as they are written, without a table."""
+    if monoid == "flip-flop":
+        return lambda x, y: x if y == "1" else y
+    if "x" in monoid:
+        one, two = (times(part) for part in monoid.split("x"))
+
+        def both(x: str, y: str) -> str:
+            (a, b), (c, d) = x.split(":"), y.split(":")
+            return f"{one(a, c)}:{two(b, d)}"
+
+        return both
+    if monoid[0] == "Z":
+        return lambda x, y: str((int(x) + int(y)) % int(monoid[1:]))
+    return one_after_the_other
+
+
+IDENTITY = {"S3": "123", "A4": "1234", "S4": "1234", "A5": "12345", "S5": "12345"}
+IDENTITY |= {"A4xZ5": "1234:0", "flip-flop": "1"}
+
+
+def identity(monoid: str) -> str:
+    return IDENTITY.get(monoid, "0")
+
+
+def value(monoid: str, word: list[str]) -> str:
+    """The product of a word."""
+    product = identity(monoid)
+    for letter in word:
+        product = times(monoid)(product, letter)
+    return product
+
+
+def judge_word(line: str, monoid: str, format: str = "cot", question: str = "value") -> str | None:
+    """`word <sep> products <sep> answer`, without the products when direct, with them alone when
+    tagged."""
+    word, *rest = [part.split() for part in " ".join(line.split()).split("<sep>")]
+    chain = [value(monoid, word[: i + 1]) for i in range(len(word))]
+    answer = chain[-1:]
+    if question == "member":
+        accepted = "a" if monoid == "flip-flop" else identity(monoid)
+        answer = ["yes" if chain[-1] == accepted else "no"]
+    expected = {"cot": [chain, answer], "direct": [answer], "tagged": [chain]}[format]
+    return None if rest == expected else f"{rest} instead of {expected}"
+
+
+def omega_member(u: list[str], v: list[str], monoid: str, size: int, accepted: set[str]) -> bool:
+    """Weak recognition: (h(u) h(v)^i h(x), h(yx)^pi) is a linked pair (s, e) with s accepted, for
+    some v = xy and 0 <= i < size; size is the monoid's."""
+    mul = times(monoid)
+    for cut in range(len(v)):
+        x, turn = v[:cut], value(monoid, v[cut:] + v[:cut])
+        e = turn
+        while mul(e, e) != e:
+            e = mul(e, turn)
+        for i in range(size):
+            s = value(monoid, u + v * i + x)
+            if s in accepted and mul(s, e) == s:
+                return True
+    return False
+
+
+def closed_by_cuts(word: list[str], monoid: str, subset: set[str], r: int) -> bool:
+    """Whether one of all 2^(n-1) ways to cut the word has pieces of 1 .. r letters, all in F."""
+    inner = range(1, len(word))
+    for count in range(len(word)):
+        for cuts in combinations(inner, count):
+            ends = [0, *cuts, len(word)]
+            pieces = [word[a:b] for a, b in pairwise(ends)]
+            if all(len(p) <= r and value(monoid, p) in subset for p in pieces):
+                return True
+    return False
+
+
+def closed(word: tuple[str, ...], monoid: str, subset: frozenset[str], r: int) -> bool:
+    """The same by recursion over the first piece."""
+
+    @cache
+    def rest(start: int) -> bool:
+        if start == len(word):
+            return True
+        ends = range(start + 1, min(start + r, len(word)) + 1)
+        return any(value(monoid, list(word[start:end])) in subset and rest(end) for end in ends)
+
+    return rest(0)
+
+
+def judge_closure(
+    line: str, monoid: str, subset: set[str], r: int, format: str = "cot"
+) -> str | None:
+    """`word <sep> product reach|lost ... <sep> yes|no`, or `word <sep> yes|no` when direct."""
+    word, *rest = [part.split() for part in " ".join(line.split()).split("<sep>")]
+    chain: list[str] = []
+    for i in range(1, len(word) + 1):
+        reached = closed(tuple(word[:i]), monoid, frozenset(subset), r)
+        chain += [value(monoid, word[:i]), "reach" if reached else "lost"]
+    answer = ["yes" if chain[-1] == "reach" else "no"]
+    expected = [chain, answer] if format == "cot" else [answer]
+    return None if rest == expected else f"{rest} instead of {expected}"

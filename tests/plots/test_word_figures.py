@@ -1,0 +1,159 @@
+"""Accuracy by length, longest prefix by depth, accuracy by kind: on made-up tables and records."""
+
+import json
+
+import made_up_tables as tables
+import pandas as pd
+import pytest
+
+from plots import accuracy_by_kind, accuracy_by_length, depth
+
+
+def panel(figure, row, column):
+    return next(a for a in figure.axes if a.get_gid() == f"panel/{row}/{column}")
+
+
+def line(axes, gid):
+    return next(x for x in axes.lines if x.get_gid() == gid)
+
+
+def said(figure):
+    return " ".join(text.get_text() for text in figure.texts)
+
+
+@pytest.fixture
+def by_length():
+    rows = [
+        tables.row("word", model, size, 32, seed, format=format, layers=2, chance_accuracy=0.02,
+                   cell=f"{monoid}-{format}-{model}-{size}-{seed}-{position}",
+                   **{"task.monoid": monoid, "model.position": position},
+                   answer_accuracy=0.1 * seed + size / 100)
+        for monoid in ("A5", "Z60")
+        for format in ("cot", "direct", "tagged")
+        for model, position in (("standard", "sinusoidal"), ("standard", "rope"),
+                                ("linear", "sinusoidal"))
+        for size in (12, 16)
+        for seed in ((0, 1) if size == 16 else (0,))
+    ]  # fmt: skip
+    return pd.DataFrame(rows)
+
+
+def plan_of(table):
+    columns = [name for name in ("task.monoid", "model.position") if name in table]
+    return tables.plan_of(table).assign(**{name: table[name] for name in columns})
+
+
+def test_formats_stand_side_by_side_and_seeds_are_averaged(by_length):
+    figure = accuracy_by_length.figure(by_length, plan_of(by_length), tables.experiment())
+    assert {a.get_gid() for a in figure.axes} == {
+        f"panel/{monoid}/{format}"
+        for monoid in ("A5", "Z60")
+        for format in ("cot", "direct", "tagged")
+    }
+    axes = panel(figure, "A5", "tagged")
+    gids = [x.get_gid() for x in axes.lines if str(x.get_gid()).startswith("cells/")]
+    assert len(gids) == 3
+    for gid in gids:
+        assert list(line(axes, gid).get_xdata()) == [12, 16]
+        assert line(axes, gid).get_ydata() == pytest.approx([12, 21])
+    assert line(axes, "chance").get_ydata() == pytest.approx([2, 2])
+    assert "1 to 2 seeds" in said(figure) and "expressible" in said(figure)
+
+
+def test_cells_without_a_result_are_counted_not_drawn(by_length):
+    kept = by_length[~((by_length["task.monoid"] == "A5") & (by_length["format"] == "cot"))]
+    kept = kept[~((kept["model"] == "linear") & (kept["size"] == 16))]
+    figure = accuracy_by_length.figure(kept, plan_of(by_length), tables.experiment())
+    assert "no results" in [text.get_text() for text in panel(figure, "A5", "cot").texts]
+    linear = [x for x in panel(figure, "Z60", "cot").lines if "Linear" in str(x.get_gid())]
+    assert [list(x.get_xdata()) for x in linear] == [[12]]
+    assert "not run" in said(figure)
+
+
+def test_a_table_of_another_task_has_a_panel_per_task(tmp_path):
+    table = tables.product(["lis", "ed"], ["standard"], [4, 6], [32])
+    plan = tables.plan_of(table)
+    figure = accuracy_by_length.figure(table, plan, tables.experiment())
+    assert len(figure.axes) == 2
+    paths = accuracy_by_length.draw(table, plan, tables.experiment(), tmp_path)
+    assert [path.name for path in paths] == ["accuracy_by_length.pdf", "accuracy_by_length.png"]
+    assert all(path.stat().st_size for path in paths)
+
+
+@pytest.fixture
+def by_depth(tmp_path):
+    """n* of A5 is 3 M + seed, of Z60 all 24; linear has no record, one run of A5 fails."""
+    rows, folder = [], tmp_path / "errors"
+    folder.mkdir()
+    for monoid in ("A5", "Z60"):
+        for model in ("standard", "linear"):
+            for layers in (1, 2, 4):
+                for seed in (0, 1):
+                    cell = f"{monoid}-{model}-{layers}-{seed}"
+                    own = {
+                        "format": "tagged",
+                        "layers": layers,
+                        "cell": cell,
+                        "task.monoid": monoid,
+                    }
+                    rows.append(tables.row("word", model, 24, 32, seed, **own))
+                    prefix = 24 if monoid == "Z60" else 3 * layers + seed
+                    record = {"by_position": [], "by_step": [], "longest_prefix": prefix}
+                    if model == "standard":
+                        (folder / f"{cell}.json").write_text(json.dumps(record))
+    rows[0]["status"] = "failed"
+    return pd.DataFrame(rows), tmp_path
+
+
+def test_longest_prefixes_are_read_from_the_records(by_depth):
+    table, folder = by_depth
+    frame = depth.prefixes(depth._grid(table, plan_of(table)), folder)
+    assert set(frame["model"]) == {"Standard"}
+    found = frame[frame["group"] == "A5"].set_index(["layers", "seed"])["longest_prefix"]
+    assert found.to_dict() == {(1, 1): 4, (2, 0): 6, (2, 1): 7, (4, 0): 12, (4, 1): 13}
+    assert set(frame.loc[frame["group"] == "Z60", "longest_prefix"]) == {24}
+
+
+def test_depth_draws_medians_on_a_logarithmic_axis(by_depth):
+    table, folder = by_depth
+    figure = depth.figure(table, plan_of(table), tables.experiment(), folder)
+    axes = panel(figure, "", "A5")
+    assert axes.get_yscale() == "log"
+    drawn = line(axes, "cells/Standard")
+    assert list(drawn.get_xdata()) == [1, 2, 4]
+    assert list(drawn.get_ydata()) == [4, 6.5, 12.5]
+    assert list(line(axes, "cells/Linear").get_xdata()) == []
+    assert "median of 1 to 2 seeds" in said(figure)
+
+
+def test_a_prefix_of_no_label_is_drawn_at_the_foot(by_depth):
+    table, folder = by_depth
+    for path in (folder / "errors").glob("A5-*"):
+        path.write_text('{"by_position": [], "by_step": [], "longest_prefix": 0}')
+    figure = depth.figure(table, plan_of(table), tables.experiment(), folder)
+    assert set(line(panel(figure, "", "A5"), "cells/Standard").get_ydata()) == {depth.NONE}
+
+
+def test_depth_without_records_says_so(by_depth, tmp_path):
+    table, _ = by_depth
+    paths = depth.draw(table, plan_of(table), tables.experiment(), tmp_path / "none" / "figures")
+    assert [path.name for path in paths] == ["depth.pdf", "depth.png", "depth.csv"]
+    figure = depth.figure(table, plan_of(table), tables.experiment(), tmp_path / "none")
+    assert "no records" in [t.get_text() for t in panel(figure, "", "A5").texts]
+
+
+def test_kinds_are_pooled_over_seeds(tmp_path):
+    table = tables.product(["closure"], ["standard"], [16], [64, 128], seeds=(0, 1))
+    (tmp_path / "errors").mkdir()
+    for number, cell in enumerate(table["cell"][:3]):
+        record = {"by_position": [], "by_step": [], "by_kind": {"yes": [number, 10], "no": [5, 5]}}
+        (tmp_path / "errors" / f"{cell}.json").write_text(json.dumps(record))
+    frame = accuracy_by_kind.kinds(table, tables.plan_of(table), tmp_path)
+    found = frame.set_index(["dim", "kind"])[["accuracy", "n_test", "seeds"]]
+    dims = list(table["dim"][:3])
+    assert dims.count(64) == 2 and dims.count(128) == 1
+    both = [number for number, dim in enumerate(dims) if dim == 64]
+    assert found.loc[(64, "yes")].tolist() == [sum(both) / 20, 20, 2]
+    assert found.loc[(128, "no")].tolist() == [1.0, 5, 1]
+    (path,) = accuracy_by_kind.draw(table, tables.plan_of(table), None, tmp_path / "none" / "x")
+    assert path.read_text().splitlines()[0].endswith("kind,seeds,n_test,accuracy")

@@ -1,0 +1,62 @@
+"""No count of letters gives an answer away; what cannot be hidden has its known size."""
+
+import numpy as np
+import pytest
+from guessers import best_guess_from_counts, letter_counts, logistic_accuracy, table_accuracy
+
+from tasks.closure import FIRST as CLOSURE_FIRST
+from tasks.closure import Closure
+from tasks.monoids import monoid
+from tasks.word import FIRST as WORD_FIRST
+from tasks.word import Word
+from tasks.words import prefix_products
+
+N = 16_000  # half of them judge: a standard deviation is 0.0056
+
+
+def letters_and_answers(task, first):
+    drawn = task.draw(11, 0, 0, N)
+    letters = drawn.tokens[:, : task.size].astype(np.int64) - first
+    yes = task.vocabulary.index["yes"]
+    return letters, drawn.tokens[np.arange(N), drawn.lengths - 2] == yes
+
+
+@pytest.mark.parametrize("letters", ["three", "all"])
+@pytest.mark.parametrize("name", ["A5", "S5", "A4xZ5"])
+def test_membership_is_not_told_by_letter_counts(name, letters):
+    task = Word(16, "direct", name, letters, "member")
+    words, answer = letters_and_answers(task, WORD_FIRST)
+    counts = letter_counts(words, len(monoid(name)))
+    assert 0.48 < logistic_accuracy(counts[:, counts.any(0)], answer) < 0.52
+    if name == "S5":
+        odd = np.array([sum(a > b for i, a in enumerate(p) for b in p[i + 1 :]) % 2
+                        for p in monoid(name).elements])  # fmt: skip
+        parity = odd[words].sum(1) % 2
+        assert 0.48 < table_accuracy(parity, answer) < 0.52
+
+
+def test_the_flip_flop_is_not_told_by_letter_counts():
+    words, answer = letters_and_answers(Word(16, "direct", "flip-flop", question="member"), 5)
+    assert 0.48 < logistic_accuracy(letter_counts(words, 3)[:, :2], answer) < 0.52
+
+
+@pytest.mark.parametrize("name", ["A5", "Z5"])
+@pytest.mark.parametrize(("size", "by_visits"), [(16, 0.73), (32, 0.67), (64, 0.62)])
+def test_closure_is_not_told_by_letter_counts(name, size, by_visits):
+    """That a word ends in F gives 3 of 4 answers; the number of visits some of them."""
+    task = Closure(size, "direct", name)
+    words, answer = letters_and_answers(task, CLOSURE_FIRST)
+    group = monoid(name)
+    assert logistic_accuracy(letter_counts(words, len(group)), answer) < 0.53
+    visits = np.isin(prefix_products(group, words), group.subgroup)
+    assert table_accuracy(visits[:, -1], answer) == pytest.approx(0.75, abs=0.02)
+    assert table_accuracy(visits.sum(1), answer) == pytest.approx(by_visits, abs=0.02)
+
+
+def test_best_guess_of_a_product_from_counts():
+    """All of it in a commutative group; of A5 under three letters little, and all of one letter."""
+    assert best_guess_from_counts(monoid("Z60"), (0, 1, 7), 6) == pytest.approx(1)
+    a5 = monoid("A5")
+    letters = tuple(a5.number[letter] for letter in a5.letters)
+    assert best_guess_from_counts(a5, letters, 1) == pytest.approx(1)
+    assert best_guess_from_counts(a5, letters, 16) == pytest.approx(0.117, abs=0.003)

@@ -1,0 +1,117 @@
+"""Match3 against the oracle, its construction, and guessers that look at no pair."""
+
+import random
+from collections import Counter
+from itertools import combinations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from oracles import match3 as oracle
+from oracles.mutations import mutants
+
+from errors import UserError
+from tasks.match3 import Match3
+
+
+def lines(task, count, seed=0):
+    drawn = task.draw(seed, 1, 0, count)
+    return [" ".join(task.decode(drawn, row).tokens) for row in range(count)]
+
+
+def split(line):
+    """The numbers, the one asked about, whether there is a match."""
+    words = line.split()
+    return [int(word) for word in words[:-3]], int(words[-2]), words[-1] == "yes"
+
+
+def test_by_hand():
+    task = Match3(5)
+    assert task.modulus == 21 and task.max_len == 8
+    assert task.complete("11 15 20 2 8 <sep> 4".split()).answer == ["yes"]
+    assert task.complete("11 15 20 2 8 <sep> 5".split()).answer == ["no"]
+    assert task.complete("11 15 20 2 8 <sep> 20".split()).answer == ["yes"]  # 20 + 20 + 2
+
+
+@settings(max_examples=12, deadline=None)
+@given(st.integers(2, 9), st.integers(0, 8), st.integers(0, 99))
+def test_every_line_is_right_by_the_oracle(size, more, seed):
+    task = Match3(size, modulus=2 * (size + more) + 1)
+    drawn = lines(task, 12, seed)
+    for line in drawn:
+        assert oracle.judge(line, size, task.modulus) is None and task.check(line.split()) is None
+    for line in mutants(drawn, 12, seed):
+        verdict, ours = oracle.judge(line, size, task.modulus), task.check(line.split())
+        assert (verdict is None) == (ours is None), (line, verdict, ours)
+
+
+@pytest.mark.parametrize("modulus", [17, 33])
+def test_one_match_or_none_among_distinct_numbers(modulus):
+    for line in lines(Match3(8, modulus=modulus), 400):
+        numbers, query, answer = split(line)
+        matches = sum((x + y + query) % modulus == 0 for x, y in combinations(numbers, 2))
+        assert matches == answer and len(set(numbers)) == 8
+        assert all((2 * x + query) % modulus for x in numbers)
+
+
+def test_what_is_no_pair_tells_nothing():
+    """Answers, and given the number asked about every other number, are as frequent either way.
+
+    2,000 lines, and 17 x 16 combinations of q and x, each about 59 times; four and a half
+    standard deviations of a share of half.
+    """
+    modulus, count = 17, 2000
+    found = [split(line) for line in lines(Match3(8, modulus=modulus), count)]
+    assert abs(np.mean([answer for *_, answer in found]) - 0.5) < 4.5 * (0.25 / count) ** 0.5
+    counts, matched = Counter(), Counter()
+    for numbers, query, answer in found:
+        counts.update((query, x) for x in numbers)
+        matched.update((query, x) for x in numbers if answer)
+    assert len(counts) == modulus * (modulus - 1)
+    for key, seen in counts.items():
+        assert abs(matched[key] / seen - 0.5) < 4.5 * (0.25 / seen) ** 0.5
+    spread = [(np.ptp(numbers), sum(numbers) % modulus, answer) for numbers, _, answer in found]
+    for feature in (0, 1):
+        with_match, without = (
+            np.mean([row[feature] for row in spread if row[2] == kind]) for kind in (True, False)
+        )
+        assert abs(with_match - without) < 1  # a sum modulo 17 has deviation 4.9: 4.5 times 0.22
+
+
+def test_a_number_and_a_candidate_index_decide_the_line():
+    task = Match3(6)
+    assert lines(task, 20)[5:] == [
+        " ".join(task.decode(task.draw(0, 1, 5, 15), row).tokens) for row in range(15)
+    ]
+    assert task.sample_prompt(random.Random(1), 6) == task.sample_prompt(random.Random(1), 6)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"size": 1}, "size=1 must be at least 2"),
+        ({"size": 4, "modulus": 7}, "modulus=7 must be at least 9"),
+        ({"size": 4, "modulus": 10}, "modulus=10 must be odd"),
+        ({"size": 4, "modulus": 10**6 + 1}, "must be at most"),
+        ({"size": 4, "format": "cot"}, "format='cot' must be one of direct"),
+    ],
+)
+def test_bad_parameters_are_named(parameters, message):
+    with pytest.raises(UserError, match=message):
+        Match3(**parameters)
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        ("1 2 3 <sep> 4 yes", "3 numbers, not 4"),
+        ("1 2 yes 3 <sep> 4 no", "'yes', where a number should be"),
+        ("1 2 3 5 <sep> 4", "no answer after the number asked about"),
+        ("1 2 3 5 <sep> 4 no", "the answer is yes, not no"),
+        ("1 2 3 5 4 yes", "no '<sep>'"),
+        ("1 2 3 5 <sep> 4 <sep> no", "second marker"),
+    ],
+)
+def test_what_is_malformed_is_said(line, reason):
+    assert reason in Match3(4, modulus=9).check(line.split())

@@ -1,0 +1,83 @@
+"""Tables against maps that are composed, and the facts that textbooks state of these groups."""
+
+import random
+
+import numpy as np
+import pytest
+from oracles.words import identity, times
+
+from errors import UserError
+from tasks.monoids import DEFINITIONS, monoid
+
+ORDERS = {"S3": 6, "A4": 12, "S4": 24, "A5": 60, "S5": 120, "A4xZ5": 60, "Z60": 60, "Z5": 5}
+ABELIANISATIONS = {"S3": 2, "A4": 3, "S4": 2, "A5": 1, "S5": 2, "A4xZ5": 15, "Z60": 60, "Z5": 5}
+INDICES = {"A5": 5, "S5": 5, "Z5": 5, "Z60": 5, "A4xZ5": 5, "S3": 3, "A4": 4, "S4": 4, "Z7": 7}
+NAMES = [*DEFINITIONS, "Z2", "Z5", "Z60"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_table_is_that_of_the_maps(name):
+    found, mul = monoid(name), times(name)
+    assert found.elements[0] == identity(name)
+    assert len(set(found.elements)) == len(found)
+    expected = [[found.number[mul(a, b)] for b in found.elements] for a in found.elements]
+    assert found.table.tolist() == expected
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_products_are_associative(name):
+    table = monoid(name).table
+    every = np.arange(len(table))
+    if len(table) > 60:
+        every = np.array(random.Random(0).sample(range(len(table)), 40))
+    a, b, c = np.ix_(every, every, every)
+    assert (table[table[a, b], c] == table[a, table[b, c]]).all()
+    assert (table[0] == np.arange(len(table))).all() and (table[:, 0] == table[0]).all()
+
+
+@pytest.mark.parametrize("name", ORDERS)
+def test_orders_and_abelianisations(name):
+    group = monoid(name)
+    assert group.is_group
+    assert (group.table[np.arange(len(group)), group.inverse] == 0).all()
+    assert len(group) == ORDERS[name]
+    assert group.is_subgroup(group.commutators)
+    assert len(group) // len(group.commutators) == ABELIANISATIONS[name]
+
+
+def test_the_flip_flop_remembers_the_last_reset():
+    found = monoid("flip-flop")
+    assert not found.is_group
+    assert found.table.tolist() == [[0, 1, 2], [1, 1, 2], [2, 1, 2]]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_three_letters_generate(name):
+    found = monoid(name)
+    assert len(found.letters) == min(3, len(found))
+    reached = found.generated([found.number[letter] for letter in found.letters])
+    assert reached == tuple(range(len(found)))
+
+
+@pytest.mark.parametrize("name", INDICES)
+def test_subgroups_have_the_index_that_is_compared(name):
+    group = monoid(name)
+    assert group.is_subgroup(group.subgroup)
+    assert len(group) == INDICES[name] * len(group.subgroup)
+    if name in ("S3", "A4", "S4", "A5", "S5"):
+        fixing = [i for i, element in enumerate(group.elements) if element[0] == "1"]
+        assert list(group.subgroup) == fixing
+
+
+def test_what_is_no_subgroup_is_known():
+    group = monoid("S3")
+    number = group.number
+    assert group.is_subgroup((number["123"], number["213"]))
+    assert not group.is_subgroup((number["213"],))
+    assert not group.is_subgroup(tuple(number[x] for x in ("123", "213", "132")))
+
+
+@pytest.mark.parametrize("name", ["Q8", "Z", "Z1", "Z0", "Z1001", "z60", "A5 ", ""])
+def test_unknown_ones_are_named_with_those_that_exist(name):
+    with pytest.raises(UserError, match=r"is unknown: there are S3, .*A5.* and Zn"):
+        monoid(name)

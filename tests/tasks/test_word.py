@@ -1,0 +1,283 @@
+import functools
+import itertools
+import random
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from oracles.mutations import mutants
+from oracles.words import judge_word, omega_member, value
+from two_samples import deviation
+
+from errors import UserError
+from tasks import omega
+from tasks.data import DataSpec, build
+from tasks.generate import planned_sizes
+from tasks.monoids import monoid
+from tasks.word import Word
+from tasks.words import (
+    ROUNDS,
+    balanced_targets,
+    flip_flop_words,
+    member_words,
+    prefix_products,
+    ways,
+    words_to,
+)
+
+MONOIDS = ["S3", "A4", "S4", "A5", "S5", "A4xZ5", "Z60", "Z5", "flip-flop"]
+
+
+def lines(task: Word, count: int, first: int = 0) -> list[str]:
+    drawn = task.draw(3, 1, first, count)
+    return [" ".join(task.decode(drawn, row).tokens) for row in range(count)]
+
+
+@pytest.mark.parametrize("letters", ["three", "all"])
+@pytest.mark.parametrize("name", MONOIDS)
+def test_lines_are_those_of_the_definition(name, letters):
+    for format, question in (
+        ("cot", "value"), ("direct", "value"), ("tagged", "value"), ("cot", "member"),
+        ("direct", "member"),
+    ):  # fmt: skip
+        task = Word(7, format, name, letters, question)
+        for line in lines(task, 15):
+            assert judge_word(line, name, format, question) is None, line
+            assert task.check(line.split()) is None
+
+
+@pytest.mark.parametrize(("format", "question"), [("cot", "member"), ("tagged", "value")])
+def test_check_agrees_with_the_oracle_on_damaged_lines(format, question):
+    task = Word(5, format, "S3", "all", question)
+    good = lines(task, 40)
+    damaged = [line.replace("213 <sep>", "312 <sep>") for line in good] + mutants(good, 100, seed=3)
+    for line in damaged:
+        tokens = line.split()
+        known = set(tokens) <= set(task.vocabulary.tokens)
+        prompt, *_ = line.split("<sep>")
+        right = known and len(prompt.split()) == 5 and set(prompt.split()) <= set(
+            monoid("S3").elements
+        )  # fmt: skip
+        expected = right and judge_word(line, "S3", format, question) is None
+        assert (task.check(tokens) is None) == expected, line
+
+
+def test_worked_by_hand():
+    sequence = Word(5, monoid="S3", letters="all").complete("213 231 132 321 312 <sep>".split())
+    assert " ".join(sequence.chain) == "213 321 231 213 132 <sep>"
+    assert sequence.answer == ["132"]
+    assert "chain   213 321 231 213 132 <sep>" in (Word.__doc__ or "")
+    tagged = Word(2, "tagged", "S3", "all").complete("213 231 <sep>".split())
+    assert tagged.tokens == "213 231 <sep> 213 321".split()
+
+
+def test_lengths_and_vocabulary_are_those_stated():
+    assert [Word(8, format).max_len for format in ("cot", "direct", "tagged")] == [19, 10, 9]
+    assert len(Word(8).vocabulary) == 60 + 5
+    for format in ("cot", "direct", "tagged"):
+        task = Word(8, format)
+        assert set(task.draw(0, 0, 0, 20).lengths - 1) == {task.max_len}
+
+
+def test_labels_lie_beside_the_letters():
+    task = Word(3, "tagged", "S3", "all")
+    encoded = task.encode([task.complete("213 231 132 <sep>".split())])
+    assert task.vocabulary.decode(encoded.tokens[0]) == ["<sep>", "213", "231", "132", "<eos>"]
+    assert task.vocabulary.decode(encoded.labels[0]) == ["<pad>", "<pad>", "213", "321", "231"]
+    assert (encoded.lengths[0], encoded.prompt_lengths[0]) == (5, 2)
+    drawn = task.draw(0, 0, 0, 20)
+    again = task.encode([task.decode(drawn, row) for row in range(20)])
+    assert (again.tokens == drawn.tokens).all() and (again.labels == drawn.labels).all()
+    cot = Word(3, "cot", "S3", "all").draw(0, 0, 0, 20)
+    assert (drawn.tokens[:, 1:4] == cot.tokens[:, :3]).all()
+    assert (drawn.labels[:, 2:] == cot.tokens[:, 4:7]).all()
+
+
+# Which words are drawn
+
+
+def test_letters_of_value_are_uniform():
+    drawn = Word(3, monoid="A4", letters="all").draw(1, 0, 0, 9000).tokens[:, :3]
+    expected = list(itertools.product(range(12), repeat=3)) * 5
+    letters = [tuple((row.astype(int) - 5).tolist()) for row in drawn]
+    assert deviation(letters, expected, least=8) < 3.5
+
+
+@pytest.mark.parametrize(("name", "target"), [("A4", "2143"), ("S4", "1234"), ("Z5", "3")])
+def test_words_to_a_product_are_uniform_among_all_of_them(name, target):
+    """Held against all words of six letters, multiplied by the oracle."""
+    found = monoid(name)
+    letters = tuple(found.number[letter] for letter in found.letters)
+    every = itertools.product(letters, repeat=6)
+    wanted = [
+        word for word in every if value(name, [found.elements[i] for i in word]) == target
+    ]  # fmt: skip
+    numbers = np.random.default_rng(0).random((8000, 6))
+    drawn = words_to(found, letters, np.full(8000, found.number[target]), numbers)
+    assert len(wanted) > 20
+    assert set(map(tuple, drawn.tolist())) == set(wanted)
+    assert deviation(map(tuple, drawn.tolist()), wanted * (8000 // len(wanted)), 10) < 3.5
+
+
+def test_ways_count_words():
+    found = monoid("S3")
+    letters = (found.number["213"], found.number["231"])
+    shares = ways(found, letters, 4)
+    for steps in range(5):
+        counts = np.zeros(6)
+        for word in itertools.product(["213", "231"], repeat=steps):
+            counts[found.number[value("S3", list(word))]] += 1
+        assert shares[steps, 0] == pytest.approx(counts / 2**steps)
+
+
+@pytest.mark.parametrize("name", ["S5", "A5", "A4xZ5", "Z60"])
+def test_half_of_the_products_are_e_and_the_others_alike_to_it(name):
+    found = monoid(name)
+    numbers = np.random.default_rng(0).random((20_000, 2))
+    targets = balanced_targets(found, tuple(range(len(found))), 8, numbers)
+    assert abs((targets == 0).mean() - 0.5) < 0.015
+    others = [i for i in found.commutators if i] or list(range(1, len(found)))
+    no = targets[targets != 0].tolist()
+    assert set(no) == set(others)
+    assert deviation(no, others * (len(no) // len(others))) < 3.5
+
+
+def test_under_few_letters_a_no_is_a_yes_in_another_order():
+    """How often each letter occurs has one distribution, whatever the answer."""
+    found = monoid("S4")
+    letters = tuple(found.number[letter] for letter in found.letters)
+    numbers = np.random.default_rng(0).random((12_000, (2 * ROUNDS + 1) * 10 + 2))
+    words = member_words(found, letters, 10, numbers)
+    yes = prefix_products(found, words)[:, -1] == 0
+    assert abs(yes.mean() - 0.5) < 0.02
+    counts = [tuple((word == letter).sum() for letter in letters) for word in words]
+    of_yes, of_no = ([c for c, y in zip(counts, yes, strict=True) if y == w] for w in (True, False))
+    assert deviation(of_yes, of_no) < 3.5
+
+
+@pytest.mark.parametrize("letters", ["three", "all"])
+def test_members_have_the_answer_of_their_product(letters):
+    task = Word(12, monoid="S5", letters=letters, question="member")
+    drawn = task.draw(0, 1, 0, 4000)
+    answers = drawn.tokens[:, 2 * 12 + 2]
+    share = (answers == task.vocabulary.index["yes"]).mean()
+    assert abs(share - 0.5) < 0.035
+
+
+@pytest.mark.parametrize("letters", ["three", "all"])
+def test_short_words_without_an_alternative_are_drawn_too(letters):
+    """Of one letter of S4, none but e lies in the commutator subgroup under three letters."""
+    task = Word(3, "direct", "S4", letters, "member")
+    for size in (1, 2, 3):
+        drawn = task.draw(0, 2, 0, 40, size)
+        for row in range(40):
+            assert task.check(task.decode(drawn, row).tokens) is None
+
+
+def test_flip_flop_words():
+    words = flip_flop_words(9, np.random.default_rng(0).random((6000, 2 * 9 + 2)))
+    assert ((words == 1).sum(1) == (words == 2).sum(1)).all()
+    resets = words > 0
+    distance = 1 + resets[:, ::-1].argmax(1)
+    assert deviation(distance.tolist(), list(range(1, 9)) * 750) < 3.5
+    last = words[np.arange(6000), 9 - distance]
+    assert abs((last == 1).mean() - 0.5) < 0.03
+    for d in (1, 4, 8):
+        assert abs((last[distance == d] == 1).mean() - 0.5) < 0.08
+
+
+def test_without_a_chain_all_lengths_are_trained_on():
+    mixture = Word(4, "direct").training_mixture()
+    assert mixture == pytest.approx({1: 0.1, 2: 0.2, 3: 0.3, 4: 0.4})
+    assert Word(4).training_mixture() == Word(4, "tagged").training_mixture() == {4: 1.0}
+    assert list(Word(4, "direct", "flip-flop").training_mixture()) == [2, 3, 4]
+    sizes = planned_sizes(Word(12, "direct"), "train", 780, 0)
+    assert np.bincount(sizes)[1:].tolist() == [10 * k for k in range(1, 13)]
+    sets, _ = build(Word(6, "direct", "S3", "all"), DataSpec(60, 10, 20), progress=False)
+    assert set(sets["train"].prompt_lengths - 1) == set(range(1, 7))
+    assert set(sets["test"].prompt_lengths - 1) == {6}
+
+
+# u v v v ...
+
+
+def omega_task(name: str, size: int = 7, letters: str = "three") -> Word:
+    return Word(size, "cot", name, letters, "member", "omega")
+
+
+@pytest.mark.parametrize("name", ["S3", "A4", "Z5", "flip-flop"])
+@settings(max_examples=40, deadline=None)
+@given(data=st.data())
+def test_infinite_words_are_judged_by_linked_pairs(name, data):
+    found = monoid(name)
+    pick = st.lists(st.integers(0, len(found) - 1), min_size=1, max_size=4)
+    u, v = data.draw(pick), data.draw(pick)
+    words = [[found.elements[i] for i in word] for word in (u, v)]
+    accepted = {found.elements[i] for i in omega.accepted(found)}
+    expected = omega_member(*words, name, len(found), accepted)
+    assert omega.is_accepted(found, u, v) == expected
+
+
+def test_infinite_words_by_hand():
+    """h(u) = 2 and h(v) = 4 in Z5: v is read five times until 2 returns."""
+    chain, answer = omega_task("Z5").solve("1 1 0 | 1 1 1 1 <sep>".split())
+    assert chain[:3] == "1 2 2".split()
+    assert chain[3:] == "3 4 0 1  2 3 4 0  1 2 3 4  0 1 2 3  4 0 1 2  <sep>".split()
+    assert answer == ["yes"]
+    chain, answer = omega_task("flip-flop").solve("b 1 1 | 1 1 1 1 <sep>".split())
+    assert (" ".join(chain), answer) == ("b b b b b b b <sep>", ["no"])
+    chain, answer = omega_task("flip-flop").solve("b 1 1 | 1 a 1 1 <sep>".split())
+    assert " ".join(chain) == "b b b b a a a a a a a <sep>"
+
+
+@pytest.mark.parametrize("name", ["A5", "S5"])
+def test_half_of_the_infinite_words_are_accepted(name):
+    task = omega_task(name)
+    sequences = [task.sample(random.Random(i)) for i in range(400)]
+    assert abs(np.mean([s.answer == ["yes"] for s in sequences]) - 0.5) < 0.1
+    for sequence in sequences[:50]:
+        assert task.check(sequence.tokens) is None
+        assert len(sequence.tokens) <= task.max_len
+    drawn = task.draw(0, 0, 0, 20)
+    assert (drawn.tokens[np.arange(20), drawn.lengths - 1] == 1).all()
+
+
+# Bad input
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"monoid": "Q8"}, "monoid='Q8' is unknown: there are S3"),
+        ({"letters": ["12345", "23145"]}, "letters=12345,23145 do not generate A5: they reach 3"),
+        ({"letters": [12345, 54321, 99999]}, "letters: 99999 is no element of A5"),
+        ({"letters": "some"}, "letters='some' must be three, all, or a list"),
+        ({"letters": []}, "do not generate A5: they reach 1 of its 60"),
+        ({"question": "why"}, "question='why' must be one of value, member"),
+        ({"format": "tagged", "question": "member"}, "needs question=value"),
+        ({"tail": "omega"}, "tail=omega needs question=member"),
+        ({"tail": "omega", "question": "member", "size": 4}, "size=4 must be at least 5"),
+        ({"monoid": "flip-flop", "size": 1}, "size=1 must be at least 2"),
+    ],
+)  # fmt: skip
+def test_bad_settings_are_one_clear_line(settings, said):
+    with pytest.raises(UserError, match="task word: ") as raised:
+        Word(**{"size": 8, **settings})
+    assert said in str(raised.value)
+    assert len(str(raised.value).splitlines()) == 1
+
+
+@pytest.mark.parametrize("letters", [["12345", "23145", "23451"], [12345, 23145, 23451], "three"])
+def test_letters_may_be_listed(letters):
+    """YAML reads 12345 as a number."""
+    drawn = functools.partial(Word(5, letters=letters).draw, 0, 0, 0, 10)
+    assert (drawn().tokens == Word(5).draw(0, 0, 0, 10).tokens).all()
+
+
+def test_too_few_words_of_a_length_are_told():
+    """There are 243 words of five letters."""
+    with pytest.raises(
+        UserError, match=r"word size=5 has too few distinct prompts: .* reached 193"
+    ):
+        build(Word(5), DataSpec(1000, 0, 50), progress=False)
