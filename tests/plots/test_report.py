@@ -50,6 +50,15 @@ def test_nothing_is_fetched_from_elsewhere(holes):
     assert text.count("data:image/png;base64,") == 1
 
 
+def test_cells_come_first_commands_are_marked_and_pictures_scroll(holes):
+    text = holes.read_text()
+    assert re.findall(r'<h2 id="(\w+)"', text) == [
+        "cells", "figures", "runs", "missing", "deviations"
+    ]  # fmt: skip
+    assert len(re.findall(r'<code class="command">python', text)) == 2
+    assert re.search(r'<div class="wide" tabindex="0"><img alt="heatmap"', text)
+
+
 def test_every_run_its_files_and_the_missing_are_in_it(holes):
     data = data_of(holes)
     runs = [run for cell in data["cells"] for run in cell["runs"]]
@@ -127,6 +136,7 @@ const filter = document.getElementById('filter');
 filter.value = 'sparse dim=64'; filter.dispatchEvent(new Event('input'));
 return {faults, count: cells.length, hovered, links, hidden, up, down,
   filtered: column(data.run_columns.indexOf('model')),
+  first: document.querySelector('h2').id, copies: document.querySelectorAll('button.copy').length,
   missing: [...document.querySelectorAll('#missing-table tbody tr')].map((r) => r.textContent),
   wide: document.documentElement.scrollWidth - document.documentElement.clientWidth};
 """
@@ -140,6 +150,7 @@ def test_hover_sort_filter_and_missing_work_in_a_browser(holes, window):
     )
     seen = browse(holes, PROBE.replace("SHOWN", json.dumps(best["shown"])), window)
     assert seen["faults"] == []
+    assert seen["first"] == "cells" and seen["copies"] >= 3
     assert seen["count"] == 36
     title = (
         f"{best['row']}, Arithmetic, n = {best['size']}, L = {best['max_len']}, D = {best['dim']}"
