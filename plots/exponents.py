@@ -100,11 +100,8 @@ def verdict(
     if low <= growth.low and growth.high <= high:
         return "confirmed", ""
     if growth.high < low or growth.low > high:
-        return (
-            "contradicted",
-            f"the measured exponent is {'lower' if growth.high < low else 'higher'}",
-        )
-    return "undecided", "the interval is too wide; more sizes or a finer grid of D would narrow it"
+        return "contradicted", "grows slower" if growth.high < low else "grows faster"
+    return "undecided", "part of the interval agrees; more sizes or a finer grid of D narrow it"
 
 
 def printed_table(frame: pd.DataFrame, grid: Grid, experiment: Any) -> Tabular:

@@ -144,7 +144,7 @@ def _entries(grid: Grid, frame: pd.DataFrame) -> list[Line2D]:
     """Return the legend's entries: those of what is drawn."""
     black: dict[str, Any] = {"color": "black", "linestyle": ""}
     entries = [Line2D([], [], label=row, **row_look(row, grid)) for row in grid.model_rows]
-    bar = "least D with ≥ 90 %; bar: down to the largest D without"
+    bar = "bar: down to the largest D that fails"
     entries.append(Line2D([], [], marker="|", markersize=7, label=bar, **black))
     if frame["state"].isin(["not reached", "incomplete"]).any():
         entries.append(Line2D([], [], marker=6, label="not reached: larger", **black))
