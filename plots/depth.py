@@ -20,7 +20,7 @@ from plots import style
 from plots.cells import Grid, gather, records
 from plots.curves import read_errors
 from plots.layout import Layout
-from plots.looks import nested_row_looks
+from plots.looks import variant_looks
 from plots.text import csv_text
 from plots.words import footer, missing_text
 
@@ -63,7 +63,7 @@ def figure(table: pd.DataFrame, plan: pd.DataFrame, experiment: Any, folder: Pat
     """Return the figure; axes carry gids ``panel//<group>``; ``folder`` holds ``errors/``."""
     grid = _grid(table, plan)
     frame = prefixes(grid, folder)
-    looks = nested_row_looks(grid, grid.cells)
+    looks = variant_looks(grid)
     most = int(grid.cells["size"].max())
     entries = [Line2D([], [], label=row, **look) for row, look in looks.items()]
     entries.append(Line2D([], [], label=f"all n = {most} labels: no longer one was asked for",
@@ -90,7 +90,7 @@ def _draw_panel(
 ) -> None:
     axes.set_yscale("log", base=2)
     axes.set_ylim(NONE / 1.3, most * 1.5)
-    ticks = [NONE, *(2**i for i in range(int(np.log2(most)) + 1))]
+    ticks = [NONE, *sorted({most, *(2**i for i in range(int(np.log2(most)) + 1))})]
     axes.yaxis.set_major_locator(FixedLocator(ticks))
     axes.set_yticklabels(["0", *(str(tick) for tick in ticks[1:])])
     axes.axhline(most, **style.THRESHOLD_LINE)
@@ -114,6 +114,8 @@ def _footer(grid: Grid, frame: pd.DataFrame, experiment: Any) -> str:
     lines = [
         "n*: as many labels, from the first on, as are right in 90 % of the test words each; "
         f"{seeds}. {missing_text(grid.cells)}",
-        "Not learned is not the same as not expressible: a short prefix refutes no upper bound.",
+        "Theory: n* may grow exponentially with M, a straight line here (log-depth constructions), "
+        "and without bound at constant M for solvable groups. Not learned is not the same as not "
+        "expressible.",
     ]
     return footer(lines, grid, experiment)
