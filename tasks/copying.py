@@ -1,4 +1,4 @@
-"""Copy: the string once more (Jelassi et al. 2024, "Repeat after me", section 3)."""
+"""Copy: the string once more (Jelassi et al. 2024, "Repeat after me")."""
 
 from __future__ import annotations
 

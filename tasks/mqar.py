@@ -1,4 +1,4 @@
-"""MQAR: multi-query associative recall (Arora et al. 2023, "Zoology", section 3)."""
+"""MQAR: multi-query associative recall (Arora et al. 2023, "Zoology")."""
 
 from __future__ import annotations
 
@@ -21,8 +21,9 @@ class MQAR(Task):
     Numbers 1 .. ``vocab_size`` / 2 are keys, the others up to ``vocab_size`` values: half of the
     vocabulary each, as in zoology, which has 8,192; None means max(128, 4n), n ``capacity`` or
     ``size``.  The prompt lists ``queries`` of the keys, by default all, in random order.  The chain
-    restates each query with its value behind it, so that a value is the token after its key, as in
-    zoology; the answer is the last value.
+    restates each query with its value behind it, so that a value is the token after its key; the
+    answer is the last value.  The format ``tagged`` is zoology's: the model reads pairs and queries
+    and says at each query its value, at all other tokens the bar; the last label is the answer.
 
     Example (size 3, 2 queries)::
 
@@ -33,6 +34,7 @@ class MQAR(Task):
 
     name = "mqar"
     answer_marker = "<sep>"
+    formats = ("cot", "direct", "tagged")
 
     def __init__(
         self,
@@ -79,7 +81,9 @@ class MQAR(Task):
 
     @property
     def max_len(self) -> int:
-        """2n + 3m + 4 with a chain, for m queries."""
+        """2n + 3m + 4 with a chain, 2n + m + 2 with labels, for m queries."""
+        if self.labelled:
+            return self.max_prompt_len
         return self.max_prompt_len + (2 * self.num_queries + 1 if self.format == "cot" else 0) + 1
 
     def sample_prompt(self, rng: random.Random, size: int) -> list[str]:
@@ -94,6 +98,15 @@ class MQAR(Task):
         values = dict(pairs)
         chain = [token for query in queries for token in (query, values[query])]
         return [*chain, "<sep>"], chain[-1:]
+
+    def complete(self, prompt: list[str]) -> Example:
+        """As `Task.complete`; a label for every token of the prompt where there are labels."""
+        if not self.labelled:
+            return super().complete(prompt)
+        pairs, queries = split(prompt)
+        values = dict(pairs)
+        nothing = ["|"] * (2 * len(pairs) + 1)
+        return Example(prompt, [], [*nothing, *(values[query] for query in queries)])
 
     def check_prompt(self, prompt: list[str]) -> str | None:
         """There must be ``size`` pairs of other keys and values, and queries among the keys."""
@@ -120,6 +133,9 @@ class MQAR(Task):
         pairs, queries = split(example.prompt)
         key_at = {key: 2 * i for i, (key, _) in enumerate(pairs)}
         listed, chain = 2 * len(pairs) + 1, len(example.prompt)
+        if self.labelled:
+            asked = [[key_at[key], key_at[key] + 1, listed + i] for i, key in enumerate(queries)]
+            return [[]] * listed + asked
         if self.format == "direct":
             pair = key_at[queries[-1]]
             return [[pair, pair + 1, listed + len(queries) - 1]]
@@ -130,15 +146,22 @@ class MQAR(Task):
         return [*needed, [], [chain + 2 * len(queries) - 1]]
 
     def chain_steps(self, example: Example) -> list[int]:
-        """A query and its value are one step."""
+        """A query and its value are one step; so is a label."""
         count = len(example.chain) + len(example.answer)
-        return [i // 2 for i in range(count)]
+        return [i if self.labelled else i // 2 for i in range(count)]
 
     def draw(
         self, seed: int, stream: int, first: int, count: int, size: int | None = None
     ) -> SequenceSet:
         """Draw with the compiled kernel; see `Task.draw`."""
         size = self.size if size is None else size
+        if self.labelled:
+            cot = self.with_parameters(format="cot").draw(seed, stream, first, count, size).tokens
+            first_query = 2 * size + 1
+            end = first_query + self.num_queries
+            labels = np.full_like(cot[:, :end], _BAR)
+            labels[:, first_query:] = cot[:, end + 2 : end + 2 + 2 * self.num_queries : 2]
+            return SequenceSet.tagged(cot[:, :end], labels, _SEP, self.max_len + 1, cot.dtype)
         out = SequenceSet.empty(count, self.max_len + 1, self.vocabulary.dtype)
         _draw(
             seed, stream, first, size, self.num_queries, self.vocab_size, self.format == "cot",

@@ -11,7 +11,8 @@ def judge(
     vocab_size: int | None = None,
     capacity: int | None = None,
 ) -> str | None:
-    """`n pairs | m keys <sep> m pairs <sep> value`, or `n pairs | m keys <sep> value` when direct.
+    """`n pairs | m keys <sep> m pairs <sep> value`, or `n pairs | m keys <sep> value` when direct;
+    with labels, `n pairs | m keys <sep> labels`, a bar for each token up to the bar, then m values.
 
     All keys differ and lie in the lower half of the vocabulary, all values in the upper half.
     """
@@ -42,6 +43,7 @@ def judge(
                 expected += [str(query), values[i]]
     if chain and chain[0] != expected:
         return f"the chain is {chain[0]} instead of {expected}"
-    if answer != expected[-1:]:
-        return f"the answer is {answer} instead of {expected[-1:]}"
+    right = ["|"] * (2 * size + 1) + expected[1::2] if format == "tagged" else expected[-1:]
+    if answer != right:
+        return f"the answer is {answer} instead of {right}"
     return None

@@ -16,14 +16,17 @@ from tests.oracles import mqar
 @given(st.integers(1, 40), st.integers(1, 40), st.integers(0, 2**62), st.integers(0, 2**40))
 @settings(max_examples=60, deadline=None)
 def test_kernel_writes_what_the_solver_writes(size, queries, seed, index) -> None:
-    for format in ("cot", "direct"):
+    for format in ("cot", "direct", "tagged"):
         queries = min(queries, size)
         task = MQAR(size, format, queries=queries)
         drawn = task.decode(task.draw(seed, 1, index, 1), 0)
         assert drawn == task.complete(drawn.prompt)
         assert task.check(drawn.tokens) is None
         assert mqar.judge(" ".join(drawn.tokens), size, format, queries) is None
-        assert len(drawn.tokens) == task.max_len
+        assert len(drawn.tokens) == task.max_len + task.labelled * (2 * size + queries)
+        encoded, again = task.draw(seed, 1, index, 1), task.encode([drawn])
+        for name in ("tokens", "lengths", "prompt_lengths", "labels"):
+            assert np.array_equal(getattr(encoded, name), getattr(again, name))
 
 
 def test_hand_worked_example() -> None:
@@ -35,6 +38,14 @@ def test_hand_worked_example() -> None:
         assert line in (MQAR.__doc__ or "")
     direct = MQAR(3, "direct", queries=2).complete(sequence.prompt)
     assert direct == Example(sequence.prompt, [], ["70"])
+    tagged = MQAR(3, "tagged", queries=2)
+    labels = "| | | | | | | 101 70".split()
+    assert tagged.complete(sequence.prompt) == Example(sequence.prompt, [], labels)
+    encoded = tagged.encode([tagged.complete(sequence.prompt)])
+    read = "<sep> 3 70 41 66 9 101 | 9 3 <eos>".split()
+    assert tagged.vocabulary.decode(encoded.tokens[0]) == read
+    assert tagged.vocabulary.decode(encoded.labels[0, 2:]) == labels
+    assert tagged.max_len == len(read) - 1
 
 
 @pytest.mark.parametrize(
@@ -121,3 +132,7 @@ def test_dependencies_and_steps() -> None:
     assert task.chain_steps(sequence) == [0, 0, 1, 1, 2, 2]
     direct = MQAR(2, "direct")
     assert direct.dependencies(direct.complete(sequence.prompt)) == [[0, 1, 6]]
+    tagged = MQAR(2, "tagged")
+    example = tagged.complete(sequence.prompt)
+    assert tagged.dependencies(example) == [[]] * 5 + [[2, 3, 5], [0, 1, 6]]
+    assert tagged.chain_steps(example) == list(range(7))
