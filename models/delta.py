@@ -56,8 +56,10 @@ class DeltaRule(Mixer):
         self.num_householder = num_householder
         self.parts = 1 + 2 * num_householder  # q, then n keys, then n values
         self.largest_beta = 2.0 if negative_eigenvalues else 1.0
-        self.chunk_size = chunk_size or default_chunk_size(self.head_dim, num_householder)
-        check_sizes(chunk_size=self.chunk_size)
+        if chunk_size is None:
+            chunk_size = default_chunk_size(self.head_dim, num_householder)
+        check_sizes(chunk_size=chunk_size)
+        self.chunk_size = chunk_size
         self.qkv = nn.Linear(dim, self.parts * dim, bias=False)
         self.convolution = ShortConvolution(self.parts * dim, convolution, convolution_width)
         self.beta = nn.Linear(dim, num_householder * num_heads, bias=False)
@@ -130,7 +132,8 @@ class DeltaRule(Mixer):
                 log_decay = None if log_decay is None else log_decay * real[..., None]
             y, state = delta_rule(
                 q.squeeze(2).transpose(1, 2),
-                *(x.permute(0, 3, 1, 2, 4) for x in (k, v)),
+                k.permute(0, 3, 1, 2, 4),
+                v.permute(0, 3, 1, 2, 4),
                 beta.permute(0, 3, 1, 2),
                 None if log_decay is None else log_decay.transpose(1, 2),
                 self.chunk_size,

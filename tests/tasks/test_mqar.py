@@ -23,7 +23,7 @@ def test_kernel_writes_what_the_solver_writes(size, queries, seed, index) -> Non
         assert drawn == task.complete(drawn.prompt)
         assert task.check(drawn.tokens) is None
         assert mqar.judge(" ".join(drawn.tokens), size, format, queries) is None
-        assert len(drawn.tokens) == task.max_len + task.labelled * (2 * size + queries)
+        assert len(drawn.tokens) == task.max_len + task.labelled * (2 * size + 1 + queries)
         encoded, again = task.draw(seed, 1, index, 1), task.encode([drawn])
         for name in ("tokens", "lengths", "prompt_lengths", "labels"):
             assert np.array_equal(getattr(encoded, name), getattr(again, name))
