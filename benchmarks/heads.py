@@ -196,7 +196,7 @@ def print_tables(
 def draw(rows: Sequence[Row], path: Path) -> None:
     """Draw seconds against H, and batched over separate, for either regime at the least L."""
     figure, axes = plt.subplots(
-        2, 2, figsize=(9, 6.4), layout="constrained", height_ratios=(2, 1), sharex=True
+        2, 2, figsize=(11, 6.4), layout="constrained", height_ratios=(2, 1), sharex=True
     )
     least = min(row["layers"] for row in rows)
     for column, regime in zip(axes.T, REGIMES, strict=True):
@@ -225,7 +225,7 @@ def draw_seconds(axis: Axes, rows: Sequence[Row]) -> None:
             if calls == "batched":
                 axis.plot(heads, [seconds[0] * h / heads[0] for h in heads], color="0.7", zorder=0)
     axis.set(xscale="log", yscale="log")
-    axis.legend(fontsize=7)
+    axis.legend(fontsize=7, loc="center left", bbox_to_anchor=(1, 0.5), frameon=False)
 
 
 def draw_ratio(axis: Axes, rows: Sequence[Row]) -> None:
