@@ -98,8 +98,8 @@ def launch(sweep: Sweep, chosen: Sequence[Planned], max_hours: float | None) -> 
     """Run the chosen cells by the launcher of the command line, watching them."""
     if not chosen:
         return
-    sweep.require_writable()
     launcher = make_launcher(HydraConfig.get().overrides.hydra)
+    sweep.require_writable()
     if max_hours is not None:
         if not hasattr(launcher, "stop_after"):
             raise UserError("max_hours: only with hydra/launcher=local; a cluster has limits")
