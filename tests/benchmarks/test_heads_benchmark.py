@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from benchmarks import heads
+from benchmarks.shared.report import RECORDS
 
 
 def rows(power=lambda row: 1.0):
@@ -85,3 +86,11 @@ def test_record_and_figure_of_a_small_run(tmp_path, capsys):
     assert set(record["exponents"]) == {"16 batched", "16 separate", "N batched", "N separate"}
     assert (tmp_path / "heads.png").read_bytes().startswith(b"\x89PNG")
     assert "tensor_linear" in capsys.readouterr().out
+
+
+def test_committed_record_is_complete():
+    record = json.loads((RECORDS / "heads.json").read_text())
+    keys = ("regime", "calls", "layers", "heads", "tokens")
+    assert {tuple(row[k] for k in keys) for row in record["rows"]} == {
+        tuple(row[k] for k in keys) for row in rows()
+    }

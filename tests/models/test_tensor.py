@@ -1,5 +1,7 @@
 """Tensor attention against Kronecker products, its T³ definition, and what rope must not do."""
 
+import random
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -14,6 +16,7 @@ from models.positions import rotary_table
 from models.reference.attention import turned as turned_by
 from models.reference.tensor import kronecker_tensor_attention, tensor_attention
 from models.tensor import TensorAttention, query_form, turned_keys
+from tasks.match3 import Match3
 
 POSITIONS = pytest.mark.parametrize("position", ["none", "rope"])
 
@@ -208,3 +211,26 @@ def test_a_step_costs_the_square_of_what_it_sees(position):
     seen = position + 1
     step = TensorAttention(16, 2, 40).step_flops(position)
     assert step == 12 * 16**2 + 4 * seen**2 * 16 + 3 * seen * 16
+
+
+@pytest.mark.parametrize("size", [3, 8])
+def test_one_head_of_four_channels_decides_match3(size):
+    """cos(x + y + q), the score of a pair, is a sum of four products of a sine or cosine each.
+
+    The weights concentrate on the best pair, whose values tell its cosine: 1 of a match, else at
+    most that of one step of the circle.
+    """
+    task = Match3(size, modulus=17)
+    step = 2 * torch.pi / task.modulus
+    mixer = TensorAttention(4, 1, task.max_prompt_len)
+    for row in range(60):
+        example = task.sample(random.Random(row))
+        numbers = torch.tensor([int(x) for x in example.prompt[:size]]).double() * step
+        asked = torch.tensor(int(example.prompt[-1])).double() * step
+        cos, sin = torch.nn.functional.pad(torch.stack((numbers.cos(), numbers.sin())), (0, 2))
+        first, second = torch.stack((cos, sin, sin, cos), 1), torch.stack((cos, sin, cos, sin), 1)
+        signs = torch.stack((asked.cos(), -asked.cos(), -asked.sin(), -asked.sin()))
+        query = (4 * 400 * signs).expand_as(first)
+        y = mixer.attend(*(x[None, None] for x in (query, first, second, first, second)))[0, 0, -1]
+        found = (y @ signs) > (1 + torch.tensor(step).cos()) / 2
+        assert example.answer == (["yes"] if found else ["no"])
