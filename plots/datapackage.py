@@ -57,6 +57,10 @@ MEANING = {
     "commit": "commit of the code that measured",
     "tree_dirty": "whether that code differed from its commit",
     "finished_at": "when the measurement ended, UTC",
+    "config_digest": "first 16 hexadecimal digits of the SHA-256 of configs/<cell>.yaml",
+    "curve_digest": "the same of curves/<cell>.csv",
+    "errors_digest": "the same of errors/<cell>.json",
+    "digest": "the same of the row's other values, a line each, sorted: an edited row is refused",
 }
 
 
