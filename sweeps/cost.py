@@ -64,7 +64,7 @@ class CostEstimate:
     def __init__(self, table: pd.DataFrame, others: Sequence[pd.DataFrame] = ()) -> None:
         own, every = _trained([table]), _trained([table, *others])
         here = this_device()
-        kind = every["device"].str.partition(":")[0] == here.partition(":")[0]
+        kind = every["device"].str.split(":").str[0] == here.split(":")[0]
         choices = {
             f"measured on this machine ({here})": every[every["device"] == here],
             "measured in this experiment, on another machine": own,
@@ -112,7 +112,7 @@ def _trained(tables: Iterable[pd.DataFrame]) -> pd.DataFrame:
     named = every["weights"].notna()
     every = pd.concat([every[named].drop_duplicates("weights"), every[~named]])
     every = every[every["rate"] > 0]
-    return every.assign(device=every["device"].fillna("").astype(str))
+    return every.assign(device=every["device"].astype(object).fillna("").astype(str))
 
 
 def this_device() -> str:

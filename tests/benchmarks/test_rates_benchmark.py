@@ -23,12 +23,12 @@ def row(job, steps=1000, solved=True, **changes):
 
 def test_what_tells_most_comes_first():
     jobs = rates.grid([])
-    assert len(jobs) == len(set(jobs)) == 3 * 3 * 3 * 5
+    assert len(jobs) == len(set(jobs)) == 3 * 3 * 4 * 5
     assert {job[4] for job in jobs} == {0}
-    assert all(job[3] == 1 and job[2] < 256 for job in jobs[:18])
-    assert all(job[3] in (0.5, 2) and job[2] < 256 for job in jobs[18:54])
-    assert all(job[3] in (0.5, 1, 2) and job[2] == 256 for job in jobs[54:81])
-    assert all(job[3] in (0.25, 4) for job in jobs[81:])
+    assert all(job[3] == 1 and job[2] < 256 for job in jobs[:27])
+    assert all(job[3] in (0.5, 2) and job[2] < 256 for job in jobs[27:81])
+    assert all(job[3] in (0.5, 1, 2) and job[2] == 256 for job in jobs[81:108])
+    assert all(job[3] in (0.25, 4) for job in jobs[108:])
 
 
 def test_a_factor_multiplies_the_rate_of_the_recipe():

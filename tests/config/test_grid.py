@@ -231,4 +231,4 @@ def test_an_outsiders_mixer_and_task_join_the_grid(tmp_path):
     )  # fmt: skip
     assert drawn.returncode == 0, drawn.stderr
     report = (tmp_path / "results/mine/report.html").read_text()
-    assert "python sweep.py experiment=mine" in report
+    assert "python sweep.py --config-dir=conf experiment=mine" in report

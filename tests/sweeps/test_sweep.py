@@ -75,7 +75,7 @@ def test_a_second_run_skips_what_is_done(swept):
 
 def test_dry_run_tells_done_from_missing_and_starts_nothing(swept):
     folder, arguments, _ = swept
-    wider = [a for a in arguments if not a.startswith("only")] + ["only.dim=[32,64]"]
+    wider = [a for a in arguments if not a.startswith("only.dim")] + ["only.dim=[32,64]"]
     plan = run_sweep(folder, *wider, "dry_run=true")
     assert plan.returncode == 0, plan.stderr
     assert "6 cells: 3 done, 3 missing; to run: 3" in plan.stdout
