@@ -1,4 +1,4 @@
-"""A sample of what tests/faults/test_flips.py does five hundred times."""
+"""A sample of what tests/faults/test_many_flips.py does five hundred times."""
 
 import random
 

@@ -92,7 +92,7 @@ def test_sets_without_labels_are_stored_as_before(tmp_path):
     [folder] = [path for path in tmp_path.iterdir() if path.is_dir()]
     sets, _ = store.load(folder)
     assert all(split.labels is None for split in sets.values())
-    with store._quiet_datasets() as datasets:
+    with store.quiet_datasets() as datasets:
         names = datasets.Dataset.load_from_disk(str(folder / "test")).column_names
     assert names == ["tokens", "lengths", "prompt_lengths"]
     assert np.array_equal(sets["test"].given_lengths, sets["test"].prompt_lengths)
