@@ -52,8 +52,11 @@ def draw(rows: Sequence[Row], path: Path) -> None:
     ]
     handles.append(Line2D([], [], color="black", marker="^", mfc="none", ls="--", label="censored"))
     seeds = len({row["seed"] for row in rows})
-    figure.legend(handles=handles, loc="outside upper center", ncols=len(handles), frameon=False,
-                  title=f"medians of up to {seeds} seeds, a point a run", fontsize=9)  # fmt: skip
+    told = "one seed" if seeds == 1 else f"medians of up to {seeds} seeds, a point a run"
+    figure.legend(
+        handles=handles, loc="outside upper center", ncols=len(handles), frameon=False,
+        title=told, fontsize=9,
+    )  # fmt: skip
     write_atomically(path, functools.partial(figure.savefig, dpi=150, format="png"))
 
 
