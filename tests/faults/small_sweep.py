@@ -15,6 +15,7 @@ CELLS = 6
 NOT_MEASURED = {
     "train_seconds", "eval_seconds", "seconds_to_90", "device", "hostname", "torch_version",
     "commit", "trained_commit", "tree_dirty", "finished_at",
+    "config_digest", "curve_digest", "errors_digest", "digest",  # of files that hold seconds
 }  # fmt: skip
 WORDS = [
     "task.size=2", "model.num_layers=1", "model.num_heads=2", "recipe.batch_size=16",
