@@ -38,7 +38,7 @@ from sweeps.launch import launch as launch_cells
 from sweeps.launch import make_launcher
 from sweeps.least_dim import Group
 from sweeps.plan import Planned, Sweep, counts, quoted
-from sweeps.ready import require_buildable, require_machine
+from sweeps.ready import require_buildable, require_data, require_machine
 from sweeps.status import show_status, watch
 from sweeps.tables import print_plan, print_summary
 from sweeps.wandb_mirror import track_figures
@@ -99,6 +99,7 @@ def launch(sweep: Sweep, chosen: Sequence[Planned], max_hours: float | None) -> 
     if not chosen:
         return
     launcher = make_launcher(HydraConfig.get().overrides.hydra)
+    require_data(planned.cell for planned in chosen)
     sweep.require_writable()
     if max_hours is not None:
         if not hasattr(launcher, "stop_after"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 from collections.abc import Iterable
@@ -13,7 +14,9 @@ from config.grid import Cell
 from config.schema import CellConfig
 from errors import UserError
 from models.transformer import Transformer
+from sweeps.weights import data_spec
 from tasks.by_name import build_task
+from tasks.data import require_prompts
 from training.distributed import own_device
 
 # Weights, gradients and one moment of the optimiser in float32; activations are not counted.
@@ -35,6 +38,17 @@ def require_buildable(cells: Iterable[Cell]) -> None:
         elif keys[0] not in seen:
             build_measured_task(cell.config, build_task(cell.config.task))
         seen |= set(keys)
+
+
+def require_data(cells: Iterable[Cell]) -> None:
+    """Raise `UserError` for the first cell whose task has too few distinct prompts."""
+    seen: set[str] = set()
+    for cell in cells:
+        spec = data_spec(cell.config)
+        key = json.dumps([cell.config.task, dataclasses.asdict(spec)], sort_keys=True, default=str)
+        if key not in seen:
+            require_prompts(build_task(cell.config.task), spec)
+        seen.add(key)
 
 
 def require_machine(config: CellConfig) -> torch.device:

@@ -196,14 +196,19 @@ def _training_cost(trainer: Trainer) -> dict[str, Any]:
 
 
 def load_data(config: CellConfig, task: Task) -> DataSets:
-    """Return the data sets of a cell, built when they are not there.
+    """Return the data sets of a cell, built when they are not there."""
+    return load_or_build(task, data_spec(config), workers=1, progress=config.progress)
+
+
+def data_spec(config: CellConfig) -> DataSpec:
+    """Return what data a cell needs.
 
     Constructed weights need no training data: the test set is the same without.
     """
     spec = DataSpec(**dataclasses.asdict(config.data), directory=config.data_dir)
     if config.model.construct is not None:
         spec = dataclasses.replace(spec, train=0, validation=0, train_file=None)
-    return load_or_build(task, spec, workers=1, progress=config.progress)
+    return spec
 
 
 def measured_sequences(

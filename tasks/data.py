@@ -16,13 +16,14 @@ from tqdm import tqdm
 
 from errors import UserError
 from tasks import card, store
-from tasks.generate import SeenPrompts, draw_set
+from tasks.generate import STREAMS, SeenPrompts, draw_set
 from tasks.task import Example, SequenceSet, Task
 
 # Raise it whenever a change makes other sequences of the same seed; old sets are then not used.
 GENERATOR_VERSION = 2
 MAX_COUNT = 1_000_000_000
 SPLITS = ("test", "validation", "train")
+_LOOKED_AT = 4000
 
 
 @dataclass(frozen=True)
@@ -118,6 +119,21 @@ def build(
                 _warn_repeated(spec.train_file, int(len(new) - new.sum()))
                 sets[split] = sets[split].select(new)
     return sets, drawn / max(time.perf_counter() - begun, 1e-9)
+
+
+def require_prompts(task: Task, spec: DataSpec) -> None:
+    """Raise `UserError` where ``task`` has too few distinct prompts for ``spec``.
+
+    A few thousand candidates without a repetition come from a set far larger than their square;
+    only where repetitions say that it may not suffice are the data sets drawn, and kept.
+    """
+    wanted = sum(getattr(spec, split) for split in SPLITS)
+    if spec.file or spec.train_file or not wanted:
+        return
+    new = SeenPrompts(_LOOKED_AT).add(task.draw(spec.seed, STREAMS["test"], 0, _LOOKED_AT))
+    repeated = _LOOKED_AT - int(new.sum())
+    if 2 * max(repeated, 1) * 4 * wanted > _LOOKED_AT**2:
+        load_or_build(task, spec)
 
 
 def draw_measured(

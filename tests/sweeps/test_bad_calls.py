@@ -137,6 +137,7 @@ def test_a_mistyped_key_is_told_from_a_missing_one(command, word, said):
         (["experiment=quick", 'overrides=["seeds=[1,2]"]'], "seed: [0, 1, 2]"),
         (["experiment=quick", "compile=sometimes"], "compile"),
         (["experiment=quick", "hydra/launcher=cloud"], "cloud"),
+        (["experiment=quick", 'overrides=["data.train=1000000"]'], "too few distinct prompts"),
         (["experiment=quick", "hydra.launcher.jobs=-1"], "jobs=-1: must be from 1"),
         (["experiment=quick", "device=abc"], "device=abc: must be auto, cpu, cuda or cuda:N"),
         (["experiment=quick", "device=cuda:99"], "CUDA devices here"),

@@ -10,7 +10,7 @@ import pytest
 
 from errors import UserError
 from tasks.arithmetic import Arithmetic
-from tasks.data import DataSpec, build, data_key, load_file, load_or_build
+from tasks.data import DataSpec, build, data_key, load_file, load_or_build, require_prompts
 from tasks.ed import EditDistance
 from tasks.ed_local import EditDistanceLocal
 from tasks.lis import LIS
@@ -93,6 +93,18 @@ def test_too_few_distinct_prompts_is_an_error_that_names_how_many_there_are() ->
         build(Arithmetic(1), spec, progress=False)
     sets, _ = build(Arithmetic(1), DataSpec(273, 100, 100), progress=False)
     assert len(sets["train"]) == 273
+
+
+@pytest.mark.parametrize("task", [*ALL, Arithmetic(1), Arithmetic(2)], ids=str)
+def test_too_few_prompts_are_told_before_data_are_wanted(task: Task, tmp_path: Path) -> None:
+    """Exactly the tasks whose sets cannot be drawn are refused; what repetitions clear is not."""
+    spec = DataSpec(train=60_000, validation=0, test=100, directory=str(tmp_path / "data"))
+    if task.size > 2:
+        require_prompts(task, spec)
+        assert not (tmp_path / "data").exists()
+    else:
+        with pytest.raises(UserError, match="too few distinct prompts: train wants 60,000"):
+            require_prompts(task, spec)
 
 
 def test_key_tells_apart_what_decides_the_content(tmp_path: Path) -> None:
