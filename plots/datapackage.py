@@ -38,7 +38,7 @@ MEANING = {
     "steps": "optimiser steps of the training",
     "steps_to_90": "steps to the first validation with 90 % of whole chains right, teacher-forced",
     "seconds_to_90": "seconds of training and validation until then",
-    "train_seconds": "seconds of training and validation, over all interruptions",
+    "train_seconds": "seconds (CPU: of its cores) of training and validation, all interruptions",
     "eval_seconds": "seconds of generating and judging",
     "params": "number of parameters",
     "flops_linear_layers": "FLOPs of one forward pass over max_len tokens, linear layers alone",

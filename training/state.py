@@ -24,9 +24,10 @@ Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 class TrainingState:
     """What training has come to.
 
-    ``seconds`` is time spent training and validating, over all interruptions; ``stopped`` is
-    ``solved`` or ``budget`` once training is over; ``curve`` has a row per validation;
-    ``loss_sum`` is over the steps since the last of them.
+    ``seconds`` is time spent training and validating, over all interruptions: seconds of cores on
+    a CPU, which other work on the machine does not lengthen, and of the clock elsewhere.
+    ``stopped`` is ``solved`` or ``budget`` once training is over; ``curve`` has a row per
+    validation; ``loss_sum`` is over the steps since the last of them.
     """
 
     step: Annotated[int, Field(ge=0)] = 0
