@@ -24,7 +24,8 @@ class Match3(Task):
     One prompt in two has exactly one match, the others none. Numbers of a prompt are distinct, and
     none is its own partner -q - x; given q every number is as frequent with a match as without,
     and so are the numbers' count and spread: only a look at pairs tells. The best guess is right
-    in 50 %. ``modulus`` p is odd, at least 2n + 1; null: 4n + 1. There is no chain.
+    in 50 %. ``modulus`` p is odd, at least 2n + 1; null: 4n + 1. There is no chain. Training mixes
+    3 ... n numbers: short prompts are the first from which anything is learned.
 
     Example (size 5, modulus 21; 15 + 2 + 4 = 21)::
 
@@ -55,13 +56,18 @@ class Match3(Task):
 
     @property
     def max_prompt_len(self) -> int:
-        """The numbers, the marker and the number asked about; every prompt has this length."""
+        """The numbers, the marker and the number asked about."""
         return self.size + 2
 
     @property
     def max_len(self) -> int:
         """The prompt and the answer."""
         return self.size + 3
+
+    def training_mixture(self) -> dict[int, float]:
+        """Prompts of k numbers, k = 3 ... n, in proportion to 1 / k; of two there are too few."""
+        sizes = range(min(3, self.size), self.size + 1)
+        return {k: 1 / k / sum(1 / k for k in sizes) for k in sizes}
 
     def sample_prompt(self, rng: random.Random, size: int) -> list[str]:
         """Numbers of different pairs of partners, and for a match both of one pair."""
