@@ -20,7 +20,7 @@ from plots import paper, style, tabular
 from plots.budgets import MARK, NOTE, YES, Budgeted, Budgets, of_grid
 from plots.cells import Grid, gather, records
 from plots.frontier import Requirement, requirements_of
-from plots.tabular import Tabular, plain
+from plots.tabular import Tabular, plain, significant
 from plots.words import notes_of, seeds_text
 
 CONVENTIONS = {"flops_linear_layers": "linear layers", "flops_total": "total"}
@@ -129,12 +129,12 @@ def _verdict(where: str, part: pd.DataFrame) -> tuple[str, str | None]:
         list(records(reached.assign(flops=reached[name]).sort_values("flops", kind="stable")))
         for name in ("gflops_linear_layers", "gflops_total")
     )
-    caveat = _caveat(part)
+    but = caveat(part)
     if not plain_order:
-        return f"{where}: no model reaches 90 %{caveat}.", None
+        return f"{where}: no model reaches 90 %{but}.", None
     text = (
         f"{where}: cheapest by linear layers {_winner(plain_order)}, by total {_winner(total)}"
-        f"{caveat}."
+        f"{but}."
     )
     if len(plain_order) < 2:
         return text, None
@@ -142,7 +142,8 @@ def _verdict(where: str, part: pd.DataFrame) -> tuple[str, str | None]:
     return text, "" if first == second else f"{first} becomes {second}"
 
 
-def _caveat(part: pd.DataFrame) -> str:
+def caveat(part: pd.DataFrame) -> str:
+    """Return in brackets which models of a size do not reach 90 %, or not surely."""
     without = [f"{line.model} {line.state}" for line in records(part) if line.state != "reached"]
     bounds = part.loc[part["smaller_unmeasured"] != "", "model"]
     limited = part.loc[part["limited_by_budget"] == YES, "model"]
@@ -163,7 +164,7 @@ def _ranking(found: Sequence[Any]) -> str:
 def _winner(found: Sequence[Any]) -> str:
     best = found[0]
     names = " and ".join(line.model for line in found if line.flops == best.flops)
-    return f"{names} ({_gflops(best.flops)} GFLOPs, D = {best.dim})"
+    return f"{names} ({significant(best.flops)} GFLOPs, D = {best.dim})"
 
 
 def _conclusion(changed: list[str], compared: int) -> str:
@@ -181,22 +182,14 @@ def _conclusion(changed: list[str], compared: int) -> str:
     )
 
 
-def _gflops(value: float) -> str:
-    """Three significant digits in plain decimals (the paper prints three decimals)."""
-    if np.isnan(value):
-        return ""
-    digits = max(0, 2 - int(np.floor(np.log10(value)))) if value > 0 else 0
-    return f"{value:.{min(digits, 9)}f}"
-
-
-def _cells_of(line: Any) -> tuple[str, str | None, str | None]:
+def cells_of(line: Any) -> tuple[str, str | None, str | None]:
     """Return D, linear layers and total as the printed tables show them."""
     if line.state == "reached":
         bound = "≤ " if line.smaller_unmeasured else ""
         return (
             f"{bound}{line.dim}{MARK if line.limited_by_budget == YES else ''}",
-            bound + _gflops(line.gflops_linear_layers),
-            bound + _gflops(line.gflops_total),
+            bound + significant(line.gflops_linear_layers),
+            bound + significant(line.gflops_total),
         )
     if line.state == "not run":
         return "not run", "", ""
@@ -214,7 +207,7 @@ HEADER = [
 def _printed(frame: pd.DataFrame) -> list[list[str | None]]:
     return [
         [
-            line.task, str(line.size), plain(line.max_len), line.model, *_cells_of(line),
+            line.task, str(line.size), plain(line.max_len), line.model, *cells_of(line),
             line.evidence, _interval(line), line.limited_by_budget, _at_parts(line),
             "" if np.isnan(line.paper_gflops) else f"{line.paper_gflops:.3f}",
             plain(line.paper_dim), plain(line.paper_length),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import statistics
 from dataclasses import dataclass
 
 import numpy as np
@@ -81,6 +82,26 @@ def requirements(
         solved = group is not None and group.solved
         found.append(_confirmed(plain, group) if group is not None and solved else plain)
     return found
+
+
+def deciding_runs(grid: Grid, column: str, row: str, item: Requirement) -> pd.DataFrame:
+    """Return the finished runs by which ``item.dim`` reaches the threshold, planned seeds first.
+
+    They have the cell's own learning rate, unless a search confirmed the least D by another: then
+    they have the rate whose median seed is best.
+    """
+    panel = grid.panel(column, row)
+    points = panel.loc[(panel["size"] == item.size) & (panel["dim"] == item.dim), "point"]
+    done = grid.trials["point"].isin(points) & (grid.trials["status"] == "done")
+    runs = grid.trials[done]
+    own = runs[runs["own"]]
+    if not item.confirmed or _lower_median(own) >= THRESHOLD:
+        return own
+    return max((found for _, found in runs.groupby("rate")), key=_lower_median, default=own)
+
+
+def _lower_median(runs: pd.DataFrame) -> float:
+    return float(statistics.median_low(runs["answer_accuracy"])) if len(runs) else 0.0
 
 
 def _requirement(size: int, part: pd.DataFrame, threshold: float) -> Requirement:

@@ -47,13 +47,9 @@ def redraw(
 
 
 def _redraw(name: str, results_dir: str | Path, figures: Sequence[str] | None) -> list[Path]:
-    require_plain_name("experiment", name)
     folder = Path(results_dir) / name
     modules = {figure: figure_module(figure) for figure in figures or ()}
-    experiment = _experiment(name, folder / "results.csv")
-    results = read(folder / "results.csv")
-    require_attachments(folder, results)
-    plan = _plan(experiment, results)
+    experiment, results, plan = measured(name, results_dir)
     modules = modules or {figure: figure_module(figure) for figure in experiment.figures or FIGURES}
     wants_report = not figures or "report" in modules
     modules.pop("report", None)
@@ -64,6 +60,18 @@ def _redraw(name: str, results_dir: str | Path, figures: Sequence[str] | None) -
         written += report.write(results, plan, experiment, folder / "figures", written)
         written.append(datapackage.write(results, experiment, folder))
     return written
+
+
+def measured(
+    name: str, results_dir: str | Path
+) -> tuple[Experiment | AdHoc, pd.DataFrame, pd.DataFrame]:
+    """Return the experiment ``name``, its results table, and its plan, a row per planned cell."""
+    require_plain_name("experiment", name)
+    folder = Path(results_dir) / name
+    experiment = _experiment(name, folder / "results.csv")
+    results = read(folder / "results.csv")
+    require_attachments(folder, results)
+    return experiment, results, _plan(experiment, results)
 
 
 def figure_module(figure: str) -> ModuleType:

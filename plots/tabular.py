@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from plots import style
@@ -22,7 +23,7 @@ class Tabular:
 
     ``caption`` is one sentence, ``notes`` say what it needs besides, ``said`` what follows.  A None
     in a row is taken up by the cell before it.  A rule stands where the first ``groups`` cells
-    change.
+    change.  Cells at the (row, column) of ``marked`` are bold.
     """
 
     title: str
@@ -33,6 +34,7 @@ class Tabular:
     notes: Sequence[str] = ()
     said: Sequence[str] = ()
     groups: int = 2
+    marked: Collection[tuple[int, int]] = ()
 
     def markdown(self) -> str:
         """Return the table in Markdown under its title, with what is said below it."""
@@ -41,7 +43,7 @@ class Tabular:
         lines = [
             _line([self.header[i] for i in used]),
             f"|{'|'.join(rule)}|",
-            *(_line([(row[i] or "").replace("|", "\\|") for i in used]) for row in self.rows),
+            *(_line([self._bold(y, i, "**{}**") for i in used]) for y in range(len(self.rows))),
         ]
         above = [
             f"# {self.title}",
@@ -50,15 +52,20 @@ class Tabular:
         ]
         return "\n".join([*above, *lines, "", *(f"- {text}" for text in self.said)]) + "\n"
 
+    def _bold(self, y: int, x: int, form: str) -> str:
+        text = (self.rows[y][x] or "").replace("|", "\\|")
+        return form.format(text) if (y, x) in self.marked else text
+
     def latex(self) -> str:
         """Return a ``table`` environment for a document that loads ``booktabs``."""
         used = self._used()
         align = "".join("l" if self.header[i] in _WORDS else "r" for i in used)
         body = []
-        for before, row in zip([*self.rows[:1], *self.rows], self.rows, strict=False):
-            if before[: self.groups] != row[: self.groups]:
+        for y, row in enumerate(self.rows):
+            if self.rows[max(0, y - 1)][: self.groups] != row[: self.groups]:
                 body.append(r"\midrule")
-            body.append(" & ".join(_latex_cells(row, used)) + r" \\")
+            cells = _latex_cells(row, used, [(y, i) in self.marked for i in used])
+            body.append(" & ".join(cells) + r" \\")
         kind = "table*" if len(used) > 7 else "table"
         notes = [escape(text) for text in self.notes]
         return "\n".join([
@@ -101,13 +108,14 @@ def _latex_header(name: str) -> str:
     return f"${name}$" if name in _MATHS else escape(name)
 
 
-def _latex_cells(row: Sequence[str | None], used: Sequence[int]) -> list[str]:
+def _latex_cells(row: Sequence[str | None], used: Sequence[int], bold: Sequence[bool]) -> list[str]:
     cells: list[str] = []
+    place = 0
     for text, followers in _with_span([row[i] for i in used]):
-        span = followers + 1
-        cells.append(
-            rf"\multicolumn{{{span}}}{{r}}{{{escape(text)}}}" if followers else escape(text)
-        )
+        span, told = followers + 1, escape(text)
+        told = rf"\textbf{{{told}}}" if bold[place] else told
+        cells.append(rf"\multicolumn{{{span}}}{{r}}{{{told}}}" if followers else told)
+        place += span
     return cells
 
 
@@ -124,6 +132,14 @@ def _with_span(texts: Sequence[str | None]) -> list[tuple[str, int]]:
 def plain(value: Any) -> str:
     """Return a value as text, empty where there is none."""
     return "" if value is None or pd.isna(value) else str(value)
+
+
+def significant(value: float) -> str:
+    """Return three significant digits in plain decimals, nothing for what is not known."""
+    if np.isnan(value):
+        return ""
+    digits = max(0, 2 - int(np.floor(np.log10(value)))) if value > 0 else 0
+    return f"{value:.{min(digits, 9)}f}"
 
 
 def label_of(kind: str, experiment: str) -> str:

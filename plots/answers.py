@@ -1,0 +1,84 @@
+"""What the frontier's models were timed at: ``answers.json`` beside an experiment's table.
+
+``python -m benchmarks answers experiment=NAME`` writes it, a row per task and size: the models of
+that row were timed in one run, in turns, so they may be compared; models of two rows may not.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+from collections.abc import Collection
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from errors import UserError
+
+FILE = "answers.json"
+LISTS = ("answer_seconds", "tokens_per_second", "training_step_seconds")
+
+
+@dataclass(frozen=True)
+class Timed:
+    """One model's figures, a number for each turn that the models took.
+
+    CPU seconds of one thread: of an answer at batch 1, generated tokens in each of them at the
+    larger batch, and of a training step.  ``weights`` are trained or untrained.
+    """
+
+    answer_seconds: tuple[float, ...]
+    tokens_per_second: tuple[float, ...]
+    training_step_seconds: tuple[float, ...]
+    weights: str
+
+    def median(self, name: str) -> float:
+        """Return the median over the turns."""
+        return statistics.median(getattr(self, name))
+
+
+def read_answers(folder: Path | None) -> list[dict[str, Any]]:
+    """Return the rows of ``folder``/answers.json, none where there is no file.
+
+    Raises `UserError` where the file is damaged.
+    """
+    path = None if folder is None else folder / FILE
+    if path is None or not path.exists():
+        return []
+    try:
+        rows = json.loads(path.read_text(encoding="utf-8"))["rows"]
+        for row in rows:
+            for model in row["models"]:
+                _timed(model)
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise UserError(f"{path}: damaged, must be JSON with rows of models ({error})") from None
+    return rows
+
+
+def timed_together(
+    rows: list[dict[str, Any]], cells: dict[str, Collection[str]]
+) -> tuple[dict[str, Timed], dict[str, Any]]:
+    """Return the figures of models that one row timed, by name, and that row; empty without one.
+
+    ``cells`` names for each model the cells of which any may have been timed.  Of several rows, the
+    one with most of the models counts.
+    """
+    best: tuple[dict[str, Timed], dict[str, Any]] = {}, {}
+    for row in rows:
+        by_cell = {model["cell"]: model for model in row["models"]}
+        found = {
+            name: _timed(by_cell[cell])
+            for name, known in cells.items()
+            for cell in known
+            if cell in by_cell
+        }
+        if len(found) > len(best[0]):
+            best = found, row
+    return best
+
+
+def _timed(model: dict[str, Any]) -> Timed:
+    turns = [tuple(float(value) for value in model[name]) for name in LISTS]
+    if len({len(turn) for turn in turns}) != 1 or not turns[0] or min(map(min, turns)) <= 0:
+        raise ValueError(f"cell {model['cell']}: as many positive numbers of each kind")
+    return Timed(turns[0], turns[1], turns[2], str(model["weights"]))

@@ -1,0 +1,148 @@
+"""Accuracy over D and over bytes: the shift of made-up curves is found, and what it decides."""
+
+import itertools
+
+import made_up_tables as tables
+import numpy as np
+import pandas as pd
+import pytest
+
+from plots import state
+from plots.cells import gather
+from plots.crossing import locate
+from plots.state_shift import interval_text, predicted_slope, shifts_of
+
+DIMS = [16, 24, 32, 48, 64]
+HEADS = [1, 2, 4, 8]
+SCATTER = (-0.1, 0.0, 0.1)  # of the seeds, in octaves
+
+
+def curve(dim, middle, width=0.15):
+    return float(1 / (1 + np.exp(-(np.log2(dim) - middle) / width)))
+
+
+def table_of(slope, model="linear", middle=4.3, seeds=3, exponent=1.0, dims=DIMS, **fields):
+    """Accuracy rises at log2 D = middle + slope log2 H; the state is D^2 / H^exponent numbers."""
+    found = []
+    for heads, dim, seed in itertools.product(HEADS, dims, range(seeds)):
+        at = middle + slope * np.log2(heads) + SCATTER[seed]
+        found.append(tables.row(
+            model=model, heads=heads, dim=dim, seed=seed, answer_accuracy=curve(dim, at),
+            state_bytes=12 * dim**2 / heads**exponent, cell=f"{model}-{heads}-{dim}-{seed}",
+            **fields,
+        ))  # fmt: skip
+    return pd.DataFrame(found)
+
+
+def grid_of(table):
+    return gather(table, plan_of(table), {"columns": "task", "rows": "model", "y": "heads"})
+
+
+def plan_of(table):
+    return table[[*tables.plan_of(table).columns, "heads"]]
+
+
+def found_in(*arguments, **fields):
+    (found,) = shifts_of(grid_of(table_of(*arguments, **fields)))
+    return found
+
+
+def test_equal_bytes_make_capacity():
+    found = found_in(0.5)
+    assert found.predicted == pytest.approx(0.5)
+    middle, low, high = found.over_dim.slope()
+    assert low < 0.5 < high and middle == pytest.approx(0.5, abs=0.1) and high - low < 0.4
+    assert found.over_bytes.slope()[0] == pytest.approx(0, abs=0.2)
+    assert found.verdict()[0] == "capacity"
+
+
+def test_equal_dims_make_no_capacity():
+    found = found_in(0.0, middle=5.0)
+    middle, low, high = found.over_bytes.slope()
+    assert low < -1 < high and middle == pytest.approx(-1, abs=0.2)
+    assert found.over_dim.shift(1, 8)[0] == pytest.approx(0, abs=0.2)
+    assert found.verdict() == ("not capacity", "D decides, whatever H")
+
+
+def test_fewer_heads_may_hurt():
+    assert found_in(-0.25, middle=5.4).verdict() == ("not capacity", "neither D nor bytes alone")
+
+
+def test_a_state_without_heads_is_a_control():
+    assert found_in(0.0, model="standard", middle=5.0, exponent=0).verdict()[0] == "control"
+
+
+def test_few_seeds_and_curves_beyond_the_grid_decide_nothing():
+    assert "fewer than 3 seeds" in found_in(0.5, seeds=1).verdict()[1]
+    far = found_in(0.5, middle=5.4)
+    assert far.over_dim.shift(1, 8)[2] == np.inf
+    assert far.verdict()[0] == "undecided" and "beyond the D measured" in far.verdict()[1]
+
+
+def test_a_location_between_two_dims_is_as_wide_as_the_grid():
+    """A step between D = 24 and 32: any location between them is as likely."""
+    step = [(np.log2(dim), float(dim > 24)) for dim in DIMS] * 3
+    draws = locate({1: step, 2: step}).draws[1]
+    low, high = np.quantile(draws, [0.025, 0.975])
+    assert 4.4 < low < 4.75 and 4.85 < high < 5.2
+    assert high - low > 0.25
+
+
+def test_a_shift_of_whole_steps_of_the_grid_is_found():
+    groups = {
+        heads: [(float(x), float(x > middle)) for x in range(8)] * 3
+        for heads, middle in ((1, 2.5), (2, 4.5))
+    }
+    middle, low, high = locate(groups).shift(1, 2)
+    assert low < 2 < high and middle == pytest.approx(2, abs=0.2)
+    assert low > 0.9 and high < 3.1
+
+
+def test_one_number_of_heads_has_no_shift():
+    assert locate({4: [(4.0, 0.1), (5.0, 0.9)]}) is None
+    assert locate({4: [(4.0, 0.1), (5.0, 0.9)], 8: [(5.0, 0.9)]}) is None
+
+
+@pytest.mark.parametrize("numbers", [1, 2])
+def test_the_slope_that_keeps_bytes_equal(numbers):
+    cells = pd.DataFrame(list(itertools.product(DIMS, HEADS)), columns=["dim", "heads"])
+    cells["state_bytes"] = cells["dim"] ** numbers / cells["heads"]
+    assert predicted_slope(cells) == pytest.approx(1 / numbers)
+
+
+def test_intervals_in_words():
+    assert interval_text(0.5, -0.25, np.inf) == "+0.50 [−0.25, ∞]"
+
+
+def test_the_figure_has_a_row_for_each_model_and_a_line_for_each_number_of_heads(tmp_path):
+    table = pd.concat([table_of(0.5), table_of(0.0, "standard", 5.0, exponent=0)])
+    paths = state.draw(table, plan_of(table), tables.experiment(), tmp_path / "figures")
+    names = {path.name for path in paths}
+    assert names == {"state.pdf", "state.png", "state.csv", "state_shift.csv", "state_shift.md",
+                     "state_shift.tex"}  # fmt: skip
+    shifts = pd.read_csv(tmp_path / "figures" / "state_shift.csv")
+    assert len(shifts) == 2 * (1 + 6)
+    assert shifts["verdict"].dropna().tolist() == ["control", "capacity"]
+    picture = state.figure(grid_of(table), [], [], tables.experiment())
+    panels = {axes.get_gid(): axes for axes in picture.axes}
+    assert set(panels) == {
+        f"panel/Arithmetic, {model}/{title}" for model in ("Standard", "Linear")
+        for title in state.AXES
+    }  # fmt: skip
+    axes = panels["panel/Arithmetic, Linear/bytes of generation state"]
+    (line,) = [line for line in axes.lines if line.get_gid() == "heads/8"]
+    assert line.get_xdata()[0] == 12 * 16**2 / 8
+    assert line.get_ydata()[0] == pytest.approx(
+        100 * np.mean([curve(16, 5.8 + offset) for offset in SCATTER])
+    )
+
+
+def test_what_is_not_measured_leaves_its_panel_empty(tmp_path):
+    table = table_of(0.5)
+    plan = plan_of(pd.concat([table, table_of(0.5, "standard")]))
+    one_head = table[table["heads"] == 1]
+    paths = state.draw(one_head, plan, tables.experiment(), tmp_path / "figures")
+    assert "state_shift.csv" not in {path.name for path in paths}
+    picture = state.figure(gather(one_head, plan, {"y": "heads"}), [], [], tables.experiment())
+    texts = [text.get_text() for axes in picture.axes for text in axes.texts]
+    assert texts == ["no results"] * 2
