@@ -17,4 +17,4 @@ FIGURES = (
     "error_positions",
 )
 # Drawn where an experiment names them.
-SPECIAL = ("accuracy_by_length", "accuracy_by_kind", "depth", "cost_table", "state")
+SPECIAL = ("accuracy_by_length", "accuracy_by_kind", "depth", "cost_table", "state", "locality")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import statistics
-from collections.abc import Collection
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -56,14 +56,14 @@ def read_answers(folder: Path | None) -> list[dict[str, Any]]:
 
 
 def timed_together(
-    rows: list[dict[str, Any]], cells: dict[str, Collection[str]]
-) -> tuple[dict[str, Timed], dict[str, Any]]:
+    rows: Sequence[Mapping[str, Any]], cells: Mapping[str, Collection[str]]
+) -> tuple[dict[str, Timed], Mapping[str, Any]]:
     """Return the figures of models that one row timed, by name, and that row; empty without one.
 
     ``cells`` names for each model the cells of which any may have been timed.  Of several rows, the
     one with most of the models counts.
     """
-    best: tuple[dict[str, Timed], dict[str, Any]] = {}, {}
+    best: tuple[dict[str, Timed], Mapping[str, Any]] = {}, {}
     for row in rows:
         by_cell = {model["cell"]: model for model in row["models"]}
         found = {

@@ -115,7 +115,7 @@ def _costs(grid: Grid, answers: Sequence[dict[str, Any]]) -> list[dict[str, Any]
             }
             runs = {row: deciding_runs(grid, column, row, item) for row, item in items.items()}
             cells = {row: list(map(str, runs[row]["cell"])) for row in items}
-            timed, _ = timed_together(list(answers), cells)
+            timed, _ = timed_together(answers, cells)
             found += [
                 {"task": column, "model": row, "size": size}
                 | _cost(grid.panel(column, row).iloc[0], item, runs[row], timed.get(row))
@@ -164,7 +164,7 @@ def winners(part: pd.DataFrame, name: str) -> list[str]:
     known = part[(part["state"] == "reached") & part[name].notna()]
     if len(known) < 2 or (name == "seconds_as_run" and known["trained_on"].nunique() > 1):
         return [""] * len(part)
-    best = known.loc[known[name].idxmax() if currency.more_is_better else known[name].idxmin()]
+    best = known.sort_values(name, ascending=not currency.more_is_better, kind="stable").iloc[0]
     said = {
         place: "no" if _compare(best, line, name) > 0 else "yes" for place, line in known.iterrows()
     }

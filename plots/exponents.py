@@ -24,7 +24,9 @@ from plots.words import notes_of
 
 NAME = "exponents"
 TOLERANCE = 0.125
-HEADER = ["task", "model", "exponent", "95 % interval", "sizes", "theory", "verdict", "why"]
+MOST_SPAN = 10.0  # octaves of L
+HEADER = ["task", "model", "exponent", "95 % interval", "sizes", "theory", "verdict", "why",
+          "would decide"]  # fmt: skip
 RULE = (
     f"Confirmed: the whole interval lies within {TOLERANCE:g} of theory (of a lower bound: above "
     "it, less that), half the step between the exponents that theory tells apart. Contradicted: "
@@ -55,7 +57,9 @@ def rows(grid: Grid, budgets: Budgets) -> pd.DataFrame:
             limits = [budgets[column, row, item.size].limited for item in items]
             for prediction in paper.predictions(first["task"], first["model"]) or (None,):
                 decision = verdict(growth, prediction, doubts(items, limits))
-                told = {"verdict": decision[0], "why": decision[1]}
+                told = {"verdict": decision[0], "why": decision[1], "would_decide": ""}
+                if decision[0] == "undecided" and prediction is not None:
+                    told["would_decide"] = deciding(growth, prediction, items, limits)
                 said = prediction.words() if prediction else ""
                 found.append(_row(column, row, growth, items) | {"theory": said} | told)
     return pd.DataFrame(found)
@@ -101,7 +105,52 @@ def verdict(
         return "confirmed", ""
     if growth.high < low or growth.low > high:
         return "contradicted", "grows slower" if growth.high < low else "grows faster"
-    return "undecided", "part of the interval agrees; more sizes or a finer grid of D narrow it"
+    return "undecided", "part of the interval agrees"
+
+
+def deciding(
+    growth: Growth | None, prediction: Prediction, items: list[Requirement], limits: list[str]
+) -> str:
+    """Return what would decide an undecided statement: which sizes need what, and longer L.
+
+    An interval narrows as the span of log L widens; the length named is the one at which it would
+    lie on one side of the region that agrees, did the exponent stay where it is.
+    """
+    sizes = {
+        "more steps": [i for i, limit in zip(items, limits, strict=True) if limit == YES],
+        "learning curves": [i for i, limit in zip(items, limits, strict=True) if limit == UNKNOWN],
+        f"{FEWEST_SEEDS} seeds": [i for i in items if i.seeds < FEWEST_SEEDS],
+        "larger D": [i for i in items if i.dim is None],
+        "smaller D": [i for i in items if i.dim is not None and not i.below],
+    }
+    told = [
+        f"{what} at n = {', '.join(str(item.size) for item in at)}"
+        for what, at in sizes.items()
+        if at
+    ]
+    if growth is None:
+        told.append("least D at three sizes or more, two of them within the grid")
+    elif (longest := decisive_length(growth, prediction, items)) is not None:
+        told.append(f"sizes up to L = {longest} or so, or a finer grid of D")
+    return "; ".join(told)
+
+
+def decisive_length(growth: Growth, prediction: Prediction, items: list[Requirement]) -> int | None:
+    """Return the longest L that would decide, did exponent and shortest L stay; None where none is
+    needed or a thousandfold span is not enough."""
+    ends = [end for end in prediction.region(TOLERANCE) if np.isfinite(end)]
+    reach = {end: growth.high - growth.exponent for end in ends if end > growth.exponent}
+    reach |= {end: growth.exponent - growth.low for end in ends if end <= growth.exponent}
+    needed = max(
+        (np.inf if end == growth.exponent else width / abs(end - growth.exponent))
+        for end, width in reach.items()
+    )
+    lengths = [item.max_len for item in items if not np.isnan(item.max_len)]
+    span = np.log2(max(lengths) / min(lengths))
+    if needed <= 1 or not np.isfinite(needed) or needed * span > MOST_SPAN:
+        return None
+    longest = min(lengths) * 2 ** (needed * span)
+    return int(float(f"{longest:.2g}"))
 
 
 def printed_table(frame: pd.DataFrame, grid: Grid, experiment: Any) -> Tabular:
@@ -112,7 +161,7 @@ def printed_table(frame: pd.DataFrame, grid: Grid, experiment: Any) -> Tabular:
         if not np.isnan(line.exponent):
             text = Growth(line.exponent, line.low, line.high, line.sizes).text()
             exponent, _, interval = text.partition(" ")
-        said = [line.theory, line.verdict, line.why]
+        said = [line.theory, line.verdict, line.why, line.would_decide]
         printed.append([line.task, line.model, exponent, interval, str(line.sizes), *said])
     return Tabular(
         title=f"Growth of the least D: {experiment.name}",

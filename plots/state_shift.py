@@ -86,19 +86,20 @@ def _shifts(grid: Grid, column: str, row: str) -> Shifts | None:
     runs = runs.merge(places, on="point")
     count = done["n_test"].min()
     tests = 1000 if np.isnan(count) else int(count)
-    located = [
-        locate(
-            {
-                int(heads): list(zip(np.log2(part[axis]), part["answer_accuracy"], strict=True))
-                for heads, part in runs.groupby("heads")
-            },
-            tests,
-        )
-        for axis in ("dim", "state_bytes")
-    ]
-    if located[0] is None or located[1] is None:
+
+    def located(axis: str) -> Locations | None:
+        groups = {}
+        for heads in np.unique(runs["heads"]):
+            part = runs[runs["heads"] == heads]
+            pairs = zip(np.log2(part[axis]), part["answer_accuracy"], strict=True)
+            groups[int(heads)] = list(pairs)
+        return locate(groups, tests)
+
+    over_dim, over_bytes = located("dim"), located("state_bytes")
+    if over_dim is None or over_bytes is None:
         return None
-    return Shifts(column, row, *located, predicted_slope(done), int(done["seeds"].min()))
+    seeds = int(done["seeds"].min())
+    return Shifts(column, row, over_dim, over_bytes, predicted_slope(done), seeds)
 
 
 def predicted_slope(cells: pd.DataFrame) -> float:
