@@ -94,7 +94,7 @@ def gather(
     ``columns`` and ``rows``.
     """
     others = sorted({str(name) for frame in (table, plan) for name in frame if "." in str(name)})
-    table, plan = _with_same_columns(table, plan)
+    table, plan = _with_same_columns(_with_planned_settings(table, plan), plan)
     table, plan = (_with_defaults(frame, others) for frame in (table, plan))
     keys = [*KEYS, *others]
     rows, notes = _one_row_per_seed(table, keys, plan)
@@ -135,6 +135,27 @@ def _facets(given: Mapping[str, Any], known: list[str]) -> dict[str, list[str]]:
     return found
 
 
+def _with_planned_settings(table: pd.DataFrame, plan: pd.DataFrame) -> pd.DataFrame:
+    """Return ``table`` with the settings that vary in the plan alone, as far as that tells them.
+
+    A table that is not complete has no column yet for what does not vary among its rows.
+    """
+    lacking = [str(name) for name in plan if "." in str(name) and name not in table]
+    keys = [key for key in ("task", "size", "model", "layers", "heads", "dim") if key in plan]
+    if not lacking or "cell" not in plan or not set(keys) <= set(table):
+        return table
+    found = {}
+    for name in lacking:
+        by_keys = plan.assign(**{name: plan[name].map(_as_text)}).groupby(keys)[name]
+        values = by_keys.agg(["first", "nunique"])
+        alike = values.loc[values["nunique"] == 1, "first"].reindex(
+            pd.MultiIndex.from_frame(table[keys])
+        )
+        of_cell = table["cell"].map(plan.drop_duplicates("cell").set_index("cell")[name])
+        found[name] = of_cell.astype(object).where(of_cell.notna(), alike.to_numpy())
+    return table.assign(**found)
+
+
 def _with_same_columns(*frames: pd.DataFrame) -> list[pd.DataFrame]:
     """Give each frame the columns of the other in which that one never varies.
 
@@ -162,8 +183,12 @@ def _with_defaults(frame: pd.DataFrame, others: list[str]) -> pd.DataFrame:
 
 
 def _as_text(value: Any) -> str:
-    """Return a setting as the table holds it: empty where it does not exist."""
-    return "" if value is None or value != value else str(value)
+    """Return a setting as the table holds it: empty where it does not exist.
+
+    A whole number that pandas made 1.0, since others lack the setting, is 1 again.
+    """
+    text = "" if value is None or value != value else str(value)
+    return text.removesuffix(".0") if text.removesuffix(".0").lstrip("-").isdecimal() else text
 
 
 def _one_row_per_seed(

@@ -190,6 +190,8 @@ def sentences(frame: pd.DataFrame) -> list[str]:
     said = []
     for _, part in frame.groupby("group", sort=False):
         first = part.iloc[0]
+        if (part["state"] == "not run").all():
+            continue
         same = frame[(frame["task"] == first["task"]) & (frame["size"] == first["size"])]
         keys = [key for key in ("layers", "heads", "recipe") if same[key].nunique() > 1]
         words = [style.setting_label(key, first[key]) for key in keys]
@@ -233,13 +235,17 @@ def _saving(line: Any, base: Any) -> str:
             continue
         sign = _compare(line, base, name)
         high, low = sorted((line[name], base[name]), reverse=True)
-        ratio = f" ({'÷' if sign > 0 else '×'} {significant(high / low)})" if sign else ""
+        ratio = f" ({'÷' if sign > 0 else '×'} {_ratio(high / low)})" if sign else ""
         by_sign[sign].append(f"{currency.words}{ratio}")
     saved, same, dearer = (", ".join(by_sign[sign]) for sign in (1, 0, -1))
     text = f"{line['model']} (D = {line['dim']}) saves {saved or 'nothing'}"
     text += f", is as dear in {same}" if same else ""
     text += f", is dearer in {dearer}" if dearer else ""
     return text + (f", not measured: {', '.join(lacking)}" if lacking else "")
+
+
+def _ratio(ratio: float) -> str:
+    return significant(ratio) if ratio >= 1.005 else "less than 1.01"
 
 
 def _summary(frame: pd.DataFrame, model: str) -> str:

@@ -5,9 +5,9 @@ each: mean g + (1 - 2 g) / (1 + exp(-(x - a) / s)), lapse g = 0.02, with a locat
 group, one width s for all, and beta-distributed runs about it, so that runs scatter most where the
 curve is steep, as seeds at the edge of learning do (Schuett et al. 2016, "Painless and accurate
 Bayesian estimation of psychometric functions for (potentially) overdispersed data").  Priors are
-flat in a, log s and the log of the beta's precision.  Draws of a posterior on a grid then tell any
-difference of locations with its interval, which holds both the seeds and the grid of D: between two
-D of a steep curve every location is as likely.
+flat in a, log s and the log of the beta's precision; accuracies within g of 0 or 1 count as g.
+Draws of a posterior on a grid then tell any difference of locations with its interval, which holds
+both the seeds and the grid of D: between two D of a steep curve every location is as likely.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import numpy as np
 LAPSE = 0.02
 STEP = 0.05  # octaves between two locations
 BEYOND = 2.0  # octaves on either side of what was measured
-WIDTHS = np.geomspace(0.03, 0.75, 8)  # octaves
+WIDTHS = np.geomspace(0.01, 0.75, 9)  # octaves
 PRECISIONS = np.geomspace(1.0, 200.0, 8)
 DRAWS = 4000
 LEVEL = 0.05
@@ -64,18 +64,15 @@ class Locations:
         return self.interval(dict(zip(self.draws, x / (x**2).sum(), strict=True)))
 
 
-def locate(groups: Mapping[int, Runs], n_test: int = 1000) -> Locations | None:
-    """Return the locations of ``groups`` (two at least, each measured at two x), else None.
-
-    ``n_test`` is the number of test sequences behind an accuracy: 0 and 1 are kept that far away.
-    """
+def locate(groups: Mapping[int, Runs]) -> Locations | None:
+    """Return the locations of ``groups`` (two at least, each measured at two x), else None."""
     known = {group: runs for group, runs in groups.items() if len({x for x, _ in runs}) > 1}
     if len(known) < 2:
         return None
     every = [x for runs in known.values() for x, _ in runs]
     low, high = min(every), max(every)
     places = np.arange(low - BEYOND, high + BEYOND, STEP)
-    logs = {group: _log_likelihood(runs, places, n_test) for group, runs in known.items()}
+    logs = {group: _log_likelihood(runs, places) for group, runs in known.items()}
     # Given s and the precision, groups are independent: the evidence is a product of their sums.
     evidence = sum(_log_sum(log) for log in logs.values())
     generator = np.random.default_rng(0)
@@ -88,21 +85,24 @@ def locate(groups: Mapping[int, Runs], n_test: int = 1000) -> Locations | None:
     return Locations(draws, low, high)
 
 
-def _log_likelihood(runs: Runs, places: np.ndarray, n_test: int) -> np.ndarray:
-    """Return log-likelihoods (widths, precisions, places) of one group's runs."""
+def _log_likelihood(runs: Runs, places: np.ndarray) -> np.ndarray:
+    """Return log-likelihoods (widths, precisions, places) of one group's runs.
+
+    The runs at one x count as one, by their mean: what bends the curve bends all its seeds.
+    """
     x, y = np.array(runs, float).T
-    y = (y * (n_test - 1) + 0.5) / n_test  # Smithson and Verkuilen 2006
+    y = y.clip(LAPSE, 1 - LAPSE)  # beyond, a beta's density tells of its shape alone
     at, number = np.unique(x, return_inverse=True)
     distance = (at[:, None, None] - places) / WIDTHS[:, None]  # (x, widths, places)
     mean = LAPSE + (1 - 2 * LAPSE) * 0.5 * (1 + np.tanh(distance / 2))
     mean, precision = mean[:, :, None], PRECISIONS[:, None]  # (x, widths, precisions, places)
     a, b = mean * precision, (1 - mean) * precision
     constant = _log_gamma(precision) - _log_gamma(a) - _log_gamma(b)
-    counts = np.bincount(number)[:, None, None, None]
     up, down = (
-        np.bincount(number, weights=np.log(value))[:, None, None, None] for value in (y, 1 - y)
+        (np.bincount(number, weights=np.log(value)) / np.bincount(number))[:, None, None, None]
+        for value in (y, 1 - y)
     )
-    return (counts * constant + a * up + b * down - up - down).sum(0)
+    return (constant + a * up + b * down - up - down).sum(0)
 
 
 def _log_sum(log: np.ndarray) -> np.ndarray:

@@ -116,12 +116,14 @@ def deciding(
     An interval narrows as the span of log L widens; the length named is the one at which it would
     lie on one side of the region that agrees, did the exponent stay where it is.
     """
+    run = [item for item in items if item.state != "not run"]
     sizes = {
+        "results": [item for item in items if item.state == "not run"],
         "more steps": [i for i, limit in zip(items, limits, strict=True) if limit == YES],
         "learning curves": [i for i, limit in zip(items, limits, strict=True) if limit == UNKNOWN],
-        f"{FEWEST_SEEDS} seeds": [i for i in items if i.seeds < FEWEST_SEEDS],
-        "larger D": [i for i in items if i.dim is None],
-        "smaller D": [i for i in items if i.dim is not None and not i.below],
+        f"{FEWEST_SEEDS} seeds": [i for i in run if i.seeds < FEWEST_SEEDS],
+        "larger D": [i for i in run if i.dim is None],
+        "smaller D": [i for i in run if i.dim is not None and not i.below],
     }
     told = [
         f"{what} at n = {', '.join(str(item.size) for item in at)}"

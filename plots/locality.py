@@ -120,7 +120,7 @@ def rows(grid: Grid, found: dict[str, Compared]) -> pd.DataFrame:
                     "model": model,
                     "task": columns[task],
                     "size": one.size,
-                    "max_len": one.max_len,
+                    "max_len": TASKS[task](one.size).max_len,
                     "m": distance(task, one.size),
                     "state": one.state,
                     "below": one.below,

@@ -84,8 +84,6 @@ def _shifts(grid: Grid, column: str, row: str) -> Shifts | None:
     places = done[["point", "heads", "dim", "state_bytes"]]
     runs = grid.rows[grid.rows["status"] == "done"][["point", "answer_accuracy"]]
     runs = runs.merge(places, on="point")
-    count = done["n_test"].min()
-    tests = 1000 if np.isnan(count) else int(count)
 
     def located(axis: str) -> Locations | None:
         groups = {}
@@ -93,7 +91,7 @@ def _shifts(grid: Grid, column: str, row: str) -> Shifts | None:
             part = runs[runs["heads"] == heads]
             pairs = zip(np.log2(part[axis]), part["answer_accuracy"], strict=True)
             groups[int(heads)] = list(pairs)
-        return locate(groups, tests)
+        return locate(groups)
 
     over_dim, over_bytes = located("dim"), located("state_bytes")
     if over_dim is None or over_bytes is None:

@@ -118,6 +118,14 @@ def test_a_model_that_fails_is_no_competitor():
     ]
 
 
+def test_sizes_not_run_are_rows_without_a_sentence():
+    table = pd.DataFrame([standard()])
+    plan = tables.plan_of(pd.DataFrame([standard(), standard(size=10)]))
+    frame = cost_table.rows(gather(table, plan))
+    assert frame["state"].tolist() == ["reached", "not run"]
+    assert [text[:18] for text in cost_table.sentences(frame)] == ["Arithmetic, n = 6:"]
+
+
 def test_the_upper_median_seed_counts_and_one_that_never_arrives_is_the_dearest():
     def costs(*steps):
         rows = [standard(seed=i, steps_to_90=n, cell=f"s{i}") for i, n in enumerate(steps)]

@@ -101,6 +101,9 @@ def test_what_would_decide_names_sizes_and_lengths():
         "more steps at n = 2; learning curves at n = 4; 3 seeds at n = 4; larger D at n = 6; "
         "smaller D at n = 2"
     )
+    absent = dataclasses.replace(needs(8, 500, None, None), best_dim=None, seeds=0)
+    told = deciding(Growth(0.0, -0.1, 0.1, 3), CONSTANT, [*ED, absent], ["no"] * 3 + [""])
+    assert told == "results at n = 8"
     assert deciding(None, CONSTANT, ED, ["no"] * 3).startswith("least D at three sizes")
 
 
