@@ -65,8 +65,8 @@ DEFINITIONS = (
     "Training to 90 %: until 90 % of the validation chains are right under teacher forcing "
     "(steps_to_90), where the upper median seed gets there. TFLOPs: flops_training, which counts "
     "all steps made without padding, times steps_to_90 / steps. Core-seconds: steps_to_90 times "
-    "the timed seconds of a training step, without validation. As run: seconds_to_90, wall seconds "
-    "of one process of the sweep, with validation; more on a busy machine.",
+    "the timed seconds of a training step, without validation. As run: seconds_to_90 of the "
+    "sweep, with validation: core-seconds on a CPU, in tables of older commits wall seconds.",
 )
 
 
