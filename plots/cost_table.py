@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from plots import flops_table, style, tabular
+from plots import least_dim_rows, style, tabular
 from plots.answers import Timed, read_answers, timed_together
 from plots.budgets import MARK, NOTE, YES, Budgets, of_grid
 from plots.cells import Grid, gather, records
@@ -82,13 +82,13 @@ def draw(table: pd.DataFrame, plan: pd.DataFrame, experiment: Any, out: Path) ->
 def rows(
     grid: Grid, budgets: Budgets | None = None, answers: Sequence[dict[str, Any]] = ()
 ) -> pd.DataFrame:
-    """Return the table: `flops_table.rows`, and per model the costs and ``best_*``.
+    """Return the table: `least_dim_rows.rows`, and per model the costs and ``best_*``.
 
     ``group`` numbers what is compared: models of one task and size, of equal layers, heads and
     recipe.  ``best_*`` is whether a model wins a currency: yes, no, or empty without a comparison.
     """
-    frame = flops_table.rows(grid, budgets)
-    flops = {f"gflops_{name.removeprefix('flops_')}": name for name in flops_table.CONVENTIONS}
+    frame = least_dim_rows.rows(grid, budgets)
+    flops = {f"gflops_{name.removeprefix('flops_')}": name for name in least_dim_rows.CONVENTIONS}
     frame = frame.rename(columns=flops)
     frame[[*flops.values()]] *= 1e9
     costs = pd.DataFrame(_costs(grid, answers))
@@ -205,7 +205,7 @@ def _efficient(frame: pd.DataFrame) -> list[str]:
 
 
 def _sentence(where: str, part: pd.DataFrame) -> str:
-    caveat = flops_table.caveat(part)
+    caveat = least_dim_rows.caveat(part)
     base, others = _baseline(part), _reached(part[part["name"] != BASELINE])
     if base is None or others.empty:
         who = " and ".join(_reached(part)["model"]) or "no model"
@@ -301,7 +301,7 @@ class _CostTable(Tabular):
 def _printed(line: Any) -> list[str | None]:
     start = [line.task, str(line.size), plain(line.max_len), line.model]
     if line.state != "reached":
-        told = flops_table.cells_of(line)[0]
+        told = least_dim_rows.cells_of(line)[0]
         return [*start, told, *[None if line.state != "not run" else ""] * len(CURRENCIES), "", ""]
     bound = "≤ " if line.smaller_unmeasured else ""
     values = [

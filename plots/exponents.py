@@ -18,7 +18,7 @@ from plots.cells import Grid, gather, records
 from plots.fit import Growth
 from plots.frontier import Requirement, requirements_of
 from plots.paper import Prediction
-from plots.resampling import FEWEST_SEEDS, METHOD, growth_of
+from plots.resampling import FEWEST_SEEDS, METHOD, doubts, growth_of
 from plots.tabular import Tabular
 from plots.words import notes_of
 
@@ -75,19 +75,6 @@ def _row(column: str, row: str, growth: Growth | None, items: list[Requirement])
         "sizes": sum(item.state != "not run" for item in items),
         "least_seeds": min(item.seeds for item in items),
     }
-
-
-def doubts(items: list[Requirement], limits: list[str]) -> list[str]:
-    """Return why no verdict can rest on these least D; empty where one can."""
-    told = []
-    counts = {YES: "limited by the budget", UNKNOWN: "without learning curves"}
-    for limit, words in counts.items():
-        if number := limits.count(limit):
-            told.append(f"{number} of {len(limits)} sizes {words}")
-    few = sum(item.seeds < FEWEST_SEEDS for item in items)
-    if few:
-        told.append(f"{few} of {len(items)} sizes with fewer than {FEWEST_SEEDS} seeds")
-    return told
 
 
 def verdict(

@@ -20,10 +20,9 @@ import pandas as pd
 from plots import tabular
 from plots.budgets import Budgets, of_grid
 from plots.cells import Grid, gather, records
-from plots.exponents import doubts
 from plots.fit import Growth, growth
 from plots.frontier import Requirement, requirements_of
-from plots.resampling import growth_of
+from plots.resampling import doubts, growth_of
 from plots.tabular import Tabular, plain
 from plots.words import notes_of
 from tasks.ed import EditDistance

@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pandas as pd
 
+from plots.budgets import UNKNOWN, YES
 from plots.cells import Grid
 from plots.confirmed import group_of
 from plots.fit import Growth, growth_of_outcomes
@@ -87,3 +88,16 @@ def intervals(chances: Mapping[int, float]) -> dict[tuple[float, float], float]:
         left, below = left * (1 - chance), float(dim)
     found[below, math.inf] = left
     return found
+
+
+def doubts(items: list[Requirement], limits: list[str]) -> list[str]:
+    """Return why no verdict can rest on these least D; empty where one can."""
+    told = []
+    counts = {YES: "limited by the budget", UNKNOWN: "without learning curves"}
+    for limit, words in counts.items():
+        if number := limits.count(limit):
+            told.append(f"{number} of {len(limits)} sizes {words}")
+    few = sum(item.seeds < FEWEST_SEEDS for item in items)
+    if few:
+        told.append(f"{few} of {len(items)} sizes with fewer than {FEWEST_SEEDS} seeds")
+    return told
