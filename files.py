@@ -41,16 +41,18 @@ def clear_disk_errors(path: Path, size: int | None = None) -> Iterator[None]:
 
 
 def no_room(path: Path, size: int | None = None) -> str:
-    """Return the line that says where room is wanting, and how much ``path`` needs."""
+    """Return the line that says where room is wanting, and how much ``path`` needs.
+
+    The folder is named without symbolic links, since it is their end that has a disk.
+    """
     needs = "" if size is None else f"{path.name} needs {size / 1e6:,.3f} MB, "
+    full = next(place for place in (path, *path.absolute().parents) if place.is_dir()).resolve()
     try:
-        there = next(folder for folder in path.absolute().parents if folder.is_dir())
-        free = f"{shutil.disk_usage(there).free / 1e6:,.3f} MB are free; "
+        free = f"{shutil.disk_usage(full).free / 1e6:,.3f} MB are free; "
     except OSError:
         free = ""
     return (
-        f"{path.parent}: no space left on the disk: {needs}{free}"
-        "make room, and the same command goes on"
+        f"{full}: no space left on the disk: {needs}{free}make room, and the same command goes on"
     )
 
 

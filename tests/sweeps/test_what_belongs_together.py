@@ -8,6 +8,8 @@ import pytest
 import yaml
 from commands import TINY
 
+from tasks import store
+
 PAYLOAD = """
 from pathlib import Path
 from models.linear import LinearAttention
@@ -79,6 +81,23 @@ def test_weights_without_their_record_are_judged_by_the_checkpoint(command):
     outcome = command("evaluate.py", f"run={run}")
     assert outcome.status == 0 and outcome.err == ""
     assert "status" not in json.loads(outcome.out.splitlines()[-1])
+
+
+def test_weights_are_not_measured_on_other_data_than_theirs(command):
+    """A set that says of itself what it holds, as another version would build it."""
+    run = run_of(command)
+    [stored] = command.folder.glob("data/*/meta.json")
+    shutil.rmtree(stored.parent / "test")
+    shutil.copytree(stored.parent / "validation", stored.parent / "test")
+    state = stored.parent / "test" / "state.json"
+    state.write_text(state.read_text().replace("-validation", "-test"))
+    sets = {split: store._load_split(stored.parent / split) for split in store.SPLITS}
+    meta = json.loads(stored.read_text())
+    stored.write_text(json.dumps({**meta, "fingerprint": store.fingerprint(sets)}))
+    outcome = command("evaluate.py", f"run={run}")
+    assert outcome.status == 2 and f"but {run} was trained on" in outcome.line
+    shutil.rmtree(stored.parent)
+    assert command("evaluate.py", f"run={run}").status == 0
 
 
 @pytest.mark.parametrize("trusted", [[], ["trust=true"]], ids=["", "trusted"])
