@@ -130,7 +130,7 @@ def lines(text: str) -> Iterator[tuple[int, str, dict[str, str]]]:
             yield reader.line_num, told, {}
         elif fields:
             row = dict(zip(header, fields, strict=True))
-            altered = row.get("digest") and row["digest"] != row_digest(row)
+            altered = "digest" in row and row["digest"] != row_digest(row)
             yield reader.line_num, "altered since it was written" if altered else "", row
 
 

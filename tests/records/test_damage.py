@@ -73,8 +73,9 @@ def test_no_flipped_bit_in_a_table_is_read(tmp_path):
         (lambda t: t.replace("0.30000000000000004", "high", 1), "altered since it was written"),
         (lambda t: t.replace("0.30000000000000004", "0.9", 1), "altered since it was written"),
         (lambda t: t + t.splitlines()[-1] + "\n", "has a row already"),
+        (lambda t: t.replace(t.splitlines()[1][-16:], "", 1), "altered since it was written"),
     ],
-    ids=["half", "conflict", "word", "number", "twice"],
+    ids=["half", "conflict", "word", "number", "twice", "no digest"],
 )
 def test_an_edited_table_is_refused_by_all_who_read_it_and_rebuilt(tmp_path, edit, told):
     runs, path = whole(tmp_path)

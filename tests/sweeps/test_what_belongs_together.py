@@ -75,6 +75,18 @@ def test_an_edited_configuration_gives_no_number(command, change, named):
     assert ("was it edited?" in outcome.line) == named
 
 
+@pytest.mark.parametrize("line", ["me: &m {x: *m}", f"n: {'9' * 6000}"], ids=["alias", "digits"])
+def test_a_strangers_yaml_is_refused_in_a_line(command, line):
+    folder = command.folder / "runs/0123456789ab"
+    folder.mkdir(parents=True)
+    (folder / "config.yaml").write_text(f"task: {{name: lis}}\n{line}\n")
+    for program, word in (
+        ("evaluate.py", f"run={folder}"), ("train.py", f"config={folder / 'config.yaml'}"),
+    ):  # fmt: skip
+        outcome = command(program, word)
+        assert outcome.status == 2 and "not readable as YAML" in outcome.line
+
+
 def test_weights_without_their_record_are_judged_by_the_checkpoint(command):
     run = run_of(command)
     (run / "weights.json").write_text("{")
