@@ -75,6 +75,8 @@ def main(entry: Callable[[], object]) -> None:
     except Exception as error:
         if _WANTS_TRACEBACK:
             raise
+        if isinstance(error.__cause__, UserError):  # Hydra wraps what a launcher refuses
+            error = error.__cause__
         status = exit_status(error)
         if status is None:
             _leave(
