@@ -1,5 +1,6 @@
 """Overrides drawn at random, through the real command line: a result, or one clear line."""
 
+import functools
 import os
 import random
 import shlex
@@ -33,11 +34,16 @@ VALUES = [
 PATIENCE = 600  # seconds, on a machine that others use as well; what hangs takes longer
 
 
+@functools.cache
+def train_keys() -> list[str]:
+    """Return the keys of a cell's configuration, and some that it does not have."""
+    return [*flat(compose_plain("train")), "colour", "task.colour", "model.mixer.window"]
+
+
 def drawn(chance: random.Random) -> list[str]:
     """Return a command line with one to three drawn overrides."""
     program = chance.choices(["train", "sweep", "evaluate"], [6, 3, 1])[0]
-    keys = [*flat(compose_plain("train")), "colour", "task.colour", "model.mixer.window"]
-    given = TINY
+    keys, given = train_keys(), TINY
     if program == "sweep":
         keys, given = SWEEP_KEYS.split(), SWEEP
     if program == "evaluate":
