@@ -53,6 +53,12 @@ def test_the_files_of_two_seeds_are_told_apart(command):
     )
     line = told("checkpoint.pt", "weights.json", "config.yaml")
     assert f"that of cell {other.name}" in line and f"not of {one.name}" in line
+    shutil.rmtree(one)
+    one.symlink_to(other)
+    linked = command("evaluate.py", f"run={one}")
+    assert linked.status == 2 and linked.line.removeprefix(f"error: run={one}: ") in line
+    one.rename(one.with_name("latest"))
+    assert command("evaluate.py", f"run={one.with_name('latest')}").status == 0
 
 
 @pytest.mark.parametrize(
