@@ -55,6 +55,8 @@ def main(entry: Callable[[], object]) -> None:
     """
     if signal.getsignal(signal.SIGINT) == signal.SIG_DFL:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    if sys.stdout is None:  # closed by whoever started us
+        sys.stdout = Path(os.devnull).open("w")  # noqa: SIM115
     os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra then raises instead of printing and exiting
     allow_lazy_help()
     argparse.ArgumentParser.error = _refuse  # type: ignore[method-assign, assignment]
@@ -75,6 +77,8 @@ def main(entry: Callable[[], object]) -> None:
     except Exception as error:
         if _WANTS_TRACEBACK:
             raise
+        if isinstance(error.__cause__, UserError):  # Hydra wraps what a launcher refuses
+            error = error.__cause__
         status = exit_status(error)
         if status is None:
             _leave(

@@ -17,6 +17,7 @@ if __name__ == "__main__":  # Ctrl-C while the rest is imported ends without a t
 
 import dataclasses
 import json
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -95,8 +96,12 @@ def config_of(folder: Path, call: EvaluateCall) -> CellConfig:
 
 
 def require_own_folder(config: CellConfig, folder: Path) -> None:
-    """Raise `UserError` where the folder's name is not one that its configuration gives."""
-    name, cell, weights = folder.resolve().name, cell_name(config), weights_name(config)
+    """Raise `UserError` where the folder's name is not one that its configuration gives.
+
+    A link may have any name but that of another cell.
+    """
+    cell, weights, given = cell_name(config), weights_name(config), folder.absolute().name
+    name = given if re.fullmatch("[0-9a-f]{12}", given) else folder.resolve().name
     if name not in (cell, weights):
         raise UserError(
             f"run={folder}: its config.yaml is that of cell {cell}, weights {weights}, and not of "

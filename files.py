@@ -13,8 +13,11 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from errors import DiskFullError, UserError
 
+DEEPEST_YAML = 50  # levels; a configuration has six
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
@@ -41,16 +44,18 @@ def clear_disk_errors(path: Path, size: int | None = None) -> Iterator[None]:
 
 
 def no_room(path: Path, size: int | None = None) -> str:
-    """Return the line that says where room is wanting, and how much ``path`` needs."""
+    """Return the line that says where room is wanting, and how much ``path`` needs.
+
+    The folder is named without symbolic links, since it is their end that has a disk.
+    """
     needs = "" if size is None else f"{path.name} needs {size / 1e6:,.3f} MB, "
+    full = next(place for place in (path, *path.absolute().parents) if place.is_dir()).resolve()
     try:
-        there = next(folder for folder in path.absolute().parents if folder.is_dir())
-        free = f"{shutil.disk_usage(there).free / 1e6:,.3f} MB are free; "
+        free = f"{shutil.disk_usage(full).free / 1e6:,.3f} MB are free; "
     except OSError:
         free = ""
     return (
-        f"{path.parent}: no space left on the disk: {needs}{free}"
-        "make room, and the same command goes on"
+        f"{full}: no space left on the disk: {needs}{free}make room, and the same command goes on"
     )
 
 
@@ -102,3 +107,22 @@ def digest_of(content: Mapping[str, Any]) -> str:
     """Return the SHA-256 of plain data as JSON, whatever the order of its keys."""
     text = json.dumps(content, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()
+
+
+def load_yaml(text: str) -> Any:
+    """Return the plain data of ``text``, which may be anyone's.
+
+    Raises ValueError for what is no YAML, for aliases, a few lines of which stand for gigabytes or
+    for themselves, and for what is nested deeper than any configuration.
+    """
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    depth = 0
+    try:
+        for event in yaml.parse(text, loader):
+            depth += isinstance(event, yaml.CollectionStartEvent)
+            depth -= isinstance(event, yaml.CollectionEndEvent)
+            if isinstance(event, yaml.AliasEvent) or depth > DEEPEST_YAML:
+                raise ValueError("it has aliases, or is nested too deep")
+        return yaml.load(text, loader)
+    except yaml.YAMLError as error:
+        raise ValueError(" ".join(str(error).split())) from None

@@ -6,11 +6,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from config.identity import RESULTS_VERSION, cell_name
 from config.schema import CellConfig, validate_cell
 from errors import UserError
+from files import load_yaml
 from instantiate import require_trusted
 
 DECIDING = ("task", "model", "recipe", "data", "measure", "seed")
@@ -23,11 +22,11 @@ def read_config(path: str | Path) -> tuple[CellConfig, dict[str, Any]]:
     Raises `UserError` when the file is missing, damaged, or no configuration of a cell.
     """
     try:
-        content = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+        content = load_yaml(Path(path).read_text(encoding="utf-8"))
     except OSError as error:
         raise UserError(f"{path}: cannot be read ({error.strerror})") from None
-    except (yaml.YAMLError, UnicodeDecodeError):
-        raise UserError(f"{path}: damaged; not readable as YAML") from None
+    except ValueError as error:
+        raise UserError(f"{path}: damaged; not readable as YAML ({error})") from None
     if not isinstance(content, dict) or "task" not in content:
         raise UserError(f"{path}: damaged; not the configuration of a cell")
     try:

@@ -29,6 +29,12 @@ from errors import RunError, UserError
 from sweeps.workers import NeverStartedError, WorkerDiedError, failed, job_payload, perform
 
 
+def _require_whole(key: str, value: Any, most: int, other: str = "") -> None:
+    if type(value) is not int or not 1 <= value <= most:
+        told = f"must be a whole number from 1 to {most}{other}"
+        raise UserError(f"hydra.launcher.{key}={value}: {told}")
+
+
 class LocalLauncher(Launcher):
     """Runs jobs side by side, each in a process of its own.
 
@@ -36,10 +42,9 @@ class LocalLauncher(Launcher):
     """
 
     def __init__(self, jobs: int | None = None, attempts: int = 3) -> None:
-        if jobs is not None and not 1 <= jobs <= 1024:
-            raise UserError(f"hydra.launcher.jobs={jobs}: must be from 1 to 1024, or null")
-        if not 1 <= attempts <= 100:
-            raise UserError(f"hydra.launcher.attempts={attempts}: must be from 1 to 100")
+        if jobs is not None:
+            _require_whole("jobs", jobs, 1024, ", or null")
+        _require_whole("attempts", attempts, 100)
         self.jobs = jobs or len(os.sched_getaffinity(0))
         self.attempts = attempts
         self._deadline = math.inf

@@ -9,24 +9,15 @@ from typing import Any
 import pandas as pd
 
 from errors import UserError
+from records.reading import attachment_path
 
 CURVE_COLUMNS = ["step", "seconds", "validation_chain_exact_match"]
 
 
-def _attached(folder: Path, kind: str, name: str) -> Path | None:
-    """Return the file ``name`` of one kind; None when there is none or a name that none can have.
-
-    The name comes from a table, and must not lead out of the folder.
-    """
-    plain = name.isprintable() and not {"/", "\\"} & set(name) and len(name.encode()) < 256
-    path = folder / kind / name
-    return path if plain and path.is_file() else None
-
-
 def read_curve(folder: Path, cell: str) -> pd.DataFrame | None:
     """Return ``curves/<cell>.csv``, None when there is none; `UserError` when it is damaged."""
-    path = _attached(folder, "curves", f"{cell}.csv")
-    if path is None:
+    path = attachment_path(folder, "curves", f"{cell}.csv")
+    if path is None or not path.is_file():
         return None
     try:
         curve = pd.read_csv(path)
@@ -40,8 +31,8 @@ def read_curve(folder: Path, cell: str) -> pd.DataFrame | None:
 
 def read_errors(folder: Path, cell: str) -> dict[str, Any] | None:
     """Return ``errors/<cell>.json``, None when there is none; `UserError` when it is damaged."""
-    path = _attached(folder, "errors", f"{cell}.json")
-    if path is None:
+    path = attachment_path(folder, "errors", f"{cell}.json")
+    if path is None or not path.is_file():
         return None
     try:
         content = json.loads(path.read_text(encoding="utf-8"))

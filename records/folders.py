@@ -34,7 +34,7 @@ import yaml
 from config.identity import cell_name, weights_name
 from config.schema import CellConfig
 from evaluation.judge import wilson_interval
-from files import clear_disk_errors, sha256_of, write_json, write_text
+from files import clear_disk_errors, load_yaml, sha256_of, write_json, write_text
 from records.sealed import read_json, read_sealed, sealed
 
 STATUSES = ("done", "failed", "unfinished")
@@ -228,9 +228,8 @@ def remove_leftovers(folder: Path) -> None:
 
 def read_yaml(path: Path) -> dict[str, Any]:
     """Return the YAML mapping in ``path``; empty when there is none that can be read."""
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     try:
-        content = yaml.load(path.read_text(encoding="utf-8"), loader)
-    except (OSError, UnicodeDecodeError, yaml.YAMLError):
+        content = load_yaml(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
         return {}
     return content if isinstance(content, dict) else {}

@@ -130,7 +130,7 @@ def lines(text: str) -> Iterator[tuple[int, str, dict[str, str]]]:
             yield reader.line_num, told, {}
         elif fields:
             row = dict(zip(header, fields, strict=True))
-            altered = row.get("digest") and row["digest"] != row_digest(row)
+            altered = "digest" in row and row["digest"] != row_digest(row)
             yield reader.line_num, "altered since it was written" if altered else "", row
 
 
@@ -153,16 +153,25 @@ def require_attachments(folder: Path, table: pd.DataFrame) -> None:
             continue
         noted = table[table[name].notna()]
         for cell, digest in zip(noted["cell"], noted[name], strict=True):
-            path = folder / kind / f"{cell}{suffix}"
+            path = attachment_path(folder, kind, f"{cell}{suffix}")
             if not attachment_is_whole(path, str(digest)):
                 raise UserError(
                     f"{path}: altered since it was written; {REMEDY.format(folder.name)}"
                 )
 
 
-def attachment_is_whole(path: Path, digest: str) -> bool:
+def attachment_path(folder: Path, kind: str, name: str) -> Path | None:
+    """Return where the file ``name`` of one kind lies beside a table; None where none can.
+
+    The name comes from a table, which may be anyone's, and must not lead out of the folder.
+    """
+    plain = name.isprintable() and not {"/", "\\"} & set(name) and len(name.encode()) < 256
+    return folder / kind / name if plain else None
+
+
+def attachment_is_whole(path: Path | None, digest: str) -> bool:
     """Tell whether the file has the digest that its row notes, or is not there at all."""
-    return not path.exists() or sha256_of(path).startswith(digest)
+    return path is None or not path.exists() or sha256_of(path).startswith(digest)
 
 
 def _numeric(column: pd.Series, path: Path) -> pd.Series:

@@ -18,6 +18,7 @@ from records.folders import CellFolder
 from records.reading import (
     ATTACHMENT_COLUMNS,
     attachment_is_whole,
+    attachment_path,
     lines,
     require_columns,
     require_rows,
@@ -57,7 +58,7 @@ def rebuild(
     with clear_disk_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
         with filelock.FileLock(folder / ".lock"):
-            _keep_aside(folder, "results.csv", move=False)
+            _keep_aside(folder, folder / "results.csv", move=False)
             fresh = {n: pair for n, pair in records.items() if _taken(folder, pair[1], rows.get(n))}
             kept = {name: row for name, row in rows.items() if name not in fresh}
             for name, row in kept.items():
@@ -110,17 +111,16 @@ def _without_altered_files(folder: Path, name: str, row: Row, left_out: list[str
     """Return the row without the digests of files that are altered, and move these away."""
     row = dict(row)
     for column, (kind, suffix) in ATTACHMENT_COLUMNS.items():
-        path = f"{kind}/{name}{suffix}"
-        if row.get(column) and not attachment_is_whole(folder / path, row[column]):
+        path = attachment_path(folder, kind, f"{name}{suffix}")
+        if path and row.get(column) and not attachment_is_whole(path, row[column]):
             _keep_aside(folder, path, move=True)
-            left_out.append(f"{folder / path}: altered since it was written")
+            left_out.append(f"{path}: altered since it was written")
             row[column] = ""
     return row
 
 
-def _keep_aside(folder: Path, name: str, move: bool) -> None:
+def _keep_aside(folder: Path, path: Path, move: bool) -> None:
     """Copy or move a file to ``.before/``, under the time."""
-    path = folder / name
     if path.exists():
         aside = folder / ".before" / f"{time.time_ns()}-{path.name}"
         write_bytes(aside, path.read_bytes())

@@ -26,6 +26,7 @@ from records.reading import (
     INTEGERS,
     REMEDY,
     attachment_is_whole,
+    attachment_path,
     read,
     row_digest,
 )
@@ -158,7 +159,8 @@ def _drop_superseded(
 
 def _settings_of_row(folder: Path, name: str, row: Row) -> dict[str, Any]:
     digest = row.get("config_digest", "")
-    return _settings(folder.resolve() / "configs" / f"{name}.yaml", digest)
+    path = attachment_path(folder.resolve(), "configs", f"{name}.yaml")
+    return {} if path is None else _settings(path, digest)
 
 
 @functools.lru_cache(maxsize=2**17)

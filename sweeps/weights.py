@@ -216,12 +216,14 @@ def measured_sequences(
 ) -> SequenceSet:
     """Return the sequences that the cell measures, none of whose prompts was trained on.
 
-    Only ``measure.split=train`` measures what was trained on; a file is measured as it is.
+    Only ``measure.split=train`` measures what was trained on; a file is measured as it is.  Raises
+    `UserError` where the data are not those that the weights were trained on.
     """
     measure = config.measure
     if measure.file is not None:
         return load_file(measured, measure.file)
     data = data or load_data(config, trained)
+    _require_trained_on(config, data)
     if measured is not trained:
         count = measure.count or config.data.test
         exclude = [data.train, data.validation]
@@ -232,3 +234,15 @@ def measured_sequences(
             f"measure.count={measure.count}: the {measure.split} set has {len(sequences)} sequences"
         )
     return sequences.select(slice(measure.count))
+
+
+def _require_trained_on(config: CellConfig, data: DataSets) -> None:
+    """Raise `UserError` where the weights were trained on other sequences than ``data`` holds."""
+    folder = WeightsFolder.of(config)
+    record = None if config.model.construct is not None else folder.record()
+    noted = (record or {}).get("cost", {}).get("data_fingerprint", data.fingerprint)
+    if noted != data.fingerprint:
+        raise UserError(
+            f"{data.path}: holds the data {data.fingerprint[:12]}, but {folder.folder} was trained "
+            f"on {noted[:12]}; delete {data.path}, and it is built again"
+        )

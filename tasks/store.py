@@ -104,7 +104,7 @@ def save(path: Path, sets: Sets, about: dict[str, Any], beside: Beside = lambda 
     content = fingerprint(sets)
     try:
         for split in SPLITS:
-            _save_split(sets[split], aside / split, f"{path.name}-{split}")
+            _save_split(sets[split], aside / split, _split_key(path, split))
         counts = {split: len(sets[split]) for split in SPLITS}
         meta = {**about, "sequences": counts, "fingerprint": content}
         text = json.dumps(meta, indent=2, default=str) + "\n"
@@ -199,7 +199,16 @@ def _save_split(sequences: SequenceSet, path: Path, key: str) -> None:
         data.save_to_disk(str(path), num_shards=1)
 
 
+def _split_key(folder: Path, split: str) -> str:
+    """Return what a split says it is, so that a folder under another's name is noticed."""
+    return f"{folder.name}-{split}"
+
+
 def _load_split(path: Path) -> SequenceSet:
+    state = json.loads((path / "state.json").read_text(encoding="utf-8"))
+    written_for, here = state["_fingerprint"], _split_key(path.parent, path.name)
+    if written_for != here:
+        raise Damaged(f"it is {written_for}, not {here}")
     with quiet_datasets() as datasets:
         table = datasets.Dataset.load_from_disk(str(path)).data.table
     return SequenceSet(

@@ -51,3 +51,12 @@ def test_before_python_3_14_nothing_is_replaced():
     if sys.version_info < (3, 14):
         cli.allow_lazy_help()
         assert not hasattr(argparse.ArgumentParser, "_check_help")
+
+
+def test_a_closed_standard_output_is_no_fault(monkeypatch):
+    monkeypatch.setattr(sys, "stdout", None)
+    monkeypatch.setattr(sys, "argv", ["program"])
+    monkeypatch.setenv("HYDRA_FULL_ERROR", "0")
+    told = []
+    cli.main(lambda: told.append(print("done")))
+    assert told == [None]

@@ -1,8 +1,11 @@
 """Whatever is altered on disk is named, set aside or rebuilt; it never gives a number silently."""
 
+import csv
+import io
 import json
 import random
 
+import pandas as pd
 import pytest
 from test_table_and_folders import record, recorded
 
@@ -10,7 +13,7 @@ from errors import UserError
 from files import write_text
 from plots.redraw import redraw
 from records.folders import CellFolder, WeightsFolder
-from records.reading import read
+from records.reading import read, require_attachments, row_digest
 from records.rebuild import rebuild
 from records.table import enter, read_table
 
@@ -73,8 +76,9 @@ def test_no_flipped_bit_in_a_table_is_read(tmp_path):
         (lambda t: t.replace("0.30000000000000004", "high", 1), "altered since it was written"),
         (lambda t: t.replace("0.30000000000000004", "0.9", 1), "altered since it was written"),
         (lambda t: t + t.splitlines()[-1] + "\n", "has a row already"),
+        (lambda t: t.replace(t.splitlines()[1][-16:], "", 1), "altered since it was written"),
     ],
-    ids=["half", "conflict", "word", "number", "twice"],
+    ids=["half", "conflict", "word", "number", "twice", "no digest"],
 )
 def test_an_edited_table_is_refused_by_all_who_read_it_and_rebuilt(tmp_path, edit, told):
     runs, path = whole(tmp_path)
@@ -155,6 +159,21 @@ def test_an_altered_file_of_a_run_is_left_out_with_a_warning(tmp_path, capsys):
     rebuild(tmp_path / "results", tmp_path / "runs", "x")
     assert "errors.json: altered since it was written; left out" in capsys.readouterr().err
     assert read(path)["errors_digest"].isna().tolist() == [True, False, False]
+
+
+@pytest.mark.parametrize("cell", ["../../../mine", "x" * 300])
+def test_the_name_of_a_cell_leads_to_no_file_outside(tmp_path, cell):
+    """Whoever makes a table makes its digests, too; `records` moved the file away as altered."""
+    _, path = whole(tmp_path, count=1)
+    mine = tmp_path / "mine.yaml"
+    mine.write_text("a: 1")
+    [row] = csv.DictReader(io.StringIO(path.read_text()))
+    row |= {"cell": cell, "config_digest": "0" * 16}
+    row["digest"] = row_digest(row)
+    pd.DataFrame([row]).to_csv(path, index=False)
+    require_attachments(path.parent, read(path))
+    assert rebuild(tmp_path / "results", tmp_path / "runs", "x").left_out == []
+    assert mine.read_text() == "a: 1"
 
 
 def test_nothing_to_rebuild_from_is_said(tmp_path):

@@ -8,6 +8,8 @@ import pytest
 import yaml
 from commands import TINY
 
+from tasks import store
+
 PAYLOAD = """
 from pathlib import Path
 from models.linear import LinearAttention
@@ -51,6 +53,12 @@ def test_the_files_of_two_seeds_are_told_apart(command):
     )
     line = told("checkpoint.pt", "weights.json", "config.yaml")
     assert f"that of cell {other.name}" in line and f"not of {one.name}" in line
+    shutil.rmtree(one)
+    one.symlink_to(other)
+    linked = command("evaluate.py", f"run={one}")
+    assert linked.status == 2 and linked.line.removeprefix(f"error: run={one}: ") in line
+    one.rename(one.with_name("latest"))
+    assert command("evaluate.py", f"run={one.with_name('latest')}").status == 0
 
 
 @pytest.mark.parametrize(
@@ -73,12 +81,41 @@ def test_an_edited_configuration_gives_no_number(command, change, named):
     assert ("was it edited?" in outcome.line) == named
 
 
+@pytest.mark.parametrize("line", ["me: &m {x: *m}", f"n: {'9' * 6000}"], ids=["alias", "digits"])
+def test_a_strangers_yaml_is_refused_in_a_line(command, line):
+    folder = command.folder / "runs/0123456789ab"
+    folder.mkdir(parents=True)
+    (folder / "config.yaml").write_text(f"task: {{name: lis}}\n{line}\n")
+    for program, word in (
+        ("evaluate.py", f"run={folder}"), ("train.py", f"config={folder / 'config.yaml'}"),
+    ):  # fmt: skip
+        outcome = command(program, word)
+        assert outcome.status == 2 and "not readable as YAML" in outcome.line
+
+
 def test_weights_without_their_record_are_judged_by_the_checkpoint(command):
     run = run_of(command)
     (run / "weights.json").write_text("{")
     outcome = command("evaluate.py", f"run={run}")
     assert outcome.status == 0 and outcome.err == ""
     assert "status" not in json.loads(outcome.out.splitlines()[-1])
+
+
+def test_weights_are_not_measured_on_other_data_than_theirs(command):
+    """A set that says of itself what it holds, as another version would build it."""
+    run = run_of(command)
+    [stored] = command.folder.glob("data/*/meta.json")
+    shutil.rmtree(stored.parent / "test")
+    shutil.copytree(stored.parent / "validation", stored.parent / "test")
+    state = stored.parent / "test" / "state.json"
+    state.write_text(state.read_text().replace("-validation", "-test"))
+    sets = {split: store._load_split(stored.parent / split) for split in store.SPLITS}
+    meta = json.loads(stored.read_text())
+    stored.write_text(json.dumps({**meta, "fingerprint": store.fingerprint(sets)}))
+    outcome = command("evaluate.py", f"run={run}")
+    assert outcome.status == 2 and f"but {run} was trained on" in outcome.line
+    shutil.rmtree(stored.parent)
+    assert command("evaluate.py", f"run={run}").status == 0
 
 
 @pytest.mark.parametrize("trusted", [[], ["trust=true"]], ids=["", "trusted"])

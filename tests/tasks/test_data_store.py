@@ -81,6 +81,20 @@ def test_damage_is_noticed_and_repaired_with_one_line(damage: str, tmp_path: Pat
     assert not list(tmp_path.glob(".building-*"))
 
 
+def test_the_folders_of_two_seeds_are_told_apart(tmp_path: Path, capsys) -> None:
+    """Each is whole, with its own fingerprint; only the name of the folder says which it is."""
+    specs = [DataSpec(300, 10, 20, seed, directory=str(tmp_path)) for seed in (0, 1)]
+    one, other = (load_or_build(Arithmetic(4), spec, progress=False) for spec in specs)
+    one.path.rename(tmp_path / "aside")
+    other.path.rename(one.path)
+    (tmp_path / "aside").rename(other.path)
+    capsys.readouterr()
+    again = load_or_build(Arithmetic(4), specs[0], progress=False)
+    assert again.fingerprint == one.fingerprint != other.fingerprint
+    [line] = capsys.readouterr().err.splitlines()
+    assert f"it is {other.path.name}-train, not {one.path.name}-train" in line
+
+
 BUILDER = """
 import sys, time
 from tasks import data, store
