@@ -11,6 +11,7 @@ import yaml
 from config.identity import RESULTS_VERSION, cell_name
 from config.schema import CellConfig, validate_cell
 from errors import UserError
+from files import read_regular
 from instantiate import require_trusted
 
 DECIDING = ("task", "model", "recipe", "data", "measure", "seed")
@@ -23,11 +24,13 @@ def read_config(path: str | Path) -> tuple[CellConfig, dict[str, Any]]:
     Raises `UserError` when the file is missing, damaged, or no configuration of a cell.
     """
     try:
-        content = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+        content = yaml.safe_load(read_regular(path).decode("utf-8"))
     except OSError as error:
         raise UserError(f"{path}: cannot be read ({error.strerror})") from None
-    except (yaml.YAMLError, UnicodeDecodeError):
-        raise UserError(f"{path}: damaged; not readable as YAML") from None
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        mark = getattr(error, "problem_mark", None)
+        where = f", line {mark.line + 1}" if mark else ""
+        raise UserError(f"{path}{where}: damaged; not readable as YAML") from None
     if not isinstance(content, dict) or "task" not in content:
         raise UserError(f"{path}: damaged; not the configuration of a cell")
     try:
