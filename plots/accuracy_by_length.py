@@ -54,7 +54,9 @@ def figure(table: pd.DataFrame, plan: pd.DataFrame, experiment: Any) -> Figure:
         _footer(grid, experiment),
         x_label=style.axis_label("size"),
         y_label="answer accuracy in percent",
-        share_x="all" if key == GROUP else "row",  # tasks have sizes of their own
+        # Tasks have sizes of their own, written under each row.
+        share_x="all" if key == GROUP else "row",
+        gap=(0.14, 0.14 if key == GROUP else 0.28),
     )
     for label, group in groups.items():
         whole = grid.cells if key == GROUP else grid.cells[grid.cells["y"] == group]

@@ -24,9 +24,7 @@ ENTRY, LEGEND_EDGE = 0.118, 0.03  # inches per row of the legend, and around it
 SHORTEST_LABEL = 0.75  # inches that a row's label may take however low the row
 TICKS = 0.155  # inches under a panel, for its tick labels
 AXIS_LABEL = 0.14  # inches per line of an axis label
-LABEL_GAP = (
-    0.2  # inches per line of the y axis' label, which rows' labels must not seem to continue
-)
+LABEL_GAP = 0.06  # inches between the label of the y axis and those of the rows
 TITLE_SIZE, ROW_SIZE, AXIS_SIZE = 8.0, 7.0, 7.0  # points
 LABEL_BREAKS = (r"(?<=,) ", " ", "")
 
@@ -70,7 +68,8 @@ class Layout:
         most = max(len(lines) if any(lines) else 0 for lines in self.row_lines)
         room = self.offsets[-1] + self.heights[-1] + 0.4  # the title's and the foot's place too
         lines = wrap(printable(y_label), room, AXIS_SIZE) if y_label else []
-        self.y_label, self.label_left = "\n".join(lines), EDGE + LABEL_GAP * len(lines)
+        self.y_label, self.label_left = "\n".join(lines), EDGE + AXIS_LABEL * len(lines)
+        self.label_left += LABEL_GAP if lines else 0.0
         self.left = self.label_left + LABEL * most + 0.05 + ticks
         self._fit_widths(_each(widths, len(self.columns)), stretch)
         self._fit_heights(footer)
