@@ -74,11 +74,11 @@ def main(entry: Callable[[], object]) -> None:
         _leave(130, "interrupted; the same command continues from here")
     except BrokenPipeError:  # `| head` has read enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    except Exception as error:
+    except Exception as raised:
         if _WANTS_TRACEBACK:
             raise
-        if isinstance(error.__cause__, UserError):  # Hydra wraps what a launcher refuses
-            error = error.__cause__
+        # What a launcher refuses, Hydra wraps into words of its own.
+        error = raised.__cause__ if isinstance(raised.__cause__, UserError) else raised
         status = exit_status(error)
         if status is None:
             _leave(

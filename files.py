@@ -21,6 +21,13 @@ DEEPEST_YAML = 50  # levels; a configuration has six
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
+def read_regular(path: str | Path) -> bytes:
+    """Return a file's content; `OSError` for what is no file, such as a device without end."""
+    if Path(path).exists() and not Path(path).is_file():
+        raise OSError(errno.EINVAL, "it is no regular file")
+    return Path(path).read_bytes()
+
+
 @contextlib.contextmanager
 def clear_disk_errors(path: Path, size: int | None = None) -> Iterator[None]:
     """Turn the operating system's word about ``path`` into one line that names the remedy.

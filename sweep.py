@@ -40,7 +40,7 @@ from sweeps.least_dim import Group
 from sweeps.plan import Planned, Sweep, counts, quoted
 from sweeps.ready import require_buildable, require_data, require_machine
 from sweeps.status import show_status, watch
-from sweeps.tables import print_plan, print_summary
+from sweeps.tables import print_plan, print_summary, rounded
 from sweeps.wandb_mirror import track_figures
 from sweeps.watch import Watcher
 
@@ -96,9 +96,9 @@ def run_frontier(sweep: Sweep, call: SweepCall) -> None:
 
 def launch(sweep: Sweep, chosen: Sequence[Planned], max_hours: float | None) -> None:
     """Run the chosen cells by the launcher of the command line, watching them."""
+    launcher = make_launcher(HydraConfig.get().overrides.hydra)
     if not chosen:
         return
-    launcher = make_launcher(HydraConfig.get().overrides.hydra)
     require_data(planned.cell for planned in chosen)
     sweep.require_writable()
     if max_hours is not None:
@@ -154,7 +154,8 @@ def show_plan(sweep: Sweep) -> None:
     flops, seconds = sum(map(training_flops, trained)), sum(map(estimate.seconds, trained))
     print(
         f"{sweep.experiment.name}: {len(plan)} cells: {counts(plan)}; to run: {len(left)}, at most "
-        f"{flops / 1e15:.3g} PFLOP of training, {seconds / 3600:.2g} hours on one worker "
+        f"{rounded(flops / 1e15)} PFLOP of training, {rounded(seconds / 3600, 2)} hours on one "
+        "worker "
         f"({estimate.source})"
     )
 

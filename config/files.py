@@ -9,7 +9,7 @@ from typing import Any
 from config.identity import RESULTS_VERSION, cell_name
 from config.schema import CellConfig, validate_cell
 from errors import UserError
-from files import load_yaml
+from files import load_yaml, read_regular
 from instantiate import require_trusted
 
 DECIDING = ("task", "model", "recipe", "data", "measure", "seed")
@@ -22,7 +22,7 @@ def read_config(path: str | Path) -> tuple[CellConfig, dict[str, Any]]:
     Raises `UserError` when the file is missing, damaged, or no configuration of a cell.
     """
     try:
-        content = load_yaml(Path(path).read_text(encoding="utf-8"))
+        content = load_yaml(read_regular(path).decode("utf-8"))
     except OSError as error:
         raise UserError(f"{path}: cannot be read ({error.strerror})") from None
     except ValueError as error:

@@ -16,6 +16,7 @@ from typing import Any
 from config.build import measured_settings
 from config.schema import CellConfig
 from errors import UserError
+from files import read_regular
 
 # Raise it when a change of the code changes results under an unchanged configuration, so that
 # old and new rows cannot be taken for each other.
@@ -125,6 +126,6 @@ def source_digest(target: str) -> str | None:
 
 def _file_digest(path: str, key: str) -> str:
     try:
-        return hashlib.sha256(Path(path).read_bytes()).hexdigest()
+        return hashlib.sha256(read_regular(path)).hexdigest()
     except OSError as error:
         raise UserError(f"{key}={path}: cannot be read ({error.strerror})") from None

@@ -185,6 +185,7 @@ def validate_cell(plain: Mapping[str, Any]) -> CellConfig:
     """
     values = {key: value for key, value in plain.items() if key not in (*CALL_KEYS, *MACHINE_KEYS)}
     values["model"] = with_settings(values.get("model"))
+    values["task"] = _with_name(values.get("task"))
     values["machine"] = {key: plain[key] for key in MACHINE_KEYS if key in plain}
     seeds = values.pop("seeds", None)
     if seeds is not None:
@@ -198,6 +199,13 @@ def validate_cell(plain: Mapping[str, Any]) -> CellConfig:
         raise UserError(f"configuration: {error}") from None
     except ValidationError as error:
         raise UserError("; ".join(map(explain, error.errors()))) from None
+
+
+def _with_name(task: Any) -> Any:
+    """Return a task's settings with a ``name``: its class's, in lower case, where none is given."""
+    if not isinstance(task, Mapping) or "name" in task:
+        return task
+    return {"name": str(task.get("_target_")).rpartition(".")[2].lower(), **task}
 
 
 def as_plain(config: CellConfig) -> dict[str, Any]:
@@ -234,6 +242,8 @@ def explain(item: Any) -> str:
         return f"unknown key {key}"
     if item["type"] in ("missing", "missing_argument"):
         return f"missing key {key}"
+    if item["type"] == "dict_type":
+        return f"{key}={item['input']!r}: has keys of its own; write {key}.KEY=VALUE"
     message = item["msg"].removeprefix("Value error, ")
     message = message[0].lower() + message[1:]
     return f"{key}={item['input']!r}: {message.replace('input should', 'must')}"

@@ -54,14 +54,17 @@ def figure(table: pd.DataFrame, plan: pd.DataFrame, experiment: Any) -> Figure:
         _footer(grid, experiment),
         x_label=style.axis_label("size"),
         y_label="answer accuracy in percent",
+        # Tasks have sizes of their own, written under each row.
+        share_x="all" if key == GROUP else "row",
+        gap=(0.14, 0.14 if key == GROUP else 0.28),
     )
     for label, group in groups.items():
+        whole = grid.cells if key == GROUP else grid.cells[grid.cells["y"] == group]
         for column in grid.columns:
             cells = grid.cells[(grid.cells["y"] == group) & (grid.cells["column"] == column)]
-            _draw_panel(layout.axes(label, column), cells, looks)
-            layout.axes(label, column).xaxis.set_major_locator(
-                FixedLocator(sorted(grid.cells["x"].unique()))
-            )
+            axes = layout.axes(label, column)
+            _draw_panel(axes, cells, looks)
+            axes.xaxis.set_major_locator(FixedLocator(sorted(whole["x"].unique())))
     return layout.figure
 
 

@@ -122,8 +122,7 @@ def _runs(trials: pd.DataFrame) -> list[dict[str, Any]]:
 
 def _shares(run: Mapping[str, Any], folder: Path | None) -> list[float]:
     unknown = [np.nan] * len(FRACTIONS)
-    trained = run.get("task.size")
-    if folder is None or (trained and str(trained) != str(run["size"])):
+    if folder is None or trained_size(run, folder) != int(run["size"]):
         return unknown  # the curve tells of the size that was trained on
     steps = budget_steps(run, folder)
     curve = _curve(folder, str(run["cell"]))
@@ -147,7 +146,7 @@ def budget_steps(run: Mapping[str, Any], folder: Path) -> float | None:
     Those of its recipe, from the configuration beside the table; without one, those it made, unless
     it stopped early.
     """
-    stated = run.get("recipe.steps") or _recipe_steps(folder, str(run["cell"]))
+    stated = run.get("recipe.steps") or _setting(folder, str(run["cell"]), "recipe", "steps")
     if stated:
         return float(stated)
     made = run.get("steps")
@@ -155,10 +154,25 @@ def budget_steps(run: Mapping[str, Any], folder: Path) -> float | None:
     return float(made) if made is not None and made == made and not early else None
 
 
+def trained_size(run: Mapping[Any, Any], folder: Path) -> int:
+    """Return the problem size that a run was trained on, which its curve tells of.
+
+    From the configuration beside the table; without one, the size measured.
+    """
+    stated = run.get("task.size") or _setting(folder, str(run["cell"]), "task", "size")
+    return int(stated or run["size"])
+
+
+def _setting(folder: Path, cell: str, section: str, key: str) -> int | float | None:
+    """Return a number of the configuration beside the table; None where it has none."""
+    value = _config(folder, cell).get(section, {}).get(key)
+    return value if isinstance(value, int | float) else None
+
+
 @functools.lru_cache(maxsize=2**14)
-def _recipe_steps(folder: Path, cell: str) -> float | None:
-    steps = (read_yaml(folder / "configs" / f"{cell}.yaml").get("recipe") or {}).get("steps")
-    return float(steps) if steps else None
+def _config(folder: Path, cell: str) -> dict[str, dict[str, Any]]:
+    content = read_yaml(folder / "configs" / f"{cell}.yaml")
+    return {name: part for name, part in content.items() if isinstance(part, dict)}
 
 
 def _budgeted(item: Requirement, runs: pd.DataFrame) -> Budgeted:

@@ -20,10 +20,11 @@ from plots.text import printable, text_width, wrap
 EDGE = 0.06  # inches of white around everything
 LABEL = 0.125  # inches per line of a row's label or a column's title
 LINE = 0.105  # inches per line of the footer
-ENTRY = 0.135  # inches per row of the legend
+ENTRY, LEGEND_EDGE = 0.118, 0.03  # inches per row of the legend, and around it
 SHORTEST_LABEL = 0.75  # inches that a row's label may take however low the row
 TICKS = 0.155  # inches under a panel, for its tick labels
 AXIS_LABEL = 0.14  # inches per line of an axis label
+LABEL_GAP = 0.06  # inches between the label of the y axis and those of the rows
 TITLE_SIZE, ROW_SIZE, AXIS_SIZE = 8.0, 7.0, 7.0  # points
 LABEL_BREAKS = (r"(?<=,) ", " ", "")
 
@@ -68,6 +69,7 @@ class Layout:
         room = self.offsets[-1] + self.heights[-1] + 0.4  # the title's and the foot's place too
         lines = wrap(printable(y_label), room, AXIS_SIZE) if y_label else []
         self.y_label, self.label_left = "\n".join(lines), EDGE + AXIS_LABEL * len(lines)
+        self.label_left += LABEL_GAP if lines else 0.0
         self.left = self.label_left + LABEL * most + 0.05 + ticks
         self._fit_widths(_each(widths, len(self.columns)), stretch)
         self._fit_heights(footer)
@@ -149,7 +151,8 @@ class Layout:
             entry.set_label(f"\N{HAIR SPACE}{text}" if text.startswith("_") else text)
         widths = [max(text_width(line, style.SMALL) for line in lines) + 0.5 for lines in labels]
         self.legend_columns, rows = legend_shape(widths, self.width - 0.1)
-        return ENTRY * rows + LINE * sum(len(lines) - 1 for lines in labels)
+        edge = LEGEND_EDGE if rows else 0.0
+        return edge + ENTRY * rows + LINE * sum(len(lines) - 1 for lines in labels)
 
     def _left_of(self, place: int, band: Sequence[int]) -> float:
         return self.left + sum(self.widths[i] + self.gap[0] for i in band[:place])

@@ -1,7 +1,7 @@
 """Learning curves: validation chain exact match against steps and against seconds.
 
-Per task a figure by step and one by seconds, panels by problem size and model, a line per dimension
-and seed; and a table of the steps and seconds that each cell took to 90 %.
+Per task a figure by step and one by seconds, panels by the size trained on and model, a line per
+dimension and seed; and a table of the steps and seconds that each cell took to 90 %.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
 from plots import style
+from plots.budgets import trained_size
 from plots.cells import KEYS, Grid, gather, panels_of, records
 from plots.curves import read_curve
 from plots.layout import Layout
@@ -68,7 +69,7 @@ def figures(
     grid = gather(table, plan, panels_of(experiment))
     curves = {run.cell: read_curve(folder, run.cell) for run in records(grid.rows)}
     return {
-        f"{NAME}{kind}_{slug}": _figure(grid, column, curves, names, experiment)
+        f"{NAME}{kind}_{slug}": _figure(grid, column, curves, names, experiment, folder)
         for column, slug in slugs(grid.columns).items()
         for kind, names in AXES.items()
     }
@@ -80,12 +81,16 @@ def _figure(
     curves: dict[str, pd.DataFrame | None],
     names: tuple[str, str],
     experiment: Any,
+    folder: Path,
 ) -> Figure:
     cells = grid.cells[grid.cells["column"] == column]
-    sizes, models = size_labels(cells), [r for r in grid.model_rows if r in set(cells["row"])]
+    models = [row for row in grid.model_rows if row in set(cells["row"])]
     looks = dim_looks(sorted(int(dim) for dim in cells["dim"].unique()))
     entries = [Line2D([], [], label=f"D = {dim}", **look) for dim, look in looks.items()]
     runs = grid.runs(column)
+    trained = [trained_size(run, folder) for run in runs.to_dict("records")]
+    drawn = runs.assign(size=trained).drop_duplicates(["row", "size", "dim", "seed"])
+    sizes = _panels(cells, trained)
     layout = Layout(
         list(sizes.values()),
         models,
@@ -94,7 +99,7 @@ def _figure(
         x_label=names[1],
         y_label="validation chains exactly right, percent",
     )
-    for run in records(runs):
+    for run in records(drawn):
         curve = curves[run.cell]
         if curve is not None:
             axes = layout.axes(sizes[run.size], run.row)
@@ -107,6 +112,14 @@ def _figure(
         if not any(line.get_gid() for line in axes.lines):
             style.say_in(axes, "no curves")
     return layout.figure
+
+
+def _panels(cells: pd.DataFrame, trained: list[int]) -> dict[int, str]:
+    """Return a label per size trained on, and per planned size of which nothing has run."""
+    labels = size_labels(cells)
+    waiting = cells.loc[cells["state"] == "not run", "size"]
+    shown = sorted({*trained, *map(int, waiting)}, reverse=True)
+    return {size: labels.get(size, f"n = {size}") for size in shown}
 
 
 def _footer(grid: Grid, column: str, runs: pd.DataFrame, curves: dict, experiment: Any) -> str:

@@ -99,6 +99,8 @@ def _figure(grid: Grid, column: str, found: Budgets, experiment: Any, folder: Pa
                 shift = 1.04 ** (place - (len(models) - 1) / 2)
                 look = row_look(row, grid)
                 _draw_model(axes, here[column, row, size], row, look, shift)
+        if not axes.lines:
+            style.say_in(axes, "no curves")
         _scale(axes, [int(dim) for dim in np.unique(cells["dim"])])
     return layout.figure
 

@@ -14,6 +14,7 @@ import importlib
 import io
 import json
 import math
+import re
 import shlex
 import string
 from collections.abc import Sequence
@@ -62,10 +63,10 @@ def write(
     grid = gather(table, plan)
     folder = out.parent
     parts = {
-        "name": html.escape(experiment.name),
-        "description": html.escape(experiment.description),
+        "name": _escaped(experiment.name),
+        "description": _escaped(experiment.description),
         "summary": _summary(grid, experiment),
-        "deviations": "".join(f"<li>{html.escape(text)}</li>" for text in DEVIATIONS),
+        "deviations": "".join(f"<li>{_escaped(text)}</li>" for text in DEVIATIONS),
         "figures": _figures(drawn, folder) + _tables(drawn, folder),
         "data": _embedded(_data(grid, experiment, folder)),
     }
@@ -88,7 +89,7 @@ def _summary(grid: Grid, experiment: Any) -> str:
         "Finished": _period(grid.rows),
         "Notes": "; ".join(grid.notes),
     }
-    shown = {name: html.escape(str(value)) for name, value in facts.items() if value}
+    shown = {name: _escaped(str(value)) for name, value in facts.items() if value}
     for name in shown.keys() & {"Run it", "Redraw it"}:
         shown[name] = f'<code class="command">{shown[name]}</code>'
     return "".join(f"<dt>{name}</dt><dd>{value}</dd>" for name, value in shown.items())
@@ -103,7 +104,17 @@ def _distinct(rows: pd.DataFrame, name: str) -> str:
 
 def _period(rows: pd.DataFrame) -> str:
     times = sorted(rows["finished_at"].dropna().astype(str)) if "finished_at" in rows else []
-    return f"{times[0]} to {times[-1]}" if times else ""
+    return f"{_minute(times[0])} to {_minute(times[-1])}" if times else ""
+
+
+def _minute(time: str) -> str:
+    utc = re.fullmatch(r"(\d{4}-\d\d-\d\d)T(\d\d:\d\d):\d\d(\.\d+)?\+00:00", time)
+    return f"{utc[1]} {utc[2]} UTC" if utc else time
+
+
+def _escaped(text: str) -> str:
+    """Return HTML; marks that turn the direction of all that follows are left out."""
+    return html.escape(re.sub("[\u202a-\u202e\u2066-\u2069]", "", text))
 
 
 def _figures(drawn: Sequence[Path], folder: Path) -> str:
@@ -114,7 +125,7 @@ def _figures(drawn: Sequence[Path], folder: Path) -> str:
         content = _compact(path)
         picture = base64.b64encode(content).decode()
         width = int.from_bytes(content[16:20], "big")  # pixels, from the PNG's header
-        name, link = html.escape(path.stem), html.escape(_link(path.with_suffix(".pdf"), folder))
+        name, link = _escaped(path.stem), _escaped(_link(path.with_suffix(".pdf"), folder))
         shown.append(
             f'<figure><div class="wide" tabindex="0"><img alt="{name}" width="{width // 2}" '
             f'src="data:image/png;base64,{picture}"></div>'
@@ -140,24 +151,24 @@ def _tables(drawn: Sequence[Path], folder: Path) -> str:
             continue
         with path.open(encoding="utf-8", newline="") as file:
             header, *rows = csv.reader(file)
-        link = f'<a href="{html.escape(_link(path, folder))}">{html.escape(path.name)}</a>'
+        link = f'<a href="{_escaped(_link(path, folder))}">{_escaped(path.name)}</a>'
         if len(rows) > LONGEST_TABLE:
             shown.append(f"<p>{link}: {len(rows)} rows.</p>")
             continue
-        head = "".join(f"<th>{html.escape(name.replace('_', ' '))}</th>" for name in header)
+        head = "".join(f"<th>{_escaped(name.replace('_', ' '))}</th>" for name in header)
         body = "".join(
-            "<tr>" + "".join(f"<td>{html.escape(_short(value))}</td>" for value in row) + "</tr>"
+            "<tr>" + "".join(f"<td>{_escaped(_short(value))}</td>" for value in row) + "</tr>"
             for row in rows
         )
         shown.append(
-            f"<details open><summary>{html.escape(path.stem)} ({link})</summary>"
+            f"<details open><summary>{_escaped(path.stem)} ({link})</summary>"
             f'<div class="wide"><table class="sortable"><thead><tr>{head}</tr></thead>'
             f"<tbody>{body}</tbody></table></div></details>"
         )
         said = path.with_suffix(".md")
         if said in drawn:
             lines = said.read_text(encoding="utf-8").splitlines()
-            items = [f"<li>{html.escape(text[2:])}</li>" for text in lines if text[:2] == "- "]
+            items = [f"<li>{_escaped(text[2:])}</li>" for text in lines if text[:2] == "- "]
             shown.append(f"<ul>{''.join(items)}</ul>")
     return "\n".join(shown)
 

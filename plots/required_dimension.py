@@ -15,7 +15,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import FuncFormatter, NullLocator
+from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 from plots import paper, style
 from plots.budgets import YES, Budgeted, Budgets, of_grid, sentences
@@ -233,9 +233,18 @@ def _scale(layout: Layout, frame: pd.DataFrame, grid: Grid) -> None:
         dim_axis(axes, dims, HEIGHT)
     lengths = frame["max_len"].dropna()
     if len(lengths):
+        _tick_lengths(layout, np.unique(lengths))
         low, high = np.log2(lengths.min() / 1.2), np.log2(lengths.max() * 1.06)
         share = LABEL_ROOM / min(layout.widths)
         axes.set_xlim(2**low, 2 ** (high + (high - low) * share / (1 - share)))
+
+
+def _tick_lengths(layout: Layout, lengths: np.ndarray) -> None:
+    """Put the ticks at the lengths themselves where powers of two would leave one or none."""
+    octaves = np.log2(lengths)
+    if octaves[-1] - octaves[0] < 2 and (np.diff(octaves) > 0.2).all():
+        for axes in layout.panels.values():
+            axes.xaxis.set_major_locator(FixedLocator(lengths.tolist()))
 
 
 def _footer(
@@ -266,5 +275,5 @@ def _evidence(items: list[Requirement], grid: Grid) -> str:
     rest = "" if confirmed == len(reached) else f" The others: {plain}"
     return (
         f"{confirmed} of {len(reached)} least D are confirmed: the median seed reaches 90 % at its "
-        f"best rate, at the D below at none.{rest}"
+        f"best rate, at the D below, where one was measured, at none.{rest}"
     )

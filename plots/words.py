@@ -44,14 +44,14 @@ def seeds_text(cells: pd.DataFrame) -> str:
 
 
 def setting_text(grid: Grid) -> str:
-    """Say what the heatmap's cells share: metric, test sequences, layers, heads, recipe, seeds."""
+    """Say what the heatmap's cells share: metric, test sequences, sizes, recipe, seeds."""
     cells = grid.cells
     parts = ["Answer accuracy in percent, greedy generation"]
     if tests := _span(cells.loc[cells["state"] == "done", "n_test"]):
         parts.append(f"{tests} test sequences per cell")
-    for name in ("layers", "heads"):
+    for name in ("layers", "heads", "dim"):
         value = cells[name].unique()
-        if len(value) == 1 and value[0] > 0:
+        if len(value) == 1 and value[0] > 0 and name not in (grid.x_key, grid.y_key):
             parts.append(setting_label(name, int(value[0])))
     recipes = cells["recipe"].unique()
     if len(recipes) == 1 and recipes[0]:

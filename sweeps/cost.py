@@ -23,6 +23,8 @@ from sweeps.plan import Sweep
 # Floating-point operations a second of one core until anything was measured.
 ASSUMED_FLOPS_PER_SECOND = 2e10
 
+LEAST_STEPS = 100  # of a training that tells a rate; the first steps are not as fast as the rest
+
 _COSTS: dict[str, tuple[int, int, float]] = {}
 
 
@@ -58,7 +60,8 @@ class CostEstimate:
     A rate is training FLOPs per second, by model, width and length: the nearest that was measured.
     Those of this machine count, from whatever experiment; without any, those of ``table``, the
     experiment's own; then those of ``others`` from like devices; else
-    `ASSUMED_FLOPS_PER_SECOND`.  ``source`` says in words which it is.
+    `ASSUMED_FLOPS_PER_SECOND`.  ``source`` says in words which it is.  Trainings of fewer than
+    `LEAST_STEPS` tell no rate.
     """
 
     def __init__(self, table: pd.DataFrame, others: Sequence[pd.DataFrame] = ()) -> None:
@@ -105,7 +108,9 @@ def _trained(tables: Iterable[pd.DataFrame]) -> pd.DataFrame:
     found = []
     for table in tables:
         seconds = pd.to_numeric(table["train_seconds"], errors="coerce").fillna(0)
-        rows = table[table["status"].eq("done") & (seconds > 0)]
+        steps = table["steps"] if "steps" in table else pd.Series(math.nan, table.index)
+        short = pd.to_numeric(steps, errors="coerce") < LEAST_STEPS
+        rows = table[table["status"].eq("done") & (seconds > 0) & ~short]
         rate = rows["flops_training"].astype(float) / rows["train_seconds"].astype(float)
         found.append(rows.reindex(columns=columns).assign(rate=rate))
     every = pd.concat(found, ignore_index=True)

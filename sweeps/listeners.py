@@ -8,7 +8,15 @@ from typing import Any
 
 from records.folders import CellFolder
 from sweeps.wandb_mirror import Tracker
-from training.events import Evaluated, Event, Listener, Phase, TrainingStep, Validation
+from training.events import (
+    Evaluated,
+    Event,
+    Listener,
+    Phase,
+    TrainingStarts,
+    TrainingStep,
+    Validation,
+)
 
 HEARTBEAT_SECONDS = 1.0
 
@@ -37,6 +45,8 @@ def heartbeat(event: Event) -> dict[str, Any]:
     match event:
         case Phase(name):
             return {"phase": name}
+        case TrainingStarts(step, steps):
+            return {"step": step, "steps": steps}
         case TrainingStep(step, steps, loss):
             return {"step": step, "steps": steps, "train_loss": loss}
         case Evaluated(done, total):

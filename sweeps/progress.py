@@ -4,23 +4,30 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from typing import Any
 
 from tqdm import tqdm
 
 from config.columns import described
 from config.schema import CellConfig
-from training.events import Evaluated, Event, TrainingStep, Validation
+from training.events import Evaluated, Event, TrainingStarts, TrainingStep, Validation
+
+TOLD_EVERY = 60.0  # seconds between lines where there is no terminal
 
 
 class CellProgress:
-    """A progress bar for one cell; silent when not a terminal, or one of several at once."""
+    """A progress bar for one cell; without a terminal, a line at its start and every minute.
+
+    Silent for one of several cells at once.
+    """
 
     def __init__(self, enabled: bool) -> None:
-        alone = "COTCOST_WORKER" not in os.environ
-        self._enabled = enabled and alone and sys.stderr.isatty()
+        self._enabled = enabled and "COTCOST_WORKER" not in os.environ
+        self._terminal = sys.stderr.isatty()
         self._bar: tqdm | None = None
         self._chains = 0.0
+        self._told = time.monotonic()
 
     def __enter__(self) -> CellProgress:
         return self
@@ -36,6 +43,9 @@ class CellProgress:
         match event:
             case Validation():
                 self._chains = event.validation_chain_exact_match
+            case TrainingStarts(step, steps) if not self._terminal:
+                goes_on = f" continues after step {step:,}," if step else ""
+                self._say(f"training:{goes_on} at most {steps:,} steps")
             case TrainingStep(step, steps, loss):
                 shown = {"loss": f"{loss:.4f}", "chains": f"{self._chains:.1%}"}
                 self._show(step, steps, "training", shown)
@@ -43,12 +53,21 @@ class CellProgress:
                 self._show(done, total, "evaluating", {})
 
     def _show(self, done: int, total: int, what: str, shown: dict[str, str]) -> None:
+        if not self._terminal:
+            if time.monotonic() - self._told >= TOLD_EVERY:
+                details = [f"{name} {value}" for name, value in shown.items()]
+                self._say(", ".join([f"{what}: {done:,} of {total:,}", *details]))
+            return
         if self._bar is None or self._bar.desc != f"{what}: ":
             if self._bar is not None:
                 self._bar.close()
             self._bar = tqdm(total=total, desc=what, initial=done, leave=False)
         self._bar.set_postfix(shown, refresh=False)
         self._bar.update(done - self._bar.n)
+
+    def _say(self, line: str) -> None:
+        self._told = time.monotonic()
+        print(line, file=sys.stderr, flush=True)
 
 
 def which_cell(config: CellConfig) -> str:

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from sweeps.cost import CostEstimate, estimate_of, of_weights
 from sweeps.plan import Planned, Sweep, counts
-from sweeps.tables import console
+from sweeps.tables import console, rounded
 from sweeps.watch import running_table
 
 LOOK_SECONDS = 2.0
@@ -42,7 +42,7 @@ def _status(sweep: Sweep, plan: Sequence[Planned], estimate: CostEstimate) -> Gr
     left = seconds_left(plan, estimate)
     if left:
         workers = max(1, len(running))
-        text += f"; at most {left / 3600 / workers:.2g} hours left on {workers} at a time"
+        text += f"; at most {rounded(left / 3600 / workers, 2)} hours left on {workers} at a time"
         text += f" ({estimate.source})"
     return Group(*parts, Text(text))
 

@@ -21,6 +21,12 @@ def console() -> Console:
     return Console(width=None if sys.stdout.isatty() else 160)
 
 
+def rounded(value: float, digits: int = 3) -> str:
+    """Return a number of so many significant digits, and never in powers of ten."""
+    short = float(f"{value:.{digits}g}")
+    return f"{short:,.0f}" if short >= 100 else f"{short:g}"
+
+
 def print_plan(plan: Sequence[Planned], estimate: CostEstimate) -> None:
     """Print every cell with how it stands and what it is estimated to cost.
 
@@ -39,8 +45,8 @@ def print_plan(plan: Sequence[Planned], estimate: CostEstimate) -> None:
         told += [str(settings.get(key, "")) for key in keys]
         told.append(planned.status + (f": {planned.reason}" if planned.reason else ""))
         told.append(f"{pair_flops(planned.cell):.3g}")
-        told.append(f"{training_flops(planned.cell) / 1e12:.3g}")
-        table.add_row(*told, f"{estimate.seconds(planned.cell) / 60:.3g}")
+        told.append(rounded(training_flops(planned.cell) / 1e12))
+        table.add_row(*told, rounded(estimate.seconds(planned.cell) / 60))
     console().print(table)
 
 

@@ -15,9 +15,10 @@ from rich.text import Text
 
 from config.columns import described
 from sweeps.plan import Planned, Sweep
-from sweeps.progress import summary_line
+from sweeps.progress import summary_line, which_cell
 
 POLL_SECONDS = 1.0
+TOLD_EVERY = 600.0  # seconds between lines where there is no terminal
 
 
 class Watcher:
@@ -34,7 +35,7 @@ class Watcher:
         self.seen = {p.cell.name: p.folder.stamp() for p in self.chosen}
         self.finished: dict[str, str] = {}
         self.failure: Exception | None = None
-        self.started = time.monotonic()
+        self.started = self._told = time.monotonic()
         self.console = Console()
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._watch, daemon=True)
@@ -51,7 +52,7 @@ class Watcher:
 
     def _watch(self) -> None:
         if not self.console.is_terminal:
-            self._look_until_told(lambda: None)
+            self._look_until_told(self._tell_now_and_then)
             return
         with Live(console=self.console, refresh_per_second=2, transient=True) as live:
             self._look_until_told(lambda: live.update(self._render()))
@@ -96,9 +97,25 @@ class Watcher:
             )
 
     def _render(self) -> Group:
-        running = [p for p in self.chosen if p.cell.name not in self.finished]
-        running = [planned for planned in running if planned.folder.is_running()]
-        return Group(running_table(self.sweep.experiment.name, running), Text(self._footer()))
+        return Group(
+            running_table(self.sweep.experiment.name, self._running()), Text(self._footer())
+        )
+
+    def _running(self) -> list[Planned]:
+        open_cells = [p for p in self.chosen if p.cell.name not in self.finished]
+        return [planned for planned in open_cells if planned.folder.is_running()]
+
+    def _tell_now_and_then(self) -> None:
+        """Print how it stands and what runs: all that a log shows while no cell ends."""
+        if time.monotonic() - self._told < TOLD_EVERY:
+            return
+        self._told = time.monotonic()
+        told = [self._footer()]
+        for planned in self._running():
+            at = planned.folder.progress() or {}
+            step = f"step {at['step']:,} of {at.get('steps', 0):,}" if "step" in at else "data"
+            told.append(f"  {which_cell(planned.cell.config)}: {step}")
+        self.console.print("\n".join(told), markup=False, highlight=False, soft_wrap=True)
 
     def _footer(self) -> str:
         done, total = len(self.finished), len(self.chosen)

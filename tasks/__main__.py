@@ -34,7 +34,7 @@ BUILT_IN = ("arithmetic", "lis", "ed", "ed_local")
 
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
-        raise UserError(f"{message} (python -m tasks --help)")
+        raise UserError(f"{message} ({self.prog} --help)")
 
 
 def sample(args: argparse.Namespace) -> int:

@@ -15,6 +15,7 @@ from pathlib import Path
 from tqdm import tqdm
 
 from errors import UserError
+from files import read_regular
 from tasks import card, store
 from tasks.generate import STREAMS, SeenPrompts, draw_set
 from tasks.task import Example, SequenceSet, Task
@@ -196,7 +197,7 @@ def load_file(task: Task, path: str) -> SequenceSet:
 def read_lines(path: str) -> list[str]:
     """Return the lines of a text file; `UserError` when it cannot be read."""
     try:
-        return Path(path).read_text(encoding="utf-8").splitlines()
+        return read_regular(path).decode("utf-8").splitlines()
     except OSError as error:
         raise UserError(f"{path}: cannot be read ({error.strerror})") from None
     except UnicodeDecodeError:
@@ -233,7 +234,7 @@ def _file_digest(path: str | None) -> str | None:
     if path is None:
         return None
     try:
-        return hashlib.sha256(Path(path).read_bytes()).hexdigest()
+        return hashlib.sha256(read_regular(path)).hexdigest()
     except OSError as error:
         raise UserError(f"{path}: cannot be read ({error.strerror})") from None
 

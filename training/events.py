@@ -16,6 +16,14 @@ class Phase:
 
 
 @dataclass(frozen=True)
+class TrainingStarts:
+    """Training begins, or goes on from the checkpoint after ``step`` of at most ``steps``."""
+
+    step: int
+    steps: int
+
+
+@dataclass(frozen=True)
 class TrainingStep:
     """``step`` of at most ``steps`` is done; ``loss`` is the mean since the last validation."""
 
@@ -49,7 +57,7 @@ class Evaluated:
     total: int
 
 
-Event = Phase | TrainingStep | Validation | Evaluated
+Event = Phase | TrainingStarts | TrainingStep | Validation | Evaluated
 Listener = Callable[[Event], None]
 
 CURVE_COLUMNS = tuple(field.name for field in dataclasses.fields(Validation))

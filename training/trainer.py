@@ -21,7 +21,14 @@ from training.batches import SequenceTensors
 from training.checkpoint import load_checkpoint, save_checkpoint
 from training.compile import compiled_hidden, compiles, width_step
 from training.distributed import ALONE, Processes
-from training.events import CURVE_COLUMNS, Listener, TrainingStep, Validation, ignore
+from training.events import (
+    CURVE_COLUMNS,
+    Listener,
+    TrainingStarts,
+    TrainingStep,
+    Validation,
+    ignore,
+)
 from training.loss import masked_loss, packed_loss
 from training.machine import Machine, keep_freed_memory
 from training.optimizers import build_optimizer
@@ -111,6 +118,7 @@ class Trainer:
         """
         self.resume()
         self.processes.copy_from_first(self.model)
+        self.listener(TrainingStarts(self.state.step, self.total_steps))
         saved = time.monotonic()
         while self.state.stopped is None:
             self._advance()

@@ -167,6 +167,12 @@ def test_every_cell_can_be_built_by_its_own_words():
     assert dataclasses.asdict(again) == dataclasses.asdict(cell.config)
 
 
+def test_a_task_whose_yaml_gives_no_name_has_its_class_s():
+    content = compose_plain("train", ["task=lis"])
+    del content["task"]["name"]
+    assert validate_cell(content).task["name"] == "lis"
+
+
 def test_an_outsiders_mixer_and_task_join_the_grid(tmp_path):
     """One Python file and one YAML each, outside the repository, by --config-dir."""
     (tmp_path / "my_parts.py").write_text(

@@ -9,6 +9,8 @@ import pytest
 
 from errors import UserError
 from plots import error_positions, learning_curves
+from plots.budgets import of_grid
+from plots.cells import gather
 
 
 @pytest.fixture
@@ -35,6 +37,20 @@ def test_a_line_per_seed_and_dimension_against_steps_and_seconds(example):
         assert list(lines["32/0"].get_xdata()) == list(curve[column])
         exact = 100 * curve["validation_chain_exact_match"].to_numpy()
         assert lines["32/0"].get_ydata() == pytest.approx(exact)
+
+
+def test_one_training_measured_at_two_sizes_is_one_line_at_the_size_trained_on(example):
+    table, plan, folder = example
+    for cell in table["cell"]:
+        (folder / "configs" / f"{cell}.yaml").write_text("task: {size: 4}\nrecipe: nonsense\n")
+    drawn = learning_curves.figures(table, plan, tables.experiment(), folder)
+    panels = {axes.get_gid(): axes for axes in drawn["learning_curves_lis"].axes}
+    assert set(panels) == {"panel/n = 4, L = 11/Standard", "panel/n = 4, L = 11/Sparse"}
+    lines = [line.get_gid() for line in panels["panel/n = 4, L = 11/Sparse"].lines]
+    assert [name for name in lines if name is not None] == ["32/0", "32/1", "64/0", "64/1"]
+    found = of_grid(gather(table, plan), folder)
+    shown = {(row, size): item.least["all"].text() for (_, row, size), item in found.items()}
+    assert shown["Standard", 5] == shown["Sparse", 5] == "?" != shown["Standard", 4]
 
 
 def test_time_to_90_is_the_first_validation_that_reaches_it(example):

@@ -234,3 +234,5 @@ def test_hostile_names_go_through_figures_tables_latex_and_report(tmp_path):
             assert np.all([not line.startswith("=") for line in path.read_text().split(",")])
     page = (tmp_path / "report.html").read_text()
     assert "<b>&" not in page
+    assert "\u202e" not in page.partition('id="cells"')[0]  # it would turn what follows
+    assert "<dd>2030-01-01 00:00 UTC to 2030-01-01 00:00 UTC</dd>" in page
