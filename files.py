@@ -50,6 +50,14 @@ def clear_disk_errors(path: Path, size: int | None = None) -> Iterator[None]:
         raise
 
 
+def require_writable(folder: Path) -> None:
+    """Make ``folder`` and write into it; one line where that cannot be done."""
+    with clear_disk_errors(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder) as probe:
+            probe.write(b"0" * 4096)
+
+
 def no_room(path: Path, size: int | None = None) -> str:
     """Return the line that says where room is wanting, and how much ``path`` needs.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import Any
 
 from omegaconf import DictConfig
@@ -10,6 +11,7 @@ from omegaconf import DictConfig
 from config.compose import plain
 from config.schema import CellConfig, validate_cell
 from errors import RunError
+from files import require_writable
 from records.folders import CellFolder
 from records.table import merge
 from sweeps.cell import finished_record, run_cell
@@ -30,13 +32,16 @@ def run_and_enter(config: CellConfig) -> dict[str, Any] | None:
     if not is_first():  # one of several processes that train it together
         return run_cell(config)
     cell = CellFolder.of(config)
+    table = None if config.under_sweep else config.experiment_name
+    if table is not None:
+        require_writable(Path(config.results_dir) / table)
     known = finished_record(config, cell)
     with CellProgress(enabled=config.progress) as progress:
         try:
             record = run_cell(config, progress)
         finally:
-            if config.experiment_name is not None and not config.under_sweep:
-                merge(config.results_dir, config.experiment_name, [cell])
+            if table is not None:
+                merge(config.results_dir, table, [cell])
     if not config.under_sweep:
         _tell(config, record, known is not None)
     if record is not None and record["status"] == "unfinished":

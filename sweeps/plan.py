@@ -6,7 +6,6 @@ be started, killed, and started again, here or on a cluster that shares the fold
 
 from __future__ import annotations
 
-import tempfile
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,7 +17,7 @@ import pandas as pd
 from config.columns import described, settings_of
 from config.grid import Cell, Experiment, cells
 from errors import UserError
-from files import clear_disk_errors
+from files import require_writable
 from records.folders import CellFolder, WeightsFolder
 from records.table import enter, merge, read_table, table_path
 from sweeps.slurm_queue import living
@@ -117,10 +116,7 @@ class Sweep:
     def require_writable(self) -> None:
         """Raise now rather than after hours when results could not be kept."""
         for folder in (self.results_dir / self.experiment.name, self.runs_dir):
-            with clear_disk_errors(folder):
-                folder.mkdir(parents=True, exist_ok=True)
-                with tempfile.TemporaryFile(dir=folder) as probe:
-                    probe.write(b"0" * 4096)
+            require_writable(folder)
 
     def table(self) -> pd.DataFrame:
         """Return the results table as it is."""
