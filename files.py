@@ -51,11 +51,10 @@ def clear_disk_errors(path: Path, size: int | None = None) -> Iterator[None]:
 
 
 def require_writable(folder: Path) -> None:
-    """Make ``folder`` and write into it; one line where that cannot be done."""
-    with clear_disk_errors(folder):
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=folder) as probe:
-            probe.write(b"0" * 4096)
+    """Raise one line now where ``folder`` could not be written or made; nothing is left there."""
+    there = next(path for path in (folder, *folder.parents) if path.exists())
+    with clear_disk_errors(folder), tempfile.TemporaryFile(dir=there) as probe:
+        probe.write(b"0" * 4096)
 
 
 def no_room(path: Path, size: int | None = None) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 from typing import Any
 
 from omegaconf import DictConfig
@@ -11,7 +10,6 @@ from omegaconf import DictConfig
 from config.compose import plain
 from config.schema import CellConfig, validate_cell
 from errors import RunError
-from files import require_writable
 from records.folders import CellFolder
 from records.table import merge
 from sweeps.cell import finished_record, run_cell
@@ -33,8 +31,6 @@ def run_and_enter(config: CellConfig) -> dict[str, Any] | None:
         return run_cell(config)
     cell = CellFolder.of(config)
     table = None if config.under_sweep else config.experiment_name
-    if table is not None:
-        require_writable(Path(config.results_dir) / table)
     known = finished_record(config, cell)
     with CellProgress(enabled=config.progress) as progress:
         try:
