@@ -32,7 +32,7 @@ YES, NO, UNKNOWN, NO_FRONTIER = "yes", "no", "unknown", ""
 MARK = "†"
 NOTE = (
     "† limited by the budget: by validation chains the least D still fell between half and all of "
-    "the steps; unknown: for want of learning curves."
+    "the steps; unknown: no learning curves, or validation chains below 90 % throughout."
 )
 
 
@@ -226,8 +226,8 @@ def sentences(found: Budgets) -> list[str]:
         number = sum(item.limited == UNKNOWN for item in found.values())
         which = "" if number == reached else f": {unknown}"
         told.append(
-            f"Whether the budget limits it is unknown for {number} of {reached} least D, for want "
-            f"of learning curves{which}."
+            f"Whether the budget limits it is unknown for {number} of {reached} least D (no "
+            f"learning curves, or validation chains below 90 % throughout){which}."
         )
     if not told and reached:
         told.append("No least D moved between half and all of the steps (by validation chains).")
