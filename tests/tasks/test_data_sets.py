@@ -95,7 +95,9 @@ def test_too_few_distinct_prompts_is_an_error_that_names_how_many_there_are() ->
     assert len(sets["train"]) == 273
 
 
-@pytest.mark.parametrize("task", [*ALL, Arithmetic(1), Arithmetic(2)], ids=str)
+@pytest.mark.parametrize(
+    "task", [*ALL, Arithmetic(1), Arithmetic(2)], ids=lambda task: f"{task.name}-{task.size}"
+)
 def test_too_few_prompts_are_told_before_data_are_wanted(task: Task, tmp_path: Path) -> None:
     """Exactly the tasks whose sets cannot be drawn are refused; what repetitions clear is not."""
     spec = DataSpec(train=60_000, validation=0, test=100, directory=str(tmp_path / "data"))
