@@ -83,7 +83,7 @@ def _require_content(path: Path, state: dict[str, Any]) -> None:
 
 
 def _damaged(path: Path, reason: str) -> UserError:
-    return UserError(f"{path}: damaged checkpoint ({reason}); delete it and run the cell again")
+    return UserError(f"{path}: damaged checkpoint ({reason}); force=true trains it again")
 
 
 def content_digest(content: dict[str, Any]) -> str:
