@@ -178,6 +178,7 @@ def write_text(text: str, path: Path) -> Path:
 
 def percent(share: float, threshold: float = 0.9) -> str:
     """Return ``share`` in percent to one decimal, never rounded up to 100 or to the threshold."""
+    share = round(share, 9)  # a mean of ones may lack a bit
     text = f"{100 * share:.1f}"
     if share < 1 and text == "100.0":
         return ">99.9"

@@ -205,7 +205,9 @@ def test_a_time_limit_leaves_the_cell_unfinished_and_continues(command):
     words = [w for w in TINY if not w.startswith("recipe.steps")] + ["recipe.steps=3000"]
     outcome = command("train.py", *words, "time_limit_seconds=1")
     assert outcome.status == 1
-    assert "continues from its checkpoint" in outcome.line
+    begins, ends = outcome.err.splitlines()
+    assert begins == "training: at most 3,000 steps"
+    assert ends.startswith("error: ") and "continues from its checkpoint" in ends
     (row,) = table(command.folder, "manual").to_dict("records")
     assert row["status"] == "unfinished" and pd.isna(row["answer_accuracy"])
 
