@@ -53,7 +53,7 @@ def _figure(grid: Grid, column: str, experiment: Any) -> Figure:
     entries.append(Line2D([], [], label="90 %", **style.THRESHOLD_LINE))
     if cells["chance_accuracy"].notna().any():
         entries.append(Line2D([], [], label="chance: always the most frequent answer", **CHANCE))
-    most = float(np.nanmax(cells[list(COLUMNS.values())], initial=1.0))
+    most = float(np.nanmax(cells[list(COLUMNS.values())].fillna(0.0), initial=1.0))
     unit, name = flops_unit(most)
     layout = Layout(
         list(labels.values()),

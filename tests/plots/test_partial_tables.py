@@ -5,6 +5,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from plots import accuracy_vs_flops
 from plots.cells import gather
 
 WINDOW = "model.mixer.window_blocks"
@@ -52,3 +53,17 @@ def test_whole_numbers_are_the_same_in_plan_and_table():
     complete = whole.assign(**{WINDOW: text})
     assert {state for _, _, state in states(complete, plan)} == {"done"}
     assert "1.5" in set(gather(complete.assign(**{WINDOW: "1.5"}), plan).cells[WINDOW])
+
+
+def test_a_task_of_which_nothing_has_run_is_drawn_empty():
+    plan, whole = plan_and_table()
+    first = whole[whole["task"] == "lis"]
+    drawn = accuracy_vs_flops.figures(first, plan, tables.experiment())
+    assert {len(lines_of(figure, "cells/")) > 0 for figure in drawn.values()} == {True, False}
+
+
+def lines_of(figure, prefix):
+    """The points of the lines whose name begins so."""
+    lines = [line for axes in figure.axes for line in axes.lines]
+    marked = [line for line in lines if str(line.get_gid()).startswith(prefix)]
+    return [xy for line in marked for xy in line.get_xydata()]
