@@ -58,13 +58,15 @@ RC: dict[str, Any] = {
 }
 
 TASKS = {"arithmetic": "Arithmetic", "ed": "ED", "lis": "LIS", "ed_local": "ED_Local"}
-TASKS |= {"word": "Word problem", "closure": "Closure"}
+TASKS |= {"word": "Word problem", "closure": "Closure", "match3": "Match3", "mqar": "MQAR"}
+TASKS |= {"copy": "Copy"}
 MODELS = {
     "standard": "Standard", "linear": "Linear", "sparse": "Sparse",
     "sliding_window": "Sliding window", "taylor": "Taylor", "based": "Based", "retnet": "RetNet",
     "gla": "GLA", "mamba2": "Mamba-2", "delta_net": "DeltaNet",
     "gated_delta_net": "Gated DeltaNet", "delta_product": "DeltaProduct", "hybrid": "Hybrid",
-    "lstm": "LSTM", "running_mean": "Running mean",
+    "lstm": "LSTM", "running_mean": "Running mean", "tensor": "Tensor",
+    "tensor_linear": "Tensor, kernelised",
 }  # fmt: skip
 SIZE_MEANING = {
     "arithmetic": "operators n",
@@ -72,6 +74,9 @@ SIZE_MEANING = {
     "ed": "string length n",
     "ed_local": "string length n",
     "word": "letters n",
+    "match3": "numbers n",
+    "mqar": "pairs n",
+    "copy": "letters n",
     "closure": "letters n",
 }
 _LOOKS = {
