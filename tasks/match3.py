@@ -25,7 +25,7 @@ class Match3(Task):
     none is its own partner -q - x; given q every number is as frequent with a match as without,
     and so are the numbers' count and spread: only a look at pairs tells. The best guess is right
     in 50 %. ``modulus`` p is odd, at least 2n + 1; null: 4n + 1. There is no chain. Training mixes
-    3 ... n numbers: short prompts are the first from which anything is learned.
+    3 ... n numbers, as a curriculum.
 
     Example (size 5, modulus 21; 15 + 2 + 4 = 21)::
 
