@@ -29,7 +29,7 @@ from plots.text import csv_text
 from plots.words import footer, missing_text, seeds_text
 
 NAME = "state"
-MARKERS = ("o", "s", "^", "D", "v", "P")
+MARKERS = ("o", "s", "^", "D", "v", "p")
 AXES = {"embedding dimension D": "dim", "bytes of generation state": "state_bytes"}
 COLUMNS = ["column", "row", "task", "size", "model", "heads", "dim", "state", "state_bytes"]
 COLUMNS += ["accuracy", "accuracy_min", "accuracy_max", "seeds"]
