@@ -40,7 +40,7 @@ from sweeps.least_dim import Group
 from sweeps.plan import Planned, Sweep, counts, quoted
 from sweeps.ready import require_buildable, require_data, require_machine
 from sweeps.status import show_status, watch
-from sweeps.tables import print_plan, print_summary, rounded
+from sweeps.tables import duration, print_plan, print_summary, rounded
 from sweeps.wandb_mirror import track_figures
 from sweeps.watch import Watcher
 
@@ -154,8 +154,7 @@ def show_plan(sweep: Sweep) -> None:
     flops, seconds = sum(map(training_flops, trained)), sum(map(estimate.seconds, trained))
     print(
         f"{sweep.experiment.name}: {len(plan)} cells: {counts(plan)}; to run: {len(left)}, at most "
-        f"{rounded(flops / 1e15)} PFLOP of training, {rounded(seconds / 3600, 2)} hours on one "
-        "worker "
+        f"{rounded(flops / 1e15)} PFLOP of training, {duration(seconds)} on one worker "
         f"({estimate.source})"
     )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 
 from rich.console import Group
 from rich.live import Live
@@ -12,7 +13,7 @@ from rich.text import Text
 
 from sweeps.cost import CostEstimate, estimate_of, of_weights
 from sweeps.plan import Planned, Sweep, counts
-from sweeps.tables import console, rounded
+from sweeps.tables import console, duration
 from sweeps.watch import running_table
 
 LOOK_SECONDS = 2.0
@@ -24,9 +25,9 @@ def show_status(sweep: Sweep) -> None:
 
 
 def watch(sweep: Sweep) -> None:
-    """Show the status again and again until no cell runs or waits in a queue."""
+    """Show the status again and again until no cell runs or waits in a queue, or until Ctrl-C."""
     estimate = estimate_of(sweep)
-    with Live(console=console(), auto_refresh=False) as live:
+    with suppress(KeyboardInterrupt), Live(console=console(), auto_refresh=False) as live:
         while True:
             plan = sweep.plan()
             live.update(_status(sweep, plan, estimate), refresh=True)
@@ -42,7 +43,7 @@ def _status(sweep: Sweep, plan: Sequence[Planned], estimate: CostEstimate) -> Gr
     left = seconds_left(plan, estimate)
     if left:
         workers = max(1, len(running))
-        text += f"; at most {rounded(left / 3600 / workers, 2)} hours left on {workers} at a time"
+        text += f"; at most {duration(left / workers)} left on {workers} at a time"
         text += f" ({estimate.source})"
     return Group(*parts, Text(text))
 

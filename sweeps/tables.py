@@ -27,6 +27,14 @@ def rounded(value: float, digits: int = 3) -> str:
     return f"{short:,.0f}" if short >= 100 else f"{short:g}"
 
 
+def duration(seconds: float) -> str:
+    """Return seconds as a person says them: 40 s, 12 min, 3.5 h."""
+    for unit, length in (("s", 1), ("min", 60)):
+        if seconds < 100 * length:
+            return f"{rounded(seconds / length, 2)} {unit}"
+    return f"{rounded(seconds / 3600, 2)} h"
+
+
 def print_plan(plan: Sequence[Planned], estimate: CostEstimate) -> None:
     """Print every cell with how it stands and what it is estimated to cost.
 
