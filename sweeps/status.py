@@ -17,6 +17,8 @@ from sweeps.tables import console, duration
 from sweeps.watch import running_table
 
 LOOK_SECONDS = 2.0
+QUIET_SECONDS = 60.0  # between two cells of a sweep nothing runs for some seconds
+OPEN = ("missing", "unfinished", "running", "queued")
 
 
 def show_status(sweep: Sweep) -> None:
@@ -25,13 +27,16 @@ def show_status(sweep: Sweep) -> None:
 
 
 def watch(sweep: Sweep) -> None:
-    """Show the status again and again until no cell runs or waits in a queue, or until Ctrl-C."""
-    estimate = estimate_of(sweep)
+    """Show the status again and again until Ctrl-C, or until no cell is open or has run of late."""
+    estimate, active_at = estimate_of(sweep), time.monotonic()
     with suppress(KeyboardInterrupt), Live(console=console(), auto_refresh=False) as live:
         while True:
             plan = sweep.plan()
             live.update(_status(sweep, plan, estimate), refresh=True)
-            if not any(planned.status in ("running", "queued") for planned in plan):
+            found = {planned.status for planned in plan}
+            if found & {"running", "queued"}:
+                active_at = time.monotonic()
+            if not found & set(OPEN) or time.monotonic() - active_at > QUIET_SECONDS:
                 return
             time.sleep(LOOK_SECONDS)
 
@@ -50,7 +55,7 @@ def _status(sweep: Sweep, plan: Sequence[Planned], estimate: CostEstimate) -> Gr
 
 def seconds_left(plan: Sequence[Planned], estimate: CostEstimate) -> float:
     """Return the worker seconds that the open cells' budgets would take; early stops end sooner."""
-    open_cells = [p for p in plan if p.status in ("missing", "unfinished", "running", "queued")]
+    open_cells = [p for p in plan if p.status in OPEN]
     whole = {cell.name: estimate.seconds(cell) for cell in of_weights(p.cell for p in open_cells)}
     for planned in open_cells:
         progress = planned.folder.progress() or {}

@@ -1,5 +1,6 @@
 """What a person reads of a sweep while it runs."""
 
+import contextlib
 import types
 
 import pytest
@@ -17,18 +18,41 @@ def test_a_duration_reads_as_a_person_says_it(seconds, told):
     assert duration(seconds) == told
 
 
-def test_ctrl_c_ends_watching_without_an_error(monkeypatch, capsys):
-    running = types.SimpleNamespace(status="running", reason="")
-    sweep = types.SimpleNamespace(plan=lambda: [running])
-    looks = []
+@pytest.fixture
+def watched(monkeypatch):
+    """Watch a sweep whose only cell stands as given, look by look; return how often it looked."""
 
-    def interrupted(_seconds):
-        looks.append(1)
-        if len(looks) == 3:
-            raise KeyboardInterrupt
+    def follow(*statuses, seconds=1.0):
+        clock, looks = [0.0], iter(statuses)
+        sweep = types.SimpleNamespace(plan=lambda: [types.SimpleNamespace(status=next(looks))])
 
-    monkeypatch.setattr(status.time, "sleep", interrupted)
-    monkeypatch.setattr(status, "estimate_of", lambda _: None)
-    monkeypatch.setattr(status, "_status", lambda *_: "one cell runs")
-    status.watch(sweep)
-    assert len(looks) == 3 and "one cell runs" in capsys.readouterr().out
+        def sleep(_seconds):
+            clock[0] += seconds
+
+        timer = types.SimpleNamespace(sleep=sleep, monotonic=lambda: clock[0])
+        monkeypatch.setattr(status, "time", timer)
+        monkeypatch.setattr(status, "estimate_of", lambda _: None)
+        monkeypatch.setattr(status, "_status", lambda _, plan, __: f"the cell is {plan[0].status}")
+        status.watch(sweep)
+        return len(statuses) - len(list(looks))
+
+    return follow
+
+
+def test_watching_outlasts_the_pause_between_two_cells(watched, capsys):
+    assert watched("running", "missing", "running", "done", "never looked at") == 4
+    assert "the cell is done" in capsys.readouterr().out
+
+
+def test_watching_ends_when_nothing_has_run_for_a_while(watched):
+    assert watched(*["unfinished"] * 9, seconds=status.QUIET_SECONDS / 4) == 6
+
+
+def test_ctrl_c_ends_watching_without_an_error(watched, monkeypatch, capsys):
+    def interrupted():
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(status, "Live", lambda **_: contextlib.nullcontext(types.SimpleNamespace(
+        update=lambda *_, **__: interrupted())))  # fmt: skip
+    assert watched("running") == 1
+    assert capsys.readouterr().err == ""
