@@ -100,6 +100,19 @@ def test_an_outsiders_task_and_model_come_after_the_known_ones():
     ]  # fmt: skip
 
 
+def test_sizes_that_no_model_tried_are_named_and_not_drawn():
+    tried = pd.DataFrame([tables.row(size=4, dim=16), tables.unmeasured("failed", size=6, dim=16)])
+    plan = tables.product(["arithmetic", "lis"], ["linear", "standard"], [4, 6, 8, 10], [16, 32])
+    figure = draw(tried, plan)
+    drawn = {name: {size for size, _ in texts(axes)} for name, axes in panels(figure).items()}
+    assert drawn == {
+        "panel/Standard/Arithmetic": {4, 6}, "panel/Linear/Arithmetic": {4, 6},
+        "panel/Standard/LIS": {4, 6, 8, 10}, "panel/Linear/LIS": {4, 6, 8, 10},
+    }  # fmt: skip
+    told = " ".join(text.get_text() for text in figure.texts).replace("\n", " ")
+    assert "Not run yet, hence not drawn: Arithmetic n = 8, 10." in told
+
+
 def test_states_are_told_apart_and_the_legend_names_only_those_present():
     done, failed, unfinished = (tables.row(dim=d) for d in (8, 16, 32))
     failed = tables.unmeasured("failed", dim=16)

@@ -1,0 +1,30 @@
+"""Sizes that a sweep has not come to yet: named in the notes instead of drawn row by row."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from plots import style
+from plots.cells import Grid
+
+
+def without_untried(grid: Grid) -> Grid:
+    """Return the grid without the lines (sizes, as a rule) of which no model tried a cell.
+
+    A column of which nothing was tried stays whole: its emptiness is what there is to see.
+    """
+    tried = grid.cells["state"] != "not run"
+    in_line = tried.groupby([grid.cells["column"], grid.cells[grid.y_key]]).transform("any")
+    in_column = tried.groupby(grid.cells["column"]).transform("any")
+    untried = ~in_line & in_column
+    if not untried.any():
+        return grid
+    told = []
+    for column in grid.columns:
+        lines = grid.cells.loc[untried & (grid.cells["column"] == column), grid.y_key].unique()
+        if len(lines):
+            values = ", ".join(map(str, sorted(lines)))
+            name = "n" if grid.y_key == "size" else style.axis_label(grid.y_key)
+            told.append(f"{column} {name} = {values}")
+    notes = [*grid.notes, f"Not run yet, hence not drawn: {'; '.join(told)}."]
+    return dataclasses.replace(grid, cells=grid.cells[~untried], notes=notes)
