@@ -136,8 +136,13 @@ def figure(
             part = frame[(frame["task"] == column) & (frame["model"] == model)]
             _draw_model(axes, part, grid, model, fitted.get((column, model)))
             labels += _draw_theory(axes, part, model, row_look(model, grid))
-        _label_theory(axes, labels)
+        _label_theory(axes, labels, _shift(grid, grid.model_rows[-1]))
     return layout.figure
+
+
+def _shift(grid: Grid, row: str) -> float:
+    """Return by how much a model's points stand right of L: equal ones would hide each other."""
+    return float(1.025 ** (grid.model_rows.index(row) - (len(grid.model_rows) - 1) / 2))
 
 
 def _entries(grid: Grid, frame: pd.DataFrame) -> list[Line2D]:
@@ -158,9 +163,7 @@ def _entries(grid: Grid, frame: pd.DataFrame) -> list[Line2D]:
 def _draw_model(
     axes: Axes, part: pd.DataFrame, grid: Grid, row: str, fitted: Growth | None
 ) -> None:
-    look = row_look(row, grid)
-    # Models with equal requirements would hide each other: shift them a little along log L.
-    shift = 1.025 ** (grid.model_rows.index(row) - (len(grid.model_rows) - 1) / 2)
+    look, shift = row_look(row, grid), _shift(grid, row)
     part = part.dropna(subset=["max_len"])
     reached = part[part["state"] == "reached"]
     points_look = {**look, "linestyle": ""} if fitted else look
@@ -211,15 +214,15 @@ def _draw_theory(
     return labels
 
 
-def _label_theory(axes: Axes, labels: list[tuple[float, float, str, Any]]) -> None:
-    """Write the labels right of where the lines end, so far apart that none touches another."""
+def _label_theory(axes: Axes, labels: list[tuple[float, float, str, Any]], shift: float) -> None:
+    """Write the labels right of the last points, so far apart that none touches another."""
     low, high = np.log2(axes.get_ylim())
     gap = (LABEL_SIZE + 1.5) / 72 * (high - low) / HEIGHT
     place = -np.inf
     for length, dim, text, color in sorted(labels, key=lambda label: label[1]):
         place = max(float(np.log2(dim)), place + gap)
         axes.annotate(
-            text, (length * 1.03, 2**place), xytext=(4, 0), textcoords="offset points",
+            text, (length * shift, 2**place), xytext=(6, 0), textcoords="offset points",
             fontsize=LABEL_SIZE, color=color, ha="left", va="center", annotation_clip=False,
         )  # fmt: skip
 
@@ -234,7 +237,8 @@ def _scale(layout: Layout, frame: pd.DataFrame, grid: Grid) -> None:
     lengths = frame["max_len"].dropna()
     if len(lengths):
         _tick_lengths(layout, np.unique(lengths))
-        low, high = np.log2(lengths.min() / 1.2), np.log2(lengths.max() * 1.06)
+        shift = _shift(grid, grid.model_rows[-1])
+        low, high = np.log2(lengths.min() / 1.2), np.log2(lengths.max() * 1.03 * shift)
         share = LABEL_ROOM / min(layout.widths)
         axes.set_xlim(2**low, 2 ** (high + (high - low) * share / (1 - share)))
 
