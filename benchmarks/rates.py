@@ -37,7 +37,7 @@ from files import write_json
 
 TARGET = 0.99
 FACTORS = (0.25, 0.5, 1.0, 2.0, 4.0)
-DIMS = (16, 64, 128, 256)
+PARTS = ((16, 64), (256,), (128,))  # widths, what tells most first
 SEEDS = (0, 1, 2)
 VALIDATE_EVERY = 50
 LIMIT_STEPS = 4000
@@ -69,8 +69,8 @@ def main(words: Sequence[str] | None = None) -> None:
     options = read_options(Options, words)
     rows = read_rows(options.record)
     deadline = time.monotonic() + 3600 * options.max_hours
-    for plan in (grid, repeats):  # the repeats are chosen by what the grid has found
-        for row in runs(plan(of_today(rows)), rows, options.jobs, deadline):
+    for dims, plan in itertools.product(PARTS, (grid, repeats)):  # the grid decides the repeats
+        for row in runs(plan(dims, of_today(rows)), rows, options.jobs, deadline):
             rows.append(row)
             write_json(options.record, {"rows": sorted(rows, key=key_of)})
     found = of_today(rows)
@@ -87,25 +87,19 @@ def runs(jobs: Iterable[Job], rows: list[Row], processes: int, deadline: float) 
     return iter(tqdm(done, total=len(missing), unit="run", disable=None))
 
 
-def grid(rows: list[Row]) -> list[Job]:
-    """Return all of the grid at the first seed, what tells most first: small D, rates near 1."""
+def grid(dims: Sequence[int], rows: list[Row]) -> list[Job]:
+    """Return all rates at these widths at the first seed, those near the recipe's own first."""
     jobs = [
         (task, model, dim, factor, SEEDS[0])
-        for dim, factor, task, model in itertools.product(DIMS, FACTORS, TASKS, MODELS)
+        for dim, factor, task, model in itertools.product(dims, FACTORS, TASKS, MODELS)
     ]
-
-    def distance(factor: float) -> float:
-        return abs(math.log2(factor))
-
-    return sorted(
-        jobs, key=lambda job: (distance(job[3]) > 1, job[2] == DIMS[-1], distance(job[3]))
-    )
+    return sorted(jobs, key=lambda job: abs(math.log2(job[3])))
 
 
-def repeats(rows: list[Row]) -> list[Job]:
+def repeats(dims: Sequence[int], rows: list[Row]) -> list[Job]:
     """Return further seeds at the best rate and its neighbours, where the grid is complete."""
     found = []
-    for dim, (task, model) in itertools.product(DIMS, itertools.product(TASKS, MODELS)):
+    for dim, task, model in itertools.product(dims, TASKS, MODELS):
         first = [r for r in rows if cell_of(r) == (task, model, dim) and r["seed"] == SEEDS[0]]
         if len(first) < len(FACTORS):
             continue
@@ -158,11 +152,16 @@ def cell_of(row: Row) -> tuple[str, str, int]:
     return row["task"], row["model"], row["dim"]
 
 
+def widths() -> list[int]:
+    """Return every D of the grid, the least first."""
+    return sorted(itertools.chain.from_iterable(PARTS))
+
+
 def of_today(rows: list[Row]) -> list[Row]:
     """Return the rows of today's configurations; of censored ones, those of today's limits."""
 
     def counts(row: Row) -> bool:
-        if row["task"] not in TASKS or row["dim"] not in DIMS:
+        if row["task"] not in TASKS or row["dim"] not in widths():
             return False
         limits = row["limit_steps"], row["limit_seconds"]
         same_limits = limits == (LIMIT_STEPS, LIMIT_SECONDS[row["dim"]])
@@ -178,7 +177,7 @@ def print_rows(rows: list[Row]) -> None:
     """
     table, near = [], dict.fromkeys(FACTORS, 0)
     measured = {cell_of(row) for row in rows}
-    cells = [cell for cell in itertools.product(TASKS, MODELS, DIMS) if cell in measured]
+    cells = [cell for cell in itertools.product(TASKS, MODELS, widths()) if cell in measured]
     for cell in cells:
         own = [row for row in rows if cell_of(row) == cell]
         medians = {f: median_steps([r for r in own if r["factor"] == f]) for f in FACTORS}

@@ -22,17 +22,17 @@ def row(job, steps=1000, solved=True, **changes):
 
 
 def test_what_tells_most_comes_first():
-    jobs = rates.grid([])
-    assert len(jobs) == len(set(jobs)) == 3 * 3 * 4 * 5
-    assert {job[4] for job in jobs} == {0}
-    assert all(job[3] == 1 and job[2] < 256 for job in jobs[:27])
-    assert all(job[3] in (0.5, 2) and job[2] < 256 for job in jobs[27:81])
-    assert all(job[3] in (0.5, 1, 2) and job[2] == 256 for job in jobs[81:108])
-    assert all(job[3] in (0.25, 4) for job in jobs[108:])
+    assert rates.PARTS[:2] == ((16, 64), (256,))
+    jobs = rates.grid((16, 64), [])
+    assert len(jobs) == len(set(jobs)) == 3 * 3 * 2 * 5
+    assert {job[2] for job in jobs} == {16, 64} and {job[4] for job in jobs} == {0}
+    assert all(job[3] == 1 for job in jobs[:18])
+    assert all(job[3] in (0.5, 2) for job in jobs[18:54])
+    assert all(job[3] in (0.25, 4) for job in jobs[54:])
 
 
 def test_a_factor_multiplies_the_rate_of_the_recipe():
-    for dim in rates.DIMS:
+    for dim in rates.widths():
         ours = {f: rates.config_of(("lis", "linear", dim, f, 0)).recipe for f in rates.FACTORS}
         for factor, recipe in ours.items():
             peak = ours[1.0].peak_learning_rate(dim)
@@ -44,14 +44,14 @@ def test_a_factor_multiplies_the_rate_of_the_recipe():
 def test_more_seeds_go_to_the_best_rate_and_its_neighbours():
     steps = {0.25: 900, 0.5: 800, 1.0: 400, 2.0: 300, 4.0: 2000}
     rows = [row(("lis", "linear", 16, factor, 0), n) for factor, n in steps.items()]
-    assert rates.repeats(rows) == [
+    assert rates.repeats((16,), rows) == [
         ("lis", "linear", 16, factor, seed) for seed in (1, 2) for factor in (1.0, 2.0, 4.0)
     ]
-    assert rates.repeats(rows[:-1]) == []  # until the grid is complete
+    assert rates.repeats((16,), rows[:-1]) == []  # until the grid is complete
     rows[0]["steps"] = 100  # at the edge
-    assert {job[3] for job in rates.repeats(rows)} == {0.25, 0.5}
+    assert {job[3] for job in rates.repeats((16,), rows)} == {0.25, 0.5}
     censored = [{**r, "solved": False, "best_chain_exact_match": r["factor"] / 5} for r in rows]
-    assert {job[3] for job in rates.repeats(censored)} == {2.0, 4.0}
+    assert {job[3] for job in rates.repeats((16,), censored)} == {2.0, 4.0}
 
 
 def test_rows_of_another_recipe_or_limit_do_not_count():
@@ -82,7 +82,7 @@ def small(monkeypatch, tmp_path):
     monkeypatch.setattr(rates, "SMALLER", {"arithmetic": "task.size=1"})
     monkeypatch.setattr(rates, "TASKS", ("arithmetic",))
     monkeypatch.setattr(rates, "MODELS", ("standard", "linear"))
-    monkeypatch.setattr(rates, "DIMS", (8, 16))
+    monkeypatch.setattr(rates, "PARTS", ((8,), (16,)))
     monkeypatch.setattr(rates, "FACTORS", (0.5, 1.0, 2.0))
     monkeypatch.setattr(rates, "LIMIT_SECONDS", {8: 60.0, 16: 60.0})
     monkeypatch.setattr(rates, "LIMIT_STEPS", 40)
@@ -147,7 +147,7 @@ def test_the_figure_is_drawn_of_what_there_is(tmp_path):
     draw([], path)
     empty = path.read_bytes()
     rows = [
-        row(("lis", "linear", dim, f, 0), dim * 10, f > 1) for dim in rates.DIMS for f in (1, 2)
+        row(("lis", "linear", dim, f, 0), dim * 10, f > 1) for dim in rates.widths() for f in (1, 2)
     ]
     draw(rows, path)
     assert path.read_bytes().startswith(b"\x89PNG") and path.read_bytes() != empty
