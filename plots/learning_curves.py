@@ -108,6 +108,7 @@ def _figure(
     for axes in layout.panels.values():
         style.percent_axis(axes)
         axes.axhline(100 * THRESHOLD, **style.THRESHOLD_LINE)
+        axes.set_xlim(left=0)
         axes.xaxis.set_major_locator(MaxNLocator(4))
         if not any(line.get_gid() for line in axes.lines):
             style.say_in(axes, "no curves")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -98,6 +99,11 @@ def _experiment(name: str, path: Path) -> Experiment | AdHoc:
         known = [folder / f"{name}.yaml" for folder in config_folders("experiment")]
         if not path.exists() or any(file.exists() for file in known):
             raise
+        print(
+            f"note: no configuration of {name} here, so all figures are drawn; "
+            f"--config-dir=FOLDER names the folder that holds experiment/{name}.yaml",
+            file=sys.stderr,
+        )
         return AdHoc(name)
     if not path.exists():
         raise UserError(f"{path}: no such results table; run `{experiment.command}` first")
