@@ -43,12 +43,12 @@ def print_plan(plan: Sequence[Planned], estimate: CostEstimate) -> None:
     table = Table()
     rows = _rows(plan)
     keys = varying(rows)
-    for column in ("cell", "task", "n", "model", "layers", "heads", "D", "seed", *keys, "status"):
+    names = [*_names(rows), "dim", "seed"]
+    for column in ("cell", *map(_heading, names), *keys, "status"):
         table.add_column(column)
     for column in ("FLOP/MHL²", "TFLOP", "minutes"):
         table.add_column(column, justify="right")
     for planned, (which, settings) in zip(plan, rows, strict=True):
-        names = ("task", "size", "model", "layers", "heads", "dim", "seed")
         told = [planned.cell.name, *(str(which[name]) for name in names)]
         told += [str(settings.get(key, "")) for key in keys]
         told.append(planned.status + (f": {planned.reason}" if planned.reason else ""))
@@ -61,16 +61,15 @@ def print_plan(plan: Sequence[Planned], estimate: CostEstimate) -> None:
 def print_summary(plan: Sequence[Planned], records: Mapping[str, Any]) -> None:
     """Print answer accuracies against D, a line per whatever else differs, and the failures."""
     rows = _rows(plan)
-    keys = varying(rows)
+    keys, names = varying(rows), _names(rows)
     dims = sorted({which["dim"] for which, _ in rows})
     lines: dict[tuple[str, ...], dict[int, list[str]]] = {}
     for planned, (which, settings) in zip(plan, rows, strict=True):
-        names = ("task", "size", "model", "layers", "heads")
         key = (*(str(which[name]) for name in names), *(str(settings.get(k, "")) for k in keys))
         shown = _shown(planned, records.get(planned.cell.name))
         lines.setdefault(key, {}).setdefault(which["dim"], []).append(shown)
     table = Table(title="answer accuracy (seeds side by side)", title_justify="left")
-    for column in ("task", "n", "model", "layers", "heads", *keys):
+    for column in (*map(_heading, names), *keys):
         table.add_column(column)
     for dim in dims:
         table.add_column(f"D={dim}", justify="right")
@@ -84,6 +83,18 @@ def print_summary(plan: Sequence[Planned], records: Mapping[str, Any]) -> None:
 
 def _rows(plan: Sequence[Planned]) -> Rows:
     return [(described(p.cell.config), settings_of(p.cell.resolved)) for p in plan]
+
+
+def _names(rows: Rows) -> list[str]:
+    """Return the standard columns to show: format and recipe only where they vary."""
+    often_equal = [
+        name for name in ("format", "recipe") if len({which[name] for which, _ in rows}) > 1
+    ]
+    return ["task", "size", "model", "layers", "heads", *often_equal]
+
+
+def _heading(name: str) -> str:
+    return {"size": "n", "dim": "D"}.get(name, name)
 
 
 def _shown(planned: Planned, record: Any) -> str:

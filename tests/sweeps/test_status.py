@@ -5,8 +5,14 @@ import types
 
 import pytest
 
+from config.compose import compose_plain
+from config.grid import Cell
+from config.identity import cell_name
+from config.schema import validate_cell
+from records.folders import CellFolder
 from sweeps import status
-from sweeps.tables import duration
+from sweeps.plan import Planned
+from sweeps.tables import duration, print_summary
 
 
 @pytest.mark.parametrize(
@@ -56,3 +62,18 @@ def test_ctrl_c_ends_watching_without_an_error(watched, monkeypatch, capsys):
         update=lambda *_, **__: interrupted())))  # fmt: skip
     assert watched("running") == 1
     assert capsys.readouterr().err == ""
+
+
+def test_recipes_and_formats_are_told_apart(capsys):
+    words = ["task.size=2", "data=quick", "model.dim=8", "logger=none"]
+    ways = ["recipe=quick", "recipe=paper", "recipe=quick task.format=direct"]
+    configs = [validate_cell(compose_plain("train", [*words, *way.split()])) for way in ways]
+    cells = [Cell(cell_name(config), config, ()) for config in configs]
+    plan = [Planned(cell, CellFolder.of(cell.config), "done") for cell in cells]
+    shares = zip(plan, (0.5, 0.75, 0.25), strict=True)
+    print_summary(plan, {p.cell.name: {"answer_accuracy": share} for p, share in shares})
+    told = capsys.readouterr().out
+    for line in ("cot    │ quick  │ 50.0%", "cot    │ paper  │ 75.0%", "direct │ quick  │ 25.0%"):
+        assert line in told
+    print_summary(plan[:1], {})
+    assert "recipe" not in capsys.readouterr().out
