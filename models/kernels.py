@@ -10,6 +10,7 @@ pass makes the weights anew from the one number a query that the forward pass ke
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -32,11 +33,19 @@ LONGEST = 600  # tokens
 TINY = np.finfo(np.float32).tiny
 Float = np.float32
 
-# One file holds all kernels: numba's cache looks at a kernel's own file alone.
-# Sums may be reordered, or nothing would run in vectors; NaN and infinity keep their meaning.
-_kernel = numba.njit(
-    nogil=True, cache=True, error_model="numpy", fastmath={"contract", "reassoc", "nsz"}
-)
+
+def _kernel(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Compile ``function`` at its first call; cache it where a folder can be written.
+
+    One file holds all kernels: numba's cache looks at a kernel's own file alone.  Sums may be
+    reordered, or nothing would run in vectors; NaN and infinity keep their meaning.
+    """
+    fastmath = {"contract", "reassoc", "nsz"}
+    compiled = functools.partial(numba.njit, nogil=True, error_model="numpy", fastmath=fastmath)
+    try:
+        return compiled(cache=True)(function)
+    except RuntimeError:  # no folder of ours or the user's takes the cache
+        return compiled()(function)
 
 
 class PackedAttention(torch.autograd.Function):

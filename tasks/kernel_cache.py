@@ -7,7 +7,9 @@ cache folder is named after the content of all files that hold kernels.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,13 +19,30 @@ import numba
 _FOLDER = Path(__file__).resolve().parent
 
 
-def _cache_folder() -> str:
+def _cache_folder() -> str | None:
+    """Return the first of our own folder and the user's that can be written, None without any.
+
+    Numba's own way on from a folder that cannot be written forgets its name.
+    """
     digest = hashlib.sha256()
     for path in sorted(_FOLDER.glob("*.py")):
         source = path.read_bytes()
         if b"\n@kernel\n" in source:
             digest.update(source)
-    return str(_FOLDER / "__pycache__" / f"kernels-{digest.hexdigest()[:16]}")
+    name = f"kernels-{digest.hexdigest()[:16]}"
+    folders = [_FOLDER / "__pycache__" / name]
+    with contextlib.suppress(RuntimeError):  # nobody's home
+        folders.append(Path.home() / ".cache" / "cotcost" / name)
+    return next((str(folder) for folder in folders if _can_write(folder)), None)
+
+
+def _can_write(folder: Path) -> bool:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=folder).close()
+    except OSError:
+        return False
+    return True
 
 
 _CACHE_FOLDER = _cache_folder()
@@ -32,8 +51,10 @@ _CACHE_FOLDER = _cache_folder()
 def kernel(function: Callable[..., Any]) -> Callable[..., Any]:
     """Compile ``function`` at its first call, without the interpreter lock, and cache it.
 
-    Where the folder cannot be written, numba falls back to one of the user's.
+    Where no folder can be written, every process compiles it anew.
     """
+    if _CACHE_FOLDER is None:
+        return numba.njit(nogil=True)(function)
     usual = numba.config.CACHE_DIR
     numba.config.CACHE_DIR = _CACHE_FOLDER
     try:

@@ -5,22 +5,31 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
+DRAW = "from tasks.lis import LIS; print(LIS(5).draw(0, 0, 0, 3).tokens.tolist())"
+
+
+def copied(folder: Path, *rooms: str) -> Path:
+    ignore = shutil.ignore_patterns("__pycache__")
+    for room in rooms:
+        shutil.copytree(ROOT / room, folder / room, ignore=ignore)
+    for name in ("errors.py", "instantiate.py"):
+        shutil.copy(ROOT / name, folder)
+    return folder
+
+
+def printed(folder: Path, script: str, **environment: str) -> str:
+    return subprocess.run(
+        [sys.executable, "-c", script], text=True, check=True, capture_output=True,
+        cwd=folder, env={**os.environ, "PYTHONPATH": str(folder), **environment},
+    ).stdout  # fmt: skip
 
 
 def test_a_change_in_another_file_reaches_the_kernels(tmp_path: Path) -> None:
     """Numba's own cache would go on with the old generator of random numbers."""
-    ignore = shutil.ignore_patterns("__pycache__")
-    shutil.copytree(ROOT / "tasks", tmp_path / "tasks", ignore=ignore)
-    for name in ("errors.py", "instantiate.py"):
-        shutil.copy(ROOT / name, tmp_path)
+    copied(tmp_path, "tasks")
 
     def draw() -> str:
-        script = "from tasks.lis import LIS; print(LIS(5).draw(0, 0, 0, 3).tokens.tolist())"
-        environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
-        return subprocess.run(
-            [sys.executable, "-c", script], text=True, check=True, capture_output=True,
-            cwd=tmp_path, env=environment,
-        ).stdout  # fmt: skip
+        return printed(tmp_path, DRAW)
 
     first = draw()
     assert list((tmp_path / "tasks" / "__pycache__").glob("kernels-*/**/*.nbc"))
@@ -28,3 +37,21 @@ def test_a_change_in_another_file_reaches_the_kernels(tmp_path: Path) -> None:
     source = tmp_path / "tasks" / "random_numbers.py"
     source.write_text(source.read_text().replace("0x9E3779B97F4A7C15", "0x9E3779B97F4A7C17"))
     assert draw() != first
+
+
+def test_an_installation_that_cannot_be_written_caches_in_the_home_folder(tmp_path: Path) -> None:
+    """Under a name of its own: numba's way on to the home folder would mix versions up."""
+    folder = copied(tmp_path / "installed", "tasks")
+    (folder / "tasks" / "__pycache__").touch()  # stands in the way, of root too
+    assert printed(folder, DRAW, HOME=str(tmp_path)) == printed(ROOT, DRAW)
+    assert list(tmp_path.glob(".cache/cotcost/kernels-*/**/*.nbc"))
+    assert not (tmp_path / ".cache" / "numba").exists()
+
+
+def test_without_any_folder_to_write_to_the_kernels_are_compiled_anew(tmp_path: Path) -> None:
+    folder = copied(tmp_path, "tasks", "models")
+    for room in ("tasks", "models"):
+        (folder / room / "__pycache__").touch()
+    environment = {"HOME": os.devnull, "XDG_CACHE_HOME": os.devnull}
+    script = f"import models.kernels; {DRAW}"
+    assert printed(folder, script, **environment) == printed(ROOT, DRAW)
