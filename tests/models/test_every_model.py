@@ -134,8 +134,9 @@ def test_tokens_of_extreme_size(name):
 
 @every
 def test_bf16_is_near_float32(name):
-    """At the middle of seven inputs: where q·k of a first token is near 0, a norm behind it turns
-    the rounding of q and k into any error at all."""
+    """At the middle of seven inputs: where a head's sums are near 0 before their norm, it turns the
+    rounding of q and k into any error at all.  Of 100 inputs some 10 have a gradient more than 10 %
+    off (RetNet, GLA, Mamba-2), nearly always at the token with the smallest such sums."""
     for mixer in mixers_of(name):
         worst = [bf16_error(mixer, torch.randn(2, 33, 16)) for _ in range(7)]
         assert sorted(worst)[3] < 0.1
