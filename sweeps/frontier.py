@@ -207,4 +207,5 @@ def _name(group: Group, which: dict[str, Any]) -> str:
     runs = [run for width in group.widths for run in width.every_run]
     seeds = {run.seed for run in runs if run.reaches is not None} or {runs[0].seed}
     others.append("seed=" + ",".join(map(str, sorted(seeds))))
-    return "{task} n={size} {model} layers={layers} ".format(**which) + " ".join(others)
+    name = "{task} n={size} {format} {model} layers={layers} heads={heads} recipe={recipe} "
+    return name.format(**which) + " ".join(others)
