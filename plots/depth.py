@@ -65,7 +65,8 @@ def figure(table: pd.DataFrame, plan: pd.DataFrame, experiment: Any, folder: Pat
     frame = prefixes(grid, folder)
     looks = variant_looks(grid)
     most = int(grid.cells["size"].max())
-    entries = [Line2D([], [], label=row, **look) for row, look in looks.items()]
+    drawn = set(frame["model"])
+    entries = [Line2D([], [], label=row, **look) for row, look in looks.items() if row in drawn]
     entries.append(Line2D([], [], label=f"all n = {most} labels: no longer one was asked for",
                           **style.THRESHOLD_LINE))  # fmt: skip
     groups = sorted(grid.cells["y"].unique())

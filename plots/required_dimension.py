@@ -148,7 +148,9 @@ def _shift(grid: Grid, row: str) -> float:
 def _entries(grid: Grid, frame: pd.DataFrame) -> list[Line2D]:
     """Return the legend's entries: those of what is drawn."""
     black: dict[str, Any] = {"color": "black", "linestyle": ""}
-    entries = [Line2D([], [], label=row, **row_look(row, grid)) for row in grid.model_rows]
+    tried = set(frame.loc[frame["state"] != "not run", "model"])
+    rows = [row for row in grid.model_rows if row in tried]
+    entries = [Line2D([], [], label=row, **row_look(row, grid)) for row in rows]
     bar = "bar: down to the largest D that fails"
     entries.append(Line2D([], [], marker="|", markersize=7, label=bar, **black))
     if frame["state"].isin(["not reached", "incomplete"]).any():
@@ -257,13 +259,14 @@ def _footer(
     lines, told = [], fits(grid, fitted)
     for column in grid.columns:
         parts = []
-        for item in records(told[told["task"] == column]):
+        tried = grid.cells[grid.cells["state"].ne("not run") & grid.cells["column"].eq(column)]
+        for item in records(told[told["task"].eq(column) & told["model"].isin(tried["row"])]):
             exponent = "too few points"
             if not item.comment:
                 exponent = Growth(item.exponent, item.low, item.high, item.sizes).text()
             theory = f"; theory: {item.theory}" if item.theory else ""
             parts.append(f"{item.model} {exponent}{theory}")
-        lines.append(f"{column}: " + " | ".join(parts) + ".")
+        lines.append(f"{column}: {' | '.join(parts) or 'not run'}.")
     items = [i for c in grid.columns for r in grid.model_rows for i in requirements_of(grid, c, r)]
     drawn = "Lines: the fitted growth, from point to point where there are too few. "
     lines.append(f"{METHOD} {drawn if any(fitted.values()) else ''}{_evidence(items, grid)}")
