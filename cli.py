@@ -170,8 +170,10 @@ def wrong_group(error: Exception) -> str | None:
     group = re.search(r"Could not override '(\w+)'", str(error))
     if group and group[1] == "experiment":
         return "experiment: train.py runs one cell; python sweep.py experiment=NAME runs a grid"
-    if isinstance(error, ValueError) and "Config group override must be" in str(error):
-        given = [word for word in sys.argv[1:] if re.fullmatch(r"\+*[\w/@.]+=(null|~|\d.*)?", word)]
+    if isinstance(error, ValueError) and re.match("Config group override .*must be", str(error)):
+        groups = "|".join(p.name for p in (Path(__file__).parent / "conf").iterdir() if p.is_dir())
+        nameless = rf"[+~]*({groups})(@[\w.]+)?=(null|~|[-\d[{{].*)?"
+        given = [word for word in sys.argv[1:] if re.fullmatch(nameless, word)]
         told = ", ".join(given) or "a config group"
         return f"{told}: must be the name of a file in that folder of conf/"
     return None

@@ -69,6 +69,8 @@ BAD_CELLS = [
     ("logger.mode=loud", "logger.mode"),
     ("nonsense", "nonsense"),
     ("model=null", "model=null: must be the name of a file"),
+    ("~recipe=[]", "error: ~recipe=[]: must be the name of a file"),
+    ("~recipe=1e-9", "error: ~recipe=1e-9: must be the name of a file"),
     ("experiment=quick", "python sweep.py experiment=NAME"),
     ("model.mixer._target_=os.system", "not a subclass of models.mixer.Mixer"),
     ("measure.task.siz=3", "measure.task.size"),
