@@ -194,7 +194,8 @@ def _refuse(wrong: pd.Series, column: pd.Series, path: Path, why: str) -> None:
 def _require_keys(table: pd.DataFrame, path: Path) -> None:
     for name in KEYS:
         _refuse(table[name].isna(), table[name], path, "is empty; is the line cut short?")
-    _refuse(table["cell"].duplicated(), table["cell"], path, "has a row already")
+    twice = f"has a row already; {REMEDY.format(path.parent.name)}"
+    _refuse(table["cell"].duplicated(), table["cell"], path, twice)
     for name in ("size", "layers", "dim", "seed"):
         wrong = (table[name] % 1 != 0) | (table[name] < 0)
         _refuse(wrong, table[name], path, "is no whole number >= 0")
