@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import difflib
 import functools
+import io
 import os
 import re
 import signal
@@ -57,6 +58,8 @@ def main(entry: Callable[[], object]) -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     if sys.stdout is None:  # closed by whoever started us
         sys.stdout = Path(os.devnull).open("w")  # noqa: SIM115
+    if isinstance(sys.stdout, io.TextIOWrapper):  # a name that it cannot show is no failure
+        sys.stdout.reconfigure(errors="backslashreplace")
     os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra then raises instead of printing and exiting
     allow_lazy_help()
     argparse.ArgumentParser.error = _refuse  # type: ignore[method-assign, assignment]
@@ -86,7 +89,7 @@ def main(entry: Callable[[], object]) -> None:
                 f"{type(error).__name__}: {one_line(str(error))} (HYDRA_FULL_ERROR=1 shows where)",
             )
         else:
-            told = unreadable(error) or wrong_group(error) or unknown_key(error)
+            told = unreadable(error) or wrong_group(error) or too_long(error) or unknown_key(error)
             _leave(status, told or one_line(str(error)))
 
 
@@ -151,7 +154,9 @@ def allow_lazy_help() -> None:
 
 def exit_status(error: Exception) -> int | None:
     """Return 2 for a bad call, 1 for a failed run, None for what nobody foresaw."""
-    if isinstance(error, UserError | HydraException | OmegaConfBaseException) or wrong_group(error):
+    if isinstance(error, UserError | HydraException | OmegaConfBaseException):
+        return 2
+    if wrong_group(error) or too_long(error):
         return 2
     if isinstance(error, RunError | OSError):
         return 1
@@ -176,6 +181,13 @@ def wrong_group(error: Exception) -> str | None:
         given = [word for word in sys.argv[1:] if re.fullmatch(nameless, word)]
         told = ", ".join(given) or "a config group"
         return f"{told}: must be the name of a file in that folder of conf/"
+    return None
+
+
+def too_long(error: Exception) -> str | None:
+    """Return what to say of a number with more digits than Python reads, None for other errors."""
+    if isinstance(error, ValueError) and "for integer string conversion" in str(error):
+        return "a number on the command line has thousands of digits"
     return None
 
 

@@ -23,9 +23,14 @@ FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 def read_regular(path: str | Path) -> bytes:
     """Return a file's content; `OSError` for what is no file, such as a device without end."""
-    if Path(path).exists() and not Path(path).is_file():
-        raise OSError(errno.EINVAL, "it is no regular file")
+    require_regular(path)
     return Path(path).read_bytes()
+
+
+def require_regular(path: str | Path) -> None:
+    """Raise `OSError` for what is no file: it may be without end, or keep its reader waiting."""
+    if not Path(path).is_file() and Path(path).exists():
+        raise OSError(errno.EINVAL, "it is no regular file", str(path))
 
 
 @contextlib.contextmanager
@@ -113,6 +118,7 @@ def write_json(path: Path, content: Any, indent: int | None = 1) -> None:
 
 def sha256_of(path: Path) -> str:
     """Return the SHA-256 of the file's content, 64 hexadecimal digits."""
+    require_regular(path)
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 

@@ -5,6 +5,18 @@ One module per figure or table.  Each offers ``draw(table, plan, experiment, out
 missing), ``out`` the folder to write to.  ``python -m plots experiment=NAME`` draws them all.
 """
 
+import contextlib
+import os
+
+# Matplotlib refuses to be imported where MPLBACKEND names no backend; figures here need none.
+_backend = os.environ.pop("MPLBACKEND", None)
+import matplotlib  # noqa: E402
+
+if _backend:
+    os.environ["MPLBACKEND"] = _backend
+    with contextlib.suppress(ValueError):
+        matplotlib.rcParams["backend"] = _backend
+
 FIGURES = (
     "heatmap",
     "flops_table",

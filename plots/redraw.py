@@ -51,6 +51,7 @@ def _redraw(name: str, results_dir: str | Path, figures: Sequence[str] | None) -
     folder = Path(results_dir) / name
     modules = {figure: figure_module(figure) for figure in figures or ()}
     experiment, results, plan = measured(name, results_dir)
+    warn_of_stand_ins(folder / "results.csv", results, plan)
     modules = modules or {figure: figure_module(figure) for figure in experiment.figures or FIGURES}
     wants_report = not figures or "report" in modules
     modules.pop("report", None)
@@ -73,6 +74,33 @@ def measured(
     results = read(folder / "results.csv")
     require_attachments(folder, results)
     return experiment, results, _plan(experiment, results)
+
+
+def warn_of_stand_ins(path: Path, results: pd.DataFrame, plan: pd.DataFrame) -> None:
+    """Say which rows stand where the plan has another cell: its experiment was changed since."""
+    shared = [name for name in plan if name in results and name != "cell"]
+    lacking, others = (
+        frame.loc[~frame["cell"].isin(known["cell"]), shared]
+        for frame, known in ((plan, results), (results, plan))
+    )
+    wanted = {tuple(map(_plain, row)) for row in lacking.to_numpy(dtype=object)}
+    found = sum(tuple(map(_plain, row)) in wanted for row in others.to_numpy(dtype=object))
+    if found:
+        print(
+            f"warning: {path}: {found} rows have other settings than the experiment has now, and "
+            "are drawn in its cells' place; sweep.py measures these",
+            file=sys.stderr,
+        )
+
+
+def _plain(value: object) -> object:
+    """Return a setting as it compares whether a table or a configuration holds it."""
+    if value is None or value != value:
+        return ""
+    try:
+        return float(str(value))
+    except ValueError:
+        return str(value)
 
 
 def figure_module(figure: str) -> ModuleType:

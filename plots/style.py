@@ -7,6 +7,7 @@ too, and the heatmap's colours grow evenly in brightness, so that everything rea
 from __future__ import annotations
 
 import functools
+import io
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
@@ -19,6 +20,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
+import files
 from plots.text import FONT, short_name
 
 COLUMN_WIDTH = 3.25  # inches: one column of a two-column paper
@@ -157,27 +159,22 @@ def new_figure(width: float, height: float) -> Figure:
 
 def save(figure: Figure, out: Path, name: str) -> list[Path]:
     """Write ``figure`` as vector PDF and as PNG under ``out``; equal figures give equal bytes."""
-    out.mkdir(parents=True, exist_ok=True)
     paths = []
     metadata: dict[str, dict[str, None]] = {
         "pdf": {"CreationDate": None, "ModDate": None},
         "png": {"Software": None},
     }
     for suffix, fields in metadata.items():
-        path = out / f"{name}.{suffix}"
-        aside = out / f".{name}.{suffix}.tmp"
-        figure.savefig(aside, format=suffix, metadata=fields)
-        aside.replace(path)
-        paths.append(path)
+        content = io.BytesIO()  # matplotlib's own writers tell of a full disk in words of their own
+        figure.savefig(content, format=suffix, metadata=fields)
+        paths.append(out / f"{name}.{suffix}")
+        files.write_bytes(paths[-1], content.getbuffer())
     return paths
 
 
 def write_text(text: str, path: Path) -> Path:
     """Write a text file whole: aside first, then into place."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    aside = path.with_name(f".{path.name}.tmp")
-    aside.write_text(text, encoding="utf-8")
-    aside.replace(path)
+    files.write_text(path, text)
     return path
 
 

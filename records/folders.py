@@ -34,7 +34,7 @@ import yaml
 from config.identity import cell_name, weights_name
 from config.schema import CellConfig
 from evaluation.judge import wilson_interval
-from files import clear_disk_errors, load_yaml, sha256_of, write_json, write_text
+from files import clear_disk_errors, load_yaml, read_regular, sha256_of, write_json, write_text
 from records.sealed import read_json, read_sealed, sealed
 
 STATUSES = ("done", "failed", "unfinished")
@@ -229,7 +229,7 @@ def remove_leftovers(folder: Path) -> None:
 def read_yaml(path: Path) -> dict[str, Any]:
     """Return the YAML mapping in ``path``; empty when there is none that can be read."""
     try:
-        content = load_yaml(path.read_text(encoding="utf-8"))
+        content = load_yaml(read_regular(path).decode())
     except (OSError, ValueError):
         return {}
     return content if isinstance(content, dict) else {}

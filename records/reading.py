@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from errors import UserError
-from files import sha256_of
+from files import read_regular, sha256_of
 
 REQUIRED = [
     "task",
@@ -85,10 +85,12 @@ def require_rows(table: pd.DataFrame, path: Path) -> None:
 
 def _parsed(path: Path) -> pd.DataFrame:
     try:
-        text = path.read_bytes().decode()
+        text = read_regular(path).decode()
     except FileNotFoundError:
         raise UserError(f"{path}: no such results table") from None
-    except (OSError, UnicodeDecodeError) as error:
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read ({error.strerror})") from None
+    except UnicodeDecodeError as error:
         raise UserError(f"{path}: cannot be read as a table ({error})") from None
     if not text.strip():
         raise UserError(f"{path}: is empty, not even a header")
@@ -192,7 +194,8 @@ def _refuse(wrong: pd.Series, column: pd.Series, path: Path, why: str) -> None:
 def _require_keys(table: pd.DataFrame, path: Path) -> None:
     for name in KEYS:
         _refuse(table[name].isna(), table[name], path, "is empty; is the line cut short?")
-    _refuse(table["cell"].duplicated(), table["cell"], path, "has a row already")
+    twice = f"has a row already; {REMEDY.format(path.parent.name)}"
+    _refuse(table["cell"].duplicated(), table["cell"], path, twice)
     for name in ("size", "layers", "dim", "seed"):
         wrong = (table[name] % 1 != 0) | (table[name] < 0)
         _refuse(wrong, table[name], path, "is no whole number >= 0")

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from files import digest_of
+from files import digest_of, read_regular
 
 SEALED = 1
 
@@ -35,7 +35,7 @@ def read_sealed(path: Path) -> dict[str, Any] | None:
 def read_json(path: Path) -> dict[str, Any] | None:
     """Return the JSON object in ``path``; None when there is none that can be read."""
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = json.loads(read_regular(path))
     except (OSError, ValueError, RecursionError):
         return None
     return content if isinstance(content, dict) else None

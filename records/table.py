@@ -19,7 +19,7 @@ import pandas as pd
 
 from config.columns import IDENTITY, settings_of, varying
 from errors import RunError, UserError
-from files import clear_disk_errors, write_bytes, write_text
+from files import clear_disk_errors, read_regular, write_bytes, write_text
 from records.folders import CellFolder, WeightsFolder, read_yaml, remove_leftovers
 from records.reading import (
     ATTACHMENT_COLUMNS,
@@ -214,7 +214,8 @@ def replaces(record: dict[str, Any], row: Row | None) -> bool:
 def _copy_attachments(cell: CellFolder, record: dict[str, Any], folder: Path) -> Row:
     """Copy configuration, learning curve (of the weights) and errors beside the table.
 
-    Return their digests.  A file that is not what its record says is left out, with a warning.
+    Return their digests.  A file that is not what its record says, or that cannot be read, is left
+    out, with a warning.
     """
     weights = WeightsFolder(cell.folder.parent, record.get("weights") or cell.name)
     noted = {**((weights.record() or {}).get("digests", {})), **record.get("digests", {})}
@@ -224,7 +225,11 @@ def _copy_attachments(cell: CellFolder, record: dict[str, Any], folder: Path) ->
         path = next((f / name for f in (cell.folder, weights.folder) if (f / name).exists()), None)
         if path is None:
             continue
-        content = path.read_bytes()
+        try:
+            content = read_regular(path)
+        except OSError as error:
+            print(f"warning: {path}: cannot be read ({error.strerror}); left out", file=sys.stderr)
+            continue
         digest = hashlib.sha256(content).hexdigest()
         if record["status"] == "done" and noted.get(name, digest) != digest:
             print(f"warning: {path}: altered since it was written; left out", file=sys.stderr)

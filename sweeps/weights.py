@@ -18,7 +18,7 @@ from models.transformer import Transformer
 from records.folders import WeightsFolder
 from records.provenance import machine, now, source
 from sweeps.signals import should_stop, stop_signals_noted, stop_signals_received
-from tasks.data import DataSets, DataSpec, draw_measured, load_file, load_or_build
+from tasks.data import DataSets, DataSpec, draw_measured, load_measured, load_or_build
 from tasks.task import SequenceSet, Task
 from training.batches import SequenceTensors
 from training.checkpoint import load_checkpoint
@@ -50,6 +50,11 @@ def obtain(config: CellConfig, task: Task, processes: Processes, tell: Listener)
         constructed = build_model(config.model, task, 0.0).to(device)
         require_exact(constructed)
         return Weights(constructed, {"data_fingerprint": data.fingerprint}, data)
+    if not len(data.train):
+        raise UserError(
+            f"data.train_file={config.data.train_file}: leaves nothing to train on, since all of "
+            "its prompts occur in the other sets"
+        )
     folder = WeightsFolder.of(config)
     _wait_for(folder)
     try:
@@ -216,12 +221,12 @@ def measured_sequences(
 ) -> SequenceSet:
     """Return the sequences that the cell measures, none of whose prompts was trained on.
 
-    Only ``measure.split=train`` measures what was trained on; a file is measured as it is.  Raises
-    `UserError` where the data are not those that the weights were trained on.
+    Only ``measure.split=train`` measures what was trained on; a file is measured as it is, with a
+    warning.  Raises `UserError` where the data are not those that the weights were trained on.
     """
     measure = config.measure
     if measure.file is not None:
-        return load_file(measured, measure.file)
+        return load_measured(measured, measure.file, data.train if data else None)
     data = data or load_data(config, trained)
     _require_trained_on(config, data)
     if measured is not trained:

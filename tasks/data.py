@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+import numpy as np
 from tqdm import tqdm
 
 from errors import UserError
@@ -119,6 +120,8 @@ def build(
             if split == "train" and not new.all():
                 _warn_repeated(spec.train_file, int(len(new) - new.sum()))
                 sets[split] = sets[split].select(new)
+            elif not new.all():
+                _warn_measured(spec.file, new, "stand in it before")
     return sets, drawn / max(time.perf_counter() - begun, 1e-9)
 
 
@@ -170,6 +173,19 @@ def draw_measured(
         disable=None if progress else True,
     ) as bar:
         return draw_set(task, "measure", count, seed, seen, workers, bar.update)
+
+
+def load_measured(task: Task, path: str, trained_on: SequenceSet | None = None) -> SequenceSet:
+    """Read a file as `load_file` does; say how many of its prompts are twice in it, or in
+    ``trained_on``, which holds ids of the same vocabulary."""
+    sequences = load_file(task, path)
+    new = SeenPrompts(len(sequences)).add(sequences)
+    _warn_measured(path, new, "stand in it before")
+    if trained_on is not None:
+        seen = SeenPrompts(len(trained_on) + len(sequences))
+        seen.add(trained_on)
+        _warn_measured(path, seen.add(sequences.select(new)), "were trained on")
+    return sequences
 
 
 def load_file(task: Task, path: str) -> SequenceSet:
@@ -244,3 +260,9 @@ def _warn_repeated(path: str | None, count: int) -> None:
         f"{path}: {count:,} sequences left out, their prompts occur twice or in the other sets",
         file=sys.stderr,
     )
+
+
+def _warn_measured(path: str | None, new: np.ndarray, why: str) -> None:
+    known = len(new) - int(new.sum())
+    if known:
+        print(f"warning: {path}: {known:,} prompts {why}, and count all the same", file=sys.stderr)

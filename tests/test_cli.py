@@ -1,6 +1,7 @@
 """What stands between Hydra and the command line."""
 
 import argparse
+import io
 import sys
 
 import pytest
@@ -60,3 +61,19 @@ def test_a_closed_standard_output_is_no_fault(monkeypatch):
     told = []
     cli.main(lambda: told.append(print("done")))
     assert told == [None]
+
+
+def test_a_name_that_standard_output_cannot_show_is_no_fault(monkeypatch):
+    shown = io.TextIOWrapper(io.BytesIO(), encoding="ascii", write_through=True)
+    monkeypatch.setattr(sys, "stdout", shown)
+    monkeypatch.setattr(sys, "argv", ["program"])
+    monkeypatch.setenv("HYDRA_FULL_ERROR", "0")
+    cli.main(lambda: print("日本: done"))
+    assert shown.buffer.getvalue() == b"\\u65e5\\u672c: done\n"
+
+
+def test_a_number_of_thousands_of_digits_is_a_bad_call():
+    with pytest.raises(ValueError, match="integer string") as caught:
+        int("1" * 5000)
+    assert cli.exit_status(caught.value) == 2
+    assert cli.exit_status(ValueError("another")) is None

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from errors import UserError
-from files import write_bytes
+from files import read_regular, write_bytes
 
 FORMAT = 3
 UNSEALED = 2  # the format before, without digest and name
@@ -43,7 +43,7 @@ def load_checkpoint(
     missing, damaged, of another format or of other weights.
     """
     try:
-        data = path.read_bytes()
+        data = read_regular(path)
     except FileNotFoundError:
         raise UserError(
             f"{path}: there is no checkpoint here; is this the folder of a run?"

@@ -1,6 +1,7 @@
 """python -m plots: what it draws, and the one line it says when it cannot."""
 
 import os
+import resource
 import subprocess
 import sys
 from pathlib import Path
@@ -9,9 +10,9 @@ import made_up_tables as tables
 import pandas as pd
 import pytest
 
-from errors import UserError
+from errors import DiskFullError, UserError
 from plots import FIGURES
-from plots.redraw import redraw
+from plots.redraw import redraw, warn_of_stand_ins
 from records.reading import read
 
 ROOT = Path(__file__).parents[2]
@@ -140,3 +141,26 @@ def test_reading_keeps_what_the_table_says(adhoc):
     expected = pd.read_csv(adhoc / "results.csv")
     for name in expected.columns:
         assert list(table[name].dropna()) == list(expected[name].dropna()), name
+
+
+def test_a_full_disk_is_told_and_leaves_nothing_half_written(adhoc):
+    usual = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, usual[1]))
+    try:
+        with pytest.raises(DiskFullError, match="no space left on the disk"):
+            redraw("adhoc", adhoc.parent, ["heatmap"])
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, usual)
+    assert list((adhoc / "figures").iterdir()) == []
+
+
+def test_rows_of_an_experiment_that_was_changed_since_are_told(capsys):
+    """Its table shows the old ones in the place of the new until these are measured."""
+    table = tables.product(["lis"], ["standard"], [4], [32, 64])
+    plan = table[["task", "size", "model", "layers", "heads", "dim", "seed", "recipe", "cell"]]
+    warn_of_stand_ins(Path("results.csv"), table, plan)
+    warn_of_stand_ins(Path("results.csv"), table.head(1), plan)
+    warn_of_stand_ins(Path("results.csv"), table, plan.head(1))
+    assert capsys.readouterr().err == ""
+    warn_of_stand_ins(Path("results.csv"), table, plan.assign(cell=["new", plan["cell"].iloc[1]]))
+    assert "results.csv: 1 rows have other settings" in capsys.readouterr().err

@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import os
 import random
 
 import pandas as pd
@@ -202,3 +203,22 @@ def test_what_training_noted_of_the_version_before_counts(tmp_path):
     assert weights.checkpoint_sha256() is None
     (weights.folder / "weights.json").write_text('{"weights": "aaaa", "checkpoint_sha256": "ab"}')
     assert weights.checkpoint_sha256() == "ab"
+
+
+def test_a_pipe_in_the_place_of_a_file_is_not_waited_for(tmp_path):
+    runs, table = whole(tmp_path, count=1)
+    for path in [runs[0].folder / "record.json", runs[0].folder / "config.yaml", table]:
+        path.unlink()
+        os.mkfifo(path)
+    assert runs[0].record() is None and runs[0].config() == {}
+    with pytest.raises(UserError, match="no regular file"):
+        read(table)
+
+
+def test_a_file_that_cannot_be_read_is_left_out_of_the_table_with_a_warning(tmp_path, capsys):
+    run = recorded(tmp_path)
+    (run.folder / "curve.csv").unlink(missing_ok=True)
+    (run.folder / "curve.csv").mkdir()
+    table = enter(tmp_path / "results", "x", [run])
+    assert table["cell"].tolist() == [run.name] and table["curve_digest"].isna().all()
+    assert f"{run.folder / 'curve.csv'}: cannot be read" in capsys.readouterr().err

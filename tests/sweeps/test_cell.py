@@ -6,6 +6,7 @@ from commands import TINY
 
 from config.compose import compose_plain
 from config.schema import validate_cell
+from errors import UserError
 from sweeps import cell
 from training.distributed import PeerLostError
 from training.trainer import Interrupted, Trainer
@@ -62,3 +63,11 @@ def test_a_signal_while_evaluating_leaves_the_cell_unfinished_and_its_weights_wh
     trained = weights.stat().st_mtime_ns
     assert cell.run_cell(config)["status"] == "done"
     assert weights.stat().st_mtime_ns == trained
+
+
+def test_a_training_file_of_test_prompts_alone_is_refused(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "lines.txt").write_text("1 + 2 = 3\n")
+    both = ["data.file=lines.txt", "data.train_file=lines.txt"]
+    with pytest.raises(UserError, match="leaves nothing to train on"):
+        cell.run_cell(validate_cell(compose_plain("train", [*TINY, *both])))

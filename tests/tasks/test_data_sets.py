@@ -10,7 +10,15 @@ import pytest
 
 from errors import UserError
 from tasks.arithmetic import Arithmetic
-from tasks.data import DataSpec, build, data_key, load_file, load_or_build, require_prompts
+from tasks.data import (
+    DataSpec,
+    build,
+    data_key,
+    load_file,
+    load_measured,
+    load_or_build,
+    require_prompts,
+)
 from tasks.ed import EditDistance
 from tasks.ed_local import EditDistanceLocal
 from tasks.lis import LIS
@@ -176,6 +184,20 @@ def test_files_stand_in_for_test_and_training_sets(tmp_path: Path, capsys) -> No
     assert prompts(sets.test)[0] not in own
     assert len(sets.train) <= 1
     assert "left out" in capsys.readouterr().err
+
+
+def test_what_a_measured_file_repeats_or_was_trained_on_is_told(tmp_path: Path, capsys) -> None:
+    path = tmp_path / "lines.txt"
+    path.write_text("1 + 2 = 3\n1 + 2 = 3\n2 + 2 = 4\n")
+    task = Arithmetic(1)
+    trained_on = load_file(task, str(path)).select(slice(1, 3))
+    assert len(load_measured(task, str(path), trained_on)) == 3
+    told = capsys.readouterr().err
+    assert f"{path}: 1 prompts stand in it before" in told
+    assert f"{path}: 2 prompts were trained on" in told
+    path.write_text("1 + 2 = 3\n")
+    load_measured(task, str(path), trained_on.select(slice(1, 2)))
+    assert capsys.readouterr().err == ""
 
 
 def test_stored_sets_are_the_built_ones(tmp_path: Path) -> None:
