@@ -9,6 +9,7 @@ import json
 import os
 import shutil
 import tempfile
+import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -114,6 +115,14 @@ def write_text(path: Path, text: str) -> None:
 def write_json(path: Path, content: Any, indent: int | None = 1) -> None:
     """Write ``content`` to ``path`` as JSON, atomically."""
     write_text(path, json.dumps(content, indent=indent) + "\n")
+
+
+def remove_stale(folder: Path, seconds: float = 3600.0) -> None:
+    """Remove what a killed process was writing into ``folder`` more than ``seconds`` ago."""
+    for leftover in folder.glob(".*.tmp"):
+        with contextlib.suppress(OSError):
+            if time.time() - leftover.stat().st_mtime > seconds:
+                leftover.unlink()
 
 
 def sha256_of(path: Path) -> str:

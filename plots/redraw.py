@@ -16,6 +16,7 @@ from config.compose import config_folders, configurations_of
 from config.grid import Experiment, load_experiment, planned
 from config.schema import require_plain_name
 from errors import UserError
+from files import remove_stale
 from plots import FIGURES, SPECIAL, datapackage, report
 from plots.cells import plan_from_table
 from records.reading import read, require_attachments
@@ -55,6 +56,7 @@ def _redraw(name: str, results_dir: str | Path, figures: Sequence[str] | None) -
     modules = modules or {figure: figure_module(figure) for figure in experiment.figures or FIGURES}
     wants_report = not figures or "report" in modules
     modules.pop("report", None)
+    remove_stale(folder / "figures")
     written: list[Path] = []
     for figure in tqdm(modules, desc="figures", unit="figure", disable=None, leave=False):
         written += modules[figure].draw(results, plan, experiment, folder / "figures")

@@ -164,3 +164,14 @@ def test_rows_of_an_experiment_that_was_changed_since_are_told(capsys):
     assert capsys.readouterr().err == ""
     warn_of_stand_ins(Path("results.csv"), table, plan.assign(cell=["new", plan["cell"].iloc[1]]))
     assert "results.csv: 1 rows have other settings" in capsys.readouterr().err
+
+
+def test_what_a_killed_drawing_left_is_removed_later(adhoc):
+    figures = adhoc / "figures"
+    figures.mkdir()
+    old, new = figures / ".heatmap.png.a1.tmp", figures / ".heatmap.png.b2.tmp"
+    for path in (old, new):
+        path.write_bytes(b"half a picture")
+    os.utime(old, (0, 0))
+    redraw("adhoc", adhoc.parent, ["heatmap"])
+    assert not old.exists() and new.exists()  # another process may be writing it
