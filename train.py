@@ -9,11 +9,8 @@ torchrun --nproc-per-node=2 train.py task.size=16 model.dim=512     # on two GPU
 
 from __future__ import annotations
 
-if __name__ == "__main__":  # Ctrl-C while the rest is imported ends without a traceback
-    import signal
-
-    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-        signal.signal(signal.SIGINT, signal.SIG_DFL)
+if __name__ == "__main__":
+    import quiet_interrupts  # noqa: F401
 
 import sys
 from typing import Any

@@ -8,6 +8,9 @@ runs that `sweeps.wandb_mirror` writes: group = experiment, job types ``cell`` a
 
 from __future__ import annotations
 
+if __name__ == "__main__":
+    import quiet_interrupts  # noqa: F401
+
 import sys
 from collections.abc import Sequence
 from typing import Any

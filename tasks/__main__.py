@@ -10,6 +10,9 @@ python -m tasks locality
 
 from __future__ import annotations
 
+if __name__ == "__main__":
+    import quiet_interrupts  # noqa: F401
+
 import argparse
 import contextlib
 import os

@@ -10,7 +10,7 @@ from plots import FIGURES, SPECIAL
 ROOT = Path(__file__).resolve().parents[1]
 # From the ground floor up; a room may import rooms of the floors below it, and itself.
 FLOORS = [
-    {"errors"},
+    {"errors", "quiet_interrupts"},
     {"files", "torchrun", "instantiate"},
     {"cli"},
     {"tasks", "models"},
