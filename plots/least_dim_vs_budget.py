@@ -24,6 +24,7 @@ from plots.layout import Layout
 from plots.looks import row_look
 from plots.text import csv_text, slugs
 from plots.ticks import dim_axis
+from plots.untried import without_untried
 from plots.words import footer, seeds_text, size_labels
 
 NAME = "least_dim_vs_budget"
@@ -65,7 +66,7 @@ def figures(
     table: pd.DataFrame, plan: pd.DataFrame, experiment: Any, folder: Path
 ) -> dict[str, Figure]:
     """Return a figure per task under its file's name; ``folder`` holds the curves."""
-    grid = gather(table, plan, panels_of(experiment))
+    grid = without_untried(gather(table, plan, panels_of(experiment)))
     found = of_grid(grid, folder)
     return {
         f"{NAME}_{slug}": _figure(grid, column, found, experiment, folder)

@@ -26,5 +26,5 @@ def without_untried(grid: Grid) -> Grid:
             values = ", ".join(map(str, sorted(lines)))
             name = "n" if grid.y_key == "size" else style.axis_label(grid.y_key)
             told.append(f"{column} {name} = {values}")
-    notes = [*grid.notes, f"Not run yet, hence not drawn: {'; '.join(told)}."]
+    notes = [*grid.notes, f"Not run yet, hence not drawn: {'; '.join(told)}"]
     return dataclasses.replace(grid, cells=grid.cells[~untried], notes=notes)
