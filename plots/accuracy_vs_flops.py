@@ -21,6 +21,7 @@ from plots.layout import Layout
 from plots.looks import nested_row_looks
 from plots.paper import THRESHOLD
 from plots.text import slugs
+from plots.untried import without_untried
 from plots.words import flops_unit, footer, missing_text, seeds_text, size_labels
 
 NAME = "accuracy_vs_flops"
@@ -40,7 +41,7 @@ def draw(table: pd.DataFrame, plan: pd.DataFrame, experiment: Any, out: Path) ->
 @style.styled
 def figures(table: pd.DataFrame, plan: pd.DataFrame, experiment: Any) -> dict[str, Figure]:
     """Return a figure per task under its file's name."""
-    grid = gather(table, plan, panels_of(experiment))
+    grid = without_untried(gather(table, plan, panels_of(experiment)))
     names = slugs(grid.columns)
     return {f"{NAME}_{names[column]}": _figure(grid, column, experiment) for column in names}
 

@@ -130,6 +130,6 @@ def _footer(grid: Grid, column: str, runs: pd.DataFrame, curves: dict, experimen
     lines[0] += "One seed." if seeds == 1 else f"A line per seed, {seeds} seeds."
     lacking = sum(curves[cell] is None for cell in runs["cell"])
     waiting = int((cells["state"] == "not run").sum())
-    if lacking or waiting:
-        lines[0] += f" {lacking} runs have no curve file, {waiting} cells were not run."
+    lines[0] += f" {lacking} runs have no curve file." if lacking else ""
+    lines[0] += f" {waiting} cells were not run." if waiting else ""
     return footer(lines, grid, experiment)
