@@ -70,17 +70,6 @@ MODELS = {
     "lstm": "LSTM", "running_mean": "Running mean", "tensor": "Tensor",
     "tensor_linear": "Tensor, kernelised",
 }  # fmt: skip
-SIZE_MEANING = {
-    "arithmetic": "operators n",
-    "lis": "numbers n",
-    "ed": "string length n",
-    "ed_local": "string length n",
-    "word": "letters n",
-    "match3": "numbers n",
-    "mqar": "pairs n",
-    "copy": "letters n",
-    "closure": "letters n",
-}
 _LOOKS = {
     "standard": ("#0072B2", "o", "-"),
     "linear": ("#D55E00", "s", "--"),

@@ -26,7 +26,6 @@ from config.schema import CellConfig, LoggerConfig
 INIT_SECONDS = 20
 UPLOAD_SECONDS = 30
 CALL_SECONDS = 60
-DYING_SECONDS = 1
 LONGEST_TAG = 64
 TAGS = ("task", "format", "size", "model", "dim", "recipe", "seed")
 

@@ -92,3 +92,13 @@ def test_no_figure_imports_another_figure():
     assert figures <= modules().keys()
     for name in figures:
         assert not modules()[name] & figures, name
+
+
+PROGRAMS = [*(ROOT / f"{name}.py" for name in ("train", "sweep", "evaluate")),
+            *ROOT.glob("*/__main__.py")]  # fmt: skip
+
+
+@pytest.mark.parametrize("path", PROGRAMS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_a_program_first_sees_to_ctrl_c(path):
+    first = ast.parse(path.read_text(encoding="utf-8")).body[2]  # after docstring and __future__
+    assert ast.unparse(first) == "if __name__ == '__main__':\n    import quiet_interrupts"
