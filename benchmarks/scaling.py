@@ -125,42 +125,48 @@ def slope(points: list[tuple[float, float]]) -> float | None:
 
 
 def print_rows(rows: list[dict], fits: dict[str, dict[str, float | None]]) -> None:
-    """Print milliseconds and MiB per length and mixer, the exponents below."""
-    table: list[list] = []
-    for length in sorted({row["length"] for row in rows}):
-        found = {row["mixer"]: row for row in rows if row["length"] == length}
-        values = [
-            (1e3 * r["seconds"], r["peak_bytes"] / 2**20) if "seconds" in r else (None, None)
-            for r in (found[mixer] for mixer in fits)
-        ]
-        table.append([f"{length:,}", *(value for pair in values for value in pair)])
-    for name, suffix in (("power of L", ""), ("upper half", "_upper_half")):
-        powers = [fits[mixer][q + suffix] for mixer in fits for q in ("seconds", "peak_bytes")]
-        table.append([name, *powers])
-    header = ["L", *(f"{mixer} {unit}" for mixer in fits for unit in ("ms", "MiB"))]
-    print_table("One layer's mixing, forward and backward", header, table)
+    """Print a table of milliseconds and one of MiB: a mixer a row, its exponents at the end."""
+    lengths = sorted({row["length"] for row in rows})
+    header = ["", *(f"{length:,}" for length in lengths), "power of L", "upper half"]
+    for quantity, title, scale in (("seconds", "ms", 1e3), ("peak_bytes", "MiB", 2**-20)):
+        table = []
+        for mixer, fit in fits.items():
+            found = {r["length"]: r[quantity] * scale for r in rows if measured(r, mixer)}
+            powers = fit[quantity], fit[f"{quantity}_upper_half"]
+            table.append([mixer, *map(found.get, lengths), *powers])
+        print_table(f"One layer's mixing, forward and backward, {title}", header, table)
     for row in rows:
         if "skipped" in row:
             print(f"{row['mixer']} at {row['length']:,} skipped: {row['skipped']}")
 
 
+def measured(row: dict, mixer: str) -> bool:
+    """Is this a measurement of ``mixer``, and not one that was skipped?"""
+    return row["mixer"] == mixer and "skipped" not in row
+
+
 def draw(rows: list[dict], fits: dict[str, dict[str, float | None]], path: Path) -> None:
     """Draw time and memory against length, both axes logarithmic."""
-    figure, axes = plt.subplots(1, 2, figsize=(9, 3.8), layout="constrained")
+    crowded = len(fits) > 4
+    figure, axes = plt.subplots(1, 2, figsize=(9, 6 if crowded else 3.8), layout="constrained")
     panels = (("seconds", "CPU seconds, one thread", 1.0), ("peak_bytes", "peak MiB", 2**20))
     for axis, (quantity, label, unit) in zip(axes, panels, strict=True):
-        for mixer in fits:
-            known = [r for r in rows if r["mixer"] == mixer and "skipped" not in r]
+        for number, mixer in enumerate(fits):
+            known = [r for r in rows if measured(r, mixer)]
             fit = fits[mixer][quantity]
             name = mixer + (f": $L^{{{fit:.2f}}}$" if fit else "")
             values = [r[quantity] / unit for r in known]
-            axis.plot([r["length"] for r in known], values, marker="o", label=name)
+            style = {"marker": "osD^v"[number // 10], "color": f"C{number % 10}"}
+            axis.plot([r["length"] for r in known], values, label=name, **style)
         lengths = sorted({r["length"] for r in rows})
         axis.set_xscale("log", base=2)
         axis.set_xticks(lengths, [f"{length:,}" for length in lengths])
         axis.set(xlabel="length L", ylabel=label, yscale="log")
         axis.grid(alpha=0.3)
-        axis.legend()
+        if crowded:
+            axis.legend(loc="upper center", bbox_to_anchor=(0.5, -0.12), ncols=2, fontsize="small")
+        else:
+            axis.legend()
     figure.suptitle(
         f"One layer's mixing, forward + backward, {HEADS} heads of {HEAD_DIM}, batch 1; one run, "
         "medians; fitted over all L"
