@@ -26,6 +26,7 @@ from plots.state_shift import NAME as SHIFT
 from plots.state_shift import Shifts, printed_table, rows, shifts_of
 from plots.state_shift import sentences as verdicts
 from plots.text import csv_text
+from plots.untried import without_untried_panels
 from plots.words import footer, missing_text, seeds_text
 
 NAME = "state"
@@ -52,7 +53,8 @@ def draw(table: pd.DataFrame, plan: pd.DataFrame, experiment: Any, out: Path) ->
 
 
 def _grid(table: pd.DataFrame, plan: pd.DataFrame) -> Grid:
-    return gather(table, plan, {"columns": ["task"], "rows": ["model"], "x": "dim", "y": "heads"})
+    facets = {"columns": ["task"], "rows": ["model"], "x": "dim", "y": "heads"}
+    return without_untried_panels(gather(table, plan, facets))
 
 
 @style.styled

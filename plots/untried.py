@@ -1,8 +1,10 @@
-"""Sizes that a sweep has not come to yet: named in the notes instead of drawn row by row."""
+"""What a sweep has not come to yet: named in the notes instead of drawn empty."""
 
 from __future__ import annotations
 
 import dataclasses
+
+import pandas as pd
 
 from plots import style
 from plots.cells import Grid
@@ -26,5 +28,26 @@ def without_untried(grid: Grid) -> Grid:
             values = ", ".join(map(str, sorted(lines)))
             name = "n" if grid.y_key == "size" else style.axis_label(grid.y_key)
             told.append(f"{column} {name} = {values}")
+    return _without(grid, untried, told)
+
+
+def without_untried_panels(grid: Grid) -> Grid:
+    """Return the grid without the panels, and the lines of all panels, of which nothing was tried.
+
+    A grid of which nothing was tried stays whole.
+    """
+    tried = grid.cells["state"] != "not run"
+    panel = grid.cells["column"] + ", " + grid.cells["row"]
+    in_panel = tried.groupby(panel).transform("any")
+    in_line = tried.groupby(grid.cells[grid.y_key]).transform("any")
+    untried = ~(in_panel & in_line)
+    if not untried.any() or not tried.any():
+        return grid
+    lines = grid.cells.loc[~in_line, grid.y_key].unique()
+    told = [*panel[~in_panel].unique(), *(style.setting_label(grid.y_key, v) for v in lines)]
+    return _without(grid, untried, told)
+
+
+def _without(grid: Grid, untried: pd.Series, told: list[str]) -> Grid:
     notes = [*grid.notes, f"Not run yet, hence not drawn: {'; '.join(told)}"]
     return dataclasses.replace(grid, cells=grid.cells[~untried], notes=notes)

@@ -1,5 +1,6 @@
 """Accuracy over D and over bytes: the shift of made-up curves is found, and what it decides."""
 
+import dataclasses
 import itertools
 
 import made_up_tables as tables
@@ -11,9 +12,11 @@ from plots import state
 from plots.cells import gather
 from plots.crossing import locate
 from plots.state_shift import interval_text, predicted_slope, shifts_of
+from plots.untried import without_untried_panels
 
 DIMS = [16, 24, 32, 48, 64]
 HEADS = [1, 2, 4, 8]
+FACETS = {"columns": ["task"], "rows": ["model"], "x": "dim", "y": "heads"}
 SCATTER = (-0.1, 0.0, 0.1)  # of the seeds, in octaves
 
 
@@ -137,12 +140,31 @@ def test_the_figure_has_a_row_for_each_model_and_a_line_for_each_number_of_heads
     )
 
 
-def test_what_is_not_measured_leaves_its_panel_empty(tmp_path):
+def test_what_was_not_tried_is_named_instead_of_drawn(tmp_path):
     table = table_of(0.5)
     plan = plan_of(pd.concat([table, table_of(0.5, "standard")]))
     one_head = table[table["heads"] == 1]
     paths = state.draw(one_head, plan, tables.experiment(), tmp_path / "figures")
     assert "state_shift.csv" not in {path.name for path in paths}
-    picture = state.figure(gather(one_head, plan, {"y": "heads"}), [], [], tables.experiment())
-    texts = [text.get_text() for axes in picture.axes for text in axes.texts]
-    assert texts == ["no results"] * 2
+    points = pd.read_csv(tmp_path / "figures" / "state.csv", comment="#")
+    assert set(points["model"]) == {"Linear"} and set(points["heads"]) == {1}
+    grid = without_untried_panels(gather(one_head, plan, FACETS))
+    picture = state.figure(grid, [], [], tables.experiment())
+    assert len(picture.axes) == 2
+    (said,) = [t.get_text() for t in picture.texts if "Not run yet" in t.get_text()]
+    told = " ".join(said.split())
+    assert "hence not drawn: Arithmetic, Standard; 2 heads; 4 heads; 8 heads." in told
+
+
+def test_a_panel_whose_cells_all_failed_stays(tmp_path):
+    table = table_of(0.5)
+    failed = table_of(0.5, "standard").assign(state="failed", answer_accuracy=np.nan)
+    grid = without_untried_panels(gather(pd.concat([table, failed]), plan_of(table), FACETS))
+    assert set(grid.cells["row"]) == {"Linear", "Standard"}
+
+
+def test_where_nothing_was_tried_everything_stays():
+    table = table_of(0.5)
+    grid = gather(table, plan_of(table), FACETS)
+    grid = dataclasses.replace(grid, cells=grid.cells.assign(state="not run"))
+    assert without_untried_panels(grid) is grid
