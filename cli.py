@@ -69,6 +69,9 @@ def main(entry: Callable[[], object]) -> None:
         if {"-h", "--help"} & set(sys.argv[1:]) and _settings_of(entry):
             print(help_text(entry))
             return
+        if _settings_of(entry) and (nameless := nameless_groups(sys.argv[1:])):
+            told = ", ".join(nameless)
+            raise UserError(f"{told}: must be the name of a file in that folder of conf/")
         entry()
         if _FAILURES:
             raise _FAILURES.pop()
@@ -171,17 +174,21 @@ def unreadable(error: Exception) -> str | None:
 
 
 def wrong_group(error: Exception) -> str | None:
-    """Return what to say of a config group that got no name or does not exist here."""
+    """Return what to say of a config group that does not exist here."""
     group = re.search(r"Could not override '(\w+)'", str(error))
     if group and group[1] == "experiment":
         return "experiment: train.py runs one cell; python sweep.py experiment=NAME runs a grid"
-    if isinstance(error, ValueError) and re.match("Config group override .*must be", str(error)):
-        groups = "|".join(p.name for p in (Path(__file__).parent / "conf").iterdir() if p.is_dir())
-        nameless = rf"[+~]*({groups})(@[\w.]+)?=(null|~|[-\d[{{].*)?"
-        given = [word for word in sys.argv[1:] if re.fullmatch(nameless, word)]
-        told = ", ".join(given) or "a config group"
-        return f"{told}: must be the name of a file in that folder of conf/"
     return None
+
+
+def nameless_groups(words: list[str]) -> list[str]:
+    """Return the overrides that give a group of conf/ what cannot be a file's name, such as null.
+
+    Hydra tells of these in many ways, of lists of numbers not at all.
+    """
+    groups = "|".join(p.name for p in (Path(__file__).parent / "conf").iterdir() if p.is_dir())
+    nameless = rf"[+~]*({groups}|hydra/\w+)(@[\w.]+)?=(null|~|[-\d[{{].*)?"
+    return [word for word in words if re.fullmatch(nameless, word)]
 
 
 def too_long(error: Exception) -> str | None:
