@@ -69,9 +69,9 @@ def main(entry: Callable[[], object]) -> None:
         if {"-h", "--help"} & set(sys.argv[1:]) and _settings_of(entry):
             print(help_text(entry))
             return
-        if _settings_of(entry) and (nameless := nameless_groups(sys.argv[1:])):
-            told = ", ".join(nameless)
-            raise UserError(f"{told}: must be the name of a file in that folder of conf/")
+        if _settings_of(entry) and (bad := nameless_groups(sys.argv[1:])):
+            words = ", ".join(bad)
+            raise UserError(f"{words}: must be the name of a file in that folder of conf/")
         entry()
         if _FAILURES:
             raise _FAILURES.pop()
