@@ -20,6 +20,7 @@ from plots.cells import Grid, gather
 from plots.layout import Layout
 from plots.looks import variant_looks
 from plots.paper import THRESHOLD
+from plots.untried import without_untried_values
 from plots.words import footer, missing_text, seeds_text
 
 NAME = "accuracy_by_length"
@@ -41,7 +42,9 @@ def draw(table: pd.DataFrame, plan: pd.DataFrame, experiment: Any, out: Path) ->
 def figure(table: pd.DataFrame, plan: pd.DataFrame, experiment: Any) -> Figure:
     """Return the figure; axes carry gids ``panel/<group>/<format>``."""
     key = GROUP if GROUP in table or GROUP in plan else "task"
-    grid = gather(table, plan, {"columns": ["format"], "rows": ["model"], "x": "size", "y": key})
+    facets = {"columns": ["format"], "rows": ["model"], "x": "size", "y": key}
+    grid = gather(table, plan, facets)
+    grid = without_untried_values(grid, label=grid.cells["row"], size=grid.cells["size"])
     looks = variant_looks(grid)
     entries = [Line2D([], [], label=row, **look) for row, look in looks.items()]
     entries.append(Line2D([], [], label="90 %", **style.THRESHOLD_LINE))

@@ -26,7 +26,7 @@ from plots.state_shift import NAME as SHIFT
 from plots.state_shift import Shifts, printed_table, rows, shifts_of
 from plots.state_shift import sentences as verdicts
 from plots.text import csv_text
-from plots.untried import without_untried_panels
+from plots.untried import without_untried_values
 from plots.words import footer, missing_text, seeds_text
 
 NAME = "state"
@@ -54,7 +54,9 @@ def draw(table: pd.DataFrame, plan: pd.DataFrame, experiment: Any, out: Path) ->
 
 def _grid(table: pd.DataFrame, plan: pd.DataFrame) -> Grid:
     facets = {"columns": ["task"], "rows": ["model"], "x": "dim", "y": "heads"}
-    return without_untried_panels(gather(table, plan, facets))
+    grid = gather(table, plan, facets)
+    panels = grid.cells["column"] + ", " + grid.cells["row"]
+    return without_untried_values(grid, label=panels, heads=grid.cells["heads"])
 
 
 @style.styled

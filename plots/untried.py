@@ -31,21 +31,22 @@ def without_untried(grid: Grid) -> Grid:
     return _without(grid, untried, told)
 
 
-def without_untried_panels(grid: Grid) -> Grid:
-    """Return the grid without the panels, and the lines of all panels, of which nothing was tried.
+def without_untried_values(grid: Grid, **groupings: pd.Series) -> Grid:
+    """Return the grid without the values of each grouping of its cells of which none was tried.
 
-    A grid of which nothing was tried stays whole.
+    A keyword names the setting whose values they are (``heads``, ``size``), or ``label`` where they
+    name themselves.  A grid of which nothing was tried stays whole.
     """
     tried = grid.cells["state"] != "not run"
-    panel = grid.cells["column"] + ", " + grid.cells["row"]
-    in_panel = tried.groupby(panel).transform("any")
-    in_line = tried.groupby(grid.cells[grid.y_key]).transform("any")
-    untried = ~(in_panel & in_line)
-    if not untried.any() or not tried.any():
+    if not tried.any():
         return grid
-    lines = grid.cells.loc[~in_line, grid.y_key].unique()
-    told = [*panel[~in_panel].unique(), *(style.setting_label(grid.y_key, v) for v in lines)]
-    return _without(grid, untried, told)
+    untried, told = ~tried & False, []
+    for setting, values in groupings.items():
+        alone = ~tried.groupby(values).transform("any")
+        found = values[alone].unique()
+        told += [v if setting == "label" else style.setting_label(setting, v) for v in found]
+        untried |= alone
+    return _without(grid, untried, told) if told else grid
 
 
 def _without(grid: Grid, untried: pd.Series, told: list[str]) -> Grid:

@@ -12,7 +12,7 @@ from plots import state
 from plots.cells import gather
 from plots.crossing import locate
 from plots.state_shift import interval_text, predicted_slope, shifts_of
-from plots.untried import without_untried_panels
+from plots.untried import without_untried_values
 
 DIMS = [16, 24, 32, 48, 64]
 HEADS = [1, 2, 4, 8]
@@ -148,7 +148,7 @@ def test_what_was_not_tried_is_named_instead_of_drawn(tmp_path):
     assert "state_shift.csv" not in {path.name for path in paths}
     points = pd.read_csv(tmp_path / "figures" / "state.csv", comment="#")
     assert set(points["model"]) == {"Linear"} and set(points["heads"]) == {1}
-    grid = without_untried_panels(gather(one_head, plan, FACETS))
+    grid = state._grid(one_head, plan)
     picture = state.figure(grid, [], [], tables.experiment())
     assert len(picture.axes) == 2
     (said,) = [t.get_text() for t in picture.texts if "Not run yet" in t.get_text()]
@@ -159,7 +159,7 @@ def test_what_was_not_tried_is_named_instead_of_drawn(tmp_path):
 def test_a_panel_whose_cells_all_failed_stays(tmp_path):
     table = table_of(0.5)
     failed = table_of(0.5, "standard").assign(state="failed", answer_accuracy=np.nan)
-    grid = without_untried_panels(gather(pd.concat([table, failed]), plan_of(table), FACETS))
+    grid = state._grid(pd.concat([table, failed]), plan_of(table))
     assert set(grid.cells["row"]) == {"Linear", "Standard"}
 
 
@@ -167,4 +167,4 @@ def test_where_nothing_was_tried_everything_stays():
     table = table_of(0.5)
     grid = gather(table, plan_of(table), FACETS)
     grid = dataclasses.replace(grid, cells=grid.cells.assign(state="not run"))
-    assert without_untried_panels(grid) is grid
+    assert without_untried_values(grid, heads=grid.cells["heads"]) is grid
