@@ -1,40 +1,129 @@
-"""Accuracy by kind of instance, as a table: a row per cell and kind, all seeds pooled."""
+"""Accuracy by kind of instance: a panel per format and per group (or task), a marker per model.
+
+Beside the accuracy over all, that over each kind of instance shows what is guessed: of `closure`,
+"yes if it ends in F" is right on all yes and on none whose gap is too long.
+"""
 
 from __future__ import annotations
 
+import textwrap
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import FixedFormatter, FixedLocator
 
 from plots import style
-from plots.cells import KEYS, gather, records
+from plots.cells import KEYS, Grid, gather, records
 from plots.curves import read_errors
+from plots.layout import LINE, TICKS, Layout
+from plots.looks import variant_looks
+from plots.paper import THRESHOLD
 from plots.text import csv_text
+from plots.untried import without_untried_values
+from plots.words import footer, missing_text, seeds_text
 
 NAME = "accuracy_by_kind"
+GROUP = "task.monoid"
+BESIDE = 0.13  # between the markers of two models, in units of the distance between kinds
 
 
 def draw(table: pd.DataFrame, plan: pd.DataFrame, experiment: Any, out: Path) -> list[Path]:
-    """Write ``accuracy_by_kind.csv``; the records lie beside ``out``."""
+    """Write ``accuracy_by_kind`` as PDF, PNG and CSV; the records lie beside ``out``."""
+    paths = style.styled(style.save)(figure(table, plan, experiment, out.parent), out, NAME)
     text = csv_text(kinds(table, plan, out.parent))
-    return [style.write_text(text, out / f"{NAME}.csv")]
+    return [*paths, style.write_text(text, out / f"{NAME}.csv")]
 
 
 def kinds(table: pd.DataFrame, plan: pd.DataFrame, folder: Path) -> pd.DataFrame:
     """Return the cells' settings, kind, seeds, and the accuracy over ``n_test`` sequences of it.
 
-    Cells without a record of kinds are left out.
+    All seeds are pooled; cells without a record of kinds are left out.
     """
     grid = gather(table, plan)
     keys = [*KEYS, *(name for name in grid.rows if "." in str(name))]
+    pooled = _pooled(grid, folder)
+    settings = pd.DataFrame(pooled["point"].tolist(), columns=keys)
+    return settings.join(pooled.drop(columns="point"))
+
+
+def _pooled(grid: Grid, folder: Path) -> pd.DataFrame:
     found = []
     for run in records(grid.rows[grid.rows["status"] == "done"][["point", "cell"]]):
         record = read_errors(folder, run.cell) or {}
         for kind, (right, count) in record.get("by_kind", {}).items():
-            found.append((*run.point, kind, right, count))
-    frame = pd.DataFrame(found, columns=[*keys, "kind", "right", "n_test"])
-    pooled = frame.groupby([*keys, "kind"], sort=True).agg(
+            found.append((run.point, kind, right, count))
+    frame = pd.DataFrame(found, columns=["point", "kind", "right", "n_test"])
+    pooled = frame.groupby(["point", "kind"], sort=True).agg(
         seeds=("right", "size"), right=("right", "sum"), n_test=("n_test", "sum")
     )
     return pooled.assign(accuracy=pooled.pop("right") / pooled["n_test"]).reset_index()
+
+
+@style.styled
+def figure(table: pd.DataFrame, plan: pd.DataFrame, experiment: Any, folder: Path) -> Figure:
+    """Return the figure; axes carry gids ``panel/<group>/<format>``; ``folder`` has ``errors/``."""
+    key = GROUP if GROUP in table or GROUP in plan else "task"
+    facets = {"columns": ["format"], "rows": ["model"], "x": "dim", "y": key}
+    grid = gather(table, plan, facets)
+    grid = without_untried_values(grid, label=grid.cells["row"])
+    points = _points(grid, folder)
+    points["kind"] = points["kind"].map(lambda kind: textwrap.fill(kind, 10))
+    names = ["all", *sorted(set(points["kind"]) - {"all"}, key=lambda kind: (kind != "yes", kind))]
+    looks = {row: look | {"linestyle": "none"} for row, look in variant_looks(grid).items()}
+    entries = [Line2D([], [], label=row, **look) for row, look in looks.items()]
+    entries.append(Line2D([], [], label="90 %", **style.THRESHOLD_LINE))
+    groups = {style.setting_label(key, value): value for value in sorted(grid.cells["y"].unique())}
+    layout = Layout(
+        list(groups),
+        grid.columns,
+        entries,
+        _footer(grid, experiment),
+        y_label="answer accuracy in percent",
+        share_x="all",
+        below=TICKS + LINE * max(name.count("\n") for name in names),
+    )
+    for label, group in groups.items():
+        for column in grid.columns:
+            here = points[(points["y"] == group) & (points["column"] == column)]
+            _draw_panel(layout.axes(label, column), here, names, looks)
+    return layout.figure
+
+
+def _points(grid: Grid, folder: Path) -> pd.DataFrame:
+    """Return a row per finished cell and kind, all of them together being a kind too."""
+    done = grid.cells[grid.cells["state"] == "done"]
+    labels = done[["point", "column", "row", "y"]]
+    of_kinds = labels.merge(_pooled(grid, folder)[["point", "kind", "accuracy"]], on="point")
+    return pd.concat([labels.assign(kind="all", accuracy=done["accuracy"]), of_kinds])
+
+
+def _draw_panel(
+    axes: Axes, points: pd.DataFrame, names: list[str], looks: dict[str, dict[str, Any]]
+) -> None:
+    style.percent_axis(axes)
+    axes.axhline(100 * THRESHOLD, **style.THRESHOLD_LINE)
+    axes.set_xlim(-0.5, len(names) - 0.5)
+    axes.xaxis.set_major_locator(FixedLocator(range(len(names))))
+    axes.xaxis.set_major_formatter(FixedFormatter(names))
+    if points.empty:
+        style.say_in(axes, "no results")
+    width = BESIDE * (len(looks) - 1)
+    for (row, look), offset in zip(
+        looks.items(), np.linspace(-width / 2, width / 2, len(looks)), strict=True
+    ):
+        part = points[points["row"] == row]
+        places = [names.index(kind) + offset for kind in part["kind"]]
+        axes.plot(places, 100 * part["accuracy"], gid=f"cells/{row}", clip_on=False, **look)
+
+
+def _footer(grid: Grid, experiment: Any) -> str:
+    lines = [
+        f"Answer accuracy over all test sequences and over each kind of them; "
+        f"{seeds_text(grid.cells)}, of kinds all seeds together. {missing_text(grid.cells)}"
+    ]
+    return footer(lines, grid, experiment)

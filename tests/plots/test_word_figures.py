@@ -155,5 +155,35 @@ def test_kinds_are_pooled_over_seeds(tmp_path):
     both = [number for number, dim in enumerate(dims) if dim == 64]
     assert found.loc[(64, "yes")].tolist() == [sum(both) / 20, 20, 2]
     assert found.loc[(128, "no")].tolist() == [1.0, 5, 1]
-    (path,) = accuracy_by_kind.draw(table, tables.plan_of(table), None, tmp_path / "none" / "x")
-    assert path.read_text().splitlines()[0].endswith("kind,seeds,n_test,accuracy")
+    paths = accuracy_by_kind.draw(
+        table, tables.plan_of(table), tables.experiment(), tmp_path / "figures"
+    )
+    assert [path.suffix for path in paths] == [".pdf", ".png", ".csv"]
+    assert paths[2].read_text().splitlines()[0].endswith("kind,seeds,n_test,accuracy")
+
+
+def test_kinds_are_drawn_beside_the_accuracy_over_all(tmp_path):
+    table = tables.product(["closure"], ["standard", "linear"], [16], [64])
+    (tmp_path / "errors").mkdir()
+    for number, cell in enumerate(table["cell"]):
+        kinds = {"yes": [8 + number, 10], "gap too long by one": [5, 20]}
+        record = {"by_position": [], "by_step": [], "by_kind": kinds}
+        (tmp_path / "errors" / f"{cell}.json").write_text(json.dumps(record))
+    plan = tables.plan_of(table)
+    figure = accuracy_by_kind.figure(table, plan, tables.experiment(), tmp_path)
+    (axes,) = figure.axes
+    names = [label.get_text() for label in axes.get_xticklabels()]
+    assert names == ["all", "yes", "gap too\nlong by\none"]
+    points = line(axes, "cells/Linear")
+    accuracy = table.loc[table["model"] == "linear", "answer_accuracy"].item()
+    assert points.get_ydata().tolist() == [100 * accuracy, 25, 90]
+    assert [round(x) for x in points.get_xdata()] == [0, 2, 1]
+
+
+def test_kinds_without_records_leave_the_accuracy_over_all(tmp_path):
+    table = tables.product(["closure"], ["standard"], [16], [64])
+    plan = tables.plan_of(table)
+    paths = accuracy_by_kind.draw(table, plan, tables.experiment(), tmp_path / "none" / "figures")
+    assert paths[2].read_text().splitlines()[0].endswith("kind,seeds,n_test,accuracy")
+    figure = accuracy_by_kind.figure(table, plan, tables.experiment(), tmp_path / "none")
+    assert len(line(figure.axes[0], "cells/Standard").get_ydata()) == 1
