@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from hydra.core.hydra_config import HydraConfig
-from hydra.core.override_parser.overrides_parser import OverrideParseException
+from hydra.core.override_parser.overrides_parser import OverrideParseException, OverridesParser
+from hydra.core.override_parser.types import QuotedString
 from hydra.core.utils import JobReturn, JobStatus
 from hydra.errors import HydraException
 from hydra.types import RunMode
@@ -187,8 +188,18 @@ def nameless_groups(words: list[str]) -> list[str]:
     Hydra tells of these in many ways, of lists of numbers not at all.
     """
     groups = "|".join(p.name for p in (Path(__file__).parent / "conf").iterdir() if p.is_dir())
-    nameless = rf"[+~]*({groups}|hydra/\w+)(@[\w.]+)?=(null|~|[-\d[{{].*)?"
-    return [word for word in words if re.fullmatch(nameless, word)]
+    given = [word for word in words if re.match(rf"[+~]*({groups}|hydra/\w+)(@[\w.]+)?=", word)]
+    return [word for word in given if not _names_a_file(word)]
+
+
+def _names_a_file(word: str) -> bool:
+    try:
+        override = OverridesParser.create().parse_override(word)
+    except OverrideParseException:
+        return True  # Hydra says why it cannot be read
+    value = override.value()
+    name = value.text if isinstance(value, QuotedString) else value
+    return override.is_sweep_override() or (isinstance(name, str) and name != "")
 
 
 def too_long(error: Exception) -> str | None:
