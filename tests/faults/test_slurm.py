@@ -67,6 +67,11 @@ def job_in_training(sweep):
     return wait_for(find)
 
 
+def tell_slurm(*command):
+    """Run the command, again while SLURM asks for that: a job that starts cannot be altered."""
+    wait_for(lambda: subprocess.run(command, check=False).returncode == 0, seconds=20)
+
+
 def start_at_once(job):
     """SLURM holds a requeued job back for a minute or two; do not wait for that."""
     subprocess.run(["scontrol", "update", f"JobId={job}", "StartTime=now"], check=False)
@@ -81,7 +86,7 @@ def test_a_preempted_cell_continues_from_its_checkpoint(tmp_path, long_undisturb
     sweep = SmallSweep(tmp_path, *LONG, only="only.dim=16")
     process = sweep.start(*LAUNCHER)
     job, run = job_in_training(sweep)
-    subprocess.run([*preempt, job], check=True)
+    tell_slurm(*preempt, job)
     unfinished = wait_for(lambda: [r for r in sweep.records() if r["status"] == "unfinished"])
     assert unfinished[0]["cell"] == run.name
     wait_for(lambda: any(j == job and state == "PENDING" for j, state in queue()))
@@ -141,7 +146,7 @@ def test_a_cancelled_and_a_killed_job_are_told_apart_and_the_others_go_on(
     sweep = SmallSweep(tmp_path, *LONG, only="only.dim=16")
     process = sweep.start(*LAUNCHER)
     cancelled, first = job_in_training(sweep)
-    subprocess.run(["scancel", cancelled], check=True)
+    tell_slurm("scancel", cancelled)
     wait_for(lambda: (first / "record.json").exists())
     killed, second = job_in_training(sweep)
     os.kill(_worker(killed), signal.SIGKILL)
