@@ -92,7 +92,8 @@ class Flips:
         """The rows of finished cells, and the two finished cells' curves and errors."""
         rows = read(RESULTS / "results.csv")
         require_attachments(RESULTS, rows)
-        rows = rows[rows["seed"] == 0]
+        # Of an empty column not even the name says anything.
+        rows = rows[rows["seed"] == 0].dropna(axis="columns", how="all")
         kept = sorted(name for name in rows if name not in NO_RESULT)
         text = rows.sort_values("cell")[kept].to_csv(index=False)
         curves = [read_curve(RESULTS, cell) for cell in sorted(rows["cell"])]
