@@ -23,6 +23,7 @@ from plots.layout import Layout
 from plots.looks import dim_looks
 from plots.paper import THRESHOLD
 from plots.text import csv_text, slugs
+from plots.untried import without_untried
 from plots.words import footer, size_labels
 
 NAME = "learning_curves"
@@ -66,7 +67,7 @@ def figures(
     table: pd.DataFrame, plan: pd.DataFrame, experiment: Any, folder: Path
 ) -> dict[str, Figure]:
     """Return the figures under their files' names; ``folder`` holds ``curves/``."""
-    grid = gather(table, plan, panels_of(experiment))
+    grid = without_untried(gather(table, plan, panels_of(experiment)))
     curves = {run.cell: read_curve(folder, run.cell) for run in records(grid.rows)}
     return {
         f"{NAME}{kind}_{slug}": _figure(grid, column, curves, names, experiment, folder)

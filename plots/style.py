@@ -210,7 +210,9 @@ def say_in(axes: Axes, text: str) -> None:
 
 _WORDS = {
     "model.position": "{}", "model.mixer.block_size": "blocks of {}",
-    "model.mixer.window_blocks": "window of {} blocks", "layers": "{} layers", "heads": "{} heads",
+    "model.mixer.window_blocks": "window of {} blocks",
+    "model.mixer.convolution": "{} convolution",
+    "layers": "{} layers", "heads": "{} heads",
     "dim": "D = {}", "size": "n = {}", "task.size": "trained at n = {}", "recipe": "{}",
     "format": "{}", "task.order": "{}", "task.monoid": "{}",
     "recipe.steps": "{} steps", "data.train": "{} sequences",
