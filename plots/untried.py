@@ -40,7 +40,7 @@ def without_untried_values(grid: Grid, **groupings: pd.Series) -> Grid:
     tried = grid.cells["state"] != "not run"
     if not tried.any():
         return grid
-    untried, told = ~tried & False, []
+    untried, told = pd.Series(False, tried.index), []
     for setting, values in groupings.items():
         alone = ~tried.groupby(values).transform("any")
         found = values[alone].unique()
