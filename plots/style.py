@@ -234,7 +234,12 @@ def setting_label(key: str, value: object) -> str:
 
 def axis_label(key: str) -> str:
     """Return what stands under an axis of this setting."""
-    words = {"dim": "embedding dimension D", "size": "problem size n", "heads": "heads H"}
+    words = {
+        "dim": "embedding dimension D",
+        "size": "problem size n",
+        "heads": "heads H",
+        "task.monoid": "monoid",
+    }
     return words.get(key) or short_name(key)
 
 
