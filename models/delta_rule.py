@@ -51,15 +51,16 @@ def delta_rule(
     size = min(chunk_size, length)
     q, k, v = chunks(q, size), chunks(k, size).flatten(1, 2), chunks(v, size).flatten(1, 2)
     beta = chunks(beta, size).reshape(len(k), -1, 1)  # (M, Cn, 1), M = B H N
-    overlaps, scores = k @ k.mT * beta, q @ k.mT  # (M, Cn, Cn), (M, C, Cn)
-    reading, leaving, kept = k, k, torch.eye(width, dtype=k.dtype, device=k.device)
+    leaving, reading = k, k * beta  # (M, Cn, K) each
+    overlaps, scores = reading @ k.mT, q @ k.mT  # (M, Cn, Cn), (M, C, Cn)
+    kept = torch.eye(width, dtype=k.dtype, device=k.device)
     if log_decay is not None:
         decay = Decays(chunks(log_decay, size), writes)
         overlaps, scores = overlaps * decay.to_writes, scores * decay.to_queries
-        q, reading = q * decay.queries_from_start, k * decay.writes_from_start
+        q, reading = q * decay.queries_from_start, reading * decay.writes_from_start
         leaving, kept = k * decay.to_end, kept * decay.whole
     solved = torch.linalg.solve_triangular(
-        overlaps, torch.cat((v, reading), -1) * beta, upper=False, unitriangular=True
+        overlaps, torch.cat((v * beta, reading), -1), upper=False, unitriangular=True
     )
     u, w = solved.split([v.shape[-1], width], -1)  # (M, Cn, V), (M, Cn, K)
     factors = (kept - leaving.mT @ w).unflatten(0, (batch * heads, -1))  # (B H, N, K, K)
