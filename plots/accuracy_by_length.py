@@ -1,7 +1,8 @@
 """Accuracy against problem size: a panel per format and per group (or task), a line per model.
 
-What a model reaches with a chain, without one and with labels stands side by side; the dashed line
-is what always giving the most frequent answer would reach.
+What a model reaches with a chain, without one and with labels stands side by side.  The dashed
+line is what always giving the most frequent answer would reach; the dash-dotted one, in word
+problems, the best guess from letter counts.
 """
 
 from __future__ import annotations
@@ -16,12 +17,14 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator
 
 from plots import style
-from plots.cells import Grid, gather
+from plots.cells import Grid, gather, records
+from plots.curves import read_config
 from plots.layout import Layout
 from plots.looks import variant_looks
 from plots.paper import THRESHOLD
 from plots.untried import without_untried_values
 from plots.words import footer, missing_text, seeds_text
+from tasks.word import Word
 
 NAME = "accuracy_by_length"
 GROUP = "task.monoid"
@@ -31,29 +34,28 @@ THEORY = (
     "Not learned is not the same as not expressible."
 )
 CHANCE: dict[str, Any] = {"color": style.GREY, "linewidth": 0.8, "linestyle": (0, (6, 2))}
+COUNTS: dict[str, Any] = {"color": style.GREY, "linewidth": 1.2, "linestyle": (0, (5, 1.5, 1, 1.5))}
 
 
 def draw(table: pd.DataFrame, plan: pd.DataFrame, experiment: Any, out: Path) -> list[Path]:
     """Write ``accuracy_by_length`` as PDF and PNG."""
-    return style.styled(style.save)(figure(table, plan, experiment), out, NAME)
+    return style.styled(style.save)(figure(table, plan, experiment, out.parent), out, NAME)
 
 
 @style.styled
-def figure(table: pd.DataFrame, plan: pd.DataFrame, experiment: Any) -> Figure:
-    """Return the figure; axes carry gids ``panel/<group>/<format>``."""
+def figure(table: pd.DataFrame, plan: pd.DataFrame, experiment: Any, folder: Path) -> Figure:
+    """Return the figure; axes carry gids ``panel/<group>/<format>``; ``folder`` has configs."""
     key = GROUP if GROUP in table or GROUP in plan else "task"
     facets = {"columns": ["format"], "rows": ["model"], "x": "size", "y": key}
     grid = gather(table, plan, facets)
     grid = without_untried_values(grid, label=grid.cells["row"], size=grid.cells["size"])
     looks = variant_looks(grid)
-    entries = [Line2D([], [], label=row, **look) for row, look in looks.items()]
-    entries.append(Line2D([], [], label="90 %", **style.THRESHOLD_LINE))
-    entries.append(Line2D([], [], label="chance: always the most frequent answer", **CHANCE))
+    guesses = _guesses_from_counts(grid, folder)
     groups = {style.setting_label(key, value): value for value in sorted(grid.cells["y"].unique())}
     layout = Layout(
         list(groups),
         grid.columns,
-        entries,
+        _legend(looks, bool(guesses)),
         _footer(grid, experiment),
         x_label=style.axis_label("size"),
         y_label="answer accuracy in percent",
@@ -67,8 +69,35 @@ def figure(table: pd.DataFrame, plan: pd.DataFrame, experiment: Any) -> Figure:
             cells = grid.cells[(grid.cells["y"] == group) & (grid.cells["column"] == column)]
             axes = layout.axes(label, column)
             _draw_panel(axes, cells, looks)
+            if guesses.get((group, column)):
+                axes.plot(*zip(*sorted(guesses[group, column].items()), strict=True),
+                          gid="counts", **COUNTS)  # fmt: skip
             axes.xaxis.set_major_locator(FixedLocator(sorted(whole["x"].unique())))
     return layout.figure
+
+
+def _legend(looks: dict[str, dict[str, Any]], with_counts: bool) -> list[Line2D]:
+    lines = [*looks.items(), ("90 %", style.THRESHOLD_LINE)]
+    lines.append(("chance: always the most frequent answer", CHANCE))
+    if with_counts:
+        lines.append(("best guess from letter counts", COUNTS))
+    return [Line2D([], [], label=label, **look) for label, look in lines]
+
+
+def _guesses_from_counts(grid: Grid, folder: Path) -> dict[tuple[str, str], dict[int, float]]:
+    """Return by panel (group, format) and size what letter counts are worth, in percent."""
+    guesses: dict[tuple[str, str], dict[int, float]] = {}
+    done = grid.rows[grid.rows["status"] == "done"][["point", "cell"]]
+    labels = grid.cells[["point", "x", "y", "column"]]
+    for run in records(done.merge(labels, on="point").drop_duplicates(["x", "y", "column"])):
+        task = read_config(folder, run.cell).get("task", {})
+        if task.get("name") != Word.name:
+            continue
+        own = {key: value for key, value in task.items() if key not in ("name", "_target_")}
+        share = Word(**{**own, "size": run.x}).accuracy_from_counts()
+        if share is not None:
+            guesses.setdefault((run.y, run.column), {})[run.x] = 100 * share
+    return guesses
 
 
 def _draw_panel(axes: Axes, cells: pd.DataFrame, looks: dict[str, dict[str, Any]]) -> None:

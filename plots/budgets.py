@@ -21,10 +21,9 @@ import numpy as np
 import pandas as pd
 
 from plots.cells import Grid, gather
-from plots.curves import read_curve
+from plots.curves import read_config, read_curve
 from plots.frontier import Requirement, requirements_of
 from plots.paper import THRESHOLD
-from records.folders import read_yaml
 from sweeps.least_dim import DIVERGED
 
 FRACTIONS = {"quarter": 0.25, "half": 0.5, "all": 1.0}
@@ -165,14 +164,8 @@ def trained_size(run: Mapping[Any, Any], folder: Path) -> int:
 
 def _setting(folder: Path, cell: str, section: str, key: str) -> int | float | None:
     """Return a number of the configuration beside the table; None where it has none."""
-    value = _config(folder, cell).get(section, {}).get(key)
+    value = read_config(folder, cell).get(section, {}).get(key)
     return value if isinstance(value, int | float) else None
-
-
-@functools.lru_cache(maxsize=2**14)
-def _config(folder: Path, cell: str) -> dict[str, dict[str, Any]]:
-    content = read_yaml(folder / "configs" / f"{cell}.yaml")
-    return {name: part for name, part in content.items() if isinstance(part, dict)}
 
 
 def _budgeted(item: Requirement, runs: pd.DataFrame) -> Budgeted:

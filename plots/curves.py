@@ -1,7 +1,8 @@
-"""Reading the files beside a results table: learning curves and where chains break."""
+"""Reading the files beside a results table: configurations, learning curves, where chains break."""
 
 from __future__ import annotations
 
+import functools
 import json
 from pathlib import Path
 from typing import Any
@@ -9,9 +10,18 @@ from typing import Any
 import pandas as pd
 
 from errors import UserError
+from records.folders import read_yaml
 from records.reading import attachment_path
 
 CURVE_COLUMNS = ["step", "seconds", "validation_chain_exact_match"]
+
+
+@functools.lru_cache(maxsize=2**14)
+def read_config(folder: Path, cell: str) -> dict[str, dict[str, Any]]:
+    """Return the sections of ``configs/<cell>.yaml``, none when there is no such file."""
+    path = attachment_path(folder, "configs", f"{cell}.yaml")
+    content = {} if path is None else read_yaml(path)
+    return {name: part for name, part in content.items() if isinstance(part, dict)}
 
 
 def read_curve(folder: Path, cell: str) -> pd.DataFrame | None:

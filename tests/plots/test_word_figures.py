@@ -43,8 +43,8 @@ def plan_of(table):
     return tables.plan_of(table).assign(**{name: table[name] for name in columns})
 
 
-def test_formats_stand_side_by_side_and_seeds_are_averaged(by_length):
-    figure = accuracy_by_length.figure(by_length, plan_of(by_length), tables.experiment())
+def test_formats_stand_side_by_side_and_seeds_are_averaged(by_length, tmp_path):
+    figure = accuracy_by_length.figure(by_length, plan_of(by_length), tables.experiment(), tmp_path)
     assert {a.get_gid() for a in figure.axes} == {
         f"panel/{monoid}/{format}"
         for monoid in ("A5", "Z60")
@@ -60,20 +60,36 @@ def test_formats_stand_side_by_side_and_seeds_are_averaged(by_length):
     assert "1 to 2 seeds" in said(figure) and "expressible" in said(figure)
 
 
-def test_cells_without_a_result_are_counted_not_drawn(by_length):
+def test_cells_without_a_result_are_counted_not_drawn(by_length, tmp_path):
     kept = by_length[~((by_length["task.monoid"] == "A5") & (by_length["format"] == "cot"))]
     kept = kept[~((kept["model"] == "linear") & (kept["size"] == 16))]
-    figure = accuracy_by_length.figure(kept, plan_of(by_length), tables.experiment())
+    figure = accuracy_by_length.figure(kept, plan_of(by_length), tables.experiment(), tmp_path)
     assert "no results" in [text.get_text() for text in panel(figure, "A5", "cot").texts]
     linear = [x for x in panel(figure, "Z60", "cot").lines if "Linear" in str(x.get_gid())]
     assert [list(x.get_xdata()) for x in linear] == [[12]]
     assert "not run" in said(figure)
 
 
+def test_what_letter_counts_are_worth_is_drawn_where_configurations_tell(by_length, tmp_path):
+    (tmp_path / "configs").mkdir()
+    for row in by_length.itertuples():
+        monoid, format = row.cell.split("-")[:2]
+        task = {"name": "word", "size": row.size, "format": format, "monoid": monoid}
+        (tmp_path / "configs" / f"{row.cell}.yaml").write_text(json.dumps({"task": task}))
+    figure = accuracy_by_length.figure(by_length, plan_of(by_length), tables.experiment(), tmp_path)
+    for format in ("direct", "tagged"):
+        assert line(panel(figure, "Z60", format), "counts").get_ydata() == pytest.approx([100, 100])
+        drawn = line(panel(figure, "A5", format), "counts")
+        assert list(drawn.get_xdata()) == [12, 16]
+        assert drawn.get_ydata() == pytest.approx([17.8, 11.6], abs=0.05)
+    with_chain = panel(figure, "A5", "cot").lines
+    assert "counts" not in [x.get_gid() for x in with_chain]
+
+
 def test_a_table_of_another_task_has_a_panel_per_task(tmp_path):
     table = tables.product(["lis", "ed"], ["standard"], [4, 6], [32])
     plan = tables.plan_of(table)
-    figure = accuracy_by_length.figure(table, plan, tables.experiment())
+    figure = accuracy_by_length.figure(table, plan, tables.experiment(), tmp_path)
     assert len(figure.axes) == 2
     paths = accuracy_by_length.draw(table, plan, tables.experiment(), tmp_path)
     assert [path.name for path in paths] == ["accuracy_by_length.pdf", "accuracy_by_length.png"]

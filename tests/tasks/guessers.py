@@ -6,8 +6,6 @@ from collections import Counter
 
 import numpy as np
 
-from tasks.monoids import Monoid
-
 
 def letter_counts(letters: np.ndarray, count: int) -> np.ndarray:
     """How often each of ``count`` letters occurs in the words (N, n): (N, count)."""
@@ -40,20 +38,3 @@ def table_accuracy(feature: np.ndarray, answer: np.ndarray) -> float:
     guess = {value: counts.most_common(1)[0][0] for value, counts in seen.items()}
     told = [guess.get(value, True) for value in feature[half:].tolist()]
     return float((np.array(told) == answer[half:]).mean())
-
-
-def best_guess_from_counts(monoid: Monoid, letters: tuple[int, ...], size: int) -> float:
-    """The largest accuracy that a guess of the product can have that knows only how often each
-    letter occurs in a word of ``size`` uniform ``letters``: exactly, over all counts."""
-    start = np.zeros(len(monoid))
-    start[0] = 1.0
-    found = {(0,) * len(letters): start}
-    for _ in range(size):
-        longer: dict[tuple[int, ...], np.ndarray] = {}
-        for counts, shares in found.items():
-            for place, letter in enumerate(letters):
-                key = (*counts[:place], counts[place] + 1, *counts[place + 1 :])
-                after = longer.setdefault(key, np.zeros(len(monoid)))
-                np.add.at(after, monoid.table[:, letter], shares / len(letters))
-        found = longer
-    return float(sum(shares.max() for shares in found.values()))

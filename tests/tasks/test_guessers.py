@@ -2,14 +2,14 @@
 
 import numpy as np
 import pytest
-from guessers import best_guess_from_counts, letter_counts, logistic_accuracy, table_accuracy
+from guessers import letter_counts, logistic_accuracy, table_accuracy
 
 from tasks.closure import FIRST as CLOSURE_FIRST
 from tasks.closure import Closure
 from tasks.monoids import monoid
 from tasks.word import FIRST as WORD_FIRST
 from tasks.word import Word
-from tasks.words import prefix_products
+from tasks.words import best_guess_from_counts, prefix_products
 
 N = 16_000  # half of them judge: a standard deviation is 0.0056
 
