@@ -15,8 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-# exp of it is 0 in float64 as well, and 0 times a sum of such numbers is no nan.
-LEAST_LOG_DECAY = -1e4
+from models.chunk_decays import ChunkDecays
 
 
 def delta_rule_step(
@@ -42,9 +41,9 @@ def delta_rule(
 
     In a chunk of C tokens that starts from S_0, what leaves the chunk of write i is a_i k_i u_i^T
     with u_i = β_i (v_i - a_i S_0^T k_i - Σ_{j<i} a_ij (k_i·k_j) u_j) and decays a in between
-    (`Decays`). So u = U - W S_0, where U and W solve a unit triangular system for β v and β a k:
-    the WY form of Yang et al. (2024), section 3.2. Everything but handing S from chunk to chunk is
-    done for all chunks at once. The system is solved by substitution: its inverse as a product of
+    (`ChunkDecays`). So u = U - W S_0, where U and W solve a unit triangular system for β v and
+    β a k: the WY form of Yang et al. (2024), section 3.2. Everything but handing S from chunk to
+    chunk is done for all chunks at once. The system is solved by substitution: its inverse as a product of
     powers of the nilpotent part takes differences of numbers that grow as 3^C where keys repeat.
     """
     batch, heads, length, writes, width = k.shape
@@ -55,7 +54,7 @@ def delta_rule(
     overlaps, scores = reading @ k.mT, q @ k.mT  # (M, Cn, Cn), (M, C, Cn)
     kept = torch.eye(width, dtype=k.dtype, device=k.device)
     if log_decay is not None:
-        decay = Decays(chunks(log_decay, size), writes)
+        decay = ChunkDecays(chunks(log_decay, size), writes)
         overlaps, scores = overlaps * decay.to_writes, scores * decay.to_queries
         q, reading = q * decay.queries_from_start, reading * decay.writes_from_start
         leaving, kept = k * decay.to_end, kept * decay.whole
@@ -70,27 +69,6 @@ def delta_rule(
     y = q @ states + seen @ torch.baddbmm(u, w, states, alpha=-1)  # (M, C, V)
     y = y.reshape(batch, heads, -1, v.shape[-1])[:, :, :length]
     return y, last.unflatten(0, (batch, heads))
-
-
-class Decays:
-    """Products of decays within chunks, from their logarithms (M, C); n writes a token.
-
-    to_writes (M, Cn, Cn), to_queries (M, C, Cn): from after write j to write or query i, 1 where j
-    is later; writes_from_start (M, Cn, 1), queries_from_start (M, C, 1): from before the chunk;
-    to_end (M, Cn, 1): from after a write to the chunk's end; whole (M, 1, 1).
-    Logarithms are summed in float64: differences of large sums would lose the small ones.
-    """
-
-    def __init__(self, log_decay: Tensor, writes: int):
-        dtype = log_decay.dtype
-        sums = log_decay.clamp(min=LEAST_LOG_DECAY).double().cumsum(1)[..., None]  # (M, C, 1)
-        between = (sums - sums.mT).to(dtype).clamp(max=0).exp()  # (M, C, C)
-        self.to_queries = between.repeat_interleave(writes, 2)
-        self.to_writes = self.to_queries.repeat_interleave(writes, 1)
-        self.queries_from_start = sums.to(dtype).exp()
-        self.writes_from_start = self.queries_from_start.repeat_interleave(writes, 1)
-        self.to_end = (sums[:, -1:] - sums).to(dtype).exp().repeat_interleave(writes, 1)
-        self.whole = self.queries_from_start[:, -1:]
 
 
 def chunks(x: Tensor, size: int) -> Tensor:
