@@ -43,8 +43,9 @@ def delta_rule(
     with u_i = β_i (v_i - a_i S_0^T k_i - Σ_{j<i} a_ij (k_i·k_j) u_j) and decays a in between
     (`ChunkDecays`). So u = U - W S_0, where U and W solve a unit triangular system for β v and
     β a k: the WY form of Yang et al. (2024), section 3.2. Everything but handing S from chunk to
-    chunk is done for all chunks at once. The system is solved by substitution: its inverse as a product of
-    powers of the nilpotent part takes differences of numbers that grow as 3^C where keys repeat.
+    chunk is done for all chunks at once. The system is solved by substitution: its inverse as a
+    product of powers of the nilpotent part takes differences of numbers that grow as 3^C where keys
+    repeat.
     """
     batch, heads, length, writes, width = k.shape
     size = min(chunk_size, length)
