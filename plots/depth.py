@@ -65,6 +65,7 @@ def figure(table: pd.DataFrame, plan: pd.DataFrame, experiment: Any, folder: Pat
     frame = prefixes(grid, folder)
     looks = variant_looks(grid)
     most = int(grid.cells["size"].max())
+    least = frame["longest_prefix"].min() if len(frame) else 0
     drawn = set(frame["model"])
     entries = [Line2D([], [], label=row, **look) for row, look in looks.items() if row in drawn]
     entries.append(Line2D([], [], label=f"all n = {most} labels: no longer one was asked for",
@@ -81,20 +82,19 @@ def figure(table: pd.DataFrame, plan: pd.DataFrame, experiment: Any, folder: Pat
         y_label="longest prefix at 90 %, n*",
     )
     for group, axes in zip(groups, layout.panels.values(), strict=True):
-        _draw_panel(axes, frame[frame["group"] == group], looks, most)
+        _draw_panel(axes, frame[frame["group"] == group], looks, _ticks(least, most))
         axes.xaxis.set_major_locator(FixedLocator(sorted(grid.cells["x"].unique())))
     return layout.figure
 
 
 def _draw_panel(
-    axes: Axes, frame: pd.DataFrame, looks: dict[str, dict[str, Any]], most: int
+    axes: Axes, frame: pd.DataFrame, looks: dict[str, dict[str, Any]], ticks: list[float]
 ) -> None:
     axes.set_yscale("log", base=2)
-    axes.set_ylim(NONE / 1.3, most * 1.5)
-    ticks = [NONE, *sorted({most, *(2**i for i in range(int(np.log2(most)) + 1))})]
+    axes.set_ylim(ticks[0] / 1.3, ticks[-1] * 1.5)
     axes.yaxis.set_major_locator(FixedLocator(ticks))
-    axes.set_yticklabels(["0", *(str(tick) for tick in ticks[1:])])
-    axes.axhline(most, **style.THRESHOLD_LINE)
+    axes.set_yticklabels(["0" if tick == NONE else f"{tick:g}" for tick in ticks])
+    axes.axhline(ticks[-1], **style.THRESHOLD_LINE)
     if frame.empty:
         style.say_in(axes, "no records")
     for row, look in looks.items():
@@ -105,6 +105,13 @@ def _draw_panel(
             axes.errorbar(middle.index, middle, [middle - low, high - middle], fmt="none",
                           ecolor=look["color"], linewidth=0.6)  # fmt: skip
         axes.plot(middle.index, middle, gid=f"cells/{row}", clip_on=False, **look)
+
+
+def _ticks(least: float, most: int) -> list[float]:
+    """Return powers of two up from the least prefix drawn, and all labels; 0 where it is none."""
+    low = int(np.log2(least)) if least >= 1 else 0
+    powers = [2**i for i in range(low, int(np.log2(most)) + 1)]
+    return [*([] if least >= 1 else [NONE]), *sorted({most, *powers})]
 
 
 def _footer(grid: Grid, frame: pd.DataFrame, experiment: Any) -> str:

@@ -53,7 +53,11 @@ def legend_entries(grid: Grid, budgets: Budgets) -> list[Any]:
         label = "first D with ≥ 90 % (at the right edge: none)"
         entries.append(Line2D([], [], label=label, **OURS))
     if unsure:
-        entries.append(Line2D([], [], label="first D known with ≥ 90 %, smaller D lack", **UNSURE))
+        entries.append(
+            Line2D(
+                [], [], label="first D known with ≥ 90 %; some smaller D has no result", **UNSURE
+            )
+        )
     if ours and any(item.limited == YES for item in budgets.values()):
         label = "hollow: limited by the budget (still moved between half and all of it)"
         entries.append(Line2D([], [], label=label, **LIMITED))

@@ -1,9 +1,9 @@
 """Accuracy heatmaps (the paper's Figures 1, 2 and 3): dimension across, problem size upward.
 
 Columns are tasks, rows are models.  Every planned cell is drawn: with its accuracy, or with a hatch
-that says what became of it; sizes that no model has tried yet are named below.  A line marks where
-90 % is first reached; a second one where the paper reached it, for the Arithmetic sizes of its
-Table 2.
+that says what became of it; sizes that no model has tried yet, and D beyond the first that is wider
+than all tried, are named below.  A line marks where 90 % is first reached; a second one where the
+paper reached it, for the Arithmetic sizes of its Table 2.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from plots.budgets import Budgets, sentences
 from plots.cells import Grid, gather, is_unsure, records
 from plots.layout import TICKS, Layout
 from plots.text import text_width, wrap
-from plots.untried import without_untried
+from plots.untried import without_untried, without_wider
 from plots.words import footer, setting_text
 
 STATE_LOOKS = {
@@ -57,7 +57,8 @@ def figure(
     table: pd.DataFrame, plan: pd.DataFrame, experiment: Any, folder: Path | None = None
 ) -> Figure:
     """Return the heatmap; axes carry gids ``panel/<model>/<task>``; ``folder`` holds the curves."""
-    grid = without_untried(gather(table, plan, getattr(experiment, "facets", None)))
+    whole = gather(table, plan, getattr(experiment, "facets", None))
+    grid = without_wider(without_untried(whole))
     budgets = frontier_lines.budgets_of(grid, folder)
     lines = [setting_text(grid), *sentences(budgets), *frontier_lines.confirmed_text(grid)]
     layout = _layout(grid, footer(lines, grid, experiment), budgets)

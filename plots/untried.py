@@ -31,6 +31,19 @@ def without_untried(grid: Grid) -> Grid:
     return _without(grid, untried, told)
 
 
+def without_wider(grid: Grid) -> Grid:
+    """Return the grid without the D beyond the first that is wider than all that were tried.
+
+    That one stays, so that no line says that the widest D tried is the widest planned.
+    """
+    dims, tried = grid.cells["x"], grid.cells["state"] != "not run"
+    wider = sorted(dims[dims > dims[tried].max()].unique())[1:] if tried.any() else []
+    if grid.x_key != "dim" or not wider:
+        return grid
+    values = ", ".join(f"{value:g}" for value in wider)
+    return _without(grid, dims.isin(wider), [f"D = {values}"])
+
+
 def without_untried_values(grid: Grid, **groupings: pd.Series) -> Grid:
     """Return the grid without the values of each grouping of its cells of which none was tried.
 

@@ -161,6 +161,17 @@ def test_no_frontier_is_drawn_where_a_missing_cell_could_hold_it():
     assert [item.get_gid() for item in axes.lines] == []
 
 
+def test_dimensions_far_wider_than_any_tried_are_named_not_drawn():
+    plan = tables.plan_of(values(0, 0, 0, 0))
+    figure = draw(values(0.1), plan)
+    (axes,) = panels(figure).values()
+    assert set(texts(axes)) == {(2, 8), (2, 16)} and texts(axes)[2, 16] == "–"
+    assert [item.get_gid() for item in axes.lines] == []
+    assert "hence not drawn: D = 32, 64" in " ".join(t.get_text() for t in figure.texts)
+    (axes,) = panels(draw(values(0.1, 0.2, 0.3), plan)).values()
+    assert len(texts(axes)) == 4
+
+
 def test_frontier_is_dotted_where_a_smaller_dimension_lacks_a_result():
     table = values(0.1, 0.2, 0.95, 1.0).drop(index=1)
     plan = tables.plan_of(values(0, 0, 0, 0))
@@ -168,7 +179,7 @@ def test_frontier_is_dotted_where_a_smaller_dimension_lacks_a_result():
     (axes,) = panels(figure).values()
     assert list(line(axes, "frontier/unsure")[0]) == [1.5, 1.5]
     assert not any(item.get_gid() == "frontier" for item in axes.lines)
-    assert "first D known with ≥ 90 %, smaller D lack" in legend(figure)
+    assert "first D known with ≥ 90 %; some smaller D has no result" in legend(figure)
 
 
 def test_the_papers_frontier_stands_at_its_dimensions():

@@ -139,6 +139,7 @@ def test_depth_draws_medians_on_a_logarithmic_axis(by_depth):
     assert list(drawn.get_xdata()) == [1, 2, 4]
     assert list(drawn.get_ydata()) == [4, 6.5, 12.5]
     assert list(line(axes, "cells/Linear").get_xdata()) == []
+    assert [text.get_text() for text in axes.get_yticklabels()] == ["4", "8", "16", "24"]
     assert "median of 1 to 2 seeds" in said(figure)
 
 
@@ -147,7 +148,17 @@ def test_a_prefix_of_no_label_is_drawn_at_the_foot(by_depth):
     for path in (folder / "errors").glob("A5-*"):
         path.write_text('{"by_position": [], "by_step": [], "longest_prefix": 0}')
     figure = depth.figure(table, plan_of(table), tables.experiment(), folder)
-    assert set(line(panel(figure, "", "A5"), "cells/Standard").get_ydata()) == {depth.NONE}
+    axes = panel(figure, "", "A5")
+    assert set(line(axes, "cells/Standard").get_ydata()) == {depth.NONE}
+    assert [text.get_text() for text in axes.get_yticklabels()] == [
+        "0",
+        "1",
+        "2",
+        "4",
+        "8",
+        "16",
+        "24",
+    ]
 
 
 def test_depth_without_records_says_so(by_depth, tmp_path):
