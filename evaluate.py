@@ -81,7 +81,11 @@ def config_of(folder: Path, call: EvaluateCall) -> CellConfig:
     changes = {key: value for key, value in call.task.items() if value is not None}
     if changes or call.data.file or call.count:
         task = {**measure.task, **changes}
-        measure = MeasureConfig(task=task, file=call.data.file, count=call.count)
+        if call.data.file:
+            measure = MeasureConfig(task=task, file=call.data.file, count=call.count)
+        else:
+            count = measure.count if call.count is None else call.count
+            measure = dataclasses.replace(measure, task=task, count=count)
     known = config.data_dir if Path(config.data_dir).is_dir() else "data"
     return dataclasses.replace(
         config,

@@ -36,6 +36,8 @@ def weights_settings(config: CellConfig) -> dict[str, Any]:
     settings: dict[str, Any] = {"task": dict(config.task), "model": model}
     if config.model.construct is None:
         settings["recipe"] = dataclasses.asdict(config.recipe)
+        if config.recipe.epochs is not None:
+            settings["steps_of_epochs"] = "whole batches"  # once their sequences / batch_size
         settings |= {"data": _data(config), "seed": config.seed}
     sources = {target: digest for target in _targets(config) if (digest := source_digest(target))}
     return {**settings, "sources": sources} if sources else settings

@@ -156,6 +156,16 @@ class CellConfig:
         require_plain_name("experiment_name", self.experiment_name)
         for key in ("results_dir", "runs_dir", "data_dir"):
             require_folder(key, getattr(self, key))
+        self._require_sequences_to_measure()
+
+    def _require_sequences_to_measure(self) -> None:
+        changes = self.measure.task.items()
+        others = [k for k, value in changes if value is not None and self.task.get(k) != value]
+        if others and self.measure.split != "test":
+            raise UserError(
+                f"measure.split={self.measure.split}: was drawn for the task trained on; with "
+                f"measure.task.{others[0]} new sequences are drawn, so leave measure.split=test"
+            )
 
 
 CALL_KEYS = ("config", "trust")  # of train.py's call, not of a cell

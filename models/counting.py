@@ -50,6 +50,8 @@ BY_NAME: dict[str, dict[str, int]] = {
         1,
     ),
 }
+# Reductions into a tensor that is there: the argument whose elements are added to it.
+SCATTERED = {"index_add": 3, "scatter_add": 3, "scatter_reduce": 3}
 TERMS = {
     "product": "mixing/products",
     "vector product": "mixing/products",
@@ -187,6 +189,8 @@ def _cost(func: Any, args: Any, kwargs: Any, output: Any) -> int:
         return BY_NAME[kind][name] * args[0].numel()
     if kind == "free":
         return 0
+    if name in SCATTERED:
+        return _arithmetic_elements(args[SCATTERED[name]])
     return _arithmetic_elements(args[0] if kind == "reduction" else output)
 
 

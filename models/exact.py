@@ -29,13 +29,13 @@ def exact_copy(model: Transformer) -> Transformer:
 
 
 def require_exact(model: Transformer) -> None:
-    """Run every distinct kind of mixer once in float64, on a few random tokens.
+    """Run the mixer of every layer once in float64, on a few random tokens.
 
     Raises UserError naming the mixer if that fails or if something on the way is of a lower
     precision; the line says that the mixer must define `reference`.
     """
-    for name, mixer in _distinct(model).items():
-        exact = copy.deepcopy(mixer).reference().double().eval()
+    for block in model.blocks:
+        exact = copy.deepcopy(block.mixer).reference().double().eval()
         parameter = next(model.parameters())
         shape = (1, min(PROBE_TOKENS, model.max_len), model.dim)
         x = torch.randn(shape, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
@@ -49,13 +49,9 @@ def require_exact(model: Transformer) -> None:
                 continue
             reason = f"it returns {output.dtype}"
         raise UserError(
-            f"mixer {name} does not run in float64, which exact evaluation needs ({reason}); "
-            "define `reference()`, a module of the same parameters that does"
+            f"mixer {type(block.mixer).__name__} does not run in float64, which exact evaluation "
+            f"needs ({reason}); define `reference()`, a module of the same parameters that does"
         )
-
-
-def _distinct(model: Transformer) -> dict[str, Mixer]:
-    return {type(block.mixer).__name__: block.mixer for block in model.blocks}
 
 
 class _NoRounding(TorchDispatchMode):

@@ -34,7 +34,8 @@ class GenerationState:
 
     tensors: by name, each (B, ...); row b belongs to sequence b.
     lengths: (B,), tokens read so far. extent: no sequence is longer than this; kept as a Python
-    number, so that a step can look at the longest sequence only, without asking the device.
+    number, so that a step can look at the longest sequence only, without asking the device. It may
+    exceed max_len: rows that have ended run along idle.
     """
 
     tensors: dict[str, Tensor]

@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 # Scores held at a time, on a CPU and elsewhere. 1 MiB of float32 fits a core's cache; a GPU wants
 # more work a call.
@@ -37,6 +38,7 @@ class PairAttention(torch.autograd.Function):
         return y.view_as(inputs[0])
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, ...]:
         """Return the gradients of all six inputs; P is e^(s - lse) once more."""
         diagonal, beside, k1, k2, v1, v2, y, lse = ctx.saved_tensors  # (G, T, K), lse (G, T)

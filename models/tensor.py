@@ -82,7 +82,8 @@ class TensorAttention(AttentionMixer):
             for name, part in zip(CACHES, (*keys, widened(v1), widened(v2)), strict=True):
                 state.tensors[name][rows, :, positions] = part
             seen = [state.tensors[name][:, :, : state.extent] for name in CACHES]  # (B, H, E, K)
-            hidden = torch.arange(state.extent, device=x.device) > positions[:, None]  # (B, E)
+            slots = torch.arange(seen[0].shape[2], device=x.device)
+            hidden = slots > positions[:, None]  # (B, E)
             y = attend_last(query_form(self.scale * widened(q), table), seen, hidden)
         return self.merge_step(y.to(v1.dtype))
 

@@ -65,7 +65,7 @@ def write(
     parts = {
         "name": _escaped(experiment.name),
         "description": _escaped(experiment.description),
-        "summary": _summary(grid, experiment),
+        "summary": _summary(grid, experiment, folder),
         "deviations": "".join(f"<li>{_escaped(text)}</li>" for text in DEVIATIONS),
         "figures": _figures(drawn, folder) + _tables(drawn, folder),
         "data": _embedded(_data(grid, experiment, folder)),
@@ -74,16 +74,18 @@ def write(
     return [style.write_text(page, folder / "report.html")]
 
 
-def _summary(grid: Grid, experiment: Any) -> str:
+def _summary(grid: Grid, experiment: Any, folder: Path) -> str:
     states = grid.cells["state"].value_counts()
     told = ", ".join(f"{count} {state}" for state, count in states.items())
-    named = f"experiment={experiment.name}"
+    named = [f"experiment={experiment.name}"]
+    if folder.parent.as_posix() != "results":
+        named.append(f"results_dir={folder.parent.as_posix()}")
     facts = {
         "Cells": f"{len(grid.cells)}: {told}",
         "Numbers": "; ".join(filter(None, [seeds_text(grid.cells), chance_text(grid.cells)])),
         "Budget": experiment.budget,
         "Run it": experiment.command,
-        "Redraw it": shlex.join(["python", "-m", "plots", *config_dir_words(), named]),
+        "Redraw it": shlex.join(["python", "-m", "plots", *config_dir_words(), *named]),
         "Devices": _distinct(grid.rows, "device"),
         "Commits": _distinct(grid.rows, "commit"),
         "Finished": _period(grid.rows),
@@ -188,7 +190,7 @@ def _link(path: Path, folder: Path) -> str:
 
 def _data(grid: Grid, experiment: Any, folder: Path) -> dict[str, Any]:
     """Return what the page's script needs: cells with their runs, labels and colours."""
-    commands = _commands(grid, experiment)
+    commands = _commands(grid, experiment, folder)
     others = [str(name) for name in grid.rows if "." in str(name)]
     columns = [name for name in [*RUN_COLUMNS, *others] if name in grid.rows]
     runs = _by_point(grid.rows, _runs(grid.rows, columns, folder, commands))
@@ -271,7 +273,7 @@ def _plain(value: Any) -> Any:
     return value.item() if isinstance(value, np.generic) else value
 
 
-def _commands(grid: Grid, experiment: Any) -> dict[str, str]:
+def _commands(grid: Grid, experiment: Any, folder: Path) -> dict[str, str]:
     """Return, per cell's name, the one command that runs it.
 
     A finished cell runs from its configuration beside the table; one that was never run, by the
@@ -284,7 +286,7 @@ def _commands(grid: Grid, experiment: Any) -> dict[str, str]:
         for cell in cells(experiment):
             found[cell.name] = shlex.join([*start, *cell.overrides, entered])
     for name in grid.rows["cell"].astype(str):
-        config = f"results/{experiment.name}/configs/{name}.yaml"
+        config = (folder / "configs" / f"{name}.yaml").as_posix()
         found[name] = shlex.join(["python", "train.py", f"config={config}", "force=true"])
     return found
 

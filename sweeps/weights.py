@@ -8,6 +8,8 @@ import sys
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from config.build import build_model, initial_model
 from config.columns import resolved
 from config.schema import CellConfig
@@ -186,8 +188,9 @@ def _training_cost(trainer: Trainer) -> dict[str, Any]:
     """Return the columns that training decides; FLOPs without padding, seconds of one process."""
     state, train = trainer.state, trainer.run.train
     reached = [row for row in state.curve if row.validation_chain_exact_match >= 0.9]
-    mean_length = round(float((train.lengths - 1).double().mean()))
-    sequences = state.step * min(trainer.recipe.batch_size, len(train))
+    lengths, counts = np.unique(train.host_lengths.numpy() - 1, return_counts=True)
+    sequences = trainer.order.sequences_before(state.step)
+    passes = [training_step_flops(trainer.model.flops(int(length))) for length in lengths]
     return {
         "steps": state.step,
         "stopped": state.stopped,
@@ -196,7 +199,7 @@ def _training_cost(trainer: Trainer) -> dict[str, Any]:
         "seconds_to_90": round(reached[0].seconds, 3) if reached else None,
         "padded_share": round(trainer.padded_share(), 6),
         "precision": trainer.precision,
-        "flops_training": sequences * training_step_flops(trainer.model.flops(mean_length)),
+        "flops_training": round(sequences * np.average(passes, weights=counts)),
     }
 
 

@@ -29,6 +29,11 @@ class BatchOrder:
         start = number * self.batch_size
         return self._permutation(epoch)[start : start + self.batch_size]
 
+    def sequences_before(self, step: int) -> int:
+        """Return how many sequences the batches before ``step`` hold."""
+        epoch, number = divmod(step, self.batches_per_epoch)
+        return epoch * self.num_sequences + number * self.batch_size
+
     def _draw(self, epoch: int) -> Tensor:
         generator = np.random.Generator(np.random.Philox(key=[self.seed, epoch]))
         return torch.from_numpy(generator.permutation(self.num_sequences))

@@ -117,11 +117,14 @@ class Recipe:
             )
 
     def total_steps(self, num_sequences: int) -> int:
-        """Return the step budget for a training set of ``num_sequences`` sequences."""
+        """Return the step budget for a training set of ``num_sequences`` sequences.
+
+        The last batch of an epoch may be smaller, and counts as a step.
+        """
         if self.steps is not None:
             return self.steps
         assert self.epochs is not None
-        return max(1, math.ceil(self.epochs * num_sequences / self.batch_size))
+        return max(1, math.ceil(self.epochs * math.ceil(num_sequences / self.batch_size)))
 
     def rate_factor(self, kind: str, dim: int) -> float:
         """Return what the rate of parameters of role ``kind`` is in multiples of the schedule's,

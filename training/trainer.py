@@ -37,7 +37,7 @@ from training.parts import ON_CPU, PartSizes, padded_share, parts_of
 from training.precision import autocast, resolve_precision
 from training.recipe import Recipe
 from training.state import TrainingState, pack, unpack
-from training.validation import validate
+from training.validation import VALIDATION_BATCH, validate
 
 REPORT_EVERY = 50  # steps
 PADDING_STEPS = 200  # whose batches tell the share of padding
@@ -215,7 +215,11 @@ class Trainer:
         """Add a row to the learning curve; stop where the task is solved or the budget spent."""
         state, step = self.state, self.state.step
         loss, exact = validate(
-            self.evaluated, self.run.validation, self.precision, processes=self.processes
+            self.evaluated,
+            self.run.validation,
+            self.precision,
+            min(VALIDATION_BATCH, self.machine.micro_batch_size or VALIDATION_BATCH),
+            self.processes,
         )
         if not math.isfinite(loss):
             raise RunError(f"training diverged: validation loss {loss} at step {step}")

@@ -10,13 +10,15 @@ from training.batches import SequenceTensors
 from training.distributed import ALONE, Processes
 from training.precision import autocast
 
+VALIDATION_BATCH = 256  # sequences, where memory does not ask for fewer
+
 
 @torch.no_grad()
 def validate(
     model: Transformer,
     sequences: SequenceTensors,
     precision: str,
-    batch_size: int = 256,
+    batch_size: int = VALIDATION_BATCH,
     processes: Processes = ALONE,
 ) -> tuple[float, float]:
     """Return (mean loss per target, share of sequences without a wrong arg-max).

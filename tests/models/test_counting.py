@@ -167,6 +167,20 @@ def test_scans_and_reductions_are_not_free(scan, reductions):
     assert flops(lambda self, x: scan(x))["mixing/reductions"] == reductions * L * D
 
 
+def test_what_is_added_to_a_tensor_counts_not_the_tensor():
+    """All L tokens into one row, or none of it: L * D sums either way."""
+
+    def add(self, x):
+        first = torch.zeros(x.shape[1], dtype=torch.int64, device=x.device)
+        return torch.zeros_like(x[:, :1]).index_add(1, first, x)
+
+    def scatter(self, x):
+        first = torch.zeros(x.shape, dtype=torch.int64, device=x.device)
+        return torch.zeros_like(x[:, :1]).scatter_add(1, first, x)
+
+    assert [flops(f)["mixing/reductions"] for f in (add, scatter)] == [L * D, L * D]
+
+
 def test_a_layer_counts_as_often_as_it_is_applied_and_its_bias_is_left_out():
     def forward(self, x):
         for _ in range(3):

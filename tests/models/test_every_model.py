@@ -17,17 +17,20 @@ import numpy as np
 import pytest
 import torch
 from mixer_cases import assert_close
+from small_models import plain_greedy, written
 from test_generation import FLOAT32, bytes_in_use, generate
 
 from config.build import build_model
 from config.compose import CONF_DIR, compose_plain
 from config.schema import validate_cell
 from errors import UserError
+from evaluation.generation import generate as generate_exactly
 from models import flops
 from models.exact import exact_copy, require_exact
 from models.packing import Packing
 from models.positions import CHOICES
 from models.roles import with_stated_roles
+from tasks.arithmetic import Arithmetic
 
 LONGEST = 70
 LENGTHS = [1, 7, 32, 70]
@@ -44,7 +47,15 @@ def settings(name):
 NAMES = [name for name in NAMES if settings(name).construct is None]
 
 
-def model_of(name, position="sinusoidal", max_len=LONGEST, dropout=0.0, layers=None, seed=0):
+def model_of(
+    name,
+    position="sinusoidal",
+    max_len=LONGEST,
+    dropout=0.0,
+    layers=None,
+    seed=0,
+    vocabulary=VOCABULARY,
+):
     """A model by the file, of D = 16 and two heads, with at least one layer of every mixer.
 
     Every parameter is moved a little: norms and biases that start at 1 and 0 would hide.
@@ -54,7 +65,7 @@ def model_of(name, position="sinusoidal", max_len=LONGEST, dropout=0.0, layers=N
     changes = {"dim": 16, "num_heads": 2, "num_layers": layers, "position": position}
     config = type(config)(**{**vars(config), **changes})
     room = types.SimpleNamespace(max_len=max_len)
-    task = types.SimpleNamespace(vocabulary=range(VOCABULARY), room=room)
+    task = types.SimpleNamespace(vocabulary=range(vocabulary), room=room)
     torch.manual_seed(seed)
     model = build_model(config, task, dropout)
     with torch.no_grad():
@@ -311,6 +322,29 @@ def test_exact_evaluation_takes_it(name):
     require_exact(model)
     tokens = torch.randint(0, VOCABULARY, (3, 20))
     torch.testing.assert_close(model(tokens).double(), exact_copy(model)(tokens), **FLOAT32)
+
+
+@torch.no_grad()
+@every
+def test_rows_that_have_ended_run_along_idle(name):
+    """At their last position, for more steps than the model has positions."""
+    model, tokens = model_of(name, max_len=20).eval(), torch.randint(0, VOCABULARY, (2, 20))
+    full, lengths = model(tokens), torch.tensor([18, 3])
+    logits, state = model.prefill(tokens[:, :18], lengths)
+    rows = torch.arange(2)
+    for position in range(3, 20):
+        torch.testing.assert_close(logits[1], full[1, position - 1], **FLOAT32)
+        positions = torch.tensor([min(15 + position, 19), position])
+        logits = model.step(tokens[rows, positions], positions, state)
+    torch.testing.assert_close(logits[1], full[1, 19], **FLOAT32)
+
+
+@every
+def test_exact_evaluation_writes_what_plain_greedy_decoding_does(name):
+    task = Arithmetic(3)
+    model = model_of(name, max_len=task.max_len, vocabulary=len(task.vocabulary))
+    sequences = task.draw(0, 0, 0, 12)
+    assert written(generate_exactly(model, sequences)) == plain_greedy(model, sequences)
 
 
 @every

@@ -128,8 +128,25 @@ def test_a_mixer_that_is_not_exact_is_told_to_define_reference(mixer, reason):
     assert reason in line and "define `reference()`" in line
 
 
-def test_every_kind_of_mixer_is_looked_at():
+@pytest.mark.parametrize("layer", [0, 1])
+def test_the_mixer_of_every_layer_is_looked_at(layer):
     model = transformer(CumulativeMean)
-    model.blocks[1].mixer = Kernel(8, 2, 12)
+    model.blocks[layer].mixer = Kernel(8, 2, 12)
     with pytest.raises(UserError, match="mixer Kernel"):
+        require_exact(model)
+
+
+class RoundsOnDemand(Kernel):
+    rounds = False
+
+    def forward(self, x):
+        return self.out((x.float() if self.rounds else x).cumsum(1).to(x.dtype))
+
+
+@pytest.mark.parametrize("layer", [0, 1])
+def test_layers_of_one_class_may_differ_in_their_options(layer):
+    model = transformer(RoundsOnDemand)
+    require_exact(model)
+    model.blocks[layer].mixer.rounds = True
+    with pytest.raises(UserError, match="rounds to"):
         require_exact(model)

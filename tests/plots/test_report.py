@@ -5,6 +5,7 @@ import json
 import re
 import shutil
 import subprocess
+from pathlib import Path
 
 import made_up_tables as tables
 import pandas as pd
@@ -74,6 +75,18 @@ def test_deviations_and_commands_are_told(holes):
     assert all(deviation in text for deviation in DEVIATIONS)
     assert "python sweep.py experiment=example" in text
     assert "python -m plots experiment=example" in text
+
+
+def test_commands_name_the_folder_that_was_drawn(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    table = tables.quick()
+    for parent in ("results", "elsewhere"):
+        folder = Path(parent, "example")
+        tables.write_attachments(table, folder)
+        page = write(folder, table)
+        runs = [run for cell in data_of(page)["cells"] for run in cell["runs"]]
+        assert all(f"config={folder}/configs/{run['cell']}.yaml" in run["command"] for run in runs)
+        assert ("results_dir=elsewhere" in page.read_text()) == (parent == "elsewhere")
 
 
 def test_a_real_experiments_missing_cells_come_with_the_exact_command(tmp_path):

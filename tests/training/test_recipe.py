@@ -1,8 +1,9 @@
 import itertools
 import json
-import math
 
+import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter
@@ -11,6 +12,7 @@ from config.compose import compose_plain
 from config.schema import validate_cell
 from errors import UserError
 from models.roles import KINDS
+from training.order import BatchOrder
 from training.recipe import Rates, Recipe, RoleRate
 
 
@@ -20,7 +22,17 @@ def recipe(**changes):
 
 def test_paper_budget_is_195_thousand_steps():
     paper = recipe(steps=None, epochs=100, batch_size=512)
-    assert paper.total_steps(1_000_000) == math.ceil(100 * 1_000_000 / 512) == 195_313
+    assert paper.total_steps(1_000_000) == 195_400
+
+
+@pytest.mark.parametrize("num_sequences", [1, 10, 64, 65, 1000])
+def test_epochs_are_passes_over_all_sequences(num_sequences):
+    steps = recipe(steps=None, epochs=3, batch_size=64).total_steps(num_sequences)
+    order = BatchOrder(num_sequences, 64, 0)
+    seen = torch.cat([order.indices(step) for step in range(steps)])
+    assert (seen.bincount(minlength=num_sequences) == 3).all()
+    held = [len(order.indices(step)) for step in range(steps)]
+    assert [order.sequences_before(step) for step in range(steps + 1)] == [0, *np.cumsum(held)]
 
 
 def test_first_step_already_trains_and_warmup_ends_at_the_peak():

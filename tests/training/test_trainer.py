@@ -93,11 +93,14 @@ def test_a_batch_in_parts_is_the_same_batch(tmp_path, size):
     changes = {"learning_rate": 1e-3, "gradient_clip": 1.0, "steps": 20}
     whole = tiny_trainer(tmp_path / "whole", task, **changes).fit()
     trainer = tiny_trainer(tmp_path / "parts", task, micro_batch_size=size, **changes)
+    validated, batch = [], trainer.run.validation.batch
+    trainer.run.validation.batch = lambda index: validated.append(len(index)) or batch(index)
     held, packed = [], trainer.train.packed
     trainer.train.packed = lambda index, *step: held.append(len(index)) or packed(index, *step)
     for one, other in zip(whole.curve, trainer.fit().curve, strict=True):
         assert figures(one) == pytest.approx(figures(other), rel=1e-4)
     assert max(held) == min(size, 16)
+    assert max(validated) == min(size, 50)
     assert sum(held) == sum(len(trainer.order.indices(step)) for step in range(20))
 
 
