@@ -24,6 +24,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import torch
 from matplotlib.axes import Axes
+from scipy.special import stdtrit
 from torch import Tensor
 from torch.nn import functional as F
 from tqdm import tqdm
@@ -129,15 +130,10 @@ def exponents(rows: Sequence[Row]) -> dict[str, tuple[float, float] | None]:
     power, *_ = np.linalg.lstsq(design, seconds, rcond=None)
     variance = ((seconds - design @ power) ** 2).sum() / free
     error = np.sqrt(variance * np.linalg.inv(design.T @ design).diagonal())
-    found = {n: (float(power[i]), t_95(free) * float(error[i])) for i, n in enumerate(names, 1)}
+    found = {
+        n: (float(power[i]), float(stdtrit(free, 0.975) * error[i])) for i, n in enumerate(names, 1)
+    }
     return {name: found.get(name) for name in ("layers", "heads", "tokens")}
-
-
-def t_95(free: int) -> float:
-    """The 97.5 % quantile of Student's t (Abramowitz and Stegun 1964, 26.7.5), to 2 % from 4 on."""
-    z = statistics.NormalDist().inv_cdf(0.975)
-    terms = (z**3 + z) / 4, (5 * z**5 + 16 * z**3 + 3 * z) / 96
-    return z + terms[0] / free + terms[1] / free**2
 
 
 def batched_over_separate(rows: Sequence[Row]) -> list[Row]:

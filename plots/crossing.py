@@ -12,11 +12,11 @@ both the seeds and the grid of D: between two D of a steep curve every location 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.special import betaln, expit
 
 LAPSE = 0.02
 STEP = 0.05  # octaves between two locations
@@ -25,7 +25,6 @@ WIDTHS = np.geomspace(0.01, 0.75, 9)  # octaves
 PRECISIONS = np.geomspace(1.0, 200.0, 8)
 DRAWS = 4000
 LEVEL = 0.05
-_log_gamma = np.vectorize(math.lgamma, otypes=[float])
 
 Runs = Sequence[tuple[float, float]]  # (x, accuracy)
 
@@ -94,10 +93,10 @@ def _log_likelihood(runs: Runs, places: np.ndarray) -> np.ndarray:
     y = y.clip(LAPSE, 1 - LAPSE)  # beyond, a beta's density tells of its shape alone
     at, number = np.unique(x, return_inverse=True)
     distance = (at[:, None, None] - places) / WIDTHS[:, None]  # (x, widths, places)
-    mean = LAPSE + (1 - 2 * LAPSE) * 0.5 * (1 + np.tanh(distance / 2))
+    mean = LAPSE + (1 - 2 * LAPSE) * expit(distance)
     mean, precision = mean[:, :, None], PRECISIONS[:, None]  # (x, widths, precisions, places)
     a, b = mean * precision, (1 - mean) * precision
-    constant = _log_gamma(precision) - _log_gamma(a) - _log_gamma(b)
+    constant = -betaln(a, b)
     up, down = (
         (np.bincount(number, weights=np.log(value)) / np.bincount(number))[:, None, None, None]
         for value in (y, 1 - y)

@@ -24,6 +24,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike
+from scipy.special import erfc, expit
 
 SLOPES = np.round(np.arange(-2.0, 4.0001, 0.02), 2)
 SCALES = np.geomspace(0.1, 3.0, 10)  # in doublings of D
@@ -116,7 +117,7 @@ class _Profiles:
         low, high = interval
         line = self.intercepts[None, None, :] + SLOPES[None, :, None] * x
         scales = SCALES[:, None, None]
-        share = _logistic((high - line) / scales) - _logistic((low - line) / scales)
+        share = expit((high - line) / scales) - expit((low - line) / scales)
         return np.log(np.maximum(share, 1e-300)).astype(np.float32)
 
     def best(self) -> tuple[float, float]:
@@ -143,8 +144,4 @@ class _Profiles:
 def _p_value(total: np.ndarray) -> np.ndarray:
     """Return the p-value of each slope: chi squared with one degree of freedom (Wilks 1938)."""
     profile = total.max(axis=(0, 2)).astype(float)
-    return np.array([math.erfc(math.sqrt(max(0.0, profile.max() - value))) for value in profile])
-
-
-def _logistic(value: np.ndarray) -> np.ndarray:
-    return 0.5 * (1 + np.tanh(value / 2))
+    return np.asarray(erfc(np.sqrt(profile.max() - profile)))

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from scipy.special import stdtrit
 
 from plots import style, tabular
 from plots.cells import Grid, gather, records
@@ -23,12 +24,6 @@ from plots.text import csv_text
 from plots.words import notes_of
 
 NAME = "seeds"
-# 97.5 % quantiles of Student's t with 1 to 30 degrees of freedom.
-T_QUANTILES = (
-    12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160,
-    2.145, 2.131, 2.120, 2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056,
-    2.052, 2.048, 2.045, 2.042,
-)  # fmt: skip
 HEADER = ["task", "n", "D", "models", "seeds", "difference", "sd", "95 % interval", "better in"]
 METHOD = (
     "Difference of answer accuracies in percentage points, first model less second, over seeds "
@@ -85,7 +80,7 @@ def paired(grid: Grid) -> pd.DataFrame:
 def compared(differences: list[float]) -> dict[str, Any]:
     """Return mean, standard deviation, 95 % t interval and count of wins of paired differences."""
     n, mean, sd = len(differences), statistics.fmean(differences), _sd(differences)
-    quantile = T_QUANTILES[n - 2] if n - 2 < len(T_QUANTILES) else 1.96
+    quantile = stdtrit(n - 1, 0.975)
     half = quantile * sd / math.sqrt(n)
     return {
         "seeds": n, "difference": round(mean, 6), "sd": sd, "low": round(mean - half, 6),

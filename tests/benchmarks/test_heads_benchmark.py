@@ -1,7 +1,9 @@
 """The arithmetic of `heads`; its timings are read, not tested."""
 
 import json
+import math
 
+import numpy as np
 import pytest
 import torch
 
@@ -44,9 +46,19 @@ def test_what_does_not_vary_has_no_exponent():
     assert found["tokens"] is None and found["heads"][0] == pytest.approx(1)
 
 
-@pytest.mark.parametrize(("free", "quantile"), [(4, 2.776), (8, 2.306), (30, 2.042), (100, 1.984)])
-def test_students_quantile(free, quantile):
-    assert heads.t_95(free) == pytest.approx(quantile, rel=0.02)
+def test_intervals_of_exponents_are_students():
+    """Held against the textbook's t of 4 degrees of freedom: 6 rows, a constant, one slope."""
+    noise = [0.1, -0.1, 0.05, 0.0, -0.05, 0.02]
+    tokens = [16, 32, 64, 128, 256, 512]
+    row = {"layers": 1, "heads": 1}
+    found = heads.exponents([
+        {**row, "tokens": n, "seconds": n**2 * math.exp(e)}
+        for n, e in zip(tokens, noise, strict=True)
+    ])  # fmt: skip
+    x, y = np.log(tokens), 2 * np.log(tokens) + noise
+    slope, offset = np.polyfit(x, y, 1)
+    error = math.sqrt(((y - slope * x - offset) ** 2).sum() / 4 / ((x - x.mean()) ** 2).sum())
+    assert found["tokens"] == pytest.approx((slope, 2.776 * error), rel=1e-3)
 
 
 def test_batched_and_separate_heads_compute_the_same():
