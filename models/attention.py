@@ -8,7 +8,6 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from errors import UserError
 from models.mixer import Mixer
 from models.packing import Packing
 from models.positions import rotary_table, rotate
@@ -42,8 +41,6 @@ class AttentionMixer(Mixer):
         self.qkv = nn.Linear(dim, self.parts * dim)
         self.out = nn.Linear(dim, dim)
         if position == "rope":
-            if self.head_dim % 2:
-                raise UserError(f"position=rope needs an even head_dim, not {self.head_dim}")
             self.register_buffer("rotary", rotary_table(max_len, self.head_dim), persistent=False)
         # Xavier for queries, keys, values and output, each by itself (Yang et al. 2024, section 6).
         for matrix in (*self.qkv.weight.chunk(self.parts), self.out.weight):

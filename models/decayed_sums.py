@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
-from models.chunk_decays import ChunkDecays
+from models.chunks import ChunkDecays, split
 
 CHUNK_SIZE = 32
 
@@ -89,11 +88,6 @@ def pairs(x: Tensor, span: int) -> tuple[Tensor, ...]:
 def joined(early: Tensor, late: Tensor) -> Tensor:
     """The inverse of `pairs`."""
     return torch.stack((early, late), dim=4).flatten(3, 5)
-
-
-def split(x: Tensor, size: int) -> Tensor:
-    """(B, H, T, W) in chunks (B, H, N, size, W), filled up with zeros: no write, no decay."""
-    return F.pad(x, (0, 0, 0, -x.shape[2] % size)).unflatten(2, (-1, size))
 
 
 def power_of_two(size: int) -> int:

@@ -6,7 +6,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from errors import UserError
 from models.attention import overrides
 from models.decays import HeadDecay
 from models.delta_rule import delta_rule, delta_rule_step
@@ -77,8 +76,6 @@ class DeltaRule(Mixer):
             for matrix in () if layer is None else layer.weight.chunk(parts):
                 nn.init.xavier_uniform_(matrix)
         if position == "rope":
-            if self.head_dim % 2:
-                raise UserError(f"position=rope needs an even head_dim, not {self.head_dim}")
             self.register_buffer("rotary", rotary_table(max_len, self.head_dim), persistent=False)
 
     def parameter_roles(self) -> dict[str, Role]:

@@ -13,9 +13,8 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
-from models.chunk_decays import ChunkDecays
+from models.chunks import ChunkDecays, split
 
 
 def delta_rule_step(
@@ -73,11 +72,8 @@ def delta_rule(
 
 
 def chunks(x: Tensor, size: int) -> Tensor:
-    """(B, H, T, ...) to (M, size, ...), M = B H N, filled up with zeros, which write nothing."""
-    missing = -x.shape[2] % size
-    if missing:
-        x = F.pad(x, (0, 0) * (x.dim() - 3) + (0, missing))
-    return x.unflatten(2, (-1, size)).flatten(0, 2)
+    """(B, H, T, ...) to (M, size, ...), M = B H N; the zeros at the end write nothing."""
+    return split(x, size).flatten(0, 2)
 
 
 def visible(size: int, writes: int, like: Tensor) -> Tensor:

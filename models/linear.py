@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from models.attention import AttentionMixer, overrides
+from models.chunks import split
 from models.kernels import PackedAttention, runs
 from models.mixer import GenerationState, check_choice, check_sizes
 from models.packing import Packing
@@ -160,8 +161,3 @@ def chunked(q: Tensor, k: Tensor, v: Tensor, chunk_size: int) -> Tensor:
     sums = (k.transpose(-1, -2) @ v)[:, :, :-1].cumsum(2)  # (B, H, N - 1, K, W)
     before = q @ F.pad(sums, (0, 0, 0, 0, 1, 0))  # (B, H, N, C, W); nothing before chunk 0
     return (within + before).flatten(2, 3)[:, :, :length]
-
-
-def split(x: Tensor, size: int) -> Tensor:
-    """(B, H, T, W) in chunks: (B, H, N, size, W), filled up with zeros, which add nothing."""
-    return F.pad(x, (0, 0, 0, -x.shape[2] % size)).unflatten(2, (-1, size))

@@ -3,6 +3,8 @@
 import torch
 from torch import Tensor
 
+from errors import UserError
+
 CHOICES = ("sinusoidal", "rope", "none")
 
 
@@ -12,8 +14,13 @@ def sinusoids(max_len: int, dim: int) -> Tensor:
     return torch.stack((angles.sin(), angles.cos()), dim=-1).flatten(1)  # (max_len, dim)
 
 
-def rotary_table(max_len: int, head_dim: int) -> Tensor:
-    """(2, max_len, head_dim / 2): cosines, then sines, of RoFormer's angles (Su et al. 2021)."""
+def rotary_table(max_len: int, head_dim: int, name: str = "head_dim") -> Tensor:
+    """(2, max_len, head_dim / 2): cosines, then sines, of RoFormer's angles (Su et al. 2021).
+
+    Raises `UserError` for an odd head_dim, which is called `name`.
+    """
+    if head_dim % 2:
+        raise UserError(f"position=rope needs an even {name}, not {head_dim}")
     angles = _angles(max_len, head_dim)
     return torch.stack((angles.cos(), angles.sin()))
 

@@ -6,7 +6,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from errors import UserError
 from models.mixer import GenerationState, Mixer, check_sizes
 from models.positions import rotary_table, rotate
 from models.precision import widened, without_autocast
@@ -54,9 +53,8 @@ class TaylorAttention(Mixer):
             nn.init.zeros_(layer.bias)
         self.convolution = ShortConvolution(2 * self.width + dim, convolution, convolution_width)
         if position == "rope":
-            if feature_dim % 2:
-                raise UserError(f"position=rope needs an even feature_dim, not {feature_dim}")
-            self.register_buffer("rotary", rotary_table(max_len, feature_dim), persistent=False)
+            table = rotary_table(max_len, feature_dim, "feature_dim")
+            self.register_buffer("rotary", table, persistent=False)
 
     def parameter_roles(self) -> dict[str, Role]:
         """Queries and keys are two matrices."""

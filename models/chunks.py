@@ -1,16 +1,26 @@
-"""Decays between the tokens of a chunk, where a head forgets with one number a token."""
+"""What recurrent mixers that work on chunks of tokens share."""
 
 from __future__ import annotations
 
 from torch import Tensor
+from torch.nn import functional as F
 
 # exp of it is 0 in float64 as well; sums of larger numbers would lose digits of the small ones.
 LEAST_LOG_DECAY = -800.0
 
 
-class ChunkDecays:
-    """Products of decays within chunks, from their logarithms (M, C); n writes a token.
+def split(x: Tensor, size: int) -> Tensor:
+    """(B, H, T, ...) in chunks (B, H, N, size, ...), filled up with zeros."""
+    missing = -x.shape[2] % size
+    if missing:
+        x = F.pad(x, (0, 0) * (x.dim() - 3) + (0, missing))
+    return x.unflatten(2, (-1, size))
 
+
+class ChunkDecays:
+    """Products of decays within chunks, one number a token, from their logarithms (M, C).
+
+    There are n writes a token.
     to_writes (M, Cn, Cn), to_queries (M, C, Cn): from after write j to write or query i, 1 where j
     is later; writes_from_start (M, Cn, 1), queries_from_start (M, C, 1): from before the chunk;
     to_end (M, Cn, 1): from after a write to the chunk's end; whole (M, 1, 1).
