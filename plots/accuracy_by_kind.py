@@ -18,6 +18,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedFormatter, FixedLocator
 
 from plots import style
+from plots.accuracy_by_length import CHANCE
 from plots.cells import KEYS, Grid, gather, records
 from plots.curves import read_errors
 from plots.layout import LINE, TICKS, Layout
@@ -77,6 +78,7 @@ def figure(table: pd.DataFrame, plan: pd.DataFrame, experiment: Any, folder: Pat
     looks = {row: look | {"linestyle": "none"} for row, look in variant_looks(grid).items()}
     entries = [Line2D([], [], label=row, **look) for row, look in looks.items()]
     entries.append(Line2D([], [], label="90 %", **style.THRESHOLD_LINE))
+    entries.append(Line2D([], [], label="chance: always the most frequent answer", **CHANCE))
     groups = {style.setting_label(key, value): value for value in sorted(grid.cells["y"].unique())}
     layout = Layout(
         list(groups),
@@ -90,14 +92,18 @@ def figure(table: pd.DataFrame, plan: pd.DataFrame, experiment: Any, folder: Pat
     for label, group in groups.items():
         for column in grid.columns:
             here = points[(points["y"] == group) & (points["column"] == column)]
-            _draw_panel(layout.axes(label, column), here, names, looks)
+            axes = layout.axes(label, column)
+            _draw_panel(axes, here, names, looks)
+            if len(here):
+                chance = [100 * here["chance_accuracy"].mean()] * 2
+                axes.plot([-0.4, 0.4], chance, gid="chance", **CHANCE)
     return layout.figure
 
 
 def _points(grid: Grid, folder: Path) -> pd.DataFrame:
     """Return a row per finished cell and kind, all of them together being a kind too."""
     done = grid.cells[grid.cells["state"] == "done"]
-    labels = done[["point", "column", "row", "y"]]
+    labels = done[["point", "column", "row", "y", "chance_accuracy"]]
     of_kinds = labels.merge(_pooled(grid, folder)[["point", "kind", "accuracy"]], on="point")
     return pd.concat([labels.assign(kind="all", accuracy=done["accuracy"]), of_kinds])
 

@@ -197,8 +197,10 @@ def test_kinds_are_drawn_beside_the_accuracy_over_all(tmp_path):
         record = {"by_position": [], "by_step": [], "by_kind": kinds}
         (tmp_path / "errors" / f"{cell}.json").write_text(json.dumps(record))
     plan = tables.plan_of(table)
+    table["chance_accuracy"] = [0.5, 0.52]
     figure = accuracy_by_kind.figure(table, plan, tables.experiment(), tmp_path)
     (axes,) = figure.axes
+    assert line(axes, "chance").get_ydata() == pytest.approx([51, 51])
     names = [label.get_text() for label in axes.get_xticklabels()]
     assert names == ["all", "yes", "gap too\nlong by\none"]
     points = line(axes, "cells/Linear")
