@@ -8,13 +8,19 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from models.attention import AttentionMixer
+from models.attention import AttentionMixer, overrides
 from models.decayed_sums import decayed_sums
-from models.decays import DECAYS, Decay
+from models.decays import DECAYS, ChannelDecay, Decay
 from models.initialisation import xavier_uniform
-from models.mixer import GenerationState, check_choice
+from models.mixer import GenerationState, Mixer, check_choice
+from models.packing import Packing
 from models.precision import widened, without_autocast
+from models.recurrences import PackedRecurrence, runs
 from models.roles import Role
+
+# K up to which the plain recurrence takes less time than chunks on a CPU: with one decay a head,
+# whose chunks are masked products, and with one a channel, whose chunks are joined from blocks.
+WIDEST, WIDEST_BY_CHANNEL = 16, 64
 
 
 class DecayedAttention(AttentionMixer):
@@ -58,6 +64,21 @@ class DecayedAttention(AttentionMixer):
     def forward(self, x: Tensor) -> Tensor:
         """Mix x (B, T, D) into (B, T, D)."""
         return self.read(x, None)[0]
+
+    def forward_packed(self, x: Tensor, packing: Packing) -> Tensor:
+        """As `Mixer.forward_packed`, on a CPU by the plain recurrence where it is quicker."""
+        widest = WIDEST_BY_CHANNEL if isinstance(self.decay, ChannelDecay) else WIDEST
+        own = not overrides(self, DecayedAttention, "forward", "read", "finish")
+        if not own or not runs(x, self.head_dim, widest):
+            return Mixer.forward_packed(self, x, packing)
+        projected = self.convolution.forward_packed(self.qkv(x), packing)  # (N, 3D)
+        q, k, v = projected.unflatten(-1, (3, self.num_heads, -1)).unbind(1)  # (N, H, K)
+        log_decay, dt = self.decay(x)  # (N, H, K or 1)
+        with without_autocast(x):
+            q, k = (self.apply_rotary_step(widened(part), packing.positions) for part in (q, k))
+            written = (widened(v) * dt)[:, None]
+            y = PackedRecurrence.apply(q, k[:, None], written, None, log_decay, packing)
+        return self.finish(x, y, v)
 
     def read(self, x: Tensor, lengths: Tensor | None) -> tuple[Tensor, Tensor]:
         """What `forward` returns, and the states (B, H, K, K) after lengths[b] tokens, or all."""

@@ -13,9 +13,12 @@ from models.mixer import GenerationState, Mixer, check_sizes
 from models.packing import Packing
 from models.positions import rotary_table, rotate
 from models.precision import widened, without_autocast
+from models.recurrences import PackedRecurrence, runs
 from models.roles import Role
 from models.short_convolution import ShortConvolution
 
+# On a CPU the plain recurrence takes two thirds of the time of chunks up to here.
+WIDEST = 32  # K
 LEAST_NORM = 1e-12  # added, squared, to the squared norm of a key or query
 
 
@@ -98,12 +101,28 @@ class DeltaRule(Mixer):
         if overrides(self, DeltaRule, "forward", "merge"):
             return super().forward_packed(x, packing)
         qkv, beta, log_decay = self.qkv(x), self.beta(x), self.log_decay(x)
+        if runs(x, self.head_dim, WIDEST):
+            return self.merge(x, self.mix_packed(qkv, beta, log_decay, packing))
         mixed = []
         for group in packing.groups:
             forgotten = None if log_decay is None else group.pad(log_decay)
             y, _ = self.mix(group.pad(qkv), group.pad(beta), forgotten)
             mixed.append(group.unpad(y))
         return self.merge(x, packing.join(mixed))
+
+    def mix_packed(
+        self, qkv: Tensor, beta: Tensor, log_decay: Tensor | None, packing: Packing
+    ) -> Tensor:
+        """As `mix` of packed tokens: what the state gives at each, (N, D)."""
+        with without_autocast(qkv):
+            q, k, v = self.directions(self.convolution.forward_packed(qkv, packing))
+            if self.position == "rope":
+                cos, sin = self.rotary[:, packing.positions, None, None]  # (N, 1, 1, K / 2) each
+                q, k = rotate(q, cos, sin), rotate(k, cos, sin)  # (N, 1 or n, H, K)
+            decay = None if log_decay is None else log_decay[..., None]  # (N, H, 1)
+            strengths = self.strengths(beta)  # (N, n, H)
+            y = PackedRecurrence.apply(q.squeeze(1), k, v, strengths, decay, packing)
+        return y.flatten(1)  # (N, H, K) -> (N, D)
 
     def log_decay(self, x: Tensor) -> Tensor | None:
         """log α (..., H) of x (..., D), or None where nothing is forgotten."""

@@ -35,11 +35,11 @@ TINY = np.finfo(np.float32).tiny
 Float = np.float32
 
 
-def _kernel(function: Callable[..., Any]) -> Callable[..., Any]:
+def kernel(function: Callable[..., Any]) -> Callable[..., Any]:
     """Compile ``function`` at its first call; cache it where a folder can be written.
 
-    One file holds all kernels: numba's cache looks at a kernel's own file alone.  Sums may be
-    reordered, or nothing would run in vectors; NaN and infinity keep their meaning.
+    A kernel calls those of its own file alone, the only file that numba's cache looks at.  Sums may
+    be reordered, or nothing would run in vectors; NaN and infinity keep their meaning.
     """
     fastmath = {"contract", "reassoc", "nsz"}
     compiled = functools.partial(numba.njit, nogil=True, error_model="numpy", fastmath=fastmath)
@@ -65,7 +65,7 @@ class PackedAttention(torch.autograd.Function):
         kept = qkv.new_empty(out.shape[:2])
         arrays = qkv.numpy(), out.unsqueeze(1).numpy(), kept.numpy()
         added = (qkv.new_empty(0, 0) if bias is None else bias).numpy()
-        _in_threads(lambda offsets: _forward(*arrays, offsets, softmax, added), packing)
+        in_threads(lambda offsets: _forward(*arrays, offsets, softmax, added), packing)
         ctx.packing, ctx.softmax, ctx.added = packing, softmax, added
         ctx.save_for_backward(qkv, out, kept)
         return out
@@ -78,9 +78,7 @@ class PackedAttention(torch.autograd.Function):
         result = torch.zeros_like(qkv)
         outputs = [x.contiguous().unsqueeze(1).numpy() for x in (out, gradient)]
         arrays = qkv.numpy(), *outputs, kept.numpy(), result.numpy()
-        _in_threads(
-            lambda offsets: _backward(*arrays, offsets, ctx.softmax, ctx.added), ctx.packing
-        )
+        in_threads(lambda offsets: _backward(*arrays, offsets, ctx.softmax, ctx.added), ctx.packing)
         return result, None, None, None
 
 
@@ -94,7 +92,7 @@ def bias_shape(length: int) -> tuple[int, int]:
     return rounded_up(length, LANES), rounded_up(length, LANES)
 
 
-def _in_threads(work: Callable[[np.ndarray], None], packing: Packing) -> None:
+def in_threads(work: Callable[[np.ndarray], None], packing: Packing) -> None:
     """Call `work` on the offsets of some of the sequences, in as many threads as PyTorch uses."""
     offsets, threads = packing.offsets, torch.get_num_threads()
     if threads == 1:
@@ -105,7 +103,7 @@ def _in_threads(work: Callable[[np.ndarray], None], packing: Packing) -> None:
         list(pool.map(lambda cut: work(offsets[cut[0] : cut[1] + 1]), pairwise(cuts)))
 
 
-@_kernel
+@kernel
 def _forward(qkv, out, kept, offsets, softmax, bias):
     heads, width, length, lengths = _sizes(qkv, offsets)
     q, k, v, y = (
@@ -145,7 +143,7 @@ def _forward(qkv, out, kept, offsets, softmax, bias):
                 kept[first + t, h] = norm[t]
 
 
-@_kernel
+@kernel
 def _backward(qkv, out, gradient, kept, result, offsets, softmax, bias):
     heads, width, length, lengths = _sizes(qkv, offsets)
     q, k, v, y, dy = (
@@ -209,20 +207,20 @@ def _backward(qkv, out, gradient, kept, result, offsets, softmax, bias):
             _write(dv, first, T, 2, h, result)
 
 
-@_kernel
+@kernel
 def _whole(length):
     """`length` rounded up to whole vectors."""
     return (length + LANES - 1) // LANES * LANES
 
 
-@_kernel
+@kernel
 def _sizes(qkv, offsets):
     """Heads; the buffers' width, K rounded up to whole tiles, and length; all lengths."""
     lengths = offsets[1:] - offsets[:-1]
     return qkv.shape[2], (qkv.shape[3] + TILE - 1) // TILE * TILE, _whole(lengths.max()), lengths
 
 
-@_kernel
+@kernel
 def _read(x, first, length, which, head, buffer):
     """buffer[a, t] = x[first + t, which, head, a], zeros beyond."""
     width, end = x.shape[3], _whole(length)
@@ -234,14 +232,14 @@ def _read(x, first, length, which, head, buffer):
             buffer[a, t] = 0
 
 
-@_kernel
+@kernel
 def _write(buffer, first, length, which, head, x):
     for t in range(length):
         for a in range(x.shape[3]):
             x[first + t, which, head, a] = buffer[a, t]
 
 
-@_kernel
+@kernel
 def _prepare(q, k, length, width, softmax, top):
     """Queries divided by √K, or the features of queries and keys."""
     end = _whole(length)
@@ -265,7 +263,7 @@ def _prepare(q, k, length, width, softmax, top):
             q[a, t] = k[a, t] = 0
 
 
-@_kernel
+@kernel
 def _prepare_gradient(q, k, dq, dk, length, width, softmax):
     """From the gradients of what `_prepare` made, those of queries and keys."""
     scale = Float(1 / math.sqrt(width))
@@ -278,7 +276,7 @@ def _prepare_gradient(q, k, dq, dk, length, width, softmax):
                 dk[a, t] *= min(k[a, t], Float(1))
 
 
-@_kernel
+@kernel
 def _products(c, i, rows, n, out):
     """out[r, j] = Σ_a c[a, i + r] rows[a, j] for j < n."""
     for a in range(0, rows.shape[0], TILE):
@@ -297,7 +295,7 @@ def _products(c, i, rows, n, out):
             out[0, j], out[1, j], out[2, j], out[3, j] = y0, y1, y2, y3
 
 
-@_kernel
+@kernel
 def _add_rows(bias, i, n, out):
     """out[r, j] += bias[i + r, j] for j < n."""
     for r in range(TILE):
@@ -305,7 +303,7 @@ def _add_rows(bias, i, n, out):
             out[r, j] += bias[i + r, j]
 
 
-@_kernel
+@kernel
 def _add_products(c, i, w, n, out):
     """out[a, j] += Σ_r c[a, i + r] w[r, j] for j < n."""
     for a in range(0, out.shape[0], TILE):
@@ -321,7 +319,7 @@ def _add_products(c, i, w, n, out):
             out[a + 3, j] += c03 * w0 + c13 * w1 + c23 * w2 + c33 * w3
 
 
-@_kernel
+@kernel
 def _sums(w, rows, n, i, out):
     """out[a, i + r] = Σ_{j<n} w[r, j] rows[a, j]."""
     for a in range(0, rows.shape[0], TILE):
@@ -340,13 +338,13 @@ def _sums(w, rows, n, i, out):
         out[a, i + 3], out[a + 1, i + 3], out[a + 2, i + 3], out[a + 3, i + 3] = s30, s31, s32, s33
 
 
-@_kernel
+@kernel
 def _inverse(total):
     """1 / total; 0 where all features underflowed."""
     return Float(0) if total < TINY else Float(1) / total
 
 
-@_kernel
+@kernel
 def _largest(x, r, n):
     top = x[r, 0]
     for j in range(1, n):
@@ -354,7 +352,7 @@ def _largest(x, r, n):
     return top
 
 
-@_kernel
+@kernel
 def _cut(x, r, n, end):
     """Zero x[r] from n to end; return the sum of the rest."""
     total = Float(0)
@@ -364,7 +362,7 @@ def _cut(x, r, n, end):
     return total
 
 
-@_kernel
+@kernel
 def _exponentials(x, r, shift, n, end):
     """x[r] = exp(x[r] - shift) up to n, 0 up to end; return their sum."""
     total = Float(0)
@@ -375,7 +373,7 @@ def _exponentials(x, r, shift, n, end):
     return total
 
 
-@_kernel
+@kernel
 def _exponential(x):
     """exp(x) for x <= 0 to 5e-7 of itself, 0 below -87, in operations that run in vectors.
 
@@ -397,7 +395,7 @@ def _exponential(x):
     return Float(0) if x < Float(-87) else power
 
 
-@_kernel
+@kernel
 def gelu(x, y, derivative):
     """y = x Φ(x) and Φ(x) + x φ(x); Φ to 1e-7 (Abramowitz and Stegun 1964, 7.1.26), as PyTorch."""
     for i in range(x.shape[0]):
