@@ -18,7 +18,6 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedFormatter, FixedLocator
 
 from plots import style
-from plots.accuracy_by_length import CHANCE
 from plots.cells import KEYS, Grid, gather, records
 from plots.curves import read_errors
 from plots.layout import LINE, TICKS, Layout
@@ -78,7 +77,9 @@ def figure(table: pd.DataFrame, plan: pd.DataFrame, experiment: Any, folder: Pat
     looks = {row: look | {"linestyle": "none"} for row, look in variant_looks(grid).items()}
     entries = [Line2D([], [], label=row, **look) for row, look in looks.items()]
     entries.append(Line2D([], [], label="90 %", **style.THRESHOLD_LINE))
-    entries.append(Line2D([], [], label="chance: always the most frequent answer", **CHANCE))
+    entries.append(
+        Line2D([], [], label="chance: always the most frequent answer", **style.CHANCE_LINE)
+    )
     groups = {style.setting_label(key, value): value for value in sorted(grid.cells["y"].unique())}
     layout = Layout(
         list(groups),
@@ -96,7 +97,7 @@ def figure(table: pd.DataFrame, plan: pd.DataFrame, experiment: Any, folder: Pat
             _draw_panel(axes, here, names, looks)
             if len(here):
                 chance = [100 * here["chance_accuracy"].mean()] * 2
-                axes.plot([-0.4, 0.4], chance, gid="chance", **CHANCE)
+                axes.plot([-0.4, 0.4], chance, gid="chance", **style.CHANCE_LINE)
     return layout.figure
 
 

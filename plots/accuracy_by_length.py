@@ -33,7 +33,6 @@ THEORY = (
     "unless TC⁰ = NC¹; solvable groups are not forbidden; with a chain each step is a look-up. "
     "Not learned is not the same as not expressible."
 )
-CHANCE: dict[str, Any] = {"color": style.GREY, "linewidth": 0.8, "linestyle": (0, (6, 2))}
 COUNTS: dict[str, Any] = {"color": style.GREY, "linewidth": 1.2, "linestyle": (0, (5, 1.5, 1, 1.5))}
 
 
@@ -78,7 +77,7 @@ def figure(table: pd.DataFrame, plan: pd.DataFrame, experiment: Any, folder: Pat
 
 def _legend(looks: dict[str, dict[str, Any]], with_counts: bool) -> list[Line2D]:
     lines = [*looks.items(), ("90 %", style.THRESHOLD_LINE)]
-    lines.append(("chance: always the most frequent answer", CHANCE))
+    lines.append(("chance: always the most frequent answer", style.CHANCE_LINE))
     if with_counts:
         lines.append(("best guess from letter counts", COUNTS))
     return [Line2D([], [], label=label, **look) for label, look in lines]
@@ -108,7 +107,7 @@ def _draw_panel(axes: Axes, cells: pd.DataFrame, looks: dict[str, dict[str, Any]
         style.say_in(axes, "no results")
         return
     chance = 100 * done.groupby("x")["chance_accuracy"].mean().dropna()
-    axes.plot(chance.index, chance, gid="chance", **CHANCE)
+    axes.plot(chance.index, chance, gid="chance", **style.CHANCE_LINE)
     for row, look in looks.items():
         part = done[done["row"] == row]
         share = 100 * part["accuracy"]

@@ -29,7 +29,6 @@ COLUMNS = {
     "linear layers (the paper's convention)": "flops_linear_layers",
     "total (mixing and all else counted)": "flops_total",
 }
-CHANCE: dict[str, Any] = {"color": style.GREY, "linewidth": 0.8, "linestyle": (0, (6, 2))}
 
 
 def draw(table: pd.DataFrame, plan: pd.DataFrame, experiment: Any, out: Path) -> list[Path]:
@@ -53,7 +52,9 @@ def _figure(grid: Grid, column: str, experiment: Any) -> Figure:
     entries = [Line2D([], [], label=row, **look) for row, look in looks.items()]
     entries.append(Line2D([], [], label="90 %", **style.THRESHOLD_LINE))
     if cells["chance_accuracy"].notna().any():
-        entries.append(Line2D([], [], label="chance: always the most frequent answer", **CHANCE))
+        entries.append(
+            Line2D([], [], label="chance: always the most frequent answer", **style.CHANCE_LINE)
+        )
     most = float(np.nanmax(cells[list(COLUMNS.values())].fillna(0.0), initial=1.0))
     unit, name = flops_unit(most)
     layout = Layout(
@@ -73,7 +74,9 @@ def _figure(grid: Grid, column: str, experiment: Any) -> Figure:
             axes.axhline(100 * THRESHOLD, **style.THRESHOLD_LINE)
             axes.set_xscale("log")
             if part["chance_accuracy"].notna().any():
-                axes.axhline(100 * part["chance_accuracy"].mean(), gid="chance", **CHANCE)
+                axes.axhline(
+                    100 * part["chance_accuracy"].mean(), gid="chance", **style.CHANCE_LINE
+                )
             for row, look in looks.items():
                 _draw_model(axes, part[part["row"] == row], convention, unit, row, look)
     style.plain_log(axes.xaxis)

@@ -96,6 +96,7 @@ _SPARE_LOOKS = [
 HEAT = "cividis"
 GREY = "#595959"
 THRESHOLD_LINE: dict[str, Any] = {"color": GREY, "linewidth": 0.8, "linestyle": ":"}
+CHANCE_LINE: dict[str, Any] = {"color": GREY, "linewidth": 0.8, "linestyle": (0, (6, 2))}
 
 P = ParamSpec("P")
 R = TypeVar("R")
