@@ -71,7 +71,8 @@ def test_the_commands_of_the_committed_reports_name_their_cells(name, monkeypatc
     table = read(Path("results") / name / "results.csv")
     experiment = load_experiment(name)
     dotted = [column for column in map(str, table) if "." in column]
-    commands = report._commands(gather(table, planned(experiment, also=dotted)), experiment)
+    grid = gather(table, planned(experiment, also=dotted))
+    commands = report._commands(grid, experiment, Path("results") / name)
     call = compose_plain("train", [])
     for cell in table["cell"]:
         assert cell_name(cell_from_file(config_of(commands[cell]), dict(call))) == cell
