@@ -34,6 +34,7 @@ from evaluation.decode import Decoder
 from evaluation.levels import SINGLE, Levels, ToleranceTooSmall
 from evaluation.memory import BatchSizes
 from evaluation.transcript import Transcript
+from models.exact import require_causal
 from models.transformer import Transformer
 from tasks.task import SequenceSet
 from training.batches import SequenceTensors
@@ -75,9 +76,10 @@ def generate(
     A sequence ends with EOS, or once it is longer than `longest_sequence`.  ``memory_mb`` bounds
     what a batch holds; it is halved where the device has less.  The model is left on ``device``, in
     float32 and in evaluation mode.  Raises `UserError` for sequences longer than the model's
-    max_len, `RunError` when its logits are not finite.
+    max_len and for a mixer that looks ahead, `RunError` when its logits are not finite.
     """
     device = torch.device(device)
+    require_causal(model)
     longest = longest_sequence(model, sequences)
     levels, tensors = Levels(model, device), SequenceTensors(sequences, device)
     levels.calibrate(tensors)

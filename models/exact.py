@@ -1,4 +1,4 @@
-"""The model in float64, whose logits decide what is generated."""
+"""What exact evaluation asks of a model: that it runs in float64, and that it is causal."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from models.mixer import Mixer
 from models.transformer import Transformer
 
 PROBE_TOKENS = 8
+CAUSAL_TOLERANCE = 1e-3  # of the largest output: far above what float32 rounds
 
 
 def exact_copy(model: Transformer) -> Transformer:
@@ -52,6 +53,30 @@ def require_exact(model: Transformer) -> None:
             f"mixer {type(block.mixer).__name__} does not run in float64, which exact evaluation "
             f"needs ({reason}); define `reference()`, a module of the same parameters that does"
         )
+
+
+@torch.no_grad()
+def require_causal(model: Transformer) -> None:
+    """Change the later ones of a few random tokens, at every layer's mixer: nothing earlier may move.
+
+    One parallel pass over the right answers stands for generation only where no token sees those
+    after it. Raises UserError naming the mixer that looks ahead.
+    """
+    parameter = next(model.parameters())
+    shape = (1, min(PROBE_TOKENS, model.max_len), model.dim)
+    x = torch.randn(shape, generator=torch.Generator().manual_seed(0)).to(parameter)  # (1, T, D)
+    for block in model.blocks:
+        mixer = copy.deepcopy(block.mixer).eval()
+        whole = mixer(x)
+        tolerance = CAUSAL_TOLERANCE * float(whole.abs().max())
+        for cut in range(1, x.shape[1]):
+            changed = torch.cat((x[:, :cut], -x[:, cut:]), 1)
+            moved = (mixer(changed)[:, :cut] - whole[:, :cut]).abs().max()
+            if moved > tolerance:
+                raise UserError(
+                    f"mixer {type(mixer).__name__} looks ahead: what it returns for token {cut} "
+                    f"changes with the tokens after it; token t may depend on x[:, : t + 1] alone"
+                )
 
 
 class _NoRounding(TorchDispatchMode):

@@ -14,7 +14,7 @@ from config.build import build_model, initial_model
 from config.columns import resolved
 from config.schema import CellConfig
 from errors import UserError
-from models.exact import require_exact
+from models.exact import require_causal, require_exact
 from models.flops import training_step_flops
 from models.transformer import Transformer
 from records.folders import WeightsFolder
@@ -104,6 +104,7 @@ def _train(
     tell(Phase("training"))
     trainer = _trainer(config, task, data, folder, processes, tell)
     require_exact(trainer.model)
+    require_causal(trainer.model)
     trainer.fit()
     folder.write_record(
         {

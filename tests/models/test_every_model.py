@@ -26,7 +26,7 @@ from config.schema import validate_cell
 from errors import UserError
 from evaluation.generation import generate as generate_exactly
 from models import flops
-from models.exact import exact_copy, require_exact
+from models.exact import exact_copy, require_causal, require_exact
 from models.packing import Packing
 from models.positions import CHOICES
 from models.roles import with_stated_roles
@@ -320,6 +320,7 @@ def test_weights_depend_on_the_seed_alone_and_are_all_that_is_saved(name):
 def test_exact_evaluation_takes_it(name):
     model = model_of(name).eval()
     require_exact(model)
+    require_causal(model)
     tokens = torch.randint(0, VOCABULARY, (3, 20))
     torch.testing.assert_close(model(tokens).double(), exact_copy(model)(tokens), **FLOAT32)
 

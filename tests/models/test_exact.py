@@ -1,4 +1,4 @@
-"""The float64 copy of the model, and kernels that have none of their own."""
+"""The float64 copy of the model, kernels that have none of their own, mixers that look ahead."""
 
 import copy
 import functools
@@ -10,9 +10,11 @@ from torch import nn
 from toy_mixers import CumulativeMean, TensorAttention
 
 from errors import UserError
-from models.exact import exact_copy, require_exact
+from evaluation.generation import generate
+from models.exact import exact_copy, require_causal, require_exact
 from models.mixer import Mixer
 from models.transformer import Transformer
+from tasks.lis import LIS
 
 
 def transformer(mixer):
@@ -134,6 +136,32 @@ def test_the_mixer_of_every_layer_is_looked_at(layer):
     model.blocks[layer].mixer = Kernel(8, 2, 12)
     with pytest.raises(UserError, match="mixer Kernel"):
         require_exact(model)
+
+
+class LooksAhead(Kernel):
+    """At the next token, as a shift in the wrong direction does."""
+
+    def forward(self, x):
+        return self.out(torch.cat((x[:, 1:], x[:, :1]), 1))
+
+
+@pytest.mark.parametrize("layer", [0, 1])
+def test_a_mixer_that_looks_ahead_is_refused(layer):
+    model = transformer(CumulativeMean)
+    require_causal(model)
+    model.blocks[layer].mixer = LooksAhead(8, 2, 12)
+    with pytest.raises(UserError, match=r"mixer LooksAhead looks ahead: .* token 1 changes"):
+        require_causal(model)
+
+
+def test_a_mixer_that_has_learned_to_look_ahead_is_not_measured():
+    task = LIS(4)
+    model = Transformer(len(task.vocabulary), task.max_len, 8, 1, 2, LooksAhead)
+    torch.nn.init.zeros_(model.blocks[0].mixer.out.weight)
+    require_causal(model)
+    torch.nn.init.eye_(model.blocks[0].mixer.out.weight)
+    with pytest.raises(UserError, match="looks ahead"):
+        generate(model, task.draw(0, 0, 0, 3))
 
 
 class RoundsOnDemand(Kernel):
