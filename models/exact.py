@@ -57,7 +57,7 @@ def require_exact(model: Transformer) -> None:
 
 @torch.no_grad()
 def require_causal(model: Transformer) -> None:
-    """Change the later ones of a few random tokens, at every layer's mixer: nothing earlier may move.
+    """Change the later ones of a few random tokens at every mixer: nothing earlier may move.
 
     One parallel pass over the right answers stands for generation only where no token sees those
     after it. Raises UserError naming the mixer that looks ahead.

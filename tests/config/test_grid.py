@@ -238,3 +238,8 @@ def test_an_outsiders_mixer_and_task_join_the_grid(tmp_path):
     assert drawn.returncode == 0, drawn.stderr
     report = (tmp_path / "results/mine/report.html").read_text()
     assert "python sweep.py --config-dir=conf experiment=mine" in report
+
+
+def test_a_key_of_the_grid_without_values_is_named():
+    with pytest.raises(UserError, match="experiment small: grid: seed has no value"):
+        small(grid=[{"task": ["lis"], "seed": []}])
