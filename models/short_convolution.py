@@ -103,7 +103,7 @@ def grouped_convolution(x: Tensor, kernel: Tensor) -> Tensor:
 
 
 def shifted_sums(x: Tensor, kernel: Tensor) -> Tensor:
-    """As `grouped_convolution`; on a CPU forward and backward take 0.35 to 0.9 of the time."""
+    """As `grouped_convolution`; on a CPU in less time, forward and backward."""
     mixed: Tensor = ShiftedSums.apply(x, kernel)
     return mixed
 
