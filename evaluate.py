@@ -35,7 +35,7 @@ from evaluation.judge import Evaluation, evaluate
 from evaluation.memory import memory_for
 from files import write_json
 from plots import error_positions
-from plots.cells import plan_from_table
+from plots.aligned import plan_from_table
 from plots.redraw import AdHoc
 from records.table import as_table
 from sweeps.weights import measured_sequences, model_of, training_has_ended

@@ -18,7 +18,8 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedFormatter, FixedLocator
 
 from plots import style
-from plots.cells import KEYS, Grid, gather, records
+from plots.aligned import KEYS
+from plots.cells import Grid, gather, records
 from plots.curves import read_errors
 from plots.layout import LINE, TICKS, Layout
 from plots.looks import variant_looks

@@ -16,7 +16,8 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from plots import style
-from plots.cells import Grid, gather, panels_of
+from plots.cells import Grid, gather
+from plots.labels import panels_of
 from plots.layout import Layout
 from plots.looks import nested_row_looks
 from plots.paper import THRESHOLD

@@ -19,8 +19,10 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
 from plots import style
-from plots.cells import KEYS, Grid, gather, panels_of, records
+from plots.aligned import KEYS
+from plots.cells import Grid, gather, records
 from plots.curves import read_errors
+from plots.labels import panels_of
 from plots.layout import Layout
 from plots.looks import dim_looks
 from plots.text import csv_text, slugs

@@ -19,8 +19,9 @@ from matplotlib.ticker import FixedFormatter, FixedLocator, NullLocator
 
 from plots import style
 from plots.budgets import FRACTIONS, YES, Budgeted, Budgets, of_grid, sentences, steps_text
-from plots.cells import Grid, gather, panels_of
+from plots.cells import Grid, gather
 from plots.frontier import requirements_of
+from plots.labels import panels_of
 from plots.layout import Layout
 from plots.looks import row_look
 from plots.text import csv_text, slugs

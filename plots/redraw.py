@@ -18,7 +18,7 @@ from config.schema import require_plain_name
 from errors import UserError
 from files import remove_stale
 from plots import FIGURES, SPECIAL, datapackage, report
-from plots.cells import plan_from_table
+from plots.aligned import plan_from_table
 from records.reading import read, require_attachments
 
 

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from plots.cells import Grid, usual
+from plots.cells import Grid
+from plots.labels import usual
 from plots.style import setting_label
 
 

@@ -5,7 +5,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from plots import paper, required_dimension
+from plots import growth_rows, paper, required_dimension
 from plots.cells import gather
 from plots.fit import growth
 from plots.frontier import requirements
@@ -100,7 +100,7 @@ def test_figure_shows_intervals_and_the_slopes_of_table_1():
     table = tables.figure_1()
     figure = draw(table)
     axes = panel(figure, "LIS")
-    points = required_dimension.points(grid(table))
+    points = growth_rows.points(grid(table))
     part = points[(points["task"] == "LIS") & (points["model"] == "Linear")]
     assert list(lines(axes, "reached/Linear")["reached/Linear"].get_ydata()) == list(part["dim"])
     for item in part.itertuples():
@@ -115,7 +115,7 @@ def test_figure_shows_intervals_and_the_slopes_of_table_1():
         "theory/Sparse/0",
     }  # fmt: skip
     said = " ".join(text.get_text() for text in figure.texts if text.get_gid() == "footer")
-    fitted = required_dimension.fits(grid(table)).set_index(["task", "model"])
+    fitted = growth_rows.fits(grid(table)).set_index(["task", "model"])
     assert f"Linear {fitted.loc[('LIS', 'Linear'), 'exponent']:.2f} [" in said
     assert "interval-censored" in said
 
