@@ -1,7 +1,8 @@
 """Longest prefix labelled right at 90 %, n*, against the number of layers; per group and model.
 
 n* is read from the records of where labels break (``errors/``).  Log-depth constructions let it
-grow exponentially with the number of layers, which is a straight line here.
+grow exponentially with the number of layers, which is a straight line here.  Its slope is fitted as
+that of least D against L (`plots.fit`); of words labelled to their end n* is only a lower bound.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from matplotlib.ticker import FixedLocator
 from plots import style
 from plots.cells import Grid, gather, records
 from plots.curves import read_errors
+from plots.fit import Growth, growth
 from plots.layout import Layout
 from plots.looks import variant_looks
 from plots.text import csv_text
@@ -30,10 +32,12 @@ NONE = 0.5  # where a prefix of 0 labels stands on the logarithmic axis
 
 
 def draw(table: pd.DataFrame, plan: pd.DataFrame, experiment: Any, out: Path) -> list[Path]:
-    """Write ``depth`` as PDF and PNG, and ``depth.csv``; the records lie beside ``out``."""
+    """Write ``depth`` as PDF and PNG, and ``depth[_fit].csv``; the records lie beside ``out``."""
     paths = style.styled(style.save)(figure(table, plan, experiment, out.parent), out, NAME)
-    text = csv_text(prefixes(_grid(table, plan), out.parent))
-    return [*paths, style.write_text(text, out / f"{NAME}.csv")]
+    frame = prefixes(_grid(table, plan), out.parent)
+    for name, text in ((NAME, csv_text(frame)), (f"{NAME}_fit", csv_text(fits(frame)))):
+        paths.append(style.write_text(text, out / f"{name}.csv"))
+    return paths
 
 
 def prefixes(grid: Grid, folder: Path) -> pd.DataFrame:
@@ -53,6 +57,31 @@ def prefixes(grid: Grid, folder: Path) -> pd.DataFrame:
     )
 
 
+def fits(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return how often n* doubles per layer, a row per group and model of the group's largest n.
+
+    ``doublings`` and its 95 % interval ``low``, ``high`` are empty where fewer than three depths
+    were measured or fewer than two runs break before the last label.
+    """
+    rows = []
+    for (group, model), part in _largest(frame).groupby(["group", "model"]):
+        found = _growth(part)
+        told = (found.exponent, found.low, found.high) if found else (np.nan,) * 3
+        rows.append((group, model, *told, part["layers"].nunique(), part["seed"].nunique()))
+    columns = ["group", "model", "doublings", "low", "high", "depths", "seeds"]
+    return pd.DataFrame(rows, columns=columns)
+
+
+def _growth(part: pd.DataFrame) -> Growth | None:
+    """Fit log2 n* = a + b M: the growth of n* in 2^M; each run is a point of its own."""
+    longest, asked = part["longest_prefix"].to_numpy(float), part["size"].to_numpy(float)
+    return growth(2.0 ** part["layers"], longest, np.where(longest < asked, longest + 1, np.inf))
+
+
+def _largest(frame: pd.DataFrame) -> pd.DataFrame:
+    return frame[frame["size"] == frame.groupby("group")["size"].transform("max")]
+
+
 def _grid(table: pd.DataFrame, plan: pd.DataFrame) -> Grid:
     key = GROUP if GROUP in table or GROUP in plan else "task"
     return gather(table, plan, {"columns": ["format"], "rows": ["model"], "x": "layers", "y": key})
@@ -65,8 +94,7 @@ def figure(table: pd.DataFrame, plan: pd.DataFrame, experiment: Any, folder: Pat
     ``folder`` holds ``errors/``.
     """
     grid = _grid(table, plan)
-    frame = prefixes(grid, folder)
-    frame = frame[frame["size"] == frame.groupby("group")["size"].transform("max")]
+    frame = _largest(prefixes(grid, folder))
     looks = variant_looks(grid)
     most = int(grid.cells["size"].max())
     least = frame["longest_prefix"].min() if len(frame) else 0
@@ -109,6 +137,10 @@ def _draw_panel(
             axes.errorbar(middle.index, middle, [middle - low, high - middle], fmt="none",
                           ecolor=look["color"], linewidth=0.6)  # fmt: skip
         axes.plot(middle.index, middle, gid=f"cells/{row}", clip_on=False, **look)
+        if fitted := _growth(frame[frame["model"] == row]):
+            ends = np.array([middle.index.min(), middle.index.max()])
+            axes.plot(ends, fitted.at(2.0**ends), gid=f"fit/{row}", color=look["color"],
+                      linestyle=(0, (1, 2)), linewidth=0.9)  # fmt: skip
 
 
 def _ticks(least: float, most: int) -> list[float]:
@@ -126,8 +158,21 @@ def _footer(grid: Grid, frame: pd.DataFrame, experiment: Any) -> str:
     lines = [
         "n*: as many labels, from the first on, as are right in 90 % of the test words each; "
         f"{seeds}. {missing_text(grid.cells)}",
+        *_doublings(frame),
         "Theory: n* may grow exponentially with M, a straight line here (log-depth constructions), "
         "and without bound at constant M for solvable groups; one recurrent layer suffices for all "
         "groups. Not learned is not the same as not expressible.",
     ]
     return footer(lines, grid, experiment)
+
+
+def _doublings(frame: pd.DataFrame) -> list[str]:
+    """Return the fitted slopes in words; nothing where none could be fitted."""
+    told = [
+        f"{group}, {model}: {found.text()}"
+        for (group, model), part in frame.groupby(["group", "model"])
+        if (found := _growth(part))
+    ]
+    if not told:
+        return []
+    return [f"Doublings of n* per layer, with 95 % interval (dotted): {'; '.join(told)}."]

@@ -1,6 +1,7 @@
 """Accuracy by length, longest prefix by depth, accuracy by kind: on made-up tables and records."""
 
 import json
+import math
 
 import made_up_tables as tables
 import pandas as pd
@@ -143,6 +144,35 @@ def test_depth_draws_medians_on_a_logarithmic_axis(by_depth):
     assert "median of 1 to 2 seeds" in said(figure)
 
 
+def test_the_slope_of_longest_prefixes_is_fitted(by_depth):
+    table, folder = by_depth
+    fitted = depth.fits(depth.prefixes(depth._grid(table, plan_of(table)), folder))
+    fitted = fitted.set_index("group")
+    slope = fitted.loc["A5"]
+    assert slope["low"] < slope["doublings"] < slope["high"]
+    # 3 M + seed doubles 1.0 times from one layer to two, 0.9 times from two to four.
+    assert 0.45 < slope["doublings"] < 1.0
+    assert (slope["depths"], slope["seeds"]) == (3, 2)
+    assert math.isnan(fitted.loc["Z60", "doublings"])  # labelled to the end at every depth
+    figure = depth.figure(table, plan_of(table), tables.experiment(), folder)
+    assert f"A5, Standard: {slope['doublings']:.2f} [" in said(figure)
+    drawn = line(panel(figure, "", "A5"), "fit/Standard")
+    low, high = drawn.get_ydata()
+    assert math.log2(high / low) / 3 == pytest.approx(slope["doublings"])
+
+
+def test_an_exact_doubling_per_layer_is_found(by_depth):
+    table, folder = by_depth
+    for layers in (1, 2, 4):
+        for path in (folder / "errors").glob(f"A5-standard-{layers}-*"):
+            path.write_text(
+                json.dumps({"by_position": [], "by_step": [], "longest_prefix": 2**layers})
+            )
+    fitted = depth.fits(depth.prefixes(depth._grid(table, plan_of(table)), folder))
+    # n* = 2 lies in (2, 3], which lowers the slope a little.
+    assert fitted.set_index("group").loc["A5", "doublings"] == pytest.approx(0.9, abs=0.12)
+
+
 def test_a_prefix_of_no_label_is_drawn_at_the_foot(by_depth):
     table, folder = by_depth
     for path in (folder / "errors").glob("A5-*"):
@@ -164,7 +194,9 @@ def test_a_prefix_of_no_label_is_drawn_at_the_foot(by_depth):
 def test_depth_without_records_says_so(by_depth, tmp_path):
     table, _ = by_depth
     paths = depth.draw(table, plan_of(table), tables.experiment(), tmp_path / "none" / "figures")
-    assert [path.name for path in paths] == ["depth.pdf", "depth.png", "depth.csv"]
+    assert [path.name for path in paths] == [
+        "depth.pdf", "depth.png", "depth.csv", "depth_fit.csv",
+    ]  # fmt: skip
     figure = depth.figure(table, plan_of(table), tables.experiment(), tmp_path / "none")
     assert "no records" in [t.get_text() for t in panel(figure, "", "A5").texts]
 
