@@ -29,7 +29,7 @@ from errors import RunError, UserError
 from plots import budgets
 from plots.cells import gather
 from plots.redraw import figure_module, redraw
-from sweeps import frontier
+from sweeps import frontier, search_cost
 from sweeps.cost import estimate_of, of_weights, training_flops
 from sweeps.launch import launch as launch_cells
 from sweeps.launch import make_launcher
@@ -49,12 +49,13 @@ def main(config: DictConfig) -> None:
     call = checked(SweepCall, plain(config))
     sweep = sweep_from(call)
     require_ready(sweep)
-    if call.strategy == "frontier":
-        frontier.candidates(sweep)
-    if call.watch or call.status:
-        (watch if call.watch else show_status)(sweep)
+    trials = frontier.candidates(sweep) if call.strategy == "frontier" else None
+    if call.watch:
+        watch(sweep)
+    elif call.status:
+        show_status(sweep, trials)
     elif call.dry_run:
-        show_plan(sweep)
+        show_plan(sweep, trials)
     elif call.strategy == "frontier":
         run_frontier(sweep, call)
     else:
@@ -141,8 +142,8 @@ def machine_settings(call: SweepCall) -> list[str]:
     return [*words, f"data_dir={quoted(call.data_dir)}"]
 
 
-def show_plan(sweep: Sweep) -> None:
-    """Print the plan with its estimated cost."""
+def show_plan(sweep: Sweep, trials: Sequence[Sequence[frontier.Trials]] | None) -> None:
+    """Print the plan with its estimated cost; of a frontier search, what it needs of that."""
     plan = sweep.plan()
     estimate = estimate_of(sweep)
     print_plan(plan, estimate)
@@ -154,6 +155,8 @@ def show_plan(sweep: Sweep) -> None:
         f"{rounded(flops / 1e15)} PFLOP of training, {duration(seconds)} on one worker "
         f"({estimate.source})"
     )
+    if trials is not None:
+        print(search_cost.in_words(frontier.standing(sweep, trials, sweep.table()), estimate))
 
 
 def draw(sweep: Sweep, table: pd.DataFrame) -> None:

@@ -48,7 +48,7 @@ def search(sweep: Sweep, launch: Callable[[Sequence[Planned]], None]) -> list[Gr
     trials = candidates(sweep)
     launched: set[str] = set()
     while True:
-        found = standing(sweep, trials)
+        found = standing(sweep, trials, sweep.enter())
         runs = [run.planned for group in found for run in group.wanted()]
         wanted = {planned.cell.name: planned for planned in runs if planned is not None}
         chosen = [p for p in sweep.to_launch(wanted.values()) if p.cell.name not in launched]
@@ -59,9 +59,8 @@ def search(sweep: Sweep, launch: Callable[[Sequence[Planned]], None]) -> list[Gr
         launch(chosen)
 
 
-def standing(sweep: Sweep, trials: Sequence[Sequence[Trials]]) -> list[Group]:
-    """Return the groups as the runs and the results table have them now."""
-    table = sweep.enter()
+def standing(sweep: Sweep, trials: Sequence[Sequence[Trials]], table: pd.DataFrame) -> list[Group]:
+    """Return the groups as the runs and the results table have them now; writes nothing."""
     done = table[table["status"].eq("done")]
     accuracies = dict(zip(done["cell"], done["answer_accuracy"].astype(float), strict=True))
     plan = {planned.cell.name: planned for planned in sweep.plan()}
@@ -81,9 +80,12 @@ def _run(
     folder = CellFolder(sweep.runs_dir, cell.name)
     planned = plan.get(cell.name) or Planned(cell, folder, "missing")
     done, failed = planned.status == "done", planned.status == "failed"
+    accuracy = accuracies.get(cell.name) if done else None
+    if done and accuracy is None:  # recorded, not yet entered
+        accuracy = (folder.record() or {}).get("answer_accuracy")
     return Run(
         planned,
-        accuracies.get(cell.name) if done else None,
+        accuracy,
         diverged=failed and (planned.reason or "").startswith(DIVERGED),
         dim=int(described(cell.config)["dim"]),
         seed=cell.config.seed,

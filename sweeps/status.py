@@ -11,7 +11,9 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from sweeps import search_cost
 from sweeps.cost import CostEstimate, estimate_of, of_weights
+from sweeps.frontier import Trials, standing
 from sweeps.plan import Planned, Sweep, counts
 from sweeps.progress import besides
 from sweeps.tables import console, duration
@@ -22,10 +24,15 @@ QUIET_SECONDS = 60.0  # between two cells of a sweep nothing runs for some secon
 OPEN = ("missing", "unfinished", "running", "queued")
 
 
-def show_status(sweep: Sweep) -> None:
-    """Print once what is done, running and open, and how long the rest may take."""
-    told = besides(sweep.cells)
-    console().print(_status(sweep, sweep.plan(), estimate_of(sweep), told))
+def show_status(sweep: Sweep, trials: Sequence[Sequence[Trials]] | None = None) -> None:
+    """Print once what is done, running and open, and how long the rest may take.
+
+    With the ``trials`` of a frontier search also what of it is left.
+    """
+    told, estimate = besides(sweep.cells), estimate_of(sweep)
+    console().print(_status(sweep, sweep.plan(), estimate, told))
+    if trials is not None:
+        print(search_cost.in_words(standing(sweep, trials, sweep.table()), estimate))
 
 
 def watch(sweep: Sweep) -> None:

@@ -507,6 +507,9 @@ def test_a_sweep_with_the_frontier_strategy(command):
         "plot=false",
         "overrides=[" + ",".join(f'"{word}"' for word in words) + "]",
     ]  # fmt: skip
+    planned = command("sweep.py", *arguments, "dry_run=true")
+    assert "the search 2 trainings" in planned.out
+    assert "the confirmation 8 trainings" in planned.out
     outcome = command("sweep.py", *arguments, "experiment.confirm=false")
     assert outcome.status == 0, outcome.err
     assert "more than D 64" in outcome.out
@@ -514,6 +517,10 @@ def test_a_sweep_with_the_frontier_strategy(command):
     assert rows["how"].value_counts().to_dict() == {"measured": 2, "inferred": 1}
     entered = pd.read_csv(command.folder / "results/quick/results.csv")
     assert set(entered["cell"]) == set(rows["cell"][rows["how"] == "measured"])
+    (command.folder / "results/quick/results.csv").unlink()
+    found = command("sweep.py", *arguments, "status=true")
+    assert "Left at most, on one worker: the confirmation 8 trainings" in found.out
+    assert not (command.folder / "results/quick/results.csv").exists()
 
     confirmed = command("sweep.py", *arguments)
     assert confirmed.status == 0, confirmed.err
@@ -525,6 +532,7 @@ def test_a_sweep_with_the_frontier_strategy(command):
     assert len(entered) == 10 and set(entered["recipe.learning_rate"]) == {0.005, 0.01, 0.02}
     told = command("sweep.py", *arguments, "status=true")
     assert "quick: 11 cells: 10 done, 1 missing" in told.out
+    assert "The search is at its end." in told.out
 
     unknown = command("sweep.py", "experiment=quick", "strategy=random")
     assert unknown.status == 2 and "strategy='random'" in unknown.line
