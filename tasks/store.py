@@ -7,7 +7,6 @@ the files by which others open and understand it (`tasks.card`).
 from __future__ import annotations
 
 import contextlib
-import errno
 import hashlib
 import json
 import os
@@ -21,7 +20,7 @@ import numpy as np
 from filelock import FileLock, Timeout
 
 from errors import DiskFullError, RunError, UserError
-from files import write_text
+from files import clear_disk_errors, no_room, write_text
 from tasks.task import SequenceSet
 
 SPLITS = ("train", "validation", "test")
@@ -65,7 +64,7 @@ def load_or_make(
         found = load(path)
         _complete(path, beside)
         return found
-    try:
+    with clear_disk_errors(path, expected_bytes):
         path.parent.mkdir(parents=True, exist_ok=True)
         with _locked(path):
             try:
@@ -78,8 +77,6 @@ def load_or_make(
             require_space(path.parent, expected_bytes)
             sets = make()
             return sets, save(path, sets, about, beside)
-    except OSError as error:
-        raise _disk_error(path, error) from error
 
 
 def load(path: Path) -> tuple[Sets, str]:
@@ -142,12 +139,8 @@ def clear_stale(directory: Path, held: str) -> None:
 
 def require_space(directory: Path, expected_bytes: int) -> None:
     """Raise `DiskFullError` when ``directory`` has no room for ``expected_bytes``."""
-    free = shutil.disk_usage(directory).free
-    if free < expected_bytes:
-        raise DiskFullError(
-            f"{directory}: no space left for the data set: it needs "
-            f"{expected_bytes / 1e6:,.0f} MB, {free / 1e6:,.0f} MB are free"
-        )
+    if shutil.disk_usage(directory).free < expected_bytes:
+        raise DiskFullError(no_room(directory / "the data set", expected_bytes))
 
 
 def _lock_path(path: Path) -> str:
@@ -167,16 +160,6 @@ def _locked(path: Path) -> Iterator[None]:
         yield
     finally:
         lock.release()
-
-
-def _disk_error(path: Path, error: OSError) -> Exception:
-    if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-        folder = next(folder for folder in path.parents if folder.exists())
-        free = shutil.disk_usage(folder).free
-        return DiskFullError(
-            f"{path}: cannot be written, the disk is full ({free / 1e6:,.0f} MB free)"
-        )
-    return UserError(f"{error.filename or path}: {error.strerror or error}")
 
 
 def _save_split(sequences: SequenceSet, path: Path, key: str) -> None:

@@ -43,7 +43,7 @@ def build(folder, train):
 def test_a_disk_that_fills_while_writing_leaves_nothing(small_disk, monkeypatch):
     monkeypatch.setattr(store, "require_space", lambda directory, expected_bytes: None)
     spec = DataSpec(train=100_000, validation=50, test=50, directory=str(small_disk))
-    with pytest.raises(RunError, match="disk is full"):
+    with pytest.raises(RunError, match="no space left on the disk"):
         load_or_build(LIS(40), spec, progress=False)
     assert not list(small_disk.rglob("*.arrow"))
 
