@@ -54,6 +54,19 @@ def test_more_seeds_go_to_the_best_rate_and_its_neighbours():
     assert {job[3] for job in rates.repeats((16,), censored)} == {2.0, 4.0}
 
 
+def test_beyond_the_largest_rate_where_it_is_the_best():
+    steps = {0.25: 900, 0.5: 800, 1.0: 400, 2.0: 300, 4.0: 200}
+    rows = [row(("lis", "linear", 16, factor, 0), n) for factor, n in steps.items()]
+    assert rates.beyond((16,), rows[:-1]) == []  # until the grid is complete
+    (further,) = rates.beyond((16,), rows)
+    assert further == ("lis", "linear", 16, 8.0, 0)
+    for n, around in ((100, {2.0, 4.0}), (5000, {2.0, 4.0})):
+        found = rates.repeats((16,), [*rows, row(further, n)])
+        assert {job[3] for job in found} == around
+    rows[-1] |= {"solved": False, "best_chain_exact_match": 1.0}
+    assert rates.beyond((16,), rows) == []
+
+
 def test_rows_of_another_recipe_or_limit_do_not_count():
     job = ("ed", "standard", 64, 1.0, 0)
     good = [
@@ -84,6 +97,7 @@ def small(monkeypatch, tmp_path):
     monkeypatch.setattr(rates, "MODELS", ("standard", "linear"))
     monkeypatch.setattr(rates, "PARTS", ((8,), (16,)))
     monkeypatch.setattr(rates, "FACTORS", (0.5, 1.0, 2.0))
+    monkeypatch.setattr(rates, "BEYOND", 2.0)
     monkeypatch.setattr(rates, "LIMIT_SECONDS", {8: 60.0, 16: 60.0})
     monkeypatch.setattr(rates, "LIMIT_STEPS", 40)
     monkeypatch.setattr(rates, "VALIDATE_EVERY", 20)
@@ -144,10 +158,10 @@ def test_the_table_tells_bounds_and_how_many_cells_a_rate_suits(capsys):
 
 def test_the_figure_is_drawn_of_what_there_is(tmp_path):
     path = tmp_path / "rates.png"
-    draw([], path)
+    draw([], path, {})
     empty = path.read_bytes()
     rows = [
         row(("lis", "linear", dim, f, 0), dim * 10, f > 1) for dim in rates.widths() for f in (1, 2)
     ]
-    draw(rows, path)
+    draw(rows, path, rates.sizes())
     assert path.read_bytes().startswith(b"\x89PNG") and path.read_bytes() != empty
