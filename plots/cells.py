@@ -34,7 +34,7 @@ class Grid:
     """What a figure draws.
 
     ``cells`` has a row per cell: the keys, ``state``, ``accuracy`` (mean), ``accuracy_min``,
-    ``accuracy_max``, ``accuracy_low``, ``accuracy_high`` (95 % Wilson, for a single seed only),
+    ``accuracy_max``, ``accuracy_low``, ``accuracy_high`` (95 % Wilson; the widest of its seeds'),
     ``chain_exact_match`` (mean), ``seeds`` (done), ``seeds_planned``, the measures (mean over
     seeds, empty where not measured), and ``column`` and ``row``: labels of the figure's columns
     (task, and format where it varies) and rows (model, and layers, heads and recipe where they
@@ -156,15 +156,12 @@ def _summary(runs: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
         accuracy=("answer_accuracy", "mean"),
         accuracy_min=("answer_accuracy", "min"),
         accuracy_max=("answer_accuracy", "max"),
-        accuracy_low=("answer_accuracy_low", "mean"),
-        accuracy_high=("answer_accuracy_high", "mean"),
+        accuracy_low=("answer_accuracy_low", "min"),
+        accuracy_high=("answer_accuracy_high", "max"),
         chain_exact_match=("chain_exact_match", "mean"),
         seeds=("done", "sum"),
         seeds_planned=("done", "size"),
     )
-    single = cells["seeds"] == 1
-    for name in ("accuracy_low", "accuracy_high"):
-        cells[name] = cells[name].where(single)
     cells = cells.join(groups[MEASURES].mean()).reset_index()
     return cells.assign(state=cells.pop("rank").map(lambda rank: STATES[rank]))
 
@@ -186,7 +183,7 @@ def records(frame: pd.DataFrame) -> list[Any]:
 
 
 def is_unsure(cell: Any) -> bool:
-    """Tell whether 90 % lies within the cell's 95 % interval, or within the range of its seeds."""
-    ends = (cell.accuracy_min, cell.accuracy_max)
-    low, high = ends if cell.seeds > 1 else (cell.accuracy_low, cell.accuracy_high)
+    """Tell whether 90 % lies between the ends of its seeds' 95 % intervals, or of the seeds."""
+    low = np.fmin(cell.accuracy_low, cell.accuracy_min)
+    high = np.fmax(cell.accuracy_high, cell.accuracy_max)
     return bool(cell.state == "done" and low < THRESHOLD <= high)

@@ -31,8 +31,8 @@ RULE = (
     f"Confirmed: the whole interval lies within {TOLERANCE:g} of theory (of a lower bound: above "
     "it, less that), half the step between the exponents that theory tells apart. Contradicted: "
     "none of it does. Else undecided, and wherever the least D of a size is limited by the budget, "
-    f"lacks learning curves or rests on fewer than {FEWEST_SEEDS} seeds. Theory speaks of what can "
-    "be expressed, the measurement of what was learned."
+    f"or may be, as far as is known, or rests on fewer than {FEWEST_SEEDS} seeds. Theory speaks of "
+    "what can be expressed, the measurement of what was learned."
 )
 
 
@@ -107,7 +107,9 @@ def deciding(
     sizes = {
         "results": [item for item in items if not item.measured],
         "more steps": [i for i, limit in zip(items, limits, strict=True) if limit == YES],
-        "learning curves": [i for i, limit in zip(items, limits, strict=True) if limit == UNKNOWN],
+        "more steps (or curves)": [
+            item for item, limit in zip(items, limits, strict=True) if limit == UNKNOWN
+        ],
         f"{FEWEST_SEEDS} seeds": [i for i in run if i.seeds < FEWEST_SEEDS],
         "larger D": [i for i in run if i.dim is None],
         "smaller D": [i for i in run if i.dim is not None and not i.below],

@@ -40,7 +40,7 @@ STATE_WORDS = {
     "not run": "– not run",
 }
 HATCH = {"edgecolor": "#8c8c8c", "linewidth": 0.4}
-UNSURE = "framed: 95 % interval, or range of seeds, holds 90 %"
+UNSURE = "framed: 95 % interval of a seed, or the seeds' range, holds 90 %"
 TICK_SIZE, VALUE_SIZE = 6.5, 6.5  # points
 MAX_CELL = 0.6  # inches
 CELL_HEIGHT, SPREAD_HEIGHT = 0.235, 0.34  # inches, for one number and for three

@@ -93,7 +93,7 @@ def intervals(chances: Mapping[int, float]) -> dict[tuple[float, float], float]:
 def doubts(items: list[Requirement], limits: list[str]) -> list[str]:
     """Return why no verdict can rest on these least D; empty where one can."""
     told = []
-    counts = {YES: "limited by the budget", UNKNOWN: "without learning curves"}
+    counts = {YES: "limited by the budget", UNKNOWN: "that the budget may limit"}
     for limit, words in counts.items():
         if number := limits.count(limit):
             told.append(f"{number} of {len(limits)} sizes {words}")

@@ -121,7 +121,7 @@ def test_the_table_of_exponents_says_why_it_cannot_decide(tmp_path):
     frame = pd.read_csv(paths[0]).set_index("model")
     assert frame.loc["Standard", "verdict"] == "undecided"
     assert "fewer than 3 seeds" in frame.loc["Standard", "why"]
-    assert "without learning curves" in frame.loc["Standard", "why"]
+    assert "that the budget may limit" in frame.loc["Standard", "why"]
     assert pd.isna(frame.loc["other", "verdict"]) and pd.isna(frame.loc["other", "theory"])
     text = paths[2].read_text()
     assert r"\label{tab:exponents:example}" in text and text.count(r"\caption{") == 1

@@ -77,7 +77,7 @@ def test_the_table_has_the_measured_m_and_a_verdict(tmp_path):
     ratios = frame["m"] / frame["max_len"]
     assert ratios[frame["task"] == "ED"].min() > 0.6 > ratios[frame["task"] == "ED_Local"].max()
     text = paths[".md"].read_text()
-    assert "- Linear: undecided (ED: 3 of 3 sizes without learning curves; " in text
+    assert "- Linear: undecided (ED: 3 of 3 sizes that the budget may limit; " in text
     assert "at 3 of 3 lengths locality helps, at 0 it hurts. ED D ~ L^" in text
 
 
@@ -98,8 +98,8 @@ def test_what_would_decide_names_sizes_and_lengths():
     items = [needs(2, 16, None, 16), needs(4, 64, 16, 24, seeds=1), needs(6, 256, 128, None)]
     told = deciding(Growth(0.1, -0.2, 0.4, 3), CONSTANT, items, ["yes", "unknown", ""])
     assert told.startswith(
-        "more steps at n = 2; learning curves at n = 4; 3 seeds at n = 4; larger D at n = 6; "
-        "smaller D at n = 2"
+        "more steps at n = 2; more steps (or curves) at n = 4; 3 seeds at n = 4; "
+        "larger D at n = 6; smaller D at n = 2"
     )
     absent = dataclasses.replace(needs(8, 500, None, None), best_dim=None, seeds=0)
     told = deciding(Growth(0.0, -0.1, 0.1, 3), CONSTANT, [*ED, absent], ["no"] * 3 + [""])
