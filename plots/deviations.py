@@ -22,7 +22,7 @@ DEVIATIONS = (
     "chains.",
     "Unless the recipe is named paper, training follows our fast recipe: Muon at a higher peak "
     "rate that falls with the square root of the step, rates of their own for embedding, head and "
-    "vectors, token embeddings that start as large as positions (Xavier's times four or so), "
+    "vectors, token embeddings that start as large as positions (3 to 14 times Xavier's), "
     "decay of matrices only, bfloat16 where the machine is faster with it, an exponential moving "
     "average of the weights (which is what is evaluated), no dropout, an early stop when "
     "validation is solved and far fewer steps than the paper's 195,000 of 512 sequences at 1e-4.",
