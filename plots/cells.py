@@ -144,7 +144,11 @@ def _one_row_per_seed(
 
 def _summary(runs: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
     """Return a row per cell from a row per planned or recorded seed."""
-    runs = runs.assign(done=runs["status"] == "done", rank=runs["status"].map(STATES.index))
+    runs = runs.assign(
+        done=runs["status"] == "done",
+        rank=runs["status"].map(STATES.index),
+        asked=~runs["further"].eq(True),
+    )
     names = ["answer_accuracy", "answer_accuracy_low", "answer_accuracy_high", "chain_exact_match"]
     for name in [*names, *MEASURES]:
         values = runs[name] if name in runs else pd.Series(np.nan, runs.index)
@@ -160,7 +164,7 @@ def _summary(runs: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
         accuracy_high=("answer_accuracy_high", "max"),
         chain_exact_match=("chain_exact_match", "mean"),
         seeds=("done", "sum"),
-        seeds_planned=("done", "size"),
+        seeds_planned=("asked", "sum"),
     )
     cells = cells.join(groups[MEASURES].mean()).reset_index()
     return cells.assign(state=cells.pop("rank").map(lambda rank: STATES[rank]))

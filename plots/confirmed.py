@@ -49,8 +49,9 @@ def note(rows: pd.DataFrame) -> list[str]:
     seeds, rates = int((rows["further"] & rows["own"]).sum()), int((~rows["own"]).sum())
     if not seeds and not rates:
         return []
-    other = f", {rates} more at other learning rates confirm least D and are in no mean"
-    return [f"{seeds} runs have further seeds than planned{other if rates else ''}"]
+    parts = [f"{seeds} of further seeds"] if seeds else []
+    parts += [f"{rates} at other learning rates, in no mean"] if rates else []
+    return [f"beyond the plan stand the runs that confirm a least D: {', '.join(parts)}"]
 
 
 def group_of(cells: pd.DataFrame, trials: pd.DataFrame) -> Group | None:

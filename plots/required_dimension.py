@@ -120,8 +120,13 @@ def _draw_model(
     look, shift = row_look(row, grid), _shift(grid, row)
     part = part.dropna(subset=["max_len"])
     reached = part[part["state"] == "reached"]
-    points_look = {**look, "linestyle": ""} if fitted else look
-    axes.plot(shift * reached["max_len"], reached["dim"], gid=f"reached/{row}", **points_look)
+    axes.plot(shift * reached["max_len"], reached["dim"], gid=f"reached/{row}",
+              **{**look, "linestyle": ""})  # fmt: skip
+    if not fitted:
+        # An upper bound alone would bend the line by how far the search has come.
+        known = reached[reached["below"].notna() | reached["dim"].eq(grid.cells["dim"].min())]
+        line = {**look, "marker": "", "gid": f"line/{row}"}
+        axes.plot(shift * known["max_len"], known["dim"], **line)
     if fitted:
         lengths = np.array([part["max_len"].min(), part["max_len"].max()])
         line = {"color": look["color"], "linestyle": look["linestyle"], "zorder": 1.2}
@@ -215,7 +220,10 @@ def _footer(
         if here["comment"].eq("").any():
             lines.append(f"{column}: {' | '.join(map(_exponent, records(here)))}.")
     items = [i for c in grid.columns for r in grid.model_rows for i in requirements_of(grid, c, r)]
-    method = f"{METHOD} Lines: the fitted growth, from point to point where there are too few."
+    method = (
+        f"{METHOD} Lines: the fitted growth; where there are too few sizes, from point to point, "
+        "past those that only bound D from above."
+    )
     lines.append(
         method if lines else "Too few sizes for an exponent: lines go from point to point."
     )

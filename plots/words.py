@@ -48,8 +48,9 @@ def seeds_text(cells: pd.DataFrame) -> str:
     done = cells[cells["state"] == "done"]
     if done.empty:
         return "no results yet"
-    low, high, planned = done["seeds"].min(), done["seeds"].max(), done["seeds_planned"].max()
-    asked = f" of {planned} planned" if low < planned else ""
+    low, high = done["seeds"].min(), done["seeds"].max()
+    fewer = (done["seeds"] < done["seeds_planned"]).any()
+    asked = f" of {done['seeds_planned'].max()} planned" if fewer else ""
     if high == 1:
         return f"one seed{asked} per cell"
     several = f"{high} seeds" if low == high else f"{low} to {high} seeds"

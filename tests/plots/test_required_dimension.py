@@ -146,3 +146,15 @@ def test_files_are_the_same_when_drawn_again(tmp_path):
         "required_dimension.pdf", "required_dimension.png", "required_dimension.csv",
         "required_dimension_fit.csv",
     }  # fmt: skip
+
+
+def test_a_least_dim_known_from_above_alone_bends_no_line():
+    rows = [
+        tables.row("lis", "standard", size, dim, answer_accuracy=share, max_len=length)
+        for size, length, dim, share in (
+            (4, 11, 8, 0.95), (10, 23, 8, 0.4), (10, 23, 16, 0.95), (20, 43, 64, 0.99),
+        )
+    ]  # fmt: skip
+    axes = panel(draw(pd.DataFrame(rows)), "LIS")
+    assert list(lines(axes, "reached/")["reached/Standard"].get_ydata()) == [8, 16, 64]
+    assert list(lines(axes, "line/")["line/Standard"].get_ydata()) == [8, 16]

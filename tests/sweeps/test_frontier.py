@@ -451,7 +451,7 @@ def test_figures_match_the_plan_with_a_table_that_holds_other_rates(tmp_path):
     shown = dict(zip(grid.cells["dim"], grid.cells["accuracy"], strict=True))
     assert shown == pytest.approx({16: 0.3, 24: 0.3, 32: 0.3, 48: 0.97})  # at its own rate
     assert len(grid.trials) == 30 and int(grid.trials["own"].sum()) == 12
-    assert any("18 more at other learning rates" in note for note in grid.notes)
+    assert any("18 at other learning rates" in note for note in grid.notes)
 
 
 @pytest.mark.parametrize(
