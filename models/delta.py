@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from models.attention import overrides
-from models.decays import HeadDecay
+from models.decays import HeadDecay, refuse_range
 from models.delta_rule import delta_rule, delta_rule_step
 from models.mixer import GenerationState, Mixer, check_sizes
 from models.packing import Packing
@@ -28,10 +30,12 @@ class DeltaRule(Mixer):
     num_householder n writes a token, so that the state is multiplied by n Householder matrices
     I - β k k^T; negative_eigenvalues lets β reach 2 instead of 1, and with it their eigenvalues
     -1 instead of 0 (Grazzi et al. 2025); forget_gate scales the state at every token, by Mamba-2's
-    decay; output_gate multiplies the normalised output by SiLU(W x). Queries, keys and values come
-    from a short convolution with SiLU; then queries and keys are divided by their norm. The layers
-    are those of the papers' code in flash-linear-attention, of which there is one difference: every
-    weight matrix starts Xavier-uniform by itself, as in the other mixers here, without their gain.
+    decay, whose rates start uniform in A_range (`HeadDecay`); output_gate multiplies the normalised
+    output by SiLU(W x). Queries, keys and values come from a short convolution with SiLU; then
+    queries and keys are divided by their norm. The layers are those of the papers' code in
+    flash-linear-attention but for widths, q not divided by √K, and initial values: every weight
+    matrix starts Xavier-uniform by itself, as in the other mixers here, without their gain, and
+    that of the decay as in Mamba-2.
     With position="rope" queries and keys are turned after they are normalised. There are no
     attention weights to drop.
     """
@@ -48,6 +52,7 @@ class DeltaRule(Mixer):
         num_householder: int = 1,
         negative_eigenvalues: bool = False,
         forget_gate: bool = False,
+        A_range: Sequence[float] | None = None,
         output_gate: bool = False,
         convolution: str = "silu",
         convolution_width: int = 4,
@@ -65,7 +70,9 @@ class DeltaRule(Mixer):
         self.qkv = nn.Linear(dim, self.parts * dim, bias=False)
         self.convolution = ShortConvolution(self.parts * dim, convolution, convolution_width)
         self.beta = nn.Linear(dim, num_householder * num_heads, bias=False)
-        self.decay = HeadDecay(dim, num_heads) if forget_gate else None
+        if not forget_gate:
+            refuse_range(A_range, "forget_gate=false")
+        self.decay = HeadDecay(dim, num_heads, A_range) if forget_gate else None
         self.norm = nn.RMSNorm(self.head_dim, eps=1e-5)
         self.gate = nn.Linear(dim, dim, bias=False) if output_gate else None
         self.out = nn.Linear(dim, dim, bias=False)
