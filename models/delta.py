@@ -10,7 +10,7 @@ from torch.nn import functional as F
 
 from models.attention import overrides
 from models.decays import HeadDecay, refuse_range
-from models.delta_rule import delta_rule, delta_rule_step
+from models.delta_rule import default_chunk_size, delta_rule, delta_rule_step, unit
 from models.mixer import GenerationState, Mixer, check_sizes
 from models.packing import Packing
 from models.positions import rotary_table, rotate
@@ -21,7 +21,6 @@ from models.short_convolution import ShortConvolution
 
 # On a CPU the plain recurrence takes less time than chunks up to here.
 WIDEST = 32  # K
-LEAST_NORM = 1e-12  # added, squared, to the squared norm of a key or query
 
 
 class DeltaRule(Mixer):
@@ -122,10 +121,8 @@ class DeltaRule(Mixer):
     ) -> Tensor:
         """As `mix` of packed tokens: what the state gives at each, (N, D)."""
         with without_autocast(qkv):
-            q, k, v = self.directions(self.convolution.forward_packed(qkv, packing))
-            if self.position == "rope":
-                cos, sin = self.rotary[:, packing.positions, None, None]  # (N, 1, 1, K / 2) each
-                q, k = rotate(q, cos, sin), rotate(k, cos, sin)  # (N, 1 or n, H, K)
+            convolved = self.convolution.forward_packed(qkv, packing)
+            q, k, v = self.directions(convolved, packing.positions)  # (N, 1 or n, H, K)
             decay = None if log_decay is None else log_decay[..., None]  # (N, H, 1)
             strengths = self.strengths(beta)  # (N, n, H)
             y = PackedRecurrence.apply(q.squeeze(1), k, v, strengths, decay, packing)
@@ -144,11 +141,9 @@ class DeltaRule(Mixer):
         lengths[b] tokens of each row change the state.
         """
         with without_autocast(qkv):
-            q, k, v = self.directions(self.convolution(qkv))  # (B, T, 1 or n, H, K)
+            whole = slice(qkv.shape[1])
+            q, k, v = self.directions(self.convolution(qkv), whole)  # (B, T, 1 or n, H, K)
             beta = self.strengths(beta)  # (B, T, n, H)
-            if self.position == "rope":
-                cos, sin = self.rotary[:, : qkv.shape[1], None, None]  # (T, 1, 1, K / 2) each
-                q, k = rotate(q, cos, sin), rotate(k, cos, sin)
             if lengths is not None:
                 real = torch.arange(qkv.shape[1], device=qkv.device) < lengths[:, None]  # (B, T)
                 beta = beta * real[..., None, None]
@@ -163,12 +158,17 @@ class DeltaRule(Mixer):
             )
         return y.transpose(1, 2).flatten(2), state  # (B, H, T, V) -> (B, T, D)
 
-    def directions(self, qkv: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Of convolved projections (..., (1 + 2n) D): q (..., 1, H, K), k, v (..., n, H, K)."""
+    def directions(self, qkv: Tensor, at: slice | Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Of convolved projections (..., M, (1 + 2n) D) of tokens `at` M positions: q
+        (..., M, 1, H, K), k, v (..., M, n, H, K); q and k of norm 1, and turned under rope."""
         n = self.num_householder
         heads = widened(qkv).unflatten(-1, (self.parts, self.num_heads, self.head_dim))
         directed, v = heads.split([1 + n, n], -3)
-        q, k = unit(directed).split([1, n], -3)
+        directed = unit(directed)
+        if self.position == "rope":
+            cos, sin = self.rotary[:, at, None, None]  # (M, 1, 1, K / 2) each
+            directed = rotate(directed, cos, sin)
+        q, k = directed.split([1, n], -3)
         return q, k, v
 
     def strengths(self, beta: Tensor) -> Tensor:
@@ -193,10 +193,7 @@ class DeltaRule(Mixer):
         qkv = self.convolution.step(self.qkv(x), state.tensors)
         beta, log_decay = self.strengths(self.beta(x)), self.log_decay(x)  # (B, n, H), (B, H)
         with without_autocast(x):
-            q, k, v = self.directions(qkv)  # (B, 1 or n, H, K)
-            if self.position == "rope":
-                cos, sin = self.rotary[:, positions, None, None]  # (B, 1, 1, K / 2) each
-                q, k = rotate(q, cos, sin), rotate(k, cos, sin)
+            q, k, v = self.directions(qkv, positions)  # (B, 1 or n, H, K)
             y = delta_rule_step(
                 state.tensors["memory"],
                 q.squeeze(1),
@@ -236,17 +233,3 @@ class DeltaRule(Mixer):
     def state_bytes(self, length: int) -> int:
         """H states of K x V float32 numbers and the convolution's, whatever the length."""
         return 4 * self.num_heads * self.head_dim**2 + self.convolution.state_bytes()
-
-
-def unit(x: Tensor) -> Tensor:
-    """x (..., K) divided by its norm; in two thirds of the time of `F.normalize` on a CPU."""
-    return x * (x.square().sum(-1, keepdim=True) + LEAST_NORM**2).rsqrt()
-
-
-def default_chunk_size(head_dim: int, writes: int) -> int:
-    """Tokens a chunk: 16 writes for heads up to 16 wide, 32 for wider ones.
-
-    Forward and backward on a CPU, batch 64, 4 heads, L 221: K 16 takes 138 ms with 16 writes and
-    158 with 32; K 32 259, 240 and 386 with 16, 32 and 64; K 64 698, 545 and 678.
-    """
-    return max(1, (16 if head_dim <= 16 else 32) // writes)
