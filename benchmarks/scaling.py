@@ -1,13 +1,15 @@
 """How time and memory of attention grow with length: standard, sparse and linear, alone.
 
     python -m benchmarks scaling            # L = 512 ... 16,384: table, scaling.json, scaling.png
+    python -m benchmarks scaling whole=true # every conf/model that claims linear time
     python -m benchmarks scaling mixers=[gla,mamba2] record=FILE.json
     python -m benchmarks scaling redraw=true
 
-One sequence, forward and backward through `attend`, float32, one thread; of the mixers of
-conf/model that `mixers` names, through the whole mixer with its projections, D = 64.  Seconds are
-the median of several passes.  Peak memory is what a first pass adds to a fresh process, its inputs
-not counted.
+One sequence, forward and backward through `attend`, float32, one thread; with `whole` and of the
+models of conf/model that `mixers` names, through whole mixers with their projections, D = 64, one
+of each where layers take several in turn.  These have room for the longest sequence, so that a
+window is the same at every length.  Seconds are the median of several passes.  Peak memory is what
+a first pass adds to a fresh process, its inputs not counted.
 """
 
 from __future__ import annotations
@@ -24,11 +26,12 @@ import matplotlib.pyplot as plt
 import torch
 from tqdm import tqdm
 
-from benchmarks.shared.attention import HEAD_DIM, HEADS, attention_pass, mixer_pass
-from benchmarks.shared.cells import MIXERS, mixer_of
+from benchmarks.shared.attention import HEAD_DIM, HEADS, attention_pass, mixers_pass
+from benchmarks.shared.cells import MIXERS, mixers_of
 from benchmarks.shared.processes import in_new_process
 from benchmarks.shared.report import RECORDS, print_table, read_options, read_record, write_record
 from benchmarks.shared.timing import in_turns, peak_bytes, reset_peak, seconds_of
+from benchmarks.steps import KNOWN
 from files import write_atomically
 from plots.style import look, model_label
 
@@ -41,21 +44,24 @@ class Options:
     """What the command line may set."""
 
     max_length: int = LENGTHS[-1]
-    mixers: list[str] = field(default_factory=list)  # of conf/model, whole; none: attention alone
-    record: Path = RECORDS / "scaling.json"  # the figure lies beside it
+    whole: bool = False  # whole mixers, all of linear time; otherwise attention alone
+    mixers: list[str] = field(default_factory=list)  # these models of conf/model, whole
+    record: Path | None = None  # the figure lies beside it; none: scaling.json, scaling_mixers.json
     redraw: bool = False  # draw what the record holds; measure nothing
 
 
 def main(words: Sequence[str] | None = None) -> None:
     """Measure every mixer at every length in a process of its own; print, write, draw."""
     options = read_options(Options, words)
+    whole = options.whole or bool(options.mixers)
+    record = options.record or RECORDS / ("scaling_mixers.json" if whole else "scaling.json")
     if options.redraw:
-        known = read_record(options.record)
-        return draw(known["rows"], known["exponents"], options.record.with_suffix(".png"))
+        known = read_record(record)
+        return draw(known["rows"], known["exponents"], record.with_suffix(".png"))
     torch.set_num_threads(1)
     lengths = [length for length in LENGTHS if length <= options.max_length]
     rows: list[dict] = []
-    whole, mixers = bool(options.mixers), options.mixers or list(MIXERS)
+    mixers = options.mixers or (linear_time() if whole else list(MIXERS))
     for length in tqdm(lengths, desc="lengths", disable=None):
         for mixer in mixers:
             rows.append(measure_apart(mixer, length, rows, whole))
@@ -63,8 +69,18 @@ def main(words: Sequence[str] | None = None) -> None:
     print_rows(rows, fits)
     content = {"heads": HEADS, "head_dim": HEAD_DIM, "whole": whole, "rows": rows}
     content["exponents"] = fits
-    write_record(options.record, content)
-    return draw(rows, fits, options.record.with_suffix(".png"))
+    write_record(record, content)
+    return draw(rows, fits, record.with_suffix(".png"))
+
+
+def linear_time() -> list[str]:
+    """Return the models of conf/model of which every mixer says that late tokens cost no more."""
+    length, found = LENGTHS[0], []
+    for name in KNOWN:
+        made = mixers_of(name, HEADS * HEAD_DIM, HEADS, length)
+        if all(m.step_flops(length - 1) == m.step_flops(length // 2) for m in made):
+            found.append(name)
+    return found
 
 
 def measure_apart(mixer: str, length: int, earlier: list[dict], whole: bool = False) -> dict:
@@ -104,7 +120,7 @@ def measure(name: str, length: int, whole: bool = False) -> dict:
 def one_pass(name: str, length: int, whole: bool) -> Callable[[], None]:
     """Return a function that runs a mixer, or its attention alone, forward and backward."""
     if whole:
-        return mixer_pass(mixer_of(name)(HEADS * HEAD_DIM, HEADS, length), length, batch=1)
+        return mixers_pass(mixers_of(name, HEADS * HEAD_DIM, HEADS, LENGTHS[-1]), length, batch=1)
     return attention_pass(MIXERS[name](HEADS * HEAD_DIM, HEADS, length), length, batch=1)
 
 

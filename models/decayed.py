@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -10,9 +11,9 @@ from torch.nn import functional as F
 
 from models.attention import AttentionMixer, overrides
 from models.decayed_sums import decayed_sums
-from models.decays import DECAYS, ChannelDecay, Decay
+from models.decays import ChannelDecay, Decay, decay_of
 from models.initialisation import xavier_uniform
-from models.mixer import GenerationState, Mixer, check_choice
+from models.mixer import GenerationState, Mixer
 from models.packing import Packing
 from models.precision import widened, without_autocast
 from models.recurrences import PackedRecurrence, runs
@@ -29,10 +30,11 @@ class DecayedAttention(AttentionMixer):
     decay="fixed": α a constant of each head (RetNet, Sun et al. 2023, arXiv 2307.08621, eq. 6);
     "channel": a gate for every channel of a head's keys (GLA, Yang et al. 2023, arXiv 2312.06635,
     section 4); "head": one gate a head (Mamba-2's SSD, Dao and Gu 2024, arXiv 2405.21060,
-    section 7), with v_t times a gain per head added to y_t ("D" there). `models.decays` has their
-    formulas. Then RMSNorm per head, which takes out any scale, so that q is not divided by √K; with
-    output_gate times SiLU(W_g x_t) (RetNet eq. 8); then the output projection. Attention dropout
-    does not apply. State and decays are at least in float32.
+    section 7; A_range as in `HeadDecay`), with v_t times a gain per head added to y_t ("D" there).
+    `models.decays` has their formulas. Then RMSNorm per head, which takes out any scale that is
+    large beside its epsilon, so that q is not divided by √K; with output_gate times SiLU(W_g x_t)
+    (RetNet eq. 8); then the output projection. Attention dropout does not apply. State and decays
+    are at least in float32.
     """
 
     def __init__(
@@ -43,12 +45,12 @@ class DecayedAttention(AttentionMixer):
         dropout: float = 0.0,
         position: str = "none",
         decay: str = "fixed",
+        A_range: Sequence[float] | None = None,
         output_gate: bool = True,
         **convolution: Any,
     ):
         super().__init__(dim, num_heads, max_len, dropout, position, **convolution)
-        check_choice("decay", decay, tuple(DECAYS))
-        self.decay: Decay = DECAYS[decay](dim, num_heads)
+        self.decay: Decay = decay_of(decay, dim, num_heads, A_range)
         self.gain = nn.Parameter(torch.ones(num_heads, self.head_dim))
         self.skip = nn.Parameter(torch.ones(num_heads, 1)) if decay == "head" else None
         self.gate = nn.Linear(dim, dim) if output_gate else None

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from models.attention import overrides
-from models.decays import HeadDecay
-from models.delta_rule import delta_rule, delta_rule_step
+from models.decays import HeadDecay, refuse_range
+from models.delta_rule import default_chunk_size, delta_rule, delta_rule_step, unit
 from models.mixer import GenerationState, Mixer, check_sizes
 from models.packing import Packing
 from models.positions import rotary_table, rotate
@@ -19,7 +21,6 @@ from models.short_convolution import ShortConvolution
 
 # On a CPU the plain recurrence takes less time than chunks up to here.
 WIDEST = 32  # K
-LEAST_NORM = 1e-12  # added, squared, to the squared norm of a key or query
 
 
 class DeltaRule(Mixer):
@@ -28,10 +29,12 @@ class DeltaRule(Mixer):
     num_householder n writes a token, so that the state is multiplied by n Householder matrices
     I - β k k^T; negative_eigenvalues lets β reach 2 instead of 1, and with it their eigenvalues
     -1 instead of 0 (Grazzi et al. 2025); forget_gate scales the state at every token, by Mamba-2's
-    decay; output_gate multiplies the normalised output by SiLU(W x). Queries, keys and values come
-    from a short convolution with SiLU; then queries and keys are divided by their norm. The layers
-    are those of the papers' code in flash-linear-attention, of which there is one difference: every
-    weight matrix starts Xavier-uniform by itself, as in the other mixers here, without their gain.
+    decay, whose rates start uniform in A_range (`HeadDecay`); output_gate multiplies the normalised
+    output by SiLU(W x). Queries, keys and values come from a short convolution with SiLU; then
+    queries and keys are divided by their norm. The layers are those of the papers' code in
+    flash-linear-attention but for widths, q not divided by √K, and initial values: every weight
+    matrix starts Xavier-uniform by itself, as in the other mixers here, without their gain, and
+    that of the decay as in Mamba-2.
     With position="rope" queries and keys are turned after they are normalised. There are no
     attention weights to drop.
     """
@@ -48,6 +51,7 @@ class DeltaRule(Mixer):
         num_householder: int = 1,
         negative_eigenvalues: bool = False,
         forget_gate: bool = False,
+        A_range: Sequence[float] | None = None,
         output_gate: bool = False,
         convolution: str = "silu",
         convolution_width: int = 4,
@@ -65,7 +69,9 @@ class DeltaRule(Mixer):
         self.qkv = nn.Linear(dim, self.parts * dim, bias=False)
         self.convolution = ShortConvolution(self.parts * dim, convolution, convolution_width)
         self.beta = nn.Linear(dim, num_householder * num_heads, bias=False)
-        self.decay = HeadDecay(dim, num_heads) if forget_gate else None
+        if not forget_gate:
+            refuse_range(A_range, "forget_gate=false")
+        self.decay = HeadDecay(dim, num_heads, A_range) if forget_gate else None
         self.norm = nn.RMSNorm(self.head_dim, eps=1e-5)
         self.gate = nn.Linear(dim, dim, bias=False) if output_gate else None
         self.out = nn.Linear(dim, dim, bias=False)
@@ -115,10 +121,8 @@ class DeltaRule(Mixer):
     ) -> Tensor:
         """As `mix` of packed tokens: what the state gives at each, (N, D)."""
         with without_autocast(qkv):
-            q, k, v = self.directions(self.convolution.forward_packed(qkv, packing))
-            if self.position == "rope":
-                cos, sin = self.rotary[:, packing.positions, None, None]  # (N, 1, 1, K / 2) each
-                q, k = rotate(q, cos, sin), rotate(k, cos, sin)  # (N, 1 or n, H, K)
+            convolved = self.convolution.forward_packed(qkv, packing)
+            q, k, v = self.directions(convolved, packing.positions)  # (N, 1 or n, H, K)
             decay = None if log_decay is None else log_decay[..., None]  # (N, H, 1)
             strengths = self.strengths(beta)  # (N, n, H)
             y = PackedRecurrence.apply(q.squeeze(1), k, v, strengths, decay, packing)
@@ -137,11 +141,9 @@ class DeltaRule(Mixer):
         lengths[b] tokens of each row change the state.
         """
         with without_autocast(qkv):
-            q, k, v = self.directions(self.convolution(qkv))  # (B, T, 1 or n, H, K)
+            whole = slice(qkv.shape[1])
+            q, k, v = self.directions(self.convolution(qkv), whole)  # (B, T, 1 or n, H, K)
             beta = self.strengths(beta)  # (B, T, n, H)
-            if self.position == "rope":
-                cos, sin = self.rotary[:, : qkv.shape[1], None, None]  # (T, 1, 1, K / 2) each
-                q, k = rotate(q, cos, sin), rotate(k, cos, sin)
             if lengths is not None:
                 real = torch.arange(qkv.shape[1], device=qkv.device) < lengths[:, None]  # (B, T)
                 beta = beta * real[..., None, None]
@@ -156,12 +158,17 @@ class DeltaRule(Mixer):
             )
         return y.transpose(1, 2).flatten(2), state  # (B, H, T, V) -> (B, T, D)
 
-    def directions(self, qkv: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Of convolved projections (..., (1 + 2n) D): q (..., 1, H, K), k, v (..., n, H, K)."""
+    def directions(self, qkv: Tensor, at: slice | Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Of convolved projections (..., M, (1 + 2n) D) of tokens `at` M positions: q
+        (..., M, 1, H, K), k, v (..., M, n, H, K); q and k of norm 1, and turned under rope."""
         n = self.num_householder
         heads = widened(qkv).unflatten(-1, (self.parts, self.num_heads, self.head_dim))
         directed, v = heads.split([1 + n, n], -3)
-        q, k = unit(directed).split([1, n], -3)
+        directed = unit(directed)
+        if self.position == "rope":
+            cos, sin = self.rotary[:, at, None, None]  # (M, 1, 1, K / 2) each
+            directed = rotate(directed, cos, sin)
+        q, k = directed.split([1, n], -3)
         return q, k, v
 
     def strengths(self, beta: Tensor) -> Tensor:
@@ -186,10 +193,7 @@ class DeltaRule(Mixer):
         qkv = self.convolution.step(self.qkv(x), state.tensors)
         beta, log_decay = self.strengths(self.beta(x)), self.log_decay(x)  # (B, n, H), (B, H)
         with without_autocast(x):
-            q, k, v = self.directions(qkv)  # (B, 1 or n, H, K)
-            if self.position == "rope":
-                cos, sin = self.rotary[:, positions, None, None]  # (B, 1, 1, K / 2) each
-                q, k = rotate(q, cos, sin), rotate(k, cos, sin)
+            q, k, v = self.directions(qkv, positions)  # (B, 1 or n, H, K)
             y = delta_rule_step(
                 state.tensors["memory"],
                 q.squeeze(1),
@@ -229,17 +233,3 @@ class DeltaRule(Mixer):
     def state_bytes(self, length: int) -> int:
         """H states of K x V float32 numbers and the convolution's, whatever the length."""
         return 4 * self.num_heads * self.head_dim**2 + self.convolution.state_bytes()
-
-
-def unit(x: Tensor) -> Tensor:
-    """x (..., K) divided by its norm; in two thirds of the time of `F.normalize` on a CPU."""
-    return x * (x.square().sum(-1, keepdim=True) + LEAST_NORM**2).rsqrt()
-
-
-def default_chunk_size(head_dim: int, writes: int) -> int:
-    """Tokens a chunk: 16 writes for heads up to 16 wide, 32 for wider ones.
-
-    Forward and backward on a CPU, batch 64, 4 heads, L 221: K 16 takes 138 ms with 16 writes and
-    158 with 32; K 32 259, 240 and 386 with 16, 32 and 64; K 64 698, 545 and 678.
-    """
-    return max(1, (16 if head_dim <= 16 else 32) // writes)

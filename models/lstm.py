@@ -22,6 +22,8 @@ class LSTM(Mixer):
     Jozefowicz et al. 2015), the other biases at 0.
     """
 
+    takes_rope = False
+
     def __init__(
         self,
         dim: int,

@@ -64,7 +64,10 @@ class Mixer(nn.Module):
     Parameters of the constructor: dim (D), num_heads (H), max_len (longest T), dropout (share of
     the mixer's own weights dropped in training), position ("rope": the mixer places its tokens
     itself; otherwise it need not). Raises UserError where they do not fit together.
+    takes_rope: False where there is nothing to turn, and position="rope" is refused.
     """
+
+    takes_rope = True
 
     def __init__(
         self,
@@ -80,6 +83,9 @@ class Mixer(nn.Module):
             raise UserError(f"dim={dim} is not divisible by num_heads={num_heads}")
         check_dropout(dropout)
         check_choice("position", position, CHOICES)
+        if position == "rope" and not self.takes_rope:
+            kind = type(self).__name__
+            raise UserError(f"position=rope: {kind} has nothing to turn; use sinusoidal or none")
         self.dim, self.num_heads, self.head_dim = dim, num_heads, dim // num_heads
         self.max_len, self.dropout, self.position = max_len, dropout, position
 

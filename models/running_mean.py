@@ -16,6 +16,8 @@ class RunningMean(Mixer):
     attention: Zhang et al. 2018, arXiv 1805.00631.)
     """
 
+    takes_rope = False
+
     def forward(self, x: Tensor) -> Tensor:
         """Mix x (B, T, D) into (B, T, D)."""
         count = torch.arange(1, x.shape[1] + 1, device=x.device)[:, None]  # (T, 1)

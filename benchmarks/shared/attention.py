@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import torch
+from torch import nn
 
 from models.attention import AttentionMixer
 from models.mixer import Mixer
@@ -25,13 +26,14 @@ def attention_pass(mixer: AttentionMixer, length: int, batch: int) -> Callable[[
     return pass_once
 
 
-def mixer_pass(mixer: Mixer, length: int, batch: int) -> Callable[[], None]:
-    """Return a function that runs the whole mixer forward and backward on fixed random inputs."""
-    generator = torch.Generator().manual_seed(0)
-    x, direction = (torch.randn(batch, length, mixer.dim, generator=generator) for _ in range(2))
-    leaves = [x.requires_grad_(), *mixer.parameters()]
+def mixers_pass(mixers: list[Mixer], length: int, batch: int) -> Callable[[], None]:
+    """Return a function that runs whole mixers, one behind the other, forward and backward."""
+    generator, dim = torch.Generator().manual_seed(0), mixers[0].dim
+    x, direction = (torch.randn(batch, length, dim, generator=generator) for _ in range(2))
+    chain = nn.Sequential(*mixers)
+    leaves = [x.requires_grad_(), *chain.parameters()]
 
     def pass_once() -> None:
-        torch.autograd.grad(mixer(x), leaves, direction)
+        torch.autograd.grad(chain(x), leaves, direction)
 
     return pass_once

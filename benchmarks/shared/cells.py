@@ -79,10 +79,15 @@ def build_model(
     return Transformer(vocab_size, max_len, dim, 3, 4, MIXERS[name], dropout)
 
 
-def mixer_of(name: str) -> Callable[..., Mixer]:
-    """Return what makes the mixer of conf/model/NAME.yaml."""
-    own = dict(cell_config(f"model={name}").model.mixer or {})
-    return functools.partial(locate(own.pop("_target_", None), f"model {name}", Mixer), **own)
+def mixers_of(name: str, dim: int, num_heads: int, max_len: int) -> list[Mixer]:
+    """Return the mixer of conf/model/NAME.yaml, or those that its layers take in turn."""
+    model = cell_config(f"model={name}").model
+    made = []
+    for settings in model.mixers or [model.mixer or {}]:
+        own = dict(settings)
+        cls = locate(own.pop("_target_", None), f"model {name}", Mixer)
+        made.append(cls(dim, num_heads, max_len, **own))
+    return made
 
 
 def training_mixture(task: Task, count: int) -> SequenceSet:

@@ -43,8 +43,29 @@ def test_one_measurement_in_a_process_of_its_own():
 
 
 def test_a_whole_mixer_of_a_configuration():
-    row = scaling.measure_apart("gla", 512, [], whole=True)
+    row = scaling.measure_apart("based", 512, [], whole=True)  # two mixers in turn
     assert row["seconds"] > 0 and row["peak_bytes"] > 4 * 512 * 64 * 4
+
+
+def test_what_claims_linear_time_is_found(tmp_path, monkeypatch):
+    found = scaling.linear_time()
+    assert {"linear", "sliding_window", "based", "lstm", "tensor_linear"} <= set(found)
+    assert not {"standard", "sparse", "tensor", "hybrid"} & set(found)
+    measured = []
+    monkeypatch.setattr(scaling, "measure_apart", lambda mixer, length, rows, whole: (
+        measured.append((mixer, length, whole)),
+        {"mixer": mixer, "length": length, "seconds": 1.0 * length, "peak_bytes": length},
+    )[1])  # fmt: skip
+    scaling.main(["whole=true", "max_length=1024", f"record={tmp_path / 'whole.json'}"])
+    assert measured == [(name, length, True) for length in (512, 1024) for name in found]
+
+
+def test_whole_mixers_have_one_window_at_every_length(monkeypatch):
+    mixers = []
+    monkeypatch.setattr(scaling, "mixers_pass", lambda made, *_, **__: mixers.extend(made))
+    for length in scaling.LENGTHS[:2]:
+        scaling.one_pass("sliding_window", length, whole=True)
+    assert [mixer.window for mixer in mixers] == [128, 128]
 
 
 def test_record_and_figure_of_a_small_run(tmp_path, monkeypatch):

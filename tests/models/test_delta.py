@@ -20,7 +20,7 @@ OPTIONS = {
     "delta_product_of_3": {"num_householder": 3, "negative_eigenvalues": True},
     "gated_delta_product": {
         "num_householder": 2, "negative_eigenvalues": True, "forget_gate": True,
-        "convolution": "none",
+        "A_range": [0, 16], "convolution": "none",
     },
 }  # fmt: skip
 EACH = pytest.mark.parametrize("name", OPTIONS)

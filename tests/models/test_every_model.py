@@ -83,6 +83,11 @@ def mixers_of(name, **changes):
     return [block.mixer.eval() for block in model_of(name, **changes).blocks]
 
 
+def takes_rope(name):
+    """Whether every mixer of the model has something that position="rope" turns."""
+    return all(mixer.takes_rope for mixer in mixers_of(name))
+
+
 def plain_form(mixer):
     """`mix` of the mixer's reference module."""
     package, _, module = type(mixer).__module__.rpartition(".")
@@ -126,6 +131,11 @@ def test_the_files_are_found():
     assert {"standard", "sparse", "linear"} <= set(NAMES)
 
 
+def test_the_controls_alone_refuse_rotary_positions():
+    ours = [name for name in NAMES if (CONF_DIR / "model" / f"{name}.yaml").is_file()]
+    assert {name for name in ours if not takes_rope(name)} == {"lstm", "running_mean"}
+
+
 @every
 @pytest.mark.parametrize("length", LENGTHS)
 def test_output_and_gradients_equal_the_plain_form(name, length):
@@ -142,6 +152,10 @@ def test_output_and_gradients_in_float32(name):
 @every
 def test_rotary_positions(name):
     """Sines and cosines are kept in float32."""
+    if not takes_rope(name):
+        with pytest.raises(UserError, match=r"^position=rope: .* use sinusoidal or none"):
+            model_of(name, position="rope")
+        return
     for mixer in mixers_of(name, position="rope"):
         compare(mixer.double(), torch.randn(2, 33, 16, dtype=torch.float64), 1e-6)
 
@@ -197,6 +211,8 @@ def test_the_future_changes_nothing(name):
 @pytest.mark.parametrize("position", CHOICES)
 def test_generation_equals_reading_the_prefix_again(name, position):
     """Prompts of unlike lengths, rows that leave and change places."""
+    if position == "rope" and not takes_rope(name):
+        pytest.skip("refused, as test_rotary_positions sees")
     model = model_of(name, position, max_len=41).eval()
     tokens = torch.randint(0, VOCABULARY, (5, 41))
     lengths = torch.tensor([1, 7, 8, 9, 33])

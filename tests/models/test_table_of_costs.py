@@ -1,0 +1,32 @@
+"""State and FLOPs in docs/mixers.md are those of the code."""
+
+import re
+from pathlib import Path
+
+import pytest
+from test_every_model import model_of
+
+DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "mixers.md"
+# Of the models that `model_of` builds for 64 tokens, after the last of them.
+SIZES = {"D": 16, "H": 2, "K": 8, "t": 64, "B": 8, "W": 8, "d": 16, "F": 1 + 16 + 16**2, "n": 2}
+ROW = re.compile(r"^\| `(\w+)` \| [^|]+ \| ([^|]+) \| ([^|]+) \| [^|]+ \|$", re.MULTILINE)
+ROWS = ROW.findall(DOCUMENT.read_text(encoding="utf-8"))
+
+
+def value(formula):
+    """Of "4 D (K + 1), ...": a space between two factors multiplies them."""
+    formula = re.split(", | and ", formula)[0].replace("−", "-")
+    return eval(re.sub(r"(?<=[\w)]) (?=[\w(])", "*", formula), {}, SIZES)
+
+
+def test_every_mixer_has_a_row():
+    assert len(ROWS) == 13
+    assert {"standard", "taylor", "delta_product", "running_mean"} <= {name for name, *_ in ROWS}
+
+
+@pytest.mark.parametrize(("name", "state", "flops"), ROWS, ids=[name for name, *_ in ROWS])
+def test_state_and_flops_of_a_token(name, state, flops):
+    mixer = model_of(name, max_len=SIZES["t"]).blocks[0].mixer
+    matrices = sum(count for term, count in mixer.flops(1).items() if term.startswith("linear/"))
+    assert mixer.state_bytes(SIZES["t"]) == 4 * value(state)
+    assert mixer.step_flops(SIZES["t"] - 1) - matrices == value(flops)
