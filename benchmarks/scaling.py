@@ -29,7 +29,14 @@ from tqdm import tqdm
 from benchmarks.shared.attention import HEAD_DIM, HEADS, attention_pass, mixers_pass
 from benchmarks.shared.cells import MIXERS, mixers_of
 from benchmarks.shared.processes import in_new_process
-from benchmarks.shared.report import RECORDS, print_table, read_options, read_record, write_record
+from benchmarks.shared.report import (
+    RECORDS,
+    print_table,
+    read_options,
+    read_record,
+    require_among,
+    write_record,
+)
 from benchmarks.shared.timing import in_turns, peak_bytes, reset_peak, seconds_of
 from benchmarks.steps import KNOWN
 from files import write_atomically
@@ -53,6 +60,7 @@ class Options:
 def main(words: Sequence[str] | None = None) -> None:
     """Measure every mixer at every length in a process of its own; print, write, draw."""
     options = read_options(Options, words)
+    require_among("mixers", options.mixers, KNOWN)
     whole = options.whole or bool(options.mixers)
     record = options.record or RECORDS / ("scaling_mixers.json" if whole else "scaling.json")
     if options.redraw:

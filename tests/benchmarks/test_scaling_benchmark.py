@@ -6,6 +6,7 @@ import pytest
 
 from benchmarks import forms, scaling
 from benchmarks.shared.report import RECORDS
+from errors import UserError
 
 
 def test_slope_finds_the_power():
@@ -94,3 +95,8 @@ def test_committed_record_has_every_length():
     assert {(row["mixer"], row["length"]) for row in record["rows"]} == {
         (mixer, length) for mixer in scaling.MIXERS for length in scaling.LENGTHS
     }
+
+
+def test_an_unknown_model_is_refused_before_anything_is_measured():
+    with pytest.raises(UserError, match=r"mixers=gal: must be among .*gla"):
+        scaling.main(["mixers=[gla,gal]"])
