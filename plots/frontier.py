@@ -28,8 +28,8 @@ class Requirement:
     the least D that any single run reaches and that from which on no seed misses (None: larger
     than all).  ``seeds`` are the fewest at ``dim`` and ``below``; of a confirmed least D, as
     ``rates``, the most tried at either.  ``open_below`` and ``open_above`` list planned dimensions
-    without a result under ``dim`` and, where none reaches the threshold, anywhere; of a confirmed
-    least D, none.
+    without a result between ``below`` and ``dim`` and, where none reaches the threshold, anywhere;
+    of a confirmed least D, none.  Under a D that fails all are taken to fail.
     """
 
     size: int
@@ -124,16 +124,17 @@ def _requirement(size: int, part: pd.DataFrame, threshold: float) -> Requirement
     lacking = sorted(int(value) for value in part.loc[part["state"] != "done", "dim"])
     best = done.iloc[int(np.argmax(done["accuracy"]))] if len(done) else None
     best_dim = int(best["dim"]) if best is not None else None
-    edge = [dim, under["dim"].max()] if dim is not None else [best_dim]
+    below = int(under["dim"].max()) if len(under) else 0
+    edge = [dim, below] if dim is not None else [best_dim]
     counted = done.loc[done["dim"].isin(edge), "seeds"]
     return Requirement(
         size=int(size),
         max_len=float(part["max_len"].max()),
         dim=dim,
-        below=int(under["dim"].max()) if len(under) else None,
+        below=below or None,
         best_dim=best_dim,
         best_accuracy=float(best["accuracy"]) if best is not None else float("nan"),
-        open_below=tuple(d for d in lacking if dim is not None and d < dim),
+        open_below=tuple(d for d in lacking if dim is not None and below < d < dim),
         open_above=tuple(lacking) if dim is None else (),
         seeds=int(counted.min()) if len(counted) else 0,
         rates=int(len(counted) > 0),

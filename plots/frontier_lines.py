@@ -64,7 +64,7 @@ def legend_entries(grid: Grid, budgets: Budgets) -> list[Any]:
     if unsure:
         entries.append(
             Line2D(
-                [], [], label="first D known with ≥ 90 %; some smaller D has no result", **UNSURE
+                [], [], label="first D known with ≥ 90 %; some D just below has no result", **UNSURE
             )
         )
     if any(edge is not None for limited in limits for edge in limited):

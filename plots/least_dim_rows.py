@@ -22,7 +22,8 @@ def rows(grid: Grid, budgets: Budgets | None = None) -> pd.DataFrame:
 
     ``state`` is reached, not reached, incomplete (none of the measured reaches it and some are
     missing) or not run; FLOPs and D are empty unless reached.  ``smaller_unmeasured`` lists
-    dimensions below D without a result: then D and FLOPs are upper bounds.  ``confirmed``,
+    dimensions without a result between D and the largest that fails: then D and FLOPs are upper
+    bounds.  ``confirmed``,
     ``seeds``, ``rates``, ``dim_low`` and ``dim_high`` say what stands behind D
     (`plots.frontier.Requirement`), ``limited_by_budget`` and ``dim_*_budget`` whether more steps
     would move it (`plots.budgets`).
@@ -95,7 +96,7 @@ def caveat(part: pd.DataFrame) -> str:
     limited = part.loc[part["limited_by_budget"] == YES, "model"]
     told = f" ({', '.join(without)})" if without else ""
     if len(bounds):
-        told += f" (an upper bound for {', '.join(bounds)}: smaller D lack results)"
+        told += f" (an upper bound for {', '.join(bounds)}: D just below lack results)"
     return told + (f" (limited by the budget: {', '.join(limited)})" if len(limited) else "")
 
 

@@ -180,7 +180,7 @@ def test_frontier_is_dotted_where_a_smaller_dimension_lacks_a_result():
     (axes,) = panels(figure).values()
     assert list(line(axes, "frontier/unsure")[0]) == [1.5, 1.5]
     assert not any(item.get_gid() == "frontier" for item in axes.lines)
-    assert "first D known with ≥ 90 %; some smaller D has no result" in legend(figure)
+    assert "first D known with ≥ 90 %; some D just below has no result" in legend(figure)
 
 
 def test_the_papers_frontier_stands_at_its_dimensions():

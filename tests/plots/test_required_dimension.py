@@ -158,3 +158,14 @@ def test_a_least_dim_known_from_above_alone_bends_no_line():
     axes = panel(draw(pd.DataFrame(rows)), "LIS")
     assert list(lines(axes, "reached/")["reached/Standard"].get_ydata()) == [8, 16, 64]
     assert list(lines(axes, "line/")["line/Standard"].get_ydata()) == [8, 16]
+
+
+def test_only_what_lies_between_failing_and_reaching_is_open():
+    measured = pd.DataFrame([
+        tables.row(dim=d, answer_accuracy=a) for d, a in ((16, 0.4), (64, 0.97))
+    ])  # fmt: skip
+    planned = pd.DataFrame([tables.row(dim=d) for d in (8, 16, 32, 64, 128)])
+    (item,) = requirements(gather(measured, tables.plan_of(planned)).cells)
+    assert (item.below, item.dim, item.open_below) == (16, 64, (32,))
+    (item,) = requirements(gather(measured.iloc[1:], tables.plan_of(planned)).cells)
+    assert (item.below, item.dim, item.open_below) == (None, 64, (8, 16, 32))
