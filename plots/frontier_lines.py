@@ -91,9 +91,12 @@ def confirmed_text(grid: Grid) -> list[str]:
     """Say, where runs at other rates moved or confirmed the line, by what rule it is drawn."""
     if not len(grid.trials) or grid.trials["own"].all() or grid.x_key != "dim":
         return []
+    pairs = itertools.product(grid.columns, grid.model_rows)
+    if not any(item.confirmed for pair in pairs for item in requirements_of(grid, *pair)):
+        return []
     return [
-        "Cells: the experiment's own learning rate. The line stands where a search confirmed the "
-        "least D: the median seed reaches 90 % at its best rate."
+        "Cells: the experiment's own learning rate. Where a search confirmed the least D, the line "
+        "stands there: the median seed reaches 90 % at its best rate."
     ]
 
 
