@@ -115,8 +115,12 @@ class HeadDecay(nn.Module):
 
 def checked_range(A_range: Sequence[float] | None) -> tuple[float, float]:
     """A_range as two numbers; UserError unless 0 <= low < high."""
+    if A_range is None:
+        raise UserError(
+            "A_range=null: expected [low, high] for a decay of one gate a head, as [1, 16]"
+        )
     try:
-        low, high = map(float, A_range or ())
+        low, high = map(float, A_range)
         if 0 <= low < high < math.inf:
             return low, high
     except (TypeError, ValueError):
