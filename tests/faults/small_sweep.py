@@ -27,7 +27,7 @@ WORDS = [
 class SmallSweep:
     """``python sweep.py experiment=quick`` with small settings; ``words`` replace some."""
 
-    def __init__(self, folder: Path, *words: str, only: str = "only.dim=[16,32]") -> None:
+    def __init__(self, folder: Path, *words: str, only: str = "only.dim=[8,16]") -> None:
         self.folder = folder
         folder.mkdir(parents=True, exist_ok=True)
         changed = {word.split("=")[0] for word in words}

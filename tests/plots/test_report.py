@@ -94,7 +94,8 @@ def test_a_real_experiments_missing_cells_come_with_the_exact_command(tmp_path):
 
     experiment = load_experiment("quick")
     plan = planned(experiment)
-    table = pd.DataFrame([tables.row(size=2, dim=16, recipe="quick", cell=plan["cell"][0])])
+    known = {"cell": plan["cell"][0], "recipe": "quick"}
+    table = pd.DataFrame([tables.row(task="lis", size=4, dim=8, **known)])
     (path,) = report.write(table, plan, experiment, tmp_path / "figures", [])
     given = {cell.name: cell for cell in cells(experiment)}
     commands = [gap["command"] for cell in data_of(path)["cells"] for gap in cell["missing"]]

@@ -148,7 +148,7 @@ def test_a_mistyped_key_is_told_from_a_missing_one(command, word, said):
         (["experiment=quick", 'overrides=["seeds=[1,2]"]'], "seed: [0, 1, 2]"),
         (["experiment=quick", "compile=sometimes"], "compile"),
         (["experiment=quick", "hydra/launcher=cloud"], "cloud"),
-        (["experiment=quick", 'overrides=["data.train=1000000"]'], "too few distinct prompts"),
+        (["experiment=quick", 'overrides=["data.train=10000000"]'], "too few distinct prompts"),
         (["experiment=quick", "hydra.launcher.jobs=-1"], "error: hydra.launcher.jobs=-1: must"),
         (["experiment=quick", "hydra.launcher.jobs=abc"], "error: hydra.launcher.jobs=abc: must"),
         (["experiment=quick", "hydra.launcher.jobs=1.5"], "error: hydra.launcher.jobs=1.5: must"),

@@ -45,7 +45,7 @@ def run_sweep(folder, *arguments, program="sweep.py"):
 def swept(tmp_path_factory):
     """A finished sweep over six cells (three models, two dimensions)."""
     folder = tmp_path_factory.mktemp("swept")
-    arguments = ["experiment=quick", "only.dim=[16,32]", "only.seed=0", "logger=none", words()]
+    arguments = ["experiment=quick", "only.dim=[8,16]", "only.seed=0", "logger=none", words()]
     first = run_sweep(folder, *arguments)
     return folder, arguments, first
 
@@ -75,7 +75,7 @@ def test_a_second_run_skips_what_is_done(swept):
 
 def test_dry_run_tells_done_from_missing_and_starts_nothing(swept):
     folder, arguments, _ = swept
-    wider = [a for a in arguments if not a.startswith("only.dim")] + ["only.dim=[32,64]"]
+    wider = [a for a in arguments if not a.startswith("only.dim")] + ["only.dim=[16,64]"]
     plan = run_sweep(folder, *wider, "dry_run=true")
     assert plan.returncode == 0, plan.stderr
     assert "6 cells: 3 done, 3 missing; to run: 3" in plan.stdout
@@ -108,7 +108,7 @@ def test_rows_of_the_committed_table_count_as_done_unless_remeasured(command, sw
 
 def test_a_failing_cell_is_recorded_and_the_others_go_on(tmp_path):
     arguments = [
-        "experiment=quick", "only.dim=16", "only.seed=0", "logger=none", "plot=false",
+        "experiment=quick", "only.dim=8", "only.seed=0", "logger=none", "plot=false",
         words("recipe.learning_rate=1e30", "recipe.warmup=0.0", "recipe.gradient_clip=null"),
     ]  # fmt: skip
     failed = run_sweep(tmp_path, *arguments)
@@ -169,7 +169,7 @@ def test_multirun_fills_the_same_table(tmp_path, swept):
     folder, _, _ = swept
     done = run_sweep(
         tmp_path, "-m", *SMALL, "recipe=quick", "data=quick", "model=standard,linear,sparse",
-        "model.dim=16,32", "logger=none", program="train.py",
+        "model.dim=8,16", "task=lis", "task.number_range=40", "logger=none", program="train.py",
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     rows, expected = table(tmp_path, "manual"), table(folder)
