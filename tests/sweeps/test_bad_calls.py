@@ -156,7 +156,7 @@ def test_a_mistyped_key_is_told_from_a_missing_one(command, word, said):
         (["experiment=quick", "device=cuda:99"], "CUDA devices here"),
         (["experiment=quick", "threads=1000"], "cores"),
         (["experiment=quick", "experiment.figures=[heatmop]"], "unknown figure heatmop; there are"),
-        (["experiment=quick", "only.task=lsi"], "there are arithmetic"),
+        (["experiment=quick", "only.task=lsi"], "there are lis"),
         (["experiment=quick", "runs_dir=''"], "runs_dir"),
         (["experiment=quick", "--colour"], "unrecognized arguments: --colour"),
     ],
