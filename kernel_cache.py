@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import hashlib
+import re
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -45,7 +46,7 @@ def _cache_folder(room: Path) -> str | None:
     digest = hashlib.sha256()
     for path in sorted(room.glob("*.py")):
         source = path.read_bytes()
-        if b"\n@kernel\n" in source:
+        if re.search(rb"^@(kernel|inlined)$", source, re.MULTILINE):
             digest.update(source)
     name = f"kernels-{digest.hexdigest()[:16]}"
     folders = [room / "__pycache__" / name]

@@ -10,8 +10,8 @@ from torch.nn import functional as F
 
 from models.attention import AttentionMixer, overrides
 from models.chunks import split
-from models.kernels import PackedAttention, runs
 from models.mixer import GenerationState, check_choice, check_sizes
+from models.packed_attention import PackedAttention, runs
 from models.packing import Packing
 from models.precision import widened, without_autocast
 

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from models.kernels import in_threads, kernel
+from models.kernels import in_threads, inlined, kernel
 from models.packing import Packing
 
 TILE, LANES = 4, 8
@@ -148,25 +148,25 @@ def _backward(q, k, v, beta, decay, dy, dq, dk, dv, dbeta, ddecay, offsets):
                     _forget(dstate, decay, t, h, width)
 
 
-@kernel
+@inlined
 def _whole(size, step):
     """`size` rounded up to a multiple of `step`."""
     return (size + step - 1) // step * step
 
 
-@kernel
+@inlined
 def _load(x, buffer):
     for a in range(len(x)):
         buffer[a] = x[a]
 
 
-@kernel
+@inlined
 def _scaled(x, factor, out):
     for c in range(len(x)):
         out[c] = factor * x[c]
 
 
-@kernel
+@inlined
 def _dot(x, y):
     total = Float(0)
     for c in range(len(x)):
@@ -174,7 +174,7 @@ def _dot(x, y):
     return total
 
 
-@kernel
+@inlined
 def _forget(state, decay, t, h, width):
     """Row a times decay[t, h, a], or all times the one that there is, if any."""
     if decay.shape[0] == 0:
@@ -185,7 +185,7 @@ def _forget(state, decay, t, h, width):
             state[a, c] *= kept
 
 
-@kernel
+@inlined
 def _forgotten(state, dstate, ddecay, decay, width):
     """Gradient of log decays, of a state that has just been multiplied by them."""
     ddecay[:] = 0
@@ -196,7 +196,7 @@ def _forgotten(state, dstate, ddecay, decay, width):
         ddecay[a if len(decay) > 1 else 0] += total
 
 
-@kernel
+@inlined
 def _read(state, direction, sign, out):
     """out += sign S^T k."""
     for a in range(0, state.shape[0], TILE):
@@ -207,7 +207,7 @@ def _read(state, direction, sign, out):
             out[c] += low + k2 * state[a + 2, c] + k3 * state[a + 3, c]
 
 
-@kernel
+@inlined
 def _write(state, direction, sign, u, out):
     """out = S + sign k u^T."""
     for a in range(0, state.shape[0], TILE):
@@ -221,7 +221,7 @@ def _write(state, direction, sign, u, out):
             out[a + 3, c] = state[a + 3, c] + k3 * x
 
 
-@kernel
+@inlined
 def _dots(state, u, out):
     """out = S u."""
     for a in range(0, state.shape[0], TILE):

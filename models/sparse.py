@@ -14,8 +14,8 @@ from torch.nn import functional as F
 
 from errors import UserError
 from models.attention import AttentionMixer, fused_attention, overrides
-from models.kernels import PackedAttention, bias_shape, runs
 from models.mixer import GenerationState, check_choice, check_sizes
+from models.packed_attention import PackedAttention, bias_shape, runs
 from models.packing import Packing
 
 IMPLEMENTATIONS = ("auto", "dense", "blocked")

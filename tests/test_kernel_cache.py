@@ -53,5 +53,48 @@ def test_without_any_folder_to_write_to_the_kernels_are_compiled_anew(tmp_path: 
     for room in ("tasks", "models"):
         (folder / room / "__pycache__").touch()
     environment = {"HOME": os.devnull, "XDG_CACHE_HOME": os.devnull}
-    script = f"import models.kernels; {DRAW}"
+    script = f"import models.packed_attention; {DRAW}"
     assert printed(folder, script, **environment) == printed(ROOT, DRAW)
+
+
+ROUNDED = """
+import hashlib
+import numpy as np, torch
+from models.gelu import Gelu
+from models.packed_attention import PackedAttention, bias_shape
+from models.packing import Packing
+from models.recurrences import PackedRecurrence
+
+torch.set_num_threads(1)
+torch.manual_seed(0)
+packing = Packing(np.array([5, 85, 100]), 1, 1, 200)
+digest = hashlib.sha256()
+
+
+def note(function, *shapes):
+    given = [torch.randn(packing.size, *shape).requires_grad_() for shape in shapes]
+    y = function(*given)
+    for x in (y, *torch.autograd.grad((y * torch.randn_like(y)).sum(), given)):
+        digest.update(x.detach().numpy().tobytes())
+
+
+bias = torch.zeros(bias_shape(100))
+bias[:, 3] = -np.inf
+bias.fill_diagonal_(0)
+note(lambda x: PackedAttention.apply(x, packing, True, None), (3, 4, 16))
+note(lambda x: PackedAttention.apply(x, packing, True, bias), (3, 4, 16))
+note(lambda x: PackedAttention.apply(x, packing, False, None), (3, 4, 16))
+writes = (2, 4, 8)
+note(lambda *qkv: PackedRecurrence.apply(*qkv, None, None, packing), (4, 8), writes, writes)
+note(Gelu(), (64,))
+print(digest.hexdigest())
+"""
+
+
+def test_the_process_that_compiles_rounds_as_those_that_load_from_the_cache(tmp_path: Path) -> None:
+    """Else the first training on a machine would give other weights than its repetition."""
+    folder = copied(tmp_path, "models")
+    shutil.copy(ROOT / "files.py", folder)
+    compiled = printed(folder, ROUNDED)
+    assert list((folder / "models" / "__pycache__").glob("kernels-*/**/*.nbc"))
+    assert printed(folder, ROUNDED) == compiled

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from mixer_cases import CASES, assert_close, each, linear
 from toy_mixers import CumulativeMean, TensorAttention
 
-from models.kernels import LONGEST, runs
 from models.linear import LinearAttention
 from models.mixer import Mixer
+from models.packed_attention import LONGEST, runs
 from models.packing import Packing, sizes_without_padding
 from models.sparse import SparseAttention
 from models.standard import StandardAttention
