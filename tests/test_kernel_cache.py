@@ -98,3 +98,6 @@ def test_the_process_that_compiles_rounds_as_those_that_load_from_the_cache(tmp_
     compiled = printed(folder, ROUNDED)
     assert list((folder / "models" / "__pycache__").glob("kernels-*/**/*.nbc"))
     assert printed(folder, ROUNDED) == compiled
+    tiles = folder / "models" / "tiles.py"
+    tiles.write_text(tiles.read_text().replace("Float(1 / 24)", "Float(1 / 25)"))
+    assert printed(folder, ROUNDED) != compiled  # what is inlined counts as its callers do
