@@ -1,11 +1,10 @@
 """Causal attention of packed sequences on a CPU: no padding, and no tensor of T x T.
 
 One sequence and head at a time, in buffers whose last axis is time, filled up with zeros to whole
-vectors (`models.tiles`).
-Softmax: weights p_ij = exp(q_i·k_j / √K - lse_i). Linear: p_ij = φ(q_i)·φ(k_j) / n_i, with φ and
-the scaling of queries as in `models.linear`. Either way y_i = Σ_{j<=i} p_ij v_j. Softmax may add
-a bias to the scores, -∞ where a query does not see a key. The backward pass makes the weights anew
-from the one number a query that the forward pass keeps, lse_i or n_i.
+vectors (`models.tiles`). Softmax: weights p_ij = exp(q_i·k_j / √K - lse_i). Linear: p_ij =
+φ(q_i)·φ(k_j) / n_i, with φ and the scaling of queries as in `models.linear`. Either way y_i =
+Σ_{j<=i} p_ij v_j. Softmax may add a bias to the scores, -∞ where a query does not see a key. The
+backward pass makes the weights anew from what the forward pass keeps of a query, lse_i or n_i.
 """
 
 from __future__ import annotations
