@@ -20,7 +20,7 @@ from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
 from errors import RunError, UserError
-from hydra_words import in_our_words, nameless_groups, one_line, too_long, wrong_group
+from hydra_words import in_our_words, nameless_groups, one_line, too_long, whole_keys, wrong_group
 from torchrun import is_first
 
 _FAILURES: list[Exception] = []
@@ -81,7 +81,7 @@ def _prepare_process() -> None:
     os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra then raises instead of printing and exiting
     allow_lazy_help()
     argparse.ArgumentParser.error = _refuse  # type: ignore[method-assign, assignment]
-    sys.argv = [sys.argv[0], *multirun_first(sys.argv[1:])]
+    sys.argv = [sys.argv[0], *multirun_first(whole_keys(sys.argv[1:]))]
     raise_job_errors_silently()
 
 

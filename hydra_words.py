@@ -78,6 +78,14 @@ def _names_a_file(word: str) -> bool:
     return override.is_sweep_override() or (isinstance(name, str) and name != "")
 
 
+def whole_keys(words: list[str]) -> list[str]:
+    """Return the words with ``only.task.monoid=A5`` as an entry ``task.monoid`` of ``only``.
+
+    Hydra would look below ``only.task``, which is a value.
+    """
+    return [re.sub(r"^only\.(\w+(?:\.\w+)+)=(.+)$", r"++only={\1:\2}", word) for word in words]
+
+
 def too_long(error: Exception) -> str | None:
     """Return what to say of a number with more digits than Python reads, None for other errors."""
     if isinstance(error, ValueError) and "for integer string conversion" in str(error):

@@ -188,6 +188,8 @@ def _nothing_matches(every: Sequence[Cell], only: Mapping[str, Any]) -> str:
     columns = [settings_of(cell.resolved) | described(cell.config) for cell in every]
     for key, wanted in only.items():
         there = sorted({str(row[key]) for row in columns if key in row})
+        if not there:
+            return f"only.{key}: no cell has a setting of that name"
         if not {str(v) for v in (wanted if isinstance(wanted, list) else [wanted])} & set(there):
             return f"only.{key}={wanted}: no cell matches; there are {', '.join(there) or 'none'}"
     return f"only={dict(only)}: no cell has all of these; matches are of one or the other"

@@ -106,6 +106,20 @@ def test_rows_of_the_committed_table_count_as_done_unless_remeasured(command, sw
     assert "6 cells: 6 missing; to run: 6" in anew.out
 
 
+@pytest.mark.parametrize(
+    ("only", "left"),
+    [
+        (["only.task.monoid=A5", "only.model.position=rope", "only.task.size=16"], 9),
+        (["only.task.monoid=[A5,Z60]", "only.model.position=rope", "only.task.size=16"], 18),
+        (["only.model=standard", "only.model.position=rope", "only.seed=0"], 36),
+    ],
+)
+def test_any_setting_keeps_the_cells_that_match(command, only, left):
+    """Of `tracking`: three formats; rope at 16 letters with three seeds, or at four lengths."""
+    found = command("sweep.py", "experiment=tracking", "only.model=standard", *only, "dry_run=true")
+    assert f"tracking: {left} cells" in found.out
+
+
 def test_a_failing_cell_is_recorded_and_the_others_go_on(tmp_path):
     arguments = [
         "experiment=quick", "only.dim=8", "only.seed=0", "logger=none", "plot=false",
