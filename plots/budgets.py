@@ -24,7 +24,7 @@ from plots.cells import Grid, gather
 from plots.curves import read_config, read_curve
 from plots.frontier import Requirement, requirements_of
 from plots.paper import THRESHOLD
-from sweeps.least_dim import DIVERGED
+from sweeps.least_dim import DIVERGED, SEEDS
 
 FRACTIONS = {"quarter": 0.25, "half": 0.5, "all": 1.0}
 YES, NO, UNKNOWN, NO_FRONTIER = "yes", "no", "unknown", ""
@@ -172,7 +172,7 @@ def _setting(folder: Path, cell: str, section: str, key: str) -> int | float | N
 
 def _budgeted(item: Requirement, runs: pd.DataFrame) -> Budgeted:
     scores = {
-        int(str(dim)): [_score(part, name, item.confirmed) for name in FRACTIONS]
+        int(str(dim)): [_score(part, name, item.searched) for name in FRACTIONS]
         for dim, part in runs.groupby("dim")
     }
     least = {name: _least(scores, place) for place, name in enumerate(FRACTIONS)}
@@ -197,19 +197,23 @@ def _limited(item: Requirement, scores: Mapping[int, list[float]]) -> str:
     return UNKNOWN if still or np.isnan(whole_below) or np.isnan(half_below) else NO
 
 
-def _score(runs: pd.DataFrame, fraction: str, confirmed: bool) -> float:
+def _score(runs: pd.DataFrame, fraction: str, searched: bool) -> float:
     """Return what decides whether a D reaches the threshold; NaN when a run has no curve.
 
-    The statistic of the least D itself: the mean over seeds, and of a confirmed one the median seed
-    at the best rate.
+    The statistic of the least D itself: the mean over seeds, and of a searched one the median seed
+    at the best rate.  A rate that most seeds lack has no median.
     """
-    counted = runs if confirmed else runs[runs["own"] & ~runs["diverged"]]
+    counted = runs if searched else runs[runs["own"] & ~runs["diverged"]]
     if counted.empty or counted[fraction].isna().any():
         return float("nan")
-    if not confirmed:
+    if not searched:
         return float(counted[fraction].mean())
-    by_rate = counted.fillna({"rate": 0.0}).groupby("rate")[fraction]
-    return max(float(statistics.median_low(values)) for _, values in by_rate)
+    by_rate = [values for _, values in counted.fillna({"rate": 0.0}).groupby("rate")[fraction]]
+    half = max(SEEDS, *map(len, by_rate)) // 2
+    decided = [values for values in by_rate if len(values) > half]
+    decided = decided or [counted.loc[counted["own"], fraction]]
+    medians = [float(statistics.median_low(values)) for values in decided if len(values)]
+    return max(medians, default=float("nan"))
 
 
 def _least(scores: Mapping[int, list[float]], place: int) -> Least:

@@ -144,10 +144,10 @@ def printed_table(frame: pd.DataFrame, said: Sequence[str], grid: Grid, experime
 def _notes(frame: pd.DataFrame, grid: Grid, experiment: Any) -> list[str]:
     notes = [
         "D: the least embedding dimension that reaches it, by the mean over its seeds "
-        f"({seeds_text(grid.cells)}), or, where a search confirmed it, by its median seed at its "
-        "best rate; single runs: between which D single seeds and rates put it. Linear layers: the "
-        "blocks' linear layers alone, the paper's convention; total: mixing and all else counted "
-        "too."
+        f"({seeds_text(grid.cells)}), or, where a search went on to further seeds and rates, by "
+        "its median seed at its best rate; single runs: between which D single seeds and rates put "
+        "it. Linear layers: the blocks' linear layers alone, the paper's convention; total: mixing "
+        "and all else counted too."
     ]
     if frame["limited_by_budget"].isin([YES, "no", "unknown"]).any():
         notes.append(f"{NOTE} Budget of the curves: see least_dim_vs_budget.")

@@ -12,7 +12,7 @@ import pandas as pd
 from plots.cells import Grid
 from plots.confirmed import group_of
 from plots.paper import THRESHOLD
-from sweeps.least_dim import Group
+from sweeps.least_dim import Group, Run
 
 UNMEASURED = ("no result", "not run")
 
@@ -23,13 +23,14 @@ class Requirement:
 
     ``dim`` is the least measured D that reaches the threshold (None: none does), ``below`` the
     largest measured D under it that does not: the requirement lies in (below, dim].  A D reaches
-    it where the mean over its ``seeds`` does; where a search has confirmed the least D
-    (``confirmed``), where its median seed at its best rate does.  ``low`` and ``high`` are then
-    the least D that any single run reaches and that from which on no seed misses (None: larger
-    than all).  ``seeds`` are the fewest at ``dim`` and ``below``; of a confirmed least D, as
-    ``rates``, the most tried at either.  ``open_below`` and ``open_above`` list planned dimensions
-    without a result between ``below`` and ``dim`` and, where none reaches the threshold, anywhere;
-    of a confirmed least D, none.  Under a D that fails all are taken to fail.
+    it where the mean over its ``seeds`` does; where a search has measured further seeds or rates
+    (``searched``), where its median seed at its best rate does, as far as known.  Once that search
+    has ended the least D is ``confirmed``, and ``low`` and ``high`` are the least D that any single
+    run reaches and that from which on no seed misses (None: larger than all).  ``seeds`` are the
+    fewest at ``dim`` and ``below``; of a confirmed least D, as ``rates``, the most tried at either.
+    ``open_below`` and ``open_above`` list planned dimensions without a result between ``below`` and
+    ``dim`` and, where none reaches the threshold, anywhere; of a confirmed least D, none.  Under a
+    D that fails all are taken to fail.
     """
 
     size: int
@@ -40,6 +41,7 @@ class Requirement:
     best_accuracy: float
     open_below: tuple[int, ...]
     open_above: tuple[int, ...]
+    searched: bool = False
     confirmed: bool = False
     low: int | None = None
     high: int | None = None
@@ -68,6 +70,8 @@ class Requirement:
     def evidence(self) -> str:
         """Return in words what stands behind the least D."""
         seeds = "1 seed" if self.seeds == 1 else f"{self.seeds} seeds"
+        if self.searched and not self.confirmed:
+            return "confirmation begun"
         if not self.confirmed:
             return seeds if self.seeds == 1 else f"mean of {seeds}"
         rates = "1 rate" if self.rates == 1 else f"{self.rates} rates"
@@ -75,7 +79,7 @@ class Requirement:
 
 
 def requirements_of(grid: Grid, column: str, row: str) -> list[Requirement]:
-    """Return a `Requirement` per size of one panel, confirmed where its runs confirm it."""
+    """Return a `Requirement` per size of one panel, by all runs of a search where there was one."""
     return requirements(grid.panel(column, row), grid.trials)
 
 
@@ -91,15 +95,25 @@ def requirements(
         part = panel[panel["size"] == size]
         plain = _requirement(int(size), part, threshold)
         group = None if trials is None else group_of(part, trials)
-        solved = group is not None and group.solved
-        found.append(_confirmed(plain, group) if group is not None and solved else plain)
+        if trials is None or group is None:
+            found.append(plain)
+        elif group.solved:
+            found.append(_confirmed(plain, group))
+        else:
+            found.append(_begun(plain, group) if _has_further(part, trials) else plain)
     return found
+
+
+def _has_further(part: pd.DataFrame, trials: pd.DataFrame) -> bool:
+    """Tell whether a search has measured a seed or rate that the plan lacks."""
+    runs = trials[trials["point"].isin(part["point"])]
+    return bool((runs["further"].eq(True) & runs["status"].ne("not run")).any())
 
 
 def deciding_runs(grid: Grid, column: str, row: str, item: Requirement) -> pd.DataFrame:
     """Return the finished runs by which ``item.dim`` reaches the threshold, planned seeds first.
 
-    They have the cell's own learning rate, unless a search confirmed the least D by another: then
+    They have the cell's own learning rate, unless a search found the least D by another: then
     they have the rate whose median seed is best.
     """
     panel = grid.panel(column, row)
@@ -107,7 +121,7 @@ def deciding_runs(grid: Grid, column: str, row: str, item: Requirement) -> pd.Da
     done = grid.trials["point"].isin(points) & (grid.trials["status"] == "done")
     runs = grid.trials[done]
     own = runs[runs["own"]]
-    if not item.confirmed or _lower_median(own) >= THRESHOLD:
+    if not item.searched or _lower_median(own) >= THRESHOLD:
         return own
     return max((found for _, found in runs.groupby("rate")), key=_lower_median, default=own)
 
@@ -142,6 +156,28 @@ def _requirement(size: int, part: pd.DataFrame, threshold: float) -> Requirement
     )
 
 
+def _begun(plain: Requirement, group: Group) -> Requirement:
+    """Return what the runs of a search say that has not ended."""
+    low, high, widths = group.low, group.high, group.widths
+    reached = high < len(widths)
+    lacking = [width.dim for width in widths if width.reaches is None]
+    edge = [widths[i] for i in (low, high) if 0 <= i < len(widths)]
+    return dataclasses.replace(
+        plain,
+        dim=widths[high].dim if reached else None,
+        below=widths[low].dim if low >= 0 else None,
+        open_below=tuple(width.dim for width in widths[low + 1 : high]) if reached else (),
+        open_above=() if reached else tuple(lacking),
+        searched=True,
+        seeds=min(len(width.best) for width in edge),
+        rates=min(sum(map(_any_known, width.runs)) for width in edge),
+    )
+
+
+def _any_known(seeds: list[Run]) -> bool:
+    return any(run.reaches is not None for run in seeds)
+
+
 def _confirmed(plain: Requirement, group: Group) -> Requirement:
     lowest, highest = group.interval
     edge = [group.widths[i] for i in (group.low, group.high) if 0 <= i < len(group.widths)]
@@ -152,9 +188,10 @@ def _confirmed(plain: Requirement, group: Group) -> Requirement:
         below=group.dims[group.low] if group.low >= 0 else None,
         open_below=(),
         open_above=(),
+        searched=True,
         confirmed=True,
         low=lowest,
         high=highest,
         seeds=max(map(len, known)),
-        rates=max(sum(any(r.reaches is not None for r in s) for s in w.runs) for w in edge),
+        rates=max(sum(map(_any_known, width.runs)) for width in edge),
     )

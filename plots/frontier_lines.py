@@ -92,11 +92,11 @@ def confirmed_text(grid: Grid) -> list[str]:
     if not len(grid.trials) or grid.trials["own"].all() or grid.x_key != "dim":
         return []
     pairs = itertools.product(grid.columns, grid.model_rows)
-    if not any(item.confirmed for pair in pairs for item in requirements_of(grid, *pair)):
+    if not any(item.searched for pair in pairs for item in requirements_of(grid, *pair)):
         return []
     return [
-        "Cells: the experiment's own learning rate. Where a search confirmed the least D, the line "
-        "stands there: the median seed reaches 90 % at its best rate."
+        "Cells: the experiment's own learning rate. Where a search measured further seeds and "
+        "rates, the line stands where the median seed reaches 90 % at its best rate."
     ]
 
 

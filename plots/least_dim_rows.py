@@ -23,10 +23,9 @@ def rows(grid: Grid, budgets: Budgets | None = None) -> pd.DataFrame:
     ``state`` is reached, not reached, incomplete (none of the measured reaches it and some are
     missing) or not run; FLOPs and D are empty unless reached.  ``smaller_unmeasured`` lists
     dimensions without a result between D and the largest that fails: then D and FLOPs are upper
-    bounds.  ``confirmed``,
-    ``seeds``, ``rates``, ``dim_low`` and ``dim_high`` say what stands behind D
-    (`plots.frontier.Requirement`), ``limited_by_budget`` and ``dim_*_budget`` whether more steps
-    would move it (`plots.budgets`).
+    bounds.  ``confirmed``, ``seeds``, ``rates``, ``dim_low`` and ``dim_high`` say what stands
+    behind D (`plots.frontier.Requirement`), ``limited_by_budget`` and ``dim_*_budget`` whether more
+    steps would move it (`plots.budgets`).
     """
     budgets = of_grid(grid, None) if budgets is None else budgets
     found = [

@@ -243,11 +243,14 @@ def _exponent(item: Any) -> str:
 def _evidence(items: list[Requirement], grid: Grid) -> str:
     reached = [item for item in items if item.dim is not None]
     confirmed = sum(item.confirmed for item in reached)
+    begun = sum(item.searched for item in reached) - confirmed
     plain = f"{seeds_text(grid.cells).capitalize()}."
-    if not confirmed:
+    if not confirmed and not begun:
         return plain
-    rest = "" if confirmed == len(reached) else f" The others: {plain}"
+    words = f"{confirmed} of {len(reached)} least D are confirmed"
+    words += f", {begun} in part" if begun else ""
+    rest = "" if confirmed + begun == len(reached) else f" The others: {plain}"
     return (
-        f"{confirmed} of {len(reached)} least D are confirmed: the median seed reaches 90 % at its "
-        f"best rate, at the D below, where one was measured, at none.{rest}"
+        f"{words}: the median seed reaches 90 % at its best rate, at the D below, where one was "
+        f"measured, at none.{rest}"
     )

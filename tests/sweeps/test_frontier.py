@@ -1,5 +1,6 @@
 """The frontier: launches are stubbed, accuracies a function of D, seed and rate."""
 
+import contextlib
 import json
 import math
 from types import SimpleNamespace
@@ -18,7 +19,7 @@ from errors import UserError
 from plots.cells import gather
 from plots.frontier import requirements_of
 from records.provenance import now
-from sweeps.frontier import DIVERGED, candidates, search, write_frontier
+from sweeps.frontier import DIVERGED, candidates, search, standing, write_frontier
 from sweeps.least_dim import THRESHOLD, Run, median_reaches
 from sweeps.plan import Planned, Sweep
 
@@ -473,6 +474,24 @@ def test_figures_find_the_least_d_that_the_search_found(tmp_path, truth):
     assert (item.low, item.high) == group.interval
     assert item.open_below == () and item.seeds == 3
     assert item.rates == (3 if item.below else 1)
+
+
+@pytest.mark.parametrize("limit", range(1, 31))
+def test_figures_draw_what_an_unfinished_search_knows(tmp_path, limit):
+    """D = 48 reaches 90 % at the own rate, 24 at half of it: the line moves once a median does."""
+    with contextlib.suppress(KeyboardInterrupt):
+        search(kept_sweep(tmp_path), StubLauncher(rescued, limit))
+    later = kept_sweep(tmp_path)
+    trials = candidates(later)
+    table = later.enter().assign(max_len=10)
+    (group,) = standing(later, trials, table)
+    plan = planned(experiment(DIMS[:4]), also=[name for name in table if "." in name])
+    (item,) = requirements_of(gather(table, plan), "Arithmetic", "Standard")
+    assert item.dim == (group.dims[group.high] if group.high < len(group.dims) else None)
+    assert item.below == (group.dims[group.low] if group.low >= 0 else None)
+    rates = table.get("recipe.learning_rate", 0.01 + 0 * table["seed"])
+    further = table["seed"].ne(0) | rates.ne(0.01)
+    assert item.searched == further.any() and item.confirmed == group.solved == (limit == 30)
 
 
 def test_status_sees_the_cells_that_a_search_has_begun(tmp_path):
