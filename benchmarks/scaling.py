@@ -8,9 +8,9 @@
 One sequence, forward and backward through `attend`, float32, one thread; with `whole` and of the
 models of conf/model that `mixers` names, through whole mixers with their projections, D = 64, one
 of each where layers take several in turn.  These have room for the longest sequence, so that a
-window is the same at every length.  Seconds are the median of several passes, in a process that
-keeps freed memory as a training does.  Peak memory is what a first pass adds to a fresh process,
-its inputs not counted.
+window is the same at every length.  Peak memory is what a
+first pass adds to a fresh process, its inputs not counted.  Seconds are the median of several
+passes after it, with freed memory kept as in a training.
 """
 
 from __future__ import annotations
@@ -112,12 +112,12 @@ def measure_apart(mixer: str, length: int, earlier: list[dict], whole: bool = Fa
 def measure(name: str, length: int, whole: bool = False) -> dict:
     """Return median seconds and peak bytes of a forward and backward pass, in this process."""
     torch.set_num_threads(1)
-    keep_freed_memory()
     pass_once = one_pass(name, length, whole)
     one_pass(name, 64, whole)()  # libraries loaded, threads started
     start = reset_peak()
     first = seconds_of(pass_once)
     peak = peak_bytes() - start
+    keep_freed_memory()
     seconds = in_turns({"pass": pass_once}, repeats=3 if first > 2 else 15)["pass"]
     return {
         "seconds": statistics.median(seconds),
