@@ -51,9 +51,10 @@ class Compared:
 
     @property
     def verdict(self) -> str:
-        """Return helps, hurts or undecided."""
-        told = set(self.by_size.values()) - {""}
-        return told.pop() if len(told) == 1 and not self.doubtful else "undecided"
+        """Return helps, hurts or undecided; one length alone says nothing of a trend."""
+        told = [word for word in self.by_size.values() if word]
+        sure = len(told) > 1 and len(set(told)) == 1 and not self.doubtful
+        return told[0] if sure else "undecided"
 
 
 def draw(table: pd.DataFrame, plan: pd.DataFrame, experiment: Any, out: Path) -> list[Path]:

@@ -82,8 +82,9 @@ def test_the_table_has_the_measured_m_and_a_verdict(tmp_path):
 
 
 def test_a_verdict_needs_agreement_and_no_doubt():
-    sure = locality.Compared([], ED, {2: "helps", 3: ""}, [])
+    sure = locality.Compared([], ED, {2: "helps", 3: "", 4: "helps"}, [])
     assert sure.verdict == "helps"
+    assert dataclasses.replace(sure, by_size={2: "helps", 3: ""}).verdict == "undecided"
     assert dataclasses.replace(sure, by_size={2: "helps", 3: "hurts"}).verdict == "undecided"
     assert dataclasses.replace(sure, by_size={2: ""}).verdict == "undecided"
     assert dataclasses.replace(sure, doubtful=["1 of 3 sizes ..."]).verdict == "undecided"
