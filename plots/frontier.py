@@ -161,7 +161,6 @@ def _begun(plain: Requirement, group: Group) -> Requirement:
     low, high, widths = group.low, group.high, group.widths
     reached = high < len(widths)
     lacking = [width.dim for width in widths if width.reaches is None]
-    edge = [widths[i] for i in (low, high) if 0 <= i < len(widths)]
     return dataclasses.replace(
         plain,
         dim=widths[high].dim if reached else None,
@@ -169,8 +168,8 @@ def _begun(plain: Requirement, group: Group) -> Requirement:
         open_below=tuple(width.dim for width in widths[low + 1 : high]) if reached else (),
         open_above=() if reached else tuple(lacking),
         searched=True,
-        seeds=min(len(width.best) for width in edge),
-        rates=min(sum(map(_any_known, width.runs)) for width in edge),
+        seeds=min((len(width.best) for width in group.edge), default=0),
+        rates=min((sum(map(_any_known, width.runs)) for width in group.edge), default=0),
     )
 
 
@@ -180,8 +179,8 @@ def _any_known(seeds: list[Run]) -> bool:
 
 def _confirmed(plain: Requirement, group: Group) -> Requirement:
     lowest, highest = group.interval
-    edge = [group.widths[i] for i in (group.low, group.high) if 0 <= i < len(group.widths)]
-    known = [[run for run in seeds if run.reaches is not None] for w in edge for seeds in w.runs]
+    rates = [seeds for width in group.edge for seeds in width.runs]
+    known = [[run for run in seeds if run.reaches is not None] for seeds in rates]
     return dataclasses.replace(
         plain,
         dim=group.least_dim,
@@ -193,5 +192,5 @@ def _confirmed(plain: Requirement, group: Group) -> Requirement:
         low=lowest,
         high=highest,
         seeds=max(map(len, known)),
-        rates=max(sum(map(_any_known, width.runs)) for width in edge),
+        rates=max(sum(map(_any_known, width.runs)) for width in group.edge),
     )

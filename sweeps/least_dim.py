@@ -147,6 +147,11 @@ class Group:
         below = self.widths[: self.high]
         return max((i for i, w in enumerate(below) if w.reaches is not None), default=-1)
 
+    @property
+    def edge(self) -> list[Width]:
+        """The largest D below that misses and the least that reaches, where there are such."""
+        return [self.widths[i] for i in (self.low, self.high) if 0 <= i < len(self.widths)]
+
     def wanted(self) -> list[Run]:
         """Return the runs to measure next; none when the least D stands.
 

@@ -494,6 +494,16 @@ def test_figures_draw_what_an_unfinished_search_knows(tmp_path, limit):
     assert item.searched == further.any() and item.confirmed == group.solved == (limit == 30)
 
 
+def test_a_search_of_which_nothing_succeeded_is_drawn(tmp_path):
+    search(kept_sweep(tmp_path), StubLauncher(rescued))
+    table = pd.read_csv(tmp_path / "results/made_up/results.csv").assign(max_len=10)
+    measured = table.columns[table.columns.str.startswith("answer_accuracy")]
+    table = table.assign(status="unfinished", **dict.fromkeys(measured, math.nan))
+    plan = planned(experiment(DIMS[:4]), also=[name for name in table if "." in name])
+    (item,) = requirements_of(gather(table, plan), "Arithmetic", "Standard")
+    assert (item.state, item.seeds, item.confirmed) == ("no result", 0, False)
+
+
 def test_status_sees_the_cells_that_a_search_has_begun(tmp_path):
     search(kept_sweep(tmp_path), StubLauncher(rescued))
     (tmp_path / "elsewhere").mkdir()
