@@ -27,7 +27,8 @@ def unreadable(error: Exception) -> str | None:
     """Return what to say of an override that Hydra cannot parse, None for other errors."""
     if not isinstance(error, OverrideParseException):
         return None
-    return f"{error.override}: cannot be read; write KEY=VALUE, KEY=[A,B] or \"KEY='any text'\""
+    given = _as_given(str(error.override))
+    return f"{given}: cannot be read; write KEY=VALUE, KEY=[A,B] or \"KEY='any text'\""
 
 
 def wrong_group(error: Exception) -> str | None:
@@ -84,6 +85,11 @@ def whole_keys(words: list[str]) -> list[str]:
     Hydra would look below ``only.task``, which is a value.
     """
     return [re.sub(r"^only\.(\w+(?:\.\w+)+)=(.+)$", r"++only={\1:\2}", word) for word in words]
+
+
+def _as_given(word: str) -> str:
+    """Return the word that `whole_keys` was given."""
+    return re.sub(r"^\+\+only=\{([\w.]+):(.+)\}$", r"only.\1=\2", word)
 
 
 def too_long(error: Exception) -> str | None:

@@ -18,6 +18,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from models.kernels import in_threads, inlined, kernel
+from models.packed_heads import buffers, prepare, prepare_gradient, read, sizes, write
 from models.packing import Packing, rounded_up
 from models.tiles import (
     LANES,
@@ -26,7 +27,6 @@ from models.tiles import (
     add_products,
     add_rows,
     cut,
-    exponential,
     exponentials,
     inverse,
     largest,
@@ -86,16 +86,16 @@ def bias_shape(length: int) -> tuple[int, int]:
 
 @kernel
 def _forward(qkv, out, kept, offsets, softmax, bias):
-    heads, width, length, lengths = _sizes(qkv, offsets)
-    q, k, v, y = _buffers(width, length)
+    heads, width, length, lengths = sizes(qkv, offsets)
+    q, k, v, y = buffers(width, length)
     weights, norm = np.empty((TILE, length), Float), np.empty(length, Float)
     for b in range(len(lengths)):
         first, T = offsets[b], lengths[b]
         for h in range(heads):
-            _read(qkv, first, T, 0, h, q)
-            _read(qkv, first, T, 1, h, k)
-            _read(qkv, first, T, 2, h, v)
-            _prepare(q, k, T, qkv.shape[3], softmax, norm)
+            read(qkv, first, T, 0, h, q)
+            read(qkv, first, T, 1, h, k)
+            read(qkv, first, T, 2, h, v)
+            prepare(q, k, T, qkv.shape[3], softmax, norm)
             for i in range(0, T, TILE):
                 n = whole(i + 1)
                 products(q, i, k, n, weights)
@@ -103,7 +103,7 @@ def _forward(qkv, out, kept, offsets, softmax, bias):
                     add_rows(bias, i, n, weights)
                 _normalise(weights, i, n, softmax, norm)
                 sums(weights, v, n, i, y)
-            _write(y, first, T, 0, h, out)
+            write(y, first, T, 0, h, out)
             for t in range(T):
                 kept[first + t, h] = norm[t]
 
@@ -127,20 +127,20 @@ def _normalise(weights, i, n, softmax, norm):
 
 @kernel
 def _backward(qkv, out, gradient, kept, result, offsets, softmax, bias):
-    heads, width, length, lengths = _sizes(qkv, offsets)
-    q, k, v, y = _buffers(width, length)
-    dy, dq, dk, dv = _buffers(width, length)
+    heads, width, length, lengths = sizes(qkv, offsets)
+    q, k, v, y = buffers(width, length)
+    dy, dq, dk, dv = buffers(width, length)
     weights, dscores = np.empty((TILE, length), Float), np.empty((TILE, length), Float)
     delta, norm = np.empty(length, Float), np.empty(length, Float)
     for b in range(len(lengths)):
         first, T = offsets[b], lengths[b]
         for h in range(heads):
-            _read(qkv, first, T, 0, h, q)
-            _read(qkv, first, T, 1, h, k)
-            _read(qkv, first, T, 2, h, v)
-            _read(out, first, T, 0, h, y)
-            _read(gradient, first, T, 0, h, dy)
-            _prepare(q, k, T, qkv.shape[3], softmax, norm)
+            read(qkv, first, T, 0, h, q)
+            read(qkv, first, T, 1, h, k)
+            read(qkv, first, T, 2, h, v)
+            read(out, first, T, 0, h, y)
+            read(gradient, first, T, 0, h, dy)
+            prepare(q, k, T, qkv.shape[3], softmax, norm)
             _start(y, dy, kept, first, T, h, delta, norm, dk, dv)
             for i in range(0, T, TILE):
                 n = whole(i + 1)
@@ -152,10 +152,10 @@ def _backward(qkv, out, gradient, kept, result, offsets, softmax, bias):
                 sums(dscores, k, n, i, dq)
                 add_products(q, i, dscores, n, dk)
                 add_products(dy, i, weights, n, dv)
-            _prepare_gradient(q, k, dq, dk, T, qkv.shape[3], softmax)
-            _write(dq, first, T, 0, h, result)
-            _write(dk, first, T, 1, h, result)
-            _write(dv, first, T, 2, h, result)
+            prepare_gradient(q, k, dq, dk, T, qkv.shape[3], softmax)
+            write(dq, first, T, 0, h, result)
+            write(dk, first, T, 1, h, result)
+            write(dv, first, T, 2, h, result)
 
 
 @inlined
@@ -189,77 +189,3 @@ def _score_gradients(weights, dscores, i, n, softmax, delta, norm):
                 weights[r, j] *= share
                 dscores[r, j] = share * (dscores[r, j] - d)
             cut(dscores, r, i + r + 1, n)
-
-
-@inlined
-def _buffers(width, length):
-    """Four arrays (width, length)."""
-    return (
-        np.empty((width, length), Float),
-        np.empty((width, length), Float),
-        np.empty((width, length), Float),
-        np.empty((width, length), Float),
-    )
-
-
-@inlined
-def _sizes(qkv, offsets):
-    """Heads; the buffers' width, K rounded up to whole tiles, and length; all lengths."""
-    lengths = offsets[1:] - offsets[:-1]
-    return qkv.shape[2], (qkv.shape[3] + TILE - 1) // TILE * TILE, whole(lengths.max()), lengths
-
-
-@inlined
-def _read(x, first, length, which, head, buffer):
-    """buffer[a, t] = x[first + t, which, head, a], zeros beyond."""
-    width, end = x.shape[3], whole(length)
-    for t in range(length):
-        for a in range(width):
-            buffer[a, t] = x[first + t, which, head, a]
-    for a in range(buffer.shape[0]):
-        for t in range(length if a < width else 0, end):
-            buffer[a, t] = 0
-
-
-@inlined
-def _write(buffer, first, length, which, head, x):
-    for t in range(length):
-        for a in range(x.shape[3]):
-            x[first + t, which, head, a] = buffer[a, t]
-
-
-@inlined
-def _prepare(q, k, length, width, softmax, top):
-    """Queries divided by √K, or the features of queries and keys."""
-    end = whole(length)
-    if softmax:
-        scale = Float(1 / math.sqrt(width))
-        for a in range(width):
-            for t in range(end):
-                q[a, t] *= scale
-        return
-    top[:end] = -np.inf
-    for a in range(width):
-        for t in range(end):
-            top[t] = max(top[t], q[a, t])
-    for a in range(width):
-        for t in range(end):
-            q[a, t] = exponential(min(q[a, t], Float(0)) - min(top[t], Float(0))) + max(
-                q[a, t], Float(0)
-            )
-            k[a, t] = exponential(min(k[a, t], Float(0))) + max(k[a, t], Float(0))
-        for t in range(length, end):
-            q[a, t] = k[a, t] = 0
-
-
-@inlined
-def _prepare_gradient(q, k, dq, dk, length, width, softmax):
-    """From the gradients of what `_prepare` made, those of queries and keys."""
-    scale = Float(1 / math.sqrt(width))
-    for a in range(width):
-        for t in range(length):
-            if softmax:
-                dq[a, t] *= scale
-            else:  # φ' is 1 where φ > 1, else φ
-                dq[a, t] *= min(q[a, t], Float(1))
-                dk[a, t] *= min(k[a, t], Float(1))

@@ -5,7 +5,6 @@ Yang et al. 2024, equation 6, after Child et al. 2019.
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import torch
@@ -17,6 +16,7 @@ from models.attention import AttentionMixer, fused_attention, overrides
 from models.mixer import GenerationState, check_choice, check_sizes
 from models.packed_attention import PackedAttention, bias_shape, runs
 from models.packing import Packing
+from models.sparse_pattern import SparsePattern
 
 IMPLEMENTATIONS = ("auto", "dense", "blocked")
 # Measured by `python -m benchmarks forms` (CPU, 4 heads of 16, batch 16, forward and
@@ -31,11 +31,10 @@ def default_block_size(max_len: int) -> int:
 
 
 class SparseAttention(AttentionMixer):
-    """Softmax attention of token i to I_i, positions counted from 1 (Yang et al. 2024, eq. 6).
+    """Softmax attention of each token to those of `SparsePattern`, in all heads alike.
 
-    I_i = {j : i - kB < j <= i} ∪ {j <= i : (j - 1) mod B >= B - c} with B block_size (None:
-    2^⌊log₂ √max_len⌋), k window_blocks and c summary_tokens; all heads alike. "dense" masks the
-    T x T matrix; "blocked" computes O(T (kB + cT/B)) entries of it in as much memory; "auto"
+    B is block_size (None: 2^⌊log₂ √max_len⌋), k window_blocks and c summary_tokens. "dense" masks
+    the T x T matrix; "blocked" computes O(T (kB + cT/B)) entries of it in as much memory; "auto"
     chooses by max_len (BLOCKED_FROM). Raises UserError unless B, k >= 1 and 0 <= c <= B.
     """
 
@@ -67,47 +66,13 @@ class SparseAttention(AttentionMixer):
         if implementation == "auto":
             implementation = "blocked" if max_len >= BLOCKED_FROM else "dense"
         self.implementation = implementation
-        self.window = self.window_blocks * self.block_size  # kB
+        self.sees = sees = SparsePattern(self.block_size, window_blocks, summary_tokens)
+        self.window = sees.window  # kB
         every = torch.arange(max_len, device="cpu")  # indexed below, so never on the meta device
-        summaries = every[self.is_summary(every)]
-        self.register_buffer("summaries", summaries, persistent=False)
-        pattern = self.dense_pattern() if implementation == "dense" else self.blocked_pattern()
+        self.register_buffer("summaries", every[sees.is_summary(every)], persistent=False)
+        pattern = sees.dense(max_len) if implementation == "dense" else sees.blocked(max_len)
         self.register_buffer("pattern", pattern, persistent=False)
         self._bias: Tensor | None = None
-
-    def is_summary(self, positions: Tensor) -> Tensor:
-        """Whether 0-based positions are among the last c of their block."""
-        return positions % self.block_size >= self.block_size - self.summary_tokens
-
-    def visible(self, query: Tensor, key: Tensor) -> Tensor:
-        """Whether 0-based position `query` attends to `key` (equation 6); broadcasts."""
-        recent = query - key < self.window
-        return (key >= 0) & (key <= query) & (recent | self.is_summary(key))
-
-    def dense_pattern(self) -> Tensor:
-        """(L, L) bool: row i is what position i sees."""
-        every = torch.arange(self.max_len)
-        return self.visible(every[:, None], every)
-
-    def blocked_pattern(self) -> Tensor:
-        """(N, B, (k + 1) B + (N - k) c) bool: what each query of each block sees.
-
-        Columns are those of `gather_blocks` for a sequence of max_len tokens: near, then far; a
-        shorter sequence needs the first of them. A summary token inside the window is seen among
-        the near ones alone.
-        """
-        size, blocks = self.block_size, math.ceil(self.max_len / self.block_size)
-        first = torch.arange(blocks)[:, None, None] * size  # (N, 1, 1)
-        query = first + torch.arange(size)[:, None]  # (N, B, 1)
-        nearby = first - self.window + torch.arange(self.window + size)  # (N, 1, (k + 1) B)
-        local = (nearby >= 0) & (nearby <= query) & (query - nearby < self.window)
-        distant = torch.arange(blocks * size)
-        distant = distant[self.is_summary(distant)][: self.distant(blocks)]
-        return torch.cat((local, distant <= query - self.window), dim=-1)
-
-    def distant(self, blocks: int) -> int:
-        """How many summary tokens can lie outside the window, in a sequence of N blocks."""
-        return max(0, blocks - self.window_blocks) * self.summary_tokens
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         """q, k, v (B, H, T, K) to (B, H, T, K)."""
@@ -120,7 +85,7 @@ class SparseAttention(AttentionMixer):
 
     def attend_packed(self, qkv: Tensor, packing: Packing) -> Tensor:
         """As `AttentionMixer.attend_packed`, without padding where a kernel does that."""
-        changed = overrides(self, SparseAttention, "attend", "visible") or self.position == "rope"
+        changed = overrides(self, SparseAttention, "attend") or self.position == "rope"
         if changed or (self.training and self.dropout) or not runs(qkv, packing):
             return super().attend_packed(qkv, packing)
         return PackedAttention.apply(qkv.float(), packing, True, self.bias()).to(qkv.dtype)
@@ -130,7 +95,7 @@ class SparseAttention(AttentionMixer):
         if self._bias is None:
             bias = torch.zeros(bias_shape(self.max_len), device="cpu")
             every = torch.arange(self.max_len, device="cpu")
-            hidden = ~self.visible(every[:, None], every)  # (L, L)
+            hidden = ~self.sees.visible(every[:, None], every)  # (L, L)
             bias[: self.max_len, : self.max_len].masked_fill_(hidden, -torch.inf)
             self._bias = bias
         return self._bias
@@ -191,7 +156,7 @@ class SparseAttention(AttentionMixer):
         held = x.new_zeros(batch, heads, ring + len(self.summaries), head_dim)
         source = source[:, None, :, None].expand(-1, heads, -1, head_dim)  # (B, H, ring, K)
         held[:, :, :ring] = x.gather(2, source.clamp(min=0)) * (source >= 0)
-        count = self.count_summaries(width)
+        count = self.sees.count_summaries(width)
         held[:, :, ring : ring + count] = x[:, :, self.summaries[:count]]
         return held
 
@@ -204,11 +169,6 @@ class SparseAttention(AttentionMixer):
         slots = torch.arange(ring, device=positions.device)
         return positions[:, None] - (positions[:, None] - slots) % ring
 
-    def count_summaries(self, length: int) -> int:
-        """How many of the first `length` positions are summary tokens."""
-        full, rest = divmod(length, self.block_size)
-        return full * self.summary_tokens + max(0, rest - self.block_size + self.summary_tokens)
-
     def step(self, x: Tensor, positions: Tensor, state: GenerationState) -> Tensor:
         """As `Mixer.step`."""
         q, k, v = self.project_step(x, state.tensors)  # (B, H, K)
@@ -216,7 +176,7 @@ class SparseAttention(AttentionMixer):
         self.write(state.tensors["keys"], self.apply_rotary_step(k, positions), positions)
         self.write(state.tensors["values"], v, positions)
         ring_positions = self.ring_positions(positions)
-        ring, count = ring_positions.shape[1], self.count_summaries(state.extent)
+        ring, count = ring_positions.shape[1], self.sees.count_summaries(state.extent)
         count = min(count, len(self.summaries))
         outside = self.summaries[:count] <= positions[:, None] - self.window
         mask = torch.cat((ring_positions >= 0, outside), dim=1)[:, None, None]  # (B, 1, 1, keys)
@@ -235,21 +195,15 @@ class SparseAttention(AttentionMixer):
             before = positions // self.block_size * self.summary_tokens
             offset = positions % self.block_size - (self.block_size - self.summary_tokens)
             slot = ring + (before + offset.clamp(min=0)).clamp(max=len(self.summaries) - 1)
-            keep = self.is_summary(positions)[:, None, None]
+            keep = self.sees.is_summary(positions)[:, None, None]
             held[rows, :, slot] = torch.where(keep, new, held[rows, :, slot])
-
-    def pattern_size(self, length: int) -> int:
-        """Σ_{i<=length} |I_i|: how many pairs of query and key there are."""
-        outside = sum(self.count_summaries(i + 1 - self.window) for i in range(self.window, length))
-        inside = min(length, self.window)
-        return inside * (inside + 1) // 2 + (length - inside) * self.window + outside
 
     def mixing_flops(self, length: int) -> dict[str, int]:
         """The exact size of the pattern, each pair K wide in H heads."""
-        pairs = self.pattern_size(length)
+        pairs = self.sees.pairs(length)
         return {"mixing/scores": 2 * pairs * self.dim, "mixing/values": 2 * pairs * self.dim}
 
     def state_bytes(self, length: int) -> int:
         """A key and a value of D float32 numbers per filled slot of the ring and per summary."""
-        slots = min(length, self.window) + self.count_summaries(length)
+        slots = min(length, self.window) + self.sees.count_summaries(length)
         return 2 * 4 * self.dim * slots + self.convolution.state_bytes()

@@ -11,7 +11,7 @@ from hydra.errors import HydraException
 
 import cli
 from config.compose import compose_plain
-from hydra_words import in_our_words
+from hydra_words import in_our_words, whole_keys
 
 
 def check_help_as_python_3_14(monkeypatch):
@@ -96,9 +96,10 @@ def test_a_number_of_thousands_of_digits_is_a_bad_call():
         ("task.sise=3", r"unknown key task\.sise; did you mean task\.size\?"),
         ("seed.x=3", r"unknown key seed\.x; seed is one value, without keys of its own"),
         ("seed={", r"seed={: cannot be read; write KEY=VALUE.*"),
+        ("only.task.monoid=A5,Z60", r"only\.task\.monoid=A5,Z60: cannot be read; write .*"),
     ],
 )
 def test_hydra_s_errors_become_one_line(override, line):
     with pytest.raises(HydraException) as caught:
-        compose_plain("train", [override])
+        compose_plain("train", whole_keys([override]))
     assert re.fullmatch(line, in_our_words(caught.value))

@@ -92,7 +92,7 @@ def test_linear_mixing_equals_an_explicit_recurrence(length):
 def test_sparse_pattern_size(block, window, summaries, length):
     case = sparse("blocked", block, window, min(summaries, block))
     expected = sum(len(case.attended(i)) for i in range(1, length + 1))
-    assert case.mixer(60).pattern_size(length) == expected
+    assert case.mixer(60).sees.pairs(length) == expected
 
 
 @each(CASES)

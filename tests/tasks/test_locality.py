@@ -28,7 +28,7 @@ def test_attended_is_what_the_model_attends_to(length, block_size, window_blocks
         8, 2, length, block_size=block_size, window_blocks=window_blocks, implementation="dense"
     )
     every = torch.arange(length)
-    model = mixer.visible(every[:, None], every).numpy()
+    model = mixer.sees.visible(every[:, None], every).numpy()
     ours = attended(length, block_size, window_blocks)
     assert np.array_equal(ours, model)
     for i in range(length):
