@@ -19,8 +19,8 @@ USAGE = """usage: python -m records experiment=NAME [results_dir=results] [runs_
                          [--config-dir=DIR]
 
 Writes results_dir/NAME/results.csv anew from the records of its cells in runs_dir. Rows that were
-measured elsewhere stay where they are sound; what is left out is told. The old table is kept in
-results_dir/NAME/.before.
+measured elsewhere stay where they are sound; cells of its grid that another table in results_dir
+has come from there; what is left out is told. The old table is kept in results_dir/NAME/.before.
 """
 
 
@@ -57,7 +57,8 @@ def main() -> None:
     for told in found.left_out:
         print(f"left out: {told}")
     place = f"{given['results_dir']}/{given['experiment']}/results.csv"
-    print(f"{place}: {found.from_runs} rows from {given['runs_dir']}, {found.kept} kept")
+    rows = f"{found.from_runs} rows from {given['runs_dir']}, {found.kept} kept"
+    print(f"{place}: {rows}, {found.from_tables} from other tables")
 
 
 if __name__ == "__main__":

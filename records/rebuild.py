@@ -14,6 +14,7 @@ import pandas as pd
 from config.identity import RESULTS_VERSION
 from errors import UserError
 from files import clear_disk_errors, write_bytes
+from records.elsewhere import copied, rows_elsewhere
 from records.folders import CellFolder
 from records.reading import (
     ATTACHMENT_COLUMNS,
@@ -28,10 +29,11 @@ from records.table import Row, replaces, take_in
 
 @dataclass
 class Rebuilt:
-    """How many rows are from records, how many were kept, and what was left out."""
+    """How many rows are from records, kept, or from other tables, and what was left out."""
 
     from_runs: int
     kept: int
+    from_tables: int
     left_out: list[str]
 
 
@@ -42,6 +44,7 @@ def rebuild(
 
     Its cells are those that ran under its name, those that the old table names, and ``also``.  A
     sound row without a record here, measured elsewhere, stays; any other is left out and told.
+    Cells that neither names come from the other tables in ``results_dir``, where they are done.
     The old table, and altered files beside it, are kept in ``.before/``.  Raises `UserError` where
     there is neither a sound row nor a record.
     """
@@ -51,7 +54,8 @@ def rebuild(
     names = {*also, *rows, *_cells_named(Path(runs_dir), experiment)}
     cells = [CellFolder(runs_dir, name) for name in sorted(names)]
     records = {cell.name: (cell, record) for cell in cells if (record := cell.record())}
-    if not rows and not records:
+    borrowed = rows_elsewhere(folder, {*names} - {*rows, *records})
+    if not rows and not records and not borrowed:
         raise UserError(
             f"{folder}: no sound row in a table here, and no record of it in {runs_dir}"
         )
@@ -63,8 +67,9 @@ def rebuild(
             kept = {name: row for name, row in rows.items() if name not in fresh}
             for name, row in kept.items():
                 kept[name] = _without_altered_files(folder, name, row, left_out)
-            take_in(folder, dict(kept), fresh)
-    return Rebuilt(len(fresh), len(kept), left_out)
+            taken = {n: copied(row, source, folder) for n, (row, source) in borrowed.items()}
+            take_in(folder, kept | taken, fresh)
+    return Rebuilt(len(fresh), len(kept), len(taken), left_out)
 
 
 def _taken(folder: Path, record: dict[str, Any], row: Row | None) -> bool:
