@@ -11,7 +11,7 @@ import pickle
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import pandas as pd
 from hydra.core.global_hydra import GlobalHydra
@@ -35,7 +35,7 @@ class Experiment:
     mapping from an override's key to its values; ``exclude`` lists combinations to leave out;
     ``figures`` names modules of ``plots/``; ``facets`` says which settings
     are their rows, columns and axes; ``budget`` is printed under the pictures; ``confirm`` says
-    whether a searched frontier is confirmed by further seeds and rates.
+    whether a searched frontier is confirmed by further seeds and rates, or by seeds alone.
     """
 
     name: str
@@ -46,7 +46,7 @@ class Experiment:
     figures: list[str] = field(default_factory=list)
     facets: dict[str, Any] = field(default_factory=dict)
     budget: str = ""
-    confirm: bool = True
+    confirm: bool | Literal["seeds"] = True
 
     @property
     def command(self) -> str:

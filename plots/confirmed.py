@@ -8,6 +8,7 @@ rate would colour a heatmap; the runs at other rates stand beside them in `Grid.
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
 from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
@@ -67,6 +68,15 @@ def group_of(cells: pd.DataFrame, trials: pd.DataFrame) -> Group | None:
     ordered = cells.sort_values("dim")
     pairs = zip(ordered["dim"], ordered["point"], strict=True)
     return Group([_width(int(dim), by_point[point], seeds) for dim, point in pairs])
+
+
+def at_tried_rates(group: Group) -> Group:
+    """Return ``group`` without the rates at which nothing of it is known."""
+    tried = [
+        any(run.reaches is not None for width in group.widths for run in width.runs[index])
+        for index in range(1, len(RATE_FACTORS))
+    ]
+    return Group([Width(list(itertools.compress(w.runs, [True, *tried]))) for w in group.widths])
 
 
 def _width(dim: int, runs: Sequence[Mapping[Hashable, Any]], seeds: Sequence[int]) -> Width:

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from plots.cells import Grid
-from plots.confirmed import group_of
+from plots.confirmed import at_tried_rates, group_of
 from plots.paper import THRESHOLD
 from sweeps.least_dim import Group, Run
 
@@ -25,9 +25,10 @@ class Requirement:
     largest measured D under it that does not: the requirement lies in (below, dim].  A D reaches
     it where the mean over its ``seeds`` does; where a search has measured further seeds or rates
     (``searched``), where its median seed at its best rate does, as far as known.  Once that search
-    has ended the least D is ``confirmed``, and ``low`` and ``high`` are the least D that any single
-    run reaches and that from which on no seed misses (None: larger than all).  ``seeds`` are the
-    fewest at ``dim`` and ``below``; of a confirmed least D, as ``rates``, the most tried at either.
+    has ended at the rates that it tried, the least D is ``confirmed``, and ``low`` and ``high`` are
+    the least D that any single run reaches and that from which on no seed misses (None: larger than
+    all).  ``seeds`` are the fewest at ``dim`` and ``below``; of a confirmed least D, as ``rates``,
+    the most tried at either.
     ``open_below`` and ``open_above`` list planned dimensions without a result between ``below`` and
     ``dim`` and, where none reaches the threshold, anywhere; of a confirmed least D, none.  Under a
     D that fails all are taken to fail.
@@ -97,10 +98,11 @@ def requirements(
         group = None if trials is None else group_of(part, trials)
         if trials is None or group is None:
             found.append(plain)
-        elif group.solved:
-            found.append(_confirmed(plain, group))
+        elif group.solved or not _has_further(part, trials):
+            found.append(_confirmed(plain, group) if group.solved else plain)
         else:
-            found.append(_begun(plain, group) if _has_further(part, trials) else plain)
+            tried = at_tried_rates(group)
+            found.append(_confirmed(plain, tried) if tried.solved else _begun(plain, group))
     return found
 
 

@@ -88,8 +88,8 @@ def budgets_of(grid: Grid, folder: Path | None) -> Budgets:
 
 
 def confirmed_text(grid: Grid) -> list[str]:
-    """Say, where runs at other rates moved or confirmed the line, by what rule it is drawn."""
-    if not len(grid.trials) or grid.trials["own"].all() or grid.x_key != "dim":
+    """Say, where a search's further runs moved or confirmed the line, by what rule it is drawn."""
+    if not len(grid.trials) or grid.x_key != "dim":
         return []
     pairs = itertools.product(grid.columns, grid.model_rows)
     if not any(item.searched for pair in pairs for item in requirements_of(grid, *pair)):

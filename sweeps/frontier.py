@@ -6,7 +6,8 @@ and enters no results table: `frontier.csv` says of every D of the grid which it
 
 A single run at the edge of what is learned proves little.  So the D found is measured with three
 seeds, and the D below it with three seeds at each of three learning rates; `sweeps.least_dim` says
-what follows.  ``experiment.confirm=false`` leaves that out.
+what follows.  ``experiment.confirm=seeds`` keeps to the experiment's own rate, ``false`` leaves all
+of that out.
 """
 
 from __future__ import annotations
@@ -109,13 +110,13 @@ def candidates(sweep: Sweep) -> list[list[Trials]]:
     return trials
 
 
-def _group_key(cell: Cell, confirm: bool) -> str:
+def _group_key(cell: Cell, confirm: bool | str) -> str:
     part = measurement_settings(cell.config)
     part["model"] = {**part["model"], "dim": None}
     return json.dumps(part | ({"seed": None} if confirm else {}), sort_keys=True)
 
 
-def _trials(cells: Sequence[Cell], confirm: bool) -> list[Trials]:
+def _trials(cells: Sequence[Cell], confirm: bool | str) -> list[Trials]:
     by_dim: dict[int, dict[int, Cell]] = {}
     for cell in cells:
         by_dim.setdefault(described(cell.config)["dim"], {})[cell.config.seed] = cell
@@ -126,7 +127,7 @@ def _trials(cells: Sequence[Cell], confirm: bool) -> list[Trials]:
     for _, known in sorted(by_dim.items()):
         one = next(iter(known.values()))
         own = [known.get(seed) or variant(one, [f"seed={seed}"]) for seed in seeds]
-        factors = RATE_FACTORS if confirm else (1.0,)
+        factors = RATE_FACTORS if confirm is True else (1.0,)
         widths.append([own, *([_at_rate(c, factor) for c in own] for factor in factors[1:])])
     return widths
 

@@ -149,6 +149,14 @@ def test_the_found_d_is_confirmed_by_seeds_and_the_one_below_by_rates_as_well():
     assert [how for how, _ in group.verdicts()] == hows
 
 
+def test_seeds_alone_confirm_at_the_rate_of_the_experiment():
+    sweep, group = solve(lambda dim, seed, factor: 0.97 if dim >= 48 else 0.4, confirm="seeds")
+    assert sweep.at(48) == sweep.at(32) == OWN_RATE and sweep.at(24) == {(0, 1)}
+    assert group.outcome() == "least D 48"
+    sweep, group = solve(lambda dim, seed, _: 0.97 * (dim >= 64 or seed == 0), confirm="seeds")
+    assert group.least_dim == 64 and group.interval == (16, 64)
+
+
 def test_a_second_search_launches_nothing():
     for truth in (
         lambda dim, seed, factor: 0.97 if dim >= 48 else 0.4,
@@ -385,10 +393,11 @@ def test_half_octaves_can_be_built():
             assert built.dim == described(cell.config)["dim"]
 
 
-def test_whether_to_confirm_is_true_or_false():
+def test_whether_to_confirm_is_true_false_or_seeds():
     with pytest.raises(UserError, match="confirm"):
         experiment(confirm="perhaps")
     assert experiment(confirm=False).confirm is False
+    assert experiment(confirm="seeds").confirm == "seeds"
 
 
 class StubLauncher:
@@ -414,8 +423,9 @@ class StubLauncher:
         folder.write_record({**described(config), **names, **outcome, "finished_at": now()})
 
 
-def kept_sweep(folder):
-    return Sweep(experiment(DIMS[:4]), str(folder / "results"), str(folder / "runs"))
+def kept_sweep(folder, confirm=True):
+    made_up = experiment(DIMS[:4], confirm=confirm)
+    return Sweep(made_up, str(folder / "results"), str(folder / "runs"))
 
 
 def rescued(dim, seed, factor):
@@ -491,7 +501,23 @@ def test_figures_draw_what_an_unfinished_search_knows(tmp_path, limit):
     assert item.below == (group.dims[group.low] if group.low >= 0 else None)
     rates = table.get("recipe.learning_rate", 0.01 + 0 * table["seed"])
     further = table["seed"].ne(0) | rates.ne(0.01)
-    assert item.searched == further.any() and item.confirmed == group.solved == (limit == 30)
+    assert item.searched == further.any() and group.solved == (limit == 30)
+    if item.confirmed and rates.ne(0.01).any():
+        assert group.solved and item.rates == 3
+
+
+@pytest.mark.parametrize("seeds", [2, 3])
+def test_figures_say_how_many_rates_confirm(tmp_path, seeds):
+    """A search that seeds alone confirm is at its end with three of them, and no earlier."""
+    sweep = kept_sweep(tmp_path, confirm="seeds")
+    launcher = StubLauncher(lambda dim, seed, factor: 0.97 if dim >= 48 else 0.4)
+    search(sweep, launcher)
+    table = pd.read_csv(tmp_path / "results/made_up/results.csv").assign(max_len=10)
+    table = table[table["seed"] < seeds]
+    plan = planned(experiment(DIMS[:4]), also=[name for name in table if "." in name])
+    (item,) = requirements_of(gather(table, plan), "Arithmetic", "Standard")
+    assert (item.dim, item.searched, item.confirmed) == (48, True, seeds == 3)
+    assert item.evidence == ("median of 3 seeds, 1 rate" if seeds == 3 else "confirmation begun")
 
 
 def test_a_search_of_which_nothing_succeeded_is_drawn(tmp_path):
