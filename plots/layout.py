@@ -27,7 +27,7 @@ TICKS = 0.155  # inches under a panel, for its tick labels
 AXIS_LABEL = 0.14  # inches per line of an axis label
 LABEL_GAP = 0.06  # inches between the label of the y axis and those of the rows
 TITLE_SIZE, ROW_SIZE, AXIS_SIZE = 8.0, 7.0, 7.0  # points
-LABEL_BREAKS = (r"(?<=,) ", " ", "")
+LABEL_BREAKS = (r"(?<=,) ", " ", r"(?<=[=_])", "")
 
 
 class Layout:

@@ -79,10 +79,10 @@ def wrap(text: str, width: float, size: float, breaks: Sequence[str] = (" ", "")
     """Break ``text`` into lines no wider than ``width`` inches at ``size`` points.
 
     ``breaks`` are the expressions to break at; a later one only where the ones before leave a part
-    that is too long.  An empty one breaks anywhere.
+    that is too long.  One that ends in a space takes the space away; an empty one breaks anywhere.
     """
     lines: list[str] = []
-    joint = " " if breaks[0] else ""
+    joint = " " if breaks[0].endswith(" ") else ""
     for paragraph in text.split("\n"):
         line = ""
         for part in re.split(breaks[0], paragraph) if breaks[0] else paragraph:

@@ -80,14 +80,15 @@ def setting_text(grid: Grid) -> str:
 
 
 def chance_text(cells: pd.DataFrame) -> str:
-    """Name the accuracy of always giving the most frequent answer, per column of the figure."""
-    told = []
+    """Name the accuracy of always giving the most frequent answer, per column where they differ."""
+    spans = {}
     for column, part in cells.groupby("column", sort=False):
         values = 100 * part["chance_accuracy"].dropna()
         if len(values):
             low, high = f"{values.min():.1f}", f"{values.max():.1f}"
-            span = low if low == high else f"{low} to {high}"
-            told.append(f"{column} {span} %" if cells["column"].nunique() > 1 else f"{span} %")
+            spans[column] = f"{low} %" if low == high else f"{low} to {high} %"
+    alike = len(set(spans.values())) == 1 and len(spans) == cells["column"].nunique()
+    told = list(spans.values())[:1] if alike else [f"{name} {span}" for name, span in spans.items()]
     return f"chance (always the most frequent answer): {', '.join(told)}" if told else ""
 
 

@@ -23,6 +23,7 @@ from plots import (
 )
 from plots.cells import gather, is_unsure, records
 from plots.layout import Layout
+from plots.words import chance_text
 
 HOSTILE = [
     "日本語", "🦊🚀", "a\tb\nc\x1b[31m", r"$\foo$ and $x", "100 % _x_ #", '=HYPERLINK("x")',
@@ -128,6 +129,20 @@ def test_chance_is_drawn_and_named():
     assert "chance (always the most frequent answer): 12.5 %" in said
     without = heatmap.figure(tables.quick(), tables.plan_of(table), tables.experiment())
     assert "chance" not in " ".join(text.get_text() for text in without.texts)
+
+
+@pytest.mark.parametrize(
+    "shares, said",
+    [
+        ((0.1, 0.1), "answer): 10.0 %"),
+        ((0.1, 0.25), "answer): A 10.0 %, B 25.0 %"),
+        ((0.1, None), "answer): A 10.0 %"),
+        ((None, None), ""),
+    ],
+)
+def test_chance_is_said_once_where_columns_have_the_same(shares, said):
+    cells = pd.DataFrame({"column": ["A", "B"], "chance_accuracy": pd.Series(shares, dtype=float)})
+    assert chance_text(cells).endswith(said) and bool(chance_text(cells)) == bool(said)
 
 
 def test_cells_whose_interval_or_range_holds_90_percent_are_framed():

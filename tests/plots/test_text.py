@@ -12,6 +12,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from plots import style
+from plots.layout import LABEL_BREAKS
 from plots.text import (
     LONGEST_NAME,
     MISSING,
@@ -105,11 +106,15 @@ def test_latex_leaves_no_special_mark_and_no_letter_that_pdflatex_lacks(name):
 
 
 @settings(max_examples=50, deadline=None)
-@given(st.text(string.ascii_letters + " ,", max_size=80), st.floats(0.3, 3))
+@given(st.text(string.ascii_letters + " ,=_", max_size=80), st.floats(0.3, 3))
 def test_wrapped_lines_fit_and_lose_nothing(text, width):
-    lines = wrap(text, width, 7, (r"(?<=,) ", " ", ""))
+    lines = wrap(text, width, 7, LABEL_BREAKS)
     assert all(text_width(line, 7) <= width for line in lines)
     assert "".join(lines).replace(" ", "") == text.replace(" ", "")
+
+
+def test_a_setting_is_broken_after_its_name():
+    assert wrap("output_gate=False", 0.8, 7, LABEL_BREAKS) == ["output_gate=", "False"]
 
 
 @settings(max_examples=50, deadline=None)
