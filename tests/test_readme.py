@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pandas as pd
+import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -36,10 +37,26 @@ def run(words, folder):
     return done.stdout
 
 
-def test_readme_is_short_and_its_links_lead_somewhere():
+def test_readme_is_short():
     assert len(README.split()) < 1500
-    for link in re.findall(r"\]\((?!http)([^)#]+)\)", README):
-        assert (ROOT / link).exists(), link
+
+
+def anchors_of(page):
+    """Anchors of a page's headings, as GitHub makes them."""
+    headings = re.findall(r"^#+ (.+)$", page.read_text(encoding="utf-8"), re.M)
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize(
+    "page", [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))],
+    ids=lambda page: str(page.relative_to(ROOT)),
+)  # fmt: skip
+def test_links_of_a_page_lead_somewhere(page):
+    links = re.findall(r"\]\((?!http)([^)]+)\)", page.read_text(encoding="utf-8"))
+    for path, _, anchor in (link.partition("#") for link in links):
+        target = page.parent / path if path else page
+        assert target.exists(), path
+        assert not anchor or anchor in anchors_of(target), f"{path}#{anchor}"
 
 
 def test_the_mixer_and_the_experiment_of_the_readme_run_outside_the_repository(tmp_path):
