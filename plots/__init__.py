@@ -29,4 +29,12 @@ FIGURES = (
     "error_positions",
 )
 # Drawn where an experiment names them.
-SPECIAL = ("accuracy_by_length", "accuracy_by_kind", "depth", "cost_table", "state", "locality")
+SPECIAL = (
+    "accuracy_by_length",
+    "accuracy_by_kind",
+    "depth",
+    "cost_table",
+    "least_dim_table",
+    "state",
+    "locality",
+)
