@@ -172,6 +172,18 @@ class CellFolder(_Locked):
         there = [name for name in DECIDING_FILES if (self.folder / name).exists()]
         write_json(self.folder / "record.json", sealed({**record, "digests": self.digests(*there)}))
 
+    def restore_config(self, plain: dict[str, Any]) -> None:
+        """Write the configuration of a finished cell again where it is lost, and note its digest.
+
+        ``plain`` is the resolved configuration that the cell's name stands for.
+        """
+        record = self.record()
+        if record is None or (self.folder / "config.yaml").exists():
+            return
+        self.write_config(plain)
+        noted = {**record.get("digests", {}), **self.digests("config.yaml")}
+        write_json(self.folder / "record.json", sealed({**record, "digests": noted}))
+
     def write_progress(self, **values: Any) -> None:
         """Write a heartbeat for whoever watches; `updated` is for people, nothing relies on it."""
         write_text(self.folder / "progress.json", json.dumps({**values, "updated": time.time()}))

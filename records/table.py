@@ -7,6 +7,7 @@ of its files and of itself, which every reading compares; one without is of an o
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import sys
@@ -94,8 +95,9 @@ def _merge_locked(folder: Path, records: dict[str, tuple[CellFolder, dict[str, A
     for part in (folder, *(folder / kind for kind in SOURCES)):
         remove_leftovers(part)
     rows = text_rows(folder / "results.csv")
-    for name, (_, record) in records.items():
+    for name, (cell, record) in records.items():
         require_agreement(folder, rows.get(name), record)
+        restore_attachments(cell, rows.get(name), folder)
     changed = {name: pair for name, pair in records.items() if replaces(pair[1], rows.get(name))}
     if changed:
         take_in(folder, rows, changed)
@@ -129,12 +131,16 @@ def take_in(
 def _write(path: Path, rows: Mapping[str, Row], settings: Mapping[str, dict[str, Any]]) -> None:
     """Write the rows, with a column for every setting that varies.
 
-    A row whose configuration is lost says nothing about what varies.
+    A row whose configuration is lost keeps what it says of such settings.
     """
+    lost = [row for name, row in rows.items() if not settings[name]]
     keys = varying([(row, settings[name]) for name, row in rows.items() if settings[name]])
+    said = {key for row in lost for key, text in row.items() if key not in COLUMNS and text}
+    keys = sorted({*keys, *said})
     told = [
         {**{column: row.get(column, "") for column in COLUMNS},
-         **{key: text_of(settings[name].get(key)) for key in keys}}
+         **{key: text_of(settings[name].get(key)) if settings[name] else row.get(key, "")
+            for key in keys}}
         for name, row in rows.items()
     ]  # fmt: skip
     table = pd.DataFrame(told, columns=[*COLUMNS, *keys], dtype=object).fillna("")
@@ -211,6 +217,25 @@ def replaces(record: dict[str, Any], row: Row | None) -> bool:
     return bool(record["finished_at"] != finished_at)
 
 
+def restore_attachments(cell: CellFolder, row: Row | None, folder: Path) -> None:
+    """Put back each file that ``row`` names and that is missing beside the table, from ``cell``."""
+    for column, (kind, suffix) in ATTACHMENT_COLUMNS.items():
+        digest = (row or {}).get(column, "")
+        path = folder / kind / f"{cell.name}{suffix}"
+        if not digest or path.exists():
+            continue
+        source = _source_of(kind, cell, (row or {}).get("weights", ""))
+        with contextlib.suppress(OSError):  # what cannot be read stays missing
+            if source is not None and attachment_is_whole(source, digest):
+                write_bytes(path, read_regular(source))
+
+
+def _source_of(kind: str, cell: CellFolder, weights: str) -> Path | None:
+    """Return where a cell keeps its file of ``kind``: with it, or with the weights it measures."""
+    folders = (cell.folder, cell.folder.parent / (weights or cell.name))
+    return next((f / SOURCES[kind] for f in folders if (f / SOURCES[kind]).exists()), None)
+
+
 def _copy_attachments(cell: CellFolder, record: dict[str, Any], folder: Path) -> Row:
     """Copy configuration, learning curve (of the weights) and errors beside the table.
 
@@ -221,8 +246,7 @@ def _copy_attachments(cell: CellFolder, record: dict[str, Any], folder: Path) ->
     noted = {**((weights.record() or {}).get("digests", {})), **record.get("digests", {})}
     found: Row = {}
     for column, (kind, suffix) in ATTACHMENT_COLUMNS.items():
-        name = SOURCES[kind]
-        path = next((f / name for f in (cell.folder, weights.folder) if (f / name).exists()), None)
+        name, path = SOURCES[kind], _source_of(kind, cell, weights.name)
         if path is None:
             continue
         try:

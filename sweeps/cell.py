@@ -60,6 +60,8 @@ def _run_first(
         record = finished_record(config, cell) if mine else None
         works = processes.from_first(lambda: mine and record is None)
         if not works:
+            if mine:
+                cell.restore_config(resolved(config))
             return record
         if config.force:
             cell.set_aside()

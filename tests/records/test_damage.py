@@ -16,7 +16,7 @@ from plots.redraw import redraw
 from records.folders import CellFolder, WeightsFolder
 from records.reading import read, require_attachments, row_digest
 from records.rebuild import rebuild
-from records.table import enter, read_table
+from records.table import _settings, enter, read_table
 
 
 def whole(tmp_path, count=3):
@@ -160,6 +160,42 @@ def test_an_altered_file_of_a_run_is_left_out_with_a_warning(tmp_path, capsys):
     rebuild(tmp_path / "results", tmp_path / "runs", "x")
     assert "errors.json: altered since it was written; left out" in capsys.readouterr().err
     assert read(path)["errors_digest"].isna().tolist() == [True, False, False]
+
+
+@pytest.mark.parametrize("kind", ["configs", "curves", "errors"])
+def test_a_lost_file_beside_the_table_comes_back_with_the_next_merge(tmp_path, kind):
+    runs, path = whole(tmp_path)
+    [beside] = (path.parent / kind).glob("0001.*")
+    content = beside.read_bytes()
+    beside.unlink()
+    enter(tmp_path / "results", "x", runs)
+    assert beside.read_bytes() == content
+
+
+def test_a_row_whose_configuration_is_lost_for_good_keeps_what_varies(tmp_path):
+    """Its column and value went with the next row, and figures joined unlike cells."""
+    runs = []
+    for i, steps in enumerate((5, 6, 7)):
+        run = recorded(tmp_path, f"{i:04x}", seed=i)
+        run.write_config({"recipe": {"name": "fast", "steps": steps}, "model": {"name": "linear"}})
+        runs.append(run)
+    enter(tmp_path / "results", "x", runs[:2])
+    for run in runs[:2]:
+        (tmp_path / "results/x/configs" / f"{run.name}.yaml").unlink()
+    _settings.cache_clear()  # as in another process
+    table = enter(tmp_path / "results", "x", runs[2:]).set_index("cell")
+    assert table["recipe.steps"].to_dict() == {"0000": "5", "0001": "6", "0002": "7"}
+
+
+def test_a_lost_configuration_of_a_finished_cell_is_written_again(tmp_path):
+    runs, path = whole(tmp_path, count=1)
+    content = (runs[0].folder / "config.yaml").read_bytes()
+    (runs[0].folder / "config.yaml").unlink()
+    (path.parent / "configs/0000.yaml").unlink()
+    runs[0].restore_config({"experiment_name": "x", "results_version": 2, "seed": 0})
+    enter(tmp_path / "results", "x", runs)
+    assert (path.parent / "configs/0000.yaml").read_bytes() == content
+    assert runs[0].record() is not None
 
 
 @pytest.mark.parametrize("cell", ["../../../mine", "x" * 300])
