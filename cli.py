@@ -20,7 +20,15 @@ from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
 from errors import RunError, UserError
-from hydra_words import in_our_words, nameless_groups, one_line, too_long, whole_keys, wrong_group
+from hydra_words import (
+    damaged_yaml,
+    in_our_words,
+    nameless_groups,
+    one_line,
+    too_long,
+    whole_keys,
+    wrong_group,
+)
 from torchrun import is_first
 
 _FAILURES: list[Exception] = []
@@ -81,7 +89,7 @@ def _prepare_process() -> None:
     os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra then raises instead of printing and exiting
     allow_lazy_help()
     argparse.ArgumentParser.error = _refuse  # type: ignore[method-assign, assignment]
-    sys.argv = [sys.argv[0], *multirun_first(whole_keys(sys.argv[1:]))]
+    sys.argv = [sys.argv[0], *options_first(whole_keys(sys.argv[1:]))]
     raise_job_errors_silently()
 
 
@@ -103,10 +111,31 @@ def _refuse(parser: argparse.ArgumentParser, message: str) -> NoReturn:
     raise UserError(f"{message}; --help shows what there is")
 
 
-def multirun_first(arguments: list[str]) -> list[str]:
-    """Return the arguments with ``-m`` first: overrides on both sides of it are not parsed."""
-    marks = [word for word in arguments if word in ("-m", "--multirun")]
-    return marks[:1] + [word for word in arguments if word not in ("-m", "--multirun")]
+OPTIONS_WITH_VALUE = (
+    "--cfg", "-c", "--package", "-p", "--config-path", "-cp", "--config-name", "-cn",
+    "--config-dir", "-cd", "--experimental-rerun",
+)  # fmt: skip
+
+
+def options_first(arguments: list[str]) -> list[str]:
+    """Return the arguments with ``-m``, and options that have a value, before the overrides.
+
+    Hydra does not parse overrides on both sides of an option.
+    """
+    marks: list[str] = []
+    options: list[str] = []
+    others: list[str] = []
+    words = iter(arguments)
+    for word in words:
+        if word in ("-m", "--multirun"):
+            marks = [word]
+        elif word in OPTIONS_WITH_VALUE:
+            options += [word, *(value for value in [next(words, None)] if value is not None)]
+        elif word.startswith("--") and word.partition("=")[0] in OPTIONS_WITH_VALUE:
+            options.append(word)
+        else:
+            others.append(word)
+    return [*marks, *options, *others]
 
 
 def help_text(entry: Callable[[], object]) -> str:
@@ -162,7 +191,7 @@ def exit_status(error: Exception) -> int | None:
     """Return 2 for a bad call, 1 for a failed run, None for what nobody foresaw."""
     if isinstance(error, UserError | HydraException | OmegaConfBaseException):
         return 2
-    if wrong_group(error) or too_long(error):
+    if damaged_yaml(error) or wrong_group(error) or too_long(error):
         return 2
     if isinstance(error, RunError | OSError):
         return 1

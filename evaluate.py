@@ -76,7 +76,7 @@ def config_of(folder: Path, call: EvaluateCall) -> CellConfig:
     places = [folder, folder.parent, *map(Path, ("runs", "results", "data", config.data_dir))]
     require_trusted_classes(content, path, call.trust, places)
     require_name(config, content, path)
-    require_own_folder(config, folder)
+    folder = own_folder(config, folder)
     measure = config.measure
     changes = {key: value for key, value in call.task.items() if value is not None}
     if changes or call.data.file or call.count:
@@ -96,18 +96,22 @@ def config_of(folder: Path, call: EvaluateCall) -> CellConfig:
     )
 
 
-def require_own_folder(config: CellConfig, folder: Path) -> None:
-    """Raise `UserError` where the folder's name is not one that its configuration gives.
+def own_folder(config: CellConfig, folder: Path) -> Path:
+    """Return the run's folder under the name that its configuration gives.
 
-    A link may have any name but that of another cell.
+    A link may have any name but that of another cell.  Raises `UserError` for other names.
     """
-    cell, weights, given = cell_name(config), weights_name(config), folder.absolute().name
-    name = given if re.fullmatch("[0-9a-f]{12}", given) else folder.resolve().name
-    if name not in (cell, weights):
+    cell, weights = cell_name(config), weights_name(config)
+    found = folder.absolute()
+    if not re.fullmatch("[0-9a-f]{12}", found.name):
+        found = folder.resolve()
+    if found.name not in (cell, weights):
         raise UserError(
             f"run={folder}: its config.yaml is that of cell {cell}, weights {weights}, and not of "
-            f"{name}; a run keeps the name of its folder, and its configuration is never edited"
+            f"{found.name}; a run keeps the name of its folder, and its configuration is never "
+            "edited"
         )
+    return found
 
 
 def answer(config: CellConfig, result: Evaluation) -> dict[str, Any]:

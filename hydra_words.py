@@ -10,8 +10,11 @@ from hydra.core.override_parser.types import QuotedString
 from hydra.errors import ConfigCompositionException, MissingConfigException
 from omegaconf import DictConfig
 from omegaconf.errors import ConfigAttributeError, ConfigKeyError
+from yaml import MarkedYAMLError
 
 from errors import did_you_mean
+
+CELL_SECTIONS = ("task", "model", "recipe", "data", "measure", "seed")  # what decides a cell
 
 
 def in_our_words(error: Exception) -> str | None:
@@ -19,7 +22,15 @@ def in_our_words(error: Exception) -> str | None:
 
     None for errors that have none here.
     """
-    said = (unreadable, wrong_group, no_such_file, several_values, too_long, unknown_key)
+    said = (
+        unreadable,
+        damaged_yaml,
+        wrong_group,
+        no_such_file,
+        several_values,
+        too_long,
+        unknown_key,
+    )
     return next((words for say in said if (words := say(error))), None)
 
 
@@ -31,12 +42,28 @@ def unreadable(error: Exception) -> str | None:
     return f"{given}: cannot be read; write KEY=VALUE, KEY=[A,B] or \"KEY='any text'\""
 
 
+def damaged_yaml(error: Exception) -> str | None:
+    """Return what to say of a file of conf/ that is no YAML, None for other errors."""
+    if not isinstance(error, MarkedYAMLError) or error.problem_mark is None:
+        return None
+    mark = error.problem_mark
+    return f"{mark.name}, line {mark.line + 1}: not readable as YAML ({error.problem})"
+
+
 def wrong_group(error: Exception) -> str | None:
     """Return what to say of a config group that does not exist here."""
     group = re.search(r"Could not override '(\w+)'", str(error))
     if group and group[1] == "experiment":
         return "experiment: train.py runs one cell; python sweep.py experiment=NAME runs a grid"
-    return None
+    return of_cells(group[1]) if group and group[1] in CELL_SECTIONS else None
+
+
+def of_cells(key: str) -> str:
+    """Return what to say of a setting of cells that is given to a whole sweep."""
+    return (
+        f"{key}: the experiment decides it; only.size=4 keeps some of its cells (so only.model=, "
+        "only.dim=, …), 'overrides=[\"task.size=4\"]' changes them all"
+    )
 
 
 def no_such_file(error: Exception) -> str | None:
@@ -111,6 +138,8 @@ def unknown_key(error: Exception) -> str | None:
     if not isinstance(cause.parent_node, DictConfig):
         return None
     known = [str(key) for key in cause.parent_node if key not in ("hydra", "_target_")]
+    if "only" in known and str(cause.full_key) in CELL_SECTIONS:
+        return of_cells(str(cause.full_key))
     above = str(cause.full_key).removesuffix(str(cause.key))
     if meant := did_you_mean(str(cause.key), known, above):
         return f"unknown key {cause.full_key}{meant}"

@@ -180,10 +180,12 @@ def sum_up(sweep: Sweep, table: pd.DataFrame) -> None:
     print(f"results: {sweep.results_dir / sweep.experiment.name / 'results.csv'}")
     failed = sum(planned.status == "failed" for planned in plan)
     if missing:
-        raise RunError(
-            f"{len(missing)} of {len(plan)} cells are not done, {failed} of them failed "
-            f"(retry_failed=true tries these again), {elsewhere} running or queued elsewhere"
-        )
+        told = [f"{len(missing)} of {len(plan)} cells are not done"]
+        told += [f"{failed} failed (retry_failed=true tries these again)"] if failed else []
+        told += [f"{elsewhere} running or queued elsewhere"] if elsewhere else []
+        others = len(missing) - failed - elsewhere
+        told += [f"the same command continues with {others}"] if others else []
+        raise RunError("; ".join(told))
 
 
 def print_budgets(sweep: Sweep, table: pd.DataFrame) -> None:

@@ -10,7 +10,7 @@ from config.identity import RESULTS_VERSION, cell_name
 from config.schema import CellConfig, validate_cell
 from errors import UserError
 from files import load_yaml, read_regular
-from instantiate import require_trusted
+from instantiate import locate, require_trusted
 
 DECIDING = ("task", "model", "recipe", "data", "measure", "seed")
 _NAMES = ("cell", "weights", "results_version", "sources")
@@ -93,6 +93,8 @@ def require_name(config: CellConfig, content: dict[str, Any], path: str | Path) 
             "has changed what comes out; check out the commit that stands in the table"
         )
     if stated is not None and stated != cell_name(config):
+        for key, target in _targets(content):
+            locate(target, f"{path}: {key}")  # a module that is not found explains the other name
         raise UserError(
             f"{path}: says cell {stated}, but its settings (or the files and classes they name) "
             f"are those of cell {cell_name(config)}; was it edited? Without its line cell: it runs"

@@ -6,8 +6,10 @@ import re
 import sys
 
 import pytest
+import yaml
 from hydra._internal.utils import get_args_parser
 from hydra.errors import HydraException
+from omegaconf import OmegaConf
 
 import cli
 from config.compose import compose_plain
@@ -103,3 +105,37 @@ def test_hydra_s_errors_become_one_line(override, line):
     with pytest.raises(HydraException) as caught:
         compose_plain("train", whole_keys([override]))
     assert re.fullmatch(line, in_our_words(caught.value))
+
+
+@pytest.mark.parametrize(
+    "override", ["task.size=4", "model.dim=16", "recipe=paper", "seed=1", "task=lis"]
+)
+def test_a_sweep_says_how_to_choose_or_change_its_cells(override):
+    with pytest.raises(HydraException) as caught:
+        compose_plain("sweep", ["experiment=quick", override])
+    key = re.match(r"\w+", override)[0]
+    assert in_our_words(caught.value).startswith(f"{key}: the experiment decides it; only.size=4")
+    assert cli.exit_status(caught.value) == 2
+
+
+def test_damaged_yaml_is_named_with_its_line(tmp_path):
+    (tmp_path / "bad.yaml").write_text("a: 1\nname: [bad\n")
+    with pytest.raises(yaml.YAMLError) as caught:
+        OmegaConf.load(tmp_path / "bad.yaml")
+    told = in_our_words(caught.value)
+    assert re.fullmatch(r".*bad\.yaml, line 3: not readable as YAML \(.*\)", told)
+    assert cli.exit_status(caught.value) == 2
+
+
+@pytest.mark.parametrize(
+    ("given", "parsed"),
+    [
+        ("a=1 -m b=2,3", "-m a=1 b=2,3"),
+        ("experiment=x --config-dir=/q dry_run=true", "--config-dir=/q experiment=x dry_run=true"),
+        ("data=quick --config-dir /q model=mean", "--config-dir /q data=quick model=mean"),
+        ("a=1 -cd /q b=2 --multirun c=3", "--multirun -cd /q a=1 b=2 c=3"),
+        ("a=1 --help b=2", "a=1 --help b=2"),
+    ],
+)
+def test_an_option_may_stand_anywhere_in_the_line(given, parsed):
+    assert cli.options_first(given.split()) == parsed.split()

@@ -131,7 +131,7 @@ def test_a_failing_cell_is_recorded_and_the_others_go_on(tmp_path):
     assert len(rows) == 3 and set(rows["status"]) == {"failed"}
     assert rows["reason"].str.contains("not finite|diverged").all()
     assert rows["answer_accuracy"].isna().all()
-    assert "3 of them failed" in failed.stderr
+    assert "3 failed (retry_failed=true tries these again)" in failed.stderr
     untouched = run_sweep(tmp_path, *arguments)
     assert untouched.returncode == 1 and "to run" not in untouched.stdout
     retried = run_sweep(tmp_path, *arguments, "retry_failed=true")
