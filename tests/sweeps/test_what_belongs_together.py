@@ -59,6 +59,9 @@ def test_the_files_of_two_seeds_are_told_apart(command):
     assert linked.status == 2 and linked.line.removeprefix(f"error: run={one}: ") in line
     one.rename(one.with_name("latest"))
     assert command("evaluate.py", f"run={one.with_name('latest')}").status == 0
+    elsewhere = command.folder / "best"
+    elsewhere.symlink_to(other)
+    assert command("evaluate.py", f"run={elsewhere}").status == 0
 
 
 @pytest.mark.parametrize(
