@@ -13,6 +13,7 @@ if __name__ == "__main__":
 
 import sys
 import time
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -176,16 +177,20 @@ def sum_up(sweep: Sweep, table: pd.DataFrame) -> None:
     print_summary(plan, {str(row["cell"]): row for _, row in table.iterrows()})
     print_budgets(sweep, table)
     missing = [planned for planned in plan if planned.status != "done"]
-    elsewhere = sum(planned.status in ("running", "queued") for planned in plan)
     print(f"results: {sweep.results_dir / sweep.experiment.name / 'results.csv'}")
-    failed = sum(planned.status == "failed" for planned in plan)
     if missing:
-        told = [f"{len(missing)} of {len(plan)} cells are not done"]
-        told += [f"{failed} failed (retry_failed=true tries these again)"] if failed else []
-        told += [f"{elsewhere} running or queued elsewhere"] if elsewhere else []
-        others = len(missing) - failed - elsewhere
-        told += [f"the same command continues with {others}"] if others else []
-        raise RunError("; ".join(told))
+        raise RunError(f"{len(missing)} of {len(plan)} cells are not done{what_is_left(plan)}")
+
+
+def what_is_left(plan: Sequence[Planned]) -> str:
+    """Return what becomes of the cells that are not done."""
+    counted = Counter(planned.status for planned in plan)
+    failed, elsewhere = counted["failed"], counted["running"] + counted["queued"]
+    others = len(plan) - counted["done"] - failed - elsewhere
+    told = [f"{failed} failed (retry_failed=true tries these again)"] if failed else []
+    told += [f"{elsewhere} running or queued elsewhere"] if elsewhere else []
+    told += [f"the same command continues with {others}"] if others else []
+    return "".join(f"; {part}" for part in told)
 
 
 def print_budgets(sweep: Sweep, table: pd.DataFrame) -> None:

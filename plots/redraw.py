@@ -19,7 +19,7 @@ from errors import UserError
 from files import remove_stale
 from plots import FIGURES, SPECIAL, datapackage, report
 from plots.aligned import plan_from_table
-from records.reading import read, require_attachments
+from records.reading import lost_attachments, read, require_attachments
 
 
 @dataclass
@@ -53,6 +53,7 @@ def _redraw(name: str, results_dir: str | Path, figures: Sequence[str] | None) -
     modules = {figure: figure_module(figure) for figure in figures or ()}
     experiment, results, plan = measured(name, results_dir)
     warn_of_stand_ins(folder / "results.csv", results, plan)
+    warn_of_lost_files(folder, results)
     modules = modules or {figure: figure_module(figure) for figure in experiment.figures or FIGURES}
     wants_report = not figures or "report" in modules
     modules.pop("report", None)
@@ -76,6 +77,18 @@ def measured(
     results = read(folder / "results.csv")
     require_attachments(folder, results)
     return experiment, results, _plan(experiment, results)
+
+
+def warn_of_lost_files(folder: Path, results: pd.DataFrame) -> None:
+    """Say how many files that its rows name are no longer beside the table, and what lacks them."""
+    counted = {kind: len(lost) for kind, lost in lost_attachments(folder, results).items() if lost}
+    if counted:
+        told = ", ".join(f"{count} of {kind}/" for kind, count in counted.items())
+        print(
+            f"warning: {folder}: {told} are not beside the table: what the budget limits is then "
+            "unknown, and learning curves and kinds of error are left out",
+            file=sys.stderr,
+        )
 
 
 def warn_of_stand_ins(path: Path, results: pd.DataFrame, plan: pd.DataFrame) -> None:

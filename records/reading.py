@@ -162,6 +162,16 @@ def require_attachments(folder: Path, table: pd.DataFrame) -> None:
                 )
 
 
+def lost_attachments(folder: Path, table: pd.DataFrame) -> dict[str, list[str]]:
+    """Return, by kind, the cells whose row names a file that is not beside the table."""
+    lost: dict[str, list[str]] = {}
+    for name, (kind, suffix) in ATTACHMENT_COLUMNS.items():
+        noted = table[table[name].notna()] if name in table else table.iloc[:0]
+        paths = {cell: attachment_path(folder, kind, f"{cell}{suffix}") for cell in noted["cell"]}
+        lost[kind] = [cell for cell, path in paths.items() if path is None or not path.exists()]
+    return lost
+
+
 def attachment_path(folder: Path, kind: str, name: str) -> Path | None:
     """Return where the file ``name`` of one kind lies beside a table; None where none can.
 

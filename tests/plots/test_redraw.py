@@ -12,7 +12,7 @@ import pytest
 
 from errors import DiskFullError, UserError
 from plots import FIGURES
-from plots.redraw import redraw, warn_of_stand_ins
+from plots.redraw import redraw, warn_of_lost_files, warn_of_stand_ins
 from records.reading import read
 
 ROOT = Path(__file__).parents[2]
@@ -164,6 +164,18 @@ def test_rows_of_an_experiment_that_was_changed_since_are_told(capsys):
     assert capsys.readouterr().err == ""
     warn_of_stand_ins(Path("results.csv"), table, plan.assign(cell=["new", plan["cell"].iloc[1]]))
     assert "results.csv: 1 rows have other settings" in capsys.readouterr().err
+
+
+def test_files_that_are_no_longer_beside_the_table_are_counted(tmp_path, capsys):
+    table = pd.DataFrame(
+        {"cell": ["aa", "bb"], "curve_digest": ["1", "2"], "errors_digest": [None, "3"]}
+    )
+    (tmp_path / "curves").mkdir()
+    (tmp_path / "curves/aa.csv").write_text("")
+    warn_of_lost_files(tmp_path, table)
+    assert "1 of curves/, 1 of errors/ are not beside the table" in capsys.readouterr().err
+    warn_of_lost_files(tmp_path, table.iloc[:1])
+    assert capsys.readouterr().err == ""
 
 
 def test_what_a_killed_drawing_left_is_removed_later(adhoc):
