@@ -18,7 +18,7 @@ from tqdm import tqdm
 from errors import UserError
 from files import file_digest, read_regular
 from tasks import card, store
-from tasks.generate import STREAMS, SeenPrompts, draw_set
+from tasks.generate import STREAMS, SeenPrompts, draw_block, draw_set
 from tasks.task import Example, SequenceSet, Task
 
 # Raise it whenever a change makes other sequences of the same seed; old sets are then not used.
@@ -107,7 +107,7 @@ def build(
     files = {"test": spec.file, "train": spec.train_file}
     sets = {split: load_file(task, path) for split, path in files.items() if path}
     seen = SeenPrompts(sum(counts.values()) + sum(map(len, sets.values())))
-    task.draw(spec.seed, 0, 0, 1)  # compile before the clock starts
+    draw_block(task, spec.seed, 0, 0, 1)  # compile before the clock starts
     begun = time.perf_counter()
     drawn = sum(counts[split] for split in SPLITS if split not in sets)
     bar = tqdm(total=drawn, unit="seq", unit_scale=True, disable=None if progress else True)
@@ -137,7 +137,7 @@ def require_prompts(task: Task, spec: DataSpec) -> None:
     wanted = sum(getattr(spec, split) for split in SPLITS)
     if spec.file or spec.train_file or not wanted:
         return
-    new = SeenPrompts(_LOOKED_AT).add(task.draw(spec.seed, STREAMS["test"], 0, _LOOKED_AT))
+    new = SeenPrompts(_LOOKED_AT).add(draw_block(task, spec.seed, STREAMS["test"], 0, _LOOKED_AT))
     repeated = _LOOKED_AT - int(new.sum())
     if 2 * max(repeated, 1) * 4 * wanted > _LOOKED_AT**2:
         load_or_build(task, spec)
