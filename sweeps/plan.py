@@ -115,8 +115,8 @@ class Sweep:
 
     def require_writable(self) -> None:
         """Raise now rather than after hours when results could not be kept."""
-        for folder in (self.results_dir / self.experiment.name, self.runs_dir):
-            require_writable(folder)
+        require_writable(self.results_dir / self.experiment.name, "results_dir")
+        require_writable(self.runs_dir, "runs_dir")
 
     def table(self) -> pd.DataFrame:
         """Return the results table as it is."""

@@ -173,6 +173,12 @@ def test_locality_prints_a_row_a_size(capsys) -> None:
         ("check lis --size 5 /no/such", "/no/such"),
         ("build lis --size 5 --train 5", "--test"),
         ("build lis --size 5 --train 5 --test 5 --workers 0", "--workers"),
+        ("build lis --size 5 --train 5 --test 5 --dir /proc/no", "--dir: /proc/no: nothing can be"),
+        (
+            "push lis --size 5 --train 5 --test 5 repo=a/b --dir /proc/no",
+            "--dir: /proc/no: nothing",
+        ),
+        ("build-all --scale 0.0005 --dir /proc/no", "--dir: /proc/no: nothing can be made there"),
         ("build-all --scale 2", "--scale"),
         ("build-all order=growth", "key=value"),
     ],
