@@ -214,6 +214,8 @@ def test_bad_evaluations(command, finished):
     assert "run=1844408: no such run" in line("run=1844408")
     assert "run" in line("run=[a,b]")
     assert "count" in line(f"run={finished}", "count=0")
+    said = line(f"run={finished}", "data.file=some.txt", "count=5")
+    assert said == "error: data.file=some.txt: all of a file is measured, without count"
     assert "out: /proc/x: nothing can be made there" in line(f"run={finished}", "out=/proc/x")
     assert "absent.txt" in line(f"run={finished}", "data.file=absent.txt")
     (command.folder / "bad.txt").write_text("1 + 1 = 3 \n")
