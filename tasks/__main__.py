@@ -56,9 +56,11 @@ def check(args: argparse.Namespace) -> int:
     task = _task(args, checking=True)
     lines = [
         (number, line.split())
-        for number, line in enumerate(read_lines(args.file), start=1)
+        for number, line in enumerate(read_lines(args.file, streams=True), start=1)
         if line.strip()
     ]
+    if not lines:
+        raise UserError(f"{args.file}: holds no sequence")
     invalid = 0
     for number, tokens in tqdm(lines, unit="line", leave=False, disable=None):
         reason = task.check(tokens)
@@ -199,7 +201,7 @@ def parser() -> argparse.ArgumentParser:
     one.add_argument("--count", type=some, default=10)
     one.add_argument("--split", choices=SPLITS, default="train")
     one = command(check, "check")
-    one.add_argument("file", metavar="FILE")
+    one.add_argument("file", metavar="FILE", help="a text file, or /dev/stdin")
     one, published = command(build, "build"), command(push, "push")
     for sub in (one, published):
         sub.add_argument("--train", type=some, required=True)

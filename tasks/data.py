@@ -213,14 +213,20 @@ def load_file(task: Task, path: str) -> SequenceSet:
     return task.encode(examples)
 
 
-def read_lines(path: str) -> list[str]:
-    """Return the lines of a text file; `UserError` when it cannot be read."""
+def read_lines(path: str, streams: bool = False) -> list[str]:
+    """Return the lines of a text file, without a byte order mark; `UserError` when it cannot be
+    read.  With ``streams`` it may be /dev/stdin."""
     try:
-        return read_regular(path).decode("utf-8").splitlines()
+        stream = streams and path == "/dev/stdin"
+        content = Path(path).read_bytes() if stream else read_regular(path)
     except OSError as error:
         raise UserError(f"{path}: cannot be read ({error.strerror})") from None
-    except UnicodeDecodeError:
-        raise UserError(f"{path}: is not a text file") from None
+    try:
+        return content.decode("utf-8").removeprefix("\ufeff").splitlines()
+    except UnicodeDecodeError as error:
+        read = content[: error.start].decode("utf-8")
+        line, byte = len(f"{read}.".splitlines()), content[error.start]
+        raise UserError(f"{path}, line {line}: is not text in UTF-8 (byte {byte:#04x})") from None
 
 
 def data_key(task: Task, spec: DataSpec) -> str:
