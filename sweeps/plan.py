@@ -63,6 +63,8 @@ class Sweep:
             "progress=false",
         )
         every = cells(experiment, [*overrides, *settings])
+        if not every:
+            raise UserError(f"experiment {experiment.name}: exclude leaves out all of its grid")
         self.grid_cells = [cell for cell in every if _matches(cell, only or {})]
         if not self.grid_cells:
             raise UserError(_nothing_matches(every, only or {}))
