@@ -33,7 +33,7 @@ from config.schema import CellConfig, MeasureConfig
 from errors import UserError
 from evaluation.judge import Evaluation, evaluate
 from evaluation.memory import memory_for
-from files import write_json
+from files import require_writable, write_json
 from plots import error_positions
 from plots.aligned import plan_from_table
 from plots.redraw import AdHoc
@@ -52,6 +52,8 @@ def main(given: DictConfig) -> None:
     config = config_of(folder, call)
     task, _ = check_buildable(config)
     measured = build_measured_task(config, task)
+    out = Path(call.out) if call.out else folder / "evaluation"
+    require_writable(out, "out")
     config.machine.use_threads()
     device = resolve_device(config.machine.device)
     result = evaluate(
@@ -61,7 +63,6 @@ def main(given: DictConfig) -> None:
         memory_for(config.machine.evaluation_memory_mb, device),
         device,
     )
-    out = Path(call.out) if call.out else folder / "evaluation"
     for path in draw_where_chains_break(config, measured, result, out):
         print(f"wrote {path}")
     print(json.dumps(answer(config, result)))

@@ -43,31 +43,51 @@ def require_regular(path: str | Path) -> None:
 
 
 @contextlib.contextmanager
-def clear_disk_errors(path: Path, size: int | None = None) -> Iterator[None]:
+def clear_disk_errors(path: Path, size: int | None = None, key: str = "") -> Iterator[None]:
     """Turn the operating system's word about ``path`` into one line that names the remedy.
 
-    ``size`` are the bytes that it needs, where they are known.
+    ``size`` are the bytes that it needs, where they are known; ``key`` is the setting that names
+    it, where one does.
     """
+    where = f"{key}: {path}" if key else str(path)
     try:
         yield
     except OSError as error:
         if error.errno in FULL:
             raise DiskFullError(no_room(path, size)) from None
         if error.errno in (errno.EACCES, errno.EROFS, errno.EPERM):
-            raise UserError(f"{path}: cannot be written ({error.strerror})") from None
+            raise UserError(f"{where}: cannot be written ({error.strerror})") from None
         if error.errno in (errno.ENOTDIR, errno.EEXIST, errno.EISDIR):
             raise UserError(
-                f"{path}: {error.strerror}; a file stands where a folder belongs, or the reverse"
+                f"{where}: {error.strerror}; a file stands where a folder belongs, or the reverse"
             ) from None
         if error.errno in (errno.ENAMETOOLONG, errno.ELOOP, errno.EINVAL):
-            raise UserError(f"{str(path)[:80]}: no possible path ({error.strerror})") from None
+            raise UserError(f"{where[:100]}: no possible path ({error.strerror})") from None
+        if error.errno == errno.ENOENT and _on_the_way(error, path):
+            raise UserError(f"{where}: nothing can be made there ({error.strerror})") from None
         raise
 
 
-def require_writable(folder: Path) -> None:
-    """Raise one line now where ``folder`` could not be written or made; nothing is left there."""
+def _on_the_way(error: OSError, path: Path) -> bool:
+    """Tell whether what could not be made lies on the way to ``path``, as in /proc."""
+    here = path.absolute()
+    return bool(error.filename) and Path(error.filename).absolute().parent in (here, *here.parents)
+
+
+def make_folder(folder: Path, key: str) -> None:
+    """Make ``folder``, which the setting ``key`` names, unless it is there; `UserError`, in one
+    line, where that cannot be."""
+    with clear_disk_errors(folder, key=key):
+        folder.mkdir(parents=True, exist_ok=True)
+
+
+def require_writable(folder: Path, key: str = "") -> None:
+    """Raise one line now where ``folder`` could not be written or made; nothing is left there.
+
+    ``key`` is the setting that names it.
+    """
     there = next(path for path in (folder, *folder.parents) if path.exists())
-    with clear_disk_errors(folder), tempfile.TemporaryFile(dir=there) as probe:
+    with clear_disk_errors(folder, key=key), tempfile.TemporaryFile(dir=there) as probe:
         probe.write(b"0" * 4096)
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from types import FunctionType
 from typing import Any
 
-from errors import UserError, did_you_mean
+from errors import RunError, UserError, did_you_mean
 
 LARGEST_NUMBER = 100_000
 ROOT = Path(__file__).resolve().parent
@@ -50,19 +50,26 @@ def require_trusted(target: Any, key: str, trust: bool, never: Iterable[Path]) -
     """
     if not isinstance(target, str) or not _DOTTED_PATH.fullmatch(target):
         return  # `locate` says what is wrong with it
-    top, *inner = target.split(".")[:-1]
-    places = _places(top)
-    if top in OUR_CLASSES and places and all(p.is_relative_to(ROOT / top) for p in places):
+    if _is_ours(target):
         return
+    top, *inner = target.split(".")[:-1]
     if not trust and top not in os.environ.get(TRUSTED, "").split(":"):
         raise UserError(
             f"{key}={target}: names code from outside the project, which would run; if you know "
             f"where it comes from: trust=true, or {TRUSTED}={top} in your environment"
         )
+    places = _places(top)
     inside = [place.joinpath(*inner) for place in places] + places
     for folder in map(Path.resolve, never):
         if any(place.resolve().is_relative_to(folder) for place in inside):
             raise UserError(f"{key}={target}: lies under {folder}, from where no code is run")
+
+
+def _is_ours(dotted_path: str) -> bool:
+    """Tell whether a module, or what lies in it, is one of the project's own rooms."""
+    top = dotted_path.split(".")[0]
+    places = _places(top) if top in OUR_CLASSES else []
+    return bool(places) and all(place.is_relative_to(ROOT / top) for place in places)
 
 
 def _places(module: str) -> list[Path]:
@@ -154,13 +161,24 @@ def construct(
     """Call ``made_by`` with ``parameters`` and with the program's own, ``reserved``.
 
     Raises `UserError`, in one line, for what `check_parameters` refuses and for a `TypeError` or
-    `ValueError` of the call.
+    `ValueError` of the call; for whatever a call of code from outside the project raises.
     """
     reserved = reserved or {}
     check_parameters(made_by, parameters, key, reserved)
     try:
         return made_by(**reserved, **parameters)
-    except (TypeError, ValueError) as error:
-        given = ", ".join(f"{name}={value!r}" for name, value in parameters.items())
-        reason = " ".join(str(error).split())
-        raise UserError(f"{key} ({given}): {reason}") from None
+    except (UserError, RunError, MemoryError):
+        raise
+    except Exception as error:
+        if _is_ours(made_by.__module__) and not isinstance(error, TypeError | ValueError):
+            raise
+        raise UserError(_call_failure(made_by, parameters, key, error)) from error
+
+
+def _call_failure(
+    made_by: Callable[..., Any], parameters: Mapping[str, Any], key: str, error: Exception
+) -> str:
+    given = ", ".join(f"{name}={value!r}" for name, value in parameters.items())
+    called = f"{key}._target_={made_by.__module__}.{made_by.__qualname__}({given})"
+    reason = " ".join(f"{type(error).__name__}: {error}".split())
+    return f"{called}: {reason} (HYDRA_FULL_ERROR=1 shows where)"

@@ -72,6 +72,10 @@ class EvaluateCall:
 
     __pydantic_config__ = STRICT
 
+    def __post_init__(self) -> None:
+        if self.data.file is not None and self.count is not None:
+            raise UserError(f"data.file={self.data.file}: all of a file is measured, without count")
+
 
 def checked(kind: type[C], plain: Mapping[str, Any]) -> C:
     """Return ``plain`` as a call of that kind; `UserError` names key and remedy."""

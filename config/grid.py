@@ -87,6 +87,11 @@ def experiment_from(name: str, plain: Mapping[str, Any]) -> Experiment:
     unknown = set(plain) - set(Experiment.__dataclass_fields__)
     if unknown:
         raise UserError(f"experiment {name}: unknown key {', '.join(sorted(unknown))}")
+    if not experiment.grid:
+        raise UserError(
+            f"experiment {name}: its grid is empty; write a list of products, each a mapping from "
+            "keys to lists of values"
+        )
     empty = [key for product in experiment.grid for key, values in product.items() if not values]
     if empty:
         raise UserError(f"experiment {name}: grid: {empty[0]} has no value; write a list of some")

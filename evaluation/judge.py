@@ -157,11 +157,16 @@ def _answer(task: Task, tokens: np.ndarray) -> tuple[str, ...] | None:
 def wilson_interval(
     successes: int, trials: int, z: float = 1.959963984540054
 ) -> tuple[float, float]:
-    """Return the 95 % Wilson score interval of a share (Wilson, 1927)."""
+    """Return the 95 % Wilson score interval of a share (Wilson, 1927).
+
+    Without a success its lower end is 0, without a failure its upper end 1, free of rounding.
+    """
     if trials == 0:
         return 0.0, 1.0
     share = successes / trials
     centre = share + z * z / (2 * trials)
     spread = z * math.sqrt(share * (1 - share) / trials + z * z / (4 * trials * trials))
     scale = 1 + z * z / trials
-    return max(0.0, (centre - spread) / scale), min(1.0, (centre + spread) / scale)
+    low = 0.0 if successes == 0 else max(0.0, (centre - spread) / scale)
+    high = 1.0 if successes == trials else min(1.0, (centre + spread) / scale)
+    return low, high

@@ -15,6 +15,7 @@ from models.mixer import Mixer
 from models.transformer import Transformer
 
 PROBE_TOKENS = 8
+PROBE_ROWS = 2
 CAUSAL_TOLERANCE = 1e-3  # of the largest output: far above what float32 rounds
 
 
@@ -30,29 +31,65 @@ def exact_copy(model: Transformer) -> Transformer:
 
 
 def require_exact(model: Transformer) -> None:
-    """Run the mixer of every layer once in float64, on a few random tokens.
+    """Run the mixer of every layer once on a few random tokens: as it is, then in float64.
 
-    Raises UserError naming the mixer if that fails or if something on the way is of a lower
-    precision; the line says that the mixer must define `reference`.
+    Raises UserError naming the mixer and the shape of its input if it fails as it is, or returns
+    another shape. If float64 alone fails, or something on the way is of a lower precision, the
+    line says that the mixer must define `reference`.
     """
     for block in model.blocks:
-        exact = copy.deepcopy(block.mixer).reference().double().eval()
-        parameter = next(model.parameters())
-        shape = (1, min(PROBE_TOKENS, model.max_len), model.dim)
+        shape = (PROBE_ROWS, min(PROBE_TOKENS, model.max_len), model.dim)
         x = torch.randn(shape, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
-        try:
-            with torch.no_grad(), _NoRounding():
-                output = exact(x.to(parameter.device))
-        except Exception as error:
-            reason = f"{type(error).__name__}: {str(error).strip().split(chr(10))[0][:120]}"
-        else:
-            if output.dtype == torch.float64:
-                continue
-            reason = f"it returns {output.dtype}"
+        parameter = next(model.parameters())
+        _require_forward(block.mixer, x.to(parameter))
+        if reason := _why_not_float64(block.mixer, x.to(parameter.device)):
+            raise UserError(
+                f"mixer {type(block.mixer).__name__} does not run in float64, which exact "
+                f"evaluation needs ({reason}); define `reference()`, a module of the same "
+                "parameters that does"
+            )
+
+
+@torch.no_grad()
+def _require_forward(mixer: Mixer, x: Tensor) -> None:
+    """Raise UserError unless `mixer` makes a tensor of the same shape of x (B, T, D)."""
+    name, shape = type(mixer).__name__, tuple(x.shape)
+    try:
+        output: object = copy.deepcopy(mixer).eval()(x)
+    except Exception as error:
+        raise UserError(f"mixer {name} fails on input {shape}: {_in_short(error)}") from error
+    if wrong := _unlike(x, output):
         raise UserError(
-            f"mixer {type(block.mixer).__name__} does not run in float64, which exact evaluation "
-            f"needs ({reason}); define `reference()`, a module of the same parameters that does"
+            f"mixer {name} fails on input {shape}: it returns {wrong}; `forward` must return a "
+            "tensor of its input's shape, (B, T, D)"
         )
+
+
+@torch.no_grad()
+def _why_not_float64(mixer: Mixer, x: Tensor) -> str | None:
+    """Say why `mixer` does not make float64 of x (B, T, D) in float64, None where it does."""
+    exact = copy.deepcopy(mixer).reference().double().eval()
+    try:
+        with _NoRounding():
+            output = exact(x)
+    except Exception as error:
+        return _in_short(error)
+    if wrong := _unlike(x, output):
+        return f"it returns {wrong} for input {tuple(x.shape)}"
+    return None if output.dtype == torch.float64 else f"it returns {output.dtype}"
+
+
+def _unlike(x: Tensor, output: object) -> str | None:
+    """What `output` is where it is no tensor of the shape of x, None where it is."""
+    if not isinstance(output, Tensor):
+        return f"a {type(output).__name__}"
+    return None if output.shape == x.shape else str(tuple(output.shape))
+
+
+def _in_short(error: Exception) -> str:
+    """The kind of an error and the first line of what it says."""
+    said = str(error).strip().split("\n")[0][:120]
+    return f"{type(error).__name__}: {said}" if said else type(error).__name__
 
 
 @torch.no_grad()

@@ -15,7 +15,7 @@ from config.schema import CellConfig
 from errors import DiskFullError, RunError, UserError
 from evaluation.judge import Evaluation, evaluate
 from evaluation.memory import memory_for
-from files import FULL, require_writable, write_json
+from files import FULL, make_folder, require_writable, write_json
 from models.flops import linear_layer_flops, total_flops
 from models.transformer import Transformer
 from records.folders import EVALUATION_PARTS, CellFolder
@@ -54,7 +54,8 @@ def _run_first(
 ) -> dict[str, Any] | None:
     cell = CellFolder.of(config)
     if config.experiment_name is not None and not config.under_sweep:
-        require_writable(Path(config.results_dir) / config.experiment_name)
+        require_writable(Path(config.results_dir) / config.experiment_name, "results_dir")
+    make_folder(Path(config.runs_dir), "runs_dir")
     mine = cell.acquire()
     try:
         record = finished_record(config, cell) if mine else None

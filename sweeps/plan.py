@@ -63,6 +63,8 @@ class Sweep:
             "progress=false",
         )
         every = cells(experiment, [*overrides, *settings])
+        if not every:
+            raise UserError(f"experiment {experiment.name}: exclude leaves out all of its grid")
         self.grid_cells = [cell for cell in every if _matches(cell, only or {})]
         if not self.grid_cells:
             raise UserError(_nothing_matches(every, only or {}))
@@ -115,8 +117,8 @@ class Sweep:
 
     def require_writable(self) -> None:
         """Raise now rather than after hours when results could not be kept."""
-        for folder in (self.results_dir / self.experiment.name, self.runs_dir):
-            require_writable(folder)
+        require_writable(self.results_dir / self.experiment.name, "results_dir")
+        require_writable(self.runs_dir, "runs_dir")
 
     def table(self) -> pd.DataFrame:
         """Return the results table as it is."""

@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import sys
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from config.build import build_model, initial_model
 from config.columns import resolved
 from config.schema import CellConfig
 from errors import UserError
+from files import make_folder
 from models.exact import require_causal, require_exact
 from models.flops import training_step_flops
 from models.transformer import Transformer
@@ -206,6 +208,7 @@ def _training_cost(trainer: Trainer) -> dict[str, Any]:
 
 def load_data(config: CellConfig, task: Task) -> DataSets:
     """Return the data sets of a cell, built when they are not there."""
+    make_folder(Path(config.data_dir), "data_dir")
     return load_or_build(task, data_spec(config), workers=1, progress=config.progress)
 
 

@@ -25,6 +25,7 @@ from typing import Any, NoReturn
 from tqdm import tqdm
 
 from errors import RunError, UserError
+from files import make_folder
 from tasks import hub
 from tasks.by_name import parse_override, read_config, task_by_name
 from tasks.data import MAX_COUNT, SPLITS, DataSets, DataSpec, load_or_build, read_lines
@@ -55,9 +56,11 @@ def check(args: argparse.Namespace) -> int:
     task = _task(args, checking=True)
     lines = [
         (number, line.split())
-        for number, line in enumerate(read_lines(args.file), start=1)
+        for number, line in enumerate(read_lines(args.file, streams=True), start=1)
         if line.strip()
     ]
+    if not lines:
+        raise UserError(f"{args.file}: holds no sequence")
     invalid = 0
     for number, tokens in tqdm(lines, unit="line", leave=False, disable=None):
         reason = task.check(tokens)
@@ -71,7 +74,9 @@ def check(args: argparse.Namespace) -> int:
 def build(args: argparse.Namespace) -> int:
     """Make the stored data set, or find it."""
     spec = DataSpec(args.train, args.validation, args.test, args.seed, args.dir)
-    sets = load_or_build(_task(args), spec, args.workers)
+    task = _task(args)
+    make_folder(Path(args.dir), "--dir")
+    sets = load_or_build(task, spec, args.workers)
     print(f"path         {sets.path}")
     print(f"fingerprint  {sets.fingerprint}")
     print(f"samples/s    {_speed(sets)}")
@@ -83,6 +88,7 @@ def push(args: argparse.Namespace) -> int:
     hub.require_repo_name(args.repo)
     task = _task(args)
     spec = DataSpec(args.train, args.validation, args.test, args.seed, args.dir)
+    make_folder(Path(args.dir), "--dir")
     sets = load_or_build(task, spec, args.workers)
     with tempfile.TemporaryDirectory() as folder:
         staged = Path(folder) / "staged"
@@ -101,6 +107,7 @@ def build_all(args: argparse.Namespace) -> int:
     sizes = {key: round(counts[key] * args.scale) for key in ("train", "validation", "test")}
     spec = DataSpec(**sizes, seed=args.seed, directory=args.dir)
     tasks = _paper_tasks(BUILT_IN, None, args.config_dir)
+    make_folder(Path(args.dir), "--dir")
     bar = tqdm(tasks, unit="set", disable=None)
     for task in bar:
         bar.set_description(f"{task.name}-{task.size}")
@@ -194,7 +201,7 @@ def parser() -> argparse.ArgumentParser:
     one.add_argument("--count", type=some, default=10)
     one.add_argument("--split", choices=SPLITS, default="train")
     one = command(check, "check")
-    one.add_argument("file", metavar="FILE")
+    one.add_argument("file", metavar="FILE", help="a text file, or /dev/stdin")
     one, published = command(build, "build"), command(push, "push")
     for sub in (one, published):
         sub.add_argument("--train", type=some, required=True)

@@ -18,7 +18,7 @@ from tqdm import tqdm
 from errors import UserError
 from files import file_digest, read_regular
 from tasks import card, store
-from tasks.generate import STREAMS, SeenPrompts, draw_set
+from tasks.generate import STREAMS, SeenPrompts, draw_block, draw_set
 from tasks.task import Example, SequenceSet, Task
 
 # Raise it whenever a change makes other sequences of the same seed; old sets are then not used.
@@ -107,7 +107,7 @@ def build(
     files = {"test": spec.file, "train": spec.train_file}
     sets = {split: load_file(task, path) for split, path in files.items() if path}
     seen = SeenPrompts(sum(counts.values()) + sum(map(len, sets.values())))
-    task.draw(spec.seed, 0, 0, 1)  # compile before the clock starts
+    draw_block(task, spec.seed, 0, 0, 1)  # compile before the clock starts
     begun = time.perf_counter()
     drawn = sum(counts[split] for split in SPLITS if split not in sets)
     bar = tqdm(total=drawn, unit="seq", unit_scale=True, disable=None if progress else True)
@@ -137,7 +137,7 @@ def require_prompts(task: Task, spec: DataSpec) -> None:
     wanted = sum(getattr(spec, split) for split in SPLITS)
     if spec.file or spec.train_file or not wanted:
         return
-    new = SeenPrompts(_LOOKED_AT).add(task.draw(spec.seed, STREAMS["test"], 0, _LOOKED_AT))
+    new = SeenPrompts(_LOOKED_AT).add(draw_block(task, spec.seed, STREAMS["test"], 0, _LOOKED_AT))
     repeated = _LOOKED_AT - int(new.sum())
     if 2 * max(repeated, 1) * 4 * wanted > _LOOKED_AT**2:
         load_or_build(task, spec)
@@ -213,14 +213,20 @@ def load_file(task: Task, path: str) -> SequenceSet:
     return task.encode(examples)
 
 
-def read_lines(path: str) -> list[str]:
-    """Return the lines of a text file; `UserError` when it cannot be read."""
+def read_lines(path: str, streams: bool = False) -> list[str]:
+    """Return the lines of a text file, without a byte order mark; `UserError` when it cannot be
+    read.  With ``streams`` it may be /dev/stdin."""
     try:
-        return read_regular(path).decode("utf-8").splitlines()
+        stream = streams and path == "/dev/stdin"
+        content = Path(path).read_bytes() if stream else read_regular(path)
     except OSError as error:
         raise UserError(f"{path}: cannot be read ({error.strerror})") from None
-    except UnicodeDecodeError:
-        raise UserError(f"{path}: is not a text file") from None
+    try:
+        return content.decode("utf-8").removeprefix("\ufeff").splitlines()
+    except UnicodeDecodeError as error:
+        read = content[: error.start].decode("utf-8")
+        line, byte = len(f"{read}.".splitlines()), content[error.start]
+        raise UserError(f"{path}, line {line}: is not text in UTF-8 (byte {byte:#04x})") from None
 
 
 def data_key(task: Task, spec: DataSpec) -> str:

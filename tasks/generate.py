@@ -17,6 +17,7 @@ import numpy as np
 
 from errors import UserError
 from kernel_cache import kernel
+from tasks.faults import named
 from tasks.random_numbers import hash_prompts, order_keys
 from tasks.task import SequenceSet, Task
 
@@ -133,6 +134,15 @@ def draw_set(
     return out
 
 
+def draw_block(task: Task, *block: int) -> SequenceSet:
+    """As `Task.draw` of ``block``, its seed, stream, first, count and maybe size.
+
+    Whatever else than a `UserError` it raises becomes one that names the task.
+    """
+    with named(task.name, "draw"):
+        return task.draw(*block)
+
+
 def planned_sizes(task: Task, split: str, count: int, seed: int) -> np.ndarray:
     """Return the size of each of ``count`` sequences, (count,) int64.
 
@@ -177,7 +187,7 @@ def _distinct(
     first, over = 0, False
     while not over:
         while len(drawing) < 2 * workers:
-            drawing.append(pool.submit(task.draw, seed, stream, first, block, size))
+            drawing.append(pool.submit(draw_block, task, seed, stream, first, block, size))
             first += block
         candidates = drawing.popleft().result()
         keep, over = search.admit(seen, candidates)

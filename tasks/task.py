@@ -21,6 +21,7 @@ import numpy as np
 
 from errors import UserError
 from instantiate import parameter_names
+from tasks.faults import fault, named, shown
 from tasks.sequences import EOS, EOS_ID, PAD, PAD_ID, Example, SequenceSet, Vocabulary
 
 __all__ = [
@@ -104,18 +105,26 @@ class Task(ABC):
 
     def sample(self, rng: random.Random, size: int | None = None) -> Example:
         """Draw one sequence, in plain Python: slow, and believed on sight."""
-        prompt = self.sample_prompt(rng, self.size if size is None else size)
-        if self.answer_marker not in prompt:
+        with named(self.name, "sample_prompt"):
+            prompt = self.sample_prompt(rng, self.size if size is None else size)
+            whole = self.answer_marker in prompt
+        if not whole:
             raise UserError(
-                f"{self.name}: sample_prompt leaves out the marker, {self.answer_marker}"
+                f"task {self.name}: sample_prompt leaves out the marker, {self.answer_marker}"
             )
         return self.complete(prompt)
 
     def complete(self, prompt: list[str]) -> Example:
-        """Return the whole sequence of a prompt in this task's format."""
-        chain, answer = self.solve(prompt)
+        """Return the whole sequence of a prompt in this task's format.
+
+        Raises `UserError` naming the task where `solve` fails on it, or gives no answer.
+        """
+        with named(self.name, "solve", prompt):
+            chain, answer = self.solve(prompt)
         if self.format == "tagged":
             return Example(prompt, [], chain[:-1])
+        if not answer:
+            raise UserError(fault(self.name, "solve", "gives no answer", prompt))
         return Example(prompt, chain if self.format == "cot" else [], answer)
 
     def parse(self, tokens: list[str]) -> Example:
@@ -138,9 +147,9 @@ class Task(ABC):
         """Judge one sequence by the plain solver: None when it is valid, else the reason."""
         try:
             example = self.parse(tokens)
+            reason = self.check_prompt(example.prompt) or self.check_solution(example)
         except UserError as error:
             return str(error)
-        reason = self.check_prompt(example.prompt) or self.check_solution(example)
         if reason is None and len(tokens) > self.max_len and not self.labelled:
             return f"{len(tokens)} tokens, more than the longest sequence of size {self.size} has"
         return reason
@@ -258,7 +267,7 @@ class Task(ABC):
             )
         try:
             len(self.vocabulary)
-        except UserError as error:
+        except (UserError, ValueError) as error:
             raise UserError(f"task {self.name}: size={self.room_size}: {error}") from None
 
     def require_room_for(self, measured: Task) -> None:
@@ -301,7 +310,7 @@ class Task(ABC):
         width = self.max_len + 1
         out = SequenceSet.empty(len(examples), width, self.vocabulary.dtype, self.labelled)
         for row, example in enumerate(examples):
-            ids = self.vocabulary.encode([*self._read(example), EOS])
+            ids = self._ids([*self._read(example), EOS], example)
             if len(ids) > width:
                 raise UserError(
                     f"{self.name} size={self.size}: a sequence has {len(ids) - 1} tokens, "
@@ -311,7 +320,7 @@ class Task(ABC):
             out.lengths[row] = len(ids)
             out.prompt_lengths[row] = 2 if self.labelled else len(example.prompt)
             if out.labels is not None:
-                out.labels[row, 2 : len(ids)] = self.vocabulary.encode(example.answer)
+                out.labels[row, 2 : len(ids)] = self._ids(example.answer, example)
         return out
 
     def decode(self, sequences: SequenceSet, row: int) -> Example:
@@ -321,7 +330,20 @@ class Task(ABC):
         if sequences.labels is not None:
             labels = self.vocabulary.decode(sequences.labels[row, 2:length])
             tokens = [*tokens[1:], self.answer_marker, *labels]
-        return self.parse(tokens)
+        try:
+            return self.parse(tokens)
+        except UserError as error:
+            raise UserError(f"task {self.name}: {error} in {shown(tokens)}") from None
+
+    def _ids(self, tokens: list[str], example: Example) -> np.ndarray:
+        """Return the ids of tokens of ``example``; `UserError` names the method they are from."""
+        try:
+            return self.vocabulary.encode(tokens)
+        except UserError as error:
+            own = set(example.prompt) <= self.vocabulary.index.keys()
+            method = "solve" if own else "sample_prompt"
+            line = fault(self.name, method, str(error), example.prompt)
+            raise UserError(f"{line}; `own_tokens` must list every token") from None
 
     def _read(self, example: Example) -> list[str]:
         """Return what a model reads: the marker stands first where every token has a label."""

@@ -1,8 +1,10 @@
+from pathlib import Path
+
 import pytest
 import yaml
 
-from errors import DiskFullError
-from files import FULL, clear_disk_errors, load_yaml
+from errors import DiskFullError, UserError
+from files import FULL, clear_disk_errors, load_yaml, make_folder, require_writable
 
 
 @pytest.mark.parametrize("name", ["runs", "runs/cell", "runs/absent/record.json"])
@@ -26,6 +28,33 @@ class _Usage:
 
     def __init__(self, path, disk):
         self.free = 0 if path.resolve().is_relative_to(disk) else 10**12
+
+
+@pytest.mark.parametrize("check", [make_folder, require_writable])
+@pytest.mark.parametrize(
+    ("path", "said"),
+    [
+        ("/proc/x", "nothing can be made there (No such file or directory)"),
+        ("/proc/x/y", "nothing can be made there (No such file or directory)"),
+        ("/dev/null/x", "Not a directory; a file stands where a folder belongs, or the reverse"),
+    ],
+)
+def test_a_folder_that_cannot_be_is_named_with_its_key(check, path, said):
+    with pytest.raises(UserError) as caught:
+        check(Path(path), "runs_dir")
+    assert str(caught.value) == f"runs_dir: {path}: {said}"
+
+
+def test_a_file_that_is_missing_elsewhere_is_not_blamed_on_the_path(tmp_path):
+    with pytest.raises(FileNotFoundError), clear_disk_errors(tmp_path / "runs"):
+        (tmp_path / "elsewhere" / "words.txt").read_text()
+
+
+def test_a_folder_is_made_once_and_left_as_it_is(tmp_path):
+    make_folder(tmp_path / "a" / "b", "data_dir")
+    (tmp_path / "a" / "b" / "kept").touch()
+    make_folder(tmp_path / "a" / "b", "data_dir")
+    assert (tmp_path / "a" / "b" / "kept").exists()
 
 
 BOMB = "a0: &a0 [x]\n" + "".join(

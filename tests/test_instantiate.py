@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from errors import UserError
+from errors import RunError, UserError
 from instantiate import LARGEST_NUMBER, check_parameters, construct, locate, parameter_names
 
 
@@ -107,9 +107,9 @@ def test_parameter_names_follow_kwargs_upwards() -> None:
         ({"size": LARGEST_NUMBER + 1}, "m.size=100001: must be at most 100,000, since"),
         ({"size": -1e9}, "m.size=-1000000000.0: must be at most 100,000, since"),
         ({"size": float("nan")}, "m.size=nan: must be at most 100,000, since"),
-        ({"size": -1}, "m (size=-1): size must not be negative"),
-        ({"size": "x"}, "m (size='x'): '<' not supported"),
-        ({"colour": "red"}, "m (colour='red'): "),
+        ({"size": -1}, f"m._target_={HERE}.Base(size=-1): ValueError: size must not be negative"),
+        ({"size": "x"}, f"m._target_={HERE}.Base(size='x'): TypeError: '<' not supported"),
+        ({"colour": "red"}, f"m._target_={HERE}.Base(colour='red'): TypeError: "),
     ],
 )
 def test_wrong_parameters_are_one_line(parameters: Mapping[str, Any], line: str) -> None:
@@ -128,3 +128,36 @@ def test_reserved_parameters_are_given_by_the_program_alone() -> None:
     with pytest.raises(UserError, match=r"unknown key m\.dim; Own takes no parameters"):
         check_parameters(Own, {"dim": 4}, "m", reserved=["depth"])
     check_parameters(Own, {"depth": 4}, "m")
+
+
+def raising(error: Exception, token: str = "zz") -> None:
+    raise error
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (KeyError("zz"), "KeyError: 'zz'"),
+        (RuntimeError("two\nlines"), "RuntimeError: two lines"),
+        (OSError(2, "No such file"), "FileNotFoundError: [Errno 2] No such file"),
+    ],
+)
+def test_whatever_code_from_outside_raises_names_its_call(error: Exception, reason: str) -> None:
+    with pytest.raises(UserError) as caught:
+        construct(raising, {"token": "zz"}, "m", reserved={"error": error})
+    called = f"m._target_={HERE}.raising(token='zz')"
+    assert str(caught.value) == f"{called}: {reason} (HYDRA_FULL_ERROR=1 shows where)"
+    assert caught.value.__cause__ is error
+
+
+@pytest.mark.parametrize("error", [UserError("bad"), RunError("failed"), MemoryError()])
+def test_errors_with_words_of_their_own_are_kept(error: Exception) -> None:
+    with pytest.raises(type(error)) as caught:
+        construct(raising, {}, "m", reserved={"error": error})
+    assert caught.value is error
+
+
+def test_an_error_of_our_own_code_is_no_bad_call(monkeypatch) -> None:
+    monkeypatch.setattr(raising, "__module__", "tasks.lis")
+    with pytest.raises(KeyError):
+        construct(raising, {}, "m", reserved={"error": KeyError("zz")})

@@ -22,6 +22,7 @@ from config.grid import (
 from config.identity import cell_name
 from config.schema import validate_cell
 from errors import UserError
+from sweeps.plan import Sweep
 
 SHIPPED = sorted(path.stem for path in (CONF_DIR / "experiment").glob("*.yaml"))
 PAPER_CELLS = {"figure1": 204, "figure2": 48, "figure3": 72, "table2": 60}
@@ -238,6 +239,17 @@ def test_an_outsiders_mixer_and_task_join_the_grid(tmp_path):
     assert drawn.returncode == 0, drawn.stderr
     report = (tmp_path / "results/mine/report.html").read_text()
     assert "python sweep.py --config-dir=conf experiment=mine" in report
+
+
+def test_an_empty_grid_is_named():
+    with pytest.raises(UserError, match="experiment small: its grid is empty; write a list of"):
+        small(grid=[])
+
+
+def test_a_grid_of_which_all_is_excluded_is_named(tmp_path):
+    experiment = small(grid=[{"task": ["lis"]}], exclude=[{"task": "lis"}])
+    with pytest.raises(UserError, match="experiment small: exclude leaves out all of its grid"):
+        Sweep(experiment, str(tmp_path / "results"), str(tmp_path / "runs"))
 
 
 def test_a_key_of_the_grid_without_values_is_named():

@@ -69,6 +69,12 @@ def test_wilson_interval_against_tabulated_values():
     assert wilson_interval(1, 29) == pytest.approx((0.0061, 0.1718), abs=5e-5)
 
 
+def test_wilson_interval_ends_exactly_at_none_and_at_all():
+    for trials in range(1, 1000):
+        assert wilson_interval(0, trials)[0] == 0.0
+        assert wilson_interval(trials, trials)[1] == 1.0
+
+
 @given(trials=st.integers(1, 10**6), data=st.data())
 def test_wilson_interval_holds_the_share(trials, data):
     successes = data.draw(st.integers(0, trials))

@@ -130,6 +130,58 @@ def test_a_mixer_that_is_not_exact_is_told_to_define_reference(mixer, reason):
     assert reason in line and "define `reference()`" in line
 
 
+class Crash(Kernel):
+    """Fails in every precision, as a bug does."""
+
+    def forward(self, x):
+        raise RuntimeError("boom\nin three\nlines")
+
+
+class DropsChannels(Kernel):
+    def forward(self, x):
+        return x[..., :3]
+
+
+class ForgetsTheBatch(Kernel):
+    """Right for one sequence alone."""
+
+    def forward(self, x):
+        return x[:1]
+
+
+class ReturnsWeightsToo(Kernel):
+    def forward(self, x):
+        return self.out(x), None
+
+
+SHAPE_WANTED = "; `forward` must return a tensor of its input's shape, (B, T, D)"
+
+
+@pytest.mark.parametrize(
+    ("mixer", "said"),
+    [
+        (Crash, "RuntimeError: boom"),
+        (DropsChannels, "it returns (2, 8, 3)" + SHAPE_WANTED),
+        (ForgetsTheBatch, "it returns (1, 8, 8)" + SHAPE_WANTED),
+        (ReturnsWeightsToo, "it returns a tuple" + SHAPE_WANTED),
+    ],
+)
+def test_a_bug_in_forward_is_named_as_one(mixer, said):
+    with pytest.raises(UserError) as refused:
+        require_exact(transformer(mixer))
+    assert str(refused.value) == f"mixer {mixer.__name__} fails on input (2, 8, 8): {said}"
+
+
+class ReferenceDropsChannels(WithReference):
+    def reference(self):
+        return DropsChannels(8, 2, 12)
+
+
+def test_a_reference_of_another_shape_is_named():
+    with pytest.raises(UserError, match=r"float64, .* returns \(2, 8, 3\) for input \(2, 8, 8\)"):
+        require_exact(transformer(ReferenceDropsChannels))
+
+
 @pytest.mark.parametrize("layer", [0, 1])
 def test_the_mixer_of_every_layer_is_looked_at(layer):
     model = transformer(CumulativeMean)

@@ -232,6 +232,14 @@ def test_a_record_of_the_version_before_needs_an_interval_of_its_own_accuracy(tm
         assert run.record() is None
 
 
+def test_an_interval_of_the_version_before_may_hold_rounding(tmp_path):
+    run = recorded(tmp_path)
+    none_right = {**record(), "answer_accuracy": 0.0, "answer_accuracy_low": 6.443754e-18,
+                  "answer_accuracy_high": 0.0038267584855551214, "n_test": 1000}  # fmt: skip
+    (run.folder / "record.json").write_text(json.dumps(none_right))
+    assert run.record() == none_right
+
+
 def test_what_training_noted_of_the_version_before_counts(tmp_path):
     weights = WeightsFolder(tmp_path, "aaaa")
     weights.folder.mkdir()

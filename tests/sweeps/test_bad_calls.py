@@ -97,6 +97,9 @@ BAD_CELLS = [
     ("device=abc", "device=abc: must be auto, cpu, cuda or cuda:N"),
     ("data.file=3", "data.file=3"),
     ("runs_dir='a\tb'", "runs_dir"),
+    ("runs_dir=/proc/x", "runs_dir: /proc/x: nothing can be made there"),
+    ("results_dir=/proc/x", "results_dir: /proc/x/manual: nothing can be made there"),
+    ("data_dir=/proc/x", "data_dir: /proc/x: nothing can be made there"),
     ("force=flase", "force"),
 ]
 
@@ -159,6 +162,8 @@ def test_a_mistyped_key_is_told_from_a_missing_one(command, word, said):
         (["experiment=quick", "experiment.figures=[heatmop]"], "unknown figure heatmop; there are"),
         (["experiment=quick", "only.task=lsi"], "there are lis"),
         (["experiment=quick", "runs_dir=''"], "runs_dir"),
+        (["experiment=quick", "runs_dir=/proc/x"], "runs_dir: /proc/x: nothing can be made"),
+        (["experiment=quick", "results_dir=/proc/x"], "results_dir: /proc/x/quick: nothing can be"),
         (["experiment=quick", "--colour"], "unrecognized arguments: --colour"),
     ],
 )
@@ -209,6 +214,9 @@ def test_bad_evaluations(command, finished):
     assert "run=1844408: no such run" in line("run=1844408")
     assert "run" in line("run=[a,b]")
     assert "count" in line(f"run={finished}", "count=0")
+    said = line(f"run={finished}", "data.file=some.txt", "count=5")
+    assert said == "error: data.file=some.txt: all of a file is measured, without count"
+    assert "out: /proc/x: nothing can be made there" in line(f"run={finished}", "out=/proc/x")
     assert "absent.txt" in line(f"run={finished}", "data.file=absent.txt")
     (command.folder / "bad.txt").write_text("1 + 1 = 3 \n")
     assert "bad.txt" in line(f"run={finished}", "data.file=bad.txt")

@@ -158,7 +158,9 @@ def test_loads_the_files_of_cot_benchmark(task: Task) -> None:
     [
         (b"1 + 2 = 3\n\n1 + 2 = 4\n", "line 3: chain step 1"),
         (b"", "holds no sequence"),
-        (b"\xff\xfe", "is not a text file"),
+        (b"\xff\xfe", r"line 1: is not text in UTF-8 \(byte 0xff\)"),
+        (b"1 + 2 = 3\r\n\n1 + \xe9 = 3\n", r"line 3: is not text in UTF-8 \(byte 0xe9\)"),
+        (b"1 + 2 = 3\n\xc3", r"line 2: is not text in UTF-8 \(byte 0xc3\)"),
         (None, "cannot be read"),
     ],
 )
@@ -169,6 +171,12 @@ def test_bad_files(tmp_path: Path, content: bytes | None, reason: str) -> None:
     with pytest.raises(UserError, match=reason) as caught:
         load_file(Arithmetic(2), str(path))
     assert str(path) in str(caught.value)
+
+
+def test_a_byte_order_mark_is_no_token(tmp_path: Path) -> None:
+    path = tmp_path / "lines.txt"
+    path.write_bytes(b"\xef\xbb\xbf1 + 2 = 3\n")
+    assert len(load_file(Arithmetic(2), str(path))) == 1
 
 
 def test_files_stand_in_for_test_and_training_sets(tmp_path: Path, capsys) -> None:

@@ -82,6 +82,26 @@ def test_check_names_line_and_reason(tmp_path: Path, capsys) -> None:
     assert capsys.readouterr().out.splitlines()[-1] == "3 lines, 1 valid, 2 invalid"
 
 
+@pytest.mark.parametrize("content", ["", "\n \n", "\ufeff"])
+def test_a_file_without_a_sequence_does_not_pass(content: str, tmp_path: Path, capsys) -> None:
+    path = tmp_path / "lines.txt"
+    path.write_text(content, encoding="utf-8")
+    assert main(["check", "arithmetic", "--size", "3", str(path)]) == 2
+    assert capsys.readouterr().err == f"error: {path}: holds no sequence\n"
+
+
+def test_check_reads_a_pipe(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "tasks", "check", "arithmetic", "--size", "3", "/dev/stdin"],
+        cwd=Path(__file__).parents[2],
+        input="1 + 2 = 3\n1 + 2 = 4\n",
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 1, done.stderr
+    assert done.stdout.splitlines()[-1] == "2 lines, 1 valid, 1 invalid"
+
+
 def test_training_split_is_the_default_and_mixes_sizes(capsys) -> None:
     main(["sample", "arithmetic", "--size", "3", "--count", "60"])
     lines = capsys.readouterr().out.splitlines()
@@ -173,6 +193,12 @@ def test_locality_prints_a_row_a_size(capsys) -> None:
         ("check lis --size 5 /no/such", "/no/such"),
         ("build lis --size 5 --train 5", "--test"),
         ("build lis --size 5 --train 5 --test 5 --workers 0", "--workers"),
+        ("build lis --size 5 --train 5 --test 5 --dir /proc/no", "--dir: /proc/no: nothing can be"),
+        (
+            "push lis --size 5 --train 5 --test 5 repo=a/b --dir /proc/no",
+            "--dir: /proc/no: nothing",
+        ),
+        ("build-all --scale 0.0005 --dir /proc/no", "--dir: /proc/no: nothing can be made there"),
         ("build-all --scale 2", "--scale"),
         ("build-all order=growth", "key=value"),
     ],
