@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import functools
 import io
+import itertools
 import os
 import signal
 import sys
@@ -130,7 +131,7 @@ def options_first(arguments: list[str]) -> list[str]:
         if word in ("-m", "--multirun"):
             marks = [word]
         elif word in OPTIONS_WITH_VALUE:
-            options += [word, *(value for value in [next(words, None)] if value is not None)]
+            options += [word, *itertools.islice(words, 1)]
         elif word.startswith("--") and word.partition("=")[0] in OPTIONS_WITH_VALUE:
             options.append(word)
         else:

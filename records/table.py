@@ -97,7 +97,7 @@ def _merge_locked(folder: Path, records: dict[str, tuple[CellFolder, dict[str, A
     rows = text_rows(folder / "results.csv")
     for name, (cell, record) in records.items():
         require_agreement(folder, rows.get(name), record)
-        restore_attachments(cell, rows.get(name), folder)
+        restore_attachments(cell, record, rows.get(name, {}), folder)
     changed = {name: pair for name, pair in records.items() if replaces(pair[1], rows.get(name))}
     if changed:
         take_in(folder, rows, changed)
@@ -217,14 +217,17 @@ def replaces(record: dict[str, Any], row: Row | None) -> bool:
     return bool(record["finished_at"] != finished_at)
 
 
-def restore_attachments(cell: CellFolder, row: Row | None, folder: Path) -> None:
-    """Put back each file that ``row`` names and that is missing beside the table, from ``cell``."""
+def restore_attachments(cell: CellFolder, record: dict[str, Any], row: Row, folder: Path) -> None:
+    """Put back each file that ``row`` names and that is missing beside the table, from ``cell``.
+
+    Where its weights lie is for its ``record`` to say: a table may be anyone's.
+    """
     for column, (kind, suffix) in ATTACHMENT_COLUMNS.items():
-        digest = (row or {}).get(column, "")
+        digest = row.get(column, "")
         path = folder / kind / f"{cell.name}{suffix}"
         if not digest or path.exists():
             continue
-        source = _source_of(kind, cell, (row or {}).get("weights", ""))
+        source = _source_of(kind, cell, record.get("weights") or cell.name)
         with contextlib.suppress(OSError):  # what cannot be read stays missing
             if source is not None and attachment_is_whole(source, digest):
                 write_bytes(path, read_regular(source))
@@ -232,7 +235,7 @@ def restore_attachments(cell: CellFolder, row: Row | None, folder: Path) -> None
 
 def _source_of(kind: str, cell: CellFolder, weights: str) -> Path | None:
     """Return where a cell keeps its file of ``kind``: with it, or with the weights it measures."""
-    folders = (cell.folder, cell.folder.parent / (weights or cell.name))
+    folders = (cell.folder, cell.folder.parent / weights)
     return next((f / SOURCES[kind] for f in folders if (f / SOURCES[kind]).exists()), None)
 
 
