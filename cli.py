@@ -7,10 +7,13 @@ import functools
 import io
 import itertools
 import os
+import re
 import signal
 import sys
+import traceback
 from collections.abc import Callable
 from pathlib import Path
+from types import FrameType
 from typing import Any, NoReturn
 
 from hydra.core.hydra_config import HydraConfig
@@ -31,6 +34,11 @@ from hydra_words import (
     wrong_group,
 )
 from torchrun import is_first
+
+
+class Terminated(KeyboardInterrupt):
+    """This process was told to end (SIGTERM): what is under way is put away as after Ctrl-C."""
+
 
 _FAILURES: list[Exception] = []
 _WANTS_TRACEBACK = os.environ.get("HYDRA_FULL_ERROR") == "1"
@@ -58,22 +66,25 @@ def task_function(function: Callable[[DictConfig], Any]) -> Callable[[DictConfig
 def main(entry: Callable[[], object]) -> None:
     """Call a Hydra entry point and leave with its exit status.
 
-    0 done; 1 a run failed; 2 a bad call; 130 interrupted.  With ``HYDRA_FULL_ERROR=1`` the
-    traceback is shown instead of the line.
+    0 done; 1 a run failed; 2 a bad call; 130 interrupted; 143 terminated.  With
+    ``HYDRA_FULL_ERROR=1`` the traceback is shown instead of the line.
     """
     _prepare_process()
     try:
         _call(entry)
+    except Terminated:
+        _leave(143, "terminated; the same command continues from here")
     except KeyboardInterrupt:
         _leave(130, "interrupted; the same command continues from here")
     except BrokenPipeError:  # `| head` has read enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except Exception as raised:
-        if _WANTS_TRACEBACK:
-            raise
         # What a launcher refuses, Hydra wraps into words of its own.
         error = raised.__cause__ if isinstance(raised.__cause__, UserError) else raised
         status, line = exit_status(error), one_line(str(error))
+        if _WANTS_TRACEBACK:
+            traceback.print_exception(raised)
+            sys.exit(status or 1)
         if status is None:
             _leave(1, f"{type(error).__name__}: {line} (HYDRA_FULL_ERROR=1 shows where)")
         _leave(status, in_our_words(error) or line)
@@ -83,6 +94,8 @@ def _prepare_process() -> None:
     """Set what must hold before Hydra reads the command line."""
     if signal.getsignal(signal.SIGINT) == signal.SIG_DFL:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    if signal.getsignal(signal.SIGTERM) == signal.SIG_DFL:
+        signal.signal(signal.SIGTERM, _terminate)
     if sys.stdout is None:  # closed by whoever started us
         sys.stdout = Path(os.devnull).open("w")  # noqa: SIM115
     if isinstance(sys.stdout, io.TextIOWrapper):  # a name that it cannot show is no failure
@@ -94,9 +107,16 @@ def _prepare_process() -> None:
     raise_job_errors_silently()
 
 
+def _terminate(number: int, frame: FrameType | None) -> NoReturn:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # once is enough: putting away takes a while
+    raise Terminated
+
+
 def _call(entry: Callable[[], object]) -> None:
     """Show the help that is asked for, or call ``entry`` and raise what its job raised."""
     words = sys.argv[1:]
+    if nameless := [word for word in words if re.match(r"[+~]*=", word)]:
+        raise UserError(f"{nameless[0]}: has no key before the =; write KEY=VALUE")
     if {"-h", "--help"} & set(words) and _settings_of(entry):
         print(help_text(entry))
         return
@@ -200,6 +220,6 @@ def exit_status(error: Exception) -> int | None:
 
 
 def _leave(status: int, message: str) -> NoReturn:
-    if status != 2 or is_first():  # of torchrun's processes, one tells of a bad call
+    if status not in (2, 143) or is_first():  # of torchrun's processes, one tells
         print(f"error: {message}", file=sys.stderr)
     sys.exit(status)

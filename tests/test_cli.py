@@ -13,6 +13,7 @@ from omegaconf import OmegaConf
 
 import cli
 from config.compose import compose_plain
+from errors import UserError
 from hydra_words import in_our_words, whole_keys
 
 
@@ -76,6 +77,30 @@ def test_a_name_that_standard_output_cannot_show_is_no_fault(monkeypatch):
     monkeypatch.setenv("HYDRA_FULL_ERROR", "0")
     cli.main(lambda: print("日本: done"))
     assert shown.buffer.getvalue() == b"\\u65e5\\u672c: done\n"
+
+
+@pytest.mark.parametrize(("error", "status"), [(UserError("bad"), 2), (ZeroDivisionError(), 1)])
+def test_a_traceback_changes_no_exit_status(monkeypatch, capsys, error, status):
+    def entry():
+        raise error
+
+    monkeypatch.setattr(cli, "_WANTS_TRACEBACK", True)
+    monkeypatch.setattr(sys, "argv", ["program"])
+    monkeypatch.setenv("HYDRA_FULL_ERROR", "1")
+    with pytest.raises(SystemExit) as left:
+        cli.main(entry)
+    assert left.value.code == status
+    assert "Traceback" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("word", ["=3", "+=3", "++=3", "~="])
+def test_an_override_without_a_key_is_a_bad_call(monkeypatch, capsys, word):
+    monkeypatch.setattr(sys, "argv", ["program", word])
+    monkeypatch.setenv("HYDRA_FULL_ERROR", "0")
+    with pytest.raises(SystemExit) as left:
+        cli.main(lambda: None)
+    assert left.value.code == 2
+    assert capsys.readouterr().err == f"error: {word}: has no key before the =; write KEY=VALUE\n"
 
 
 def test_a_number_of_thousands_of_digits_is_a_bad_call():

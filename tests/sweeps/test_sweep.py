@@ -138,18 +138,30 @@ def test_a_failing_cell_is_recorded_and_the_others_go_on(tmp_path):
     assert "3 of 3 cells to run" in retried.stdout
 
 
-def test_a_killed_sweep_continues_to_the_same_table(tmp_path, swept):
-    """SIGKILL of the sweep in the middle; its workers must not live on, nothing half-written."""
+TOLD = {
+    signal.SIGKILL: (-9, ""),
+    signal.SIGTERM: (143, "terminated"),
+    signal.SIGINT: (130, "interrupted"),
+}
+
+
+@pytest.mark.parametrize("number", TOLD, ids=lambda number: number.name)
+def test_a_stopped_sweep_continues_to_the_same_table(tmp_path, swept, number):
+    """A signal in the middle; the sweep's workers must not live on, nothing half-written."""
     folder, arguments, _ = swept
     process = subprocess.Popen(
         [sys.executable, str(ROOT / "sweep.py"), *arguments, "plot=false"],
-        cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
     deadline = time.monotonic() + 120
     while not list(tmp_path.glob("runs/*/record.json")) and time.monotonic() < deadline:
         time.sleep(0.05)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
+    process.send_signal(number)
+    _, told = process.communicate()
+    status, word = TOLD[number]
+    assert process.returncode == status
+    assert told.endswith(word and f"error: {word}; the same command continues from here\n")
+    assert "Traceback" not in told
     finished = {
         path: (json.loads(path.read_text())["status"], path.stat().st_mtime_ns)
         for path in tmp_path.glob("runs/*/record.json")
@@ -158,8 +170,8 @@ def test_a_killed_sweep_continues_to_the_same_table(tmp_path, swept):
     time.sleep(3)  # workers notice that the sweep is gone
     again = run_sweep(tmp_path, *arguments, "plot=false")
     assert again.returncode == 0, again.stderr
-    for path, (status, stamp) in finished.items():
-        assert status != "done" or path.stat().st_mtime_ns == stamp  # done is not done again
+    for path, (before, stamp) in finished.items():
+        assert before != "done" or path.stat().st_mtime_ns == stamp  # done is not done again
     pd.testing.assert_frame_equal(table(tmp_path)[MEASURED], table(folder)[MEASURED])
     assert not list(tmp_path.glob("**/.*.tmp"))
 
