@@ -88,7 +88,7 @@ def _figure(grid: Grid, column: str, found: Budgets, experiment: Any, folder: Pa
     layout = Layout(
         [""],
         list(labels.values())[::-1],  # n grows to the right
-        _entries(models, grid),
+        _entries(models, grid, here),
         text,
         widths=1.2,
         heights=HEIGHT,
@@ -121,13 +121,17 @@ def _otherwise(grid: Grid, found: Budgets) -> list[str]:
     )
 
 
-def _entries(models: list[str], grid: Grid) -> list[Line2D]:
-    hollow: dict[str, Any] = {"linestyle": "", "markerfacecolor": "white", "marker": "o"}
-    return [
-        *(Line2D([], [], label=row, **row_look(row, grid)) for row in models),
-        Line2D([], [], color="black", label="limited by the budget", **hollow),
-        Line2D([], [], linestyle="", marker=6, color="black", label="not reached: larger"),
-    ]
+def _entries(models: list[str], grid: Grid, found: Budgets) -> list[Line2D]:
+    """Return the legend: the models, and those marks that the figure has."""
+    entries = [Line2D([], [], label=row, **row_look(row, grid)) for row in models]
+    if any(item.limited == YES for item in found.values()):
+        hollow: dict[str, Any] = {"linestyle": "", "markerfacecolor": "white", "marker": "o"}
+        entries.append(Line2D([], [], color="black", label="limited by the budget", **hollow))
+    leasts = [least for item in found.values() for least in item.least.values()]
+    if any(least.dim is None and least.below is not None for least in leasts):
+        above: dict[str, Any] = {"linestyle": "", "marker": 6, "color": "black"}
+        entries.append(Line2D([], [], label="not reached: larger", **above))
+    return entries
 
 
 def _draw_model(axes: Axes, item: Budgeted, row: str, look: dict[str, Any], shift: float) -> None:

@@ -127,6 +127,19 @@ def test_the_figure_has_a_line_a_model_and_a_hollow_end_where_limited(table, tmp
     assert "1,000 steps" in said and "standing in for answer accuracy" in said
 
 
+def test_the_legend_has_the_marks_of_the_figure_alone(table, tmp_path):
+    def legend(model):
+        rows = table[table["model"].isin(model)]
+        plan = tables.plan_of(rows)
+        (figure,) = least_dim_vs_budget.figures(rows, plan, tables.experiment(), tmp_path).values()
+        return [text.get_text() for text in figure.legends[0].texts]
+
+    every = ["limited by the budget", "not reached: larger"]
+    assert legend(["standard", "linear"]) == ["Standard", "Linear", *every]
+    assert legend(["linear"]) == ["Linear"]
+    assert legend(["sparse"]) == ["Sparse", "not reached: larger"]
+
+
 def test_limited_frontiers_are_marked_in_every_figure_and_table(table, tmp_path):
     plan, experiment = tables.plan_of(table), tables.experiment()
     axes = heatmap.figure(table, plan, experiment, tmp_path).axes
