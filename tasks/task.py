@@ -13,15 +13,14 @@ from __future__ import annotations
 import hashlib
 import random
 from abc import ABC, abstractmethod
-from collections.abc import Collection
 from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
 
 from errors import UserError
-from instantiate import parameter_names
 from tasks.faults import fault, named, shown
+from tasks.parameters import Parameters
 from tasks.sequences import EOS, EOS_ID, PAD, PAD_ID, Example, SequenceSet, Vocabulary
 
 __all__ = [
@@ -41,11 +40,11 @@ MAX_SIZE = 100_000
 MAX_LEN = 2**20
 
 
-class Task(ABC):
+class Task(Parameters, ABC):
     """A generator of sequences of one size.
 
-    Subclasses keep every constructor parameter under its own name (``self.order = order``):
-    `parameters` reads them back for the data key and for messages.  Bad values raise `UserError`.
+    Subclasses keep every constructor parameter under its own name (see `Parameters`).  Bad values
+    raise `UserError`.
     ``check_defaults`` are parameters with which foreign sequences are judged, unless told
     otherwise; ``paper_sizes`` are those that ``build-all`` and ``locality`` go through.
     ``formats`` are those that the task has: "tagged" where every prompt is tokens and a marker, and
@@ -58,7 +57,6 @@ class Task(ABC):
     tokens of a larger one too.
     """
 
-    name: ClassVar[str]
     answer_marker: ClassVar[str] = "<sep>"
     min_size: ClassVar[int] = 1
     paper_sizes: ClassVar[tuple[int, ...]] = ()
@@ -285,26 +283,6 @@ class Task(ABC):
                 "with task.capacity at least as large as every size to be measured"
             )
 
-    @classmethod
-    def parameter_names(cls) -> list[str]:
-        """Return the names of all constructor parameters."""
-        return parameter_names(cls)
-
-    @property
-    def parameters(self) -> dict[str, Any]:
-        """Every constructor parameter and its value; `UserError` for one that is not kept."""
-        names = self.parameter_names()
-        for name in names:
-            if not hasattr(self, name):
-                raise UserError(
-                    f"{type(self).__name__}: {name!r} is not kept: write self.{name} = {name}"
-                )
-        return {name: getattr(self, name) for name in names}
-
-    def with_parameters(self, **changes: Any) -> Task:
-        """Return the same task with some parameters changed."""
-        return type(self)(**{**self.parameters, **changes})
-
     def encode(self, examples: list[Example]) -> SequenceSet:
         """Encode sequences, EOS appended; `UserError` for one longer than `max_len`."""
         width = self.max_len + 1
@@ -350,30 +328,6 @@ class Task(ABC):
         if self.labelled:
             return [self.answer_marker, *example.prompt[:-1]]
         return example.tokens
-
-    def whole_number(
-        self, key: str, value: Any, least: int, most: int | None = None, reason: str = ""
-    ) -> int:
-        """Return ``value`` when it is a whole number in range, else raise `UserError`.
-
-        ``reason`` says why ``most`` is the bound.
-        """
-        if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
-            raise UserError(f"task {self.name}: {key}={value!r} must be a whole number")
-        if value < least:
-            raise UserError(f"task {self.name}: {key}={value} must be at least {least}")
-        if most is not None and value > most:
-            because = f" ({reason})" if reason else ""
-            raise UserError(f"task {self.name}: {key}={value} must be at most {most:,}{because}")
-        return int(value)
-
-    def one_of(self, key: str, value: Any, choices: Collection[str]) -> str:
-        """Return ``value`` when it is among ``choices``, else raise `UserError`."""
-        if value not in choices:
-            raise UserError(
-                f"task {self.name}: {key}={value!r} must be one of {', '.join(choices)}"
-            )
-        return str(value)
 
 
 _SIZE_REASON = "vocabulary and sequences grow with it"
