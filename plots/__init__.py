@@ -34,6 +34,7 @@ SPECIAL = (
     "accuracy_by_kind",
     "depth",
     "cost_table",
+    "savings",
     "least_dim_table",
     "state",
     "locality",

@@ -77,6 +77,25 @@ def timed_together(
     return best
 
 
+def timing_note(answers: Sequence[dict[str, Any]], experiment: str) -> str:
+    """Return what a table or figure says of its timings, or how to make them."""
+    if not answers:
+        return (
+            "Nothing was timed yet; python -m benchmarks answers "
+            f"experiment={experiment} times the models at their least D."
+        )
+
+    def distinct(name: str) -> str:
+        return ", ".join(sorted({str(row.get(name, "")) for row in answers}))
+
+    return (
+        f"Timed: greedy generation of a whole chain by prefill and step, float32, one thread, CPU "
+        f"seconds, medians of {distinct('repeats')} turns that the models of a size take; ms an "
+        f"answer at batch 1, tokens/s at batch {distinct('batch')}. {distinct('device')}, commit "
+        f"{distinct('commit')}."
+    )
+
+
 def _timed(model: dict[str, Any]) -> Timed:
     turns = [tuple(float(value) for value in model[name]) for name in LISTS]
     if len({len(turn) for turn in turns}) != 1 or not turns[0] or min(map(min, turns)) <= 0:

@@ -13,13 +13,13 @@ from typing import Any
 import pandas as pd
 
 from plots import least_dim_rows, tabular
-from plots.answers import read_answers
+from plots.answers import read_answers, timing_note
 from plots.budgets import MARK, NOTE, YES, of_grid
 from plots.cells import Grid, gather, records
 from plots.cost_rows import rows
 from plots.currencies import CURRENCIES, NONE
 from plots.frontier import UNMEASURED
-from plots.savings import sentences
+from plots.savings_text import sentences
 from plots.tabular import Tabular, plain
 from plots.words import notes_of, seeds_text
 
@@ -108,28 +108,10 @@ def _notes(
     notes = [
         f"D: as in flops_table, the least that reaches it ({seeds_text(grid.cells)}). "
         + "".join(DEFINITIONS),
-        _timing_note(answers, experiment),
+        timing_note(answers, experiment.name),
     ]
     if frame["limited_by_budget"].isin([YES, "no", "unknown"]).any():
         notes.append(NOTE)
     if experiment.budget:
         notes.append(f"Budget: {experiment.budget.strip().rstrip('.')}.")
     return [*notes, *notes_of(grid)]
-
-
-def _timing_note(answers: Sequence[dict[str, Any]], experiment: Any) -> str:
-    if not answers:
-        return (
-            "Nothing was timed yet; python -m benchmarks answers "
-            f"experiment={experiment.name} times the models at their least D."
-        )
-
-    def distinct(name: str) -> str:
-        return ", ".join(sorted({str(row.get(name, "")) for row in answers}))
-
-    return (
-        f"Timed: greedy generation of a whole chain by prefill and step, float32, one thread, CPU "
-        f"seconds, medians of {distinct('repeats')} turns that the models of a size take; ms an "
-        f"answer at batch 1, tokens/s at batch {distinct('batch')}. {distinct('device')}, commit "
-        f"{distinct('commit')}."
-    )

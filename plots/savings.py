@@ -1,100 +1,192 @@
-"""Sentences under the cost table: does the efficient model save computation, in which currency?"""
+"""Does the efficient model save computation, and in which currency: what standard attention costs
+over what it costs.
+
+A panel per task and currency: the cost of standard attention at its least D for 90 %, divided by
+that of each other model at its own, against the longest sequence L.  Above 1 the model saves.
+"""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
-from plots import least_dim_rows, style
-from plots.currencies import CURRENCIES, compare
-from plots.frontier import UNMEASURED
-from plots.tabular import significant
+from plots import style
+from plots.answers import read_answers, timing_note
+from plots.budgets import YES, of_grid, sentences
+from plots.cells import Grid, gather, records
+from plots.cost_rows import rows as cost_rows
+from plots.currencies import CURRENCIES
+from plots.layout import Layout
+from plots.looks import row_look
+from plots.savings_text import baseline_of, reached
+from plots.text import csv_text
+from plots.words import footer, seeds_text
 
-BASELINE = "standard"  # what an efficient model would have to save against
-
-
-def sentences(frame: pd.DataFrame) -> list[str]:
-    """Say under each size what the efficient models save, and in which currencies; then sum up."""
-    said = []
-    for _, part in frame.groupby("group", sort=False):
-        first = part.iloc[0]
-        if part["state"].isin(UNMEASURED).all():
-            continue
-        same = frame[(frame["task"] == first["task"]) & (frame["size"] == first["size"])]
-        varying = [key for key in ("layers", "heads", "recipe") if same[key].nunique() > 1]
-        keys = [key for key in varying if part[key].nunique() == 1]
-        words = [style.setting_label(key, first[key]) for key in keys]
-        where = ", ".join([str(first["task"]), f"n = {first['size']}", *words])
-        said.append(_sentence(where, part))
-    return said + [_summary(frame, model) for model in _efficient(frame)]
-
-
-def _efficient(frame: pd.DataFrame) -> list[str]:
-    return list(dict.fromkeys(frame.loc[frame["name"] != BASELINE, "model"]))
-
-
-def _sentence(where: str, part: pd.DataFrame) -> str:
-    caveat = least_dim_rows.caveat(part)
-    base, others = _baseline(part), _reached(part[part["name"] != BASELINE])
-    if base is None or others.empty:
-        who = " and ".join(_reached(part)["model"]) or "no model"
-        verb = "reach" if " and " in who else "reaches"
-        return f"{where}: {who} {verb} 90 %, so no saving can be stated{caveat}."
-    told = "; ".join(_saving(line, base) for _, line in others.iterrows())
-    return f"{where}, against {base['model']} (D = {base['dim']}): {told}{caveat}."
+NAME = "savings"
+TITLES = {
+    "flops_linear_layers": "linear-layer FLOPs",
+    "flops_total": "total FLOPs",
+    "state_bytes": "bytes of state",
+    "answer_seconds": "time an answer",
+    "tokens_per_second": "time a token, batches",
+    "training_flops": "training FLOPs",
+    "training_seconds": "training core-seconds",
+}
+METHOD = (
+    "Cost of standard attention at its least D for 90 % over that of the model at its own: above "
+    "1, in the shaded half, the model saves. FLOPs: of one forward pass over L tokens; training "
+    "until 90 % of the validation chains are right; state: float32, one sequence of L tokens."
+)
 
 
-def _reached(part: pd.DataFrame) -> pd.DataFrame:
-    return part[part["state"] == "reached"]
+def draw(table: pd.DataFrame, plan: pd.DataFrame, experiment: Any, out: Path) -> list[Path]:
+    """Write ``savings.pdf``, ``.png`` and ``.csv``; ``answers.json`` lies beside ``out``."""
+    grid = gather(table, plan)
+    answers = read_answers(out.parent)
+    budgets = of_grid(grid, out.parent)
+    ratios = rows(cost_rows(grid, budgets, answers), grid)
+    lines = [METHOD, timing_note(answers, experiment.name), *sentences(budgets)]
+    lines.append(f"{seeds_text(grid.cells).capitalize()}.")
+    picture = figure(ratios, grid, footer(lines, grid, experiment))
+    paths = style.styled(style.save)(picture, out, NAME)
+    return [*paths, style.write_text(csv_text(ratios), out / f"{NAME}.csv")]
 
 
-def _baseline(part: pd.DataFrame) -> Any:
-    standards = _reached(part[part["name"] == BASELINE])
-    if standards.empty:
-        return None
-    return standards.sort_values("flops_linear_layers", kind="stable").iloc[0]
+COLUMNS = ["task", "size", "max_len", "model", "dim", "standard_dim", "currency", "saved", "low",
+           "high", "bound"]  # fmt: skip
 
 
-def _saving(line: Any, base: Any) -> str:
-    by_sign: dict[int, list[str]] = {1: [], 0: [], -1: []}
-    lacking = []
-    for name, currency in CURRENCIES.items():
-        if pd.isna(line[name]) or pd.isna(base[name]) or _elsewhere(line, base, name):
-            lacking.append(currency.words)
-            continue
-        sign = compare(line, base, name)
-        high, low = sorted((line[name], base[name]), reverse=True)
-        ratio = f" ({'÷' if sign > 0 else '×'} {_ratio(high / low)})" if sign else ""
-        by_sign[sign].append(f"{currency.words}{ratio}")
-    saved, same, dearer = (", ".join(by_sign[sign]) for sign in (1, 0, -1))
-    text = f"{line['model']} (D = {line['dim']}) saves {saved or 'nothing'}"
-    text += f", is as dear in {same}" if same else ""
-    text += f", is dearer in {dearer}" if dearer else ""
-    return text + (f", not measured: {', '.join(lacking)}" if lacking else "")
+def rows(costs: pd.DataFrame, grid: Grid) -> pd.DataFrame:
+    """Return a row per task, size, model and currency in which it and standard attention are known.
+
+    ``saved`` is the quotient, ``low`` and ``high`` its least and largest where both were timed in
+    turns.  ``bound`` is yes where the least D of either is only known from above: it is limited by
+    the budget, a smaller D has not run, or the grid has none.
+    """
+    smallest = grid.cells.groupby(["column", "row"])["dim"].min()
+
+    def bounded(line: Any) -> bool:
+        least_of_grid = line["dim"] == smallest[line["task"], line["model"]]
+        return bool(least_of_grid or line["limited_by_budget"] == YES or line["smaller_unmeasured"])
+
+    told = []
+    for base, line in _pairs(costs):
+        bound = "yes" if bounded(base) or bounded(line) else "no"
+        same = {"task": line["task"], "size": line["size"], "max_len": line["max_len"],
+                "model": line["model"], "dim": line["dim"], "standard_dim": base["dim"],
+                "bound": bound}  # fmt: skip
+        for name in TITLES:
+            saved, low, high = _quotients(base, line, name)
+            if not math.isnan(saved):
+                told.append(same | {"currency": name, "saved": saved, "low": low, "high": high})
+    return pd.DataFrame(told, columns=COLUMNS)
 
 
-def _elsewhere(line: Any, base: Any, name: str) -> bool:
-    """Tell whether seconds as run are of two processors: they are not compared."""
-    return name == "seconds_as_run" and line["trained_on"] != base["trained_on"]
+def _pairs(costs: pd.DataFrame) -> Iterator[tuple[Any, Any]]:
+    """Yield standard attention's row and another model's, of all that reach 90 % together."""
+    for _, part in costs.groupby("group", sort=False):
+        base = baseline_of(part)
+        if base is not None:
+            others = reached(part[part["name"] != base["name"]])
+            yield from ((base, line) for _, line in others.iterrows())
 
 
-def _ratio(ratio: float) -> str:
-    return significant(ratio) if ratio >= 1.005 else "less than 1.01"
+def _quotients(base: Any, line: Any, name: str) -> tuple[float, float, float]:
+    """Return how many times less the model costs, and the least and most of that over turns."""
+    currency = CURRENCIES[name]
+    if pd.isna(base[name]) or pd.isna(line[name]):
+        return (math.nan,) * 3
+
+    def saved(ours: float, theirs: float) -> float:
+        return theirs / ours if currency.more_is_better else ours / theirs
+
+    middle = saved(base[name], line[name])
+    if not currency.turns:
+        return middle, middle, middle
+    turns = [getattr(x["timed"], currency.turns) for x in (base, line)]
+    each = [saved(ours, theirs) for ours, theirs in zip(*turns, strict=True)]
+    return middle, min(each), max(each)
 
 
-def _summary(frame: pd.DataFrame, model: str) -> str:
-    counts = {name: [0, 0] for name in CURRENCIES}
-    for _, part in frame.groupby("group", sort=False):
-        base, own = _baseline(part), _reached(part[part["model"] == model])
-        if base is None or own.empty:
-            continue
-        for name, count in counts.items():
-            known = not pd.isna(own.iloc[0][name]) and not pd.isna(base[name])
-            if known and not _elsewhere(own.iloc[0], base, name):
-                count[0] += compare(own.iloc[0], base, name) > 0
-                count[1] += 1
-    told = [f"{CURRENCIES[n].words} at {a} of {b}" for n, (a, b) in counts.items() if b]
-    if not told:
-        return f"{model}: at no size do it and {style.model_label(BASELINE)} both reach 90 %."
-    return f"{model} saves {', '.join(told)} sizes at which both reach 90 %."
+@style.styled
+def figure(ratios: pd.DataFrame, grid: Grid, text: str) -> Figure:
+    """Return the figure: a row per task, a column per currency, a line per model."""
+    models = [row for row in grid.model_rows if (ratios["model"] == row).any()]
+    tasks = [column for column in grid.columns if (ratios["task"] == column).any()] or grid.columns
+    shown = [name for name in TITLES if (ratios["currency"] == name).any()] or ["flops_total"]
+    layout = Layout(
+        tasks,
+        [TITLES[name] for name in shown],
+        _entries(models, grid, ratios),
+        text,
+        widths=0.7,
+        heights=0.95,
+        gap=(0.1, 0.14),
+        x_label="longest sequence L",
+        y_label="times cheaper than standard attention",
+    )
+    _scale(layout, ratios)
+    for task in tasks:
+        for name in shown:
+            axes = layout.axes(task, TITLES[name])
+            here = ratios[(ratios["task"] == task) & (ratios["currency"] == name)]
+            _draw_panel(axes, here, models, grid)
+    return layout.figure
+
+
+def _entries(models: Sequence[str], grid: Grid, ratios: pd.DataFrame) -> list[Line2D]:
+    entries = [Line2D([], [], label=row, **row_look(row, grid)) for row in models]
+    if (ratios["bound"] == "yes").any():
+        hollow: dict[str, Any] = {"linestyle": "", "marker": "o", "markerfacecolor": "white"}
+        label = "a least D of the two is known from above only (budget, or no smaller one measured)"
+        entries.append(Line2D([], [], color="black", label=label, **hollow))
+    return entries
+
+
+def _draw_panel(axes: Axes, here: pd.DataFrame, models: Sequence[str], grid: Grid) -> None:
+    axes.axhspan(1.0, axes.get_ylim()[1], color="#f3f3f3", linewidth=0, zorder=0)
+    axes.axhline(1.0, color=style.GREY, linewidth=0.8, zorder=1)
+    if here.empty:
+        style.say_in(axes, "no pair")
+    for row in models:
+        part = here[here["model"] == row].sort_values("max_len")
+        look = row_look(row, grid)
+        axes.plot(part["max_len"], part["saved"], gid=f"saved/{row}", **look)
+        for item in records(part):
+            span: dict[str, Any] = {"linewidth": 0.8, "gid": f"turns/{row}/{item.size}"}
+            axes.plot([item.max_len] * 2, [item.low, item.high], color=look["color"], **span)
+        bounds = part[part["bound"] == "yes"]
+        hollow = {**look, "linestyle": "", "markerfacecolor": "white", "zorder": 3}
+        axes.plot(bounds["max_len"], bounds["saved"], gid=f"bound/{row}", **hollow)
+
+
+def _scale(layout: Layout, ratios: pd.DataFrame) -> None:
+    """Give all panels one logarithmic scale, symmetric about 1 where that costs no room."""
+    low = min(0.5, ratios["low"].min()) if len(ratios) else 0.5
+    high = max(2.0, ratios["high"].max()) if len(ratios) else 2.0
+    axes = next(iter(layout.panels.values()))
+    axes.set_yscale("log", base=2)
+    axes.set_ylim(low / 1.3, high * 1.3)
+    lengths = ratios["max_len"].dropna()
+    for panel in layout.panels.values():
+        panel.set_xscale("log", base=2)
+        panel.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.0f}"))
+        panel.set_yscale("log", base=2)
+        panel.yaxis.set_major_locator(FixedLocator([4.0**power for power in range(-6, 9)]))
+        panel.yaxis.set_major_formatter(FuncFormatter(_times))
+        for axis in (panel.xaxis, panel.yaxis):
+            axis.set_minor_locator(NullLocator())
+    if len(lengths):
+        axes.set_xlim(lengths.min() / 1.25, lengths.max() * 1.25)
+
+
+def _times(value: float, _: Any) -> str:
+    return f"{value:.0f}" if value >= 1 else f"1/{1 / value:.0f}"

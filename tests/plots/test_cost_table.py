@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from errors import UserError
-from plots import cost_rows, cost_table, savings
+from plots import cost_rows, cost_table, savings_text
 from plots.answers import read_answers
 from plots.cells import gather
 from plots.redraw import figure_module
@@ -82,7 +82,7 @@ def test_what_does_not_lose_every_turn_is_not_beaten(answers):
 
 
 def test_the_sentence_names_what_is_saved_and_what_is_lost(answers):
-    first, last = savings.sentences(frame_of(standard(), linear(), answers=answers))
+    first, last = savings_text.sentences(frame_of(standard(), linear(), answers=answers))
     assert first == (
         "Arithmetic, n = 6, against Standard (D = 32): Linear (D = 64) saves total FLOPs (÷ 1.20), "
         "bytes of state (÷ 4.00), time an answer (÷ 2.00), training core-seconds (÷ 2.00), is as "
@@ -97,7 +97,7 @@ def test_what_was_not_measured_wins_nothing_and_is_told(answers):
     frame = frame_of(standard(), linear(steps_to_90=np.nan), answers=alone)
     assert best(frame, "answer_seconds") == {"Standard": "", "Linear": ""}
     assert best(frame, "training_flops") == {"Standard": "", "Linear": ""}
-    sentence = savings.sentences(frame)[0]
+    sentence = savings_text.sentences(frame)[0]
     assert "not measured: time an answer, time a token in batches, training FLOPs" in sentence
 
 
@@ -111,7 +111,7 @@ def test_models_of_two_rows_of_answers_are_not_compared(answers):
 def test_a_model_that_fails_is_no_competitor():
     frame = frame_of(standard(), run("linear", 64, 0.5, flops_total=1.0))
     assert best(frame, "flops_total") == {"Standard": "", "Linear": ""}
-    assert savings.sentences(frame) == [
+    assert savings_text.sentences(frame) == [
         "Arithmetic, n = 6: Standard reaches 90 %, so no saving can be stated (Linear not "
         "reached).",
         "Linear: at no size do it and Standard both reach 90 %.",
@@ -123,7 +123,7 @@ def test_sizes_not_run_are_rows_without_a_sentence():
     plan = tables.plan_of(pd.DataFrame([standard(), standard(size=10)]))
     frame = cost_rows.rows(gather(table, plan))
     assert frame["state"].tolist() == ["reached", "not run"]
-    assert [text[:18] for text in savings.sentences(frame)] == ["Arithmetic, n = 6:"]
+    assert [text[:18] for text in savings_text.sentences(frame)] == ["Arithmetic, n = 6:"]
 
 
 def test_the_upper_median_seed_counts_and_one_that_never_arrives_is_the_dearest():
@@ -147,7 +147,7 @@ def test_models_compete_with_equal_layers_only():
     frame = frame_of(standard(), linear(), *deep)
     assert frame["group"].tolist() == [0, 0, 1, 1]
     assert frame["best_flops_linear_layers"].tolist() == ["yes", "no", "no", "yes"]
-    assert savings.sentences(frame.reset_index(drop=True))[1].startswith(
+    assert savings_text.sentences(frame.reset_index(drop=True))[1].startswith(
         "Arithmetic, n = 6, 5 layers, against Standard, 5 layers (D = 32): Linear, 5 layers"
     )
 
@@ -158,7 +158,7 @@ def test_a_hybrid_of_more_layers_is_compared_all_the_same():
     assert frame["group"].nunique() == 1
     winners = {"Standard": "no", "Linear": "no", "Hybrid, 4 layers": "yes"}
     assert best(frame, "flops_total") == winners
-    said = savings.sentences(frame)
+    said = savings_text.sentences(frame)
     assert said[0].startswith("Arithmetic, n = 6, against Standard (D = 32): Linear")
     assert "; Hybrid, 4 layers (D = 16) saves" in said[0]
     assert "total FLOPs at 1 of 1" in said[-1]

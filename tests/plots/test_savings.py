@@ -1,0 +1,129 @@
+"""How many times less than standard attention a model costs, worked out by hand."""
+
+import json
+
+import made_up_tables as tables
+import pandas as pd
+import pytest
+
+from plots import cost_rows, savings
+from plots.budgets import of_grid
+from plots.cells import gather
+
+DONE = {"steps": 1000, "steps_to_90": 500, "flops_training": 4e12}
+STANDARD = {"flops_linear_layers": 1e9, "flops_total": 6e9, "state_bytes": 8192}
+LINEAR = {"flops_linear_layers": 4e9, "flops_total": 5e9, "state_bytes": 2048}
+SECONDS, TOKENS = "answer_seconds", "tokens_per_second"
+
+
+def run(model, dim, accuracy=0.95, **fields):
+    return tables.row(model=model, dim=dim, answer_accuracy=accuracy, **(DONE | fields))
+
+
+@pytest.fixture
+def runs():
+    """Both models fail at D = 16; standard attention reaches 90 % at 32, linear at 64."""
+    return [
+        run("standard", 16, 0.2), run("linear", 16, 0.2), run("linear", 32, 0.2),
+        run("standard", 32, **STANDARD), run("linear", 64, steps_to_90=1000, **LINEAR),
+    ]  # fmt: skip
+
+
+@pytest.fixture
+def answers(runs):
+    turns = {"standard": ([0.2, 0.3], [100, 90]), "linear": ([0.1, 0.6], [150, 180])}
+    models = [
+        {"model": r["model"], "cell": r["cell"], "dim": r["dim"], "weights": "trained",
+         SECONDS: turns[r["model"]][0], TOKENS: turns[r["model"]][1],
+         "training_step_seconds": [0.1, 0.1]}
+        for r in runs[3:]
+    ]  # fmt: skip
+    return [{"task": "Arithmetic", "size": 6, "batch": 64, "repeats": 2, "device": "made up",
+             "commit": "0123456789ab", "models": models}]  # fmt: skip
+
+
+def ratios(runs, answers=(), folder=None):
+    table = pd.DataFrame(runs)
+    grid = gather(table, tables.plan_of(table))
+    budgets = of_grid(grid, folder) if folder else None
+    return savings.rows(cost_rows.rows(grid, budgets, answers), grid)
+
+
+def test_each_currency_is_standard_attentions_cost_over_the_models(runs, answers):
+    found = ratios(runs, answers).set_index("currency")
+    assert found["saved"].to_dict() == pytest.approx({
+        "flops_linear_layers": 1 / 4, "flops_total": 6 / 5, "state_bytes": 4,
+        "answer_seconds": 0.25 / 0.35, "tokens_per_second": 165 / 95,
+        "training_flops": 1 / 2, "training_seconds": 50 / 100,
+    })  # fmt: skip
+    assert set(found["model"]) == {"Linear"}
+    assert set(zip(found["dim"], found["standard_dim"], strict=True)) == {(64, 32)}
+
+
+def test_the_turns_span_the_bar(runs, answers):
+    found = ratios(runs, answers).set_index("currency")
+    assert found.loc[SECONDS, ["low", "high"]].tolist() == pytest.approx([0.3 / 0.6, 0.2 / 0.1])
+    assert found.loc[TOKENS, ["low", "high"]].tolist() == pytest.approx([150 / 100, 180 / 90])
+    assert found.loc["flops_total", ["low", "high"]].tolist() == pytest.approx([1.2, 1.2])
+
+
+def test_what_was_not_timed_has_no_row(runs):
+    assert not {SECONDS, TOKENS, "training_seconds"} & set(ratios(runs)["currency"])
+
+
+def test_a_model_short_of_90_percent_has_no_row(runs):
+    assert ratios([*runs[:4], run("linear", 64, 0.89, **LINEAR)]).empty
+    assert ratios([run("standard", 32, 0.89, **STANDARD), runs[4]]).empty
+
+
+@pytest.mark.parametrize(("left_out", "bound"), [([], "no"), ([0], "yes"), ([1, 2], "yes")])
+def test_the_smallest_d_of_a_grid_is_a_bound(runs, left_out, bound):
+    found = ratios([r for i, r in enumerate(runs) if i not in left_out])
+    assert set(found["bound"]) == {bound}
+
+
+def test_a_d_of_the_grid_not_run_below_is_a_bound(runs):
+    found = ratios([*runs[:2], tables.unmeasured("unfinished", model="linear", dim=32), *runs[3:]])
+    assert set(found["bound"]) == {"yes"}
+
+
+def test_a_least_d_that_the_budget_limits_is_a_bound(runs, tmp_path):
+    folder = tmp_path / "curves"
+    folder.mkdir()
+    for item in runs:
+        late = [0.1, 0.1, 0.95] if item["dim"] == 64 else [item["answer_accuracy"]] * 3
+        curve = {"step": [250, 500, 1000], "seconds": [1, 2, 3],
+                 "validation_chain_exact_match": late}  # fmt: skip
+        pd.DataFrame(curve).to_csv(folder / f"{item['cell']}.csv", index=False)
+    assert set(ratios(runs, folder=tmp_path)["bound"]) == {"yes"}
+
+
+def test_the_figure_has_a_line_a_model_and_says_how_to_time(runs, answers, tmp_path):
+    table = pd.DataFrame(runs)
+    experiment = tables.experiment()
+    paths = savings.draw(table, tables.plan_of(table), experiment, tmp_path / "figures")
+    assert [path.name for path in paths] == ["savings.pdf", "savings.png", "savings.csv"]
+    assert "answer_seconds" not in paths[-1].read_text()
+    (tmp_path / "answers.json").write_text(json.dumps({"rows": answers}))
+    savings.draw(table, tables.plan_of(table), experiment, tmp_path / "figures")
+    assert "answer_seconds" in paths[-1].read_text()
+
+
+def test_panels_hold_the_quotients(runs, answers):
+    table = pd.DataFrame(runs)
+    grid = gather(table, tables.plan_of(table))
+    figure = savings.figure(ratios(runs, answers), grid, "footer")
+    panels = {axes.get_gid(): axes for axes in figure.axes}
+    assert len(panels) == len(savings.TITLES)
+    panel = panels[f"panel/Arithmetic/{savings.TITLES[SECONDS]}"]
+    lines = {line.get_gid(): line for line in panel.lines}
+    assert lines["saved/Linear"].get_ydata() == pytest.approx([0.25 / 0.35])
+    assert list(lines["turns/Linear/6"].get_ydata()) == pytest.approx([0.5, 2.0])
+    assert panel.get_ylim()[0] < 1 / 4 and panel.get_ylim()[1] > 4
+
+
+def test_without_a_pair_the_panel_says_so(runs):
+    table = pd.DataFrame(runs[:3])
+    grid = gather(table, tables.plan_of(table))
+    figure = savings.figure(ratios(runs[:3]), grid, "footer")
+    assert [text.get_text() for axes in figure.axes for text in axes.texts] == ["no pair"]
