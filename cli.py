@@ -36,7 +36,7 @@ from hydra_words import (
 from torchrun import is_first
 
 
-class Terminated(KeyboardInterrupt):
+class Terminated(BaseException):
     """This process was told to end (SIGTERM): what is under way is put away as after Ctrl-C."""
 
 
@@ -66,8 +66,8 @@ def task_function(function: Callable[[DictConfig], Any]) -> Callable[[DictConfig
 def main(entry: Callable[[], object]) -> None:
     """Call a Hydra entry point and leave with its exit status.
 
-    0 done; 1 a run failed; 2 a bad call; 130 interrupted; 143 terminated.  With
-    ``HYDRA_FULL_ERROR=1`` the traceback is shown instead of the line.
+    0 done; 1 a run failed, or was told to end and is unfinished; 2 a bad call; 130 interrupted;
+    143 terminated.  With ``HYDRA_FULL_ERROR=1`` the traceback is shown instead of the line.
     """
     _prepare_process()
     try:
@@ -108,7 +108,7 @@ def _prepare_process() -> None:
 
 
 def _terminate(number: int, frame: FrameType | None) -> NoReturn:
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # once is enough: putting away takes a while
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # who asks again does not want to wait
     raise Terminated
 
 

@@ -16,7 +16,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
@@ -95,8 +95,7 @@ class LocalLauncher(Launcher):
                         continue
                     results[job.index] = result or self._died(job, job_overrides[job.index])
         finally:
-            for job in running.values():
-                job.stop()
+            _stop(running.values())
         for index, _ in waiting:
             results[index] = failed(job_overrides[index], NeverStartedError("out of time"))
         return [results[index] for index in range(len(job_overrides))]
@@ -161,14 +160,18 @@ class _Job:
         self._alive.close()
         return pickle.loads(message) if message else None
 
-    def stop(self) -> None:
-        """Ask the job to checkpoint and end; insist after ten seconds."""
-        if self.process.is_alive():
-            self.process.terminate()
-            self.process.join(10)
-        if self.process.is_alive():
-            self.process.kill()
-            self.process.join()
+
+def _stop(jobs: Collection[_Job]) -> None:
+    """Ask all jobs to checkpoint and end; insist after ten seconds."""
+    deadline = time.monotonic() + 10
+    alive = [job.process for job in jobs if job.process.is_alive()]
+    for process in alive:
+        process.terminate()
+    for process in alive:
+        process.join(max(0.0, deadline - time.monotonic()))
+        if process.is_alive():
+            process.kill()
+            process.join()
 
 
 def _work(payload: bytes, sender: Connection, lifeline: Connection) -> None:

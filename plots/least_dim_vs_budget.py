@@ -23,7 +23,7 @@ from plots.cells import Grid, gather
 from plots.frontier import requirements_of
 from plots.labels import panels_of
 from plots.layout import Layout
-from plots.looks import row_look
+from plots.looks import hollow, row_look
 from plots.text import csv_text, slugs
 from plots.ticks import dim_axis
 from plots.untried import without_untried
@@ -125,8 +125,8 @@ def _entries(models: list[str], grid: Grid, found: Budgets) -> list[Line2D]:
     """Return the legend: the models, and those marks that the figure has."""
     entries = [Line2D([], [], label=row, **row_look(row, grid)) for row in models]
     if any(item.limited == YES for item in found.values()):
-        hollow: dict[str, Any] = {"linestyle": "", "markerfacecolor": "white", "marker": "o"}
-        entries.append(Line2D([], [], color="black", label="limited by the budget", **hollow))
+        ring: dict[str, Any] = {"linestyle": "", "markerfacecolor": "white", "marker": "o"}
+        entries.append(Line2D([], [], color="black", label="limited by the budget", **ring))
     leasts = [least for item in found.values() for least in item.least.values()]
     if any(least.dim is None and least.below is not None for least in leasts):
         above: dict[str, Any] = {"linestyle": "", "marker": 6, "color": "black"}
@@ -153,8 +153,7 @@ def _draw_model(axes: Axes, item: Budgeted, row: str, look: dict[str, Any], shif
     xs, ys = np.array(points).T
     axes.plot(xs, ys, gid=f"least/{row}", **look)
     if item.limited == YES:
-        hollow = {**look, "linestyle": "", "markerfacecolor": "white", "zorder": 3}
-        axes.plot(xs[-1:], ys[-1:], gid=f"limited/{row}", **hollow)
+        axes.plot(xs[-1:], ys[-1:], gid=f"limited/{row}", **hollow(look))
 
 
 def _scale(axes: Axes, dims: list[int]) -> None:

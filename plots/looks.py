@@ -26,6 +26,13 @@ def row_look(row: str, grid: Grid) -> dict[str, Any]:
     return look
 
 
+def hollow(look: dict[str, Any]) -> dict[str, Any]:
+    """Return the look of a white mark on top of one of ``look``: its own, or a ring where that one
+    has no face or too small a one."""
+    marker = "o" if look["marker"] in ("x", "P", "*", "|") else look["marker"]
+    return {**look, "marker": marker, "linestyle": "", "markerfacecolor": "white", "zorder": 3}
+
+
 def nested_row_looks(grid: Grid, cells: pd.DataFrame) -> dict[str, dict[str, Any]]:
     """Return the looks of the rows of ``cells``, open and one size smaller each.
 

@@ -24,7 +24,7 @@ from plots.fit import Growth
 from plots.frontier import Requirement, requirements_of
 from plots.growth_rows import fits, growths, points
 from plots.layout import Layout
-from plots.looks import row_look
+from plots.looks import hollow, row_look
 from plots.resampling import METHOD
 from plots.text import csv_text
 from plots.ticks import dim_axis
@@ -93,8 +93,8 @@ def _entries(grid: Grid, frame: pd.DataFrame) -> list[Line2D]:
     if frame["state"].isin(["not reached", "incomplete"]).any():
         entries.append(Line2D([], [], marker=6, label="not reached: larger", **black))
     if (frame["limited_by_budget"] == YES).any():
-        hollow: dict[str, Any] = {"marker": "o", "markerfacecolor": "white"}
-        entries.append(Line2D([], [], label="limited by the budget", **hollow, **black))
+        ring: dict[str, Any] = {"marker": "o", "markerfacecolor": "white"}
+        entries.append(Line2D([], [], label="limited by the budget", **ring, **black))
     reached = frame[frame["state"] == "reached"]
     if reached["below"].isna().any():
         short: dict[str, Any] = {"linestyle": (0, (1, 1)), "color": "#555555", "linewidth": 0.9}
@@ -148,8 +148,7 @@ def _draw_interval(axes: Axes, item: Any, row: str, shift: float, look: dict[str
     gid = f"interval/{row}/{item.size}"
     axes.plot([x, x], ends, color=look["color"], linewidth=0.9, gid=gid, **bar)
     if item.limited_by_budget == YES:
-        hollow = {**look, "linestyle": "", "markerfacecolor": "white", "zorder": 3}
-        axes.plot([x], [item.dim], gid=f"limited/{row}/{item.size}", **hollow)
+        axes.plot([x], [item.dim], gid=f"limited/{row}/{item.size}", **hollow(look))
 
 
 def _draw_theory(

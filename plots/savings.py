@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -25,12 +26,14 @@ from plots.cells import Grid, gather, records
 from plots.cost_rows import rows as cost_rows
 from plots.currencies import CURRENCIES
 from plots.layout import Layout
-from plots.looks import row_look
-from plots.savings_text import baseline_of, reached
+from plots.looks import hollow, row_look
+from plots.savings_text import BASELINE, baseline_of, reached
 from plots.text import csv_text
 from plots.words import footer, seeds_text
 
 NAME = "savings"
+ROOM = 1.25  # times the shortest and longest L: where a panel ends
+LABEL_WIDTH = 0.22  # inches that the label of a length needs
 TITLES = {
     "flops_linear_layers": "linear-layer FLOPs",
     "flops_total": "total FLOPs",
@@ -43,8 +46,11 @@ TITLES = {
 METHOD = (
     "Cost of standard attention at its least D for 90 % over that of the model at its own: above "
     "1, in the shaded half, the model saves. FLOPs: of one forward pass over L tokens; training "
-    "until 90 % of the validation chains are right; state: float32, one sequence of L tokens."
+    "until 90 % of the validation chains are right; state: float32, one sequence of L tokens. "
+    "Bars span the turns in which answers were timed. No point: one of the two was not measured, "
+    "or its upper median seed never gets there."
 )
+SEVERAL = "Standard attention is there in several forms: that of least linear-layer FLOPs counts."
 
 
 def draw(table: pd.DataFrame, plan: pd.DataFrame, experiment: Any, out: Path) -> list[Path]:
@@ -52,37 +58,41 @@ def draw(table: pd.DataFrame, plan: pd.DataFrame, experiment: Any, out: Path) ->
     grid = gather(table, plan)
     answers = read_answers(out.parent)
     budgets = of_grid(grid, out.parent)
-    ratios = rows(cost_rows(grid, budgets, answers), grid)
+    costs = cost_rows(grid, budgets, answers)
+    ratios = rows(costs, grid)
     lines = [METHOD, timing_note(answers, experiment.name), *sentences(budgets)]
+    if (reached(costs[costs["name"] == BASELINE]).groupby("group").size() > 1).any():
+        lines.append(SEVERAL)
     lines.append(f"{seeds_text(grid.cells).capitalize()}.")
     picture = figure(ratios, grid, footer(lines, grid, experiment))
     paths = style.styled(style.save)(picture, out, NAME)
     return [*paths, style.write_text(csv_text(ratios), out / f"{NAME}.csv")]
 
 
-COLUMNS = ["task", "size", "max_len", "model", "dim", "standard_dim", "currency", "saved", "low",
-           "high", "bound"]  # fmt: skip
+COLUMNS = ["task", "size", "max_len", "model", "dim", "standard", "standard_dim", "currency",
+           "saved", "low", "high", "bound"]  # fmt: skip
 
 
 def rows(costs: pd.DataFrame, grid: Grid) -> pd.DataFrame:
     """Return a row per task, size, model and currency in which it and standard attention are known.
 
-    ``saved`` is the quotient, ``low`` and ``high`` its least and largest where both were timed in
-    turns.  ``bound`` is yes where the least D of either is only known from above: it is limited by
-    the budget, a smaller D has not run, or the grid has none.
+    ``saved`` is the quotient, ``low`` and ``high`` its least and largest over the turns of what was
+    timed; ``standard`` is the form of standard attention held against.  ``bound`` is yes where the
+    least D of either is only known from above: it is limited by the budget, a smaller D has not
+    run, or the grid has none.
     """
-    smallest = grid.cells.groupby(["column", "row"])["dim"].min()
+    smallest = grid.cells.groupby(["column", "row", "size"])["dim"].min()
 
     def bounded(line: Any) -> bool:
-        least_of_grid = line["dim"] == smallest[line["task"], line["model"]]
+        least_of_grid = line["dim"] == smallest[line["task"], line["model"], line["size"]]
         return bool(least_of_grid or line["limited_by_budget"] == YES or line["smaller_unmeasured"])
 
     told = []
     for base, line in _pairs(costs):
         bound = "yes" if bounded(base) or bounded(line) else "no"
         same = {"task": line["task"], "size": line["size"], "max_len": line["max_len"],
-                "model": line["model"], "dim": line["dim"], "standard_dim": base["dim"],
-                "bound": bound}  # fmt: skip
+                "model": line["model"], "dim": line["dim"], "standard": base["model"],
+                "standard_dim": base["dim"], "bound": bound}  # fmt: skip
         for name in TITLES:
             saved, low, high = _quotients(base, line, name)
             if not math.isnan(saved):
@@ -102,7 +112,7 @@ def _pairs(costs: pd.DataFrame) -> Iterator[tuple[Any, Any]]:
 def _quotients(base: Any, line: Any, name: str) -> tuple[float, float, float]:
     """Return how many times less the model costs, and the least and most of that over turns."""
     currency = CURRENCIES[name]
-    if pd.isna(base[name]) or pd.isna(line[name]):
+    if not (base[name] > 0 and line[name] > 0):
         return (math.nan,) * 3
 
     def saved(ours: float, theirs: float) -> float:
@@ -119,12 +129,13 @@ def _quotients(base: Any, line: Any, name: str) -> tuple[float, float, float]:
 @style.styled
 def figure(ratios: pd.DataFrame, grid: Grid, text: str) -> Figure:
     """Return the figure: a row per task, a column per currency, a line per model."""
+    ratios = ratios[ratios["max_len"].notna()]
     models = [row for row in grid.model_rows if (ratios["model"] == row).any()]
-    tasks = [column for column in grid.columns if (ratios["task"] == column).any()] or grid.columns
-    shown = [name for name in TITLES if (ratios["currency"] == name).any()] or ["flops_total"]
+    tasks = [column for column in grid.columns if (ratios["task"] == column).any()]
+    shown = [name for name in TITLES if (ratios["currency"] == name).any()]
     layout = Layout(
-        tasks,
-        [TITLES[name] for name in shown],
+        tasks or grid.columns,
+        [TITLES[name] for name in shown] or [TITLES["flops_total"]],
         _entries(models, grid, ratios),
         text,
         widths=0.7,
@@ -134,10 +145,15 @@ def figure(ratios: pd.DataFrame, grid: Grid, text: str) -> Figure:
         y_label="times cheaper than standard attention",
     )
     _scale(layout, ratios)
+    for axes in layout.panels.values():
+        axes.axhspan(1.0, axes.get_ylim()[1], color="#f3f3f3", linewidth=0, zorder=0)
+        axes.axhline(1.0, color=style.GREY, linewidth=0.8, zorder=1)
+        if not shown:
+            style.say_in(axes, "no pair")
     for task in tasks:
         for name in shown:
-            axes = layout.axes(task, TITLES[name])
             here = ratios[(ratios["task"] == task) & (ratios["currency"] == name)]
+            axes = layout.axes(task, TITLES[name])
             _draw_panel(axes, here, models, grid)
     return layout.figure
 
@@ -145,17 +161,15 @@ def figure(ratios: pd.DataFrame, grid: Grid, text: str) -> Figure:
 def _entries(models: Sequence[str], grid: Grid, ratios: pd.DataFrame) -> list[Line2D]:
     entries = [Line2D([], [], label=row, **row_look(row, grid)) for row in models]
     if (ratios["bound"] == "yes").any():
-        hollow: dict[str, Any] = {"linestyle": "", "marker": "o", "markerfacecolor": "white"}
+        ring: dict[str, Any] = {"linestyle": "", "marker": "o", "markerfacecolor": "white"}
         label = "a least D of the two is known from above only (budget, or no smaller one measured)"
-        entries.append(Line2D([], [], color="black", label=label, **hollow))
+        entries.append(Line2D([], [], color="black", label=label, **ring))
     return entries
 
 
 def _draw_panel(axes: Axes, here: pd.DataFrame, models: Sequence[str], grid: Grid) -> None:
-    axes.axhspan(1.0, axes.get_ylim()[1], color="#f3f3f3", linewidth=0, zorder=0)
-    axes.axhline(1.0, color=style.GREY, linewidth=0.8, zorder=1)
     if here.empty:
-        style.say_in(axes, "no pair")
+        style.say_in(axes, "not measured")
     for row in models:
         part = here[here["model"] == row].sort_values("max_len")
         look = row_look(row, grid)
@@ -164,28 +178,42 @@ def _draw_panel(axes: Axes, here: pd.DataFrame, models: Sequence[str], grid: Gri
             span: dict[str, Any] = {"linewidth": 0.8, "gid": f"turns/{row}/{item.size}"}
             axes.plot([item.max_len] * 2, [item.low, item.high], color=look["color"], **span)
         bounds = part[part["bound"] == "yes"]
-        hollow = {**look, "linestyle": "", "markerfacecolor": "white", "zorder": 3}
-        axes.plot(bounds["max_len"], bounds["saved"], gid=f"bound/{row}", **hollow)
+        axes.plot(bounds["max_len"], bounds["saved"], gid=f"bound/{row}", **hollow(look))
 
 
 def _scale(layout: Layout, ratios: pd.DataFrame) -> None:
-    """Give all panels one logarithmic scale, symmetric about 1 where that costs no room."""
-    low = min(0.5, ratios["low"].min()) if len(ratios) else 0.5
-    high = max(2.0, ratios["high"].max()) if len(ratios) else 2.0
-    axes = next(iter(layout.panels.values()))
-    axes.set_yscale("log", base=2)
-    axes.set_ylim(low / 1.3, high * 1.3)
-    lengths = ratios["max_len"].dropna()
-    for panel in layout.panels.values():
-        panel.set_xscale("log", base=2)
-        panel.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.0f}"))
-        panel.set_yscale("log", base=2)
-        panel.yaxis.set_major_locator(FixedLocator([4.0**power for power in range(-6, 9)]))
-        panel.yaxis.set_major_formatter(FuncFormatter(_times))
-        for axis in (panel.xaxis, panel.yaxis):
+    """Give all panels one logarithmic scale, of at least half to twice as much."""
+    low, high = 0.5, 2.0
+    if len(ratios):
+        low, high = min(low, ratios["low"].min()), max(high, ratios["high"].max())
+    first = next(iter(layout.panels.values()))
+    step = 4.0 if high > 16 * low else 2.0
+    lengths = np.unique(ratios["max_len"].astype(float))
+    for axes in layout.panels.values():
+        axes.set_xscale("log", base=2)
+        axes.set_yscale("log", base=2)
+        axes.yaxis.set_major_locator(FixedLocator([step**power for power in range(-20, 21)]))
+        axes.yaxis.set_major_formatter(FuncFormatter(_times))
+        axes.xaxis.set_major_locator(FixedLocator(_spaced(lengths, min(layout.widths))))
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.0f}"))
+        for axis in (axes.xaxis, axes.yaxis):
             axis.set_minor_locator(NullLocator())
+    first.set_ylim(low / 1.3, high * 1.3)
     if len(lengths):
-        axes.set_xlim(lengths.min() / 1.25, lengths.max() * 1.25)
+        first.set_xlim(lengths[0] / ROOM, lengths[-1] * ROOM)
+
+
+def _spaced(lengths: np.ndarray, width: float) -> list[float]:
+    """Return those lengths whose labels do not touch, the longest first, on ``width`` inches."""
+    if not len(lengths):
+        return []
+    places = np.log2(lengths)
+    gap = LABEL_WIDTH / width * (places[-1] - places[0] + 2 * np.log2(ROOM))
+    kept: list[int] = []
+    for i in range(len(lengths))[::-1]:
+        if not kept or places[kept[-1]] - places[i] >= gap:
+            kept.append(i)
+    return [float(lengths[i]) for i in kept]
 
 
 def _times(value: float, _: Any) -> str:

@@ -18,6 +18,7 @@ import contextlib
 import os
 import sys
 import tempfile
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
@@ -253,13 +254,19 @@ def main(argv: list[str] | None = None) -> int:
         print("error: out of memory; ask for fewer sequences or a smaller size", file=sys.stderr)
         return 1
     except Exception as error:
-        if os.environ.get("HYDRA_FULL_ERROR") == "1":
-            raise
-        message = " ".join(str(error).split())
-        if not isinstance(error, UserError | RunError | OSError):
-            message = f"{type(error).__name__}: {message} (HYDRA_FULL_ERROR=1 shows where)"
-        print(f"error: {message}", file=sys.stderr)
+        tell(error)
         return 2 if isinstance(error, UserError) else 1
+
+
+def tell(error: Exception) -> None:
+    """Print what went wrong in one line, or all of it with ``HYDRA_FULL_ERROR=1``."""
+    if os.environ.get("HYDRA_FULL_ERROR") == "1":
+        traceback.print_exception(error)
+        return
+    message = " ".join(str(error).split())
+    if not isinstance(error, UserError | RunError | OSError):
+        message = f"{type(error).__name__}: {message} (HYDRA_FULL_ERROR=1 shows where)"
+    print(f"error: {message}", file=sys.stderr)
 
 
 if __name__ == "__main__":

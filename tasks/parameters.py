@@ -12,9 +12,9 @@ from instantiate import parameter_names
 
 
 class Parameters:
-    """What has a ``name`` and keeps every constructor parameter under the parameter's own name.
+    """The base of `Task`: reads back, changes and checks the parameters of its constructor.
 
-    `parameters` reads them back, for the key of a data set and for messages.
+    Each is kept under its own name; the key of a data set and messages are made of them.
     """
 
     name: ClassVar[str]
@@ -36,7 +36,7 @@ class Parameters:
         return {name: getattr(self, name) for name in names}
 
     def with_parameters(self, **changes: Any) -> Self:
-        """Return the same task with some parameters changed."""
+        """Return the like with some parameters changed."""
         return type(self)(**{**self.parameters, **changes})
 
     def whole_number(

@@ -1,9 +1,13 @@
 """What stands between Hydra and the command line."""
 
 import argparse
+import contextlib
 import io
+import os
 import re
+import signal
 import sys
+import time
 
 import pytest
 import yaml
@@ -91,6 +95,26 @@ def test_a_traceback_changes_no_exit_status(monkeypatch, capsys, error, status):
         cli.main(entry)
     assert left.value.code == status
     assert "Traceback" in capsys.readouterr().err
+
+
+def test_a_terminated_program_says_so_once_and_dies_of_the_second(monkeypatch, capsys):
+    def entry():
+        with contextlib.suppress(KeyboardInterrupt):  # as a watch that Ctrl-C ends
+            os.kill(os.getpid(), signal.SIGTERM)
+            time.sleep(60)
+
+    before = signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    monkeypatch.setattr(sys, "argv", ["program"])
+    monkeypatch.setenv("HYDRA_FULL_ERROR", "0")
+    try:
+        with pytest.raises(SystemExit) as left:
+            cli.main(entry)
+        assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert left.value.code == 143
+    told = "error: terminated; the same command continues from here\n"
+    assert capsys.readouterr().err == told
 
 
 @pytest.mark.parametrize("word", ["=3", "+=3", "++=3", "~="])

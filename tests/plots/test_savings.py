@@ -6,7 +6,7 @@ import made_up_tables as tables
 import pandas as pd
 import pytest
 
-from plots import cost_rows, savings
+from plots import cost_rows, looks, savings
 from plots.budgets import of_grid
 from plots.cells import gather
 
@@ -98,21 +98,95 @@ def test_a_least_d_that_the_budget_limits_is_a_bound(runs, tmp_path):
     assert set(ratios(runs, folder=tmp_path)["bound"]) == {"yes"}
 
 
-def test_the_figure_has_a_line_a_model_and_says_how_to_time(runs, answers, tmp_path):
+def test_the_smallest_d_is_that_of_the_size(runs):
+    """Size 10 has no D = 16, so that standard attention's 32 is the smallest tried there."""
+    larger = [run("standard", 32, size=10, **STANDARD), run("linear", 32, 0.2, size=10),
+              run("linear", 64, size=10, **LINEAR)]  # fmt: skip
+    found = ratios([*runs, *larger]).groupby("size")["bound"].unique()
+    assert found.map(list).to_dict() == {6: ["no"], 10: ["yes"]}
+
+
+@pytest.mark.parametrize("fields", [{"state_bytes": 0}, {"steps_to_90": 0}])
+def test_a_cost_of_nothing_gives_no_quotient(runs, fields):
+    found = ratios([*runs[:4], run("linear", 64, **(LINEAR | fields))])
+    gone = {"state_bytes": "state_bytes", "steps_to_90": "training_flops"}[next(iter(fields))]
+    assert gone not in set(found["currency"]) and "flops_total" in set(found["currency"])
+
+
+def test_models_are_held_against_those_of_as_many_layers():
+    deep = {"layers": 5, "flops_linear_layers": 2e9, "flops_total": 2e9, "state_bytes": 4096}
+    rows = [run("standard", 16, 0.2), run("linear", 16, 0.2), run("standard", 32, **STANDARD),
+            run("linear", 64, **LINEAR), run("standard", 16, 0.2, layers=5),
+            run("linear", 16, 0.2, layers=5), run("standard", 32, **deep),
+            run("linear", 32, **(deep | {"flops_total": 1e9}))]  # fmt: skip
+    total = ratios(rows)
+    total = total[total["currency"] == "flops_total"].set_index("model")
+    assert total["saved"].to_dict() == {"Linear, 3 layers": 6 / 5, "Linear, 5 layers": 2.0}
+    assert list(total["standard"]) == ["Standard, 3 layers", "Standard, 5 layers"]
+
+
+def drawn(runs, answers=(), **fields):
+    table = pd.DataFrame([row | fields for row in runs])
+    grid = gather(table, tables.plan_of(table))
+    return savings.figure(ratios([row | fields for row in runs], answers), grid, "footer")
+
+
+def test_draw_takes_the_timings_beside_the_table(runs, answers, tmp_path):
     table = pd.DataFrame(runs)
-    experiment = tables.experiment()
-    paths = savings.draw(table, tables.plan_of(table), experiment, tmp_path / "figures")
+    arguments = table, tables.plan_of(table), tables.experiment(), tmp_path / "figures"
+    paths = savings.draw(*arguments)
     assert [path.name for path in paths] == ["savings.pdf", "savings.png", "savings.csv"]
     assert "answer_seconds" not in paths[-1].read_text()
     (tmp_path / "answers.json").write_text(json.dumps({"rows": answers}))
-    savings.draw(table, tables.plan_of(table), experiment, tmp_path / "figures")
+    savings.draw(*arguments)
     assert "answer_seconds" in paths[-1].read_text()
 
 
+def test_a_bound_is_a_white_mark_whatever_the_models_own(runs):
+    figure = drawn(runs[1:])
+    for axes in figure.axes:
+        (mark,) = [line for line in axes.lines if line.get_gid() == "bound/Linear"]
+        assert len(mark.get_xdata()) == 1 and mark.get_markerfacecolor() == "white"
+    labels = [text.get_text() for text in figure.legends[0].texts]
+    assert labels[0] == "Linear" and "from above only" in labels[1]
+    assert len(drawn(runs).legends[0].texts) == 1
+    assert looks.hollow({"marker": "x", "color": "red"})["marker"] == "o"
+    assert looks.hollow({"marker": "s", "color": "red"})["marker"] == "s"
+
+
+def test_every_axis_has_labels(runs):
+    figure = drawn(runs)
+    figure.canvas.draw()
+    first = figure.axes[0]
+    shown = [label.get_text() for label in first.get_xticklabels() if label.get_text()]
+    assert shown == ["85"]
+    low, high = first.get_ylim()
+    ticks = [tick for tick in first.get_yticks() if low <= tick <= high]
+    assert len(ticks) >= 3
+
+
+def test_lengths_too_near_each_other_are_not_all_labelled():
+    lengths = savings.np.array([20.0, 21.0, 40.0, 80.0])
+    assert savings._spaced(lengths, 0.7) == [80.0, 40.0, 21.0]
+    assert savings._spaced(lengths, 20.0) == [80.0, 40.0, 21.0, 20.0]
+
+
+def test_a_length_that_is_not_known_is_not_drawn(runs):
+    texts = [text.get_text() for axes in drawn(runs, max_len=None).axes for text in axes.texts]
+    assert texts == ["no pair"]
+
+
+def test_what_was_measured_for_another_task_alone_is_said(runs, answers):
+    other = [run(r["model"], r["dim"], r["answer_accuracy"], task="lis",
+                 **(STANDARD if r["model"] == "standard" else LINEAR)) for r in runs]  # fmt: skip
+    figure = drawn([*runs, *other], answers)
+    told = {axes.get_gid() for axes in figure.axes for text in axes.texts}
+    timed = [SECONDS, TOKENS, "training_seconds"]
+    assert told == {f"panel/LIS/{savings.TITLES[name]}" for name in timed}
+
+
 def test_panels_hold_the_quotients(runs, answers):
-    table = pd.DataFrame(runs)
-    grid = gather(table, tables.plan_of(table))
-    figure = savings.figure(ratios(runs, answers), grid, "footer")
+    figure = drawn(runs, answers)
     panels = {axes.get_gid(): axes for axes in figure.axes}
     assert len(panels) == len(savings.TITLES)
     panel = panels[f"panel/Arithmetic/{savings.TITLES[SECONDS]}"]
@@ -123,7 +197,5 @@ def test_panels_hold_the_quotients(runs, answers):
 
 
 def test_without_a_pair_the_panel_says_so(runs):
-    table = pd.DataFrame(runs[:3])
-    grid = gather(table, tables.plan_of(table))
-    figure = savings.figure(ratios(runs[:3]), grid, "footer")
-    assert [text.get_text() for axes in figure.axes for text in axes.texts] == ["no pair"]
+    texts = [text.get_text() for axes in drawn(runs[:3]).axes for text in axes.texts]
+    assert texts == ["no pair"]

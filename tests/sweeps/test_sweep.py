@@ -157,7 +157,7 @@ def test_a_stopped_sweep_continues_to_the_same_table(tmp_path, swept, number):
     while not list(tmp_path.glob("runs/*/record.json")) and time.monotonic() < deadline:
         time.sleep(0.05)
     process.send_signal(number)
-    _, told = process.communicate()
+    _, told = process.communicate(timeout=120)  # workers that live on would hold the pipe
     status, word = TOLD[number]
     assert process.returncode == status
     assert told.endswith(word and f"error: {word}; the same command continues from here\n")

@@ -224,10 +224,11 @@ def test_other_sizes_under_one_capacity_are_sampled_checked_and_built(tmp_path, 
         assert "already there" not in capsys.readouterr().out
 
 
-def test_traceback_on_demand(monkeypatch) -> None:
+def test_traceback_on_demand(monkeypatch, capsys) -> None:
     monkeypatch.setenv("HYDRA_FULL_ERROR", "1")
-    with pytest.raises(Exception, match="size=0"):
-        main(["sample", "lis", "--size", "0"])
+    assert main(["sample", "lis", "--size", "0"]) == 2
+    told = capsys.readouterr().err
+    assert told.startswith("Traceback") and "size=0" in told.splitlines()[-1]
 
 
 @pytest.fixture
