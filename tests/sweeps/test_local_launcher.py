@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from hydra_plugins.local_launcher import LocalLauncher
+from hydra_plugins.local_launcher import LocalLauncher, _stop
 from sweeps.launch import failure_of
 from sweeps.workers import WorkerDiedError, WorkerStoppedError
 
@@ -28,3 +28,32 @@ def test_a_job_stopped_at_the_deadline_before_it_could_hear_has_not_failed():
 def test_other_deaths_are_failures(code, seconds_left, capsys):
     assert isinstance(ended(code, seconds_left), WorkerDiedError)
     assert "seed=0 died" in capsys.readouterr().err
+
+
+class Process:
+    """A process that ends when it is told to, or only when it is killed."""
+
+    def __init__(self, name, calls, heeds):
+        self.name, self.calls, self.heeds, self.alive = name, calls, heeds, True
+
+    def is_alive(self):
+        return self.alive
+
+    def terminate(self):
+        self.calls.append(f"terminate {self.name}")
+        self.alive = not self.heeds
+
+    def kill(self):
+        self.calls.append(f"kill {self.name}")
+        self.alive = False
+
+    def join(self, timeout=None):
+        assert timeout is None or timeout <= 10
+
+
+def test_all_jobs_are_told_before_one_is_waited_for_and_only_the_deaf_are_killed():
+    calls = []
+    jobs = [SimpleNamespace(process=Process(i, calls, heeds=i != 1)) for i in range(3)]
+    jobs[2].process.alive = False
+    _stop(jobs)
+    assert calls == ["terminate 0", "terminate 1", "kill 1"]
