@@ -48,7 +48,7 @@ def draw(table: pd.DataFrame, plan: pd.DataFrame, experiment: Any, out: Path) ->
     shifts = rows(found)
     if shifts.empty:
         return paths
-    texts = printed_table(shifts, found, experiment, limits).texts(shifts)
+    texts = printed_table(shifts, found, experiment, limits).texts(shifts.round(4))
     return [*paths, *tabular.write(texts, out, SHIFT)]
 
 

@@ -124,10 +124,10 @@ def rows(found: list[Shifts]) -> pd.DataFrame:
             ]
             values: dict[str, Any] = {"task": item.column, "model": item.row}
             values |= {"heads": one, "other_heads": other, "seeds": item.seeds}
-            values["capacity_shift_dim"] = round(item.predicted * doublings, 4)
+            values["capacity_shift_dim"] = item.predicted * doublings
             for name, interval in zip(("dim", "bytes"), both, strict=True):
                 ends = zip(("", "_low", "_high"), interval, strict=True)
-                values |= {f"shift_{name}{end}": round(value, 3) for end, value in ends}
+                values |= {f"shift_{name}{end}": value for end, value in ends}
             verdict = item.verdict() if not one else ("", "")
             told.append(values | dict(zip(("verdict", "why"), verdict, strict=True)))
     return pd.DataFrame(told)

@@ -11,7 +11,7 @@ import pytest
 from plots import state
 from plots.cells import gather
 from plots.crossing import locate
-from plots.state_shift import interval_text, predicted_slope, shifts_of
+from plots.state_shift import interval_text, predicted_slope, rows, shifts_of
 from plots.untried import without_untried_values
 
 DIMS = [16, 24, 32, 48, 64]
@@ -51,7 +51,7 @@ def found_in(*arguments, **fields):
 
 
 def test_equal_bytes_make_capacity():
-    found = found_in(0.5)
+    found = shifts_of(grid_of(table_of(0.5)))
     assert found.predicted == pytest.approx(0.5)
     middle, low, high = found.over_dim.slope()
     assert low < 0.5 < high and middle == pytest.approx(0.5, abs=0.1) and high - low < 0.4
@@ -111,6 +111,12 @@ def test_the_slope_that_keeps_bytes_equal(numbers):
     cells = pd.DataFrame(list(itertools.product(DIMS, HEADS)), columns=["dim", "heads"])
     cells["state_bytes"] = cells["dim"] ** numbers / cells["heads"]
     assert predicted_slope(cells) == pytest.approx(1 / numbers)
+
+
+def test_the_table_is_rounded_once():
+    found = shifts_of(grid_of(table_of(0.5)))
+    line = rows(found).iloc[0]
+    assert (line.shift_dim, line.shift_dim_low, line.shift_dim_high) == found[0].over_dim.slope()
 
 
 def test_intervals_in_words():
