@@ -51,7 +51,7 @@ def found_in(*arguments, **fields):
 
 
 def test_equal_bytes_make_capacity():
-    found = shifts_of(grid_of(table_of(0.5)))
+    found = found_in(0.5)
     assert found.predicted == pytest.approx(0.5)
     middle, low, high = found.over_dim.slope()
     assert low < 0.5 < high and middle == pytest.approx(0.5, abs=0.1) and high - low < 0.4
