@@ -11,7 +11,6 @@ import base64
 import csv
 import html
 import importlib
-import io
 import json
 import math
 import re
@@ -25,7 +24,6 @@ import matplotlib
 import numpy as np
 import pandas as pd
 from matplotlib.colors import to_hex, to_rgb
-from PIL import Image
 
 from config.compose import config_dir_words
 from config.grid import cells
@@ -124,7 +122,7 @@ def _figures(drawn: Sequence[Path], folder: Path) -> str:
     for path in drawn:
         if path.suffix != ".png":
             continue
-        content = _compact(path)
+        content = path.read_bytes()
         picture = base64.b64encode(content).decode()
         width = int.from_bytes(content[16:20], "big")  # pixels, from the PNG's header
         name, link = _escaped(path.stem), _escaped(_link(path.with_suffix(".pdf"), folder))
@@ -134,16 +132,6 @@ def _figures(drawn: Sequence[Path], folder: Path) -> str:
             f'<figcaption>{name} (<a href="{link}">PDF</a>)</figcaption></figure>'
         )
     return "\n".join(shown)
-
-
-def _compact(path: Path) -> bytes:
-    """Return the picture as a PNG of 256 colours, a third of the bytes: pages are kept in git."""
-    compact = io.BytesIO()
-    with Image.open(path) as picture:
-        picture.convert("RGB").quantize(256, dither=Image.Dither.NONE).save(
-            compact, "PNG", optimize=True
-        )
-    return compact.getvalue()
 
 
 def _tables(drawn: Sequence[Path], folder: Path) -> str:

@@ -19,6 +19,7 @@ from matplotlib.axis import Axis
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+from PIL import Image
 
 import files
 from plots.text import FONT, short_name
@@ -150,14 +151,16 @@ def new_figure(width: float, height: float) -> Figure:
 
 def save(figure: Figure, out: Path, name: str) -> list[Path]:
     """Write ``figure`` as vector PDF and as PNG under ``out``; equal figures give equal bytes."""
+    # Into memory first: matplotlib's own writers tell of a full disk in words of their own.
+    vector, pixels, compact = io.BytesIO(), io.BytesIO(), io.BytesIO()
+    figure.savefig(vector, format="pdf", metadata={"CreationDate": None, "ModDate": None})
+    figure.savefig(pixels, format="png")
+    # 256 colours take a third of the bytes, and figures are kept in git.
+    with Image.open(pixels) as picture:
+        few = picture.convert("RGB").quantize(256, dither=Image.Dither.NONE)
+        few.save(compact, "PNG", optimize=True, dpi=picture.info["dpi"])
     paths = []
-    metadata: dict[str, dict[str, None]] = {
-        "pdf": {"CreationDate": None, "ModDate": None},
-        "png": {"Software": None},
-    }
-    for suffix, fields in metadata.items():
-        content = io.BytesIO()  # matplotlib's own writers tell of a full disk in words of their own
-        figure.savefig(content, format=suffix, metadata=fields)
+    for suffix, content in (("pdf", vector), ("png", compact)):
         paths.append(out / f"{name}.{suffix}")
         files.write_bytes(paths[-1], content.getbuffer())
     return paths
