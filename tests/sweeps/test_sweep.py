@@ -152,6 +152,8 @@ def test_a_stopped_sweep_continues_to_the_same_table(tmp_path, swept, number):
     process = subprocess.Popen(
         [sys.executable, str(ROOT / "sweep.py"), *arguments, "plot=false"],
         cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+        # A shell lets its background jobs, and all that they start, ignore Ctrl-C.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )  # fmt: skip
     deadline = time.monotonic() + 120
     while not list(tmp_path.glob("runs/*/record.json")) and time.monotonic() < deadline:
