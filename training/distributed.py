@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import datetime
 import os
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TypeVar, cast
@@ -31,6 +32,7 @@ T = TypeVar("T")
 # Longest wait for the others: they may be building a data set.  A process that dies is noticed at
 # once; this ends the run of one that hangs.
 PATIENCE = datetime.timedelta(minutes=30)
+LETTING_GO = 0.2  # seconds
 
 
 class PeerLostError(RunError):
@@ -162,4 +164,7 @@ def joined(device: str) -> Iterator[Processes]:
     try:
         yield Processes(dist.get_rank(), dist.get_world_size())
     finally:
+        # Gloo's threads need the interpreter to let go of the last tensors: one that ends before
+        # they have done so aborts the process.
+        time.sleep(LETTING_GO)
         dist.destroy_process_group()
