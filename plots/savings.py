@@ -1,5 +1,4 @@
-"""Does the efficient model save computation, and in which currency: what standard attention costs
-over what it costs.
+"""How many times cheaper than standard attention each model is, in every currency.
 
 A panel per task and currency: the cost of standard attention at its least D for 90 %, divided by
 that of each other model at its own, against the longest sequence L.  Above 1 the model saves.

@@ -3,6 +3,7 @@
 import json
 
 import made_up_tables as tables
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -142,6 +143,40 @@ def test_draw_takes_the_timings_beside_the_table(runs, answers, tmp_path):
     assert "answer_seconds" in paths[-1].read_text()
 
 
+def footer_of(runs, monkeypatch, folder):
+    """What `draw` has the figure say under its panels."""
+    told = []
+    figure = savings.figure
+
+    def noting(ratios, grid, text):
+        told.append(text)
+        return figure(ratios, grid, text)
+
+    monkeypatch.setattr(savings, "figure", noting)
+    table = pd.DataFrame(runs)
+    savings.draw(table, tables.plan_of(table), tables.experiment(), folder / "figures")
+    return told[0]
+
+
+def test_the_footer_says_what_was_timed(runs, answers, monkeypatch, tmp_path):
+    assert "Nothing was timed yet" in footer_of(runs, monkeypatch, tmp_path)
+    (tmp_path / "answers.json").write_text(json.dumps({"rows": answers}))
+    told = footer_of(runs, monkeypatch, tmp_path)
+    assert "medians of 2 turns" in told and "commit 0123456789ab" in told
+    assert savings.SEVERAL not in told
+
+
+def test_of_several_standards_the_cheapest_counts_and_is_named(runs, monkeypatch, tmp_path):
+    dear = STANDARD | {"flops_linear_layers": 2e9, "flops_total": 9e9}
+    both = [row | {"model.position": "sinusoidal"} for row in runs]
+    both.append(run("standard", 32, **dear, cell="rotary") | {"model.position": "rope"})
+    found = ratios(both)
+    total = found[found["currency"] == "flops_total"]
+    assert total["saved"].tolist() == pytest.approx([6 / 5])
+    assert "sinusoidal" in total["standard"].iloc[0]
+    assert savings.SEVERAL in footer_of(both, monkeypatch, tmp_path)
+
+
 def test_a_bound_is_a_white_mark_whatever_the_models_own(runs):
     figure = drawn(runs[1:])
     for axes in figure.axes:
@@ -166,7 +201,7 @@ def test_every_axis_has_labels(runs):
 
 
 def test_lengths_too_near_each_other_are_not_all_labelled():
-    lengths = savings.np.array([20.0, 21.0, 40.0, 80.0])
+    lengths = np.array([20.0, 21.0, 40.0, 80.0])
     assert savings._spaced(lengths, 0.7) == [80.0, 40.0, 21.0]
     assert savings._spaced(lengths, 20.0) == [80.0, 40.0, 21.0, 20.0]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from dataclasses import dataclass
 
@@ -56,6 +57,7 @@ class Commands:
             status = int(stop.code or 0)
         finally:
             GlobalHydra.instance().clear()
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
         captured = self.capsys.readouterr()
         return Outcome(status, captured.out, captured.err)
 
