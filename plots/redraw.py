@@ -15,7 +15,7 @@ from tqdm import tqdm
 from config.compose import config_folders, configurations_of
 from config.grid import Experiment, load_experiment, planned
 from config.schema import require_plain_name
-from errors import UserError
+from errors import UserError, did_you_mean
 from files import remove_stale
 from plots import FIGURES, SPECIAL, datapackage, report
 from plots.aligned import plan_from_table
@@ -121,7 +121,8 @@ def _plain(value: object) -> object:
 def figure_module(figure: str) -> ModuleType:
     """Return the module of a figure, ours or a dotted path; `UserError` when there is none."""
     path = figure if "." in figure else f"plots.{figure}"
-    if "." in figure or figure in (*FIGURES, *SPECIAL, "report"):
+    known = (*FIGURES, *SPECIAL, "report")
+    if "." in figure or figure in known:
         try:
             module = importlib.import_module(path)
         except ModuleNotFoundError as error:
@@ -130,7 +131,8 @@ def figure_module(figure: str) -> ModuleType:
             return module
         raise UserError(f"figures: {path} has no function draw(table, plan, experiment, out)")
     raise UserError(
-        f"figures: unknown figure {figure}; there are {', '.join((*FIGURES, *SPECIAL))}, report"
+        f"figures: unknown figure {figure}; there are {', '.join(known)}"
+        f"{did_you_mean(figure, known)}"
     )
 
 

@@ -6,6 +6,7 @@ be started, killed, and started again, here or on a cluster that shares the fold
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -186,10 +187,18 @@ def _matches(cell: Cell, only: Mapping[str, Any]) -> bool:
     )
 
 
+def _by_number(value: str) -> tuple[float, str]:
+    """Return a key that sorts numbers by their size, before all else."""
+    try:
+        return float(value), value
+    except ValueError:
+        return math.inf, value
+
+
 def _nothing_matches(every: Sequence[Cell], only: Mapping[str, Any]) -> str:
     columns = [settings_of(cell.resolved) | described(cell.config) for cell in every]
     for key, wanted in only.items():
-        there = sorted({str(row[key]) for row in columns if key in row})
+        there = sorted({str(row[key]) for row in columns if key in row}, key=_by_number)
         if not there:
             return f"only.{key}: no cell has a setting of that name"
         if not {str(v) for v in (wanted if isinstance(wanted, list) else [wanted])} & set(there):
