@@ -82,7 +82,8 @@ def test_float32_at_extreme_gates(width, gates):
 def test_any_length_chunk_and_head(length, chunk, key_width):
     before, fast.CHUNK_SIZE = fast.CHUNK_SIZE, chunk
     try:
-        compare(inputs(length, 1, mixed, key_width=key_width), 1e-12)
+        # One decay for all channels is a difference of sums of up to 5e4, in float64.
+        compare(inputs(length, 1, mixed, key_width=key_width), 1e-11)
         compare(inputs(length, key_width, mixed, key_width=key_width), 1e-12)
     finally:
         fast.CHUNK_SIZE = before
