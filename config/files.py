@@ -10,9 +10,9 @@ from config.identity import RESULTS_VERSION, cell_name
 from config.schema import CellConfig, validate_cell
 from errors import UserError
 from files import load_yaml, read_regular
+from hydra_words import CELL_SECTIONS
 from instantiate import locate, require_trusted
 
-DECIDING = ("task", "model", "recipe", "data", "measure", "seed")
 _NAMES = ("cell", "weights", "results_version", "sources")
 
 
@@ -48,12 +48,12 @@ def cell_from_file(path: str, call: dict[str, Any], overridden: Sequence[str] = 
     if not isinstance(trust, bool):
         raise UserError(f"trust={trust}: must be true or false")
     for key in overridden:
-        if key.partition(".")[0] in (*DECIDING, "seeds"):
+        if key.partition(".")[0] in (*CELL_SECTIONS, "seeds"):
             raise UserError(f"{key}: config={path} decides it; give one of the two")
     config, content = read_config(path)
     places = [call[key] for key in ("runs_dir", "results_dir", "data_dir")]
     require_trusted_classes(content, path, trust, [Path(path).parent, *map(Path, places)])
-    plain = {key: value for key, value in content.items() if key in DECIDING}
+    plain = {key: value for key, value in content.items() if key in CELL_SECTIONS}
     config = validate_cell({**call, **plain, "seeds": None})
     require_name(config, content, path)
     return config

@@ -158,10 +158,18 @@ def _trainer(
 
 
 def model_of(config: CellConfig, task: Task) -> Transformer:
-    """Return the cell's model, constructed or from its checkpoint; nothing is trained."""
+    """Return the cell's model, constructed or from its checkpoint; nothing is trained.
+
+    Raises `UserError` for a checkpoint that cannot be used, and says how to train it again.
+    """
     if config.model.construct is not None:
         return build_model(config.model, task, 0.0)
-    return trained_model(config, task, WeightsFolder.of(config))
+    folder = WeightsFolder.of(config)
+    try:
+        return trained_model(config, task, folder)
+    except UserError as error:
+        call = f"train.py config={folder.folder / 'config.yaml'} force=true"
+        raise UserError(f"{error}; {call} trains it again") from None
 
 
 def trained_model(config: CellConfig, task: Task, folder: WeightsFolder) -> Transformer:

@@ -46,7 +46,7 @@ def load_checkpoint(
     try:
         data = read_regular(path)
     except FileNotFoundError:
-        raise UserError(f"{path}: there is no checkpoint here; {_again(path)}") from None
+        raise UserError(f"{path}: there is no checkpoint here") from None
     except OSError as error:
         raise UserError(f"{path}: cannot be read ({error.strerror})") from None
     try:
@@ -82,11 +82,7 @@ def _require_content(path: Path, state: dict[str, Any]) -> None:
 
 
 def _damaged(path: Path, reason: str) -> UserError:
-    return UserError(f"{path}: damaged checkpoint ({reason}); {_again(path)}")
-
-
-def _again(path: Path) -> str:
-    return f"train.py config={path.parent / 'config.yaml'} force=true trains it again"
+    return UserError(f"{path}: damaged checkpoint ({reason})")
 
 
 def content_digest(content: dict[str, Any]) -> str:

@@ -224,11 +224,13 @@ def test_bad_evaluations(command, finished):
     checkpoint = finished / "checkpoint.pt"
     whole = checkpoint.read_bytes()
     checkpoint.write_bytes(whole[:500])
-    assert "damaged checkpoint" in line(f"run={finished}")
+    said = line(f"run={finished}")
+    assert "damaged checkpoint" in said and said.endswith("config.yaml force=true trains it again")
     torch.save({"something": "else"}, checkpoint)
     assert "not a checkpoint" in line(f"run={finished}")
     checkpoint.unlink()
-    assert "no checkpoint" in line(f"run={finished}")
+    said = line(f"run={finished}")
+    assert "no checkpoint" in said and "force=true trains it again" in said
     checkpoint.write_bytes(whole)
     (finished / "config.yaml").write_text("{: broken")
     assert "config.yaml" in line(f"run={finished}")
