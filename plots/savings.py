@@ -6,8 +6,7 @@ that of each other model at its own, against the longest sequence L.  Above 1 th
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,13 +19,13 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 from plots import style
 from plots.answers import read_answers, timing_note
-from plots.budgets import YES, of_grid, sentences
+from plots.budgets import of_grid, sentences
 from plots.cells import Grid, gather, records
 from plots.cost_rows import rows as cost_rows
-from plots.currencies import CURRENCIES
 from plots.layout import Layout
 from plots.looks import hollow, row_look
-from plots.savings_text import BASELINE, baseline_of, reached
+from plots.savings_rows import rows
+from plots.savings_text import BASELINE, reached
 from plots.text import csv_text
 from plots.words import footer, seeds_text
 
@@ -46,8 +45,9 @@ METHOD = (
     "Cost of standard attention at its least D for 90 % over that of the model at its own: above "
     "1, in the shaded half, the model saves. FLOPs: of one forward pass over L tokens; training "
     "until 90 % of the validation chains are right; state: float32, one sequence of L tokens. "
-    "Bars span the turns in which answers were timed. No point: one of the two was not measured, "
-    "or its upper median seed never gets there."
+    "Bars of FLOPs of a forward pass and of state: were each least D anywhere above the largest D "
+    "that fails; of answers: the turns in which they were timed. No point: one of the two was not "
+    "measured, or its upper median seed never gets there."
 )
 SEVERAL = "Standard attention is there in several forms: that of least linear-layer FLOPs counts."
 
@@ -66,63 +66,6 @@ def draw(table: pd.DataFrame, plan: pd.DataFrame, experiment: Any, out: Path) ->
     picture = figure(ratios, grid, footer(lines, grid, experiment))
     paths = style.styled(style.save)(picture, out, NAME)
     return [*paths, style.write_text(csv_text(ratios), out / f"{NAME}.csv")]
-
-
-COLUMNS = ["task", "size", "max_len", "model", "dim", "standard", "standard_dim", "currency",
-           "saved", "low", "high", "bound"]  # fmt: skip
-
-
-def rows(costs: pd.DataFrame, grid: Grid) -> pd.DataFrame:
-    """Return a row per task, size, model and currency in which it and standard attention are known.
-
-    ``saved`` is the quotient, ``low`` and ``high`` its least and largest over the turns of what was
-    timed; ``standard`` is the form of standard attention held against.  ``bound`` is yes where the
-    least D of either is only known from above: it is limited by the budget, a smaller D has not
-    run, or the grid has none.
-    """
-    smallest = grid.cells.groupby(["column", "row", "size"])["dim"].min()
-
-    def bounded(line: Any) -> bool:
-        least_of_grid = line["dim"] == smallest[line["task"], line["model"], line["size"]]
-        return bool(least_of_grid or line["limited_by_budget"] == YES or line["smaller_unmeasured"])
-
-    told = []
-    for base, line in _pairs(costs):
-        bound = "yes" if bounded(base) or bounded(line) else "no"
-        same = {"task": line["task"], "size": line["size"], "max_len": line["max_len"],
-                "model": line["model"], "dim": line["dim"], "standard": base["model"],
-                "standard_dim": base["dim"], "bound": bound}  # fmt: skip
-        for name in TITLES:
-            saved, low, high = _quotients(base, line, name)
-            if not math.isnan(saved):
-                told.append(same | {"currency": name, "saved": saved, "low": low, "high": high})
-    return pd.DataFrame(told, columns=COLUMNS)
-
-
-def _pairs(costs: pd.DataFrame) -> Iterator[tuple[Any, Any]]:
-    """Yield standard attention's row and another model's, of all that reach 90 % together."""
-    for _, part in costs.groupby("group", sort=False):
-        base = baseline_of(part)
-        if base is not None:
-            others = reached(part[part["name"] != base["name"]])
-            yield from ((base, line) for _, line in others.iterrows())
-
-
-def _quotients(base: Any, line: Any, name: str) -> tuple[float, float, float]:
-    """Return how many times less the model costs, and the least and most of that over turns."""
-    currency = CURRENCIES[name]
-    if not (base[name] > 0 and line[name] > 0):
-        return (math.nan,) * 3
-
-    def saved(ours: float, theirs: float) -> float:
-        return theirs / ours if currency.more_is_better else ours / theirs
-
-    middle = saved(base[name], line[name])
-    if not currency.turns:
-        return middle, middle, middle
-    turns = [getattr(x["timed"], currency.turns) for x in (base, line)]
-    each = [saved(ours, theirs) for ours, theirs in zip(*turns, strict=True)]
-    return middle, min(each), max(each)
 
 
 @style.styled
@@ -174,7 +117,7 @@ def _draw_panel(axes: Axes, here: pd.DataFrame, models: Sequence[str], grid: Gri
         look = row_look(row, grid)
         axes.plot(part["max_len"], part["saved"], gid=f"saved/{row}", **look)
         for item in records(part):
-            span: dict[str, Any] = {"linewidth": 0.8, "gid": f"turns/{row}/{item.size}"}
+            span: dict[str, Any] = {"linewidth": 0.8, "gid": f"bar/{row}/{item.size}"}
             axes.plot([item.max_len] * 2, [item.low, item.high], color=look["color"], **span)
         bounds = part[part["bound"] == "yes"]
         axes.plot(bounds["max_len"], bounds["saved"], gid=f"bound/{row}", **hollow(look))

@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from plots import cost_rows, looks, savings
+from plots import cost_rows, looks, savings, savings_rows
 from plots.budgets import of_grid
 from plots.cells import gather
 
@@ -47,7 +47,7 @@ def ratios(runs, answers=(), folder=None):
     table = pd.DataFrame(runs)
     grid = gather(table, tables.plan_of(table))
     budgets = of_grid(grid, folder) if folder else None
-    return savings.rows(cost_rows.rows(grid, budgets, answers), grid)
+    return savings_rows.rows(cost_rows.rows(grid, budgets, answers), grid)
 
 
 def test_each_currency_is_standard_attentions_cost_over_the_models(runs, answers):
@@ -65,7 +65,21 @@ def test_the_turns_span_the_bar(runs, answers):
     found = ratios(runs, answers).set_index("currency")
     assert found.loc[SECONDS, ["low", "high"]].tolist() == pytest.approx([0.3 / 0.6, 0.2 / 0.1])
     assert found.loc[TOKENS, ["low", "high"]].tolist() == pytest.approx([150 / 100, 180 / 90])
-    assert found.loc["flops_total", ["low", "high"]].tolist() == pytest.approx([1.2, 1.2])
+
+
+def test_the_bar_of_what_is_counted_spans_every_d_above_those_that_fail(runs):
+    """Standard attention needs more than 16 and at most 32, linear more than 32, at most 64."""
+    failing = [run("standard", 16, 0.2, flops_total=3e9), run("linear", 16, 0.2, flops_total=1e9),
+               run("linear", 32, 0.2, flops_total=2e9)]  # fmt: skip
+    found = ratios([*failing, *runs[3:]]).set_index("currency")
+    bar = found.loc["flops_total", ["low", "saved", "high"]].tolist()
+    assert bar == pytest.approx([3 / 5, 6 / 5, 6 / 2])
+    assert found.loc["training_flops", ["low", "high"]].tolist() == pytest.approx([1 / 2] * 2)
+
+
+def test_a_bar_ends_at_the_point_where_no_d_fails(runs):
+    found = ratios([run("linear", 32, 0.2, flops_total=2e9), *runs[3:]]).set_index("currency")
+    assert found.loc["flops_total", ["low", "high"]].tolist() == pytest.approx([6 / 5, 6 / 2])
 
 
 def test_what_was_not_timed_has_no_row(runs):
@@ -227,7 +241,7 @@ def test_panels_hold_the_quotients(runs, answers):
     panel = panels[f"panel/Arithmetic/{savings.TITLES[SECONDS]}"]
     lines = {line.get_gid(): line for line in panel.lines}
     assert lines["saved/Linear"].get_ydata() == pytest.approx([0.25 / 0.35])
-    assert list(lines["turns/Linear/6"].get_ydata()) == pytest.approx([0.5, 2.0])
+    assert list(lines["bar/Linear/6"].get_ydata()) == pytest.approx([0.5, 2.0])
     assert panel.get_ylim()[0] < 1 / 4 and panel.get_ylim()[1] > 4
 
 
