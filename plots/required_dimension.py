@@ -21,7 +21,7 @@ from plots import paper, style
 from plots.budgets import YES, Budgets, of_grid, sentences
 from plots.cells import Grid, gather, records
 from plots.fit import Growth
-from plots.frontier import Requirement, requirements_of
+from plots.frontier import UNMEASURED, Requirement, requirements_of
 from plots.growth_rows import fits, growths, points
 from plots.layout import Layout
 from plots.looks import hollow, row_look
@@ -128,7 +128,8 @@ def _draw_model(
         line = {**look, "marker": "", "gid": f"line/{row}"}
         axes.plot(shift * known["max_len"], known["dim"], **line)
     if fitted:
-        lengths = np.array([part["max_len"].min(), part["max_len"].max()])
+        run = part.loc[~part["state"].isin(UNMEASURED), "max_len"]
+        lengths = np.array([run.min(), run.max()])
         line = {"color": look["color"], "linestyle": look["linestyle"], "zorder": 1.2}
         axes.plot(lengths, fitted.at(lengths), gid=f"fit/{row}", linewidth=1.0, **line)
     for item in records(reached):

@@ -140,7 +140,7 @@ def _scale(layout: Layout, ratios: pd.DataFrame) -> None:
         axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.0f}"))
         for axis in (axes.xaxis, axes.yaxis):
             axis.set_minor_locator(NullLocator())
-    first.set_ylim(low / 1.3, high * 1.3)
+    first.set_ylim(low / 1.5, high * 1.5)
     if len(lengths):
         first.set_xlim(lengths[0] / ROOM, lengths[-1] * ROOM)
 

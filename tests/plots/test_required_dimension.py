@@ -169,3 +169,13 @@ def test_only_what_lies_between_failing_and_reaching_is_open():
     assert (item.below, item.dim, item.open_below) == (16, 64, (32,))
     (item,) = requirements(gather(measured.iloc[1:], tables.plan_of(planned)).cells)
     assert (item.below, item.dim, item.open_below) == (None, 64, (8, 16, 32))
+
+
+def test_a_fit_ends_at_the_largest_size_that_its_model_ran():
+    """The other model's run says how long the largest size is, and no more."""
+    sizes, dims = [6, 10, 13, 16], [16, 32, 64, 128, 256]
+    planned = tables.product(["arithmetic"], ["standard", "linear"], sizes, dims)
+    largest = planned["size"].eq(16) & planned["model"].eq("linear")
+    axes = panel(draw(planned[~largest], tables.plan_of(planned)), "Arithmetic")
+    ends = {name: line.get_xdata().tolist() for name, line in lines(axes, "fit/").items()}
+    assert ends == {"fit/Standard": [85, 545], "fit/Linear": [85, 365]}
