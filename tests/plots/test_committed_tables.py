@@ -1,5 +1,10 @@
-"""The tables under results/ are what the code makes of their results.csv today."""
+"""The tables under results/ are what the code makes of their results.csv today.
 
+A report shows the figures that lie beside it.
+"""
+
+import base64
+import re
 from pathlib import Path
 
 import pytest
@@ -25,3 +30,20 @@ def test_a_committed_table_is_drawn_from_its_results(path, tmp_path):
             (copy / part.name).symlink_to(part)
     figure_module(path.stem).draw(results, plan, experiment, copy / "figures")
     assert (copy / "figures" / path.name).read_text() == path.read_text()
+
+
+REPORTS = sorted((ROOT / "results").glob("*/report.html"))
+
+
+@pytest.mark.parametrize("report", REPORTS, ids=lambda path: path.parent.name)
+def test_a_committed_report_shows_the_committed_figures(report):
+    """Drawing some figures alone leaves the report as it was."""
+    shown = re.findall(
+        r'<img alt="([^"]+)"[^>]* src="data:image/png;base64,([^"]+)"', report.read_text()
+    )
+    stale = [
+        name
+        for name, content in shown
+        if base64.b64decode(content) != (report.parent / "figures" / f"{name}.png").read_bytes()
+    ]
+    assert shown and not stale
