@@ -19,8 +19,8 @@ USAGE = """usage: python -m records experiment=NAME [results_dir=results] [runs_
                          [--config-dir=DIR]
 
 Writes results_dir/NAME/results.csv anew from the records of its cells in runs_dir. Rows that were
-measured elsewhere stay where they are sound; cells of its grid that another table in results_dir
-has come from there; what is left out is told. The old table is kept in results_dir/NAME/.before.
+measured elsewhere stay where they are sound; cells of its grid that are done in another table in
+results_dir, and not here, come from there; what is left out is told. The old table is kept in results_dir/NAME/.before.
 """
 
 

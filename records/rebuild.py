@@ -44,7 +44,7 @@ def rebuild(
 
     Its cells are those that ran under its name, those that the old table names, and ``also``.  A
     sound row without a record here, measured elsewhere, stays; any other is left out and told.
-    Cells that neither names come from the other tables in ``results_dir``, where they are done.
+    Cells that neither has done come from the other tables in ``results_dir``, where they are done.
     The old table, and altered files beside it, are kept in ``.before/``.  Raises `UserError` where
     there is neither a sound row nor a record.
     """
@@ -54,7 +54,9 @@ def rebuild(
     names = {*also, *rows, *_cells_named(Path(runs_dir), experiment)}
     cells = [CellFolder(runs_dir, name) for name in sorted(names)]
     records = {cell.name: (cell, record) for cell in cells if (record := cell.record())}
-    borrowed = rows_elsewhere(folder, {*names} - {*rows, *records})
+    done = {name for name, row in rows.items() if row["status"] == "done"}
+    done |= {name for name, (_, record) in records.items() if record["status"] == "done"}
+    borrowed = rows_elsewhere(folder, names - done)
     if not rows and not records and not borrowed:
         raise UserError(
             f"{folder}: no sound row in a table here, and no record of it in {runs_dir}"
@@ -63,8 +65,9 @@ def rebuild(
         folder.mkdir(parents=True, exist_ok=True)
         with filelock.FileLock(folder / ".lock"):
             _keep_aside(folder, folder / "results.csv", move=False)
-            fresh = {n: pair for n, pair in records.items() if _taken(folder, pair[1], rows.get(n))}
-            kept = {name: row for name, row in rows.items() if name not in fresh}
+            own = {n: pair for n, pair in records.items() if n not in borrowed}
+            fresh = {n: pair for n, pair in own.items() if _taken(folder, pair[1], rows.get(n))}
+            kept = {n: row for n, row in rows.items() if n not in {*fresh, *borrowed}}
             for name, row in kept.items():
                 kept[name] = _without_altered_files(folder, name, row, left_out)
             taken = {n: copied(row, source, folder) for n, (row, source) in borrowed.items()}

@@ -4,10 +4,13 @@ import shutil
 
 import pytest
 from test_damage import whole
+from test_table_and_folders import record
 
 from errors import UserError
+from records.folders import CellFolder
 from records.reading import read, require_attachments
 from records.rebuild import rebuild
+from records.table import enter
 
 CELLS = ["0000", "0001", "0002"]
 
@@ -42,6 +45,25 @@ def test_a_row_or_record_of_its_own_is_not_replaced(tmp_path):
     found = rebuild(tmp_path / "results", tmp_path / "runs", "x", CELLS)
     assert (found.kept, found.from_tables) == (2, 1)
     assert path.read_text() == text
+
+
+@pytest.mark.parametrize("runs_remain", [True, False])
+def test_an_unfinished_row_gives_way_to_a_finished_one(tmp_path, runs_remain):
+    """The cell was stopped under one experiment and finished under another, on another machine."""
+    _, path = whole(tmp_path)
+    shutil.rmtree(tmp_path / "runs")
+    run = CellFolder(tmp_path / "runs", "0001")
+    run.folder.mkdir(parents=True)
+    run.write_config({"experiment_name": "y", "results_version": 2, "seed": 1})
+    run.write_record(record(run.name, seed=1, status="unfinished"))
+    enter(tmp_path / "results", "y", [run])
+    other = tmp_path / "results/y/results.csv"
+    assert read(other)["status"].tolist() == ["unfinished"]
+    if not runs_remain:
+        shutil.rmtree(tmp_path / "runs")
+    found = rebuild(tmp_path / "results", tmp_path / "runs", "y")
+    assert (found.from_runs, found.kept, found.from_tables) == (0, 0, 1)
+    assert read(other).equals(read(path).iloc[1:2].reset_index(drop=True))
 
 
 def test_an_altered_file_elsewhere_does_not_come_along(tmp_path):
