@@ -20,7 +20,8 @@ USAGE = """usage: python -m records experiment=NAME [results_dir=results] [runs_
 
 Writes results_dir/NAME/results.csv anew from the records of its cells in runs_dir. Rows that were
 measured elsewhere stay where they are sound; cells of its grid that are done in another table in
-results_dir, and not here, come from there; what is left out is told. The old table is kept in results_dir/NAME/.before.
+results_dir, and not here, come from there; what is left out is told. The old table is kept in
+results_dir/NAME/.before.
 """
 
 
