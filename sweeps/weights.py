@@ -166,10 +166,11 @@ def model_of(config: CellConfig, task: Task) -> Transformer:
         return build_model(config.model, task, 0.0)
     folder = WeightsFolder.of(config)
     try:
-        return trained_model(config, task, folder)
+        content = load_checkpoint(folder.checkpoint, sha256=folder.checkpoint_sha256())
     except UserError as error:
         call = f"train.py config={folder.folder / 'config.yaml'} force=true"
         raise UserError(f"{error}; {call} trains it again") from None
+    return _with_weights(config, task, folder, content)
 
 
 def trained_model(config: CellConfig, task: Task, folder: WeightsFolder) -> Transformer:
@@ -177,13 +178,19 @@ def trained_model(config: CellConfig, task: Task, folder: WeightsFolder) -> Tran
 
     Raises `UserError` for a checkpoint that is missing, damaged, or of other weights.
     """
-    path = folder.checkpoint
-    content = load_checkpoint(path, sha256=folder.checkpoint_sha256())
+    content = load_checkpoint(folder.checkpoint, sha256=folder.checkpoint_sha256())
+    return _with_weights(config, task, folder, content)
+
+
+def _with_weights(
+    config: CellConfig, task: Task, folder: WeightsFolder, content: dict[str, Any]
+) -> Transformer:
     model = build_model(config.model, task, config.recipe.dropout)
     try:
         model.load_state_dict(content["model"])
     except (KeyError, RuntimeError):
-        raise UserError(f"{path}: does not belong to {folder.folder / 'config.yaml'}") from None
+        told = f"does not belong to {folder.folder / 'config.yaml'}"
+        raise UserError(f"{folder.checkpoint}: {told}") from None
     return model
 
 
