@@ -6,6 +6,7 @@ import made_up_tables as tables
 import numpy as np
 import pandas as pd
 import pytest
+from matplotlib.lines import Line2D
 
 from plots import cost_rows, looks, savings, savings_rows
 from plots.budgets import of_grid
@@ -199,8 +200,13 @@ def test_a_bound_is_a_white_mark_whatever_the_models_own(runs):
     labels = [text.get_text() for text in figure.legends[0].texts]
     assert labels[0] == "Linear" and "from above only" in labels[1]
     assert len(drawn(runs).legends[0].texts) == 1
-    assert looks.hollow({"marker": "x", "color": "red"})["marker"] == "o"
-    assert looks.hollow({"marker": "s", "color": "red"})["marker"] == "s"
+
+
+def test_hollow_marks_of_variants_differ_and_have_a_face_to_paint_white():
+    assert len(set(looks.MARKERS)) == len(looks.MARKERS)
+    for marker in looks.MARKERS:
+        assert looks.hollow({"marker": marker, "color": "red"})["marker"] == marker
+        assert marker in Line2D.filled_markers
 
 
 def test_every_axis_has_labels(runs):
