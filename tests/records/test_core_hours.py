@@ -1,0 +1,81 @@
+"""What the tables have cost, counted by hand; and what the findings say it was."""
+
+import re
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from errors import UserError
+from records import core_hours
+from records.table import COLUMNS
+
+RESULTS, FINDINGS = Path("results"), Path("docs/findings.md")
+
+
+def table(*rows):
+    names = ["cell", "weights", "train_seconds", "eval_seconds", "status", "device", "finished_at"]
+    return pd.DataFrame([dict(zip(names, row, strict=True)) for row in rows]).reindex(
+        columns=COLUMNS
+    )
+
+
+def two_tables():
+    """One training measured twice, a cell that stands in both, one without end, two devices."""
+    mine = table(
+        ("a", "w", 3600.0, 36.0, "done", "cpu: One", "1"),
+        ("b", "w", 3600.0, 36.0, "done", "cpu: One", "2"),
+        ("c", "c", 1800.0, 0.0, "done", "cpu: One", "3"),
+    )
+    other = table(
+        ("c", "c", 1800.0, 0.0, "done", "cpu: One", "3"),
+        ("d", "d", None, None, "failed", "Two", "4"),
+    )
+    return {"mine": mine, "other": other}
+
+
+def test_a_training_counts_once_and_in_the_end_so_does_a_cell():
+    assert core_hours.summary(two_tables()) == [
+        ["mine", "3", "3", "1", "1.50", "0.02", "1.52", "One"],
+        ["other", "2", "1", "1", "0.50", "0.00", "0.50", "One, Two"],
+        ["each cell once", "4", "3", "", "1.50", "0.02", "1.52", "One, Two"],
+    ]
+
+
+def test_the_command_prints_markdown(monkeypatch, capsys):
+    monkeypatch.setattr("sys.argv", ["core_hours", "experiment=quick"])
+    core_hours.main()
+    header, rule, *rows = capsys.readouterr().out.splitlines()
+    assert [word.strip() for word in header.strip("|").split("|")] == core_hours.HEADER
+    assert set(rule) == {"|", "-"} and len(rows) == 1 and rows[0].startswith("| quick ")
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["experiment=nope"], "experiment=nope: no table; there are .*overnight"),
+        (["results_dir=/none"], "/none: no .*results.csv"),
+        (["quick"], "quick: unknown argument; usage"),
+    ],
+)
+def test_what_is_not_there_gets_one_line(words, told, monkeypatch):
+    monkeypatch.setattr("sys.argv", ["core_hours", *words])
+    with pytest.raises(UserError, match=told):
+        core_hours.main()
+
+
+def told_costs():
+    """The rows of the findings' table: experiments, cells, core-hours."""
+    section = FINDINGS.read_text().split("## What this cost")[1]
+    rows = re.findall(r"^\| (`.*) \| (\d+) \| ([\d.]+) \|$", section, flags=re.M)
+    return [(re.findall(r"`(\w+)`", re.sub(r"\(.*?\)", "", names)), *rest) for names, *rest in rows]
+
+
+def test_the_findings_tell_the_cells_and_core_hours_of_the_tables():
+    tables, told = core_hours.read_tables(RESULTS), told_costs()
+    assert len(told) >= 10
+    for names, cells, hours in told:
+        every = pd.concat([tables[name] for name in names]).drop_duplicates("cell")
+        assert (names, int(cells)) == (names, len(every))
+        spent = sum(core_hours.seconds_of(every)) / 3600
+        assert (names, hours) == (names, f"{spent:.1f}")
