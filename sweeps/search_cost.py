@@ -1,4 +1,4 @@
-"""What a frontier search still costs at most, before it is known where the least D lies."""
+"""What a frontier search still costs, before it is known where the least D lies."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sweeps.tables import duration
 
 
 class Cost(NamedTuple):
-    """Trainings, and the seconds they take at most on one worker."""
+    """Trainings, and the seconds that their budgets take on one worker."""
 
     runs: int = 0
     seconds: float = 0.0
@@ -22,22 +22,42 @@ class Cost(NamedTuple):
         return Cost(self.runs + other.runs, self.seconds + other.seconds)
 
 
-def at_most(group: Group, seconds: Callable[[Cell], float]) -> tuple[Cost, Cost]:
-    """Return what bisecting and what confirming its result cost on the dearest way left.
+class Way(NamedTuple):
+    """What bisecting costs, and what confirming its result does."""
 
-    That is the way whose outcomes, D by D, make the sum of both largest.  A confirmation that
-    overturns the search costs more.
+    search: Cost = Cost()
+    confirmation: Cost = Cost()
+
+    @property
+    def seconds(self) -> float:
+        """The seconds of both."""
+        return self.search.seconds + self.confirmation.seconds
+
+    def plus(self, other: Way) -> Way:
+        """Return the sum of both ways."""
+        search, confirmation = (a.plus(b) for a, b in zip(self, other, strict=True))
+        return Way(search, confirmation)
+
+
+def bounds(group: Group, seconds: Callable[[Cell], float]) -> tuple[Way, Way]:
+    """Return the cheapest and the dearest way left.
+
+    Which it will be depends on what D by D comes out.  A confirmation that overturns the search
+    costs more.
     """
 
-    def dearest(low: int, high: int) -> tuple[Cost, Cost]:
+    def ways(low: int, high: int) -> tuple[Way, Way]:
         if high - low <= 1:
-            return Cost(), _cost(_confirming(group, low, high), seconds)
+            end = Way(confirmation=_cost(_confirming(group, low, high), seconds))
+            return end, end
         middle = (low + high) // 2
-        ways = (dearest(low, middle), dearest(middle, high))
-        search, confirmation = max(ways, key=lambda way: way[0].seconds + way[1].seconds)
-        return search.plus(_cost([group.widths[middle].first], seconds)), confirmation
+        first = Way(search=_cost([group.widths[middle].first], seconds))
+        left, right = ways(low, middle), ways(middle, high)
+        cheapest = min(left[0], right[0], key=lambda way: way.seconds)
+        dearest = max(left[1], right[1], key=lambda way: way.seconds)
+        return first.plus(cheapest), first.plus(dearest)
 
-    return dearest(group.low, group.high)
+    return ways(group.low, group.high)
 
 
 def _confirming(group: Group, low: int, high: int) -> list[Run]:
@@ -53,19 +73,24 @@ def _cost(runs: Iterable[Run], seconds: Callable[[Cell], float]) -> Cost:
 
 
 def in_words(groups: Sequence[Group], estimate: CostEstimate) -> str:
-    """Return a sentence about what the groups cost at most; they share no training."""
-    search, confirmation = Cost(), Cost()
+    """Return a sentence about what is left of the groups; they share no training."""
+    least, most = Way(), Way()
     for group in groups:
-        own = at_most(group, estimate.seconds)
-        search, confirmation = search.plus(own[0]), confirmation.plus(own[1])
-    parts = [f"the search {_words(search)}"] if search.runs else []
-    if confirmation.runs:
-        parts.append(f"the confirmation {_words(confirmation)}, unless it overturns what was found")
+        cheapest, dearest = bounds(group, estimate.seconds)
+        least, most = least.plus(cheapest), most.plus(dearest)
+    parts = [f"the search {_words(least.search, most.search)}"] if most.search.runs else []
+    if most.confirmation.runs:
+        cost = _words(least.confirmation, most.confirmation)
+        parts.append(f"the confirmation {cost}, unless it overturns what was found")
     if not parts:
         return "The search is at its end."
-    return f"Left at most, on one worker: {'; '.join(parts)}. Early stops end sooner."
+    told = "; ".join(parts)
+    return f"Left on one worker, as the search may go: {told}. Early stops end sooner."
 
 
-def _words(cost: Cost) -> str:
-    trainings = "1 training" if cost.runs == 1 else f"{cost.runs} trainings"
-    return f"{trainings} ({duration(cost.seconds)})"
+def _words(least: Cost, most: Cost) -> str:
+    """Return both in words; of the way that is cheapest altogether a part may cost more."""
+    runs = sorted({least.runs, most.runs})
+    times = dict.fromkeys(duration(cost) for cost in sorted([least.seconds, most.seconds]))
+    trainings = "1 training" if runs == [1] else f"{' to '.join(map(str, runs))} trainings"
+    return f"{trainings} ({' to '.join(times)})"

@@ -564,7 +564,7 @@ def test_a_sweep_with_the_frontier_strategy(command):
     ]  # fmt: skip
     planned = command("sweep.py", *arguments, "dry_run=true")
     assert "the search 2 trainings" in planned.out
-    assert "the confirmation 8 trainings" in planned.out
+    assert "the confirmation 2 to 8 trainings" in planned.out
     outcome = command("sweep.py", *arguments, "experiment.confirm=false")
     assert outcome.status == 0, outcome.err
     assert "more than D 64" in outcome.out
@@ -574,7 +574,7 @@ def test_a_sweep_with_the_frontier_strategy(command):
     assert set(entered["cell"]) == set(rows["cell"][rows["how"] == "measured"])
     (command.folder / "results/quick/results.csv").unlink()
     found = command("sweep.py", *arguments, "status=true")
-    assert "Left at most, on one worker: the confirmation 8 trainings" in found.out
+    assert "as the search may go: the confirmation 8 trainings" in found.out
     assert not (command.folder / "results/quick/results.csv").exists()
 
     confirmed = command("sweep.py", *arguments)

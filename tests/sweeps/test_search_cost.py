@@ -1,4 +1,4 @@
-"""What a frontier search costs at most, against every way that it can go."""
+"""What a frontier search costs at least and at most, against every way that it can go."""
 
 import itertools
 from dataclasses import replace
@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sweeps.least_dim import RATE_FACTORS, Group, Run, Width
-from sweeps.search_cost import Cost, at_most, in_words
+from sweeps.search_cost import Cost, bounds, in_words
 
 
 class MadeUpRun(Run):
@@ -68,7 +68,7 @@ def played(start, reaching):
     seeds=st.sampled_from([1, 3]),
     factors=st.sampled_from([(1.0,), RATE_FACTORS]),
 )
-def test_the_dearest_way_is_found(length, low, high, seeds, factors):
+def test_the_cheapest_and_the_dearest_way_are_found(length, low, high, seeds, factors):
     known = [None] * length
     if 0 <= low < length:
         known[low] = 0.0
@@ -77,10 +77,10 @@ def test_the_dearest_way_is_found(length, low, high, seeds, factors):
     start = group(known, seeds, factors)
     last = start.high
     ways = [played(start, reaching) for reaching in range(start.low + 1, last + 1)]
-    dearest = max(ways, key=lambda way: way[0].seconds + way[1].seconds)
-    found = at_most(start, seconds)
-    assert [cost.runs for cost in found] == [cost.runs for cost in dearest]
-    assert [cost.seconds for cost in found] == pytest.approx([c.seconds for c in dearest])
+    for choose, found in zip((min, max), bounds(start, seconds), strict=True):
+        way = choose(ways, key=lambda way: way[0].seconds + way[1].seconds)
+        assert [cost.runs for cost in found] == [cost.runs for cost in way]
+        assert [cost.seconds for cost in found] == pytest.approx([c.seconds for c in way])
 
 
 def test_what_is_left_is_told_in_words():
@@ -88,8 +88,12 @@ def test_what_is_left_is_told_in_words():
         seconds = staticmethod(lambda cell: 60.0)
 
     text = in_words([group([None, None, None]), group([0.0, 1.0, None])], Estimate)
-    # Three D take two runs, then two more seeds above and eight runs below, in either group.
-    assert "the search 2 trainings (2 min)" in text and "the confirmation 20 trainings" in text
+    # Three D take two runs, then two more seeds above and eight runs below; these eight surely in
+    # the second group only, as in the first the smallest D may reach.
+    assert "the search 2 trainings (2 min)" in text
+    assert "the confirmation 12 to 20 trainings" in text
+    wider = in_words([group([None] * 4, seeds=1, factors=(1.0,))], Estimate)
+    assert "the search 2 to 3 trainings (2 min to 3 min)" in wider
     alone = in_words([group([None], seeds=1, factors=(1.0,))], Estimate)
     assert "1 training (60 s)" in alone and "confirmation" not in alone
     done = [replace(run, accuracy=1.0) for run in itertools.chain(*group([1.0]).widths[0].runs)]
