@@ -1,0 +1,112 @@
+"""What docs/findings says of least D and exponents is what the committed tables say."""
+
+import re
+
+import pandas as pd
+import pytest
+
+from config.identity import ROOT
+
+FINDINGS = (ROOT / "docs/findings.md").read_text()
+OVERNIGHT = (ROOT / "docs/findings/overnight.md").read_text()
+MODELS = ["Standard", "Linear", "Sparse"]
+MARKS = {"yes": "†", "unknown": "?", "no": ""}
+MAIN_ROWS = {"overnight": ["Arithmetic", "ED", "LIS"], "table2_below": ["Arithmetic"]}
+
+
+def table(experiment, name):
+    path = ROOT / f"results/{experiment}/figures/{name}.csv"
+    return pd.read_csv(path, dtype=str, keep_default_na=False)
+
+
+def rows_below(text, heading):
+    """The cells of the first Markdown table after ``heading``, its header left out."""
+    lines = text.split(heading, 1)[1].splitlines()
+    start = next(i for i, line in enumerate(lines) if line.startswith("|"))
+    found = []
+    for line in lines[start + 2 :]:
+        if not line.startswith("|"):
+            return found
+        found.append([cell.strip() for cell in line.strip("|").split("|")])
+    return found
+
+
+def least_dim(row):
+    """The D of a row of least_dim_table.csv as the findings write it."""
+    if row["state"] == "not run":
+        return "–"
+    if row["state"] != "reached":
+        return f"> {row['largest_dim']}"
+    unknown_below = row["bound"] == "yes" or not row["below"]
+    return f"{'≤ ' if unknown_below else ''}{row['dim']}{MARKS[row['limited_by_budget']]}"
+
+
+def told_in_findings():
+    """The findings' main table: experiment, task, lengths, and per model its list of D."""
+    rows = rows_below(FINDINGS, "Least D, within 16,000 steps")
+    for task, lengths, *models, _ in rows:
+        name, sizes = task.split(",", 1)
+        yield "table2_below" if "20,000 steps" in sizes else "overnight", name, lengths, models
+
+
+@pytest.mark.parametrize("told", list(told_in_findings()), ids=lambda told: "-".join(told[:2]))
+def test_the_main_table_has_the_least_dims_of_the_committed_tables(told):
+    experiment, task, lengths, models = told
+    rows = table(experiment, "least_dim_table")
+    rows = rows[rows["task"] == task]
+    for model, cell in zip(MODELS, models, strict=True):
+        part = rows[(rows["model"] == model) & rows["max_len"].isin(lengths.split(", "))]
+        assert ", ".join(part["max_len"]) == lengths
+        expected = [least_dim(row) for _, row in part.iterrows()]
+        assert (model, cell.replace(" ", "")) == (model, ", ".join(expected).replace(" ", ""))
+
+
+def test_the_main_table_has_every_task():
+    assert [(experiment, task) for experiment, task, *_ in told_in_findings()] == [
+        (experiment, task) for experiment, tasks in MAIN_ROWS.items() for task in tasks
+    ]
+
+
+def told_in_overnight():
+    """The table of findings/overnight.md: length, model, its cell."""
+    for _, length, *models in rows_below(OVERNIGHT, "## Least D"):
+        yield from ((length, model, cell) for model, cell in zip(MODELS, models, strict=True))
+
+
+def test_least_dims_with_what_lies_below_are_those_of_the_committed_table():
+    rows = table("overnight", "least_dim_table")
+    found = list(told_in_overnight())
+    assert len(found) == len(rows)
+    for length, model, cell in found:
+        part = rows[(rows["max_len"] == length) & (rows["model"] == model)]
+        expected = part[part["task"] == task_at(length)].iloc[0]
+        dim = "" if expected["state"] == "not run" else least_dim(expected)
+        given = re.sub(r"[*]|\(.*\)", "", cell)
+        assert (length, model, bare(given)) == (length, model, bare(dim))
+        if expected["accuracies_below"] and "runs" not in cell:
+            below = re.search(r"\((.*)\)", cell).group(1).replace(",", "")
+            assert (length, model, below) == (length, model, expected["accuracies_below"])
+
+
+def bare(dim):
+    """Without the sign before it: that table says in words where no smaller D has run."""
+    return dim.replace(" ", "").removeprefix("≤")
+
+
+def task_at(length):
+    """The lengths of overnight's sizes are of one task each."""
+    rows = table("overnight", "least_dim_table")
+    (task,) = set(rows[rows["max_len"] == length]["task"])
+    return task
+
+
+def test_the_exponents_are_those_of_the_committed_table():
+    # a row of its own for each theory
+    rows = table("overnight", "exponents").drop_duplicates(["task", "model"])
+    rows = rows.set_index(["task", "model"])
+    for task, *models, _ in rows_below(OVERNIGHT, "## Growth with L"):
+        for model, cell in zip(MODELS, models, strict=True):
+            row = rows.loc[(task, model)]
+            low, high = (f"{float(row[side]):.2f}" for side in ("low", "high"))
+            expected = f"{float(row['exponent']):.2f} [{low}, {high}]"
+            assert (task, model, cell.replace("−", "-")) == (task, model, expected)
