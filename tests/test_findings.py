@@ -110,3 +110,19 @@ def test_the_exponents_are_those_of_the_committed_table():
             low, high = (f"{float(row[side]):.2f}" for side in ("low", "high"))
             expected = f"{float(row['exponent']):.2f} [{low}, {high}]"
             assert (task, model, cell.replace("−", "-")) == (task, model, expected)
+
+
+def test_what_linear_attention_saves_at_an_equal_dim_is_what_the_tables_count():
+    told = re.search(
+        r"at D = 32 linear attention takes ([\d, and]+) % fewer total FLOPs", OVERNIGHT
+    )
+    rows = pd.concat(
+        pd.read_csv(ROOT / f"results/{name}/results.csv") for name in ("overnight", "table2_below")
+    )
+    wide = rows[(rows["task"] == "arithmetic") & (rows["dim"] == 32)].drop_duplicates(
+        ["model", "max_len"]
+    )
+    flops = wide.pivot(index="max_len", columns="model", values="flops_total")
+    saved = (100 * (1 - flops["linear"] / flops["standard"])).dropna()
+    found = dict(zip((25, 41, 85, 221, 365), re.findall(r"\d+", told.group(1)), strict=True))
+    assert {length: f"{saved[length]:.0f}" for length in found} == found
