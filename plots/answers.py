@@ -90,8 +90,8 @@ def timing_note(answers: Sequence[dict[str, Any]], experiment: str) -> str:
 
     return (
         f"Timed: greedy generation of a whole chain by prefill and step, float32, one thread, CPU "
-        f"seconds, medians of {distinct('repeats')} turns that the models of a size take; ms an "
-        f"answer at batch 1, tokens/s at batch {distinct('batch')}. {distinct('device')}, commit "
+        f"seconds, medians of {distinct('repeats')} turns that the models of a size take; an "
+        f"answer at batch 1, tokens at batch {distinct('batch')}. {distinct('device')}, commit "
         f"{distinct('commit')}."
     )
 
