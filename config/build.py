@@ -57,6 +57,9 @@ def build_model(config: ModelConfig, task: Task, dropout: float) -> Transformer:
         )
     except (TypeError, ValueError) as error:
         raise UserError(f"model {config.name}: {error}") from None
+    except (LookupError, AttributeError, AssertionError) as error:  # whose texts name no culprit
+        reason = f"{type(error).__name__}: {error} (HYDRA_FULL_ERROR=1 shows where)"
+        raise UserError(f"model {config.name}: {reason}") from error
 
 
 def _mixer(settings: Any, key: str) -> Callable[..., Mixer]:

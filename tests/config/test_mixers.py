@@ -1,5 +1,7 @@
 """`model.mixers`: names become settings, layers take them in turn, and what is refused."""
 
+import functools
+
 import pytest
 import torch
 
@@ -8,6 +10,7 @@ from config.compose import compose_plain, configurations_of
 from config.identity import cell_name, weights_name
 from config.schema import as_plain, validate_cell
 from errors import UserError
+from models.linear import LinearAttention
 
 # Names of cells from before `model.mixers` existed: results that are stored bear them.
 STORED = {"standard": "904fb1b88623", "sparse": "f4a751846ae0", "linear": "c903f1933541"}
@@ -99,3 +102,15 @@ def test_a_wrong_parameter_is_named_by_its_place():
     mixers = "[gla,{_target_: models.sliding_window.SlidingWindow, windw: 3}]"
     with pytest.raises(UserError, match=r"unknown key model.mixers.1.windw; .*mean window"):
         check_buildable(cell("model=hybrid", f"model.mixers={mixers}"))
+
+
+@pytest.mark.parametrize("error", [KeyError("b"), AttributeError("b"), AssertionError("b")])
+def test_a_mixer_that_cannot_be_made_gets_one_line_with_the_models_name(error, monkeypatch):
+    @functools.wraps(LinearAttention.__init__)
+    def fails(*args, **kwargs):
+        raise error
+
+    monkeypatch.setattr(LinearAttention, "__init__", fails)
+    with pytest.raises(UserError, match=f"^model linear: {type(error).__name__}: '?b'? ") as told:
+        check_buildable(cell("model=linear"))
+    assert told.value.__cause__ is error
