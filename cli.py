@@ -11,7 +11,7 @@ import re
 import signal
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn
@@ -23,7 +23,7 @@ from hydra.types import RunMode
 from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
-from errors import RunError, UserError
+from errors import RunError, UserError, did_you_mean
 from hydra_words import (
     damaged_yaml,
     in_our_words,
@@ -136,6 +136,26 @@ OPTIONS_WITH_VALUE = (
     "--cfg", "-c", "--package", "-p", "--config-path", "-cp", "--config-name", "-cn",
     "--config-dir", "-cd", "--experimental-rerun",
 )  # fmt: skip
+
+
+def key_values(words: Sequence[str], defaults: Mapping[str, str], usage: str) -> dict[str, str]:
+    """Return ``defaults`` with what ``words`` (``key=value``; also ``--key value``) set.
+
+    A default of "" is no value: the program asks for one where it needs it.  Raises `UserError`
+    with the first line of ``usage`` for an unknown key or an empty value.
+    """
+    values, given = dict(defaults), iter(words)
+    for word in given:
+        if word.startswith("--") and word in values:
+            word = f"{word}={next(given, '')}"
+        key, _, value = word.partition("=")
+        if key not in values:
+            meant = did_you_mean(key, values)
+            raise UserError(f"{word}: unknown argument{meant}; {usage.splitlines()[0]}")
+        if not value:
+            raise UserError(f"{word}: {key} needs a value, {key}=…; {usage.splitlines()[0]}")
+        values[key] = value
+    return values
 
 
 def options_first(arguments: list[str]) -> list[str]:

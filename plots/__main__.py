@@ -25,15 +25,8 @@ DIR holds experiments outside the repository, as for sweep.py.
 
 
 def _arguments(words: Sequence[str]) -> tuple[str, str, list[str] | None, str | None]:
-    values = {"experiment": "", "results_dir": "results", "figures": "", "--config-dir": ""}
-    given = iter(words)
-    for word in given:
-        if word == "--config-dir":
-            word = f"{word}={next(given, '')}"
-        key, separator, value = word.partition("=")
-        if not separator or key not in values:
-            raise UserError(f"{word}: unknown argument; {USAGE.splitlines()[0]}")
-        values[key] = value
+    defaults = {"experiment": "", "results_dir": "results", "figures": "", "--config-dir": ""}
+    values = cli.key_values(words, defaults, USAGE)
     if not values["experiment"]:
         raise UserError(f"experiment=NAME is missing; {USAGE.splitlines()[0]}")
     names = [part.strip() for part in values["figures"].strip("[]").split(",")]

@@ -26,12 +26,8 @@ results_dir/NAME/.before.
 
 
 def _arguments(words: Sequence[str]) -> dict[str, str]:
-    values = {"experiment": "", "results_dir": "results", "runs_dir": "runs", "--config-dir": ""}
-    for word in words:
-        key, separator, value = word.partition("=")
-        if not separator or key not in values or not value:
-            raise UserError(f"{word}: unknown argument; {USAGE.splitlines()[0]}")
-        values[key] = value
+    defaults = {"experiment": "", "results_dir": "results", "runs_dir": "runs", "--config-dir": ""}
+    values = cli.key_values(words, defaults, USAGE)
     if not values["experiment"]:
         raise UserError(f"experiment=NAME is missing; {USAGE.splitlines()[0]}")
     require_plain_name("experiment", values["experiment"])

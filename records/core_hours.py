@@ -36,8 +36,9 @@ def seconds_of(cells: pd.DataFrame) -> tuple[float, float]:
 
     Rows of one training (``weights``) repeat its ``train_seconds``; those count once.
     """
-    trained = cells.drop_duplicates("weights")["train_seconds"].astype(float).sum()
-    return float(trained), float(cells["eval_seconds"].astype(float).sum())
+    training = cells["weights"].fillna(cells["cell"])  # a row without is of an older version
+    trained = cells["train_seconds"].astype(float)[~training.duplicated()]
+    return float(trained.sum()), float(cells["eval_seconds"].astype(float).sum())
 
 
 def read_tables(results_dir: Path) -> dict[str, pd.DataFrame]:
@@ -81,22 +82,12 @@ def print_markdown(rows: Sequence[Sequence[str]]) -> None:
     print(text.get().strip())
 
 
-def _arguments(words: Sequence[str]) -> dict[str, str]:
-    values = {"results_dir": "results", "experiment": ""}
-    for word in words:
-        key, separator, value = word.partition("=")
-        if not separator or key not in values or not value:
-            raise UserError(f"{word}: unknown argument; {USAGE.splitlines()[0]}")
-        values[key] = value
-    return values
-
-
 def main() -> None:
     """Entry point: print the table."""
     if {"-h", "--help"} & set(sys.argv[1:]):
         print(USAGE, end="")
         return
-    given = _arguments(sys.argv[1:])
+    given = cli.key_values(sys.argv[1:], {"results_dir": "results", "experiment": ""}, USAGE)
     rows, name = summary(read_tables(Path(given["results_dir"]))), given["experiment"]
     chosen = [row for row in rows if name in ("", row[0])]
     if not chosen:

@@ -15,6 +15,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
+import cli
 from config.grid import Experiment, load_experiment
 from errors import RunError, UserError
 
@@ -107,12 +108,8 @@ def figure_panels(experiment: Experiment) -> list[Any]:
 
 def main(words: Sequence[str] | None = None) -> None:
     """Build both, save them to W&B, print their addresses."""
-    values = {"experiment": "", "entity": "", "project": "cotcost"}
-    for word in sys.argv[1:] if words is None else words:
-        key, _, value = word.partition("=")
-        if key not in values or not value:
-            raise UserError(f"{word}: unknown argument; {USAGE}")
-        values[key] = value
+    defaults = {"experiment": "", "entity": "", "project": "cotcost"}
+    values = cli.key_values(sys.argv[1:] if words is None else words, defaults, USAGE)
     if not all(values.values()):
         raise UserError(USAGE)
     experiment = load_experiment(values.pop("experiment"))
@@ -129,6 +126,4 @@ def main(words: Sequence[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    import cli
-
     cli.main(main)

@@ -188,3 +188,34 @@ def test_damaged_yaml_is_named_with_its_line(tmp_path):
 )
 def test_an_option_may_stand_anywhere_in_the_line(given, parsed):
     assert cli.options_first(given.split()) == parsed.split()
+
+
+DEFAULTS = {"experiment": "", "results_dir": "results", "--config-dir": ""}
+
+
+@pytest.mark.parametrize(
+    ("words", "changed"),
+    [
+        ([], {}),
+        (["experiment=a=b", "results_dir=x"], {"experiment": "a=b", "results_dir": "x"}),
+        (["--config-dir=here"], {"--config-dir": "here"}),
+        (["--config-dir", "here", "experiment=a"], {"--config-dir": "here", "experiment": "a"}),
+    ],
+)
+def test_key_values_are_the_defaults_with_what_is_given(words, changed):
+    assert cli.key_values(words, DEFAULTS, "usage: x") == DEFAULTS | changed
+
+
+@pytest.mark.parametrize(
+    ("word", "told"),
+    [
+        ("experimnt=a", "experimnt=a: unknown argument; did you mean experiment?; usage: x"),
+        ("quick", "quick: unknown argument; usage: x"),
+        ("experiment=", "experiment=: experiment needs a value, experiment=…; usage: x"),
+        ("--config-dir", "--config-dir=: --config-dir needs a value, --config-dir=…; usage: x"),
+    ],
+)
+def test_a_word_that_is_no_key_and_value_is_refused_with_the_usage(word, told):
+    with pytest.raises(UserError) as refusal:
+        cli.key_values([word], DEFAULTS, "usage: x\n\nMore.")
+    assert str(refusal.value) == told

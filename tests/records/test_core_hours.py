@@ -21,7 +21,7 @@ def table(*rows):
 
 
 def two_tables():
-    """One training measured twice, a cell that stands in both, one without end, two devices."""
+    """A training measured twice, a cell in both, one that failed, two that name no weights."""
     mine = table(
         ("a", "w", 3600.0, 36.0, "done", "cpu: One", "1"),
         ("b", "w", 3600.0, 36.0, "done", "cpu: One", "2"),
@@ -30,6 +30,8 @@ def two_tables():
     other = table(
         ("c", "c", 1800.0, 0.0, "done", "cpu: One", "3"),
         ("d", "d", None, None, "failed", "Two", "4"),
+        ("e", None, 360.0, 0.0, "done", "Two", "5"),
+        ("f", None, 360.0, 0.0, "done", "Two", "6"),
     )
     return {"mine": mine, "other": other}
 
@@ -37,8 +39,8 @@ def two_tables():
 def test_a_training_counts_once_and_in_the_end_so_does_a_cell():
     assert core_hours.summary(two_tables()) == [
         ["mine", "3", "3", "1", "1.50", "0.02", "1.52", "One"],
-        ["other", "2", "1", "1", "0.50", "0.00", "0.50", "One, Two"],
-        ["each cell once", "4", "3", "", "1.50", "0.02", "1.52", "One, Two"],
+        ["other", "4", "3", "1", "0.70", "0.00", "0.70", "One, Two"],
+        ["each cell once", "6", "5", "", "1.70", "0.02", "1.72", "One, Two"],
     ]
 
 
