@@ -85,7 +85,7 @@ def in_words(groups: Sequence[Group], estimate: CostEstimate) -> str:
     if not parts:
         return "The search is at its end."
     told = "; ".join(parts)
-    return f"Left on one worker, as the search may go: {told}. Early stops end sooner."
+    return f"Left on one worker, depending on what is found: {told}. Early stops end sooner."
 
 
 def _words(least: Cost, most: Cost) -> str:

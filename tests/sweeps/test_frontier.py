@@ -574,7 +574,7 @@ def test_a_sweep_with_the_frontier_strategy(command):
     assert set(entered["cell"]) == set(rows["cell"][rows["how"] == "measured"])
     (command.folder / "results/quick/results.csv").unlink()
     found = command("sweep.py", *arguments, "status=true")
-    assert "as the search may go: the confirmation 8 trainings" in found.out
+    assert "depending on what is found: the confirmation 8 trainings" in found.out
     assert not (command.folder / "results/quick/results.csv").exists()
 
     confirmed = command("sweep.py", *arguments)
