@@ -126,3 +126,80 @@ def test_what_linear_attention_saves_at_an_equal_dim_is_what_the_tables_count():
     saved = (100 * (1 - flops["linear"] / flops["standard"])).dropna()
     found = dict(zip((25, 41, 85, 221, 365), re.findall(r"\d+", told.group(1)), strict=True))
     assert {length: f"{saved[length]:.0f}" for length in found} == found
+
+
+def with_mark(row):
+    """The D of a row of required_dimension.csv with its mark, "" where none has run."""
+    if row["state"] == "not run":
+        return ""
+    if row["state"] != "reached":
+        return f"> {float(row['below']):.0f}"
+    return f"{float(row['dim']):.0f}{MARKS[row['limited_by_budget']]}"
+
+
+def test_the_least_dims_of_ed_and_ed_local_are_those_of_the_committed_table():
+    rows = table("overnight_local", "required_dimension")
+    told = rows_below(OVERNIGHT, "## Locality")
+    for name, length, _, *models in told:
+        task = name.split(",")[0]
+        for model, cell in zip(MODELS[1:], models, strict=True):
+            part = rows[(rows["task"] == task) & (rows["model"] == model)]
+            (row,) = part[part["max_len"] == f"{length}.0"].to_dict("records")
+            assert (name, model, re.sub(r"[*]|\s*\(.*", "", cell)) == (name, model, with_mark(row))
+    measured = rows[(rows["task"] == "ED_Local") & (rows["state"] != "not run")]
+    assert len(measured["size"].unique()) == sum(name.startswith("ED_Local") for name, *_ in told)
+
+
+DEPTHS = [
+    "Standard, 3 layers", "Standard, 5 layers", "Linear, 3 layers", "Linear, 5 layers",
+    "Sparse, 3 layers, window of 1 block", "Sparse, 5 layers, window of 1 block",
+    "Sparse, 3 layers, window of 2 blocks",
+]  # fmt: skip
+
+
+def test_the_least_dims_of_five_layers_are_those_of_the_committed_table():
+    rows = table("overnight_depth", "required_dimension").set_index(["size", "model"])
+    for size, _, *cells in rows_below(OVERNIGHT, "## Five layers"):
+        for model, cell in zip(DEPTHS, cells, strict=True):
+            assert (size, model, bare(cell)) == (size, model, with_mark(rows.loc[(size, model)]))
+
+
+def test_the_papers_own_sizes_have_the_accuracies_and_steps_of_the_table():
+    rows = pd.read_csv(ROOT / "results/table2_below/results.csv")
+    operators, seen = "", 0
+    for first, _, model, *cells, _ in rows_below(OVERNIGHT, "## The paper's own sizes"):
+        operators = first or operators
+        part = rows[(rows["size"] == int(operators)) & (rows["model"] == model.split()[0])]
+        for dim, cell in zip((16, 24, 32, 64), cells, strict=True):
+            found = [run_in_words(run) for run in part[part["dim"] == dim].itertuples()]
+            seen += len(found)
+            assert (operators, model, dim, re.sub("[*†]", "", cell)) == (
+                operators, model, dim, "".join(found),
+            )  # fmt: skip
+    assert seen == len(rows)
+
+
+def run_in_words(run):
+    """The right answers in percent; from 90 on with the steps to 90 % of the validation chains."""
+    steps = "" if pd.isna(run.steps_to_90) else f" ({run.steps_to_90:,.0f})"
+    return f"{100 * run.answer_accuracy:.1f}{steps}"
+
+
+STATE = (ROOT / "docs/findings/state.md").read_text()
+
+
+@pytest.mark.parametrize(
+    ("heading", "task", "model"),
+    [("## Arithmetic", "arithmetic", "linear"), ("## Edit distance", "ed", "linear")],
+)
+def test_accuracies_and_bytes_by_heads_are_those_of_the_table(heading, task, model):
+    rows = pd.read_csv(ROOT / "results/heads/results.csv").sort_values("seed")
+    rows = rows[(rows["task"] == task) & (rows["model"] == model)]
+    told = rows_below(STATE, heading)
+    assert len(told) >= 3
+    for dim, *cells in told:
+        for heads, cell in zip((1, 2, 4, 8), cells, strict=True):
+            part = rows[(rows["dim"] == int(dim)) & (rows["heads"] == heads)]
+            (size,) = set(part["state_bytes"])
+            accuracies = ", ".join(f"{100 * value:.0f}" for value in part["answer_accuracy"])
+            assert (dim, heads, cell) == (dim, heads, f"{accuracies} ({size:,})")
