@@ -67,7 +67,9 @@ class Shifts:
         if not agrees:
             return "not capacity", "D decides, whatever H" if none else "neither D nor bytes alone"
         if none:
-            return "undecided", "both agree; a finer grid of D or more H decide"
+            _, left, right = self.over_bytes.slope()
+            apart = "" if left <= 0 <= right else ", though over bytes the curves lie apart"
+            return "undecided", f"over D both agree{apart}; a finer grid of D or more H decide"
         if not (math.isfinite(low) and math.isfinite(high)):
             return "undecided", "accuracy rises beyond the D measured; these decide"
         return "capacity", "curves coincide over bytes, not over D"

@@ -10,8 +10,8 @@ import pytest
 
 from plots import state
 from plots.cells import gather
-from plots.crossing import locate
-from plots.state_shift import interval_text, predicted_slope, rows, shifts_of
+from plots.crossing import Locations, locate
+from plots.state_shift import Shifts, interval_text, predicted_slope, rows, shifts_of
 from plots.untried import without_untried_values
 
 DIMS = [16, 24, 32, 48, 64]
@@ -80,6 +80,24 @@ def test_few_seeds_and_curves_beyond_the_grid_decide_nothing():
     far = found_in(0.5, middle=5.4)
     assert far.over_dim.shift(1, 8)[2] == np.inf
     assert far.verdict()[0] == "undecided" and "beyond the D measured" in far.verdict()[1]
+
+
+def test_shifts_that_agree_with_all_decide_nothing_and_bytes_are_told():
+    """Intervals as they are: draws about a slope over D and one over bytes, per doubling of H."""
+    generator = np.random.default_rng(0)
+
+    def shifts(over_dim, over_bytes):
+        located = [
+            Locations({1: generator.normal(5, 0.3, 4000), 2: generator.normal(5 + at, 0.3, 4000)},
+                      low=-99.0, high=99.0)
+            for at in (over_dim, over_bytes)
+        ]  # fmt: skip
+        return Shifts("task", "model", *located, predicted=0.5, seeds=3)
+
+    assert shifts(0.25, -0.5).verdict()[1].startswith("over D both agree; ")
+    told = "over D both agree, though over bytes the curves lie apart; "
+    assert shifts(0.25, -1.5).verdict()[1].startswith(told)
+    assert shifts(0.25, -1.5).verdict()[0] == "undecided"
 
 
 def test_a_location_between_two_dims_is_as_wide_as_the_grid():
