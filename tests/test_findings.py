@@ -43,7 +43,7 @@ def least_dim(row):
 
 def told_in_findings():
     """The findings' main table: experiment, task, lengths, and per model its list of D."""
-    rows = rows_below(FINDINGS, "Least D, within 16,000 steps")
+    rows = rows_below(FINDINGS, "Least D on the grid")
     for task, lengths, *models, _ in rows:
         name, sizes = task.split(",", 1)
         yield "table2_below" if "20,000 steps" in sizes else "overnight", name, lengths, models
