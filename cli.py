@@ -138,26 +138,6 @@ OPTIONS_WITH_VALUE = (
 )  # fmt: skip
 
 
-def key_values(words: Sequence[str], defaults: Mapping[str, str], usage: str) -> dict[str, str]:
-    """Return ``defaults`` with what ``words`` (``key=value``; also ``--key value``) set.
-
-    A default of "" is no value: the program asks for one where it needs it.  Raises `UserError`
-    with the first line of ``usage`` for an unknown key or an empty value.
-    """
-    values, given = dict(defaults), iter(words)
-    for word in given:
-        if word.startswith("--") and word in values:
-            word = f"{word}={next(given, '')}"
-        key, _, value = word.partition("=")
-        if key not in values:
-            meant = did_you_mean(key, values)
-            raise UserError(f"{word}: unknown argument{meant}; {usage.splitlines()[0]}")
-        if not value:
-            raise UserError(f"{word}: {key} needs a value, {key}=…; {usage.splitlines()[0]}")
-        values[key] = value
-    return values
-
-
 def options_first(arguments: list[str]) -> list[str]:
     """Return the arguments with ``-m``, and options that have a value, before the overrides.
 
@@ -177,6 +157,26 @@ def options_first(arguments: list[str]) -> list[str]:
         else:
             others.append(word)
     return [*marks, *options, *others]
+
+
+def key_values(words: Sequence[str], defaults: Mapping[str, str], usage: str) -> dict[str, str]:
+    """Return ``defaults`` with what ``words`` (``key=value``; also ``--key value``) set.
+
+    A default of "" is no value: the program asks for one where it needs it.  Raises `UserError`
+    with the first line of ``usage`` for an unknown key or an empty value.
+    """
+    values, given = dict(defaults), iter(words)
+    for word in given:
+        if word.startswith("--") and word in values:
+            word = f"{word}={next(given, '')}"
+        key, _, value = word.partition("=")
+        if key not in values:
+            meant = did_you_mean(key, values)
+            raise UserError(f"{word}: unknown argument{meant}; {usage.splitlines()[0]}")
+        if not value:
+            raise UserError(f"{word}: {key} needs a value, {key}=…; {usage.splitlines()[0]}")
+        values[key] = value
+    return values
 
 
 def help_text(entry: Callable[[], object]) -> str:

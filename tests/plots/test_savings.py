@@ -204,7 +204,7 @@ def test_a_bound_is_a_white_mark_whatever_the_models_own(runs):
 
 def test_hollow_marks_of_variants_differ_and_have_a_face_to_paint_white():
     assert len(set(looks.MARKERS)) == len(looks.MARKERS)
-    for marker in looks.MARKERS:
+    for marker in (*looks.MARKERS, "s"):
         assert looks.hollow({"marker": marker, "color": "red"})["marker"] == marker
         assert marker in Line2D.filled_markers
 
