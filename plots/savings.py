@@ -17,7 +17,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
-from plots import style
+from plots import savings_summary, style, tabular
 from plots.answers import read_answers, timing_note
 from plots.budgets import of_grid, sentences
 from plots.cells import Grid, gather, records
@@ -53,7 +53,10 @@ SEVERAL = "Standard attention is there in several forms: that of least linear-la
 
 
 def draw(table: pd.DataFrame, plan: pd.DataFrame, experiment: Any, out: Path) -> list[Path]:
-    """Write ``savings.pdf``, ``.png`` and ``.csv``; ``answers.json`` lies beside ``out``."""
+    """Write ``savings`` as PDF, PNG and CSV, and the counts of its points, ``savings_summary.*``.
+
+    ``answers.json`` lies beside ``out``.
+    """
     grid = gather(table, plan)
     answers = read_answers(out.parent)
     budgets = of_grid(grid, out.parent)
@@ -65,7 +68,12 @@ def draw(table: pd.DataFrame, plan: pd.DataFrame, experiment: Any, out: Path) ->
     lines.append(f"{seeds_text(grid.cells).capitalize()}.")
     picture = figure(ratios, grid, footer(lines, grid, experiment))
     paths = style.styled(style.save)(picture, out, NAME)
-    return [*paths, style.write_text(csv_text(ratios), out / f"{NAME}.csv")]
+    paths.append(style.write_text(csv_text(ratios), out / f"{NAME}.csv"))
+    summary = savings_summary.rows(ratios)
+    if summary.empty:
+        return paths
+    texts = savings_summary.printed_table(summary, experiment).texts(summary)
+    return [*paths, *tabular.write(texts, out, savings_summary.NAME)]
 
 
 @style.styled
@@ -116,18 +124,26 @@ def _draw_panel(axes: Axes, here: pd.DataFrame, models: Sequence[str], grid: Gri
         part = here[here["model"] == row].sort_values("max_len")
         look = row_look(row, grid)
         axes.plot(part["max_len"], part["saved"], gid=f"saved/{row}", **look)
-        for item in records(part):
+        for item in records(_closed(part)):
             span: dict[str, Any] = {"linewidth": 0.8, "gid": f"bar/{row}/{item.size}"}
             axes.plot([item.max_len] * 2, [item.low, item.high], color=look["color"], **span)
         bounds = part[part["bound"] == "yes"]
         axes.plot(bounds["max_len"], bounds["saved"], gid=f"bound/{row}", **hollow(look))
 
 
+def _closed(ratios: pd.DataFrame) -> pd.DataFrame:
+    """End each bar at its point on the side on which nothing bounds it."""
+    return ratios.assign(
+        low=ratios["low"].fillna(ratios["saved"]), high=ratios["high"].fillna(ratios["saved"])
+    )
+
+
 def _scale(layout: Layout, ratios: pd.DataFrame) -> None:
     """Give all panels one logarithmic scale, of at least half to twice as much."""
     low, high = 0.5, 2.0
     if len(ratios):
-        low, high = min(low, ratios["low"].min()), max(high, ratios["high"].max())
+        closed = _closed(ratios)
+        low, high = min(low, closed["low"].min()), max(high, closed["high"].max())
     first = next(iter(layout.panels.values()))
     step = 4.0 if high > 16 * low else 2.0
     lengths = np.unique(ratios["max_len"].astype(float))

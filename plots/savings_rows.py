@@ -27,6 +27,7 @@ def rows(costs: pd.DataFrame, grid: Grid) -> pd.DataFrame:
     standard attention held against.  ``low`` and ``high`` bound the quotient: for what is counted
     (FLOPs of a forward pass, state) by the costs of the largest D that fails, since each least D
     lies somewhere above its own; for what was timed they are the least and largest over the turns.
+    They are NaN where nothing bounds it: no smaller D has run, or the cost is one of training.
     ``bound`` is yes where the least D of either is only known from above: it is limited by the
     budget, a smaller D has not run, or the grid has none.
     """
@@ -73,7 +74,10 @@ def _failing(line: Any, grid: Grid) -> dict[str, float]:
 def _quotients(
     base: Any, line: Any, name: str, failing: tuple[dict[str, float], dict[str, float]]
 ) -> tuple[float, float, float]:
-    """Return how many times less the model costs: at least, as measured, and at most."""
+    """Return how many times less the model costs: at least, as measured, and at most.
+
+    The first and the last are NaN where nothing bounds them.
+    """
     currency = CURRENCIES[name]
 
     def saved(ours: float, theirs: float) -> float:
@@ -85,5 +89,4 @@ def _quotients(
         each = [saved(ours, theirs) for ours, theirs in zip(*turns, strict=True)]
         return min(each), middle, max(each)
     smaller_base, smaller = (costs.get(name, math.nan) for costs in failing)
-    low, high = smaller_base / line[name], base[name] / smaller
-    return (middle if math.isnan(low) else low), middle, (middle if math.isnan(high) else high)
+    return smaller_base / line[name], middle, base[name] / smaller

@@ -75,12 +75,17 @@ def test_the_bar_of_what_is_counted_spans_every_d_above_those_that_fail(runs):
     found = ratios([*failing, *runs[3:]]).set_index("currency")
     bar = found.loc["flops_total", ["low", "saved", "high"]].tolist()
     assert bar == pytest.approx([3 / 5, 6 / 5, 6 / 2])
-    assert found.loc["training_flops", ["low", "high"]].tolist() == pytest.approx([1 / 2] * 2)
+    assert found.loc["training_flops", ["low", "high"]].isna().all()
 
 
-def test_a_bar_ends_at_the_point_where_no_d_fails(runs):
-    found = ratios([run("linear", 32, 0.2, flops_total=2e9), *runs[3:]]).set_index("currency")
-    assert found.loc["flops_total", ["low", "high"]].tolist() == pytest.approx([6 / 5, 6 / 2])
+def test_where_no_d_fails_nothing_bounds_the_quotient_and_the_bar_ends_at_the_point(runs):
+    one_side = [run("linear", 32, 0.2, flops_total=2e9), *runs[3:]]
+    found = ratios(one_side).set_index("currency").loc["flops_total"]
+    assert np.isnan(found["low"]) and found["high"] == pytest.approx(6 / 2)
+    panels = {axes.get_gid(): axes for axes in drawn(one_side).axes}
+    lines = panels[f"panel/Arithmetic/{savings.TITLES['flops_total']}"].lines
+    (bar,) = [line for line in lines if line.get_gid() == "bar/Linear/6"]
+    assert list(bar.get_ydata()) == pytest.approx([6 / 5, 6 / 2])
 
 
 def test_what_was_not_timed_has_no_row(runs):
@@ -151,11 +156,18 @@ def test_draw_takes_the_timings_beside_the_table(runs, answers, tmp_path):
     table = pd.DataFrame(runs)
     arguments = table, tables.plan_of(table), tables.experiment(), tmp_path / "figures"
     paths = savings.draw(*arguments)
-    assert [path.name for path in paths] == ["savings.pdf", "savings.png", "savings.csv"]
-    assert "answer_seconds" not in paths[-1].read_text()
+    assert [path.name for path in paths[:3]] == ["savings.pdf", "savings.png", "savings.csv"]
+    assert [path.stem for path in paths[3:]] == ["savings_summary"] * 3
+    assert "answer_seconds" not in paths[2].read_text()
     (tmp_path / "answers.json").write_text(json.dumps({"rows": answers}))
     savings.draw(*arguments)
-    assert "answer_seconds" in paths[-1].read_text()
+    assert "answer_seconds" in paths[2].read_text()
+
+
+def test_without_a_pair_there_is_nothing_to_count(runs, tmp_path):
+    table = pd.DataFrame(runs[:3])
+    paths = savings.draw(table, tables.plan_of(table), tables.experiment(), tmp_path / "figures")
+    assert [path.name for path in paths] == ["savings.pdf", "savings.png", "savings.csv"]
 
 
 def footer_of(runs, monkeypatch, folder):
