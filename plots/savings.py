@@ -79,7 +79,7 @@ def draw(table: pd.DataFrame, plan: pd.DataFrame, experiment: Any, out: Path) ->
 @style.styled
 def figure(ratios: pd.DataFrame, grid: Grid, text: str) -> Figure:
     """Return the figure: a row per task, a column per currency, a line per model."""
-    ratios = ratios[ratios["max_len"].notna()]
+    ratios = _closed(ratios[ratios["max_len"].notna()])
     models = [row for row in grid.model_rows if (ratios["model"] == row).any()]
     tasks = [column for column in grid.columns if (ratios["task"] == column).any()]
     shown = [name for name in TITLES if (ratios["currency"] == name).any()]
@@ -124,7 +124,7 @@ def _draw_panel(axes: Axes, here: pd.DataFrame, models: Sequence[str], grid: Gri
         part = here[here["model"] == row].sort_values("max_len")
         look = row_look(row, grid)
         axes.plot(part["max_len"], part["saved"], gid=f"saved/{row}", **look)
-        for item in records(_closed(part)):
+        for item in records(part):
             span: dict[str, Any] = {"linewidth": 0.8, "gid": f"bar/{row}/{item.size}"}
             axes.plot([item.max_len] * 2, [item.low, item.high], color=look["color"], **span)
         bounds = part[part["bound"] == "yes"]
@@ -142,8 +142,7 @@ def _scale(layout: Layout, ratios: pd.DataFrame) -> None:
     """Give all panels one logarithmic scale, of at least half to twice as much."""
     low, high = 0.5, 2.0
     if len(ratios):
-        closed = _closed(ratios)
-        low, high = min(low, closed["low"].min()), max(high, closed["high"].max())
+        low, high = min(low, ratios["low"].min()), max(high, ratios["high"].max())
     first = next(iter(layout.panels.values()))
     step = 4.0 if high > 16 * low else 2.0
     lengths = np.unique(ratios["max_len"].astype(float))

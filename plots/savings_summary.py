@@ -21,7 +21,8 @@ COUNTED = (
     "Sizes: those at which both reach 90 % and were measured. Saved: standard attention's cost "
     "over the model's; above 1 the model saves. Cheaper, dearer: its whole bar in the figure lies "
     "above or below 1; open: it holds 1 or nothing bounds it there (no smaller D has run). "
-    "Training costs have no bar, so only the point counts."
+    "Training costs have no bar, so only the point counts. Bars hold the steps of D, or the turns "
+    "of what was timed, and neither seeds nor what more training steps would change."
 )
 
 

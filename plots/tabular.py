@@ -13,7 +13,7 @@ from plots import style
 from plots.text import csv_text
 from plots.text import latex as escape
 
-_WORDS = ("task", "model", "verdict", "theory", "why", "models", "would decide")
+_WORDS = ("task", "model", "currency", "verdict", "theory", "why", "models", "would decide")
 _MATHS = ("n", "L", "D")
 
 

@@ -128,6 +128,40 @@ def test_what_linear_attention_saves_at_an_equal_dim_is_what_the_tables_count():
     assert {length: f"{saved[length]:.0f}" for length in found} == found
 
 
+NUMBERS = "none one two three four five six seven eight nine ten eleven".split()
+COUNTS = [
+    ("state |", "Linear", "bytes of state", "at all, beyond the grid at {cheaper}"),
+    ("state |", "Sparse", "bytes of state", "beyond the grid at {cheaper}"),
+    ("tokens a second", "Linear", "time a token in batches",
+     "more at {cheaper} (4 to 42 %), undecided at {open}"),
+    ("seconds an answer", "Linear", "time an answer", "more at {dearer}, undecided at {open}"),
+    ("total FLOPs", "Linear", "total FLOPs", "at {dearer} beyond the grid"),
+    ("total FLOPs", "Sparse", "total FLOPs", "at {dearer} beyond the grid"),
+    ("training FLOPs", "Linear", "training FLOPs", "fewer at {cheaper} of {sizes}"),
+    ("training FLOPs", "Sparse", "training FLOPs", "fewer at {cheaper} of {sizes}"),
+    ("training core-seconds", "Linear", "training core-seconds", "fewer at {cheaper} of {sizes}"),
+    ("training core-seconds", "Sparse", "training core-seconds", "fewer at {cheaper} of {sizes}"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("start", "model", "currency", "told"), COUNTS)
+def test_at_how_many_sizes_a_model_saves_is_what_the_table_counts(start, model, currency, told):
+    path = ROOT / "results/overnight/figures/savings_summary.md"
+    header, *rows = (
+        [cell.strip() for cell in line.strip("|").split("|")]
+        for line in path.read_text().splitlines()
+        if line.startswith("| ")
+    )
+    (row,) = [row for row in rows if row[:2] == [model, currency]]
+    counts = {name: NUMBERS[int(row[header.index(name)])] for name in header[2:6]}
+    (line,) = [
+        cells
+        for cells in rows_below(OVERNIGHT, "## Cost at the least D")
+        if f"{' | '.join(cells)} |".startswith(start)
+    ]
+    assert told.format(**counts) in line[1 + ["Linear", "Sparse"].index(model)]
+
+
 def with_mark(row):
     """The D of a row of required_dimension.csv with its mark, "" where none has run."""
     if row["state"] == "not run":
