@@ -112,6 +112,61 @@ def test_the_exponents_are_those_of_the_committed_table():
             assert (task, model, cell.replace("−", "-")) == (task, model, expected)
 
 
+CLAIMS = {cells[0]: cells[2] for cells in rows_below(FINDINGS, "## The paper's claims")}
+
+
+def claim(start):
+    """What is measured beside the one claim of the paper that begins so."""
+    (measured,) = [text for name, text in CLAIMS.items() if name.startswith(start)]
+    return measured
+
+
+def test_the_claims_have_the_exponents_of_the_growth_table():
+    told = re.findall(r"\d\.\d\d \[.*?\]", claim("Table 1: linear's D grows"))
+    rows = rows_below(OVERNIGHT, "## Growth with L")
+    assert told == [row[1 + MODELS.index(model)] for model in MODELS[1:] for row in rows]
+
+
+def test_the_claims_have_the_ratios_of_the_least_dims():
+    rows = table("overnight", "least_dim_table")
+    rows["place"] = rows["max_len"].astype(int)
+    told = claim("Figure 1: efficient models")
+    for model, text in zip(
+        MODELS[1:], re.findall(r"(?:linear|sparse) ([\d.,;>≤ ]+)", told)[-2:], strict=True
+    ):
+        expected = [
+            ", ".join(
+                over_standard(rows[rows["max_len"] == length].set_index("model"), model)
+                for length in part.sort_values("place")["max_len"].unique()
+            )
+            for _, part in rows.groupby("task")
+        ]
+        assert (model, text.strip(" ,")) == (model, "; ".join(expected))
+
+
+def over_standard(row, model):
+    """A least D over standard attention's, as the claims write it."""
+    standard, other = row.loc["Standard"], row.loc[model]
+    if other["state"] != "reached":
+        return f"> {int(other['largest_dim']) / int(standard['dim']):.2g}"
+    unknown_below = other["bound"] == "yes"
+    sign = "≤ " if unknown_below else ""
+    return f"{sign}{int(other['dim']) / int(standard['dim']):.2g}"
+
+
+def test_how_many_reach_95_percent_is_what_the_table_counts():
+    rows = pd.read_csv(ROOT / "results/overnight/results.csv")
+    groups = ["task", "size", "model"]
+    medians = rows.groupby([*groups, "dim", "recipe.learning_rate"])["answer_accuracy"].median()
+    best = medians.groupby(groups).max()
+    told = f"{(best >= 0.95).sum()} of"
+    assert f"{told} {len(best)} combinations" in claim("Section 6: with enough D")
+    assert f"{told} the {len(best)} combinations" in OVERNIGHT
+    paragraph = OVERNIGHT.split("**Near 100 %.**")[1].split("\n")[0]
+    for accuracy in best[best < 0.95]:
+        assert f"{100 * accuracy:.1f}" in paragraph
+
+
 def test_what_linear_attention_saves_at_an_equal_dim_is_what_the_tables_count():
     told = re.search(
         r"at D = 32 linear attention takes ([\d, and]+) % fewer total FLOPs", OVERNIGHT

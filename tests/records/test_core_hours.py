@@ -10,7 +10,7 @@ from errors import UserError
 from records import core_hours
 from records.table import COLUMNS
 
-RESULTS, FINDINGS = Path("results"), Path("docs/findings.md")
+RESULTS, COSTS = Path("results"), Path("docs/findings/core_hours.md")
 
 
 def table(*rows):
@@ -68,7 +68,7 @@ def test_what_is_not_there_gets_one_line(words, told, monkeypatch):
 
 def told_costs():
     """The rows of the findings' table: experiments, cells, core-hours."""
-    section = FINDINGS.read_text().split("## What this cost")[1]
+    section = COSTS.read_text().split("## What this cost")[1]
     rows = re.findall(r"^\| (`.*) \| (\d+) \| ([\d.]+) \|$", section, flags=re.M)
     return [(re.findall(r"`(\w+)`", re.sub(r"\(.*?\)", "", names)), *rest) for names, *rest in rows]
 
