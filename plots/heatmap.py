@@ -1,9 +1,9 @@
 """Accuracy heatmaps (the paper's Figures 1, 2 and 3): dimension across, problem size upward.
 
 Columns are tasks, rows are models.  Every planned cell is drawn: with its accuracy, or with a hatch
-that says what became of it; sizes that no model has tried yet, and D beyond the first that is wider
-than all tried, are named below.  A line marks where 90 % is first reached; a second one where the
-paper reached it, for the Arithmetic sizes of its Table 2.
+that says what became of it; sizes that no model has tried yet, and D wider than all tried, are
+named below.  A line marks where 90 % is first reached; a second one where the paper reached it, for
+the Arithmetic sizes of its Table 2.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch, Rectangle
 
 from plots import frontier_lines, style
-from plots.budgets import Budgets, sentences, trained_size
+from plots.budgets import sentences, trained_size
 from plots.cells import Grid, gather, is_unsure, records
 from plots.layout import TICKS, Layout
 from plots.text import text_width, wrap
@@ -42,7 +42,7 @@ STATE_WORDS = {
 HATCH = {"edgecolor": "#8c8c8c", "linewidth": 0.4}
 UNSURE = "framed: 95 % interval of a seed, or the seeds' range, holds 90 %"
 TICK_SIZE, VALUE_SIZE = 6.5, 6.5  # points
-MAX_CELL = 0.6  # inches
+MIN_CELL, MAX_CELL, FRAME = 0.19, 0.6, 0.035  # inches; what a frame adds to a value's width
 CELL_HEIGHT, SPREAD_HEIGHT = 0.235, 0.34  # inches, for one number and for three
 
 
@@ -57,13 +57,14 @@ def figure(
     table: pd.DataFrame, plan: pd.DataFrame, experiment: Any, folder: Path | None = None
 ) -> Figure:
     """Return the heatmap; axes carry gids ``panel/<model>/<task>``; ``folder`` holds the curves."""
-    whole = gather(table, plan, getattr(experiment, "facets", None))
-    grid = without_wider(without_untried(whole))
-    budgets = frontier_lines.budgets_of(grid, folder)
-    lines = [setting_text(grid), *sentences(budgets), *frontier_lines.confirmed_text(grid)]
+    planned = without_untried(gather(table, plan, getattr(experiment, "facets", None)))
+    grid = without_wider(planned)
+    budgets = frontier_lines.budgets_of(planned, folder)
+    lines = [setting_text(grid), *sentences(budgets), *frontier_lines.confirmed_text(planned)]
     lines += _trained_on(grid, folder)
     lines += ["Blank: not planned."] if _has_gaps(grid) else []
-    layout = _layout(grid, footer(lines, grid, experiment), budgets)
+    entries = [*frontier_lines.legend_entries(planned, budgets), *_legend_entries(grid)]
+    layout = _layout(grid, footer(lines, grid, experiment), entries)
     for (row, column), axes in layout.panels.items():
         panel, (xs, ys) = grid.panel(column, row), _axes_of(grid, column)
         _dress_panel(axes, grid, column, layout)
@@ -74,19 +75,19 @@ def figure(
         for cell in records(panel):
             width = layout.width_of(column) / len(xs)
             _draw_cell(axes, cell, xs.index(cell.x), ys.index(cell.y), width)
-        frontier_lines.draw(axes, grid, column, row, budgets)
+        frontier_lines.draw(axes, planned, column, row, budgets)
     _draw_colorbar(layout)
     return layout.figure
 
 
-def _layout(grid: Grid, text: str, budgets: Budgets) -> Layout:
+def _layout(grid: Grid, text: str, entries: list[Any]) -> Layout:
     """Return panels whose cells have one size, wide enough for what is printed in them."""
     sides = [_axes_of(grid, column) for column in grid.columns]
     names = [text_width(_x_label(grid, x), TICK_SIZE) for side in sides for x in side[0]]
     upright = max(names) > MAX_CELL
-    shown = [_value(cell) for cell in records(grid.cells) if cell.state == "done"]
-    values = [text_width(value, style.SMALLEST) for value in shown]
-    cell = max([0.24, *([] if upright else [name + 0.04 for name in names]), *values])
+    shown = [cell for cell in records(grid.cells) if cell.state == "done"]
+    values = [text_width(_value(cell), style.SMALLEST) + FRAME * is_unsure(cell) for cell in shown]
+    cell = max([MIN_CELL, *([] if upright else [name + 0.04 for name in names]), *values])
     labels = [_y_label(grid, c, y) for c in grid.columns for y in _axes_of(grid, c)[1]]
     ticks = 0.03 + max(text_width(t, TICK_SIZE) for label in labels for t in label.split("\n"))
     height = SPREAD_HEIGHT if (grid.cells["seeds"] > 1).any() else CELL_HEIGHT
@@ -94,7 +95,7 @@ def _layout(grid: Grid, text: str, budgets: Budgets) -> Layout:
     return Layout(
         grid.model_rows,
         grid.columns,
-        _legend_entries(grid, budgets),
+        entries,
         text,
         widths=[max(cell * len(xs), 0.6) for xs, _ in sides],
         heights=max(height * len(ys) for _, ys in sides),
@@ -220,8 +221,8 @@ def _draw_colorbar(layout: Layout) -> None:
     axes.set_title("%", pad=3, fontsize=TICK_SIZE)
 
 
-def _legend_entries(grid: Grid, budgets: Budgets) -> list[Any]:
-    entries = frontier_lines.legend_entries(grid, budgets)
+def _legend_entries(grid: Grid) -> list[Any]:
+    entries: list[Any] = []
     for state, look in STATE_LOOKS.items():
         if (grid.cells["state"] == state).any():
             box = Patch(facecolor=look["facecolor"], hatch=look["hatch"], label=STATE_WORDS[state])

@@ -174,11 +174,11 @@ def _draw_theory(
 
 
 def _label_theory(axes: Axes, labels: list[tuple[float, float, str, Any]], shift: float) -> None:
-    """Write the labels right of the last points, so far apart that none touches another."""
+    """Write each label once, right of the last points and clear of the others."""
     low, high = np.log2(axes.get_ylim())
     gap = (LABEL_SIZE + 1.5) / 72 * (high - low) / HEIGHT
     place = -np.inf
-    for length, dim, text, color in sorted(labels, key=lambda label: label[1]):
+    for length, dim, text, color in sorted(set(labels), key=lambda label: label[1:3]):
         place = max(float(np.log2(dim)), place + gap)
         axes.annotate(
             text, (length * shift, 2**place), xytext=(6, 0), textcoords="offset points",

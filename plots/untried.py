@@ -32,16 +32,23 @@ def without_untried(grid: Grid) -> Grid:
 
 
 def without_wider(grid: Grid) -> Grid:
-    """Return the grid without the D beyond the first that is wider than all that were tried.
+    """Return the grid without the D that are wider than all that were tried in their column.
 
-    That one stays, so that no line says that the widest D tried is the widest planned.
+    A column of which nothing was tried stays whole.
     """
-    dims, tried = grid.cells["x"], grid.cells["state"] != "not run"
-    wider = sorted(dims[dims > dims[tried].max()].unique())[1:] if tried.any() else []
-    if grid.x_key != "dim" or not wider:
+    if grid.x_key != "dim":
         return grid
-    values = ", ".join(f"{value:g}" for value in wider)
-    return _without(grid, dims.isin(wider), [("", f"D = {values}")])
+    dims, columns = grid.cells["x"], grid.cells["column"]
+    widest = dims.where(grid.cells["state"] != "not run").groupby(columns).transform("max")
+    wider = dims > widest.fillna(dims.max())
+    told = {}
+    for column in grid.columns:
+        left_out = sorted(dims[wider & (columns == column)].unique())
+        if left_out:
+            told[column] = f"D = {', '.join(f'{value:g}' for value in left_out)}"
+    if len(told) == len(grid.columns) and len(set(told.values())) == 1:
+        told = {"": told[grid.columns[0]]}
+    return _without(grid, wider, [*told.items()]) if told else grid
 
 
 def without_untried_values(grid: Grid, **groupings: pd.Series) -> Grid:

@@ -74,7 +74,7 @@ def setting_text(grid: Grid) -> str:
         parts.append(f"recipe {setting_label('recipe', recipes[0])}")
     if chance := chance_text(cells):
         parts.append(chance)
-    spread = " (small print: maximum above, minimum below)" if (cells["seeds"] > 1).any() else ""
+    spread = " (maximum above, minimum below)" if (cells["seeds"] > 1).any() else ""
     parts.append(seeds_text(cells) + spread)
     return "; ".join(parts) + "."
 

@@ -43,10 +43,10 @@ def footer(figure):
     return " ".join(text.get_text() for text in figure.texts if text.get_gid() == "footer")
 
 
-def values(*accuracies, size=2, dims=(8, 16, 32, 64)):
+def values(*accuracies, size=2, dims=(8, 16, 32, 64), task="arithmetic"):
     return pd.DataFrame(
         [
-            tables.row(size=size, dim=d, answer_accuracy=a)
+            tables.row(task=task, size=size, dim=d, answer_accuracy=a)
             for d, a in zip(dims, accuracies, strict=False)
         ]
     )
@@ -111,7 +111,7 @@ def test_sizes_that_no_model_tried_are_named_and_not_drawn():
         "panel/Standard/LIS": {4, 6, 8, 10}, "panel/Linear/LIS": {4, 6, 8, 10},
     }  # fmt: skip
     told = " ".join(text.get_text() for text in figure.texts).replace("\n", " ")
-    assert "Not run yet, hence not drawn: Arithmetic n = 8, 10." in told
+    assert "hence not drawn: Arithmetic n = 8, 10; Arithmetic D = 32." in told
 
 
 def test_states_are_told_apart_and_the_legend_names_only_those_present():
@@ -119,14 +119,14 @@ def test_states_are_told_apart_and_the_legend_names_only_those_present():
     failed = tables.unmeasured("failed", dim=16)
     unfinished = tables.unmeasured("unfinished", dim=32)
     table = pd.DataFrame([done, failed, unfinished])
-    plan = pd.DataFrame([tables.row(dim=d) for d in (8, 16, 32, 64)])
+    plan = pd.DataFrame([tables.row(dim=d) for d in (8, 12, 16, 32)])
     figure = draw(table, plan)
     (axes,) = panels(figure).values()
     assert texts(axes) == {
-        (6, 8): style.percent(done["answer_accuracy"]), (6, 16): "✗", (6, 32): "…", (6, 64): "–"
+        (6, 8): style.percent(done["answer_accuracy"]), (6, 12): "–", (6, 16): "✗", (6, 32): "…"
     }  # fmt: skip
     patches = {patch.get_gid(): patch for patch in axes.patches if patch.get_gid()}
-    assert set(patches) == {"failed/6/16", "unfinished/6/32", "not run/6/64"}
+    assert set(patches) == {"failed/6/16", "unfinished/6/32", "not run/6/12"}
     assert len({patch.get_hatch() for patch in patches.values()}) == 3
     drawn = axes.collections[0].get_array().reshape(-1)
     assert list(np.ma.getmaskarray(drawn)) == [False, True, True, True]
@@ -162,15 +162,32 @@ def test_no_frontier_is_drawn_where_a_missing_cell_could_hold_it():
     assert [item.get_gid() for item in axes.lines] == []
 
 
-def test_dimensions_far_wider_than_any_tried_are_named_not_drawn():
+def test_dimensions_wider_than_any_tried_are_named_not_drawn():
     plan = tables.plan_of(values(0, 0, 0, 0))
     figure = draw(values(0.1), plan)
     (axes,) = panels(figure).values()
-    assert set(texts(axes)) == {(2, 8), (2, 16)} and texts(axes)[2, 16] == "–"
-    assert [item.get_gid() for item in axes.lines] == []
-    assert "hence not drawn: D = 32, 64" in " ".join(t.get_text() for t in figure.texts)
+    assert set(texts(axes)) == {(2, 8)}
+    assert [item.get_gid() for item in axes.lines] == []  # a wider one could reach 90 %
+    assert "hence not drawn: D = 16, 32, 64" in " ".join(footer(figure).split())
     (axes,) = panels(draw(values(0.1, 0.2, 0.3), plan)).values()
-    assert len(texts(axes)) == 4
+    assert len(texts(axes)) == 3
+
+
+def test_each_column_is_as_wide_as_what_was_tried_in_it():
+    narrow, wide = values(0.1, 0.95), values(0.1, 0.2, 0.95, task="lis")
+    plan = tables.plan_of(pd.concat([values(0, 0, 0, 0), values(0, 0, 0, 0, task="lis")]))
+    figure = draw(pd.concat([narrow, wide]), plan)
+    drawn = {gid.split("/")[-1]: len(texts(axes)) for gid, axes in panels(figure).items()}
+    assert drawn == {"Arithmetic": 2, "LIS": 3}
+    told = " ".join(footer(figure).split())
+    assert "hence not drawn: Arithmetic D = 32, 64; LIS D = 64" in told
+
+
+def test_the_papers_frontier_ends_at_the_right_edge_where_its_dimension_is_not_drawn():
+    table = pd.DataFrame([tables.row(model="linear", size=6, dim=d) for d in (32, 64)])
+    plan = pd.DataFrame([tables.row(model="linear", size=6, dim=d) for d in (32, 64, 128, 256)])
+    (axes,) = panels(draw(table, plan)).values()
+    assert list(line(axes, "frontier/paper")[0]) == [1.5, 1.5]
 
 
 def test_frontier_is_dotted_where_a_smaller_dimension_lacks_a_result():
@@ -211,7 +228,7 @@ def test_several_seeds_show_the_mean_the_range_and_their_number():
     assert texts(axes) == {(6, 64): "89.0"}
     assert texts(axes, "minimum") == {(6, 64): "80.0"}
     assert texts(axes, "maximum") == {(6, 64): "97.0"}
-    assert "mean of 3 seeds (small print: maximum above, minimum below)" in footer(figure)
+    assert "mean of 3 seeds (maximum above, minimum below)" in footer(figure)
     assert "one seed per cell" in footer(draw(tables.quick()))
 
 

@@ -179,3 +179,13 @@ def test_a_fit_ends_at_the_largest_size_that_its_model_ran():
     axes = panel(draw(planned[~largest], tables.plan_of(planned)), "Arithmetic")
     ends = {name: line.get_xdata().tolist() for name, line in lines(axes, "fit/").items()}
     assert ends == {"fit/Standard": [85, 545], "fit/Linear": [85, 365]}
+
+
+def test_models_that_start_at_one_point_share_the_label_of_their_slope():
+    sizes, dims = [6, 10, 13], [32, 64, 128]
+    three, five = (
+        tables.product(["lis"], ["standard"], sizes, dims, layers=layers) for layers in (3, 5)
+    )
+    (axes,) = draw(pd.concat([three, five]).assign(answer_accuracy=0.95)).axes
+    assert len(lines(axes, "theory")) == 2
+    assert [text.get_text() for text in axes.texts] == ["constant"]
