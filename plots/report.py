@@ -157,10 +157,17 @@ def _tables(drawn: Sequence[Path], folder: Path) -> str:
         )
         said = path.with_suffix(".md")
         if said in drawn:
-            lines = said.read_text(encoding="utf-8").splitlines()
-            items = [f"<li>{_escaped(text[2:])}</li>" for text in lines if text[:2] == "- "]
-            shown.append(f"<ul>{''.join(items)}</ul>")
+            shown += _said(said.read_text(encoding="utf-8").splitlines())
     return "\n".join(shown)
+
+
+def _said(lines: list[str]) -> list[str]:
+    """Return what a table's Markdown says beside the table: how it counts, and what it finds."""
+    plain = [text for text in lines if text and text[0] not in "#|" and text[:2] != "- "]
+    found = [f"<li>{_escaped(text[2:])}</li>" for text in lines if text[:2] == "- "]
+    notes = "".join(f"<p>{_escaped(text)}</p>" for text in plain)
+    shown = [f"<details><summary>How this is counted</summary>{notes}</details>"] if plain else []
+    return shown + ([f"<ul>{''.join(found)}</ul>"] if found else [])
 
 
 def _short(value: str) -> str:

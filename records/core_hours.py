@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.table import Table
 
 import cli
-from errors import UserError
+from errors import UserError, did_you_mean
 from records.table import read_table
 
 USAGE = """usage: python -m records.core_hours [results_dir=results] [experiment=NAME]
@@ -92,9 +92,9 @@ def main() -> None:
     rows, name = summary(read_tables(Path(given["results_dir"]))), given["experiment"]
     chosen = [row for row in rows if name in ("", row[0])]
     if not chosen:
-        raise UserError(
-            f"experiment={name}: no table; there are {', '.join(r[0] for r in rows[:-1])}"
-        )
+        known = [row[0] for row in rows[:-1]]
+        meant = did_you_mean(name, known)
+        raise UserError(f"experiment={name}: no table; there are {', '.join(known)}{meant}")
     print_markdown(chosen)
 
 

@@ -77,6 +77,19 @@ def test_deviations_and_commands_are_told(holes):
     assert "python -m plots experiment=example" in text
 
 
+def test_a_table_says_how_it_counts_and_what_it_finds(tmp_path):
+    (tmp_path / "figures").mkdir()
+    table, said = (tmp_path / f"figures/costs.{kind}" for kind in ("csv", "md"))
+    table.write_text("model,D\nlinear,24\n")
+    said.write_text("# Title\n\nCost <of> it.\n\n| model | D |\n|---|---|\n\n- It saves.\n")
+    runs = tables.quick()
+    folder, drawn = tmp_path / "figures", [table, said]
+    (path,) = report.write(runs, tables.plan_of(runs), tables.experiment(), folder, drawn)
+    shown = path.read_text().split("<summary>How this is counted</summary>")
+    assert len(shown) == 2
+    assert shown[1].startswith("<p>Cost &lt;of&gt; it.</p></details>\n<ul><li>It saves.</li></ul>")
+
+
 def test_commands_name_the_folder_that_was_drawn(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     table = tables.quick()

@@ -56,6 +56,7 @@ def test_the_command_prints_markdown(monkeypatch, capsys):
     ("words", "told"),
     [
         (["experiment=nope"], "experiment=nope: no table; there are .*overnight"),
+        (["experiment=overnigt"], "; did you mean overnight[?]"),
         (["results_dir=/none"], "/none: no .*results.csv"),
         (["quick"], "quick: unknown argument; usage"),
     ],
