@@ -107,7 +107,7 @@ def test_the_exponents_are_those_of_the_committed_table():
     for task, *models, _ in rows_below(OVERNIGHT, "## Growth with L"):
         for model, cell in zip(MODELS, models, strict=True):
             row = rows.loc[(task, model)]
-            low, high = (f"{float(row[side]):.2f}" for side in ("low", "high"))
+            low, high = (f"{float(row[side]):.2f}".replace("inf", "∞") for side in ("low", "high"))
             expected = f"{float(row['exponent']):.2f} [{low}, {high}]"
             assert (task, model, cell.replace("−", "-")) == (task, model, expected)
 
