@@ -1,9 +1,9 @@
 """Accuracy heatmaps (the paper's Figures 1, 2 and 3): dimension across, problem size upward.
 
 Columns are tasks, rows are models.  Every planned cell is drawn: with its accuracy, or with a hatch
-that says what became of it; sizes that no model has tried yet, and D wider than all tried, are
-named below.  A line marks where 90 % is first reached; a second one where the paper reached it, for
-the Arithmetic sizes of its Table 2.
+that says what became of it; sizes that no model has tried yet, and D wider than all that were tried
+in their column, are named below.  A line marks where 90 % is first reached; a second one where the
+paper reached it, for the Arithmetic sizes of its Table 2.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-from errors import UserError
+from errors import UserError, did_you_mean
 from plots import style
 from plots.aligned import KEYS
 from plots.text import short_name
@@ -30,6 +30,7 @@ def facets_of(given: Mapping[str, Any], known: list[str]) -> dict[str, list[str]
             if key not in known:
                 raise UserError(
                     f"facets: {name}: {key} is no setting; there are {', '.join(known)}"
+                    f"{did_you_mean(key, known)}"
                 )
     return found
 
