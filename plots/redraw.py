@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
@@ -61,6 +61,7 @@ def _redraw(name: str, results_dir: str | Path, figures: Sequence[str] | None) -
     written: list[Path] = []
     for figure in tqdm(modules, desc="figures", unit="figure", disable=None, leave=False):
         written += modules[figure].draw(results, plan, experiment, folder / "figures")
+    note_outdated(folder / "figures", modules, written)
     if wants_report:
         written += report.write(results, plan, experiment, folder / "figures", written)
         written.append(datapackage.write(results, experiment, folder))
@@ -89,6 +90,28 @@ def warn_of_lost_files(folder: Path, results: pd.DataFrame) -> None:
             "unknown, and learning curves and kinds of error are left out",
             file=sys.stderr,
         )
+
+
+def note_outdated(folder: Path, drawn: Collection[str], written: Sequence[Path]) -> None:
+    """Name the files of the figures ``drawn`` that an earlier drawing left and this one did not."""
+    current = {path.name for path in written}
+    outdated = sorted(
+        path.name
+        for path in folder.glob("*.*")
+        if path.name not in current and _figure_of(path.stem) in drawn
+    )
+    if outdated:
+        print(
+            f"note: {folder}: {', '.join(outdated)}: left from an earlier drawing, not redrawn; "
+            "delete what nobody needs",
+            file=sys.stderr,
+        )
+
+
+def _figure_of(stem: str) -> str:
+    """Return the figure that a file belongs to by its name, ``""`` where to none."""
+    owners = [name for name in (*FIGURES, *SPECIAL) if f"{stem}_".startswith(f"{name}_")]
+    return max(owners, key=len, default="")
 
 
 def warn_of_stand_ins(path: Path, results: pd.DataFrame, plan: pd.DataFrame) -> None:

@@ -23,6 +23,7 @@ from plots.cells import Grid, gather, records
 from plots.fit import Growth
 from plots.frontier import UNMEASURED, Requirement, requirements_of
 from plots.growth_rows import fits, growths, points
+from plots.labels import panels_of
 from plots.layout import Layout
 from plots.looks import hollow, row_look
 from plots.resampling import METHOD
@@ -51,8 +52,11 @@ def draw(table: pd.DataFrame, plan: pd.DataFrame, experiment: Any, out: Path) ->
 def figure(
     table: pd.DataFrame, plan: pd.DataFrame, experiment: Any, folder: Path | None = None
 ) -> Figure:
-    """Return the figure: a panel per task, a line per model; ``folder`` holds the curves."""
-    grid = gather(table, plan)
+    """Return the figure: a panel per column of the facets, a line per model.
+
+    ``folder`` holds the curves.
+    """
+    grid = gather(table, plan, panels_of(experiment))
     budgets = of_grid(grid, folder)
     frame, fitted = points(grid, budgets), growths(grid)
     layout = Layout(

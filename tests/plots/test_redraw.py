@@ -187,3 +187,18 @@ def test_what_a_killed_drawing_left_is_removed_later(adhoc):
     os.utime(old, (0, 0))
     redraw("adhoc", adhoc.parent, ["heatmap"])
     assert not old.exists() and new.exists()  # another process may be writing it
+
+
+def test_a_picture_of_an_earlier_layout_is_named_and_kept(adhoc, capsys):
+    redraw("adhoc", adhoc.parent, ["heatmap"])
+    figures = adhoc / "figures"
+    for name in ("heatmap_3_layers.png", "seeds.csv", "notes.md"):
+        (figures / name).write_text("old")
+    capsys.readouterr()
+    redraw("adhoc", adhoc.parent, ["heatmap"])
+    told = [line for line in capsys.readouterr().err.splitlines() if "earlier drawing" in line]
+    assert told == [
+        f"note: {figures}: heatmap_3_layers.png: left from an earlier drawing, not redrawn; "
+        "delete what nobody needs"
+    ]
+    assert (figures / "heatmap_3_layers.png").exists()

@@ -189,3 +189,24 @@ def test_models_that_start_at_one_point_share_the_label_of_their_slope():
     (axes,) = draw(pd.concat([three, five]).assign(answer_accuracy=0.95)).axes
     assert len(lines(axes, "theory")) == 2
     assert [text.get_text() for text in axes.texts] == ["constant"]
+
+
+def test_the_facets_put_each_depth_into_a_panel_of_its_own():
+    models = ["standard", "linear"]
+    table = pd.concat(
+        tables.product(["ed"], models, [2, 4], [32, 64, 128]).assign(
+            layers=layers, cell=lambda frame, layers=layers: frame["cell"] + f"-{layers}"
+        )
+        for layers in (3, 5)
+    )
+    plain = tables.experiment()
+    faceted = tables.experiment(facets={"columns": ["task", "layers"]})
+    for experiment, panels, labels in (
+        (plain, 1, ["Standard, 3 layers", "Standard, 5 layers", "Linear, 3 layers"]),
+        (faceted, 2, ["Standard", "Linear"]),
+    ):
+        picture = required_dimension.figure(table, table, experiment)
+        drawn = [axes for axes in picture.axes if axes.get_title()]
+        (legend,) = picture.legends
+        assert len(drawn) == panels
+        assert [text.get_text() for text in legend.get_texts()][: len(labels)] == labels
