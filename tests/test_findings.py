@@ -4,6 +4,7 @@ import re
 
 import pandas as pd
 import pytest
+from markdown_tables import rows_below
 
 from config.identity import ROOT
 
@@ -17,18 +18,6 @@ MAIN_ROWS = {"overnight": ["Arithmetic", "ED", "LIS"], "table2_below": ["Arithme
 def table(experiment, name):
     path = ROOT / f"results/{experiment}/figures/{name}.csv"
     return pd.read_csv(path, dtype=str, keep_default_na=False)
-
-
-def rows_below(text, heading):
-    """The cells of the first Markdown table after ``heading``, its header left out."""
-    lines = text.split(heading, 1)[1].splitlines()
-    start = next(i for i, line in enumerate(lines) if line.startswith("|"))
-    found = []
-    for line in lines[start + 2 :]:
-        if not line.startswith("|"):
-            return found
-        found.append([cell.strip() for cell in line.strip("|").split("|")])
-    return found
 
 
 def least_dim(row):
