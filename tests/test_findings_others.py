@@ -1,4 +1,4 @@
-"""The tables of docs/findings/groups, mixers and match3 are those of the committed results."""
+"""The tables of word problems, mixers, Match3 and recall are those of the committed results."""
 
 import pandas as pd
 from markdown_tables import rows_below
@@ -90,3 +90,35 @@ def test_match3_is_that_of_the_table():
             seen += len(found)
             assert (name, dim, cell) == (name, dim, ", ".join(found) or "–")
     assert seen == len(rows)
+
+
+RECALL = (ROOT / "docs/recall.md").read_text().replace("*", "")
+ATTENTION = {"attention": "standard", "linear": "linear", "DeltaNet": "delta_net"}
+
+
+def test_recall_of_pairs_is_that_of_the_table():
+    """In brackets sequences with all queries right, where below 99 % and beyond guessing."""
+    rows = results("recall")
+    rows = rows[rows["task"] == "mqar"]
+    told, seen = rows_below(RECALL, "MQAR: right answers"), 0
+    for name, *cells in told:
+        model, _, without = name.partition(", ")
+        own = rows[rows["model"] == ATTENTION[model]]
+        own = own[own["model.mixer.convolution"].isna() == bool(without)]
+        places = [(size, dim) for size in (4, 8, 16) for dim in (16, 32, 64)]
+        for (size, dim), cell in zip(places, cells, strict=True):
+            (row,) = own[(own["size"] == size) & (own["dim"] == dim)].itertuples()
+            (answer, whole), seen = percent([row.answer_accuracy, row.chain_exact_match]), seen + 1
+            bare, *bracket = cell.rstrip(")").split(" (")
+            assert (name, size, dim, bare) == (name, size, dim, answer)
+            assert bracket in ([], [whole]) and (bracket or float(whole) >= 99 or without)
+    assert seen == len(rows)
+
+
+def test_copies_are_those_of_the_table():
+    rows = results("recall")
+    rows = rows[rows["task"] == "copy"].set_index(["model", "size"])["answer_accuracy"]
+    told = rows_below(RECALL, "Copies at D = 16")
+    for name, *cells in told:
+        assert (name, cells) == (name, percent(rows[ATTENTION[name]].loc[[10, 20, 40]]))
+    assert 3 * len(told) == len(rows)
