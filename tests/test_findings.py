@@ -177,7 +177,7 @@ COUNTS = [
     ("state |", "Linear", "bytes of state", "at all, beyond the grid at {cheaper}"),
     ("state |", "Sparse", "bytes of state", "beyond the grid at {cheaper}"),
     ("tokens a second", "Linear", "time a token in batches",
-     "more at {cheaper} (4 to 42 %), undecided at {open}"),
+     "%), undecided at {open}, "),
     ("seconds an answer", "Linear", "time an answer", "more at {dearer}, undecided at {open}"),
     ("total FLOPs", "Linear", "total FLOPs", "at {dearer} beyond the grid"),
     ("total FLOPs", "Sparse", "total FLOPs", "at {dearer} beyond the grid"),
