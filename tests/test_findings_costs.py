@@ -95,6 +95,7 @@ def in_overnight():
     sparse = ratios("Sparse", "flops_total", "dearer")
     return [
         f"more at {count(*tokens, 'cheaper')} ({percent(1 / ratios(*tokens, 'cheaper') - 1)})",
+        f"{fewer_tokens()} times as many at",
         f"{percent(ratios(*alone, 'dearer') - 1)} more at {count(*alone, 'dearer')}",
         f"{span(ratios(*total, 'dearer'))} times as many at {count(*total, 'dearer')} beyond",
         f"{span(ratios(*total, 'open'))} times at the others",
@@ -106,6 +107,11 @@ def in_overnight():
         *(training_cost(m, c) for m in ("Linear", "Sparse")
           for c in ("training_flops", "training_seconds")),
     ]  # fmt: skip
+
+
+def fewer_tokens():
+    *first, last = (f"{1 / cost:.2f}" for cost in ratios("Linear", "tokens_per_second", "dearer"))
+    return f"{', '.join(first)} and {last}"
 
 
 def training_cost(model, currency):
