@@ -24,6 +24,7 @@ from plots.cells import Grid, gather
 from plots.curves import read_config, read_curve
 from plots.frontier import Requirement, requirements_of
 from plots.paper import THRESHOLD
+from plots.text import sizes_text
 from sweeps.least_dim import DIVERGED, SEEDS
 
 FRACTIONS = {"quarter": 0.25, "half": 0.5, "all": 1.0}
@@ -248,16 +249,8 @@ def sentences(found: Budgets) -> list[str]:
 
 
 def _where(found: Budgets, limit: str) -> str:
-    """Return where it is so, such as ``Arithmetic: Standard n = 2, 3; Linear n = 4``."""
-    sizes: dict[str, dict[str, list[int]]] = {}
-    for (column, row, size), item in found.items():
-        if item.limited == limit:
-            sizes.setdefault(column, {}).setdefault(row, []).append(size)
-    return ". ".join(
-        f"{column}: "
-        + "; ".join(f"{row} n = {', '.join(map(str, at))}" for row, at in rows.items())
-        for column, rows in sizes.items()
-    )
+    """Return where it is so, as `sizes_text` says it."""
+    return sizes_text(place for place, item in found.items() if item.limited == limit)
 
 
 def steps_text(trials: pd.DataFrame, folder: Path) -> str:

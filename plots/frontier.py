@@ -29,6 +29,7 @@ class Requirement:
     the least D that any single run reaches and that from which on no seed misses (None: larger than
     all).  ``seeds`` are the fewest at ``dim`` and ``below``; of a confirmed least D, as ``rates``,
     the most tried at either.
+    ``fails_above`` lists the measured D wider than ``dim`` that do not reach it.
     ``open_below`` and ``open_above`` list planned dimensions without a result between ``below`` and
     ``dim`` and, where none reaches the threshold, anywhere; of a confirmed least D, none.  Under a
     D that fails all are taken to fail.
@@ -49,6 +50,7 @@ class Requirement:
     seeds: int = 0
     rates: int = 0
     tried: bool = True
+    fails_above: tuple[int, ...] = ()
 
     @property
     def state(self) -> str:
@@ -134,7 +136,8 @@ def _lower_median(runs: pd.DataFrame) -> float:
 
 def _requirement(size: int, part: pd.DataFrame, threshold: float) -> Requirement:
     done = part[part["state"] == "done"].sort_values("dim")
-    reached = done[done["accuracy"] >= threshold]
+    failing = done["accuracy"] < threshold
+    reached = done[~failing]
     dim = int(reached["dim"].min()) if len(reached) else None
     under = done[done["dim"] < dim] if dim is not None else done
     lacking = sorted(int(value) for value in part.loc[part["state"] != "done", "dim"])
@@ -155,6 +158,7 @@ def _requirement(size: int, part: pd.DataFrame, threshold: float) -> Requirement
         seeds=int(counted.min()) if len(counted) else 0,
         rates=int(len(counted) > 0),
         tried=bool((part["state"] != "not run").any()),
+        fails_above=tuple(int(d) for d in done.loc[failing, "dim"] if dim is not None and d > dim),
     )
 
 
@@ -170,6 +174,7 @@ def _begun(plain: Requirement, group: Group) -> Requirement:
         open_below=tuple(width.dim for width in widths[low + 1 : high]) if reached else (),
         open_above=() if reached else tuple(lacking),
         searched=True,
+        fails_above=_fails_above(group),
         seeds=min((len(width.best) for width in group.edge), default=0),
         rates=min((sum(map(_any_known, width.runs)) for width in group.edge), default=0),
     )
@@ -177,6 +182,10 @@ def _begun(plain: Requirement, group: Group) -> Requirement:
 
 def _any_known(seeds: list[Run]) -> bool:
     return any(run.reaches is not None for run in seeds)
+
+
+def _fails_above(group: Group) -> tuple[int, ...]:
+    return tuple(width.dim for width in group.widths[group.high :] if width.reaches is False)
 
 
 def _confirmed(plain: Requirement, group: Group) -> Requirement:
@@ -193,6 +202,7 @@ def _confirmed(plain: Requirement, group: Group) -> Requirement:
         confirmed=True,
         low=lowest,
         high=highest,
+        fails_above=_fails_above(group),
         seeds=max(map(len, known)),
         rates=max(sum(map(_any_known, width.runs)) for width in group.edge),
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,17 +14,21 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
 from plots import paper
-from plots.budgets import YES, Budgets, of_grid
+from plots.budgets import UNKNOWN, YES, Budgets, of_grid
 from plots.cells import Grid
 from plots.frontier import UNMEASURED, Requirement, requirements_of
+from plots.text import sizes_text
 
 _HALO = [patheffects.Stroke(linewidth=2.8, foreground="white"), patheffects.Normal()]
 _BLACK: dict[str, Any] = {"color": "black", "linewidth": 2.0, "path_effects": _HALO}
 OURS = {**_BLACK, "solid_capstyle": "butt"}
 UNSURE = {**_BLACK, "linestyle": (0, (1, 1))}
-_CORE = patheffects.Stroke(linewidth=0.9, foreground="white")
-LIMITED = {**OURS, "path_effects": [*_HALO, _CORE]}
-LIMITED_UNSURE = {**UNSURE, "path_effects": [*_HALO, _CORE]}
+_CORES = {YES: "white", UNKNOWN: "#a8a8a8"}
+_PREFIXES = {YES: "frontier/limited", UNKNOWN: "frontier/perhaps"}
+_CORE_WORDS = {
+    YES: "hollow: limited by the budget (not reached at half of it)",
+    UNKNOWN: "grey core: not known whether the budget limits it",
+}
 # Thinner than ours and over it: where both agree, both are seen, and no digit is crossed.
 PAPER: dict[str, Any] = {"color": "#ff2f4f", "linewidth": 1.1, "linestyle": (0, (3, 1.5))}
 Edges = list[float | None]
@@ -32,56 +37,55 @@ Edges = list[float | None]
 def draw(axes: Axes, grid: Grid, column: str, row: str, budgets: Budgets) -> None:
     """Draw the panel's lines, with gids ``frontier``, ``frontier/unsure``, ``frontier/paper``.
 
-    Where the budget limits it our line is hollow, ``frontier/limited[/unsure]``.
+    Where the budget limits it our line is hollow, ``frontier/limited[/unsure]``; where that is not
+    known its core is grey, ``frontier/perhaps[/unsure]``.
     """
     edges, unsure, papers = _edges(grid, column, row)
     sure = [edge if doubt is None else None for edge, doubt in zip(edges, unsure, strict=True)]
     _step_line(axes, edges, sure, "frontier", OURS)
     _step_line(axes, edges, unsure, "frontier/unsure", UNSURE)
-    limited = _limited(grid, column, row, edges, budgets)
-    for gid, look, wanted in (("", LIMITED, False), ("/unsure", LIMITED_UNSURE, True)):
-        both = zip(limited, unsure, strict=True)
-        shown = [edge if (doubt is not None) == wanted else None for edge, doubt in both]
-        _step_line(axes, shown, shown, f"frontier/limited{gid}", look)
+    for limit, prefix in _PREFIXES.items():
+        cored = _limited(grid, column, row, edges, budgets, limit)
+        for gid, base, wanted in (("", OURS, False), ("/unsure", UNSURE, True)):
+            both = zip(cored, unsure, strict=True)
+            shown = [edge if (doubt is not None) == wanted else None for edge, doubt in both]
+            _step_line(axes, shown, shown, f"{prefix}{gid}", _cored(base, limit))
     right = axes.get_xlim()[1]  # wider D may be planned than are drawn
     within = [None if edge is None else min(edge, right) for edge in papers]
     _step_line(axes, within, within, "frontier/paper", PAPER)
 
 
+def _cored(base: Mapping[str, Any], limit: str) -> dict[str, Any]:
+    core = patheffects.Stroke(linewidth=0.9, foreground=_CORES[limit])
+    return {**base, "path_effects": [*_HALO, core]}
+
+
 def legend_entries(grid: Grid, budgets: Budgets) -> list[Any]:
     """Return handles for the lines that the heatmap of ``grid`` has."""
-    places = [(column, row) for column in grid.columns for row in grid.model_rows]
-    panels = [_edges(grid, *place) for place in places]
-    unsure, papers = (
-        [edge for panel in panels for edge in panel[kind] if edge is not None] for kind in (1, 2)
-    )
-    limits = [
-        _limited(grid, *place, panel[0], budgets)
-        for place, panel in zip(places, panels, strict=True)
+    places = list(itertools.product(grid.columns, grid.model_rows))
+    panels = {place: _edges(grid, *place) for place in places}
+    ours, unsure, papers = (any(_some(p[kind]) for p in panels.values()) for kind in range(3))
+    told = [(OURS, _least(grid, places))] if ours else []
+    told += [(UNSURE, "dotted: some D just below has no result")] if unsure else []
+    told += [
+        (_cored(OURS, limit), words)
+        for limit, words in _CORE_WORDS.items()
+        if any(_some(_limited(grid, *p, panels[p][0], budgets, limit)) for p in places)
     ]
-    entries = []
-    if any(_solid(panel, limited) for panel, limited in zip(panels, limits, strict=True)):
-        label = "first D with ≥ 90 % (at the right edge: none)"
-        entries.append(Line2D([], [], label=label, **OURS))
-    if unsure:
-        entries.append(
-            Line2D(
-                [], [], label="first D known with ≥ 90 %; some D just below has no result", **UNSURE
-            )
-        )
-    if any(edge is not None for limited in limits for edge in limited):
-        label = "hollow: limited by the budget (not reached at half of it)"
-        entries.append(Line2D([], [], label=label, **LIMITED))
-    if papers:
-        label = "first D with > 90 % in the paper (its Table 2; at the right edge: wider)"
-        entries.append(Line2D([], [], label=label, **PAPER))
-    return entries
+    wider = "least D with > 90 % in the paper (its Table 2; at the right edge: wider)"
+    told += [(PAPER, wider)] if papers else []
+    return [Line2D([], [], label=label, **look) for look, label in told]
 
 
-def _solid(panel: tuple[Edges, Edges, Edges], limited: Edges) -> bool:
-    """Tell whether an edge of a panel is neither unsure nor limited by the budget."""
-    lines = zip(*panel[:2], limited, strict=True)
-    return any(edge is not None and doubt is None and limit is None for edge, doubt, limit in lines)
+def _some(edges: Edges) -> bool:
+    return any(edge is not None for edge in edges)
+
+
+def _least(grid: Grid, places: Iterable[tuple[str, str]]) -> str:
+    """Say what our line is: of means, or of medians where a search has measured further runs."""
+    searched = any(item.searched for place in places for item in requirements_of(grid, *place))
+    which = "least D whose median seed has ≥ 90 %" if searched else "least D with ≥ 90 %"
+    return f"{which} (at the right edge: none)"
 
 
 def budgets_of(grid: Grid, folder: Path | None) -> Budgets:
@@ -102,6 +106,22 @@ def confirmed_text(grid: Grid) -> list[str]:
     ]
 
 
+def lineless_text(grid: Grid) -> list[str]:
+    """Name the rows that have results and no line: none reaches 90 %, and some have not run."""
+    if (grid.x_key, grid.y_key) != ("dim", "size"):
+        return []
+    places = itertools.product(grid.columns, grid.model_rows)
+    open_ended = [
+        (column, row, item.size)
+        for column, row in places
+        for item in requirements_of(grid, column, row)
+        if item.state == "incomplete"
+    ]
+    if not open_ended:
+        return []
+    return [f"No line: 90 % is not reached, and some D lack a result: {sizes_text(open_ended)}."]
+
+
 def _edges(grid: Grid, column: str, row: str) -> tuple[Edges, Edges, Edges]:
     """Return per size where the 90 % frontier lies: all of it, its unsure part, the paper's."""
     if (grid.x_key, grid.y_key) != ("dim", "size"):
@@ -110,7 +130,7 @@ def _edges(grid: Grid, column: str, row: str) -> tuple[Edges, Edges, Edges]:
     dims, sizes = sorted(cells["dim"].unique()), sorted(cells["size"].unique())
     panel = grid.panel(column, row)
     needed = {item.size: item for item in requirements_of(grid, column, row)}
-    edges = [_edge(needed.get(size), dims) for size in sizes]
+    edges = [_edge(needed.get(size), dims, panel[panel["size"] == size]) for size in sizes]
     unsure = [
         edge if edge is not None and needed[size].open_below else None
         for size, edge in zip(sizes, edges, strict=True)
@@ -118,21 +138,28 @@ def _edges(grid: Grid, column: str, row: str) -> tuple[Edges, Edges, Edges]:
     return edges, unsure, _paper_edges(panel, sizes, dims)
 
 
-def _limited(grid: Grid, column: str, row: str, edges: Edges, budgets: Budgets) -> Edges:
-    """Return the edges that the budget limits."""
+def _limited(
+    grid: Grid, column: str, row: str, edges: Edges, budgets: Budgets, limit: str
+) -> Edges:
+    """Return the edges of which it is so (``limit``) that the budget limits them."""
     sizes = sorted(grid.cells.loc[grid.cells["column"] == column, "size"].unique())
     found = [budgets.get((column, row, int(size))) for size in sizes]
     return [
-        edge if item is not None and item.limited == YES else None
+        edge if item is not None and item.limited == limit else None
         for edge, item in zip(edges, found, strict=False)
     ]
 
 
-def _edge(item: Requirement | None, dims: list[int]) -> float | None:
-    """Return where the frontier crosses a row: left of the first D that reaches 90 %."""
+def _edge(item: Requirement | None, dims: list[int], planned: pd.DataFrame) -> float | None:
+    """Return where the frontier crosses a row: left of the first D that reaches 90 %.
+
+    Where none does it is right of the last that is planned for this row.
+    """
     if item is None or item.state in (*UNMEASURED, "incomplete"):
         return None
-    return len(dims) - 0.5 if item.dim is None else dims.index(item.dim) - 0.5
+    if item.dim is None:
+        return dims.index(int(planned["dim"].max())) + 0.5
+    return dims.index(item.dim) - 0.5
 
 
 def _paper_edges(panel: pd.DataFrame, sizes: list[int], dims: list[int]) -> Edges:

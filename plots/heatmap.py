@@ -61,6 +61,7 @@ def figure(
     grid = without_wider(planned)
     budgets = frontier_lines.budgets_of(planned, folder)
     lines = [setting_text(grid), *sentences(budgets), *frontier_lines.confirmed_text(planned)]
+    lines += frontier_lines.lineless_text(planned)
     lines += _trained_on(grid, folder)
     lines += ["Blank: not planned."] if _has_gaps(grid) else []
     entries = [*frontier_lines.legend_entries(planned, budgets), *_legend_entries(grid)]

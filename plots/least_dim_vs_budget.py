@@ -17,17 +17,18 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedFormatter, FixedLocator, NullLocator
 
-from plots import style
-from plots.budgets import FRACTIONS, YES, Budgeted, Budgets, of_grid, sentences, steps_text
+from plots import limits, style
+from plots.budgets import FRACTIONS, Budgeted, Budgets, of_grid, sentences, steps_text
 from plots.cells import Grid, gather
 from plots.frontier import requirements_of
+from plots.growth_text import evidence, requirements, unmeasured
 from plots.labels import panels_of
 from plots.layout import Layout
-from plots.looks import hollow, row_look
+from plots.looks import row_look
 from plots.text import csv_text, slugs
 from plots.ticks import dim_axis
-from plots.untried import without_untried
-from plots.words import footer, seeds_text, size_labels
+from plots.untried import without_untried, without_wider
+from plots.words import footer, size_labels
 
 NAME = "least_dim_vs_budget"
 HEIGHT = 1.5  # inches of a panel
@@ -83,7 +84,8 @@ def _figure(grid: Grid, column: str, found: Budgets, experiment: Any, folder: Pa
     here = {key: item for key, item in found.items() if key[0] == column}
     steps = steps_text(grid.trials[grid.trials["point"].isin(cells["point"])], folder)
     lines = [f"{column}, at most {steps}. {METHOD}", *sentences(here), *_otherwise(grid, here)]
-    lines.append(f"{seeds_text(cells).capitalize()}.")
+    places = requirements(grid, [column])
+    lines += [evidence([item for *_, item in places], grid), *unmeasured(places)]
     text = footer(lines, grid, experiment, column)
     layout = Layout(
         [""],
@@ -95,6 +97,8 @@ def _figure(grid: Grid, column: str, found: Budgets, experiment: Any, folder: Pa
         x_label="share of the training budget",
         y_label="least D",
     )
+    drawn = without_wider(grid).cells
+    dims = [int(dim) for dim in np.unique(drawn.loc[drawn["column"] == column, "dim"])]
     for size, label in labels.items():
         axes = layout.axes("", label)
         for place, row in enumerate(models):
@@ -104,7 +108,7 @@ def _figure(grid: Grid, column: str, found: Budgets, experiment: Any, folder: Pa
                 _draw_model(axes, here[column, row, size], row, look, shift)
         if not axes.lines:
             style.say_in(axes, "no curves")
-        _scale(axes, [int(dim) for dim in np.unique(cells["dim"])])
+        _scale(axes, dims)
     return layout.figure
 
 
@@ -112,10 +116,10 @@ def _otherwise(grid: Grid, found: Budgets) -> list[str]:
     """Say where answers on the test set, by which all other figures go, give another least D."""
     told = []
     for (column, row, size), item in found.items():
-        by_answers = {i.size: i for i in requirements_of(grid, column, row)}[size]
-        here = item.least["all"].dim
-        if None not in (by_answers.dim, here) and by_answers.dim != here:
-            told.append(f"{row} n = {size}: {by_answers.dim} (here {here})")
+        by_answers = {i.size: i for i in requirements_of(grid, column, row)}[size].dim
+        here = item.least["all"]
+        if by_answers is not None and by_answers != here.dim and here.text() != "?":
+            told.append(f"{row} n = {size}: {by_answers} (here {here.text()})")
     return (
         [f"By answers, as in all other figures, the least D is: {'; '.join(told)}."] if told else []
     )
@@ -124,14 +128,11 @@ def _otherwise(grid: Grid, found: Budgets) -> list[str]:
 def _entries(models: list[str], grid: Grid, found: Budgets) -> list[Line2D]:
     """Return the legend: the models, and those marks that the figure has."""
     entries = [Line2D([], [], label=row, **row_look(row, grid)) for row in models]
-    if any(item.limited == YES for item in found.values()):
-        ring: dict[str, Any] = {"linestyle": "", "markerfacecolor": "white", "marker": "o"}
-        entries.append(Line2D([], [], color="black", label="limited by the budget", **ring))
     leasts = [least for item in found.values() for least in item.least.values()]
-    if any(least.dim is None and least.below is not None for least in leasts):
-        above: dict[str, Any] = {"linestyle": "", "marker": 6, "color": "black"}
-        entries.append(Line2D([], [], label="not reached: larger", **above))
-    return entries
+    larger = any(least.dim is None and least.below is not None for least in leasts)
+    unbounded = any(least.dim is not None and least.below is None for least in leasts)
+    told = {item.limited for item in found.values()}
+    return [*entries, *limits.entries(told, larger, unbounded)]
 
 
 def _draw_model(axes: Axes, item: Budgeted, row: str, look: dict[str, Any], shift: float) -> None:
@@ -140,20 +141,16 @@ def _draw_model(axes: Axes, item: Budgeted, row: str, look: dict[str, Any], shif
         least, x = item.least[name], part * shift
         if least.dim is None:
             if least.below is not None:
-                up: dict[str, Any] = {"marker": 6, "markevery": [1], "gid": f"larger/{row}/{name}"}
-                ends = [least.below, least.below * 1.3]
-                axes.plot([x, x], ends, color=look["color"], linewidth=0.8, **up)
+                limits.arrow(axes, x, least.below, look, f"larger/{row}/{name}")
             continue
         points.append((x, least.dim))
-        if least.below is not None:
-            bar: dict[str, Any] = {"linewidth": 0.8, "zorder": 1.5, "gid": f"interval/{row}/{name}"}
-            axes.plot([x, x], [least.below, least.dim], color=look["color"], **bar)
+        limits.bar(axes, x, least.below, least.dim, look, f"interval/{row}/{name}")
     if not points:
         return
     xs, ys = np.array(points).T
     axes.plot(xs, ys, gid=f"least/{row}", **look)
-    if item.limited == YES:
-        axes.plot(xs[-1:], ys[-1:], gid=f"limited/{row}", **hollow(look))
+    if item.least["all"].dim is not None:
+        limits.mark(axes, xs[-1], ys[-1], item.limited, look, row)
 
 
 def _scale(axes: Axes, dims: list[int]) -> None:

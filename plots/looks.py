@@ -11,7 +11,7 @@ import pandas as pd
 from plots import style
 from plots.cells import Grid
 
-MARKERS = ["o", "X", "P", "<", "*", "h"]  # all have a face, which `hollow` paints white
+MARKERS = ["o", "X", "P", "<", "*", "h"]  # all have a face, which `plots.limits` paints white
 SIZES = {"X": 5.0, "P": 5.0, "*": 6.5}  # points; a smaller face of these is not seen
 DASHES = ["-", (0, (5, 1)), (0, (3, 1, 1, 1)), (0, (1, 1))]
 
@@ -26,11 +26,6 @@ def row_look(row: str, grid: Grid) -> dict[str, Any]:
         look |= {"marker": MARKERS[variant % len(MARKERS)], "linestyle": DASHES[variant % 4]}
     size = SIZES.get(look["marker"])
     return look | {"markersize": size} if size else look
-
-
-def hollow(look: dict[str, Any]) -> dict[str, Any]:
-    """Return the look of a white mark on top of one of ``look``."""
-    return {**look, "linestyle": "", "markerfacecolor": "white", "zorder": 3}
 
 
 def nested_row_looks(grid: Grid, cells: pd.DataFrame) -> dict[str, dict[str, Any]]:

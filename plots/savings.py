@@ -17,17 +17,18 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
-from plots import savings_summary, style, tabular
+from plots import limits, savings_summary, style, tabular
 from plots.answers import read_answers, timing_note
-from plots.budgets import of_grid, sentences
+from plots.budgets import UNKNOWN, YES, of_grid, sentences
 from plots.cells import Grid, gather, records
 from plots.cost_rows import rows as cost_rows
+from plots.growth_text import evidence, requirements
 from plots.layout import Layout
-from plots.looks import hollow, row_look
+from plots.looks import row_look
 from plots.savings_rows import rows
 from plots.savings_text import BASELINE, reached
 from plots.text import csv_text
-from plots.words import footer, seeds_text
+from plots.words import footer
 
 NAME = "savings"
 ROOM = 1.25  # times the shortest and longest L: where a panel ends
@@ -36,8 +37,8 @@ TITLES = {
     "flops_linear_layers": "linear-layer FLOPs",
     "flops_total": "total FLOPs",
     "state_bytes": "bytes of state",
-    "answer_seconds": "time an answer",
-    "tokens_per_second": "time a token, batches",
+    "answer_seconds": "time per answer",
+    "tokens_per_second": "time per token in batches",
     "training_flops": "training FLOPs",
     "training_seconds": "training core-seconds",
 }
@@ -49,6 +50,10 @@ METHOD = (
     "that fails; of answers: the turns in which they were timed. No point: one of the two was not "
     "measured, or its upper median seed never gets there."
 )
+FROM_ABOVE = {
+    YES: "a least D of the two is known from above only (budget, or no smaller one measured)",
+    UNKNOWN: "the same, if the budget limits it (not known)",
+}
 SEVERAL = "Standard attention is there in several forms: that of least linear-layer FLOPs counts."
 
 
@@ -65,7 +70,7 @@ def draw(table: pd.DataFrame, plan: pd.DataFrame, experiment: Any, out: Path) ->
     lines = [METHOD, timing_note(answers, experiment.name), *sentences(budgets)]
     if (reached(costs[costs["name"] == BASELINE]).groupby("group").size() > 1).any():
         lines.append(SEVERAL)
-    lines.append(f"{seeds_text(grid.cells).capitalize()}.")
+    lines.append(evidence([item for *_, item in requirements(grid)], grid))
     picture = figure(ratios, grid, footer(lines, grid, experiment))
     paths = style.styled(style.save)(picture, out, NAME)
     paths.append(style.write_text(csv_text(ratios), out / f"{NAME}.csv"))
@@ -92,7 +97,7 @@ def figure(ratios: pd.DataFrame, grid: Grid, text: str) -> Figure:
         heights=0.95,
         gap=(0.1, 0.14),
         x_label="longest sequence L",
-        y_label="times cheaper than standard attention",
+        y_label="cost of standard ÷ cost of the model",
     )
     _scale(layout, ratios)
     for axes in layout.panels.values():
@@ -110,11 +115,7 @@ def figure(ratios: pd.DataFrame, grid: Grid, text: str) -> Figure:
 
 def _entries(models: Sequence[str], grid: Grid, ratios: pd.DataFrame) -> list[Line2D]:
     entries = [Line2D([], [], label=row, **row_look(row, grid)) for row in models]
-    if (ratios["bound"] == "yes").any():
-        ring: dict[str, Any] = {"linestyle": "", "marker": "o", "markerfacecolor": "white"}
-        label = "a least D of the two is known from above only (budget, or no smaller one measured)"
-        entries.append(Line2D([], [], color="black", label=label, **ring))
-    return entries
+    return [*entries, *limits.entries(set(ratios["bound"]), words=FROM_ABOVE)]
 
 
 def _draw_panel(axes: Axes, here: pd.DataFrame, models: Sequence[str], grid: Grid) -> None:
@@ -127,8 +128,7 @@ def _draw_panel(axes: Axes, here: pd.DataFrame, models: Sequence[str], grid: Gri
         for item in records(part):
             span: dict[str, Any] = {"linewidth": 0.8, "gid": f"bar/{row}/{item.size}"}
             axes.plot([item.max_len] * 2, [item.low, item.high], color=look["color"], **span)
-        bounds = part[part["bound"] == "yes"]
-        axes.plot(bounds["max_len"], bounds["saved"], gid=f"bound/{row}", **hollow(look))
+            limits.mark(axes, item.max_len, item.saved, item.bound, look, f"{row}/{item.size}")
 
 
 def _closed(ratios: pd.DataFrame) -> pd.DataFrame:
@@ -145,32 +145,33 @@ def _scale(layout: Layout, ratios: pd.DataFrame) -> None:
         low, high = min(low, ratios["low"].min()), max(high, ratios["high"].max())
     first = next(iter(layout.panels.values()))
     step = 4.0 if high > 16 * low else 2.0
-    lengths = np.unique(ratios["max_len"].astype(float))
+    lengths = ratios["max_len"].astype(float)
+    ticks = _ticks(lengths, min(layout.widths))
     for axes in layout.panels.values():
         axes.set_xscale("log", base=2)
         axes.set_yscale("log", base=2)
         axes.yaxis.set_major_locator(FixedLocator([step**power for power in range(-20, 21)]))
         axes.yaxis.set_major_formatter(FuncFormatter(_times))
-        axes.xaxis.set_major_locator(FixedLocator(_spaced(lengths, min(layout.widths))))
+        axes.xaxis.set_major_locator(FixedLocator(ticks))
         axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.0f}"))
         for axis in (axes.xaxis, axes.yaxis):
             axis.set_minor_locator(NullLocator())
     first.set_ylim(low / 1.5, high * 1.5)
     if len(lengths):
-        first.set_xlim(lengths[0] / ROOM, lengths[-1] * ROOM)
+        first.set_xlim(lengths.min() / ROOM, lengths.max() * ROOM)
 
 
-def _spaced(lengths: np.ndarray, width: float) -> list[float]:
-    """Return those lengths whose labels do not touch, the longest first, on ``width`` inches."""
-    if not len(lengths):
+def _ticks(lengths: pd.Series, width: float) -> list[float]:
+    """Return powers of two, or of four, …, whose labels do not touch on ``width`` inches.
+
+    Where none lies within the panel it is the longest length alone.
+    """
+    if lengths.empty:
         return []
-    places = np.log2(lengths)
-    gap = LABEL_WIDTH / width * (places[-1] - places[0] + 2 * np.log2(ROOM))
-    kept: list[int] = []
-    for i in range(len(lengths))[::-1]:
-        if not kept or places[kept[-1]] - places[i] >= gap:
-            kept.append(i)
-    return [float(lengths[i]) for i in kept]
+    low, high = np.log2([lengths.min() / ROOM, lengths.max() * ROOM])
+    step = int(np.ceil(LABEL_WIDTH / width * (high - low)))
+    powers = [power for power in range(0, 64, step) if low <= power <= high]
+    return [2.0**power for power in powers] or [float(lengths.max())]
 
 
 def _times(value: float, _: Any) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pandas as pd
 
-from plots.budgets import YES
+from plots.budgets import NO, UNKNOWN, YES
 from plots.cells import Grid
 from plots.currencies import CURRENCIES
 from plots.frontier import requirements_of
@@ -29,26 +29,35 @@ def rows(costs: pd.DataFrame, grid: Grid) -> pd.DataFrame:
     lies somewhere above its own; for what was timed they are the least and largest over the turns.
     They are NaN where nothing bounds it: no smaller D has run, or the cost is one of training.
     ``bound`` is yes where the least D of either is only known from above: it is limited by the
-    budget, a smaller D has not run, or the grid has none.
+    budget, a smaller D has not run, or the grid has none.  It is unknown where that hangs on a
+    budget of which it is not known whether it limits.
     """
     smallest = grid.cells.groupby(["column", "row", "size"])["dim"].min()
 
-    def bounded(line: Any) -> bool:
-        least_of_grid = line["dim"] == smallest[line["task"], line["model"], line["size"]]
-        return bool(least_of_grid or line["limited_by_budget"] == YES or line["smaller_unmeasured"])
+    def bound(*lines: Any) -> str:
+        found = {_bound(x, smallest[x["task"], x["model"], x["size"]]) for x in lines}
+        return next(kind for kind in (YES, UNKNOWN, NO) if kind in found)
 
     told = []
     for base, line in _pairs(costs):
         same = {"task": line["task"], "size": line["size"], "max_len": line["max_len"],
                 "model": line["model"], "dim": line["dim"], "standard": base["model"],
                 "standard_dim": base["dim"],
-                "bound": "yes" if bounded(base) or bounded(line) else "no"}  # fmt: skip
+                "bound": bound(base, line)}  # fmt: skip
         failing = _failing(base, grid), _failing(line, grid)
         for name in SHOWN:
             if base[name] > 0 and line[name] > 0:
                 low, saved, high = _quotients(base, line, name, failing)
                 told.append(same | {"currency": name, "saved": saved, "low": low, "high": high})
     return pd.DataFrame(told, columns=COLUMNS)
+
+
+def _bound(line: Any, least_of_grid: int) -> str:
+    """Tell whether the least D of a row of costs is known from above only."""
+    if line["dim"] == least_of_grid or line["smaller_unmeasured"]:
+        return YES
+    limit = line["limited_by_budget"]
+    return str(limit) if limit in (YES, UNKNOWN) else NO
 
 
 def _pairs(costs: pd.DataFrame) -> Iterator[tuple[Any, Any]]:

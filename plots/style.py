@@ -17,7 +17,12 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
 from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.collections import QuadMesh
+from matplotlib.colors import to_rgba
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
+from matplotlib.text import Text
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 from PIL import Image
 
@@ -155,15 +160,48 @@ def save(figure: Figure, out: Path, name: str) -> list[Path]:
     vector, pixels, compact = io.BytesIO(), io.BytesIO(), io.BytesIO()
     figure.savefig(vector, format="pdf", metadata={"CreationDate": None, "ModDate": None})
     figure.savefig(pixels, format="png")
-    # 256 colours take a third of the bytes, and figures are kept in git.
     with Image.open(pixels) as picture:
-        few = picture.convert("RGB").quantize(256, dither=Image.Dither.NONE)
+        few = in_few_colors(picture.convert("RGB"), own_colors(figure))
         few.save(compact, "PNG", optimize=True, dpi=picture.info["dpi"])
     paths = []
     for suffix, content in (("pdf", vector), ("png", compact)):
         paths.append(out / f"{name}.{suffix}")
         files.write_bytes(paths[-1], content.getbuffer())
     return paths
+
+
+def in_few_colors(picture: Image.Image, kept: Sequence[tuple[int, int, int]]) -> Image.Image:
+    """Return an RGB picture in 256 colours: those of ``kept`` unchanged, the rest where most are.
+
+    That takes a third of the bytes, and figures are kept in git.  Without ``kept`` a thin line in a
+    large picture would take the nearest frequent colour.
+    """
+    rest = picture.quantize(256 - len(kept), dither=Image.Dither.NONE)
+    palette = Image.new("P", (1, 1))
+    palette.putpalette([level for color in kept for level in color] + (rest.getpalette() or []))
+    return picture.quantize(palette=palette, dither=Image.Dither.NONE)
+
+
+def own_colors(figure: Figure, most: int = 128) -> list[tuple[int, int, int]]:
+    """Return the opaque colours of the figure's lines, patches, texts and colour meshes.
+
+    Of a mesh the two ends of its range and, evenly, some between; all in all at most ``most``.
+    """
+    given: list[Any] = []
+    for kind in (Line2D, Text):
+        given += [item.get_color() for item in figure.findobj(kind)]  # type: ignore[attr-defined]
+    for patch in figure.findobj(Patch):
+        given += [patch.get_facecolor(), patch.get_edgecolor()]
+    for mesh in figure.findobj(QuadMesh):
+        given += list(mesh.cmap(np.linspace(0, 1, 33)))
+    rgba = [to_rgba(color) for color in given]
+    levels = [_levels(color) for color in rgba if color[3] == 1]
+    return list(dict.fromkeys(levels))[:most]
+
+
+def _levels(color: Sequence[float]) -> tuple[int, int, int]:
+    red, green, blue = (round(255 * part) for part in color[:3])
+    return red, green, blue
 
 
 def write_text(text: str, path: Path) -> Path:

@@ -47,6 +47,18 @@ def short_name(name: object) -> str:
     return f"{text} {digest}".strip()
 
 
+def sizes_text(places: Iterable[tuple[str, str, int]]) -> str:
+    """Return (column, row, size) such as ``Arithmetic: Standard n = 2, 3; Linear n = 4``."""
+    sizes: dict[str, dict[str, list[int]]] = {}
+    for column, row, size in places:
+        sizes.setdefault(column, {}).setdefault(row, []).append(size)
+    return ". ".join(
+        f"{column}: "
+        + "; ".join(f"{row} n = {', '.join(map(str, at))}" for row, at in rows.items())
+        for column, rows in sizes.items()
+    )
+
+
 def slugs(labels: Iterable[str]) -> dict[str, str]:
     """Return for each label its part of a file name, different for different labels."""
     found: dict[str, str] = {}

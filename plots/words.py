@@ -14,12 +14,14 @@ from plots.style import setting_label
 
 
 def footer(lines: Sequence[str], grid: Grid, experiment: Any, column: str | None = None) -> str:
-    """Return the text under a figure: its own ``lines``, the budget, what was set aside.
+    """Return the text under a figure.
 
-    ``column`` is the only one that the figure draws.
+    What the experiment is and all its cells share, the figure's own ``lines``, the budget, what was
+    set aside.  ``column`` is the only one that the figure draws.
     """
+    about = [f"{experiment.description.strip().rstrip('.')}.", *shared_text(grid)]
     budget = [f"Budget: {experiment.budget.strip().rstrip('.')}."] if experiment.budget else []
-    return "\n".join([*lines, *budget, *notes_of(grid, column)])
+    return "\n".join([" ".join(about), *lines, *budget, *notes_of(grid, column)])
 
 
 def notes_of(grid: Grid, column: str | None = None) -> list[str]:
@@ -58,11 +60,21 @@ def seeds_text(cells: pd.DataFrame) -> str:
 
 
 def setting_text(grid: Grid) -> str:
-    """Say what the heatmap's cells share: metric, test sequences, sizes, recipe, seeds."""
+    """Say what the heatmap's numbers are: metric, test sequences, chance, seeds."""
     cells = grid.cells
     parts = ["Answer accuracy in percent, greedy generation"]
     if tests := _span(cells.loc[cells["state"] == "done", "n_test"]):
         parts.append(f"{tests} test sequences per cell")
+    if chance := chance_text(cells):
+        parts.append(chance)
+    spread = " (maximum above, minimum below)" if (cells["seeds"] > 1).any() else ""
+    parts.append(seeds_text(cells) + spread)
+    return "; ".join(parts) + "."
+
+
+def shared_text(grid: Grid) -> list[str]:
+    """Say, as a sentence or none, which settings all cells share: layers, heads, D, recipe."""
+    cells, parts = grid.cells, []
     for name in ("layers", "heads", "dim"):
         value = cells[name].unique()
         if len(value) == 1 and value[0] > 0 and name not in (grid.x_key, grid.y_key):
@@ -72,11 +84,7 @@ def setting_text(grid: Grid) -> str:
     recipes = cells["recipe"].unique()
     if len(recipes) == 1 and recipes[0]:
         parts.append(f"recipe {setting_label('recipe', recipes[0])}")
-    if chance := chance_text(cells):
-        parts.append(chance)
-    spread = " (maximum above, minimum below)" if (cells["seeds"] > 1).any() else ""
-    parts.append(seeds_text(cells) + spread)
-    return "; ".join(parts) + "."
+    return [f"{'; '.join(parts)}."] if parts else []
 
 
 def chance_text(cells: pd.DataFrame) -> str:

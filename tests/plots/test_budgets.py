@@ -117,10 +117,10 @@ def test_the_figure_has_a_line_a_model_and_a_hollow_end_where_limited(table, tmp
     lines = gids(axes, "least")
     assert list(lines["least/Standard"].get_ydata()) == [64, 32]
     assert list(lines["least/Linear"].get_ydata()) == [64, 32, 32]
+    larger = {"Standard/quarter", "Sparse/quarter", "Sparse/half", "Sparse/all"}
     assert set(gids(axes, "larger")) == {
-        "larger/Standard/quarter", "larger/Sparse/quarter", "larger/Sparse/half",
-        "larger/Sparse/all",
-    }  # fmt: skip
+        f"larger/{place}{mark}" for place in larger for mark in ("", "/mark")
+    }
     assert list(gids(axes, "limited")) == ["limited/Standard"]
     assert list(gids(axes, "interval")["interval/Linear/all"].get_ydata()) == [16, 32]
     said = " ".join(text.get_text() for text in figure.texts)
@@ -134,10 +134,11 @@ def test_the_legend_has_the_marks_of_the_figure_alone(table, tmp_path):
         (figure,) = least_dim_vs_budget.figures(rows, plan, tables.experiment(), tmp_path).values()
         return [text.get_text() for text in figure.legends[0].texts]
 
-    every = ["limited by the budget", "not reached: larger"]
+    larger = "not reached: larger than the mark"
+    every = [larger, "limited by the budget"]
     assert legend(["standard", "linear"]) == ["Standard", "Linear", *every]
     assert legend(["linear"]) == ["Linear"]
-    assert legend(["sparse"]) == ["Sparse", "not reached: larger"]
+    assert legend(["sparse"]) == ["Sparse", larger]
 
 
 def test_limited_frontiers_are_marked_in_every_figure_and_table(table, tmp_path):

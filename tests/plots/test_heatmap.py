@@ -197,7 +197,30 @@ def test_frontier_is_dotted_where_a_smaller_dimension_lacks_a_result():
     (axes,) = panels(figure).values()
     assert list(line(axes, "frontier/unsure")[0]) == [1.5, 1.5]
     assert not any(item.get_gid() == "frontier" for item in axes.lines)
-    assert "first D known with ≥ 90 %; some D just below has no result" in legend(figure)
+    assert "dotted: some D just below has no result" in legend(figure)
+
+
+def test_where_nothing_reaches_90_the_line_stands_right_of_the_last_planned_d():
+    narrow, wide = values(0.1, 0.2, 0.3, size=2, dims=(8, 16, 32)), values(0.1, 0.99, size=4)
+    figure = draw(pd.concat([narrow, wide, values(0.1, 0.1, 0.1, 0.97, size=6)]))
+    (axes,) = panels(figure).values()
+    assert list(line(axes, "frontier")[0])[:2] == [2.5, 2.5]
+
+
+def test_a_row_without_a_line_is_named():
+    plan = tables.plan_of(pd.concat([values(0, 0, 0, 0), values(0, 0, 0, 0, size=3)]))
+    said = footer(draw(pd.concat([values(0.1, 0.2), values(0.1, 0.2, 0.95, 1, size=3)]), plan))
+    assert (
+        "No line: 90 % is not reached, and some D lack a result: Arithmetic: Standard n = 2."
+        in (said.replace("\n", " "))
+    )
+
+
+def test_a_line_of_which_the_budget_is_not_known_has_a_grey_core():
+    figure = draw(values(0.1, 0.2, 0.95, 1.0))  # without curves
+    (axes,) = panels(figure).values()
+    assert list(line(axes, "frontier/perhaps")[0]) == [1.5, 1.5]
+    assert "grey core: not known whether the budget limits it" in legend(figure)
 
 
 def test_the_papers_frontier_stands_at_its_dimensions():
@@ -246,7 +269,8 @@ def test_a_cell_with_fewer_seeds_than_planned_is_marked():
 def test_budget_and_setting_stand_under_the_picture():
     said = footer(draw(tables.quick(), budget="7 steps of 64"))
     assert "Budget: 7 steps of 64" in said
-    assert "1,000 test sequences per cell; 3 layers; 4 heads; recipe fast; one seed" in said
+    assert said.startswith("made up. 3 layers; 4 heads; recipe fast.")
+    assert "1,000 test sequences per cell; one seed" in said
 
 
 def test_layers_that_most_models_have_are_said_once():

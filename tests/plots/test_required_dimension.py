@@ -5,7 +5,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from plots import growth_rows, paper, required_dimension
+from plots import growth_rows, paper, required_dimension, style, theory_lines
 from plots.cells import gather
 from plots.fit import growth
 from plots.frontier import requirements
@@ -124,9 +124,58 @@ def test_not_reached_and_too_few_points_are_said():
     table = tables.quick()
     figure = draw(table)
     axes = panel(figure, "Arithmetic")
-    assert len(lines(axes, "not reached/Linear")) == 3
+    arrows = lines(axes, "not reached/Linear")
+    assert len(arrows) == 2 * 3
+    for gid, mark in arrows.items():
+        if gid.endswith("/mark"):  # the model's own, at the largest D that fails
+            (base, top), (at,) = arrows[gid.removesuffix("/mark")].get_ydata(), mark.get_ydata()
+            assert (mark.get_marker(), at) == ("s", base) and top > base
     said = " ".join(text.get_text() for text in figure.texts)
     assert "Linear too few points (theory: at least 0.25" in said
+
+
+def said_under(figure):
+    texts = [text.get_text() for text in figure.texts if text.get_gid() == "footer"]
+    return " ".join(" ".join(texts).split())
+
+
+def at_sizes(shares, dims=(8, 16, 32)):
+    """A table of Standard on LIS, a row of accuracies per size."""
+    return pd.DataFrame(
+        [
+            tables.row(task="lis", size=size, dim=dim, answer_accuracy=share)
+            for size, row in shares.items()
+            for dim, share in zip(dims, row, strict=False)
+        ]
+    )
+
+
+def test_a_line_through_the_smallest_d_of_the_grid_is_dotted():
+    """Least D at the floor of the grid say nothing of growth."""
+    bounded, floor = [0.2, 0.95, 1], [0.95, 1, 1]
+    for first, dims, dotted in ((floor, [8, 16], True), (bounded, [16, 16], False)):
+        axes = panel(draw(at_sizes({4: first, 6: bounded})), "LIS")
+        (joint,) = [line for line in axes.lines if line.get_gid() == "line/Standard"]
+        assert list(joint.get_ydata()) == dims
+        assert joint.is_dashed() == dotted
+
+
+def test_a_wider_d_that_fails_again_is_said():
+    said = said_under(draw(at_sizes({4: [0.2, 0.95, 0.3], 6: [0.2, 0.95, 1]})))
+    assert "A wider D fails again: LIS: Standard n = 4 (least D 16, fails at 32)." in said
+    assert "fails again" not in said_under(draw(at_sizes({4: [0.2, 0.95, 0.99]})))
+
+
+def test_a_size_without_a_result_is_named():
+    plan = tables.plan_of(at_sizes({4: [0, 0, 0], 6: [0, 0, 0], 9: [0, 0, 0]}))
+    said = said_under(draw(at_sizes({4: [0.2, 0.95, 1]}), plan))
+    assert "No result, hence no mark: LIS: Standard n = 6, 9." in said
+
+
+def test_equal_labels_of_theory_are_written_once_in_grey():
+    labels = [theory_lines.Label(24.0, "√L", color) for color in ("red", "green")]
+    found = theory_lines._merged([*labels, theory_lines.Label(8.0, "constant", "blue")])
+    assert found == [(8.0, "constant", "blue"), (24.0, "√L", style.GREY)]
 
 
 def test_an_outsiders_task_gets_no_theory():
