@@ -70,6 +70,7 @@ def draw(table: pd.DataFrame, plan: pd.DataFrame, experiment: Any, out: Path) ->
     lines = [METHOD, timing_note(answers, experiment.name), *sentences(budgets)]
     if (reached(costs[costs["name"] == BASELINE]).groupby("group").size() > 1).any():
         lines.append(SEVERAL)
+    lines += _held_alike(costs)
     lines.append(evidence([item for *_, item in requirements(grid)], grid))
     picture = figure(ratios, grid, footer(lines, grid, experiment))
     paths = style.styled(style.save)(picture, out, NAME)
@@ -79,6 +80,18 @@ def draw(table: pd.DataFrame, plan: pd.DataFrame, experiment: Any, out: Path) ->
         return paths
     texts = savings_summary.printed_table(summary, experiment).texts(summary)
     return [*paths, *tabular.write(texts, out, savings_summary.NAME)]
+
+
+def _held_alike(costs: pd.DataFrame) -> list[str]:
+    """Say which settings vary in which a model and what it is held against are alike."""
+    within = costs.groupby("group")
+    alike = [
+        key
+        for key in ("layers", "heads", "recipe")
+        if costs[key].nunique() > 1 and within[key].nunique().max() == 1
+    ]
+    words = " and ".join(alike)
+    return [f"Each model is held against standard attention of the same {words}."] if alike else []
 
 
 @style.styled

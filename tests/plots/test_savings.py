@@ -205,6 +205,13 @@ def test_of_several_standards_the_cheapest_counts_and_is_named(runs, monkeypatch
     assert savings.SEVERAL in footer_of(both, monkeypatch, tmp_path)
 
 
+def test_depths_are_held_against_their_own(runs, monkeypatch, tmp_path):
+    deep = [row | {"layers": 5, "cell": f"{row['cell']}-deep"} for row in runs]
+    told = "Each model is held against standard attention of the same layers."
+    assert told in footer_of([*runs, *deep], monkeypatch, tmp_path)
+    assert "held against" not in footer_of(runs, monkeypatch, tmp_path)
+
+
 @pytest.mark.parametrize(
     ("left_out", "gid", "words"),
     [(1, "limited/Linear/6", "from above only"), (0, "perhaps/Linear/6", "not known")],
