@@ -45,6 +45,7 @@ TICK_PAD = 0.045  # inches between tick labels and panel: a line along its edge 
 MIN_CELL, MAX_CELL = 0.19, 0.6  # inches
 CELL_HEIGHT, SPREAD_HEIGHT = 0.235, 0.34  # inches, for one number and for three
 SPREAD = 0.105  # inches between the numbers of a cell
+LOW_GAP = 0.06  # inches between panels of one row
 
 
 def draw(table: pd.DataFrame, plan: pd.DataFrame, experiment: Any, out: Path) -> list[Path]:
@@ -70,7 +71,6 @@ def figure(
         panel, (xs, ys) = grid.panel(column, row), _axes_of(grid, column)
         _dress_panel(axes, grid, column, layout)
         if panel.empty:
-            style.say_in(axes, "not planned")
             continue
         _draw_colors(axes, panel, xs, ys)
         for cell in records(panel):
@@ -90,6 +90,7 @@ def _layout(grid: Grid, text: str, entries: list[Any]) -> Layout:
         for done in records(grid.cells[grid.cells["state"] == "done"])
     ]
     cell = max([MIN_CELL, *([] if upright else [name + 0.04 for name in names]), *values])
+    alone = [column for column in grid.columns if _has_one_size(grid, column)]
     labels = [_y_label(grid, c, y) for c in grid.columns for y in _axes_of(grid, c)[1]]
     ticks = TICK_PAD + max(text_width(t, TICK_SIZE) for label in labels for t in label.split("\n"))
     height = SPREAD_HEIGHT if (grid.cells["seeds"] > 1).any() else CELL_HEIGHT
@@ -102,13 +103,15 @@ def _layout(grid: Grid, text: str, entries: list[Any]) -> Layout:
         widths=[max(cell * len(xs), 0.6) for xs, _ in sides],
         heights=max(height * len(ys) for _, ys in sides),
         stretch=MAX_CELL / cell,
-        gap=(ticks + 0.03, 0.17),
+        gap=(max(ticks + 0.03, 0.13), 0.17 if max(len(ys) for _, ys in sides) > 1 else LOW_GAP),
         ticks=ticks,
         below=max(names) + 0.06 if upright else TICKS,
         right=0.39,
         x_label=style.axis_label(grid.x_key),
         share_x="none",
         share_y=False,
+        titles={column: _size_title(grid, column) for column in alone},
+        blank=[(r, c) for r in grid.model_rows for c in grid.columns if grid.panel(c, r).empty],
     )
 
 
@@ -130,21 +133,39 @@ def _trained_on(grid: Grid, folder: Path | None) -> list[str]:
 
 
 def _has_gaps(grid: Grid) -> bool:
-    """Tell whether a panel with cells lacks some that its column's axes have."""
+    """Tell whether a panel lacks cells that its column's axes have."""
     for column in grid.columns:
         xs, ys = _axes_of(grid, column)
         panels = [grid.panel(column, row) for row in grid.model_rows]
-        if any(0 < len(panel) < len(xs) * len(ys) for panel in panels):
+        if any(len(panel) < len(xs) * len(ys) for panel in panels):
             return True
     return False
+
+
+def _has_one_size(grid: Grid, column: str) -> bool:
+    """Tell whether a column has one problem size, which its title then says once for all rows."""
+    return grid.y_key == "size" and len(_axes_of(grid, column)[1]) == 1
 
 
 def _y_label(grid: Grid, column: str, value: Any) -> str:
     if grid.y_key != "size":
         return "\n".join(wrap(style.setting_label(grid.y_key, value) or "–", 0.9, TICK_SIZE))
-    cells = grid.cells[(grid.cells["column"] == column) & (grid.cells["size"] == value)]
+    if _has_one_size(grid, column):
+        return ""
+    return "\n".join(f"{name}={number}" for name, number in _sizes(grid, column, value))
+
+
+def _size_title(grid: Grid, column: str) -> str:
+    (size,) = _axes_of(grid, column)[1]
+    said = ", ".join(f"{name} = {number}" for name, number in _sizes(grid, column, size))
+    return f"{column}\n{said}"
+
+
+def _sizes(grid: Grid, column: str, size: Any) -> list[tuple[str, str]]:
+    """Return n and, where it is known, L."""
+    cells = grid.cells[(grid.cells["column"] == column) & (grid.cells["size"] == size)]
     length = cells["max_len"].max()
-    return f"n={value}" if np.isnan(length) else f"n={value}\nL={length:.0f}"
+    return [("n", str(size))] + ([] if np.isnan(length) else [("L", f"{length:.0f}")])
 
 
 def _x_label(grid: Grid, value: Any) -> str:

@@ -286,6 +286,38 @@ def test_what_is_not_planned_is_said_to_be_blank():
     assert "Blank" not in footer(draw(table[:2]))
 
 
+def test_a_single_size_stands_in_the_title_and_rows_lie_close():
+    one, two = tables.product(["lis"], ["standard", "linear"], [4], [8, 16]), values(0.1, 0.2)
+    figure = draw(one)
+    standard, linear = (panels(figure)[f"panel/{name}/LIS"] for name in ("Standard", "Linear"))
+    assert standard.get_title() == "LIS\nn = 4, L = 11" and linear.get_title() == ""
+    assert [label.get_text() for label in standard.get_yticklabels()] == [""]
+    inches = (standard.get_position().y0 - linear.get_position().y1) * figure.get_size_inches()[1]
+    assert inches < 0.1
+    several = panels(draw(pd.concat([one, two, values(0.1, size=3)])))
+    assert several["panel/Standard/LIS"].get_title() == "LIS\nn = 4, L = 11"
+    arithmetic = several["panel/Standard/Arithmetic"]
+    assert arithmetic.get_title() == "Arithmetic"
+    assert [label.get_text() for label in arithmetic.get_yticklabels()] == [
+        "n=2\nL=13",
+        "n=3\nL=25",
+    ]
+
+
+def test_panels_without_a_planned_cell_are_blank_and_their_columns_labels_close_up():
+    table = tables.product(["lis"], ["standard", "linear", "sparse"], [4, 5], [8, 16])
+    figure = draw(pd.concat([table, tables.product(["ed"], ["linear"], [4, 5], [8, 16])]))
+    shown = panels(figure)
+    ed = [shown[f"panel/{name}/ED"] for name in ("Standard", "Linear", "Sparse")]
+    assert [axes.get_visible() for axes in ed] == [False, True, False]
+    assert [axes.get_title() for axes in ed] == ["", "ED", ""]
+    shows = [axes.xaxis.get_tick_params()["labelbottom"] for axes in ed]
+    assert shows == [False, True, False]
+    assert shown["panel/Standard/LIS"].get_title() == "LIS"
+    assert shown["panel/Sparse/LIS"].xaxis.get_tick_params()["labelbottom"]
+    assert "Blank: not planned." in footer(figure)
+
+
 def test_labels_of_low_rows_lie_level_and_panels_are_alike():
     table = pd.DataFrame([tables.row(model=m) for m in ("sliding_window", "delta_product")])
     figure = draw(table)
