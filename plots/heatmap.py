@@ -65,7 +65,8 @@ def figure(
     lines = [setting_text(grid), *sentences(budgets), *frontier_lines.confirmed_text(planned)]
     lines += _trained_on(grid, folder)
     lines += ["Blank: not planned."] if _has_gaps(grid) else []
-    entries = [*frontier_lines.legend_entries(planned, budgets), *_legend_entries(grid)]
+    entries = [*_state_entries(grid), *frontier_lines.legend_entries(planned, budgets)]
+    entries += [*cell_marks.legend_entries(planned), *_fewer_seeds_entry(grid)]
     layout = _layout(grid, footer(lines, grid, experiment), entries)
     for (row, column), axes in layout.panels.items():
         panel, (xs, ys) = grid.panel(column, row), _axes_of(grid, column)
@@ -73,8 +74,10 @@ def figure(
         if panel.empty:
             continue
         _draw_colors(axes, panel, xs, ys)
+        sides = cell_marks.median_sides(planned, column, row)
         for cell in records(panel):
-            _draw_cell(axes, cell, xs.index(cell.x), ys.index(cell.y))
+            side = sides.get((cell.y, cell.x))
+            _draw_cell(axes, cell, xs.index(cell.x), ys.index(cell.y), side)
         frontier_lines.draw(axes, planned, column, row, budgets)
     _draw_colorbar(layout)
     return layout.figure
@@ -207,7 +210,7 @@ def _draw_colors(axes: Axes, panel: pd.DataFrame, xs: list[Any], ys: list[Any]) 
     )
 
 
-def _draw_cell(axes: Axes, cell: Any, x: int, y: int) -> None:
+def _draw_cell(axes: Axes, cell: Any, x: int, y: int, side: str | None) -> None:
     place = f"{cell.y}/{cell.x}"
     if cell.state != "done":
         _draw_state(axes, cell.state, x, y, place)
@@ -220,6 +223,8 @@ def _draw_cell(axes: Axes, cell: Any, x: int, y: int) -> None:
     if is_unsure(cell):
         number = text_width(value, size)
         cell_marks.draw_frame(axes, x, y, number, edgecolor=ink, gid=f"frame/{place}")
+    if side:
+        cell_marks.draw_corner(axes, x, y, side, facecolor=ink, gid=f"median/{side}/{place}")
     if cell.seeds > 1:
         low, high = style.percent_range(cell.accuracy_min, cell.accuracy_max)
         for name, text, step in (("maximum", high, SPREAD), ("minimum", low, -SPREAD)):
@@ -253,15 +258,17 @@ def _draw_colorbar(layout: Layout) -> None:
     axes.set_title("%", pad=3, fontsize=TICK_SIZE)
 
 
-def _legend_entries(grid: Grid) -> list[Any]:
+def _state_entries(grid: Grid) -> list[Any]:
     entries: list[Any] = []
     for state, look in STATE_LOOKS.items():
         if (grid.cells["state"] == state).any():
             box = Patch(facecolor=look["facecolor"], hatch=look["hatch"], label=STATE_WORDS[state])
             box.set(**HATCH)
             entries.append(box)
-    done = grid.cells[grid.cells["state"] == "done"]
-    entries += cell_marks.legend_entries(grid)
-    if (done["seeds"] < done["seeds_planned"]).any():
-        entries.append(Line2D([], [], linestyle="", label="* fewer seeds than planned"))
     return entries
+
+
+def _fewer_seeds_entry(grid: Grid) -> list[Any]:
+    done = grid.cells[grid.cells["state"] == "done"]
+    fewer = (done["seeds"] < done["seeds_planned"]).any()
+    return [Line2D([], [], linestyle="", label="* fewer seeds than planned")] if fewer else []

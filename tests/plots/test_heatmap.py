@@ -243,6 +243,30 @@ def test_a_cell_with_fewer_seeds_than_planned_is_marked():
     assert "* fewer seeds than planned" in legend(figure)
 
 
+def medians(figure):
+    gids = [str(patch.get_gid()) for axes in panels(figure).values() for patch in axes.patches]
+    return [gid for gid in gids if gid.startswith("median")]
+
+
+def test_a_median_on_the_other_side_of_90_percent_than_the_mean_is_marked_where_a_search_judged():
+    shares = {8: (0.1, 0.2, 0.3), 16: (0.2, 0.95, 0.99), 32: (0.89, 0.89, 0.98), 64: (0.97,) * 3}
+    table = pd.DataFrame([
+        tables.row(size=2, dim=dim, seed=seed, answer_accuracy=share,
+                   **{"recipe.learning_rate": "0.001"})
+        for dim, found in shares.items() for seed, share in enumerate(found)
+    ])  # fmt: skip
+    first = tables.plan_of(table[table["seed"] == 0]).assign(**{"recipe.learning_rate": "0.001"})
+    searched = draw(table, first)
+    assert medians(searched) == ["median/above/2/16", "median/below/2/32"]
+    assert {"◢ median seed ≥ 90 %, mean below", "◤ mean ≥ 90 %, median seed below"} <= set(
+        legend(searched)
+    )
+    (axes,) = panels(searched).values()
+    assert texts(axes)[2, 16] == "71.3"  # the mean stays
+    planned = draw(table, tables.plan_of(table).assign(**{"recipe.learning_rate": "0.001"}))
+    assert medians(planned) == [] and not any("median" in label for label in legend(planned))
+
+
 def test_budget_and_setting_stand_under_the_picture():
     said = footer(draw(tables.quick(), budget="7 steps of 64"))
     assert "Budget: 7 steps of 64" in said
