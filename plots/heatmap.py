@@ -95,6 +95,7 @@ def _layout(grid: Grid, text: str, entries: list[Any]) -> Layout:
     cell = max([MIN_CELL, *([] if upright else [name + 0.04 for name in names]), *values])
     alone = [column for column in grid.columns if _has_one_size(grid, column)]
     labels = [_y_label(grid, c, y) for c in grid.columns for y in _axes_of(grid, c)[1]]
+    between = 0.03 if grid.y_key == "size" else 0.08
     ticks = TICK_PAD + max(text_width(t, TICK_SIZE) for label in labels for t in label.split("\n"))
     height = SPREAD_HEIGHT if (grid.cells["seeds"] > 1).any() else CELL_HEIGHT
     height = max(height, 0.02 + 0.1 * max(label.count("\n") + 1 for label in labels))
@@ -106,7 +107,7 @@ def _layout(grid: Grid, text: str, entries: list[Any]) -> Layout:
         widths=[max(cell * len(xs), 0.6) for xs, _ in sides],
         heights=max(height * len(ys) for _, ys in sides),
         stretch=MAX_CELL / cell,
-        gap=(max(ticks + 0.03, 0.13), 0.17 if max(len(ys) for _, ys in sides) > 1 else LOW_GAP),
+        gap=(max(ticks + between, 0.13), 0.17 if max(len(ys) for _, ys in sides) > 1 else LOW_GAP),
         ticks=ticks,
         below=max(names) + 0.06 if upright else TICKS,
         right=0.39,
@@ -152,7 +153,7 @@ def _has_one_size(grid: Grid, column: str) -> bool:
 
 def _y_label(grid: Grid, column: str, value: Any) -> str:
     if grid.y_key != "size":
-        return "\n".join(wrap(style.setting_label(grid.y_key, value) or "–", 0.9, TICK_SIZE))
+        return "\n".join(wrap(style.tick_label(grid.y_key, value) or "–", 0.9, TICK_SIZE))
     if _has_one_size(grid, column):
         return ""
     return "\n".join(f"{name}={number}" for name, number in _sizes(grid, column, value))
@@ -173,7 +174,7 @@ def _sizes(grid: Grid, column: str, size: Any) -> list[tuple[str, str]]:
 
 def _x_label(grid: Grid, value: Any) -> str:
     if isinstance(value, str):
-        return style.setting_label(grid.x_key, value) or "–"
+        return style.tick_label(grid.x_key, value) or "–"
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
