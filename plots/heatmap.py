@@ -21,7 +21,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch, Rectangle
 
-from plots import frontier_lines, style
+from plots import cell_marks, frontier_lines, style
 from plots.budgets import sentences, trained_size
 from plots.cells import Grid, gather, is_unsure, records
 from plots.layout import TICKS, Layout
@@ -40,10 +40,12 @@ STATE_WORDS = {
     "not run": "– not run",
 }
 HATCH = {"edgecolor": "#8c8c8c", "linewidth": 0.4}
-UNSURE = "framed: 95 % interval of a seed, or the seeds' range, holds 90 %"
 TICK_SIZE, VALUE_SIZE = 6.5, 6.5  # points
-MIN_CELL, MAX_CELL, FRAME = 0.19, 0.6, 0.035  # inches; what a frame adds to a value's width
+TICK_PAD = 0.045  # inches between tick labels and panel: a line along its edge takes some of it
+MIN_CELL, MAX_CELL = 0.19, 0.6  # inches
 CELL_HEIGHT, SPREAD_HEIGHT = 0.235, 0.34  # inches, for one number and for three
+SPREAD = 0.105  # inches between the numbers of a cell
+LOW_GAP = 0.06  # inches between panels of one row
 
 
 def draw(table: pd.DataFrame, plan: pd.DataFrame, experiment: Any, out: Path) -> list[Path]:
@@ -64,18 +66,19 @@ def figure(
     lines += frontier_lines.lineless_text(planned)
     lines += _trained_on(grid, folder)
     lines += ["Blank: not planned."] if _has_gaps(grid) else []
-    entries = [*frontier_lines.legend_entries(planned, budgets), *_legend_entries(grid)]
+    entries = [*_state_entries(grid), *frontier_lines.legend_entries(planned, budgets)]
+    entries += [*cell_marks.legend_entries(planned), *_fewer_seeds_entry(grid)]
     layout = _layout(grid, footer(lines, grid, experiment), entries)
     for (row, column), axes in layout.panels.items():
         panel, (xs, ys) = grid.panel(column, row), _axes_of(grid, column)
         _dress_panel(axes, grid, column, layout)
         if panel.empty:
-            style.say_in(axes, "not planned")
             continue
         _draw_colors(axes, panel, xs, ys)
+        sides = cell_marks.median_sides(planned, column, row)
         for cell in records(panel):
-            width = layout.width_of(column) / len(xs)
-            _draw_cell(axes, cell, xs.index(cell.x), ys.index(cell.y), width)
+            side = sides.get((cell.y, cell.x))
+            _draw_cell(axes, cell, xs.index(cell.x), ys.index(cell.y), side)
         frontier_lines.draw(axes, planned, column, row, budgets)
     _draw_colorbar(layout)
     return layout.figure
@@ -86,11 +89,15 @@ def _layout(grid: Grid, text: str, entries: list[Any]) -> Layout:
     sides = [_axes_of(grid, column) for column in grid.columns]
     names = [text_width(_x_label(grid, x), TICK_SIZE) for side in sides for x in side[0]]
     upright = max(names) > MAX_CELL
-    shown = [cell for cell in records(grid.cells) if cell.state == "done"]
-    values = [text_width(_value(cell), style.SMALLEST) + FRAME * is_unsure(cell) for cell in shown]
+    values = [
+        text_width(_value(done), style.SMALLEST) + cell_marks.room(is_unsure(done))
+        for done in records(grid.cells[grid.cells["state"] == "done"])
+    ]
     cell = max([MIN_CELL, *([] if upright else [name + 0.04 for name in names]), *values])
+    alone = [column for column in grid.columns if _has_one_size(grid, column)]
     labels = [_y_label(grid, c, y) for c in grid.columns for y in _axes_of(grid, c)[1]]
-    ticks = 0.03 + max(text_width(t, TICK_SIZE) for label in labels for t in label.split("\n"))
+    between = 0.03 if grid.y_key == "size" else 0.08
+    ticks = TICK_PAD + max(text_width(t, TICK_SIZE) for label in labels for t in label.split("\n"))
     height = SPREAD_HEIGHT if (grid.cells["seeds"] > 1).any() else CELL_HEIGHT
     height = max(height, 0.02 + 0.1 * max(label.count("\n") + 1 for label in labels))
     return Layout(
@@ -101,13 +108,15 @@ def _layout(grid: Grid, text: str, entries: list[Any]) -> Layout:
         widths=[max(cell * len(xs), 0.6) for xs, _ in sides],
         heights=max(height * len(ys) for _, ys in sides),
         stretch=MAX_CELL / cell,
-        gap=(ticks + 0.08, 0.17),
+        gap=(max(ticks + between, 0.13), 0.17 if max(len(ys) for _, ys in sides) > 1 else LOW_GAP),
         ticks=ticks,
         below=max(names) + 0.06 if upright else TICKS,
-        right=0.47,
+        right=0.39,
         x_label=style.axis_label(grid.x_key),
         share_x="none",
         share_y=False,
+        titles={column: _size_title(grid, column) for column in alone},
+        blank=[(r, c) for r in grid.model_rows for c in grid.columns if grid.panel(c, r).empty],
     )
 
 
@@ -129,26 +138,44 @@ def _trained_on(grid: Grid, folder: Path | None) -> list[str]:
 
 
 def _has_gaps(grid: Grid) -> bool:
-    """Tell whether a panel with cells lacks some that its column's axes have."""
+    """Tell whether a panel lacks cells that its column's axes have."""
     for column in grid.columns:
         xs, ys = _axes_of(grid, column)
         panels = [grid.panel(column, row) for row in grid.model_rows]
-        if any(0 < len(panel) < len(xs) * len(ys) for panel in panels):
+        if any(len(panel) < len(xs) * len(ys) for panel in panels):
             return True
     return False
 
 
+def _has_one_size(grid: Grid, column: str) -> bool:
+    """Tell whether a column has one problem size, which its title then says once for all rows."""
+    return grid.y_key == "size" and len(_axes_of(grid, column)[1]) == 1
+
+
 def _y_label(grid: Grid, column: str, value: Any) -> str:
     if grid.y_key != "size":
-        return "\n".join(wrap(style.setting_label(grid.y_key, value) or "–", 0.9, TICK_SIZE))
-    cells = grid.cells[(grid.cells["column"] == column) & (grid.cells["size"] == value)]
+        return "\n".join(wrap(style.tick_label(grid.y_key, value) or "–", 0.9, TICK_SIZE))
+    if _has_one_size(grid, column):
+        return ""
+    return "\n".join(f"{name}={number}" for name, number in _sizes(grid, column, value))
+
+
+def _size_title(grid: Grid, column: str) -> str:
+    (size,) = _axes_of(grid, column)[1]
+    said = ", ".join(f"{name} = {number}" for name, number in _sizes(grid, column, size))
+    return f"{column}\n{said}"
+
+
+def _sizes(grid: Grid, column: str, size: Any) -> list[tuple[str, str]]:
+    """Return n and, where it is known, L."""
+    cells = grid.cells[(grid.cells["column"] == column) & (grid.cells["size"] == size)]
     length = cells["max_len"].max()
-    return f"n={value}" if np.isnan(length) else f"n={value}\nL={length:.0f}"
+    return [("n", str(size))] + ([] if np.isnan(length) else [("L", f"{length:.0f}")])
 
 
 def _x_label(grid: Grid, value: Any) -> str:
     if isinstance(value, str):
-        return style.setting_label(grid.x_key, value) or "–"
+        return style.tick_label(grid.x_key, value) or "–"
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
@@ -164,6 +191,7 @@ def _dress_panel(axes: Axes, grid: Grid, column: str, layout: Layout) -> None:
     axes.set_xticks(range(len(xs)), [_x_label(grid, x) for x in xs])
     axes.set_yticks(range(len(ys)), [_y_label(grid, column, y) for y in ys])
     axes.tick_params(length=0, pad=2)
+    axes.tick_params(axis="y", pad=72 * TICK_PAD)
     axes.tick_params(axis="x", rotation=90 if layout.below > TICKS else 0)
     axes.spines[:].set_visible(False)
     axes.grid(False)
@@ -184,26 +212,35 @@ def _draw_colors(axes: Axes, panel: pd.DataFrame, xs: list[Any], ys: list[Any]) 
     )
 
 
-def _draw_cell(axes: Axes, cell: Any, x: int, y: int, width: float) -> None:
+def _draw_cell(axes: Axes, cell: Any, x: int, y: int, side: str | None) -> None:
     place = f"{cell.y}/{cell.x}"
     if cell.state != "done":
-        look = STATE_LOOKS[cell.state]
-        box = Rectangle((x - 0.5, y - 0.5), 1, 1, hatch=look["hatch"], facecolor=look["facecolor"])
-        box.set(**HATCH, gid=f"{cell.state}/{place}")
-        axes.add_patch(box)
-        white = {"facecolor": "white", "edgecolor": "none", "pad": 0.6}
-        _text(axes, x, y, look["text"], VALUE_SIZE, gid=f"value/{place}", bbox=white)
+        _draw_state(axes, cell.state, x, y, place)
         return
     ink = style.ink_on(matplotlib.colormaps[style.HEAT](cell.accuracy))
-    frame = {"facecolor": "none", "edgecolor": ink, "linewidth": 0.5, "pad": 1.2}
-    value = _value(cell)
-    size = min(VALUE_SIZE, max(style.SMALLEST, (width - 0.06) / text_width(value, 1)))
-    _text(axes, x, y, value, size, gid=f"value/{place}", color=ink,
-          bbox=frame if is_unsure(cell) else None)  # fmt: skip
+    width, height = cell_marks.cell_size(axes)
+    value, room = _value(cell), width - cell_marks.room(True)
+    size = min(VALUE_SIZE, max(style.SMALLEST, room / text_width(value, 1)))
+    _text(axes, x, y, value, size, gid=f"value/{place}", color=ink)
+    if is_unsure(cell):
+        number = text_width(value, size)
+        cell_marks.draw_frame(axes, x, y, number, edgecolor=ink, gid=f"frame/{place}")
+    if side:
+        cell_marks.draw_corner(axes, x, y, side, facecolor=ink, gid=f"median/{side}/{place}")
     if cell.seeds > 1:
         low, high = style.percent_range(cell.accuracy_min, cell.accuracy_max)
-        _text(axes, x, y + 0.31, high, style.SMALLEST, gid=f"maximum/{place}", color=ink)
-        _text(axes, x, y - 0.31, low, style.SMALLEST, gid=f"minimum/{place}", color=ink)
+        for name, text, step in (("maximum", high, SPREAD), ("minimum", low, -SPREAD)):
+            gid = f"{name}/{place}"
+            _text(axes, x, y + step / height, text, style.SMALLEST, gid=gid, color=ink)
+
+
+def _draw_state(axes: Axes, state: str, x: int, y: int, place: str) -> None:
+    look = STATE_LOOKS[state]
+    box = Rectangle((x - 0.5, y - 0.5), 1, 1, hatch=look["hatch"], facecolor=look["facecolor"])
+    box.set(**HATCH, gid=f"{state}/{place}")
+    axes.add_patch(box)
+    white = {"facecolor": "white", "edgecolor": "none", "pad": 0.6}
+    _text(axes, x, y, look["text"], VALUE_SIZE, gid=f"value/{place}", bbox=white)
 
 
 def _text(axes: Axes, x: float, y: float, text: str, size: float, **look: Any) -> None:
@@ -212,26 +249,28 @@ def _text(axes: Axes, x: float, y: float, text: str, size: float, **look: Any) -
 
 def _draw_colorbar(layout: Layout) -> None:
     right, low, high = layout.span
-    axes = layout.add_axes(right + 0.1, low, 0.09, high - low)
+    axes = layout.add_axes(right + 0.07, low, 0.08, high - low)
     axes.set_gid("colorbar")
     axes.grid(False)
     ticks = [0, 25, 50, 75, 90, 100] if high - low > 1.2 else [0, 50, 100]
     mappable = ScalarMappable(Normalize(0, 100), style.HEAT)
     bar = layout.figure.colorbar(mappable, cax=axes, ticks=ticks)
     bar.outline.set_linewidth(0.5)
+    axes.tick_params(length=1.5, pad=2)
     axes.set_title("%", pad=3, fontsize=TICK_SIZE)
 
 
-def _legend_entries(grid: Grid) -> list[Any]:
+def _state_entries(grid: Grid) -> list[Any]:
     entries: list[Any] = []
     for state, look in STATE_LOOKS.items():
         if (grid.cells["state"] == state).any():
             box = Patch(facecolor=look["facecolor"], hatch=look["hatch"], label=STATE_WORDS[state])
             box.set(**HATCH)
             entries.append(box)
-    done = grid.cells[grid.cells["state"] == "done"]
-    if any(map(is_unsure, records(done))):
-        entries.append(Patch(facecolor="none", edgecolor="black", linewidth=0.5, label=UNSURE))
-    if (done["seeds"] < done["seeds_planned"]).any():
-        entries.append(Line2D([], [], linestyle="", label="* fewer seeds than planned"))
     return entries
+
+
+def _fewer_seeds_entry(grid: Grid) -> list[Any]:
+    done = grid.cells[grid.cells["state"] == "done"]
+    fewer = (done["seeds"] < done["seeds_planned"]).any()
+    return [Line2D([], [], linestyle="", label="* fewer seeds than planned")] if fewer else []

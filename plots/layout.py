@@ -7,7 +7,7 @@ that do not fit go on in a further band below, and the page grows downwards.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -39,6 +39,8 @@ class Layout:
     labels need left of a panel and ``below`` what they need under it, ``right`` what stands right
     of the last.  ``entries`` are
     the legend's handles.  ``share_x`` is "all" (tick labels at the foot alone), "row" or "none".
+    ``titles`` says what stands over a column where that is not its label.  Panels in ``blank``
+    (row, column) are not drawn: a column's title and tick labels go to its first and last others.
     A footer or label may hold any text; it is drawn as far as the font goes.
     """
 
@@ -60,11 +62,14 @@ class Layout:
         y_label: str = "",
         share_x: Literal["all", "row", "none"] = "all",
         share_y: bool = True,
+        titles: Mapping[str, str] | None = None,
+        blank: Collection[tuple[str, str]] = (),
     ) -> None:
         self.rows, self.columns, self.entries = list(rows), list(columns), list(entries)
         self.gap, self.right, self.below = gap, right, below
         self.x_label = printable(x_label)
         self.share_x, self.share_y = share_x, share_y
+        self.given_titles, self.blank = titles or {}, blank
         self._fit_rows(_each(heights, len(self.rows)))
         room = self.offsets[-1] + self.heights[-1] + 0.4  # the title's and the foot's place too
         lines = wrap(printable(y_label), room, AXIS_SIZE) if y_label else []
@@ -141,9 +146,10 @@ class Layout:
         self.width = max(used + self.right, style.COLUMN_WIDTH)
 
     def _fit_heights(self, footer: str) -> None:
+        given = [self.given_titles.get(column, column) for column in self.columns]
         titles = [
-            wrap(printable(column), width + self.gap[0] / 2, TITLE_SIZE, LABEL_BREAKS)
-            for column, width in zip(self.columns, self.widths, strict=True)
+            wrap(printable(title), width + self.gap[0] / 2, TITLE_SIZE, LABEL_BREAKS)
+            for title, width in zip(given, self.widths, strict=True)
         ]
         self.titles = ["\n".join(lines) for lines in titles]
         self.top = EDGE + LABEL * max(map(len, titles)) + 0.06
@@ -181,9 +187,11 @@ class Layout:
                     left = self._left_of(x, band)
                     axes = self.add_axes(left, bottom, self.widths[i], self.heights[y])
                     axes.set_gid(f"panel/{row}/{self.columns[i]}")
+                    axes.set_visible((row, self.columns[i]) not in self.blank)
                     self.panels[row, self.columns[i]] = axes
-                    self._share(axes, y, x)
-                    if y == 0:
+                    first, last = self._ends(i)
+                    self._share(axes, y, x, y == last)
+                    if y == first:
                         axes.set_title(self.titles[i], pad=4, fontsize=TITLE_SIZE)
                 middle = bottom + self.heights[y] / 2
                 write = self._write_level if self.level else self._write_upward
@@ -193,7 +201,13 @@ class Layout:
             middle = (self.left + self._left_of(len(band), band) - self.gap[0]) / 2
             self._write(self.x_label, middle, lowest - self.bottom + EDGE, AXIS_SIZE, va="bottom")
 
-    def _share(self, axes: Axes, y: int, x: int) -> None:
+    def _ends(self, column: int) -> tuple[int, int]:
+        """Return the first and the last row whose panel in a column is drawn."""
+        label = self.columns[column]
+        drawn = [y for y, row in enumerate(self.rows) if (row, label) not in self.blank]
+        return (drawn[0], drawn[-1]) if drawn else (0, len(self.rows) - 1)
+
+    def _share(self, axes: Axes, y: int, x: int, foot: bool) -> None:
         """Share the axes of a new panel with the first; write tick labels once where shared."""
         first = self.panels[self.rows[0], self.columns[0]]
         first_in_x = first if self.share_x == "all" else self.panels[self.rows[y], self.columns[0]]
@@ -202,7 +216,7 @@ class Layout:
         if self.share_y and axes is not first:
             axes.sharey(first)
         axes.tick_params(
-            labelbottom=self.share_x == "row" or y == len(self.rows) - 1,
+            labelbottom=self.share_x == "row" or foot,
             labelleft=x == 0 or not self.share_y,
         )
 

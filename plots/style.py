@@ -251,11 +251,21 @@ def say_in(axes: Axes, text: str) -> None:
     axes.text(0.5, 0.5, text, color=GREY, **middle)
 
 
-_POSITIONS = {"none": "no positions", "rope": "rotary positions"}
+_VALUES = {
+    "model.position": {"none": "no positions", "rope": "rotary positions"},
+    "model.mixer.output_gate": {"True": "with output gate", "False": "without output gate"},
+    "model.mixer.scale": {"sqrt": "scores over √K", "head_dim": "scores over K"},
+}
+# Tables name these by the words of a configuration.
+_TICKS = {
+    "format": {"cot": "chain of thought", "direct": "no chain"},
+    "task.monoid": {"A4xZ5": "A4×Z5"},
+}
 _WORDS = {
     "model.position": "{} positions", "model.mixer.block_size": "blocks of {}",
     "model.mixer.window_blocks": "window of {} blocks",
     "model.mixer.convolution": "{} convolution",
+    "model.mixer.A_range": "A from {}", "recipe.learning_rate": "learning rate {}",
     "layers": "{} layers", "heads": "{} heads",
     "dim": "D = {}", "size": "n = {}", "task.size": "trained on n = {}", "recipe": "{}",
     "format": "{}", "task.order": "{}", "task.monoid": "{}",
@@ -271,11 +281,18 @@ def setting_label(key: str, value: object) -> str:
         return model_label(str(value))
     if value in ("", None):
         return ""
-    if key == "model.position" and value in _POSITIONS:
-        return _POSITIONS[str(value)]
+    if str(value) in _VALUES.get(key, {}):
+        return _VALUES[key][str(value)]
     words = _WORDS.get(key, "{key}={value}").removesuffix("s" if value in (1, "1") else "\0")
     name = short_name(value)
+    if key == "model.mixer.A_range":
+        name = name.replace(" ", "\N{NO-BREAK SPACE}")
     return words.format(name, key=short_name(key.rpartition(".")[2]), value=name)
+
+
+def tick_label(key: str, value: object) -> str:
+    """Return what stands at a value of an axis: the setting in words, spelt out."""
+    return _TICKS.get(key, {}).get(str(value)) or setting_label(key, value)
 
 
 def axis_label(key: str) -> str:
@@ -285,6 +302,7 @@ def axis_label(key: str) -> str:
         "size": "problem size n",
         "heads": "heads H",
         "task.monoid": "monoid",
+        "recipe.learning_rate": "learning rate",
     }
     return words.get(key) or short_name(key)
 

@@ -266,6 +266,30 @@ def test_a_cell_with_fewer_seeds_than_planned_is_marked():
     assert "* fewer seeds than planned" in legend(figure)
 
 
+def medians(figure):
+    gids = [str(patch.get_gid()) for axes in panels(figure).values() for patch in axes.patches]
+    return [gid for gid in gids if gid.startswith("median")]
+
+
+def test_a_median_on_the_other_side_of_90_percent_than_the_mean_is_marked_where_a_search_judged():
+    shares = {8: (0.1, 0.2, 0.3), 16: (0.2, 0.95, 0.99), 32: (0.89, 0.89, 0.98), 64: (0.97,) * 3}
+    table = pd.DataFrame([
+        tables.row(size=2, dim=dim, seed=seed, answer_accuracy=share,
+                   **{"recipe.learning_rate": "0.001"})
+        for dim, found in shares.items() for seed, share in enumerate(found)
+    ])  # fmt: skip
+    first = tables.plan_of(table[table["seed"] == 0]).assign(**{"recipe.learning_rate": "0.001"})
+    searched = draw(table, first)
+    assert medians(searched) == ["median/above/2/16", "median/below/2/32"]
+    assert {"◢ median seed ≥ 90 %, mean below", "◤ mean ≥ 90 %, median seed below"} <= set(
+        legend(searched)
+    )
+    (axes,) = panels(searched).values()
+    assert texts(axes)[2, 16] == "71.3"  # the mean stays
+    planned = draw(table, tables.plan_of(table).assign(**{"recipe.learning_rate": "0.001"}))
+    assert medians(planned) == [] and not any("median" in label for label in legend(planned))
+
+
 def test_budget_and_setting_stand_under_the_picture():
     said = footer(draw(tables.quick(), budget="7 steps of 64"))
     assert "Budget: 7 steps of 64" in said
@@ -308,6 +332,38 @@ def test_what_is_not_planned_is_said_to_be_blank():
     table = pd.DataFrame([tables.row(size=n, dim=d) for n, d in ((2, 32), (2, 64), (3, 64))])
     assert "Blank: not planned." in footer(draw(table))
     assert "Blank" not in footer(draw(table[:2]))
+
+
+def test_a_single_size_stands_in_the_title_and_rows_lie_close():
+    one, two = tables.product(["lis"], ["standard", "linear"], [4], [8, 16]), values(0.1, 0.2)
+    figure = draw(one)
+    standard, linear = (panels(figure)[f"panel/{name}/LIS"] for name in ("Standard", "Linear"))
+    assert standard.get_title() == "LIS\nn = 4, L = 11" and linear.get_title() == ""
+    assert [label.get_text() for label in standard.get_yticklabels()] == [""]
+    inches = (standard.get_position().y0 - linear.get_position().y1) * figure.get_size_inches()[1]
+    assert inches < 0.1
+    several = panels(draw(pd.concat([one, two, values(0.1, size=3)])))
+    assert several["panel/Standard/LIS"].get_title() == "LIS\nn = 4, L = 11"
+    arithmetic = several["panel/Standard/Arithmetic"]
+    assert arithmetic.get_title() == "Arithmetic"
+    assert [label.get_text() for label in arithmetic.get_yticklabels()] == [
+        "n=2\nL=13",
+        "n=3\nL=25",
+    ]
+
+
+def test_panels_without_a_planned_cell_are_blank_and_their_columns_labels_close_up():
+    table = tables.product(["lis"], ["standard", "linear", "sparse"], [4, 5], [8, 16])
+    figure = draw(pd.concat([table, tables.product(["ed"], ["linear"], [4, 5], [8, 16])]))
+    shown = panels(figure)
+    ed = [shown[f"panel/{name}/ED"] for name in ("Standard", "Linear", "Sparse")]
+    assert [axes.get_visible() for axes in ed] == [False, True, False]
+    assert [axes.get_title() for axes in ed] == ["", "ED", ""]
+    shows = [axes.xaxis.get_tick_params()["labelbottom"] for axes in ed]
+    assert shows == [False, True, False]
+    assert shown["panel/Standard/LIS"].get_title() == "LIS"
+    assert shown["panel/Sparse/LIS"].xaxis.get_tick_params()["labelbottom"]
+    assert "Blank: not planned." in footer(figure)
 
 
 def test_labels_of_low_rows_lie_level_and_panels_are_alike():

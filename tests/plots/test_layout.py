@@ -9,12 +9,14 @@ import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from matplotlib.patches import Rectangle
 from matplotlib.text import Text
 
 from errors import UserError
 from plots import (
     accuracy_vs_flops,
     error_positions,
+    frontier_lines,
     heatmap,
     learning_curves,
     report,
@@ -160,12 +162,49 @@ def test_cells_whose_interval_or_range_holds_90_percent_are_framed():
         8: True, 16: False, 32: True, 48: True, 64: False
     }  # fmt: skip
     figure = heatmap.figure(table, tables.plan_of(table), tables.experiment())
-    framed = [
-        text.get_gid() for text in figure.findobj(Text)
-        if str(text.get_gid()).startswith("value") and text.get_bbox_patch() is not None
-        and text.get_bbox_patch().get_facecolor()[3] == 0
-    ]  # fmt: skip
-    assert framed == ["value/6/8", "value/6/32", "value/6/48"]
+    framed = [item.get_gid() for item in frames(figure)]
+    assert framed == ["frame/6/8", "frame/6/32", "frame/6/48"]
+
+
+def frames(figure):
+    return [item for item in figure.findobj(Rectangle) if str(item.get_gid()).startswith("frame")]
+
+
+def test_frames_touch_neither_the_extremes_nor_a_line_along_the_cells_edge():
+    dims = [8, 12, 16, 24, 32, 48, 64, 96]
+    table = tables.product(["arithmetic", "ed", "lis"], ["sparse"], [3, 4], dims, (0, 1, 2))
+    table["answer_accuracy"] = 0.65 + 0.15 * table["seed"]
+    figure = heatmap.figure(table, tables.plan_of(table), tables.experiment())
+    renderer, dpi = figure.canvas.get_renderer(), figure.dpi
+    assert len(frames(figure)) == 3 * 2 * len(dims)
+    for axes in {frame.axes for frame in frames(figure)}:
+        texts = {text.get_gid(): text for text in axes.texts}
+        for frame in (item for item in frames(figure) if item.axes is axes):
+            place = frame.get_gid().removeprefix("frame/")
+            box = frame.get_window_extent(renderer)
+            middles = [
+                texts[f"{name}/{place}"].get_transform().transform(
+                    texts[f"{name}/{place}"].get_position())[1]
+                for name in ("minimum", "maximum")
+            ]  # fmt: skip
+            digit = 0.73 * style.SMALLEST / 72 * dpi
+            assert middles[0] + digit / 2 < box.y0 - 1 < box.y1 + 1 < middles[1] - digit / 2
+            edges = [(round(frame.get_center()[0]) + side, 0) for side in (-0.5, 0.5)]
+            left, right = axes.transData.transform(edges)[:, 0]
+            line = (frontier_lines.OURS["linewidth"] + frame.get_linewidth()) / 2 / 72 * dpi
+            assert left + line < box.x0 and box.x1 < right - line
+            number = texts[f"value/{place}"].get_window_extent(renderer)
+            assert box.x0 < number.x0 and number.x1 < box.x1
+
+
+def test_tick_labels_stand_off_a_line_along_the_left_edge():
+    figure = heatmap.figure(*(lambda t: (t, tables.plan_of(t), tables.experiment()))(
+        tables.product(["lis"], ["standard"], [4, 5], [32, 64]).assign(answer_accuracy=0.95)
+    ))  # fmt: skip
+    (axes,) = [axes for axes in figure.axes if str(axes.get_gid()).startswith("panel")]
+    left = axes.get_window_extent().x0 - frontier_lines.OURS["linewidth"] / 2 / 72 * figure.dpi
+    for label in axes.get_yticklabels():
+        assert left - label.get_window_extent(figure.canvas.get_renderer()).x1 > 1.5
 
 
 KEYS = ["task", "model", "size", "dim", "layers", "recipe", "format", "model.position"]
