@@ -7,12 +7,12 @@ the line of a run that stopped early because it had solved its task.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
@@ -72,10 +72,13 @@ def figures(
     table: pd.DataFrame, plan: pd.DataFrame, experiment: Any, folder: Path
 ) -> dict[str, Figure]:
     """Return the figures under their files' names; ``folder`` holds ``curves/``."""
-    grid = without_untried(gather(table, plan, panels_of(experiment)))
+    whole = gather(table, plan, panels_of(experiment))
+    # Of all that is planned, so that a dimension looks the same in every task's figure.
+    looks = dim_looks(sorted(int(dim) for dim in whole.cells["dim"].unique()))
+    grid = without_untried(whole)
     curves = {run.cell: read_curve(folder, run.cell) for run in records(grid.rows)}
     return {
-        f"{NAME}{kind}_{slug}": _figure(grid, column, curves, names, experiment, folder)
+        f"{NAME}{kind}_{slug}": _figure(grid, column, looks, curves, names, experiment, folder)
         for column, slug in slugs(grid.columns).items()
         for kind, names in AXES.items()
     }
@@ -84,6 +87,7 @@ def figures(
 def _figure(
     grid: Grid,
     column: str,
+    looks: dict[int, dict[str, Any]],
     curves: dict[str, pd.DataFrame | None],
     names: tuple[str, str],
     experiment: Any,
@@ -95,7 +99,6 @@ def _figure(
     trained = [trained_size(run, folder) for run in runs.to_dict("records")]
     drawn = runs.assign(size=trained).drop_duplicates(["row", "size", "dim", "seed"])
     drawn = drawn[[curves[cell] is not None for cell in drawn["cell"]]]
-    looks = dim_looks(sorted(int(dim) for dim in cells["dim"].unique()))
     sizes = _panels(cells, trained)
     layout = Layout(
         list(sizes.values()),
@@ -105,31 +108,34 @@ def _figure(
         x_label=names[1],
         y_label="validation sequences right throughout, percent",
     )
-    for run in drawn.to_dict("records"):
-        curve, axes = curves[run["cell"]], layout.axes(sizes[run["size"]], run["row"])
-        exact = 100 * curve["validation_chain_exact_match"]
-        look = looks[run["dim"]]
-        if _is_solved(run) and len(curve):
-            look = _ringed(look)
-        axes.plot(curve[names[0]], exact, gid=f"{run['dim']}/{run['seed']}", **look)
+    for run in records(drawn):
+        axes, curve = layout.axes(sizes[run.size], run.row), curves[run.cell]
+        _draw_run(axes, run, curve, names[0], looks[run.dim])
     for axes in layout.panels.values():
-        style.percent_axis(axes)
-        axes.axhline(100 * THRESHOLD, **style.THRESHOLD_LINE)
-        axes.set_xlim(left=0)
-        axes.xaxis.set_major_locator(MaxNLocator(4))
-        if not any(line.get_gid() for line in axes.lines):
-            style.say_in(axes, "no curves")
+        _finish(axes)
     return layout.figure
 
 
-def _is_solved(run: Mapping[str, Any]) -> bool:
-    return run.get("stopped") == "solved"
+def _draw_run(axes: Axes, run: Any, curve: Any, over: str, look: dict[str, Any]) -> None:
+    exact = 100 * curve["validation_chain_exact_match"]
+    if _is_solved(run) and len(curve):
+        # A wider ring round a wider line: all of several in one place are seen.
+        ring = {"markersize": 2.5 + 1.6 * look["linewidth"], "markevery": [-1], "clip_on": False}
+        look = look | SOLVED | ring
+    axes.plot(curve[over], exact, gid=f"{run.dim}/{run.seed}", **look)
 
 
-def _ringed(look: dict[str, Any]) -> dict[str, Any]:
-    """Return ``look`` with a ring at the line's end, wider round wide lines so that all are seen."""
-    size = 2.5 + 1.6 * look["linewidth"]
-    return look | SOLVED | {"markersize": size, "markevery": [-1], "clip_on": False}
+def _finish(axes: Axes) -> None:
+    style.percent_axis(axes)
+    axes.axhline(100 * THRESHOLD, **style.THRESHOLD_LINE)
+    axes.set_xlim(left=0)
+    axes.xaxis.set_major_locator(MaxNLocator(4))
+    if not any(line.get_gid() for line in axes.lines):
+        style.say_in(axes, "no curves")
+
+
+def _is_solved(run: Any) -> bool:
+    return getattr(run, "stopped", None) == "solved"
 
 
 def _legend(drawn: pd.DataFrame, looks: dict[int, dict[str, Any]], folder: Path) -> list[Line2D]:
@@ -138,7 +144,7 @@ def _legend(drawn: pd.DataFrame, looks: dict[int, dict[str, Any]], folder: Path)
     lines = [
         Line2D([], [], label=f"D = {dim}", **look) for dim, look in looks.items() if dim in dims
     ]
-    solved = [run["cell"] for run in drawn.to_dict("records") if _is_solved(run)]
+    solved = [run.cell for run in records(drawn) if _is_solved(run)]
     if solved:
         stated = {read_config(folder, cell).get("recipe", {}).get("stop_at") for cell in solved}
         share = stated.pop() if len(stated) == 1 else None

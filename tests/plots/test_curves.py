@@ -113,6 +113,22 @@ def test_the_legend_has_the_dimensions_that_ran(example):
     assert [legend_of(figure) for figure in figures] == [["D = 64"]] * 2
 
 
+def test_a_dimension_looks_the_same_in_every_task(example):
+    table, _, folder = example
+    other = tables.product(["ed"], ["standard"], [2], [64], seeds=(0,))
+    tables.write_attachments(other, folder)
+    both = pd.concat([table, other], ignore_index=True)
+    drawn = learning_curves.figures(both, tables.plan_of(both), tables.experiment(), folder)
+    looks = {
+        name: {(tuple(line.get_color()), line.get_linestyle(), line.get_linewidth())
+               for axes in figure.axes for line in axes.lines
+               if str(line.get_gid()).startswith("64/")}
+        for name, figure in drawn.items()
+    }  # fmt: skip
+    assert looks["learning_curves_ed"] == looks["learning_curves_lis"]
+    assert len(looks["learning_curves_ed"]) == 1
+
+
 def test_time_to_90_is_the_first_validation_that_reaches_it(example):
     table, plan, folder = example
     path = folder / "curves" / f"{table['cell'][0]}.csv"
