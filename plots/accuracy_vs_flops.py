@@ -28,6 +28,7 @@ from plots.words import flops_unit, footer, missing_text, seeds_text, size_label
 
 NAME = "accuracy_vs_flops"
 ASIDE = 1.9  # points between a point and its bar, and from one model's bar to the next's
+WIDE = 0.02  # the least range that is drawn
 COLUMNS = {
     "linear layers (the paper's convention)": "flops_linear_layers",
     "total (mixing and all else counted)": "flops_total",
@@ -108,7 +109,8 @@ def _draw_ranges(
 
     Fronts rise at the points themselves, where a bar in the colour of its model would not be seen.
     """
-    several = done[done["seeds"] > 1]
+    # Caps that meet would look like a piece of a front.
+    several = done[done["accuracy_max"] - done["accuracy_min"] >= WIDE]
     if several.empty:
         return
     aside = ScaledTranslation(ASIDE * (place + 1) / 72, 0, axes.figure.dpi_scale_trans)
@@ -133,7 +135,11 @@ def pareto(cost: np.ndarray, gain: np.ndarray) -> np.ndarray:
 
 
 def _footer(grid: Grid, cells: pd.DataFrame, column: str, experiment: Any) -> str:
-    spread = " (bars, right of their points: minimum–maximum)" if (cells["seeds"] > 1).any() else ""
+    spread = (
+        " (bars, right of their points: minimum–maximum, where 2 % or more apart)"
+        if (cells["seeds"] > 1).any()
+        else ""
+    )
     lines = [
         f"{column}. Lines: Pareto fronts, the best accuracy that so many FLOPs buy. "
         f"{seeds_text(cells).capitalize()}{spread}. {missing_text(cells)}"

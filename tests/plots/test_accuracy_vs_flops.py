@@ -44,9 +44,10 @@ def test_each_cell_is_a_point_under_both_conventions():
 
 def test_ranges_stand_right_of_their_points_where_no_front_rises():
     table = tables.product(["lis"], ["standard", "linear"], [4], [32, 64], seeds=(0, 2))
-    table = table[~((table["dim"] == 64) & (table["seed"] == 2))]
+    apart = np.where(table["dim"] == 32, 0.1, 0.009)
+    table["answer_accuracy"] = 0.5 + apart * table["seed"]
     (figure,) = figures(table).values()
-    assert "bars, right of their points: minimum–maximum" in " ".join(
+    assert "bars, right of their points: minimum–maximum, where 2 % or more apart" in " ".join(
         text.get_text() for text in figure.texts
     )
     for axes in figure.axes:
