@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 
 from plots import accuracy_by_kind, accuracy_by_length, depth
+from tasks import monoids
 
 
 def panel(figure, row, column):
@@ -239,6 +240,83 @@ def test_kinds_are_drawn_beside_the_accuracy_over_all(tmp_path):
     accuracy = table.loc[table["model"] == "linear", "answer_accuracy"].item()
     assert points.get_ydata().tolist() == [100 * accuracy, 25, 90]
     assert [round(x) for x in points.get_xdata()] == [0, 2, 1]
+
+
+def closures(folder, **task):
+    """Return closure of A5 and Z5 by seeds 0 and 1, direct of one model by seed 0 alone."""
+    rows = [
+        tables.row("closure", model, 16, 64, seed, format=format, chance_accuracy=0.5,
+                   cell=f"{monoid}-{format}-{model}-{seed}", **{"task.monoid": monoid},
+                   answer_accuracy=0.5 + 0.2 * seed)
+        for monoid in ("A5", "Z5")
+        for format, model, seeds in (("cot", "standard", 2), ("direct", "standard", 2),
+                                     ("direct", "linear", 1))
+        for seed in range(seeds)
+    ]  # fmt: skip
+    for name in ("errors", "configs"):
+        (folder / name).mkdir()
+    for row in rows:
+        kinds = {"yes": [2 + 5 * row["seed"], 10]}
+        record = {"by_position": [], "by_step": [], "by_kind": kinds}
+        (folder / "errors" / f"{row['cell']}.json").write_text(json.dumps(record))
+        own = {"name": "closure", "monoid": row["task.monoid"], "subset": None, "r": None, **task}
+        (folder / "configs" / f"{row['cell']}.yaml").write_text(json.dumps({"task": own}))
+    return pd.DataFrame(rows)
+
+
+def test_kinds_show_the_range_of_the_seeds(tmp_path):
+    table = closures(tmp_path)
+    figure = accuracy_by_kind.figure(table, plan_of(table), tables.experiment(), tmp_path)
+    axes = panel(figure, "A5", "direct")
+    bars = {bar.get_gid(): bar.get_segments() for bar in axes.collections}
+    ends = [(low, high) for (_, low), (_, high) in bars["range/Standard"]]
+    assert ends == [pytest.approx((50, 70)), pytest.approx((20, 70))]
+    assert [place for (place, _), _ in bars["range/Standard"]] == pytest.approx(
+        list(line(axes, "cells/Standard").get_xdata())
+    )
+    assert "bars: minimum–maximum" in said(figure)
+
+
+def test_a_model_without_a_planned_cell_is_said_to_have_none(tmp_path):
+    table = closures(tmp_path)
+    figure = accuracy_by_kind.figure(table, plan_of(table), tables.experiment(), tmp_path)
+    told = {a.get_gid(): [text.get_text() for text in a.texts] for a in figure.axes}
+    assert told == {
+        f"panel/{monoid}/{format}": ["not planned: Linear"] if format == "cot" else []
+        for monoid in ("A5", "Z5")
+        for format in ("cot", "direct")
+    }
+
+
+def test_kinds_say_sizes_and_what_the_subgroup_is(tmp_path):
+    table = closures(tmp_path)
+    told = said(accuracy_by_kind.figure(table, plan_of(table), tables.experiment(), tmp_path))
+    assert "n = 16 and D = 64" in told
+    of = "F has index 5: of A5 the elements that fix point 1, of Z5 the identity alone. r = 10."
+    assert of in told
+
+
+def test_a_subgroup_of_ones_own_is_not_told_as_the_default(tmp_path):
+    table = closures(tmp_path, subset=["12345"])
+    told = said(accuracy_by_kind.figure(table, plan_of(table), tables.experiment(), tmp_path))
+    assert "index" not in told
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [("A4xZ5", "the whole of A4"), ("Z60", "the multiples of 5"), ("Z7", "the identity alone"),
+     ("S4", "the elements that fix point 1")],
+)  # fmt: skip
+def test_subgroups_in_words_are_those_of_the_task(name, words):
+    group = monoids.monoid(name)
+    told = {
+        "the whole of A4": [e for e in group.elements if e.endswith(":0")],
+        "the multiples of 5": [e for e in group.elements if e.isdigit() and int(e) % 5 == 0],
+        "the identity alone": [group.elements[0]],
+        "the elements that fix point 1": [e for e in group.elements if e[0] == "1"],
+    }[words]
+    assert accuracy_by_kind._subgroup(name) == words
+    assert [group.elements[number] for number in group.subgroup] == told
 
 
 def test_kinds_without_records_leave_the_accuracy_over_all(tmp_path):
