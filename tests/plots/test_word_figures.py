@@ -8,6 +8,8 @@ import pandas as pd
 import pytest
 
 from plots import accuracy_by_kind, accuracy_by_length, depth
+from plots.cells import gather
+from plots.looks import variant_looks
 from tasks import monoids
 
 
@@ -59,7 +61,34 @@ def test_formats_stand_side_by_side_and_seeds_are_averaged(by_length, tmp_path):
         assert list(line(axes, gid).get_xdata()) == [12, 16]
         assert line(axes, gid).get_ydata() == pytest.approx([12, 21])
     assert line(axes, "chance").get_ydata() == pytest.approx([2, 2])
-    assert "1 to 2 seeds" in said(figure) and "expressible" in said(figure)
+    assert "Mean of 2 seeds at n = 16; one seed at n = 12 (bars" in said(figure)
+    assert "expressible" in said(figure)
+
+
+def test_seeds_that_differ_at_one_size_are_told_together(by_length, tmp_path):
+    more = by_length[by_length["model"] == "standard"].assign(seed=9)
+    more["cell"] += "-9"
+    table = pd.concat([by_length, more[more["size"] == 12]], ignore_index=True)
+    figure = accuracy_by_length.figure(table, plan_of(table), tables.experiment(), tmp_path)
+    assert "Mean of 1 to 2 seeds (bars" in said(figure)
+
+
+def test_sizes_that_were_never_planned_for_a_model_are_named(by_length, tmp_path):
+    table = by_length[(by_length["model"] == "standard") | (by_length["size"] == 12)]
+    figure = accuracy_by_length.figure(table, plan_of(table), tables.experiment(), tmp_path)
+    assert "Not planned: n = 16 of Linear, sinusoidal positions." in " ".join(said(figure).split())
+    figure = accuracy_by_length.figure(table, plan_of(by_length), tables.experiment(), tmp_path)
+    assert "Not planned" not in said(figure)  # planned, and not run yet
+
+
+def test_a_model_keeps_its_line_and_its_variants_have_others(by_length):
+    by_length["model"] = by_length["model"].replace("standard", "sparse")
+    looks = variant_looks(gather(by_length, plan_of(by_length)))
+    assert {row: look["linestyle"] for row, look in looks.items()} == {
+        "Linear, sinusoidal positions": "--",
+        "Sparse, rotary positions": "-.",
+        "Sparse, sinusoidal positions": "-",
+    }
 
 
 def test_cells_without_a_result_are_counted_not_drawn(by_length, tmp_path):
