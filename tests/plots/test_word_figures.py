@@ -191,6 +191,40 @@ def test_the_slope_of_longest_prefixes_is_fitted(by_depth):
     assert math.log2(high / low) / 3 == pytest.approx(slope["doublings"])
 
 
+def test_prefixes_of_whole_words_are_marked_as_lower_bounds(by_depth):
+    table, folder = by_depth
+    figure = depth.figure(table, plan_of(table), tables.experiment(), folder)
+    assert list(line(panel(figure, "", "Z60"), "bound").get_xdata()) == [1, 2, 4]
+    assert "bound" not in [x.get_gid() for x in panel(figure, "", "A5").lines]
+    shown = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert "n* may be greater: no longer word was asked for" in shown
+    assert "longest prefix at 90 %, n* (labels)" in " ".join(said(figure).split())
+
+
+def test_fits_have_a_line_of_their_own_and_end_at_the_ceiling(by_depth):
+    table, folder = by_depth
+    for layers, prefix in ((1, 6), (2, 15), (4, 23)):
+        for path in (folder / "errors").glob(f"A5-standard-{layers}-*"):
+            record = {"by_position": [], "by_step": [], "longest_prefix": prefix}
+            path.write_text(json.dumps(record))
+    figure = depth.figure(table, plan_of(table), tables.experiment(), folder)
+    fit = line(panel(figure, "", "A5"), "fit/Standard")
+    assert fit.get_ydata()[1] == pytest.approx(24)
+    assert fit.get_xdata()[0] == 1 and 3 < fit.get_xdata()[1] < 4
+    handles = {handle.get_label(): handle for handle in figure.legends[0].legend_handles}
+    explained = handles["fit, in its model's colour"]
+    assert explained.get_linestyle() == fit.get_linestyle() == "--"
+    ceiling = handles["all n = 24 labels"]
+    assert ceiling.get_linestyle() != fit.get_linestyle()
+
+
+def test_depths_that_were_never_planned_for_a_model_are_named(by_depth):
+    table, folder = by_depth
+    table = table[(table["model"] == "standard") | (table["layers"] == 1)]
+    figure = depth.figure(table, plan_of(table), tables.experiment(), folder)
+    assert "Not planned: M = 2, 4 of Linear." in " ".join(said(figure).split())
+
+
 def test_an_exact_doubling_per_layer_is_found(by_depth):
     table, folder = by_depth
     for layers in (1, 2, 4):
