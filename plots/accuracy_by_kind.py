@@ -20,7 +20,7 @@ from matplotlib.ticker import FixedFormatter, FixedLocator
 from plots import style
 from plots.aligned import KEYS
 from plots.cells import Grid, gather, records
-from plots.curves import read_errors
+from plots.curves import read_config, read_errors
 from plots.layout import LINE, TICKS, Layout
 from plots.looks import variant_looks
 from plots.paper import THRESHOLD
@@ -28,6 +28,7 @@ from plots.text import csv_text
 from plots.untried import without_untried_values
 from plots.words import footer, missing_text, seeds_text
 from tasks.closure import Closure
+from tasks.monoids import monoid
 
 NAME = "accuracy_by_kind"
 GROUP = "task.monoid"
@@ -54,7 +55,7 @@ def kinds(table: pd.DataFrame, plan: pd.DataFrame, folder: Path) -> pd.DataFrame
     keys = [*KEYS, *(name for name in grid.rows if "." in str(name))]
     pooled = _pooled(grid, folder)
     settings = pd.DataFrame(pooled["point"].tolist(), columns=keys)
-    return settings.join(pooled.drop(columns="point"))
+    return settings.join(pooled[["kind", "seeds", "n_test", "accuracy"]])
 
 
 def _pooled(grid: Grid, folder: Path) -> pd.DataFrame:
@@ -62,11 +63,12 @@ def _pooled(grid: Grid, folder: Path) -> pd.DataFrame:
     for run in records(grid.rows[grid.rows["status"] == "done"][["point", "cell"]]):
         record = read_errors(folder, run.cell) or {}
         for kind, (right, count) in record.get("by_kind", {}).items():
-            found.append((run.point, kind, right, count))
-    frame = pd.DataFrame(found, columns=["point", "kind", "right", "n_test"])
+            found.append((run.point, kind, right, count, right / count if count else np.nan))
+    frame = pd.DataFrame(found, columns=["point", "kind", "right", "n_test", "share"])
     pooled = frame.groupby(["point", "kind"], sort=True).agg(
-        seeds=("right", "size"), right=("right", "sum"), n_test=("n_test", "sum")
-    )
+        seeds=("right", "size"), right=("right", "sum"), n_test=("n_test", "sum"),
+        accuracy_min=("share", "min"), accuracy_max=("share", "max"),
+    )  # fmt: skip
     return pooled.assign(accuracy=pooled.pop("right") / pooled["n_test"]).reset_index()
 
 
@@ -91,7 +93,7 @@ def figure(table: pd.DataFrame, plan: pd.DataFrame, experiment: Any, folder: Pat
         list(groups),
         grid.columns,
         entries,
-        _footer(grid, experiment),
+        _footer(grid, experiment, folder),
         y_label="answer accuracy in percent",
         share_x="all",
         below=TICKS + LINE * max(name.count("\n") for name in names),
@@ -101,6 +103,8 @@ def figure(table: pd.DataFrame, plan: pd.DataFrame, experiment: Any, folder: Pat
             here = points[(points["y"] == group) & (points["column"] == column)]
             axes = layout.axes(label, column)
             _draw_panel(axes, here, names, looks)
+            planned = grid.cells[(grid.cells["y"] == group) & (grid.cells["column"] == column)]
+            _say_not_planned(axes, [row for row in looks if row not in set(planned["row"])])
             if len(here):
                 chance = [100 * here["chance_accuracy"].mean()] * 2
                 axes.plot([-0.4, 0.4], chance, gid="chance", **style.CHANCE_LINE)
@@ -111,8 +115,9 @@ def _points(grid: Grid, folder: Path) -> pd.DataFrame:
     """Return a row per finished cell and kind, all of them together being a kind too."""
     done = grid.cells[grid.cells["state"] == "done"]
     labels = done[["point", "column", "row", "y", "chance_accuracy"]]
-    of_kinds = labels.merge(_pooled(grid, folder)[["point", "kind", "accuracy"]], on="point")
-    return pd.concat([labels.assign(kind="all", accuracy=done["accuracy"]), of_kinds])
+    measures = ["accuracy", "accuracy_min", "accuracy_max"]
+    of_kinds = labels.merge(_pooled(grid, folder)[["point", "kind", *measures]], on="point")
+    return pd.concat([labels.assign(kind="all").join(done[measures]), of_kinds])
 
 
 def _draw_panel(
@@ -131,15 +136,57 @@ def _draw_panel(
     ):
         part = points[points["row"] == row]
         places = [names.index(kind) + offset for kind in part["kind"]]
+        ends = 100 * part[["accuracy_min", "accuracy_max"]]
+        axes.vlines(places, ends["accuracy_min"], ends["accuracy_max"], color=look["color"],
+                    linewidth=1.0, zorder=3, gid=f"range/{row}")  # fmt: skip
         axes.plot(places, 100 * part["accuracy"], gid=f"cells/{row}", clip_on=False, **look)
 
 
-def _footer(grid: Grid, experiment: Any) -> str:
+def _say_not_planned(axes: Axes, rows: list[str]) -> None:
+    """Name the models that the panel lacks by design, at its foot."""
+    if rows:
+        axes.text(0.01, 0.07, f"not planned: {', '.join(rows)}", transform=axes.transAxes,
+                  color=style.GREY, fontsize=style.SMALL, gid="not planned")  # fmt: skip
+
+
+def _footer(grid: Grid, experiment: Any, folder: Path) -> str:
+    spread = " (bars: minimum–maximum)" if (grid.cells["seeds"] > 1).any() else ""
     lines = [
-        f"Answer accuracy over all test sequences and over each kind of them; "
-        f"{seeds_text(grid.cells)}, over a kind the sequences of all seeds. "
+        f"Answer accuracy over all test sequences and over each kind of them{_sizes(grid.cells)}; "
+        f"{seeds_text(grid.cells)}{spread}, over a kind the sequences of all seeds. "
         f"{missing_text(grid.cells)}"
     ]
     if (grid.cells["task"] == Closure.name).any():
-        lines.append(KINDS_OF_CLOSURE)
+        lines.append(f"{KINDS_OF_CLOSURE}{_subgroups(grid, folder)}")
     return footer(lines, grid, experiment)
+
+
+def _sizes(cells: pd.DataFrame) -> str:
+    """Return e.g. ``, n = 16 and D = 64``, of what does not vary."""
+    told = [style.setting_label(name, cells[name].iloc[0]) for name in ("size", "dim")
+            if cells[name].nunique() == 1]  # fmt: skip
+    return f", {' and '.join(told)}" if told else ""
+
+
+def _subgroups(grid: Grid, folder: Path) -> str:
+    """Say what F and r are, where the configurations leave both to the task or agree."""
+    tasks = [read_config(folder, cell).get("task", {}) for cell in grid.rows["cell"]]
+    tasks = [task for task in tasks if task.get("name") == Closure.name]
+    if not tasks or any(task.get("subset") is not None for task in tasks):
+        return ""
+    names = sorted({str(task["monoid"]) for task in tasks})
+    indices = {len(monoid(name)) // len(monoid(name).subgroup) for name in names}
+    lengths = {task.get("r") or 2 * max(indices) for task in tasks}
+    if len(indices) > 1 or len(lengths) > 1:
+        return ""
+    of = ", ".join(f"of {name} {_subgroup(name)}" for name in names)
+    return f" F has index {indices.pop()}: {of}. r = {lengths.pop()}."
+
+
+def _subgroup(name: str) -> str:
+    """Return in words what `tasks.monoids` chose as F."""
+    if "x" in name:
+        return f"the whole of {name.partition('x')[0]}"
+    if name.startswith("Z"):
+        return "the identity alone" if len(monoid(name).subgroup) == 1 else "the multiples of 5"
+    return "the elements that fix point 1"

@@ -22,6 +22,7 @@ from plots.curves import read_config
 from plots.layout import Layout
 from plots.looks import variant_looks
 from plots.paper import THRESHOLD
+from plots.unplanned import not_planned
 from plots.untried import without_untried_values
 from plots.words import footer, missing_text, seeds_text
 from tasks.word import Word
@@ -119,10 +120,21 @@ def _draw_panel(axes: Axes, cells: pd.DataFrame, looks: dict[str, dict[str, Any]
 
 def _footer(grid: Grid, experiment: Any) -> str:
     spread = " (bars: minimum–maximum)" if (grid.cells["seeds"] > 1).any() else ""
-    lines = [
-        f"Answer accuracy; tagged: of the last label. {seeds_text(grid.cells).capitalize()}{spread}"
-        f". {missing_text(grid.cells)}",
-    ]
+    parts = [f"Answer accuracy; tagged: of the last label. {_seeds(grid.cells)}{spread}."]
+    parts += [missing_text(grid.cells), not_planned(grid, "n")]
+    lines = [" ".join(filter(None, parts))]
     if grid.y_key == GROUP:
         lines.append(THEORY)
     return footer(lines, grid, experiment)
+
+
+def _seeds(cells: pd.DataFrame) -> str:
+    """Say how many seeds each size has, or how many there are at all where that differs."""
+    counts = cells[cells["state"] == "done"].groupby("x")["seeds"].agg(["min", "max"])
+    if len(counts) < 2 or (counts["min"] < counts["max"]).any() or counts["max"].nunique() == 1:
+        return seeds_text(cells).capitalize()
+    told = []
+    for seeds, sizes in sorted(counts.groupby("max").groups.items(), reverse=True):
+        word = "one seed" if seeds == 1 else f"mean of {seeds} seeds"
+        told.append(f"{word} at n = {', '.join(map(str, sizes))}")
+    return "; ".join(told).capitalize()

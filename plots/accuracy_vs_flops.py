@@ -14,6 +14,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
+from matplotlib.transforms import ScaledTranslation
 
 from plots import style
 from plots.cells import Grid, gather
@@ -26,6 +27,8 @@ from plots.untried import without_untried
 from plots.words import flops_unit, footer, missing_text, seeds_text, size_labels
 
 NAME = "accuracy_vs_flops"
+ASIDE = 1.9  # points between a point and its bar, and from one model's bar to the next's
+WIDE = 0.02  # the least range that is drawn
 COLUMNS = {
     "linear layers (the paper's convention)": "flops_linear_layers",
     "total (mixing and all else counted)": "flops_total",
@@ -80,24 +83,43 @@ def _figure(grid: Grid, column: str, experiment: Any) -> Figure:
                 axes.axhline(
                     100 * part["chance_accuracy"].mean(), gid="chance", **style.CHANCE_LINE
                 )
-            for row, look in looks.items():
-                _draw_model(axes, part[part["row"] == row], convention, unit, row, look)
+            for place, (row, look) in enumerate(looks.items()):
+                own = part[(part["row"] == row) & (part["state"] == "done")]
+                _draw_model(axes, own, convention, unit, row, look)
+                _draw_ranges(axes, own, convention, unit, f"range/{row}", look, place)
     style.plain_log(axes.xaxis)
     return layout.figure
 
 
 def _draw_model(
-    axes: Axes, part: pd.DataFrame, convention: str, unit: float, row: str, look: dict[str, Any]
+    axes: Axes, done: pd.DataFrame, convention: str, unit: float, row: str, look: dict[str, Any]
 ) -> None:
-    done = part[part["state"] == "done"].sort_values([convention, "dim"])
+    done = done.sort_values([convention, "dim"])
     flops, share = done[convention] / unit, 100 * done["accuracy"]
-    if (done["seeds"] > 1).any():
-        spread = [share - 100 * done["accuracy_min"], 100 * done["accuracy_max"] - share]
-        axes.errorbar(flops, share, spread, fmt="none", ecolor=look["color"], elinewidth=0.6)
     axes.plot(flops, share, gid=f"cells/{row}", clip_on=False, **look | {"linestyle": ""})
     front = pareto(flops.to_numpy(), share.to_numpy())
     if len(front):
         axes.step(*front.T, where="post", gid=f"front/{row}", **look | {"marker": ""})
+
+
+def _draw_ranges(
+    axes: Axes, done: pd.DataFrame, convention: str, unit: float, gid: str, look: dict, place: int
+) -> None:
+    """Draw bars over the seeds, a little right of their points.
+
+    Fronts rise at the points themselves, where a bar in the colour of its model would not be seen.
+    """
+    # Caps that meet would look like a piece of a front.
+    several = done[done["accuracy_max"] - done["accuracy_min"] >= WIDE]
+    if several.empty:
+        return
+    aside = ScaledTranslation(ASIDE * (place + 1) / 72, 0, axes.figure.dpi_scale_trans)
+    share = 100 * several["accuracy"]
+    spread = [share - 100 * several["accuracy_min"], 100 * several["accuracy_max"] - share]
+    bars = axes.errorbar(several[convention] / unit, share, spread, fmt="none", capsize=1.3,
+                         ecolor=look["color"], elinewidth=0.8, zorder=3, clip_on=False,
+                         transform=axes.transData + aside)  # fmt: skip
+    bars[2][0].set_gid(gid)
 
 
 def pareto(cost: np.ndarray, gain: np.ndarray) -> np.ndarray:
@@ -113,7 +135,11 @@ def pareto(cost: np.ndarray, gain: np.ndarray) -> np.ndarray:
 
 
 def _footer(grid: Grid, cells: pd.DataFrame, column: str, experiment: Any) -> str:
-    spread = " (bars: minimum–maximum)" if (cells["seeds"] > 1).any() else ""
+    spread = (
+        " (bars, right of their points: minimum–maximum, where 2 % or more apart)"
+        if (cells["seeds"] > 1).any()
+        else ""
+    )
     lines = [
         f"{column}. Lines: Pareto fronts, the best accuracy that so many FLOPs buy. "
         f"{seeds_text(cells).capitalize()}{spread}. {missing_text(cells)}"

@@ -15,6 +15,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
+from matplotlib.markers import CARETUPBASE
 from matplotlib.ticker import FixedLocator
 
 from plots import style
@@ -24,11 +25,16 @@ from plots.fit import Growth, growth
 from plots.layout import Layout
 from plots.looks import variant_looks
 from plots.text import csv_text
+from plots.unplanned import not_planned
 from plots.words import footer, missing_text
 
 NAME = "depth"
 GROUP = "task.monoid"
 NONE = 0.5  # where a prefix of 0 labels stands on the logarithmic axis
+
+FIT: dict[str, Any] = {"linestyle": (0, (9, 3)), "linewidth": 0.7}
+BOUND: dict[str, Any] = {"color": style.GREY, "linestyle": "none", "marker": CARETUPBASE,
+                         "markersize": 4.0}  # fmt: skip
 
 
 def draw(table: pd.DataFrame, plan: pd.DataFrame, experiment: Any, out: Path) -> list[Path]:
@@ -100,8 +106,7 @@ def figure(table: pd.DataFrame, plan: pd.DataFrame, experiment: Any, folder: Pat
     least = frame["longest_prefix"].min() if len(frame) else 0
     drawn = set(frame["model"])
     entries = [Line2D([], [], label=row, **look) for row, look in looks.items() if row in drawn]
-    entries.append(Line2D([], [], label=f"all n = {most} labels: no longer one was asked for",
-                          **style.THRESHOLD_LINE))  # fmt: skip
+    entries += _legend(most, frame)
     groups = sorted(grid.cells["y"].unique())
     layout = Layout(
         [""],
@@ -111,7 +116,7 @@ def figure(table: pd.DataFrame, plan: pd.DataFrame, experiment: Any, folder: Pat
         widths=1.6,
         heights=1.8,
         x_label="layers M",
-        y_label="longest prefix at 90 %, n*",
+        y_label="longest prefix at 90 %, n* (labels)",
     )
     for group, axes in zip(groups, layout.panels.values(), strict=True):
         _draw_panel(axes, frame[frame["group"] == group], looks, _ticks(least, most))
@@ -138,9 +143,42 @@ def _draw_panel(
                           ecolor=look["color"], linewidth=0.6)  # fmt: skip
         axes.plot(middle.index, middle, gid=f"cells/{row}", clip_on=False, **look)
         if fitted := _growth(frame[frame["model"] == row]):
-            ends = np.array([middle.index.min(), middle.index.max()])
-            axes.plot(ends, fitted.at(2.0**ends), gid=f"fit/{row}", color=look["color"],
-                      linestyle=(0, (1, 2)), linewidth=0.9)  # fmt: skip
+            ends = _below(fitted, middle.index.min(), middle.index.max(), ticks[-1])
+            axes.plot(ends, fitted.at(2.0**ends), gid=f"fit/{row}", color=look["color"], **FIT)
+    _mark_bounds(axes, frame)
+
+
+def _legend(most: int, frame: pd.DataFrame) -> list[Line2D]:
+    """Return the handles of what is no model: the ceiling, what lies beyond it, and the fits."""
+    looks = {f"all n = {most} labels": style.THRESHOLD_LINE}
+    if (frame["longest_prefix"] >= frame["size"]).any():
+        looks["n* may be greater: no longer word was asked for"] = BOUND
+    if _doublings(frame):
+        looks["fit, in its model's colour"] = {"color": style.GREY, **FIT}
+    return [Line2D([], [], label=label, **look) for label, look in looks.items()]
+
+
+def _below(fitted: Growth, first: float, last: float, most: float) -> np.ndarray:
+    """Return the depths between which the fitted line runs below the ceiling, none where nowhere.
+
+    Above it nothing could be measured.
+    """
+    heights = np.log2(fitted.at(2.0 ** np.array([first, last])) / most)
+    if (heights > 0).all():
+        return np.array([])
+    if (heights <= 0).all():
+        return np.array([first, last])
+    crossing = first + (last - first) * heights[0] / (heights[0] - heights[1])
+    return np.array([first, crossing] if heights[0] <= 0 else [crossing, last])
+
+
+def _mark_bounds(axes: Axes, frame: pd.DataFrame) -> None:
+    """Put an arrow over each depth at which a model labels whole words: n* is a lower bound."""
+    medians = frame.groupby(["model", "layers"])[["longest_prefix", "size"]].median()
+    whole = medians[medians["longest_prefix"] >= medians["size"]].reset_index()
+    if len(whole):
+        heights = whole.groupby("layers")["size"].max()
+        axes.plot(heights.index, 1.13 * heights, gid="bound", **BOUND)
 
 
 def _ticks(least: float, most: int) -> list[float]:
@@ -155,9 +193,10 @@ def _footer(grid: Grid, frame: pd.DataFrame, experiment: Any) -> str:
     seeds = "one seed each" if (counts <= 1).all() else (
         f"median of {counts.min()} to {counts.max()} seeds, bars from minimum to maximum"
     )  # fmt: skip
+    told = filter(None, [missing_text(grid.cells), not_planned(grid, "M")])
     lines = [
         "n*: as many labels, from the first on, as are right in 90 % of the test words each; "
-        f"{seeds}. {missing_text(grid.cells)}",
+        f"{seeds}. {' '.join(told)}",
         *_doublings(frame),
         "Theory: n* may grow exponentially with M, a straight line here (log-depth constructions), "
         "and without bound at constant M for solvable groups; one recurrent layer suffices for all "
@@ -175,4 +214,4 @@ def _doublings(frame: pd.DataFrame) -> list[str]:
     ]
     if not told:
         return []
-    return [f"Doublings of n* per layer, with 95 % interval (dotted): {'; '.join(told)}."]
+    return [f"Doublings of n* per layer, with 95 % interval (long dashes): {'; '.join(told)}."]

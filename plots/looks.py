@@ -44,16 +44,20 @@ def nested_row_looks(grid: Grid, cells: pd.DataFrame) -> dict[str, dict[str, Any
 
 def variant_looks(grid: Grid) -> dict[str, dict[str, Any]]:
     """Return the looks of rows of which a model has several: its colour and marker for all of them,
-    a line of its own for each, open and nested as in `nested_row_looks`."""
+    its own line for the first and another for each other, open and nested as in
+    `nested_row_looks`."""
     rows = grid.model_rows
     models = [str(grid.cells.loc[grid.cells["row"] == row, "model"].iloc[0]) for row in rows]
     markers, lines = nested(len(rows), 6.5, 3.0), nested(len(rows), 2.0, 0.9)
-    return {
-        row: style.look(models[i], models)
-        | {"linestyle": DASHES[models[:i].count(models[i]) % len(DASHES)], "linewidth": lines[i]}
-        | {"markersize": markers[i], "markerfacecolor": "none"}
-        for i, row in enumerate(rows)
-    }
+    looks = {}
+    for i, row in enumerate(rows):
+        look, variant = style.look(models[i], models), models[:i].count(models[i])
+        others = [dash for dash in DASHES if dash != look["linestyle"]]
+        if variant:
+            look["linestyle"] = others[(variant - 1) % len(others)]
+        sizes = {"linewidth": lines[i], "markersize": markers[i], "markerfacecolor": "none"}
+        looks[row] = look | sizes
+    return looks
 
 
 def dim_looks(dims: list[int]) -> dict[int, dict[str, Any]]:

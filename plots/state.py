@@ -14,11 +14,13 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
+from matplotlib.patheffects import Normal, Stroke
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
+from matplotlib.transforms import ScaledTranslation
 
 from plots import style, tabular
 from plots.budgets import of_grid, sentences
-from plots.cells import Grid, gather
+from plots.cells import Grid, gather, records
 from plots.layout import Layout
 from plots.looks import dim_looks, nested
 from plots.paper import THRESHOLD
@@ -30,6 +32,7 @@ from plots.untried import without_untried_values
 from plots.words import footer, missing_text, seeds_text
 
 NAME = "state"
+ASIDE = 2.8  # points between the bars of one place
 MARKERS = ("o", "s", "^", "D", "v", "p")
 AXES = {"embedding dimension D": "dim", "bytes of generation state": "state_bytes"}
 COLUMNS = ["column", "row", "task", "size", "model", "heads", "dim", "state", "state_bytes"]
@@ -116,16 +119,35 @@ def _draw_panel(
     done = done.dropna(subset=[name])
     if done.empty:
         style.say_in(axes, "no results")
+    for _, there in done[done["seeds"] > 1].groupby(name):
+        _draw_ranges(axes, there.sort_values("heads"), name, looks)
     for number, look in looks.items():
         part = done[done["heads"] == number].sort_values(name)
-        if part.empty:
-            continue
-        x, y = part[name], 100 * part["accuracy"]
-        if (part["seeds"] > 1).any():
-            ends = 100 * part[["accuracy_min", "accuracy_max"]]
-            axes.vlines(x, ends["accuracy_min"], ends["accuracy_max"],
-                        color=look["color"], linewidth=0.7, gid=f"range/{number}")  # fmt: skip
-        axes.plot(x, y, gid=f"heads/{number}", clip_on=False, **look)
+        if len(part):
+            axes.plot(part[name], 100 * part["accuracy"], gid=f"heads/{number}", clip_on=False,
+                      **look)  # fmt: skip
+
+
+def _draw_ranges(
+    axes: Axes, there: pd.DataFrame, name: str, looks: dict[int, dict[str, Any]]
+) -> None:
+    """Draw a bar from the least to the most accurate seed for each number of heads at one place.
+
+    Bars stand side by side, each with its own number of the axis; points do not, since their
+    distance along the axis is what the figure is about.
+    """
+    asides = ASIDE * (np.arange(len(there)) - (len(there) - 1) / 2)
+    for cell, points in zip(records(there), asides, strict=True):
+        look, aside = (
+            looks[cell.heads],
+            ScaledTranslation(points / 72, 0, axes.figure.dpi_scale_trans),
+        )
+        width = 0.75 * look["linewidth"]
+        # The lightest colours are faint on white without an edge.
+        edge = [Stroke(linewidth=width + 0.5, foreground=style.GREY), Normal()]
+        axes.vlines(getattr(cell, name), 100 * cell.accuracy_min, 100 * cell.accuracy_max,
+                    color=look["color"], linewidth=width, path_effects=edge,
+                    transform=axes.transData + aside, gid=f"range/{cell.heads}")  # fmt: skip
 
 
 def _scale(axes: Axes, cells: pd.DataFrame, name: str) -> None:
@@ -155,9 +177,9 @@ def bytes_text(value: float) -> str:
 
 def _footer(grid: Grid, found: list[Shifts], limits: list[str], experiment: Any) -> str:
     lines = [
-        f"Answer accuracy; {seeds_text(grid.cells)}, lines from minimum to maximum. State: what "
-        "generation keeps of L tokens, in float32. Where its size decides, lines that lie apart "
-        f"over D coincide over bytes. {missing_text(grid.cells)}",
+        f"Answer accuracy; {seeds_text(grid.cells)}; bars from minimum to maximum, those of one "
+        "place side by side. State: what generation keeps of L tokens, in float32. Where its size "
+        f"decides, lines that lie apart over D coincide over bytes. {missing_text(grid.cells)}",
         *verdicts(found),
         *limits,
     ]

@@ -42,6 +42,30 @@ def test_each_cell_is_a_point_under_both_conventions():
             assert line.get_ydata() == pytest.approx(100 * part["answer_accuracy"].to_numpy())
 
 
+def test_ranges_stand_right_of_their_points_where_no_front_rises():
+    table = tables.product(["lis"], ["standard", "linear"], [4], [32, 64], seeds=(0, 2))
+    apart = np.where(table["dim"] == 32, 0.1, 0.009)
+    table["answer_accuracy"] = 0.5 + apart * table["seed"]
+    (figure,) = figures(table).values()
+    assert "bars, right of their points: minimum–maximum, where 2 % or more apart" in " ".join(
+        text.get_text() for text in figure.texts
+    )
+    for axes in figure.axes:
+        bars = {bar.get_gid(): bar for bar in axes.collections}
+        asides = []
+        for model in ("standard", "linear"):
+            bar = bars[f"range/{model.capitalize()}"]
+            (((x, low), (_, high)),) = bar.get_segments()
+            part = table[(table["model"] == model) & (table["dim"] == 32)]
+            ends = 100 * part["answer_accuracy"]
+            assert (low, high) == pytest.approx((ends.min(), ends.max()))
+            (points,) = [a for a in axes.lines if a.get_gid() == f"cells/{model.capitalize()}"]
+            assert x == points.get_xdata()[0]
+            shown = [artist.get_transform().transform((x, low))[0] for artist in (bar, points)]
+            asides.append((shown[0] - shown[1]) * 72 / figure.dpi)
+        assert asides == pytest.approx([accuracy_vs_flops.ASIDE, 2 * accuracy_vs_flops.ASIDE])
+
+
 @pytest.mark.parametrize(
     ("most", "unit"),
     [(0, (1, "FLOPs")), (999, (1, "FLOPs")), (1e3, (1e3, "kFLOPs")), (2.4e5, (1e3, "kFLOPs")),

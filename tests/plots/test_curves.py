@@ -53,6 +53,82 @@ def test_one_training_measured_at_two_sizes_is_one_line_at_the_size_trained_on(e
     assert shown["Standard", 5] == shown["Sparse", 5] == "?" != shown["Standard", 4]
 
 
+def said(figure):
+    return " ".join(text.get_text() for text in figure.texts)
+
+
+def legend_of(figure):
+    return [text.get_text() for text in figure.legends[0].get_texts()]
+
+
+def test_seeds_are_counted_for_each_cell(example):
+    table, plan, folder = example
+    alone = table[~((table["dim"] == 32) & (table["seed"] == 1))]
+    figure = learning_curves.figures(alone, plan, tables.experiment(), folder)[
+        "learning_curves_lis"
+    ]
+    assert "A line per seed, 1 to 2 seeds of 2 planned for each cell." in said(figure)
+    figure = learning_curves.figures(table, plan, tables.experiment(), folder)[
+        "learning_curves_lis"
+    ]
+    assert "A line per seed, 2 seeds." in said(figure)
+
+
+def test_a_run_that_solved_its_task_ends_in_a_ring(example):
+    table, plan, folder = example
+    table["stopped"] = ["solved", *["budget"] * (len(table) - 1)]
+    solved = table.iloc[0]
+    (folder / "configs" / f"{solved['cell']}.yaml").write_text("recipe: {stop_at: 0.995}\n")
+    figure = learning_curves.figures(table, plan, tables.experiment(), folder)[
+        "learning_curves_lis"
+    ]
+    ringed = [
+        (axes.get_gid(), line.get_gid(), line.get_markevery())
+        for axes in figure.axes
+        for line in axes.lines
+        if line.get_marker() == "o"
+    ]
+    assert ringed == [("panel/n = 4, L = 11/Standard", "32/0", [-1])]
+    assert "solved at 99.5 %: training ends early" in legend_of(figure)
+    table["stopped"] = "budget"
+    figure = learning_curves.figures(table, plan, tables.experiment(), folder)[
+        "learning_curves_lis"
+    ]
+    assert not any("solved" in label for label in legend_of(figure))
+
+
+def test_curves_over_seconds_name_the_machine(example):
+    table, plan, folder = example
+    table["device"] = "cpu: made up"
+    steps, seconds = learning_curves.figures(table, plan, tables.experiment(), folder).values()
+    assert "Seconds on cpu: made up." in said(seconds)
+    assert "made up" not in said(steps).partition("Budget")[0]
+
+
+def test_the_legend_has_the_dimensions_that_ran(example):
+    table, plan, folder = example
+    figures = learning_curves.figures(
+        table[table["dim"] == 64], plan, tables.experiment(), folder
+    ).values()
+    assert [legend_of(figure) for figure in figures] == [["D = 64"]] * 2
+
+
+def test_a_dimension_looks_the_same_in_every_task(example):
+    table, _, folder = example
+    other = tables.product(["ed"], ["standard"], [2], [64], seeds=(0,))
+    tables.write_attachments(other, folder)
+    both = pd.concat([table, other], ignore_index=True)
+    drawn = learning_curves.figures(both, tables.plan_of(both), tables.experiment(), folder)
+    looks = {
+        name: {(tuple(line.get_color()), line.get_linestyle(), line.get_linewidth())
+               for axes in figure.axes for line in axes.lines
+               if str(line.get_gid()).startswith("64/")}
+        for name, figure in drawn.items()
+    }  # fmt: skip
+    assert looks["learning_curves_ed"] == looks["learning_curves_lis"]
+    assert len(looks["learning_curves_ed"]) == 1
+
+
 def test_time_to_90_is_the_first_validation_that_reaches_it(example):
     table, plan, folder = example
     path = folder / "curves" / f"{table['cell'][0]}.csv"

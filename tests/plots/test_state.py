@@ -164,6 +164,34 @@ def test_the_figure_has_a_row_for_each_model_and_a_line_for_each_number_of_heads
     )
 
 
+def ranges_of(axes):
+    """Return x of each range's bar, its data and where it stands on the page in points."""
+    found = {}
+    for bar in axes.collections:
+        ((x, low), (_, high)) = bar.get_segments()[0]
+        shown = bar.get_transform().transform((x, low))[0] * 72 / axes.figure.dpi
+        found.setdefault(x, {})[bar.get_gid()] = (low, high, shown)
+    return found
+
+
+def test_the_ranges_of_one_place_stand_side_by_side():
+    picture = state.figure(grid_of(table_of(0.5)), [], [], tables.experiment())
+    axes = {axes.get_gid(): axes for axes in picture.axes}
+    over_dim = ranges_of(axes["panel/Arithmetic, Linear/embedding dimension D"])
+    assert set(over_dim) == set(DIMS)
+    there = over_dim[24]
+    assert list(there) == [f"range/{heads}" for heads in HEADS]
+    for heads in HEADS:
+        ends = [100 * curve(24, 4.3 + 0.5 * np.log2(heads) + aside) for aside in (0.1, -0.1)]
+        assert there[f"range/{heads}"][:2] == pytest.approx(ends)
+    places = [shown for _, _, shown in there.values()]
+    assert np.diff(places) == pytest.approx(state.ASIDE)
+    alone = ranges_of(axes["panel/Arithmetic, Linear/bytes of generation state"])[12 * 64**2]
+    (shown,) = [shown for _, _, shown in alone.values()]
+    data = axes["panel/Arithmetic, Linear/bytes of generation state"].transData
+    assert shown == pytest.approx(data.transform((12 * 64**2, 0))[0] * 72 / picture.dpi)
+
+
 def test_what_was_not_tried_is_named_instead_of_drawn(tmp_path):
     table = table_of(0.5)
     plan = plan_of(pd.concat([table, table_of(0.5, "standard")]))

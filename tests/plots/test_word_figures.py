@@ -8,6 +8,9 @@ import pandas as pd
 import pytest
 
 from plots import accuracy_by_kind, accuracy_by_length, depth
+from plots.cells import gather
+from plots.looks import variant_looks
+from tasks import monoids
 
 
 def panel(figure, row, column):
@@ -58,7 +61,34 @@ def test_formats_stand_side_by_side_and_seeds_are_averaged(by_length, tmp_path):
         assert list(line(axes, gid).get_xdata()) == [12, 16]
         assert line(axes, gid).get_ydata() == pytest.approx([12, 21])
     assert line(axes, "chance").get_ydata() == pytest.approx([2, 2])
-    assert "1 to 2 seeds" in said(figure) and "expressible" in said(figure)
+    assert "Mean of 2 seeds at n = 16; one seed at n = 12 (bars" in said(figure)
+    assert "expressible" in said(figure)
+
+
+def test_seeds_that_differ_at_one_size_are_told_together(by_length, tmp_path):
+    more = by_length[by_length["model"] == "standard"].assign(seed=9)
+    more["cell"] += "-9"
+    table = pd.concat([by_length, more[more["size"] == 12]], ignore_index=True)
+    figure = accuracy_by_length.figure(table, plan_of(table), tables.experiment(), tmp_path)
+    assert "Mean of 1 to 2 seeds (bars" in said(figure)
+
+
+def test_sizes_that_were_never_planned_for_a_model_are_named(by_length, tmp_path):
+    table = by_length[(by_length["model"] == "standard") | (by_length["size"] == 12)]
+    figure = accuracy_by_length.figure(table, plan_of(table), tables.experiment(), tmp_path)
+    assert "Not planned: n = 16 of Linear, sinusoidal positions." in " ".join(said(figure).split())
+    figure = accuracy_by_length.figure(table, plan_of(by_length), tables.experiment(), tmp_path)
+    assert "Not planned" not in said(figure)  # planned, and not run yet
+
+
+def test_a_model_keeps_its_line_and_its_variants_have_others(by_length):
+    by_length["model"] = by_length["model"].replace("standard", "sparse")
+    looks = variant_looks(gather(by_length, plan_of(by_length)))
+    assert {row: look["linestyle"] for row, look in looks.items()} == {
+        "Linear, sinusoidal positions": "--",
+        "Sparse, rotary positions": "-.",
+        "Sparse, sinusoidal positions": "-",
+    }
 
 
 def test_cells_without_a_result_are_counted_not_drawn(by_length, tmp_path):
@@ -161,6 +191,40 @@ def test_the_slope_of_longest_prefixes_is_fitted(by_depth):
     assert math.log2(high / low) / 3 == pytest.approx(slope["doublings"])
 
 
+def test_prefixes_of_whole_words_are_marked_as_lower_bounds(by_depth):
+    table, folder = by_depth
+    figure = depth.figure(table, plan_of(table), tables.experiment(), folder)
+    assert list(line(panel(figure, "", "Z60"), "bound").get_xdata()) == [1, 2, 4]
+    assert "bound" not in [x.get_gid() for x in panel(figure, "", "A5").lines]
+    shown = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert "n* may be greater: no longer word was asked for" in shown
+    assert "longest prefix at 90 %, n* (labels)" in " ".join(said(figure).split())
+
+
+def test_fits_have_a_line_of_their_own_and_end_at_the_ceiling(by_depth):
+    table, folder = by_depth
+    for layers, prefix in ((1, 6), (2, 15), (4, 23)):
+        for path in (folder / "errors").glob(f"A5-standard-{layers}-*"):
+            record = {"by_position": [], "by_step": [], "longest_prefix": prefix}
+            path.write_text(json.dumps(record))
+    figure = depth.figure(table, plan_of(table), tables.experiment(), folder)
+    fit = line(panel(figure, "", "A5"), "fit/Standard")
+    assert fit.get_ydata()[1] == pytest.approx(24)
+    assert fit.get_xdata()[0] == 1 and 3 < fit.get_xdata()[1] < 4
+    handles = {handle.get_label(): handle for handle in figure.legends[0].legend_handles}
+    explained = handles["fit, in its model's colour"]
+    assert explained.get_linestyle() == fit.get_linestyle() == "--"
+    ceiling = handles["all n = 24 labels"]
+    assert ceiling.get_linestyle() != fit.get_linestyle()
+
+
+def test_depths_that_were_never_planned_for_a_model_are_named(by_depth):
+    table, folder = by_depth
+    table = table[(table["model"] == "standard") | (table["layers"] == 1)]
+    figure = depth.figure(table, plan_of(table), tables.experiment(), folder)
+    assert "Not planned: M = 2, 4 of Linear." in " ".join(said(figure).split())
+
+
 def test_an_exact_doubling_per_layer_is_found(by_depth):
     table, folder = by_depth
     for layers in (1, 2, 4):
@@ -239,6 +303,83 @@ def test_kinds_are_drawn_beside_the_accuracy_over_all(tmp_path):
     accuracy = table.loc[table["model"] == "linear", "answer_accuracy"].item()
     assert points.get_ydata().tolist() == [100 * accuracy, 25, 90]
     assert [round(x) for x in points.get_xdata()] == [0, 2, 1]
+
+
+def closures(folder, **task):
+    """Return closure of A5 and Z5 by seeds 0 and 1, direct of one model by seed 0 alone."""
+    rows = [
+        tables.row("closure", model, 16, 64, seed, format=format, chance_accuracy=0.5,
+                   cell=f"{monoid}-{format}-{model}-{seed}", **{"task.monoid": monoid},
+                   answer_accuracy=0.5 + 0.2 * seed)
+        for monoid in ("A5", "Z5")
+        for format, model, seeds in (("cot", "standard", 2), ("direct", "standard", 2),
+                                     ("direct", "linear", 1))
+        for seed in range(seeds)
+    ]  # fmt: skip
+    for name in ("errors", "configs"):
+        (folder / name).mkdir()
+    for row in rows:
+        kinds = {"yes": [2 + 5 * row["seed"], 10]}
+        record = {"by_position": [], "by_step": [], "by_kind": kinds}
+        (folder / "errors" / f"{row['cell']}.json").write_text(json.dumps(record))
+        own = {"name": "closure", "monoid": row["task.monoid"], "subset": None, "r": None, **task}
+        (folder / "configs" / f"{row['cell']}.yaml").write_text(json.dumps({"task": own}))
+    return pd.DataFrame(rows)
+
+
+def test_kinds_show_the_range_of_the_seeds(tmp_path):
+    table = closures(tmp_path)
+    figure = accuracy_by_kind.figure(table, plan_of(table), tables.experiment(), tmp_path)
+    axes = panel(figure, "A5", "direct")
+    bars = {bar.get_gid(): bar.get_segments() for bar in axes.collections}
+    ends = [(low, high) for (_, low), (_, high) in bars["range/Standard"]]
+    assert ends == [pytest.approx((50, 70)), pytest.approx((20, 70))]
+    assert [place for (place, _), _ in bars["range/Standard"]] == pytest.approx(
+        list(line(axes, "cells/Standard").get_xdata())
+    )
+    assert "bars: minimum–maximum" in said(figure)
+
+
+def test_a_model_without_a_planned_cell_is_said_to_have_none(tmp_path):
+    table = closures(tmp_path)
+    figure = accuracy_by_kind.figure(table, plan_of(table), tables.experiment(), tmp_path)
+    told = {a.get_gid(): [text.get_text() for text in a.texts] for a in figure.axes}
+    assert told == {
+        f"panel/{monoid}/{format}": ["not planned: Linear"] if format == "cot" else []
+        for monoid in ("A5", "Z5")
+        for format in ("cot", "direct")
+    }
+
+
+def test_kinds_say_sizes_and_what_the_subgroup_is(tmp_path):
+    table = closures(tmp_path)
+    told = said(accuracy_by_kind.figure(table, plan_of(table), tables.experiment(), tmp_path))
+    assert "n = 16 and D = 64" in told
+    of = "F has index 5: of A5 the elements that fix point 1, of Z5 the identity alone. r = 10."
+    assert of in told
+
+
+def test_a_subgroup_of_ones_own_is_not_told_as_the_default(tmp_path):
+    table = closures(tmp_path, subset=["12345"])
+    told = said(accuracy_by_kind.figure(table, plan_of(table), tables.experiment(), tmp_path))
+    assert "index" not in told
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [("A4xZ5", "the whole of A4"), ("Z60", "the multiples of 5"), ("Z7", "the identity alone"),
+     ("S4", "the elements that fix point 1")],
+)  # fmt: skip
+def test_subgroups_in_words_are_those_of_the_task(name, words):
+    group = monoids.monoid(name)
+    told = {
+        "the whole of A4": [e for e in group.elements if e.endswith(":0")],
+        "the multiples of 5": [e for e in group.elements if e.isdigit() and int(e) % 5 == 0],
+        "the identity alone": [group.elements[0]],
+        "the elements that fix point 1": [e for e in group.elements if e[0] == "1"],
+    }[words]
+    assert accuracy_by_kind._subgroup(name) == words
+    assert [group.elements[number] for number in group.subgroup] == told
 
 
 def test_kinds_without_records_leave_the_accuracy_over_all(tmp_path):
