@@ -31,7 +31,7 @@ CORNERS = {
 
 def cell_size(axes: Axes) -> tuple[float, float]:
     """Return the width and height of a panel's cells in inches."""
-    box, dpi = axes.get_window_extent(), axes.get_figure(root=True).dpi
+    box, dpi = axes.get_window_extent(), axes.figure.dpi
     return box.width / dpi / np.ptp(axes.get_xlim()), box.height / dpi / np.ptp(axes.get_ylim())
 
 
