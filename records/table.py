@@ -20,7 +20,7 @@ import pandas as pd
 
 from config.columns import IDENTITY, settings_of, varying
 from errors import RunError, UserError
-from files import clear_disk_errors, read_regular, write_bytes, write_text
+from files import clear_disk_errors, read_regular, remove_stale, write_bytes, write_text
 from records.folders import CellFolder, WeightsFolder, read_yaml, remove_leftovers
 from records.reading import (
     ATTACHMENT_COLUMNS,
@@ -92,8 +92,10 @@ def merge(results_dir: str | Path, experiment: str, cells: Iterable[CellFolder])
 
 
 def _merge_locked(folder: Path, records: dict[str, tuple[CellFolder, dict[str, Any]]]) -> None:
-    for part in (folder, *(folder / kind for kind in SOURCES)):
-        remove_leftovers(part)
+    remove_leftovers(folder, "results.csv")
+    remove_stale(folder)  # of others, who write here without this lock
+    for kind in SOURCES:
+        remove_leftovers(folder / kind, "*")
     rows = text_rows(folder / "results.csv")
     for name, (cell, record) in records.items():
         require_agreement(folder, rows.get(name), record)
