@@ -11,7 +11,7 @@ import contextlib
 import functools
 import hashlib
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, cast
 
@@ -42,6 +42,7 @@ TOLD = [*IDENTITY[:3], "max_len", *IDENTITY[3:], *MEASURED]  # by a record
 COLUMNS = [*TOLD, *ATTACHMENT_COLUMNS, "digest"]
 SORT = ["task", "format", "size", "model", "layers", "heads", "dim", "recipe", "seed"]
 SOURCES = {"configs": "config.yaml", "curves": "curve.csv", "errors": "errors.json"}
+LOCK_SECONDS = 120.0
 Row = dict[str, str]
 
 
@@ -82,13 +83,28 @@ def merge(results_dir: str | Path, experiment: str, cells: Iterable[CellFolder])
     records = {cell.name: (cell, record) for cell in cells if (record := cell.record())}
     if not records:
         return
+    with writing(folder):
+        _merge_locked(folder, records)
+
+
+@contextlib.contextmanager
+def writing(folder: Path) -> Iterator[None]:
+    """Hold the lock of the table in ``folder``, which is made where it is missing.
+
+    Raises `RunError` when another process keeps it for `LOCK_SECONDS`.
+    """
     with clear_disk_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
+        lock = filelock.FileLock(folder / ".lock", timeout=LOCK_SECONDS)
         try:
-            with filelock.FileLock(folder / ".lock", timeout=120):
-                _merge_locked(folder, records)
+            lock.acquire()
         except filelock.Timeout:
-            raise RunError(f"{folder / '.lock'}: held by another process for two minutes") from None
+            held = f"held by another process for {LOCK_SECONDS:g} s"
+            raise RunError(f"{folder / '.lock'}: {held}") from None
+        try:
+            yield
+        finally:
+            lock.release()
 
 
 def _merge_locked(folder: Path, records: dict[str, tuple[CellFolder, dict[str, Any]]]) -> None:
