@@ -104,13 +104,22 @@ class LocalLauncher(Launcher):
         return time.monotonic() > self._deadline
 
     def _ended(self, running: dict[Any, _Job]) -> list[_Job]:
-        """Wait for jobs to end and return them; at the deadline, tell all of them to."""
+        """Wait for jobs to send results or to end; return those that ended.
+
+        At the deadline, tell all of them to.  A result is read while its job runs: one longer than
+        a pipe holds keeps the job until then.
+        """
         left = self._deadline - time.monotonic()
         if left <= 0:
             for job in running.values():
                 job.process.terminate()
-        sentinels = wait(list(running), timeout=None if left <= 0 or left == math.inf else left)
-        return [running.pop(sentinel) for sentinel in sentinels]
+        unheard = {job.receiver: job for job in running.values() if not job.heard}
+        timeout = None if left <= 0 or left == math.inf else left
+        ready = wait([*running, *unheard], timeout=timeout)
+        for one in ready:
+            if one in unheard:
+                unheard[one].receive()
+        return [running.pop(one) for one in ready if one in running]
 
     def _died(self, job: _Job, overrides: Sequence[str]) -> JobReturn:
         code = job.process.exitcode
@@ -142,23 +151,29 @@ class _Job:
     def __init__(self, context: Any, payload: bytes, index: int, attempt: int) -> None:
         self.index = index
         self.attempt = attempt
-        self._receiver, sender = context.Pipe(duplex=False)
+        self.heard = False
+        self._message: bytes | None = None
+        self.receiver, sender = context.Pipe(duplex=False)
         lifeline, self._alive = context.Pipe(duplex=False)
         self.process = context.Process(target=_work, args=(payload, sender, lifeline))
         self.process.start()
         sender.close()
         lifeline.close()
 
+    def receive(self) -> None:
+        """Take what the job sends, whole; nothing when it dies before that."""
+        self.heard = True
+        with contextlib.suppress(EOFError, OSError):
+            self._message = self.receiver.recv_bytes()
+
     def result(self) -> JobReturn | None:
         """Return what the job sent before its process ended, None when it died first."""
-        try:
-            message = self._receiver.recv_bytes() if self._receiver.poll() else None
-        except (EOFError, OSError):
-            message = None
+        if not self.heard and self.receiver.poll():
+            self.receive()
         self.process.join()
-        self._receiver.close()
+        self.receiver.close()
         self._alive.close()
-        return pickle.loads(message) if message else None
+        return pickle.loads(self._message) if self._message else None
 
 
 def _stop(jobs: Collection[_Job]) -> None:

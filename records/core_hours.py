@@ -34,11 +34,11 @@ experiment,cells,done,also elsewhere,training h,measuring h,together h,devices
 def seconds_of(cells: pd.DataFrame) -> tuple[float, float]:
     """Return the seconds of training and of measuring behind the rows of a results table.
 
-    Rows of one training (``weights``) repeat its ``train_seconds``; those count once.  They are
-    seconds of cores on a CPU and of the clock on a GPU.
+    Rows of one training (``weights``) repeat its ``train_seconds``, unless their measurement has
+    not ended; those count once.  They are seconds of cores on a CPU and of the clock on a GPU.
     """
     training = cells["weights"].fillna(cells["cell"])  # a row without is of an older version
-    trained = cells["train_seconds"].astype(float)[~training.duplicated()]
+    trained = cells["train_seconds"].astype(float).groupby(training).max()
     return float(trained.sum()), float(cells["eval_seconds"].astype(float).sum())
 
 

@@ -21,6 +21,7 @@ aside as ``*.damaged``.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import os
@@ -35,7 +36,15 @@ import yaml
 from config.identity import cell_name, weights_name
 from config.schema import CellConfig
 from evaluation.judge import wilson_interval
-from files import clear_disk_errors, load_yaml, read_regular, sha256_of, write_json, write_text
+from files import (
+    clear_disk_errors,
+    load_yaml,
+    read_regular,
+    remove_stale,
+    sha256_of,
+    write_json,
+    write_text,
+)
 from records.sealed import read_json, read_sealed, sealed
 
 STATUSES = ("done", "failed", "unfinished")
@@ -45,9 +54,15 @@ DECIDING_FILES = ("config.yaml", "errors.json")  # beside a record; the weights'
 
 
 class _Locked:
-    """A folder of which one process at a time is the writer."""
+    """Part of a folder, of which one process at a time is the writer.
+
+    ``names`` are the files that are written under its lock alone; ``config.yaml`` is written under
+    that of the cell and under that of the weights, and both may share the folder.
+    """
 
     lock_name = "lock"
+    other_lock_name = "weights.lock"
+    names: tuple[str, ...] = ()
 
     def __init__(self, runs_dir: str | Path, name: str) -> None:
         self.name = name
@@ -66,8 +81,18 @@ class _Locked:
                 self._lock.acquire(timeout=patience, poll_interval=0.02)
             except filelock.Timeout:
                 return False
-            remove_leftovers(self.folder)
+            self._remove_leftovers()
         return True
+
+    def _remove_leftovers(self) -> None:
+        """Remove what killed processes were writing; what another may be writing now stays."""
+        remove_leftovers(self.folder, *self.names)
+        remove_stale(self.folder)
+        if not any(self.folder.glob(".config.yaml.*.tmp")):
+            return
+        other = filelock.FileLock(self.folder / self.other_lock_name, is_singleton=False)
+        with contextlib.suppress(filelock.Timeout), other.acquire(timeout=0):
+            remove_leftovers(self.folder, "config.yaml")
 
     def release(self) -> None:
         """Give the lock back."""
@@ -112,6 +137,8 @@ class WeightsFolder(_Locked):
     """The folder of trained weights."""
 
     lock_name = "weights.lock"
+    other_lock_name = "lock"
+    names = ("checkpoint.pt", "curve.csv", "weights.json")
 
     @classmethod
     def of(cls, config: CellConfig) -> WeightsFolder:
@@ -143,6 +170,8 @@ class WeightsFolder(_Locked):
 
 class CellFolder(_Locked):
     """The folder of one cell: a measurement of some weights."""
+
+    names = ("record.json", "errors.json", "progress.json")
 
     @classmethod
     def of(cls, config: CellConfig) -> CellFolder:
@@ -231,13 +260,10 @@ def _measured(record: dict[str, Any]) -> bool:
     return right / count == share and all(math.isclose(*end, abs_tol=1e-12) for end in ends)
 
 
-def remove_leftovers(folder: Path) -> None:
-    """Remove what killed processes were writing; the caller holds the lock of all writers.
-
-    Tickets are written by sweeps, which do not hold the cell's lock.
-    """
-    for leftover in folder.glob(".*.tmp"):
-        if not leftover.name.startswith(".queued.json."):
+def remove_leftovers(folder: Path, *names: str) -> None:
+    """Remove what killed processes were writing as ``names``; the caller holds their lock."""
+    for name in names:
+        for leftover in folder.glob(f".{name}.*.tmp"):
             leftover.unlink(missing_ok=True)
 
 

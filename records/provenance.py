@@ -15,7 +15,8 @@ from typing import Any
 import torch
 
 ROOT = Path(__file__).resolve().parent.parent
-CODE = "tasks models training evaluation config records sweeps conf errors.py files.py".split()
+# What decides no result; any other file counts as code.
+NOT_CODE = "docs results tests plots benchmarks .ci .gitignore *.md *.cff LICENSE Makefile".split()
 
 
 @functools.lru_cache(maxsize=1)
@@ -28,8 +29,15 @@ def source() -> dict[str, Any]:
     if not (ROOT / ".git").exists():
         return {"commit": _installed_from(), "tree_dirty": None}
     commit = _git("rev-parse", "--short=12", "HEAD")
-    dirty = _git("status", "--porcelain", "--", *CODE)
-    return {"commit": commit, "tree_dirty": None if dirty is None else bool(dirty)}
+    return {"commit": commit, "tree_dirty": _differs()}
+
+
+def _differs() -> bool | None:
+    """Tell whether a committed file that may be code is changed, or a new one lies beside them."""
+    others = [f":(exclude,top){name}" for name in NOT_CODE]
+    changed = _git("status", "--porcelain", "--untracked-files=no", "--", ":(top)", *others)
+    new = _git("ls-files", "--others", "--exclude-standard", "--", "*.py", "conf", *others)
+    return None if changed is None or new is None else bool(changed or new)
 
 
 def machine(device: torch.device, processes: int = 1) -> dict[str, Any]:

@@ -8,12 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import filelock
 import pandas as pd
 
 from config.identity import RESULTS_VERSION
 from errors import UserError
-from files import clear_disk_errors, write_bytes
+from files import write_bytes
 from records.elsewhere import copied, rows_elsewhere
 from records.folders import CellFolder
 from records.reading import (
@@ -24,7 +23,9 @@ from records.reading import (
     require_columns,
     require_rows,
 )
-from records.table import Row, replaces, take_in
+from records.table import Row, replaces, take_in, writing
+
+Record = tuple[CellFolder, dict[str, Any]]
 
 
 @dataclass
@@ -48,34 +49,48 @@ def rebuild(
     The old table, and altered files beside it, are kept in ``.before/``.  Raises `UserError` where
     there is neither a sound row nor a record.
     """
-    folder = Path(results_dir) / experiment
+    folder, runs = Path(results_dir) / experiment, Path(runs_dir)
+    also = set(also)
+    if not folder.exists():
+        _sources(folder, runs, also, [])  # where there are none, no folder is made
+    with writing(folder):
+        return _rebuild_locked(folder, runs, also)
+
+
+def _rebuild_locked(folder: Path, runs: Path, also: set[str]) -> Rebuilt:
     left_out: list[str] = []
+    rows, records, borrowed = _sources(folder, runs, also, left_out)
+    _keep_aside(folder, folder / "results.csv", move=False)
+    own = {n: pair for n, pair in records.items() if n not in borrowed}
+    fresh = {n: pair for n, pair in own.items() if _taken(pair[1], rows.get(n))}
+    kept = {n: row for n, row in rows.items() if n not in {*fresh, *borrowed}}
+    for name, row in kept.items():
+        kept[name] = _without_altered_files(folder, name, row, left_out)
+    taken = {n: copied(row, source, folder) for n, (row, source) in borrowed.items()}
+    take_in(folder, kept | taken, fresh)
+    return Rebuilt(len(fresh), len(kept), len(taken), left_out)
+
+
+def _sources(
+    folder: Path, runs: Path, also: set[str], left_out: list[str]
+) -> tuple[dict[str, Row], dict[str, Record], dict[str, tuple[Row, Path]]]:
+    """Return sound rows, records, and rows of other tables, by cell.
+
+    What is not sound is added to ``left_out``.  Raises `UserError` where there is nothing.
+    """
     rows = _sound_rows(folder / "results.csv", left_out)
-    names = {*also, *rows, *_cells_named(Path(runs_dir), experiment)}
-    cells = [CellFolder(runs_dir, name) for name in sorted(names)]
+    names = {*also, *rows, *_cells_named(runs, folder.name)}
+    cells = [CellFolder(runs, name) for name in sorted(names)]
     records = {cell.name: (cell, record) for cell in cells if (record := cell.record())}
     done = {name for name, row in rows.items() if row["status"] == "done"}
     done |= {name for name, (_, record) in records.items() if record["status"] == "done"}
     borrowed = rows_elsewhere(folder, names - done)
     if not rows and not records and not borrowed:
-        raise UserError(
-            f"{folder}: no sound row in a table here, and no record of it in {runs_dir}"
-        )
-    with clear_disk_errors(folder):
-        folder.mkdir(parents=True, exist_ok=True)
-        with filelock.FileLock(folder / ".lock"):
-            _keep_aside(folder, folder / "results.csv", move=False)
-            own = {n: pair for n, pair in records.items() if n not in borrowed}
-            fresh = {n: pair for n, pair in own.items() if _taken(folder, pair[1], rows.get(n))}
-            kept = {n: row for n, row in rows.items() if n not in {*fresh, *borrowed}}
-            for name, row in kept.items():
-                kept[name] = _without_altered_files(folder, name, row, left_out)
-            taken = {n: copied(row, source, folder) for n, (row, source) in borrowed.items()}
-            take_in(folder, kept | taken, fresh)
-    return Rebuilt(len(fresh), len(kept), len(taken), left_out)
+        raise UserError(f"{folder}: no sound row in a table here, and no record of it in {runs}")
+    return rows, records, borrowed
 
 
-def _taken(folder: Path, record: dict[str, Any], row: Row | None) -> bool:
+def _taken(record: dict[str, Any], row: Row | None) -> bool:
     """Tell whether the record takes the row's place: unless the row was finished later."""
     return replaces(record, row) or record["finished_at"] == (row or {}).get("finished_at")
 

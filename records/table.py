@@ -11,7 +11,7 @@ import contextlib
 import functools
 import hashlib
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, cast
 
@@ -20,7 +20,7 @@ import pandas as pd
 
 from config.columns import IDENTITY, settings_of, varying
 from errors import RunError, UserError
-from files import clear_disk_errors, read_regular, write_bytes, write_text
+from files import clear_disk_errors, read_regular, remove_stale, write_bytes, write_text
 from records.folders import CellFolder, WeightsFolder, read_yaml, remove_leftovers
 from records.reading import (
     ATTACHMENT_COLUMNS,
@@ -42,6 +42,7 @@ TOLD = [*IDENTITY[:3], "max_len", *IDENTITY[3:], *MEASURED]  # by a record
 COLUMNS = [*TOLD, *ATTACHMENT_COLUMNS, "digest"]
 SORT = ["task", "format", "size", "model", "layers", "heads", "dim", "recipe", "seed"]
 SOURCES = {"configs": "config.yaml", "curves": "curve.csv", "errors": "errors.json"}
+LOCK_SECONDS = 120.0
 Row = dict[str, str]
 
 
@@ -82,18 +83,35 @@ def merge(results_dir: str | Path, experiment: str, cells: Iterable[CellFolder])
     records = {cell.name: (cell, record) for cell in cells if (record := cell.record())}
     if not records:
         return
+    with writing(folder):
+        _merge_locked(folder, records)
+
+
+@contextlib.contextmanager
+def writing(folder: Path) -> Iterator[None]:
+    """Hold the lock of the table in ``folder``, which is made where it is missing.
+
+    Raises `RunError` when another process keeps it for `LOCK_SECONDS`.
+    """
     with clear_disk_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
+        lock = filelock.FileLock(folder / ".lock", timeout=LOCK_SECONDS)
         try:
-            with filelock.FileLock(folder / ".lock", timeout=120):
-                _merge_locked(folder, records)
+            lock.acquire()
         except filelock.Timeout:
-            raise RunError(f"{folder / '.lock'}: held by another process for two minutes") from None
+            held = f"held by another process for {LOCK_SECONDS:g} s"
+            raise RunError(f"{folder / '.lock'}: {held}") from None
+        try:
+            yield
+        finally:
+            lock.release()
 
 
 def _merge_locked(folder: Path, records: dict[str, tuple[CellFolder, dict[str, Any]]]) -> None:
-    for part in (folder, *(folder / kind for kind in SOURCES)):
-        remove_leftovers(part)
+    remove_leftovers(folder, "results.csv")
+    remove_stale(folder)  # of others, who write here without this lock
+    for kind in SOURCES:
+        remove_leftovers(folder / kind, "*")
     rows = text_rows(folder / "results.csv")
     for name, (cell, record) in records.items():
         require_agreement(folder, rows.get(name), record)

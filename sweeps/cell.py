@@ -18,7 +18,7 @@ from evaluation.memory import memory_for
 from files import FULL, make_folder, require_writable, write_json
 from models.flops import linear_layer_flops, total_flops
 from models.transformer import Transformer
-from records.folders import EVALUATION_PARTS, CellFolder
+from records.folders import EVALUATION_PARTS, CellFolder, WeightsFolder
 from records.provenance import machine, now, source
 from sweeps.listeners import Listeners
 from sweeps.ready import require_memory
@@ -65,13 +65,27 @@ def _run_first(
                 cell.restore_config(resolved(config))
             return record
         if config.force:
-            cell.set_aside()
+            _set_aside(config, cell)
         elif record is None and cell.record() is None:
             cell.set_record_aside("record.json")
         cell.write_config(resolved(config))
         return _run_recorded(config, task, cell, processes, listener)
     finally:
         cell.release()
+
+
+def _set_aside(config: CellConfig, cell: CellFolder) -> None:
+    """Move the cell's files away; weights among them once no process trains or reads these."""
+    weights = WeightsFolder.of(config)
+    if weights.name != cell.name:
+        cell.set_aside()
+        return
+    try:
+        while not weights.acquire():
+            pass
+        cell.set_aside()
+    finally:
+        weights.release()
 
 
 def finished_record(config: CellConfig, cell: CellFolder) -> dict[str, Any] | None:

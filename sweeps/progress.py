@@ -28,6 +28,7 @@ class CellProgress:
         self._enabled = enabled and "COTCOST_WORKER" not in os.environ
         self._terminal = sys.stderr.isatty()
         self._bar: tqdm | None = None
+        self._phase = ""
         self._chains = 0.0
         self._told = time.monotonic()
 
@@ -60,9 +61,10 @@ class CellProgress:
                 details = [f"{name} {value}" for name, value in shown.items()]
                 self._say(", ".join([f"{what}: {done:,} of {total:,}", *details]))
             return
-        if self._bar is None or self._bar.desc != f"{what}: ":
+        if self._bar is None or self._phase != what:
             if self._bar is not None:
                 self._bar.close()
+            self._phase = what
             self._bar = tqdm(total=total, desc=what, initial=done, leave=False)
         self._bar.set_postfix(shown, refresh=False)
         self._bar.update(done - self._bar.n)

@@ -13,9 +13,11 @@ from hydra.core.singleton import Singleton
 from hydra.core.utils import JobReturn, JobStatus, run_job, setup_globals
 from omegaconf import open_dict
 
-from errors import RunError
+from errors import RunError, UserError
 from records.provenance import ROOT
 from torchrun import refuse_torchrun
+
+LONGEST_TEXT = 2000  # characters of why a job failed; a record keeps 300
 
 
 class WorkerDiedError(RunError):
@@ -67,7 +69,17 @@ def perform(payload: bytes) -> bytes:
         job_subdir_key="hydra.sweep.subdir",
         configure_logging=False,
     )
+    return packed(result)
+
+
+def packed(result: JobReturn) -> bytes:
+    """Return the result pickled, without its configurations and with a failure's text cut."""
     result.cfg = result.hydra_cfg = None
+    failure = result._return_value
+    if isinstance(failure, BaseException) and len(str(failure)) > LONGEST_TEXT:
+        known = isinstance(failure, UserError | RunError)
+        text = str(failure) if known else f"{type(failure).__name__}: {failure}"
+        result.return_value = (type(failure) if known else RunError)(text[:LONGEST_TEXT] + " ...")
     return cloudpickle.dumps(result)
 
 

@@ -44,6 +44,14 @@ def test_a_training_counts_once_and_in_the_end_so_does_a_cell():
     ]
 
 
+@pytest.mark.parametrize("status", ["failed", "unfinished"])
+def test_a_training_counts_whose_first_measurement_has_not_ended(status):
+    first = ("a", "w", None, None, status, "One", "1")
+    second = ("b", "w", 3600.0, 36.0, "done", "One", "2")
+    for rows in ((first, second), (second, first)):
+        assert core_hours.seconds_of(table(*rows)) == (3600.0, 36.0)
+
+
 def test_the_command_prints_markdown(monkeypatch, capsys):
     monkeypatch.setattr("sys.argv", ["core_hours", "experiment=quick"])
     core_hours.main()

@@ -6,13 +6,16 @@ import json
 import os
 import random
 
+import filelock
 import pandas as pd
 import pytest
 from test_table_and_folders import record, recorded
 
-from errors import UserError
+from errors import RunError, UserError
 from files import write_text
 from plots.redraw import redraw
+from records import rebuild as rebuild_module
+from records import table as table_module
 from records.folders import CellFolder, WeightsFolder
 from records.reading import read, require_attachments, row_digest
 from records.rebuild import rebuild
@@ -266,3 +269,32 @@ def test_a_file_that_cannot_be_read_is_left_out_of_the_table_with_a_warning(tmp_
     table = enter(tmp_path / "results", "x", [run])
     assert table["cell"].tolist() == [run.name] and table["curve_digest"].isna().all()
     assert f"{run.folder / 'curve.csv'}: cannot be read" in capsys.readouterr().err
+
+
+def test_no_row_is_entered_between_reading_a_table_and_writing_it_anew(tmp_path, monkeypatch):
+    """It would be lost: a row of another machine has no record here."""
+    _, path = whole(tmp_path)
+    other = recorded(tmp_path / "elsewhere", "eeee", seed=9)
+    look, told = rebuild_module.rows_elsewhere, []
+
+    def meanwhile(*given):
+        try:
+            enter(tmp_path / "results", "x", [other])
+        except RunError as error:
+            told.append(str(error))
+        return look(*given)
+
+    monkeypatch.setattr(rebuild_module, "rows_elsewhere", meanwhile)
+    monkeypatch.setattr(table_module, "LOCK_SECONDS", 0.1)
+    rebuild(tmp_path / "results", tmp_path / "runs", "x")
+    assert len(told) == 1 and "held by another process" in told[0]
+    enter(tmp_path / "results", "x", [other])
+    assert sorted(read_table(path)["cell"]) == ["0000", "0001", "0002", "eeee"]
+
+
+def test_a_rebuild_waits_two_minutes_for_the_lock_and_no_longer(tmp_path, monkeypatch):
+    _, path = whole(tmp_path)
+    monkeypatch.setattr(table_module, "LOCK_SECONDS", 0.1)
+    held = pytest.raises(RunError, match=r"\.lock: held by another process for 0.1 s")
+    with filelock.FileLock(path.parent / ".lock", is_singleton=False), held:
+        rebuild(tmp_path / "results", tmp_path / "runs", "x")

@@ -11,7 +11,7 @@ import pytest
 
 from errors import RunError, UserError
 from files import write_atomically, write_text
-from records.folders import CellFolder
+from records.folders import CellFolder, WeightsFolder
 from records.table import COLUMNS, enter, read_table
 
 CONTRACT = (
@@ -219,19 +219,72 @@ def test_a_record_that_this_version_does_not_understand_counts_as_none(tmp_path,
     assert not len(enter(tmp_path, "x", [run]))
 
 
+def half_written(*paths):
+    for path in paths:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("half")
+    return paths
+
+
 def test_what_killed_writers_left_is_removed_by_the_next(tmp_path):
+    run, weights = recorded(tmp_path), WeightsFolder(tmp_path / "runs", "aaaa")
+    enter(tmp_path, "x", [run])
+    of_cell = half_written(*(run.folder / f".{name}.1.tmp" for name in run.names))
+    of_weights = half_written(*(run.folder / f".{name}.1.tmp" for name in weights.names))
+    of_both = half_written(run.folder / ".config.yaml.1.tmp")
+    of_table = half_written(tmp_path / "x/.results.csv.1.tmp", tmp_path / "x/curves/.a.csv.1.tmp")
+    assert weights.acquire()
+    assert not any(path.exists() for path in (*of_weights, *of_both))
+    assert all(path.exists() for path in of_cell)
+    weights.release()
+    assert run.acquire()
+    assert not any(path.exists() for path in of_cell)
+    run.release()
+    enter(tmp_path, "x", [run])
+    assert not any(path.exists() for path in of_table)
+
+
+FOLDERS = {"cell": CellFolder, "weights": WeightsFolder}
+
+
+@pytest.mark.parametrize(("writer", "other"), [("cell", "weights"), ("weights", "cell")])
+def test_one_lock_leaves_alone_what_the_holder_of_the_other_writes(tmp_path, writer, other):
+    holder, second = FOLDERS[writer](tmp_path, "aaaa"), FOLDERS[other](tmp_path, "aaaa")
+    assert holder.acquire()
+
+    def write(temporary):
+        temporary.write_text("whole")
+        assert second.acquire()
+        second.release()
+
+    for name in (*holder.names, "config.yaml"):
+        write_atomically(holder.folder / name, write)
+        assert (holder.folder / name).read_text() == "whole"
+    write_atomically(holder.folder / "queued.json", write)  # by a sweep, under no lock
+    holder.release()
+
+
+def test_a_merge_leaves_alone_what_is_drawn_beside_the_table(tmp_path):
+    run = recorded(tmp_path)
+
+    def draw(temporary):
+        temporary.write_text("<html>")
+        enter(tmp_path, "x", [run])
+
+    write_atomically(tmp_path / "x/report.html", draw)
+    assert (tmp_path / "x/report.html").read_text() == "<html>"
+
+
+def test_what_nobody_finishes_within_an_hour_is_removed_whatever_its_name(tmp_path):
     run = recorded(tmp_path)
     enter(tmp_path, "x", [run])
-    leftovers = [run.folder / ".checkpoint.pt.1.tmp", tmp_path / "x/.results.csv.1.tmp"]
-    for leftover in leftovers:
-        leftover.write_text("half")
-    ticket = run.folder / ".queued.json.1.tmp"
-    ticket.write_text("of a sweep that is writing it just now")
+    left = half_written(run.folder / ".queued.json.1.tmp", tmp_path / "x/.report.html.1.tmp")
+    for path in left:
+        os.utime(path, (time.time() - 4000,) * 2)
     assert run.acquire()
     run.release()
     enter(tmp_path, "x", [run])
-    assert not any(leftover.exists() for leftover in leftovers)
-    assert ticket.exists()
+    assert not any(path.exists() for path in left)
 
 
 def _probe_for(folder, seconds):

@@ -1,5 +1,6 @@
 import os
 import signal
+import threading
 
 import pytest
 from commands import TINY
@@ -7,6 +8,7 @@ from commands import TINY
 from config.compose import compose_plain
 from config.schema import validate_cell
 from errors import UserError
+from records.folders import WeightsFolder
 from sweeps import cell
 from training.distributed import PeerLostError
 from training.trainer import Interrupted, Trainer
@@ -71,3 +73,23 @@ def test_a_training_file_of_test_prompts_alone_is_refused(tmp_path, monkeypatch)
     both = ["data.file=lines.txt", "data.train_file=lines.txt"]
     with pytest.raises(UserError, match="leaves nothing to train on"):
         cell.run_cell(validate_cell(compose_plain("train", [*TINY, *both])))
+
+
+def test_force_moves_no_weights_away_under_their_training(tmp_path, monkeypatch):
+    """The weights of a plain cell lie in its folder, and another cell's process may train them."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(cell, "_run_recorded", lambda *given: {})
+    config = validate_cell(compose_plain("train", [*TINY, "force=true"]))
+    training = WeightsFolder.of(config)
+    assert training.acquire()
+    training.checkpoint.write_bytes(b"half way")
+    again = threading.Thread(target=cell.run_cell, args=(config,))
+    again.start()
+    while again.is_alive() and not cell.CellFolder.of(config).is_running():
+        again.join(0.01)
+    again.join(0.5)
+    assert again.is_alive() and training.checkpoint.exists()
+    training.release()
+    again.join(30)
+    assert not again.is_alive() and not training.checkpoint.exists()
+    assert len(list(tmp_path.glob("runs/.before/*/checkpoint.pt"))) == 1

@@ -1,11 +1,18 @@
 """How the local launcher tells of jobs whose process said nothing."""
 
+import multiprocessing
+import pickle
 import signal
+import time
 from types import SimpleNamespace
 
 import pytest
+from hydra.core.utils import JobReturn, JobStatus
 
-from hydra_plugins.local_launcher import LocalLauncher, _stop
+from errors import RunError, UserError
+from hydra_plugins import local_launcher
+from hydra_plugins.local_launcher import LocalLauncher, _Job, _stop
+from sweeps import workers
 from sweeps.launch import failure_of
 from sweeps.workers import WorkerDiedError, WorkerStoppedError
 
@@ -57,3 +64,39 @@ def test_all_jobs_are_told_before_one_is_waited_for_and_only_the_deaf_are_killed
     jobs[2].process.alive = False
     _stop(jobs)
     assert calls == ["terminate 0", "terminate 1", "kill 1"]
+
+
+@pytest.mark.parametrize("size", [10, 10**7])
+def test_a_result_of_any_size_arrives(monkeypatch, size):
+    """A pipe holds 64 KiB: the job ends only once somebody reads."""
+    monkeypatch.setattr(local_launcher, "perform", lambda payload: pickle.dumps("x" * size))
+    launcher = LocalLauncher(jobs=2)
+    jobs = [_Job(multiprocessing.get_context("fork"), b"", index, 1) for index in range(2)]
+    running, ended = {job.process.sentinel: job for job in jobs}, []
+    deadline = time.monotonic() + 20.0
+    launcher.stop_after(20.0)
+    while running and time.monotonic() < deadline:
+        ended += launcher._ended(running)
+    _stop(running.values())
+    assert sorted(job.index for job in ended) == [0, 1]
+    assert [job.result() for job in ended] == ["x" * size] * 2
+
+
+class OddError(Exception):
+    def __init__(self, code, text):
+        super().__init__(f"{code}: {text}")
+
+
+@pytest.mark.parametrize(
+    ("failure", "kind"),
+    [(UserError("no " * 10**5), UserError), (RunError("no " * 10**5), RunError),
+     (OddError(3, "no " * 10**5), RunError), (UserError("short"), UserError)],
+    ids=lambda value: getattr(value, "__name__", ""),
+)  # fmt: skip
+def test_the_text_of_a_failure_is_cut_before_it_is_sent(failure, kind):
+    result = JobReturn(status=JobStatus.FAILED)
+    result.return_value = failure
+    told = failure_of(pickle.loads(workers.packed(result)))
+    assert type(told) is kind
+    assert len(str(told)) < 3000
+    assert str(told).removeprefix("OddError: ")[:5] in str(failure)

@@ -36,6 +36,27 @@ def test_a_line_every_so_often_and_none_between(capsys, monkeypatch):
     assert told(capsys, monkeypatch, *events, every=3600.0) == []
 
 
+def test_a_terminal_has_one_bar_a_phase(monkeypatch):
+    """A bar made anew knows no rate and no time left."""
+    made = []
+
+    class Bar(progress.tqdm):
+        def __init__(self, **arguments):
+            super().__init__(**arguments)
+            made.append(self)
+
+    monkeypatch.setattr(progress, "tqdm", Bar)
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    monkeypatch.delenv("COTCOST_WORKER", raising=False)
+    steps = [TrainingStep(step, 200, 1.0) for step in (50, 100, 200)]
+    with CellProgress(enabled=True) as listener:
+        for event in (*steps, Evaluated(10, 30), Evaluated(30, 30)):
+            listener(event)
+    assert [(bar.desc.rstrip(": "), bar.initial, bar.n) for bar in made] == [
+        ("training", 50, 200), ("evaluating", 10, 30),
+    ]  # fmt: skip
+
+
 def test_one_of_several_cells_is_silent(capsys, monkeypatch):
     monkeypatch.setenv("COTCOST_WORKER", "1")
     CellProgress(enabled=True)(TrainingStarts(0, 1500))

@@ -17,7 +17,9 @@ from records.table import COLUMNS
 from sweeps import wandb_workspace
 from training.events import CURVE_COLUMNS
 
-SWEEP = Path(__file__).parents[2] / "conf" / "wandb" / "sweep.yaml"
+ROOT = Path(__file__).parents[2]
+SWEEP = ROOT / "conf" / "wandb" / "sweep.yaml"
+PICTURES = [path.stem for path in ROOT.glob("results/quick/figures/*.png")]
 
 
 @pytest.fixture
@@ -47,7 +49,7 @@ def test_workspace_and_report_show_what_the_tracker_writes(server, capsys):
         assert sent.count(f'"summary:{name}"') >= 2
     for name in ("model.name", "model.dim", "task.size"):
         assert f'"config:{name.replace(".", ".value.")}"' in sent
-    for name in ("heatmap", "results"):
+    for name in (*PICTURES, "results"):
         assert f'"{name}"' in sent
     assert len(capsys.readouterr().out.splitlines()) == 2
 
@@ -56,6 +58,20 @@ def test_workspace_and_report_show_what_the_tracker_writes(server, capsys):
 def test_a_bad_call_says_what_is_missing(words):
     with pytest.raises(UserError, match="usage: "):
         wandb_workspace.main(words)
+
+
+def test_the_pictures_are_those_drawn_and_before_that_those_named(tmp_path, capsys):
+    experiment = load_experiment("overnight")
+    keys = wandb_workspace.figure_keys(experiment, tmp_path)
+    assert keys == [*experiment.figures, "results"]
+    assert "no figures yet" in capsys.readouterr().err
+    folder = tmp_path / "overnight/figures"
+    folder.mkdir(parents=True)
+    for name in ("savings.png", "accuracy_vs_flops_ed.png", "accuracy_vs_flops_ed.pdf"):
+        (folder / name).touch()
+    keys = wandb_workspace.figure_keys(experiment, tmp_path)
+    assert keys == ["accuracy_vs_flops_ed", "savings", "results"]
+    assert capsys.readouterr().err == ""
 
 
 def sweep_commands():
