@@ -159,6 +159,11 @@ class CellConfig:
         self._require_sequences_to_measure()
 
     def _require_sequences_to_measure(self) -> None:
+        if self.model.construct is not None and self.measure.split != "test":
+            raise UserError(
+                f"measure.split={self.measure.split}: nothing is drawn to train constructed "
+                "weights, so that set is empty; leave measure.split=test"
+            )
         changes = self.measure.task.items()
         others = [k for k, value in changes if value is not None and self.task.get(k) != value]
         if others and self.measure.split != "test":
