@@ -129,8 +129,9 @@ class LoggerConfig:
 class CellConfig:
     """Everything about one cell: weights, a measurement of them, and how both come about.
 
-    ``task`` holds ``name``, ``_target_`` and the task's parameters.  `config.identity` says what
-    decides the weights and what the measurement; the rest says where and how the cell runs.
+    ``task`` holds ``name``, ``_target_``, ``size`` and what else the task takes.
+    `config.identity` says what decides the weights and what the measurement; the rest says where
+    and how the cell runs.
     """
 
     task: dict[str, Any]
@@ -153,6 +154,8 @@ class CellConfig:
     __pydantic_config__ = STRICT
 
     def __post_init__(self) -> None:
+        if "size" not in self.task:
+            raise UserError("missing key task.size: write size: N into the task's YAML")
         require_plain_name("experiment_name", self.experiment_name)
         for key in ("results_dir", "runs_dir", "data_dir"):
             require_folder(key, getattr(self, key))

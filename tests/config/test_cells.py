@@ -20,3 +20,9 @@ def test_constructed_weights_are_measured_on_test_sequences_alone(split):
         validate_cell({**plain(f"measure.split={split}"), "model": CONSTRUCT})
     assert "leave measure.split=test" in str(refusal.value)
     assert validate_cell({**plain(), "model": CONSTRUCT}).measure.split == "test"
+
+
+def test_a_task_without_a_size_is_refused():
+    with pytest.raises(UserError, match=r"^missing key task\.size") as refusal:
+        validate_cell({**plain(), "task": {"_target_": "my_task.Sums"}})
+    assert len(str(refusal.value).splitlines()) == 1
