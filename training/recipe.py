@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable
+from fractions import Fraction
 from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field, ValidationError, model_validator
@@ -124,7 +125,8 @@ class Recipe:
         if self.steps is not None:
             return self.steps
         assert self.epochs is not None
-        return max(1, math.ceil(self.epochs * math.ceil(num_sequences / self.batch_size)))
+        epochs = Fraction(str(self.epochs))  # as it is written: 0.07 * 100 is more than 7
+        return max(1, math.ceil(epochs * math.ceil(num_sequences / self.batch_size)))
 
     def rate_factor(self, kind: str, dim: int) -> float:
         """Return what the rate of parameters of role ``kind`` is in multiples of the schedule's,

@@ -25,6 +25,15 @@ def test_paper_budget_is_195_thousand_steps():
     assert paper.total_steps(1_000_000) == 195_400
 
 
+@pytest.mark.parametrize(
+    ("epochs", "batches", "steps"),
+    [(0.07, 100, 7), (1.1, 10, 11), (0.071, 100, 8), (0.5, 1, 1), (1e-05, 100, 1), (2.5, 3, 8)],
+)
+def test_a_share_of_an_epoch_is_no_batch_more_than_it_says(epochs, batches, steps):
+    """0.07 * 100 is 7.000000000000001 in floating point."""
+    assert recipe(steps=None, epochs=epochs, batch_size=8).total_steps(8 * batches) == steps
+
+
 @pytest.mark.parametrize("num_sequences", [1, 10, 64, 65, 1000])
 def test_epochs_are_passes_over_all_sequences(num_sequences):
     steps = recipe(steps=None, epochs=3, batch_size=64).total_steps(num_sequences)
