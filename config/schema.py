@@ -16,7 +16,7 @@ from typing import Annotated, Any, Literal
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from config.mixers import with_settings
-from errors import UserError
+from errors import UserError, explain
 from training.bounds import bounded
 from training.machine import Machine
 from training.recipe import Recipe
@@ -248,20 +248,3 @@ def parse_seeds(value: Any) -> list[int]:
 @functools.cache
 def _adapter() -> TypeAdapter[CellConfig]:
     return TypeAdapter(CellConfig)
-
-
-def explain(item: Any) -> str:
-    """Return what pydantic found wrong, in one line: key, value, what would be right."""
-    location = [str(part) for part in item["loc"] if part != "machine"]
-    if location and location[-1] in ("int", "float", "str"):  # a branch of a union
-        location.pop()
-    key = ".".join(location)
-    if item["type"] in ("extra_forbidden", "unexpected_keyword_argument"):
-        return f"unknown key {key}"
-    if item["type"] in ("missing", "missing_argument"):
-        return f"missing key {key}"
-    if item["type"] == "dict_type":
-        return f"{key}={item['input']!r}: has keys of its own; write {key}.KEY=VALUE"
-    message = item["msg"].removeprefix("Value error, ")
-    message = message[0].lower() + message[1:]
-    return f"{key}={item['input']!r}: {message.replace('input should', 'must')}"

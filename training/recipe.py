@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Callable
 from fractions import Fraction
 from typing import Annotated, Any, Literal
@@ -11,7 +10,7 @@ from typing import Annotated, Any, Literal
 from pydantic import ConfigDict, Field, ValidationError, model_validator
 from pydantic.dataclasses import dataclass
 
-from errors import UserError
+from errors import UserError, explain
 from training.bounds import MOST_STEPS, bounded
 
 Rate = Annotated[float, bounded(0, 1e30, "float32 ends at 3.4e38", above=True)]
@@ -108,7 +107,7 @@ class Recipe:
         try:
             return check(values)
         except ValidationError as error:
-            raise UserError("; ".join(_explain(item) for item in error.errors())) from None
+            raise UserError("; ".join(explain(item, "recipe") for item in error.errors())) from None
 
     def __post_init__(self) -> None:
         if (self.steps is None) == (self.epochs is None):
@@ -161,16 +160,3 @@ class Recipe:
         if self.schedule == "linear":
             return peak * (floor + (1 - floor) * (1 - progress))
         return peak * (floor + (1 - floor) * 0.5 * (1 + math.cos(math.pi * progress)))
-
-
-def _explain(item: Any) -> str:
-    """Say one of pydantic's findings in a line: key, value, what would be right."""
-    key = ".".join(["recipe", *(str(part) for part in item["loc"])])
-    if item["type"] in ("extra_forbidden", "unexpected_keyword_argument"):
-        return f"unknown key {key}"
-    if item["type"] in ("missing", "missing_argument"):
-        return f"missing key {key}"
-    message = re.sub(r"^\w+ should", "must", item["msg"].removeprefix("Value error, "))
-    given = item["input"]
-    shown = given if isinstance(given, str) and given.isprintable() else repr(given)
-    return f"{key}={shown}: {message}"
