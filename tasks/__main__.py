@@ -29,10 +29,10 @@ from errors import RunError, UserError
 from files import make_folder
 from tasks import hub
 from tasks.by_name import parse_override, read_config, task_by_name
-from tasks.data import MAX_COUNT, SPLITS, DataSets, DataSpec, load_or_build, read_lines
+from tasks.data import MAX_COUNT, DataSets, DataSpec, load_or_build, read_lines
 from tasks.generate import SeenPrompts, draw_set
 from tasks.locality import locality_table
-from tasks.task import FORMATS, Task
+from tasks.task import FORMATS, SPLITS, Task
 
 BUILT_IN = ("arithmetic", "lis", "ed", "ed_local")
 
@@ -105,7 +105,7 @@ def push(args: argparse.Namespace) -> int:
 def build_all(args: argparse.Namespace) -> int:
     """Make the paper's data sets: every built-in task, every size."""
     counts = read_config("data", "paper", args.config_dir)
-    sizes = {key: round(counts[key] * args.scale) for key in ("train", "validation", "test")}
+    sizes = {key: round(counts[key] * args.scale) for key in SPLITS}
     spec = DataSpec(**sizes, seed=args.seed, directory=args.dir)
     tasks = _paper_tasks(BUILT_IN, None, args.config_dir)
     make_folder(Path(args.dir), "--dir")
