@@ -39,7 +39,9 @@ def weights_settings(config: CellConfig) -> dict[str, Any]:
         if config.recipe.epochs is not None:
             settings["steps_of_epochs"] = "whole batches"  # once their sequences / batch_size
         settings |= {"data": _data(config), "seed": config.seed}
-    sources = {target: digest for target in _targets(config) if (digest := source_digest(target))}
+    sources = {
+        target: digest for target in _cell_targets(config) if (digest := source_digest(target))
+    }
     return {**settings, "sources": sources} if sources else settings
 
 
@@ -102,7 +104,7 @@ def _measure(config: CellConfig) -> dict[str, Any]:
     return found
 
 
-def _targets(config: CellConfig) -> list[str]:
+def _cell_targets(config: CellConfig) -> list[str]:
     model = config.model
     parts = (config.task, model.mixer, *(model.mixers or []), model.construct)
     return [str(part["_target_"]) for part in parts if part and part.get("_target_")]
