@@ -42,7 +42,7 @@ from benchmarks.shared.timing import in_turns, peak_bytes, reset_peak, seconds_o
 from benchmarks.steps import KNOWN
 from files import write_atomically
 from plots.style import look, model_label
-from training.machine import keep_freed_memory
+from training.malloc import keep_freed_memory
 
 LENGTHS = [2**power for power in range(9, 15)]
 SECONDS_PER_CASE = 240.0

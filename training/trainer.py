@@ -30,7 +30,8 @@ from training.events import (
     ignore,
 )
 from training.loss import masked_loss, packed_loss
-from training.machine import Machine, keep_freed_memory
+from training.machine import Machine
+from training.malloc import keep_freed_memory
 from training.optimizers import build_optimizer
 from training.order import BatchOrder
 from training.parts import ON_CPU, PartSizes, padded_share, parts_of
