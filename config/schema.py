@@ -34,8 +34,8 @@ class ModelConfig:
 
     ``mixer`` holds ``_target_`` and that class's own parameters, ``mixers`` several such, which the
     layers take in turn; the sizes are D (``dim``), M (``num_layers``) and H (``num_heads``).
-    ``construct`` holds the ``_target_`` of a function
-    that returns a finished model for a task, and its parameters; sizes are then the function's.
+    ``construct`` holds the ``_target_`` of a function that returns a finished model for a task, and
+    its parameters; sizes are then the function's.
     """
 
     name: str

@@ -71,8 +71,9 @@ class Recipe:
     ``average_decay`` keeps an exponential moving average of the weights, updated at every step by
     1 - average_decay; validation, early stopping and evaluation then use the average.
     ``stop_at`` ends training once that share of the validation chains is predicted without a
-    mistake under teacher forcing (which is what free greedy generation would write), looked at
-    every ``validate_every`` steps; null trains through.
+    mistake under teacher forcing (which is what free greedy generation would write, up to the
+    rounding of bfloat16 where training runs in that), looked at every ``validate_every``
+    steps; null trains through.
     Raises UserError naming the key of a value that is out of range.
     """
 
