@@ -18,13 +18,13 @@ import contextlib
 import os
 import sys
 import tempfile
-import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
 from tqdm import tqdm
 
+import cli
 from errors import RunError, UserError
 from files import make_folder
 from tasks import hub
@@ -261,7 +261,7 @@ def _add_storing(sub: argparse.ArgumentParser) -> None:
     sub.add_argument("--workers", type=workers, default=len(os.sched_getaffinity(0)))
 
 
-def parse(argv: list[str]) -> argparse.Namespace:
+def parse(argv: Sequence[str]) -> argparse.Namespace:
     """Parse the arguments; ``key=value`` may stand anywhere and goes to ``overrides``."""
     argv = [f"--{word}" if word.startswith("repo=") else word for word in argv]
     overrides = [word for word in argv if "=" in word and not word.startswith("-")]
@@ -274,35 +274,23 @@ def parse(argv: list[str]) -> argparse.Namespace:
     return args
 
 
-def main(argv: list[str] | None = None) -> int:
-    """Run one command; 0 done, 1 invalid lines or a failed run, 2 a bad call."""
+def run(words: Sequence[str]) -> None:
+    """Run one command; raise `SystemExit` with its status where that is not 0."""
+    args = parse(words)
     try:
-        args = parse(sys.argv[1:] if argv is None else argv)
-        return args.function(args)
-    except KeyboardInterrupt:
-        print("error: interrupted; nothing half-built is left", file=sys.stderr)
-        return 130
-    except BrokenPipeError:  # `| head` has read enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
+        status = args.function(args)
     except MemoryError:
-        print("error: out of memory; ask for fewer sequences or a smaller size", file=sys.stderr)
-        return 1
-    except Exception as error:
-        tell(error)
-        return 2 if isinstance(error, UserError) else 1
+        raise RunError("out of memory; ask for fewer sequences or a smaller size") from None
+    if status:
+        sys.stdout.flush()
+        sys.exit(status)
 
 
-def tell(error: Exception) -> None:
-    """Print what went wrong in one line, or all of it with ``HYDRA_FULL_ERROR=1``."""
-    if os.environ.get("HYDRA_FULL_ERROR") == "1":
-        traceback.print_exception(error)
-        return
-    message = " ".join(str(error).split())
-    if not isinstance(error, UserError | RunError | OSError):
-        message = f"{type(error).__name__}: {message} (HYDRA_FULL_ERROR=1 shows where)"
-    print(f"error: {message}", file=sys.stderr)
+def main(words: Sequence[str] | None = None) -> None:
+    """Entry point: 0 done, 1 invalid lines or a failed run, 2 a bad call."""
+    given = sys.argv[1:] if words is None else words  # before options are moved for Hydra
+    cli.main(lambda: run(given), left="nothing half-built is left")
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()
