@@ -63,19 +63,20 @@ def task_function(function: Callable[[DictConfig], Any]) -> Callable[[DictConfig
     return guarded
 
 
-def main(entry: Callable[[], object]) -> None:
-    """Call a Hydra entry point and leave with its exit status.
+def main(entry: Callable[[], object], left: str = "the same command continues from here") -> None:
+    """Call an entry point, of Hydra or not, and leave with its exit status.
 
     0 done; 1 a run failed, or was told to end and is unfinished; 2 a bad call; 130 interrupted;
-    143 terminated.  With ``HYDRA_FULL_ERROR=1`` the traceback is shown instead of the line.
+    143 terminated; after these two ``left`` says how things stand.  With ``HYDRA_FULL_ERROR=1``
+    the traceback is shown instead of the line.
     """
     _prepare_process()
     try:
         _call(entry)
     except Terminated:
-        _leave(143, "terminated; the same command continues from here")
+        _leave(143, f"terminated; {left}")
     except KeyboardInterrupt:
-        _leave(130, "interrupted; the same command continues from here")
+        _leave(130, f"interrupted; {left}")
     except BrokenPipeError:  # `| head` has read enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except Exception as raised:

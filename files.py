@@ -92,7 +92,7 @@ def require_writable(folder: Path, key: str = "") -> None:
 
 
 def no_room(path: Path, size: int | None = None) -> str:
-    """Return the line that says where room is wanting, and how much ``path`` needs.
+    """Return the line that says which disk is full, and how much ``path`` needs.
 
     The folder is named without symbolic links, since it is their end that has a disk.
     """

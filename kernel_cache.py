@@ -1,8 +1,9 @@
-"""The decorator of all compiled functions, whose cache notices every change.
+"""The decorator of all compiled functions, whose cache notices every change in their room.
 
 Numba's own cache looks at the file of the function alone: after an edit in ``ed.py`` a kernel of
 ``ed_local.py`` that calls it would go on running the old code, and write wrong data.  So the
-cache folder is named after the content of all files of a room that hold kernels.
+cache folder is named after the content of all files of the room (the folder of the package):
+constants that are compiled in stand in files without kernels, too.
 """
 
 from __future__ import annotations
@@ -10,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import hashlib
-import re
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -45,9 +45,7 @@ def _cache_folder(room: Path) -> str | None:
     """
     digest = hashlib.sha256()
     for path in sorted(room.glob("*.py")):
-        source = path.read_bytes()
-        if re.search(rb"^@(kernel|inlined)$", source, re.MULTILINE):
-            digest.update(source)
+        digest.update(path.read_bytes())
     name = f"kernels-{digest.hexdigest()[:16]}"
     folders = [room / "__pycache__" / name]
     with contextlib.suppress(RuntimeError):  # nobody's home

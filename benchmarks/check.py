@@ -2,7 +2,7 @@
 
     python -m benchmarks check device=cuda [compile=true]
 
-attention    output and gradients of every fast form against models/reference.py, in float32 and
+attention    output and gradients of every fast form against models/reference/, in float32 and
              bfloat16, at lengths on and off block boundaries
 model        loss and gradients of the whole model, as trained
 compiled     the same of the model under torch.compile (compile=true; a minute a model)

@@ -1,6 +1,6 @@
 """How fast sequences are drawn: compiled kernels, plain Python, CoT_benchmark (Feng et al. 2023).
 
-python -m benchmarks.data               table and benchmarks/records/data.json
+python -m benchmarks data               table and benchmarks/records/data.json
 
 One core. Both paths are measured in the same run, in turns, by CPU seconds of the drawing thread
 (on an idle machine: wall seconds); each figure is the median of several turns. "distinct" is the

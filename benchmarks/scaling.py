@@ -5,12 +5,11 @@
     python -m benchmarks scaling mixers=[gla,mamba2] record=FILE.json
     python -m benchmarks scaling redraw=true
 
-One sequence, forward and backward through `attend`, float32, one thread; with `whole` and of the
-models of conf/model that `mixers` names, through whole mixers with their projections, D = 64, one
-of each where layers take several in turn.  These have room for the longest sequence, so that a
-window is the same at every length.  Peak memory is what a first pass adds to a fresh process, its
-inputs not counted.  Seconds are the median of several passes after it, with freed memory kept as in
-a training.
+One sequence, forward and backward through `attend`, float32, one thread.  With `whole=true`, or
+for the models named by `mixers`, whole mixers with their projections at D = 64 are timed; of a
+hybrid, one of each kind.  These have room for the longest sequence, so that a window is the same
+at every length.  Peak memory is what a first pass adds to a fresh process, its inputs not counted.
+Seconds are the median of several passes after it, with freed memory kept as in a training.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ from benchmarks.shared.timing import in_turns, peak_bytes, reset_peak, seconds_o
 from benchmarks.steps import KNOWN
 from files import write_atomically
 from plots.style import look, model_label
-from training.machine import keep_freed_memory
+from training.malloc import keep_freed_memory
 
 LENGTHS = [2**power for power in range(9, 15)]
 SECONDS_PER_CASE = 240.0

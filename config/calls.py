@@ -9,13 +9,15 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BeforeValidator, TypeAdapter, ValidationError
 
-from config.schema import MACHINE_KEYS, STRICT, Count, LoggerConfig, explain, require_folder
-from errors import UserError
+from config.schema import MACHINE_KEYS, STRICT, Count, LoggerConfig, require_folder
+from errors import UserError, explain
 from training.bounds import bounded
 from training.machine import Machine
 
 # A folder's or file's name may look like a number.
-Path = Annotated[str, BeforeValidator(lambda value: str(value) if type(value) is int else value)]
+PathText = Annotated[
+    str, BeforeValidator(lambda value: str(value) if type(value) is int else value)
+]
 Hours = Annotated[float, bounded(0, 24 * 366, "that is a year", above=True)]
 C = TypeVar("C")
 
@@ -37,9 +39,9 @@ class SweepCall:
     plot: bool
     strategy: Literal["grid", "frontier"]
     max_hours: Hours | None
-    results_dir: Path
-    runs_dir: Path
-    data_dir: Path
+    results_dir: PathText
+    runs_dir: PathText
+    data_dir: PathText
 
     __pydantic_config__ = STRICT
 
@@ -52,7 +54,7 @@ class SweepCall:
 class FileCall:
     """The group ``data`` of conf/evaluate.yaml."""
 
-    file: Path | None
+    file: PathText | None
 
     __pydantic_config__ = STRICT
 
@@ -61,12 +63,12 @@ class FileCall:
 class EvaluateCall:
     """The keys of conf/evaluate.yaml."""
 
-    run: Path
+    run: PathText
     task: dict[str, Any]
     data: FileCall
     count: Count | None
-    out: Path | None
-    data_dir: Path | None
+    out: PathText | None
+    data_dir: PathText | None
     trust: bool
     machine: Machine
 

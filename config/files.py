@@ -69,11 +69,11 @@ def require_trusted_classes(
     """
     here = Path.cwd()
     never = [folder for folder in folders if not here.is_relative_to(folder.resolve())]
-    for key, target in _targets(content):
+    for key, target in _keyed_targets(content):
         require_trusted(target, f"{path}: {key}", trust, never)
 
 
-def _targets(content: Any, key: str = "") -> Iterator[tuple[str, Any]]:
+def _keyed_targets(content: Any, key: str = "") -> Iterator[tuple[str, Any]]:
     """Yield every `_target_` in ``content``, however deep, under its dotted key."""
     parts: Iterable[tuple[Any, Any]] = ()
     if isinstance(content, dict | list):
@@ -81,7 +81,7 @@ def _targets(content: Any, key: str = "") -> Iterator[tuple[str, Any]]:
     for name, value in parts:
         if name == "_target_":
             yield f"{key}_target_", value
-        yield from _targets(value, f"{key}{name}.")
+        yield from _keyed_targets(value, f"{key}{name}.")
 
 
 def require_name(config: CellConfig, content: dict[str, Any], path: str | Path) -> None:
@@ -93,7 +93,7 @@ def require_name(config: CellConfig, content: dict[str, Any], path: str | Path) 
             "has changed what comes out; check out the commit that stands in the table"
         )
     if stated is not None and stated != cell_name(config):
-        for key, target in _targets(content):
+        for key, target in _keyed_targets(content):
             locate(target, f"{path}: {key}")  # a module that is not found explains the other name
         raise UserError(
             f"{path}: says cell {stated}, but its settings (or the files and classes they name) "

@@ -33,9 +33,9 @@ class Experiment:
 
     ``base`` are Hydra overrides common to all cells; ``grid`` is a list of products, each a
     mapping from an override's key to its values; ``exclude`` lists combinations to leave out;
-    ``figures`` names modules of ``plots/``; ``facets`` says which settings
-    are their rows, columns and axes; ``budget`` is printed under the pictures; ``confirm`` says
-    whether a searched frontier is confirmed by further seeds and rates, or by seeds alone.
+    ``figures`` names modules of ``plots/``; ``facets`` says which settings are their rows, columns
+    and axes; ``budget`` is printed under the pictures; ``confirm`` says whether a searched frontier
+    is confirmed by further seeds and rates, or by seeds alone.
     """
 
     name: str

@@ -9,19 +9,20 @@ import dataclasses
 import functools
 import hashlib
 import importlib.util
+import inspect
 import json
 from pathlib import Path
 from typing import Any
 
 from config.build import measured_settings
 from config.schema import CellConfig
+from errors import UserError
 from files import file_digest
+from instantiate import OUR_CLASSES, ROOT, locate
 
 # Raise it when a change of the code changes results under an unchanged configuration, so that
 # old and new rows cannot be taken for each other.
 RESULTS_VERSION = 2
-
-ROOT = Path(__file__).resolve().parent.parent
 
 
 def weights_settings(config: CellConfig) -> dict[str, Any]:
@@ -38,7 +39,9 @@ def weights_settings(config: CellConfig) -> dict[str, Any]:
         if config.recipe.epochs is not None:
             settings["steps_of_epochs"] = "whole batches"  # once their sequences / batch_size
         settings |= {"data": _data(config), "seed": config.seed}
-    sources = {target: digest for target in _targets(config) if (digest := source_digest(target))}
+    sources = {
+        target: digest for target in _cell_targets(config) if (digest := source_digest(target))
+    }
     return {**settings, "sources": sources} if sources else settings
 
 
@@ -101,7 +104,7 @@ def _measure(config: CellConfig) -> dict[str, Any]:
     return found
 
 
-def _targets(config: CellConfig) -> list[str]:
+def _cell_targets(config: CellConfig) -> list[str]:
     model = config.model
     parts = (config.task, model.mixer, *(model.mixers or []), model.construct)
     return [str(part["_target_"]) for part in parts if part and part.get("_target_")]
@@ -109,9 +112,11 @@ def _targets(config: CellConfig) -> list[str]:
 
 @functools.lru_cache(maxsize=1024)
 def source_digest(target: str) -> str | None:
-    """Return a digest of the source file of a class from outside the project; None inside it.
+    """Return a digest of the source of a class or function from outside the project; None inside.
 
-    The project's own code counts by `RESULTS_VERSION`.
+    It is that of the module that ``target`` names and, where this only passes the class on, of the
+    file that it is written in too, for which ``target`` is imported.  The project's own code
+    counts by `RESULTS_VERSION`.
     """
     try:
         spec = importlib.util.find_spec(target.rpartition(".")[0])
@@ -119,7 +124,18 @@ def source_digest(target: str) -> str | None:
         return None  # the build says what is wrong with it
     if spec is None or spec.origin is None or not Path(spec.origin).is_file():
         return None
-    ours = target.split(".")[0] in ("tasks", "models")
-    if ours and Path(spec.origin).resolve().is_relative_to(ROOT):
+    named = Path(spec.origin).resolve()
+    if target.split(".")[0] in OUR_CLASSES and named.is_relative_to(ROOT):
         return None
-    return hashlib.sha256(Path(spec.origin).read_bytes()).hexdigest()[:16]
+    files = dict.fromkeys([named, _written_in(target) or named])
+    return hashlib.sha256(b"".join(path.read_bytes() for path in files)).hexdigest()[:16]
+
+
+def _written_in(target: str) -> Path | None:
+    """Return the file that ``target`` is written in; None for the project's own, or for none."""
+    try:
+        path = Path(inspect.getfile(inspect.unwrap(locate(target, "_target_")))).resolve()
+    except (UserError, TypeError, OSError, ValueError):
+        return None  # again the build says what is wrong with it
+    ours = any(path.is_relative_to(ROOT / room) for room in OUR_CLASSES)
+    return path if path.is_file() and not ours else None

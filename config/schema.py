@@ -16,7 +16,7 @@ from typing import Annotated, Any, Literal
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from config.mixers import with_settings
-from errors import UserError
+from errors import UserError, explain
 from training.bounds import bounded
 from training.machine import Machine
 from training.recipe import Recipe
@@ -34,8 +34,8 @@ class ModelConfig:
 
     ``mixer`` holds ``_target_`` and that class's own parameters, ``mixers`` several such, which the
     layers take in turn; the sizes are D (``dim``), M (``num_layers``) and H (``num_heads``).
-    ``construct`` holds the ``_target_`` of a function
-    that returns a finished model for a task, and its parameters; sizes are then the function's.
+    ``construct`` holds the ``_target_`` of a function that returns a finished model for a task, and
+    its parameters; sizes are then the function's.
     """
 
     name: str
@@ -129,8 +129,9 @@ class LoggerConfig:
 class CellConfig:
     """Everything about one cell: weights, a measurement of them, and how both come about.
 
-    ``task`` holds ``name``, ``_target_`` and the task's parameters.  `config.identity` says what
-    decides the weights and what the measurement; the rest says where and how the cell runs.
+    ``task`` holds ``name``, ``_target_``, ``size`` and what else the task takes.
+    `config.identity` says what decides the weights and what the measurement; the rest says where
+    and how the cell runs.
     """
 
     task: dict[str, Any]
@@ -153,12 +154,19 @@ class CellConfig:
     __pydantic_config__ = STRICT
 
     def __post_init__(self) -> None:
+        if "size" not in self.task:
+            raise UserError("missing key task.size: write size: N into the task's YAML")
         require_plain_name("experiment_name", self.experiment_name)
         for key in ("results_dir", "runs_dir", "data_dir"):
             require_folder(key, getattr(self, key))
         self._require_sequences_to_measure()
 
     def _require_sequences_to_measure(self) -> None:
+        if self.model.construct is not None and self.measure.split != "test":
+            raise UserError(
+                f"measure.split={self.measure.split}: nothing is drawn to train constructed "
+                "weights, so that set is empty; leave measure.split=test"
+            )
         changes = self.measure.task.items()
         others = [k for k, value in changes if value is not None and self.task.get(k) != value]
         if others and self.measure.split != "test":
@@ -240,20 +248,3 @@ def parse_seeds(value: Any) -> list[int]:
 @functools.cache
 def _adapter() -> TypeAdapter[CellConfig]:
     return TypeAdapter(CellConfig)
-
-
-def explain(item: Any) -> str:
-    """Return what pydantic found wrong, in one line: key, value, what would be right."""
-    location = [str(part) for part in item["loc"] if part != "machine"]
-    if location and location[-1] in ("int", "float", "str"):  # a branch of a union
-        location.pop()
-    key = ".".join(location)
-    if item["type"] in ("extra_forbidden", "unexpected_keyword_argument"):
-        return f"unknown key {key}"
-    if item["type"] in ("missing", "missing_argument"):
-        return f"missing key {key}"
-    if item["type"] == "dict_type":
-        return f"{key}={item['input']!r}: has keys of its own; write {key}.KEY=VALUE"
-    message = item["msg"].removeprefix("Value error, ")
-    message = message[0].lower() + message[1:]
-    return f"{key}={item['input']!r}: {message.replace('input should', 'must')}"

@@ -14,7 +14,7 @@ from torch.nn import functional as F
 from errors import UserError
 from models.attention import AttentionMixer, fused_attention, overrides
 from models.mixer import GenerationState, check_choice, check_sizes
-from models.packed_attention import PackedAttention, bias_shape, runs
+from models.packed_attention import LONGEST, PackedAttention, bias_shape, runs
 from models.packing import Packing
 from models.sparse_pattern import SparsePattern
 
@@ -91,12 +91,16 @@ class SparseAttention(AttentionMixer):
         return PackedAttention.apply(qkv.float(), packing, True, self.bias()).to(qkv.dtype)
 
     def bias(self) -> Tensor:
-        """What the kernel adds to the scores: 0, or -inf where a position is not seen."""
+        """What the kernel adds to the scores: 0, or -inf where a position is not seen.
+
+        It has the size of the longest sequences that the kernel takes.
+        """
         if self._bias is None:
-            bias = torch.zeros(bias_shape(self.max_len), device="cpu")
-            every = torch.arange(self.max_len, device="cpu")
-            hidden = ~self.sees.visible(every[:, None], every)  # (L, L)
-            bias[: self.max_len, : self.max_len].masked_fill_(hidden, -torch.inf)
+            longest = min(self.max_len, LONGEST)
+            bias = torch.zeros(bias_shape(longest), device="cpu")
+            every = torch.arange(longest, device="cpu")
+            hidden = ~self.sees.visible(every[:, None], every)
+            bias[:longest, :longest].masked_fill_(hidden, -torch.inf)
             self._bias = bias
         return self._bias
 

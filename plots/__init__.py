@@ -2,7 +2,8 @@
 
 One module per figure or table.  Each offers ``draw(table, plan, experiment, out) -> list[Path]``:
 ``table`` is ``results.csv``, ``plan`` the cells that the experiment wants (to draw missing ones as
-missing), ``out`` the folder to write to.  ``python -m plots experiment=NAME`` draws them all.
+missing), ``out`` the folder to write to.  ``python -m plots experiment=NAME`` draws those that the
+experiment names, and where it names none all of ``FIGURES``.
 """
 
 import contextlib
@@ -28,7 +29,7 @@ FIGURES = (
     "learning_curves",
     "error_positions",
 )
-# Drawn where an experiment names them.
+# Drawn only where an experiment or the call names them.
 SPECIAL = (
     "accuracy_by_length",
     "accuracy_by_kind",

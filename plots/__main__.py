@@ -1,4 +1,4 @@
-"""``python -m plots experiment=NAME``: redraw every figure and table from the results table."""
+"""``python -m plots experiment=NAME``: redraw an experiment's figures from its results table."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import cli
 from errors import UserError
-from plots import FIGURES
+from plots import FIGURES, SPECIAL
 from plots.redraw import redraw
 
 USAGE = """usage: python -m plots experiment=NAME [results_dir=results] [figures=[heatmap,...]]
@@ -18,8 +18,11 @@ USAGE = """usage: python -m plots experiment=NAME [results_dir=results] [figures
 
 Redraws the figures and tables of an experiment from results_dir/NAME/results.csv into
 results_dir/NAME/figures, and results_dir/NAME/report.html beside it. Prints each file it writes.
-figures: {names}, report,
-or the dotted path of your own module; default: those that the experiment names, else all.
+figures: those that the experiment names; where it names none:
+{usual}, report
+drawn only where they are named:
+{special}
+or the dotted path of your own module.
 DIR holds experiments outside the repository, as for sweep.py.
 """
 
@@ -37,7 +40,7 @@ def _arguments(words: Sequence[str]) -> tuple[str, str, list[str] | None, str | 
 def main() -> None:
     """Entry point: draw, print each file written."""
     if {"-h", "--help"} & set(sys.argv[1:]):
-        print(USAGE.format(names=", ".join(FIGURES)), end="")
+        print(USAGE.format(usual=", ".join(FIGURES), special=", ".join(SPECIAL)), end="")
         return
     for path in redraw(*_arguments(sys.argv[1:])):
         print(path)

@@ -42,7 +42,7 @@ class Way(NamedTuple):
 def bounds(group: Group, seconds: Callable[[Cell], float]) -> tuple[Way, Way]:
     """Return the cheapest and the dearest way left.
 
-    Which it will be depends on what D by D comes out.  A confirmation that overturns the search
+    Which it will be depends on the result at each D.  A confirmation that overturns the search
     costs more.
     """
 

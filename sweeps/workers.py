@@ -91,6 +91,7 @@ def failed(overrides: Sequence[str], failure: RunError) -> JobReturn:
 
 
 def python_path() -> str:
-    """Return a PYTHONPATH by which a worker anywhere finds this repository's modules and ours."""
+    """Return a PYTHONPATH by which a worker anywhere finds this repository's modules and those on
+    our own PYTHONPATH."""
     given = [part for part in os.environ.get("PYTHONPATH", "").split(os.pathsep) if part]
     return os.pathsep.join(dict.fromkeys([str(ROOT), *(os.path.abspath(p) for p in given)]))  # noqa: PTH100

@@ -18,21 +18,21 @@ import contextlib
 import os
 import sys
 import tempfile
-import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
 from tqdm import tqdm
 
+import cli
 from errors import RunError, UserError
 from files import make_folder
 from tasks import hub
 from tasks.by_name import parse_override, read_config, task_by_name
-from tasks.data import MAX_COUNT, SPLITS, DataSets, DataSpec, load_or_build, read_lines
+from tasks.data import MAX_COUNT, DataSets, DataSpec, load_or_build, read_lines
 from tasks.generate import SeenPrompts, draw_set
 from tasks.locality import locality_table
-from tasks.task import FORMATS, Task
+from tasks.task import FORMATS, SPLITS, Task
 
 BUILT_IN = ("arithmetic", "lis", "ed", "ed_local")
 
@@ -105,7 +105,7 @@ def push(args: argparse.Namespace) -> int:
 def build_all(args: argparse.Namespace) -> int:
     """Make the paper's data sets: every built-in task, every size."""
     counts = read_config("data", "paper", args.config_dir)
-    sizes = {key: round(counts[key] * args.scale) for key in ("train", "validation", "test")}
+    sizes = {key: round(counts[key] * args.scale) for key in SPLITS}
     spec = DataSpec(**sizes, seed=args.seed, directory=args.dir)
     tasks = _paper_tasks(BUILT_IN, None, args.config_dir)
     make_folder(Path(args.dir), "--dir")
@@ -167,6 +167,10 @@ def _whole(least: int, most: int, reason: str) -> Callable[[str], int]:
     return read
 
 
+SEEDS = _whole(0, 2**63 - 1, "seeds have 63 bits")
+SEQUENCES = _whole(0, MAX_COUNT, "a data set is held in memory")
+
+
 def _share(text: str) -> float:
     with contextlib.suppress(ValueError):
         if 0 < float(text) <= 1:
@@ -180,53 +184,84 @@ def parser() -> argparse.ArgumentParser:
         prog="python -m tasks", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
     commands = top.add_subparsers(dest="command", required=True, parser_class=_Parser)
-
-    seeds = _whole(0, 2**63 - 1, "seeds have 63 bits")
-
-    def command(function: Any, name: str, one_task: bool = True) -> argparse.ArgumentParser:
-        sub = commands.add_parser(name, help=function.__doc__, allow_abbrev=False)
-        sub.set_defaults(function=function, one_task=one_task)
-        sub.add_argument("--config-dir", help="a folder with task/NAME.yaml, searched first")
-        if one_task:
-            sub.add_argument(
-                "task", metavar="TASK", help="NAME of conf/task/NAME.yaml, or a dotted path"
-            )
-            sub.add_argument("--size", type=int)
-            sub.add_argument("--format", choices=FORMATS)
-        if function is not check:
-            sub.add_argument("--seed", type=seeds, default=0)
-        return sub
-
-    some = _whole(0, MAX_COUNT, "a data set is held in memory")
-    one = command(sample, "sample")
-    one.add_argument("--count", type=some, default=10)
-    one.add_argument("--split", choices=SPLITS, default="train")
-    one = command(check, "check")
-    one.add_argument("file", metavar="FILE", help="a text file, or /dev/stdin")
-    one, published = command(build, "build"), command(push, "push")
-    for sub in (one, published):
-        sub.add_argument("--train", type=some, required=True)
-        sub.add_argument("--validation", type=some, default=0)
-        sub.add_argument("--test", type=some, required=True)
-    published.add_argument("--repo", required=True, metavar="NAME", help="also repo=NAME")
-    published.add_argument("--upload", action="store_true", help="without it, a dry run")
-    published.add_argument("--private", action="store_true")
-    every = command(build_all, "build-all", one_task=False)
-    every.add_argument("--scale", type=_share, default=1.0, help="share of the paper's numbers")
-    for sub in (one, published, every):
-        sub.add_argument("--dir", default="data")
-        cores = len(os.sched_getaffinity(0))
-        workers = _whole(1, 1024, "each is a thread")
-        sub.add_argument("--workers", type=workers, default=cores)
-    examined = _whole(1, 100_000, "each sequence is looked through token by token")
-    one = command(locality, "locality", one_task=False)
-    one.add_argument("task", nargs="*", metavar="TASK")
-    one.add_argument("--size", type=int, action="append")
-    one.add_argument("--count", type=examined, default=20)
+    for add in (_add_sample, _add_check, _add_build, _add_push, _add_build_all, _add_locality):
+        add(commands)
     return top
 
 
-def parse(argv: list[str]) -> argparse.Namespace:
+def _add_sample(commands: Any) -> None:
+    one = _of_one_task(commands, sample, "sample")
+    one.add_argument("--seed", type=SEEDS, default=0)
+    one.add_argument("--count", type=SEQUENCES, default=10)
+    one.add_argument("--split", choices=SPLITS, default="train")
+
+
+def _add_check(commands: Any) -> None:
+    one = _of_one_task(commands, check, "check")
+    one.add_argument("file", metavar="FILE", help="a text file, or /dev/stdin")
+
+
+def _add_build(commands: Any) -> None:
+    one = _of_one_task(commands, build, "build")
+    _add_counts(one)
+    _add_storing(one)
+
+
+def _add_push(commands: Any) -> None:
+    one = _of_one_task(commands, push, "push")
+    _add_counts(one)
+    one.add_argument("--repo", required=True, metavar="NAME", help="also repo=NAME")
+    one.add_argument("--upload", action="store_true", help="without it, a dry run")
+    one.add_argument("--private", action="store_true")
+    _add_storing(one)
+
+
+def _add_build_all(commands: Any) -> None:
+    every = _command(commands, build_all, "build-all")
+    every.add_argument("--scale", type=_share, default=1.0, help="share of the paper's numbers")
+    _add_storing(every)
+
+
+def _add_locality(commands: Any) -> None:
+    some = _command(commands, locality, "locality")
+    some.add_argument("task", nargs="*", metavar="TASK")
+    some.add_argument("--size", type=int, action="append")
+    some.add_argument("--seed", type=SEEDS, default=0)
+    examined = _whole(1, 100_000, "each sequence is looked through token by token")
+    some.add_argument("--count", type=examined, default=20)
+
+
+def _command(commands: Any, function: Any, name: str) -> argparse.ArgumentParser:
+    sub = commands.add_parser(name, help=function.__doc__, allow_abbrev=False)
+    sub.set_defaults(function=function, one_task=False)
+    sub.add_argument("--config-dir", help="a folder with task/NAME.yaml, searched first")
+    return sub
+
+
+def _of_one_task(commands: Any, function: Any, name: str) -> argparse.ArgumentParser:
+    sub = _command(commands, function, name)
+    sub.set_defaults(one_task=True)
+    sub.add_argument("task", metavar="TASK", help="NAME of conf/task/NAME.yaml, or a dotted path")
+    sub.add_argument("--size", type=int)
+    sub.add_argument("--format", choices=FORMATS)
+    return sub
+
+
+def _add_counts(sub: argparse.ArgumentParser) -> None:
+    sub.add_argument("--train", type=SEQUENCES, required=True)
+    sub.add_argument("--validation", type=SEQUENCES, default=0)
+    sub.add_argument("--test", type=SEQUENCES, required=True)
+
+
+def _add_storing(sub: argparse.ArgumentParser) -> None:
+    """Add what a command that draws and keeps data sets takes."""
+    sub.add_argument("--seed", type=SEEDS, default=0)
+    sub.add_argument("--dir", default="data")
+    workers = _whole(1, 1024, "each is a thread")
+    sub.add_argument("--workers", type=workers, default=len(os.sched_getaffinity(0)))
+
+
+def parse(argv: Sequence[str]) -> argparse.Namespace:
     """Parse the arguments; ``key=value`` may stand anywhere and goes to ``overrides``."""
     argv = [f"--{word}" if word.startswith("repo=") else word for word in argv]
     overrides = [word for word in argv if "=" in word and not word.startswith("-")]
@@ -239,35 +274,23 @@ def parse(argv: list[str]) -> argparse.Namespace:
     return args
 
 
-def main(argv: list[str] | None = None) -> int:
-    """Run one command; 0 done, 1 invalid lines or a failed run, 2 a bad call."""
+def run(words: Sequence[str]) -> None:
+    """Run one command; raise `SystemExit` with its status where that is not 0."""
+    args = parse(words)
     try:
-        args = parse(sys.argv[1:] if argv is None else argv)
-        return args.function(args)
-    except KeyboardInterrupt:
-        print("error: interrupted; nothing half-built is left", file=sys.stderr)
-        return 130
-    except BrokenPipeError:  # `| head` has read enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
+        status = args.function(args)
     except MemoryError:
-        print("error: out of memory; ask for fewer sequences or a smaller size", file=sys.stderr)
-        return 1
-    except Exception as error:
-        tell(error)
-        return 2 if isinstance(error, UserError) else 1
+        raise RunError("out of memory; ask for fewer sequences or a smaller size") from None
+    if status:
+        sys.stdout.flush()
+        sys.exit(status)
 
 
-def tell(error: Exception) -> None:
-    """Print what went wrong in one line, or all of it with ``HYDRA_FULL_ERROR=1``."""
-    if os.environ.get("HYDRA_FULL_ERROR") == "1":
-        traceback.print_exception(error)
-        return
-    message = " ".join(str(error).split())
-    if not isinstance(error, UserError | RunError | OSError):
-        message = f"{type(error).__name__}: {message} (HYDRA_FULL_ERROR=1 shows where)"
-    print(f"error: {message}", file=sys.stderr)
+def main(words: Sequence[str] | None = None) -> None:
+    """Entry point: 0 done, 1 invalid lines or a failed run, 2 a bad call."""
+    given = sys.argv[1:] if words is None else words  # before options are moved for Hydra
+    cli.main(lambda: run(given), left="nothing half-built is left")
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -13,9 +13,7 @@ from typing import Any
 
 import yaml
 
-from tasks.task import Task
-
-SPLITS = ("train", "validation", "test")
+from tasks.task import SPLITS, Task
 
 _CARD = """\
 # {title}

@@ -137,7 +137,7 @@ def draw_set(
 def draw_block(task: Task, *block: int) -> SequenceSet:
     """As `Task.draw` of ``block``, its seed, stream, first, count and maybe size.
 
-    Whatever else than a `UserError` it raises becomes one that names the task.
+    Any other error becomes a `UserError` that names the task.
     """
     with named(task.name, "draw"):
         return task.draw(*block)

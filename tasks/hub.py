@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from errors import RunError, UserError
-from tasks.card import SPLITS, card
+from tasks.card import card
 from tasks.store import quiet_datasets
-from tasks.task import Task
+from tasks.task import SPLITS, Task
 
 
 def require_repo_name(repo: str) -> None:

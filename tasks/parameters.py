@@ -36,7 +36,7 @@ class Parameters:
         return {name: getattr(self, name) for name in names}
 
     def with_parameters(self, **changes: Any) -> Self:
-        """Return the like with some parameters changed."""
+        """Return a copy with some parameters changed."""
         return type(self)(**{**self.parameters, **changes})
 
     def whole_number(

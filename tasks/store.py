@@ -21,9 +21,8 @@ from filelock import FileLock, Timeout
 
 from errors import DiskFullError, RunError, UserError
 from files import clear_disk_errors, no_room, write_text
-from tasks.task import SequenceSet
+from tasks.task import SPLITS, SequenceSet
 
-SPLITS = ("train", "validation", "test")
 _FIELDS = ("tokens", "lengths", "prompt_lengths", "labels")
 _BUILDING = ".building-"
 

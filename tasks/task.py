@@ -29,6 +29,7 @@ __all__ = [
     "FORMATS",
     "PAD",
     "PAD_ID",
+    "SPLITS",
     "Example",
     "SequenceSet",
     "Task",
@@ -36,6 +37,7 @@ __all__ = [
 ]
 
 FORMATS = ("cot", "direct", "tagged")
+SPLITS = ("train", "validation", "test")
 MAX_SIZE = 100_000
 MAX_LEN = 2**20
 

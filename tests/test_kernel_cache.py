@@ -5,6 +5,15 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
+USE = """
+from kernel_cache import kernel
+from words import EOS_ID
+
+
+@kernel
+def last():
+    return EOS_ID
+"""
 DRAW = "from tasks.lis import LIS; print(LIS(5).draw(0, 0, 0, 3).tokens.tolist())"
 
 
@@ -37,6 +46,17 @@ def test_a_change_in_another_file_reaches_the_kernels(tmp_path: Path) -> None:
     source = tmp_path / "tasks" / "random_numbers.py"
     source.write_text(source.read_text().replace("0x9E3779B97F4A7C15", "0x9E3779B97F4A7C17"))
     assert draw() != first
+
+
+def test_a_change_in_a_file_without_kernels_reaches_them_too(tmp_path: Path) -> None:
+    """They take constants from there, such as the id of the token that ends a sequence."""
+    for name, text in (("words.py", "EOS_ID = 1\n"), ("kernels.py", USE)):
+        (tmp_path / name).write_text(text)
+    shutil.copy(ROOT / "kernel_cache.py", tmp_path)
+    script = "from kernels import last; print(last())"
+    assert printed(tmp_path, script) == "1\n"
+    (tmp_path / "words.py").write_text("EOS_ID = 7\n")
+    assert printed(tmp_path, script) == "7\n"
 
 
 def test_an_installation_that_cannot_be_written_caches_in_the_home_folder(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Numbers with bounds that say why: what exceeds one is a slip of the hand."""
+"""Numbers with bounds that say why: what exceeds one is a typing mistake."""
 
 from __future__ import annotations
 

@@ -36,9 +36,10 @@ class TrainingStep:
 class Validation:
     """A row of the learning curve.
 
-    ``seconds`` is the training time so far, over all interruptions; ``train_loss`` the mean since
-    the last validation; ``validation_loss`` the mean per target; ``validation_chain_exact_match``
-    the share of sequences predicted without a mistake; ``learning_rate`` that of the last step.
+    ``seconds`` is the training time so far, this validation included, over all interruptions;
+    ``train_loss`` the mean since the last validation; ``validation_loss`` the mean per target;
+    ``validation_chain_exact_match`` the share of sequences predicted without a mistake;
+    ``learning_rate`` that of the last step.
     """
 
     step: int

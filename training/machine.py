@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import ctypes
 import math
 import os
 import re
-import sys
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -14,14 +12,12 @@ import torch
 
 from errors import UserError
 
-# Each bound lies above every sensible value, so that what exceeds it is a slip of the hand.
+# Each bound lies above every sensible value, so that what exceeds it is a typing mistake.
 MOST_THREADS = 1024  # more than the cores of any one machine
 THREADS_A_CORE = 4  # more only take turns
 MOST_SEQUENCES = 2**20  # more than any batch has
 MOST_MEGABYTES = 2**24  # 16 TiB: more than any machine has
 LONGEST_CHECKPOINT_SECONDS = 86_400  # a kill would cost more than a day
-# glibc's malloc.h
-M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
 LONGEST_TIME_LIMIT_SECONDS = 366 * 86_400  # no queue grants a year
 
 
@@ -84,22 +80,6 @@ class Machine:
                 f"threads={self.threads}: must be at most {THREADS_A_CORE * cores} here, "
                 f"{THREADS_A_CORE} for each of {cores} cores"
             )
-
-
-def keep_freed_memory() -> None:
-    """Let glibc keep what is freed for the next step, up to half a GiB.
-
-    It gives blocks of more than 128 KiB back to the system otherwise, and a step of a small model
-    gets hundreds of pages anew: 24 ms instead of 17 at three operators and D = 32 (one core of an
-    EPYC); at six operators and D = 64 no difference shows.  Blocks of more than 32 MiB, which long
-    sequences make, count double: a window over 16,384 tokens takes 207 ms instead of 420.  Only
-    Linux has this.
-    """
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
-    if mallopt is not None:
-        for size in (2**25, 2**30):  # not every glibc takes more than the first
-            mallopt(M_MMAP_THRESHOLD, size)
-        mallopt(M_TRIM_THRESHOLD, 2**29)
 
 
 def require_memory(value: Any) -> None:

@@ -41,7 +41,7 @@ def parts_of(
 
     With ``sizes`` also wherever it says.
     """
-    if len(index) == 0:  # one of several processes, and the batch is smaller than they are many
+    if len(index) == 0:  # there are more processes than sequences in the batch
         return []
     parts = [index]
     if sizes is not None:

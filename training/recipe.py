@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Callable
+from fractions import Fraction
 from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field, ValidationError, model_validator
 from pydantic.dataclasses import dataclass
 
-from errors import UserError
+from errors import UserError, explain
 from training.bounds import MOST_STEPS, bounded
 
 Rate = Annotated[float, bounded(0, 1e30, "float32 ends at 3.4e38", above=True)]
@@ -71,8 +71,9 @@ class Recipe:
     ``average_decay`` keeps an exponential moving average of the weights, updated at every step by
     1 - average_decay; validation, early stopping and evaluation then use the average.
     ``stop_at`` ends training once that share of the validation chains is predicted without a
-    mistake under teacher forcing (which is what free greedy generation would write), looked at
-    every ``validate_every`` steps; null trains through.
+    mistake under teacher forcing (which is what free greedy generation would write, up to the
+    rounding of bfloat16 where training runs in that), looked at every ``validate_every``
+    steps; null trains through.
     Raises UserError naming the key of a value that is out of range.
     """
 
@@ -107,7 +108,7 @@ class Recipe:
         try:
             return check(values)
         except ValidationError as error:
-            raise UserError("; ".join(_explain(item) for item in error.errors())) from None
+            raise UserError("; ".join(explain(item, "recipe") for item in error.errors())) from None
 
     def __post_init__(self) -> None:
         if (self.steps is None) == (self.epochs is None):
@@ -124,7 +125,8 @@ class Recipe:
         if self.steps is not None:
             return self.steps
         assert self.epochs is not None
-        return max(1, math.ceil(self.epochs * math.ceil(num_sequences / self.batch_size)))
+        epochs = Fraction(str(self.epochs))  # as it is written: 0.07 * 100 is more than 7
+        return max(1, math.ceil(epochs * math.ceil(num_sequences / self.batch_size)))
 
     def rate_factor(self, kind: str, dim: int) -> float:
         """Return what the rate of parameters of role ``kind`` is in multiples of the schedule's,
@@ -159,16 +161,3 @@ class Recipe:
         if self.schedule == "linear":
             return peak * (floor + (1 - floor) * (1 - progress))
         return peak * (floor + (1 - floor) * 0.5 * (1 + math.cos(math.pi * progress)))
-
-
-def _explain(item: Any) -> str:
-    """Say one of pydantic's findings in a line: key, value, what would be right."""
-    key = ".".join(["recipe", *(str(part) for part in item["loc"])])
-    if item["type"] in ("extra_forbidden", "unexpected_keyword_argument"):
-        return f"unknown key {key}"
-    if item["type"] in ("missing", "missing_argument"):
-        return f"missing key {key}"
-    message = re.sub(r"^\w+ should", "must", item["msg"].removeprefix("Value error, "))
-    given = item["input"]
-    shown = given if isinstance(given, str) and given.isprintable() else repr(given)
-    return f"{key}={shown}: {message}"

@@ -30,7 +30,8 @@ from training.events import (
     ignore,
 )
 from training.loss import masked_loss, packed_loss
-from training.machine import Machine, keep_freed_memory
+from training.machine import Machine
+from training.malloc import keep_freed_memory
 from training.optimizers import build_optimizer
 from training.order import BatchOrder
 from training.parts import ON_CPU, PartSizes, padded_share, parts_of
@@ -101,6 +102,7 @@ class Trainer:
         self.compiled = None
         # Core-seconds, whatever else the machine is busy with; a GPU works beside the process.
         self.clock = time.process_time if self.device.type == "cpu" else time.perf_counter
+        self._booked = self.clock()  # until when `TrainingState.seconds` counts
         # Every shape is a compilation of its own: so only eager training on a CPU avoids padding.
         self.part_sizes: PartSizes | None = None
         self.width_step = 1
@@ -139,7 +141,7 @@ class Trainer:
 
     def _advance(self) -> None:
         """Take a step, tell of it where that is due, validate where that is due."""
-        started = self.clock()
+        self._booked = self.clock()
         self.step()
         step = self.state.step
         validates = step % self.recipe.validate_every == 0 or step >= self.total_steps
@@ -147,7 +149,13 @@ class Trainer:
             loss = self._tell_loss()
             if validates:
                 self._validate(loss)
-        self.state.seconds += self.clock() - started
+        self._book_seconds()
+
+    def _book_seconds(self) -> None:
+        """Count what has passed since it was last called as training time."""
+        now = self.clock()
+        self.state.seconds += now - self._booked
+        self._booked = now
 
     def step(self) -> None:
         """Update the weights once, by the gradient of the mean loss over one batch."""
@@ -224,6 +232,7 @@ class Trainer:
         if not math.isfinite(loss):
             raise RunError(f"training diverged: validation loss {loss} at step {step}")
         rate = self._learning_rate(step - 1)
+        self._book_seconds()  # the row's own step and validation are training time, too
         state.curve.append(Validation(step, state.seconds, train_loss, loss, exact, rate))
         self._loss_sum.zero_()
         self.listener(state.curve[-1])
@@ -236,9 +245,9 @@ class Trainer:
         """Write the checkpoint and the learning curve; only the first process does."""
         if not self.processes.first:
             return
-        started = self.clock()
+        self._booked = self.clock()
         self.state.loss_sum = float(self._loss_sum)  # waits for steps: that is training time, too
-        self.state.seconds += self.clock() - started
+        self._book_seconds()
         content = pack(self.model, self.optimizer, self.average, self.state)
         save_checkpoint(self.run.checkpoint_path, content)
         write_curve(self.run.folder / "curve.csv", self.state.curve)

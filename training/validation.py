@@ -24,9 +24,10 @@ def validate(
     """Return (mean loss per target, share of sequences without a wrong arg-max).
 
     A chain whose every arg-max under teacher forcing is right is the chain that free greedy
-    generation writes, so the second figure is `chain_exact_match` on the validation set; of
-    labels, the share of sequences whose every label is right.  Each of ``processes`` looks at its
-    share of the sequences; all return the figures of the whole.
+    generation writes, so the second figure is `chain_exact_match` on the validation set, up to
+    the rounding of bfloat16 where ``precision`` is that; of labels, the share of sequences whose
+    every label is right.  Each of ``processes`` looks at its share of the sequences; all return
+    the figures of the whole.
     """
     model.eval()
     device = sequences.tokens.device

@@ -12,7 +12,7 @@ from toy_mixers import CumulativeMean, TensorAttention
 
 from models.linear import LinearAttention
 from models.mixer import Mixer
-from models.packed_attention import LONGEST, runs
+from models.packed_attention import LONGEST, bias_shape, runs
 from models.packing import Packing, sizes_without_padding
 from models.sparse import SparseAttention
 from models.standard import StandardAttention
@@ -122,6 +122,13 @@ def test_longer_sequences_than_the_kernels_take(mixer):
     assert not runs(torch.zeros(packing.size, 3, 2, 4), packing)
     compare(mixer(8, 2, LONGEST + 1), [3, LONGEST + 1], 1e-5)
     compare(mixer(8, 2, LONGEST), [3, LONGEST], 1e-5)
+
+
+def test_the_bias_is_no_larger_than_what_the_kernels_take():
+    """A window over 7,321 tokens would hold 205 MiB of it otherwise."""
+    mixer = SparseAttention(8, 2, 4 * LONGEST)
+    compare(mixer, [3, LONGEST], 1e-5)
+    assert mixer.bias().shape == bias_shape(LONGEST)
 
 
 @pytest.mark.parametrize("build", [CumulativeMean, TensorAttention])

@@ -1,6 +1,7 @@
 """python -m plots: what it draws, and the one line it says when it cannot."""
 
 import os
+import re
 import resource
 import subprocess
 import sys
@@ -11,7 +12,8 @@ import pandas as pd
 import pytest
 
 from errors import DiskFullError, UserError
-from plots import FIGURES
+from plots import FIGURES, SPECIAL
+from plots.__main__ import main
 from plots.redraw import redraw, warn_of_lost_files, warn_of_stand_ins
 from records.reading import read
 
@@ -54,6 +56,13 @@ def test_redrawing_gives_the_same_bytes(adhoc):
     assert first == second
     left = set((adhoc / "figures").iterdir())
     assert left == {path for path in first if path.parent.name == "figures"}
+
+
+def test_the_help_names_every_figure(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["plots", "--help"])
+    main()
+    said = set(re.findall(r"\w+", capsys.readouterr().out))
+    assert {*FIGURES, *SPECIAL, "report"} <= said
 
 
 def test_only_the_figures_asked_for(adhoc):

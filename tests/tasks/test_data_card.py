@@ -7,10 +7,10 @@ from pathlib import Path
 import datasets
 import numpy as np
 import pytest
+from tasks_program import main
 
 from errors import RunError, UserError
 from tasks import hub, store
-from tasks.__main__ import main
 from tasks.data import DataSpec, load_or_build
 from tasks.lis import LIS
 

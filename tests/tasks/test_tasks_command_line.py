@@ -7,8 +7,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from tasks_program import main
 
-from tasks.__main__ import main
+import cli
 
 ROOT = Path(__file__).resolve().parents[2]
 SAMPLES = ROOT / "tests" / "oracles" / "samples"
@@ -225,10 +226,36 @@ def test_other_sizes_under_one_capacity_are_sampled_checked_and_built(tmp_path, 
 
 
 def test_traceback_on_demand(monkeypatch, capsys) -> None:
-    monkeypatch.setenv("HYDRA_FULL_ERROR", "1")
+    monkeypatch.setattr(cli, "_WANTS_TRACEBACK", True)  # as HYDRA_FULL_ERROR=1 at its start
     assert main(["sample", "lis", "--size", "0"]) == 2
     told = capsys.readouterr().err
     assert told.startswith("Traceback") and "size=0" in told.splitlines()[-1]
+
+
+INTERRUPTED = """
+import os, runpy, signal, sys, time
+import quiet_interrupts, tasks.generate
+
+def draw_set(*given):
+    os.kill(os.getpid(), signal.{signal})
+    time.sleep(60)
+
+tasks.generate.draw_set = draw_set
+sys.argv = ["tasks", "sample", "lis", "--size", "5"]
+runpy.run_module("tasks", run_name="__main__", alter_sys=True)
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "status", "said"), [("SIGINT", 130, "interrupted"), ("SIGTERM", 143, "terminated")]
+)
+def test_a_command_that_is_told_to_end_says_so_in_one_line(name, status, said) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", INTERRUPTED.format(signal=name)],
+        cwd=ROOT, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (status, "")
+    assert done.stderr == f"error: {said}; nothing half-built is left\n"
 
 
 @pytest.fixture

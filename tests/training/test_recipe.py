@@ -25,6 +25,15 @@ def test_paper_budget_is_195_thousand_steps():
     assert paper.total_steps(1_000_000) == 195_400
 
 
+@pytest.mark.parametrize(
+    ("epochs", "batches", "steps"),
+    [(0.07, 100, 7), (1.1, 10, 11), (0.071, 100, 8), (0.5, 1, 1), (1e-05, 100, 1), (2.5, 3, 8)],
+)
+def test_a_share_of_an_epoch_is_no_batch_more_than_it_says(epochs, batches, steps):
+    """0.07 * 100 is 7.000000000000001 in floating point."""
+    assert recipe(steps=None, epochs=epochs, batch_size=8).total_steps(8 * batches) == steps
+
+
 @pytest.mark.parametrize("num_sequences", [1, 10, 64, 65, 1000])
 def test_epochs_are_passes_over_all_sequences(num_sequences):
     steps = recipe(steps=None, epochs=3, batch_size=64).total_steps(num_sequences)
@@ -112,15 +121,15 @@ def test_rate_is_always_positive_and_at_most_the_peak(step, warmup, floor, coold
         ({"average_decay": -0.1}, "average_decay"),
         ({"embedding_ratio": 0.0}, "embedding_ratio"),
         ({"learning_rate": float("inf")}, "learning_rate"),
-        ({"learning_rate": "fast"}, "learning_rate=fast: must be a valid number"),
+        ({"learning_rate": "fast"}, "learning_rate='fast': must be a valid number"),
         ({"steps": 1.5}, "steps"),
         ({"gradient_clip": 0}, "gradient_clip"),
         ({"reference_dim": 0}, "reference_dim"),
         ({"weight_decay": 1.5}, "weight_decay"),
         ({"final_learning_rate": -1.0}, "final_learning_rate"),
         ({"validate_every": 0}, "validate_every"),
-        ({"decay": "none"}, "decay=none: must be 'coupled' or 'independent'"),
-        ({"optimizer": "sgd"}, "optimizer=sgd: must be 'adamw' or 'muon'"),
+        ({"decay": "none"}, "decay='none': must be 'coupled' or 'independent'"),
+        ({"optimizer": "sgd"}, "optimizer='sgd': must be 'adamw' or 'muon'"),
         ({"learning_rte": 1.0}, "unknown key recipe.learning_rte"),
     ],
 )
@@ -134,7 +143,7 @@ def test_bad_values_are_refused_by_name(changes, named):
     ("rates", "message"),
     [
         ({"hidden": {"factor": 0.0}}, "recipe.rates.hidden.factor=0.0: must be greater than 0"),
-        ({"head": {"exponent": "D"}}, "recipe.rates.head.exponent=D: must be a valid number"),
+        ({"head": {"exponent": "D"}}, "recipe.rates.head.exponent='D': must be a valid number"),
         ({"heads": {}}, "unknown key recipe.rates.heads"),
         ({"head": {"power": 1.0}}, "unknown key recipe.rates.head.power"),
     ],

@@ -57,6 +57,25 @@ def test_same_seed_same_weights(tmp_path):
     assert not torch.equal(weights(one), weights(different))
 
 
+def test_a_row_of_the_curve_has_the_seconds_of_its_own_step_and_validation(tmp_path, monkeypatch):
+    trainer = tiny_trainer(tmp_path, TASK, steps=4, validate_every=2)
+    now = [0.0]
+
+    def lasting(seconds, function):
+        def call(*given):
+            now[0] += seconds
+            return function(*given)
+
+        return call
+
+    trainer.clock = lambda: now[0]
+    monkeypatch.setattr(trainer, "step", lasting(1, trainer.step))
+    monkeypatch.setattr("training.trainer.validate", lasting(10, validate))
+    state = trainer.fit()
+    assert [(row.step, row.seconds) for row in state.curve] == [(2, 12), (4, 24)]
+    assert state.seconds == 24
+
+
 @pytest.mark.parametrize(
     "changes", [{"optimizer": "adamw"}, {"optimizer": "muon"}, {"average_decay": 0.9}], ids=str
 )
