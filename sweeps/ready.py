@@ -6,6 +6,7 @@ import dataclasses
 import json
 import os
 from collections.abc import Iterable
+from typing import Any
 
 import torch
 
@@ -17,6 +18,7 @@ from models.transformer import Transformer
 from sweeps.weights import data_spec
 from tasks.by_name import build_task
 from tasks.data import require_prompts
+from tasks.task import Task
 from training.distributed import own_device
 
 # Weights, gradients and one moment of the optimiser in float32; activations are not counted.
@@ -26,18 +28,28 @@ BYTES_A_PARAMETER = 12
 def require_buildable(cells: Iterable[Cell]) -> None:
     """Raise `UserError` for the first cell whose task or model cannot be built.
 
-    Each task is built, and one model of those that differ in D alone: what D may be is known.
+    Each task is built, each model at each D, and each model with each task: not every combination
+    of all three, which takes longer than planning.
     """
-    seen: set[str] = set()
+    tasks: dict[str, Task] = {}
+    built: set[str] = set()
     for cell in cells:
-        task = [cell.config.task, measured_settings(cell.config)]
-        model = {**cell.resolved["model"], "dim": None}
-        keys = [json.dumps(part, sort_keys=True, default=str) for part in (task, model)]
-        if keys[1] not in seen:
-            check_buildable(cell.config)
-        elif keys[0] not in seen:
-            build_measured_task(cell.config, build_task(cell.config.task))
-        seen |= set(keys)
+        config = cell.config
+        key = _key(config.task, measured_settings(config))
+        if key not in tasks:
+            tasks[key] = build_task(config.task)
+            build_measured_task(config, tasks[key])
+        room = tasks[key].room
+        needs = key if config.model.construct else [len(room.vocabulary), room.max_len]
+        model = cell.resolved["model"]
+        keys = {_key(model), _key({**model, "dim": None}, needs)}
+        if not keys <= built:
+            check_buildable(config)
+        built |= keys
+
+
+def _key(*parts: Any) -> str:
+    return json.dumps(parts, sort_keys=True, default=str)
 
 
 def require_data(cells: Iterable[Cell]) -> None:
@@ -45,7 +57,7 @@ def require_data(cells: Iterable[Cell]) -> None:
     seen: set[str] = set()
     for cell in cells:
         spec = data_spec(cell.config)
-        key = json.dumps([cell.config.task, dataclasses.asdict(spec)], sort_keys=True, default=str)
+        key = _key(cell.config.task, dataclasses.asdict(spec))
         if key not in seen:
             require_prompts(build_task(cell.config.task), spec)
         seen.add(key)
