@@ -64,8 +64,8 @@ def require_trusted_classes(
 ) -> None:
     """Raise `UserError` where what ``path`` holds names code, anywhere, that may not be run.
 
-    It must be asked before a name is hashed, which looks for sources.  From below ``folders`` code
-    is never run, unless the person works there.
+    It must be asked before a name is hashed, which imports classes to find their sources.  From
+    below ``folders`` code is never run, unless the person works there.
     """
     here = Path.cwd()
     never = [folder for folder in folders if not here.is_relative_to(folder.resolve())]
