@@ -20,7 +20,7 @@ from typing import Any, cast
 import numpy as np
 import pandas as pd
 
-from plots.cells import Grid, gather
+from plots.cells import Grid
 from plots.curves import read_config, read_curve
 from plots.frontier import Requirement, requirements_of
 from plots.paper import THRESHOLD
@@ -76,19 +76,6 @@ class Budgeted:
 
 Key = tuple[str, str, int]
 Budgets = Mapping[Key, Budgeted]
-
-
-def limited_by_budget(table: pd.DataFrame, plan: pd.DataFrame, folder: Path) -> pd.DataFrame:
-    """Return a row per task, model and size: ``limited_by_budget``, and D at each part of it.
-
-    ``folder`` holds ``curves/`` and ``configs/``.
-    """
-    grid = gather(table, plan)
-    rows = [
-        {"task": column, "model": row, "size": size, **item.columns()}
-        for (column, row, size), item in of_grid(grid, folder).items()
-    ]
-    return pd.DataFrame(rows)
 
 
 def of_grid(grid: Grid, folder: Path | None) -> dict[Key, Budgeted]:

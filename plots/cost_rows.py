@@ -15,7 +15,7 @@ from plots.answers import Timed, timed_together
 from plots.budgets import Budgets
 from plots.cells import Grid
 from plots.currencies import CURRENCIES, winners
-from plots.frontier import Requirement, deciding_runs, requirements_of
+from plots.frontier import deciding_runs, requirements_of
 
 
 def rows(
@@ -62,13 +62,13 @@ def _costs(grid: Grid, answers: Sequence[dict[str, Any]]) -> list[dict[str, Any]
             timed, _ = timed_together(answers, cells)
             found += [
                 {"task": column, "model": row, "size": size}
-                | _cost(grid.panel(column, row).iloc[0], item, runs[row], timed.get(row))
-                for row, item in items.items()
+                | _cost(grid.panel(column, row).iloc[0], runs[row], timed.get(row))
+                for row in items
             ]
     return found
 
 
-def _cost(first: Any, item: Requirement, runs: pd.DataFrame, timed: Timed | None) -> dict[str, Any]:
+def _cost(first: Any, runs: pd.DataFrame, timed: Timed | None) -> dict[str, Any]:
     share = _column(runs, "steps_to_90") / _column(runs, "steps")
     steps = _upper_median(_column(runs, "steps_to_90"), runs)
     return {

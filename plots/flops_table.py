@@ -154,8 +154,3 @@ def _notes(frame: pd.DataFrame, grid: Grid, experiment: Any) -> list[str]:
     if experiment.budget:
         notes.append(f"Budget: {experiment.budget.strip().rstrip('.')}.")
     return [*notes, *notes_of(grid)]
-
-
-def markdown(frame: pd.DataFrame, said: Sequence[str], grid: Grid, experiment: Any) -> str:
-    """Return the table in Markdown, captioned, with the sentences under it."""
-    return printed_table(frame, said, grid, experiment).markdown()

@@ -46,11 +46,11 @@ def draw(table: pd.DataFrame, plan: pd.DataFrame, experiment: Any, out: Path) ->
     save = style.styled(style.save)
     paths = [path for name, item in drawn.items() for path in save(item, out, name)]
     grid = gather(table, plan)
-    text = csv_text(rows(grid, of_grid(grid, out.parent)))
+    text = csv_text(rows(of_grid(grid, out.parent)))
     return [*paths, style.write_text(text, out / f"{NAME}.csv")]
 
 
-def rows(grid: Grid, found: Budgets) -> pd.DataFrame:
+def rows(found: Budgets) -> pd.DataFrame:
     """Return a row per task, model, size and part of the budget: D lies in (``below``, ``dim``]."""
     told = [
         {

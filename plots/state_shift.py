@@ -22,8 +22,6 @@ from plots.crossing import Locations, locate
 from plots.resampling import FEWEST_SEEDS
 from plots.tabular import Tabular
 
-Interval = tuple[float, float, float]  # median, lower and upper end
-
 CONTROL = 0.05  # a predicted slope below this is none
 NAME = "state_shift"
 METHOD = (

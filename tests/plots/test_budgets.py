@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 from plots import flops_table, heatmap, least_dim_vs_budget, required_dimension
-from plots.budgets import limited_by_budget, of_grid, sentences
+from plots.budgets import of_grid, sentences
 from plots.cells import gather
 
 # Validation chains at steps 250, 500 and 1000 of 1,000; the answers of the last are the table's.
@@ -39,7 +39,10 @@ def table(tmp_path):
 
 
 def limits(table, folder):
-    return limited_by_budget(table, tables.plan_of(table), folder).set_index("model")
+    found = of_grid(gather(table, tables.plan_of(table)), folder)
+    return pd.DataFrame(
+        [{"model": row, **item.columns()} for (_, row, _), item in found.items()]
+    ).set_index("model")
 
 
 def test_the_least_d_at_each_part_of_the_budget_is_that_of_the_curves(table, tmp_path):

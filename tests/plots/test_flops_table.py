@@ -94,10 +94,11 @@ def test_missing_cells_make_bounds_and_words(crossing):
     assert frame.loc["Standard", "smaller_unmeasured"] == "32"
     assert frame.loc["Linear", "state"] == "incomplete"
     assert frame.loc["Sparse", "state"] == "not run"
-    text = flops_table.markdown(
+    table = flops_table.printed_table(
         frame.reset_index()[flops_table.rows(grid(crossing)).columns], ["x"],
         grid(lacking, plan), tables.experiment(),
     )  # fmt: skip
+    text = table.markdown()
     assert "| ≤ 64 | ≤ 0.400 | ≤ 2.00 |" in text
     assert "not reached (best 30.0 % at D = 64; no result for D = 128)" in text
     assert "| not run |" in text
@@ -108,7 +109,7 @@ def test_paper_columns_only_where_the_paper_speaks():
     g = grid(table)
     frame = flops_table.rows(g)
     assert frame["paper_gflops"].isna().all()
-    text = flops_table.markdown(frame, ["x"], g, tables.experiment())
+    text = flops_table.printed_table(frame, ["x"], g, tables.experiment()).markdown()
     assert "paper |" not in text and "paper D" not in text
     five = tables.product(["arithmetic"], ["standard"], [6], [64], layers=5)
     assert flops_table.rows(grid(five))["paper_gflops"].isna().all()
