@@ -15,12 +15,15 @@ training_step_seconds   seconds of one update by the cell's recipe, data ready, 
 CPU seconds: wall time of an idle machine.  The models of a size take turns, ``repeats`` times, in a
 process of their own; the record keeps every turn.  A size whose models stand in the record is not
 timed again, unless they, the settings or the processor are others now; ``force=true`` times all.
+The record changes once all sizes are there, so that its rows are timed alike; until then the new
+ones lie in ``.unfinished/`` beside it, from where the same command, without force, goes on.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import functools
+import shutil
 import statistics
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -101,11 +104,16 @@ def main(words: Sequence[str] | None = None) -> None:
     with configurations_of(options.config_dir):
         _, table, plan = measured(options.experiment, options.results_dir)
         wanted = list(jobs(gather(table, plan), Path(options.runs_dir)))
-    known = [] if options.force else read_answers(folder)
+    unfinished = folder / ".unfinished"
+    known = [] if options.force else [*read_answers(folder), *read_answers(unfinished)]
     rows = {job: row for job in wanted for row in known if is_of(row, job, options)}
-    for job in tqdm([job for job in wanted if job not in rows], unit="size", disable=None):
+    missing = [job for job in wanted if job not in rows]
+    for job in tqdm(missing, unit="size", disable=None):
         rows[job] = in_new_process(measure, job, options)
-        write_json(folder / FILE, {"rows": [rows[job] for job in wanted if job in rows]})
+        write_json(unfinished / FILE, {"rows": [rows[job] for job in wanted if job in rows]})
+    if missing or unfinished.exists():
+        write_json(folder / FILE, {"rows": [rows[job] for job in wanted]})
+        shutil.rmtree(unfinished, ignore_errors=True)
     print_rows([rows[job] for job in wanted])
     print(f"record: {folder / FILE}; python -m plots experiment={options.experiment} shows it")
 

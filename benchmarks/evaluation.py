@@ -85,7 +85,8 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def updated(path: Path, options: argparse.Namespace, new: dict[str, list]) -> dict[str, list]:
-    """Return the record with ``new`` rows instead of those of the same models.
+    """Return the record with ``new`` rows instead of those of the same models, in the same state
+    of training, at the same memory and number of sequences where these are what is measured.
 
     Every row says under which setting it was taken.
     """
@@ -93,11 +94,17 @@ def updated(path: Path, options: argparse.Namespace, new: dict[str, list]) -> di
     taken = setting(options)
     record = {}
     for part, rows in new.items():
-        measured = {row["model"] for row in rows}
-        kept = [row for row in old.get(part, []) if row["model"] not in measured]
+        measured = {_key(part, row) for row in rows}
+        kept = [row for row in old.get(part, []) if _key(part, row) not in measured]
         record[part] = kept + [{**row, "setting": taken} for row in rows]
-        record[part].sort(key=lambda row: MODELS.index(row["model"]))
+        record[part].sort(key=lambda row: (MODELS.index(row["model"]), _key(part, row)))
     return record
+
+
+def _key(part: str, row: dict) -> tuple:
+    """Return what a row of ``part`` measures: a later one of the same takes its place."""
+    names = ("memory_mb", "sequences") if part == "memory" else ("state",)
+    return (row["model"], *(row[name] for name in names))
 
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:

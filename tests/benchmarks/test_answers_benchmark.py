@@ -87,6 +87,42 @@ def test_what_changed_is_timed_again(made_up, monkeypatch, change):
     assert read_answers(made_up) == [new]
 
 
+@pytest.mark.parametrize("change", ["force=true", "batch=3", "another device"])
+def test_a_call_cut_off_leaves_the_old_record_whole_and_goes_on(made_up, monkeypatch, change):
+    """Rows of new settings or of another processor do not stand beside old ones as if alike."""
+    table = pd.read_csv(made_up / "results.csv")
+    more = [written(made_up, "linear", 32, 0.97, f"task.size={size}") for size in (3, 4)]
+    pd.DataFrame([*table.to_dict("records"), *more]).to_csv(made_up / "results.csv", index=False)
+    device = {"device": "cpu: of yesterday"} if change == "another device" else {}
+    times, lists = [], {name: [1.0] for name in answers.LISTS}
+
+    def timed(job, options):
+        times.append(job.size)
+        if len(times) == 5:
+            raise KeyboardInterrupt
+        settings = {name: getattr(options, name) for name in answers.SETTINGS}
+        models = [{"cell": entrant.cells[0], "model": entrant.model, "dim": entrant.dim,
+                   "weights": "untrained", "right_chains": 0, **lists}
+                  for entrant in job.entrants]  # fmt: skip
+        here = answers.machine(answers.CPU)
+        return {"task": job.task, "size": job.size, "turn": len(times), **settings, **here,
+                "models": models}  # fmt: skip
+
+    monkeypatch.setattr(answers, "measure", timed)
+    answers.main(WORDS)
+    old = [{**row, **device} for row in read_answers(made_up)]
+    assert [row["turn"] for row in old] == [1, 2, 3]
+    (made_up / "answers.json").write_text(json.dumps({"rows": old}))
+    words = [*WORDS, change] if "=" in change else WORDS
+    with pytest.raises(KeyboardInterrupt):
+        answers.main(words)
+    assert read_answers(made_up) == old
+    answers.main([word for word in words if word != "force=true"])
+    turns = [row["turn"] for row in read_answers(made_up)]
+    assert turns == ([4, 2, 3] if change == "force=true" else [4, 6, 7])
+    assert not (made_up / ".unfinished").exists()
+
+
 def test_a_checkpoint_is_preferred_and_its_chains_are_judged(made_up):
     table = pd.read_csv(made_up / "results.csv")
     words = "seed=1 recipe.steps=3 recipe.validate_every=3 recipe.stop_at=null"

@@ -56,6 +56,32 @@ def test_rows_of_other_models_stay_in_the_record(tmp_path, monkeypatch):
     assert all(row["setting"]["dim"] == 16 for row in record["rows"])
 
 
+@pytest.mark.parametrize("part", ["rows", "many"])
+def test_untrained_only_leaves_the_trained_rows(tmp_path, part):
+    path = tmp_path / "evaluation.json"
+    old = [{"model": "standard", "state": state, "of": "old"} for state in ("trained", "untrained")]
+    path.write_text(json.dumps({part: old}))
+    options = benchmark.parse(["--untrained-only", "--models", "standard"])
+    new = {"model": "standard", "state": "untrained", "of": "new"}
+    rows = benchmark.updated(path, options, {part: [new]})[part]
+    assert [(row["state"], row["of"]) for row in rows] == [("trained", "old"), ("untrained", "new")]
+
+
+def test_memory_at_another_limit_or_count_stays(tmp_path):
+    path = tmp_path / "evaluation.json"
+    rows = [
+        {"model": "standard", "memory_mb": memory, "sequences": count}
+        for memory in (64, 256)
+        for count in (2, 8)
+    ]
+    path.write_text(json.dumps({"memory": rows}))
+    new = [{**rows[1], "of": "new"}]
+    found = benchmark.updated(path, benchmark.parse([]), {"memory": new})["memory"]
+    assert [(row["memory_mb"], row["sequences"], row.get("of")) for row in found] == [
+        (64, 2, None), (64, 8, "new"), (256, 2, None), (256, 8, None),
+    ]  # fmt: skip
+
+
 def test_extrapolation_is_called_so():
     row = {
         "model": "linear",
