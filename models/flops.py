@@ -45,13 +45,3 @@ def bound_ratio(model: Transformer, length: int) -> float:
 def training_step_flops(terms: dict[str, int]) -> int:
     """One forward and one backward pass, taken as 3 forward passes (Kaplan et al. 2020, 2.1)."""
     return 3 * total_flops(terms)
-
-
-def generation_flops(model: Transformer, prompt_len: int, length: int) -> int:
-    """FLOPs of generating one sequence that ends up `length` tokens long, EOS not fed in.
-
-    The prompt is read at once, with one prediction at its end; each later token takes one step.
-    """
-    prompt = model.flops(prompt_len)
-    prompt["head"] //= prompt_len
-    return total_flops(prompt) + sum(model.step_flops(t) for t in range(prompt_len, length))

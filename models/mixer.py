@@ -53,10 +53,6 @@ class GenerationState:
         tensors = {name: held.index_select(0, rows) for name, held in self.tensors.items()}
         return GenerationState(tensors, lengths, int(lengths.max()) if len(rows) else 0)
 
-    def nbytes(self) -> int:
-        """Bytes of the tensors, as allocated."""
-        return sum(held.numel() * held.element_size() for held in self.tensors.values())
-
 
 class Mixer(nn.Module):
     """A causal map from (B, T, D) to (B, T, D): output t depends on inputs 0..t alone.

@@ -93,3 +93,8 @@ def written(generation) -> list[list[int]]:
         tokens[:length].tolist()
         for tokens, length in zip(generation.tokens, generation.lengths, strict=True)
     ]
+
+
+def held_bytes(state):
+    """Bytes of a layer's generation state, as allocated."""
+    return sum(held.nbytes for held in state.tensors.values())

@@ -20,7 +20,7 @@ import numpy as np
 import pytest
 import torch
 from mixer_cases import assert_close
-from small_models import plain_greedy, written
+from small_models import held_bytes, plain_greedy, written
 from test_generation import FLOAT32, bytes_in_use, generate
 
 from config.build import build_model
@@ -274,8 +274,8 @@ def test_state_bytes_equal_the_bytes_held(name, prompt):
         for mixer, layer in zip(mixers, state, strict=True):
             constant = mixer.state_bytes(1) == mixer.state_bytes(41)
             used = sum(map(bytes_in_use, caches(layer)))
-            assert mixer.state_bytes(length) == (layer.nbytes() if constant else used)
-    assert model.state_bytes(41) == sum(layer.nbytes() for layer in state)
+            assert mixer.state_bytes(length) == (held_bytes(layer) if constant else used)
+    assert model.state_bytes(41) == sum(held_bytes(layer) for layer in state)
 
 
 def caches(layer):

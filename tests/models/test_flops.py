@@ -124,12 +124,14 @@ def test_what_a_pair_of_tokens_costs(length):
 
 @each(CASES)
 @pytest.mark.parametrize("prompt", [1, 7, 20])
-def test_generation_is_the_forward_pass_with_fewer_logits(case, prompt):
+def test_steps_cost_what_the_forward_pass_does(case, prompt):
     """Causal mixing costs as much token by token; only the prompt's logits are saved."""
     model = transformer(case)
-    whole = model.flops(33)
+    whole, read = model.flops(33), model.flops(prompt)
+    steps = sum(model.step_flops(length) for length in range(prompt, 33))
     saved = (prompt - 1) * whole["head"] // 33
-    assert flops.generation_flops(model, prompt, 33) == flops.total_flops(whole) - saved
+    read["head"] //= prompt
+    assert flops.total_flops(read) + steps == flops.total_flops(whole) - saved
 
 
 @each(CASES)

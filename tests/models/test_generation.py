@@ -5,6 +5,7 @@ import functools
 import pytest
 import torch
 from mixer_cases import BLOCK, CASES, Case, each, linear, sparse
+from small_models import held_bytes
 from toy_mixers import CumulativeMean, TensorAttention
 
 from models import reference
@@ -121,7 +122,7 @@ def test_state_bytes_equal_the_bytes_held(case, prompt):
     for _, positions, _, state in generate(model, tokens, torch.tensor([prompt])):
         held = sum(bytes_in_use(tensor) for layer in state for tensor in layer.tensors.values())
         assert held == model.state_bytes(int(positions[0]) + 1)
-    assert sum(layer.nbytes() for layer in state) == model.state_bytes(MAX_LEN)
+    assert sum(held_bytes(layer) for layer in state) == model.state_bytes(MAX_LEN)
 
 
 def bytes_in_use(tensor):
@@ -134,7 +135,7 @@ def bytes_in_use(tensor):
 def test_default_state_keeps_the_inputs(case):
     model = transformer(case)
     state = model.prefill(torch.zeros(2, 5, dtype=torch.int64), torch.tensor([5, 2]))[1]
-    assert model.state_bytes(MAX_LEN) * 2 == sum(layer.nbytes() for layer in state)
+    assert model.state_bytes(MAX_LEN) * 2 == sum(held_bytes(layer) for layer in state)
 
 
 @torch.no_grad()

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from mixer_cases import Case, assert_close, each, with_gradients
+from small_models import held_bytes
 from test_generation import FLOAT32, generate
 from torch import nn
 
@@ -120,7 +121,7 @@ def test_generation_and_state_of_convolved_attention(case):
         torch.testing.assert_close(logits, full[ids, positions], **FLOAT32)
         held = sum(layer.tensors["recent"].nbytes for layer in state)
         assert held == len(ids) * 2 * 4 * 2 * 3 * 8  # layers, bytes, W - 1, q k v, D
-    assert sum(layer.nbytes() for layer in state) == len(ids) * model.state_bytes(20)
+    assert sum(held_bytes(layer) for layer in state) == len(ids) * model.state_bytes(20)
     assert model.flops(20)["mixing/convolution"] == 2 * 2 * 3 * (3 * 8) * 20
 
 
