@@ -46,6 +46,7 @@ MIN_CELL, MAX_CELL = 0.19, 0.6  # inches
 CELL_HEIGHT, SPREAD_HEIGHT = 0.235, 0.34  # inches, for one number and for three
 SPREAD = 0.105  # inches between the numbers of a cell
 LOW_GAP = 0.06  # inches between panels of one row
+ROOMY, TIGHT = 0.08, 0.03  # inches between a panel and the tick labels right of it
 
 
 def draw(table: pd.DataFrame, plan: pd.DataFrame, experiment: Any, out: Path) -> list[Path]:
@@ -85,6 +86,15 @@ def figure(
 
 
 def _layout(grid: Grid, text: str, entries: list[Any]) -> Layout:
+    """Return panels that stand closer together where that saves a band of them."""
+    roomy = _spaced(grid, text, entries, ROOMY)
+    if len(roomy.bands) == 1:
+        return roomy
+    tight = _spaced(grid, text, entries, TIGHT)
+    return tight if len(tight.bands) < len(roomy.bands) else roomy
+
+
+def _spaced(grid: Grid, text: str, entries: list[Any], between: float) -> Layout:
     """Return panels whose cells have one size, wide enough for what is printed in them."""
     sides = [_axes_of(grid, column) for column in grid.columns]
     names = [text_width(_x_label(grid, x), TICK_SIZE) for side in sides for x in side[0]]
@@ -96,7 +106,6 @@ def _layout(grid: Grid, text: str, entries: list[Any]) -> Layout:
     cell = max([MIN_CELL, *([] if upright else [name + 0.04 for name in names]), *values])
     alone = [column for column in grid.columns if _has_one_size(grid, column)]
     labels = [_y_label(grid, c, y) for c in grid.columns for y in _axes_of(grid, c)[1]]
-    between = 0.03 if grid.y_key == "size" else 0.08
     ticks = TICK_PAD + max(text_width(t, TICK_SIZE) for label in labels for t in label.split("\n"))
     height = SPREAD_HEIGHT if (grid.cells["seeds"] > 1).any() else CELL_HEIGHT
     height = max(height, 0.02 + 0.1 * max(label.count("\n") + 1 for label in labels))

@@ -197,6 +197,21 @@ def test_frames_touch_neither_the_extremes_nor_a_line_along_the_cells_edge():
             assert box.x0 < number.x0 and number.x1 < box.x1
 
 
+@pytest.mark.parametrize(("dims", "least", "most"), [(3, 0.05, 0.09), (8, 0.01, 0.04)])
+def test_panels_stand_close_only_where_that_keeps_them_in_one_band(dims, least, most):
+    ends = {"answer_accuracy_low": 0.89, "answer_accuracy_high": 0.91}
+    table = tables.product(
+        ["arithmetic", "ed", "lis"], ["linear"], [6, 8], range(8, 8 + 8 * dims, 8)
+    )
+    table = table[(table["task"] != "arithmetic") | (table["dim"] < 64)].assign(**ends)
+    figure = heatmap.figure(table, tables.plan_of(table), tables.experiment())
+    first, second = (axes for axes in figure.axes[:2])
+    assert first.get_position().y0 == pytest.approx(second.get_position().y0)
+    labels = [label.get_window_extent().x0 for label in second.get_yticklabels()]
+    gap = (min(labels) - first.get_window_extent().x1) / figure.dpi
+    assert least < gap < most
+
+
 def test_tick_labels_stand_off_a_line_along_the_left_edge():
     figure = heatmap.figure(*(lambda t: (t, tables.plan_of(t), tables.experiment()))(
         tables.product(["lis"], ["standard"], [4, 5], [32, 64]).assign(answer_accuracy=0.95)
