@@ -237,6 +237,7 @@ import os, runpy, signal, sys, time
 import quiet_interrupts, tasks.generate
 
 def draw_set(*given):
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background ignores it
     os.kill(os.getpid(), signal.{signal})
     time.sleep(60)
 
