@@ -5,7 +5,6 @@ A plain cell, weights measured as they were trained, has one name for both.
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import hashlib
 import importlib.util
@@ -15,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from config.build import measured_settings
-from config.schema import CellConfig
+from config.schema import CellConfig, section_as_plain
 from errors import UserError
 from files import file_digest
 from instantiate import OUR_CLASSES, ROOT, locate
@@ -32,10 +31,10 @@ def weights_settings(config: CellConfig) -> dict[str, Any]:
     Files enter by a digest of their content, classes from outside the project by one of their
     source: an edited file makes new weights, the same file at another path does not.
     """
-    model = {k: v for k, v in dataclasses.asdict(config.model).items() if v is not None}
+    model = {k: v for k, v in section_as_plain(config.model).items() if v is not None}
     settings: dict[str, Any] = {"task": dict(config.task), "model": model}
     if config.model.construct is None:
-        settings["recipe"] = dataclasses.asdict(config.recipe)
+        settings["recipe"] = section_as_plain(config.recipe)
         if config.recipe.epochs is not None:
             settings["steps_of_epochs"] = "whole batches"  # once their sequences / batch_size
         settings |= {"data": _data(config), "seed": config.seed}
@@ -81,7 +80,7 @@ def _name(settings: dict[str, Any]) -> str:
 
 
 def _data(config: CellConfig) -> dict[str, Any]:
-    data = dataclasses.asdict(config.data)
+    data = section_as_plain(config.data)
     for key in ("file", "train_file"):
         if data[key] is not None:
             data[key] = file_digest(data[key], f"data.{key}=")

@@ -77,7 +77,7 @@ def print_markdown(rows: Sequence[Sequence[str]]) -> None:
     table = Table(*HEADER, box=box.MARKDOWN)
     for row in rows:
         table.add_row(*row)
-    console = Console(width=WIDTH)
+    console = Console(width=WIDTH, markup=False, emoji=False)
     with console.capture() as text:  # whose first and last lines are blank
         console.print(table)
     print(text.get().strip())

@@ -17,8 +17,12 @@ Rows = list[tuple[dict[str, Any], dict[str, Any]]]
 
 
 def console() -> Console:
-    """Return a console of fixed width where the output is no terminal."""
-    return Console(width=None if sys.stdout.isatty() else 160)
+    """Return a console of fixed width where the output is no terminal.
+
+    It prints brackets and colons as they are: an error's text is not markup.
+    """
+    width = None if sys.stdout.isatty() else 160
+    return Console(width=width, markup=False, emoji=False)
 
 
 def rounded(value: float, digits: int = 3) -> str:
@@ -78,7 +82,7 @@ def print_summary(plan: Sequence[Planned], records: Mapping[str, Any]) -> None:
     console().print(table)
     for planned in plan:
         if planned.status == "failed":
-            console().print(f"failed: {planned.cell.name}: {planned.reason}", markup=False)
+            console().print(f"failed: {planned.cell.name}: {planned.reason}")
 
 
 def _rows(plan: Sequence[Planned]) -> Rows:

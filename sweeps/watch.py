@@ -36,7 +36,7 @@ class Watcher:
         self.finished: dict[str, str] = {}
         self.failure: Exception | None = None
         self.started = self._told = time.monotonic()
-        self.console = Console()
+        self.console = Console(markup=False, emoji=False, highlight=False)
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._watch, daemon=True)
 
@@ -90,7 +90,7 @@ class Watcher:
             self.finished[planned.cell.name] = record["status"]
             line = f"[{len(self.finished)}/{len(self.chosen)}] "
             line += summary_line(planned.cell.config, record, self.besides[planned.cell.name])
-            self.console.print(line, markup=False, highlight=False, soft_wrap=True)
+            self.console.print(line, soft_wrap=True)
 
     def _render(self) -> Group:
         return Group(
@@ -113,7 +113,7 @@ class Watcher:
             step = f"step {at['step']:,} of {at.get('steps', 0):,}" if "step" in at else "data"
             which = which_cell(planned.cell.config, self.besides[planned.cell.name])
             told.append(f"  {which}: {step}")
-        self.console.print("\n".join(told), markup=False, highlight=False, soft_wrap=True)
+        self.console.print("\n".join(told), soft_wrap=True)
 
     def _footer(self) -> str:
         done, total = len(self.finished), len(self.chosen)

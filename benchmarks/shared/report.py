@@ -65,7 +65,7 @@ def print_table(title: str, header: Sequence[str], rows: Iterable[Sequence[Any]]
         table.add_column(name, justify="right" if number else "left", no_wrap=True)
     for row in rows:
         table.add_row(*map(_shown, row))
-    console = Console()
+    console = Console(markup=False, emoji=False)
     if not console.is_terminal:
         console.width = WIDE  # nothing is cut in a file
     console.print(table)

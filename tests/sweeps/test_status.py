@@ -10,9 +10,11 @@ from config.grid import Cell
 from config.identity import cell_name
 from config.schema import validate_cell
 from records.folders import CellFolder
+from records.table import read_table
 from sweeps import status
+from sweeps.cost import CostEstimate
 from sweeps.plan import Planned
-from sweeps.tables import duration, print_summary
+from sweeps.tables import duration, print_plan, print_summary
 
 
 @pytest.mark.parametrize(
@@ -64,6 +66,19 @@ def test_ctrl_c_ends_watching_without_an_error(watched, monkeypatch, capsys):
         update=lambda *_, **__: interrupted())))  # fmt: skip
     assert watched("running") == 1
     assert capsys.readouterr().err == ""
+
+
+def test_a_failure_is_told_as_it_is_with_brackets_and_colons(capsys, tmp_path):
+    reason = "RuntimeError: [/heads] of shape [batch, length] :warning:"
+    words = ["task.size=2", "data=quick", "model.dim=8", "recipe=quick", "logger=none"]
+    config = validate_cell(compose_plain("train", words))
+    plan = [Planned(Cell(cell_name(config), config, ()), CellFolder.of(config), "failed", reason)]
+    print_plan(plan, CostEstimate(read_table(tmp_path / "none.csv")))
+    told = "".join(capsys.readouterr().out.split())
+    for word in ("[/heads]", "[batch,", ":warning:"):
+        assert word in told
+    print_summary(plan, {})
+    assert reason in capsys.readouterr().out
 
 
 def test_recipes_and_formats_are_told_apart(capsys):
