@@ -39,7 +39,7 @@ def redraw(
     figures: Sequence[str] | None = None,
     config_dir: str | None = None,
 ) -> list[Path]:
-    """Draw ``figures`` (default: the experiment's, or all, and the report); return the files.
+    """Draw ``figures`` (default: the experiment's, or `FIGURES`, and the report); return them.
 
     ``config_dir`` is a folder of configurations outside the repository.  Raises `UserError` for an
     unknown experiment or figure and for a missing or damaged table.
@@ -168,7 +168,7 @@ def _experiment(name: str, path: Path) -> Experiment | AdHoc:
         if not path.exists() or any(file.exists() for file in known):
             raise
         print(
-            f"note: no configuration of {name} here, so all figures are drawn; "
+            f"note: no configuration of {name} here, so the usual figures are drawn; "
             f"--config-dir=FOLDER names the folder that holds experiment/{name}.yaml",
             file=sys.stderr,
         )

@@ -41,6 +41,13 @@ def fresh_wandb(tmp_path, monkeypatch):
 
 
 @pytest.fixture
+def patient(monkeypatch):
+    """W&B's limits, out of a busy machine's way."""
+    for name in ("INIT_SECONDS", "UPLOAD_SECONDS", "CALL_SECONDS"):
+        monkeypatch.setattr(tracking, name, 300)
+
+
+@pytest.fixture
 def server(monkeypatch):
     fake = FakeWandb()
     monkeypatch.setenv("WANDB_BASE_URL", fake.url)
@@ -230,7 +237,7 @@ def test_figures_are_a_run_of_their_own(tmp_path):
         assert [entry["path"] for entry in artifact["manifest"]["contents"]] == ["report.html"]
 
 
-def test_a_real_results_table_can_be_sent(tmp_path):
+def test_a_real_results_table_can_be_sent(tmp_path, patient):
     table = read_table(Path("results/quick/results.csv"))
     track_figures(offline(tmp_path), "quick", "", [], table)
     [directory] = directories(tmp_path)
@@ -248,7 +255,7 @@ def test_on_line_it_is_the_same(tmp_path, server, command):
     assert json.loads(sent["config"])["model"]["value"]["dim"] == 8
 
 
-def test_without_a_key_it_goes_offline_with_one_line(tmp_path, capsys, monkeypatch):
+def test_without_a_key_it_goes_offline_with_one_line(tmp_path, capsys, monkeypatch, patient):
     monkeypatch.setattr("builtins.input", lambda *a: pytest.fail("it asked"))
     for name in ("first", "second"):
         tracker = Tracker(online(tmp_path), id=name)
