@@ -9,7 +9,7 @@ from hydra.core.override_parser.overrides_parser import OverrideParseException, 
 from hydra.core.override_parser.types import QuotedString
 from hydra.errors import ConfigCompositionException, MissingConfigException
 from omegaconf import DictConfig
-from omegaconf.errors import ConfigAttributeError, ConfigKeyError
+from omegaconf.errors import ConfigAttributeError, ConfigKeyError, MissingMandatoryValue
 from yaml import MarkedYAMLError
 
 from errors import did_you_mean
@@ -28,6 +28,7 @@ def in_our_words(error: Exception) -> str | None:
         wrong_group,
         no_such_file,
         several_values,
+        missing_argument,
         too_long,
         unknown_key,
     )
@@ -39,6 +40,9 @@ def unreadable(error: Exception) -> str | None:
     if not isinstance(error, OverrideParseException):
         return None
     given = _as_given(str(error.override))
+    if given.startswith("overrides="):
+        wanted = given.removeprefix("overrides=").strip("[]\"' ") or "task.size=4"
+        return f"{given}: a list of overrides is wanted; write 'overrides=[\"{wanted}\"]'"
     return f"{given}: cannot be read; write KEY=VALUE, KEY=[A,B] or \"KEY='any text'\""
 
 
@@ -84,6 +88,16 @@ def several_values(error: Exception) -> str | None:
         return None
     key, values = found.groups()
     return f"{key}={values}: one value is taken here; -m runs each, [{values}] is a list of them"
+
+
+def missing_argument(error: Exception) -> str | None:
+    """Return what to say of a call without the one argument that it needs."""
+    if isinstance(error, MissingMandatoryValue) and error.full_key == "run":
+        return "run is missing; write run=runs/CELL, the folder of a trained cell"
+    said, _, options = str(error).partition("Available options:")
+    if isinstance(error, ConfigCompositionException) and "specify 'experiment'" in said:
+        return f"experiment is missing; write experiment=NAME: {', '.join(options.split())}"
+    return None
 
 
 def nameless_groups(words: list[str]) -> list[str]:

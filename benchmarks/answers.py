@@ -43,7 +43,7 @@ from config.compose import configurations_of
 from config.files import read_config, require_name, require_trusted_classes
 from config.schema import CellConfig
 from errors import RunError, UserError
-from files import write_json
+from files import write_json, write_text
 from models.transformer import Transformer
 from plots.answers import FILE, LISTS, read_answers
 from plots.cells import Grid, gather
@@ -105,7 +105,11 @@ def main(words: Sequence[str] | None = None) -> None:
         _, table, plan = measured(options.experiment, options.results_dir)
         wanted = list(jobs(gather(table, plan), Path(options.runs_dir)))
     unfinished = folder / ".unfinished"
-    known = [] if options.force else [*read_answers(folder), *read_answers(unfinished)]
+    if options.force:
+        shutil.rmtree(unfinished, ignore_errors=True)
+        write_text(unfinished / "all", "")  # a run that goes on takes no row of the record
+    old = [] if (unfinished / "all").exists() else read_answers(folder)
+    known = [*old, *read_answers(unfinished)]
     rows = {job: row for job in wanted for row in known if is_of(row, job, options)}
     missing = [job for job in wanted if job not in rows]
     for job in tqdm(missing, unit="size", disable=None):

@@ -22,7 +22,7 @@ from config.columns import IDENTITY, described, resolved, settings_of, varying
 from config.compose import compose_plain, config_dir_words, config_folders, config_search_path
 from config.identity import cell_name, weights_name
 from config.schema import CellConfig, require_plain_name, validate_cell
-from errors import UserError
+from errors import UserError, did_you_mean, explain
 
 GROUPS = ("task", "model", "recipe", "data", "measure", "logger", "machine")
 
@@ -80,13 +80,12 @@ def experiment_from(name: str, plain: Mapping[str, Any]) -> Experiment:
     try:
         experiment = TypeAdapter(Experiment).validate_python({"name": name, **plain})
     except ValidationError as error:
-        faults = "; ".join(
-            f"{'.'.join(map(str, item['loc']))}: {item['msg']}" for item in error.errors()
-        )
+        faults = "; ".join(map(_fault, error.errors()))
         raise UserError(f"experiment {name}: {faults}") from None
-    unknown = set(plain) - set(Experiment.__dataclass_fields__)
+    unknown = sorted(set(plain) - set(Experiment.__dataclass_fields__))
     if unknown:
-        raise UserError(f"experiment {name}: unknown key {', '.join(sorted(unknown))}")
+        meant = did_you_mean(unknown[0], Experiment.__dataclass_fields__)
+        raise UserError(f"experiment {name}: unknown key {', '.join(unknown)}{meant}")
     if not experiment.grid:
         raise UserError(
             f"experiment {name}: its grid is empty; write a list of products, each a mapping from "
@@ -107,6 +106,18 @@ def load_experiment(name: str) -> Experiment:
         return experiment_from(name, compose_plain("sweep", [f"experiment={name}"])["experiment"])
 
 
+def _fault(finding: Any) -> str:
+    if finding["type"] != "list_type":
+        return explain(finding)
+    key, given = str(finding["loc"][-1]), finding["input"]
+    right = f"{key}: [{given}]"
+    if isinstance(given, dict):
+        right = (
+            f"a hyphen before each of its products, such as - {next(iter(given), 'seed')}: [...]"
+        )
+    return f"{key}: {given!r}: must be a list; write {right}"
+
+
 def cells(experiment: Experiment, overrides: Sequence[str] = ()) -> list[Cell]:
     """Return the cells of ``experiment`` in the grid's order, ``overrides`` added to each.
 
@@ -117,7 +128,10 @@ def cells(experiment: Experiment, overrides: Sequence[str] = ()) -> list[Cell]:
     found: dict[str, Cell] = {}
     for point in points(experiment):
         words = [*experiment.base, *(_override(key, value) for key, value in point.items())]
-        cell = _cell([*words, *overrides])
+        try:
+            cell = _cell([*words, *overrides])
+        except UserError as error:
+            raise UserError(f"experiment {experiment.name}: {error}") from None
         found.setdefault(cell.name, cell)
     return list(found.values())
 
@@ -204,7 +218,8 @@ def _set(plain: dict[str, Any], word: str) -> None:
         node = node.get(part) if isinstance(node, dict) else None
     known = isinstance(node, dict) and (last in node or path == ["measure", "task"])
     if not known and not (isinstance(node, dict) and key.startswith("+")):
-        raise UserError(f"override {word!r}: unknown key {key}")
+        meant = did_you_mean(last, node, key.removesuffix(last)) if isinstance(node, dict) else ""
+        raise UserError(f"override {word!r}: unknown key {key}{meant}")
     node[last] = _parse(word)
 
 

@@ -119,7 +119,7 @@ def source_digest(target: str) -> str | None:
     """
     try:
         spec = importlib.util.find_spec(target.rpartition(".")[0])
-    except (ImportError, ValueError, AttributeError):
+    except Exception:  # it runs the packages above, which may be broken in any way
         return None  # the build says what is wrong with it
     if spec is None or spec.origin is None or not Path(spec.origin).is_file():
         return None

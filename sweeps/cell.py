@@ -120,6 +120,8 @@ def _run_recorded(
             outcome = {"status": "unfinished" if full else "failed", "reason": reason_of(error)}
         record = {**_identified(config, task, cell), **_here(config, processes), **outcome}
         record["finished_at"] = now()
+        if cell.config().get("cell") != cell.name:  # who trained our weights has written its own
+            cell.write_config(resolved(config))
         cell.write_record(record)
     if record["status"] == "done":
         shutil.rmtree(cell.folder / EVALUATION_PARTS, ignore_errors=True)

@@ -73,14 +73,29 @@ def perform(payload: bytes) -> bytes:
 
 
 def packed(result: JobReturn) -> bytes:
-    """Return the result pickled, without its configurations and with a failure's text cut."""
+    """Return the result pickled, without its configurations and with a failure's text cut.
+
+    A failure that cannot be unpickled, such as of a class whose ``__init__`` takes other arguments
+    than it hands on, becomes a `RunError`.
+    """
     result.cfg = result.hydra_cfg = None
     failure = result._return_value
-    if isinstance(failure, BaseException) and len(str(failure)) > LONGEST_TEXT:
-        known = isinstance(failure, UserError | RunError)
-        text = str(failure) if known else f"{type(failure).__name__}: {failure}"
-        result.return_value = (type(failure) if known else RunError)(text[:LONGEST_TEXT] + " ...")
+    if isinstance(failure, BaseException):
+        long = len(str(failure)) > LONGEST_TEXT
+        if long or not _unpickles(failure):
+            known = isinstance(failure, UserError | RunError)
+            text = str(failure) if known else f"{type(failure).__name__}: {failure}"
+            text = text[:LONGEST_TEXT] + " ..." * long
+            result.return_value = (type(failure) if known else RunError)(text)
     return cloudpickle.dumps(result)
+
+
+def _unpickles(failure: BaseException) -> bool:
+    try:
+        pickle.loads(cloudpickle.dumps(failure))
+    except Exception:
+        return False
+    return True
 
 
 def failed(overrides: Sequence[str], failure: RunError) -> JobReturn:

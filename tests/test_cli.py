@@ -14,6 +14,7 @@ import yaml
 from hydra._internal.utils import get_args_parser
 from hydra.errors import HydraException
 from omegaconf import OmegaConf
+from omegaconf.errors import MissingMandatoryValue
 
 import cli
 from config.compose import compose_plain
@@ -147,6 +148,7 @@ def test_a_number_of_thousands_of_digits_is_a_bad_call():
         ("task.sise=3", r"unknown key task\.sise; did you mean task\.size\?"),
         ("seed.x=3", r"unknown key seed\.x; seed is one value, without keys of its own"),
         ("seed={", r"seed={: cannot be read; write KEY=VALUE.*"),
+        ("overrides=model.dim=8", r"overrides=.*; write 'overrides=\[\"model\.dim=8\"\]'"),
         ("only.task.monoid=A5,Z60", r"only\.task\.monoid=A5,Z60: cannot be read; write .*"),
     ],
 )
@@ -165,6 +167,19 @@ def test_a_sweep_says_how_to_choose_or_change_its_cells(override):
     key = re.match(r"\w+", override)[0]
     assert in_our_words(caught.value).startswith(f"{key}: the experiment decides it; only.size=4")
     assert cli.exit_status(caught.value) == 2
+
+
+def test_a_sweep_without_an_experiment_says_which_there_are():
+    with pytest.raises(HydraException) as caught:
+        compose_plain("sweep", [])
+    told = in_our_words(caught.value)
+    assert told.startswith("experiment is missing; write experiment=NAME: ") and "quick" in told
+
+
+def test_an_evaluation_without_a_run_says_what_to_write():
+    with pytest.raises(MissingMandatoryValue) as caught:
+        OmegaConf.create({"run": "???"}).run  # noqa: B018
+    assert in_our_words(caught.value).startswith("run is missing; write run=runs/CELL")
 
 
 def test_damaged_yaml_is_named_with_its_line(tmp_path):

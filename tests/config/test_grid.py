@@ -241,6 +241,29 @@ def test_an_outsiders_mixer_and_task_join_the_grid(tmp_path):
     assert "python sweep.py --config-dir=conf experiment=mine" in report
 
 
+@pytest.mark.parametrize(
+    ("change", "line"),
+    [
+        ({"grid": [{"model.dim": 8}]}, r"model.dim: 8: must be a list; write model.dim: \[8\]"),
+        ({"grid": {"model.dim": [8]}}, "grid: .*: must be a list; write a hyphen before each"),
+        (
+            {"base": "task=lis", "grid": [{"seed": [0]}]},
+            r"base: 'task=lis': must be a list; write base: \[task=lis\]",
+        ),
+        ({"bse": [], "grid": [{"seed": [0]}]}, r"unknown key bse; did you mean base\?"),
+    ],
+)
+def test_a_mistake_in_an_experiment_is_named_with_the_remedy(change, line):
+    with pytest.raises(UserError, match=f"^experiment small: {line}"):
+        small(**change)
+
+
+def test_a_misspelt_key_of_the_grid_is_named_with_its_experiment():
+    experiment = small(grid=[{"task": ["lis"], "model.dims": [8]}])
+    with pytest.raises(UserError, match=r"^experiment small: .*did you mean model.dim\?"):
+        cells(experiment)
+
+
 def test_an_empty_grid_is_named():
     with pytest.raises(UserError, match="experiment small: its grid is empty; write a list of"):
         small(grid=[])

@@ -71,3 +71,10 @@ def test_a_module_that_cannot_be_imported_still_has_its_own_digest(package):
     (package / "__init__.py").write_text("")
     assert source_digest("passed_on.impl.Mean") == hashlib.sha256(text.encode()).hexdigest()[:16]
     assert source_digest("passed_on.nothing.Mean") is None
+
+
+def test_a_broken_package_is_left_to_the_build_to_name(tmp_path, monkeypatch):
+    (tmp_path / "broken_package").mkdir()
+    (tmp_path / "broken_package/__init__.py").write_text("def f(:\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert source_digest("broken_package.mixers.Own") is None

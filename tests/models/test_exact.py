@@ -154,6 +154,15 @@ class ReturnsWeightsToo(Kernel):
         return self.out(x), None
 
 
+class HasNoForward(Mixer):
+    pass
+
+
+def test_a_mixer_without_forward_is_told_what_is_missing():
+    with pytest.raises(UserError, match="mixer HasNoForward: its `forward` is not written yet"):
+        require_exact(transformer(HasNoForward))
+
+
 SHAPE_WANTED = "; `forward` must return a tensor of its input's shape, (B, T, D)"
 
 

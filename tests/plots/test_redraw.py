@@ -42,7 +42,9 @@ def run(*words):
 def test_every_figure_is_drawn_and_its_files_printed(adhoc):
     done = run("experiment=adhoc", f"results_dir={adhoc.parent}")
     assert done.returncode == 0, done.stderr
-    assert done.stderr.startswith("note: no configuration of adhoc here, so the usual figures are drawn;")
+    assert done.stderr.startswith(
+        "note: no configuration of adhoc here, so the usual figures are drawn;"
+    )
     printed = [Path(line) for line in done.stdout.splitlines()]
     assert all(path.stat().st_size > 0 for path in printed)
     names = {path.name for path in printed}

@@ -5,7 +5,9 @@ import threading
 import pytest
 from commands import TINY
 
+from config.columns import resolved
 from config.compose import compose_plain
+from config.identity import cell_name
 from config.schema import validate_cell
 from errors import UserError
 from records.folders import WeightsFolder
@@ -93,3 +95,21 @@ def test_force_moves_no_weights_away_under_their_training(tmp_path, monkeypatch)
     again.join(30)
     assert not again.is_alive() and not training.checkpoint.exists()
     assert len(list(tmp_path.glob("runs/.before/*/checkpoint.pt"))) == 1
+
+
+def test_another_cell_s_configuration_does_not_stay_beside_a_record(tmp_path, monkeypatch):
+    """Who trains a cell's weights to measure them otherwise writes there while the cell begins."""
+    monkeypatch.chdir(tmp_path)
+    plain, other = (
+        validate_cell(compose_plain("train", [*TINY, *more]))
+        for more in ([], ["measure.split=validation"])
+    )
+    obtain, folder = cell.obtain, WeightsFolder.of(plain)
+
+    def late(*arguments):
+        folder.write_config(resolved(other))
+        return obtain(*arguments)
+
+    monkeypatch.setattr(cell, "obtain", late)
+    record = cell.run_cell(plain)
+    assert folder.config()["cell"] == record["cell"] == cell_name(plain)

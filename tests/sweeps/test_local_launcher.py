@@ -90,7 +90,8 @@ class OddError(Exception):
 @pytest.mark.parametrize(
     ("failure", "kind"),
     [(UserError("no " * 10**5), UserError), (RunError("no " * 10**5), RunError),
-     (OddError(3, "no " * 10**5), RunError), (UserError("short"), UserError)],
+     (OddError(3, "no " * 10**5), RunError), (OddError(3, "short"), RunError),
+     (UserError("short"), UserError), (ValueError("short"), ValueError)],
     ids=lambda value: getattr(value, "__name__", ""),
 )  # fmt: skip
 def test_the_text_of_a_failure_is_cut_before_it_is_sent(failure, kind):
