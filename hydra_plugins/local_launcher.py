@@ -33,6 +33,7 @@ from sweeps.workers import (
     failed,
     job_payload,
     perform,
+    tell_failures,
 )
 
 
@@ -98,7 +99,9 @@ class LocalLauncher(Launcher):
             _stop(running.values())
         for index, _ in waiting:
             results[index] = failed(job_overrides[index], NeverStartedError("out of time"))
-        return [results[index] for index in range(len(job_overrides))]
+        ended = [results[index] for index in range(len(job_overrides))]
+        tell_failures(ended)
+        return ended
 
     def _late(self) -> bool:
         return time.monotonic() > self._deadline

@@ -19,7 +19,7 @@ from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, OmegaConf
 
 from errors import RunError
-from sweeps.workers import WorkerDiedError, failed, job_payload, perform, python_path
+from sweeps.workers import WorkerDiedError, failed, job_payload, perform, python_path, tell_failures
 
 
 class RayLauncher(Launcher):
@@ -63,7 +63,9 @@ class RayLauncher(Launcher):
             for reference in ready:
                 index = indices[reference]
                 results[index] = _outcome(ray, reference, job_overrides[index])
-        return [results[index] for index in range(len(job_overrides))]
+        ended = [results[index] for index in range(len(job_overrides))]
+        tell_failures(ended)
+        return ended
 
 
 def _perform(payload: bytes) -> bytes:

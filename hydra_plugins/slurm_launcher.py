@@ -23,7 +23,7 @@ from hydra_plugins.hydra_submitit_launcher import submitit_launcher
 from hydra_plugins.hydra_submitit_launcher.config import BaseQueueConf
 from sweeps import slurm_queue
 from sweeps.signals import stop_signals_received
-from sweeps.workers import WorkerDiedError, WorkerStoppedError, failed, python_path
+from sweeps.workers import WorkerDiedError, WorkerStoppedError, failed, python_path, tell_failures
 
 # SLURM's words for a job that was ended from outside; it continues from its checkpoint.
 STOPPED = {"CANCELLED", "TIMEOUT", "PREEMPTED", "NODE_FAIL", "DEADLINE", "BOOT_FAIL", "REVOKED"}
@@ -65,7 +65,9 @@ class SlurmLauncher(submitit_launcher.SlurmLauncher):
                     results[i] = _outcome(jobs[i], job_overrides[i])
             if len(results) < len(jobs):
                 time.sleep(self.poll_seconds)
-        return [results[i] for i in range(len(jobs))]
+        ended = [results[i] for i in range(len(jobs))]
+        tell_failures(ended)
+        return ended
 
     def _submit(self, job_overrides: list[list[str]], first_number: int) -> list[Any]:
         jobs: list[Any] = []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,6 +15,7 @@ from hydra.core.utils import JobReturn, JobStatus, run_job, setup_globals
 from omegaconf import open_dict
 
 from errors import RunError, UserError
+from hydra_words import one_line
 from records.provenance import ROOT
 from torchrun import refuse_torchrun
 
@@ -96,6 +98,18 @@ def _unpickles(failure: BaseException) -> bool:
     except Exception:
         return False
     return True
+
+
+def tell_failures(results: Sequence[JobReturn]) -> None:
+    """Print a line for each failed job of ``train.py -m`` but the first, which Hydra raises.
+
+    Of a worker's death its launcher has told, of the jobs of a sweep its watcher does.
+    """
+    failures = [result for result in results if result.status == JobStatus.FAILED]
+    for result in failures[1:]:
+        failure, words = result._return_value, list(result.overrides or [])
+        if not isinstance(failure, WorkerDiedError) and "under_sweep=true" not in words:
+            print(f"error: {' '.join(words)}: {one_line(str(failure))}", file=sys.stderr)
 
 
 def failed(overrides: Sequence[str], failure: RunError) -> JobReturn:

@@ -101,3 +101,20 @@ def test_the_text_of_a_failure_is_cut_before_it_is_sent(failure, kind):
     assert type(told) is kind
     assert len(str(told)) < 3000
     assert str(told).removeprefix("OddError: ")[:5] in str(failure)
+
+
+def test_every_failed_job_but_the_first_is_told(capsys):
+    def ended(status, value, *overrides):
+        result = JobReturn(overrides=list(overrides), status=status)
+        result.return_value = value
+        return result
+
+    bad, died = UserError("model.dim='x': must be a number"), workers.WorkerDiedError("told")
+    workers.tell_failures(
+        [ended(JobStatus.FAILED, bad, "model.dim=7"), ended(JobStatus.COMPLETED, None, "seed=1"),
+         ended(JobStatus.FAILED, bad, "model.dim=x", "seed=1"), ended(JobStatus.FAILED, died),
+         ended(JobStatus.FAILED, bad, "model.dim=y", "under_sweep=true")]
+    )  # fmt: skip
+    assert capsys.readouterr().err == (
+        "error: model.dim=x seed=1: model.dim='x': must be a number\n"
+    )
