@@ -45,9 +45,11 @@ REQUIRED_DIM_EXPONENTS: dict[str, dict[str, tuple[float, ...]]] = {
 class Prediction:
     """What Table 1 says of the growth of D as L^b: b is ``exponent``, or at least that.
 
-    Up to logarithms.  The general case is necessary and sufficient (theorems 4.1 to 4.4), a
-    constant D suffices (Feng et al. 2023; propositions 5.1 and 5.4), and for linear attention under
-    locality there are lower bounds alone (propositions 5.2 and 5.5, b = 1/4 as L = Theta(m^2)).
+    Up to logarithms.  The general case is sufficient (theorems 4.1 and 4.2), and necessary where L
+    grows as the input's length (theorem 4.4), as on LIS and not on ED, whose L grows as its
+    square.  A constant D suffices (Feng et al. 2023; propositions 5.1 and 5.4), and for linear
+    attention under locality there are lower bounds alone (propositions 5.2 and 5.5, b = 1/4 as
+    L = Theta(m^2)).
     """
 
     exponent: float
