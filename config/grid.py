@@ -102,7 +102,10 @@ def load_experiment(name: str) -> Experiment:
     known = {path.stem for folder in config_folders("experiment") for path in folder.glob("*.yaml")}
     with config_search_path():
         if name not in known and not _searchable(name):
-            raise UserError(f"experiment={name}: unknown; there are {', '.join(sorted(known))}")
+            meant = did_you_mean(name, known)
+            raise UserError(
+                f"experiment={name}: unknown; there are {', '.join(sorted(known))}{meant}"
+            )
         return experiment_from(name, compose_plain("sweep", [f"experiment={name}"])["experiment"])
 
 
