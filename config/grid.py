@@ -112,13 +112,8 @@ def load_experiment(name: str) -> Experiment:
 def _fault(finding: Any) -> str:
     if finding["type"] != "list_type":
         return explain(finding)
-    key, given = str(finding["loc"][-1]), finding["input"]
-    right = f"{key}: [{given}]"
-    if isinstance(given, dict):
-        right = (
-            f"a hyphen before each of its products, such as - {next(iter(given), 'seed')}: [...]"
-        )
-    return f"{key}: {given!r}: must be a list; write {right}"
+    key, given = finding["loc"][-1], finding["input"]
+    return f"{key}: {given!r}: must be a list; write {key}: [{given}]"
 
 
 def cells(experiment: Experiment, overrides: Sequence[str] = ()) -> list[Cell]:

@@ -120,7 +120,7 @@ def _run_recorded(
             outcome = {"status": "unfinished" if full else "failed", "reason": reason_of(error)}
         record = {**_identified(config, task, cell), **_here(config, processes), **outcome}
         record["finished_at"] = now()
-        if cell.config().get("cell") != cell.name:  # who trained our weights has written its own
+        if cell.config().get("cell") != cell.name:  # of another that trained these weights
             cell.write_config(resolved(config))
         cell.write_record(record)
     if record["status"] == "done":

@@ -45,15 +45,13 @@ def pair_flops(cell: Cell) -> float:
 
 def _costs(cell: Cell) -> tuple[int, int, float]:
     """Training FLOPs of a sequence of full length, that length, and `pair_flops` there."""
-    if cell.name not in _COSTS:
-        settings = weights_settings(cell.config)
-        shape = json.dumps([settings["task"], settings["model"]])  # other seeds cost the same
-        if shape not in _COSTS:
-            task, model = check_buildable(cell.config)
-            flops = training_step_flops(model.flops(task.max_len))
-            _COSTS[shape] = flops, task.max_len, bound_ratio(model, task.max_len)
-        _COSTS[cell.name] = _COSTS[shape]
-    return _COSTS[cell.name]
+    settings = weights_settings(cell.config)
+    key = json.dumps([settings["task"], settings["model"]])
+    if key not in _COSTS:
+        task, model = check_buildable(cell.config)
+        flops = training_step_flops(model.flops(task.max_len))
+        _COSTS[key] = flops, task.max_len, bound_ratio(model, task.max_len)
+    return _COSTS[key]
 
 
 class CostEstimate:

@@ -245,7 +245,7 @@ def test_an_outsiders_mixer_and_task_join_the_grid(tmp_path):
     ("change", "line"),
     [
         ({"grid": [{"model.dim": 8}]}, r"model.dim: 8: must be a list; write model.dim: \[8\]"),
-        ({"grid": {"model.dim": [8]}}, "grid: .*: must be a list; write a hyphen before each"),
+        ({"grid": {"model.dim": [8]}}, r"grid: .*: must be a list; write grid: \[\{.*\}\]"),
         (
             {"base": "task=lis", "grid": [{"seed": [0]}]},
             r"base: 'task=lis': must be a list; write base: \[task=lis\]",

@@ -163,6 +163,13 @@ def test_a_mixer_without_forward_is_told_what_is_missing():
         require_exact(transformer(HasNoForward))
 
 
+class NotOnThisDevice(Kernel):
+    """torch raises the same for an operation that a device lacks."""
+
+    def forward(self, x):
+        raise NotImplementedError("no kernel for this")
+
+
 SHAPE_WANTED = "; `forward` must return a tensor of its input's shape, (B, T, D)"
 
 
@@ -170,6 +177,7 @@ SHAPE_WANTED = "; `forward` must return a tensor of its input's shape, (B, T, D)
     ("mixer", "said"),
     [
         (Crash, "RuntimeError: boom"),
+        (NotOnThisDevice, "NotImplementedError: no kernel for this"),
         (DropsChannels, "it returns (2, 8, 3)" + SHAPE_WANTED),
         (ForgetsTheBatch, "it returns (1, 8, 8)" + SHAPE_WANTED),
         (ReturnsWeightsToo, "it returns a tuple" + SHAPE_WANTED),

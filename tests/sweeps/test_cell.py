@@ -98,7 +98,7 @@ def test_force_moves_no_weights_away_under_their_training(tmp_path, monkeypatch)
 
 
 def test_another_cell_s_configuration_does_not_stay_beside_a_record(tmp_path, monkeypatch):
-    """Who trains a cell's weights to measure them otherwise writes there while the cell begins."""
+    """A cell that trains these weights to measure them otherwise may write its own in between."""
     monkeypatch.chdir(tmp_path)
     plain, other = (
         validate_cell(compose_plain("train", [*TINY, *more]))
@@ -106,10 +106,11 @@ def test_another_cell_s_configuration_does_not_stay_beside_a_record(tmp_path, mo
     )
     obtain, folder = cell.obtain, WeightsFolder.of(plain)
 
-    def late(*arguments):
+    def trained_by_the_other(*arguments):
+        weights = obtain(*arguments)
         folder.write_config(resolved(other))
-        return obtain(*arguments)
+        return weights
 
-    monkeypatch.setattr(cell, "obtain", late)
+    monkeypatch.setattr(cell, "obtain", trained_by_the_other)
     record = cell.run_cell(plain)
     assert folder.config()["cell"] == record["cell"] == cell_name(plain)
