@@ -113,7 +113,8 @@ def _fault(finding: Any) -> str:
     if finding["type"] != "list_type":
         return explain(finding)
     key, given = finding["loc"][-1], finding["input"]
-    return f"{key}: {given!r}: must be a list; write {key}: [{given}]"
+    plain = str(given) if str(given).isprintable() else repr(given)
+    return f"{key}: {given!r}: must be a list; write {key}: [{plain}]"
 
 
 def cells(experiment: Experiment, overrides: Sequence[str] = ()) -> list[Cell]:

@@ -250,6 +250,7 @@ def test_an_outsiders_mixer_and_task_join_the_grid(tmp_path):
             {"base": "task=lis", "grid": [{"seed": [0]}]},
             r"base: 'task=lis': must be a list; write base: \[task=lis\]",
         ),
+        ({"grid": "a\nb"}, r"grid: 'a\\nb': must be a list; write grid: \['a\\nb'\]$"),
         ({"bse": [], "grid": [{"seed": [0]}]}, r"unknown key bse; did you mean base\?"),
     ],
 )
