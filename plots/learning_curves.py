@@ -29,6 +29,7 @@ from plots.paper import THRESHOLD
 from plots.text import csv_text, slugs
 from plots.untried import without_untried
 from plots.words import footer, size_labels
+from records.table import training_devices
 
 NAME = "learning_curves"
 SOLVED: dict[str, Any] = {"marker": "o", "markersize": 4.0, "markerfacecolor": "white"}
@@ -168,7 +169,7 @@ def _footer(
     cells = grid.cells[grid.cells["column"] == column]
     line = f"{column}: validation sequences right in chain, labels and answer (dotted: 90 %). "
     line += _lines_per_seed(cells, runs)
-    devices = sorted(set(runs.get("device", pd.Series(dtype=object)).dropna().map(str)))
+    devices = sorted(set(training_devices(runs).dropna().map(str)))
     line += f" Seconds on {', '.join(devices)}." if timed and devices else ""
     lacking = sum(curves[cell] is None for cell in runs["cell"])
     waiting = int((cells["state"] == "not run").sum())

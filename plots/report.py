@@ -31,6 +31,7 @@ from plots import FIGURES, style
 from plots.cells import Grid, gather, is_unsure, records
 from plots.deviations import DEVIATIONS
 from plots.words import chance_text, notes_of, seeds_text
+from records.table import training_devices
 
 PAGE = Path(__file__).with_name("report_page.html")
 RUN_COLUMNS = [
@@ -85,6 +86,7 @@ def _summary(grid: Grid, experiment: Any, folder: Path) -> str:
         "Run it": experiment.command,
         "Redraw it": shlex.join(["python", "-m", "plots", *config_dir_words(), *named]),
         "Devices": _distinct(grid.rows, "device"),
+        "Trained on": _trained_elsewhere(grid.rows),
         "Commits": _distinct(grid.rows, "commit"),
         "Finished": _period(grid.rows),
         "Notes": " ".join(note.removeprefix("Note: ") for note in notes_of(grid)),
@@ -93,6 +95,13 @@ def _summary(grid: Grid, experiment: Any, folder: Path) -> str:
     for name in shown.keys() & {"Run it", "Redraw it"}:
         shown[name] = f'<code class="command">{shown[name]}</code>'
     return "".join(f"<dt>{name}</dt><dd>{value}</dd>" for name, value in shown.items())
+
+
+def _trained_elsewhere(rows: pd.DataFrame) -> str:
+    """Return the devices that trained, where they are not those that measured."""
+    trained = rows.assign(trained=training_devices(rows))
+    devices = _distinct(trained, "trained")
+    return "" if devices == _distinct(rows, "device") else devices
 
 
 def _distinct(rows: pd.DataFrame, name: str) -> str:

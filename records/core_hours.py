@@ -16,30 +16,37 @@ from rich.table import Table
 
 import cli
 from errors import UserError, did_you_mean
-from records.table import read_table
+from records.table import read_table, training_devices
 
 USAGE = """usage: python -m records.core_hours [results_dir=results] [experiment=NAME]
 
 Prints a Markdown table: the cells of each results table, how many of them another table has too,
-and the hours that training and measuring took. A training is counted once however often it is
-measured; in the last line, so is a cell that stands in several tables.
+and the hours of CPU cores that training and measuring took, then those of the clock on GPUs.
+A training is counted once however often it is measured; in the last line, so is a cell that
+stands in several tables.
 """
 DEVICE = "cpu: "  # in front of the processor's name
 WIDTH = 200
 HEADER = """
-experiment,cells,done,also elsewhere,training h,measuring h,together h,devices
+experiment,cells,done,also elsewhere,training h,measuring h,together h,GPU h,devices
 """.strip().split(",")
 
 
-def seconds_of(cells: pd.DataFrame) -> tuple[float, float]:
+def seconds_of(cells: pd.DataFrame, gpu: bool = False) -> tuple[float, float]:
     """Return the seconds of training and of measuring behind the rows of a results table.
 
-    Rows of one training (``weights``) repeat its ``train_seconds``, unless their measurement has
-    not ended; those count once.  They are seconds of cores on a CPU and of the clock on a GPU.
+    They are those of CPU cores or, with ``gpu``, those of the clock on GPUs; a training that moved
+    from one to the other counts as a GPU's.  Rows of one training (``weights``) repeat its
+    ``train_seconds``, unless their measurement has not ended; those count once.
     """
     training = cells["weights"].fillna(cells["cell"])  # a row without is of an older version
-    trained = cells["train_seconds"].astype(float).groupby(training).max()
-    return float(trained.sum()), float(cells["eval_seconds"].astype(float).sum())
+    trained = cells["train_seconds"].astype(float).where(_on_gpu(training_devices(cells)) == gpu)
+    measured = cells["eval_seconds"].astype(float).where(_on_gpu(cells["device"]) == gpu)
+    return float(trained.groupby(training).max().sum()), float(measured.sum())
+
+
+def _on_gpu(devices: pd.Series) -> pd.Series:
+    return devices.astype(object).fillna("").astype(str).str.contains("cuda:")
 
 
 def read_tables(results_dir: Path) -> dict[str, pd.DataFrame]:
@@ -67,9 +74,13 @@ def summary(tables: dict[str, pd.DataFrame]) -> list[list[str]]:
 
 def _numbers(table: pd.DataFrame, elsewhere: str) -> list[str]:
     training, measuring = seconds_of(table)
-    hours = [f"{seconds / 3600:.2f}" for seconds in (training, measuring, training + measuring)]
-    devices = ", ".join(sorted({str(d).removeprefix(DEVICE) for d in table["device"].dropna()}))
-    return [str(len(table)), str((table["status"] == "done").sum()), elsewhere, *hours, devices]
+    on_gpu = sum(seconds_of(table, gpu=True))
+    hours = [training, measuring, training + measuring, on_gpu]
+    told = [f"{seconds / 3600:.2f}" for seconds in hours]
+    named = {*table["device"].dropna(), *training_devices(table).dropna()}
+    devices = ", ".join(sorted({str(name).removeprefix(DEVICE) for name in named}))
+    done = str((table["status"] == "done").sum())
+    return [str(len(table)), done, elsewhere, *told, devices]
 
 
 def print_markdown(rows: Sequence[Sequence[str]]) -> None:

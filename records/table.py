@@ -36,7 +36,8 @@ MEASURED = """
 status reason stopped answer_accuracy answer_accuracy_low answer_accuracy_high chain_exact_match
 chance_accuracy n_test steps steps_to_90 seconds_to_90 train_seconds eval_seconds params
 flops_linear_layers flops_total flops_training state_bytes padded_share precision device hostname
-torch_version data_fingerprint weights cell trained_commit commit tree_dirty finished_at
+torch_version data_fingerprint weights cell trained_commit trained_device commit tree_dirty
+finished_at
 """.split()
 TOLD = [*IDENTITY[:3], "max_len", *IDENTITY[3:], *MEASURED]  # by a record
 COLUMNS = [*TOLD, *ATTACHMENT_COLUMNS, "digest"]
@@ -60,6 +61,15 @@ def read_table(path: Path) -> pd.DataFrame:
         return pd.DataFrame(columns=COLUMNS)
     table = read(path, allow_empty=True)
     return table.reindex(columns=[*COLUMNS, *(c for c in table.columns if c not in COLUMNS)])
+
+
+def training_devices(table: pd.DataFrame) -> pd.Series:
+    """Return the device that trained each row: the one that measured, where the row tells no other.
+
+    Rows of older versions do not.
+    """
+    told = table.reindex(columns=["trained_device", "device"]).astype(object)
+    return told["trained_device"].fillna(told["device"])
 
 
 def as_table(row: dict[str, Any]) -> pd.DataFrame:

@@ -17,7 +17,7 @@ from config.identity import weights_settings
 from errors import UserError
 from models.flops import bound_ratio, training_step_flops
 from records.provenance import machine
-from records.table import read_table, table_path
+from records.table import read_table, table_path, training_devices
 from sweeps.plan import Sweep
 
 # Floating-point operations a second of one core until anything was measured.
@@ -111,6 +111,7 @@ def _trained(tables: Iterable[pd.DataFrame]) -> pd.DataFrame:
         steps = table["steps"] if "steps" in table else pd.Series(math.nan, table.index)
         short = pd.to_numeric(steps, errors="coerce") < LEAST_STEPS
         rows = table[table["status"].eq("done") & (seconds > 0) & ~short]
+        rows = rows.assign(device=training_devices(rows))
         rate = rows["flops_training"].astype(float) / rows["train_seconds"].astype(float)
         found.append(rows.reindex(columns=columns).assign(rate=rate))
     every = pd.concat(found, ignore_index=True)

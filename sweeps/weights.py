@@ -72,7 +72,7 @@ def obtain(config: CellConfig, task: Task, processes: Processes, tell: Listener)
     finally:
         folder.release()
     assert record is not None and model is not None
-    return Weights(model.to(device), record["cost"], data)
+    return Weights(model.to(device), {**record["cost"], "trained_device": record["device"]}, data)
 
 
 def _trained_before(config: CellConfig, task: Task, folder: WeightsFolder) -> Transformer | None:
@@ -118,6 +118,7 @@ def _train(
             },
             **source(),
             **machine(trainer.device, processes.size),
+            "device": "; ".join(trainer.state.devices),
             "finished_at": now(),
         }
     )
@@ -152,6 +153,7 @@ def _trainer(
         SequenceTensors(data.train, device),
         SequenceTensors(data.validation, device),
         folder.folder,
+        machine(device, processes.size)["device"],
     )
     stop = should_stop(config.machine.time_limit_seconds)
     return Trainer(run, config.machine, tell, stop, processes)

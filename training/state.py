@@ -27,7 +27,8 @@ class TrainingState:
     ``seconds`` is time spent training and validating, over all interruptions: seconds of cores on
     a CPU, which other work on the machine does not lengthen, and of the clock elsewhere.
     ``stopped`` is ``solved`` or ``budget`` once training is over; ``curve`` has a row per
-    validation; ``loss_sum`` is over the steps since the last of them.
+    validation; ``loss_sum`` is over the steps since the last of them.  ``devices`` names those
+    that have trained, in order; interruptions may have moved the training from one to another.
     """
 
     step: Annotated[int, Field(ge=0)] = 0
@@ -35,6 +36,7 @@ class TrainingState:
     stopped: Literal["solved", "budget"] | None = None
     curve: list[Validation] = field(default_factory=list)
     loss_sum: float = 0.0
+    devices: list[str] = field(default_factory=list)
 
     __pydantic_config__ = ConfigDict(extra="forbid", strict=True)
 

@@ -52,7 +52,7 @@ class Interrupted(Exception):
 class TrainingRun:
     """What is trained: ``model`` on ``train`` by ``recipe``, looked at on ``validation``.
 
-    Checkpoint and learning curve lie in ``folder``.
+    Checkpoint and learning curve lie in ``folder``; ``device_name`` is noted in the checkpoint.
     """
 
     model: Transformer
@@ -61,6 +61,7 @@ class TrainingRun:
     train: SequenceTensors
     validation: SequenceTensors
     folder: Path
+    device_name: str = ""
 
     @property
     def checkpoint_path(self) -> Path:
@@ -119,6 +120,7 @@ class Trainer:
         Raises `RunError` on divergence and `Interrupted` when told to stop.
         """
         self.resume()
+        self._note_device()
         self.processes.copy_from_first(self.model)
         self.listener(TrainingStarts(self.state.step, self.total_steps))
         saved = time.monotonic()
@@ -270,6 +272,11 @@ class Trainer:
             if self.processes.first:
                 self._set_checkpoint_aside(f"{self.run.checkpoint_path}: {error}")
         self._loss_sum.fill_(self.state.loss_sum)
+
+    def _note_device(self) -> None:
+        name = self.run.device_name
+        if name and name not in self.state.devices:
+            self.state.devices.append(name)
 
     def _read_checkpoint(self) -> dict | None:
         if not self.run.checkpoint_path.exists():

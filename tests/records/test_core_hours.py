@@ -38,9 +38,9 @@ def two_tables():
 
 def test_a_training_counts_once_and_in_the_end_so_does_a_cell():
     assert core_hours.summary(two_tables()) == [
-        ["mine", "3", "3", "1", "1.50", "0.02", "1.52", "One"],
-        ["other", "4", "3", "1", "0.70", "0.00", "0.70", "One, Two"],
-        ["each cell once", "6", "5", "", "1.70", "0.02", "1.72", "One, Two"],
+        ["mine", "3", "3", "1", "1.50", "0.02", "1.52", "0.00", "One"],
+        ["other", "4", "3", "1", "0.70", "0.00", "0.70", "0.00", "One, Two"],
+        ["each cell once", "6", "5", "", "1.70", "0.02", "1.72", "0.00", "One, Two"],
     ]
 
 
@@ -50,6 +50,20 @@ def test_a_training_counts_whose_first_measurement_has_not_ended(status):
     second = ("b", "w", 3600.0, 36.0, "done", "One", "2")
     for rows in ((first, second), (second, first)):
         assert core_hours.seconds_of(table(*rows)) == (3600.0, 36.0)
+
+
+def test_seconds_of_a_gpu_are_no_seconds_of_cores():
+    """One trained and measured there; one measured on a CPU; one whose training moved."""
+    cells = table(
+        ("a", "a", 360.0, 36.0, "done", "cuda: H200", "1"),
+        ("b", "b", 720.0, 72.0, "done", "cpu: One", "2"),
+        ("c", "c", 1080.0, 108.0, "done", "cpu: One", "3"),
+        ("d", "d", 3600.0, 360.0, "done", "cpu: One", "4"),
+    ).assign(trained_device=[None, "cuda: H200", "cuda: H200; cpu: One", "cpu: One"])
+    assert core_hours.seconds_of(cells) == (3600.0, 540.0)
+    assert core_hours.seconds_of(cells, gpu=True) == (2160.0, 36.0)
+    expected = ["mine", "4", "4", "0", "1.00", "0.15", "1.15", "0.61"]
+    assert core_hours.summary({"mine": cells})[0][:-1] == expected
 
 
 def test_the_command_prints_markdown(monkeypatch, capsys):

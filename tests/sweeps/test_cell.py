@@ -1,8 +1,10 @@
+import dataclasses
 import os
 import signal
 import threading
 
 import pytest
+import torch
 from commands import TINY
 
 from config.columns import resolved
@@ -11,8 +13,10 @@ from config.identity import cell_name
 from config.schema import validate_cell
 from errors import UserError
 from records.folders import WeightsFolder
-from sweeps import cell
+from records.provenance import machine
+from sweeps import cell, weights
 from training.distributed import PeerLostError
+from training.machine import Machine
 from training.trainer import Interrupted, Trainer
 
 
@@ -114,3 +118,17 @@ def test_another_cell_s_configuration_does_not_stay_beside_a_record(tmp_path, mo
     monkeypatch.setattr(cell, "obtain", trained_by_the_other)
     record = cell.run_cell(plain)
     assert folder.config()["cell"] == record["cell"] == cell_name(plain)
+
+
+def test_a_row_tells_where_its_weights_were_trained(tmp_path, monkeypatch):
+    """Interrupted on one device, ended on another, measured on a third."""
+    monkeypatch.chdir(tmp_path)
+    config = validate_cell(compose_plain("train", TINY))
+    for name, limit in (("cuda: first", 1e-9), ("cuda: second", None)):
+        monkeypatch.setattr(weights, "machine", lambda *_, told=name: {"device": told})
+        cut = dataclasses.replace(config, machine=Machine(time_limit_seconds=limit))
+        record = cell.run_cell(cut)
+        assert record["status"] == ("unfinished" if limit else "done")
+    measured_on = machine(torch.device("cpu"))["device"]
+    assert record["device"] == measured_on
+    assert record["trained_device"] == "cuda: first; cuda: second"

@@ -15,7 +15,7 @@ from training.distributed import Processes, own_device
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
-PATHS = os.pathsep.join([str(ROOT), str(HERE)])
+PATHS = os.pathsep.join([str(ROOT), str(HERE), os.environ.get("PYTHONPATH", "")])
 
 
 @pytest.fixture(scope="module")
