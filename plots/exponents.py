@@ -28,8 +28,8 @@ MOST_SPAN = 10.0  # octaves of L
 HEADER = ["task", "model", "exponent", "95 % interval", "sizes", "theory", "verdict", "why",
           "would decide"]  # fmt: skip
 RULE = (
-    f"Confirmed: the whole interval lies within {TOLERANCE:g} of theory (of a lower bound: above "
-    "it, less that), half the step between the exponents that theory tells apart. Contradicted: "
+    f"Confirmed: the whole interval lies within {TOLERANCE:g} of theory, or beyond where that is "
+    "a bound; half the step between the exponents that theory tells apart. Contradicted: "
     "none of it does. Else undecided, and wherever the least D of a size is limited by the budget, "
     f"or may be, as far as is known, or rests on fewer than {FEWEST_SEEDS} seeds. Theory speaks of "
     "what can be expressed, the measurement of what was learned."

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Literal
 
 # Operators of its Arithmetic data sets -> longest sequence it states for them (section 6.1).
 ARITHMETIC_LENGTHS = {6: 87, 10: 221, 13: 355, 16: 505}
@@ -43,28 +44,29 @@ REQUIRED_DIM_EXPONENTS: dict[str, dict[str, tuple[float, ...]]] = {
 
 @dataclass(frozen=True)
 class Prediction:
-    """What Table 1 says of the growth of D as L^b: b is ``exponent``, or at least that.
+    """What Table 1 says of the growth of D as L^b: b is ``exponent``, at least or at most that.
 
     Up to logarithms.  The general case is sufficient (theorems 4.1 and 4.2), and necessary where L
-    grows as the input's length (theorem 4.4), as on LIS and not on ED, whose L grows as its
-    square.  A constant D suffices (Feng et al. 2023; propositions 5.1 and 5.4), and for linear
+    grows as the input's length (theorem 4.4), as on LIS; on ED, whose L grows as its square, it is
+    at most.  A constant D suffices (Feng et al. 2023; propositions 5.1 and 5.4), and for linear
     attention under locality there are lower bounds alone (propositions 5.2 and 5.5, b = 1/4 as
     L = Theta(m^2)).
     """
 
     exponent: float
-    lower_bound: bool
+    bound: Literal["equal", "lower", "upper"] = "equal"
     note: str = ""
 
     def words(self) -> str:
         """Return e.g. ``at least 0.25``."""
-        bound = "at least " if self.lower_bound else ""
+        bound = {"equal": "", "lower": "at least ", "upper": "at most "}[self.bound]
         return f"{bound}{self.exponent:g}{f' ({self.note})' if self.note else ''}"
 
     def region(self, tolerance: float) -> tuple[float, float]:
         """Return the exponents that agree with it to within ``tolerance``."""
-        high = math.inf if self.lower_bound else self.exponent + tolerance
-        return self.exponent - tolerance, high
+        low = -math.inf if self.bound == "upper" else self.exponent - tolerance
+        high = math.inf if self.bound == "lower" else self.exponent + tolerance
+        return low, high
 
 
 def predictions(task: str, model: str) -> tuple[Prediction, ...]:
@@ -73,9 +75,15 @@ def predictions(task: str, model: str) -> tuple[Prediction, ...]:
     # Two where locality can be counted in two ways, see above.
     notes = ("", "by distance of states") if len(exponents) > 1 else ("",)
     return tuple(
-        Prediction(exponent, model == "linear" and exponent == 0.25, note)
+        Prediction(exponent, _bound(task, model, exponent), note)
         for exponent, note in zip(exponents, notes, strict=False)
     )
+
+
+def _bound(task: str, model: str, exponent: float) -> Literal["equal", "lower", "upper"]:
+    if model == "linear" and exponent == LOCAL["linear"][0]:
+        return "lower"
+    return "upper" if task == "ed" and exponent == GENERAL[model][0] > 0 else "equal"
 
 
 def table_2_applies(task: str, output_format: str, layers: float) -> bool:

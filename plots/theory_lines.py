@@ -46,7 +46,7 @@ def draw(axes: Axes, part: pd.DataFrame, row: str, color: str) -> list[Label]:
         dims = first["dim"] * (lengths / first["max_len"]) ** prediction.exponent
         gid = f"theory/{row}/{prediction.exponent:g}"
         axes.plot(lengths, dims, color=color, gid=gid, **DOTTED)
-        bound = "≥ " if prediction.lower_bound else ""
+        bound = {"equal": "", "lower": "≥ ", "upper": "≤ "}[prediction.bound]
         text = f"{bound}{_POWERS.get(prediction.exponent, f'{prediction.exponent:g}')}"
         labels.append(Label(float(dims[1]), text, color))
     return labels

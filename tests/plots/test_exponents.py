@@ -21,7 +21,8 @@ from plots.style import new_figure
 from plots.ticks import dim_axis
 
 HALF_OCTAVES = [16, 24, 32, 48, 64, 96, 128]
-CONSTANT, BOUND = Prediction(0.0, False), Prediction(0.25, True)
+CONSTANT, BOUND = Prediction(0.0), Prediction(0.25, "lower")
+ENOUGH = Prediction(0.5, "upper")
 
 
 @pytest.mark.parametrize(
@@ -35,6 +36,9 @@ CONSTANT, BOUND = Prediction(0.0, False), Prediction(0.25, True)
         (0.00, 0.50, BOUND, "undecided"),
         (-np.inf, 0.50, CONSTANT, "undecided"),
         (0.20, np.inf, BOUND, "confirmed"),
+        (-np.inf, 0.60, ENOUGH, "confirmed"),
+        (0.63, np.inf, ENOUGH, "contradicted"),
+        (0.40, 0.63, ENOUGH, "undecided"),
     ],
 )
 def test_a_verdict_follows_from_the_interval_alone(low, high, prediction, expected):
@@ -68,8 +72,14 @@ def test_theory_says_what_table_1_does():
     assert [p.words() for p in predictions("arithmetic", "linear")] == ["at least 0.25"]
     assert [p.words() for p in predictions("lis", "linear")] == ["0.5"]
     assert [p.words() for p in predictions("lis", "standard")] == ["0"]
-    assert [p.words() for p in predictions("ed", "sparse")] == ["0.5", "0 (by distance of states)"]
+    assert [p.words() for p in predictions("ed", "sparse")] == [
+        "at most 0.5", "0 (by distance of states)",
+    ]  # fmt: skip
+    assert [p.words() for p in predictions("ed_local", "sparse")] == ["0"]
     assert predictions("lis", "gated") == ()
+    assert predictions("ed", "linear")[0].region(0.1) == (-math.inf, 0.6)
+    assert predictions("ed", "linear")[1].region(0.1) == (0.15, math.inf)
+    assert predictions("lis", "linear")[0].region(0.1) == (0.4, 0.6)
 
 
 @given(st.lists(st.booleans(), min_size=1, max_size=4))
