@@ -11,7 +11,7 @@ from typing import Any
 import pandas as pd
 
 from config.identity import RESULTS_VERSION
-from errors import UserError
+from errors import UserError, did_you_mean
 from files import write_bytes
 from records.elsewhere import copied, rows_elsewhere
 from records.folders import CellFolder
@@ -86,7 +86,10 @@ def _sources(
     done |= {name for name, (_, record) in records.items() if record["status"] == "done"}
     borrowed = rows_elsewhere(folder, names - done)
     if not rows and not records and not borrowed:
-        raise UserError(f"{folder}: no sound row in a table here, and no record of it in {runs}")
+        others = [path.parent.name for path in folder.parent.glob("*/results.csv")]
+        meant = did_you_mean(folder.name, {*others} - {folder.name})
+        told = f"no sound row in a table here, and no record of it in {runs}{meant}"
+        raise UserError(f"{folder}: {told}")
     return rows, records, borrowed
 
 

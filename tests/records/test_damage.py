@@ -5,6 +5,7 @@ import io
 import json
 import os
 import random
+from pathlib import Path
 
 import filelock
 import pandas as pd
@@ -220,6 +221,11 @@ def test_nothing_to_rebuild_from_is_said(tmp_path):
     with pytest.raises(UserError, match="no sound row"):
         rebuild(tmp_path / "results", tmp_path / "runs", "x")
     assert not (tmp_path / "results").exists()
+
+
+def test_a_mistyped_experiment_is_told_the_table_that_is_like_it():
+    with pytest.raises(UserError, match=r"no record of it in none; did you mean overnight[?]$"):
+        rebuild(Path("results"), Path("none"), "overnigt")
 
 
 def test_a_record_of_the_version_before_needs_an_interval_of_its_own_accuracy(tmp_path):
