@@ -60,9 +60,9 @@ def evaluate(
     """Return accuracies of free greedy generation on ``sequences``, or of their labels.
 
     ``memory_mb`` bounds what a batch may hold, whatever the number of sequences.  With a
-    ``folder``, more than `parts.PART` sequences are evaluated in parts that are kept there: the
-    same call goes on where an earlier one was cut off, its seconds included.  The caller deletes
-    the folder.  Raises what `generate` raises.
+    ``folder``, more than `parts.part_size` sequences are evaluated in parts that are kept there:
+    the same call goes on where an earlier one was cut off, its seconds included.  The caller
+    deletes the folder.  Raises what `generate` raises.
     """
     started = time.perf_counter()
     if sequences.labels is not None:
@@ -71,7 +71,7 @@ def evaluate(
         seconds = time.perf_counter() - started
         errors = where_labels_break(sequences, tagging.labels)
         return _evaluation(task, sequences, tagging, answer_right, chain_right, errors, seconds)
-    if folder is None or len(sequences) <= parts.PART:
+    if folder is None or len(sequences) <= parts.part_size(device):
         generation = generate(model, sequences, memory_mb, device, progress)
     else:
         generation, seconds = parts.generate_in_parts(

@@ -14,7 +14,9 @@ from files import write_atomically
 from models.transformer import Transformer
 from tasks.task import SequenceSet
 
-PART = 10_000  # sequences
+# Sequences of a part.  Each generates token by token, which on a GPU takes as long for one sequence
+# as for a batch: few parts.
+PART = {"cpu": 10_000, "cuda": 100_000}
 
 
 def generate_in_parts(
@@ -27,14 +29,15 @@ def generate_in_parts(
 ) -> tuple[Generation, float]:
     """Return what `generate` returns and the seconds it took, over all calls.
 
-    Each part of `PART` sequences is kept in ``folder`` and counts when it was written for these
-    weights and these sequences.  The caller deletes the folder.  Raises what `generate` raises.
+    Each part of `part_size` sequences is kept in ``folder`` and counts when it was written for
+    these weights and these sequences.  The caller deletes the folder.  Raises what `generate`
+    raises.
     """
     longest_sequence(model, sequences)  # a sequence too long is refused before the first part
     weights = _digest(*(tensor.detach().cpu().numpy() for tensor in model.state_dict().values()))
-    parts, seconds = [], 0.0
-    for start in range(0, len(sequences), PART):
-        some = sequences.select(slice(start, start + PART))
+    parts, seconds, size = [], 0.0, part_size(device)
+    for start in range(0, len(sequences), size):
+        some = sequences.select(slice(start, start + size))
         path, key = folder / f"{start}.npz", f"{weights} {_digest(some.tokens, some.lengths)}"
         known = _read_part(path, key)
         if known is None:
@@ -46,6 +49,11 @@ def generate_in_parts(
         parts.append(known[0])
         seconds += known[1]
     return _joined(parts), seconds
+
+
+def part_size(device: torch.device | str) -> int:
+    """Return how many sequences are evaluated before a part is kept."""
+    return PART.get(torch.device(device).type, PART["cpu"])
 
 
 def _after(before: int, total: int, progress: Progress) -> Progress:

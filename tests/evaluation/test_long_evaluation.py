@@ -16,7 +16,7 @@ def test_an_evaluation_cut_off_goes_on_part_by_part(tmp_path, monkeypatch):
     task = TASKS["arithmetic"]()
     model, sequences = small_model(task), task.draw(0, 0, 0, 20)
     whole = evaluate(model, task, sequences)
-    monkeypatch.setattr(parts, "PART", 7)
+    monkeypatch.setitem(parts.PART, "cpu", 7)
     generated = []
     plain = parts.generate
 
@@ -64,7 +64,12 @@ def test_a_sequence_too_long_is_refused_before_anything_is_generated(tmp_path, m
     fits = int(sequences.lengths[:19].max()) - 1
     sequences.lengths[19] = fits + 2
     model = small_model(task, max_len=fits)
-    monkeypatch.setattr(parts, "PART", 7)
+    monkeypatch.setitem(parts.PART, "cpu", 7)
     with pytest.raises(UserError, match=f"{fits + 1} tokens.* max_len={fits}"):
         evaluate(model, task, sequences, folder=tmp_path / "parts")
     assert not (tmp_path / "parts").exists()
+
+
+def test_a_gpu_keeps_larger_parts():
+    assert parts.part_size("cpu") == parts.part_size("mps") == 10_000
+    assert parts.part_size(torch.device("cuda", 1)) == 100_000
