@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -36,6 +37,8 @@ def compiled_hidden(model: Transformer, cuda_graphs: bool = False) -> Callable[[
     Where the compiler fails, PyTorch logs why and the model runs uncompiled: a machine whose
     Triton is broken trains slower, not never.
     """
+    # Where float32 is asked for, its rounding is; PyTorch's hint to round more is not for the user.
+    warnings.filterwarnings("ignore", "TensorFloat32 tensor cores", UserWarning)
     torch._dynamo.reset()  # what earlier models in this process left counts towards the limit
     torch._dynamo.config.suppress_errors = True
     mode = {"mode": "reduce-overhead"} if cuda_graphs else {}
