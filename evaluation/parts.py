@@ -10,13 +10,14 @@ import numpy as np
 import torch
 
 from evaluation.generation import Generation, Progress, generate, longest_sequence
+from evaluation.memory import LARGEST_BATCH
 from files import write_atomically
 from models.transformer import Transformer
 from tasks.task import SequenceSet
 
-# Sequences of a part.  Each generates token by token, which on a GPU takes as long for one sequence
-# as for a batch: few parts.
-PART = {"cpu": 10_000, "cuda": 100_000}
+# Sequences of a part.  A part generates token by token, which on a GPU takes as long for one
+# sequence as for a batch: few parts, of full batches.
+PART = {"cpu": 10_000, "cuda": 4 * LARGEST_BATCH["cuda"]}
 
 
 def generate_in_parts(

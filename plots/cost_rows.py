@@ -16,7 +16,7 @@ from plots.budgets import Budgets
 from plots.cells import Grid
 from plots.currencies import CURRENCIES, winners
 from plots.frontier import deciding_runs, requirements_of
-from records.table import training_devices
+from records.table import MOVED, training_devices
 
 
 def rows(
@@ -86,7 +86,7 @@ def _cost(first: Any, runs: pd.DataFrame, timed: Timed | None) -> dict[str, Any]
         "training_seconds": steps * (timed.median("training_step_seconds") if timed else np.nan),
         "seconds_as_run": _upper_median(_column(runs, "seconds_to_90"), runs),
         "train_seconds": _upper_median(_column(runs, "train_seconds"), runs),
-        "trained_on": "; ".join(sorted(set(training_devices(runs).dropna()))),
+        "trained_on": MOVED.join(sorted(set(training_devices(runs).dropna()))),
     }
 
 

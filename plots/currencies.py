@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,6 +11,7 @@ import numpy as np
 import pandas as pd
 
 from plots.tabular import significant
+from records.table import MOVED
 
 NONE = "—"
 
@@ -47,13 +49,18 @@ def winners(part: pd.DataFrame, name: str) -> list[str]:
     """Return yes or no for each model of a group, empty for what cannot be compared."""
     currency = CURRENCIES[name]
     known = part[(part["state"] == "reached") & part[name].notna()]
-    if len(known) < 2 or (name == "seconds_as_run" and known["trained_on"].nunique() > 1):
+    if len(known) < 2 or (name == "seconds_as_run" and not comparable(known["trained_on"])):
         return [""] * len(part)
     best = known.sort_values(name, ascending=not currency.more_is_better, kind="stable").iloc[0]
     said = {
         place: "no" if compare(best, line, name) > 0 else "yes" for place, line in known.iterrows()
     }
     return [said.get(place, "") for place in part.index]
+
+
+def comparable(devices: Iterable[str]) -> bool:
+    """Tell whether seconds as run are of one device, from which no training moved to another."""
+    return len({*devices}) == 1 and all(MOVED not in device for device in devices)
 
 
 def compare(one: Any, other: Any, name: str) -> int:

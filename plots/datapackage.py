@@ -53,8 +53,9 @@ MEANING = {
     "data_fingerprint": "SHA-256 of the data sets' content",
     "weights": "name of the trained weights: a hash of what decides them",
     "cell": "name of the row: a hash of what decides the measurement; configs/<cell>.yaml holds it",
-    "trained_commit": "commit of the code that trained",
-    "trained_device": "device that trained, or those in turn; empty in older rows: as device",
+    "trained_commit": "commit of the code that ended the training",
+    "trained_device": "device that trained, or those in turn; empty in older rows, where it is "
+    "device, and where nothing was trained",
     "commit": "commit of the code that measured",
     "tree_dirty": "whether that code differed from its commit",
     "finished_at": "when the measurement ended, UTC",

@@ -99,15 +99,15 @@ def _summary(grid: Grid, experiment: Any, folder: Path) -> str:
 
 def _trained_elsewhere(rows: pd.DataFrame) -> str:
     """Return the devices that trained, where they are not those that measured."""
-    trained = rows.assign(trained=training_devices(rows))
-    devices = _distinct(trained, "trained")
-    return "" if devices == _distinct(rows, "device") else devices
+    trained = training_devices(rows)
+    elsewhere = (trained != rows.get("device")) & trained.notna()
+    return _distinct(rows.assign(trained=trained), "trained") if elsewhere.any() else ""
 
 
 def _distinct(rows: pd.DataFrame, name: str) -> str:
     if name not in rows:
         return ""
-    counts = rows[name].dropna().astype(str).str[:40].value_counts()
+    counts = rows[name].dropna().astype(str).str[:80].value_counts()
     return ", ".join(f"{value} ({count} runs)" for value, count in sorted(counts.items()))
 
 

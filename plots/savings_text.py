@@ -7,7 +7,7 @@ from typing import Any
 import pandas as pd
 
 from plots import least_dim_rows, style
-from plots.currencies import CURRENCIES, compare
+from plots.currencies import CURRENCIES, comparable, compare
 from plots.frontier import UNMEASURED
 from plots.tabular import significant
 
@@ -77,8 +77,8 @@ def _saving(line: Any, base: Any) -> str:
 
 
 def _elsewhere(line: Any, base: Any, name: str) -> bool:
-    """Tell whether seconds as run are of two processors: they are not compared."""
-    return name == "seconds_as_run" and line["trained_on"] != base["trained_on"]
+    """Tell whether seconds as run are of two devices: they are not compared."""
+    return name == "seconds_as_run" and not comparable([line["trained_on"], base["trained_on"]])
 
 
 def _ratio(ratio: float) -> str:

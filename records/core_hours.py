@@ -21,7 +21,8 @@ from records.table import read_table, training_devices
 USAGE = """usage: python -m records.core_hours [results_dir=results] [experiment=NAME]
 
 Prints a Markdown table: the cells of each results table, how many of them another table has too,
-and the hours of CPU cores that training and measuring took, then those of the clock on GPUs.
+and the hours of CPU cores that training and measuring took; then, for cells on a GPU, those of
+each cell's clock: cells side by side count each.
 A training is counted once however often it is measured; in the last line, so is a cell that
 stands in several tables.
 """
@@ -35,12 +36,14 @@ experiment,cells,done,also elsewhere,training h,measuring h,together h,GPU h,dev
 def seconds_of(cells: pd.DataFrame, gpu: bool = False) -> tuple[float, float]:
     """Return the seconds of training and of measuring behind the rows of a results table.
 
-    They are those of CPU cores or, with ``gpu``, those of the clock on GPUs; a training that moved
-    from one to the other counts as a GPU's.  Rows of one training (``weights``) repeat its
-    ``train_seconds``, unless their measurement has not ended; those count once.
+    They are those of CPU cores or, with ``gpu``, those of each cell's clock on a GPU, side by side
+    or not; a training that moved from one to the other counts as a GPU's.  Rows of one training
+    (``weights``) repeat its ``train_seconds``, unless their measurement has not ended; those count
+    once.
     """
     training = cells["weights"].fillna(cells["cell"])  # a row without is of an older version
-    trained = cells["train_seconds"].astype(float).where(_on_gpu(training_devices(cells)) == gpu)
+    trained_on_gpu = _on_gpu(training_devices(cells)).groupby(training).transform("max")
+    trained = cells["train_seconds"].astype(float).where(trained_on_gpu == gpu)
     measured = cells["eval_seconds"].astype(float).where(_on_gpu(cells["device"]) == gpu)
     return float(trained.groupby(training).max().sum()), float(measured.sum())
 

@@ -87,7 +87,7 @@ def _sources(
     borrowed = rows_elsewhere(folder, names - done)
     if not rows and not records and not borrowed:
         others = [path.parent.name for path in folder.parent.glob("*/results.csv")]
-        meant = did_you_mean(folder.name, {*others} - {folder.name})
+        meant = "" if also else did_you_mean(folder.name, {*others} - {folder.name})
         told = f"no sound row in a table here, and no record of it in {runs}{meant}"
         raise UserError(f"{folder}: {told}")
     return rows, records, borrowed

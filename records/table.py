@@ -44,6 +44,7 @@ COLUMNS = [*TOLD, *ATTACHMENT_COLUMNS, "digest"]
 SORT = ["task", "format", "size", "model", "layers", "heads", "dim", "recipe", "seed"]
 SOURCES = {"configs": "config.yaml", "curves": "curve.csv", "errors": "errors.json"}
 LOCK_SECONDS = 120.0
+MOVED = "; "  # between the devices of a training that went from one to another
 Row = dict[str, str]
 
 

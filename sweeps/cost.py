@@ -17,7 +17,7 @@ from config.identity import weights_settings
 from errors import UserError
 from models.flops import bound_ratio, training_step_flops
 from records.provenance import machine
-from records.table import read_table, table_path, training_devices
+from records.table import MOVED, read_table, table_path, training_devices
 from sweeps.plan import Sweep
 
 # Floating-point operations a second of one core until anything was measured.
@@ -59,7 +59,7 @@ class CostEstimate:
 
     A rate is training FLOPs per second, by model, width and length: the nearest that was measured.
     Those of this machine count, from whatever experiment; without any, those of ``table``, the
-    experiment's own; then those of ``others`` from like devices; else
+    experiment's own; then those of ``others``, each from like devices; else
     `ASSUMED_FLOPS_PER_SECOND`.  ``source`` says in words which it is.  Trainings of fewer than
     `LEAST_STEPS` tell no rate.
     """
@@ -67,11 +67,12 @@ class CostEstimate:
     def __init__(self, table: pd.DataFrame, others: Sequence[pd.DataFrame] = ()) -> None:
         own, every = _trained([table]), _trained([table, *others])
         here = this_device()
-        kind = every["device"].str.split(":").str[0] == here.split(":")[0]
+        kind = here.split(":")[0]
+        own, every = (rows[_of_kind(rows, kind)] for rows in (own, every))
         choices = {
             f"measured on this machine ({here})": every[every["device"] == here],
             "measured in this experiment, on another machine": own,
-            "measured on other machines": every[kind],
+            "measured on other machines": every[every["device"] != ""],
         }
         told, rows = next(
             ((words, part) for words, part in choices.items() if len(part)), ("", every[:0])
@@ -119,6 +120,12 @@ def _trained(tables: Iterable[pd.DataFrame]) -> pd.DataFrame:
     every = pd.concat([every[named].drop_duplicates("weights"), every[~named]])
     every = every[every["rate"] > 0]
     return every.assign(device=every["device"].astype(object).fillna("").astype(str))
+
+
+def _of_kind(rows: pd.DataFrame, kind: str) -> pd.Series:
+    """Tell of which rows the device is of that kind, or not told, and trained from end to end."""
+    told = rows["device"].str.split(":").str[0]
+    return told.isin(["", kind]) & ~rows["device"].str.contains(MOVED, regex=False)
 
 
 def this_device() -> str:

@@ -21,6 +21,7 @@ from models.flops import training_step_flops
 from models.transformer import Transformer
 from records.folders import WeightsFolder
 from records.provenance import machine, now, source
+from records.table import MOVED
 from sweeps.signals import should_stop, stop_signals_noted, stop_signals_received
 from tasks.data import DataSets, DataSpec, draw_measured, load_measured, load_or_build
 from tasks.task import SequenceSet, Task
@@ -118,7 +119,7 @@ def _train(
             },
             **source(),
             **machine(trainer.device, processes.size),
-            "device": "; ".join(trainer.state.devices),
+            "device": MOVED.join(trainer.state.devices),
             "finished_at": now(),
         }
     )

@@ -37,7 +37,7 @@ def compiled_hidden(model: Transformer, cuda_graphs: bool = False) -> Callable[[
     Where the compiler fails, PyTorch logs why and the model runs uncompiled: a machine whose
     Triton is broken trains slower, not never.
     """
-    # Where float32 is asked for, its rounding is; PyTorch's hint to round more is not for the user.
+    # Who asks for float32 means its precision: PyTorch's hint to use TensorFloat32 is no help.
     warnings.filterwarnings("ignore", "TensorFloat32 tensor cores", UserWarning)
     torch._dynamo.reset()  # what earlier models in this process left counts towards the limit
     torch._dynamo.config.suppress_errors = True

@@ -120,7 +120,8 @@ class Trainer:
         Raises `RunError` on divergence and `Interrupted` when told to stop.
         """
         self.resume()
-        self._note_device()
+        if self.state.stopped is None:
+            self._note_device()
         self.processes.copy_from_first(self.model)
         self.listener(TrainingStarts(self.state.step, self.total_steps))
         saved = time.monotonic()
@@ -274,9 +275,11 @@ class Trainer:
         self._loss_sum.fill_(self.state.loss_sum)
 
     def _note_device(self) -> None:
-        name = self.run.device_name
-        if name and name not in self.state.devices:
-            self.state.devices.append(name)
+        devices, name = self.state.devices, self.run.device_name
+        if self.state.step and not devices:
+            devices.append("unknown")  # an older checkpoint does not tell
+        if name and name not in devices:
+            devices.append(name)
 
     def _read_checkpoint(self) -> dict | None:
         if not self.run.checkpoint_path.exists():

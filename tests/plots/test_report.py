@@ -117,6 +117,17 @@ def test_a_real_experiments_missing_cells_come_with_the_exact_command(tmp_path):
     assert f"python train.py {words} experiment_name=quick" in commands
 
 
+def test_the_report_tells_devices_that_trained_but_did_not_measure(tmp_path):
+    """Crosswise, so that both devices occur as often on either side."""
+    here, there = "cpu: one", "cuda: other"
+    rows = [tables.row(size=4, dim=8, answer_accuracy=0.99), tables.row(size=4, dim=16)]
+    table = pd.DataFrame(rows).assign(device=[here, there], trained_device=[there, here])
+    for moved in (table, table.assign(trained_device=None)):
+        (page,) = report.write(moved, tables.plan_of(moved), tables.experiment(), tmp_path, {})
+        told = "Trained on" in page.read_text()
+        assert told == moved["trained_device"].notna().all()
+
+
 def test_names_cannot_break_the_page(tmp_path):
     evil = "</script><b>x"
     table = pd.DataFrame([tables.row(model=evil, cell="c")])

@@ -64,6 +64,9 @@ def test_seconds_of_a_gpu_are_no_seconds_of_cores():
     assert core_hours.seconds_of(cells, gpu=True) == (2160.0, 36.0)
     expected = ["mine", "4", "4", "0", "1.00", "0.15", "1.15", "0.61"]
     assert core_hours.summary({"mine": cells})[0][:-1] == expected
+    older = cells.iloc[[1]].assign(cell="older", trained_device=None)  # the same training, measured
+    twice = pd.concat([older, cells.iloc[[1]]])  # by code that did not tell the device
+    assert core_hours.seconds_of(twice) == (0.0, 144.0)
 
 
 def test_the_command_prints_markdown(monkeypatch, capsys):

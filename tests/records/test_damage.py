@@ -5,7 +5,6 @@ import io
 import json
 import os
 import random
-from pathlib import Path
 
 import filelock
 import pandas as pd
@@ -223,9 +222,13 @@ def test_nothing_to_rebuild_from_is_said(tmp_path):
     assert not (tmp_path / "results").exists()
 
 
-def test_a_mistyped_experiment_is_told_the_table_that_is_like_it():
-    with pytest.raises(UserError, match=r"no record of it in none; did you mean overnight[?]$"):
-        rebuild(Path("results"), Path("none"), "overnigt")
+def test_a_mistyped_experiment_is_told_the_table_that_is_like_it(tmp_path):
+    (tmp_path / "results/overnight").mkdir(parents=True)
+    (tmp_path / "results/overnight/results.csv").touch()
+    with pytest.raises(UserError, match=r"; did you mean overnight[?]$"):
+        rebuild(tmp_path / "results", tmp_path / "runs", "overnigt")
+    with pytest.raises(UserError, match=r"runs$"):  # not mistyped, but not run
+        rebuild(tmp_path / "results", tmp_path / "runs", "overnigt", ["some cell"])
 
 
 def test_a_record_of_the_version_before_needs_an_interval_of_its_own_accuracy(tmp_path):

@@ -15,6 +15,7 @@ from errors import UserError
 from records.folders import WeightsFolder
 from records.provenance import machine
 from sweeps import cell, weights
+from training.checkpoint import load_checkpoint, save_checkpoint
 from training.distributed import PeerLostError
 from training.machine import Machine
 from training.trainer import Interrupted, Trainer
@@ -132,3 +133,28 @@ def test_a_row_tells_where_its_weights_were_trained(tmp_path, monkeypatch):
     measured_on = machine(torch.device("cpu"))["device"]
     assert record["device"] == measured_on
     assert record["trained_device"] == "cuda: first; cuda: second"
+
+
+def test_measuring_again_elsewhere_trains_nothing_there(tmp_path, monkeypatch):
+    """The weights' record is lost: the finished checkpoint is opened on another device."""
+    monkeypatch.chdir(tmp_path)
+    config = validate_cell(compose_plain("train", TINY))
+    for name in ("cuda: first", "cuda: second"):
+        monkeypatch.setattr(weights, "machine", lambda *_, told=name: {"device": told})
+        folder = WeightsFolder.of(config).folder
+        for lost in ("record.json", "weights.json"):
+            (folder / lost).unlink(missing_ok=True)
+        assert cell.run_cell(config)["trained_device"] == "cuda: first"
+
+
+def test_the_device_of_an_older_checkpoint_is_unknown(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    config = validate_cell(compose_plain("train", TINY))
+    cut = dataclasses.replace(config, machine=Machine(time_limit_seconds=1e-9))
+    assert cell.run_cell(cut)["status"] == "unfinished"
+    path = WeightsFolder.of(config).checkpoint
+    content = load_checkpoint(path)
+    del content["state"]["devices"]
+    save_checkpoint(path, content)
+    own = machine(torch.device("cpu"))["device"]
+    assert cell.run_cell(config)["trained_device"] == f"unknown; {own}"

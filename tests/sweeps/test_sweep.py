@@ -278,8 +278,10 @@ def test_rates_of_this_machine_go_before_those_of_another():
     estimate = CostEstimate(lengths, [lengths])
     assert [estimate.rate("linear", 32, length) for length in (30, 100, 999)] == [1e9, 4e9, 4e9]
     assert estimate.source.startswith("rates of 2 trainings")
-    moved = trainings(this_device(), [8e9], trained_device="cuda: H200")
-    assert CostEstimate(moved, [here]).rate("linear", 32) == 5e9  # only measured here
+    for other in ("cuda: H200", f"cuda: H200; {this_device()}"):  # only measured, or ended, here
+        moved = trainings(this_device(), [8e9], trained_device=other)
+        assert CostEstimate(moved, [here]).rate("linear", 32) == 5e9
+        assert CostEstimate(moved, []).rate("linear", 32) == 2e10
     tried = trainings(this_device(), [1e6, 5e9], steps=[20, 1500], weights=["a", "b"])
     assert CostEstimate(tried).rate("linear", 32) == 5e9  # a first try of 20 steps tells no rate
 

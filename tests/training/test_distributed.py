@@ -15,7 +15,8 @@ from training.distributed import Processes, own_device
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
-PATHS = os.pathsep.join([str(ROOT), str(HERE), os.environ.get("PYTHONPATH", "")])
+GIVEN = os.environ.get("PYTHONPATH")
+PATHS = os.pathsep.join([str(ROOT), str(HERE), *([GIVEN] if GIVEN else [])])
 
 
 @pytest.fixture(scope="module")
