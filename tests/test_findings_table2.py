@@ -37,13 +37,13 @@ def claim_of_table_2():
     yield (
         f"linear layers: linear {either(at_six_operators('linear', 24, layers), 1)} times "
         f"standard's at 6 operators (standard at 24 or 16), {rounded(linear, 1)} at 10; "
-        f"sparse {either(at_six_operators('sparse', 48, layers), 1)}, at most {rounded(sparse, 1)}"
+        f"sparse {either(at_six_operators('sparse', 48, layers), 1)}, {rounded(sparse, 1)}"
     )
     linear, sparse = 1 / saving("Linear", total)["saved"], 1 / saving("Sparse", total)["saved"]
     yield (
         f"In total: linear {either(at_six_operators('linear', 24, total), 1)}, "
         f"{rounded(linear, 2)}; sparse {either(at_six_operators('sparse', 48, total), 1)}, "
-        f"at most {rounded(sparse, 1)}"
+        f"{rounded(sparse, 1)}"
     )
 
 
