@@ -15,7 +15,7 @@ from plots.locality import compare
 from plots.paper import Prediction
 
 DIMS = [16, 24, 32, 48, 64, 96, 128]
-CONSTANT, BOUND = Prediction(0.0, False), Prediction(0.25, True)
+CONSTANT, BOUND = Prediction(0.0), Prediction(0.25, "lower")
 
 
 def needs(size, length, below, dim, seeds=3):
