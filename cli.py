@@ -23,7 +23,7 @@ from hydra.types import RunMode
 from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
-from errors import RunError, UserError, did_you_mean
+from common import RunError, UserError, did_you_mean
 from hydra_words import (
     damaged_yaml,
     in_our_words,

@@ -23,6 +23,7 @@ import hydra
 from omegaconf import DictConfig
 
 import cli
+from common import UserError, require_writable, write_json
 from config.build import build_measured_task, check_buildable
 from config.calls import EvaluateCall, checked
 from config.columns import described
@@ -30,10 +31,8 @@ from config.compose import CONF_DIR, plain
 from config.files import read_config, require_name, require_trusted_classes
 from config.identity import cell_name, weights_name
 from config.schema import CellConfig, MeasureConfig
-from errors import UserError
 from evaluation.judge import Evaluation, evaluate
 from evaluation.memory import memory_for
-from files import require_writable, write_json
 from plots import error_positions
 from plots.aligned import plan_from_table
 from plots.redraw import AdHoc

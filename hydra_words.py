@@ -12,7 +12,7 @@ from omegaconf import DictConfig
 from omegaconf.errors import ConfigAttributeError, ConfigKeyError, MissingMandatoryValue
 from yaml import MarkedYAMLError
 
-from errors import did_you_mean
+from common import did_you_mean
 
 CELL_SECTIONS = ("task", "model", "recipe", "data", "measure", "seed")  # what decides a cell
 

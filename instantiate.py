@@ -12,7 +12,7 @@ from pathlib import Path
 from types import FunctionType
 from typing import Any
 
-from errors import RunError, UserError, did_you_mean
+from common import RunError, UserError, did_you_mean
 
 LARGEST_NUMBER = 100_000
 ROOT = Path(__file__).resolve().parent

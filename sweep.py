@@ -23,10 +23,10 @@ from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 
 import cli
+from common import RunError, UserError
 from config.calls import SweepCall, checked
 from config.compose import CONF_DIR, plain
 from config.grid import experiment_from, planned
-from errors import RunError, UserError
 from plots import budgets
 from plots.cells import gather
 from plots.redraw import figure_module, redraw

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from errors import UserError
+from common import UserError
 
 
 def launched() -> int:

@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 import cli
-from errors import UserError, did_you_mean
+from common import UserError, did_you_mean
 
 
 def main() -> None:

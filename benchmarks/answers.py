@@ -38,12 +38,11 @@ from benchmarks.shared.cells import training_mixture, training_step
 from benchmarks.shared.processes import in_new_process
 from benchmarks.shared.report import CPU, about, print_table, read_options
 from benchmarks.shared.timing import in_turns
+from common import RunError, UserError, write_json, write_text
 from config.build import build_measured_task, build_task, initial_model
 from config.compose import configurations_of
 from config.files import read_config, require_name, require_trusted_classes
 from config.schema import CellConfig
-from errors import RunError, UserError
-from files import write_json, write_text
 from models.transformer import Transformer
 from plots.answers import FILE, LISTS, read_answers
 from plots.cells import Grid, gather

@@ -31,7 +31,7 @@ from tqdm import tqdm
 from benchmarks.shared import against_reference as against
 from benchmarks.shared.cells import MIXERS
 from benchmarks.shared.report import RECORDS, print_table, read_options, write_record
-from errors import RunError
+from common import RunError
 from tasks.arithmetic import Arithmetic
 from training.precision import resolve_device
 

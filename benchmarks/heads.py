@@ -32,8 +32,8 @@ from tqdm import tqdm
 from benchmarks.shared.cells import cell_config
 from benchmarks.shared.report import RECORDS, print_table, read_options, read_record, write_record
 from benchmarks.shared.timing import seconds_of
+from common import write_atomically
 from config.build import check_buildable
-from files import write_atomically
 from models.flops import bound_ratio
 from tasks.by_name import CONF_DIR
 

@@ -32,9 +32,9 @@ from benchmarks.shared.cells import BASKET, MODELS, Training, basket_config
 from benchmarks.shared.processes import side_by_side
 from benchmarks.shared.rate_figure import best_factor, draw, median_steps
 from benchmarks.shared.report import RECORDS, about, print_table, read_options, read_rows
+from common import write_json
 from config.identity import cell_name
 from config.schema import CellConfig
-from files import write_json
 
 TARGET = 0.99
 FACTORS = (0.25, 0.5, 1.0, 2.0, 4.0)

@@ -34,11 +34,11 @@ from benchmarks.shared.report import (
     read_rows,
     require_among,
 )
+from common import write_json
 from config.build import build_task
 from config.identity import cell_name
 from config.schema import CellConfig
 from evaluation.judge import evaluate
-from files import write_json
 from models.transformer import Transformer
 from tasks.task import SequenceSet
 

@@ -39,7 +39,7 @@ from benchmarks.shared.report import (
 )
 from benchmarks.shared.timing import in_turns, peak_bytes, reset_peak, seconds_of
 from benchmarks.steps import KNOWN
-from files import write_atomically
+from common import write_atomically
 from plots.style import look, model_label
 from training.malloc import keep_freed_memory
 

@@ -21,7 +21,7 @@ from benchmarks.ceiling import VOCABULARY, WARM_UP, endless_step, repeat
 from benchmarks.shared.cells import build_model, cell_config
 from benchmarks.shared.report import RECORDS, print_table, read_options, write_record
 from benchmarks.shared.timing import seconds_of
-from errors import RunError
+from common import RunError
 from training.precision import resolve_device
 
 STEPS = 10  # between two looks at the clock

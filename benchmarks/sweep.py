@@ -26,9 +26,9 @@ from hydra.core.utils import JobReturn, JobStatus
 from tqdm import tqdm
 
 from benchmarks.shared.report import RECORDS, print_table, read_options, write_record
+from common import write_text
 from config.grid import Experiment, experiment_from
 from config.schema import CellConfig
-from files import write_text
 from sweeps import cell as cell_module
 from sweeps.cost import CostEstimate
 from sweeps.launch import launch

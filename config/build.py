@@ -9,8 +9,8 @@ from typing import Any
 
 import torch
 
+from common import UserError
 from config.schema import CellConfig, ModelConfig
-from errors import UserError
 from instantiate import check_parameters, construct, locate
 from models.initialisation import scale_embedding
 from models.mixer import Mixer

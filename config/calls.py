@@ -9,8 +9,8 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BeforeValidator, TypeAdapter, ValidationError
 
+from common import UserError, explain
 from config.schema import MACHINE_KEYS, STRICT, Count, LoggerConfig, require_folder
-from errors import UserError, explain
 from training.bounds import bounded
 from training.machine import Machine
 

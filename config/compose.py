@@ -11,7 +11,7 @@ from hydra import compose, initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
 from omegaconf import OmegaConf
 
-from errors import UserError
+from common import UserError
 
 CONF_DIR = Path(__file__).resolve().parent.parent / "conf"
 

@@ -6,10 +6,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from common import UserError, load_yaml, read_regular
 from config.identity import RESULTS_VERSION, cell_name
 from config.schema import CellConfig, validate_cell
-from errors import UserError
-from files import load_yaml, read_regular
 from hydra_words import CELL_SECTIONS
 from instantiate import locate, require_trusted
 

@@ -18,11 +18,11 @@ from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from pydantic import TypeAdapter, ValidationError
 
+from common import UserError, did_you_mean, explain
 from config.columns import IDENTITY, described, resolved, settings_of, varying
 from config.compose import compose_plain, config_dir_words, config_folders, config_search_path
 from config.identity import cell_name, weights_name
 from config.schema import CellConfig, require_plain_name, validate_cell
-from errors import UserError, did_you_mean, explain
 
 GROUPS = ("task", "model", "recipe", "data", "measure", "logger", "machine")
 

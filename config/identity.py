@@ -13,10 +13,9 @@ import json
 from pathlib import Path
 from typing import Any
 
+from common import UserError, file_digest
 from config.build import measured_settings
 from config.schema import CellConfig, section_as_plain
-from errors import UserError
-from files import file_digest
 from instantiate import OUR_CLASSES, ROOT, locate
 
 # Raise it when a change of the code changes results under an unchanged configuration, so that

@@ -8,8 +8,8 @@ from typing import Any
 
 from hydra.core.global_hydra import GlobalHydra
 
+from common import UserError, did_you_mean
 from config.compose import compose_plain, config_folders, config_search_path
-from errors import UserError, did_you_mean
 
 
 def with_settings(model: Any) -> Any:

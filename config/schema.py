@@ -15,8 +15,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
+from common import UserError, explain
 from config.mixers import with_settings
-from errors import UserError, explain
 from training.bounds import bounded
 from training.machine import Machine
 from training.recipe import Recipe

@@ -28,7 +28,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from errors import UserError
+from common import UserError
 from evaluation.certify import Certifier
 from evaluation.decode import Decoder
 from evaluation.levels import SINGLE, Levels, ToleranceTooSmall

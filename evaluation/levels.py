@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from errors import RunError
+from common import RunError
 from evaluation.argmax import TIE
 from models.exact import exact_copy
 from models.transformer import Transformer

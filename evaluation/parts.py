@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from common import write_atomically
 from evaluation.generation import Generation, Progress, generate, longest_sequence
 from evaluation.memory import LARGEST_BATCH
-from files import write_atomically
 from models.transformer import Transformer
 from tasks.task import SequenceSet
 

@@ -25,7 +25,7 @@ from hydra.plugins.launcher import Launcher
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig
 
-from errors import RunError, UserError
+from common import RunError, UserError
 from sweeps.workers import (
     NeverStartedError,
     WorkerDiedError,

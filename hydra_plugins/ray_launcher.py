@@ -18,7 +18,7 @@ from hydra.plugins.launcher import Launcher
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, OmegaConf
 
-from errors import RunError
+from common import RunError
 from sweeps.workers import WorkerDiedError, failed, job_payload, perform, python_path, tell_failures
 
 

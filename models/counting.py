@@ -22,7 +22,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import flop_registry
 
-from errors import UserError
+from common import UserError
 
 FREE = frozenset(
     "_assert_async _local_scalar_dense _reshape_alias _to_copy _unsafe_view alias arange bernoulli "

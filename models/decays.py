@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from errors import UserError
+from common import UserError
 from models.initialisation import xavier_uniform
 from models.mixer import check_choice
 from models.precision import widened, without_autocast

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from errors import UserError
+from common import UserError
 from models.mixer import Mixer
 from models.transformer import Transformer
 

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import torch
 
-import kernel_cache
 from models.packing import Packing
+from tasks import kernels as kernel_cache
 
 
 def kernel(function: Callable[..., Any], **options: Any) -> Callable[..., Any]:

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from errors import UserError
+from common import UserError
 from models.counting import forward_flops
 from models.packing import Packing
 from models.positions import CHOICES

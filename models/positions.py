@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from errors import UserError
+from common import UserError
 
 CHOICES = ("sinusoidal", "rope", "none")
 

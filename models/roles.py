@@ -8,7 +8,7 @@ from typing import Literal, get_args
 
 from torch import nn
 
-from errors import UserError
+from common import UserError
 
 Kind = Literal["hidden", "embedding", "head", "vector"]
 KINDS: tuple[str, ...] = get_args(Kind)

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from errors import UserError
+from common import UserError
 from models.attention import AttentionMixer, fused_attention, overrides
 from models.mixer import GenerationState, check_choice, check_sizes
 from models.packed_attention import LONGEST, PackedAttention, bias_shape, runs

@@ -8,7 +8,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from errors import UserError
+from common import UserError
 from models.attention import AttentionMixer
 from models.mixer import GenerationState, check_choice
 from models.pairs import PairAttention, attend_last

@@ -8,7 +8,7 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
-from errors import UserError
+from common import UserError
 from models.gelu import Gelu
 from models.initialisation import xavier_uniform
 from models.mixer import GenerationState, Mixer, check_choice, check_dropout, check_sizes

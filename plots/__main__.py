@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 
 import cli
-from errors import UserError
+from common import UserError
 from plots import FIGURES, SPECIAL
 from plots.redraw import redraw
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from errors import UserError
+from common import UserError
 
 FILE = "answers.json"
 LISTS = ("answer_seconds", "tokens_per_second", "training_step_seconds")

@@ -9,7 +9,7 @@ from typing import Any
 
 import pandas as pd
 
-from errors import UserError
+from common import UserError
 from records.folders import read_yaml
 from records.reading import attachment_path
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pandas as pd
 
-from files import sha256_of, write_json
+from common import sha256_of, write_json
 from records.reading import INTEGERS, NUMBERS, SHARES, STATUSES
 
 MEANING = {

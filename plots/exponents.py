@@ -31,9 +31,9 @@ RULE = (
     f"Confirmed: the whole interval lies within {TOLERANCE:g} of theory, half the step between the "
     "exponents that theory tells apart (of a lower bound also anywhere above, of an upper bound "
     "anywhere below). Contradicted: none of it does. Else undecided, and wherever the least D of a "
-    "size is limited by the budget, "
-    f"or may be, as far as is known, or rests on fewer than {FEWEST_SEEDS} seeds. Theory speaks of "
-    "what can be expressed, the measurement of what was learned."
+    "size is limited by the budget, or may be, as far as is known, or rests on fewer than "
+    f"{FEWEST_SEEDS} seeds. Theory speaks of what can be expressed, the measurement of what was "
+    "learned."
 )
 
 

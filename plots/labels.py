@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-from errors import UserError, did_you_mean
+from common import UserError, did_you_mean
 from plots import style
 from plots.aligned import KEYS
 from plots.text import short_name

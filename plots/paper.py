@@ -28,19 +28,6 @@ LAYERS = 3
 # Figures 1 to 3 and Table 2 count a size as solved when its accuracy reaches this.
 THRESHOLD = 0.9
 
-# Table 1 as growth of the required dimension D with the sequence length L: exponents of L.
-# ED is written twice: by Definition 5.3 its cells need letters of the prompt at any distance, so
-# the general bound applies; counting only the distance between chain states it is local with
-# m = O(sqrt L).  ED_Local is local by Definition 5.3, m = O(n) = O(sqrt L): D of linear >= sqrt m.
-GENERAL: dict[str, tuple[float, ...]] = {"standard": (0.0,), "sparse": (0.5,), "linear": (0.5,)}
-LOCAL: dict[str, tuple[float, ...]] = {"standard": (0.0,), "sparse": (0.0,), "linear": (0.25,)}
-REQUIRED_DIM_EXPONENTS: dict[str, dict[str, tuple[float, ...]]] = {
-    "lis": GENERAL,
-    "arithmetic": LOCAL,
-    "ed_local": LOCAL,
-    "ed": {"standard": (0.0,), "sparse": (0.5, 0.0), "linear": (0.5, 0.25)},
-}
-
 
 @dataclass(frozen=True)
 class Prediction:
@@ -69,21 +56,32 @@ class Prediction:
         return low, high
 
 
-def predictions(task: str, model: str) -> tuple[Prediction, ...]:
+Predictions = tuple[Prediction, ...]
+CONSTANT, ROOT, FOURTH_ROOT = Prediction(0.0), Prediction(0.5), Prediction(0.25, "lower")
+# Table 1.  ED is written twice: by Definition 5.3 its cells need letters of the prompt at any
+# distance, so the general bound applies; counting only the distance between chain states it is
+# local with m = O(sqrt L).  ED_Local is local by Definition 5.3, m = O(n) = O(sqrt L): D of linear
+# >= sqrt m.
+GENERAL: dict[str, Predictions] = {"standard": (CONSTANT,), "sparse": (ROOT,), "linear": (ROOT,)}
+LOCAL: dict[str, Predictions] = {
+    "standard": (CONSTANT,), "sparse": (CONSTANT,), "linear": (FOURTH_ROOT,),
+}  # fmt: skip
+ENOUGH, BY_STATES = Prediction(0.5, "upper"), "by distance of states"
+GROWTH_OF_DIM: dict[str, dict[str, Predictions]] = {
+    "lis": GENERAL,
+    "arithmetic": LOCAL,
+    "ed_local": LOCAL,
+    "ed": {
+        "standard": (CONSTANT,),
+        "sparse": (ENOUGH, Prediction(0.0, note=BY_STATES)),
+        "linear": (ENOUGH, Prediction(0.25, "lower", BY_STATES)),
+    },
+}
+
+
+def predictions(task: str, model: str) -> Predictions:
     """Return what Table 1 predicts; nothing for a task or model of which it does not speak."""
-    exponents = REQUIRED_DIM_EXPONENTS.get(task, {}).get(model, ())
-    # Two where locality can be counted in two ways, see above.
-    notes = ("", "by distance of states") if len(exponents) > 1 else ("",)
-    return tuple(
-        Prediction(exponent, _bound(task, model, exponent), note)
-        for exponent, note in zip(exponents, notes, strict=False)
-    )
-
-
-def _bound(task: str, model: str, exponent: float) -> Literal["equal", "lower", "upper"]:
-    if model == "linear" and exponent == LOCAL["linear"][0]:
-        return "lower"
-    return "upper" if task == "ed" and exponent == GENERAL[model][0] > 0 else "equal"
+    return GROWTH_OF_DIM.get(task, {}).get(model, ())
 
 
 def table_2_applies(task: str, output_format: str, layers: float) -> bool:

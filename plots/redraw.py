@@ -12,11 +12,10 @@ from types import ModuleType
 import pandas as pd
 from tqdm import tqdm
 
+from common import UserError, did_you_mean, remove_stale
 from config.compose import config_folders, configurations_of
 from config.grid import Experiment, load_experiment, planned
 from config.schema import require_plain_name
-from errors import UserError, did_you_mean
-from files import remove_stale
 from plots import FIGURES, SPECIAL, datapackage, report
 from plots.aligned import plan_from_table
 from records.reading import lost_attachments, read, require_attachments

@@ -26,7 +26,7 @@ from matplotlib.text import Text
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 from PIL import Image
 
-import files
+import common
 from plots.text import FONT, short_name
 
 COLUMN_WIDTH = 3.25  # inches: one column of a two-column paper
@@ -166,7 +166,7 @@ def save(figure: Figure, out: Path, name: str) -> list[Path]:
     paths = []
     for suffix, content in (("pdf", vector), ("png", compact)):
         paths.append(out / f"{name}.{suffix}")
-        files.write_bytes(paths[-1], content.getbuffer())
+        common.write_bytes(paths[-1], content.getbuffer())
     return paths
 
 
@@ -206,7 +206,7 @@ def _levels(color: Sequence[float]) -> tuple[int, int, int]:
 
 def write_text(text: str, path: Path) -> Path:
     """Write a text file whole: aside first, then into place."""
-    files.write_text(path, text)
+    common.write_text(path, text)
     return path
 
 

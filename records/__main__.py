@@ -9,10 +9,10 @@ import sys
 from collections.abc import Sequence
 
 import cli
+from common import UserError
 from config.compose import configurations_of
 from config.grid import cells, load_experiment
 from config.schema import require_plain_name
-from errors import UserError
 from records.rebuild import rebuild
 
 USAGE = """usage: python -m records experiment=NAME [results_dir=results] [runs_dir=runs]

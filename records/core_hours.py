@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.table import Table
 
 import cli
-from errors import UserError, did_you_mean
+from common import UserError, did_you_mean
 from records.table import read_table, training_devices
 
 USAGE = """usage: python -m records.core_hours [results_dir=results] [experiment=NAME]

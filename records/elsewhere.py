@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from errors import UserError
-from files import write_bytes
+from common import UserError, write_bytes
 from records.reading import ATTACHMENT_COLUMNS, attachment_is_whole, attachment_path
 from records.table import Row, text_rows
 

@@ -33,10 +33,7 @@ from typing import Any
 import filelock
 import yaml
 
-from config.identity import cell_name, weights_name
-from config.schema import CellConfig
-from evaluation.judge import wilson_interval
-from files import (
+from common import (
     clear_disk_errors,
     load_yaml,
     read_regular,
@@ -45,6 +42,9 @@ from files import (
     write_json,
     write_text,
 )
+from config.identity import cell_name, weights_name
+from config.schema import CellConfig
+from evaluation.judge import wilson_interval
 from records.sealed import read_json, read_sealed, sealed
 
 STATUSES = ("done", "failed", "unfinished")

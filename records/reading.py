@@ -11,8 +11,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from errors import UserError
-from files import read_regular, sha256_of
+from common import UserError, read_regular, sha256_of
 
 REQUIRED = [
     "task",

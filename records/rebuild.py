@@ -10,9 +10,8 @@ from typing import Any
 
 import pandas as pd
 
+from common import UserError, did_you_mean, write_bytes
 from config.identity import RESULTS_VERSION
-from errors import UserError, did_you_mean
-from files import write_bytes
 from records.elsewhere import copied, rows_elsewhere
 from records.folders import CellFolder
 from records.reading import (

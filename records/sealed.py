@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from files import digest_of, read_regular
+from common import digest_of, read_regular
 
 SEALED = 1
 

@@ -18,9 +18,16 @@ from typing import Any, cast
 import filelock
 import pandas as pd
 
+from common import (
+    RunError,
+    UserError,
+    clear_disk_errors,
+    read_regular,
+    remove_stale,
+    write_bytes,
+    write_text,
+)
 from config.columns import IDENTITY, settings_of, varying
-from errors import RunError, UserError
-from files import clear_disk_errors, read_regular, remove_stale, write_bytes, write_text
 from records.folders import CellFolder, WeightsFolder, read_yaml, remove_leftovers
 from records.reading import (
     ATTACHMENT_COLUMNS,
@@ -44,7 +51,7 @@ COLUMNS = [*TOLD, *ATTACHMENT_COLUMNS, "digest"]
 SORT = ["task", "format", "size", "model", "layers", "heads", "dim", "recipe", "seed"]
 SOURCES = {"configs": "config.yaml", "curves": "curve.csv", "errors": "errors.json"}
 LOCK_SECONDS = 120.0
-MOVED = "; "  # between the devices of a training that went from one to another
+MOVED = "; "  # between the devices of a training that went from one to another, or of seeds
 Row = dict[str, str]
 
 

@@ -9,13 +9,20 @@ from typing import Any
 
 import torch
 
+from common import (
+    FULL,
+    DiskFullError,
+    RunError,
+    UserError,
+    make_folder,
+    require_writable,
+    write_json,
+)
 from config.build import build_measured_task, check_buildable
 from config.columns import described, resolved
 from config.schema import CellConfig
-from errors import DiskFullError, RunError, UserError
 from evaluation.judge import Evaluation, evaluate
 from evaluation.memory import memory_for
-from files import FULL, make_folder, require_writable, write_json
 from models.flops import linear_layer_flops, total_flops
 from models.transformer import Transformer
 from records.folders import EVALUATION_PARTS, CellFolder, WeightsFolder

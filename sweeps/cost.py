@@ -11,10 +11,10 @@ from typing import cast
 import pandas as pd
 import torch
 
+from common import UserError
 from config.build import check_buildable
 from config.grid import Cell
 from config.identity import weights_settings
-from errors import UserError
 from models.flops import bound_ratio, training_step_flops
 from records.provenance import machine
 from records.table import MOVED, read_table, table_path, training_devices

@@ -20,10 +20,10 @@ from typing import Any
 
 import pandas as pd
 
+from common import write_atomically
 from config.columns import described, settings_of, varying
 from config.grid import Cell, variant
 from config.identity import measurement_settings
-from files import write_atomically
 from records.folders import CellFolder
 from sweeps.least_dim import (
     DIVERGED,

@@ -7,9 +7,9 @@ from typing import Any
 
 from omegaconf import DictConfig
 
+from common import RunError
 from config.compose import plain
 from config.schema import CellConfig, validate_cell
-from errors import RunError
 from records.folders import CellFolder
 from records.table import merge
 from sweeps.cell import finished_record, run_cell

@@ -12,10 +12,10 @@ from hydra.core.plugins import Plugins
 from hydra.core.utils import JobReturn, JobStatus
 from hydra.types import HydraContext, RunMode
 
+from common import DiskFullError, RunError, UserError
 from config.build import build_measured_task
 from config.columns import described, resolved
 from config.grid import Cell
-from errors import DiskFullError, RunError, UserError
 from records.folders import CellFolder
 from records.provenance import now, source
 from sweeps.job import run

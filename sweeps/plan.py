@@ -15,10 +15,9 @@ from typing import Any
 
 import pandas as pd
 
+from common import UserError, require_writable
 from config.columns import described, settings_of
 from config.grid import Cell, Experiment, cells
-from errors import UserError
-from files import require_writable
 from records.folders import CellFolder, WeightsFolder
 from records.table import enter, merge, read_table, table_path
 from sweeps.slurm_queue import living

@@ -10,10 +10,10 @@ from typing import Any
 
 import torch
 
+from common import UserError
 from config.build import build_measured_task, check_buildable, measured_settings
 from config.grid import Cell
 from config.schema import CellConfig
-from errors import UserError
 from models.transformer import Transformer
 from sweeps.weights import data_spec
 from tasks.by_name import build_task

@@ -7,9 +7,9 @@ from typing import Any
 
 from hydra.core.hydra_config import HydraConfig
 
+from common import RunError, UserError
 from config.build import check_buildable
 from config.schema import parse_seeds, validate_cell
-from errors import RunError, UserError
 from sweeps.launch import failure_of, make_launcher
 
 

@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any
 
 import cli
+from common import RunError, UserError
 from config.grid import Experiment, load_experiment
-from errors import RunError, UserError
 
 USAGE = (
     "usage: python -m sweeps.wandb_workspace experiment=NAME entity=NAME [project=cotcost] "

@@ -11,11 +11,10 @@ from typing import Any
 
 import numpy as np
 
+from common import UserError, make_folder
 from config.build import build_model, initial_model
 from config.columns import resolved
 from config.schema import CellConfig
-from errors import UserError
-from files import make_folder
 from models.exact import require_causal, require_exact
 from models.flops import training_step_flops
 from models.transformer import Transformer

@@ -14,7 +14,7 @@ from hydra.core.singleton import Singleton
 from hydra.core.utils import JobReturn, JobStatus, run_job, setup_globals
 from omegaconf import open_dict
 
-from errors import RunError, UserError
+from common import RunError, UserError
 from hydra_words import one_line
 from records.provenance import ROOT
 from torchrun import refuse_torchrun

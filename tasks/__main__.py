@@ -25,8 +25,7 @@ from typing import Any, NoReturn
 from tqdm import tqdm
 
 import cli
-from errors import RunError, UserError
-from files import make_folder
+from common import RunError, UserError, make_folder
 from tasks import hub
 from tasks.by_name import parse_override, read_config, task_by_name
 from tasks.data import MAX_COUNT, DataSets, DataSpec, load_or_build, read_lines

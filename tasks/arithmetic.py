@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from errors import UserError
+from common import UserError
 from tasks.arithmetic_kernels import draw_rows
 from tasks.expressions import (
     OPERATORS,

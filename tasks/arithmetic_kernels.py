@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from kernel_cache import kernel
+from tasks.kernels import kernel
 from tasks.random_numbers import below, start
 from tasks.sequences import EOS_ID
 

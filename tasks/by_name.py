@@ -8,7 +8,7 @@ from typing import Any
 
 import yaml
 
-from errors import UserError, did_you_mean
+from common import UserError, did_you_mean
 from instantiate import construct, locate, parameter_names
 from tasks.task import Task
 

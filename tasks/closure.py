@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from errors import UserError
+from common import UserError
 from tasks.random_numbers import random_numbers
 from tasks.sequences import Example, SequenceSet
 from tasks.task import Task

@@ -7,7 +7,7 @@ import string
 
 import numpy as np
 
-from kernel_cache import kernel
+from tasks.kernels import kernel
 from tasks.random_numbers import below, start
 from tasks.sequences import EOS_ID, Example, SequenceSet
 from tasks.task import Task

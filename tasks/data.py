@@ -15,8 +15,7 @@ from pathlib import Path
 import numpy as np
 from tqdm import tqdm
 
-from errors import UserError
-from files import file_digest, read_regular
+from common import UserError, file_digest, read_regular
 from tasks import card, store
 from tasks.generate import STREAMS, SeenPrompts, draw_block, draw_set
 from tasks.task import SPLITS, Example, SequenceSet, Task

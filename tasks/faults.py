@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Sequence
 
-from errors import RunError, UserError
+from common import RunError, UserError
 
 _LONGEST_SHOWN = 80
 _WITH_OWN_WORDS = (UserError, RunError, MemoryError)

@@ -15,9 +15,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from errors import UserError
-from kernel_cache import kernel
+from common import UserError
 from tasks.faults import named
+from tasks.kernels import kernel
 from tasks.random_numbers import hash_prompts, order_keys
 from tasks.task import SequenceSet, Task
 

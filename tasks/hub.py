@@ -7,7 +7,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from errors import RunError, UserError
+from common import RunError, UserError
 from tasks.card import card
 from tasks.store import quiet_datasets
 from tasks.task import SPLITS, Task

@@ -6,7 +6,7 @@ import random
 
 import numpy as np
 
-from kernel_cache import kernel
+from tasks.kernels import kernel
 from tasks.random_numbers import below, start
 from tasks.sequences import EOS_ID, MAX_VOCABULARY, Example, SequenceSet
 from tasks.task import FORMATS, Task

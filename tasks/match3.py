@@ -10,7 +10,7 @@ from __future__ import annotations
 import random
 from itertools import combinations
 
-from errors import UserError
+from common import UserError
 from tasks.sequences import MAX_VOCABULARY, Example
 from tasks.task import Task
 

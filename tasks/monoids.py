@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from errors import UserError
+from common import UserError
 
 MOST_CYCLIC = 1000
 

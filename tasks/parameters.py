@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from errors import UserError
+from common import UserError
 from instantiate import parameter_names
 
 

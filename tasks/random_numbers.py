@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from kernel_cache import kernel
+from tasks.kernels import kernel
 
 _GAMMA = np.uint64(0x9E3779B97F4A7C15)
 _M1 = np.uint64(0xBF58476D1CE4E5B9)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from errors import UserError
+from common import UserError
 
 PAD = "<pad>"
 EOS = "<eos>"

@@ -19,8 +19,7 @@ from typing import Any
 import numpy as np
 from filelock import FileLock, Timeout
 
-from errors import DiskFullError, RunError, UserError
-from files import clear_disk_errors, no_room, write_text
+from common import DiskFullError, RunError, UserError, clear_disk_errors, no_room, write_text
 from tasks.task import SPLITS, SequenceSet
 
 _FIELDS = ("tokens", "lengths", "prompt_lengths", "labels")

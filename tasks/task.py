@@ -18,7 +18,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from errors import UserError
+from common import UserError
 from tasks.faults import fault, named, shown
 from tasks.parameters import Parameters
 from tasks.sequences import EOS, EOS_ID, PAD, PAD_ID, Example, SequenceSet, Vocabulary

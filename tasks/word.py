@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from errors import UserError
+from common import UserError
 from tasks import omega
 from tasks.monoids import Monoid, monoid
 from tasks.random_numbers import random_numbers

@@ -7,8 +7,8 @@ import pytest
 import torch
 from hypothesis import settings
 
+from common import UserError
 from config.compose import configurations_of
-from errors import UserError
 
 torch.set_num_threads(1)
 os.environ.setdefault("WANDB_MODE", "offline")

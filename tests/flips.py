@@ -8,11 +8,11 @@ import shutil
 from collections import Counter
 from pathlib import Path
 
+from common import RunError, UserError
 from config.build import build_measured_task, check_buildable
 from config.calls import EvaluateCall, FileCall
 from config.compose import compose_plain
 from config.schema import CellConfig, validate_cell
-from errors import RunError, UserError
 from evaluate import config_of
 from evaluation.judge import evaluate
 from plots.curves import read_curve, read_errors

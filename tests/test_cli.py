@@ -17,8 +17,8 @@ from omegaconf import OmegaConf
 from omegaconf.errors import MissingMandatoryValue
 
 import cli
+from common import UserError
 from config.compose import compose_plain
-from errors import UserError
 from hydra_words import in_our_words, whole_keys
 
 

@@ -3,8 +3,15 @@ from pathlib import Path
 import pytest
 import yaml
 
-from errors import DiskFullError, UserError
-from files import FULL, clear_disk_errors, load_yaml, make_folder, require_writable
+from common import (
+    FULL,
+    DiskFullError,
+    UserError,
+    clear_disk_errors,
+    load_yaml,
+    make_folder,
+    require_writable,
+)
 
 
 @pytest.mark.parametrize("name", ["runs", "runs/cell", "runs/absent/record.json"])

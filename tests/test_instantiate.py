@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from errors import RunError, UserError
+from common import RunError, UserError
 from instantiate import LARGEST_NUMBER, check_parameters, construct, locate, parameter_names
 
 

@@ -15,8 +15,7 @@ from typing import Any
 
 import torch
 
-from errors import UserError
-from files import read_regular, write_bytes
+from common import UserError, read_regular, write_bytes
 
 FORMAT = 3
 UNSEALED = 2  # the format before, without digest and name

@@ -23,7 +23,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from errors import RunError, UserError
+from common import RunError, UserError
 from torchrun import launched
 from training.precision import resolve_device
 

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 import torch
 
-from errors import UserError
+from common import UserError
 
 # Each bound lies above every sensible value, so that what exceeds it is a typing mistake.
 MOST_THREADS = 1024  # more than the cores of any one machine

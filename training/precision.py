@@ -6,7 +6,7 @@ import contextlib
 
 import torch
 
-from errors import UserError
+from common import UserError
 
 
 def resolve_device(device: str) -> torch.device:

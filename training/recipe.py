@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 from pydantic import ConfigDict, Field, ValidationError, model_validator
 from pydantic.dataclasses import dataclass
 
-from errors import UserError, explain
+from common import UserError, explain
 from training.bounds import MOST_STEPS, bounded
 
 Rate = Annotated[float, bounded(0, 1e30, "float32 ends at 3.4e38", above=True)]

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 import torch
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
-from errors import UserError
+from common import UserError
 from models.transformer import Transformer
 from training.average import MovingAverage
 from training.events import Validation

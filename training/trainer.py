@@ -13,8 +13,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from errors import RunError, UserError
-from files import write_text
+from common import RunError, UserError, write_text
 from models.transformer import Transformer
 from training.average import MovingAverage
 from training.batches import SequenceTensors
@@ -120,8 +119,7 @@ class Trainer:
         Raises `RunError` on divergence and `Interrupted` when told to stop.
         """
         self.resume()
-        if self.state.stopped is None:
-            self._note_device()
+        self._note_device()
         self.processes.copy_from_first(self.model)
         self.listener(TrainingStarts(self.state.step, self.total_steps))
         saved = time.monotonic()
@@ -278,7 +276,7 @@ class Trainer:
         devices, name = self.state.devices, self.run.device_name
         if self.state.step and not devices:
             devices.append("unknown")  # an older checkpoint does not tell
-        if name and name not in devices:
+        if self.state.stopped is None and name and name not in devices:
             devices.append(name)
 
     def _read_checkpoint(self) -> dict | None:

@@ -16,10 +16,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from common import RunError
 from config.build import build_task, initial_model
 from config.compose import compose_plain
 from config.schema import CellConfig, validate_cell
-from errors import RunError
 from instantiate import locate
 from models.linear import LinearAttention
 from models.mixer import Mixer

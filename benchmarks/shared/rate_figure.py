@@ -15,7 +15,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import LogLocator
 
 from benchmarks.shared.cells import BASKET, MODELS
-from files import write_atomically
+from common import write_atomically
 from plots.style import MODELS as MODEL_NAMES
 from plots.style import TASKS as TASK_NAMES
 

@@ -17,8 +17,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from errors import UserError
-from files import write_json
+from common import UserError, write_json
 from hydra_words import one_line
 from records.provenance import machine, now, source
 

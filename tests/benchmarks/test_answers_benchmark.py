@@ -9,9 +9,9 @@ import yaml
 
 from benchmarks import answers
 from benchmarks.shared.cells import cell_config
+from common import UserError
 from config.build import build_task, initial_model
 from config.columns import described, resolved
-from errors import UserError
 from plots.answers import read_answers, timed_together
 from sweeps.cell import cost_figures, run_cell
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from benchmarks import ceiling, side_by_side
-from errors import RunError, UserError
+from common import RunError, UserError
 from models.flops import training_step_flops
 
 CPU = torch.device("cpu")

@@ -7,7 +7,7 @@ import torch
 
 from benchmarks import check
 from benchmarks.shared import against_reference as against
-from errors import RunError
+from common import RunError
 from tasks.arithmetic import Arithmetic
 
 CPU = torch.device("cpu")

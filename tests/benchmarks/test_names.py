@@ -3,7 +3,7 @@
 import pytest
 
 from benchmarks.__main__ import main
-from errors import UserError
+from common import UserError
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,8 @@ import pytest
 
 from benchmarks import recipes
 from benchmarks.shared import cells
+from common import RunError, UserError
 from config.identity import cell_name
-from errors import RunError, UserError
 
 
 def row(name, seconds, task="lis", model="linear", seed=0):

@@ -12,7 +12,7 @@ import pytest
 from benchmarks.shared.processes import in_new_process, side_by_side
 from benchmarks.shared.report import RECORDS, print_table, read_options, read_rows, write_record
 from benchmarks.shared.timing import in_turns, seconds_of
-from errors import UserError
+from common import UserError
 
 
 @dataclass

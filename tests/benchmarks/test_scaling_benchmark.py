@@ -6,7 +6,7 @@ import pytest
 
 from benchmarks import forms, scaling
 from benchmarks.shared.report import RECORDS
-from errors import UserError
+from common import UserError
 
 
 def test_slope_finds_the_power():

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from benchmarks import steps
-from errors import UserError
+from common import UserError
 
 
 def test_every_model_stands_beside_standard(tmp_path, capsys):

@@ -2,9 +2,9 @@
 
 import pytest
 
+from common import UserError
 from config.compose import compose_plain
 from config.schema import validate_cell
-from errors import UserError
 
 CONSTRUCT = {"name": "made", "construct": {"_target_": "my_weights.make"}}
 

@@ -10,6 +10,7 @@ from hydra import compose
 from hypothesis import given
 from hypothesis import strategies as st
 
+from common import UserError
 from config.compose import CONF_DIR, compose_plain, config_search_path, plain
 from config.grid import (
     cells,
@@ -21,7 +22,6 @@ from config.grid import (
 )
 from config.identity import cell_name
 from config.schema import validate_cell
-from errors import UserError
 from sweeps.plan import Sweep
 
 SHIPPED = sorted(path.stem for path in (CONF_DIR / "experiment").glob("*.yaml"))

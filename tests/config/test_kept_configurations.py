@@ -2,10 +2,10 @@
 
 import pytest
 
+from common import UserError
 from config.compose import compose_plain
 from config.files import require_name
 from config.schema import validate_cell
-from errors import UserError
 
 
 def test_a_class_that_is_not_found_is_named_before_an_edit_is_suspected():

@@ -5,11 +5,11 @@ import functools
 import pytest
 import torch
 
+from common import UserError
 from config.build import check_buildable
 from config.compose import compose_plain, configurations_of
 from config.identity import cell_name, weights_name
 from config.schema import as_plain, validate_cell
-from errors import UserError
 from models.linear import LinearAttention
 
 # Names of cells from before `model.mixers` existed: results that are stored bear them.

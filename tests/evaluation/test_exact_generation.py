@@ -4,7 +4,7 @@ import pytest
 import torch
 from small_models import MIXERS, TASKS, plain_greedy, small_model, trained_model, written
 
-from errors import RunError, UserError
+from common import RunError, UserError
 from evaluation import certify, levels, memory
 from evaluation.certify import Certifier
 from evaluation.generation import generate

@@ -6,7 +6,7 @@ import pytest
 import torch
 from small_models import TASKS, small_model
 
-from errors import UserError
+from common import UserError
 from evaluation import parts
 from evaluation.judge import evaluate
 from evaluation.memory import LARGEST_BATCH

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from torch import nn
 from torch.nn import functional as F
 
-from errors import UserError
+from common import UserError
 from models.mixer import Mixer
 
 D, L = 16, 9

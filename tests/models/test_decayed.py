@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from mixer_cases import assert_close
 from torch.nn import functional as F
 
+from common import UserError
 from config.compose import compose_plain
-from errors import UserError
 from models import decayed_sums as fast
 from models.decayed import DecayedAttention
 from models.decays import ChannelDecay, FixedDecay, HeadDecay

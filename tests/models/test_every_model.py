@@ -23,10 +23,10 @@ from mixer_cases import assert_close
 from small_models import held_bytes, plain_greedy, written
 from test_generation import FLOAT32, bytes_in_use, generate
 
+from common import UserError
 from config.build import build_model
 from config.compose import CONF_DIR, compose_plain, config_folders
 from config.schema import validate_cell
-from errors import UserError
 from evaluation.generation import generate as generate_exactly
 from models import flops
 from models.exact import exact_copy, require_causal, require_exact

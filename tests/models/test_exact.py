@@ -9,7 +9,7 @@ from mixer_cases import CASES, each
 from torch import nn
 from toy_mixers import CumulativeMean, TensorAttention
 
-from errors import UserError
+from common import UserError
 from evaluation.generation import generate
 from models.exact import exact_copy, require_causal, require_exact
 from models.mixer import Mixer

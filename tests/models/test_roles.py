@@ -7,7 +7,7 @@ import torch
 from mixer_cases import CASES, each
 from torch import nn
 
-from errors import UserError
+from common import UserError
 from models.mixer import Mixer
 from models.roles import Role
 from models.transformer import Transformer

@@ -10,7 +10,7 @@ from small_models import held_bytes
 from test_generation import FLOAT32, generate
 from torch import nn
 
-from errors import UserError
+from common import UserError
 from models import short_convolution
 from models.linear import LinearAttention
 from models.packing import Packing

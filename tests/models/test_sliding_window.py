@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from mixer_cases import assert_close, random_qkv, with_gradients
 
-from errors import UserError
+from common import UserError
 from models import reference
 from models.sliding_window import SlidingWindow
 

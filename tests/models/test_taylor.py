@@ -6,7 +6,7 @@ from mixer_cases import assert_close
 from test_every_model import compare
 from torch.nn import functional as F
 
-from errors import UserError
+from common import UserError
 from models import taylor
 from models.taylor import TaylorAttention
 

@@ -10,7 +10,7 @@ from mixer_cases import TENSOR, assert_close, random_qkv, with_gradients
 from torch.utils.flop_counter import FlopCounterMode
 from toy_mixers import TensorAttention as Toy
 
-from errors import UserError
+from common import UserError
 from models import pairs, tensor
 from models.positions import rotary_table
 from models.reference.attention import turned as turned_by

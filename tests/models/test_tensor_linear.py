@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from mixer_cases import assert_close, random_qkv, with_gradients
 from torch.utils.flop_counter import FlopCounterMode
 
-from errors import UserError
+from common import UserError
 from models.reference.tensor_linear import tensor_linear_attention
 from models.tensor_linear import TensorLinearAttention
 

@@ -11,7 +11,7 @@ from torch import nn
 from torch.nn import functional as F
 from toy_mixers import CumulativeMean, TensorAttention
 
-from errors import UserError
+from common import UserError
 from models import positions, reference
 from models.linear import LinearAttention
 from models.sparse import SparseAttention, default_block_size

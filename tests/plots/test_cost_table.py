@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from errors import UserError
+from common import UserError
 from plots import cost_rows, cost_table, savings_text
 from plots.answers import read_answers
 from plots.cells import gather
@@ -138,6 +138,14 @@ def test_the_upper_median_seed_counts_and_one_that_never_arrives_is_the_dearest(
 
 def test_seconds_of_two_processors_are_not_compared():
     frame = frame_of(standard(device="cpu: a"), linear(device="cpu: b", seconds_to_90=1.0))
+    assert best(frame, "seconds_as_run") == {"Standard": "", "Linear": ""}
+
+
+def test_seconds_of_trainings_that_moved_are_not_compared():
+    moved = "cuda: a; cpu: b"  # what share of the seconds is which device's, nobody knows
+    frame = frame_of(
+        standard(trained_device=moved), linear(trained_device=moved, seconds_to_90=1.0)
+    )
     assert best(frame, "seconds_as_run") == {"Standard": "", "Linear": ""}
 
 

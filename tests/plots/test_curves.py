@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from errors import UserError
+from common import UserError
 from plots import error_positions, learning_curves
 from plots.budgets import of_grid
 from plots.cells import gather

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from matplotlib.patches import Rectangle
 from matplotlib.text import Text
 
-from errors import UserError
+from common import UserError
 from plots import (
     accuracy_vs_flops,
     error_positions,

@@ -11,7 +11,7 @@ import made_up_tables as tables
 import pandas as pd
 import pytest
 
-from errors import DiskFullError, UserError
+from common import DiskFullError, UserError
 from plots import FIGURES, SPECIAL
 from plots.__main__ import main
 from plots.redraw import redraw, warn_of_lost_files, warn_of_stand_ins

@@ -6,7 +6,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from errors import UserError
+from common import UserError
 from records import core_hours
 from records.table import COLUMNS
 

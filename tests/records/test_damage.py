@@ -11,8 +11,7 @@ import pandas as pd
 import pytest
 from test_table_and_folders import record, recorded
 
-from errors import RunError, UserError
-from files import write_text
+from common import RunError, UserError, write_text
 from plots.redraw import redraw
 from records import rebuild as rebuild_module
 from records import table as table_module

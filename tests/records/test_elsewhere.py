@@ -6,7 +6,7 @@ import pytest
 from test_damage import whole
 from test_table_and_folders import record
 
-from errors import UserError
+from common import UserError
 from records.folders import CellFolder
 from records.reading import read, require_attachments
 from records.rebuild import rebuild

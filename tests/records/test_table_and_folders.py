@@ -9,8 +9,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from errors import RunError, UserError
-from files import write_atomically, write_text
+from common import RunError, UserError, write_atomically, write_text
 from records.folders import CellFolder, WeightsFolder
 from records.table import COLUMNS, enter, read_table
 

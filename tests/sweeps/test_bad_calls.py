@@ -10,11 +10,11 @@ from commands import TINY
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from common import UserError
 from config.build import check_buildable
 from config.compose import compose_plain
 from config.grid import experiment_from
 from config.schema import validate_cell
-from errors import UserError
 
 BAD_CELLS = [
     ("task=chess", "chess"),

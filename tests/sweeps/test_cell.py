@@ -7,11 +7,11 @@ import pytest
 import torch
 from commands import TINY
 
+from common import UserError
 from config.columns import resolved
 from config.compose import compose_plain
 from config.identity import cell_name
 from config.schema import validate_cell
-from errors import UserError
 from records.folders import WeightsFolder
 from records.provenance import machine
 from sweeps import cell, weights
@@ -147,14 +147,18 @@ def test_measuring_again_elsewhere_trains_nothing_there(tmp_path, monkeypatch):
         assert cell.run_cell(config)["trained_device"] == "cuda: first"
 
 
-def test_the_device_of_an_older_checkpoint_is_unknown(tmp_path, monkeypatch):
+@pytest.mark.parametrize("ended", [False, True])
+def test_the_device_of_an_older_checkpoint_is_unknown(tmp_path, monkeypatch, ended):
     monkeypatch.chdir(tmp_path)
     config = validate_cell(compose_plain("train", TINY))
-    cut = dataclasses.replace(config, machine=Machine(time_limit_seconds=1e-9))
-    assert cell.run_cell(cut)["status"] == "unfinished"
-    path = WeightsFolder.of(config).checkpoint
-    content = load_checkpoint(path)
+    limit = Machine(time_limit_seconds=None if ended else 1e-9)
+    assert (cell.run_cell(dataclasses.replace(config, machine=limit))["status"] == "done") == ended
+    weights_folder = WeightsFolder.of(config)
+    for lost in ("record.json", "weights.json"):
+        (weights_folder.folder / lost).unlink(missing_ok=True)
+    content = load_checkpoint(weights_folder.checkpoint)
     del content["state"]["devices"]
-    save_checkpoint(path, content)
+    save_checkpoint(weights_folder.checkpoint, content)
     own = machine(torch.device("cpu"))["device"]
-    assert cell.run_cell(config)["trained_device"] == f"unknown; {own}"
+    expected = "unknown" if ended else f"unknown; {own}"
+    assert cell.run_cell(config)["trained_device"] == expected

@@ -7,10 +7,9 @@ import subprocess
 import pytest
 from commands import TINY
 
-import files
+from common import DiskFullError
 from config.compose import compose_plain
 from config.schema import validate_cell
-from errors import DiskFullError
 from sweeps.cell import run_cell
 from training.checkpoint import save_checkpoint
 
@@ -29,7 +28,7 @@ def test_the_cell_is_unfinished_and_goes_on(tmp_path, monkeypatch, number):
         return replace(descriptor)
 
     with monkeypatch.context() as patched:
-        patched.setattr(files.os, "fsync", full)
+        patched.setattr(common.os, "fsync", full)
         try:
             record = run_cell(config)
         except DiskFullError as error:

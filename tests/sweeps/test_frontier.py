@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import sweep as program
+from common import UserError
 from config.build import check_buildable
 from config.columns import described, resolved
 from config.grid import cells, experiment_from, planned
-from errors import UserError
 from plots.cells import gather
 from plots.frontier import requirements_of
 from records.provenance import now

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 from hydra.core.utils import JobReturn, JobStatus
 
-from errors import RunError, UserError
+from common import RunError, UserError
 from hydra_plugins import local_launcher
 from hydra_plugins.local_launcher import LocalLauncher, _Job, _stop
 from sweeps import workers

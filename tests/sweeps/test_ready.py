@@ -2,8 +2,8 @@
 
 import pytest
 
+from common import UserError
 from config.grid import cells, experiment_from
-from errors import UserError
 from sweeps.ready import require_buildable
 
 BASE = ["data=quick", "recipe=quick", "logger=none", "task=lis"]

@@ -6,8 +6,8 @@ import pandas as pd
 import pytest
 from commands import TINY
 
+from common import UserError
 from config.schema import parse_seeds
-from errors import UserError
 from sweeps.seeds import with_listed_seeds
 
 MEASURED = [

@@ -8,11 +8,11 @@ import wandb
 from fake_wandb import FakeWandb
 from wandb.sdk.launch.sweeps import utils as sweeps
 
+from common import UserError
 from config.compose import compose_plain
 from config.grid import cells, load_experiment
 from config.identity import cell_name
 from config.schema import validate_cell
-from errors import UserError
 from records.table import COLUMNS
 from sweeps import wandb_workspace
 from training.events import CURVE_COLUMNS

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from two_samples import deviation
 
-from errors import UserError
+from common import UserError
 from tasks.arithmetic import Arithmetic
 from tasks.expressions import is_leftmost_pair
 from tasks.generate import SeenPrompts, draw_set, planned_sizes

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_task_interface import Parity
 
-from errors import UserError
+from common import UserError
 from tasks.arithmetic import Arithmetic
 from tasks.by_name import build_task
 from tasks.copying import Copying

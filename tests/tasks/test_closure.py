@@ -7,7 +7,7 @@ from oracles.mutations import mutants
 from oracles.words import closed, closed_by_cuts, judge_closure
 from two_samples import deviation
 
-from errors import UserError
+from common import UserError
 from tasks.closure import Closure
 from tasks.monoids import monoid
 from tasks.visits import KINDS, draw_visits

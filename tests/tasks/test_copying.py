@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from errors import UserError
+from common import UserError
 from tasks.copying import Copying
 from tasks.generate import planned_sizes
 from tests.oracles import copying

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from tasks_program import main
 
-from errors import RunError, UserError
+from common import RunError, UserError
 from tasks import hub, store
 from tasks.data import DataSpec, load_or_build
 from tasks.lis import LIS

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from errors import UserError
+from common import UserError
 from tasks.arithmetic import Arithmetic
 from tasks.data import (
     DataSpec,

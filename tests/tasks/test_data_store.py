@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from errors import RunError, UserError
+from common import RunError, UserError
 from tasks import store
 from tasks.arithmetic import Arithmetic
 from tasks.data import DataSets, DataSpec, load_or_build

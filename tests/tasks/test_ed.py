@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from two_samples import deviation
 
-from errors import UserError
+from common import UserError
 from tasks import ed, ed_kernels
 from tasks.ed import EditDistance, distances, edit, strings
 from tasks.ed_local import EditDistanceLocal

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 import yaml
 
+from common import UserError
 from config.compose import config_folders
-from errors import UserError
 from tasks.by_name import build_task
 from tasks.task import EOS_ID, PAD_ID, Task
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from errors import RunError
+from common import RunError
 from tasks import store
 from tasks.data import DataSpec, load_or_build
 from tasks.lis import LIS

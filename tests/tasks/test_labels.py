@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from errors import UserError
+from common import UserError
 from tasks import store
 from tasks.data import DataSpec, draw_measured, load_or_build
 from tasks.ed import EditDistance

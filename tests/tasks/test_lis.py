@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from two_samples import deviation
 
-from errors import UserError
+from common import UserError
 from tasks.lis import LIS, _run_lengths, run_lengths
 from tasks.random_numbers import start
 from tasks.task import Example

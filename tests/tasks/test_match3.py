@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from oracles import match3 as oracle
 from oracles.mutations import mutants
 
-from errors import UserError
+from common import UserError
 from tasks.data import DataSpec, build
 from tasks.match3 import Match3
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from errors import UserError
+from common import UserError
 from tasks.arithmetic import Arithmetic
 from tasks.data import DataSpec, build, draw_measured
 from tasks.ed import EditDistance

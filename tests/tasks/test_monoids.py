@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from oracles.words import identity, times
 
-from errors import UserError
+from common import UserError
 from tasks.monoids import DEFINITIONS, monoid
 
 ORDERS = {"S3": 6, "A4": 12, "S4": 24, "A5": 60, "S5": 120, "A4xZ5": 60, "Z60": 60, "Z5": 5}

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from two_samples import deviation
 
-from errors import UserError
+from common import UserError
 from tasks.mqar import MQAR, split
 from tasks.task import Example
 from tests.oracles import mqar

@@ -6,7 +6,7 @@ from typing import ClassVar
 import numpy as np
 import pytest
 
-from errors import UserError
+from common import UserError
 from tasks.arithmetic import Arithmetic
 from tasks.ed import EditDistance
 from tasks.ed_local import EditDistanceLocal

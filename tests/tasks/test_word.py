@@ -10,7 +10,7 @@ from oracles.mutations import mutants
 from oracles.words import judge_word, omega_member, value
 from two_samples import deviation
 
-from errors import UserError
+from common import UserError
 from tasks import omega
 from tasks.data import DataSpec, build
 from tasks.generate import planned_sizes

@@ -9,7 +9,7 @@ import pytest
 import torch
 from together import CASES, STOP_AFTER, TASK, curves
 
-from errors import UserError
+from common import UserError
 from training.batches import SequenceTensors
 from training.distributed import Processes, own_device
 

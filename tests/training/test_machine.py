@@ -6,7 +6,7 @@ import pytest
 import torch
 from pydantic import TypeAdapter, ValidationError
 
-from errors import UserError
+from common import UserError
 from training.machine import Machine
 
 ADAPTER = TypeAdapter(Machine)

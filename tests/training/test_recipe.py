@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
+from common import UserError
 from config.compose import compose_plain
 from config.schema import validate_cell
-from errors import UserError
 from models.roles import KINDS
 from training.order import BatchOrder
 from training.recipe import Rates, Recipe, RoleRate

@@ -6,8 +6,7 @@ import pytest
 import torch
 from tiny import figures, tiny_model, tiny_trainer
 
-from errors import RunError, UserError
-from files import sha256_of
+from common import RunError, UserError, sha256_of
 from tasks.arithmetic import Arithmetic
 from training.batches import SequenceTensors
 from training.checkpoint import load_checkpoint, save_checkpoint

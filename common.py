@@ -1,22 +1,62 @@
-"""Files that are whole or absent: written aside, flushed, renamed."""
+"""What every package uses: the two errors that people see, and files that are whole or absent."""
 
 from __future__ import annotations
 
 import contextlib
+import difflib
 import errno
 import hashlib
+import importlib
 import json
 import os
+import re
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from errors import DiskFullError, UserError
+
+class UserError(Exception):
+    """A bad call: a wrong value, an unknown key, a missing or damaged file. Exit status 2."""
+
+
+class RunError(Exception):
+    """A run that failed: divergence, a full disk, a lost worker. Exit status 1."""
+
+
+class DiskFullError(RunError):
+    """A file found no room. What was being done is unfinished: the same command goes on with it."""
+
+
+def did_you_mean(name: str, known: Iterable[str], prefix: str = "") -> str:
+    """Return "; did you mean ...?" with the known name most like ``name``, "" where none is."""
+    near = difflib.get_close_matches(name, list(known), n=1)
+    return f"; did you mean {prefix}{near[0]}?" if near else ""
+
+
+def explain(finding: Mapping[str, Any], *above: str) -> str:
+    """Return what pydantic found wrong, in one line: key, value, what would be right.
+
+    ``above`` are the keys above those that it names.
+    """
+    location = [*above, *(str(part) for part in finding["loc"] if part != "machine")]
+    if location and location[-1] in ("int", "float", "str"):  # a branch of a union
+        location.pop()
+    key, given = ".".join(location), finding["input"]
+    if finding["type"] in ("extra_forbidden", "unexpected_keyword_argument"):
+        return f"unknown key {key}"
+    if finding["type"] in ("missing", "missing_argument"):
+        return f"missing key {key}"
+    if finding["type"] == "dict_type":
+        return f"{key}={given!r}: has keys of its own; write {key}.KEY=VALUE"
+    message = finding["msg"].removeprefix("Value error, ")
+    message = re.sub(r"^\w+ should", "must", message[0].lower() + message[1:])
+    return f"{key}={given!r}: {message}"
+
 
 DEEPEST_YAML = 50  # levels; a configuration has six
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -183,3 +223,23 @@ def load_yaml(text: str) -> Any:
         return yaml.load(text, loader)
     except yaml.YAMLError as error:
         raise ValueError(" ".join(str(error).split())) from None
+
+
+def locate(target: str, key: str) -> Any:
+    """Return the class or function at a dotted path such as ``tasks.lis.LIS``.
+
+    Raises `UserError` naming ``key``, where the path was written, when there is no such module or
+    name in it. An error while the module runs is raised as it is.
+    """
+    module_name, _, name = str(target).rpartition(".")
+    try:
+        found = importlib.import_module(module_name)
+    except (ModuleNotFoundError, ValueError) as error:
+        missing = getattr(error, "name", None) or module_name
+        if isinstance(error, ModuleNotFoundError) and not module_name.startswith(missing):
+            raise
+        raise UserError(f"{key}={target}: no module {missing!r} (is it on PYTHONPATH?)") from None
+    if not hasattr(found, name):
+        near = did_you_mean(name, vars(found), f"{module_name}.")
+        raise UserError(f"{key}={target}: {module_name} has no {name!r}{near}")
+    return getattr(found, name)

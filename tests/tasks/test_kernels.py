@@ -6,7 +6,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 USE = """
-from kernel_cache import kernel
+from tasks.kernels import kernel
 from words import EOS_ID
 
 
@@ -52,7 +52,7 @@ def test_a_change_in_a_file_without_kernels_reaches_them_too(tmp_path: Path) -> 
     """They take constants from there, such as the id of the token that ends a sequence."""
     for name, text in (("words.py", "EOS_ID = 1\n"), ("kernels.py", USE)):
         (tmp_path / name).write_text(text)
-    shutil.copy(ROOT / "kernel_cache.py", tmp_path)
+    shutil.copy(ROOT / tmp_path)
     # Python takes a file of the same second and size for the one it has compiled.
     script, no_bytecode = (
         "from kernels import last; print(last())",
