@@ -16,7 +16,6 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from common import UserError
-from tasks.faults import named
 from tasks.kernels import kernel
 from tasks.random_numbers import hash_prompts, order_keys
 from tasks.task import SequenceSet, Task
@@ -112,35 +111,30 @@ def draw_set(
 
     The training split follows `Task.training_mixture`; what a smaller size cannot give is filled
     up with the task's own.  `UserError` when there are too few distinct prompts.  ``advance`` is
-    told how many rows were added.
+    called with the number of rows added.
     """
     stream = STREAMS[split]
     out = SequenceSet.empty(count, task.max_len + 1, task.vocabulary.dtype, task.labelled)
     sizes = planned_sizes(task, split, count, seed)
     missing = np.empty(0, np.int64)
-    with ThreadPoolExecutor(workers) as pool:
-        for size in [*sorted(set(sizes.tolist()) - {task.size}), task.size]:
-            rows = np.flatnonzero(sizes == size)
-            if size == task.size and len(missing):
-                rows = np.sort(np.concatenate([rows, missing]))
-            search = Search(len(rows))
-            for kept in _distinct(task, seed, stream, size, search, seen, pool, workers):
-                _place(out, rows[search.found - len(kept) : search.found], kept)
-                advance(len(kept))
-            if size != task.size:
-                missing = np.concatenate([missing, rows[search.found :]])
-            elif search.found < len(rows):
-                raise UserError(_shortfall(task, split, count, len(rows) - search.found, search))
+    for size in [*sorted(set(sizes.tolist()) - {task.size}), task.size]:
+        rows = np.flatnonzero(sizes == size)
+        if size == task.size and len(missing):
+            rows = np.sort(np.concatenate([rows, missing]))
+        search = Search(len(rows))
+        for kept in _distinct(task, seed, stream, size, search, seen, workers):
+            _place(out, rows[search.found - len(kept) : search.found], kept)
+            advance(len(kept))
+        if size != task.size:
+            missing = np.concatenate([missing, rows[search.found :]])
+        elif search.found < len(rows):
+            outside = " outside the given sets" if split == "measure" else ""
+            raise UserError(
+                f"task {task.name} size={task.size} has too few distinct prompts{outside}: {split} "
+                f"wants {count:,}, reached {count - len(rows) + search.found:,} after "
+                f"{search.examined:,} candidates; ask for fewer sequences or a larger size"
+            )
     return out
-
-
-def draw_block(task: Task, *block: int) -> SequenceSet:
-    """As `Task.draw` of ``block``, its seed, stream, first, count and maybe size.
-
-    Any other error becomes a `UserError` that names the task.
-    """
-    with named(task.name, "draw"):
-        return task.draw(*block)
 
 
 def planned_sizes(task: Task, split: str, count: int, seed: int) -> np.ndarray:
@@ -173,7 +167,6 @@ def _distinct(
     size: int,
     search: Search,
     seen: SeenPrompts,
-    pool: ThreadPoolExecutor,
     workers: int,
 ) -> Iterator[SequenceSet]:
     """Yield blocks of admitted candidates, in the order of their index."""
@@ -185,15 +178,15 @@ def _distinct(
     block = min(most, 1 + search.wanted // workers)
     drawing: deque[Future[SequenceSet]] = deque()
     first, over = 0, False
-    while not over:
-        while len(drawing) < 2 * workers:
-            drawing.append(pool.submit(draw_block, task, seed, stream, first, block, size))
-            first += block
-        candidates = drawing.popleft().result()
-        keep, over = search.admit(seen, candidates)
-        yield candidates if keep.all() else candidates.select(keep)
-    for future in drawing:
-        future.cancel()
+    with ThreadPoolExecutor(workers) as pool:
+        while not over:
+            while len(drawing) < 2 * workers:
+                drawing.append(pool.submit(task.draw, seed, stream, first, block, size))
+                first += block
+            candidates = drawing.popleft().result()
+            keep, over = search.admit(seen, candidates)
+            yield candidates if keep.all() else candidates.select(keep)
+        pool.shutdown(cancel_futures=True)
 
 
 def _place(out: SequenceSet, rows: np.ndarray, kept: SequenceSet) -> None:
@@ -207,12 +200,3 @@ def _place(out: SequenceSet, rows: np.ndarray, kept: SequenceSet) -> None:
     out.prompt_lengths[target] = kept.prompt_lengths
     if out.labels is not None:
         out.labels[target] = kept.labels
-
-
-def _shortfall(task: Task, split: str, count: int, short: int, search: Search) -> str:
-    outside = " outside the given sets" if split == "measure" else ""
-    return (
-        f"task {task.name} size={task.size} has too few distinct prompts{outside}: {split} wants "
-        f"{count:,}, reached {count - short:,} after {search.examined:,} candidates; ask for fewer "
-        f"sequences or a larger size"
-    )

@@ -55,8 +55,10 @@ def _cache_folder(package: Path) -> str:
     digest = hashlib.sha256()
     for path in sorted(package.glob("*.py")):
         digest.update(path.read_bytes())
-    usual = [package / "__pycache__", "~/.cache/cotcost"]
-    for place in [numba.config.CACHE_DIR] if numba.config.CACHE_DIR else usual:
+    places: list[str | Path] = [package / "__pycache__", "~/.cache/cotcost"]
+    if numba.config.CACHE_DIR:
+        places = [numba.config.CACHE_DIR]
+    for place in places:
         with contextlib.suppress(OSError, RuntimeError):
             folder = Path(place).expanduser() / f"kernels-{digest.hexdigest()[:16]}"
             folder.mkdir(parents=True, exist_ok=True)
