@@ -122,7 +122,8 @@ def locality(args: argparse.Namespace) -> int:
 
 
 def _data_sets(args: argparse.Namespace) -> DataSets:
-    config = DataConfig(args.train, args.validation, args.test, args.seed)
+    counts = {split: getattr(args, split) for split in SPLITS}
+    config = DataConfig(**counts, seed=args.seed)
     return load_or_build(_task(args), config, Path(args.dir), workers=args.workers)
 
 

@@ -53,10 +53,10 @@ class Task(ABC):
     that the task has: "tagged" where every prompt is tokens and a marker, and its chain as many
     tokens and a marker; `max_len` is then the prompt's.
 
-    ``capacity`` makes one model measurable at several sizes.  A task whose constructor takes it
-    and hands it on draws sequences of ``size`` with the token ids of size ``capacity``; what a
-    model needs to hold them all, vocabulary and positions, is that of `room`.  Its tokens of a
-    smaller size must be tokens of a larger one too.
+    ``capacity`` makes one model measurable at several sizes: a task that takes it draws sequences
+    of ``size`` with the token ids of size ``capacity``; what a model needs to hold them all,
+    vocabulary and positions, is that of `room`.  Its tokens of a smaller size must be tokens of a
+    larger one too.  A constructor of its own hands ``capacity`` on, or does not take it.
     """
 
     name: ClassVar[str]
