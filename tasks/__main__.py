@@ -20,9 +20,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 import pydantic
-from hydra import compose, initialize_config_dir
-from hydra.errors import HydraException, MissingConfigException
-from omegaconf import OmegaConf
+import yaml
 from tqdm import tqdm
 
 from common import UserError, did_you_mean
@@ -101,7 +99,7 @@ def _columns(folder: Path, split: str) -> dict[str, np.ndarray]:
 
 def build_all(args: argparse.Namespace) -> int:
     """Make the paper's data sets: every built-in task, every size."""
-    settings = _compose("data", "paper", args.config_dir)
+    settings = read_config("data", "paper", args.config_dir)
     counts = {split: round(settings[split] * args.scale) for split in SPLITS}
     config = DataConfig(**counts, seed=args.seed)
     bar = tqdm(list(_paper_tasks(BUILT_IN, None, args.config_dir)), unit="set", disable=None)
@@ -135,52 +133,56 @@ def _speed(sets: DataSets) -> str:
 # Tasks by name
 
 
-def _compose(
-    group: str, name: str, config_dir: str | None, overrides: Sequence[str] = ()
-) -> dict[str, Any]:
-    """Return conf/GROUP/NAME.yaml, or that of a folder beside ours, with ``overrides`` of its keys.
+def read_config(group: str, name: str, config_dir: str | None) -> dict[str, Any]:
+    """Return GROUP/NAME.yaml of ``config_dir``, ./conf, or ours.
 
-    A dotted ``name`` is a class, which has no file.
+    Hydra would take two seconds to look through its plugins.
     """
-    folders = [config_dir] if config_dir else []
-    if config_dir and not Path(config_dir).is_dir():
-        raise UserError(f"--config-dir {config_dir}: no such folder")
-    if Path("conf").is_dir() and Path("conf").resolve() != CONF_DIR:
-        folders.append("conf")
-    path = ",".join(f"file://{Path(folder).resolve()}" for folder in folders)
-    words = [f"++{group}._target_={name}" if "." in name else f"+{group}={name}"]
-    words += [f"hydra.searchpath=[{path}]", *(f"++{group}.{word}" for word in overrides)]
+    folders = [CONF_DIR, Path("conf")]
+    if config_dir is not None:
+        folders.append(Path(config_dir))
+        if not folders[-1].is_dir():
+            raise UserError(f"--config-dir {config_dir}: no such folder")
+    files = {path.stem: path for folder in folders for path in folder.glob(f"{group}/*.yaml")}
+    if name not in files:
+        known = ", ".join(sorted(files))
+        raise UserError(f"no {group} named {name!r}: there are {known}{did_you_mean(name, files)}")
+    return dict(yaml.safe_load(files[name].read_text(encoding="utf-8")))
+
+
+def parse_override(word: str) -> tuple[str, Any]:
+    """Split ``key=value``; the value is read as YAML reads it."""
+    key, _, value = word.partition("=")
     try:
-        with initialize_config_dir(str(CONF_DIR), version_base="1.3"):
-            content = OmegaConf.to_container(compose(overrides=words)[group], resolve=True)
-    except MissingConfigException as error:
-        known = error.options or []
-        meant = did_you_mean(name, known)
-        raise UserError(f"no {group} named {name!r}: there are {', '.join(known)}{meant}") from None
-    except HydraException as error:
-        raise UserError(f"{' '.join(overrides)}: {' '.join(str(error).split())}") from None
-    assert isinstance(content, dict)
-    return {str(key): value for key, value in content.items()}
+        return key.removeprefix("task."), yaml.safe_load(value)
+    except yaml.YAMLError:
+        return key.removeprefix("task."), value
+
+
+def task_by_name(name: str, given: dict[str, Any], config_dir: str | None) -> Task:
+    """Return the task of conf/task/NAME.yaml, or of a class by its dotted path."""
+    settings = {"_target_": name} if "." in name else read_config("task", name, config_dir)
+    return build_task({**settings, **given})
 
 
 def _task(args: argparse.Namespace, checking: bool = False) -> Task:
-    words = [word.removeprefix("task.") for word in args.overrides]
-    words += [f"{k}={getattr(args, k)}" for k in ("size", "format") if getattr(args, k) is not None]
-    task = build_task(_compose("task", args.task, args.config_dir, words))
+    given = dict(args.overrides)
+    for key in ("size", "format"):
+        if getattr(args, key) is not None:
+            given[key] = getattr(args, key)
+    task = task_by_name(args.task, given, args.config_dir)
     if not checking:
         return task
-    given = {word.partition("=")[0] for word in words}
-    lenient = {key: value for key, value in task.check_defaults.items() if key not in given}
-    return task.with_parameters(**lenient)
+    return task.with_parameters(**{**task.check_defaults, **given})
 
 
 def _paper_tasks(
     names: Sequence[str], sizes: list[int] | None, config_dir: str | None
 ) -> Iterator[Task]:
     for name in names:
-        default = build_task(_compose("task", name, config_dir))
+        default = task_by_name(name, {}, config_dir)
         for size in sizes or default.paper_sizes or [default.size]:
-            yield build_task(_compose("task", name, config_dir, [f"size={size}"]))
+            yield task_by_name(name, {"size": size}, config_dir)
 
 
 # The command line
@@ -247,7 +249,7 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
         raise UserError(f"unknown argument {unknown[0]!r} (python -m tasks {args.command} --help)")
     if overrides and args.command in ("build-all", "locality"):
         raise UserError(f"{args.command} takes no key=value, but got {overrides[0]!r}")
-    args.overrides = overrides
+    args.overrides = [parse_override(word) for word in overrides]
     return args
 
 
