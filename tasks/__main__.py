@@ -18,7 +18,6 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-import numpy as np
 import pydantic
 import yaml
 from tqdm import tqdm
@@ -72,13 +71,9 @@ def push(args: argparse.Namespace) -> int:
     import huggingface_hub
 
     sets = _data_sets(args)
-    columns = {split: _columns(sets.path, split) for split in SPLITS}
+    splits = {split: getattr(sets, split) for split in SPLITS}
     published = datasets.DatasetDict(
-        {
-            split: datasets.Dataset.from_dict(arrays)
-            for split, arrays in columns.items()
-            if len(arrays["lengths"])
-        }
+        {name: datasets.Dataset.from_dict(own.arrays) for name, own in splits.items() if len(own)}
     )
     print(published)
     if not args.upload:
@@ -90,11 +85,6 @@ def push(args: argparse.Namespace) -> int:
     )
     print(f"published    {done}")
     return 0
-
-
-def _columns(folder: Path, split: str) -> dict[str, np.ndarray]:
-    files = sorted(folder.glob(f"{split}-*.npy"))
-    return {path.stem.removeprefix(f"{split}-"): np.load(path) for path in files}
 
 
 def build_all(args: argparse.Namespace) -> int:

@@ -33,6 +33,7 @@ class Arithmetic(Task):
     """
 
     name = "arithmetic"
+    step_end = "="
     paper_sizes = (6, 10, 13, 16)
     answer_marker = "="
     check_defaults: ClassVar[dict[str, Any]] = {"order": "growth"}
@@ -158,14 +159,6 @@ class Arithmetic(Task):
             needed += [[]]
             offset += len(before) + 1
         return needed[:-1]
-
-    def chain_steps(self, example: Example) -> list[int]:
-        """The number of the expression; a marker belongs to the expression it ends."""
-        steps, step = [], 0
-        for token in example.chain + example.answer:
-            steps.append(step)
-            step += token == "="
-        return steps
 
     # Drawing by the million
 

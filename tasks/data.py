@@ -30,7 +30,6 @@ from tasks.task import SPLITS, SequenceSet, Task
 # Raise it whenever a change makes other sequences of the same seed; old sets are then not used.
 GENERATOR_VERSION = 3
 DRAWN = ("test", "validation", "train")  # the test set is the same whatever the others are
-FIELDS = ("tokens", "lengths", "prompt_lengths", "labels")
 
 Count = Annotated[int, pydantic.Field(ge=0, le=10**9, strict=True)]  # a set is held in memory
 Seed = Annotated[int, pydantic.Field(ge=0, lt=2**63, strict=True)]
@@ -145,11 +144,9 @@ def fingerprint(sets: dict[str, SequenceSet]) -> str:
     """Return the sha256 over names, shapes, types and bytes: the same in every process."""
     digest = hashlib.sha256()
     for split in SPLITS:
-        for name in FIELDS:
-            array = getattr(sets[split], name)
-            if array is not None:
-                digest.update(f"{split} {name} {array.shape} {array.dtype.str}".encode())
-                digest.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
+        for name, array in sets[split].arrays.items():
+            digest.update(f"{split} {name} {array.shape} {array.dtype.str}".encode())
+            digest.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
     return digest.hexdigest()
 
 
@@ -167,9 +164,8 @@ def _save(path: Path, task: Task, config: DataConfig, sets: dict[str, SequenceSe
     shutil.rmtree(aside, ignore_errors=True)  # a killed builder's
     aside.mkdir()
     try:
-        for split, name in ((split, name) for split in SPLITS for name in FIELDS):
-            array = getattr(sets[split], name)
-            if array is not None:
+        for split in SPLITS:
+            for name, array in sets[split].arrays.items():
                 np.save(aside / f"{split}-{name}.npy", array)
         (aside / "vocabulary.json").write_text(json.dumps(task.vocabulary.tokens))
         (aside / "meta.json").write_text(json.dumps(meta, indent=2, default=str) + "\n")
@@ -198,8 +194,8 @@ def _load(path: Path) -> tuple[dict[str, SequenceSet], str] | None:
 
 
 def _load_split(path: Path, split: str) -> SequenceSet:
-    files = {name: path / f"{split}-{name}.npy" for name in FIELDS}
-    return SequenceSet(**{name: np.load(file) for name, file in files.items() if file.exists()})
+    files = path.glob(f"{split}-*.npy")
+    return SequenceSet(**{file.stem.removeprefix(f"{split}-"): np.load(file) for file in files})
 
 
 # Sequences to measure a model with

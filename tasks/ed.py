@@ -40,6 +40,7 @@ class EditDistance(Task):
     """
 
     name = "ed"
+    step_end = ","  # a row of the table is a step
     paper_sizes = (6, 12, 16, 20)
     kernel_chain: ClassVar[int] = 1
 
@@ -133,14 +134,6 @@ class EditDistance(Task):
                 needed.append([i, start_two + j, *neighbours(row, row - two - 1, i, j)])
             needed.append([])
         return [*needed, [], [rows + one * (two + 1) - 2]]
-
-    def chain_steps(self, example: Example) -> list[int]:
-        """The row of the table; the marker and the answer come after the last row."""
-        steps, step = [], 0
-        for token in example.chain + example.answer:
-            steps.append(step)
-            step += token == ","
-        return steps
 
     def cell_positions(self, example: Example) -> np.ndarray:
         """Return where each entry of the table stands, (rows, columns) positions from 0.

@@ -16,26 +16,13 @@ import random
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping
 from functools import cached_property
+from itertools import accumulate
 from typing import Any, ClassVar, Self
 
 import numpy as np
 
 from common import UserError, locate
-from tasks.sequences import EOS, EOS_ID, PAD, PAD_ID, Example, SequenceSet, Vocabulary
-
-__all__ = [
-    "EOS",
-    "EOS_ID",
-    "FORMATS",
-    "PAD",
-    "PAD_ID",
-    "SPLITS",
-    "Example",
-    "SequenceSet",
-    "Task",
-    "Vocabulary",
-    "build_task",
-]
+from tasks.sequences import EOS, EOS_ID, PAD, PAD_ID, Example, SequenceSet, Vocabulary  # noqa: F401
 
 FORMATS = ("cot", "direct", "tagged")
 SPLITS = ("train", "validation", "test")
@@ -62,6 +49,7 @@ class Task(ABC):
     name: ClassVar[str]
     answer_marker: ClassVar[str] = "<sep>"
     min_size: ClassVar[int] = 1
+    step_end: ClassVar[str | None] = None  # the token that ends a step of the chain; None: every
     paper_sizes: ClassVar[tuple[int, ...]] = ()
     check_defaults: ClassVar[dict[str, Any]] = {}
     formats: ClassVar[tuple[str, ...]] = ("cot", "direct")
@@ -163,7 +151,9 @@ class Task(ABC):
 
     def chain_steps(self, example: Example) -> list[int]:
         """For each token after the prompt, the number (from 0) of the chain step it belongs to."""
-        return list(range(len(example.chain) + len(example.answer)))
+        tokens = example.chain + example.answer
+        ends = [self.step_end in (None, token) for token in tokens]
+        return list(accumulate(ends, initial=0))[:-1]
 
     def kind_of(self, example: Example) -> str:
         """Return the kind of instance that a sequence is; accuracy is reported for each kind."""
@@ -235,19 +225,16 @@ class Task(ABC):
 
     def require_room_for(self, measured: Task) -> None:
         """Raise `UserError` unless a model made for this task can read ``measured``'s sequences."""
-        if measured.vocabulary.tokens != self.vocabulary.tokens:
-            reason = (
-                f"another vocabulary than the model's ({len(measured.vocabulary)} tokens, "
-                f"not {len(self.vocabulary)})"
-            )
-        elif measured.max_len > self.room.max_len:
+        needed, there = len(measured.vocabulary), len(self.vocabulary)
+        reason = f"another vocabulary than the model's ({needed} tokens, not {there})"
+        if measured.vocabulary.tokens == self.vocabulary.tokens:
+            if measured.max_len <= self.room.max_len:
+                return
             reason = f"{measured.max_len} positions, the model has {self.room.max_len}"
-        else:
-            return
-        raise UserError(
-            f"task {measured.name}: size={measured.size} needs {reason}; train with task.capacity "
-            "at least as large as every size to be measured"
-        )
+        advice = "this task takes no capacity, so a model is measured at its own size"
+        if "capacity" in self.parameters:
+            advice = "train with task.capacity at least as large as every size to be measured"
+        raise UserError(f"task {measured.name}: size={measured.size} needs {reason}; {advice}")
 
     def encode(self, examples: list[Example]) -> SequenceSet:
         """Encode sequences, EOS appended; ValueError for one longer than `max_len`."""

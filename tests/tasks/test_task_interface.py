@@ -83,6 +83,13 @@ def test_settings_that_do_not_fit_are_one_line(settings, reason) -> None:
     assert len(str(caught.value).splitlines()) == 1
 
 
+def test_capacity_is_advised_only_where_a_task_takes_it() -> None:
+    with pytest.raises(UserError, match="this task takes no capacity"):
+        Match3(8).require_room_for(Match3(6))
+    with pytest.raises(UserError, match=r"train with task\.capacity at least as large"):
+        LIS(6).require_room_for(LIS(8))
+
+
 def test_a_value_that_the_class_refuses_is_one_line(monkeypatch) -> None:
     monkeypatch.setattr(Parity, "own_tokens", ["0", "<sep>", "0"])
     with pytest.raises(UserError, match="task: a vocabulary must not hold a token twice"):
