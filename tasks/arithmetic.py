@@ -3,24 +3,15 @@
 from __future__ import annotations
 
 import itertools
-import random
 from typing import Any, ClassVar
 
 import numpy as np
 
 from common import UserError
 from tasks.arithmetic_kernels import draw_rows
-from tasks.expressions import (
-    OPERATORS,
-    is_leftmost_pair,
-    is_legal_pair,
-    malformed,
-    needs_brackets,
-    pair_span,
-    split_at_marker,
-)
 from tasks.task import Example, SequenceSet, Task
 
+OPERATORS = "+-*/"
 ORDERS = ("leftmost", "growth")
 
 
@@ -42,6 +33,7 @@ class Arithmetic(Task):
     """
 
     name = "arithmetic"
+    step_end = "="
     paper_sizes = (6, 10, 13, 16)
     answer_marker = "="
     check_defaults: ClassVar[dict[str, Any]] = {"order": "growth"}
@@ -54,12 +46,9 @@ class Arithmetic(Task):
         modulus: int = 11,
         capacity: int | None = None,
     ):
-        super().__init__(size, format)
-        self.capacity = self.checked_capacity(capacity)
+        super().__init__(size, format, capacity)
         self.order = self.one_of("order", order, ORDERS)
-        self.modulus = self.whole_number(
-            "modulus", modulus, 2, 997, "each element of the field is a token"
-        )
+        self.modulus = self.whole_number("modulus", modulus, 2, 997)
         if any(self.modulus % d == 0 for d in range(2, self.modulus)):
             raise UserError(f"task arithmetic: modulus={modulus} must be a prime number")
 
@@ -69,65 +58,18 @@ class Arithmetic(Task):
         return ["=", *OPERATORS, "(", ")", *map(str, range(self.modulus))]
 
     @property
-    def max_prompt_len(self) -> int:
-        """k operators, k + 1 numbers, at most k - 1 pairs of brackets, and the marker."""
-        return 4 * self.size
-
-    @property
     def max_len(self) -> int:
-        """The sum of 4k over the expressions of k = size .. 1 operators, and the answer."""
+        """The sum of 4k over the expressions of k = size .. 1 operators, and the answer.
+
+        Of k operators, k + 1 numbers, at most k - 1 pairs of brackets, and the marker.
+        """
         chain = sum(4 * k for k in range(1, self.size)) if self.format == "cot" else 0
-        return self.max_prompt_len + chain + 1
+        return 4 * self.size + chain + 1
 
     def training_mixture(self) -> dict[int, float]:
         """Expressions of 1 .. size operators in proportion to their count (CoT_benchmark)."""
         total = self.size * (self.size + 1) / 2
         return {k: k / total for k in range(1, self.size + 1)}
-
-    # Sampling
-
-    def sample_prompt(self, rng: random.Random, size: int) -> list[str]:
-        """Draw an expression of ``size`` operators, followed by the marker."""
-        return [*self.grow(rng, size)[-1], "="]
-
-    def sample(self, rng: random.Random, size: int | None = None) -> Example:
-        """Draw one sequence; with order=growth its chain is the growth history reversed."""
-        if self.order == "leftmost" or self.format == "direct":
-            return super().sample(rng, size)
-        *history, expression = self.grow(rng, self.size if size is None else size)
-        return render(expression, history[::-1])
-
-    def grow(self, rng: random.Random, size: int) -> list[list[str]]:
-        """Return the expressions with 0, 1, .., ``size`` operators of one growth."""
-        expression = [str(rng.randrange(self.modulus))]
-        history = [expression]
-        for _ in range(size):
-            at = rng.choice([i for i, token in enumerate(expression) if token.isdigit()])
-            a, operator, b = self.split(rng, int(expression[at]))
-            pair = [str(a), operator, str(b)]
-            if needs_brackets(expression, at, operator):
-                pair = ["(", *pair, ")"]
-            expression = expression[:at] + pair + expression[at + 1 :]
-            history.append(expression)
-        return history
-
-    def split(self, rng: random.Random, value: int) -> tuple[int, str, int]:
-        """Draw a, operator and b with ``a operator b`` equal to ``value``."""
-        p = self.modulus
-        while True:
-            a, operator = rng.randrange(p), rng.choice(OPERATORS)
-            if operator == "+":
-                return a, operator, (value - a) % p
-            if operator == "-":
-                return a, operator, (a - value) % p
-            if operator == "*" and a == 0 and value == 0:
-                return a, operator, rng.randrange(p)
-            if operator == "*" and a != 0:
-                return a, operator, value * pow(a, -1, p) % p
-            if operator == "/" and a == 0 and value == 0:
-                return a, operator, rng.randrange(1, p)
-            if operator == "/" and a != 0 and value != 0:
-                return a, operator, a * pow(value, -1, p) % p
 
     # Solving
 
@@ -135,13 +77,9 @@ class Arithmetic(Task):
         """Reduce the leftmost evaluable pair until one number is left."""
         expression, history = prompt[:-1], []
         while len(expression) > 1:
-            at = next((i for i in range(len(expression)) if is_leftmost_pair(expression, i)), None)
-            if at is None:
-                raise UserError(f"cannot evaluate {' '.join(expression)!r}")
+            at = next(i for i in range(len(expression)) if is_leftmost_pair(expression, i))
             expression = self.reduce(expression, at)
             history.append(expression)
-        if not history:
-            raise UserError("the expression has no operator")
         example = render(prompt[:-1], history)
         return example.chain, example.answer
 
@@ -222,14 +160,6 @@ class Arithmetic(Task):
             offset += len(before) + 1
         return needed[:-1]
 
-    def chain_steps(self, example: Example) -> list[int]:
-        """The number of the expression; a marker belongs to the expression it ends."""
-        steps, step = [], 0
-        for token in example.chain + example.answer:
-            steps.append(step)
-            step += token == "="
-        return steps
-
     # Drawing by the million
 
     def draw(
@@ -252,3 +182,82 @@ def render(expression: list[str], history: list[list[str]]) -> Example:
     """Join an expression and those it reduces to; the last one is the answer."""
     chain = [token for step in history[:-1] for token in [*step, "="]]
     return Example([*expression, "="], chain, history[-1])
+
+
+# Expressions as lists of tokens
+
+
+def split_at_marker(tokens: list[str]) -> list[list[str]]:
+    """Return the expressions that a sequence joins by "="."""
+    expressions: list[list[str]] = [[]]
+    for token in tokens:
+        if token == "=":
+            expressions.append([])
+        else:
+            expressions[-1].append(token)
+    return expressions
+
+
+def around(expression: list[str], left: int, right: int) -> tuple[str, str]:
+    """Return the tokens before ``left`` and at ``right``; "" beyond either end."""
+    return (
+        expression[left - 1] if left > 0 else "",
+        expression[right] if right < len(expression) else "",
+    )
+
+
+def is_pair(expression: list[str], at: int) -> bool:
+    """Whether number, operator, number stand at ``at``."""
+    three = expression[at : at + 3]
+    return len(three) == 3 and three[0].isdigit() and three[1] in OPERATORS and three[2].isdigit()
+
+
+def is_leftmost_pair(expression: list[str], at: int) -> bool:
+    """Whether precedence and left associativity evaluate the pair at ``at`` on its two numbers."""
+    if not is_pair(expression, at):
+        return False
+    before, after = around(expression, at, at + 3)
+    if expression[at + 1] in "*/":
+        return before not in ("*", "/")
+    return before in ("", "(") and after not in ("*", "/")
+
+
+def is_legal_pair(expression: list[str], at: int) -> bool:
+    """Whether reducing the pair at ``at`` keeps the value in the field, whatever the numbers."""
+    if not is_pair(expression, at):
+        return False
+    before, after = around(expression, at, at + 3)
+    if expression[at + 1] in "*/":
+        return before != "/"
+    return before not in ("*", "/", "-") and after not in ("*", "/")
+
+
+def pair_span(expression: list[str], at: int) -> tuple[int, int]:
+    """Return the slice that a reduction of the pair at ``at`` replaces: brackets included."""
+    left, right = at, at + 3
+    while around(expression, left, right) == ("(", ")"):
+        left, right = left - 1, right + 1
+    return left, right
+
+
+def malformed(expression: list[str]) -> str | None:
+    """Say why ``expression`` is not numbers, operators and brackets in order, or None."""
+    opened: list[int] = []
+    operand_next = True
+    for i, token in enumerate(expression):
+        if operand_next != (token.isdigit() or token == "("):
+            wanted = "a number or '('" if operand_next else "an operator or ')'"
+            return f"token {i + 1} is {token!r} where {wanted} should be"
+        if token == "(":
+            opened.append(i)
+        elif token == ")":
+            if not opened:
+                return f"token {i + 1} closes a bracket that was never opened"
+            left = opened.pop()
+            if not any(inside in OPERATORS for inside in expression[left + 1 : i]):
+                return f"the brackets at tokens {left + 1} and {i + 1} hold only one number"
+        else:
+            operand_next = token in OPERATORS
+    if operand_next:
+        return "it ends where a number should be"
+    return f"the bracket at token {opened[-1] + 1} is never closed" if opened else None

@@ -22,7 +22,7 @@ _CLASS = np.array(
 def _leftmost_windows() -> np.ndarray:
     """For five classes in a row, three bits each, whether the middle three are to be reduced.
 
-    This is `expressions.is_leftmost_pair` as a table, so that the search branches once a token.
+    This is `arithmetic.is_leftmost_pair` as a table, so that the search branches once a token.
     """
     windows = np.zeros(1 << 15, np.bool_)
     for before in (_START, _LEFT, _SUM, _PRODUCT):
@@ -42,7 +42,7 @@ _WINDOWS = _leftmost_windows()
 
 @kernel
 def _split(state, value, p, inverse):
-    """Draw a, operator (its id) and b; see `Arithmetic.split`."""
+    """Draw a, operator (its id) and b with ``a operator b`` equal to ``value``, by rejection."""
     while True:
         draw = below(state, 4 * p)
         a, operator = draw >> 2, _PLUS + (draw & 3)

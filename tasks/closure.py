@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-import random
+import functools
 from typing import Any
 
 import numpy as np
 
 from common import UserError
+from tasks.monoids import monoid as monoid_of
 from tasks.random_numbers import random_numbers
 from tasks.sequences import Example, SequenceSet
 from tasks.task import Task
-from tasks.visits import KINDS, draw_visits
-from tasks.word import named_monoid
 from tasks.words import choose, prefix_products
 
 OWN = ("<sep>", "yes", "no", "reach", "lost")
 MARKER, YES, NO, REACH, LOST, FIRST = range(2, 8)  # ids, after padding and EOS
+KINDS = ("yes", "ends outside F", "gap too long")
+_ALL_SHORT, _ENDS_OUTSIDE, _ONE_LONG = range(3)
 
 
 class Closure(Task):
@@ -30,7 +31,7 @@ class Closure(Task):
 
     ``subset`` lists F (null: of A5 and S5 the stabiliser of point 1; `tasks.monoids`), ``r`` is
     null for twice F's index.  Half of the words are yes, a quarter ends outside F and a quarter in
-    F after one gap of r + 1 .. 2r letters (`tasks.visits`).  ``format=direct`` trains on all sizes
+    F after one gap of r + 1 .. 2r letters (`draw_visits`).  ``format=direct`` trains on all sizes
     from r + 2 to ``size``.
 
     Example (S3, F = {123, 132}, r = 2, size 5)::
@@ -51,10 +52,9 @@ class Closure(Task):
         r: int | None = None,
         capacity: int | None = None,
     ):
-        super().__init__(size, format)
-        self.capacity = self.checked_capacity(capacity)
+        super().__init__(size, format, capacity)
         self.monoid, self.subset = monoid, subset
-        self._monoid = named_monoid(self.name, monoid)
+        self._monoid = monoid_of(monoid)
         if not self._monoid.is_group:
             raise UserError(f"task closure: monoid={monoid} is no group")
         self._subgroup = self._checked_subgroup(subset)
@@ -69,13 +69,8 @@ class Closure(Task):
     def _checked_subgroup(self, subset: list[Any] | None) -> tuple[int, ...]:
         if subset is None:
             return self._monoid.subgroup
-        if not isinstance(subset, list | tuple):
-            raise UserError(f"task closure: subset={subset!r} must be a list of elements")
-        unknown = [str(element) for element in subset if str(element) not in self._monoid.number]
-        if unknown:
-            raise UserError(f"task closure: subset: {unknown[0]} is no element of {self.monoid}")
-        numbers = tuple(sorted({self._monoid.number[str(element)] for element in subset}))
-        if not numbers or not self._monoid.is_subgroup(numbers):
+        numbers = tuple(sorted(self._monoid.numbers_of("subset", subset)))
+        if not self._monoid.is_subgroup(numbers):
             raise UserError(
                 f"task closure: subset={','.join(map(str, subset))} is no subgroup of "
                 f"{self.monoid}: products of its elements, or the identity, are missing"
@@ -90,13 +85,8 @@ class Closure(Task):
         return [*OWN, *self._monoid.elements]
 
     @property
-    def max_prompt_len(self) -> int:
-        """The letters and the marker."""
-        return self.size + 1
-
-    @property
     def max_len(self) -> int:
-        """3n + 3 with a chain."""
+        """3n + 3 with a chain, n + 2 without."""
         return self.size + 2 + (2 * self.size + 1 if self.format == "cot" else 0)
 
     def training_mixture(self) -> dict[int, float]:
@@ -105,11 +95,6 @@ class Closure(Task):
             return {self.size: 1.0}
         sizes = range(self.r + 2, self.size + 1)
         return {k: k / sum(sizes) for k in sizes}
-
-    def sample_prompt(self, rng: random.Random, size: int) -> list[str]:
-        """Draw a word, followed by the marker."""
-        numbers = np.array([[rng.random() for _ in range(2 * size + 1)]])
-        return [*(self._monoid.elements[i] for i in self._draw_letters(numbers)[0]), "<sep>"]
 
     def _draw_letters(self, numbers: np.ndarray) -> np.ndarray:
         """Return words (N, n) as element numbers, from ``numbers`` (N, 2n + 1).
@@ -195,3 +180,52 @@ class Closure(Task):
             needed.append([i, at - 2] if i else [0])
             needed.append(list(range(max(n + 1, at - 2 * self.r + 1), at + 1)))
         return [*needed, [], [3 * n]]
+
+
+@functools.lru_cache(maxsize=256)
+def gap_shares(index: int, r: int, size: int) -> np.ndarray:
+    """Return (3, size + 1, 2r + 1): by kind and letters left, weights of the letters d to the next
+    visit; entry 0 is the weight of none coming.
+
+    What is left must have gaps of at most r and end with a visit (kind 0); have such gaps and end
+    1 .. r letters after the last visit (kind 1); end with a visit and have one gap of r + 1 .. 2r
+    (kind 2).  A weight counts every way to go on after the gap.
+    """
+    gap = (1 - 1 / index) ** (np.arange(2 * r + 1) - 1) / index  # of d letters; gap[0] is not used
+    shares = np.zeros((3, size + 1, 2 * r + 1))
+    total = np.zeros((3, size + 1))
+    total[_ALL_SHORT, 0] = 1
+    for left in range(1, size + 1):
+        for d in range(1, min(2 * r, left) + 1):
+            rest = total[:, left - d].copy()
+            if d > r:
+                rest = np.array([0.0, 0.0, rest[_ALL_SHORT]])
+            shares[:, left, d] = gap[d] * rest
+        if left <= r:
+            shares[_ENDS_OUTSIDE, left, 0] = (1 - 1 / index) ** left
+        total[:, left] = shares[:, left].sum(axis=1)
+    return shares
+
+
+def draw_visits(index: int, r: int, numbers: np.ndarray) -> np.ndarray:
+    """Return at which of n letters F is visited, (N, n), from ``numbers`` (N, n + 1) in [0, 1).
+
+    The visits of a uniform word are a renewal process: each product lies in F with probability
+    1 / index, independently of the others, so d letters pass from one visit to the next with
+    probability (1 - 1 / index)^(d - 1) / index.  Here it is drawn given the kind of word.
+    Half of the rows are of kind 0, a quarter of kind 1, a quarter of kind 2; n is at least r + 1.
+    """
+    count, size = len(numbers), numbers.shape[1] - 1
+    cumulative = gap_shares(index, r, size).cumsum(axis=2)
+    kind = np.maximum((numbers[:, 0] * 4).astype(np.int64) - 1, 0)  # 0 and 0, then 1, then 2
+    visits = np.zeros((count, size), bool)
+    at, rows = np.zeros(count, np.int64), np.arange(count)
+    for i in range(size):
+        shares = cumulative[kind[rows], size - at[rows]]  # (n, 2r + 1)
+        gap = (shares <= numbers[rows, 1 + i, None] * shares[:, -1:]).sum(axis=1)
+        rows, gap = rows[gap > 0], gap[gap > 0]
+        at[rows] += gap
+        visits[rows, at[rows] - 1] = True
+        kind[rows[gap > r]] = _ALL_SHORT
+        rows = rows[at[rows] < size]
+    return visits

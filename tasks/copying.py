@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import string
 
 import numpy as np
@@ -27,7 +26,6 @@ class Copying(Task):
     """
 
     name = "copy"
-    answer_marker = "<sep>"
 
     def __init__(
         self,
@@ -36,21 +34,13 @@ class Copying(Task):
         alphabet_size: int = 26,
         capacity: int | None = None,
     ):
-        super().__init__(size, format)
-        self.capacity = self.checked_capacity(capacity)
-        self.alphabet_size = self.whole_number(
-            "alphabet_size", alphabet_size, 1, 26, "letters are a to z"
-        )
+        super().__init__(size, format, capacity)
+        self.alphabet_size = self.whole_number("alphabet_size", alphabet_size, 1, 26)
 
     @property
     def own_tokens(self) -> list[str]:
         """The marker and the letters."""
         return ["<sep>", *string.ascii_lowercase[: self.alphabet_size]]
-
-    @property
-    def max_prompt_len(self) -> int:
-        """The letters and the marker."""
-        return self.size + 1
 
     @property
     def max_len(self) -> int:
@@ -60,11 +50,6 @@ class Copying(Task):
     def training_mixture(self) -> dict[int, float]:
         """Every length alike."""
         return dict.fromkeys(range(1, self.size + 1), 1 / self.size)
-
-    def sample_prompt(self, rng: random.Random, size: int) -> list[str]:
-        """Draw every letter by itself."""
-        letters = string.ascii_lowercase[: self.alphabet_size]
-        return [*(rng.choice(letters) for _ in range(size)), "<sep>"]
 
     def solve(self, prompt: list[str]) -> tuple[list[str], list[str]]:
         """No chain, and the letters."""

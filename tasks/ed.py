@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import string
 from typing import ClassVar
 
@@ -13,7 +12,6 @@ from tasks.ed_kernels import (
     DELETE,
     INSERT,
     LONGER,
-    MAX_LETTERS,
     MIN_LETTERS,
     REPLACE,
     SHORTER,
@@ -42,8 +40,8 @@ class EditDistance(Task):
     """
 
     name = "ed"
+    step_end = ","  # a row of the table is a step
     paper_sizes = (6, 12, 16, 20)
-    answer_marker = "<sep>"
     kernel_chain: ClassVar[int] = 1
 
     def __init__(
@@ -53,8 +51,7 @@ class EditDistance(Task):
         alphabet_size: int = 26,
         capacity: int | None = None,
     ):
-        super().__init__(size, format)
-        self.capacity = self.checked_capacity(capacity)
+        super().__init__(size, format, capacity)
         self.alphabet_size = self.whole_number("alphabet_size", alphabet_size, MIN_LETTERS, 26)
 
     @property
@@ -79,44 +76,14 @@ class EditDistance(Task):
         return ["<sep>", "|", ",", *self.letters, *map(str, range(self.largest_distance + 1))]
 
     @property
-    def max_prompt_len(self) -> int:
-        """Both strings, the bar and the marker."""
-        return sum(self.longest_pair) + 2
-
-    @property
     def max_len(self) -> int:
-        """n² + 5n + 6 with a chain."""
+        """n² + 5n + 6 with a chain, 2n + 5 without."""
         chain = self.chain_len(*self.longest_pair) if self.format == "cot" else 0
-        return self.max_prompt_len + chain + 1
+        return sum(self.longest_pair) + 2 + chain + 1
 
     def chain_len(self, rows: int, columns: int) -> int:
         """Tokens of the chain of strings with ``rows`` and ``columns`` letters."""
         return rows * (columns + 1) + 1
-
-    # Sampling
-
-    def sample_prompt(self, rng: random.Random, size: int) -> list[str]:
-        """Draw two different strings of admissible lengths, the shorter first.
-
-        Pairs that are not admissible are drawn again with the same number of edits
-        (CoT_benchmark), in everything else anew.
-        """
-        edits = rng.randint(1, size)
-        while True:
-            first, second = self.draw_pair(rng, size, edits)
-            if first != second and max(1, size - SHORTER) <= len(second) <= size + LONGER:
-                shorter, longer = sorted([first, second], key=len)
-                return [*shorter, "|", *longer, "<sep>"]
-
-    def draw_pair(self, rng: random.Random, size: int, edits: int) -> tuple[list[str], list[str]]:
-        """Draw usable letters and two strings; the second may equal the first or be too long."""
-        count = rng.randint(MIN_LETTERS, min(MAX_LETTERS, self.alphabet_size))
-        letters = rng.sample(self.letters, count)
-        first = [rng.choice(letters) for _ in range(size)]
-        if rng.random() < 0.4:
-            length = rng.randint(size - SHORTER, size + LONGER)
-            return first, [rng.choice(letters) for _ in range(length)]
-        return first, edit(rng, first, letters, edits)
 
     # Solving
 
@@ -168,14 +135,6 @@ class EditDistance(Task):
             needed.append([])
         return [*needed, [], [rows + one * (two + 1) - 2]]
 
-    def chain_steps(self, example: Example) -> list[int]:
-        """The row of the table; the marker and the answer come after the last row."""
-        steps, step = [], 0
-        for token in example.chain + example.answer:
-            steps.append(step)
-            step += token == ","
-        return steps
-
     def cell_positions(self, example: Example) -> np.ndarray:
         """Return where each entry of the table stands, (rows, columns) positions from 0.
 
@@ -211,20 +170,6 @@ class EditDistance(Task):
             out.tokens, out.lengths, out.prompt_lengths,
         )  # fmt: skip
         return out
-
-
-def edit(rng: random.Random, word: list[str], letters: list[str], edits: int) -> list[str]:
-    """Return a copy of ``word`` after random edits; never fewer than two letters are left."""
-    word = list(word)
-    for _ in range(edits):
-        kind = rng.randint(0, 2)
-        if kind == 0 and len(word) > 2:
-            del word[rng.randrange(len(word))]
-        elif kind == 1:
-            word[rng.randrange(len(word))] = rng.choice(letters)
-        else:
-            word.insert(rng.randint(0, len(word)), rng.choice(letters))
-    return word
 
 
 def strings(prompt: list[str]) -> tuple[list[str], list[str]]:

@@ -19,7 +19,11 @@ SEP_ID, BAR_ID, COMMA_ID, LETTER_ID = range(2, 6)
 
 @kernel
 def draw_second(state, size, edits, count, letters, first, second):
-    """Draw the second string into ``second`` and return its length."""
+    """Draw the second string into ``second`` and return its length.
+
+    It is independent of the first (probability 0.4) or a copy after ``edits`` edits, of which never
+    fewer than two letters are left.
+    """
     if below(state, 5) < 2:
         n = max(size - SHORTER + below(state, SHORTER + LONGER + 1), 0)
         for i in range(n):
@@ -48,10 +52,11 @@ def draw_second(state, size, edits, count, letters, first, second):
 
 @kernel
 def draw_strings(state, size, alphabet_size, letters, first, second):
-    """Draw both strings as letter ids; returns the length of the second one.
+    """Draw two different strings of letter ids; returns the length of the second one.
 
-    ``letters`` is scratch of alphabet_size entries, first and second of 2 size + 3.  See
-    `EditDistance.sample_prompt`.
+    ``letters`` is scratch of alphabet_size entries, first and second of 2 size + 3.  Pairs that are
+    not admissible are drawn again with the same number of edits (CoT_benchmark), in everything
+    else anew.
     """
     edits = 1 + below(state, size)
     while True:

@@ -24,6 +24,7 @@ class EditDistanceLocal(EditDistance):
     """
 
     name = "ed_local"
+    step_end = "<sep>"  # a row and what is restated after it are a step
     kernel_chain: ClassVar[int] = 2
 
     def chain_len(self, rows: int, columns: int) -> int:
@@ -80,11 +81,3 @@ class EditDistanceLocal(EditDistance):
             for j in range(two):
                 second[j].append(block + one - i + 1 + j)
         return first, second
-
-    def chain_steps(self, example: Example) -> list[int]:
-        """The block: a row, what is restated after it, and the marker; then the answer."""
-        steps, step = [], 0
-        for token in example.chain + example.answer:
-            steps.append(step)
-            step += token == "<sep>"
-        return steps

@@ -11,12 +11,10 @@ import math
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
 
 import numpy as np
 
 from common import UserError
-from tasks.faults import named
 from tasks.kernels import kernel
 from tasks.random_numbers import hash_prompts, order_keys
 from tasks.task import SequenceSet, Task
@@ -33,41 +31,28 @@ class SeenPrompts:
 
     def add(self, sequences: SequenceSet) -> np.ndarray:
         """Add every prompt; return a mask (N,) of those that were new."""
-        keep = np.zeros(len(sequences), np.bool_)
-        counters = np.array([0, 0, 0], np.int64)
-        no_limit = np.iinfo(np.int64).max
-        _admit(self.table, prompt_hashes(sequences), keep, counters, no_limit, no_limit)
-        return keep
+        return Search(np.iinfo(np.int64).max, most=np.iinfo(np.int64).max).admit(self, sequences)
 
 
-@dataclass
 class Search:
-    """Where a search for distinct prompts stands.
+    """A search for distinct prompts among candidates.
 
     It is over when ``wanted`` are found, and given up after a long stretch of candidates without
-    a new one (twice as many as were found, at least 50,000) or 50 candidates per wanted prompt:
-    then the task has no more, or so few that looking for them has no end.
+    a new one (twice as many as were found, at least 50,000) or ``most`` candidates, 50 per wanted
+    prompt: then the task has no more, or so few that looking for them has no end.
     """
 
-    wanted: int
-    counters: np.ndarray = field(default_factory=lambda: np.zeros(3, np.int64))
+    def __init__(self, wanted: int, most: int | None = None):
+        self.wanted, self.most = wanted, 50 * wanted + 100_000 if most is None else most
+        self.counters = np.zeros(3, np.int64)  # found, examined since the last one, examined
+        self.over = not wanted
 
-    @property
-    def found(self) -> int:
-        """Distinct prompts admitted."""
-        return int(self.counters[0])
-
-    @property
-    def examined(self) -> int:
-        """Candidates looked at."""
-        return int(self.counters[2])
-
-    def admit(self, seen: SeenPrompts, block: SequenceSet) -> tuple[np.ndarray, bool]:
-        """Return the mask of candidates to keep and whether the search is over."""
+    def admit(self, seen: SeenPrompts, block: SequenceSet) -> np.ndarray:
+        """Add new prompts to ``seen`` until the search is over; return their mask (N,)."""
         keep = np.zeros(len(block), np.bool_)
-        most = 50 * self.wanted + 100_000
-        over = _admit(seen.table, prompt_hashes(block), keep, self.counters, self.wanted, most)
-        return keep, bool(over)
+        hashes = prompt_hashes(block)
+        self.over = _admit(seen.table, hashes, keep, self.counters, self.wanted, self.most)
+        return keep
 
 
 def prompt_hashes(sequences: SequenceSet) -> np.ndarray:
@@ -79,7 +64,7 @@ def prompt_hashes(sequences: SequenceSet) -> np.ndarray:
 
 @kernel
 def _admit(table, hashes, keep, counters, wanted, most):
-    """Mark candidates with a new hash; counters: found, examined since the last one, examined."""
+    """Mark candidates with a new hash; return whether the search is over."""
     mask = np.uint64(len(table) - 1)
     for i in range(len(hashes)):
         if counters[0] >= wanted:
@@ -112,35 +97,32 @@ def draw_set(
 
     The training split follows `Task.training_mixture`; what a smaller size cannot give is filled
     up with the task's own.  `UserError` when there are too few distinct prompts.  ``advance`` is
-    told how many rows were added.
+    called with the number of rows added.
     """
     stream = STREAMS[split]
     out = SequenceSet.empty(count, task.max_len + 1, task.vocabulary.dtype, task.labelled)
     sizes = planned_sizes(task, split, count, seed)
     missing = np.empty(0, np.int64)
-    with ThreadPoolExecutor(workers) as pool:
-        for size in [*sorted(set(sizes.tolist()) - {task.size}), task.size]:
-            rows = np.flatnonzero(sizes == size)
-            if size == task.size and len(missing):
-                rows = np.sort(np.concatenate([rows, missing]))
-            search = Search(len(rows))
-            for kept in _distinct(task, seed, stream, size, search, seen, pool, workers):
-                _place(out, rows[search.found - len(kept) : search.found], kept)
-                advance(len(kept))
-            if size != task.size:
-                missing = np.concatenate([missing, rows[search.found :]])
-            elif search.found < len(rows):
-                raise UserError(_shortfall(task, split, count, len(rows) - search.found, search))
+    for size in [*sorted(set(sizes.tolist()) - {task.size}), task.size]:
+        rows = np.flatnonzero(sizes == size)
+        if size == task.size and len(missing):
+            rows = np.sort(np.concatenate([rows, missing]))
+        search = Search(len(rows))
+        found = 0
+        for kept in _distinct(task, (seed, stream, size), search, seen, workers):
+            _place(out, rows[found : found + len(kept)], kept)
+            found += len(kept)
+            advance(len(kept))
+        if size != task.size:
+            missing = np.concatenate([missing, rows[found:]])
+        elif found < len(rows):
+            outside = " outside the given sets" if split == "measure" else ""
+            raise UserError(
+                f"task {task.name} size={task.size} has too few distinct prompts{outside}: {split} "
+                f"wants {count:,}, reached {count - len(rows) + found:,} after "
+                f"{search.counters[2]:,} candidates; ask for fewer sequences or a larger size"
+            )
     return out
-
-
-def draw_block(task: Task, *block: int) -> SequenceSet:
-    """As `Task.draw` of ``block``, its seed, stream, first, count and maybe size.
-
-    Any other error becomes a `UserError` that names the task.
-    """
-    with named(task.name, "draw"):
-        return task.draw(*block)
 
 
 def planned_sizes(task: Task, split: str, count: int, seed: int) -> np.ndarray:
@@ -167,33 +149,25 @@ def planned_sizes(task: Task, split: str, count: int, seed: int) -> np.ndarray:
 
 
 def _distinct(
-    task: Task,
-    seed: int,
-    stream: int,
-    size: int,
-    search: Search,
-    seen: SeenPrompts,
-    pool: ThreadPoolExecutor,
-    workers: int,
+    task: Task, source: tuple[int, int, int], search: Search, seen: SeenPrompts, workers: int
 ) -> Iterator[SequenceSet]:
-    """Yield blocks of admitted candidates, in the order of their index."""
-    if not search.wanted:
-        return
+    """Yield blocks of admitted candidates of ``source`` (seed, stream, size), in their order."""
+    seed, stream, size = source
     most = max(1, _BLOCK_BYTES // ((task.max_len + 1) * task.vocabulary.dtype.itemsize))
     if type(task).draw is Task.draw:  # plain Python: small blocks, so that progress is seen
         most = min(most, 256)
     block = min(most, 1 + search.wanted // workers)
     drawing: deque[Future[SequenceSet]] = deque()
-    first, over = 0, False
-    while not over:
-        while len(drawing) < 2 * workers:
-            drawing.append(pool.submit(draw_block, task, seed, stream, first, block, size))
-            first += block
-        candidates = drawing.popleft().result()
-        keep, over = search.admit(seen, candidates)
-        yield candidates if keep.all() else candidates.select(keep)
-    for future in drawing:
-        future.cancel()
+    first = 0
+    with ThreadPoolExecutor(workers) as pool:
+        while not search.over:
+            while len(drawing) < 2 * workers:
+                drawing.append(pool.submit(task.draw, seed, stream, first, block, size))
+                first += block
+            candidates = drawing.popleft().result()
+            keep = search.admit(seen, candidates)
+            yield candidates if keep.all() else candidates.select(keep)
+        pool.shutdown(cancel_futures=True)
 
 
 def _place(out: SequenceSet, rows: np.ndarray, kept: SequenceSet) -> None:
@@ -202,17 +176,5 @@ def _place(out: SequenceSet, rows: np.ndarray, kept: SequenceSet) -> None:
         return
     together = rows[-1] - rows[0] + 1 == len(rows)
     target = slice(rows[0], rows[-1] + 1) if together else rows
-    out.tokens[target] = kept.tokens
-    out.lengths[target] = kept.lengths
-    out.prompt_lengths[target] = kept.prompt_lengths
-    if out.labels is not None:
-        out.labels[target] = kept.labels
-
-
-def _shortfall(task: Task, split: str, count: int, short: int, search: Search) -> str:
-    outside = " outside the given sets" if split == "measure" else ""
-    return (
-        f"task {task.name} size={task.size} has too few distinct prompts{outside}: {split} wants "
-        f"{count:,}, reached {count - short:,} after {search.examined:,} candidates; ask for fewer "
-        f"sequences or a larger size"
-    )
+    for name, array in kept.arrays.items():
+        out.arrays[name][target] = array

@@ -1,9 +1,9 @@
-"""The decorator of all compiled functions, whose cache notices every change in their room.
+"""The decorator of compiled functions, whose cache notices every edit in their package.
 
 Numba's own cache looks at the file of the function alone: after an edit in ``ed.py`` a kernel of
 ``ed_local.py`` that calls it would go on running the old code, and write wrong data.  So the
-cache folder is named after the content of all files of the room (the folder of the package):
-constants that are compiled in stand in files without kernels, too.
+cache folder is named after the content of all files of the package; constants that are compiled in
+stand in files without kernels, too.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import hashlib
+import shutil
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -22,41 +23,45 @@ import numba
 def kernel(function: Callable[..., Any], **options: Any) -> Callable[..., Any]:
     """Compile ``function`` at its first call, without the interpreter lock, and cache it.
 
-    ``options`` are those of `numba.njit`.  Where no folder can be written, every process compiles
-    it anew.
+    ``options`` are those of `numba.njit`.  The cache lies in NUMBA_CACHE_DIR where that is set,
+    else in the package's ``__pycache__`` or the home folder.  Where none can be written, every
+    process compiles anew.
     """
-    compiled = functools.partial(numba.njit, nogil=True, **options)
     folder = _cache_folder(Path(function.__code__.co_filename).resolve().parent)
-    if folder is None:
-        return compiled()(function)
-    usual = numba.config.CACHE_DIR
-    numba.config.CACHE_DIR = folder
+    usual_folder, numba.config.CACHE_DIR = numba.config.CACHE_DIR, folder
     try:
-        return compiled(cache=True)(function)
+        compiled = numba.njit(nogil=True, cache=bool(folder), **options)(function)
     finally:
-        numba.config.CACHE_DIR = usual
+        numba.config.CACHE_DIR = usual_folder
+    load_or_compile = compiled.compile
+
+    def compile(signature: Any) -> Any:
+        try:
+            return load_or_compile(signature)
+        except Exception:  # an unreadable cache raises anything; a real error comes again
+            shutil.rmtree(folder, ignore_errors=True)
+            return load_or_compile(signature)
+
+    compiled.compile = compile
+    return compiled
 
 
 @functools.cache
-def _cache_folder(room: Path) -> str | None:
-    """Return the first of the room's own folder and the user's that can be written, else None.
+def _cache_folder(package: Path) -> str:
+    """Return the first folder that can be written, "" for none.
 
-    Numba's own way on from a folder that cannot be written forgets its name.
+    Numba's own fallback to the home folder would drop the folder's name.
     """
     digest = hashlib.sha256()
-    for path in sorted(room.glob("*.py")):
+    for path in sorted(package.glob("*.py")):
         digest.update(path.read_bytes())
-    name = f"kernels-{digest.hexdigest()[:16]}"
-    folders = [room / "__pycache__" / name]
-    with contextlib.suppress(RuntimeError):  # nobody's home
-        folders.append(Path.home() / ".cache" / "cotcost" / name)
-    return next((str(folder) for folder in folders if _can_write(folder)), None)
-
-
-def _can_write(folder: Path) -> bool:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        tempfile.TemporaryFile(dir=folder).close()
-    except OSError:
-        return False
-    return True
+    places: list[str | Path] = [package / "__pycache__", "~/.cache/cotcost"]
+    if numba.config.CACHE_DIR:
+        places = [numba.config.CACHE_DIR]
+    for place in places:
+        with contextlib.suppress(OSError, RuntimeError):
+            folder = Path(place).expanduser() / f"kernels-{digest.hexdigest()[:16]}"
+            folder.mkdir(parents=True, exist_ok=True)
+            tempfile.TemporaryFile(dir=folder).close()
+            return str(folder)
+    return ""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import random
-
 import numpy as np
 
 from tasks.kernels import kernel
@@ -35,7 +33,6 @@ class LIS(Task):
     name = "lis"
     formats = FORMATS
     paper_sizes = (40, 110, 175, 250)
-    answer_marker = "<sep>"
 
     def __init__(
         self,
@@ -44,13 +41,12 @@ class LIS(Task):
         number_range: int | None = None,
         capacity: int | None = None,
     ):
-        super().__init__(size, format)
-        self.capacity = self.checked_capacity(capacity)
+        super().__init__(size, format, capacity)
         least = 2 * self.room_size + 1
         self.number_range = max(250, least)
         if number_range is not None:
             self.number_range = self.whole_number(
-                "number_range", number_range, least, MAX_NUMBER_RANGE, "token ids have 16 bits"
+                "number_range", number_range, least, MAX_NUMBER_RANGE
             )
 
     @property
@@ -59,29 +55,9 @@ class LIS(Task):
         return ["<sep>", *map(str, range(1, self.number_range))]
 
     @property
-    def max_prompt_len(self) -> int:
-        """The numbers and the marker; every prompt has this length."""
-        return self.size + 1
-
-    @property
     def max_len(self) -> int:
-        """2n + 3 with a chain, n + 1 with labels."""
-        if self.labelled:
-            return self.max_prompt_len
-        return self.max_prompt_len + (self.size + 1 if self.format == "cot" else 0) + 1
-
-    def sample_prompt(self, rng: random.Random, size: int) -> list[str]:
-        """Plant increasing runs, fill up with uniform numbers."""
-        values = range(self.room_size + 1, self.number_range)
-        planted: list[int] = []
-        for part in run_lengths(rng, size):
-            planted += sorted(rng.sample(values, part))
-        numbers = [rng.choice(values) for _ in range(size)]
-        for place, value in zip(
-            sorted(rng.sample(range(size), len(planted))), planted, strict=True
-        ):
-            numbers[place] = value
-        return [*map(str, numbers), "<sep>"]
+        """2n + 3 with a chain, n + 2 without, n + 1 with labels."""
+        return self.size + {"cot": self.size + 3, "direct": 2, "tagged": 1}[self.format]
 
     def solve(self, prompt: list[str]) -> tuple[list[str], list[str]]:
         """The textbook table, in quadratic time."""
@@ -127,22 +103,6 @@ class LIS(Task):
         return out
 
 
-def run_lengths(rng: random.Random, size: int) -> list[int]:
-    """Draw the lengths of one to three runs: ``min(3, size)`` to ``size`` numbers in all.
-
-    CoT_benchmark's total starts at 3; smaller sizes, which it does not know, start at themselves.
-    """
-    runs, total = rng.randint(1, 3), rng.randint(min(3, size), size)
-    if runs == 1:
-        return [total]
-    if runs == 2:
-        one = rng.randint(1, total // 2 + 1)
-        return [one, total - one]
-    one = rng.randint(1, total // 3 + 1)
-    two = min(rng.randint(1, (total - one) // 2 + 1), total - one)
-    return [one, two, total - one - two]
-
-
 # Ids: PAD, EOS, the marker, then the number v at v + 2.
 _SEP = 2
 
@@ -162,7 +122,10 @@ def _choose(state, chosen, n, count):
 
 @kernel
 def _run_lengths(state, size):
-    """Draw three run lengths, some of them 0; see `run_lengths`."""
+    """Draw three run lengths, some of them 0: ``min(3, size)`` to ``size`` numbers in all.
+
+    CoT_benchmark's total starts at 3; smaller sizes, which it does not know, start at themselves.
+    """
     runs = 1 + below(state, 3)
     least = min(3, size)
     total = least + below(state, size - least + 1)

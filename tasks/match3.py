@@ -43,11 +43,8 @@ class Match3(Task):
 
     def __init__(self, size: int, format: str = "direct", modulus: int | None = None):
         super().__init__(size, format)
-        least = 2 * self.size + 1
-        self.modulus = self.whole_number(
-            "modulus", 4 * self.size + 1 if modulus is None else modulus, least, MAX_MODULUS,
-            "token ids have 16 bits",
-        )  # fmt: skip
+        modulus = 4 * self.size + 1 if modulus is None else modulus
+        self.modulus = self.whole_number("modulus", modulus, 2 * self.size + 1, MAX_MODULUS)
         if self.modulus % 2 == 0:
             raise UserError(
                 f"task match3: modulus={modulus} must be odd, so that 2x = -q has one x"
@@ -59,13 +56,8 @@ class Match3(Task):
         return ["<sep>", "no", "yes", *map(str, range(self.modulus))]
 
     @property
-    def max_prompt_len(self) -> int:
-        """The numbers, the marker and the number asked about."""
-        return self.size + 2
-
-    @property
     def max_len(self) -> int:
-        """The prompt and the answer."""
+        """The numbers, the marker, the number asked about, the answer."""
         return self.size + 3
 
     def training_mixture(self) -> dict[int, float]:

@@ -11,6 +11,7 @@ import itertools
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -42,6 +43,15 @@ class Monoid:
     def number(self) -> dict[str, int]:
         """The number of each element."""
         return {element: i for i, element in enumerate(self.elements)}
+
+    def numbers_of(self, key: str, elements: Any) -> tuple[int, ...]:
+        """The numbers of listed elements, each once; `UserError`, with the setting ``key``."""
+        if not isinstance(elements, list | tuple):
+            raise UserError(f"{key}={elements!r} must be a list of elements of {self.name}")
+        unknown = [element for element in elements if str(element) not in self.number]
+        if unknown:
+            raise UserError(f"{key}: {unknown[0]} is no element of {self.name}")
+        return tuple(dict.fromkeys(self.number[str(element)] for element in elements))
 
     @property
     def is_group(self) -> bool:
@@ -125,21 +135,20 @@ DEFINITIONS: dict[str, Callable[[], Monoid]] = {
 }
 
 
-def monoid(name: str) -> Monoid:
-    """Return the monoid ``name``: one of `DEFINITIONS`, or Zn; `UserError` for an unknown one."""
-    found = _monoid(name) if isinstance(name, str) else None
-    if found is None:
-        known = ", ".join(DEFINITIONS)
-        raise UserError(
-            f"{name!r} is unknown: there are {known} and Zn, n from 2 to {MOST_CYCLIC:,}"
-        )
-    return found
-
-
 @functools.cache
 def _monoid(name: str) -> Monoid | None:
     if name in DEFINITIONS:
         return DEFINITIONS[name]()
-    if (match := re.fullmatch("Z([1-9][0-9]{0,3})", name)) and 2 <= int(match[1]) <= MOST_CYCLIC:
-        return cyclic(int(match[1]))
-    return None
+    match = re.fullmatch("Z([1-9][0-9]{0,3})", name)
+    return cyclic(int(match[1])) if match and 2 <= int(match[1]) <= MOST_CYCLIC else None
+
+
+def monoid(name: str) -> Monoid:
+    """Return the monoid ``name``: one of `DEFINITIONS`, or Zn; `UserError` for an unknown one."""
+    found = _monoid(str(name))
+    if found is None:
+        known = ", ".join(DEFINITIONS)
+        raise UserError(
+            f"monoid={name!r} is unknown: there are {known} and Zn, n from 2 to {MOST_CYCLIC:,}"
+        )
+    return found

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import random
-
 import numpy as np
 
 from tasks.kernels import kernel
 from tasks.random_numbers import below, start
 from tasks.sequences import EOS_ID, MAX_VOCABULARY, Example, SequenceSet
-from tasks.task import Task
+from tasks.task import FORMATS, Task
 
 MOST_TOKENS = MAX_VOCABULARY - 4  # padding, EOS, the marker and the bar
 LEAST_TOKENS = 128
@@ -33,8 +31,7 @@ class MQAR(Task):
     """
 
     name = "mqar"
-    answer_marker = "<sep>"
-    formats = ("cot", "direct", "tagged")
+    formats = FORMATS
 
     def __init__(
         self,
@@ -44,20 +41,15 @@ class MQAR(Task):
         vocab_size: int | None = None,
         capacity: int | None = None,
     ):
-        super().__init__(size, format)
-        self.capacity = self.checked_capacity(capacity)
+        super().__init__(size, format, capacity)
         self.queries = queries
         self.num_queries = self.size
         if queries is not None:
-            because = "no more than the pairs"
-            self.num_queries = self.whole_number("queries", queries, 1, self.size, because)
+            self.num_queries = self.whole_number("queries", queries, 1, self.size)
         least = 2 * self.room_size
         self.vocab_size = max(LEAST_TOKENS, 2 * least)
         if vocab_size is not None:
-            because = "token ids have 16 bits"
-            self.vocab_size = self.whole_number(
-                "vocab_size", vocab_size, least, MOST_TOKENS, because
-            )
+            self.vocab_size = self.whole_number("vocab_size", vocab_size, least, MOST_TOKENS)
 
     @property
     def keys(self) -> range:
@@ -75,22 +67,15 @@ class MQAR(Task):
         return ["<sep>", "|", *map(str, range(1, self.vocab_size + 1))]
 
     @property
-    def max_prompt_len(self) -> int:
+    def prompt_len(self) -> int:
         """Pairs, bar, queries, marker; every prompt has this length."""
         return 2 * self.size + self.num_queries + 2
 
     @property
     def max_len(self) -> int:
-        """2n + 3m + 4 with a chain, 2n + m + 2 with labels, for m queries."""
-        if self.labelled:
-            return self.max_prompt_len
-        return self.max_prompt_len + (2 * self.num_queries + 1 if self.format == "cot" else 0) + 1
-
-    def sample_prompt(self, rng: random.Random, size: int) -> list[str]:
-        """Draw keys and values without replacement, then some of the keys again."""
-        keys, values = rng.sample(self.keys, size), rng.sample(self.values, size)
-        pairs = [number for pair in zip(keys, values, strict=True) for number in pair]
-        return [*map(str, pairs), "|", *map(str, rng.sample(keys, self.num_queries)), "<sep>"]
+        """2n + 3m + 4 with a chain, 2n + m + 3 without, 2n + m + 2 with labels, for m queries."""
+        chain = 2 * self.num_queries + 1
+        return self.prompt_len + {"cot": chain + 1, "direct": 1, "tagged": 0}[self.format]
 
     def solve(self, prompt: list[str]) -> tuple[list[str], list[str]]:
         """Look every query up."""
@@ -110,7 +95,7 @@ class MQAR(Task):
 
     def check_prompt(self, prompt: list[str]) -> str | None:
         """There must be ``size`` pairs of other keys and values, and queries among the keys."""
-        if prompt.count("|") != 1 or len(prompt) != self.max_prompt_len:
+        if prompt.count("|") != 1 or len(prompt) != self.prompt_len:
             return f"the prompt is not {self.size} pairs, a bar and {self.num_queries} queries"
         if prompt[2 * self.size] != "|":
             return f"the bar does not follow {self.size} pairs"

@@ -89,10 +89,12 @@ class SequenceSet:
 
     def select(self, index: Any) -> SequenceSet:
         """Return the rows that ``index`` (slice, mask or integers) picks."""
-        labels = None if self.labels is None else self.labels[index]
-        return SequenceSet(
-            self.tokens[index], self.lengths[index], self.prompt_lengths[index], labels
-        )
+        return SequenceSet(**{name: array[index] for name, array in self.arrays.items()})
+
+    @property
+    def arrays(self) -> dict[str, np.ndarray]:
+        """The arrays by their names; labels only where there are any."""
+        return {name: array for name, array in vars(self).items() if array is not None}
 
     @property
     def given_lengths(self) -> np.ndarray:

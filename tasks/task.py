@@ -3,74 +3,67 @@
 A sequence is prompt + chain + answer; the end-of-sequence token is added when it is encoded.
 ``format="direct"`` leaves the chain out.  ``format="tagged"`` turns it into labels: the model reads
 the marker and the prompt and says at each of its tokens the chain's; nothing is fed back to it.
-A new task subclasses `Task` and needs a name, the answer marker, its tokens, its longest prompt
-and sequence, `sample_prompt` and `solve`.  Everything else has a default; `draw` is worth
-overriding with a compiled kernel once millions of sequences are wanted.
+A new task subclasses `Task` and needs a name, its tokens, its longest sequence, `sample_prompt`
+and `solve`.  Everything else has a default; `draw` is worth overriding with a compiled kernel once
+millions of sequences are wanted.
 """
 
 from __future__ import annotations
 
 import hashlib
+import inspect
 import random
 from abc import ABC, abstractmethod
+from collections.abc import Collection, Mapping
 from functools import cached_property
-from typing import Any, ClassVar
+from itertools import accumulate
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from common import UserError
-from tasks.faults import fault, named, shown
-from tasks.parameters import Parameters
-from tasks.sequences import EOS, EOS_ID, PAD, PAD_ID, Example, SequenceSet, Vocabulary
-
-__all__ = [
-    "EOS",
-    "EOS_ID",
-    "FORMATS",
-    "PAD",
-    "PAD_ID",
-    "SPLITS",
-    "Example",
-    "SequenceSet",
-    "Task",
-    "Vocabulary",
-]
+from common import UserError, locate
+from tasks.sequences import EOS, EOS_ID, PAD, PAD_ID, Example, SequenceSet, Vocabulary  # noqa: F401
 
 FORMATS = ("cot", "direct", "tagged")
 SPLITS = ("train", "validation", "test")
 MAX_SIZE = 100_000
-MAX_LEN = 2**20
+MAX_LEN = 2**20  # every row of a data set is as wide as the longest
 
 
-class Task(Parameters, ABC):
+class Task(ABC):
     """A generator of sequences of one size.
 
-    Subclasses keep every constructor parameter under its own name (see `Parameters`).  Bad values
-    raise `UserError`.
-    ``check_defaults`` are parameters with which foreign sequences are judged, unless told
-    otherwise; ``paper_sizes`` are those that ``build-all`` and ``locality`` go through.
-    ``formats`` are those that the task has: "tagged" where every prompt is tokens and a marker, and
-    its chain as many tokens and a marker; `max_len` is then the prompt's.
+    Subclasses keep every constructor parameter under its own name: the folder of a data set is
+    named after `parameters`.  Bad values raise `UserError` or ValueError.
+    ``check_defaults`` are parameters with which sequences of other origin are judged by default;
+    ``paper_sizes`` are those that ``build-all`` and ``locality`` go through.  ``formats`` are those
+    that the task has: "tagged" where every prompt is tokens and a marker, and its chain as many
+    tokens and a marker; `max_len` is then the prompt's.
 
-    ``capacity`` makes one model measurable at several sizes.  A task whose constructor takes it
-    draws sequences of ``size`` with the token ids of size ``capacity``; what a model needs to
-    hold them all, vocabulary and positions, is that of `room`.  Such a constructor sets
-    ``self.capacity = self.checked_capacity(capacity)``, and its tokens of a smaller size must be
-    tokens of a larger one too.
+    ``capacity`` makes one model measurable at several sizes: a task that takes it draws sequences
+    of ``size`` with the token ids of size ``capacity``; what a model needs to hold them all,
+    vocabulary and positions, is that of `room`.  Its tokens of a smaller size must be tokens of a
+    larger one too.  A constructor of its own hands ``capacity`` on, or does not take it.
     """
 
+    name: ClassVar[str]
     answer_marker: ClassVar[str] = "<sep>"
     min_size: ClassVar[int] = 1
+    step_end: ClassVar[str | None] = None  # the token that ends a step of the chain; None: every
     paper_sizes: ClassVar[tuple[int, ...]] = ()
     check_defaults: ClassVar[dict[str, Any]] = {}
     formats: ClassVar[tuple[str, ...]] = ("cot", "direct")
-    capacity: int | None = None
 
-    def __init__(self, size: int, format: str = "cot"):
-        if not hasattr(self, "name"):
-            raise UserError(f"{type(self).__name__}: has no name; write name = ... in the class")
-        self.size = self.whole_number("size", size, self.min_size, MAX_SIZE, _SIZE_REASON)
+    def __init__(self, size: int, format: str = "cot", capacity: int | None = None):
+        self.size = self.whole_number("size", size, self.min_size, MAX_SIZE)
         self.format = self.one_of("format", format, self.formats)
+        self.capacity = capacity
+        if capacity is not None:
+            self.capacity = self.whole_number("capacity", capacity, self.min_size, MAX_SIZE)
+            if self.capacity < self.size:
+                raise UserError(
+                    f"task {self.name}: capacity={capacity} must be at least size={self.size}"
+                )
 
     # What a new task provides
 
@@ -81,17 +74,15 @@ class Task(Parameters, ABC):
 
     @property
     @abstractmethod
-    def max_prompt_len(self) -> int:
-        """Tokens of the longest prompt, its closing marker included."""
-
-    @property
-    @abstractmethod
     def max_len(self) -> int:
         """Tokens of the longest prompt + chain + answer in this format, EOS not counted."""
 
-    @abstractmethod
     def sample_prompt(self, rng: random.Random, size: int) -> list[str]:
-        """Draw the prompt of one sequence of ``size``, its closing marker included."""
+        """Draw the prompt of one sequence of ``size``, its closing marker included.
+
+        Not needed where `draw` is overridden.
+        """
+        raise NotImplementedError(f"{type(self).__name__} has neither sample_prompt nor draw")
 
     @abstractmethod
     def solve(self, prompt: list[str]) -> tuple[list[str], list[str]]:
@@ -103,28 +94,11 @@ class Task(Parameters, ABC):
         """Return why ``prompt`` is not one of this task and size, or None."""
         return None
 
-    def sample(self, rng: random.Random, size: int | None = None) -> Example:
-        """Draw one sequence, in plain Python: slow, and believed on sight."""
-        with named(self.name, "sample_prompt"):
-            prompt = self.sample_prompt(rng, self.size if size is None else size)
-            whole = self.answer_marker in prompt
-        if not whole:
-            raise UserError(
-                f"task {self.name}: sample_prompt leaves out the marker, {self.answer_marker}"
-            )
-        return self.complete(prompt)
-
     def complete(self, prompt: list[str]) -> Example:
-        """Return the whole sequence of a prompt in this task's format.
-
-        Raises `UserError` naming the task where `solve` fails on it, or gives no answer.
-        """
-        with named(self.name, "solve", prompt):
-            chain, answer = self.solve(prompt)
-        if self.format == "tagged":
+        """Return the whole sequence of a prompt in this task's format."""
+        chain, answer = self.solve(prompt)
+        if self.labelled:
             return Example(prompt, [], chain[:-1])
-        if not answer:
-            raise UserError(fault(self.name, "solve", "gives no answer", prompt))
         return Example(prompt, chain if self.format == "cot" else [], answer)
 
     def parse(self, tokens: list[str]) -> Example:
@@ -157,13 +131,13 @@ class Task(Parameters, ABC):
     def check_solution(self, example: Example) -> str | None:
         """Compare chain and answer with those of `solve`."""
         expected = self.complete(example.prompt)
-        wrong = first_difference(example.chain, expected.chain)
-        if wrong is not None:
-            here = describe(example.chain, wrong)
-            return f"chain token {wrong + 1} is {here}, not {describe(expected.chain, wrong)}"
+        if example.chain != expected.chain:
+            given, right = [*example.chain, None], [*expected.chain, None]
+            at = next(i for i, (a, b) in enumerate(zip(given, right, strict=False)) if a != b)
+            here, there = (repr(t) if t is not None else "missing" for t in (given[at], right[at]))
+            return f"chain token {at + 1} is {here}, not {there}"
         if example.answer != expected.answer:
-            given, right = " ".join(example.answer), " ".join(expected.answer)
-            return f"the answer is {right}, not {given}"
+            return f"the answer is {' '.join(expected.answer)}, not {' '.join(example.answer)}"
         return None
 
     def dependencies(self, example: Example) -> list[list[int]]:
@@ -177,13 +151,12 @@ class Task(Parameters, ABC):
 
     def chain_steps(self, example: Example) -> list[int]:
         """For each token after the prompt, the number (from 0) of the chain step it belongs to."""
-        return list(range(len(example.chain) + len(example.answer)))
+        tokens = example.chain + example.answer
+        ends = [self.step_end in (None, token) for token in tokens]
+        return list(accumulate(ends, initial=0))[:-1]
 
     def kind_of(self, example: Example) -> str:
-        """Return the kind of instance that a sequence is; accuracy is told for each kind.
-
-        The default knows of one kind, which has no name.
-        """
+        """Return the kind of instance that a sequence is; accuracy is reported for each kind."""
         return ""
 
     def training_mixture(self) -> dict[int, float]:
@@ -208,15 +181,11 @@ class Task(Parameters, ABC):
         """Draw candidates ``first`` .. ``first + count - 1`` of a stream of random numbers.
 
         Candidate i depends on (seed, stream, size, i) alone, so the same bytes come out whatever
-        the split into calls.  This default loops over `sample`.
+        the split into calls.  This default samples one by one.
         """
         size = self.size if size is None else size
-        return self.encode(
-            [
-                self.sample(candidate_rng(seed, stream, size, i), size)
-                for i in range(first, first + count)
-            ]
-        )
+        rngs = (candidate_rng(seed, stream, size, i) for i in range(first, first + count))
+        return self.encode([self.complete(self.sample_prompt(rng, size)) for rng in rngs])
 
     # What every task shares
 
@@ -224,6 +193,15 @@ class Task(Parameters, ABC):
     def labelled(self) -> bool:
         """Whether sequences carry labels beside their tokens (``format="tagged"``)."""
         return self.format == "tagged"
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """Every constructor parameter and its value."""
+        return {name: getattr(self, name) for name in inspect.signature(type(self)).parameters}
+
+    def with_parameters(self, **changes: Any) -> Self:
+        """Return a copy with some parameters changed."""
+        return type(self)(**{**self.parameters, **changes})
 
     @cached_property
     def room(self) -> Task:
@@ -245,62 +223,38 @@ class Task(Parameters, ABC):
         """The size of `room`: ``capacity``, or ``size`` where there is none."""
         return self.size if self.capacity is None else self.capacity
 
-    def checked_capacity(self, capacity: int | None) -> int | None:
-        """Return ``capacity`` when it is None or has room for ``size``, else raise `UserError`."""
-        if capacity is None:
-            return None
-        most = self.whole_number("capacity", capacity, self.min_size, MAX_SIZE, _SIZE_REASON)
-        if most < self.size:
-            raise UserError(
-                f"task {self.name}: capacity={capacity} must be at least size={self.size}"
-            )
-        return most
-
-    def check_bounds(self) -> None:
-        """Raise `UserError` when sequences or vocabulary are too large to be worked with."""
-        longest = self.room.max_len
-        if longest > MAX_LEN:
-            raise UserError(
-                f"task {self.name}: size={self.room_size} has sequences of up to {longest:,} "
-                f"tokens; at most {MAX_LEN:,} are possible, since every row of a data set is as "
-                "wide as the longest"
-            )
-        try:
-            len(self.vocabulary)
-        except (UserError, ValueError) as error:
-            raise UserError(f"task {self.name}: size={self.room_size}: {error}") from None
-
     def require_room_for(self, measured: Task) -> None:
         """Raise `UserError` unless a model made for this task can read ``measured``'s sequences."""
-        if measured.vocabulary.tokens != self.vocabulary.tokens:
-            raise UserError(
-                f"task {measured.name}: size={measured.size} needs another vocabulary than the "
-                f"model's ({len(measured.vocabulary)} tokens, not {len(self.vocabulary)}); train "
-                "with task.capacity at least as large as every size to be measured"
-            )
-        if measured.max_len > self.room.max_len:
-            raise UserError(
-                f"task {measured.name}: size={measured.size} has sequences of up to "
-                f"{measured.max_len} tokens, the model positions for {self.room.max_len}; train "
-                "with task.capacity at least as large as every size to be measured"
-            )
+        needed, there = len(measured.vocabulary), len(self.vocabulary)
+        reason = f"another vocabulary than the model's ({needed} tokens, not {there})"
+        if measured.vocabulary.tokens == self.vocabulary.tokens:
+            if measured.max_len <= self.room.max_len:
+                return
+            reason = f"{measured.max_len} positions, the model has {self.room.max_len}"
+        advice = "this task takes no capacity, so a model is measured at its own size"
+        if "capacity" in self.parameters:
+            advice = "train with task.capacity at least as large as every size to be measured"
+        raise UserError(f"task {measured.name}: size={measured.size} needs {reason}; {advice}")
 
     def encode(self, examples: list[Example]) -> SequenceSet:
-        """Encode sequences, EOS appended; `UserError` for one longer than `max_len`."""
+        """Encode sequences, EOS appended; ValueError for one longer than `max_len`."""
         width = self.max_len + 1
         out = SequenceSet.empty(len(examples), width, self.vocabulary.dtype, self.labelled)
         for row, example in enumerate(examples):
-            ids = self._ids([*self._read(example), EOS], example)
+            tokens = example.tokens
+            if self.labelled:
+                tokens = [self.answer_marker, *example.prompt[:-1]]
+            ids = self.vocabulary.encode([*tokens, EOS])
             if len(ids) > width:
-                raise UserError(
-                    f"{self.name} size={self.size}: a sequence has {len(ids) - 1} tokens, "
-                    f"more than the longest possible, {self.max_len}"
+                raise ValueError(
+                    f"task {self.name}: a sequence has {len(tokens)} tokens, more than the longest "
+                    f"possible, {self.max_len}"
                 )
             out.tokens[row, : len(ids)] = ids
             out.lengths[row] = len(ids)
             out.prompt_lengths[row] = 2 if self.labelled else len(example.prompt)
             if out.labels is not None:
-                out.labels[row, 2 : len(ids)] = self._ids(example.answer, example)
+                out.labels[row, 2 : len(ids)] = self.vocabulary.encode(example.answer)
         return out
 
     def decode(self, sequences: SequenceSet, row: int) -> Example:
@@ -310,45 +264,59 @@ class Task(Parameters, ABC):
         if sequences.labels is not None:
             labels = self.vocabulary.decode(sequences.labels[row, 2:length])
             tokens = [*tokens[1:], self.answer_marker, *labels]
-        try:
-            return self.parse(tokens)
-        except UserError as error:
-            raise UserError(f"task {self.name}: {error} in {shown(tokens)}") from None
+        return self.parse(tokens)
 
-    def _ids(self, tokens: list[str], example: Example) -> np.ndarray:
-        """Return the ids of tokens of ``example``; `UserError` names the method they are from."""
-        try:
-            return self.vocabulary.encode(tokens)
-        except UserError as error:
-            own = set(example.prompt) <= self.vocabulary.index.keys()
-            method = "solve" if own else "sample_prompt"
-            line = fault(self.name, method, str(error), example.prompt)
-            raise UserError(f"{line}; `own_tokens` must list every token") from None
+    def whole_number(self, key: str, value: Any, least: int, most: int | None = None) -> int:
+        """Return ``value`` when it is a whole number in range, else raise `UserError`."""
+        if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
+            raise UserError(f"task {self.name}: {key}={value!r} must be a whole number")
+        if value < least:
+            raise UserError(f"task {self.name}: {key}={value} must be at least {least}")
+        if most is not None and value > most:
+            raise UserError(f"task {self.name}: {key}={value} must be at most {most:,}")
+        return int(value)
 
-    def _read(self, example: Example) -> list[str]:
-        """Return what a model reads: the marker stands first where every token has a label."""
-        if self.labelled:
-            return [self.answer_marker, *example.prompt[:-1]]
-        return example.tokens
+    def one_of(self, key: str, value: Any, choices: Collection[str]) -> str:
+        """Return ``value`` when it is among ``choices``, else raise `UserError`."""
+        if value not in choices:
+            known = ", ".join(choices)
+            raise UserError(f"task {self.name}: {key}={value!r} must be one of {known}")
+        return str(value)
 
 
-_SIZE_REASON = "vocabulary and sequences grow with it"
+def build_task(settings: Mapping[str, Any], key: str = "task") -> Task:
+    """Return the task whose class is ``_target_``, with the other ``settings`` as its parameters.
+
+    ``name`` is passed over, and so is ``capacity: null`` where a task takes none.  Raises
+    `UserError`, naming ``key``, for whatever is unknown, missing, wrong or too large.
+    """
+    target = settings.get("_target_")
+    cls = locate(str(target), f"{key}._target_")
+    if not (isinstance(cls, type) and issubclass(cls, Task)):
+        raise UserError(f"{key}._target_={target}: is not a subclass of tasks.task.Task")
+    given = {name: value for name, value in settings.items() if name not in ("_target_", "name")}
+    signature = inspect.signature(cls)
+    if "capacity" not in signature.parameters and given.get("capacity") is None:
+        given.pop("capacity", None)
+    try:
+        signature.bind(**given)
+    except TypeError as error:
+        taken = ", ".join(signature.parameters)
+        raise UserError(f"{key}: {error}; {cls.__name__} takes {taken}") from None
+    try:
+        task = cls(**given)
+        longest, _ = task.room.max_len, task.vocabulary
+    except ValueError as error:
+        raise UserError(f"{key}: {error}") from error
+    if longest > MAX_LEN:
+        raise UserError(
+            f"task {task.name}: size={task.room_size} has sequences of up to {longest:,} tokens; "
+            f"at most {MAX_LEN:,} are possible"
+        )
+    return task
 
 
 def candidate_rng(seed: int, stream: int, size: int, index: int) -> random.Random:
     """Return the generator of one candidate: the same in every process and on every machine."""
     digest = hashlib.sha256(f"{seed} {stream} {size} {index}".encode()).digest()
     return random.Random(int.from_bytes(digest[:16], "big"))
-
-
-def first_difference(given: list[str], expected: list[str]) -> int | None:
-    """Return the first position at which two token lists differ, or None."""
-    for i, (a, b) in enumerate(zip(given, expected, strict=False)):
-        if a != b:
-            return i
-    return None if len(given) == len(expected) else min(len(given), len(expected))
-
-
-def describe(tokens: list[str], position: int) -> str:
-    """Return the token at ``position`` for a message, or say that the list has ended."""
-    return repr(tokens[position]) if position < len(tokens) else "missing"

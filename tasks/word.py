@@ -9,7 +9,7 @@ import numpy as np
 
 from common import UserError
 from tasks import omega
-from tasks.monoids import Monoid, monoid
+from tasks.monoids import monoid as monoid_of
 from tasks.random_numbers import random_numbers
 from tasks.sequences import Example, SequenceSet
 from tasks.task import FORMATS, Task
@@ -60,12 +60,11 @@ class Word(Task):
         tail: str = "none",
         capacity: int | None = None,
     ):
-        super().__init__(size, format)
-        self.capacity = self.checked_capacity(capacity)
+        super().__init__(size, format, capacity)
         self.monoid, self.letters = monoid, letters
         self.question = self.one_of("question", question, ("value", "member"))
         self.tail = self.one_of("tail", tail, ("none", "omega"))
-        self._monoid = named_monoid(self.name, monoid)
+        self._monoid = monoid_of(monoid)
         self._letters = self._numbers_of(letters)
         if monoid == "flip-flop" and len(self._letters) < len(self._monoid):
             raise UserError("task word: letters of the flip-flop must be all three: 1, a, b")
@@ -82,13 +81,10 @@ class Word(Task):
         """Return the numbers of the letters; `UserError` unless they generate the monoid."""
         if letters == "all":
             return tuple(range(len(self._monoid)))
-        given = self._monoid.letters if letters == "three" else letters
-        if not isinstance(given, list | tuple):
+        if isinstance(letters, str) and letters != "three":
             raise UserError(f"task word: letters={letters!r} must be three, all, or a list")
-        unknown = [str(letter) for letter in given if str(letter) not in self._monoid.number]
-        if unknown:
-            raise UserError(f"task word: letters: {unknown[0]} is no element of {self.monoid}")
-        numbers = tuple(dict.fromkeys(self._monoid.number[str(letter)] for letter in given))
+        given = self._monoid.letters if letters == "three" else letters
+        numbers = self._monoid.numbers_of("letters", given)
         reached = len(self._monoid.generated(list(numbers)))
         if reached < len(self._monoid):
             raise UserError(
@@ -111,19 +107,15 @@ class Word(Task):
         return [*OWN, *self._monoid.elements, *bar]
 
     @property
-    def max_prompt_len(self) -> int:
-        """The letters, the marker, and the bar where there is one."""
-        return self.size + 1 + (self.tail == "omega")
-
-    @property
     def max_len(self) -> int:
         """2n + 3 with a chain, n + 2 without, n + 1 with labels; more for u v v v .. ."""
         if self.labelled:
-            return self.max_prompt_len
-        chain = self.size + 1
+            return self.size + 1
+        chain, bar = self.size + 1, 0
         if self.tail == "omega":
             chain += omega.PERIOD * (omega.most_passes(self._monoid) - 1)
-        return self.max_prompt_len + (chain if self.format == "cot" else 0) + 1
+            bar = 1
+        return self.size + bar + 2 + (chain if self.format == "cot" else 0)
 
     def training_mixture(self) -> dict[int, float]:
         """Without a chain, words of all lengths k up to ``size``, in proportion to k."""
@@ -133,13 +125,10 @@ class Word(Task):
         return {k: k / sum(sizes) for k in sizes}
 
     def sample_prompt(self, rng: random.Random, size: int) -> list[str]:
-        """Draw a word, followed by the marker."""
-        if self.tail == "omega":
-            u, v = omega.draw_word(rng, self._monoid, self._letters, size)
-            elements = self._monoid.elements
-            return [*(elements[i] for i in u), "|", *(elements[i] for i in v), "<sep>"]
-        numbers = np.array([[rng.random() for _ in range(self._numbers_needed(size))]])
-        return [*(self._monoid.elements[i] for i in self._draw_letters(size, numbers)[0]), "<sep>"]
+        """Draw ``u | v``, followed by the marker; words without a tail come from `draw`."""
+        u, v = omega.draw_word(rng, self._monoid, self._letters, size)
+        elements = self._monoid.elements
+        return [*(elements[i] for i in u), "|", *(elements[i] for i in v), "<sep>"]
 
     def solve(self, prompt: list[str]) -> tuple[list[str], list[str]]:
         """Multiply from left to right."""
@@ -229,11 +218,3 @@ class Word(Task):
         if self.labelled:
             return [list(range(i + 1)) for i in range(n)]
         return [[0], *([i, n + i] for i in range(1, n)), [], [2 * n]]
-
-
-def named_monoid(task: str, name: str) -> Monoid:
-    """Return the monoid ``name``; `UserError` names the task's setting."""
-    try:
-        return monoid(name)
-    except UserError as error:
-        raise UserError(f"task {task}: monoid={error}") from None

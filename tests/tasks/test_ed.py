@@ -3,14 +3,16 @@ from functools import cache
 from pathlib import Path
 
 import numpy as np
+import plain_samplers
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from plain_samplers import edit, sample, sample_prompt
 from two_samples import deviation
 
 from common import UserError
-from tasks import ed, ed_kernels
-from tasks.ed import EditDistance, distances, edit, strings
+from tasks import ed_kernels
+from tasks.ed import EditDistance, distances, strings
 from tasks.ed_local import EditDistanceLocal
 from tasks.random_numbers import below, start
 from tasks.task import Example
@@ -133,7 +135,7 @@ def test_kernel_draws_the_plain_sampler_s_distribution(cls, size: int) -> None:
     task = cls(size, "direct")
     rng = random.Random(1)
     drawn = task.draw(3, 0, 0, 6000)
-    plain = [features(task.sample(rng)) for _ in range(6000)]
+    plain = [features(sample(task, rng)) for _ in range(6000)]
     kernel = [features(task.decode(drawn, row)) for row in range(6000)]
     for name in plain[0]:
         score = deviation([f[name] for f in plain], [f[name] for f in kernel])
@@ -158,11 +160,11 @@ def test_plain_sampler_keeps_the_number_of_edits_when_it_draws_again(monkeypatch
         calls.append((edit(rng, word, letters, edits), edits))
         return calls[-1][0]
 
-    monkeypatch.setattr(ed, "edit", recorded)
+    monkeypatch.setattr(plain_samplers, "edit", recorded)
     task, rng, edits = EditDistance(20, "direct"), random.Random(0), []
     for _ in range(SAMPLES_OF_EDITS):
         calls.clear()
-        pair = strings(task.sample_prompt(rng, 20))
+        pair = strings(sample_prompt(task, rng, 20))
         assert len({number for _, number in calls}) <= 1
         if calls and calls[-1][0] in pair:  # the last one was admitted
             edits.append(calls[-1][1])
@@ -199,7 +201,7 @@ def test_every_number_of_edits_comes_to_an_end(cls, size: int) -> None:
     task, rng = cls(size, "direct", alphabet_size=3), random.Random(0)
     assert len(task.draw(0, 0, 0, 500)) == 500
     for _ in range(200):
-        assert task.check_prompt(task.sample_prompt(rng, size)) is None
+        assert task.check_prompt(sample_prompt(task, rng, size)) is None
 
 
 def test_edits_delete_replace_and_insert_in_equal_shares() -> None:

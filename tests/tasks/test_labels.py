@@ -1,11 +1,8 @@
 """Labels beside tokens: the same content in every form, and nothing new where there are none."""
 
-import numpy as np
 import pytest
 
 from common import UserError
-from tasks import store
-from tasks.data import DataSpec, draw_measured, load_or_build
 from tasks.ed import EditDistance
 from tasks.generate import SeenPrompts, prompt_hashes
 from tasks.lis import LIS
@@ -57,42 +54,3 @@ def test_prompts_are_told_apart_by_all_their_tokens(task):
     seen = SeenPrompts(400)
     assert seen.add(drawn).sum() == different
     assert not seen.add(drawn).any()
-
-
-@pytest.mark.parametrize("task", TAGGED, ids=lambda task: task.name)
-def test_stored_sets_come_back_with_their_labels(task, tmp_path):
-    spec = DataSpec(200, 20, 30, directory=str(tmp_path))
-    built = load_or_build(task, spec, progress=False)
-    loaded = load_or_build(task, spec, progress=False)
-    assert loaded.samples_per_second is None
-    assert loaded.fingerprint == built.fingerprint
-    for split in ("train", "validation", "test"):
-        one, other = getattr(built, split), getattr(loaded, split)
-        assert (one.labels == other.labels).all() and one.labels.dtype == other.labels.dtype
-        assert (one.tokens == other.tokens).all()
-        assert [task.check(task.decode(other, row).tokens) for row in range(10)] == [None] * 10
-    changed = {split: getattr(built, split) for split in ("train", "validation", "test")}
-    changed["test"].labels[0, 2] += 1
-    assert store.fingerprint(changed) != built.fingerprint
-
-
-def test_measured_sets_leave_out_what_was_trained_on():
-    task = Word(4, "tagged", "S3")
-    known = task.draw(0, 2, 0, 40)
-    measured = draw_measured(task, 40, 0, known, progress=False)
-    given = set(map(bytes, known.tokens))
-    assert measured.labels is not None
-    assert not given & set(map(bytes, measured.tokens))
-
-
-def test_sets_without_labels_are_stored_as_before(tmp_path):
-    """No column more, and the fingerprint of the three arrays alone."""
-    task = LIS(5)
-    load_or_build(task, DataSpec(20, 5, 5, directory=str(tmp_path)), progress=False)
-    [folder] = [path for path in tmp_path.iterdir() if path.is_dir()]
-    sets, _ = store.load(folder)
-    assert all(split.labels is None for split in sets.values())
-    with store.quiet_datasets() as datasets:
-        names = datasets.Dataset.load_from_disk(str(folder / "test")).column_names
-    assert names == ["tokens", "lengths", "prompt_lengths"]
-    assert np.array_equal(sets["test"].given_lengths, sets["test"].prompt_lengths)

@@ -12,7 +12,7 @@ from oracles import match3 as oracle
 from oracles.mutations import mutants
 
 from common import UserError
-from tasks.data import DataSpec, build
+from tasks.data import DataConfig, build
 from tasks.match3 import Match3
 
 
@@ -61,7 +61,7 @@ def test_training_mixes_smaller_prompts():
     assert list(task.training_mixture()) == [3, 4, 5, 6, 7, 8]
     assert sum(task.training_mixture().values()) == pytest.approx(1)
     assert Match3(2).training_mixture() == {2: 1.0}
-    sets, _ = build(task, DataSpec(train=600, validation=50, test=50), progress=False)
+    sets, _ = build(task, DataConfig(train=600, validation=50, test=50), progress=False)
     counts = Counter(sets["train"].lengths - 4)
     expected = {k: 600 * share for k, share in task.training_mixture().items()}
     assert all(abs(counts[k] - expected[k]) < 1 for k in expected)

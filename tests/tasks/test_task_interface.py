@@ -10,10 +10,10 @@ from common import UserError
 from tasks.arithmetic import Arithmetic
 from tasks.ed import EditDistance
 from tasks.ed_local import EditDistanceLocal
-from tasks.generate import SeenPrompts, draw_set, planned_sizes
+from tasks.generate import planned_sizes
 from tasks.lis import LIS
 from tasks.locality import measure
-from tasks.task import EOS, PAD, Example, Task, Vocabulary
+from tasks.task import EOS, PAD, Example, Task, Vocabulary, build_task
 
 
 class Parity(Task):
@@ -28,10 +28,6 @@ class Parity(Task):
     @property
     def own_tokens(self) -> list[str]:
         return ["<sep>", "0", "1"]
-
-    @property
-    def max_prompt_len(self) -> int:
-        return self.size + 1
 
     @property
     def max_len(self) -> int:
@@ -59,84 +55,45 @@ def test_a_task_needs_little() -> None:
     assert task.parameters == {"size": 3, "format": "cot", "ones": 1}
     assert task.with_parameters(size=5, format="direct").max_len == 7
     assert task.training_mixture() == {3: 1.0}
-    del task.ones
-    with pytest.raises(UserError, match=r"'ones' is not kept: write self\.ones = ones"):
-        task.with_parameters(size=5)
-    with pytest.raises(UserError, match="longest possible, 9"):
+    with pytest.raises(ValueError, match="longest possible, 9"):
         task.encode([Example(["0"] * 9, [], ["0"])])
-
-
-def test_a_task_without_name_or_marker_is_told_so(monkeypatch) -> None:
-    monkeypatch.setattr(Parity, "sample_prompt", lambda *_: ["0", "1"])
-    with pytest.raises(UserError, match="parity: sample_prompt leaves out the marker, <sep>"):
-        Parity(2).draw(0, 0, 0, 1)
-    monkeypatch.delattr(Parity, "name")
-    with pytest.raises(UserError, match="Parity: has no name"):
-        Parity(2)
-
-
-def failing(*_: object) -> None:
-    raise KeyError("q\nq")
-
-
-WHERE = " (HYDRA_FULL_ERROR=1 shows where)"
+    with pytest.raises(UserError, match="no '<sep>' after the prompt"):
+        task.decode(task.encode([Example(["1", "1"], [], ["0"])]), 0)
 
 
 @pytest.mark.parametrize(
-    ("method", "does", "said"),
+    ("settings", "reason"),
     [
-        ("solve", failing, "solve: KeyError: 'q\\nq' on prompt 1 1 <sep>" + WHERE),
-        ("solve", lambda *_: None, "solve: TypeError: cannot unpack non-iterable NoneType object"),
-        ("solve", lambda *_: (["<sep>"], []), "solve: gives no answer on prompt 1 1 <sep>"),
         (
-            "solve",
-            lambda *_: (["x", "<sep>"], ["1"]),
-            "solve: unknown token 'x' on prompt 1 1 <sep>; `own_tokens` must list every token",
+            {"size": 3, "tows": 1},
+            "task: got an unexpected keyword argument 'tows'; Parity takes",
         ),
-        (
-            "sample_prompt",
-            lambda *_: ["y", "<sep>"],
-            "sample_prompt: unknown token 'y' on prompt y <sep>; `own_tokens` must list every",
-        ),
-        ("sample_prompt", failing, "sample_prompt: KeyError: 'q\\nq'" + WHERE),
-        ("sample_prompt", lambda *_: None, "sample_prompt: TypeError: "),
-        ("draw", failing, "draw: KeyError: 'q\\nq'" + WHERE),
+        ({"ones": 1}, "task: missing a required argument: 'size'; Parity takes size, format, ones"),
+        ({"size": 0}, "task parity: size=0 must be at least 1"),
+        ({"size": 10**6}, "task parity: size=1000000 must be at most 100,000"),
+        ({"size": 3, "capacity": 5}, "'capacity'; Parity takes size, format, ones"),
+        ({"size": 3, "_target_": "tasks.data.DataConfig"}, "is not a subclass of tasks.task.Task"),
+        ({"size": 3, "_target_": "tasks.lis.LISS"}, "did you mean tasks.lis.LIS?"),
+        ({"size": 3, "_target_": "no.such.Task"}, "no module 'no'"),
     ],
 )
-def test_a_fault_of_a_new_task_names_task_and_method(method, does, said, monkeypatch) -> None:
-    monkeypatch.setattr(Parity, "sample_prompt", lambda *_: ["1", "1", "<sep>"])
-    monkeypatch.setattr(Parity, method, does)
-    monkeypatch.setattr(
-        Parity, "solve", does if method == "solve" else lambda *_: (["<sep>"], ["1"])
-    )
-    with pytest.raises(UserError) as caught:
-        draw_set(Parity(2), "test", 1, 0, SeenPrompts(1))
-    assert str(caught.value).startswith(f"task parity: {said}")
+def test_settings_that_do_not_fit_are_one_line(settings, reason) -> None:
+    with pytest.raises(UserError, match=reason) as caught:
+        build_task({"_target_": f"{__name__}.Parity", "name": "parity", **settings})
     assert len(str(caught.value).splitlines()) == 1
 
 
-def test_a_solver_that_fails_on_a_foreign_prompt_judges_it(monkeypatch) -> None:
-    monkeypatch.setattr(Parity, "solve", failing)
-    reason = Parity(1).check("1 <sep> 1 <sep> 1".split()) or ""
-    assert reason.startswith("task parity: solve: KeyError")
+def test_capacity_is_advised_only_where_a_task_takes_it() -> None:
+    with pytest.raises(UserError, match="this task takes no capacity"):
+        Match3(8).require_room_for(Match3(6))
+    with pytest.raises(UserError, match=r"train with task\.capacity at least as large"):
+        LIS(6).require_room_for(LIS(8))
 
 
-def test_rows_that_do_not_parse_and_tokens_given_twice_name_the_task(monkeypatch) -> None:
-    task = Parity(2)
-    drawn = task.encode([Example(["1", "1"], [], ["0"])])
-    with pytest.raises(UserError, match="task parity: no '<sep>' after the prompt in 1 1 0"):
-        task.decode(drawn, 0)
+def test_a_value_that_the_class_refuses_is_one_line(monkeypatch) -> None:
     monkeypatch.setattr(Parity, "own_tokens", ["0", "<sep>", "0"])
-    with pytest.raises(UserError, match="task parity: size=2: a vocabulary must not hold a token"):
-        Parity(2).check_bounds()
-
-
-def test_what_a_task_says_in_words_of_its_own_is_kept(monkeypatch) -> None:
-    error = UserError("no such prompt")
-    monkeypatch.setattr(Parity, "solve", lambda *_: (_ for _ in ()).throw(error))
-    with pytest.raises(UserError) as caught:
-        Parity(2).draw(0, 0, 0, 1)
-    assert caught.value is error
+    with pytest.raises(UserError, match="task: a vocabulary must not hold a token twice"):
+        build_task({"_target_": f"{__name__}.Parity", "size": 2})
 
 
 def test_shares_must_add_up(monkeypatch) -> None:

@@ -1,6 +1,5 @@
 import functools
 import itertools
-import random
 
 import numpy as np
 import pytest
@@ -12,7 +11,7 @@ from two_samples import deviation
 
 from common import UserError
 from tasks import omega
-from tasks.data import DataSpec, build
+from tasks.data import DataConfig, build
 from tasks.generate import planned_sizes
 from tasks.monoids import monoid
 from tasks.word import Word
@@ -194,7 +193,7 @@ def test_without_a_chain_all_lengths_are_trained_on():
     assert list(Word(4, "direct", "flip-flop").training_mixture()) == [2, 3, 4]
     sizes = planned_sizes(Word(12, "direct"), "train", 780, 0)
     assert np.bincount(sizes)[1:].tolist() == [10 * k for k in range(1, 13)]
-    sets, _ = build(Word(6, "direct", "S3", "all"), DataSpec(60, 10, 20), progress=False)
+    sets, _ = build(Word(6, "direct", "S3", "all"), DataConfig(60, 10, 20), progress=False)
     assert set(sets["train"].prompt_lengths - 1) == set(range(1, 7))
     assert set(sets["test"].prompt_lengths - 1) == {6}
 
@@ -234,13 +233,13 @@ def test_infinite_words_by_hand():
 @pytest.mark.parametrize("name", ["A5", "S5"])
 def test_half_of_the_infinite_words_are_accepted(name):
     task = omega_task(name)
-    sequences = [task.sample(random.Random(i)) for i in range(400)]
+    drawn = task.draw(1, 0, 0, 400)
+    sequences = [task.decode(drawn, row) for row in range(400)]
     assert abs(np.mean([s.answer == ["yes"] for s in sequences]) - 0.5) < 0.1
     for sequence in sequences[:50]:
         assert task.check(sequence.tokens) is None
         assert len(sequence.tokens) <= task.max_len
-    drawn = task.draw(0, 0, 0, 20)
-    assert (drawn.tokens[np.arange(20), drawn.lengths - 1] == 1).all()
+    assert (drawn.tokens[np.arange(400), drawn.lengths - 1] == 1).all()
 
 
 def test_shares_of_words_are_the_same_by_gathering_and_by_products(monkeypatch):
@@ -274,7 +273,7 @@ def test_shares_of_words_are_the_same_by_gathering_and_by_products(monkeypatch):
     ],
 )  # fmt: skip
 def test_bad_settings_are_one_clear_line(settings, said):
-    with pytest.raises(UserError, match="task word: ") as raised:
+    with pytest.raises(UserError) as raised:
         Word(**{"size": 8, **settings})
     assert said in str(raised.value)
     assert len(str(raised.value).splitlines()) == 1
@@ -292,4 +291,4 @@ def test_too_few_words_of_a_length_are_told():
     with pytest.raises(
         UserError, match=r"word size=5 has too few distinct prompts: .* reached 193"
     ):
-        build(Word(5), DataSpec(1000, 0, 50), progress=False)
+        build(Word(5), DataConfig(1000, 0, 50), progress=False)

@@ -1,0 +1,158 @@
+"""The tasks' distributions once more, in plain Python, believed on sight.
+
+Each sampler draws one sequence of its task; the compiled kernels are held against it.
+"""
+
+from __future__ import annotations
+
+import random
+
+from tasks.arithmetic import OPERATORS, Arithmetic, around, render
+from tasks.copying import Copying
+from tasks.ed import EditDistance
+from tasks.ed_kernels import LONGER, MAX_LETTERS, MIN_LETTERS, SHORTER
+from tasks.lis import LIS
+from tasks.mqar import MQAR
+from tasks.task import Example, Task
+
+
+def sample(task: Task, rng: random.Random, size: int | None = None) -> Example:
+    """Draw one sequence; with arithmetic's order=growth its chain is the growth reversed."""
+    size = task.size if size is None else size
+    if isinstance(task, Arithmetic) and task.order == "growth" and task.format == "cot":
+        *history, expression = grow(task, rng, size)
+        return render(expression, history[::-1])
+    return task.complete(sample_prompt(task, rng, size))
+
+
+def sample_prompt(task: Task, rng: random.Random, size: int) -> list[str]:
+    """Draw the prompt of one sequence, its marker included."""
+    if isinstance(task, Arithmetic):
+        return [*grow(task, rng, size)[-1], "="]
+    if isinstance(task, EditDistance):
+        return two_strings(task, rng, size)
+    if isinstance(task, LIS):
+        return planted_runs(task, rng, size)
+    if isinstance(task, MQAR):
+        keys, values = rng.sample(task.keys, size), rng.sample(task.values, size)
+        pairs = [number for pair in zip(keys, values, strict=True) for number in pair]
+        return [*map(str, pairs), "|", *map(str, rng.sample(keys, task.num_queries)), "<sep>"]
+    if isinstance(task, Copying):
+        return [*rng.choices(task.own_tokens[1:], k=size), "<sep>"]
+    return task.sample_prompt(rng, size)
+
+
+# Arithmetic
+
+
+def grow(task: Arithmetic, rng: random.Random, size: int) -> list[list[str]]:
+    """Return the expressions with 0, 1, .., ``size`` operators of one growth."""
+    expression = [str(rng.randrange(task.modulus))]
+    history = [expression]
+    for _ in range(size):
+        at = rng.choice([i for i, token in enumerate(expression) if token.isdigit()])
+        a, operator, b = operands(rng, int(expression[at]), task.modulus)
+        pair = [str(a), operator, str(b)]
+        if needs_brackets(expression, at, operator):
+            pair = ["(", *pair, ")"]
+        expression = expression[:at] + pair + expression[at + 1 :]
+        history.append(expression)
+    return history
+
+
+def operands(rng: random.Random, value: int, p: int) -> tuple[int, str, int]:
+    """Draw a, operator and b with ``a operator b`` equal to ``value`` modulo ``p``."""
+    while True:
+        a, operator = rng.randrange(p), rng.choice(OPERATORS)
+        if operator == "+":
+            return a, operator, (value - a) % p
+        if operator == "-":
+            return a, operator, (a - value) % p
+        if operator == "*" and a == 0 and value == 0:
+            return a, operator, rng.randrange(p)
+        if operator == "*" and a != 0:
+            return a, operator, value * pow(a, -1, p) % p
+        if operator == "/" and a == 0 and value == 0:
+            return a, operator, rng.randrange(1, p)
+        if operator == "/" and a != 0 and value != 0:
+            return a, operator, a * pow(value, -1, p) % p
+
+
+def needs_brackets(expression: list[str], at: int, operator: str) -> bool:
+    """Whether ``operator`` in place of the number at ``at`` must be bracketed (CoT_benchmark)."""
+    before, after = around(expression, at, at + 1)
+    return before == "/" or (
+        (before in ("*", "-") or after in ("*", "/")) and operator in ("+", "-")
+    )
+
+
+# Edit distance
+
+
+def two_strings(task: EditDistance, rng: random.Random, size: int) -> list[str]:
+    """Draw two different strings of admissible lengths, the shorter first.
+
+    Pairs that are not admissible are drawn again with the same number of edits (CoT_benchmark), in
+    everything else anew.
+    """
+    edits = rng.randint(1, size)
+    while True:
+        first, second = draw_pair(task, rng, size, edits)
+        if first != second and max(1, size - SHORTER) <= len(second) <= size + LONGER:
+            shorter, longer = sorted([first, second], key=len)
+            return [*shorter, "|", *longer, "<sep>"]
+
+
+def draw_pair(
+    task: EditDistance, rng: random.Random, size: int, edits: int
+) -> tuple[list[str], list[str]]:
+    """Draw usable letters and two strings; the second may equal the first or be too long."""
+    count = rng.randint(MIN_LETTERS, min(MAX_LETTERS, task.alphabet_size))
+    letters = rng.sample(task.letters, count)
+    first = [rng.choice(letters) for _ in range(size)]
+    if rng.random() < 0.4:
+        length = rng.randint(size - SHORTER, size + LONGER)
+        return first, [rng.choice(letters) for _ in range(length)]
+    return first, edit(rng, first, letters, edits)
+
+
+def edit(rng: random.Random, word: list[str], letters: list[str], edits: int) -> list[str]:
+    """Return a copy of ``word`` after random edits; never fewer than two letters are left."""
+    word = list(word)
+    for _ in range(edits):
+        kind = rng.randint(0, 2)
+        if kind == 0 and len(word) > 2:
+            del word[rng.randrange(len(word))]
+        elif kind == 1:
+            word[rng.randrange(len(word))] = rng.choice(letters)
+        else:
+            word.insert(rng.randint(0, len(word)), rng.choice(letters))
+    return word
+
+
+# LIS
+
+
+def planted_runs(task: LIS, rng: random.Random, size: int) -> list[str]:
+    """Plant increasing runs, fill up with uniform numbers."""
+    values = range(task.room_size + 1, task.number_range)
+    planted: list[int] = []
+    for part in run_lengths(rng, size):
+        planted += sorted(rng.sample(values, part))
+    numbers = [rng.choice(values) for _ in range(size)]
+    for place, value in zip(sorted(rng.sample(range(size), len(planted))), planted, strict=True):
+        numbers[place] = value
+    return [*map(str, numbers), "<sep>"]
+
+
+def run_lengths(rng: random.Random, size: int) -> list[int]:
+    """Draw the lengths of one to three runs: ``min(3, size)`` to ``size`` numbers in all."""
+    runs, total = rng.randint(1, 3), rng.randint(min(3, size), size)
+    if runs == 1:
+        return [total]
+    if runs == 2:
+        one = rng.randint(1, total // 2 + 1)
+        return [one, total - one]
+    one = rng.randint(1, total // 3 + 1)
+    two = min(rng.randint(1, (total - one) // 2 + 1), total - one)
+    return [one, two, total - one - two]

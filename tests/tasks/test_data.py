@@ -1,0 +1,409 @@
+"""Data sets: distinct prompts, disjoint splits, the same bytes everywhere, the store, files."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pydantic
+import pytest
+
+from common import UserError
+from tasks.arithmetic import Arithmetic
+from tasks.data import (
+    DataConfig,
+    DataSets,
+    build,
+    data_key,
+    draw_measured,
+    fingerprint,
+    load_file,
+    load_measured,
+    load_or_build,
+)
+from tasks.ed import EditDistance
+from tasks.ed_local import EditDistanceLocal
+from tasks.generate import STREAMS
+from tasks.lis import LIS
+from tasks.task import SPLITS, SequenceSet, Task
+from tasks.word import Word
+
+ROOT = Path(__file__).resolve().parents[2]
+SAMPLES = ROOT / "tests" / "oracles" / "samples"
+CONFIG = DataConfig(train=3000, validation=200, test=500)
+
+# A change here means other data under the same seed: raise tasks.data.GENERATOR_VERSION with it.
+FINGERPRINTS = {
+    "arithmetic": "4fc9b2d1e3d9fc7d35767be6e9468deb0f435f0ff5ae1330e10abe68ae94dcbc",
+    "lis": "7bc41d88772f6979503a4299d0dd62b23b27f788735c7c9d183bfb8b37a2b91a",
+    "ed": "46f185fc75743866f4fcc593406dd2fbd64470052f48f02810c56e92ef74c7f7",
+    "ed_local": "b5888252d03fc4cbab6c2df1923fb7c8e6a99df39127b6dc9f2c3c432e0371af",
+}
+ALL: list[Task] = [Arithmetic(3), LIS(6), EditDistance(4), EditDistanceLocal(4)]
+EACH = pytest.mark.parametrize("task", ALL, ids=lambda task: task.name)
+
+
+def prompts(sequences: SequenceSet) -> list[bytes]:
+    return [
+        row[:length].tobytes()
+        for row, length in zip(sequences.tokens, sequences.prompt_lengths, strict=True)
+    ]
+
+
+def assert_same(one: SequenceSet, two: SequenceSet) -> None:
+    for name in ("tokens", "lengths", "prompt_lengths", "labels"):
+        a, b = getattr(one, name), getattr(two, name)
+        assert (a is None) == (b is None)
+        assert a is None or (a.dtype == b.dtype and np.array_equal(a, b))
+
+
+# What is drawn
+
+
+@EACH
+def test_prompts_are_distinct_and_splits_disjoint(task: Task) -> None:
+    sets, _ = build(task, CONFIG, progress=False)
+    assert {split: len(sets[split]) for split in SPLITS} == {
+        "train": 3000, "validation": 200, "test": 500,
+    }  # fmt: skip
+    everything = [prompt for own in sets.values() for prompt in prompts(own)]
+    assert len(set(everything)) == len(everything) == 3700
+
+
+@EACH
+def test_test_set_is_the_first_distinct_candidates_in_order(task: Task) -> None:
+    """By a plain Python set over the tokens instead of hashes in a table."""
+    sets, _ = build(task, DataConfig(0, 0, 500), progress=False)
+    candidates = task.draw(0, 0, 0, 5000)
+    first: dict[bytes, int] = {}
+    for index, prompt in enumerate(prompts(candidates)):
+        first.setdefault(prompt, index)
+    assert_same(sets["test"], candidates.select(list(first.values())[:500]))
+
+
+@EACH
+def test_bytes_are_those_recorded(task: Task) -> None:
+    sets, _ = build(task, CONFIG, workers=2, progress=False)
+    assert fingerprint(sets) == FINGERPRINTS[task.name]
+
+
+def test_bytes_do_not_depend_on_the_hash_seed_or_on_workers() -> None:
+    script = (
+        "from test_data import ALL, CONFIG, build, fingerprint\n"
+        "for task in ALL: print(fingerprint(build(task, CONFIG, False, 3)[0]))\n"
+    )
+    path = f"{ROOT}:{Path(__file__).parent}"
+    printed = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True,
+        env={**os.environ, "PYTHONHASHSEED": "77", "PYTHONPATH": path},
+    ).stdout  # fmt: skip
+    assert printed.split() == list(FINGERPRINTS.values())
+
+
+def test_drawing_needs_no_torch_and_no_hydra() -> None:
+    """Blocked modules raise ImportError; nothing below `models` may import them."""
+    script = (
+        "import sys\n"
+        "blocked = ['hydra', 'omegaconf', 'wandb', 'torch', 'datasets']\n"
+        "sys.modules.update(dict.fromkeys(blocked))\n"
+        "from tasks import data, lis\n"
+        "sets, _ = data.build(lis.LIS(5), data.DataConfig(10, 1, 1), progress=False)\n"
+        "print(len(sets['train']))\n"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=False, cwd=ROOT
+    )
+    assert result.stdout == "10\n", result.stderr
+
+
+def test_too_few_distinct_prompts_is_an_error_that_names_how_many_there_are() -> None:
+    config = DataConfig(train=300, validation=100, test=100)
+    with pytest.raises(UserError, match="too few distinct prompts: train wants 300, reached 273"):
+        build(Arithmetic(1), config, progress=False)
+    sets, _ = build(Arithmetic(1), DataConfig(273, 100, 100), progress=False)
+    assert len(sets["train"]) == 273
+
+
+@pytest.mark.parametrize("bad", [{"train": -1}, {"test": 10**9 + 1}, {"seed": -1}, {"seed": 2**63}])
+def test_bad_configuration(bad: dict[str, int]) -> None:
+    with pytest.raises(pydantic.ValidationError, match=next(iter(bad))):
+        DataConfig(**{"train": 1, "validation": 1, "test": 1, **bad})
+
+
+# The store
+
+
+def get(folder: Path, task: Task = ALL[0], config: DataConfig = CONFIG) -> DataSets:
+    return load_or_build(task, config, folder, progress=False)
+
+
+@pytest.mark.parametrize(
+    "task", [LIS(130), LIS(6, "tagged"), Word(8, "tagged")], ids=lambda task: task.name
+)
+def test_stored_sets_are_the_built_ones(task: Task, tmp_path: Path) -> None:
+    config = DataConfig(700, 0, 300)
+    first = get(tmp_path / "new" / "data", task, config)
+    again = get(tmp_path / "new" / "data", task, config)
+    assert first.path == again.path == tmp_path / "new" / "data" / data_key(task, config)
+    assert first.samples_per_second is not None
+    assert again.samples_per_second is None
+    assert first.fingerprint == again.fingerprint
+    for split in SPLITS:
+        assert_same(getattr(first, split), getattr(again, split))
+    sets = {split: getattr(again, split) for split in SPLITS}
+    if task.labelled:
+        sets["test"].labels[0, 2] += 1
+        assert fingerprint(sets) != first.fingerprint
+    vocabulary = json.loads((first.path / "vocabulary.json").read_text())
+    assert tuple(vocabulary) == task.vocabulary.tokens
+
+
+@EACH
+def test_a_test_set_alone_is_that_of_the_whole(task: Task, tmp_path: Path) -> None:
+    whole, _ = build(task, CONFIG, progress=False)
+    for _ in range(2):  # built, then read
+        alone = get(tmp_path, task, DataConfig(train=0, validation=0, test=500))
+        assert_same(alone.test, whole["test"])
+        for empty in (alone.train, alone.validation):
+            assert empty.tokens.shape == (0, task.max_len + 1)
+            assert empty.tokens.dtype == task.vocabulary.dtype
+    assert alone.samples_per_second is None
+
+
+def test_key_tells_apart_what_decides_the_content(tmp_path: Path) -> None:
+    line = "1 + 2 = 3\n"
+    (tmp_path / "a.txt").write_text(line)
+    (tmp_path / "b.txt").write_text(line * 2)
+    configs = [
+        DataConfig(10, 1, 1),
+        DataConfig(11, 1, 1),
+        DataConfig(10, 2, 1),
+        DataConfig(10, 1, 1, seed=1),
+        DataConfig(10, 1, 1, file=str(tmp_path / "a.txt")),
+        DataConfig(10, 1, 1, file=str(tmp_path / "b.txt")),
+        DataConfig(10, 1, 1, train_file=str(tmp_path / "b.txt")),
+    ]
+    keys = [data_key(Arithmetic(2), config) for config in configs]
+    keys += [data_key(task, configs[0]) for task in ALL]
+    keys += [data_key(Arithmetic(2, order="growth"), configs[0])]
+    assert len(set(keys)) == len(keys)
+
+
+def truncate(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+def alter(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+
+
+DAMAGE: dict[str, Callable[[Path], object]] = {
+    "truncated": lambda path: truncate(path / "train-tokens.npy"),
+    "altered": lambda path: alter(path / "train-tokens.npy"),
+    "empty": lambda path: (path / "test-lengths.npy").write_bytes(b""),
+    "missing": lambda path: (path / "validation-tokens.npy").unlink(),
+    "no meta": lambda path: (path / "meta.json").unlink(),
+    "broken meta": lambda path: (path / "meta.json").write_text("{"),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_damage_is_noticed_and_repaired_with_one_line(damage: str, tmp_path: Path, capsys) -> None:
+    first = get(tmp_path)
+    DAMAGE[damage](first.path)
+    capsys.readouterr()
+    again = get(tmp_path)
+    [line] = capsys.readouterr().err.splitlines()
+    assert str(first.path) in line and "damaged" in line
+    assert again.samples_per_second is not None
+    assert again.fingerprint == first.fingerprint
+    assert get(tmp_path).samples_per_second is None
+
+
+BUILDER = """
+import sys, time
+from pathlib import Path
+import numpy as np
+from test_data import get
+save = np.save
+def slow(file, array):
+    save(file, array)
+    print("saved", flush=True)
+    time.sleep(float(sys.argv[2]))
+np.save = slow
+sets = get(Path(sys.argv[1]))
+print(sets.fingerprint)
+"""
+
+
+def builder(folder: Path, seconds_a_file: float) -> subprocess.Popen[str]:
+    path = f"{ROOT}:{Path(__file__).parent}"
+    return subprocess.Popen(
+        [sys.executable, "-c", BUILDER, str(folder), str(seconds_a_file)],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        env={**os.environ, "PYTHONPATH": path},
+    )  # fmt: skip
+
+
+def test_two_processes_build_once(tmp_path: Path) -> None:
+    both = [builder(tmp_path, 0.3), builder(tmp_path, 0.3)]
+    outputs = [process.communicate(timeout=60) for process in both]
+    assert [process.returncode for process in both] == [0, 0], outputs
+    assert sorted(out.count("saved") for out, _ in outputs) == [0, 9]
+    assert {out.splitlines()[-1] for out, _ in outputs} == {FINGERPRINTS["arithmetic"]}
+
+
+def test_a_killed_builder_leaves_nothing_that_counts(tmp_path: Path) -> None:
+    process = builder(tmp_path, 60)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "saved\n"
+    process.kill()
+    process.communicate(timeout=20)
+    assert not [path for path in tmp_path.iterdir() if not path.name.startswith(".")]
+    built = get(tmp_path)
+    assert built.samples_per_second is not None
+    assert [path.name for path in tmp_path.iterdir() if path.is_dir()] == [built.path.name]
+
+
+def test_a_write_that_fails_leaves_nothing(tmp_path: Path, monkeypatch) -> None:
+    def full(file, array):
+        Path(file).touch()
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(np, "save", full)
+    with pytest.raises(OSError, match="No space left"):
+        get(tmp_path)
+    assert not [path for path in tmp_path.iterdir() if path.is_dir()]
+
+
+# Files in the text format of CoT_benchmark
+
+
+@pytest.mark.parametrize("task", [Arithmetic(6), LIS(40), EditDistance(6)], ids=lambda t: t.name)
+def test_loads_the_files_of_cot_benchmark(task: Task) -> None:
+    path = SAMPLES / f"{task.name}-{task.size}.txt"
+    loaded = load_file(task, str(path))
+    lines = path.read_text().splitlines()
+    assert [" ".join(task.decode(loaded, row).tokens) for row in range(len(loaded))] == [
+        " ".join(line.split()) for line in lines
+    ]
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (b"1 + 2 = 3\n\n1 + 2 = 4\n", "line 3: chain step 1"),
+        (b"", "holds no sequence"),
+        (b"1 + 2 = 3\n\xc3", "cannot be read"),
+        (None, "cannot be read"),
+    ],
+)
+def test_bad_files(tmp_path: Path, content: bytes | None, reason: str) -> None:
+    path = tmp_path / "lines.txt"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(UserError, match=reason) as caught:
+        load_file(Arithmetic(2), str(path))
+    assert str(path) in str(caught.value)
+    if content is None:
+        with pytest.raises(UserError, match=reason):
+            get(tmp_path, Arithmetic(2), DataConfig(1, 1, 1, file=str(path)))
+
+
+def test_a_byte_order_mark_is_no_token(tmp_path: Path) -> None:
+    path = tmp_path / "lines.txt"
+    path.write_bytes(b"\xef\xbb\xbf1 + 2 = 3\n")
+    assert len(load_file(Arithmetic(2), str(path))) == 1
+
+
+def test_files_stand_in_for_test_and_training_sets(tmp_path: Path, capsys) -> None:
+    test, train = tmp_path / "test.txt", tmp_path / "train.txt"
+    test.write_text("1 + 2 = 3\n1 + 2 = 3\n")
+    train.write_text("1 + 2 = 3\n2 + 2 = 4\n2 + 2 = 4\n")
+    task, config = Arithmetic(1), DataConfig(9, 400, 9, file=str(test), train_file=str(train))
+    sets = get(tmp_path / "data", task, config)
+    assert [" ".join(task.decode(sets.test, 0).tokens), len(sets.test)] == ["1 + 2 = 3", 2]
+    own = prompts(sets.validation)
+    assert len(own) == 400
+    assert prompts(sets.test)[0] not in own
+    assert len(sets.train) <= 1
+    printed = capsys.readouterr().err
+    assert "left out" in printed
+    assert f"{test}: 1 prompts occur in it before" in printed
+    get(tmp_path / "data", task, config)
+    assert f"{test}: 1 prompts occur in it before" in capsys.readouterr().err  # of stored sets too
+
+
+# Sets for measuring a model: prompts that it did not train on
+
+
+def test_a_measured_file_is_compared_with_itself_and_with_the_training_set(tmp_path, capsys):
+    path = tmp_path / "lines.txt"
+    path.write_text("1 + 2 = 3\n1 + 2 = 3\n2 + 2 = 4\n")
+    task = Arithmetic(1)
+    trained_on = load_file(task, str(path)).select(slice(1, 3))
+    assert len(load_measured(task, str(path), trained_on)) == 3
+    printed = capsys.readouterr().err
+    assert f"{path}: 1 prompts occur in it before" in printed
+    assert f"{path}: 2 prompts were trained on" in printed
+    path.write_text("1 + 2 = 3\n")
+    load_measured(task, str(path), trained_on.select(slice(1, 2)))
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize("size", [1, 2, 3])
+def test_prompts_are_those_first_drawn_that_were_not_trained_on(size: int) -> None:
+    """By a plain Python set over the tokens instead of hashes in a table."""
+    sets, _ = build(Arithmetic(3, capacity=4), DataConfig(2000, 50, 50), progress=False)
+    trained = {*prompts(sets["train"]), *prompts(sets["validation"])}
+    task = Arithmetic(size, capacity=4)
+    count = {1: 60, 2: 500, 3: 500}[size]
+    measured = draw_measured(task, count, 5, [sets["train"], sets["validation"]], progress=False)
+    candidates = task.draw(5, STREAMS["measure"], 0, 40_000)
+    expected: dict[bytes, int] = {}
+    for index, prompt in enumerate(prompts(candidates)):
+        if prompt not in trained:
+            expected.setdefault(prompt, index)
+    assert len(set(prompts(measured))) == count
+    assert_same(measured, candidates.select(list(expected.values())[:count]))
+    assert set(prompts(candidates)) & trained  # else nothing was left out
+
+
+def test_one_set_may_be_left_out_and_workers_change_nothing() -> None:
+    task = LIS(6, capacity=10)
+    train = build(task, DataConfig(500, 0, 0), progress=False)[0]["train"]
+    one = draw_measured(task, 300, 1, train, progress=False)
+    assert_same(one, draw_measured(task, 300, 1, [train], workers=3, progress=False))
+    again = draw_measured(task, 300, 2, train, progress=False)
+    assert not np.array_equal(one.tokens, again.tokens)
+
+
+def test_labelled_sets_leave_out_what_was_trained_on() -> None:
+    task = Word(4, "tagged", "S3")
+    known = task.draw(0, 2, 0, 40)
+    measured = draw_measured(task, 40, 0, known, progress=False)
+    assert measured.labels is not None
+    assert not set(map(bytes, known.tokens)) & set(map(bytes, measured.tokens))
+
+
+def test_streams_are_of_their_own() -> None:
+    assert STREAMS == {"test": 0, "validation": 1, "train": 2, "measure": 3}
+    task = EditDistance(5)
+    sets, _ = build(task, DataConfig(200, 200, 200), progress=False)
+    measured = set(prompts(draw_measured(task, 200, 0, progress=False)))
+    assert all(len(measured & set(prompts(own))) < 5 for own in sets.values())
+
+
+def test_too_few_prompts_that_were_not_trained_on() -> None:
+    """473 one-operator expressions exist."""
+    task = Arithmetic(1)
+    train = build(task, DataConfig(400, 0, 0), progress=False)[0]["train"]
+    assert len(draw_measured(task, 73, 0, train, progress=False)) == 73
+    reason = "too few distinct prompts outside the given sets: measure wants 74, reached 73"
+    with pytest.raises(UserError, match=reason):
+        draw_measured(task, 74, 0, train, progress=False)
