@@ -8,10 +8,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from models.mixer import Mixer
+from models.mixer import Mixer, widened, without_autocast
 from models.packing import Packing
 from models.positions import rotary_table, rotate
-from models.precision import widened, without_autocast
 from models.roles import Role
 from models.short_convolution import ShortConvolution
 

@@ -10,8 +10,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
-from models.kernels import kernel
-from models.tiles import Float, exponential
+from models.kernels import Float, exponential, kernel
 
 
 class Gelu(nn.GELU):

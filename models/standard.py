@@ -5,8 +5,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from models.attention import AttentionMixer, fused_attention, overrides
+from models.cpu_attention import PackedAttention, runs
 from models.mixer import GenerationState
-from models.packed_attention import PackedAttention, runs
 from models.packing import Packing
 
 
