@@ -61,7 +61,7 @@ class DecayedAttention(AttentionMixer):
         convolution_width: int = 4,
     ):
         super().__init__(dim, num_heads, max_len, dropout, position, convolution, convolution_width)
-        self.decay: Decay = decay_of(decay, dim, num_heads, A_range)
+        self.decay = decay_of(decay, dim, num_heads, A_range)
         self.gain = nn.Parameter(torch.ones(num_heads, self.head_dim))
         self.skip = nn.Parameter(torch.ones(num_heads, 1)) if decay == "head" else None
         self.gate = nn.Linear(dim, dim) if output_gate else None
@@ -156,7 +156,23 @@ class DecayedAttention(AttentionMixer):
         return 4 * self.num_heads * self.head_dim**2 + self.convolution.state_bytes()
 
 
-class FixedDecay(nn.Module):
+class Decay(nn.Module):
+    """How fast heads forget.
+
+    `forward` maps x (..., D) to the logarithm of the decay, at most 0, (..., H, K) or (..., H, 1),
+    and to what values are multiplied by before they are written, (..., H, 1).
+    """
+
+    def flops(self, length: int) -> dict[str, int]:
+        """As `Mixer.flops`; without matrices there are none."""
+        return {}
+
+    def parameter_roles(self) -> dict[str, Role]:
+        """As `Mixer.parameter_roles`."""
+        return {}
+
+
+class FixedDecay(Decay):
     """γ_h = 1 - 2^(-5 - h) for head h = 0, 1, ...
 
     RetNet, Sun et al. 2023, arXiv 2307.08621, eq. 8.
@@ -173,16 +189,8 @@ class FixedDecay(nn.Module):
         log_decay = log_decay.expand(*x.shape[:-1], -1, -1)
         return log_decay, torch.ones_like(log_decay)
 
-    def flops(self, length: int) -> dict[str, int]:
-        """Nothing is computed."""
-        return {}
 
-    def parameter_roles(self) -> dict[str, Role]:
-        """There are no parameters."""
-        return {}
-
-
-class ChannelDecay(nn.Module):
+class ChannelDecay(Decay):
     """α_t = σ(W_2 W_1 x_t + b)^(1/τ) for every channel of a head's keys, τ = 16.
 
     W_1 has 16 rows. Gated linear attention, Yang et al. 2023, arXiv 2312.06635, section 4.
@@ -207,12 +215,8 @@ class ChannelDecay(nn.Module):
         """Of the two matrices."""
         return {"linear/decay": 2 * 2 * self.dim * self.RANK * length}
 
-    def parameter_roles(self) -> dict[str, Role]:
-        """Two plain matrices and a bias."""
-        return {}
 
-
-class HeadDecay(nn.Module):
+class HeadDecay(Decay):
     """a_t = exp(-Δ_t exp(A_log)) for every head; values are written times Δ_t.
 
     Δ_t = softplus(W x_t + b). Mamba-2, Dao and Gu 2024, arXiv 2405.21060, section 7. Initial
@@ -225,7 +229,9 @@ class HeadDecay(nn.Module):
     def __init__(self, dim: int, num_heads: int, A_range: Sequence[float] | None):
         super().__init__()
         self.dim, self.num_heads = dim, num_heads
-        low, high = checked_range(A_range)
+        low, high = A_range or (0, 0)
+        if not 0 <= low < high:
+            raise UserError(f"A_range={A_range}: expected [low, high] with 0 <= low < high")
         self.dt = nn.Linear(dim, num_heads)
         rates = high - (high - low) * torch.rand(num_heads)  # above low: 0 has no logarithm
         self.A_log = nn.Parameter(rates.log())
@@ -247,24 +253,6 @@ class HeadDecay(nn.Module):
         """The rates do not decay, as in Mamba."""
         exempt = Role("vector", decays=False)
         return {"A_log": exempt, "dt.bias": exempt}
-
-
-def checked_range(A_range: Sequence[float] | None) -> tuple[float, float]:
-    """A_range as two numbers; UserError unless 0 <= low < high."""
-    if A_range is None:
-        raise UserError(
-            "A_range=null: expected [low, high] for a decay of one gate a head, as [1, 16]"
-        )
-    try:
-        low, high = map(float, A_range)
-        if 0 <= low < high < math.inf:
-            return low, high
-    except (TypeError, ValueError):
-        pass
-    raise UserError(f"A_range={A_range}: expected [low, high] with 0 <= low < high, as [1, 16]")
-
-
-Decay = FixedDecay | ChannelDecay | HeadDecay
 
 
 def decay_of(kind: str, dim: int, num_heads: int, A_range: Sequence[float] | None) -> Decay:

@@ -25,10 +25,10 @@ class Transformer(nn.Module):
     vocab_size (V), max_len (L, the longest input), dim (D), num_layers (M), num_heads (H); mixer
     makes one layer's mixer from dim, num_heads, max_len, dropout and position, for instance
     `functools.partial(SparseAttention, block_size=8)`, or is a list of such, which the layers take
-    in turn; dropout acts on the embedding, on each
-    residual branch and, in softmax mixers, on attention weights. Norm placement and dropout are
-    those of CoT_benchmark (Feng et al. 2023). A mixer keeps the initial values that it gives its
-    own parameters; all others are Xavier-uniform. Raises UserError for an odd dim.
+    in turn; dropout acts on the embedding, on each residual branch and, in softmax mixers, on
+    attention weights. Norm placement and dropout are those of CoT_benchmark (Feng et al. 2023). A
+    mixer keeps the initial values that it gives its own parameters; all others are Xavier-uniform.
+    Raises UserError for an odd dim.
     """
 
     sinusoids: Tensor  # (L, D)

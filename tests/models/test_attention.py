@@ -22,8 +22,8 @@ from mixer_cases import (
     with_gradients,
 )
 
-from models import reference
 from models.linear import feature_map
+from tests.models import reference
 
 FLOAT32 = 1e-5
 BF16 = 4e-2

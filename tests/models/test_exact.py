@@ -116,7 +116,7 @@ class ReturnsFloat32(Kernel):
 @pytest.mark.parametrize(
     ("mixer", "reason"),
     [
-        (Kernel, "RuntimeError: kernel: float64 is not supported"),
+        (Kernel, "kernel: float64 is not supported"),
         (RoundsInside, "rounds to torch.float32"),
         (RoundsItsState, "rounds to torch.float32"),
         (ReturnsFloat32, "it returns torch.float32"),
@@ -125,16 +125,9 @@ class ReturnsFloat32(Kernel):
 def test_a_mixer_that_is_not_exact_is_told_to_define_reference(mixer, reason):
     with pytest.raises(UserError) as refused:
         require_exact(transformer(mixer))
-    (line,) = str(refused.value).splitlines()
+    line = str(refused.value)
     assert line.startswith(f"mixer {mixer.__name__} does not run in float64")
     assert reason in line and "define `reference()`" in line
-
-
-class Crash(Kernel):
-    """Fails in every precision, as a bug does."""
-
-    def forward(self, x):
-        raise RuntimeError("boom\nin three\nlines")
 
 
 class DropsChannels(Kernel):
@@ -154,39 +147,22 @@ class ReturnsWeightsToo(Kernel):
         return self.out(x), None
 
 
-class HasNoForward(Mixer):
-    pass
-
-
-def test_a_mixer_without_forward_is_told_what_is_missing():
-    with pytest.raises(UserError, match="mixer HasNoForward: its `forward` is not written yet"):
-        require_exact(transformer(HasNoForward))
-
-
-class NotOnThisDevice(Kernel):
-    """torch raises the same for an operation that a device lacks."""
-
-    def forward(self, x):
-        raise NotImplementedError("no kernel for this")
-
-
-SHAPE_WANTED = "; `forward` must return a tensor of its input's shape, (B, T, D)"
-
-
 @pytest.mark.parametrize(
-    ("mixer", "said"),
+    ("mixer", "found"),
     [
-        (Crash, "RuntimeError: boom"),
-        (NotOnThisDevice, "NotImplementedError: no kernel for this"),
-        (DropsChannels, "it returns (2, 8, 3)" + SHAPE_WANTED),
-        (ForgetsTheBatch, "it returns (1, 8, 8)" + SHAPE_WANTED),
-        (ReturnsWeightsToo, "it returns a tuple" + SHAPE_WANTED),
+        (DropsChannels, r"\(2, 8, 3\)"),
+        (ForgetsTheBatch, r"\(1, 8, 8\)"),
+        (ReturnsWeightsToo, "tuple"),
     ],
 )
-def test_a_bug_in_forward_is_named_as_one(mixer, said):
-    with pytest.raises(UserError) as refused:
+def test_another_shape_is_named(mixer, found):
+    with pytest.raises(UserError, match=rf"mixer {mixer.__name__}: `forward` returns {found}"):
         require_exact(transformer(mixer))
-    assert str(refused.value) == f"mixer {mixer.__name__} fails on input (2, 8, 8): {said}"
+
+
+def test_a_bug_in_forward_is_raised_as_it_is():
+    with pytest.raises(NotImplementedError):
+        require_exact(transformer(Mixer))
 
 
 class ReferenceDropsChannels(WithReference):
@@ -195,7 +171,7 @@ class ReferenceDropsChannels(WithReference):
 
 
 def test_a_reference_of_another_shape_is_named():
-    with pytest.raises(UserError, match=r"float64, .* returns \(2, 8, 3\) for input \(2, 8, 8\)"):
+    with pytest.raises(UserError, match=r"float64, .* returns .* \(2, 8, 3\)"):
         require_exact(transformer(ReferenceDropsChannels))
 
 

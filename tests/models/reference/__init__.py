@@ -5,7 +5,7 @@
 token at a time, in whatever type these have (the tests use float64), without dropout.
 """
 
-from models.reference.attention import (
+from tests.models.reference.attention import (
     full_decoding,
     linear_attention,
     rotated,
