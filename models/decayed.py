@@ -27,8 +27,6 @@ from models.roles import Role
 CHUNK_SIZE = 32
 # exp of it is 0 in float64 as well; sums of larger numbers would lose digits of the small ones.
 LEAST_LOG_DECAY = -800.0
-
-
 # K up to which the plain recurrence takes less time than chunks on a CPU: with one decay a head,
 # whose chunks are masked products, and with one a channel, whose chunks are joined from blocks.
 WIDEST, WIDEST_BY_CHANNEL = 16, 64
@@ -41,10 +39,9 @@ class DecayedAttention(AttentionMixer):
     "channel": a gate for every channel of a head's keys (GLA, Yang et al. 2023, arXiv 2312.06635,
     section 4); "head": one gate a head (Mamba-2's SSD, Dao and Gu 2024, arXiv 2405.21060,
     section 7; A_range as in `HeadDecay`), with v_t times a gain per head added to y_t ("D" there).
-    Then RMSNorm per head, which takes out any scale that is
-    large beside its epsilon, so that q is not divided by √K; with output_gate times SiLU(W_g x_t)
-    (RetNet eq. 8); then the output projection. Attention dropout does not apply. State and decays
-    are at least in float32.
+    Then RMSNorm per head, which takes out any scale that is large beside its epsilon, so that q is
+    not divided by √K; with output_gate times SiLU(W_g x_t) (RetNet eq. 8); then the output
+    projection. Attention dropout does not apply. State and decays are at least in float32.
     """
 
     def __init__(
@@ -61,7 +58,13 @@ class DecayedAttention(AttentionMixer):
         convolution_width: int = 4,
     ):
         super().__init__(dim, num_heads, max_len, dropout, position, convolution, convolution_width)
-        self.decay = decay_of(decay, dim, num_heads, A_range)
+        check_choice("decay", decay, ("fixed", "channel", "head"))
+        self.decay: Decay
+        if decay == "head":
+            self.decay = HeadDecay(dim, num_heads, A_range)
+        else:
+            refuse_range(A_range, f"decay={decay}")
+            self.decay = (FixedDecay if decay == "fixed" else ChannelDecay)(dim, num_heads)
         self.gain = nn.Parameter(torch.ones(num_heads, self.head_dim))
         self.skip = nn.Parameter(torch.ones(num_heads, 1)) if decay == "head" else None
         self.gate = nn.Linear(dim, dim) if output_gate else None
@@ -70,8 +73,7 @@ class DecayedAttention(AttentionMixer):
 
     def parameter_roles(self) -> dict[str, Role]:
         """Those of the projections and of the decay; the gain of v does not decay."""
-        roles = super().parameter_roles()
-        roles |= {f"decay.{name}": role for name, role in self.decay.parameter_roles().items()}
+        roles = {**super().parameter_roles(), **self.decay.parameter_roles("decay.")}
         return roles if self.skip is None else roles | {"skip": Role("vector", decays=False)}
 
     def forward(self, x: Tensor) -> Tensor:
@@ -135,10 +137,8 @@ class DecayedAttention(AttentionMixer):
         return self.finish(x, y, v)
 
     def mixing_flops(self, length: int) -> dict[str, int]:
-        """Per token and head a K x K state decays, is written into and is read.
-
-        That is the recurrence, however it is computed; the decay is 1 a number, not a product.
-        """
+        """The recurrence, however it is computed: a K x K state decays (1 a number), is written
+        into and is read."""
         state = self.num_heads * self.head_dim**2 * length
         return {
             "mixing/state_decay": state,
@@ -167,8 +167,8 @@ class Decay(nn.Module):
         """As `Mixer.flops`; without matrices there are none."""
         return {}
 
-    def parameter_roles(self) -> dict[str, Role]:
-        """As `Mixer.parameter_roles`."""
+    def parameter_roles(self, prefix: str) -> dict[str, Role]:
+        """As `Mixer.parameter_roles`, names behind a prefix."""
         return {}
 
 
@@ -249,19 +249,9 @@ class HeadDecay(Decay):
         """Of the matrix."""
         return {"linear/decay": 2 * self.dim * self.num_heads * length}
 
-    def parameter_roles(self) -> dict[str, Role]:
+    def parameter_roles(self, prefix: str) -> dict[str, Role]:
         """The rates do not decay, as in Mamba."""
-        exempt = Role("vector", decays=False)
-        return {"A_log": exempt, "dt.bias": exempt}
-
-
-def decay_of(kind: str, dim: int, num_heads: int, A_range: Sequence[float] | None) -> Decay:
-    """The decay "fixed", "channel" or "head"; A_range is for the last alone, which needs it."""
-    check_choice("decay", kind, ("fixed", "channel", "head"))
-    if kind == "head":
-        return HeadDecay(dim, num_heads, A_range)
-    refuse_range(A_range, f"decay={kind}")
-    return FixedDecay(dim, num_heads) if kind == "fixed" else ChannelDecay(dim, num_heads)
+        return dict.fromkeys((f"{prefix}A_log", f"{prefix}dt.bias"), Role("vector", decays=False))
 
 
 def refuse_range(A_range: Sequence[float] | None, where: str) -> None:

@@ -71,8 +71,8 @@ class DeltaRule(Mixer):
         self.num_householder = num_householder
         self.parts = 1 + 2 * num_householder  # q, then n keys, then n values
         self.largest_beta = 2.0 if negative_eigenvalues else 1.0
-        if chunk_size is None:
-            chunk_size = default_chunk_size(self.head_dim, num_householder)
+        if chunk_size is None:  # 16 writes for heads up to 16 wide, 32 for wider ones
+            chunk_size = max(1, (16 if self.head_dim <= 16 else 32) // num_householder)
         check_sizes(chunk_size=chunk_size)
         self.chunk_size = chunk_size
         self.qkv = nn.Linear(dim, self.parts * dim, bias=False)
@@ -84,28 +84,18 @@ class DeltaRule(Mixer):
         self.norm = nn.RMSNorm(self.head_dim, eps=1e-5)
         self.gate = nn.Linear(dim, dim, bias=False) if output_gate else None
         self.out = nn.Linear(dim, dim, bias=False)
-        stacks = (
-            (self.qkv, self.parts),
-            (self.beta, num_householder),
-            (self.gate, 1),
-            (self.out, 1),
-        )
-        for layer, parts in stacks:
-            for matrix in () if layer is None else layer.weight.chunk(parts):
-                nn.init.xavier_uniform_(matrix)
+        matrices = [*self.qkv.weight.chunk(self.parts), *self.beta.weight.chunk(num_householder)]
+        matrices += [layer.weight for layer in (self.gate, self.out) if layer is not None]
+        for matrix in matrices:
+            nn.init.xavier_uniform_(matrix)
         if position == "rope":
             self.register_buffer("rotary", rotary_table(max_len, self.head_dim), persistent=False)
 
     def parameter_roles(self) -> dict[str, Role]:
         """q, n keys, n values and n strengths are matrices of their own."""
-        roles = {
-            "qkv.weight": Role("hidden", self.parts),
-            "beta.weight": Role("hidden", self.num_householder),
-        }
-        if self.decay is not None:
-            own = self.decay.parameter_roles()
-            roles |= {f"decay.{name}": role for name, role in own.items()}
-        return roles
+        own = {} if self.decay is None else self.decay.parameter_roles("decay.")
+        qkv, beta = Role("hidden", self.parts), Role("hidden", self.num_householder)
+        return {"qkv.weight": qkv, "beta.weight": beta, **own}
 
     def forward(self, x: Tensor) -> Tensor:
         """Mix x (B, T, D) into (B, T, D)."""
@@ -214,11 +204,8 @@ class DeltaRule(Mixer):
         return self.merge(x, y.flatten(1))
 
     def flops(self, length: int) -> dict[str, int]:
-        """The recurrence: each write reads and updates a K x V state, then the query reads it.
-
-        The chunked form does more, as that of linear attention does: what a mixer costs does not
-        depend on how long its chunks are. Left out: norms, activations, rotations.
-        """
+        """The recurrence, however it is computed: each write reads and updates a K x V state, then
+        the query reads it."""
         state = self.num_heads * self.head_dim**2
         terms = {
             "linear/attention_qkv": 2 * self.parts * self.dim**2,
@@ -323,12 +310,3 @@ def scan(factors: Tensor, addends: Tensor) -> tuple[Tensor, Tensor]:
 def unit(x: Tensor) -> Tensor:
     """x (..., K) divided by its norm; in two thirds of the time of `F.normalize` on a CPU."""
     return x * (x.square().sum(-1, keepdim=True) + LEAST_NORM**2).rsqrt()
-
-
-def default_chunk_size(head_dim: int, writes: int) -> int:
-    """Tokens a chunk: 16 writes for heads up to 16 wide, 32 for wider ones.
-
-    Forward and backward on a CPU, batch 64, 4 heads, L 221: K 16 takes 138 ms with 16 writes and
-    158 with 32; K 32 259, 240 and 386 with 16, 32 and 64; K 64 698, 545 and 678.
-    """
-    return max(1, (16 if head_dim <= 16 else 32) // writes)

@@ -116,8 +116,7 @@ class Mixer(nn.Module):
         Returns the outputs (B, T, D), meaningless where padded, and the state. This default
         keeps the inputs themselves.
         """
-        inputs = x.new_zeros(x.shape[0], self.max_len, self.dim)  # (B, L, D)
-        inputs[:, : x.shape[1]] = x
+        inputs = nn.functional.pad(x, (0, 0, 0, self.max_len - x.shape[1]))  # (B, L, D)
         return self(x), GenerationState({"inputs": inputs}, lengths, x.shape[1])
 
     def step(self, x: Tensor, positions: Tensor, state: GenerationState) -> Tensor:
@@ -130,10 +129,6 @@ class Mixer(nn.Module):
         state.advance(positions)
         state.tensors["inputs"][rows, positions] = x
         return self(state.tensors["inputs"][:, : state.extent])[rows, positions]  # (B, D)
-
-    def select(self, state: GenerationState, rows: Tensor) -> GenerationState:
-        """Keep the sequences `rows` (R,) of a state, in that order."""
-        return state.select(rows)
 
     def flops(self, length: int) -> dict[str, int]:
         """FLOPs of one forward pass over `length` tokens by named terms, 2 per multiply-add.

@@ -56,8 +56,9 @@ class Packing:
     """How B sequences lie in N packed tokens, on a CPU: the shortest first, then filler.
 
     lengths (B,), ascending, or ValueError; offsets (B + 1,): sequence b is offsets[b] to
-    offsets[b + 1]; positions (N,) within the sequence. `size` is N, a multiple of `size_step`: oneDNN compiles its
-    bfloat16 kernels for every N. `width_step` rounds T of the padded groups, up to `most_width`.
+    offsets[b + 1]; positions (N,) within the sequence. `size` is N, a multiple of `size_step`:
+    oneDNN compiles its bfloat16 kernels for every N. `width_step` rounds T of the padded groups,
+    up to `most_width`.
     """
 
     def __init__(

@@ -23,8 +23,6 @@ from models.positions import rotate
 
 SCALES = ("head_dim", "sqrt")
 MOST_SCORES = 2**28  # of one query: 1 GiB in float32, several times over in a backward pass
-
-
 # Scores held at a time, on a CPU and elsewhere. 1 MiB of float32 fits a core's cache; a GPU wants
 # more work a call.
 SCORES_CPU, SCORES_ELSEWHERE = 2**18, 2**26
@@ -78,9 +76,7 @@ class TensorAttention(AttentionMixer):
             keys = turned_keys(k1, table), turned_keys(k2, table)
         state = {}
         for name, part in zip(CACHES, (*keys, widened(v1), widened(v2)), strict=True):
-            # Zeros, not empty: a hidden slot enters products with weight 0, and 0 * nan = nan.
-            state[name] = part.new_zeros(*part.shape[:2], self.max_len, self.head_dim)
-            state[name][:, :, : x.shape[1]] = part
+            state[name] = self.cache(part)
         y = self.merge(self.attend(q, k1, k2, v1, v2))
         return y, GenerationState(state, lengths, x.shape[1])
 

@@ -128,10 +128,7 @@ class Transformer(nn.Module):
 
     def select(self, state: State, rows: Tensor) -> State:
         """The state of sequences `rows` (R,), in that order."""
-        return [
-            block.mixer.select(layer_state, rows)
-            for block, layer_state in zip(self.blocks, state, strict=True)
-        ]
+        return [layer_state.select(rows) for layer_state in state]
 
     def flops(self, length: int) -> dict[str, int]:
         """FLOPs of one forward pass over `length` tokens by named terms, 2 per multiply-add.

@@ -89,13 +89,6 @@ def test_mixers_that_are_exact_pass(mixer):
     require_exact(transformer(mixer))
 
 
-@each(CASES)
-def test_our_own_mixers_are_exact(case):
-    model = transformer(functools.partial(case.build, **case.own))
-    require_exact(model)
-    assert next(model.parameters()).dtype == torch.float32
-
-
 class RoundsInside(Kernel):
     def forward(self, x):
         return self.out(x.float().cumsum(1).to(x.dtype))
