@@ -18,18 +18,16 @@ import pytest
 import torch
 from configured import CONF_DIR, LONGEST, VOCABULARY, mixers_of, model_of, names
 from mixer_cases import assert_close
-from small_models import held_bytes, plain_greedy, written
+from small_models import held_bytes
 from test_generation import FLOAT32, bytes_in_use, generate
 
 from common import UserError
-from evaluation.generation import generate as generate_exactly
 from models import flops
 from models.exact import exact_copy, require_causal, require_exact
 from models.mixer import Mixer
 from models.packing import Packing
 from models.positions import CHOICES
 from models.roles import with_stated_roles
-from tasks.arithmetic import Arithmetic
 
 LENGTHS = [1, 7, 32, 70]
 NAMES = names()
@@ -326,14 +324,6 @@ def test_rows_that_have_ended_run_along_idle(name):
         positions = torch.tensor([min(15 + position, 19), position])
         logits = model.step(tokens[rows, positions], positions, state)
     torch.testing.assert_close(logits[1], full[1, 19], **FLOAT32)
-
-
-@every
-def test_exact_evaluation_writes_what_plain_greedy_decoding_does(name):
-    task = Arithmetic(3)
-    model = model_of(name, max_len=task.max_len, vocabulary=len(task.vocabulary))
-    sequences = task.draw(0, 0, 0, 12)
-    assert written(generate_exactly(model, sequences)) == plain_greedy(model, sequences)
 
 
 @every

@@ -222,7 +222,7 @@ def test_one_head_of_four_channels_decides_match3(size):
     """
     task = Match3(size, modulus=17)
     step = 2 * torch.pi / task.modulus
-    mixer = TensorAttention(4, 1, task.max_prompt_len)
+    mixer = TensorAttention(4, 1, task.max_len)
     for row in range(60):
         example = task.sample(random.Random(row))
         numbers = torch.tensor([int(x) for x in example.prompt[:size]]).double() * step
