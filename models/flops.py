@@ -68,41 +68,48 @@ def counted_forward(mixer: Mixer, length: int) -> dict[str, int]:
     are none of these (an elementwise recurrence, a kernel of its own) or the mixer does not run on
     the meta device.
     """
-    moved = copy.deepcopy(mixer).to("meta").eval()
-    x = torch.empty(1, length, mixer.dim, device="meta")
-    return _counted(moved, "flops", lambda: moved(x))
+
+    def prepare(moved: Mixer) -> Callable[[], Tensor]:
+        x = torch.empty(1, length, mixer.dim, device="meta")
+        return lambda: moved(x)
+
+    return _counted(mixer, "flops", prepare)
 
 
 def counted_step(mixer: Mixer, position: int) -> int:
-    """The same of one `step` at a 0-based position; at 0, of the one behind it. All terms."""
-    moved = copy.deepcopy(mixer).to("meta").eval()
-    x = torch.empty(1, max(1, position), mixer.dim, device="meta")
-    positions = torch.tensor([x.shape[1]]).to("meta")
-    with torch.no_grad():
+    """The same of one `step` at a 0-based position, all terms; at 0, of the step behind it."""
+
+    def prepare(moved: Mixer) -> Callable[[], Tensor]:
+        x = torch.empty(1, max(1, position), mixer.dim, device="meta")
+        positions = torch.tensor([x.shape[1]]).to("meta")
         state = moved.prefill(x, positions)[1]
-    terms = _counted(moved, "step_flops", lambda: moved.step(x[:, 0], positions, state))
-    return sum(terms.values())
+        return lambda: moved.step(x[:, 0], positions, state)
+
+    return sum(_counted(mixer, "step_flops", prepare).values())
 
 
-def _counted(module: nn.Module, formula: str, run: Callable[[], object]) -> dict[str, int]:
-    linear = 0
+def _counted(
+    mixer: Mixer, formula: str, prepare: Callable[[Mixer], Callable[[], Tensor]]
+) -> dict[str, int]:
+    linear, name = 0, type(mixer).__name__
+    remedy = f"state `{formula}`, its cost as a formula (models/mixer.py)"
 
     def add(layer: nn.Linear, inputs: tuple[Tensor, ...], output: Tensor) -> None:
         nonlocal linear
         linear += 2 * output.numel() * layer.in_features
 
-    for layer in module.modules():
-        if isinstance(layer, nn.Linear):
-            layer.register_forward_hook(add)
-    remedy = f"state `{formula}`, its cost as a formula (models/mixer.py)"
+    moved = copy.deepcopy(mixer).to("meta").eval()
     try:
-        with torch.no_grad(), FlopCounterMode(display=False) as counter:
-            run()
+        with torch.no_grad():
+            run = prepare(moved)
+            for layer in moved.modules():
+                if isinstance(layer, nn.Linear):
+                    layer.register_forward_hook(add)
+            with FlopCounterMode(display=False) as counter:
+                run()
     except Exception as error:
-        name = type(module).__name__
         raise UserError(f"mixer {name} does not run on the meta device; {remedy}") from error
     products = counter.get_total_flops() - linear
     if products == 0:
-        name = type(module).__name__
         raise UserError(f"mixer {name}: its mixing has no product of matrices to count; {remedy}")
     return {"linear/mixer": linear, "mixing/products": products}
