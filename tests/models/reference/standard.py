@@ -2,9 +2,9 @@
 
 from torch import Tensor
 
-from models.reference.attention import rotated, softmax_attention, standard_set
-from models.reference.heads import affine, joined, projected
 from models.standard import StandardAttention
+from tests.models.reference.attention import rotated, softmax_attention, standard_set
+from tests.models.reference.heads import affine, joined, projected
 
 
 def mix(mixer: StandardAttention, x: Tensor) -> Tensor:

@@ -5,8 +5,7 @@
 token at a time, in whatever type these have (the tests use float64), without dropout.
 """
 
-from models.reference.attention import (
-    full_decoding,
+from tests.models.reference.attention import (
     linear_attention,
     rotated,
     softmax_attention,
@@ -15,7 +14,6 @@ from models.reference.attention import (
 )
 
 __all__ = [
-    "full_decoding",
     "linear_attention",
     "rotated",
     "softmax_attention",

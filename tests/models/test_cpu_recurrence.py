@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from mixer_cases import assert_close
 
+from models.cpu_recurrence import PackedRecurrence
 from models.packing import Packing
-from models.recurrences import PackedRecurrence
 
 FORGETTING = {
     "nothing": lambda shape: None,

@@ -2,8 +2,9 @@
 
 One sequence and head at a time, a state of K x V numbers in the cache, its rows in tiles of 4 and
 its columns in whole vectors, filled up with zeros. In narrow heads this takes less time than
-chunks, whose products are small and many. The backward pass runs the recurrence again and keeps the
-state before every write.
+chunks, whose products are small and many: a whole training step (D = 32, 4 heads, 3 layers, batch
+64, one core) takes 1.5 to 1.7 times as long with chunks, 2.9 times in GLA. The backward pass runs
+the recurrence again and keeps the state before every write.
 """
 
 from __future__ import annotations

@@ -5,9 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from models.reference.heads import affine, joined, projected
-from models.reference.tensor import pair_keys
 from models.tensor_linear import TensorLinearAttention
+from tests.models.reference.heads import affine, joined, projected
+from tests.models.reference.tensor import pair_keys
 
 
 def mix(mixer: TensorLinearAttention, x: Tensor) -> Tensor:

@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 
 from models.delta import DeltaRule
-from models.reference.attention import rotated
-from models.reference.heads import affine, by_heads, convolved, joined, silu
+from tests.models.reference.attention import rotated
+from tests.models.reference.heads import affine, by_heads, convolved, joined, silu
 
 
 def mix(mixer: DeltaRule, x: Tensor) -> Tensor:

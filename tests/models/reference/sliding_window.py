@@ -2,9 +2,9 @@
 
 from torch import Tensor
 
-from models.reference.attention import rotated, softmax_attention
-from models.reference.heads import affine, joined, projected
 from models.sliding_window import SlidingWindow
+from tests.models.reference.attention import rotated, softmax_attention
+from tests.models.reference.heads import affine, joined, projected
 
 
 def mix(mixer: SlidingWindow, x: Tensor) -> Tensor:

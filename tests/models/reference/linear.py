@@ -3,8 +3,8 @@
 from torch import Tensor
 
 from models.linear import LinearAttention
-from models.reference.attention import linear_attention
-from models.reference.heads import affine, joined, projected
+from tests.models.reference.attention import linear_attention
+from tests.models.reference.heads import affine, joined, projected
 
 
 def mix(mixer: LinearAttention, x: Tensor) -> Tensor:

@@ -5,10 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from models.decayed import DecayedAttention
-from models.decays import ChannelDecay, FixedDecay, HeadDecay
-from models.reference.attention import rotated
-from models.reference.heads import affine, by_heads, joined, projected, silu
+from models.decayed import ChannelDecay, DecayedAttention, FixedDecay, HeadDecay
+from tests.models.reference.attention import rotated
+from tests.models.reference.heads import affine, by_heads, joined, projected, silu
 
 
 def mix(mixer: DecayedAttention, x: Tensor) -> Tensor:

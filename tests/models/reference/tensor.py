@@ -5,9 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from models.reference.attention import rotated, turned
-from models.reference.heads import affine, joined, projected
 from models.tensor import TensorAttention
+from tests.models.reference.attention import rotated, turned
+from tests.models.reference.heads import affine, joined, projected
 
 
 def mix(mixer: TensorAttention, x: Tensor) -> Tensor:

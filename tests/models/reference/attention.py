@@ -72,8 +72,3 @@ def turned(x: Tensor, t: int) -> Tensor:
     theta = [10000.0 ** (-2 * a / x.shape[-1]) for a in range(x.shape[-1] // 2)]
     turn = torch.tensor([complex(0, t * angle) for angle in theta], dtype=torch.complex128)
     return torch.view_as_real(pairs * turn.exp()).flatten(-2).to(x.dtype)
-
-
-def full_decoding(model: torch.nn.Module, tokens: Tensor) -> list[Tensor]:
-    """Logits (B, V) after each token of tokens (B, T), by a whole forward pass for each."""
-    return [model(tokens[:, :length])[:, -1] for length in range(1, tokens.shape[1] + 1)]

@@ -1,7 +1,7 @@
 """Causal attention of packed sequences on a CPU: no padding, and no tensor of T x T.
 
 One sequence and head at a time, in buffers whose last axis is time, filled up with zeros to whole
-vectors (`models.tiles`). Softmax: weights p_ij = exp(q_i·k_j / √K - lse_i). Linear: p_ij =
+vectors (`models.kernels`). Softmax: weights p_ij = exp(q_i·k_j / √K - lse_i). Linear: p_ij =
 φ(q_i)·φ(k_j) / n_i, with φ and the scaling of queries as in `models.linear`. Either way y_i =
 Σ_{j<=i} p_ij v_j. Softmax may add a bias to the scores, -∞ where a query does not see a key. The
 backward pass makes the weights anew from what the forward pass keeps of a query, lse_i or n_i.
@@ -17,23 +17,25 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from models.kernels import in_threads, inlined, kernel
-from models.packed_heads import buffers, prepare, prepare_gradient, read, sizes, write
-from models.packing import Packing, rounded_up
-from models.tiles import (
+from models.kernels import (
     LANES,
     TILE,
     Float,
     add_products,
     add_rows,
     cut,
+    exponential,
     exponentials,
+    in_threads,
+    inlined,
     inverse,
+    kernel,
     largest,
     products,
     sums,
     whole,
 )
+from models.packing import Packing, rounded_up
 
 # Measured on one core (H = 4, 4096 tokens, forward and backward): at K = 16 and 600 tokens softmax
 # takes 12 ms instead of 27 padded, linear 11 instead of 16; at K = 64 and 64 tokens 28 instead of
@@ -189,3 +191,78 @@ def _score_gradients(weights, dscores, i, n, softmax, delta, norm):
                 weights[r, j] *= share
                 dscores[r, j] = share * (dscores[r, j] - d)
             cut(dscores, r, i + r + 1, n)
+
+
+@inlined
+def buffers(width, length):
+    """Four arrays (width, length)."""
+    return (
+        np.empty((width, length), Float),
+        np.empty((width, length), Float),
+        np.empty((width, length), Float),
+        np.empty((width, length), Float),
+    )
+
+
+@inlined
+def sizes(qkv, offsets):
+    """Heads; the buffers' width, K rounded up to whole tiles, and length; all lengths."""
+    lengths = offsets[1:] - offsets[:-1]
+    return qkv.shape[2], (qkv.shape[3] + TILE - 1) // TILE * TILE, whole(lengths.max()), lengths
+
+
+@inlined
+def read(x, first, length, which, head, buffer):
+    """buffer[a, t] = x[first + t, which, head, a], zeros beyond."""
+    width, end = x.shape[3], whole(length)
+    for t in range(length):
+        for a in range(width):
+            buffer[a, t] = x[first + t, which, head, a]
+    for a in range(buffer.shape[0]):
+        for t in range(length if a < width else 0, end):
+            buffer[a, t] = 0
+
+
+@inlined
+def write(buffer, first, length, which, head, x):
+    """x[first + t, which, head, a] = buffer[a, t]."""
+    for t in range(length):
+        for a in range(x.shape[3]):
+            x[first + t, which, head, a] = buffer[a, t]
+
+
+@inlined
+def prepare(q, k, length, width, softmax, top):
+    """Queries divided by √K, or the features of queries and keys."""
+    end = whole(length)
+    if softmax:
+        scale = Float(1 / math.sqrt(width))
+        for a in range(width):
+            for t in range(end):
+                q[a, t] *= scale
+        return
+    top[:end] = -np.inf
+    for a in range(width):
+        for t in range(end):
+            top[t] = max(top[t], q[a, t])
+    for a in range(width):
+        for t in range(end):
+            q[a, t] = exponential(min(q[a, t], Float(0)) - min(top[t], Float(0))) + max(
+                q[a, t], Float(0)
+            )
+            k[a, t] = exponential(min(k[a, t], Float(0))) + max(k[a, t], Float(0))
+        for t in range(length, end):
+            q[a, t] = k[a, t] = 0
+
+
+@inlined
+def prepare_gradient(q, k, dq, dk, length, width, softmax):
+    """From the gradients of what `prepare` made, those of queries and keys."""
+    scale = Float(1 / math.sqrt(width))
+    for a in range(width):
+        for t in range(length):
+            if softmax:
+                dq[a, t] *= scale
+            else:  # φ' is 1 where φ > 1, else φ
+                dq[a, t] *= min(q[a, t], Float(1))
+                dk[a, t] *= min(k[a, t], Float(1))

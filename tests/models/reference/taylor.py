@@ -3,9 +3,9 @@
 import torch
 from torch import Tensor
 
-from models.reference.attention import rotated
-from models.reference.heads import affine, by_heads, convolved, joined
 from models.taylor import TaylorAttention
+from tests.models.reference.attention import rotated
+from tests.models.reference.heads import affine, by_heads, convolved, joined
 
 
 def mix(mixer: TaylorAttention, x: Tensor) -> Tensor:

@@ -2,9 +2,9 @@
 
 from torch import Tensor
 
-from models.reference.attention import rotated, softmax_attention, sparse_set
-from models.reference.heads import affine, joined, projected
 from models.sparse import SparseAttention
+from tests.models.reference.attention import rotated, softmax_attention, sparse_set
+from tests.models.reference.heads import affine, joined, projected
 
 
 def mix(mixer: SparseAttention, x: Tensor) -> Tensor:
