@@ -1,17 +1,17 @@
-"""What is kept on disk of a long generation, so that one cut off goes on where it was."""
+"""A long generation in parts kept on disk, so that one cut off goes on where it was."""
 
 from __future__ import annotations
 
 import hashlib
 import time
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import torch
 
 from common import write_atomically
-from evaluation.generation import Generation, Progress, generate, longest_sequence
-from evaluation.memory import LARGEST_BATCH
+from evaluation.generate import LARGEST_BATCH, Generation, Progress, generate, longest_sequence
 from models.transformer import Transformer
 from tasks.task import SequenceSet
 
@@ -20,75 +20,60 @@ from tasks.task import SequenceSet
 PART = {"cpu": 10_000, "cuda": 4 * LARGEST_BATCH["cuda"]}
 
 
+def part_size(device: torch.device | str) -> int:
+    """Return how many sequences are evaluated before a part is kept."""
+    return PART.get(torch.device(device).type, PART["cpu"])
+
+
 def generate_in_parts(
     model: Transformer,
     sequences: SequenceSet,
-    memory_mb: float,
+    memory_mb: float | Literal["auto"],
     device: torch.device | str,
     progress: Progress,
     folder: Path,
 ) -> tuple[Generation, float]:
     """Return what `generate` returns and the seconds it took, over all calls.
 
-    Each part of `part_size` sequences is kept in ``folder`` and counts when it was written for
-    these weights and these sequences.  The caller deletes the folder.  Raises what `generate`
-    raises.
+    Each part of `part_size` sequences is kept in ``folder``, under a name of these weights and
+    sequences.  The caller deletes the folder.  Raises what `generate` raises.
     """
     longest_sequence(model, sequences)  # a sequence too long is refused before the first part
-    weights = _digest(*(tensor.detach().cpu().numpy() for tensor in model.state_dict().values()))
+    name = _digest(sequences, model)
     parts, seconds, size = [], 0.0, part_size(device)
     for start in range(0, len(sequences), size):
-        some = sequences.select(slice(start, start + size))
-        path, key = folder / f"{start}.npz", f"{weights} {_digest(some.tokens, some.lengths)}"
-        known = _read_part(path, key)
-        if known is None:
-            after = _after(start, len(sequences), progress)
+        path = folder / f"{name}-{start}.npz"
+        if not path.exists():
             begun = time.perf_counter()
-            part = generate(model, some, memory_mb, device, after)
-            known = part, time.perf_counter() - begun
-            _write_part(path, key, *known)
-        parts.append(known[0])
-        seconds += known[1]
+            part = generate(
+                model,
+                sequences.select(slice(start, start + size)),
+                memory_mb,
+                device,
+                lambda done, _, start=start: progress(start + done, len(sequences)),  # type: ignore[misc]
+            )
+            _write(path, {**vars(part), "seconds": time.perf_counter() - begun})
+        with np.load(path) as held:
+            values = {key: held[key] if held[key].ndim else held[key].item() for key in held}
+        seconds += values.pop("seconds")
+        parts.append(Generation(**values))
     return _joined(parts), seconds
 
 
-def part_size(device: torch.device | str) -> int:
-    """Return how many sequences are evaluated before a part is kept."""
-    return PART.get(torch.device(device).type, PART["cpu"])
-
-
-def _after(before: int, total: int, progress: Progress) -> Progress:
-    """Return the progress of a part that ``before`` of ``total`` sequences precede."""
-    return lambda done, _: progress(before + done, total)
-
-
-def _digest(*arrays: np.ndarray) -> str:
+def _digest(sequences: SequenceSet, model: Transformer) -> str:
+    weights = [tensor.detach().cpu().numpy() for tensor in model.state_dict().values()]
     digest = hashlib.sha256()
-    for array in arrays:
-        digest.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
-    return digest.hexdigest()
+    for array in (sequences.tokens, sequences.lengths, *weights):
+        digest.update(np.ascontiguousarray(array).tobytes())
+    return digest.hexdigest()[:16]
 
 
-def _write_part(path: Path, key: str, part: Generation, seconds: float) -> None:
+def _write(path: Path, values: dict[str, np.ndarray | float]) -> None:
     def write(temporary: Path) -> None:
         with temporary.open("wb") as file:
-            np.savez(file, key=key, seconds=seconds, **vars(part))
+            np.savez(file, **values)  # type: ignore[arg-type]
 
     write_atomically(path, write)
-
-
-def _read_part(path: Path, key: str) -> tuple[Generation, float] | None:
-    """Return a kept part and its seconds; None when there is none of this key."""
-    try:
-        with np.load(path) as content:
-            if str(content["key"]) != key:
-                return None
-            arrays = {name: content[name] for name in Generation.__dataclass_fields__}
-            seconds = float(content["seconds"])
-    except Exception:  # absent, or whatever a damaged file makes its reader raise
-        return None
-    values = {name: array if array.ndim else array.item() for name, array in arrays.items()}
-    return Generation(**values), seconds
 
 
 def _joined(parts: list[Generation]) -> Generation:
@@ -99,5 +84,4 @@ def _joined(parts: list[Generation]) -> Generation:
         certified=sum(part.certified for part in parts),
         close_calls=sum(part.close_calls for part in parts),
         tolerance=max(part.tolerance for part in parts),
-        largest_error=max(part.largest_error for part in parts),
     )
