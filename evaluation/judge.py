@@ -7,13 +7,14 @@ import time
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
 
+from evaluation.argmax import Memory
 from evaluation.errors import by_kind, where_chains_break, where_labels_break
-from evaluation.generate import Generation, Progress, generate, tag
+from evaluation.generate import Generation, Progress, Tagging, generate, tag
 from evaluation.parts import generate_in_parts, part_size
 from models.transformer import Transformer
 from tasks.task import SequenceSet, Task
@@ -51,7 +52,7 @@ def evaluate(
     model: Transformer,
     task: Task,
     sequences: SequenceSet,
-    memory_mb: float | Literal["auto"] = "auto",
+    memory_mb: Memory = "auto",
     device: torch.device | str = "cpu",
     progress: Progress = lambda done, total: None,
     folder: Path | None = None,
@@ -64,20 +65,22 @@ def evaluate(
     deletes the folder.  Raises what `generate` raises.
     """
     started = time.perf_counter()
+    found: Generation | Tagging
     if sequences.labels is not None:
-        found = tag(model, sequences, memory_mb, device, progress)
-        answer_right, chain_right = judge_labels(sequences, found.labels)
-        errors = where_labels_break(sequences, found.labels)
+        found = tagging = tag(model, sequences, memory_mb, device, progress)
+        answer_right, chain_right = judge_labels(sequences, tagging.labels)
+        errors = where_labels_break(sequences, tagging.labels)
     else:
         if folder is None or len(sequences) <= part_size(device):
-            found = generate(model, sequences, memory_mb, device, progress)
+            generation = generate(model, sequences, memory_mb, device, progress)
         else:
-            found, seconds = generate_in_parts(
+            generation, seconds = generate_in_parts(
                 model, sequences, memory_mb, device, progress, folder
             )
             started = time.perf_counter() - seconds
-        answer_right, chain_right = judge(task, sequences, found)
-        errors = where_chains_break(task, sequences, found, answer_right)
+        found = generation
+        answer_right, chain_right = judge(task, sequences, generation)
+        errors = where_chains_break(task, sequences, generation, answer_right)
     if kinds := by_kind(task, sequences, answer_right):
         errors["by_kind"] = kinds
     low, high = wilson_interval(int(answer_right.sum()), len(sequences))

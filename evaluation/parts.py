@@ -5,13 +5,13 @@ from __future__ import annotations
 import hashlib
 import time
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 import torch
 
 from common import write_atomically
-from evaluation.generate import LARGEST_BATCH, Generation, Progress, generate, longest_sequence
+from evaluation.argmax import LARGEST_BATCH, Memory, longest_sequence
+from evaluation.generate import Generation, Progress, generate
 from models.transformer import Transformer
 from tasks.task import SequenceSet
 
@@ -28,7 +28,7 @@ def part_size(device: torch.device | str) -> int:
 def generate_in_parts(
     model: Transformer,
     sequences: SequenceSet,
-    memory_mb: float | Literal["auto"],
+    memory_mb: Memory,
     device: torch.device | str,
     progress: Progress,
     folder: Path,
@@ -39,25 +39,29 @@ def generate_in_parts(
     sequences.  The caller deletes the folder.  Raises what `generate` raises.
     """
     longest_sequence(model, sequences)  # a sequence too long is refused before the first part
-    name = _digest(sequences, model)
-    parts, seconds, size = [], 0.0, part_size(device)
-    for start in range(0, len(sequences), size):
+    name, size, total = _digest(sequences, model), part_size(device), len(sequences)
+    parts = []
+    for start in range(0, total, size):
         path = folder / f"{name}-{start}.npz"
         if not path.exists():
+
+            def report(done: int, _: int, start: int = start) -> None:
+                progress(start + done, total)
+
             begun = time.perf_counter()
-            part = generate(
-                model,
-                sequences.select(slice(start, start + size)),
-                memory_mb,
-                device,
-                lambda done, _, start=start: progress(start + done, len(sequences)),  # type: ignore[misc]
-            )
-            _write(path, {**vars(part), "seconds": time.perf_counter() - begun})
+            some = sequences.select(slice(start, start + size))
+            part = vars(generate(model, some, memory_mb, device, report))
+            _write(path, {**part, "seconds": time.perf_counter() - begun})
         with np.load(path) as held:
-            values = {key: held[key] if held[key].ndim else held[key].item() for key in held}
-        seconds += values.pop("seconds")
-        parts.append(Generation(**values))
-    return _joined(parts), seconds
+            parts.append(dict(held))
+    arrays = ("tokens", "lengths", "first_mistake")
+    whole = Generation(
+        **{key: np.concatenate([part[key] for part in parts]) for key in arrays},
+        certified=sum(int(part["certified"]) for part in parts),
+        close_calls=sum(int(part["close_calls"]) for part in parts),
+        tolerance=max(float(part["tolerance"]) for part in parts),
+    )
+    return whole, sum(float(part["seconds"]) for part in parts)
 
 
 def _digest(sequences: SequenceSet, model: Transformer) -> str:
@@ -74,14 +78,3 @@ def _write(path: Path, values: dict[str, np.ndarray | float]) -> None:
             np.savez(file, **values)  # type: ignore[arg-type]
 
     write_atomically(path, write)
-
-
-def _joined(parts: list[Generation]) -> Generation:
-    return Generation(
-        tokens=np.concatenate([part.tokens for part in parts]),
-        lengths=np.concatenate([part.lengths for part in parts]),
-        first_mistake=np.concatenate([part.first_mistake for part in parts]),
-        certified=sum(part.certified for part in parts),
-        close_calls=sum(part.close_calls for part in parts),
-        tolerance=max(part.tolerance for part in parts),
-    )
