@@ -14,17 +14,17 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import torch
-from pydantic import ConfigDict, Field
+from pydantic import ConfigDict, Field, StrictBool
 from pydantic.dataclasses import dataclass
 from torch import Tensor
 
 from common import UserError
 
-Positive = Annotated[float, Field(gt=0)]
+Positive = Annotated[float, Field(gt=0, strict=True)]
 BACKEND: str | Callable[..., Any] = "inductor"  # of torch.compile
 
 
-@dataclass(frozen=True, config=ConfigDict(extra="forbid", strict=True, allow_inf_nan=False))
+@dataclass(frozen=True, config=ConfigDict(extra="forbid", allow_inf_nan=False))
 class Machine:
     """The Hydra group `machine`.
 
@@ -37,9 +37,9 @@ class Machine:
     """
 
     device: Annotated[str, Field(pattern=r"^(auto|cpu|cuda(:\d+)?)$")] = "auto"
-    compile: Literal["auto", "graphs"] | bool = "auto"
-    threads: Annotated[int, Field(ge=1, le=1024)] = 1
-    micro_batch_size: Annotated[int, Field(ge=1)] | None = None
+    compile: Literal["auto", "graphs"] | StrictBool = "auto"
+    threads: Annotated[int, Field(ge=1, le=1024, strict=True)] = 1
+    micro_batch_size: Annotated[int, Field(ge=1, strict=True)] | None = None
     evaluation_memory_mb: Literal["auto"] | Positive = "auto"
     checkpoint_seconds: Positive = 60
     time_limit_seconds: Positive | None = None

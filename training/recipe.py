@@ -9,17 +9,17 @@ from typing import Annotated, Literal
 from pydantic import ConfigDict, Field
 from pydantic.dataclasses import dataclass
 
-Positive = Annotated[float, Field(gt=0)]
-Count = Annotated[int, Field(ge=1)]
-Share = Annotated[float, Field(ge=0, le=1)]
-ShareBelowOne = Annotated[float, Field(ge=0, lt=1)]
-Exponent = Annotated[float, Field(ge=-10, le=10)]
+Positive = Annotated[float, Field(gt=0, strict=True)]
+Count = Annotated[int, Field(ge=1, strict=True)]
+Share = Annotated[float, Field(ge=0, le=1, strict=True)]
+ShareBelowOne = Annotated[float, Field(ge=0, lt=1, strict=True)]
+Exponent = Annotated[float, Field(ge=-10, le=10, strict=True)]
 Betas = Annotated[list[ShareBelowOne], Field(min_length=2, max_length=2)]
 
-STRICT = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
+CHECKED = ConfigDict(extra="forbid", allow_inf_nan=False)
 
 
-@dataclass(frozen=True, config=STRICT)
+@dataclass(frozen=True, config=CHECKED)
 class RoleRate:
     """The learning rate of one role at width D, in multiples of the schedule's.
 
@@ -30,7 +30,7 @@ class RoleRate:
     exponent: Exponent = 0.0
 
 
-@dataclass(frozen=True, config=STRICT)
+@dataclass(frozen=True, config=CHECKED)
 class Rates:
     """The learning rates of all roles (`models.roles`); by default they are the same.
 
@@ -46,7 +46,7 @@ class Rates:
     vector: RoleRate = RoleRate()
 
 
-@dataclass(frozen=True, config=STRICT)
+@dataclass(frozen=True, config=CHECKED)
 class Recipe:
     """Optimiser, schedule, budget and stopping rule of one training run.
 

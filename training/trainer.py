@@ -232,7 +232,7 @@ class Trainer:
             for _ in range(3 if self.graphs else 1):  # the second is recorded, the third replayed
                 self.state.step = step
                 self.step()
-        validate(self.model, self.validation, self.recipe.precision, 2, most=2)
+        validate(self.model, self.validation, self.recipe.precision, 1, 1)
         self.restore(before)
 
     def _steps_of_new_shapes(self) -> list[int]:
