@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from evaluation.generation import Generation
+from evaluation.generate import Generation
 from tasks.task import SequenceSet, Task
 
 LABEL_THRESHOLD = 0.9  # accuracy that a label of the longest prefix has at least
