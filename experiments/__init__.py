@@ -1,0 +1,1 @@
+"""Experiments: from a grid of cells to a table of results."""
