@@ -141,7 +141,7 @@ def draw(
     colors = _colors(found)
     stacked = width < 5
     shape = (len(rows), 1) if stacked else (1, len(rows))
-    height = (0.2 * len(metrics) + 0.35) * scale * shape[0] + 0.55
+    height = (0.25 * len(metrics) + 0.4) * scale * shape[0] + 0.55
     figure = style.new_figure(width, height)
     grid = figure.subplots(*shape, sharex=True, sharey=True, squeeze=False).flat
     octaves = max(4.4, np.log2(found["less"]).abs().max() + 0.4)
@@ -187,9 +187,9 @@ def _draw_panel(
 def _finish(
     axes: Axes, octaves: float, metrics: list[str], places: dict[str, float], room: float
 ) -> None:
-    step = 2 if octaves < 7 else 4
+    step = 2 if octaves < 7 and room > 1.6 else 4
     ticks = np.arange(-(octaves // step) * step, octaves + 0.1, step)
-    short = room / len(ticks) < 0.5 * 7 / 7
+    short = room / len(ticks) < 0.5
     axes.set_xlim(-octaves, octaves)
     axes.xaxis.set_major_locator(FixedLocator(ticks.tolist()))
     axes.set_xticklabels([_times(tick, short) for tick in ticks])

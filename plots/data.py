@@ -105,16 +105,14 @@ def panels(table: pd.DataFrame, facets: Facets | None = None) -> pd.DataFrame:
     rows = most_common(table, named)
     rest = [key for key in (*settings_of(rows), "dim") if key not in named]
     beside = [key for key in rest if key.startswith(BESIDE_TASK)]
-    columns = wanted["columns"] + _that_vary(rows, beside, ["task"])
     others = [key for key in rest if key not in beside]
-    labels = wanted["rows"] + _that_vary(rows, others, ["task", "model"])
     rows = rows.assign(
-        column=words(rows, columns),
-        row=words(rows, labels),
+        column=_label(rows, wanted["columns"], beside, ["task"]),
+        row=_label(rows, wanted["rows"], others, ["task", "model"]),
         x=_on_axis(rows, wanted["x"]),
         y=_on_axis(rows, wanted["y"]),
     )
-    return _in_order(rows)
+    return in_order(rows)
 
 
 def _on_axis(rows: pd.DataFrame, keys: list[str]) -> pd.Series:
@@ -139,10 +137,10 @@ def labelled(table: pd.DataFrame, facets: Facets | None = None) -> pd.DataFrame:
     beside = [key for key in rest if key.startswith(BESIDE_TASK)]
     others = [key for key in rest if key not in beside]
     rows = table.assign(
-        column=words(table, names["columns"] + _that_vary(table, beside, ["task"])),
-        row=words(table, names["rows"] + _that_vary(table, others, ["task", "model"])),
+        column=_label(table, names["columns"], beside, ["task"]),
+        row=_label(table, names["rows"], others, ["task", "model"]),
     )
-    return _in_order(rows)
+    return in_order(rows)
 
 
 def of_groups(table: pd.DataFrame, facets: Facets | None = None) -> pd.DataFrame:
@@ -150,12 +148,23 @@ def of_groups(table: pd.DataFrame, facets: Facets | None = None) -> pd.DataFrame
     return labelled(required(most_common(table, ())), facets)
 
 
-def _that_vary(rows: pd.DataFrame, keys: Sequence[str], within: list[str]) -> list[str]:
-    groups = rows.groupby(within, dropna=False)
-    return [key for key in keys if (groups[key].nunique(dropna=False) > 1).any()]
+def _label(
+    rows: pd.DataFrame, keys: Sequence[str], others: Sequence[str], within: list[str]
+) -> pd.Series:
+    """Return the settings ``keys`` in words, and of ``others`` those that tell rows apart.
+
+    That is those that vary among rows that agree in ``within``, whose last column is what the label
+    names: a setting is added for a model only where that model has several values of it.
+    """
+    owner = rows[within[-1]]
+    shown = rows.copy()
+    for key in others:
+        several = rows.groupby(within, dropna=False)[key].transform("nunique", dropna=False) > 1
+        shown[key] = rows[key].astype(object).where(owner.isin(owner[several]), None)
+    return words(shown, [*keys, *others])
 
 
-def _in_order(rows: pd.DataFrame) -> pd.DataFrame:
+def in_order(rows: pd.DataFrame) -> pd.DataFrame:
     """Sort rows by task, model and size, the paper's first."""
     order = {
         "task": style.in_order(rows["task"].tolist(), list(style.TASKS)),
@@ -200,12 +209,12 @@ _VALUES = {
 
 def in_words(key: str, value: Any) -> str:
     """Return a setting in words; nothing where a row lacks it."""
+    if value in ("", None) or (isinstance(value, float) and math.isnan(value)):
+        return ""
     if key == "task":
         return style.task_look(str(value)).label
     if key == "model":
         return style.model_look(str(value)).label
-    if value in ("", None) or (isinstance(value, float) and math.isnan(value)):
-        return ""
     if (key, str(value)) in _VALUES:
         return _VALUES[key, str(value)]
     text = f"{value:g}" if isinstance(value, float) else str(value)

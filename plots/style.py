@@ -7,6 +7,7 @@ colour means one thing.
 from __future__ import annotations
 
 import functools
+import io
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, ParamSpec
@@ -19,6 +20,8 @@ from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
+
+import common
 
 COLUMN_WIDTH = 3.25  # inches: one column of a two-column paper
 PAGE_WIDTH = 6.75  # inches: both columns
@@ -98,10 +101,12 @@ def new_figure(width: float, height: float) -> Figure:
 
 
 def save(figure: Figure, path: Path) -> None:
-    """Write a figure by its suffix; equal figures give equal bytes."""
-    dates = {"CreationDate": None, "ModDate": None} if path.suffix == ".pdf" else {"Software": None}
+    """Write a figure in the format of its suffix; equal figures give equal bytes."""
+    content = io.BytesIO()
+    metadata = {"CreationDate": None} if path.suffix == ".pdf" else {}
     with matplotlib.style.context(STYLE, after_reset=True):
-        figure.savefig(path, metadata=dates)
+        figure.savefig(content, format=path.suffix[1:], metadata=metadata)
+    common.write_bytes(path, content.getvalue())
 
 
 def task_look(task: str) -> TaskLook:
@@ -164,6 +169,13 @@ def percent_axis(axes: Axes) -> None:
     axes.set_ylim(-4, 104)
     axes.yaxis.set_major_locator(FixedLocator([0, 25, 50, 75, 100]))
     axes.axhline(90, **RULE)
+
+
+def label_below(grid: np.ndarray, text: str) -> None:
+    """Name the x axis under the middle panel of a grid, under two where there is none."""
+    bottom = grid[-1]
+    for axes in bottom[(len(bottom) - 1) // 2 : len(bottom) // 2 + 1]:
+        axes.set_xlabel(text)
 
 
 def legend_below(figure: Figure, handles: Sequence[Any], columns: int | None = None) -> None:

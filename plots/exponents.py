@@ -1,0 +1,134 @@
+"""The exponent b of D90 ~ L^b, from D90 that is known in brackets only.
+
+A grid of half octaves tells that D90 lies in (48, 64], not where. Drawing a line through 64 would
+take the grid's coarseness for the truth, so b is fitted to the brackets: log D = a + b log L +
+s * noise, with logistic noise (a log-logistic accelerated-failure-time model), by maximum
+likelihood, where each size contributes the probability of its bracket. The 95 % interval holds all
+b that a likelihood-ratio test does not reject (Wilks 1938), with the p-value averaged over bootstrap
+samples of the seeds: other seeds may put D90 elsewhere. Few sizes make it approximate.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+from scipy.special import chdtrc, expit
+
+from experiments.d90 import Bracket, bracket, finished, most_common, settings_of
+from plots import data, theory
+
+SLOPES = np.round(np.arange(-2.0, 4.0001, 0.02), 2)
+SCALES = np.geomspace(0.1, 3.0, 8)  # in doublings of D
+LEVEL = 0.05
+FEWEST = 3  # lengths
+SAMPLES = 200
+FIGURES = 2
+
+Brackets = tuple[tuple[float, float], ...]
+Seeds = Mapping[float, Mapping[float, np.ndarray]]  # length -> D -> accuracies of its seeds
+
+
+class Growth(NamedTuple):
+    """The exponent; ``low`` or ``high`` is infinite where the data set no bound."""
+
+    exponent: float
+    low: float
+    high: float
+
+
+def growth(seeds: Seeds) -> Growth | None:
+    """Fit D90 ~ L^b; None for fewer than three lengths or two brackets bounded on both sides."""
+    lengths = tuple(sorted(seeds))
+    found = [bracket(_medians(seeds[length])) for length in lengths]
+    bounded = sum(item.low > 0 and np.isfinite(item.high) for item in found)
+    if len(lengths) < FEWEST or bounded < 2:
+        return None
+    total = _profile(lengths, _ends(found))
+    best = float(SLOPES[total >= total.max() - 0.01].mean())
+    p_value = np.mean([_p_value(_profile(lengths, ends)) for ends in _resampled(seeds)], axis=0)
+    kept = SLOPES[p_value >= LEVEL]
+    low = kept[0] if kept[0] > SLOPES[0] else -np.inf
+    high = kept[-1] if kept[-1] < SLOPES[-1] else np.inf
+    return Growth(round(best, FIGURES) + 0.0, float(low), float(high))
+
+
+def _medians(by_dim: Mapping[float, np.ndarray]) -> dict[float, float]:
+    return {dim: float(np.median(values)) for dim, values in by_dim.items()}
+
+
+def _ends(found: Sequence[Bracket]) -> Brackets:
+    return tuple((item.low, item.high) for item in found)
+
+
+def _resampled(seeds: Seeds) -> list[Brackets]:
+    """Return the brackets for bootstrap samples of the seeds of every cell."""
+    draw = np.random.default_rng(0)
+    if all(len(v) == 1 for by_dim in seeds.values() for v in by_dim.values()):
+        return [_ends([bracket(_medians(seeds[length])) for length in sorted(seeds)])]
+    by_length = []
+    for length in sorted(seeds):
+        medians = {
+            dim: np.median(values[draw.integers(len(values), size=(SAMPLES, len(values)))], axis=1)
+            for dim, values in seeds[length].items()
+        }
+        by_length.append([bracket({d: m[i] for d, m in medians.items()}) for i in range(SAMPLES)])
+    return [_ends(found) for found in zip(*by_length, strict=True)]
+
+
+@functools.lru_cache(maxsize=4096)
+def _profile(lengths: tuple[float, ...], ends: Brackets) -> np.ndarray:
+    """Return the log likelihood of each slope, at its best intercept and scale."""
+    x = np.log2(lengths) - np.log2(lengths).mean()
+    with np.errstate(divide="ignore"):
+        low, high = np.log2(np.array(ends)).T
+    known = [end for end in (*low, *high) if np.isfinite(end)]
+    intercepts = np.arange(min(known) - 3, max(known) + 3, 0.1)
+    total = np.zeros((len(SCALES), len(SLOPES), len(intercepts)), np.float32)
+    for place, below, up_to in zip(x, low, high, strict=True):
+        line = (intercepts[None, :] + SLOPES[:, None] * place)[None].astype(np.float32)
+        scale = SCALES[:, None, None].astype(np.float32)
+        share = expit((up_to - line) / scale) - expit((below - line) / scale)
+        total += np.log(np.maximum(share, 1e-30))
+    return total.max(axis=(0, 2)).astype(float)
+
+
+def _p_value(profile: np.ndarray) -> np.ndarray:
+    return np.asarray(chdtrc(1, 2 * (profile.max() - profile)))
+
+
+def exponents(
+    table: pd.DataFrame, facets: data.Facets | None = None, against: str = "max_len"
+) -> pd.DataFrame:
+    """Return b of D90 ~ L^b, a row per task and model with three lengths or more.
+
+    With ``against`` heads it is the exponent in the number of heads. Columns: task, model, sizes,
+    ``b`` with its interval, and what Table 1 of the paper says.
+    """
+    rows = data.labelled(finished(most_common(table, ())), facets)
+    keys = settings_of(rows)
+    if against == "heads":
+        rows = rows.assign(row=data.words(rows, ["model"]))
+    apart = [key for key in keys if key not in (("size",) if against == "max_len" else (against,))]
+    found = []
+    for _, part in rows.groupby([*apart, "row"], dropna=False, sort=False):
+        seeds = {
+            float(x): {
+                dim: cell["answer_accuracy"].to_numpy() for dim, cell in there.groupby("dim")
+            }
+            for x, there in part.groupby(against)
+        }
+        fitted = growth(seeds)
+        if fitted is None:
+            continue
+        first = part.iloc[0]
+        said = theory.prediction(first["task"], first["model"]) if against == "max_len" else None
+        found.append(
+            {"task": first["column"], "model": first["row"], "points": len(seeds),
+             "b": fitted.exponent, "low": fitted.low, "high": fitted.high,
+             "paper": theory.in_words(said)}
+        )  # fmt: skip
+    return pd.DataFrame(found, columns=["task", "model", "points", "b", "low", "high", "paper"])

@@ -1,0 +1,101 @@
+"""Draw every figure and write every table of an experiment from its results table alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from common import UserError, did_you_mean, locate, write_text
+from plots import (
+    accuracy_lines,
+    costs,
+    curves,
+    d90_by_task,
+    data,
+    errors,
+    heatmap,
+    locality,
+    readme,
+    required_dimension,
+    state,
+    style,
+    tables,
+)
+
+FIGURES: dict[str, Callable[..., Any]] = {
+    "costs": costs.draw,
+    "heatmap": heatmap.draw,
+    "required_dimension": required_dimension.draw,
+    "d90_by_task": d90_by_task.draw,
+    "curves": curves.draw,
+    "errors": errors.draw,
+    "state": state.draw,
+    "locality": locality.draw,
+    "accuracy_by_length": accuracy_lines.by_length,
+    "accuracy_by_kind": accuracy_lines.by_kind,
+    "prefix_by_depth": accuracy_lines.by_depth,
+}
+TABLES = "tables"
+USUAL = ("costs", "heatmap", "required_dimension", TABLES)
+
+
+def redraw(
+    experiment: Any,
+    folder: Path,
+    formats: Sequence[str] = ("png", "csv"),
+    figures: Sequence[str] = (),
+    models: Sequence[str] = (),
+    exclude: Sequence[str] = (),
+    width: float = style.PAGE_WIDTH,
+    font_size: float = style.FONT_SIZE,
+    planned: pd.DataFrame | None = None,
+) -> list[Path]:
+    """Write the figures and tables below ``folder``, which holds ``results.csv``; return paths.
+
+    ``formats`` are png, pdf and svg of figures, csv, md and tex of tables. README is written with
+    png, and not for a choice of figures or models. A figure that the results cannot fill is left
+    out, unless ``figures`` names it.
+    """
+    table = data.select(data.read_table(folder), models, exclude)
+    speeds, records = data.read_speeds(folder), data.read_records(folder)
+    wanted = list(figures or experiment.figures or USUAL)
+    functions = {name: find_figure(name) for name in wanted if name != TABLES}
+    paths, drawn = [], []
+    options = {"facets": experiment.facets, "records": records, "speeds": speeds}
+    pictures = [suffix for suffix in formats if suffix in ("png", "pdf", "svg")]
+    if not (table["status"] == "done").any():
+        raise UserError(f"{folder / 'results.csv'}: no row of these is done")
+    for name, draw in functions.items() if pictures else ():
+        try:
+            figure = draw(table, width=width, font_size=font_size, **options)
+        except UserError:
+            if figures:
+                raise
+            continue
+        drawn.append(name)
+        for suffix in pictures:
+            paths.append(folder / "figures" / f"{name}.{suffix}")
+            style.save(figure, paths[-1])
+    built = tables.build(table, speeds, experiment.facets) if TABLES in wanted else {}
+    for suffix in (suffix for suffix in formats if suffix in ("csv", "md", "tex")):
+        for name, frame in built.items():
+            paths.append(folder / "figures" / f"{name}.{suffix}")
+            write_text(paths[-1], tables.as_text(frame, suffix))
+    if "png" in formats and not (figures or models or exclude):
+        paths.append(folder / "README.md")
+        write_text(paths[-1], readme.write(experiment, table, records, drawn, built, planned))
+    return paths
+
+
+def find_figure(name: str) -> Callable[..., Any]:
+    """Return the function that draws a figure: ours, or ``draw`` of a dotted path of your own."""
+    if "." in name:
+        return locate(f"{name}.draw", "figures")
+    if name not in FIGURES:
+        known = (*FIGURES, TABLES)
+        near = did_you_mean(name, known)
+        raise UserError(f"figures: unknown figure {name}; there are {', '.join(known)}{near}")
+    return FIGURES[name]

@@ -1,0 +1,89 @@
+"""Accuracy against D and against the bytes of state that generation keeps, a line per heads.
+
+Where the size of the state decides what is learned, lines that lie apart over D coincide over
+bytes.
+"""
+
+from __future__ import annotations
+
+import math
+import textwrap
+from typing import Any
+
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from plots import data, style
+
+HEIGHT = 1.5  # inches: a panel
+AXES = {"dim": "embedding dimension D", "state_bytes": "generation state (bytes)"}
+MARKERS = ("o", "s", "^", "D", "v", "p")
+
+
+@style.styled
+def draw(
+    table: pd.DataFrame,
+    by: str = "heads",
+    width: float = style.PAGE_WIDTH,
+    font_size: float = style.FONT_SIZE,
+    **_: Any,
+) -> Figure:
+    """Return the figure: accuracy over D above, over bytes below, a line per value of ``by``."""
+    rows = data.panels(table, {"x": ["dim"], "y": [by]})
+    titles = [f"{c}, {r.lower()}" for c, r in zip(rows["column"], rows["row"], strict=True)]
+    rows = rows.assign(panel=pd.Series(titles, rows.index, dtype=object))
+    panels = rows["panel"].unique()
+    scale = font_size / style.FONT_SIZE
+    size = (min(width, (0.7 + 1.6 * len(panels)) * scale), (2 * HEIGHT + 0.4) * scale)
+    figure = style.new_figure(*size)
+    grid = figure.subplots(2, len(panels), sharey=True, sharex="row", squeeze=False)
+    colors = style.dim_colors(rows[by].unique())
+    looks = {
+        value: {"color": color, "marker": MARKERS[place % len(MARKERS)]}
+        for place, (value, color) in enumerate(colors.items())
+    }
+    for column, panel in zip(grid.T, panels, strict=True):
+        column[0].set_title(textwrap.fill(panel, int(figure.get_figwidth() / scale / len(panels) / 0.07)))
+        part = rows[rows["panel"] == panel]
+        for axes, over in zip(column, AXES, strict=True):
+            _draw_panel(axes, part, by, over, looks)
+    for axes_row, over in zip(grid, AXES, strict=True):
+        _label(axes_row, rows, over, width / len(panels) / scale)
+    figure.supylabel("correct answers (%)", fontsize="medium")
+    lines = [style.handle(data.in_words(by, value), **look) for value, look in looks.items()]
+    style.legend_below(figure, lines)
+    return figure
+
+
+def _draw_panel(
+    axes: Axes, rows: pd.DataFrame, by: str, over: str, looks: dict[Any, dict[str, Any]]
+) -> None:
+    for value, look in looks.items():
+        seeds = 100 * rows[rows[by] == value].set_index(over)["answer_accuracy"]
+        if seeds.empty:
+            continue
+        axes.plot(seeds.index, seeds, linestyle="none", alpha=0.4, markersize=2.5, **look)
+        median = seeds.groupby(level=0).median()
+        axes.plot(median.index, median, markersize=3.5, **look)
+    style.percent_axis(axes)
+
+
+def _label(axes_row: Any, rows: pd.DataFrame, over: str, room: float) -> None:
+    values = sorted(rows[over].unique())
+    if over == "dim":
+        ticks = [v for v in values if math.log2(v).is_integer()]
+    else:
+        powers = range(math.ceil(math.log2(values[0])), int(math.log2(values[-1])) + 1)
+        ticks = [2.0**power for power in powers][:: 2 if room > 1.2 else 4]
+    label = AXES[over] if room > 1.5 else {"dim": "D", "state_bytes": "bytes"}[over]
+    for axes in axes_row:
+        style.plain_log_axis(axes, "x", ticks)
+        axes.set_xlabel(label)
+        if over == "state_bytes":
+            axes.set_xticklabels([_bytes(tick) for tick in ticks])
+
+
+def _bytes(value: float) -> str:
+    place = min(2, int(math.log2(value)) // 10)
+    return f"{value / 1024**place:g} {('B', 'K', 'M')[place]}".replace(" B", "")
