@@ -93,7 +93,7 @@ def medians(table: pd.DataFrame) -> pd.DataFrame:
         still_improving=("_improving", "any"),
         chance_accuracy=("chance_accuracy", "mean"),
         precision=("_precision", _joined),
-        **{name: (name, "first") for name in COUNTED},  # type: ignore[arg-type]
+        **{name: (name, "first") for name in COUNTED},
     )
     return frame.reset_index().sort_values("dim", kind="stable", ignore_index=True)
 
@@ -122,7 +122,7 @@ def _of_group(part: pd.DataFrame) -> dict[str, Any]:
     edge = by_dim["still_improving"].get(found.low, False)
     shown = by_dim.loc[found.low if math.isnan(found.dim) else found.dim]
     return {
-        **shown.to_dict(),
+        **{str(name): value for name, value in shown.items()},
         "d90": found.dim,
         "low": found.low,
         "high": found.high,
@@ -160,8 +160,8 @@ def most_common(table: pd.DataFrame, keys: Sequence[str]) -> pd.DataFrame:
     table = finished(table)
     for key in ("recipe.learning_rate", PRECISION):
         if key in table and key not in keys and table[key].nunique(dropna=False) > 1:
-            counts = table.groupby(["task", "model", key], dropna=False).size()
-            counts = counts.reset_index(name="rows").sort_values(["rows", key], kind="stable")
+            groups = table.groupby(["task", "model", key], dropna=False)
+            counts = groups["seed"].count().reset_index().sort_values(["seed", key], kind="stable")
             own = counts.drop_duplicates(["task", "model"], keep="last")
             table = table.merge(own[["task", "model", key]], on=["task", "model", key])
     return table

@@ -54,6 +54,8 @@ def draw(
                 grid[i, j].set_title(column)
         grid[i, 0].set_ylabel(group if len(down) > 1 else "")
     _finish(figure, grid, rows, over)
+    if over == "kind":
+        looks = {row: {**look, "linestyle": "none"} for row, look in looks.items()}
     style.legend_below(figure, [style.handle(name, **look) for name, look in looks.items()])
     return figure
 

@@ -157,7 +157,10 @@ def draw(
 def _colors(found: pd.DataFrame) -> dict[str, Any]:
     tasks = found.drop_duplicates("column").set_index("column")["task"]
     if tasks.nunique() == len(tasks):
-        return {column: style.task_look(task).color for column, task in tasks.items()}
+        return {
+            column: style.task_look(task).color
+            for column, task in zip(tasks.index, tasks, strict=True)
+        }
     return {c: look["color"] for c, look in style.line_looks(
         [(c, m) for c, m in zip(tasks.index, style.MODELS, strict=False)]).items()}  # fmt: skip
 
@@ -176,10 +179,11 @@ def _draw_panel(
     for i, column in enumerate(columns):
         part = found[found["column"] == column]
         sizes = sorted(found.loc[found["column"] == column, "size"].unique())
-        area = {size: 9 + 9 * place for place, size in enumerate(sizes)}
+        area = {size: 12 + 11 * place for place, size in enumerate(sizes)}
         heights = part["metric"].map(places).astype(float) + apart * (i - (len(columns) - 1) / 2)
+        areas = part["size"].map(area).astype(float)
         axes.scatter(
-            np.log2(part["less"]), heights, part["size"].map(area).astype(float), color=colors[column],
+            np.log2(part["less"]), heights, areas, color=colors[column],
             alpha=0.85, linewidth=0.4, edgecolor="white", zorder=3,
         )  # fmt: skip
 

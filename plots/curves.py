@@ -30,11 +30,11 @@ def draw(
     font_size: float = style.FONT_SIZE,
     **_: Any,
 ) -> Figure:
-    """Return the figure, ``over`` steps or seconds; ``records`` is what `data.read_records` reads."""
+    """Return the figure, ``over`` step or seconds; ``records`` are of `data.read_records`."""
     rows = panels_by_size(table, facets, records, "curve")
     figure, grid = new_grid(rows, AXES[over], width, font_size)
     colors = style.dim_colors(rows["dim"].unique())
-    for run in rows.drop_duplicates(["panel", "row", "run"]).to_dict("records"):
+    for run in data.rows_of(rows.drop_duplicates(["panel", "row", "run"])):
         curve = records[run["cell"]]["curve"]
         axes, color = grid[run["panel"], run["row"]], colors[run["dim"]]
         right = [100 * share for share in curve["validation_chain_exact_match"]]

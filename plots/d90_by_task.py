@@ -38,7 +38,7 @@ def draw(
     axes = figure.add_subplot()
     log = np.log2(groups["d90"].dropna())
     shades = matplotlib.colormaps["YlOrBr"]
-    for line in groups.to_dict("records"):
+    for line in data.rows_of(groups):
         x, y = columns.tolist().index(line["place"]), rows.tolist().index(line["row"])
         part = (math.log2(line["d90"]) - log.min()) / max(1, log.max() - log.min())
         color = NONE if math.isnan(part) else shades(0.05 + 0.55 * part)
@@ -56,7 +56,7 @@ def draw(
 def places(groups: pd.DataFrame) -> pd.Series:
     """Return task and size of each group in words, e.g. ``Arithmetic, 4 operators``."""
     pairs = zip(groups["column"], groups["task"], groups["size"], strict=True)
-    names = [f"{column}, {size} {style.task_look(task).unit}" for column, task, size in pairs]
+    names = [f"{column}, {size} {style.unit(task, size)}" for column, task, size in pairs]
     return pd.Series(names, groups.index, dtype=object)
 
 
@@ -70,7 +70,7 @@ def d90_in_words(line: Any) -> str:
 def matrix(groups: pd.DataFrame) -> pd.DataFrame:
     """Return the same as a table of words: a row per model, a column per task and size."""
     named = groups.assign(
-        place=places(groups), value=[d90_in_words(line) for line in groups.to_dict("records")]
+        place=places(groups), value=[d90_in_words(line) for line in data.rows_of(groups)]
     )
     wide = named.drop_duplicates(["row", "place"]).pivot(
         index="row", columns="place", values="value"

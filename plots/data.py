@@ -17,6 +17,7 @@ from plots import style
 
 FACETS = {"columns": ["task"], "rows": ["model"], "x": ["dim"], "y": ["size"]}
 Facets = Mapping[str, Any]
+APART = ("recipe.learning_rate", PRECISION)  # have columns of their own in tables
 BESIDE_TASK = ("task.", "data.", "measure.", "format")  # settings that belong to columns
 
 
@@ -51,8 +52,8 @@ def read_records(folder: Path) -> dict[str, dict[str, Any]]:
     path = folder / "cells.jsonl"
     if not path.exists():
         return {}
-    records = map(json.loads, path.read_text(encoding="utf-8").splitlines())
-    return {record["cell"]: record for record in records}
+    lines = map(json.loads, path.read_text(encoding="utf-8").splitlines())
+    return {line["cell"]: line for line in lines}
 
 
 def read_speeds(folder: Path) -> pd.DataFrame | None:
@@ -73,6 +74,11 @@ def select(table: pd.DataFrame, models: Sequence[str], exclude: Sequence[str]) -
     if kept.empty:
         raise UserError("no model is left to draw")
     return kept
+
+
+def rows_of(frame: pd.DataFrame) -> list[dict[str, Any]]:
+    """Return the rows of a frame as dictionaries."""
+    return [dict(zip(frame.columns, row, strict=True)) for row in frame.itertuples(index=False)]
 
 
 def facets_of(given: Facets | None, table: pd.DataFrame) -> dict[str, list[str]]:
@@ -117,22 +123,24 @@ def panels(table: pd.DataFrame, facets: Facets | None = None) -> pd.DataFrame:
 
 def _on_axis(rows: pd.DataFrame, keys: list[str]) -> pd.Series:
     """Return the values of a numeric setting as they are, all else in words."""
-    if len(keys) == 1 and pd.api.types.is_numeric_dtype(rows[keys[0]].infer_objects()):
-        if not pd.api.types.is_bool_dtype(rows[keys[0]]):
-            return rows[keys[0]]
-    return words(rows, keys)
+    if len(keys) != 1:
+        return words(rows, keys)
+    values = rows[keys[0]]
+    number = pd.api.types.is_numeric_dtype(values) and not pd.api.types.is_bool_dtype(values)
+    return values if number else words(rows, keys)
 
 
 def labelled(table: pd.DataFrame, facets: Facets | None = None) -> pd.DataFrame:
     """Return groups, as `experiments.d90` returns them, with the labels ``column`` and ``row``.
 
-    As `panels`, but no row is left out, and axes are not the facets' concern.
+    As `panels`, but no row is left out, axes are not the facets' concern, and labels do not tell
+    learning rates apart.
     """
     wanted = facets_of(facets, table)
     names = {"columns": ["task"], "rows": ["model"]}
     for name in names:
         names[name] += [k for k in wanted[name] if k in table and k not in ("task", "model")]
-    used = [*names["columns"], *names["rows"], "size"]
+    used = [*names["columns"], *names["rows"], "size", *APART]
     rest = [key for key in settings_of(table) if key not in used]
     beside = [key for key in rest if key.startswith(BESIDE_TASK)]
     others = [key for key in rest if key not in beside]
@@ -195,7 +203,9 @@ _WORDS = {
 }  # fmt: skip
 _VALUES = {
     ("model.position", "none"): "no positions",
-    ("model.position", "rope"): "rotary positions",
+    ("model.position", "rope"): "rotary",
+    ("model.position", "sinusoidal"): "sinusoidal",
+    ("model.mixer.convolution", "silu"): "convolution",
     ("model.mixer.output_gate", "True"): "output gate",
     ("model.mixer.output_gate", "False"): "no output gate",
     ("model.mixer.scale", "sqrt"): "scores / √K",
@@ -232,4 +242,3 @@ def axis_label(keys: Sequence[str]) -> str:
 def errors_of(rows: pd.DataFrame, records: Mapping[str, Mapping[str, Any]]) -> pd.Series:
     """Return what is known of each row's errors, an empty mapping where nothing is."""
     return rows["cell"].map(lambda cell: records.get(cell, {}).get("errors") or {})
-

@@ -7,7 +7,7 @@ came there, which is right although chains differ in length. Seeds are pooled.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pandas as pd
@@ -33,7 +33,8 @@ def draw(
     rows = curves.panels_by_size(table, facets, records, "errors")
     figure, grid = curves.new_grid(rows, AXES[by], width, font_size)
     colors = style.dim_colors(rows["dim"].unique())
-    for (panel, row, dim), part in rows.groupby(["panel", "row", "dim"], sort=True):
+    for key, part in rows.groupby(["panel", "row", "dim"], sort=True):
+        panel, row, dim = cast(tuple[str, str, int], key)
         places, share = survival(e[f"by_{by}"] for e in data.errors_of(part, records))
         grid[panel, row].step(places, 100 * share, where="mid", color=colors[dim])
     for axes in figure.axes:

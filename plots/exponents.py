@@ -3,9 +3,9 @@
 A grid of half octaves tells that D90 lies in (48, 64], not where. Drawing a line through 64 would
 take the grid's coarseness for the truth, so b is fitted to the brackets: log D = a + b log L +
 s * noise, with logistic noise (a log-logistic accelerated-failure-time model), by maximum
-likelihood, where each size contributes the probability of its bracket. The 95 % interval holds all
-b that a likelihood-ratio test does not reject (Wilks 1938), with the p-value averaged over bootstrap
-samples of the seeds: other seeds may put D90 elsewhere. Few sizes make it approximate.
+likelihood, where each size contributes the probability of its bracket. The 95 % interval holds
+all b that a likelihood-ratio test does not reject (Wilks 1938), with the p-value averaged over
+bootstrap samples of the seeds: other seeds may put D90 elsewhere. Few sizes make it approximate.
 """
 
 from __future__ import annotations
@@ -100,6 +100,11 @@ def _p_value(profile: np.ndarray) -> np.ndarray:
     return np.asarray(chdtrc(1, 2 * (profile.max() - profile)))
 
 
+def _by_dim(rows: pd.DataFrame) -> dict[float, np.ndarray]:
+    dims, values = rows["dim"].to_numpy(float), rows["answer_accuracy"].to_numpy(float)
+    return {float(dim): values[dims == dim] for dim in np.unique(dims)}
+
+
 def exponents(
     table: pd.DataFrame, facets: data.Facets | None = None, against: str = "max_len"
 ) -> pd.DataFrame:
@@ -115,12 +120,7 @@ def exponents(
     apart = [key for key in keys if key not in (("size",) if against == "max_len" else (against,))]
     found = []
     for _, part in rows.groupby([*apart, "row"], dropna=False, sort=False):
-        seeds = {
-            float(x): {
-                dim: cell["answer_accuracy"].to_numpy() for dim, cell in there.groupby("dim")
-            }
-            for x, there in part.groupby(against)
-        }
+        seeds = {float(x): _by_dim(part[part[against] == x]) for x in np.unique(part[against])}
         fitted = growth(seeds)
         if fitted is None:
             continue

@@ -24,9 +24,10 @@ from plots import data, style, theory
 
 CLASSES = ListedColormap(["#f0f3f8", "#ccd7e6", "#a0b3ce", "#6d89b0", "#f2a83b"])
 EDGES = BoundaryNorm([0, 25, 50, 75, 90, 100], 5)
-PAPER = {"color": "#d00000", "linewidth": 1.4}
-D90 = {"color": "black", "linewidth": 2.2}
+PAPER: dict[str, Any] = {"color": "#d00000", "linewidth": 1.4}
+D90: dict[str, Any] = {"color": "black", "linewidth": 2.2}
 WIDEST, HEIGHT, SMALLEST = 0.5, 0.21, 0.155  # inches: a cell; below the last it has no number
+LOWEST = 0.75  # inches: all rows together, for the colour bar's numbers
 MARGIN = 0.94  # of a cell's width and height is coloured
 
 
@@ -64,10 +65,11 @@ def draw(
     xs = {name: _x_values(part, over_dim) for name, part in alike.items()}
     ys = {name: _y_values(part) for name, part in alike.items()}
     scale = font_size / style.FONT_SIZE
-    width, cell = _widths(width, scale, xs, ys, 1 if beside_each_other else len(columns))
-    height = (HEIGHT * max(map(len, ys.values())) + 0.1) * len(rows) * scale + 0.85
-    figure = style.new_figure(width, height)
-    figure.get_layout_engine().set(w_pad=0.03, h_pad=0.03, hspace=0.02, wspace=0.01)
+    times = 1 if beside_each_other else len(columns)
+    width, cell = _widths(width, scale, xs, ys, times)
+    cells_high = (HEIGHT * max(map(len, ys.values())) + 0.1) * len(rows)
+    height = (max(cells_high, LOWEST) + 0.85) * scale
+    figure = style.new_figure(width, height, dense=True)
     counts = [len(xs[name]) for name in columns]
     grid = figure.subplots(len(rows), len(columns), squeeze=False, width_ratios=counts)
     least = cell * min(counts) / scale  # inches: the narrowest panel
@@ -78,11 +80,11 @@ def draw(
         grid[i, j].tick_params(labelbottom=i == len(rows) - 1, labelleft=with_labels)
         if i == 0:
             unit = _unit(alike[column], keys["y"]) if with_labels else ""
-            _write_title(grid[i, j], textwrap.fill(column, int(least / 0.07)), unit, least < 1.2)
+            _write_title(grid[i, j], _wrapped(column, int(least / 0.07)), unit, least < 1.2)
     for axes, row in zip(grid[:, 0], rows, strict=True):
         long = 0.08 * len(row) > HEIGHT * max(map(len, ys.values()))
         turned = {"rotation": 0, "ha": "right", "va": "center"} if long else {}
-        axes.set_ylabel(textwrap.fill(row, 12), fontsize="large", labelpad=6, **turned)
+        axes.set_ylabel(row.replace(", ", ",\n"), fontsize="large", labelpad=6, **turned)
     for axes, column in zip(grid[-1], columns, strict=True):
         axes.set_xlabel(_short(data.axis_label(keys["x"]), cell * len(xs[column]) / scale))
     _explain(figure, grid, cells, over_dim)
@@ -104,7 +106,8 @@ def _widths(
     beside = 0.8 + 0.1 * len(xs) + (0.1 + 0.065 * scale * letters) * times
     cells = sum(map(len, xs.values()))
     longest = max(len(_tick(x)) for values in xs.values() for x in values)
-    widest = max(WIDEST, 0.06 * longest) * scale
+    titles = max(len(name) / len(values) for name, values in xs.items())
+    widest = max(WIDEST, 0.06 * longest, min(0.08 * titles, 0.7)) * scale
     width = min(width, max(beside + widest * cells, style.COLUMN_WIDTH))
     return width, (width - beside) / cells
 
@@ -112,6 +115,10 @@ def _widths(
 def _short(label: str, room: float) -> str:
     """Return an axis label, its last word where ``room`` inches do not hold it."""
     return label if 0.055 * len(label) < room else label.rpartition(" ")[2]
+
+
+def _wrapped(text: str, letters: int) -> str:
+    return textwrap.fill(text, letters, break_long_words=False)
 
 
 def _write_title(axes: Axes, title: str, unit: str, narrow: bool) -> None:
@@ -162,7 +169,7 @@ def _draw_panel(
         _draw_frontier(axes, cells, xs, ys)
     axes.set(xlim=(-0.55, len(xs) - 0.45), ylim=(-0.55, len(ys) - 0.45))
     numbers = all(isinstance(x, int | float) for x in xs)
-    ticks = [_tick(x) if numbers else textwrap.fill(x, max(4, int(width / 0.06)), break_long_words=False) for x in xs]
+    ticks = [_tick(x) if numbers else _wrapped(x, max(4, int(width / 0.06))) for x in xs]
     longest = max(map(len, ticks))
     every = int(np.ceil((0.055 * longest + 0.02) / width)) if numbers else 1
     axes.set_xticks(range(0, len(xs), every), ticks[::every])
@@ -180,7 +187,7 @@ def _write(axes: Axes, x: int, y: int, median: float, width: float) -> None:
         return
     number = 89 if not passes(median / 100) and median > 89 else round(median)
     ink = style.ink_on(CLASSES(EDGES(min(median, 99.999))))
-    axes.text(x, y, number, ha="center", va="center_baseline", color=ink)
+    axes.text(x, y, str(number), ha="center", va="center_baseline", color=ink)
 
 
 def _draw_frontier(axes: Axes, cells: pd.DataFrame, xs: list[Any], ys: list[Any]) -> None:

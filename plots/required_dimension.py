@@ -57,7 +57,7 @@ def label_axes(figure: Figure) -> None:
     low, high = figure.axes[0].get_ylim()
     powers = 2.0 ** np.arange(np.ceil(np.log2(low)), np.floor(np.log2(high)) + 1)
     for axes in figure.axes:
-        style.plain_log_axis(axes, "y", powers)
+        style.plain_log_axis(axes, "y", powers.tolist())
         narrow = figure.get_figwidth() / len(figure.axes) < 1.6
         axes.set_xlabel("L (tokens)" if narrow else "longest sequence L (tokens)")
         axes.grid(True)
@@ -72,7 +72,7 @@ def draw_lines(axes: Axes, groups: pd.DataFrame, looks: dict[str, dict[str, Any]
         part = groups[groups["row"] == row].sort_values("max_len")
         lengths = part["max_len"] * span ** (APART * (place - (len(looks) - 1) / 2))
         axes.plot(lengths, part["d90"], **look)
-        for x, line in zip(lengths, part.to_dict("records"), strict=True):
+        for x, line in zip(lengths, data.rows_of(part), strict=True):
             _draw_bracket(axes, x, line, look["color"])
     style.plain_log_axis(axes, "x", spread(sorted(groups["max_len"].unique())))
     axes.set_xlim(shortest / 1.2, longest * 1.2)

@@ -44,7 +44,9 @@ def draw(
         for place, (value, color) in enumerate(colors.items())
     }
     for column, panel in zip(grid.T, panels, strict=True):
-        column[0].set_title(textwrap.fill(panel, int(figure.get_figwidth() / scale / len(panels) / 0.07)))
+        column[0].set_title(
+            textwrap.fill(panel, int(figure.get_figwidth() / scale / len(panels) / 0.07))
+        )
         part = rows[rows["panel"] == panel]
         for axes, over in zip(column, AXES, strict=True):
             _draw_panel(axes, part, by, over, looks)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import io
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, ParamSpec
 
@@ -18,6 +18,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
+from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
@@ -95,9 +96,12 @@ def styled(function: Callable[P, Figure]) -> Callable[P, Figure]:
     return wrapper
 
 
-def new_figure(width: float, height: float) -> Figure:
-    """Return an empty figure of so many inches; matplotlib lays it out."""
-    return Figure(figsize=(width, height), layout="constrained")
+def new_figure(width: float, height: float, dense: bool = False) -> Figure:
+    """Return an empty figure of so many inches; matplotlib lays it out, ``dense`` for a grid."""
+    gaps: dict[str, Any] = (
+        {"w_pad": 0.03, "h_pad": 0.03, "hspace": 0.02, "wspace": 0.01} if dense else {}
+    )
+    return Figure(figsize=(width, height), layout=ConstrainedLayoutEngine(**gaps))
 
 
 def save(figure: Figure, path: Path) -> None:
@@ -112,6 +116,11 @@ def save(figure: Figure, path: Path) -> None:
 def task_look(task: str) -> TaskLook:
     """Return the look of a task, also of one that we do not know."""
     return TASKS.get(task) or TaskLook(task, "size", "#444444")
+
+
+def unit(task: str, size: int) -> str:
+    """Return what the size counts, singular for one."""
+    return task_look(task).unit.removesuffix("s" if size == 1 else "\0")
 
 
 def model_look(model: str) -> ModelLook:
@@ -143,10 +152,11 @@ def line_looks(labels: Sequence[tuple[str, str]]) -> dict[str, dict[str, Any]]:
     return looks
 
 
-def dim_colors(values: Sequence[Any]) -> dict[Any, Any]:
+def dim_colors(values: Iterable[Any]) -> dict[Any, Any]:
     """Return a sequential colour for each value, dark for the largest."""
-    shades = matplotlib.colormaps["viridis_r"](np.linspace(0.12, 1.0, max(2, len(values))))
-    return dict(zip(sorted(values), shades, strict=False))
+    known = sorted(values)
+    shades = matplotlib.colormaps["viridis_r"](np.linspace(0.12, 1.0, max(2, len(known))))
+    return dict(zip(known, shades, strict=False))
 
 
 def ink_on(color: Any) -> str:
@@ -182,8 +192,8 @@ def legend_below(figure: Figure, handles: Sequence[Any], columns: int | None = N
     """Put a legend of one row, or as few as fit the width, under the figure."""
     if not handles:
         return
-    letters = sum(len(str(handle.get_label())) + 7 for handle in handles)
-    room = figure.get_figwidth() * 72 / (0.56 * matplotlib.rcParams["font.size"])
+    letters = sum(len(str(handle.get_label())) + 6 for handle in handles)
+    room = figure.get_figwidth() * 72 / (0.52 * matplotlib.rcParams["font.size"])
     rows = int(np.ceil(letters / room))
     number = columns or int(np.ceil(len(handles) / rows))
     figure.legend(handles=handles, loc="outside lower center", ncols=number)

@@ -13,12 +13,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from experiments.d90 import finished, ratio, required
-from plots import costs, data, exponents, locality, style, theory
+from experiments.d90 import PRECISION, finished, ratio, required
+from plots import costs, d90_by_task, data, exponents, locality, style, theory
 
 NONE = "–"
 GIGA = 1e9
 BASELINE = costs.BASELINE
+RENAMED = {"recipe.learning_rate": "learning rate", PRECISION: "in precision"}
 
 
 def build(
@@ -55,7 +56,9 @@ def accuracy(table: pd.DataFrame, facets: data.Facets | None = None) -> pd.DataF
         for seed, middle, low, high in zip(rows["seed"], *(rows[e] for e in ends), strict=True)
     ]
     rows = rows.assign(text=pd.Series(text, rows.index, dtype=object))
-    grouped = rows.groupby(["column", "row", "size", "dim"], sort=False, dropna=False)
+    apart = [key for key in data.APART if key in rows and rows[key].nunique(dropna=False) > 1]
+    keys = ["column", "row", "size", "dim", *apart]
+    grouped = rows.groupby(keys, sort=False, dropna=False)
     frame = grouped.agg(
         seeds=("seed", "nunique"),
         median=("answer_accuracy", "median"),
@@ -68,7 +71,7 @@ def accuracy(table: pd.DataFrame, facets: data.Facets | None = None) -> pd.DataF
     return frame.rename(
         columns={"column": "task", "row": "model", "size": "n", "dim": "D",
                  "median": "median %", "chain": "chain %", "chance": "chance %",
-                 "each": "each seed % [95 %]"}
+                 "each": "each seed % [95 %]", **RENAMED}
     )  # fmt: skip
 
 
@@ -80,14 +83,24 @@ def d90(table: pd.DataFrame, facets: data.Facets | None = None) -> pd.DataFrame:
     D90 over standard attention's, with what the two brackets allow.
     """
     groups = data.labelled(required(table), facets)
-    rows = [{**line, **_times(line, groups)} for line in groups.to_dict("records")]
+    rows = [{**line, **_times(line, groups)} for line in data.rows_of(groups)]
     frame = pd.DataFrame(rows)
+    frame = frame.sort_values(
+        ["column", "size", "row"], kind="stable",
+        key=lambda v: v if v.name == "size" else v.map(list(dict.fromkeys(v)).index),
+    )  # fmt: skip
+    rates = {
+        RENAMED[key]: frame[key]
+        for key in data.APART
+        if key in frame and frame[key].nunique(dropna=False) > 1
+    }
     return pd.DataFrame(
         {
             "task": frame["column"],
             "n": frame["size"],
             "L": frame["max_len"],
             "model": frame["row"],
+            **rates,
             "D90": frame["d90"],
             "fails": frame["low"].replace(0, np.nan),
             "seeds": frame["seeds"],
@@ -124,8 +137,7 @@ def flops(table: pd.DataFrame, facets: data.Facets | None = None) -> pd.DataFram
     tokens and the head. The paper's own numbers follow where its Table 2 speaks of these sizes.
     """
     groups = data.of_groups(table, facets)
-    groups = groups.assign(place=[f"{c}, n = {n}" for c, n in
-                                  zip(groups["column"], groups["size"], strict=True)])  # fmt: skip
+    groups = groups.assign(place=d90_by_task.places(groups))
     reached = groups["d90"].notna()
     blocks = {
         "linear layers": (groups["flops_linear_layers"] / GIGA).where(reached),
@@ -172,13 +184,25 @@ def printed(frame: pd.DataFrame) -> pd.DataFrame:
             _interval(*values)
             for values in zip(frame["times"], frame["times low"], frame["times high"], strict=True)
         ]
-        order = ["task", "n", "L", "model", "D90", "bracket", "seeds", "median %", "success %"]
+        order = [
+            "task",
+            "n",
+            "L",
+            "model",
+            *RENAMED.values(),
+            "D90",
+            "bracket",
+            "seeds",
+            "median %",
+            "success %",
+        ]
         order += ["still improving", "× standard", "the paper's D90", "chance %", "precision"]
-        frame = frame[[name for name in order if not _is_empty(frame[name])]]
+        frame = frame[[name for name in order if name in frame and not _is_empty(frame[name])]]
     elif {"b", "low", "high"} <= set(frame):
         text = [_interval(*values) for values in zip(frame["b"], frame["low"], frame["high"],
                                                      strict=True)]  # fmt: skip
         frame = frame.assign(b=text).drop(columns=["low", "high"])
+        frame = frame[[name for name in frame if not _is_empty(frame[name])]]
     return frame.map(in_words)
 
 
