@@ -1,4 +1,4 @@
-"""What every package uses: errors that people see as one line, and files that are whole or absent."""
+"""What every package uses: errors shown as one line, files that are whole or absent."""
 
 from __future__ import annotations
 
@@ -48,7 +48,8 @@ def run_command(main: Callable[[], Any]) -> None:
         in_one_line(main)()
     except (HydraException, OmegaConfBaseException) as error:
         reason = error.__cause__ if isinstance(error.__cause__, OmegaConfBaseException) else ""
-        print(f"error: {error} {reason}".rstrip(), file=sys.stderr)
+        text = f"{error} {reason}".partition("Config search path:")[0]
+        print("error:", " ".join(text.split()), file=sys.stderr)
         sys.exit(2)
     except KeyboardInterrupt:
         sys.exit(130)

@@ -7,6 +7,8 @@ measured. The rest says where and how it runs and decides no result.
 from __future__ import annotations
 
 import dataclasses
+import functools
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -118,13 +120,18 @@ def cell_from(settings: Mapping[str, Any]) -> CellConfig:
 def checked(kind: Any, values: Mapping[str, Any]) -> Any:
     """Return ``values`` as ``kind``; pydantic's findings become one `UserError`."""
     try:
-        return TypeAdapter(kind).validate_python(values)
+        return _adapter(kind).validate_json(json.dumps(values))
     except ValidationError as error:
         found = [
             f"{'.'.join(map(str, item['loc']))}={item['input']!r}: {item['msg']}"
             for item in error.errors()
         ]
         raise UserError("; ".join(found)) from None
+
+
+@functools.cache
+def _adapter(kind: Any) -> TypeAdapter[Any]:
+    return TypeAdapter(kind)
 
 
 def with_named_mixers(model: Any) -> Any:
@@ -134,9 +141,11 @@ def with_named_mixers(model: Any) -> Any:
         return model
 
     def settings(mixer: Any) -> Any:
-        return compose_plain("train", [f"model={mixer}"])["model"]["mixer"] if isinstance(
-            mixer, str
-        ) else mixer
+        return (
+            compose_plain("train", [f"model={mixer}"])["model"]["mixer"]
+            if isinstance(mixer, str)
+            else mixer
+        )
 
     return {**model, "mixers": [settings(mixer) for mixer in names]}
 

@@ -74,7 +74,11 @@ class Estimate:
         flops = training_flops(cell)
         if not flops:
             return 0.0
-        name, dim, length = cell.config.model.name, cell.config.model.dim, _flops_and_length(cell)[1]
+        name, dim, length = (
+            cell.config.model.name,
+            cell.config.model.dim,
+            _flops_and_length(cell)[1],
+        )
 
         def distance(known: tuple[str, int, int]) -> tuple[bool, float, float]:
             far = abs(math.log(known[1] / dim)), abs(math.log(known[2] / length))

@@ -27,11 +27,12 @@ LOG_SECONDS = 600.0  # between lines where there is no terminal
 
 
 class CellProgress:
-    """A progress bar for one cell."""
+    """A progress bar for one cell; in a log a line every half minute."""
 
     def __init__(self, enabled: bool) -> None:
-        self._disable = None if enabled else True  # None: also where there is no terminal
+        self._enabled = enabled
         self._bar: tqdm | None = None
+        self._phase = ""
         self._exact = 0.0
 
     def __enter__(self) -> CellProgress:
@@ -51,13 +52,17 @@ class CellProgress:
             case Evaluated(done, total):
                 self._show("evaluating", done, total)
 
-    def _show(self, what: str, done: int, total: int, postfix: str = "") -> None:
-        if self._bar is None or self._bar.desc != what:
+    def _show(self, phase: str, done: int, total: int, postfix: str = "") -> None:
+        if not self._enabled:
+            return
+        if self._bar is None or self._phase != phase:
             if self._bar is not None:
                 self._bar.close()
+            seconds = 0.1 if sys.stderr.isatty() else 30
             self._bar = tqdm(
-                total=total, desc=what, initial=done, leave=False, disable=self._disable
+                total=total, desc=phase, initial=done, leave=False, mininterval=seconds
             )
+            self._phase = phase
         self._bar.set_postfix_str(postfix, refresh=False)
         self._bar.update(done - self._bar.n)
 

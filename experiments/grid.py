@@ -15,7 +15,14 @@ from typing import Any
 from omegaconf import OmegaConf
 
 from common import UserError, did_you_mean
-from experiments.config import CellConfig, cell_from, checked, compose_plain, deciding_settings
+from experiments.config import (
+    STRICT,
+    CellConfig,
+    cell_from,
+    checked,
+    compose_plain,
+    deciding_settings,
+)
 from experiments.names import cell_name, identity, other_settings, run_name
 
 GROUPS = ("task", "model", "recipe", "data", "measure", "logger", "machine")
@@ -40,7 +47,7 @@ class Experiment:
     facets: dict[str, Any] = field(default_factory=dict)
     budget: str = ""
 
-    __pydantic_config__: Any = field(default={"extra": "forbid"}, init=False, repr=False)
+    __pydantic_config__ = STRICT
 
 
 @dataclass(frozen=True)

@@ -13,12 +13,12 @@ from hydra.experimental.callback import Callback
 from hydra.types import HydraContext, RunMode
 
 from common import UserError
-from hydra_plugins.local_launcher import WorkerDiedError
 from experiments.config import deciding_settings
 from experiments.names import identity
 from experiments.plan import Planned, Sweep, one_of_each_training
 from experiments.run import run_job
 from experiments.runs import command, provenance
+from hydra_plugins.local_launcher import WorkerDiedError
 from tasks.task import build_task
 
 
@@ -77,7 +77,6 @@ def record_lost_worker(planned: Planned, result: JobReturn) -> None:
     }
     record = {"row": row, "config": deciding_settings(config), "command": command()}
     planned.run.write_record(cell.name, record)
-
 
 
 def failure_of(result: JobReturn) -> BaseException | None:

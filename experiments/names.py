@@ -154,8 +154,17 @@ def varying_keys(configs: list[Mapping[str, Any]]) -> list[str]:
         for columns, settings in rows:
             group = values.setdefault(str(columns.get(owner or "")), set())
             group.add(json.dumps(settings.get(key), sort_keys=True))
-        column = {"task.size": "size", "task.format": "format"}.get(key)
-        as_trained = column and all(s.get(key, "cot") == c[column] for c, s in rows)
-        if any(len(group) > 1 for group in values.values()) and not as_trained:
+        if any(len(group) > 1 for group in values.values()):
             found.append(key)
-    return found
+    return [
+        key
+        for key in found
+        if key not in ("task.size", "task.format") or not measured_as_trained(configs, key)
+    ]
+
+
+def measured_as_trained(configs: list[Mapping[str, Any]], key: str) -> bool:
+    """Return whether every cell is measured at the size or format (``key``) that it trains at."""
+    name = key.removeprefix("task.")
+    default = "cot" if name == "format" else None
+    return all(config["task"].get(name, default) == identity(config)[name] for config in configs)

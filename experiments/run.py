@@ -29,7 +29,7 @@ from models.build import build_model
 from models.exact import require_causal, require_exact
 from models.flops import linear_layer_flops, total_flops, training_step_flops
 from models.transformer import Transformer, scale_embedding
-from tasks.data import DataConfig, DataSets, draw_measured, load_measured, load_or_build
+from tasks.data import DataSets, draw_measured, load_measured, load_or_build
 from tasks.task import SequenceSet, Task, build_task
 from training.checkpoint import load_checkpoint
 from training.device import device_name, resolve_device
@@ -167,6 +167,7 @@ def trained(
     model = initial_model(config, task)
     require_exact(model)
     require_causal(model)
+    costs(model, task)  # refuses a mixer whose cost cannot be counted before it is trained
     trainer = Trainer(
         model, config.recipe, config.seed, data.train, data.validation, run.folder,
         config.machine, tell, should_stop,

@@ -7,6 +7,7 @@ config.yaml   what all cells share; with a row it is the cell's exact configurat
 
 from __future__ import annotations
 
+import ast
 import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -17,7 +18,13 @@ import pandas as pd
 import yaml
 
 from common import UserError, did_you_mean, write_text
-from experiments.names import IDENTITY, flat, other_settings, varying_keys
+from experiments.names import (
+    IDENTITY,
+    flat,
+    measured_as_trained,
+    other_settings,
+    varying_keys,
+)
 
 COLUMNS = [
     *IDENTITY[:3], "max_len", *IDENTITY[3:],
@@ -65,7 +72,7 @@ def upsert(folder: Path, records: Iterable[Mapping[str, Any]]) -> None:
     """
     folder.mkdir(parents=True, exist_ok=True)
     with filelock.FileLock(folder / ".lock"):
-        rows, cells = _text_rows(folder), read_cells(folder)
+        rows, cells = text_rows(folder), read_cells(folder)
         for record in records:
             row, cell = record["row"], record["row"]["cell"]
             if _replaces(row, rows.get(cell)):
@@ -91,34 +98,69 @@ def write_table(folder: Path, rows: dict[str, Row], cells: dict[str, dict[str, A
     write_text(folder / "results.csv", table.to_csv(index=False))
 
 
+# Columns that are settings, and the key that each holds.
+IN_COLUMNS = {
+    "model.num_layers": "layers", "model.num_heads": "heads", "model.dim": "dim",
+    "recipe.precision": "precision", "seed": "seed",
+}  # fmt: skip
+# The columns size and format are those measured; of the training where this does not differ.
+MEASURED = {"task.size": "size", "task.format": "format"}
+
+
 def shared_settings(configs: list[Mapping[str, Any]]) -> dict[str, Any]:
     """Return the settings that the rows of a table do not hold, under dotted keys.
 
     ``all`` cells share some; others belong to one task, model or recipe by its name.
     """
-    varying = set(varying_keys(configs))
+    held = {*varying_keys(configs), *IN_COLUMNS, *(f"measure.{key}" for key in MEASURED)}
+    held |= {key for key in MEASURED if measured_as_trained(configs, key)}
     found: dict[str, Any] = {"all": {}, "task": {}, "model": {}, "recipe": {}}
     for config in configs:
         for key, value in flat(config).items():
             section = key.partition(".")[0]
-            if key in varying or key in IN_COLUMNS:
-                continue
-            if section in ("task", "model", "recipe"):
+            if key not in held and section in found:
                 found[section].setdefault(config[section]["name"], {})[key] = value
-            else:
+            elif key not in held:
                 found["all"][key] = value
     return found
 
 
-# Columns of a row that are settings, and the key that each holds.
-IN_COLUMNS = {
-    "task.size": "size", "task.format": "format", "model.num_layers": "layers",
-    "model.num_heads": "heads", "model.dim": "dim", "recipe.precision": "precision",
-    "seed": "seed",
-}  # fmt: skip
+def config_of_row(text: Row, shared: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the exact configuration of a row, read as text, from what all cells share."""
+    row = {key: _parsed(value) for key, value in text.items()}
+    found = dict(shared["all"])
+    for section in ("task", "model", "recipe"):
+        found |= shared[section].get(row[section], {})
+    found |= {key: row[column] for key, column in IN_COLUMNS.items()}
+    found |= {key: value for key, value in row.items() if "." in key and value is not None}
+    for key, column in MEASURED.items():
+        trained = found.setdefault(key, row[column])
+        if trained != row[column]:
+            found[f"measure.{key}"] = row[column]
+    return nested(found)
 
 
-def _text_rows(folder: Path) -> dict[str, Row]:
+def _parsed(text: str) -> Any:
+    try:
+        return ast.literal_eval(text)
+    except (ValueError, SyntaxError):
+        return text or None
+
+
+def nested(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return settings under dotted keys as nested mappings."""
+    found: dict[str, Any] = {}
+    for key, value in settings.items():
+        *path, last = key.split(".")
+        node = found
+        for part in path:
+            node = node.setdefault(part, {})
+        node[last] = value
+    return found
+
+
+def text_rows(folder: Path) -> dict[str, Row]:
+    """Return by cell the rows of the results table in ``folder``, all values as text."""
     path = folder / "results.csv"
     if not path.exists():
         return {}

@@ -144,9 +144,7 @@ def _start(logger: LoggerConfig, mode: str, arguments: dict[str, Any]) -> Any:
             run = init("online")
         except Exception as error:
             first = str(error).splitlines()[0]
-            print(
-                f"warning: W&B is offline ({first}); `wandb sync` uploads later", file=sys.stderr
-            )
+            print(f"warning: W&B is offline ({first}); `wandb sync` uploads later", file=sys.stderr)
             run = init("offline")
     else:
         run = init(mode)

@@ -21,7 +21,7 @@ from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any
 
-import cloudpickle  # type: ignore[import-untyped]
+import cloudpickle
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.singleton import Singleton
 from hydra.core.utils import JobReturn, JobStatus, run_job, setup_globals
@@ -109,7 +109,7 @@ class LocalLauncher(Launcher):
 
 def usable_cores() -> int:
     """Return the cores that this process may use, CPU quotas of containers included."""
-    from loky import cpu_count  # type: ignore[import-untyped]
+    from loky import cpu_count
 
     return cpu_count()
 
