@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import cli
+
 from common import UserError, did_you_mean
 
 

@@ -31,6 +31,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from config.build import build_measured_task, build_task, initial_model
+from config.compose import configurations_of
+from config.files import read_config, require_name, require_trusted_classes
+from config.schema import CellConfig
+from records.folders import WeightsFolder
+from records.provenance import machine
+from sweeps.weights import model_of
 from torch import Tensor
 from tqdm import tqdm
 
@@ -39,18 +46,11 @@ from benchmarks.shared.processes import in_new_process
 from benchmarks.shared.report import CPU, about, print_table, read_options
 from benchmarks.shared.timing import in_turns
 from common import RunError, UserError, write_json, write_text
-from config.build import build_measured_task, build_task, initial_model
-from config.compose import configurations_of
-from config.files import read_config, require_name, require_trusted_classes
-from config.schema import CellConfig
 from models.transformer import Transformer
 from plots.answers import FILE, LISTS, read_answers
 from plots.cells import Grid, gather
 from plots.frontier import deciding_runs, requirements_of
 from plots.redraw import measured
-from records.folders import WeightsFolder
-from records.provenance import machine
-from sweeps.weights import model_of
 from tasks.task import SequenceSet
 
 FIRST = 10**6  # sequences from here on in the test stream: no cell is tested or trained on them

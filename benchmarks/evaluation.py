@@ -35,23 +35,23 @@ from typing import TypeVar
 
 import numpy as np
 import torch
+from config.build import build_task, initial_model
+from config.compose import compose_plain
+from config.files import read_config
+from config.identity import cell_name
+from config.schema import CellConfig, validate_cell
+from records.provenance import machine, source
+from sweeps.cell import run_cell
+from sweeps.weights import model_of
 from torch import Tensor
 from tqdm import tqdm
 
 from benchmarks.shared.report import RECORDS
 from benchmarks.shared.timing import peak_bytes, reset_peak
 from common import RunError, write_json
-from config.build import build_task, initial_model
-from config.compose import compose_plain
-from config.files import read_config
-from config.identity import cell_name
-from config.schema import CellConfig, validate_cell
 from evaluation.generation import Generation, generate
 from evaluation.judge import judge
 from models.transformer import Transformer
-from records.provenance import machine, source
-from sweeps.cell import run_cell
-from sweeps.weights import model_of
 from tasks.task import EOS_ID, SequenceSet, Task
 from training.batches import SequenceTensors
 

@@ -23,6 +23,7 @@ from typing import Any
 import matplotlib.pyplot as plt
 import numpy as np
 import torch
+from config.build import check_buildable
 from matplotlib.axes import Axes
 from scipy.special import stdtrit
 from torch import Tensor
@@ -33,7 +34,6 @@ from benchmarks.shared.cells import cell_config
 from benchmarks.shared.report import RECORDS, print_table, read_options, read_record, write_record
 from benchmarks.shared.timing import seconds_of
 from common import write_atomically
-from config.build import check_buildable
 from models.flops import bound_ratio
 from tasks.by_name import CONF_DIR
 

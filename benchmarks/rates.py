@@ -26,6 +26,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from config.identity import cell_name
+from config.schema import CellConfig
 from tqdm import tqdm
 
 from benchmarks.shared.cells import BASKET, MODELS, Training, basket_config
@@ -33,8 +35,6 @@ from benchmarks.shared.processes import side_by_side
 from benchmarks.shared.rate_figure import best_factor, draw, median_steps
 from benchmarks.shared.report import RECORDS, about, print_table, read_options, read_rows
 from common import write_json
-from config.identity import cell_name
-from config.schema import CellConfig
 
 TARGET = 0.99
 FACTORS = (0.25, 0.5, 1.0, 2.0, 4.0)

@@ -22,6 +22,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from config.build import build_task
+from config.identity import cell_name
+from config.schema import CellConfig
 from tqdm import tqdm
 
 from benchmarks.shared.cells import BASKET, MODELS, Training, basket_config
@@ -35,9 +38,6 @@ from benchmarks.shared.report import (
     require_among,
 )
 from common import write_json
-from config.build import build_task
-from config.identity import cell_name
-from config.schema import CellConfig
 from evaluation.judge import evaluate
 from models.transformer import Transformer
 from tasks.task import SequenceSet

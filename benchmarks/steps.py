@@ -15,6 +15,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
+from config.build import build_task, initial_model
+from config.compose import CONF_DIR
 
 from benchmarks.shared.cells import CPU, cell_config, training_mixture, training_step
 from benchmarks.shared.report import (
@@ -25,8 +27,6 @@ from benchmarks.shared.report import (
     write_record,
 )
 from benchmarks.shared.timing import in_turns
-from config.build import build_task, initial_model
-from config.compose import CONF_DIR
 
 KNOWN = sorted(path.stem for path in (CONF_DIR / "model").glob("*.yaml"))
 

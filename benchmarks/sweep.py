@@ -22,19 +22,19 @@ from typing import Any
 from unittest import mock
 
 import torch
-from hydra.core.utils import JobReturn, JobStatus
-from tqdm import tqdm
-
-from benchmarks.shared.report import RECORDS, print_table, read_options, write_record
-from common import write_text
 from config.grid import Experiment, experiment_from
 from config.schema import CellConfig
+from hydra.core.utils import JobReturn, JobStatus
 from sweeps import cell as cell_module
 from sweeps.cost import CostEstimate
 from sweeps.launch import launch
 from sweeps.plan import Planned, Sweep
 from sweeps.tables import print_plan, print_summary
 from sweeps.watch import Watcher
+from tqdm import tqdm
+
+from benchmarks.shared.report import RECORDS, print_table, read_options, write_record
+from common import write_text
 
 
 @dataclass

@@ -14,13 +14,13 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
-
-from common import RunError
 from config.build import build_task, initial_model
 from config.compose import compose_plain
 from config.schema import CellConfig, validate_cell
 from instantiate import locate
+from torch import Tensor
+
+from common import RunError
 from models.linear import LinearAttention
 from models.mixer import Mixer
 from models.sparse import SparseAttention

@@ -11,15 +11,15 @@ from typing import Any, TypeVar
 
 import torch
 import yaml
+from hydra_words import one_line
 from omegaconf import OmegaConf
 from omegaconf.errors import ConfigKeyError, OmegaConfBaseException
+from records.provenance import machine, now, source
 from rich import box
 from rich.console import Console
 from rich.table import Table
 
 from common import UserError, write_json
-from hydra_words import one_line
-from records.provenance import machine, now, source
 
 RECORDS = Path(__file__).parent.parent / "records"
 WIDE = 500

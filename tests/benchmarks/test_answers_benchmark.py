@@ -6,14 +6,14 @@ import pandas as pd
 import pytest
 import torch
 import yaml
+from config.build import build_task, initial_model
+from config.columns import described, resolved
+from sweeps.cell import cost_figures, run_cell
 
 from benchmarks import answers
 from benchmarks.shared.cells import cell_config
 from common import UserError
-from config.build import build_task, initial_model
-from config.columns import described, resolved
 from plots.answers import read_answers, timed_together
-from sweeps.cell import cost_figures, run_cell
 
 
 def written(folder, model, dim, accuracy, words=""):

@@ -4,11 +4,11 @@ import json
 import math
 
 import pytest
+from config.identity import cell_name
 
 from benchmarks import rates
 from benchmarks.shared import cells
 from benchmarks.shared.rate_figure import draw, median_steps
-from config.identity import cell_name
 
 
 def row(job, steps=1000, solved=True, **changes):

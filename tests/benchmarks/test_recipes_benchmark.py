@@ -3,11 +3,11 @@
 import json
 
 import pytest
+from config.identity import cell_name
 
 from benchmarks import recipes
 from benchmarks.shared import cells
 from common import RunError, UserError
-from config.identity import cell_name
 
 
 def row(name, seconds, task="lis", model="linear", seed=0):

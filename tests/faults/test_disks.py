@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from small_sweep import CELLS, SmallSweep
-
 from records.sealed import sealed
+from small_sweep import CELLS, SmallSweep
 
 root = pytest.mark.skipif(os.geteuid() != 0, reason="mounts need root")
 LEVELS = (0, 4_096, 8_192, 12_288, 16_384, 24_576, 32_768, 49_152, 65_536, 98_304, 131_072)
