@@ -157,7 +157,9 @@ def deciding_settings(config: CellConfig) -> dict[str, Any]:
 
 def plain_section(section: Any) -> Any:
     """Return a section as plain data, a copy."""
-    return dataclasses.asdict(section) if dataclasses.is_dataclass(section) else section
+    if dataclasses.is_dataclass(section) and not isinstance(section, type):
+        return dataclasses.asdict(section)
+    return section
 
 
 def measured_settings(config: CellConfig) -> dict[str, Any]:

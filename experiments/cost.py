@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from typing import Any
 
 import pandas as pd
 import torch
@@ -56,7 +57,7 @@ class Estimate:
         known = known.drop_duplicates("run")
         speed = known["flops_training"] / known["train_seconds"]
         keys = [known["model"], known["dim"], known["max_len"]]
-        self.speeds = speed.groupby(keys).median().to_dict()
+        self.speeds: dict[Any, float] = speed.groupby(keys).median().to_dict()
         where = "this machine" if len(here) else "other machines"
         self.source = (
             f"speeds of {len(known)} trainings on {where}" if len(known) else "assumed 20 GFLOP/s"
@@ -80,7 +81,7 @@ class Estimate:
             _flops_and_length(cell)[1],
         )
 
-        def distance(known: tuple[str, int, int]) -> tuple[bool, float, float]:
+        def distance(known: Any) -> tuple[bool, float, float]:
             far = abs(math.log(known[1] / dim)), abs(math.log(known[2] / length))
             return known[0] != name, *far
 

@@ -131,7 +131,7 @@ def _start(logger: LoggerConfig, mode: str, arguments: dict[str, Any]) -> Any:
     )  # fmt: skip
 
     def init(mode: Any) -> Any:
-        resume = "allow" if mode == "online" and "id" in arguments else None
+        resume: Any = "allow" if mode == "online" and "id" in arguments else None
         return wandb.init(
             **given, mode=mode, reinit="finish_previous", resume=resume, settings=settings,
             **arguments,
