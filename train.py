@@ -27,13 +27,12 @@ def main(settings: DictConfig) -> Any:
     from experiments.table import published_cell
 
     given = plain(settings)
-    call = {key: given.pop(key) for key in ("cell", "trust", "objective")}
-    if call["cell"] is not None:
-        published = published_cell(call["cell"], [given["results_dir"], "results"])
-        require_trusted(published, call["cell"], call["trust"])
+    if given["cell"] is not None:
+        published = published_cell(given["cell"], [given["results_dir"], "results"])
+        require_trusted(published, given["cell"], given["trust"])
         given |= published
     row = run_and_report(cell_from(given))
-    return row[call["objective"]] if row and call["objective"] else row
+    return row[given["objective"]] if row and given["objective"] else row
 
 
 if __name__ == "__main__":

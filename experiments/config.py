@@ -100,6 +100,7 @@ class CellConfig:
             raise UserError("measure.split: constructed weights have a test set only")
 
 
+CALL_KEYS = ("cell", "trust", "objective")  # of train.py's command line, not of a cell
 MACHINE_KEYS = tuple(item.name for item in dataclasses.fields(Machine))
 
 
@@ -108,7 +109,8 @@ def cell_from(settings: Mapping[str, Any]) -> CellConfig:
 
     The machine's settings stand at the top level, as on the command line.
     """
-    values = {key: value for key, value in settings.items() if key not in MACHINE_KEYS}
+    others = (*CALL_KEYS, *MACHINE_KEYS)
+    values = {key: value for key, value in settings.items() if key not in others}
     values["machine"] = {key: settings[key] for key in MACHINE_KEYS if key in settings}
     if isinstance(values["task"], dict) and "name" not in values["task"]:
         name = str(values["task"].get("_target_")).rpartition(".")[2].lower()
