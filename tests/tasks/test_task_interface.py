@@ -13,6 +13,7 @@ from tasks.ed_local import EditDistanceLocal
 from tasks.generate import planned_sizes
 from tasks.lis import LIS
 from tasks.locality import measure
+from tasks.match3 import Match3
 from tasks.task import EOS, PAD, Example, Task, Vocabulary, build_task
 
 
