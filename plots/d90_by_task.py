@@ -48,7 +48,9 @@ def draw(
     axes.set(xlim=(0, len(columns)), ylim=(len(rows), 0))
     axes.set_xticks(np.arange(len(columns)) + 0.5, [place.replace(", ", "\n") for place in columns])
     axes.set_yticks(np.arange(len(rows)) + 0.5, rows)
+    narrow = figure.get_figwidth() < (1.2 + 0.7 * len(columns)) * scale
     axes.tick_params(length=0, labeltop=True, labelbottom=False)
+    axes.tick_params(axis="x", labelsize="x-small" if narrow else "medium")
     axes.spines[:].set_visible(False)
     return figure
 

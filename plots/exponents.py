@@ -22,7 +22,7 @@ from experiments.d90 import Bracket, bracket, finished, most_common, settings_of
 from plots import data, theory
 
 SLOPES = np.round(np.arange(-2.0, 4.0001, 0.02), 2)
-SCALES = np.geomspace(0.1, 3.0, 8)  # in doublings of D
+SCALES = np.geomspace(0.1, 3.0, 10)  # in doublings of D
 LEVEL = 0.05
 FEWEST = 3  # lengths
 SAMPLES = 200
@@ -43,13 +43,21 @@ class Growth(NamedTuple):
 def growth(seeds: Seeds) -> Growth | None:
     """Fit D90 ~ L^b; None for fewer than three lengths or two brackets bounded on both sides."""
     lengths = tuple(sorted(seeds))
-    found = [bracket(_medians(seeds[length])) for length in lengths]
-    bounded = sum(item.low > 0 and np.isfinite(item.high) for item in found)
-    if len(lengths) < FEWEST or bounded < 2:
+    found = _ends([bracket(_medians(seeds[length])) for length in lengths])
+    return fit(lengths, found, _resampled(seeds))
+
+
+def fit(
+    lengths: tuple[float, ...], found: Brackets, resampled: Sequence[Brackets] = ()
+) -> Growth | None:
+    """Fit y ~ L^b where y at ``lengths[i]`` lies in the bracket ``found[i]``; see `growth`."""
+    bounded = sum(low > 0 and np.isfinite(high) for low, high in found)
+    if len(set(lengths)) < FEWEST or bounded < 2:
         return None
-    total = _profile(lengths, _ends(found))
+    total = _profile(lengths, found)
     best = float(SLOPES[total >= total.max() - 0.01].mean())
-    p_value = np.mean([_p_value(_profile(lengths, ends)) for ends in _resampled(seeds)], axis=0)
+    p_values = [_p_value(_profile(lengths, ends)) for ends in resampled or [found]]
+    p_value = np.mean(p_values, axis=0)
     kept = SLOPES[p_value >= LEVEL]
     low = kept[0] if kept[0] > SLOPES[0] else -np.inf
     high = kept[-1] if kept[-1] < SLOPES[-1] else np.inf
@@ -86,7 +94,7 @@ def _profile(lengths: tuple[float, ...], ends: Brackets) -> np.ndarray:
     with np.errstate(divide="ignore"):
         low, high = np.log2(np.array(ends)).T
     known = [end for end in (*low, *high) if np.isfinite(end)]
-    intercepts = np.arange(min(known) - 3, max(known) + 3, 0.1)
+    intercepts = np.arange(min(known) - 3, max(known) + 3, 0.05)
     total = np.zeros((len(SCALES), len(SLOPES), len(intercepts)), np.float32)
     for place, below, up_to in zip(x, low, high, strict=True):
         line = (intercepts[None, :] + SLOPES[:, None] * place)[None].astype(np.float32)

@@ -79,7 +79,7 @@ def redraw(
         for suffix in pictures:
             paths.append(folder / "figures" / f"{name}.{suffix}")
             style.save(figure, paths[-1])
-    built = tables.build(table, speeds, experiment.facets) if TABLES in wanted else {}
+    built = tables.build(table, speeds, experiment.facets, records) if TABLES in wanted else {}
     for suffix in (suffix for suffix in formats if suffix in ("csv", "md", "tex")):
         for name, frame in built.items():
             paths.append(folder / "figures" / f"{name}.{suffix}")

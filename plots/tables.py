@@ -26,9 +26,15 @@ def build(
     table: pd.DataFrame,
     speeds: pd.DataFrame | None = None,
     facets: data.Facets | None = None,
+    records: Mapping[str, Any] | None = None,
 ) -> dict[str, pd.DataFrame]:
-    """Return the tables of an experiment; those that would be empty are left out."""
+    """Return the tables of an experiment; those that would be empty are left out.
+
+    ``records`` are of `data.read_records`.
+    """
     found = {"accuracy": accuracy(table, facets)}
+    if finished(table).groupby("model")["layers"].nunique().max() >= exponents.FEWEST:
+        found["prefixes"] = prefixes(table, records or {})
     if sweeps_dim(table):
         found["d90"] = d90(table, facets)
         found["flops"] = flops(table, facets)
@@ -73,6 +79,33 @@ def accuracy(table: pd.DataFrame, facets: data.Facets | None = None) -> pd.DataF
                  "median": "median %", "chain": "chain %", "chance": "chance %",
                  "each": "each seed % [95 %]", **RENAMED}
     )  # fmt: skip
+
+
+def prefixes(table: pd.DataFrame, records: Mapping[str, Any]) -> pd.DataFrame:
+    """Return n*, the longest prefix that 90 % of the test words have right, by number of layers.
+
+    A row per task and model: the median of the seeds; and ``doublings`` of n* per layer with its
+    95 % interval, fitted to all seeds as `plots.exponents` fits D90 (of words right to their end,
+    n* is only a lower bound).
+    """
+    rows = data.panels(table, {"x": ["layers"]})
+    known = [errors.get("longest_prefix") for errors in data.errors_of(rows, records)]
+    rows = rows.assign(prefix=pd.to_numeric(pd.Series(known, rows.index))).dropna(subset="prefix")
+    found = []
+    for (column, row), part in rows.groupby(["column", "row"], sort=False):
+        whole = part["prefix"] >= part["size"]
+        ends = zip(part["prefix"], (part["prefix"] + 1).where(~whole, np.inf), strict=True)
+        fitted = exponents.fit(tuple(2.0 ** part["layers"]), tuple(ends))
+        by_layers = part.groupby("layers")["prefix"].median()
+        counts = zip(by_layers.index, by_layers, strict=True)
+        found.append(
+            {"task": column, "model": row}
+            | {data.in_words("layers", int(layers)): prefix for layers, prefix in counts}
+            | dict(zip(("doublings", "low", "high"), fitted or [np.nan] * 3, strict=True))
+        )
+    ends_last = pd.DataFrame(found)
+    last = [name for name in ("doublings", "low", "high") if name in ends_last]
+    return ends_last[[name for name in ends_last if name not in last] + last]
 
 
 def d90(table: pd.DataFrame, facets: data.Facets | None = None) -> pd.DataFrame:
@@ -198,10 +231,13 @@ def printed(frame: pd.DataFrame) -> pd.DataFrame:
         ]
         order += ["still improving", "× standard", "the paper's D90", "chance %", "precision"]
         frame = frame[[name for name in order if name in frame and not _is_empty(frame[name])]]
-    elif {"b", "low", "high"} <= set(frame):
-        text = [_interval(*values) for values in zip(frame["b"], frame["low"], frame["high"],
-                                                     strict=True)]  # fmt: skip
-        frame = frame.assign(b=text).drop(columns=["low", "high"])
+    elif {"low", "high"} <= set(frame):
+        name = "b" if "b" in frame else "doublings"
+        text = [
+            _interval(*values)
+            for values in zip(frame[name], frame["low"], frame["high"], strict=True)
+        ]
+        frame = frame.assign(**{name: text}).drop(columns=["low", "high"])
         frame = frame[[name for name in frame if not _is_empty(frame[name])]]
     return frame.map(in_words)
 
