@@ -10,12 +10,15 @@ import functools
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
+from hydra.errors import MissingConfigException
 from omegaconf import OmegaConf
 
 from common import UserError, did_you_mean
 from experiments.config import (
+    CONF_DIR,
     STRICT,
     CellConfig,
     cell_from,
@@ -78,9 +81,18 @@ class Cell:
         return other_settings(deciding_settings(self.config))
 
 
-def load_experiment(name: str) -> Experiment:
-    """Return the experiment conf/experiment/NAME.yaml."""
-    return experiment_from(name, compose_plain("sweep", [f"experiment={name}"])["experiment"])
+def load_experiment(name: str, config_dir: str | None = None) -> Experiment:
+    """Return the experiment conf/experiment/NAME.yaml, or that of ``config_dir``."""
+    searched = [f"hydra.searchpath=[file://{Path(config_dir).absolute()}]"] if config_dir else []
+    try:
+        content = compose_plain("sweep", [f"experiment={name}", *searched])["experiment"]
+    except MissingConfigException as error:
+        known = sorted(path.stem for path in (CONF_DIR / "experiment").glob("*.yaml"))
+        near = did_you_mean(name, known)
+        raise UserError(
+            f"experiment={name}: unknown; there are {', '.join(known)}{near}"
+        ) from error
+    return experiment_from(name, content)
 
 
 def experiment_from(name: str, content: Mapping[str, Any]) -> Experiment:

@@ -12,6 +12,7 @@ from typing import Any
 import pandas as pd
 
 from common import UserError, did_you_mean
+from experiments import grid
 from experiments.d90 import PRECISION, most_common, required, settings_of
 from plots import style
 
@@ -27,15 +28,11 @@ def load_experiment(name: str, config_dir: str | None, folder: Path) -> Any:
     One without YAML whose results lie in ``folder`` has the usual figures. Raises `UserError` for
     an unknown name.
     """
-    from config.compose import configurations_of
-    from config.grid import load_experiment as load
-
-    with configurations_of(config_dir):
-        try:
-            return load(name)
-        except UserError:
-            if not (folder / "results.csv").exists():
-                raise
+    try:
+        return grid.load_experiment(name, config_dir)
+    except UserError:
+        if not (folder / "results.csv").exists():
+            raise
     return SimpleNamespace(name=name, description="", grid=[], facets={}, figures=[], budget="")
 
 
