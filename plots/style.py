@@ -192,7 +192,7 @@ def legend_below(figure: Figure, handles: Sequence[Any], columns: int | None = N
     """Put a legend of one row, or as few as fit the width, under the figure."""
     if not handles:
         return
-    letters = sum(len(str(handle.get_label())) + 6 for handle in handles)
+    letters = sum(len(str(handle.get_label())) + 9 for handle in handles)  # 9: line and spaces
     room = figure.get_figwidth() * 72 / (0.52 * matplotlib.rcParams["font.size"])
     rows = int(np.ceil(letters / room))
     number = columns or int(np.ceil(len(handles) / rows))
