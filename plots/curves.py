@@ -14,6 +14,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
+from common import UserError
 from plots import data, style
 
 HEIGHT = 1.15  # inches: a panel
@@ -60,6 +61,10 @@ def panels_by_size(
     named = {k: v for k, v in (facets or {}).items() if k in ("columns", "rows") and v}
     rows = data.panels(table, named)
     known = [bool(records.get(cell, {}).get(part)) for cell in rows["cell"]]
+    if not any(known):
+        raise UserError(
+            f"no {part} of these runs is known; cells.jsonl beside the table holds them"
+        )
     rows = rows[known].sort_values("size", ascending=False, kind="stable")
     sizes = [f"{column}, n = {size}" for column, size in
              zip(rows["column"], rows["size"], strict=True)]  # fmt: skip

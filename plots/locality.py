@@ -14,6 +14,7 @@ from typing import Any
 import pandas as pd
 from matplotlib.figure import Figure
 
+from common import UserError
 from plots import data, style
 from plots.required_dimension import draw_lines, label_axes, new_panels
 from tasks.ed import EditDistance
@@ -34,6 +35,8 @@ def draw(
     """Return the figure."""
     groups = data.of_groups(table)
     groups = groups[groups["task"].isin(TASKS)]
+    if groups["task"].nunique() < len(TASKS):
+        raise UserError(f"locality: the table must hold {' and '.join(TASKS)}")
     models = groups["row"].unique()
     looks = {
         style.task_look(task).label: {"color": style.task_look(task).color, "marker": marker}

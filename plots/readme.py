@@ -143,7 +143,7 @@ def _recipe(settings: Sequence[Mapping[str, Any]]) -> str:
         return " or ".join(form.format(value) for value in known)
 
     length = " or ".join(
-        filter(None, [values("steps", "{:,} steps"), values("epochs", "{} epochs")])
+        filter(None, [values("steps", "{:,} steps"), values("epochs", "{:g} epochs")])
     )
     parts = [
         f"`{settings[0].get('name')}`: {values('optimizer')}",
@@ -151,8 +151,9 @@ def _recipe(settings: Sequence[Mapping[str, Any]]) -> str:
         f"batch {values('batch_size')}",
         f"at most {length}",
     ]
-    stop = values("stop_at", "{:.0%}")
-    return ", ".join(parts) + (f", stops at {stop} of validation chains" if stop else "")
+    stops = sorted({item["stop_at"] for item in settings if item.get("stop_at")})
+    shares = " or ".join(f"{100 * share:g} %" for share in stops)
+    return ", ".join(parts) + (f", stops at {shares} of validation chains" if stops else "")
 
 
 def _counts(values: pd.Series) -> str:
