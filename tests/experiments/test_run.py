@@ -173,7 +173,7 @@ def build(task, dim=8):
 def test_constructed_weights_are_measured_without_training(tiny, tmp_path, monkeypatch):
     (tmp_path / "hand_built.py").write_text(HAND_BUILT)
     monkeypatch.syspath_prepend(tmp_path)
-    words = ["+model.construct._target_=hand_built.build", "model.mixer=null"]
+    words = ["+model.construct={_target_: hand_built.build}", "model.mixer=null"]
     row = run_cell(tiny(*words))["row"]
     assert row["status"] == "done" and row["recipe"] == "constructed"
     assert (row["layers"], row["heads"], row["dim"]) == (1, 2, 8)
