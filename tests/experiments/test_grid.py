@@ -45,7 +45,13 @@ def test_overrides_apply_to_every_cell_and_the_last_of_a_key_counts():
 
 @pytest.mark.parametrize(
     ("value", "word"),
-    [(None, "k=null"), (True, "k=true"), (0.001, "k=0.001"), ("rope", "k=rope"), ([1, 2], "k=[1, 2]")],
+    [
+        (None, "k=null"),
+        (True, "k=true"),
+        (0.001, "k=0.001"),
+        ("rope", "k=rope"),
+        ([1, 2], "k=[1, 2]"),
+    ],
 )
 def test_values_become_overrides(value, word):
     assert as_override("k", value) == word

@@ -54,7 +54,10 @@ def test_a_file_by_its_content_not_its_path(tiny, tmp_path):
 
 
 def test_classes_from_outside_need_trust_where_a_file_names_them():
-    ours = {"task": {"_target_": "tasks.lis.LIS"}, "model": {"mixers": [{"_target_": "models.x.Y"}]}}
+    ours = {
+        "task": {"_target_": "tasks.lis.LIS"},
+        "model": {"mixers": [{"_target_": "models.x.Y"}]},
+    }
     require_trusted(ours, "config.yaml", trust=False)
     foreign = {"model": {"mixers": [{"_target_": "os.system"}]}}
     require_trusted(foreign, "config.yaml", trust=True)
