@@ -113,7 +113,8 @@ def test_a_killed_worker_fails_alone(swept, folder):
     )
     words = ["--config-dir=conf", "model=standard,dying", "task=lis", "task.size=3",
              "task.number_range=20", "data.train=400", "data.test=60", "recipe.steps=5",
-             "model.dim=8", "model.num_layers=1", "logger=none", "experiment_name=killed"]  # fmt: skip
+             "model.dim=8", "model.num_layers=1", "logger=none",
+             "experiment_name=killed"]  # fmt: skip
     done = run("train.py", "-m", *words, cwd=folder, PYTHONPATH=f"{ROOT}:{folder}")
     assert done.returncode == 1 and "killed by signal 9" in done.stderr
     table = pd.read_csv(folder / "outputs" / "killed" / "results.csv")
