@@ -29,8 +29,10 @@ from hydra.plugins.launcher import Launcher
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, open_dict
 
+from common import RunError
 
-class WorkerDiedError(Exception):
+
+class WorkerDiedError(RunError):
     """A job's process ended without a result."""
 
 
@@ -80,7 +82,7 @@ class LocalLauncher(Launcher):
         """Run one job in a process and wait for it; runs in a thread."""
         result = JobReturn(overrides=overrides, status=JobStatus.FAILED)
         if time.monotonic() > self._deadline:
-            result.return_value = TimeoutError("out of time, not started")
+            result.return_value = RunError("out of time, not started")
             return result
         job = (self.hydra_context, self.task_function, self.config, overrides, number)
         payload = cloudpickle.dumps((*job, Singleton.get_state()))
@@ -98,7 +100,7 @@ class LocalLauncher(Launcher):
         if (folder / str(number)).exists():
             result = pickle.loads((folder / str(number)).read_bytes())
         elif process.exitcode == 2:
-            result.return_value = ValueError("refused; see the line above")
+            result.return_value = RunError("refused; see the line above")
         else:
             code = process.exitcode or 0
             how = f"killed by signal {-code}" if code < 0 else f"exit status {code}"
