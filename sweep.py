@@ -44,10 +44,11 @@ def main(settings: DictConfig) -> None:
         with display.SweepProgress(sweep, todo):
             launch(sweep, HydraConfig.get().overrides.hydra, call["max_hours"], find_open)
     table = sweep.enter()
-    display.print_summary(sweep, table)
+    display.print_failures(sweep)
     if call["plot"] and (table["status"] == "done").any():
-        draw(sweep, call, table)
-    print(f"results: {sweep.folder}")
+        draw(sweep, table)
+    else:
+        display.print_accuracies(sweep, table)
     left = [planned for planned in sweep.plan() if planned.status != "done"]
     if left and call["strategy"] == "grid":
         failed = sum(planned.status == "failed" for planned in left)
@@ -77,16 +78,22 @@ def sweep_from(call: dict[str, Any]) -> Any:
     )
 
 
-def draw(sweep: Any, call: dict[str, Any], table: Any) -> None:
-    """Redraw the experiment's figures and send them to W&B."""
+def draw(sweep: Any, table: Any) -> None:
+    """Redraw the experiment's figures, print what they show, send them to W&B."""
     from experiments.wandb_log import log_figures
+    from plots import d90_by_task, data, readme
     from plots.redraw import redraw
 
-    paths = [Path(path) for path in redraw(sweep.experiment, sweep.folder)]
-    for path in paths:
-        print(f"wrote {path}")
-    figures = [path for path in paths if path.suffix == ".png"]
-    log_figures(sweep.cells[0].config.logger, sweep.experiment.name, figures, table)
+    experiment = sweep.experiment
+    figures = [path for path in redraw(experiment, sweep.folder) if path.suffix == ".png"]
+    groups = data.of_groups(table, experiment.facets)
+    print(
+        f"\nD90, the smallest D whose median answer accuracy is 90 %\n{d90_by_task.matrix(groups)}"
+    )
+    print(f"\n{readme.finding(table, experiment.facets)}")
+    for path in [*figures[:2], sweep.folder / "README.md"]:
+        print(path)
+    log_figures(sweep.cells[0].config.logger, experiment.name, figures, table)
 
 
 if __name__ == "__main__":

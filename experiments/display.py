@@ -258,23 +258,24 @@ def print_plan(sweep: Sweep) -> None:
     )
 
 
-def print_summary(sweep: Sweep, table: pd.DataFrame) -> None:
-    """Print answer accuracies, a line per model and size, a column per D, and the failures."""
-    plan = sweep.plan()
+def print_accuracies(sweep: Sweep, table: pd.DataFrame) -> None:
+    """Print answer accuracies, a line per model and size, a column per D."""
     done = table[table["cell"].isin([cell.name for cell in sweep.cells])]
     done = done[done["status"] == "done"]
-    if len(done):
-        index = ["task", "size", *(n for n in ("format", "layers") if done[n].nunique() > 1)]
-        index += ["model", *(str(c) for c in done if "." in str(c))]
-        percent = (100 * done["answer_accuracy"].astype(float)).round(1).astype(str)
-        wide = done.assign(percent=percent).pivot_table(
-            index=index, columns="dim", values="percent", aggfunc=" ".join, fill_value="",
-            dropna=False, observed=True,
-        )  # fmt: skip
-        wide = wide[(wide != "").any(axis=1)]
-        print("answer accuracy (%), seeds side by side, by embedding dimension D")
-        print(wide.to_string())
-    for planned in plan:
+    if done.empty:
+        return
+    index = ["task", "size", *(n for n in ("format", "layers") if done[n].nunique() > 1)]
+    index += ["model", *(str(c) for c in done if "." in str(c))]
+    percent = (100 * done["answer_accuracy"].astype(float)).round(1).astype(str)
+    keys = [done[name].fillna("") for name in index]
+    wide = percent.groupby([*keys, done["dim"]]).agg(" ".join).unstack(fill_value="")
+    print("answer accuracy (%), seeds side by side, by embedding dimension D")
+    print(wide.to_string())
+
+
+def print_failures(sweep: Sweep) -> None:
+    """Print the cells that failed, with the reason."""
+    for planned in sweep.plan():
         if planned.status == "failed":
             print(f"failed: {label(planned.cell.identity)}: {planned.reason}", file=sys.stderr)
 
