@@ -25,8 +25,8 @@ from tasks.task import EOS, SequenceSet, Task, build_task
 class Written:
     """What a model writes for one prompt, beside the right chain and answer, as tokens.
 
-    ``first_mistake`` is the index in ``tokens`` of the first wrong one, None without one;
-    ``answer`` is None where the model does not end.
+    ``first_mistake`` is the index in ``tokens`` of the first wrong one, None without one; it is
+    their number where the model ends too early. ``answer`` is None where it does not end.
     """
 
     prompt: list[str]
@@ -37,7 +37,7 @@ class Written:
 
     def __str__(self) -> str:
         """Return the text with the first wrong token in brackets, and below it the right one."""
-        shown = list(self.tokens)
+        shown = [*self.tokens, "end"][: max(len(self.tokens), (self.first_mistake or 0) + 1)]
         if self.first_mistake is not None:
             shown[self.first_mistake] = f"[{shown[self.first_mistake]}]"
         lines = [f"prompt {' '.join(self.prompt)}", f"model  {' '.join(shown)}"]
@@ -102,7 +102,7 @@ def written(model: Transformer, task: Task, sequences: SequenceSet) -> Iterator[
             tokens=[token for token in tokens if token != EOS],
             right=[token for token in right if token != EOS],
             answer=task.extract_answer(tokens),
-            first_mistake=mistake if mistake >= 0 and tokens[mistake] != EOS else None,
+            first_mistake=mistake if mistake >= 0 else None,
         )
 
 

@@ -10,10 +10,12 @@ import signal
 import time
 import traceback
 from collections.abc import Callable, Iterator
+from errno import EDQUOT, ENOSPC
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import torch
 from omegaconf import DictConfig
 
@@ -34,7 +36,6 @@ from tasks.task import SequenceSet, Task, build_task
 from training.checkpoint import load_checkpoint
 from training.device import device_name, resolve_device
 from training.trainer import (
-    CURVE_COLUMNS,
     Evaluated,
     Event,
     Interrupted,
@@ -86,6 +87,7 @@ def run_cell(config: CellConfig, listener: Listener = ignore) -> dict[str, Any] 
     task = build_task(config.task)
     measured = measured_task(config, task)
     device = resolve_device(config.machine.device)
+    require_buildable(config, task)
     torch.set_num_threads(config.machine.threads)
     run, cell = Run.of(config), cell_name(config)
     with run.locked(cell) as mine:
@@ -119,8 +121,8 @@ def run_cell(config: CellConfig, listener: Listener = ignore) -> dict[str, Any] 
                 raise
             except Exception as error:
                 failure, trace = error, traceback.format_exc()
-                full = isinstance(error, OSError) and "No space left" in str(error)
-                row |= {"status": "unfinished" if full else "failed", "reason": reason(error)}
+                status = "unfinished" if disk_is_full(error) else "failed"
+                row |= {"status": status, "reason": reason(error)}
             row |= {"run": run.name, "cell": cell, **provenance()}
             row.setdefault("device", device_name(device))
             record = {
@@ -138,6 +140,13 @@ def run_cell(config: CellConfig, listener: Listener = ignore) -> dict[str, Any] 
             raise failure
         shutil.rmtree(parts_folder(run, cell), ignore_errors=True)
         return record
+
+
+def require_buildable(config: CellConfig, task: Task) -> None:
+    """Build the model and count its cost, so that a bad cell never starts."""
+    # Not on the meta device: sparse attention's pattern needs values, and it loads the compiler.
+    if config.model.construct is None:
+        costs(build_model(config.model, task), task)
 
 
 def finished(run: Run, cell: str) -> dict[str, Any] | None:
@@ -174,7 +183,6 @@ def trained(
     model = initial_model(config, task)
     require_exact(model)
     require_causal(model)
-    costs(model, task)  # refuses a mixer whose cost cannot be counted before it is trained
     trainer = Trainer(
         model, config.recipe, config.seed, data.train, data.validation, run.folder,
         config.machine, tell, should_stop,
@@ -308,18 +316,23 @@ def reason(error: BaseException) -> str:
     return text if isinstance(error, RunError) else f"{type(error).__name__}: {text}"
 
 
+def disk_is_full(error: BaseException) -> bool:
+    """Return whether a failure would not have happened with more room on the disk."""
+    causes = [error, error.__cause__]
+    return any(isinstance(e, OSError) and e.errno in (ENOSPC, EDQUOT) for e in causes)
+
+
 def parts_folder(run: Run, cell: str) -> Path:
     """Return where parts of a long evaluation are kept until it is finished."""
     return run.folder / f"evaluating-{cell}"
 
 
-def read_curve(path: Path) -> dict[str, list[float]] | None:
+def read_curve(path: Path) -> dict[Any, list[float]] | None:
     """Return the learning curve by column; None without one."""
     if not path.exists():
         return None
-    table = np.loadtxt(path, delimiter=",", skiprows=1, ndmin=2)
-    columns = dict(zip(CURVE_COLUMNS, table.T.tolist(), strict=True)) if table.size else {}
-    return columns | {"step": [int(step) for step in columns["step"]]} if columns else None
+    curve = pd.read_csv(path)
+    return curve.to_dict("list") if len(curve) else None
 
 
 def both(first: Listener, second: Listener) -> Listener:

@@ -84,7 +84,7 @@ class LocalLauncher(Launcher):
         """Run one job in a process and wait for it; runs in a thread."""
         result = JobReturn(overrides=overrides, status=JobStatus.FAILED)
         if time.monotonic() > self._deadline:
-            result.return_value = TimeoutError("out of time, not started")
+            result.return_value = RunError("out of time, not started")
             return result
         job = (self.hydra_context, self.task_function, self.config, overrides, number)
         payload = cloudpickle.dumps((*job, Singleton.get_state()))

@@ -143,7 +143,7 @@ def _recipe(settings: Sequence[Mapping[str, Any]]) -> str:
         return " or ".join(form.format(value) for value in known)
 
     length = " or ".join(
-        filter(None, [values("steps", "{:,} steps"), values("epochs", "{} epochs")])
+        filter(None, [values("steps", "{:,} steps"), values("epochs", "{:g} epochs")])
     )
     parts = [
         f"`{settings[0].get('name')}`: {values('optimizer')}",

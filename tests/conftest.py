@@ -5,6 +5,11 @@ os.environ.setdefault("MPLBACKEND", "Agg")
 
 import pytest
 import torch
+from hypothesis import settings
+
+settings.register_profile("ci", derandomize=True, deadline=None)  # CI must not fail by chance
+if os.environ.get("CI"):
+    settings.load_profile("ci")
 
 
 def pytest_addoption(parser):

@@ -1,6 +1,5 @@
 """Tensor attention against Kronecker products, its T³ definition, and what rope must not do."""
 
-
 import pytest
 import torch
 from hypothesis import given, settings

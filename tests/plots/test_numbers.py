@@ -27,7 +27,7 @@ def planted(exponent, factor=4.0, lengths=(16, 32, 64, 128, 256)):
 
 
 @settings(max_examples=20, deadline=None)
-@given(st.floats(0.0, 1.0), st.floats(4.5, 8.0))  # smaller ones have no D that fails
+@given(st.floats(0.0, 1.0), st.floats(4.5, 8.0))
 def test_a_planted_exponent_lies_in_the_interval_and_near_the_estimate(exponent, factor):
     found = exponents.growth(planted(exponent, factor))
     assert found.low - 0.02 <= exponent <= found.high + 0.02  # on a grid of 0.02
