@@ -58,7 +58,8 @@ def main(settings: DictConfig) -> None:
     left = [planned for planned in sweep.plan() if planned.status != "done"]
     failed = [planned for planned in left if planned.status == "failed"]
     if call.strategy == "frontier":
-        left = failed + frontier.next_cells(sweep)
+        wanted = {planned.cell.name for planned in [*failed, *frontier.next_cells(sweep)]}
+        left = [planned for planned in left if planned.cell.name in wanted]
     if left:
         raise RunError(
             f"{len(left)} of {len(sweep.cells)} cells are not done, {len(failed)} of them failed; "
