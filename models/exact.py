@@ -7,8 +7,7 @@ from typing import cast
 
 import torch
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
+from torch.overrides import TorchFunctionMode
 
 from common import UserError
 from models.mixer import Mixer
@@ -89,10 +88,10 @@ def _probe(model: Transformer, rows: int) -> Tensor:
     return x.to(next(model.parameters()))
 
 
-class _NoRounding(TorchDispatchMode):
+class _NoRounding(TorchFunctionMode):
     """Refuses operators that make lower precision of float64."""
 
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+    def __torch_function__(self, func, types, args=(), kwargs=None):
         output = func(*args, **(kwargs or {}))
         if torch.float64 in _float_types((args, kwargs)):
             lower = _float_types(output) - {torch.float64}
@@ -103,5 +102,10 @@ class _NoRounding(TorchDispatchMode):
 
 
 def _float_types(values: object) -> set[torch.dtype]:
-    tensors = [leaf for leaf in tree_leaves(values) if isinstance(leaf, Tensor)]
-    return {t.dtype for t in tensors if t.is_floating_point()}
+    if isinstance(values, Tensor):
+        return {values.dtype} if values.is_floating_point() else set()
+    if isinstance(values, dict):
+        values = list(values.values())
+    if isinstance(values, list | tuple):
+        return set().union(*map(_float_types, values))
+    return set()

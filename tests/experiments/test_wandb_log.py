@@ -29,17 +29,7 @@ def nobodys_account(tmp_path, monkeypatch):
 def inspect(folder, *flags):
     """Return what `wandb leet inspect` prints of the only log in ``folder``."""
     (log,) = folder.glob("*.wandb")
-    command = [
-        sys.executable,
-        "-m",
-        "wandb",
-        "leet",
-        "inspect",
-        "--json",
-        *flags,
-        "--run-file",
-        str(log),
-    ]
+    command = [sys.executable, "-m", "wandb", "leet", "inspect", "--json", *flags, str(log)]
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
 
