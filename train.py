@@ -43,7 +43,8 @@ def published_settings(given: dict[str, Any]) -> dict[str, Any]:
     from experiments.config import DECIDING, require_trusted
     from experiments.table import published_cell
 
-    for word in HydraConfig.get().overrides.task:
+    words = HydraConfig.get().overrides.task if HydraConfig.initialized() else []
+    for word in words:
         if word.lstrip("+~").partition("=")[0].partition(".")[0] in DECIDING:
             raise UserError(f"{word}: cell= runs a cell exactly as it was; leave this out")
     published = published_cell(given["cell"], [given["results_dir"], str(ROOT / "results")])

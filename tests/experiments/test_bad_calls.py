@@ -71,6 +71,7 @@ def replaced(words, changes):
 
 BAD_CELLS = [
     ("task=chess", "chess"),
+    ("model=standrad", "standrad"),
     ("recipe=quickest", "quickest"),
     ("hydra/launcher=cloud", "cloud"),
     ("nonsense", "nonsense"),
@@ -85,13 +86,17 @@ BAD_CELLS = [
     ("task.size=two", "size"),
     ("task.size=2.5", "size"),
     ("task.format=prose", "format"),
+    ("task=lis task.number_range=3 task.size=4", "number_range"),
     ("model.dim=0", "dim"),
+    ("model.num_heads=3", "heads"),
     ("model.num_layers=0", "num_layers"),
     ("model.position=learned", "position"),
     ("model=sparse model.mixer.block_size=-1", "block_size"),
     ("model.mixer._target_=models.absent.Attention", "models.absent"),
+    ("model.mixer._target_=models.standard.Nothing", "Nothing"),
     ("model.mixer._target_=textwrap.dedent", "textwrap.dedent"),
     ("recipe.learning_rate=fast", "learning_rate"),
+    ("recipe.steps=0", "recipe.steps=0"),
     ("recipe.epochs=3", "exactly one"),
     ("recipe.optimizer=lion", "optimizer"),
     ("data.train=0", "data.train"),
@@ -102,6 +107,7 @@ BAD_CELLS = [
     ("compile=maybe", "compile"),
     ("micro_batch_size=8 compile=graphs", "micro_batch_size"),
     ("device=tpu", "tpu"),
+    ("device=cuda:99", "device=cuda:99"),
     ("threads=0", "threads"),
     ("evaluation_memory_mb=plenty", "evaluation_memory_mb"),
     ("experiment_name=../elsewhere", "experiment_name"),
@@ -124,6 +130,7 @@ def test_a_bad_cell(command, tmp_path, words, named):
 
 
 BAD_SWEEPS = [
+    ("experiment=qiuck", "qiuck"),
     ("only.model=mamba", "there are linear, sparse, standard"),
     ("only.dim=[9,99]", "there are 16, 64, 8"),
     ("+only.colour=red", "no such key"),
@@ -157,6 +164,7 @@ def test_bad_evaluations(command, tmp_path):
         return command("evaluate.py", f"run={folder}", *words).line
 
     assert "run=VALUE" in command("evaluate.py").line
+    assert "runs/nowhere: no such run" in command("evaluate.py", "run=runs/nowhere").line
     for word in ("count=0", "count=21", "show=-1", "show=all", "trust=perhaps", "threads=0"):
         assert word.partition("=")[0] in line(word)
     assert "capacity" in line("task.size=3")

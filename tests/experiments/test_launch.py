@@ -195,15 +195,6 @@ def test_a_killed_worker_of_a_sweep_is_recorded_and_retried_on_demand(outside):
     assert set(pd.read_csv(outside / "outputs/trial/results.csv")["status"]) == {"done"}
 
 
-def test_measurements_side_by_side_train_once(tmp_path):
-    words = [*TINY, "model.dim=8", "logger=none", "measure.task.size=4,5,6"]
-    done = command(tmp_path, "train.py", "-m", *words, "hydra.launcher.jobs=2")
-    assert done.returncode == 0, done.stderr
-    rows = pd.read_csv(tmp_path / "outputs/manual/results.csv")
-    assert rows["size"].tolist() == [4, 5, 6] and set(rows["status"]) == {"done"}
-    assert rows["run"].nunique() == 1 and len(list(tmp_path.glob("runs/*/checkpoint.pt"))) == 1
-
-
 def test_what_a_long_sparse_cell_costs_is_known_before_it_starts():
     """The pattern of sparse attention is computed from values."""
     cell = cell_of(["task=arithmetic", "task.size=16", "model=sparse"])
