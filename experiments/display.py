@@ -113,6 +113,7 @@ class SweepProgress:
         self.total = len(self.open)
         self.varying = other_columns(sweep.cells)
         self.ended: Counter[str] = Counter()
+        self._warned = ""
         self.started = self._logged = time.monotonic()
         self.console = Console(markup=False, emoji=False, highlight=False)
         self._stop = threading.Event()
@@ -134,16 +135,24 @@ class SweepProgress:
     def _watch(self) -> None:
         if not self.console.is_terminal:
             while not self._stop.wait(POLL_SECONDS):
-                self._look()
+                self._try_to_look()
                 if time.monotonic() - self._logged > LOG_SECONDS:
                     self._logged = time.monotonic()
                     self.console.print(self._footer())
             return
         with Live(console=self.console, refresh_per_second=2, transient=True) as live:
             while not self._stop.wait(POLL_SECONDS):
-                self._look()
+                self._try_to_look()
                 running = [p for p in self.open.values() if p.run.is_running()]
                 live.update(Group(running_table(running, self.varying), self._footer()))
+
+    def _try_to_look(self) -> None:
+        try:
+            self._look()
+        except Exception as error:  # the sweep goes on; `__exit__` raises what is still wrong
+            if str(error) != self._warned:
+                self._warned = str(error)
+                self.console.print(f"warning: progress: {type(error).__name__}: {error}")
 
     def _look(self) -> None:
         for name, planned in list(self.open.items()):
