@@ -48,7 +48,8 @@ def run_command(main: Callable[[], Any]) -> None:
         in_one_line(main)()
     except (HydraException, OmegaConfBaseException) as error:
         reason = error.__cause__ if isinstance(error.__cause__, OmegaConfBaseException) else ""
-        text = f"{error} {reason}".partition("Config search path:")[0]
+        word = getattr(error, "override", None)  # that cannot be parsed
+        text = f"{f'{word}: ' if word else ''}{error} {reason}".partition("Config search path:")[0]
         print("error:", " ".join(text.split()), file=sys.stderr)
         sys.exit(2)
     except KeyboardInterrupt:

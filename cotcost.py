@@ -81,6 +81,8 @@ def load(folder: str | Path, trust: bool = False) -> LoadedRun:
     settings: dict[str, Any] = read_config(folder / "config.yaml", trust)
     settings["logger"] = {"mode": "disabled"}
     config = cell_from({**settings, "runs_dir": str(folder.absolute().parent)})
+    if config.model.construct is None and Run.of(config).training() is None:
+        raise UserError(f"run={folder}: its training has not ended; the same command continues it")
     task = build_task(config.task)
     return LoadedRun(config, task, load_model(config, task, Run(folder.parent, folder.name)))
 

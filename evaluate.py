@@ -12,12 +12,15 @@ from __future__ import annotations
 import dataclasses
 import json
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import hydra
 from omegaconf import DictConfig
 
 from common import in_one_line, run_command, write_text
+
+if TYPE_CHECKING:
+    from experiments.config import CellConfig, EvaluateCall
 
 CONF_DIR = str(Path(__file__).resolve().parent / "conf")
 
@@ -31,13 +34,14 @@ def main(settings: DictConfig) -> None:
 
     import cotcost
     from evaluation.judge import evaluate
-    from experiments.config import measured_task, plain
+    from experiments.config import EvaluateCall, call_from, measured_task, plain
     from experiments.run import accuracies, load_data, measured_sequences
     from training.device import resolve_device
 
-    call = plain(settings)
-    run = cotcost.load(call["run"], call["trust"])
-    config = with_measurement(run.config, call)
+    given = plain(settings)
+    call: EvaluateCall = call_from(EvaluateCall, given)
+    run = cotcost.load(call.run, call.trust)
+    config = with_measurement(run.config, call, given)
     torch.set_num_threads(config.machine.threads)
     device = resolve_device(config.machine.device)
     measured = measured_task(config, run.task)
@@ -47,32 +51,30 @@ def main(settings: DictConfig) -> None:
             run.model, measured, sequences, config.machine.evaluation_memory_mb, device,
             lambda done, total: bar.update(done - bar.n),
         )  # fmt: skip
-    if call["show"]:
-        shown = sequences.select(slice(call["show"]))
+    if call.show:
+        shown = sequences.select(slice(call.show))
         print("\n\n".join(map(str, cotcost.written(run.model, measured, shown))), end="\n\n")
-    if call["out"]:
+    if call.out:
         every = cotcost.written(run.model, measured, sequences)
         lines = [json.dumps(dataclasses.asdict(one)) for one in every]
-        write_text(Path(call["out"]), "\n".join(lines) + "\n")
-    told = accuracies(result) | {"seconds": round(result.seconds, 3)}
-    others = {k: result.errors[k] for k in ("by_kind", "longest_prefix") if k in result.errors}
-    print(json.dumps(told | others))
+        write_text(Path(call.out), "\n".join(lines) + "\n")
+    found = accuracies(result) | {"seconds": round(result.seconds, 3)}
+    found |= {k: result.errors[k] for k in ("by_kind", "longest_prefix") if k in result.errors}
+    print(json.dumps(found))
 
 
-def with_measurement(config: Any, call: dict[str, Any]) -> Any:
+def with_measurement(config: CellConfig, call: EvaluateCall, given: dict[str, Any]) -> CellConfig:
     """Return the configuration measured as the command line asks."""
-    from experiments.config import MACHINE_KEYS, MeasureConfig, checked
+    from experiments.config import MeasureConfig, call_from, checked
     from training.device import Machine
 
-    known = config.data_dir if Path(config.data_dir).is_dir() else "data"
-    measure = MeasureConfig(
-        task={**config.measure.task, **{k: v for k, v in call["task"].items() if v is not None}},
-        file=call["data"]["file"],
-        count=call["count"],
+    asked = {"task": call.task, "file": call.data["file"], "count": call.count}
+    return dataclasses.replace(
+        config,
+        measure=checked(MeasureConfig, asked),
+        machine=call_from(Machine, given),
+        data_dir=call.data_dir or config.data_dir,
     )
-    machine = checked(Machine, {key: call[key] for key in MACHINE_KEYS})
-    data_dir = call["data_dir"] or known
-    return dataclasses.replace(config, measure=measure, machine=machine, data_dir=data_dir)
 
 
 if __name__ == "__main__":

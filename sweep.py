@@ -9,13 +9,19 @@ python sweep.py experiment=figure1 status=true           # from another terminal
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import hydra
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 
 from common import RunError, in_one_line, run_command
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from experiments.config import SweepCall
+    from experiments.plan import Sweep
 
 CONF_DIR = str(Path(__file__).resolve().parent / "conf")
 
@@ -25,68 +31,79 @@ CONF_DIR = str(Path(__file__).resolve().parent / "conf")
 def main(settings: DictConfig) -> None:
     """Plan, run what is missing, draw, summarise."""
     from experiments import display, frontier
-    from experiments.config import plain
+    from experiments.config import SweepCall, call_from, plain
     from experiments.launch import launch
 
-    call = plain(settings)
-    sweep = sweep_from(call)
-    if call["watch"] or call["status"]:
-        display.show_status(sweep, watch=call["watch"])
+    given = plain(settings)
+    call: SweepCall = call_from(SweepCall, given)
+    sweep = sweep_from(call, given)
+    if call.watch or call.status:
+        display.show_status(sweep, watch=call.watch)
         return
-    if call["dry_run"]:
+    if call.dry_run:
         display.print_plan(sweep)
         return
     sweep.enter()
     todo = sweep.to_launch(sweep.plan())
     print(f"{sweep.experiment.name}: {len(todo)} of {len(sweep.cells)} cells to run", flush=True)
     if todo:
-        find_open = (lambda: frontier.next_cells(sweep)) if call["strategy"] == "frontier" else None
+        find_open = (lambda: frontier.next_cells(sweep)) if call.strategy == "frontier" else None
         with display.SweepProgress(sweep, todo):
-            launch(sweep, HydraConfig.get().overrides.hydra, call["max_hours"], find_open)
+            launch(sweep, HydraConfig.get().overrides.hydra, call.max_hours, find_open)
     table = sweep.enter()
-    display.print_summary(sweep, table)
-    if call["plot"] and (table["status"] == "done").any():
-        draw(sweep, call, table)
-    print(f"results: {sweep.folder}")
+    display.print_failures(sweep)
+    if call.plot and (table["status"] == "done").any():
+        draw(sweep, table)
+    else:
+        display.print_accuracies(sweep, table)
     left = [planned for planned in sweep.plan() if planned.status != "done"]
-    if left and call["strategy"] == "grid":
-        failed = sum(planned.status == "failed" for planned in left)
+    failed = [planned for planned in left if planned.status == "failed"]
+    if call.strategy == "frontier":
+        wanted = {planned.cell.name for planned in [*failed, *frontier.next_cells(sweep)]}
+        left = [planned for planned in left if planned.cell.name in wanted]
+    if left:
         raise RunError(
-            f"{len(left)} of {len(sweep.cells)} cells are not done, {failed} of them failed; the "
-            "same command continues, with retry_failed=true failed ones too"
+            f"{len(left)} of {len(sweep.cells)} cells are not done, {len(failed)} of them failed; "
+            "the same command continues, with retry_failed=true failed ones too"
         )
 
 
-def sweep_from(call: dict[str, Any]) -> Any:
+def sweep_from(call: SweepCall, given: dict[str, Any]) -> Sweep:
     """Return the sweep that the command line asks for."""
     from experiments.config import MACHINE_KEYS
     from experiments.grid import experiment_from
     from experiments.plan import Sweep, quoted
 
     choices = HydraConfig.get().runtime.choices
-    local = [f"logger={choices['logger']}", f"data_dir={quoted(call['data_dir'])}"]
-    local += [f"logger.{key}={quoted(value)}" for key, value in call["logger"].items()]
-    local += [f"{key}={quoted(call[key])}" for key in MACHINE_KEYS]
+    local = [f"logger={choices['logger']}", f"data_dir={quoted(call.data_dir)}"]
+    local += [f"logger.{key}={quoted(value)}" for key, value in given["logger"].items()]
+    local += [f"{key}={quoted(given[key])}" for key in MACHINE_KEYS]
     return Sweep(
-        experiment_from(str(choices["experiment"]), call["experiment"]),
-        results_dir=call["results_dir"],
-        runs_dir=call["runs_dir"],
-        overrides=[*call["overrides"], *local],
-        only=call["only"],
-        retry_failed=call["retry_failed"],
+        experiment_from(str(choices["experiment"]), given["experiment"]),
+        results_dir=call.results_dir,
+        runs_dir=call.runs_dir,
+        overrides=[*call.overrides, *local],
+        only=call.only,
+        retry_failed=call.retry_failed,
     )
 
 
-def draw(sweep: Any, call: dict[str, Any], table: Any) -> None:
-    """Redraw the experiment's figures and send them to W&B."""
+def draw(sweep: Sweep, table: pd.DataFrame) -> None:
+    """Redraw the experiment's figures, print what they show, send them to W&B."""
     from experiments.wandb_log import log_figures
+    from plots import d90_by_task, data, readme
     from plots.redraw import redraw
 
-    paths = [Path(path) for path in redraw(sweep.experiment, sweep.folder)]
-    for path in paths:
-        print(f"wrote {path}")
-    figures = [path for path in paths if path.suffix == ".png"]
-    log_figures(sweep.cells[0].config.logger, sweep.experiment.name, figures, table)
+    experiment = sweep.experiment
+    figures = [path for path in redraw(experiment, sweep.folder) if path.suffix == ".png"]
+    groups = data.of_groups(table, experiment.facets)
+    print(
+        f"\nD90, the smallest D whose median answer accuracy is 90 %\n{d90_by_task.matrix(groups)}"
+    )
+    print(f"\n{readme.finding(table, experiment.facets)}")
+    for path in [*figures[:2], sweep.folder / "README.md"]:
+        print(path)
+    log_figures(sweep.cells[0].config.logger, experiment.name, figures, table)
 
 
 if __name__ == "__main__":

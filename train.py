@@ -11,28 +11,45 @@ from pathlib import Path
 from typing import Any
 
 import hydra
+from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 
-from common import in_one_line, run_command
+from common import UserError, did_you_mean, in_one_line, run_command
 
-CONF_DIR = str(Path(__file__).resolve().parent / "conf")
+ROOT = Path(__file__).resolve().parent
+CONF_DIR = str(ROOT / "conf")
 
 
 @hydra.main(version_base="1.3", config_path=CONF_DIR, config_name="train")
 @in_one_line
 def main(settings: DictConfig) -> Any:
     """Run the cell that the command line describes; return the row, or ``objective`` of it."""
-    from experiments.config import cell_from, plain, require_trusted
+    from experiments.config import cell_from, plain
     from experiments.run import run_and_report
-    from experiments.table import published_cell
+    from experiments.table import COLUMNS
 
     given = plain(settings)
+    if given["objective"] not in (None, *COLUMNS):
+        near = did_you_mean(str(given["objective"]), COLUMNS)
+        raise UserError(f"objective={given['objective']}: no column of a results table{near}")
     if given["cell"] is not None:
-        published = published_cell(given["cell"], [given["results_dir"], "results"])
-        require_trusted(published, given["cell"], given["trust"])
-        given |= published
+        given |= published_settings(given)
     row = run_and_report(cell_from(given))
     return row[given["objective"]] if row and given["objective"] else row
+
+
+def published_settings(given: dict[str, Any]) -> dict[str, Any]:
+    """Return what decides the result of the cell EXPERIMENT/ID that is asked for."""
+    from experiments.config import DECIDING, require_trusted
+    from experiments.table import published_cell
+
+    words = HydraConfig.get().overrides.task if HydraConfig.initialized() else []
+    for word in words:
+        if word.lstrip("+~").partition("=")[0].partition(".")[0] in DECIDING:
+            raise UserError(f"{word}: cell= runs a cell exactly as it was; leave this out")
+    published = published_cell(given["cell"], [given["results_dir"], str(ROOT / "results")])
+    require_trusted(published, given["cell"], given["trust"])
+    return published
 
 
 if __name__ == "__main__":

@@ -18,6 +18,7 @@ import yaml
 from hydra import compose, initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
 from omegaconf import OmegaConf
+from omegaconf.errors import MissingMandatoryValue
 from pydantic import Field, TypeAdapter, ValidationError
 
 from common import UserError
@@ -100,6 +101,42 @@ class CellConfig:
             raise UserError("measure.split: constructed weights have a test set only")
 
 
+@dataclass(frozen=True)
+class SweepCall:
+    """What the command line asks of sweep.py; see conf/sweep.yaml."""
+
+    only: dict[str, Any]
+    overrides: list[str]
+    strategy: Literal["grid", "frontier"]
+    max_hours: Annotated[float, Field(gt=0)] | None
+    results_dir: str
+    runs_dir: str
+    data_dir: str
+    dry_run: bool
+    status: bool
+    watch: bool
+    retry_failed: bool
+    plot: bool
+
+    __pydantic_config__ = STRICT
+
+
+@dataclass(frozen=True)
+class EvaluateCall:
+    """What the command line asks of evaluate.py; see conf/evaluate.yaml."""
+
+    run: str
+    task: dict[str, Any]
+    data: dict[str, str | None]
+    count: int | None
+    show: Annotated[int, Field(ge=0)]
+    out: str | None
+    data_dir: str | None
+    trust: bool
+
+    __pydantic_config__ = STRICT
+
+
 CALL_KEYS = ("cell", "trust", "objective")  # of train.py's command line, not of a cell
 MACHINE_KEYS = tuple(item.name for item in dataclasses.fields(Machine))
 
@@ -112,11 +149,17 @@ def cell_from(settings: Mapping[str, Any]) -> CellConfig:
     others = (*CALL_KEYS, *MACHINE_KEYS)
     values = {key: value for key, value in settings.items() if key not in others}
     values["machine"] = {key: settings[key] for key in MACHINE_KEYS if key in settings}
-    if isinstance(values["task"], dict) and "name" not in values["task"]:
-        name = str(values["task"].get("_target_")).rpartition(".")[2].lower()
-        values["task"] = {"name": name, **values["task"]}
-    values["model"] = with_named_mixers(values["model"])
+    task = values.get("task")
+    if isinstance(task, dict) and "name" not in task:
+        values["task"] = {"name": str(task.get("_target_")).rpartition(".")[2].lower(), **task}
+    values["model"] = with_named_mixers(values.get("model"))
     return checked(CellConfig, values)
+
+
+def call_from(kind: Any, settings: Mapping[str, Any]) -> Any:
+    """Return the part of composed settings that ``kind``, such as `SweepCall`, holds."""
+    names = [item.name for item in dataclasses.fields(kind)]
+    return checked(kind, {name: settings[name] for name in names if name in settings})
 
 
 def checked(kind: Any, values: Mapping[str, Any]) -> Any:
@@ -124,11 +167,13 @@ def checked(kind: Any, values: Mapping[str, Any]) -> Any:
     try:
         return _adapter(kind).validate_json(json.dumps(values))
     except ValidationError as error:
-        found = [
-            f"{'.'.join(map(str, item['loc']))}={item['input']!r}: {item['msg']}"
-            for item in error.errors()
-        ]
-        raise UserError("; ".join(found)) from None
+        raise UserError("; ".join(map(_in_words, error.errors()))) from None
+
+
+def _in_words(found: Any) -> str:
+    key, value = ".".join(map(str, found["loc"])), found["input"]
+    shown = "" if isinstance(value, dict | list) else f"={value!r}"
+    return f"{key}{shown}: {found['msg'].removeprefix('Value error, ')}"
 
 
 @functools.cache
@@ -142,14 +187,13 @@ def with_named_mixers(model: Any) -> Any:
     if not names:
         return model
 
-    def settings(mixer: Any) -> Any:
-        return (
-            compose_plain("train", [f"model={mixer}"])["model"]["mixer"]
-            if isinstance(mixer, str)
-            else mixer
-        )
+    mixers = [_mixer_of(mixer) if isinstance(mixer, str) else mixer for mixer in names]
+    return {**model, "mixers": mixers}
 
-    return {**model, "mixers": [settings(mixer) for mixer in names]}
+
+@functools.lru_cache(maxsize=1024)
+def _mixer_of(model: str) -> dict[str, Any]:
+    return compose_plain("train", [f"model={model}"])["model"]["mixer"]
 
 
 def deciding_settings(config: CellConfig) -> dict[str, Any]:
@@ -190,7 +234,10 @@ def compose_plain(config_name: str, overrides: Sequence[str] = ()) -> dict[str, 
 
 def plain(config: Any) -> dict[str, Any]:
     """Return an OmegaConf configuration as plain, resolved data."""
-    content: Any = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
+    try:
+        content: Any = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
+    except MissingMandatoryValue as error:
+        raise UserError(f"missing: {error.full_key}=VALUE") from None
     return content
 
 

@@ -7,10 +7,9 @@ import math
 from typing import Any
 
 import pandas as pd
-import torch
 
+from experiments.config import plain_section
 from experiments.grid import Cell
-from experiments.names import training_settings
 from experiments.plan import Sweep
 from experiments.table import read_table
 from models.build import build_model
@@ -36,12 +35,10 @@ _COUNTED: dict[str, tuple[int, int]] = {}
 
 def _flops_and_length(cell: Cell) -> tuple[int, int]:
     """Return training FLOPs of a sequence of full length, and that length."""
-    settings = training_settings(cell.config)
-    key = json.dumps([settings["task"], settings["model"]], sort_keys=True)
+    key = json.dumps([cell.config.task, plain_section(cell.config.model)], sort_keys=True)
     if key not in _COUNTED:
         task = build_task(cell.config.task)
-        with torch.device("meta"):
-            model = build_model(cell.config.model, task)
+        model = build_model(cell.config.model, task)
         _COUNTED[key] = training_step_flops(model.flops(task.max_len)), task.max_len
     return _COUNTED[key]
 

@@ -113,6 +113,7 @@ class SweepProgress:
         self.total = len(self.open)
         self.varying = other_columns(sweep.cells)
         self.ended: Counter[str] = Counter()
+        self._warned = ""
         self.started = self._logged = time.monotonic()
         self.console = Console(markup=False, emoji=False, highlight=False)
         self._stop = threading.Event()
@@ -134,16 +135,24 @@ class SweepProgress:
     def _watch(self) -> None:
         if not self.console.is_terminal:
             while not self._stop.wait(POLL_SECONDS):
-                self._look()
+                self._try_to_look()
                 if time.monotonic() - self._logged > LOG_SECONDS:
                     self._logged = time.monotonic()
                     self.console.print(self._footer())
             return
         with Live(console=self.console, refresh_per_second=2, transient=True) as live:
             while not self._stop.wait(POLL_SECONDS):
-                self._look()
+                self._try_to_look()
                 running = [p for p in self.open.values() if p.run.is_running()]
                 live.update(Group(running_table(running, self.varying), self._footer()))
+
+    def _try_to_look(self) -> None:
+        try:
+            self._look()
+        except Exception as error:  # the sweep goes on; `__exit__` raises what is still wrong
+            if str(error) != self._warned:
+                self._warned = str(error)
+                self.console.print(f"warning: progress: {type(error).__name__}: {error}")
 
     def _look(self) -> None:
         for name, planned in list(self.open.items()):
@@ -258,23 +267,24 @@ def print_plan(sweep: Sweep) -> None:
     )
 
 
-def print_summary(sweep: Sweep, table: pd.DataFrame) -> None:
-    """Print answer accuracies, a line per model and size, a column per D, and the failures."""
-    plan = sweep.plan()
+def print_accuracies(sweep: Sweep, table: pd.DataFrame) -> None:
+    """Print answer accuracies, a line per model and size, a column per D."""
     done = table[table["cell"].isin([cell.name for cell in sweep.cells])]
     done = done[done["status"] == "done"]
-    if len(done):
-        index = ["task", "size", *(n for n in ("format", "layers") if done[n].nunique() > 1)]
-        index += ["model", *(str(c) for c in done if "." in str(c))]
-        percent = (100 * done["answer_accuracy"].astype(float)).round(1).astype(str)
-        wide = done.assign(percent=percent).pivot_table(
-            index=index, columns="dim", values="percent", aggfunc=" ".join, fill_value="",
-            dropna=False, observed=True,
-        )  # fmt: skip
-        wide = wide[(wide != "").any(axis=1)]
-        print("answer accuracy (%), seeds side by side, by embedding dimension D")
-        print(wide.to_string())
-    for planned in plan:
+    if done.empty:
+        return
+    index = ["task", "size", *(n for n in ("format", "layers") if done[n].nunique() > 1)]
+    index += ["model", *(str(c) for c in done if "." in str(c))]
+    percent = (100 * done["answer_accuracy"].astype(float)).round(1).astype(str)
+    keys = [done[name].fillna("") for name in index]
+    wide = percent.groupby([*keys, done["dim"]]).agg(" ".join).unstack(fill_value="")
+    print("answer accuracy (%), seeds side by side, by embedding dimension D")
+    print(wide.to_string())
+
+
+def print_failures(sweep: Sweep) -> None:
+    """Print the cells that failed, with the reason."""
+    for planned in sweep.plan():
         if planned.status == "failed":
             print(f"failed: {label(planned.cell.identity)}: {planned.reason}", file=sys.stderr)
 

@@ -8,17 +8,17 @@ from typing import Any
 
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.plugins import Plugins
-from hydra.core.utils import JobReturn, JobStatus
+from hydra.core.utils import JobReturn
 from hydra.experimental.callback import Callback
 from hydra.types import HydraContext, RunMode
 
 from common import UserError
-from experiments.config import deciding_settings
+from experiments.config import deciding_settings, measured_task
 from experiments.names import identity
 from experiments.plan import Planned, Sweep, one_of_each_training
-from experiments.run import run_job
+from experiments.run import finished, run_job
 from experiments.runs import command, provenance
-from hydra_plugins.local_launcher import WorkerDiedError
+from hydra_plugins.local_launcher import WorkerDiedError, failure_of
 from tasks.task import build_task
 
 
@@ -32,6 +32,8 @@ def launch(
 
     ``hours`` stops cleanly; only the local launcher can.
     """
+    for cell in sweep.cells:  # a task that cannot be built is refused here
+        measured_task(cell.config, build_task(cell.config.task))
     launcher = make_launcher(hydra_overrides)
     if hours is not None:
         if not hasattr(launcher, "stop_after"):
@@ -63,12 +65,13 @@ def launch_cells(launcher: Any, find_open: Callable[[], list[Planned]]) -> None:
 
 def record_lost_worker(planned: Planned, result: JobReturn) -> None:
     """Record a cell as failed whose process ended without a record, with the reason."""
-    failure = failure_of(result)
+    failure, config, cell = failure_of(result), planned.cell.config, planned.cell
     if not isinstance(failure, WorkerDiedError) or planned.run.is_running():
         return
-    config, cell = planned.cell.config, planned.cell
+    if finished(planned.run, cell.name):  # it died after its work
+        return
     row = identity(deciding_settings(config)) | {
-        "max_len": build_task(config.task).max_len,
+        "max_len": measured_task(config, build_task(config.task)).max_len,
         "status": "failed",
         "reason": str(failure),
         "run": cell.run,
@@ -77,16 +80,6 @@ def record_lost_worker(planned: Planned, result: JobReturn) -> None:
     }
     record = {"row": row, "config": deciding_settings(config), "command": command()}
     planned.run.write_record(cell.name, record)
-
-
-def failure_of(result: JobReturn) -> BaseException | None:
-    """Return why a job failed, None when it did not."""
-    if result.status == JobStatus.COMPLETED:
-        return None
-    try:
-        return RuntimeError(str(result.return_value))
-    except Exception as error:
-        return error
 
 
 def make_launcher(hydra_overrides: Sequence[str]) -> Any:

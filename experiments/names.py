@@ -7,6 +7,7 @@ has the name of its run.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import hashlib
 import inspect
 import json
@@ -63,10 +64,24 @@ def source_digests(config: CellConfig) -> dict[str, str]:
     parts = (config.task, model.mixer, *(model.mixers or []), model.construct)
     targets = {str(part["_target_"]) for part in parts if part and part.get("_target_")}
     return {
-        target: sha256_of(Path(inspect.getfile(locate(target, "_target_"))))[:16]
+        target: _digest(inspect.getfile(locate(target, "_target_")))[:16]
         for target in sorted(targets)
         if not target.startswith(OUR_PACKAGES)
     }
+
+
+def _digest(path: str | Path) -> str:
+    """Return the SHA-256 of a file, read once as long as it does not change."""
+    try:
+        stat = Path(path).stat()
+    except OSError:
+        return sha256_of(path)  # says what is wrong
+    return _digest_of(str(path), stat.st_mtime_ns, stat.st_size)
+
+
+@functools.lru_cache(maxsize=1024)
+def _digest_of(path: str, mtime: int, size: int) -> str:
+    return sha256_of(path)
 
 
 def _hash(settings: Mapping[str, Any]) -> str:
@@ -78,7 +93,7 @@ def _data(config: CellConfig) -> dict[str, Any]:
     data = dataclasses.asdict(config.data)
     for key in ("file", "train_file"):
         if data[key] is not None:
-            data[key] = sha256_of(Path(data[key]))
+            data[key] = _digest(data[key])
     return data
 
 
@@ -90,7 +105,7 @@ def _measure(config: CellConfig) -> dict[str, Any]:
     if measure.split != "test":
         found["split"] = measure.split
     if measure.file is not None:
-        found["file"] = sha256_of(Path(measure.file))
+        found["file"] = _digest(measure.file)
     whole = config.data.test if measure.split == "test" else None
     if measure.count not in (None, whole):
         found["count"] = measure.count

@@ -81,7 +81,7 @@ def run_and_report(config: CellConfig) -> dict[str, Any] | None:
 def run_cell(config: CellConfig, listener: Listener = ignore) -> dict[str, Any] | None:
     """Train and measure the cell unless that is done; return its record.
 
-    None where another process trains it. A failure is recorded before it is raised; a bad
+    None where another process works on it. A failure is recorded before it is raised; a bad
     configuration raises `UserError` before anything is written.
     """
     task = build_task(config.task)
@@ -90,7 +90,7 @@ def run_cell(config: CellConfig, listener: Listener = ignore) -> dict[str, Any] 
     require_buildable(config, task)
     torch.set_num_threads(config.machine.threads)
     run, cell = Run.of(config), cell_name(config)
-    with run.locked(wait=run.training() is not None) as mine:
+    with run.locked(cell) as mine:
         if not mine:
             return None
         if not config.force and (record := finished(run, cell)):
@@ -99,21 +99,25 @@ def run_cell(config: CellConfig, listener: Listener = ignore) -> dict[str, Any] 
             run.discard()
         run.write_config(config)
         tracker = wandb_log.track_cell(config, run)
-        tell = both(both(listener, heartbeat(run)), tracker.listen)
+        tell = both(both(listener, heartbeat(run, cell)), tracker.listen)
         row = {**identity(deciding_settings(config)), "max_len": measured.max_len}
         errors = failure = trace = None
         with noting_stop_signals() as stop:
             try:
                 should_stop = stop_after(config.machine.time_limit_seconds, stop)
-                model, cost, data = trained(config, task, run, tell, should_stop)
+                tell(Phase("data"))
+                data = load_data(config, task)
+                sequences = measured_sequences(config, task, measured, data)
+                model, cost = trained(config, task, data, run, tell, should_stop)
                 tell(Phase("evaluation"))
-                evaluation = measure(config, task, measured, model, data, run, tell, stop)
+                evaluation = measure(config, measured, model, sequences, run, tell, stop)
                 row |= {"status": "done", **accuracies(evaluation), **cost}
                 row |= costs(model, measured)
                 errors = evaluation.errors
             except Interrupted as stopped:
                 row |= {"status": "unfinished", "reason": str(stopped) or "stopped"}
             except UserError:
+                tracker.finish(row, failed=True)
                 raise
             except Exception as error:
                 failure, trace = error, traceback.format_exc()
@@ -139,10 +143,10 @@ def run_cell(config: CellConfig, listener: Listener = ignore) -> dict[str, Any] 
 
 
 def require_buildable(config: CellConfig, task: Task) -> None:
-    """Build the model without memory and count its cost, so that a bad cell never starts."""
+    """Build the model and count its cost, so that a bad cell never starts."""
+    # Not on the meta device: sparse attention's pattern needs values, and it loads the compiler.
     if config.model.construct is None:
-        with torch.device("meta"):
-            costs(build_model(config.model, task), task)
+        costs(build_model(config.model, task), task)
 
 
 def finished(run: Run, cell: str) -> dict[str, Any] | None:
@@ -152,24 +156,27 @@ def finished(run: Run, cell: str) -> dict[str, Any] | None:
 
 
 def trained(
-    config: CellConfig, task: Task, run: Run, tell: Listener, should_stop: Callable[[], bool]
-) -> tuple[Transformer, dict[str, Any], DataSets]:
-    """Return the model, what its training cost (columns of the table) and its data.
+    config: CellConfig,
+    task: Task,
+    data: DataSets,
+    run: Run,
+    tell: Listener,
+    should_stop: Callable[[], bool],
+) -> tuple[Transformer, dict[str, Any]]:
+    """Return the model, and what its training cost: columns of the table.
 
     Trains it unless that is done. Raises `Interrupted` when asked to stop.
     """
-    tell(Phase("data"))
-    data = load_data(config, task)
     device = resolve_device(config.machine.device)
     if config.model.construct is not None:
         model = build_model(config.model, task).to(device)
         require_exact(model)
         sizes = {"layers": len(model.blocks), "dim": model.dim}
         heads = model.blocks[0].mixer.num_heads if len(model.blocks) else 0
-        return model, {**sizes, "heads": heads, "data_fingerprint": data.fingerprint}, data
+        return model, {**sizes, "heads": heads, "data_fingerprint": data.fingerprint}
     known = run.training()
     if known is not None:
-        return load_model(config, task, run).to(device), known["row"], data
+        return load_model(config, task, run).to(device), known["row"]
     if not len(data.train):
         raise UserError(f"data.train_file={config.data.train_file}: nothing is left to train on")
     tell(Phase("training"))
@@ -183,7 +190,7 @@ def trained(
     trainer.fit()
     row = {**training_cost(trainer), "data_fingerprint": data.fingerprint}
     run.write_training({"row": row, "command": command(), **provenance()})
-    return trainer.model, row, data
+    return trainer.model, row
 
 
 def initial_model(config: CellConfig, task: Task) -> Transformer:
@@ -212,15 +219,14 @@ def load_data(config: CellConfig, task: Task) -> DataSets:
 
 def measure(
     config: CellConfig,
-    task: Task,
     measured: Task,
     model: Transformer,
-    data: DataSets,
+    sequences: SequenceSet,
     run: Run,
-    tell: Listener = ignore,
-    stop: Callable[[], bool] = lambda: False,
+    tell: Listener,
+    stop: Callable[[], bool],
 ) -> Evaluation:
-    """Return accuracies of what the model writes for the sequences that the cell measures."""
+    """Return accuracies of what the model writes for ``sequences``."""
 
     def progress(done: int, total: int) -> None:
         tell(Evaluated(done, total))
@@ -230,7 +236,7 @@ def measure(
     return evaluate(
         model,
         measured,
-        measured_sequences(config, task, measured, data),
+        sequences,
         config.machine.evaluation_memory_mb,
         resolve_device(config.machine.device),
         progress,
@@ -339,9 +345,9 @@ def both(first: Listener, second: Listener) -> Listener:
     return listen
 
 
-def heartbeat(run: Run) -> Listener:
+def heartbeat(run: Run, cell: str) -> Listener:
     """Return a listener that writes progress.json once a second, and at every new phase."""
-    known: dict[str, Any] = {}
+    known: dict[str, Any] = {"cell": cell}
     written = -math.inf
 
     def listen(event: Event) -> None:

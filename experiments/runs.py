@@ -13,6 +13,8 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import errno
+import fcntl
 import functools
 import importlib.metadata
 import json
@@ -48,33 +50,36 @@ class Run:
         return cls(config.runs_dir, run_name(config))
 
     @contextlib.contextmanager
-    def locked(self, wait: bool) -> Iterator[bool]:
-        """Hold the folder's lock; False, without it, where another process has it.
+    def locked(self, cell: str) -> Iterator[bool]:
+        """Hold the folder's lock; False, without it, where another process works on ``cell``.
 
-        With ``wait`` the other process is waited for.
+        One that works on another cell of this training is waited for.
         """
         self.folder.mkdir(parents=True, exist_ok=True)
         # Some patience always: `is_running` of another process holds the lock for an instant.
-        lock = filelock.FileLock(self.folder / "lock", timeout=-1 if wait else 0.5)
+        lock = filelock.FileLock(self.folder / "lock", timeout=0.5)
+        while not lock.is_locked:
+            try:
+                lock.acquire()
+            except filelock.Timeout:
+                if self.progress().get("cell") == cell:
+                    yield False
+                    return
         try:
-            lock.acquire()
-        except filelock.Timeout:
-            yield False
-            return
-        try:
+            self.write_progress(cell=cell)
             yield True
         finally:
             lock.release()
 
     def is_running(self) -> bool:
         """Return whether a living process holds the lock."""
-        if not (self.folder / "lock").exists():
-            return False
         try:
-            with filelock.FileLock(self.folder / "lock", timeout=0):
-                return False
-        except filelock.Timeout:
-            return True
+            with (self.folder / "lock").open() as file:
+                # Shared, so that two processes that ask at once do not see each other.
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except OSError as error:  # ENOENT: nobody was here yet
+            return error.errno in (errno.EAGAIN, errno.EACCES)
+        return False
 
     def write_config(self, config: CellConfig) -> None:
         """Write what decides the training, measured as it was trained."""

@@ -29,7 +29,7 @@ from hydra.plugins.launcher import Launcher
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, open_dict
 
-from common import RunError
+from common import RunError, UserError
 
 
 class WorkerDiedError(RunError):
@@ -51,6 +51,8 @@ class LocalLauncher(Launcher):
         self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig
     ) -> None:
         """Take what every job needs."""
+        if not isinstance(self.jobs, int) or self.jobs < 1:
+            raise UserError(f"hydra.launcher.jobs={self.jobs}: must be a whole number from 1")
         self.config = config
         self.hydra_context = hydra_context
         self.task_function = task_function
@@ -99,8 +101,6 @@ class LocalLauncher(Launcher):
         self._processes.discard(process)
         if (folder / str(number)).exists():
             result = pickle.loads((folder / str(number)).read_bytes())
-        elif process.exitcode == 2:
-            result.return_value = RunError("refused; see the line above")
         else:
             code = process.exitcode or 0
             how = f"killed by signal {-code}" if code < 0 else f"exit status {code}"
@@ -128,14 +128,19 @@ def _work(payload: bytes, path: Path) -> None:
         job_config.hydra.job.id = str(number)
         job_config.hydra.job.num = number
     HydraConfig.instance().set_config(job_config)
-    result = run_job(
-        hydra_context=context,
-        task_function=task_function,
-        config=job_config,
-        job_dir_key="hydra.sweep.dir",
-        job_subdir_key="hydra.sweep.subdir",
-        configure_logging=False,
-    )
+    try:
+        result = run_job(
+            hydra_context=context,
+            task_function=task_function,
+            config=job_config,
+            job_dir_key="hydra.sweep.dir",
+            job_subdir_key="hydra.sweep.subdir",
+            configure_logging=False,
+        )
+    except SystemExit as stop:  # after one line on why
+        kind = UserError if stop.code == 2 else RunError
+        result = JobReturn(overrides=overrides, status=JobStatus.FAILED)
+        result.return_value = kind(f"{' '.join(overrides)}: failed; see above")
     result.cfg = result.hydra_cfg = None
     temporary = path.with_suffix(".tmp")
     temporary.write_bytes(_pickled(result))
@@ -144,16 +149,22 @@ def _work(payload: bytes, path: Path) -> None:
 
 def _pickled(result: JobReturn) -> bytes:
     """Return the result pickled; an exception that does not survive that keeps its text."""
-    if result.status == JobStatus.FAILED:
+    error = failure_of(result)
+    if isinstance(error, UserError | RunError):
+        print(f"error: {error}", file=sys.stderr)
+    elif error is not None:
+        traceback.print_exception(error)
         try:
-            result.return_value  # noqa: B018 - it raises what the job raised
-        except Exception as error:
-            traceback.print_exception(error)
-            try:
-                pickle.loads(cloudpickle.dumps(error))
-            except Exception:
-                result.return_value = RuntimeError(f"{type(error).__name__}: {error}")
+            pickle.loads(cloudpickle.dumps(error))
+        except Exception:
+            result.return_value = RuntimeError(f"{type(error).__name__}: {error}")
     return cloudpickle.dumps(result)
+
+
+def failure_of(result: JobReturn) -> BaseException | None:
+    """Return why a job failed, None when it did not."""
+    # `return_value` prints as well as raises.
+    return None if result.status == JobStatus.COMPLETED else result._return_value
 
 
 def _end_with_parent() -> None:

@@ -76,11 +76,11 @@ def finding(table: pd.DataFrame, facets: data.Facets | None = None) -> str:
         reached = int(groups["d90"].notna().sum())
         return f"{reached} of {len(groups)} combinations of task, size and model have a D90."
     said = [
-        f"{row.lower()}'s D90 is {pd.Series(values).median():.3g} times standard's in the median "
-        f"of {len(values)} sizes ({min(values):.3g} to {max(values):.3g})"
+        f"{row} needs {pd.Series(values).median():.3g}× the D90 of standard attention at the "
+        f"median of {len(values)} sizes ({min(values):.3g}–{max(values):.3g}×)"
         for row, values in compared.items()
     ]
-    return f"Where both have one, {'; '.join(said)}."
+    return f"{'; '.join(said)}."
 
 
 def _compared(groups: pd.DataFrame) -> dict[str, list[float]]:

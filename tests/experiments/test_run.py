@@ -106,7 +106,7 @@ def test_a_full_disk_leaves_the_cell_unfinished(tiny, monkeypatch):
 
 def test_another_process_that_trains_the_cell_is_left_alone(tiny):
     config = tiny()
-    with Run.of(config).locked(wait=False) as mine:
+    with Run.of(config).locked(cell_name(config)) as mine:
         assert mine
         context = multiprocessing.get_context("spawn")
         with context.Pool(1) as pool:

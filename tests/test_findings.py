@@ -1,0 +1,84 @@
+"""The numbers of docs/findings.md and README are those of the tables in results/.
+
+`python tests/test_findings.py` writes the generated tables into the page again.
+"""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from experiments.d90 import most_common, required
+from plots.costs import METRICS, ratios
+from plots.d90_by_task import matrix
+from plots.data import of_groups, read_speeds, read_table
+from plots.tables import markdown
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGE = ROOT / "docs/findings.md"
+TEXT, README = (path.read_text(encoding="utf-8") for path in (PAGE, ROOT / "README.md"))
+OVERNIGHT = ROOT / "results/overnight"
+
+
+def d90_table():
+    return markdown(matrix(of_groups(read_table(OVERNIGHT)))).strip()
+
+
+def less(model, metric):
+    """How many times less than standard attention the model costs, by size."""
+    found = ratios(read_table(OVERNIGHT), read_speeds(OVERNIGHT))
+    return found.loc[(found["model"] == model) & (found["metric"] == metric), "less"]
+
+
+def costs_table():
+    lines = ["| cost | linear | saves at | sparse | saves at |", "|---|---|---|---|---|"]
+    for name, metric in METRICS.items():
+        words = [metric.label]
+        for values in (less("linear", name), less("sparse", name)):
+            words.append(f"{1 / values.max():.2g} to {1 / values.min():.2g} times")
+            words.append(f"{(values > 1.001).sum()} of {len(values)} sizes")
+        lines.append(f"| {' | '.join(words)} |")
+    return "\n".join(lines)
+
+
+TABLES = {"d90": d90_table, "costs": costs_table}
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_table_is_what_the_results_give(name):
+    assert f"<!-- {name} -->\n\n{TABLES[name]()}\n\n<!-- end -->" in TEXT
+
+
+def test_headline():
+    table = required(most_common(read_table(OVERNIGHT), ()))
+    dims = table.set_index(["task", "size", "model"])["d90"].unstack()
+    times = (dims["linear"] / dims["standard"]).dropna()
+    width, sizes = f"{times.min():.0f} to {times.max():.1f} times", f"{len(times)} of {len(dims)}"
+    assert f"{width} standard attention's D, at {sizes} sizes" in TEXT
+    assert f"**{width}** standard attention's embedding dimension, at the {sizes}" in README
+    state, flops = less("linear", "state"), less("linear", "flops")
+    for page in (TEXT, README.replace("**", "")):
+        assert f"{state.min():.1f} to {state.max():.0f} times smaller" in page
+        assert f"{1 - 1 / flops.max():.0%} fewer".replace("%", " %") in page
+        assert f"{1 / flops.min():.1f} times" in page
+
+
+def test_limits():
+    missed = trained = 0
+    for name in ("overnight", "heads", "mixers"):
+        table = required(most_common(read_table(ROOT / "results" / name), ())).query("low > 0")
+        edge = table[(table["model"] == "standard") & (table["seeds"] >= 3)]
+        missed, trained = (
+            missed + (1 - edge["success"]) @ edge["seeds"],
+            trained + edge["seeds"].sum(),
+        )
+        if name == "overnight":
+            improving = f"{table['still_improving'].sum()} of {len(table)} failing edges"
+    assert f"{missed:.0f} of {trained} runs" in TEXT and improving in TEXT
+
+
+if __name__ == "__main__":
+    for name, table in TABLES.items():
+        found = re.compile(rf"(<!-- {name} -->\n).*?(<!-- end -->)", re.DOTALL)
+        TEXT = found.sub(lambda m, table=table: f"{m[1]}\n{table()}\n\n{m[2]}", TEXT)
+    PAGE.write_text(TEXT, encoding="utf-8")
