@@ -135,7 +135,7 @@ def bound_ratios(lengths: Sequence[int] = (35, 221, 505)) -> list[Row]:
 
 def draw(rows: Sequence[Row], path: Path) -> None:
     """Draw seconds against H, a colour per N, for either width of heads."""
-    figure = Figure(figsize=(9, 4), layout="constrained")
+    figure = Figure(figsize=(9, 5.5), layout="constrained")
     for axes, m in zip(figure.subplots(1, 2), ("16", "N"), strict=True):
         for number, n in enumerate(dict.fromkeys(row["tokens"] for row in chosen(rows, m=m))):
             for calls, style in {"batched": "o-", "separate": "s--"}.items():
@@ -144,5 +144,5 @@ def draw(rows: Sequence[Row], path: Path) -> None:
                 axes.plot(*points, style, color=f"C{number}", label=f"N = {n}, {calls}")
         plain_log_axis(axes, "x", sorted({row["heads"] for row in rows}))
         axes.set(yscale="log", xlabel="heads H", ylabel="CPU seconds", title=f"m = {m}")
-        axes.legend(fontsize="x-small")
+        axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.15), ncols=2, fontsize="small")
     write_atomically(path, lambda temporary: figure.savefig(temporary, dpi=150))
