@@ -28,7 +28,7 @@ from experiments.config import CellConfig
 from experiments.run import initial_model, load_model, run_cell
 from experiments.runs import Run
 from models.transformer import Transformer
-from tasks.task import EOS_ID, SequenceSet, build_task
+from tasks.task import EOS_ID, SequenceSet, Task, build_task
 from training.data import SequenceTensors
 
 PLAIN_BATCH = 16
@@ -57,23 +57,29 @@ def main(
             f" recipe.steps={steps} data.train={train} data.test=2000 device=cpu"
             f" runs_dir={runs_dir} data_dir={data_dir}"
         )
-        rows.append(compare(config, trained, plain, sequences))
+        task = build_task(config.task)
+        if trained:
+            rows.append(compare(trained_model(config), task, plain, sequences, name, "trained"))
+        fresh = initial_model(config, task)
+        rows.append(compare(fresh, task, plain, sequences, name, "untrained"))
     print_rows("Exact evaluation against plain greedy generation", rows)
-    setting = {"task": "arithmetic", "size": size, "dim": dim, "trained": trained}
+    setting = {"task": "arithmetic", "size": size, "dim": dim}
     write_record(record, {**setting, "rows": rows})
 
 
-def compare(config: CellConfig, trained: bool, plain: int, sequences: int) -> dict[str, Any]:
+def compare(
+    model: Transformer, task: Task, plain: int, sequences: int, name: str, state: str
+) -> dict[str, Any]:
     """Return how long one model takes in either way, and how many sequences are equal."""
-    task = build_task(config.task)
-    model = (trained_model(config) if trained else initial_model(config, task)).eval()
+    model = model.eval()
     few, many = task.draw(0, 0, FIRST, plain), task.draw(0, 0, FIRST, sequences)
     written, exact = plain_generation(model, few), generate(model, many)
     plain_seconds = seconds_of(lambda: plain_generation(model, few)) / plain
     exact_seconds = seconds_of(lambda: generate(model, many)) / sequences
     few_seconds = min(seconds_of(lambda: generate(model, few)) for _ in range(3)) / plain
     return {
-        "model": config.model.name,
+        "model": name,
+        "state": state,
         "answer_accuracy": float(judge(task, many, exact)[0].mean()),
         "plain_sequences": plain,
         "plain_seconds_per_sequence": plain_seconds,

@@ -27,7 +27,12 @@ from torch.nn import functional as F
 from tqdm import tqdm
 
 from benchmarks.timing import RECORDS, print_rows, seconds_of, write_record
+from benchmarks.training import MODELS, config_of
 from common import write_atomically
+from experiments.run import initial_model
+from models.flops import bound_ratio
+from plots.style import plain_log_axis
+from tasks.task import build_task
 
 REPEATS = 3
 AXES = ("layers", "heads", "tokens")
@@ -62,6 +67,7 @@ def main(
               for m, n, _ in sizes]  # fmt: skip
     print_rows("Powers in seconds, each with half its 95 % interval", fits)
     print_rows("Batched over separate, median over L and H > 1", ratios)
+    print_rows("Mixing FLOPs over M H T², D = 64, by T", bound_ratios())
     write_record(record, {"exponents": fits, "batched_over_separate": ratios, "rows": rows})
     draw(chosen(rows, layers=min(layers)), record.with_suffix(".png"))
 
@@ -117,16 +123,26 @@ def batched_over_separate(rows: Sequence[Row]) -> float:
     return float(np.median([a["seconds"] / b["seconds"] for a, b in pairs if a["heads"] > 1]))
 
 
+def bound_ratios(lengths: Sequence[int] = (35, 221, 505)) -> list[Row]:
+    """Return `models.flops.bound_ratio` of every model of conf/model, a column per length."""
+    found = []
+    for name in (*MODELS, "tensor"):
+        config = config_of(f"task=copy task.size={max(lengths) // 2} model={name} model.dim=64")
+        model = initial_model(config, build_task(config.task))
+        found.append({"model": name, **{str(t): bound_ratio(model, t) for t in lengths}})
+    return found
+
+
 def draw(rows: Sequence[Row], path: Path) -> None:
     """Draw seconds against H, a colour per N, for either width of heads."""
-    figure = Figure(figsize=(9, 4), layout="constrained")
+    figure = Figure(figsize=(9, 5.5), layout="constrained")
     for axes, m in zip(figure.subplots(1, 2), ("16", "N"), strict=True):
         for number, n in enumerate(dict.fromkeys(row["tokens"] for row in chosen(rows, m=m))):
             for calls, style in {"batched": "o-", "separate": "s--"}.items():
                 own = chosen(rows, m=m, tokens=n, calls=calls)
                 points = [row["heads"] for row in own], [row["seconds"] for row in own]
                 axes.plot(*points, style, color=f"C{number}", label=f"N = {n}, {calls}")
-        axes.set(xscale="log", yscale="log", xlabel="heads H", ylabel="CPU seconds")
-        axes.set_title(f"m = {m}")
-        axes.legend(fontsize="x-small")
+        plain_log_axis(axes, "x", sorted({row["heads"] for row in rows}))
+        axes.set(yscale="log", xlabel="heads H", ylabel="CPU seconds", title=f"m = {m}")
+        axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.15), ncols=2, fontsize="small")
     write_atomically(path, lambda temporary: figure.savefig(temporary, dpi=150))

@@ -38,7 +38,7 @@ from benchmarks.training import MODELS, config_of
 from common import write_atomically
 from models.build import build_mixer
 from models.mixer import Mixer
-from plots.style import model_look
+from plots.style import model_look, plain_log_axis
 from training.device import keep_freed_memory
 
 DIM, HEADS = 64, 4
@@ -154,10 +154,11 @@ def draw(measured: dict[str, list[dict[str, Any]]], path: Path) -> None:
     panels = {"seconds": ("CPU seconds, one thread", 1), "peak_bytes": ("peak MiB", 2**20)}
     for axes, (quantity, (label, unit)) in zip(figure.subplots(1, 2), panels.items(), strict=True):
         for number, (name, rows) in enumerate(measured.items()):
-            look, power = model_look(name), powers_of_length(rows)[quantity]
+            look, power = model_look(name), powers_of_length(rows)[quantity] or math.nan
             points = [row["length"] for row in rows], [row[quantity] / unit for row in rows]
             style = {"color": look.color, "marker": look.marker, "ls": ("-", "--", ":")[number % 3]}
-            axes.plot(*points, **style, label=f"{look.label}: L^{power or math.nan:.2f}")
-        axes.set(xscale="log", yscale="log", xlabel="length L", ylabel=label)
+            axes.plot(*points, **style, label=f"{look.label}: L^{power:.2f}")
+        plain_log_axis(axes, "x", [row["length"] for row in rows])
+        axes.set(yscale="log", xlabel="length L", ylabel=label)
         axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.12), ncols=2, fontsize="small")
     write_atomically(path, lambda temporary: figure.savefig(temporary, dpi=150))

@@ -18,12 +18,12 @@ COLUMNS = (
     "task,size,max_len,model,dim,cell,batch,answer_seconds,tokens_per_second,training_step_seconds,"
     "repeats,weights,commit,device,torch_version,measured_at"
 ).split(",")
-DATA = "data.train=200 data.validation=20 data.test=20 recipe=quick"
-TRAINED = "recipe.steps=3 recipe.validate_every=3 recipe.stop_at=null seed=1"
+SMALL = """task=arithmetic task.size=2 data.train=200 data.validation=20 data.test=20 recipe=quick
+    recipe.steps=3 recipe.validate_every=3 recipe.stop_at=null progress=false"""
 
 
 def small(model, dim, words=""):
-    return config_of(f"task=arithmetic task.size=2 model={model} model.dim={dim} {DATA} {words}")
+    return config_of(f"{SMALL} model={model} model.dim={dim} {words}")
 
 
 def entered(folder, config, accuracy):
@@ -50,7 +50,7 @@ def made_up(tmp_path, monkeypatch):
 
 
 def test_the_models_at_d90_are_timed(made_up, capsys):
-    trained = entered(made_up, small("standard", 16, f"{TRAINED} progress=false"), 0.95)
+    trained = entered(made_up, small("standard", 16, "seed=1"), 0.95)
     run_cell(trained)
     costs.main("mine", batch=4, answers=2, repeats=2)
     table = pd.read_csv(made_up / "costs.csv")

@@ -26,7 +26,7 @@ def test_the_memory_bound_does_not_change_the_outcome(models):
 
 @pytest.mark.parametrize("count", [20, 200])
 def test_no_batch_is_larger_than_the_memory_allows(models, count, monkeypatch):
-    """However many sequences there are; `python -m benchmarks evaluation` measures the bytes."""
+    """However many sequences there are."""
     task, model = models("arithmetic", "standard", 40)
     sequences = task.draw(0, 1, 0, count)
     bytes_per_token = 4 * (16 * model.dim + 4 * len(task.vocabulary))

@@ -1,0 +1,81 @@
+"""Fast forms on a GPU against plain references in float64 on the CPU: `pytest -m gpu`."""
+
+import copy
+
+import pytest
+import torch
+from configured import model_of, names
+from mixer_cases import CASES, assert_close, each, random_qkv, with_gradients
+from small_models import plain_greedy, written
+from torch.nn import functional as F
+
+from evaluation.generate import generate
+from tasks.arithmetic import Arithmetic
+from training.data import SequenceTensors
+from training.device import Machine, autocast
+from training.recipe import Recipe
+from training.trainer import Trainer
+
+DEVICE, CPU = torch.device("cuda"), torch.device("cpu")
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
+]
+# Of the largest magnitude; the mixers alone, and whole models.
+ATTENTION = {torch.float32: 1e-5, torch.bfloat16: 4e-2}
+MODEL = {"float32": 1e-3, "bfloat16": 2e-1}
+TASK = Arithmetic(3)
+
+
+@each(CASES)
+@pytest.mark.parametrize("dtype", ATTENTION)
+@pytest.mark.parametrize("length", [7, 8, 63, 221])
+def test_attention_and_its_gradients(case, length, dtype):
+    length = min(length, case.longest)
+    mixer = case.mixer(max(length, 70)).to(DEVICE)
+    inputs = [x.to(dtype) for x in random_qkv(length, parts=case.parts)]
+    direction = torch.randn(inputs[0].shape).to(dtype)
+    fast = with_gradients(mixer.attend, [x.to(DEVICE) for x in inputs], direction.to(DEVICE))
+    naive = with_gradients(case.naive, [x.double() for x in inputs], direction.double())
+    assert_close([x.cpu() for x in fast], naive, ATTENTION[dtype])
+
+
+def loss_and_gradient(model, device, precision="float32"):
+    """The loss of 32 sequences, and every gradient as one vector."""
+    batch = SequenceTensors(TASK.draw(0, 1, 0, 32), device).batch(torch.arange(32))
+    with autocast(precision, device):
+        logits = model.head(batch.at_targets(model.hidden(batch.inputs)))
+    loss = F.cross_entropy(logits.to(model.head.weight.dtype), batch.targets)
+    gradients = torch.autograd.grad(loss, list(model.parameters()))
+    return [loss.detach().cpu(), torch.cat([x.flatten() for x in gradients]).cpu()]
+
+
+@pytest.mark.parametrize("name", names())
+@pytest.mark.parametrize("precision", MODEL)
+def test_loss_and_gradients_of_whole_models(name, precision):
+    model = model_of(name, max_len=TASK.max_len, vocabulary=len(TASK.vocabulary))
+    exact_loss, exact_gradient = loss_and_gradient(copy.deepcopy(model).double(), CPU)
+    loss, gradient = loss_and_gradient(model.to(DEVICE), DEVICE, precision)
+    assert abs(loss - exact_loss) < MODEL[precision]
+    assert (gradient - exact_gradient).norm() < MODEL[precision] * exact_gradient.norm()
+
+
+@pytest.mark.parametrize("name", names())
+def test_exact_evaluation_writes_what_plain_greedy_decoding_does(name):
+    model = model_of(name, max_len=TASK.max_len, vocabulary=len(TASK.vocabulary))
+    model.head.weight.data.mul_(20)  # an untrained model's choices vary
+    sequences = TASK.draw(0, 0, 0, 16)
+    expected = plain_greedy(copy.deepcopy(model), sequences)
+    assert written(generate(model, sequences, device=DEVICE)) == expected
+
+
+@pytest.mark.parametrize("compile", [False, True, "graphs"])
+def test_training_ends_near_the_cpus(tmp_path, compile):
+    recipe = Recipe("gpu", 1e-3, 64, steps=20, optimizer="muon", validate_every=10)
+    sets, ends = (TASK.draw(0, 2, 0, 2000), TASK.draw(0, 1, 0, 200)), []
+    for device, way in (("cpu", False), (str(DEVICE), compile)):
+        model = model_of("linear", max_len=TASK.max_len, vocabulary=len(TASK.vocabulary))
+        machine = Machine(device=device, compile=way)
+        Trainer(model, recipe, 0, *sets, tmp_path / f"{device}{way}", machine).fit()
+        ends.append(torch.cat([p.detach().cpu().flatten() for p in model.parameters()]))
+    assert (ends[0] - ends[1]).norm() < 0.05 * ends[0].norm()
