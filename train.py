@@ -1,54 +1,56 @@
-"""Train and measure one cell; with ``-m``, many.
+"""Train and evaluate one cell, or many.
 
 python train.py task=lis task.size=40 model=sparse model.dim=64 recipe=fast seed=1
-python train.py -m model=standard,sparse,linear model.dim=32,64 task.size=6,10
-python train.py model.dim=64 seeds=0,1,2
-python train.py config=results/quick/configs/<cell>.yaml            # that cell, exactly
-torchrun --nproc-per-node=2 train.py task.size=16 model.dim=512     # on two GPUs together
+python train.py -m model=standard,sparse,linear model.dim=32,64 seed=0,1,2
+python train.py cell=overnight/ID          # that cell of a table again, exactly
 """
 
 from __future__ import annotations
 
-if __name__ == "__main__":
-    import quiet_interrupts  # noqa: F401
-
-import sys
+from pathlib import Path
 from typing import Any
 
 import hydra
 from hydra.core.hydra_config import HydraConfig
-from hydra.types import RunMode
 from omegaconf import DictConfig
 
-import cli
-from config.compose import CONF_DIR, plain
-from config.files import cell_from_file
-from sweeps.job import run, run_and_enter
-from sweeps.seeds import run_seeds, with_listed_seeds
+from common import UserError, did_you_mean, in_one_line, run_command
+
+ROOT = Path(__file__).resolve().parent
+CONF_DIR = str(ROOT / "conf")
 
 
-@hydra.main(version_base="1.3", config_path=str(CONF_DIR), config_name="train")
-@cli.task_function
-def main(call: DictConfig) -> dict[str, Any] | None:
-    """Hydra's entry point."""
-    if call.config is not None:
-        return run_and_enter(cell_from_file(call.config, plain(call), overridden()))
-    if call.seeds is not None and HydraConfig.get().mode == RunMode.RUN:
-        run_seeds(plain(call))
-        return None
-    return run(call)
+@hydra.main(version_base="1.3", config_path=CONF_DIR, config_name="train")
+@in_one_line
+def main(settings: DictConfig) -> Any:
+    """Run the cell that the command line describes; return the row, or ``objective`` of it."""
+    from experiments.config import cell_from, plain
+    from experiments.run import run_and_report
+    from experiments.table import COLUMNS
+
+    given = plain(settings)
+    if given["objective"] not in (None, *COLUMNS):
+        near = did_you_mean(str(given["objective"]), COLUMNS)
+        raise UserError(f"objective={given['objective']}: no column of a results table{near}")
+    if given["cell"] is not None:
+        given |= published_settings(given)
+    row = run_and_report(cell_from(given))
+    return row[given["objective"]] if row and given["objective"] else row
 
 
-def overridden() -> list[str]:
-    """Return the keys that the command line gives."""
-    return [word.lstrip("+~").partition("=")[0] for word in HydraConfig.get().overrides.task]
+def published_settings(given: dict[str, Any]) -> dict[str, Any]:
+    """Return what decides the result of the cell EXPERIMENT/ID that is asked for."""
+    from experiments.config import DECIDING, require_trusted
+    from experiments.table import published_cell
 
-
-def command_line() -> None:
-    """Read the command line as `main` does, but for ``seeds=0,1,2``."""
-    sys.argv = with_listed_seeds(sys.argv)
-    main()
+    words = HydraConfig.get().overrides.task if HydraConfig.initialized() else []
+    for word in words:
+        if word.lstrip("+~").partition("=")[0].partition(".")[0] in DECIDING:
+            raise UserError(f"{word}: cell= runs a cell exactly as it was; leave this out")
+    published = published_cell(given["cell"], [given["results_dir"], str(ROOT / "results")])
+    require_trusted(published, given["cell"], given["trust"])
+    return published
 
 
 if __name__ == "__main__":
-    cli.main(command_line)
+    run_command(main)

@@ -1,136 +1,196 @@
-"""The trainer's step against a plain one, and mixer against mixer.
+"""A training step of every model, beside a plain PyTorch module and standard attention's.
 
-    python -m benchmarks training [device=cuda] [compile=graphs]
+    python -m benchmarks training                              # recipe=fast, D = 32 and 128
+    python -m benchmarks training models=gla,mamba2 dims=64 size=6
+    python -m benchmarks training recipe=paper device=cuda compile=graphs
 
-Plain: the module of `shared/plain.py`, every sequence padded to L.  Ours: the same function as the
-trainer runs it, with all that it does in a step.  Both see the same Arithmetic sequences in batches
-of 64 and update by AdamW.  Medians of seconds taken in turns (`shared/timing.py`).
+*Plain* is a transformer as CoT_benchmark (Feng et al. 2023) writes it, every sequence padded to L,
+in float32 by AdamW.  The others are the trainer's whole step.  All see the same Arithmetic
+sequences in batches of 64 and take turns; ratios are those of medians.
 """
 
 from __future__ import annotations
 
-import statistics
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+import dataclasses
+import functools
+import math
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
 from tqdm import tqdm
 
-from benchmarks.shared.cells import MIXERS, build_model, training_mixture, training_step
-from benchmarks.shared.plain import PlainTransformer, plain_step
-from benchmarks.shared.report import (
-    RECORDS,
-    print_table,
-    read_options,
-    require_among,
-    write_record,
-)
-from benchmarks.shared.timing import in_turns
-from tasks.arithmetic import Arithmetic
-from training.precision import resolve_device, resolve_precision
-from training.recipe import Recipe
+from benchmarks.timing import RECORDS, in_turns, medians, print_rows, write_record
+from experiments.config import CONF_DIR, CellConfig
+from experiments.grid import cell_of
+from experiments.run import initial_model
+from tasks.task import SequenceSet, Task, build_task
+from training.device import Machine, resolve_device
+from training.trainer import Trainer
 
-SETTINGS = [(6, 64, 0.1), (10, 128, 0.1), (10, 256, 0.1), (10, 128, 0.0), (10, 256, 0.0)]
-MIXER_SETTING = (16, (64, 128))  # operators, and the widths D at which mixers are compared
-BATCH = 64
-COMPILE: dict[str, bool | str] = {"false": False, "true": True, "graphs": "graphs"}
+# Of conf/model all but tensor, whose time is cubic in L.
+MODELS = tuple(sorted({path.stem for path in (CONF_DIR / "model").glob("*.yaml")} - {"tensor"}))
+IGNORED = -100  # PyTorch's default
 
 
-@dataclass
-class Options:
-    """What the command line may set."""
-
-    device: str = "cpu"
-    compile: str = "false"  # or true, graphs
-    threads: int = 1
-    repeats: int = 5
-    record: Path = RECORDS / "training.json"
-
-
-def main(words: Sequence[str] | None = None) -> None:
-    """Measure, print the tables, write the record."""
-    options = read_options(Options, words)
-    require_among("compile", [options.compile.lower()], COMPILE)
-    torch.set_num_threads(options.threads)
-    device = resolve_device(options.device)
-    compile = COMPILE[options.compile.lower()]
-    rows = [
-        measure_against_plain(operators, dim, dropout, options.repeats, device, compile)
-        for operators, dim, dropout in tqdm(SETTINGS, unit="setting", disable=None)
-    ]
-    operators, dims = MIXER_SETTING
-    mixers = [measure_mixers(operators, dim, options.repeats, device, compile) for dim in dims]
-    print_tables(rows, mixers)
-    record = {"compile": compile, "against_plain": rows, "mixers": mixers}
-    write_record(options.record, record, device)
-
-
-def measure_against_plain(
-    operators: int,
-    dim: int,
-    dropout: float,
-    repeats: int,
-    device: torch.device,
-    compile: bool | str,
-) -> dict[str, Any]:
-    """Return median milliseconds a step of the plain module and of ours."""
-    task = Arithmetic(operators)
-    plain = PlainTransformer(len(task.vocabulary), task.max_len, dim, dropout).to(device)
-    data = training_mixture(task, 40 * BATCH)
-    ours = our_step("standard", task, dim, dropout, device, compile)
-    found = milliseconds({"plain": plain_step(plain, data, BATCH), "ours": ours}, repeats, device)
-    return {
-        "operators": operators,
-        "max_len": task.max_len,
-        "dim": dim,
-        "dropout": dropout,
-        "precision": resolve_precision("auto", device, dim),
-        "plain_ms": found["plain"],
-        "ours_ms": found["ours"],
-        "ratio": found["plain"] / found["ours"],
-    }
+def main(
+    size: int = 10,  # operators
+    dims: tuple[int, ...] = (32, 128),
+    models: tuple[str, ...] = MODELS,
+    recipe: str = "fast",
+    batch: int = 64,
+    repeats: int = 9,
+    device: str = "cpu",
+    compile: bool | str = False,  # or graphs
+    threads: int = 1,
+    record: Path = RECORDS / "training.json",
+) -> None:
+    """Time the steps; print and write milliseconds and ratios."""
+    torch.set_num_threads(threads)
+    machine = Machine(device=device, compile=compile, threads=threads)  # type: ignore[arg-type]
+    rows: list[dict[str, Any]] = []
+    for dim in tqdm(dims, unit="dim", disable=None):
+        configs = {
+            name: config_of(
+                f"task=arithmetic task.size={size} model={name} model.dim={dim} recipe={recipe}"
+                f" recipe.batch_size={batch}"
+            )
+            for name in dict.fromkeys(("standard", *models))
+        }
+        rows += time_steps(configs, repeats, machine)
+    setting = {"task": "arithmetic", "size": size, "recipe": recipe, "batch": batch}
+    print_rows("A training step", rows)
+    write_record(record, {**setting, "compile": compile, "rows": rows}, resolve_device(device))
 
 
-def measure_mixers(
-    operators: int, dim: int, repeats: int, device: torch.device, compile: bool | str
-) -> dict[str, Any]:
-    """Return median milliseconds of our step for each mixer."""
-    task = Arithmetic(operators)
-    steps = {name: our_step(name, task, dim, 0.0, device, compile) for name in MIXERS}
-    precision = resolve_precision("auto", device, dim)
-    found = milliseconds(steps, repeats, device)
-    return {"dim": dim, "max_len": task.max_len, "precision": precision, **found}
+def config_of(words: str) -> CellConfig:
+    """Return the cell that ``python train.py WORDS`` runs, without W&B."""
+    return cell_of(["logger=none", *words.split()]).config
 
 
-def our_step(
-    name: str,
-    task: Arithmetic,
-    dim: int,
-    dropout: float,
-    device: torch.device,
-    compile: bool | str,
+def time_steps(
+    configs: dict[str, CellConfig], repeats: int, machine: Machine
+) -> list[dict[str, Any]]:
+    """Return a row per model, the quickest first, and one of the plain module."""
+    config, device = configs["standard"], resolve_device(machine.device)
+    task, dim = build_task(config.task), config.model.dim
+    data = training_mixture(task, 40 * config.recipe.batch_size)
+    assert dim is not None
+    plain = PlainTransformer(len(task.vocabulary), task.max_len, dim, config.recipe.dropout)
+    steps = {"plain": plain_step(plain.to(device), data, config.recipe.batch_size)}
+    steps |= {name: training_step(own, task, data, machine) for name, own in configs.items()}
+    found = medians(in_turns(steps, repeats, device, warm_up=2))
+    return [
+        {
+            "model": name, "dim": dim, "max_len": task.max_len, "milliseconds": 1000 * seconds,
+            "over_standard": seconds / found["standard"], "plain_over": found["plain"] / seconds,
+        }
+        for name, seconds in sorted(found.items(), key=lambda item: item[1])
+    ]  # fmt: skip
+
+
+def training_step(
+    config: CellConfig, task: Task, sequences: SequenceSet, machine: Machine
 ) -> Callable[[], None]:
-    """Return the trainer's step by a plain AdamW recipe."""
-    recipe = Recipe("benchmark", 1e-4, BATCH, steps=10**6, dropout=dropout)
-    model = build_model(name, len(task.vocabulary), task.max_len, dim, dropout).to(device)
-    return training_step(model, recipe, training_mixture(task, 40 * BATCH), compile)
+    """Return a function that makes the trainer's next update of a fresh model."""
+    recipe = dataclasses.replace(config.recipe, steps=10**9, epochs=None)
+    model = initial_model(config, task)
+    trainer = Trainer(model, recipe, config.seed, sequences, sequences, Path(), machine)
+    return trainer.step
 
 
-def milliseconds(
-    steps: dict[str, Callable[[], None]], repeats: int, device: torch.device
-) -> dict[str, float]:
-    """Return the median milliseconds of each step, taken in turns."""
-    taken = in_turns(steps, repeats, device, warm_up=2)
-    return {name: 1000 * statistics.median(seconds) for name, seconds in taken.items()}
+def training_mixture(task: Task, count: int) -> SequenceSet:
+    """Return about ``count`` sequences in the task's training mixture of sizes."""
+    shares = task.training_mixture().items()
+    parts = [task.draw(0, 2, 0, round(count * share), size=size) for size, share in shares]
+    arrays = {name: [part.arrays[name] for part in parts] for name in parts[0].arrays}
+    return SequenceSet(**{name: np.concatenate(array) for name, array in arrays.items()})
 
 
-def print_tables(rows: list[dict[str, Any]], mixers: list[dict[str, Any]]) -> None:
-    """Print milliseconds a step and ratios."""
-    keys = ["dim", "max_len", "dropout", "precision", "plain_ms", "ours_ms", "ratio"]
-    header = ["D", "L", "dropout", "precision", "plain ms", "ours ms", "plain / ours"]
-    print_table("Against a plain module", header, [[row[key] for key in keys] for row in rows])
-    keys = ["dim", "max_len", *MIXERS]
-    header = ["D", "L", *(f"{name} ms" for name in MIXERS)]
-    print_table("Mixers", header, [[row[key] for key in keys] for row in mixers])
+class PlainTransformer(nn.Module):
+    """Tokens (B, T) to logits (B, T, V): three pre-norm blocks of four heads."""
+
+    def __init__(self, vocab_size: int, max_len: int, dim: int, dropout: float) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(vocab_size, dim)
+        self.position = nn.Parameter(torch.zeros(max_len, dim), requires_grad=False)
+        self.blocks = nn.Sequential(*(PlainBlock(dim, 4, max_len, dropout) for _ in range(3)))
+        self.norm, self.head = nn.LayerNorm(dim), nn.Linear(dim, vocab_size)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """Return logits (B, T, V) of tokens (B, T)."""
+        x = self.embedding(tokens) + self.position[: tokens.shape[1]]
+        return self.head(self.norm(self.blocks(x)))
+
+
+class PlainBlock(nn.Module):
+    """Attention with its scores written out, and a feed-forward network."""
+
+    mask: Tensor
+
+    def __init__(self, dim: int, num_heads: int, max_len: int, dropout: float) -> None:
+        super().__init__()
+        self.num_heads = num_heads
+        self.qkv, self.out = nn.Linear(dim, 3 * dim), nn.Linear(dim, dim)
+        self.norm_1, self.norm_2 = nn.LayerNorm(dim), nn.LayerNorm(dim)
+        self.up, self.down = nn.Linear(dim, 4 * dim), nn.Linear(4 * dim, dim)
+        self.dropout = nn.Dropout(dropout)
+        self.register_buffer("mask", torch.ones(max_len, max_len).tril())
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return x (B, T, D) after attention and feed-forward."""
+        b, t, d = x.shape
+        q, k, v = (
+            part.view(b, t, self.num_heads, -1).transpose(1, 2)  # (B, H, T, K)
+            for part in self.qkv(self.norm_1(x)).split(d, dim=2)
+        )
+        scores = q @ k.transpose(-2, -1) / math.sqrt(q.shape[-1])  # (B, H, T, T)
+        scores = scores.masked_fill(self.mask[:t, :t] == 0, float("-inf"))
+        mixed = self.dropout(scores.softmax(-1)) @ v  # (B, H, T, K)
+        x = x + self.dropout(self.out(mixed.transpose(1, 2).reshape(b, t, d)))
+        return x + self.dropout(self.down(spelled_gelu(self.up(self.norm_2(x)))))
+
+
+def spelled_gelu(x: Tensor) -> Tensor:
+    """Return GELU by the tanh approximation, operation by operation."""
+    return 0.5 * x * (1.0 + torch.tanh(math.sqrt(2.0 / math.pi) * (x + 0.044715 * x**3)))
+
+
+def plain_step(
+    model: PlainTransformer, sequences: SequenceSet, batch_size: int
+) -> Callable[[], None]:
+    """Return a function that updates ``model`` once with AdamW on a random batch."""
+    device = model.head.weight.device
+    inputs, targets = (x.to(device) for x in padded(sequences))
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, foreach=True)
+    draw = functools.partial(torch.randint, len(inputs), (batch_size,), device=device)
+
+    def step() -> None:
+        index = draw()
+        optimizer.zero_grad(set_to_none=True)
+        plain_loss(model, inputs[index], targets[index]).backward()
+        optimizer.step()
+
+    return step
+
+
+def plain_loss(model: nn.Module, inputs: Tensor, targets: Tensor) -> Tensor:
+    """Return the mean cross-entropy over the targets (B, T) that are not `IGNORED`."""
+    return F.cross_entropy(model(inputs).flatten(0, 1), targets.flatten(), ignore_index=IGNORED)
+
+
+def padded(sequences: SequenceSet) -> tuple[Tensor, Tensor]:
+    """Return inputs and targets (N, L) of all sequences at their full width L.
+
+    Targets in the prompt and in the padding are `IGNORED`.
+    """
+    tokens = torch.from_numpy(sequences.tokens.astype("int64"))
+    place = torch.arange(1, tokens.shape[1])
+    first = torch.as_tensor(sequences.prompt_lengths)[:, None]
+    end = torch.as_tensor(sequences.lengths)[:, None]
+    counts = (place >= first) & (place < end)
+    return tokens[:, :-1], tokens[:, 1:].masked_fill(~counts, IGNORED)

@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from evaluation import parts
-from evaluation.breaks import by_kind, where_chains_break, where_labels_break
-from evaluation.generation import Generation, Progress, generate
-from evaluation.tagging import Tagging, tag
+from evaluation.argmax import Memory
+from evaluation.errors import by_kind, where_chains_break, where_labels_break
+from evaluation.generate import Generation, Progress, Tagging, generate, tag
+from evaluation.parts import generate_in_parts, part_size
 from models.transformer import Transformer
 from tasks.task import SequenceSet, Task
 
@@ -31,8 +31,8 @@ class Evaluation:
     frequent answer would reach (`chance_accuracy`).
     ``n_test``: sequences evaluated; ``seconds``: wall time of generating and judging, over all
     calls; ``certified``, ``close_calls`` and ``tolerance`` (in logits): see `Generation`.
-    ``errors``: where chains break (`breaks.where_chains_break`, `where_labels_break`), and accuracy
-    by kind of instance where the task knows of several (`breaks.by_kind`).
+    ``errors``: where chains break (`errors.where_chains_break`, `where_labels_break`), and accuracy
+    by kind of instance where the task knows of several (`errors.by_kind`).
     """
 
     answer_accuracy: float
@@ -52,7 +52,7 @@ def evaluate(
     model: Transformer,
     task: Task,
     sequences: SequenceSet,
-    memory_mb: float = 1024,
+    memory_mb: Memory = "auto",
     device: torch.device | str = "cpu",
     progress: Progress = lambda done, total: None,
     folder: Path | None = None,
@@ -65,36 +65,24 @@ def evaluate(
     deletes the folder.  Raises what `generate` raises.
     """
     started = time.perf_counter()
+    found: Generation | Tagging
     if sequences.labels is not None:
-        tagging = tag(model, sequences, memory_mb, device, progress)
+        found = tagging = tag(model, sequences, memory_mb, device, progress)
         answer_right, chain_right = judge_labels(sequences, tagging.labels)
-        seconds = time.perf_counter() - started
         errors = where_labels_break(sequences, tagging.labels)
-        return _evaluation(task, sequences, tagging, answer_right, chain_right, errors, seconds)
-    if folder is None or len(sequences) <= parts.part_size(device):
-        generation = generate(model, sequences, memory_mb, device, progress)
     else:
-        generation, seconds = parts.generate_in_parts(
-            model, sequences, memory_mb, device, progress, folder
-        )
-        started = time.perf_counter() - seconds
-    answer_right, chain_right = judge(task, sequences, generation)
-    seconds = time.perf_counter() - started
-    errors = where_chains_break(task, sequences, generation, answer_right)
-    return _evaluation(task, sequences, generation, answer_right, chain_right, errors, seconds)
-
-
-def _evaluation(
-    task: Task,
-    sequences: SequenceSet,
-    written: Generation | Tagging,
-    answer_right: np.ndarray,
-    chain_right: np.ndarray,
-    errors: dict[str, Any],
-    seconds: float,
-) -> Evaluation:
-    """Return the result of an evaluation that wrote ``written`` and judged it in ``seconds``."""
-    kinds = by_kind(task, sequences, answer_right)
+        if folder is None or len(sequences) <= part_size(device):
+            generation = generate(model, sequences, memory_mb, device, progress)
+        else:
+            generation, seconds = generate_in_parts(
+                model, sequences, memory_mb, device, progress, folder
+            )
+            started = time.perf_counter() - seconds
+        found = generation
+        answer_right, chain_right = judge(task, sequences, generation)
+        errors = where_chains_break(task, sequences, generation, answer_right)
+    if kinds := by_kind(task, sequences, answer_right):
+        errors["by_kind"] = kinds
     low, high = wilson_interval(int(answer_right.sum()), len(sequences))
     return Evaluation(
         answer_accuracy=float(answer_right.mean()),
@@ -103,11 +91,11 @@ def _evaluation(
         chain_exact_match=float(chain_right.mean()),
         chance_accuracy=chance_accuracy(task, sequences),
         n_test=len(sequences),
-        seconds=seconds,
-        certified=written.certified,
-        close_calls=written.close_calls,
-        tolerance=written.tolerance,
-        errors={**errors, "by_kind": kinds} if kinds else errors,
+        seconds=time.perf_counter() - started,
+        certified=found.certified,
+        close_calls=found.close_calls,
+        tolerance=found.tolerance,
+        errors=errors,
     )
 
 

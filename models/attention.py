@@ -8,10 +8,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from models.mixer import Mixer
+from models.mixer import Mixer, widened, without_autocast
 from models.packing import Packing
 from models.positions import rotary_table, rotate
-from models.precision import widened, without_autocast
 from models.roles import Role
 from models.short_convolution import ShortConvolution
 
@@ -79,16 +78,20 @@ class AttentionMixer(Mixer):
 
     def project(self, x: Tensor) -> tuple[Tensor, ...]:
         """Queries, keys, values of x (B, T, D), each (B, H, T, K)."""
-        return self.split(self.convolution(self.qkv(x)))
-
-    def split(self, qkv: Tensor) -> tuple[Tensor, ...]:
-        """Queries, keys, values (B, T, 3D) by heads, each (B, H, T, K)."""
+        qkv = self.convolution(self.qkv(x))  # (B, T, 3D)
         split = qkv.unflatten(-1, (self.parts, self.num_heads, -1))  # (B, T, 3, H, K)
         return split.transpose(-4, -2).unbind(-3)  # (B, H, 3, T, K) -> (B, H, T, K)
 
     def merge(self, y: Tensor) -> Tensor:
         """Heads (..., H, T, K) side by side, then the output projection: (..., T, D)."""
         return self.out(y.transpose(-3, -2).flatten(-2))
+
+    def cache(self, x: Tensor) -> Tensor:
+        """Keys or values (B, H, T, K) with room for all positions, (B, H, L, K).
+
+        Zeros, not empty: a masked slot enters products with weight 0, and 0 * nan = nan.
+        """
+        return F.pad(x, (0, 0, 0, self.max_len - x.shape[2]))
 
     def recent(self, x: Tensor, lengths: Tensor) -> dict[str, Tensor]:
         """What the convolution keeps after lengths[b] tokens of row b of x (B, T, D)."""
@@ -131,11 +134,7 @@ class AttentionMixer(Mixer):
         raise NotImplementedError
 
     def flops(self, length: int) -> dict[str, int]:
-        """Named terms of a forward pass over `length` tokens, 2 FLOPs per multiply-add.
-
-        Left out: biases, softmax, feature maps, rotations, dropout (elementwise, no products of
-        matrices).
-        """
+        """As `Mixer.flops`: projections, convolution and `mixing_flops`."""
         return {
             "linear/attention_qkv": 2 * self.parts * self.dim**2 * length,
             "linear/attention_out": 2 * self.dim**2 * length,

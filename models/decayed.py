@@ -2,23 +2,31 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from common import UserError
 from models.attention import AttentionMixer, overrides
-from models.decayed_sums import decayed_sums
-from models.decays import ChannelDecay, Decay, decay_of
-from models.initialisation import xavier_uniform
-from models.mixer import GenerationState, Mixer
+from models.cpu_recurrence import PackedRecurrence, runs
+from models.linear import split
+from models.mixer import (
+    GenerationState,
+    Mixer,
+    check_choice,
+    widened,
+    without_autocast,
+    xavier_uniform,
+)
 from models.packing import Packing
-from models.precision import widened, without_autocast
-from models.recurrences import PackedRecurrence, runs
 from models.roles import Role
 
+CHUNK_SIZE = 32
+# exp of it is 0 in float64 as well; sums of larger numbers would lose digits of the small ones.
+LEAST_LOG_DECAY = -800.0
 # K up to which the plain recurrence takes less time than chunks on a CPU: with one decay a head,
 # whose chunks are masked products, and with one a channel, whose chunks are joined from blocks.
 WIDEST, WIDEST_BY_CHANNEL = 16, 64
@@ -31,10 +39,9 @@ class DecayedAttention(AttentionMixer):
     "channel": a gate for every channel of a head's keys (GLA, Yang et al. 2023, arXiv 2312.06635,
     section 4); "head": one gate a head (Mamba-2's SSD, Dao and Gu 2024, arXiv 2405.21060,
     section 7; A_range as in `HeadDecay`), with v_t times a gain per head added to y_t ("D" there).
-    `models.decays` has their formulas. Then RMSNorm per head, which takes out any scale that is
-    large beside its epsilon, so that q is not divided by √K; with output_gate times SiLU(W_g x_t)
-    (RetNet eq. 8); then the output projection. Attention dropout does not apply. State and decays
-    are at least in float32.
+    Then RMSNorm per head, which takes out any scale that is large beside its epsilon, so that q is
+    not divided by √K; with output_gate times SiLU(W_g x_t) (RetNet eq. 8); then the output
+    projection. Attention dropout does not apply. State and decays are at least in float32.
     """
 
     def __init__(
@@ -47,10 +54,17 @@ class DecayedAttention(AttentionMixer):
         decay: str = "fixed",
         A_range: Sequence[float] | None = None,
         output_gate: bool = True,
-        **convolution: Any,
+        convolution: str = "none",
+        convolution_width: int = 4,
     ):
-        super().__init__(dim, num_heads, max_len, dropout, position, **convolution)
-        self.decay: Decay = decay_of(decay, dim, num_heads, A_range)
+        super().__init__(dim, num_heads, max_len, dropout, position, convolution, convolution_width)
+        check_choice("decay", decay, ("fixed", "channel", "head"))
+        self.decay: Decay
+        if decay == "head":
+            self.decay = HeadDecay(dim, num_heads, A_range)
+        else:
+            refuse_range(A_range, f"decay={decay}")
+            self.decay = (FixedDecay if decay == "fixed" else ChannelDecay)(dim, num_heads)
         self.gain = nn.Parameter(torch.ones(num_heads, self.head_dim))
         self.skip = nn.Parameter(torch.ones(num_heads, 1)) if decay == "head" else None
         self.gate = nn.Linear(dim, dim) if output_gate else None
@@ -59,8 +73,7 @@ class DecayedAttention(AttentionMixer):
 
     def parameter_roles(self) -> dict[str, Role]:
         """Those of the projections and of the decay; the gain of v does not decay."""
-        roles = super().parameter_roles()
-        roles |= {f"decay.{name}": role for name, role in self.decay.parameter_roles().items()}
+        roles = {**super().parameter_roles(), **self.decay.parameter_roles("decay.")}
         return roles if self.skip is None else roles | {"skip": Role("vector", decays=False)}
 
     def forward(self, x: Tensor) -> Tensor:
@@ -124,10 +137,8 @@ class DecayedAttention(AttentionMixer):
         return self.finish(x, y, v)
 
     def mixing_flops(self, length: int) -> dict[str, int]:
-        """Per token and head a K x K state decays, is written into and is read.
-
-        That is the recurrence, however it is computed; the decay is 1 a number, not a product.
-        """
+        """The recurrence, however it is computed: a K x K state decays (1 a number), is written
+        into and is read."""
         state = self.num_heads * self.head_dim**2 * length
         return {
             "mixing/state_decay": state,
@@ -143,3 +154,219 @@ class DecayedAttention(AttentionMixer):
     def state_bytes(self, length: int) -> int:
         """H states of K x K float32 numbers, whatever the length, and the convolution's."""
         return 4 * self.num_heads * self.head_dim**2 + self.convolution.state_bytes()
+
+
+class Decay(nn.Module):
+    """How fast heads forget.
+
+    `forward` maps x (..., D) to the logarithm of the decay, at most 0, (..., H, K) or (..., H, 1),
+    and to what values are multiplied by before they are written, (..., H, 1).
+    """
+
+    def flops(self, length: int) -> dict[str, int]:
+        """As `Mixer.flops`; without matrices there are none."""
+        return {}
+
+    def parameter_roles(self, prefix: str) -> dict[str, Role]:
+        """As `Mixer.parameter_roles`, names behind a prefix."""
+        return {}
+
+
+class FixedDecay(Decay):
+    """γ_h = 1 - 2^(-5 - h) for head h = 0, 1, ...
+
+    RetNet, Sun et al. 2023, arXiv 2307.08621, eq. 8.
+    """
+
+    def __init__(self, dim: int, num_heads: int):
+        super().__init__()
+        self.num_heads = num_heads
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """x (..., D) to log γ and 1, (..., H, 1) each."""
+        heads = torch.arange(self.num_heads, device=x.device, dtype=widened(x).dtype)
+        log_decay = torch.log1p(-torch.exp2(-5 - heads))[:, None]  # (H, 1)
+        log_decay = log_decay.expand(*x.shape[:-1], -1, -1)
+        return log_decay, torch.ones_like(log_decay)
+
+
+class ChannelDecay(Decay):
+    """α_t = σ(W_2 W_1 x_t + b)^(1/τ) for every channel of a head's keys, τ = 16.
+
+    W_1 has 16 rows. Gated linear attention, Yang et al. 2023, arXiv 2312.06635, section 4.
+    """
+
+    RANK, TEMPERATURE = 16, 16.0
+
+    def __init__(self, dim: int, num_heads: int):
+        super().__init__()
+        self.dim, self.num_heads = dim, num_heads
+        self.down = nn.Linear(dim, self.RANK, bias=False)
+        self.up = nn.Linear(self.RANK, dim)
+        xavier_uniform(self)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """x (..., D) to log α (..., H, K) and 1 (..., H, 1)."""
+        gate = self.up(self.down(x)).unflatten(-1, (self.num_heads, -1))
+        log_decay = F.logsigmoid(widened(gate)) / self.TEMPERATURE
+        return log_decay, torch.ones_like(log_decay[..., :1])
+
+    def flops(self, length: int) -> dict[str, int]:
+        """Of the two matrices."""
+        return {"linear/decay": 2 * 2 * self.dim * self.RANK * length}
+
+
+class HeadDecay(Decay):
+    """a_t = exp(-Δ_t exp(A_log)) for every head; values are written times Δ_t.
+
+    Δ_t = softplus(W x_t + b). Mamba-2, Dao and Gu 2024, arXiv 2405.21060, section 7. Initial
+    values as in their code: W that of `nn.Linear`, exp(A_log) uniform in A_range, softplus(b)
+    log-uniform in [0.001, 0.1]. A_range is [1, 16] there, [0, 16] in Gated DeltaNet (Yang, Kautz
+    and Hatamizadeh 2025). W is not Xavier-uniform: with its few rows W x_t would vary by 1.3
+    instead of 0.6, which shortens memory to about half.
+    """
+
+    def __init__(self, dim: int, num_heads: int, A_range: Sequence[float] | None):
+        super().__init__()
+        self.dim, self.num_heads = dim, num_heads
+        low, high = A_range or (0, 0)
+        if not 0 <= low < high:
+            raise UserError(f"A_range={A_range}: expected [low, high] with 0 <= low < high")
+        self.dt = nn.Linear(dim, num_heads)
+        rates = high - (high - low) * torch.rand(num_heads)  # above low: 0 has no logarithm
+        self.A_log = nn.Parameter(rates.log())
+        with torch.no_grad():
+            dt = torch.empty(num_heads).uniform_(math.log(1e-3), math.log(1e-1)).exp()
+            self.dt.bias.copy_(dt + torch.log(-torch.expm1(-dt)))  # softplus of it is dt
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """x (..., D) to log a and Δ, (..., H, 1) each."""
+        dt = F.softplus(widened(self.dt(x)))[..., None]
+        with without_autocast(x):
+            return -self.A_log.exp()[:, None] * dt, dt
+
+    def flops(self, length: int) -> dict[str, int]:
+        """Of the matrix."""
+        return {"linear/decay": 2 * self.dim * self.num_heads * length}
+
+    def parameter_roles(self, prefix: str) -> dict[str, Role]:
+        """The rates do not decay, as in Mamba."""
+        return dict.fromkeys((f"{prefix}A_log", f"{prefix}dt.bias"), Role("vector", decays=False))
+
+
+def refuse_range(A_range: Sequence[float] | None, where: str) -> None:
+    """Raise UserError where an A_range is given to what has no use for it."""
+    if A_range is not None:
+        raise UserError(f"A_range={A_range}: {where} draws no rates; leave A_range out")
+
+
+def decayed_sums(q: Tensor, k: Tensor, v: Tensor, log_decay: Tensor) -> tuple[Tensor, Tensor]:
+    """y_t = S_t^T q_t with S_t = diag(exp g_t) S_{t-1} + k_t v_t^T, S_0 = 0, in O(T).
+
+    q, k (B, H, T, K), v (B, H, T, W), log_decay g <= 0 and finite, (B, H, T, K) or (B, H, T, 1).
+    Returns y (B, H, T, W) and the last state (B, H, K, W).
+
+    Token j < i enters y_i with weights exp(Σ_{j<s<=i} g_s), within a chunk of tokens directly,
+    from earlier chunks by the state that they pass on. (Chunks: Yang et al. 2023, arXiv 2312.06635,
+    section 4; Dao and Gu 2024, arXiv 2405.21060, section 6.)
+    """
+    length = q.shape[2]
+    # No sum between chunks weighs more than the chunk.
+    size = power_of_two(min(max(CHUNK_SIZE, k.shape[-1]), length))
+    q, k, v, log_decay = (split(x, size) for x in (q, k, v, log_decay))  # (B, H, N, C, ·)
+    within = within_chunks if log_decay.shape[-1] > 1 else within_chunks_of_one_decay
+    y, from_start, to_end = within(q, k, v, log_decay)
+    written = (k * to_end).mT @ v  # (B, H, N, K, W)
+    kept = from_start[:, :, :, -1].unsqueeze(-1)  # (B, H, N, K or 1, 1)
+    states = [torch.zeros_like(written[:, :, 0])]
+    for keep, write in zip(kept.unbind(2), written.unbind(2), strict=True):
+        states.append(keep * states[-1] + write)
+    if len(states) > 2:  # nothing comes before the first chunk
+        y = y + (q * from_start) @ torch.stack(states[:-1], dim=2)
+    return y.flatten(2, 3)[:, :, :length], states[-1]
+
+
+def within_chunks(q: Tensor, k: Tensor, v: Tensor, log_decay: Tensor) -> tuple[Tensor, ...]:
+    """y of each chunk (B, H, N, C, W) by itself, and decays within it (B, H, N, C, K).
+
+    These are, for every token, that from the chunk's start up to and with it, and that of all
+    behind it.
+
+    Pairs of neighbouring blocks of 1, 2, 4, ... tokens are joined until a block is the chunk: from
+    the earlier block to the later one the sum is that behind j, up to the border, and that from the
+    border up to i, one a factor of k_j, the other of q_i. Both are sums of numbers <= 0, so nothing
+    overflows, and no difference of sums loses digits, however fast a channel forgets.
+    """
+    size, span = q.shape[3], 1
+    y = (q * k).sum(-1, keepdim=True) * v
+    upto, behind = log_decay, torch.zeros_like(log_decay)  # within blocks of `span` tokens
+    while span < size:
+        # (B, H, N, C / 2 span, span, ·): the earlier and the later block of every pair
+        early_k, early_v, late_q = pairs(k, span)[0], pairs(v, span)[0], pairs(q, span)[1]
+        early_upto, late_upto = pairs(upto, span)
+        early_behind, late_behind = pairs(behind, span)
+        early_y, late_y = pairs(y, span)
+        keys = early_k * early_behind.exp()
+        weights = (late_q * late_upto.exp()) @ keys.transpose(-1, -2)  # (..., span, span)
+        y = joined(early_y, late_y + weights @ early_v)
+        early_all, late_all = early_upto[..., -1:, :], late_upto[..., -1:, :]
+        upto = joined(early_upto, late_upto + early_all)
+        behind = joined(early_behind + late_all, late_behind)
+        span *= 2
+    return y, upto.exp(), behind.exp()
+
+
+def within_chunks_of_one_decay(
+    q: Tensor, k: Tensor, v: Tensor, log_decay: Tensor
+) -> tuple[Tensor, ...]:
+    """As `within_chunks` where all channels forget alike: g (B, H, N, C, 1).
+
+    The decay between two tokens is one number, so that a chunk is one masked product.
+    """
+    decay = ChunkDecays(log_decay.flatten(0, 2).squeeze(-1), writes=1)
+    of_chunks = log_decay.shape[:3]
+    weights = (q @ k.mT * decay.to_queries.unflatten(0, of_chunks)).tril()  # (B, H, N, C, C)
+    ends = decay.queries_from_start, decay.to_end
+    return weights @ v, *(x.unflatten(0, of_chunks) for x in ends)
+
+
+def pairs(x: Tensor, span: int) -> tuple[Tensor, ...]:
+    """(B, H, N, C, ·) in blocks of `span`: the first of every two, and the second."""
+    return x.unflatten(3, (-1, 2, span)).unbind(4)
+
+
+def joined(early: Tensor, late: Tensor) -> Tensor:
+    """The inverse of `pairs`."""
+    return torch.stack((early, late), dim=4).flatten(3, 5)
+
+
+def power_of_two(size: int) -> int:
+    """The least power of two that is at least `size`."""
+    return 1 << (size - 1).bit_length()
+
+
+class ChunkDecays:
+    """Products of decays within chunks, one number a token, from their logarithms (M, C).
+
+    There are n writes a token.
+    to_writes (M, Cn, Cn), to_queries (M, C, Cn): from after write j to write or query i, 1 where j
+    is later; writes_from_start (M, Cn, 1), queries_from_start (M, C, 1): from before the chunk;
+    to_end (M, Cn, 1): from after a write to the chunk's end; whole (M, 1, 1).
+    Logarithms are summed in float64: differences of large sums would lose the small ones.
+    """
+
+    def __init__(self, log_decay: Tensor, writes: int):
+        dtype = log_decay.dtype
+        sums = log_decay.clamp(min=LEAST_LOG_DECAY).double().cumsum(1)[..., None]  # (M, C, 1)
+        between = (sums - sums.mT).to(dtype).clamp(max=0).exp()  # (M, C, C)
+        self.to_queries = repeated(between, writes, 2)
+        self.to_writes = repeated(self.to_queries, writes, 1)
+        self.queries_from_start = sums.to(dtype).exp()
+        self.writes_from_start = repeated(self.queries_from_start, writes, 1)
+        self.to_end = repeated((sums[:, -1:] - sums).to(dtype).exp(), writes, 1)
+        self.whole = self.queries_from_start[:, -1:]
+
+
+def repeated(x: Tensor, times: int, dim: int) -> Tensor:
+    """Each entry along ``dim`` ``times`` over; once is no copy."""
+    return x if times == 1 else x.repeat_interleave(times, dim)

@@ -2,14 +2,28 @@
 
 Two conventions stand side by side. `linear_layer_flops` is the one in which Table 2 of Yang et al.
 (2024) can be rebuilt: linear layers of the blocks only. `total_flops` adds the token mixing, the
-very cost that efficient mixers save, and the vocabulary head. Both count 2 FLOPs per multiply-add.
-Of the transformer and the mixers of this folder they leave out what is not a product of matrices:
-embedding look-up, biases, LayerNorm, GELU, softmax, feature maps, rotations, dropout. Mixers
-without a formula of their own are counted operator by operator, elementwise work included, as a
-term apart (`models.counting`).
+very cost that efficient mixers save, and the vocabulary head. Both count 2 FLOPs per multiply-add,
+and leave out what is not a product of matrices: embedding look-up, biases, LayerNorm, GELU,
+softmax, feature maps, rotations, dropout.
+
+Mixers without a formula of their own are counted by PyTorch's `FlopCounterMode`.
 """
 
-from models.transformer import Transformer
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor, nn
+from torch.utils.flop_counter import FlopCounterMode
+
+from common import UserError
+
+if TYPE_CHECKING:
+    from models.mixer import Mixer
+    from models.transformer import Transformer
 
 
 def linear_layer_flops(terms: dict[str, int]) -> int:
@@ -45,3 +59,57 @@ def bound_ratio(model: Transformer, length: int) -> float:
 def training_step_flops(terms: dict[str, int]) -> int:
     """One forward and one backward pass, taken as 3 forward passes (Kaplan et al. 2020, 2.1)."""
     return 3 * total_flops(terms)
+
+
+def counted_forward(mixer: Mixer, length: int) -> dict[str, int]:
+    """FLOPs of the products of matrices in one pass over `length` tokens, on the meta device.
+
+    "linear/mixer" inside `nn.Linear`, "mixing/products" all others. Raises UserError where there
+    are none of these (an elementwise recurrence, a kernel of its own) or the mixer does not run on
+    the meta device.
+    """
+
+    def prepare(moved: Mixer) -> Callable[[], Tensor]:
+        x = torch.empty(1, length, mixer.dim, device="meta")
+        return lambda: moved(x)
+
+    return _counted(mixer, "flops", prepare)
+
+
+def counted_step(mixer: Mixer, position: int) -> int:
+    """The same of one `step` at a 0-based position, all terms; at 0, of the step behind it."""
+
+    def prepare(moved: Mixer) -> Callable[[], Tensor]:
+        x = torch.empty(1, max(1, position), mixer.dim, device="meta")
+        positions = torch.tensor([x.shape[1]]).to("meta")
+        state = moved.prefill(x, positions)[1]
+        return lambda: moved.step(x[:, 0], positions, state)
+
+    return sum(_counted(mixer, "step_flops", prepare).values())
+
+
+def _counted(
+    mixer: Mixer, formula: str, prepare: Callable[[Mixer], Callable[[], Tensor]]
+) -> dict[str, int]:
+    linear, name = 0, type(mixer).__name__
+    remedy = f"state `{formula}`, its cost as a formula (models/mixer.py)"
+
+    def add(layer: nn.Linear, inputs: tuple[Tensor, ...], output: Tensor) -> None:
+        nonlocal linear
+        linear += 2 * output.numel() * layer.in_features
+
+    moved = copy.deepcopy(mixer).to("meta").eval()
+    try:
+        with torch.no_grad():
+            run = prepare(moved)
+            for layer in moved.modules():
+                if isinstance(layer, nn.Linear):
+                    layer.register_forward_hook(add)
+            with FlopCounterMode(display=False) as counter:
+                run()
+    except Exception as error:
+        raise UserError(f"mixer {name} does not run on the meta device; {remedy}") from error
+    products = counter.get_total_flops() - linear
+    if products == 0:
+        raise UserError(f"mixer {name}: its mixing has no product of matrices to count; {remedy}")
+    return {"linear/mixer": linear, "mixing/products": products}

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
 from models.attention import AttentionMixer, overrides
-from models.chunks import split
-from models.mixer import GenerationState, check_choice, check_sizes
-from models.packed_attention import PackedAttention, runs
+from models.cpu_attention import PackedAttention, runs
+from models.mixer import (
+    GenerationState,
+    check_choice,
+    check_sizes,
+    widened,
+    without_autocast,
+)
 from models.packing import Packing
-from models.precision import widened, without_autocast
 
 IMPLEMENTATIONS = ("auto", "dense", "chunked")
 # Measured by `python -m benchmarks forms` (CPU, 4 heads of 16, batch 16, forward and
@@ -66,9 +68,10 @@ class LinearAttention(AttentionMixer):
         position: str = "none",
         chunk_size: int | None = None,
         implementation: str = "auto",
-        **convolution: Any,
+        convolution: str = "none",
+        convolution_width: int = 4,
     ):
-        super().__init__(dim, num_heads, max_len, dropout, position, **convolution)
+        super().__init__(dim, num_heads, max_len, dropout, position, convolution, convolution_width)
         if chunk_size is None:
             chunk_size = max(CHUNK_SIZE, self.head_dim)  # a sum, K x K, weighs no more than a chunk
         self.chunk_size = chunk_size
@@ -161,3 +164,11 @@ def chunked(q: Tensor, k: Tensor, v: Tensor, chunk_size: int) -> Tensor:
     sums = (k.transpose(-1, -2) @ v)[:, :, :-1].cumsum(2)  # (B, H, N - 1, K, W)
     before = q @ F.pad(sums, (0, 0, 0, 0, 1, 0))  # (B, H, N, C, W); nothing before chunk 0
     return (within + before).flatten(2, 3)[:, :, :length]
+
+
+def split(x: Tensor, size: int) -> Tensor:
+    """(B, H, T, ...) in chunks (B, H, N, size, ...), filled up with zeros."""
+    missing = -x.shape[2] % size
+    if missing:
+        x = F.pad(x, (0, 0) * (x.dim() - 3) + (0, missing))
+    return x.unflatten(2, (-1, size))

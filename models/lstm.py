@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from models.mixer import GenerationState, Mixer
-from models.precision import widened, without_autocast
+from models.mixer import GenerationState, Mixer, widened, without_autocast
 from models.roles import Role
 
 

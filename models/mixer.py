@@ -6,7 +6,8 @@ override, and why:
 
 `prefill`, `step`    generation in less than a full forward pass per token
 `state_bytes`        what its state takes
-`flops`              its cost as a formula; needed where it does not run on the meta device
+`flops`              its cost as a formula; needed where mixing is no product of matrices
+`step_flops`         the same of one `step`
 `forward_packed`     training on sequences without padding
 `reference`          the same function in float64; needed where its kernel does not run in float64
 `parameter_roles`    what its parameters are to the optimiser, unless weights of `nn.Linear`
@@ -16,13 +17,14 @@ override, and why:
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
 from common import UserError
-from models.counting import forward_flops
+from models.flops import counted_forward, counted_step
 from models.packing import Packing
 from models.positions import CHOICES
 from models.roles import Role
@@ -59,7 +61,7 @@ class Mixer(nn.Module):
 
     Parameters of the constructor: dim (D), num_heads (H), max_len (longest T), dropout (share of
     the mixer's own weights dropped in training), position ("rope": the mixer places its tokens
-    itself; otherwise it need not). Raises UserError where they do not fit together.
+    itself; otherwise it need not). Raises UserError where D / H is no whole number.
     takes_rope: False where there is nothing to turn, and position="rope" is refused.
     """
 
@@ -74,10 +76,8 @@ class Mixer(nn.Module):
         position: str = "none",
     ):
         super().__init__()
-        check_sizes(dim=dim, num_heads=num_heads, max_len=max_len)
         if dim % num_heads:
             raise UserError(f"dim={dim} is not divisible by num_heads={num_heads}")
-        check_dropout(dropout)
         check_choice("position", position, CHOICES)
         if position == "rope" and not self.takes_rope:
             kind = type(self).__name__
@@ -116,8 +116,7 @@ class Mixer(nn.Module):
         Returns the outputs (B, T, D), meaningless where padded, and the state. This default
         keeps the inputs themselves.
         """
-        inputs = x.new_zeros(x.shape[0], self.max_len, self.dim)  # (B, L, D)
-        inputs[:, : x.shape[1]] = x
+        inputs = nn.functional.pad(x, (0, 0, 0, self.max_len - x.shape[1]))  # (B, L, D)
         return self(x), GenerationState({"inputs": inputs}, lengths, x.shape[1])
 
     def step(self, x: Tensor, positions: Tensor, state: GenerationState) -> Tensor:
@@ -131,22 +130,22 @@ class Mixer(nn.Module):
         state.tensors["inputs"][rows, positions] = x
         return self(state.tensors["inputs"][:, : state.extent])[rows, positions]  # (B, D)
 
-    def select(self, state: GenerationState, rows: Tensor) -> GenerationState:
-        """Keep the sequences `rows` (R,) of a state, in that order."""
-        return state.select(rows)
-
     def flops(self, length: int) -> dict[str, int]:
         """FLOPs of one forward pass over `length` tokens by named terms, 2 per multiply-add.
 
-        "linear/..." are linear layers, "mixing/..." everything else. This default counts a pass
-        on the meta device, elementwise work included (`models.counting`). UserError where it
-        cannot.
+        "linear/..." are linear layers, "mixing/..." everything else. This default counts the
+        products of matrices in a pass on the meta device. Raises UserError where it finds none.
         """
-        return forward_flops(self, (1, length, self.dim))
+        return counted_forward(self, length)
 
     def step_flops(self, position: int) -> int:
-        """FLOPs of one `step` at a 0-based position; for the default `step`, a forward pass."""
-        return sum(self.flops(position + 1).values())
+        """FLOPs of one `step` at a 0-based position.
+
+        The default `step` costs a forward pass; any other is counted as `flops` is.
+        """
+        if type(self).step is Mixer.step:
+            return sum(self.flops(position + 1).values())
+        return counted_step(self, position)
 
     def state_bytes(self, length: int) -> int:
         """Bytes of state after `length` tokens of one sequence, in float32; here, the inputs."""
@@ -156,17 +155,30 @@ class Mixer(nn.Module):
 def check_sizes(**sizes: int) -> None:
     """Raise UserError unless every size is a whole number of at least 1."""
     for name, size in sizes.items():
-        if not isinstance(size, int) or isinstance(size, bool) or size < 1:
+        if not isinstance(size, int) or size < 1:
             raise UserError(f"{name}={size!r}: expected a whole number of at least 1")
-
-
-def check_dropout(dropout: float) -> None:
-    """Raise UserError unless 0 <= dropout < 1."""
-    if not 0.0 <= dropout < 1.0:
-        raise UserError(f"dropout={dropout}: expected 0 <= dropout < 1")
 
 
 def check_choice(name: str, value: str, choices: Sequence[str]) -> None:
     """Raise UserError unless value is one of choices."""
     if value not in choices:
         raise UserError(f"{name}={value!r}: expected one of {', '.join(choices)}")
+
+
+def xavier_uniform(module: nn.Module) -> None:
+    """Xavier-uniform for every weight matrix inside (Yang et al. 2024, section 6), biases zero."""
+    for name, parameter in module.named_parameters():
+        if parameter.dim() >= 2:
+            nn.init.xavier_uniform_(parameter)
+        elif name.split(".")[-1] == "bias":
+            nn.init.zeros_(parameter)
+
+
+def widened(x: Tensor) -> Tensor:
+    """x in float32; float64 stays, since close calls are decided by what it computes."""
+    return x if x.dtype == torch.float64 else x.float()
+
+
+def without_autocast(x: Tensor) -> AbstractContextManager:
+    """Keep products in float32 even under autocast, which the meta device does not know."""
+    return nullcontext() if x.is_meta else torch.autocast(x.device.type, enabled=False)

@@ -55,9 +55,10 @@ class Group:
 class Packing:
     """How B sequences lie in N packed tokens, on a CPU: the shortest first, then filler.
 
-    lengths (B,), ascending; offsets (B + 1,): sequence b is offsets[b] to offsets[b + 1];
-    positions (N,) within the sequence. `size` is N, a multiple of `size_step`: oneDNN compiles its
-    bfloat16 kernels for every N. `width_step` rounds T of the padded groups, up to `most_width`.
+    lengths (B,), ascending, or ValueError; offsets (B + 1,): sequence b is offsets[b] to
+    offsets[b + 1]; positions (N,) within the sequence. `size` is N, a multiple of `size_step`:
+    oneDNN compiles its bfloat16 kernels for every N. `width_step` rounds T of the padded groups,
+    up to `most_width`.
     """
 
     def __init__(
@@ -67,6 +68,8 @@ class Packing:
         width_step: int = 1,
         most_width: int | None = None,
     ) -> None:
+        if len(lengths) == 0 or lengths[0] < 1 or (np.diff(lengths) < 0).any():
+            raise ValueError(f"lengths must be at least 1, the shortest first, not {lengths}")
         self.lengths = lengths
         self.offsets = np.concatenate(([0], lengths.cumsum()))
         self.size = rounded_up(int(self.offsets[-1]), size_step)

@@ -42,22 +42,19 @@ def default_roles(module: nn.Module) -> dict[str, Role]:
 def with_stated_roles(module: nn.Module, stated: Mapping[str, Role]) -> dict[str, Role]:
     """Default roles of `module`, replaced where `stated`, by parameter name, says otherwise.
 
-    Raises UserError for a name that is no parameter, an unknown kind, and a hidden parameter that
-    is not a stack of `parts` matrices.
+    Raises UserError for a name that is no parameter, and for a hidden parameter that is no stack of
+    `parts` matrices.
     """
-    owner = type(module).__name__
+    where = f"{type(module).__name__}.parameter_roles"
     named = dict(module.named_parameters(remove_duplicate=False))
     first_name = {id(parameter): name for name, parameter in module.named_parameters()}
     roles = default_roles(module)
     for name, role in stated.items():
-        where = f"{owner}.parameter_roles: {name!r}"
         if name not in named:
             known = ", ".join(named) or "none"
-            raise UserError(f"{where} is no parameter of the mixer; it has {known}")
-        if not isinstance(role, Role) or role.kind not in KINDS:
-            raise UserError(f"{where} has {role!r}; expected a Role of kind {', '.join(KINDS)}")
+            raise UserError(f"{where}: {name!r} is no parameter of the mixer; it has {known}")
         shape = tuple(named[name].shape)
-        if role.kind == "hidden" and (len(shape) != 2 or role.parts < 1 or shape[0] % role.parts):
-            raise UserError(f"{where} of shape {shape} is no stack of {role.parts} matrices")
+        if role.kind == "hidden" and (len(shape) != 2 or shape[0] % role.parts):
+            raise UserError(f"{where}: {name!r} of shape {shape}: no {role.parts} matrices")
         roles[first_name[id(named[name])]] = role
     return roles

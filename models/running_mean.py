@@ -5,8 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from models.mixer import GenerationState, Mixer
-from models.precision import widened
+from models.mixer import GenerationState, Mixer, widened
 
 
 class RunningMean(Mixer):

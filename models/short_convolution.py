@@ -8,19 +8,15 @@ their descendants have in its place.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
-from models.mixer import check_choice, check_sizes
+from models.mixer import check_choice, check_sizes, widened, without_autocast
 from models.packing import Packing
-from models.precision import widened, without_autocast
 
 FORMS = ("none", "canon", "silu")
-BLOCK = 2**18  # numbers of a block of rows: a megabyte, what the cache of a core holds
 
 
 class ShortConvolution(nn.Module):
@@ -46,8 +42,9 @@ class ShortConvolution(nn.Module):
         if self.kernel is None:
             return x
         with without_autocast(x):
-            sums = shifted_sums if x.is_cpu else grouped_convolution
-            return self.finish(x, sums(widened(x), self.kernel))
+            rows = F.pad(widened(x).transpose(1, 2), (self.width - 1, 0))  # (B, C, W - 1 + T)
+            mixed = F.conv1d(rows, self.kernel[:, None], groups=self.channels)  # (B, C, T)
+            return self.finish(x, mixed.transpose(1, 2))
 
     def forward_packed(self, x: Tensor, packing: Packing) -> Tensor:
         """`forward` of sequences that lie one behind another, x (N, ...) of C numbers a token."""
@@ -94,58 +91,3 @@ class ShortConvolution(nn.Module):
     def state_bytes(self) -> int:
         """Of what `recent` holds, in float32."""
         return 0 if self.kernel is None else 4 * (self.width - 1) * self.channels
-
-
-def grouped_convolution(x: Tensor, kernel: Tensor) -> Tensor:
-    """c (B, T, C) of x (B, T, C) and kernel (C, W), by PyTorch's convolution."""
-    rows = F.pad(x.transpose(1, 2), (kernel.shape[1] - 1, 0))  # (B, C, W - 1 + T)
-    return F.conv1d(rows, kernel[:, None], groups=len(kernel)).transpose(1, 2)
-
-
-def shifted_sums(x: Tensor, kernel: Tensor) -> Tensor:
-    """As `grouped_convolution`; on a CPU in less time, forward and backward."""
-    mixed: Tensor = ShiftedSums.apply(x, kernel)
-    return mixed
-
-
-class ShiftedSums(torch.autograd.Function):
-    """c_t = Σ_s w_s ⊙ x_{t-s} a shift at a time, in blocks of rows that stay in the cache."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, kernel: Tensor) -> Tensor:
-        """x (B, T, C), kernel (C, W)."""
-        ctx.save_for_backward(x, kernel)
-        weights = by_shift(kernel)
-        mixed = torch.empty_like(x, memory_format=torch.contiguous_format)
-        for rows, out in zip(blocks(x), blocks(mixed), strict=True):
-            torch.mul(rows, weights[0], out=out)
-            for shift in range(1, min(len(weights), x.shape[1])):
-                out[:, shift:].addcmul_(rows[:, :-shift], weights[shift])
-        return mixed
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor]:
-        """grad (B, T, C): x's gradient is the same sum towards the past."""
-        x, kernel = ctx.saved_tensors
-        weights = by_shift(kernel)
-        products = torch.zeros(len(weights), *blocks(x)[0].shape, dtype=x.dtype)
-        x_grad = torch.empty_like(x, memory_format=torch.contiguous_format)
-        for rows, out, arriving in zip(blocks(x), blocks(x_grad), blocks(grad), strict=True):
-            own = products[:, : len(rows)]  # (W, rows, T, C)
-            torch.mul(arriving, weights[0], out=out)
-            own[0].addcmul_(rows, arriving)
-            for shift in range(1, min(len(weights), x.shape[1])):
-                out[:, :-shift].addcmul_(arriving[:, shift:], weights[shift])
-                own[shift, :, shift:].addcmul_(rows[:, :-shift], arriving[:, shift:])
-        return x_grad, products.sum((1, 2)).flip(0).T
-
-
-def by_shift(kernel: Tensor) -> Tensor:
-    """Kernel (C, W) as (W, C): what the token itself, the one before it, ... are multiplied by."""
-    return kernel.T.flip(0)
-
-
-def blocks(x: Tensor) -> tuple[Tensor, ...]:
-    """x (B, T, C) in parts of whole rows, of about BLOCK numbers each."""
-    return x.split(max(1, BLOCK // max(1, x[0].numel())))

@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from models.mixer import check_sizes
 from models.sparse import SparseAttention, default_block_size
 
@@ -26,9 +24,9 @@ class SlidingWindow(SparseAttention):
         position: str = "none",
         window: int | None = None,
         implementation: str = "auto",
-        **convolution: Any,
+        convolution: str = "none",
+        convolution_width: int = 4,
     ):
-        check_sizes(max_len=max_len)
         window = default_block_size(max_len) if window is None else window
         check_sizes(window=window)
         super().__init__(
@@ -41,5 +39,6 @@ class SlidingWindow(SparseAttention):
             window_blocks=1,
             summary_tokens=0,
             implementation=implementation,
-            **convolution,
+            convolution=convolution,
+            convolution_width=convolution_width,
         )

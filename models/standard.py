@@ -5,8 +5,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from models.attention import AttentionMixer, fused_attention, overrides
+from models.cpu_attention import PackedAttention, runs
 from models.mixer import GenerationState
-from models.packed_attention import PackedAttention, runs
 from models.packing import Packing
 
 
@@ -30,14 +30,8 @@ class StandardAttention(AttentionMixer):
     def prefill(self, x: Tensor, lengths: Tensor) -> tuple[Tensor, GenerationState]:
         """As `Mixer.prefill`; the state is a cache of keys and values, (B, H, L, K) each."""
         q, k, v = self.project(x)  # (B, H, T, K)
-        batch, heads, width, head_dim = k.shape
-        keys = k.new_zeros(batch, heads, self.max_len, head_dim)
-        # Zeros, not empty: a masked slot still enters the product with weight 0, and 0 * nan = nan.
-        values = torch.zeros_like(keys)
-        keys[:, :, :width], values[:, :, :width] = self.apply_rotary(k), v
-        state = GenerationState(
-            {"keys": keys, "values": values, **self.recent(x, lengths)}, lengths, width
-        )
+        tensors = {"keys": self.cache(self.apply_rotary(k)), "values": self.cache(v)}
+        state = GenerationState({**tensors, **self.recent(x, lengths)}, lengths, x.shape[1])
         return self.merge(self.attend(q, k, v)), state
 
     def step(self, x: Tensor, positions: Tensor, state: GenerationState) -> Tensor:

@@ -6,9 +6,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from models.mixer import GenerationState, Mixer, check_sizes
+from models.mixer import GenerationState, Mixer, check_sizes, widened, without_autocast
 from models.positions import rotary_table, rotate
-from models.precision import widened, without_autocast
 from models.roles import Role
 from models.short_convolution import ShortConvolution
 

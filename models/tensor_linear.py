@@ -12,10 +12,8 @@ from torch.utils.checkpoint import checkpoint
 
 from models.attention import AttentionMixer
 from models.linear import divide, feature_map, query_features
-from models.mixer import GenerationState, check_sizes
-from models.pairs import swapped
-from models.precision import widened, without_autocast
-from models.tensor import query_form, turned_keys
+from models.mixer import GenerationState, check_sizes, widened, without_autocast
+from models.tensor import query_form, swapped, turned_keys
 
 # Measured on a CPU (4 heads of 8 and 16, batch 16, forward and backward): at 128 tokens and K = 8
 # chunks of 8, 16, 32, 64 take 43, 38, 28, 26 ms, at K = 16 88, 67, 68, 89. No GPU was asked.
@@ -121,7 +119,7 @@ def mix_chunk(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The numerator of a chunk, (B, H, C, K), and both sums after it, (B, H, 1, K, K).
 
-    All but the sums before it are (B, H, C, K); `diagonal` and `beside` as in `models.pairs`.
+    All but the sums before it are (B, H, C, K); `diagonal` and `beside` as in `models.tensor`.
     """
     size = k1.shape[2]
     past = torch.ones(size, size, dtype=k1.dtype, device=k1.device).tril()

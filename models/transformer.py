@@ -10,13 +10,13 @@ from torch import Tensor, nn
 
 from common import UserError
 from models.gelu import Gelu
-from models.initialisation import xavier_uniform
-from models.mixer import GenerationState, Mixer, check_choice, check_dropout, check_sizes
+from models.mixer import GenerationState, Mixer, xavier_uniform
 from models.packing import Packing
-from models.positions import CHOICES, sinusoids
+from models.positions import sinusoids
 from models.roles import Role, default_roles, with_stated_roles
 
 State = list[GenerationState]  # one a layer
+SINUSOIDS_RMS = 0.5**0.5  # of sines and cosines, at any width
 
 
 class Transformer(nn.Module):
@@ -25,10 +25,10 @@ class Transformer(nn.Module):
     vocab_size (V), max_len (L, the longest input), dim (D), num_layers (M), num_heads (H); mixer
     makes one layer's mixer from dim, num_heads, max_len, dropout and position, for instance
     `functools.partial(SparseAttention, block_size=8)`, or is a list of such, which the layers take
-    in turn; dropout acts on the embedding, on each
-    residual branch and, in softmax mixers, on attention weights. Norm placement and dropout are
-    those of CoT_benchmark (Feng et al. 2023). A mixer keeps the initial values that it gives its
-    own parameters; all others are Xavier-uniform. Raises UserError for sizes that do not fit.
+    in turn; dropout acts on the embedding, on each residual branch and, in softmax mixers, on
+    attention weights. Norm placement and dropout are those of CoT_benchmark (Feng et al. 2023). A
+    mixer keeps the initial values that it gives its own parameters; all others are Xavier-uniform.
+    Raises UserError for an odd dim.
     """
 
     sinusoids: Tensor  # (L, D)
@@ -45,11 +45,8 @@ class Transformer(nn.Module):
         position: str = "sinusoidal",
     ):
         super().__init__()
-        check_sizes(vocab_size=vocab_size, max_len=max_len, dim=dim, num_layers=num_layers)
         if dim % 2:
             raise UserError(f"dim={dim} is odd: positions need pairs of channels")
-        check_dropout(dropout)
-        check_choice("position", position, CHOICES)
         self.vocab_size, self.max_len, self.dim = vocab_size, max_len, dim
         self.embedding = nn.Embedding(vocab_size, dim)
         added = sinusoids(max_len, dim) * (position == "sinusoidal")
@@ -131,10 +128,7 @@ class Transformer(nn.Module):
 
     def select(self, state: State, rows: Tensor) -> State:
         """The state of sequences `rows` (R,), in that order."""
-        return [
-            block.mixer.select(layer_state, rows)
-            for block, layer_state in zip(self.blocks, state, strict=True)
-        ]
+        return [layer_state.select(rows) for layer_state in state]
 
     def flops(self, length: int) -> dict[str, int]:
         """FLOPs of one forward pass over `length` tokens by named terms, 2 per multiply-add.
@@ -201,3 +195,15 @@ class Block(nn.Module):
     def step_flops(self, position: int) -> int:
         """As `Transformer.step_flops`, for one block."""
         return self.mixer.step_flops(position) + 2 * 2 * 4 * self.dim**2
+
+
+@torch.no_grad()
+def scale_embedding(embedding: nn.Embedding, ratio: float | None) -> None:
+    """Scale the token embedding to `ratio` times the sinusoids' root mean square; None: not at all.
+
+    Xavier's values shrink with V + D beside the positions that are added to them: for a vocabulary
+    of 20, from a ratio of 0.33 at D = 16 to 0.09 at D = 512.
+    """
+    if ratio is not None:
+        weight = embedding.weight
+        weight.mul_(ratio * SINUSOIDS_RMS / weight.square().mean().sqrt())

@@ -1,50 +1,93 @@
-"""``python -m plots experiment=NAME``: redraw an experiment's figures from its results table."""
+"""``python -m plots experiment=NAME``: redraw an experiment's figures and tables."""
 
 from __future__ import annotations
 
-if __name__ == "__main__":
-    import quiet_interrupts  # noqa: F401
-
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
-import cli
-from common import UserError
-from plots import FIGURES, SPECIAL
-from plots.redraw import redraw
+from common import UserError, did_you_mean
+from plots.data import load_experiment
+from plots.redraw import FIGURES, TABLES, redraw
 
-USAGE = """usage: python -m plots experiment=NAME [results_dir=results] [figures=[heatmap,...]]
-                       [--config-dir=DIR]
+USAGE = f"""usage: python -m plots experiment=NAME [KEY=VALUE ...] [--config-dir=DIR]
 
-Redraws the figures and tables of an experiment from results_dir/NAME/results.csv into
-results_dir/NAME/figures, and results_dir/NAME/report.html beside it. Prints each file it writes.
-figures: those that the experiment names; where it names none:
-{usual}, report
-drawn only where they are named:
-{special}
-or the dotted path of your own module.
-DIR holds experiments outside the repository, as for sweep.py.
+Redraws the figures and tables of an experiment from RESULTS_DIR/NAME/results.csv into
+RESULTS_DIR/NAME/figures, and RESULTS_DIR/NAME/README.md beside them.
+
+  results_dir=results   where the experiment's folder lies
+  format=png,csv        of figures png, pdf, svg; of tables csv, md, tex
+  figures=a,b           some of {", ".join([*FIGURES, TABLES])},
+                        or the dotted path of your own module with a function draw(table, **options)
+  models=a,b            only these models
+  exclude=a,b           not these models
+  width=6.75            inches: 3.25 for a column of two
+  font_size=7           points
+  --config-dir=DIR      holds experiment/NAME.yaml outside this repository
 """
+DEFAULTS = {
+    "experiment": "", "results_dir": "results", "format": "png,csv", "figures": "", "models": "",
+    "exclude": "", "width": "6.75", "font_size": "7", "--config-dir": "",
+}  # fmt: skip
+FORMATS = ("png", "pdf", "svg", "csv", "md", "tex")
 
 
-def _arguments(words: Sequence[str]) -> tuple[str, str, list[str] | None, str | None]:
-    defaults = {"experiment": "", "results_dir": "results", "figures": "", "--config-dir": ""}
-    values = cli.key_values(words, defaults, USAGE)
-    if not values["experiment"]:
-        raise UserError(f"experiment=NAME is missing; {USAGE.splitlines()[0]}")
-    names = [part.strip() for part in values["figures"].strip("[]").split(",")]
-    figures = [name for name in names if name] or None
-    return values["experiment"], values["results_dir"], figures, values["--config-dir"] or None
+def options_of(words: Sequence[str]) -> dict[str, str]:
+    """Return the options that the words of a command line set, over the defaults."""
+    options = dict(DEFAULTS)
+    for word in words:
+        key, equals, value = word.partition("=")
+        if key not in options or not equals:
+            near = did_you_mean(key, options)
+            raise UserError(f"unknown option {word}; there are {', '.join(options)}{near}")
+        options[key] = value
+    if not options["experiment"]:
+        raise UserError("experiment=NAME is missing; python -m plots --help lists all options")
+    return options
 
 
-def main() -> None:
-    """Entry point: draw, print each file written."""
-    if {"-h", "--help"} & set(sys.argv[1:]):
-        print(USAGE.format(usual=", ".join(FIGURES), special=", ".join(SPECIAL)), end="")
-        return
-    for path in redraw(*_arguments(sys.argv[1:])):
+def main(words: Sequence[str]) -> None:
+    """Draw, and print each file that was written."""
+    options = options_of(words)
+    lists = {key: _names(options[key]) for key in ("format", "figures", "models", "exclude")}
+    for name in lists["format"]:
+        if name not in FORMATS:
+            raise UserError(f"format={name}: must be one of {', '.join(FORMATS)}")
+    folder = Path(options["results_dir"]) / options["experiment"]
+    experiment = load_experiment(options["experiment"], options["--config-dir"] or None, folder)
+    paths = redraw(
+        experiment,
+        folder,
+        formats=lists["format"],
+        figures=lists["figures"],
+        models=lists["models"],
+        exclude=lists["exclude"],
+        width=_positive("width", options["width"]),
+        font_size=_positive("font_size", options["font_size"]),
+    )
+    for path in paths:
         print(path)
 
 
+def _names(value: str) -> list[str]:
+    return [name.strip() for name in value.strip("[]").split(",") if name.strip()]
+
+
+def _positive(key: str, value: str) -> float:
+    try:
+        number = float(value)
+    except ValueError:
+        number = 0.0
+    if not 0 < number < 100:
+        raise UserError(f"{key}={value}: must be a number above 0")
+    return number
+
+
 if __name__ == "__main__":
-    cli.main(main)
+    if {"-h", "--help"} & set(sys.argv[1:]):
+        print(USAGE, end="")
+        sys.exit(0)
+    try:
+        main(sys.argv[1:])
+    except UserError as error:
+        sys.exit(print(f"error: {error}", file=sys.stderr) or 2)

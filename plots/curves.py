@@ -1,54 +1,97 @@
-"""Reading the files beside a results table: configurations, learning curves, where chains break."""
+"""Learning curves: validation chains right against steps, a panel per model and problem size.
+
+A line per D, dark for large, and per seed; a ring ends a run that stopped because it had solved its
+task.
+"""
 
 from __future__ import annotations
 
-import functools
-import json
-from pathlib import Path
+import textwrap
+from collections.abc import Mapping
 from typing import Any
 
 import pandas as pd
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from common import UserError
-from records.folders import read_yaml
-from records.reading import attachment_path
+from plots import data, style
 
-CURVE_COLUMNS = ["step", "seconds", "validation_chain_exact_match"]
-
-
-@functools.lru_cache(maxsize=2**14)
-def read_config(folder: Path, cell: str) -> dict[str, dict[str, Any]]:
-    """Return the sections of ``configs/<cell>.yaml``, none when there is no such file."""
-    path = attachment_path(folder, "configs", f"{cell}.yaml")
-    content = {} if path is None else read_yaml(path)
-    return {name: part for name, part in content.items() if isinstance(part, dict)}
+HEIGHT = 1.15  # inches: a panel
+AXES = {"step": "training step", "seconds": "training time (s)"}
 
 
-def read_curve(folder: Path, cell: str) -> pd.DataFrame | None:
-    """Return ``curves/<cell>.csv``, None when there is none; `UserError` when it is damaged."""
-    path = attachment_path(folder, "curves", f"{cell}.csv")
-    if path is None or not path.is_file():
-        return None
-    try:
-        curve = pd.read_csv(path)
-        lacking = [name for name in CURVE_COLUMNS if name not in curve]
-        if lacking:
-            raise UserError(f"{path}: lacks the columns {', '.join(lacking)}")
-        return curve.astype(float)
-    except (OSError, ValueError) as error:
-        raise UserError(f"{path}: not a learning curve ({error})") from None
+@style.styled
+def draw(
+    table: pd.DataFrame,
+    records: Mapping[str, Any],
+    facets: data.Facets | None = None,
+    over: str = "step",
+    width: float = style.PAGE_WIDTH,
+    font_size: float = style.FONT_SIZE,
+    **_: Any,
+) -> Figure:
+    """Return the figure, ``over`` step or seconds; ``records`` are of `data.read_records`."""
+    rows = panels_by_size(table, facets, records, "curve")
+    figure, grid = new_grid(rows, AXES[over], width, font_size)
+    colors = style.dim_colors(rows["dim"].unique())
+    for run in data.rows_of(rows.drop_duplicates(["panel", "row", "run"])):
+        curve = records[run["cell"]]["curve"]
+        axes, color = grid[run["panel"], run["row"]], colors[run["dim"]]
+        right = [100 * share for share in curve["validation_chain_exact_match"]]
+        axes.plot(curve[over], right, color=color, linewidth=1)
+        if run.get("stopped") == "solved":
+            axes.plot(curve[over][-1:], right[-1:], "o", color=color, markerfacecolor="white")
+    for axes in figure.axes:
+        style.percent_axis(axes)
+        axes.set_xlim(left=0)
+        axes.xaxis.set_major_locator(MaxNLocator(3))
+    figure.supylabel("validation chains right (%)", fontsize="medium")
+    dim_legend(figure, colors)
+    return figure
 
 
-def read_errors(folder: Path, cell: str) -> dict[str, Any] | None:
-    """Return ``errors/<cell>.json``, None when there is none; `UserError` when it is damaged."""
-    path = attachment_path(folder, "errors", f"{cell}.json")
-    if path is None or not path.is_file():
-        return None
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-        for name in ("by_position", "by_step"):
-            content[name] = [[int(v) for v in (place, missed, reached)]
-                             for place, missed, reached in content[name]]  # fmt: skip
-    except (OSError, ValueError, TypeError, KeyError) as error:
-        raise UserError(f"{path}: not a record of where chains break ({error!r})") from None
-    return dict(content)
+def panels_by_size(
+    table: pd.DataFrame, facets: data.Facets | None, records: Mapping[str, Any], part: str
+) -> pd.DataFrame:
+    """Return the labelled rows of which ``records`` knows ``part``.
+
+    ``panel`` names task and size, largest first, for figures whose lines are D.
+    """
+    named = {k: v for k, v in (facets or {}).items() if k in ("columns", "rows") and v}
+    rows = data.panels(table, named)
+    known = [bool(records.get(cell, {}).get(part)) for cell in rows["cell"]]
+    if not any(known):
+        raise UserError(
+            f"no {part} of these runs is known; cells.jsonl beside the table holds them"
+        )
+    rows = rows[known].sort_values("size", ascending=False, kind="stable")
+    sizes = [f"{column}, n = {size}" for column, size in
+             zip(rows["column"], rows["size"], strict=True)]  # fmt: skip
+    return rows.assign(panel=pd.Series(sizes, rows.index, dtype=object))
+
+
+def new_grid(
+    rows: pd.DataFrame, x_label: str, width: float, font_size: float
+) -> tuple[Figure, dict[tuple[str, str], Any]]:
+    """Return a figure with a row of panels per ``panel`` and a column per ``row``, by both."""
+    ordered = data.in_order(rows)
+    down, across = rows["panel"].unique(), ordered["row"].unique()
+    scale = font_size / style.FONT_SIZE
+    width = min(width, (0.7 + 1.9 * len(across)) * scale)
+    figure = style.new_figure(width, (HEIGHT * len(down) + 0.7) * scale)
+    letters = int((width / scale - 0.6) / len(across) / 0.075)
+    grid = figure.subplots(len(down), len(across), sharex=True, sharey=True, squeeze=False)
+    for axes, row in zip(grid[0], across, strict=True):
+        axes.set_title(textwrap.fill(row, letters))
+    style.label_below(grid, x_label)
+    for axes, panel in zip(grid[:, 0], down, strict=True):
+        axes.set_ylabel(panel)
+    places = {(p, r): grid[i, j] for i, p in enumerate(down) for j, r in enumerate(across)}
+    return figure, places
+
+
+def dim_legend(figure: Figure, colors: Mapping[Any, Any]) -> None:
+    """Write under the figure which colour is which D."""
+    lines = [style.handle(f"D = {dim}", color=color) for dim, color in colors.items()]
+    style.legend_below(figure, lines)

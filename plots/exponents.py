@@ -1,166 +1,142 @@
-"""How the least D grows with the sequence length, beside the paper's Table 1, with a verdict.
+"""The exponent b of D90 ~ L^b, from D90 that is known in brackets only.
 
-Per task and model: the exponent b of D ~ L^b with its 95 % interval (`plots.fit`), what theory
-says, and whether the measurement confirms or contradicts it.
+A grid of half octaves tells that D90 lies in (48, 64], not where. Drawing a line through 64 would
+take the grid's coarseness for the truth, so b is fitted to the brackets: log D = a + b log L +
+s * noise, with logistic noise (a log-logistic accelerated-failure-time model), by maximum
+likelihood, where each size contributes the probability of its bracket. The 95 % interval holds
+all b that a likelihood-ratio test does not reject (Wilks 1938), with the p-value averaged over
+bootstrap samples of the seeds: other seeds may put D90 elsewhere. Few sizes make it approximate.
 """
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any
+import functools
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
+from scipy.special import chdtrc, expit
 
-from plots import paper, tabular
-from plots.budgets import UNKNOWN, YES, Budgets, of_grid
-from plots.cells import Grid, gather, records
-from plots.fit import Growth
-from plots.frontier import Requirement, requirements_of
-from plots.paper import Prediction
-from plots.resampling import FEWEST_SEEDS, METHOD, doubts, growth_of
-from plots.tabular import Tabular
-from plots.words import notes_of
+from experiments.d90 import Bracket, bracket, finished, most_common, settings_of
+from plots import data, theory
 
-NAME = "exponents"
-TOLERANCE = 0.125
-MOST_SPAN = 10.0  # octaves of L
-HEADER = ["task", "model", "exponent", "95 % interval", "sizes", "theory", "verdict", "why",
-          "would decide"]  # fmt: skip
-RULE = (
-    f"Confirmed: the whole interval lies within {TOLERANCE:g} of theory, half the step between the "
-    "exponents that theory tells apart (of a lower bound also anywhere above, of an upper bound "
-    "anywhere below). Contradicted: none of it does. Else undecided, and wherever the least D of a "
-    "size is limited by the budget, or may be, as far as is known, or rests on fewer than "
-    f"{FEWEST_SEEDS} seeds. Theory speaks of what can be expressed, the measurement of what was "
-    "learned."
-)
+SLOPES = np.round(np.arange(-2.0, 4.0001, 0.02), 2)
+SCALES = np.geomspace(0.1, 3.0, 10)  # in doublings of D
+LEVEL = 0.05
+FEWEST = 3  # lengths
+SAMPLES = 200
+FIGURES = 2
+
+Brackets = tuple[tuple[float, float], ...]
+Seeds = Mapping[float, Mapping[float, np.ndarray]]  # length -> D -> accuracies of its seeds
 
 
-def draw(table: pd.DataFrame, plan: pd.DataFrame, experiment: Any, out: Path) -> list[Path]:
-    """Write ``exponents.csv``, ``.md`` and ``.tex``."""
-    grid = gather(table, plan)
-    frame = rows(grid, of_grid(grid, out.parent))
-    printed = printed_table(frame, grid, experiment)
-    return tabular.write(printed.texts(frame), out, NAME)
+class Growth(NamedTuple):
+    """The exponent; ``low`` or ``high`` is infinite where the data set no bound."""
+
+    exponent: float
+    low: float
+    high: float
 
 
-def rows(grid: Grid, budgets: Budgets) -> pd.DataFrame:
-    """Return a row per task, model and prediction; without a prediction, one."""
-    found = []
-    for column in grid.columns:
-        for row in grid.model_rows:
-            items = requirements_of(grid, column, row)
-            if not items:
-                continue
-            growth = growth_of(grid, column, row, items)
-            first = grid.panel(column, row).iloc[0]
-            limits = [budgets[column, row, item.size].limited for item in items]
-            for prediction in paper.predictions(first["task"], first["model"]) or (None,):
-                decision = verdict(growth, prediction, doubts(items, limits))
-                told = {"verdict": decision[0], "why": decision[1], "would_decide": ""}
-                if decision[0] == "undecided" and prediction is not None:
-                    told["would_decide"] = deciding(growth, prediction, items, limits)
-                said = prediction.words() if prediction else ""
-                found.append(_row(column, row, growth, items) | {"theory": said} | told)
-    return pd.DataFrame(found)
+def growth(seeds: Seeds) -> Growth | None:
+    """Fit D90 ~ L^b; None for fewer than three lengths or two brackets bounded on both sides."""
+    lengths = tuple(sorted(seeds))
+    found = _ends([bracket(_medians(seeds[length])) for length in lengths])
+    return fit(lengths, found, _resampled(seeds))
 
 
-def _row(column: str, row: str, growth: Growth | None, items: list[Requirement]) -> dict[str, Any]:
-    return {
-        "task": column,
-        "model": row,
-        "exponent": growth.exponent if growth else np.nan,
-        "low": growth.low if growth else np.nan,
-        "high": growth.high if growth else np.nan,
-        "sizes": sum(item.measured for item in items),
-        "least_seeds": min(item.seeds for item in items),
-    }
-
-
-def verdict(
-    growth: Growth | None, prediction: Prediction | None, doubtful: list[str]
-) -> tuple[str, str]:
-    """Return confirmed, contradicted or undecided by `RULE`, and why; empty without theory."""
-    if prediction is None:
-        return "", ""
-    if growth is None:
-        return "undecided", "too few points"
-    if doubtful:
-        return "undecided", "; ".join(doubtful)
-    low, high = prediction.region(TOLERANCE)
-    if low <= growth.low and growth.high <= high:
-        return "confirmed", ""
-    if growth.high < low or growth.low > high:
-        return "contradicted", "grows slower" if growth.high < low else "grows faster"
-    return "undecided", "part of the interval agrees"
-
-
-def deciding(
-    growth: Growth | None, prediction: Prediction, items: list[Requirement], limits: list[str]
-) -> str:
-    """Return what would decide an undecided statement: which sizes need what, and longer L.
-
-    An interval narrows as the span of log L widens; the length named is the one at which it would
-    lie on one side of the region that agrees, did the exponent stay where it is.
-    """
-    run = [item for item in items if item.measured]
-    sizes = {
-        "results": [item for item in items if not item.measured],
-        "more steps": [i for i, limit in zip(items, limits, strict=True) if limit == YES],
-        "more steps (or curves)": [
-            item for item, limit in zip(items, limits, strict=True) if limit == UNKNOWN
-        ],
-        f"{FEWEST_SEEDS} seeds": [i for i in run if i.seeds < FEWEST_SEEDS],
-        "larger D": [i for i in run if i.dim is None],
-        "smaller D": [i for i in run if i.dim is not None and not i.below],
-    }
-    told = [
-        f"{what} at n = {', '.join(str(item.size) for item in at)}"
-        for what, at in sizes.items()
-        if at
-    ]
-    if growth is None:
-        told.append("least D at three sizes or more, two of them within the grid")
-    elif (longest := decisive_length(growth, prediction, items)) is not None:
-        told.append(f"sizes up to L = {longest} or so, or a finer grid of D")
-    return "; ".join(told)
-
-
-def decisive_length(growth: Growth, prediction: Prediction, items: list[Requirement]) -> int | None:
-    """Return the longest L that would decide, did exponent and shortest L stay; None where none is
-    needed or a thousandfold span is not enough."""
-    ends = [end for end in prediction.region(TOLERANCE) if np.isfinite(end)]
-    reach = {end: growth.high - growth.exponent for end in ends if end > growth.exponent}
-    reach |= {end: growth.exponent - growth.low for end in ends if end <= growth.exponent}
-    needed = max(
-        (np.inf if end == growth.exponent else width / abs(end - growth.exponent))
-        for end, width in reach.items()
-    )
-    lengths = [item.max_len for item in items if not np.isnan(item.max_len)]
-    span = np.log2(max(lengths) / min(lengths))
-    if needed <= 1 or not np.isfinite(needed) or needed * span > MOST_SPAN:
+def fit(
+    lengths: tuple[float, ...], found: Brackets, resampled: Sequence[Brackets] = ()
+) -> Growth | None:
+    """Fit y ~ L^b where y at ``lengths[i]`` lies in the bracket ``found[i]``; see `growth`."""
+    bounded = sum(low > 0 and np.isfinite(high) for low, high in found)
+    if len(set(lengths)) < FEWEST or bounded < 2:
         return None
-    longest = min(lengths) * 2 ** (needed * span)
-    return int(float(f"{longest:.2g}"))
+    total = _profile(lengths, found)
+    best = float(SLOPES[total >= total.max() - 0.01].mean())
+    p_values = [_p_value(_profile(lengths, ends)) for ends in resampled or [found]]
+    p_value = np.mean(p_values, axis=0)
+    kept = SLOPES[p_value >= LEVEL]
+    low = kept[0] if kept[0] > SLOPES[0] else -np.inf
+    high = kept[-1] if kept[-1] < SLOPES[-1] else np.inf
+    return Growth(round(best, FIGURES) + 0.0, float(low), float(high))
 
 
-def printed_table(frame: pd.DataFrame, grid: Grid, experiment: Any) -> Tabular:
-    """Return the table as it is printed."""
-    printed = []
-    for line in records(frame):
-        exponent, interval = "too few points", ""
-        if not np.isnan(line.exponent):
-            text = Growth(line.exponent, line.low, line.high, line.sizes).text()
-            exponent, _, interval = text.partition(" ")
-        said = [line.theory, line.verdict, line.why, line.would_decide]
-        printed.append([line.task, line.model, exponent, interval, str(line.sizes), *said])
-    return Tabular(
-        title=f"Growth of the least D: {experiment.name}",
-        label=tabular.label_of("exponents", experiment.name),
-        caption="Exponents of the least D for 90 % answer accuracy in the longest sequence L.",
-        header=HEADER,
-        rows=printed,
-        notes=[METHOD, RULE, *notes_of(grid)],
-        groups=1,
-    )
+def _medians(by_dim: Mapping[float, np.ndarray]) -> dict[float, float]:
+    return {dim: float(np.median(values)) for dim, values in by_dim.items()}
+
+
+def _ends(found: Sequence[Bracket]) -> Brackets:
+    return tuple((item.low, item.high) for item in found)
+
+
+def _resampled(seeds: Seeds) -> list[Brackets]:
+    """Return the brackets for bootstrap samples of the seeds of every cell."""
+    draw = np.random.default_rng(0)
+    if all(len(v) == 1 for by_dim in seeds.values() for v in by_dim.values()):
+        return [_ends([bracket(_medians(seeds[length])) for length in sorted(seeds)])]
+    by_length = []
+    for length in sorted(seeds):
+        medians = {
+            dim: np.median(values[draw.integers(len(values), size=(SAMPLES, len(values)))], axis=1)
+            for dim, values in seeds[length].items()
+        }
+        by_length.append([bracket({d: m[i] for d, m in medians.items()}) for i in range(SAMPLES)])
+    return [_ends(found) for found in zip(*by_length, strict=True)]
+
+
+@functools.lru_cache(maxsize=4096)
+def _profile(lengths: tuple[float, ...], ends: Brackets) -> np.ndarray:
+    """Return the log likelihood of each slope, at its best intercept and scale."""
+    x = np.log2(lengths) - np.log2(lengths).mean()
+    with np.errstate(divide="ignore"):
+        low, high = np.log2(np.array(ends)).T
+    known = [end for end in (*low, *high) if np.isfinite(end)]
+    intercepts = np.arange(min(known) - 3, max(known) + 3, 0.05)
+    total = np.zeros((len(SCALES), len(SLOPES), len(intercepts)), np.float32)
+    for place, below, up_to in zip(x, low, high, strict=True):
+        line = (intercepts[None, :] + SLOPES[:, None] * place)[None].astype(np.float32)
+        scale = SCALES[:, None, None].astype(np.float32)
+        share = expit((up_to - line) / scale) - expit((below - line) / scale)
+        total += np.log(np.maximum(share, 1e-30))
+    return total.max(axis=(0, 2)).astype(float)
+
+
+def _p_value(profile: np.ndarray) -> np.ndarray:
+    return np.asarray(chdtrc(1, 2 * (profile.max() - profile)))
+
+
+def _by_dim(rows: pd.DataFrame) -> dict[float, np.ndarray]:
+    dims, values = rows["dim"].to_numpy(float), rows["answer_accuracy"].to_numpy(float)
+    return {float(dim): values[dims == dim] for dim in np.unique(dims)}
+
+
+def exponents(
+    table: pd.DataFrame, facets: data.Facets | None = None, against: str = "max_len"
+) -> pd.DataFrame:
+    """Return b of D90 ~ L^b, a row per task and model with three lengths or more.
+
+    With ``against`` heads it is the exponent in the number of heads. Columns: task, model, sizes,
+    ``b`` with its interval, and what Table 1 of the paper says.
+    """
+    rows = data.labelled(finished(most_common(table, ())), facets)
+    keys = settings_of(rows)
+    if against == "heads":
+        rows = rows.assign(row=data.words(rows, ["model"]))
+    apart = [key for key in keys if key not in (("size",) if against == "max_len" else (against,))]
+    found = []
+    for _, part in rows.groupby([*apart, "row"], dropna=False, sort=False):
+        seeds = {float(x): _by_dim(part[part[against] == x]) for x in np.unique(part[against])}
+        fitted = growth(seeds)
+        if fitted is None:
+            continue
+        first = part.iloc[0]
+        said = theory.prediction(first["task"], first["model"]) if against == "max_len" else None
+        found.append(
+            {"task": first["column"], "model": first["row"], "points": len(seeds),
+             "b": fitted.exponent, "low": fitted.low, "high": fitted.high,
+             "paper": theory.in_words(said)}
+        )  # fmt: skip
+    return pd.DataFrame(found, columns=["task", "model", "points", "b", "low", "high", "paper"])

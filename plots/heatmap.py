@@ -1,285 +1,218 @@
-"""Accuracy heatmaps (the paper's Figures 1, 2 and 3): dimension across, problem size upward.
+"""Accuracy over D and problem size: a stripe per seed and the median in a cell.
 
-Columns are tasks, rows are models.  Every planned cell is drawn: with its accuracy, or with a hatch
-that says what became of it; sizes that no model has tried yet, and D wider than all that were tried
-in their column, are named below.  A line marks where 90 % is first reached; a second one where the
-paper reached it, for the Arithmetic sizes of its Table 2.
+Columns are tasks, rows models; the hue changes at 90 %, a black bar stands where D90 is, and a red
+tick where the paper's frontier is. Nothing is drawn where nothing ran.
 """
 
 from __future__ import annotations
 
-from pathlib import Path
+import itertools
+import textwrap
 from typing import Any
 
-import matplotlib
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
-from matplotlib.colors import Normalize
+from matplotlib.collections import PatchCollection
+from matplotlib.colors import BoundaryNorm, ListedColormap
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
-from matplotlib.patches import Patch, Rectangle
+from matplotlib.patches import Rectangle
 
-from plots import cell_marks, frontier_lines, style
-from plots.budgets import sentences, trained_size
-from plots.cells import Grid, gather, is_unsure, records
-from plots.layout import TICKS, Layout
-from plots.text import text_width, wrap
-from plots.untried import without_untried, without_wider
-from plots.words import footer, setting_text
+from experiments.d90 import bracket, passes
+from plots import data, style, theory
 
-STATE_LOOKS = {
-    "failed": {"hatch": "xxxx", "facecolor": "#f4d9d0", "text": "✗"},
-    "unfinished": {"hatch": "////", "facecolor": "#e8e8e8", "text": "…"},
-    "not run": {"hatch": "....", "facecolor": "#ffffff", "text": "–"},
-}
-STATE_WORDS = {
-    "failed": "✗ failed",
-    "unfinished": "… unfinished (stopped by a time limit)",
-    "not run": "– not run",
-}
-HATCH = {"edgecolor": "#8c8c8c", "linewidth": 0.4}
-TICK_SIZE, VALUE_SIZE = 6.5, 6.5  # points
-TICK_PAD = 0.045  # inches between tick labels and panel: a line along its edge takes some of it
-MIN_CELL, MAX_CELL = 0.19, 0.6  # inches
-CELL_HEIGHT, SPREAD_HEIGHT = 0.235, 0.34  # inches, for one number and for three
-SPREAD = 0.105  # inches between the numbers of a cell
-LOW_GAP = 0.06  # inches between panels of one row
-ROOMY, TIGHT = 0.08, 0.03  # inches between a panel and the tick labels right of it
+CLASSES = ListedColormap(["#f0f3f8", "#ccd7e6", "#a0b3ce", "#6d89b0", "#f2a83b"])
+EDGES = BoundaryNorm([0, 25, 50, 75, 90, 100], 5)
+PAPER: dict[str, Any] = {"color": "#d00000", "linewidth": 1.4}
+D90: dict[str, Any] = {"color": "black", "linewidth": 2.2}
+WIDEST, HEIGHT, SMALLEST = 0.5, 0.21, 0.155  # inches: a cell; below the last it has no number
+LOWEST = 0.75  # inches: all rows together, for the colour bar's numbers
+MARGIN = 0.94  # of a cell's width and height is coloured
 
 
-def draw(table: pd.DataFrame, plan: pd.DataFrame, experiment: Any, out: Path) -> list[Path]:
-    """Write ``heatmap.pdf`` and ``heatmap.png`` and return their paths."""
-    picture = figure(table, plan, experiment, out.parent)
-    return style.styled(style.save)(picture, out, "heatmap")
+def points(table: pd.DataFrame, facets: data.Facets | None = None) -> pd.DataFrame:
+    """Return what is drawn, a row per cell and seed: panel, place, accuracy, interval, median."""
+    rows = data.panels(table, facets)
+    place = ["column", "row", "x", "y"]
+    median = rows.groupby(place, dropna=False)["answer_accuracy"].transform("median")
+    rows = rows.assign(median=median, paper_dim=rows.apply(theory.paper_dim, axis=1))
+    accuracy = ["answer_accuracy", "answer_accuracy_low", "answer_accuracy_high"]
+    return rows[[*place, "task", "seed", *accuracy, "median", "paper_dim", "cell"]]
 
 
 @style.styled
-def figure(
-    table: pd.DataFrame, plan: pd.DataFrame, experiment: Any, folder: Path | None = None
+def draw(
+    table: pd.DataFrame,
+    facets: data.Facets | None = None,
+    width: float = style.PAGE_WIDTH,
+    font_size: float = style.FONT_SIZE,
+    **_: Any,
 ) -> Figure:
-    """Return the heatmap; axes carry gids ``panel/<model>/<task>``; ``folder`` holds the curves."""
-    planned = without_untried(gather(table, plan, getattr(experiment, "facets", None)))
-    grid = without_wider(planned)
-    budgets = frontier_lines.budgets_of(planned, folder)
-    lines = [setting_text(grid), *sentences(budgets), *frontier_lines.confirmed_text(planned)]
-    lines += frontier_lines.lineless_text(planned)
-    lines += _trained_on(grid, folder)
-    lines += ["Blank: not planned."] if _has_gaps(grid) else []
-    entries = [*_state_entries(grid), *frontier_lines.legend_entries(planned, budgets)]
-    entries += [*cell_marks.legend_entries(planned), *_fewer_seeds_entry(grid)]
-    layout = _layout(grid, footer(lines, grid, experiment), entries)
-    for (row, column), axes in layout.panels.items():
-        panel, (xs, ys) = grid.panel(column, row), _axes_of(grid, column)
-        _dress_panel(axes, grid, column, layout)
-        if panel.empty:
-            continue
-        _draw_colors(axes, panel, xs, ys)
-        sides = cell_marks.median_sides(planned, column, row)
-        for cell in records(panel):
-            side = sides.get((cell.y, cell.x))
-            _draw_cell(axes, cell, xs.index(cell.x), ys.index(cell.y), side)
-        frontier_lines.draw(axes, planned, column, row, budgets)
-    _draw_colorbar(layout)
-    return layout.figure
+    """Return the figure. ``facets`` names the settings of columns, rows, x and y.
+
+    With one column of panels and several rows, the rows stand side by side.
+    """
+    keys = data.facets_of(facets, table)
+    cells = points(table, facets)
+    over_dim = keys["x"] == ["dim"]
+    beside_each_other = cells["column"].nunique() == 1 < cells["row"].nunique() <= 5
+    if beside_each_other:
+        cells = cells.rename(columns={"column": "row", "row": "column"})
+    columns, rows = cells["column"].unique(), cells["row"].unique()
+    alike = {name: cells if beside_each_other else cells[cells["column"] == name]
+             for name in columns}  # fmt: skip
+    xs = {name: _x_values(part, over_dim) for name, part in alike.items()}
+    ys = {name: _y_values(part) for name, part in alike.items()}
+    scale = font_size / style.FONT_SIZE
+    times = 1 if beside_each_other else len(columns)
+    width, cell = _widths(width, scale, xs, ys, times)
+    cells_high = (HEIGHT * max(map(len, ys.values())) + 0.1) * len(rows)
+    height = (max(cells_high, LOWEST) + 0.85) * scale
+    figure = style.new_figure(width, height, dense=True)
+    counts = [len(xs[name]) for name in columns]
+    grid = figure.subplots(len(rows), len(columns), squeeze=False, width_ratios=counts)
+    least = cell * min(counts) / scale  # inches: the narrowest panel
+    for (i, row), (j, column) in itertools.product(enumerate(rows), enumerate(columns)):
+        part = cells[(cells["row"] == row) & (cells["column"] == column)]
+        _draw_panel(grid[i, j], part, xs[column], ys[column], over_dim, cell / scale)
+        with_labels = j == 0 or not beside_each_other
+        grid[i, j].tick_params(labelbottom=i == len(rows) - 1, labelleft=with_labels)
+        if i == 0:
+            unit = _unit(alike[column], keys["y"]) if with_labels else ""
+            _write_title(grid[i, j], _wrapped(column, int(least / 0.07)), unit, least < 1.2)
+    for axes, row in zip(grid[:, 0], rows, strict=True):
+        long = 0.08 * len(row) > HEIGHT * max(map(len, ys.values()))
+        turned = {"rotation": 0, "ha": "right", "va": "center"} if long else {}
+        axes.set_ylabel(row.replace(", ", ",\n"), fontsize="large", labelpad=6, **turned)
+    for axes, column in zip(grid[-1], columns, strict=True):
+        axes.set_xlabel(_short(data.axis_label(keys["x"]), cell * len(xs[column]) / scale))
+    _explain(figure, grid, cells, over_dim)
+    return figure
 
 
-def _layout(grid: Grid, text: str, entries: list[Any]) -> Layout:
-    """Return panels that stand closer together where that saves a band of them."""
-    roomy = _spaced(grid, text, entries, ROOMY)
-    if len(roomy.bands) == 1:
-        return roomy
-    tight = _spaced(grid, text, entries, TIGHT)
-    return tight if len(tight.bands) < len(roomy.bands) else roomy
+def _widths(
+    width: float,
+    scale: float,
+    xs: dict[str, list[Any]],
+    ys: dict[str, list[Any]],
+    times: int,
+) -> tuple[float, float]:
+    """Return the figure's width, at most ``width``, and that of a cell, in inches.
+
+    The labels of y stand there ``times`` times.
+    """
+    letters = max(len(_tick(y)) for values in ys.values() for y in values)
+    beside = 0.8 + 0.1 * len(xs) + (0.1 + 0.065 * scale * letters) * times
+    cells = sum(map(len, xs.values()))
+    longest = max(len(_tick(x)) for values in xs.values() for x in values)
+    titles = max(len(name) / len(values) for name, values in xs.items())
+    widest = max(WIDEST, 0.06 * longest, min(0.08 * titles, 0.7)) * scale
+    width = min(width, max(beside + widest * cells, style.COLUMN_WIDTH))
+    return width, (width - beside) / cells
 
 
-def _spaced(grid: Grid, text: str, entries: list[Any], between: float) -> Layout:
-    """Return panels whose cells have one size, wide enough for what is printed in them."""
-    sides = [_axes_of(grid, column) for column in grid.columns]
-    names = [text_width(_x_label(grid, x), TICK_SIZE) for side in sides for x in side[0]]
-    upright = max(names) > MAX_CELL
-    values = [
-        text_width(_value(done), style.SMALLEST) + cell_marks.room(is_unsure(done))
-        for done in records(grid.cells[grid.cells["state"] == "done"])
-    ]
-    cell = max([MIN_CELL, *([] if upright else [name + 0.04 for name in names]), *values])
-    alone = [column for column in grid.columns if _has_one_size(grid, column)]
-    labels = [_y_label(grid, c, y) for c in grid.columns for y in _axes_of(grid, c)[1]]
-    ticks = TICK_PAD + max(text_width(t, TICK_SIZE) for label in labels for t in label.split("\n"))
-    height = SPREAD_HEIGHT if (grid.cells["seeds"] > 1).any() else CELL_HEIGHT
-    height = max(height, 0.02 + 0.1 * max(label.count("\n") + 1 for label in labels))
-    return Layout(
-        grid.model_rows,
-        grid.columns,
-        entries,
-        text,
-        widths=[max(cell * len(xs), 0.6) for xs, _ in sides],
-        heights=max(height * len(ys) for _, ys in sides),
-        stretch=MAX_CELL / cell,
-        gap=(max(ticks + between, 0.13), 0.17 if max(len(ys) for _, ys in sides) > 1 else LOW_GAP),
-        ticks=ticks,
-        below=max(names) + 0.06 if upright else TICKS,
-        right=0.39,
-        x_label=style.axis_label(grid.x_key),
-        share_x="none",
-        share_y=False,
-        titles={column: _size_title(grid, column) for column in alone},
-        blank=[(r, c) for r in grid.model_rows for c in grid.columns if grid.panel(c, r).empty],
-    )
+def _short(label: str, room: float) -> str:
+    """Return an axis label, its last word where ``room`` inches do not hold it."""
+    return label if 0.055 * len(label) < room else label.rpartition(" ")[2]
 
 
-def _axes_of(grid: Grid, column: str) -> tuple[list[Any], list[Any]]:
-    """Return what stands across and upward in a column of panels."""
-    cells = grid.cells[grid.cells["column"] == column]
-    return sorted(cells["x"].unique().tolist()), sorted(cells["y"].unique().tolist())
+def _wrapped(text: str, letters: int) -> str:
+    return textwrap.fill(text, letters, break_long_words=False)
 
 
-def _trained_on(grid: Grid, folder: Path | None) -> list[str]:
-    """Say what size the models were trained on where they are measured at others too."""
-    done = grid.rows[grid.rows["status"] == "done"].to_dict("records")
-    if folder is None or "size" not in (grid.x_key, grid.y_key):
-        return []
-    sizes = {trained_size(run, folder) for run in done}
-    if len(sizes) != 1 or all(run["size"] in sizes for run in done):
-        return []
-    return [f"Trained on n = {sizes.pop()}, measured at each n."]
+def _write_title(axes: Axes, title: str, unit: str, narrow: bool) -> None:
+    """Write the title, and what the y axis counts above its numbers; one above the other if
+    ``narrow``."""
+    axes.set_title(title, pad=13 if narrow else 4)
+    axes.annotate(
+        unit, (0, 1), xytext=(-2, 3), textcoords="offset points", color=style.GREY,
+        xycoords="axes fraction", ha="right", va="bottom", fontsize="small",
+    )  # fmt: skip
 
 
-def _has_gaps(grid: Grid) -> bool:
-    """Tell whether a panel lacks cells that its column's axes have."""
-    for column in grid.columns:
-        xs, ys = _axes_of(grid, column)
-        panels = [grid.panel(column, row) for row in grid.model_rows]
-        if any(len(panel) < len(xs) * len(ys) for panel in panels):
-            return True
-    return False
+def _x_values(cells: pd.DataFrame, over_dim: bool) -> list[Any]:
+    values = cells["x"].tolist()
+    if over_dim:
+        values += cells["paper_dim"].dropna().astype(int).tolist()
+    distinct = list(dict.fromkeys(values))
+    return sorted(distinct) if all(isinstance(v, int | float) for v in distinct) else distinct
 
 
-def _has_one_size(grid: Grid, column: str) -> bool:
-    """Tell whether a column has one problem size, which its title then says once for all rows."""
-    return grid.y_key == "size" and len(_axes_of(grid, column)[1]) == 1
+def _y_values(cells: pd.DataFrame) -> list[Any]:
+    distinct = list(dict.fromkeys(cells["y"].tolist()))
+    numbers = all(isinstance(v, int | float) and not isinstance(v, bool) for v in distinct)
+    return sorted(distinct) if numbers else distinct[::-1]
 
 
-def _y_label(grid: Grid, column: str, value: Any) -> str:
-    if grid.y_key != "size":
-        return "\n".join(wrap(style.tick_label(grid.y_key, value) or "–", 0.9, TICK_SIZE))
-    if _has_one_size(grid, column):
-        return ""
-    return "\n".join(f"{name}={number}" for name, number in _sizes(grid, column, value))
+def _unit(cells: pd.DataFrame, y: list[str]) -> str:
+    if y == ["size"]:
+        return style.task_look(cells["task"].iloc[0]).unit
+    return "" if len(y) > 1 else data.axis_label(y)
 
 
-def _size_title(grid: Grid, column: str) -> str:
-    (size,) = _axes_of(grid, column)[1]
-    said = ", ".join(f"{name} = {number}" for name, number in _sizes(grid, column, size))
-    return f"{column}\n{said}"
+def _draw_panel(
+    axes: Axes, cells: pd.DataFrame, xs: list[Any], ys: list[Any], over_dim: bool, width: float
+) -> None:
+    stripes, values = [], []
+    for (x, y), part in cells.groupby(["x", "y"], sort=False, dropna=False):
+        left, bottom = xs.index(x) - MARGIN / 2, ys.index(y) - MARGIN / 2
+        step = MARGIN / len(part)
+        for place, value in enumerate(part.sort_values("seed")["answer_accuracy"]):
+            stripes.append(Rectangle((left + place * step, bottom), step, MARGIN))
+            values.append(100 * value)
+        _write(axes, xs.index(x), ys.index(y), 100 * part["median"].iloc[0], width)
+    drawn = PatchCollection(stripes, cmap=CLASSES, norm=EDGES, linewidth=0)
+    drawn.set_array(np.minimum(values, 99.999))
+    axes.add_collection(drawn)
+    if over_dim:
+        _draw_frontier(axes, cells, xs, ys)
+    axes.set(xlim=(-0.55, len(xs) - 0.45), ylim=(-0.55, len(ys) - 0.45))
+    numbers = all(isinstance(x, int | float) for x in xs)
+    ticks = [_tick(x) if numbers else _wrapped(x, max(4, int(width / 0.06))) for x in xs]
+    longest = max(map(len, ticks))
+    every = int(np.ceil((0.055 * longest + 0.02) / width)) if numbers else 1
+    axes.set_xticks(range(0, len(xs), every), ticks[::every])
+    axes.set_yticks(range(len(ys)), [_tick(y) for y in ys])
+    axes.tick_params(length=0, pad=1.5)
+    axes.spines[:].set_visible(False)
 
 
-def _sizes(grid: Grid, column: str, size: Any) -> list[tuple[str, str]]:
-    """Return n and, where it is known, L."""
-    cells = grid.cells[(grid.cells["column"] == column) & (grid.cells["size"] == size)]
-    length = cells["max_len"].max()
-    return [("n", str(size))] + ([] if np.isnan(length) else [("L", f"{length:.0f}")])
-
-
-def _x_label(grid: Grid, value: Any) -> str:
-    if isinstance(value, str):
-        return style.tick_label(grid.x_key, value) or "–"
+def _tick(value: Any) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def _value(cell: Any) -> str:
-    return style.percent(cell.accuracy) + ("*" if cell.seeds < cell.seeds_planned else "")
-
-
-def _dress_panel(axes: Axes, grid: Grid, column: str, layout: Layout) -> None:
-    xs, ys = _axes_of(grid, column)
-    rows = max(len(_axes_of(grid, other)[1]) for other in grid.columns)
-    axes.set_xlim(-0.5, len(xs) - 0.5)
-    axes.set_ylim(-0.5, rows - 0.5)
-    axes.set_xticks(range(len(xs)), [_x_label(grid, x) for x in xs])
-    axes.set_yticks(range(len(ys)), [_y_label(grid, column, y) for y in ys])
-    axes.tick_params(length=0, pad=2)
-    axes.tick_params(axis="y", pad=72 * TICK_PAD)
-    axes.tick_params(axis="x", rotation=90 if layout.below > TICKS else 0)
-    axes.spines[:].set_visible(False)
-    axes.grid(False)
-
-
-def _draw_colors(axes: Axes, panel: pd.DataFrame, xs: list[Any], ys: list[Any]) -> None:
-    values = np.full((len(ys), len(xs)), np.nan)
-    for cell in records(panel):
-        values[ys.index(cell.y), xs.index(cell.x)] = 100 * cell.accuracy
-    axes.pcolormesh(
-        np.arange(len(xs) + 1) - 0.5,
-        np.arange(len(ys) + 1) - 0.5,
-        np.ma.masked_invalid(values),
-        cmap=style.HEAT,
-        norm=Normalize(0, 100),
-        edgecolors="white",
-        linewidth=0.4,
-    )
-
-
-def _draw_cell(axes: Axes, cell: Any, x: int, y: int, side: str | None) -> None:
-    place = f"{cell.y}/{cell.x}"
-    if cell.state != "done":
-        _draw_state(axes, cell.state, x, y, place)
+def _write(axes: Axes, x: int, y: int, median: float, width: float) -> None:
+    if width < SMALLEST:
         return
-    ink = style.ink_on(matplotlib.colormaps[style.HEAT](cell.accuracy))
-    width, height = cell_marks.cell_size(axes)
-    value, room = _value(cell), width - cell_marks.room(True)
-    size = min(VALUE_SIZE, max(style.SMALLEST, room / text_width(value, 1)))
-    _text(axes, x, y, value, size, gid=f"value/{place}", color=ink)
-    if is_unsure(cell):
-        number = text_width(value, size)
-        cell_marks.draw_frame(axes, x, y, number, edgecolor=ink, gid=f"frame/{place}")
-    if side:
-        cell_marks.draw_corner(axes, x, y, side, facecolor=ink, gid=f"median/{side}/{place}")
-    if cell.seeds > 1:
-        low, high = style.percent_range(cell.accuracy_min, cell.accuracy_max)
-        for name, text, step in (("maximum", high, SPREAD), ("minimum", low, -SPREAD)):
-            gid = f"{name}/{place}"
-            _text(axes, x, y + step / height, text, style.SMALLEST, gid=gid, color=ink)
+    number = 89 if not passes(median / 100) and median > 89 else round(median)
+    ink = style.ink_on(CLASSES(EDGES(min(median, 99.999))))
+    axes.text(x, y, str(number), ha="center", va="center_baseline", color=ink)
 
 
-def _draw_state(axes: Axes, state: str, x: int, y: int, place: str) -> None:
-    look = STATE_LOOKS[state]
-    box = Rectangle((x - 0.5, y - 0.5), 1, 1, hatch=look["hatch"], facecolor=look["facecolor"])
-    box.set(**HATCH, gid=f"{state}/{place}")
-    axes.add_patch(box)
-    white = {"facecolor": "white", "edgecolor": "none", "pad": 0.6}
-    _text(axes, x, y, look["text"], VALUE_SIZE, gid=f"value/{place}", bbox=white)
+def _draw_frontier(axes: Axes, cells: pd.DataFrame, xs: list[Any], ys: list[Any]) -> None:
+    for y, part in cells.groupby("y", sort=False):
+        found = bracket(part.groupby("x")["median"].first().to_dict())
+        middle = ys.index(y)
+        if found.dim == found.dim:
+            left = xs.index(found.dim) - 0.5
+            axes.plot([left] * 2, [middle - 0.5, middle + 0.5], solid_capstyle="butt", **D90)
+        for dim in part["paper_dim"].dropna().unique():
+            left = xs.index(int(dim)) - 0.5
+            axes.plot([left] * 2, [middle - 0.5, middle + 0.5], solid_capstyle="butt", **PAPER)
 
 
-def _text(axes: Axes, x: float, y: float, text: str, size: float, **look: Any) -> None:
-    axes.text(x, y, text, ha="center", va="center_baseline", fontsize=size, **look)
-
-
-def _draw_colorbar(layout: Layout) -> None:
-    right, low, high = layout.span
-    axes = layout.add_axes(right + 0.07, low, 0.08, high - low)
-    axes.set_gid("colorbar")
-    axes.grid(False)
-    ticks = [0, 25, 50, 75, 90, 100] if high - low > 1.2 else [0, 50, 100]
-    mappable = ScalarMappable(Normalize(0, 100), style.HEAT)
-    bar = layout.figure.colorbar(mappable, cax=axes, ticks=ticks)
-    bar.outline.set_linewidth(0.5)
-    axes.tick_params(length=1.5, pad=2)
-    axes.set_title("%", pad=3, fontsize=TICK_SIZE)
-
-
-def _state_entries(grid: Grid) -> list[Any]:
-    entries: list[Any] = []
-    for state, look in STATE_LOOKS.items():
-        if (grid.cells["state"] == state).any():
-            box = Patch(facecolor=look["facecolor"], hatch=look["hatch"], label=STATE_WORDS[state])
-            box.set(**HATCH)
-            entries.append(box)
-    return entries
-
-
-def _fewer_seeds_entry(grid: Grid) -> list[Any]:
-    done = grid.cells[grid.cells["state"] == "done"]
-    fewer = (done["seeds"] < done["seeds_planned"]).any()
-    return [Line2D([], [], linestyle="", label="* fewer seeds than planned")] if fewer else []
+def _explain(figure: Figure, grid: np.ndarray, cells: pd.DataFrame, over_dim: bool) -> None:
+    bar = figure.colorbar(
+        ScalarMappable(EDGES, CLASSES), ax=grid, fraction=0.05, pad=0.01,
+        aspect=9 * figure.get_figheight(), ticks=[0, 25, 50, 75, 90, 100],
+    )  # fmt: skip
+    bar.set_label("correct answers (%)")
+    bar.outline.set_visible(False)
+    bar.ax.tick_params(length=0)
+    handles = []
+    if over_dim and cells["median"].map(passes).any():
+        handles.append(style.handle("D90: median of seeds ≥ 90 %", **D90))
+    if over_dim and cells["paper_dim"].notna().any():
+        handles.append(style.handle("the paper's D90", **PAPER))
+    style.legend_below(figure, handles)

@@ -1,172 +1,118 @@
-"""How the embedding dimension that 90 % needs grows with the sequence length, beside Table 1.
+"""D90 against the longest sequence L, a panel per task and a line per model.
 
-Per task and model: the least measured D with an answer accuracy of at least 90 % against L, with
-the interval in which the requirement lies, the fitted growth with its exponent, and lines of the
-slopes that theory predicts.  A least D that the budget limits is hollow.
+The bar below a point reaches down to the largest D that fails; an arrow upward starts there where
+no D passed. One dotted line a panel has the slope that Table 1 predicts for linear attention.
 """
 
 from __future__ import annotations
 
-import itertools
-from pathlib import Path
+import math
 from typing import Any
 
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
-from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
-from plots import growth_text, limits, style, theory_lines
-from plots.budgets import of_grid
-from plots.cells import Grid, gather, records
-from plots.fit import Growth
-from plots.frontier import UNMEASURED
-from plots.growth_rows import fits, growths, points
-from plots.labels import panels_of
-from plots.layout import Layout
-from plots.looks import row_look
-from plots.text import csv_text
-from plots.ticks import dim_axis
-from plots.untried import without_wider
+from plots import data, style, theory
 
-NAME = "required_dimension"
-LABEL_ROOM = 0.45  # inches at the right of each panel, for theory's labels
-HEIGHT = 1.9  # inches of a panel
-
-
-def draw(table: pd.DataFrame, plan: pd.DataFrame, experiment: Any, out: Path) -> list[Path]:
-    """Write the figure, its points and its fits: ``required_dimension[_fit].csv``."""
-    picture = figure(table, plan, experiment, out.parent)
-    paths = style.styled(style.save)(picture, out, NAME)
-    grid = gather(table, plan)
-    budgets = of_grid(grid, out.parent)
-    for name, frame in ((NAME, points(grid, budgets)), (f"{NAME}_fit", fits(grid))):
-        paths.append(style.write_text(csv_text(frame), out / f"{name}.csv"))
-    return paths
+HEIGHT = 2.1  # inches
+APART = 0.016  # of a panel's width between the bars of two models
 
 
 @style.styled
-def figure(
-    table: pd.DataFrame, plan: pd.DataFrame, experiment: Any, folder: Path | None = None
+def draw(
+    table: pd.DataFrame,
+    facets: data.Facets | None = None,
+    width: float = style.PAGE_WIDTH,
+    font_size: float = style.FONT_SIZE,
+    **_: Any,
 ) -> Figure:
-    """Return the figure: a panel per column of the facets, a line per model.
-
-    ``folder`` holds the curves.
-    """
-    grid = gather(table, plan, panels_of(experiment))
-    budgets = of_grid(grid, folder)
-    frame, fitted = points(grid, budgets), growths(grid)
-    layout = Layout(
-        [""],
-        grid.columns,
-        _entries(grid, frame),
-        growth_text.text(grid, fitted, budgets, experiment),
-        widths=1.7,
-        heights=HEIGHT,
-        x_label="longest sequence L",
-        y_label="required embedding dimension D",
-    )
-    _scale(layout, frame, grid)
-    for column in grid.columns:
-        axes = layout.axes("", column)
-        labels: list[theory_lines.Label] = []
-        for model in grid.model_rows:
-            part = frame[(frame["task"] == column) & (frame["model"] == model)]
-            _draw_model(axes, part, grid, model, fitted.get((column, model)))
-            labels += theory_lines.draw(axes, part, model, row_look(model, grid)["color"])
-        right = frame["max_len"].max() * _shift(grid, grid.model_rows[-1])
-        theory_lines.write(axes, labels, right, HEIGHT)
-    return layout.figure
+    """Return the figure of a table's own learning rate."""
+    groups = data.of_groups(table, facets)
+    columns = groups["column"].unique()
+    looks = style.line_looks(list(zip(groups["row"], groups["model"], strict=True)))
+    figure = new_panels(len(columns), width, font_size)
+    for axes, column in zip(figure.axes, columns, strict=True):
+        part = groups[groups["column"] == column]
+        draw_lines(axes, part, looks)
+        _draw_theory(axes, part)
+        axes.set_title(column)
+    label_axes(figure)
+    figure.axes[0].set_ylabel("D90")
+    style.legend_below(figure, [style.handle(name, **look) for name, look in looks.items()])
+    return figure
 
 
-def _shift(grid: Grid, row: str) -> float:
-    """Return by how much a model's points stand right of L: equal ones would hide each other."""
-    return float(1.05 ** (grid.model_rows.index(row) - (len(grid.model_rows) - 1) / 2))
+def new_panels(count: int, width: float, font_size: float) -> Figure:
+    """Return a figure with a row of ``count`` panels that share the axis of D."""
+    scale = font_size / style.FONT_SIZE
+    figure = style.new_figure(min(width, (0.6 + 2.05 * count) * scale), HEIGHT * scale)
+    figure.subplots(1, count, sharey=True, squeeze=False)
+    return figure
 
 
-def _entries(grid: Grid, frame: pd.DataFrame) -> list[Line2D]:
-    """Return the legend's entries: those of what is drawn."""
-    black: dict[str, Any] = {"color": "black", "linestyle": ""}
-    tried = set(frame.loc[frame["state"] != "not run", "model"])
-    rows = [row for row in grid.model_rows if row in tried]
-    entries = [Line2D([], [], label=row, **row_look(row, grid)) for row in rows]
-    bar = "bar: down to the largest D that fails"
-    entries.append(Line2D([], [], marker="|", markersize=7, label=bar, **black))
-    larger = bool(frame["state"].isin(["not reached", "incomplete"]).any())
-    unbounded = bool(frame.loc[frame["state"] == "reached", "below"].isna().any())
-    entries += limits.entries(set(frame["limited_by_budget"]), larger, unbounded)
-    if any(theory_lines.predicted(frame, row) for row in rows):
-        label = "dotted line: growth that theory predicts"
-        entries.append(Line2D([], [], label=label, color="#555555", **theory_lines.DOTTED))
-    return entries
+def label_axes(figure: Figure) -> None:
+    """Make D logarithmic in all panels of a figure, and name the axes."""
+    low, high = figure.axes[0].get_ylim()
+    powers = 2.0 ** np.arange(np.ceil(np.log2(low)), np.floor(np.log2(high)) + 1)
+    for axes in figure.axes:
+        style.plain_log_axis(axes, "y", powers.tolist())
+        narrow = figure.get_figwidth() / len(figure.axes) < 1.6
+        axes.set_xlabel("L (tokens)" if narrow else "longest sequence L (tokens)")
+        axes.grid(True)
 
 
-def _draw_model(
-    axes: Axes, part: pd.DataFrame, grid: Grid, row: str, fitted: Growth | None
-) -> None:
-    look, shift = row_look(row, grid), _shift(grid, row)
-    part = part.dropna(subset=["max_len"])
-    reached = part[part["state"] == "reached"]
-    axes.plot(shift * reached["max_len"], reached["dim"], gid=f"reached/{row}",
-              **{**look, "linestyle": ""})  # fmt: skip
-    if not fitted:
-        _join(axes, reached, grid, row, look, shift)
-    else:
-        run = part.loc[~part["state"].isin(UNMEASURED), "max_len"]
-        lengths = np.array([run.min(), run.max()])
-        line = {"color": look["color"], "linestyle": look["linestyle"], "zorder": 1.2}
-        axes.plot(lengths, fitted.at(lengths), gid=f"fit/{row}", linewidth=1.0, **line)
-    for item in records(reached):
-        _draw_interval(axes, item, row, shift, look)
-    for item in records(part[part["state"].isin(["not reached", "incomplete"])]):
-        if item.below > 0:
-            gid = f"not reached/{row}/{item.size}"
-            limits.arrow(axes, shift * item.max_len, item.below, look, gid)
+def draw_lines(axes: Axes, groups: pd.DataFrame, looks: dict[str, dict[str, Any]]) -> None:
+    """Draw a line per label ``row`` of ``groups``, rows of `data.of_groups`."""
+    axes.set(xscale="log", yscale="log")
+    shortest, longest = groups["max_len"].min(), groups["max_len"].max()
+    span = 1.44 * longest / shortest
+    for place, (row, look) in enumerate(looks.items()):
+        part = groups[groups["row"] == row].sort_values("max_len")
+        lengths = part["max_len"] * span ** (APART * (place - (len(looks) - 1) / 2))
+        axes.plot(lengths, part["d90"], **look)
+        for x, line in zip(lengths, data.rows_of(part), strict=True):
+            _draw_bracket(axes, x, line, look["color"])
+    style.plain_log_axis(axes, "x", spread(sorted(groups["max_len"].unique())))
+    axes.set_xlim(shortest / 1.2, longest * 1.2)
+    seen = [*groups["d90"].dropna(), *groups["low"][groups["low"] > 0]]
+    axes.set_ylim(min([*axes.get_ylim(), min(seen) / 1.2]), max(axes.get_ylim()[1], max(seen) * 2))
 
 
-def _join(
-    axes: Axes, reached: pd.DataFrame, grid: Grid, row: str, look: dict[str, Any], shift: float
-) -> None:
-    """Draw a line from mark to mark; dotted where the grid has no smaller D than one of the two.
-
-    An upper bound alone would bend the line by how far the search has come.
-    """
-    known = reached[reached["below"].notna() | reached["dim"].eq(grid.cells["dim"].min())]
-    ends = zip(shift * known["max_len"], known["dim"], known["below"].isna(), strict=True)
-    for (x, dim, open_here), (next_x, next_dim, open_there) in itertools.pairwise(ends):
-        dotted = {"linestyle": (0, (1, 1))} if open_here or open_there else {}
-        line = {**look, "marker": "", "gid": f"line/{row}", **dotted}
-        axes.plot([x, next_x], [dim, next_dim], **line)
+def spread(lengths: list[float]) -> list[float]:
+    """Return those lengths that are far enough apart on a logarithmic axis to be ticks."""
+    kept: list[float] = []
+    for length in reversed(lengths):
+        if not kept or kept[-1] / length > (lengths[-1] / lengths[0]) ** 0.12:
+            kept.append(length)
+    return kept[::-1]
 
 
-def _draw_interval(axes: Axes, item: Any, row: str, shift: float, look: dict[str, Any]) -> None:
-    x, below = shift * item.max_len, item.below if item.below > 0 else None
-    limits.bar(axes, x, below, item.dim, look, f"interval/{row}/{item.size}")
-    limits.mark(axes, x, item.dim, item.limited_by_budget, look, f"{row}/{item.size}")
+def _draw_bracket(axes: Axes, x: float, line: dict[str, Any], color: str) -> None:
+    if math.isnan(line["d90"]):
+        axes.annotate(
+            "", (x, line["low"] * 1.5), xytext=(x, line["low"]),
+            arrowprops={"arrowstyle": "->", "color": color, "linewidth": 1.2,
+                        "shrinkA": 0, "shrinkB": 0},
+        )  # fmt: skip
+        axes.plot([x], [line["low"]], marker="_", color=color, markersize=6)
+    elif line["low"] > 0:
+        axes.plot([x, x], [line["low"], line["d90"]], color=color, linewidth=3, alpha=0.35,
+                  solid_capstyle="butt")  # fmt: skip
 
 
-def _scale(layout: Layout, frame: pd.DataFrame, grid: Grid) -> None:
-    dims = [int(dim) for dim in np.unique(without_wider(grid).cells["dim"])]
-    for axes in layout.panels.values():
-        axes.set_xscale("log", base=2)
-        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.0f}"))
-        axes.xaxis.set_minor_locator(NullLocator())
-        dim_axis(axes, dims, HEIGHT)
-    lengths = frame["max_len"].dropna()
-    if len(lengths):
-        _tick_lengths(layout, np.unique(lengths))
-        shift = _shift(grid, grid.model_rows[-1])
-        low, high = np.log2(lengths.min() / 1.2), np.log2(lengths.max() * 1.03 * shift)
-        theory = any(theory_lines.predicted(frame, row) for row in grid.model_rows)
-        share = LABEL_ROOM / min(layout.widths) if theory else 0.0
-        axes.set_xlim(2**low, 2 ** (high + (high - low) * share / (1 - share)))
-
-
-def _tick_lengths(layout: Layout, lengths: np.ndarray) -> None:
-    """Put the ticks at the lengths themselves where powers of two would leave one or none."""
-    octaves = np.log2(lengths)
-    if octaves[-1] - octaves[0] < 2 and (np.diff(octaves) > 0.2).all():
-        for axes in layout.panels.values():
-            axes.xaxis.set_major_locator(FixedLocator(lengths.tolist()))
+def _draw_theory(axes: Axes, groups: pd.DataFrame) -> None:
+    """Draw the slope that theory predicts for linear attention, from its first point on."""
+    own = groups[(groups["model"] == "linear") & groups["d90"].notna()].sort_values("max_len")
+    found = theory.prediction(groups["task"].iloc[0], "linear")
+    if found is None or own.empty or groups["max_len"].nunique() < 2:
+        return
+    first = own.iloc[0]
+    lengths = np.array([first["max_len"], groups["max_len"].max()])
+    dims = first["d90"] * (lengths / first["max_len"]) ** found.exponent
+    axes.plot(lengths, dims, **style.RULE)
+    axes.annotate(
+        f"{found.bound}{theory.POWERS[found.exponent]}", (lengths[1], dims[1]), xytext=(3, 0),
+        textcoords="offset points", va="center", color=style.GREY, annotation_clip=False,
+    )  # fmt: skip

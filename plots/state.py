@@ -1,186 +1,91 @@
-"""Accuracy over D and over bytes of state, a line for each number of heads.
+"""Accuracy against D and against the bytes of state that generation keeps, a line per heads.
 
 Where the size of the state decides what is learned, lines that lie apart over D coincide over
-bytes; `plots.state_shift` says by how much they shift, with a verdict.
+bytes.
 """
 
 from __future__ import annotations
 
-from pathlib import Path
+import math
+import textwrap
 from typing import Any
 
-import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
-from matplotlib.patheffects import Normal, Stroke
-from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
-from matplotlib.transforms import ScaledTranslation
 
-from plots import style, tabular
-from plots.budgets import of_grid, sentences
-from plots.cells import Grid, gather, records
-from plots.layout import Layout
-from plots.looks import dim_looks, nested
-from plots.paper import THRESHOLD
-from plots.state_shift import NAME as SHIFT
-from plots.state_shift import Shifts, printed_table, rows, shifts_of
-from plots.state_shift import sentences as verdicts
-from plots.text import csv_text
-from plots.untried import without_untried_values
-from plots.words import footer, missing_text, seeds_text
+from plots import data, style
 
-NAME = "state"
-ASIDE = 2.8  # points between the bars of one place
+HEIGHT = 1.5  # inches: a panel
+AXES = {"dim": "embedding dimension D", "state_bytes": "generation state (bytes)"}
 MARKERS = ("o", "s", "^", "D", "v", "p")
-AXES = {"embedding dimension D": "dim", "bytes of generation state": "state_bytes"}
-COLUMNS = ["column", "row", "task", "size", "model", "heads", "dim", "state", "state_bytes"]
-COLUMNS += ["accuracy", "accuracy_min", "accuracy_max", "seeds"]
-
-
-def draw(table: pd.DataFrame, plan: pd.DataFrame, experiment: Any, out: Path) -> list[Path]:
-    """Write ``state`` as PDF and PNG, its points, and the shifts as ``state_shift.*``."""
-    grid = _grid(table, plan)
-    found = shifts_of(grid)
-    limits = sentences(of_grid(gather(table, plan), out.parent))
-    paths = style.styled(style.save)(figure(grid, found, limits, experiment), out, NAME)
-    points = grid.cells[COLUMNS].drop(columns=["task", "model"])
-    points = points.rename(columns={"column": "task", "row": "model"})
-    paths.append(style.write_text(csv_text(points), out / f"{NAME}.csv"))
-    shifts = rows(found)
-    if shifts.empty:
-        return paths
-    texts = printed_table(shifts, found, experiment, limits).texts(shifts.round(4))
-    return [*paths, *tabular.write(texts, out, SHIFT)]
-
-
-def _grid(table: pd.DataFrame, plan: pd.DataFrame) -> Grid:
-    facets = {"columns": ["task"], "rows": ["model"], "x": "dim", "y": "heads"}
-    grid = gather(table, plan, facets)
-    panels = grid.cells["column"] + ", " + grid.cells["row"]
-    return without_untried_values(grid, label=panels, heads=grid.cells["heads"])
 
 
 @style.styled
-def figure(grid: Grid, found: list[Shifts], limits: list[str], experiment: Any) -> Figure:
-    """Return the figure: a row of panels per task, size and model, gid ``panel/<row>/<axis>``."""
-    panels = {
-        f"{column}, {row}": grid.panel(column, row)
-        for column in grid.columns
-        for row in grid.model_rows
-        if len(grid.panel(column, row))
+def draw(
+    table: pd.DataFrame,
+    by: str = "heads",
+    width: float = style.PAGE_WIDTH,
+    font_size: float = style.FONT_SIZE,
+    **_: Any,
+) -> Figure:
+    """Return the figure: accuracy over D above, over bytes below, a line per value of ``by``."""
+    rows = data.panels(table, {"x": ["dim"], "y": [by]})
+    titles = [f"{c}, {r.lower()}" for c, r in zip(rows["column"], rows["row"], strict=True)]
+    rows = rows.assign(panel=pd.Series(titles, rows.index, dtype=object))
+    panels = rows["panel"].unique()
+    scale = font_size / style.FONT_SIZE
+    size = (min(width, (0.7 + 1.6 * len(panels)) * scale), (2 * HEIGHT + 0.4) * scale)
+    figure = style.new_figure(*size)
+    grid = figure.subplots(2, len(panels), sharey=True, sharex="row", squeeze=False)
+    colors = style.dim_colors(rows[by].unique())
+    looks = {
+        value: {"color": color, "marker": MARKERS[place % len(MARKERS)]}
+        for place, (value, color) in enumerate(colors.items())
     }
-    heads = sorted(int(number) for number in grid.cells["heads"].unique())
-    looks = _looks(heads)
-    entries = [
-        Line2D([], [], label=style.setting_label("heads", number), **looks[number])
-        for number in heads
-    ]
-    entries.append(Line2D([], [], label="90 %", **style.THRESHOLD_LINE))
-    layout = Layout(
-        list(panels),
-        list(AXES),
-        entries,
-        _footer(grid, found, limits, experiment),
-        widths=2.2,
-        heights=1.25,
-        gap=(0.22, 0.16),
-        ticks=0.3,
-        y_label="answer accuracy in percent",
-        share_x="none",
-    )
-    for label, panel in panels.items():
-        done = panel[panel["state"] == "done"]
-        for title, name in AXES.items():
-            axes = layout.axes(label, title)
-            _draw_panel(axes, done, name, looks)
-            _scale(axes, grid.cells, name)
-    return layout.figure
-
-
-def _looks(heads: list[int]) -> dict[int, dict[str, Any]]:
-    """Return dark to light, thin on wide, so that lines that coincide are all seen."""
-    sizes = nested(len(heads), 6.5, 3.0)
-    lines = dim_looks(heads)
-    return {
-        number: lines[number]
-        | {"marker": MARKERS[i % len(MARKERS)], "markersize": sizes[i], "markerfacecolor": "none"}
-        for i, number in enumerate(heads)
-    }
+    for column, panel in zip(grid.T, panels, strict=True):
+        column[0].set_title(
+            textwrap.fill(panel, int(figure.get_figwidth() / scale / len(panels) / 0.07))
+        )
+        part = rows[rows["panel"] == panel]
+        for axes, over in zip(column, AXES, strict=True):
+            _draw_panel(axes, part, by, over, looks)
+    for axes_row, over in zip(grid, AXES, strict=True):
+        _label(axes_row, rows, over, width / len(panels) / scale)
+    figure.supylabel("correct answers (%)", fontsize="medium")
+    lines = [style.handle(data.in_words(by, value), **look) for value, look in looks.items()]
+    style.legend_below(figure, lines)
+    return figure
 
 
 def _draw_panel(
-    axes: Axes, done: pd.DataFrame, name: str, looks: dict[int, dict[str, Any]]
+    axes: Axes, rows: pd.DataFrame, by: str, over: str, looks: dict[Any, dict[str, Any]]
 ) -> None:
-    axes.set_xscale("log", base=2)
+    for value, look in looks.items():
+        seeds = 100 * rows[rows[by] == value].set_index(over)["answer_accuracy"]
+        if seeds.empty:
+            continue
+        axes.plot(seeds.index, seeds, linestyle="none", alpha=0.4, markersize=2.5, **look)
+        median = seeds.groupby(level=0).median()
+        axes.plot(median.index, median, markersize=3.5, **look)
     style.percent_axis(axes)
-    axes.axhline(100 * THRESHOLD, **style.THRESHOLD_LINE)
-    done = done.dropna(subset=[name])
-    if done.empty:
-        style.say_in(axes, "no results")
-    for _, there in done[done["seeds"] > 1].groupby(name):
-        _draw_ranges(axes, there.sort_values("heads"), name, looks)
-    for number, look in looks.items():
-        part = done[done["heads"] == number].sort_values(name)
-        if len(part):
-            axes.plot(part[name], 100 * part["accuracy"], gid=f"heads/{number}", clip_on=False,
-                      **look)  # fmt: skip
 
 
-def _draw_ranges(
-    axes: Axes, there: pd.DataFrame, name: str, looks: dict[int, dict[str, Any]]
-) -> None:
-    """Draw a bar from the least to the most accurate seed for each number of heads at one place.
-
-    Bars stand side by side, each with its own number of the axis; points do not, since their
-    distance along the axis is what the figure is about.
-    """
-    asides = ASIDE * (np.arange(len(there)) - (len(there) - 1) / 2)
-    for cell, points in zip(records(there), asides, strict=True):
-        look, aside = (
-            looks[cell.heads],
-            ScaledTranslation(points / 72, 0, axes.figure.dpi_scale_trans),
-        )
-        width = 0.75 * look["linewidth"]
-        # The lightest colours are faint on white without an edge.
-        edge = [Stroke(linewidth=width + 0.5, foreground=style.GREY), Normal()]
-        axes.vlines(getattr(cell, name), 100 * cell.accuracy_min, 100 * cell.accuracy_max,
-                    color=look["color"], linewidth=width, path_effects=edge,
-                    transform=axes.transData + aside, gid=f"range/{cell.heads}")  # fmt: skip
+def _label(axes_row: Any, rows: pd.DataFrame, over: str, room: float) -> None:
+    values = sorted(rows[over].unique())
+    if over == "dim":
+        ticks = [v for v in values if math.log2(v).is_integer()]
+    else:
+        powers = range(math.ceil(math.log2(values[0])), int(math.log2(values[-1])) + 1)
+        ticks = [2.0**power for power in powers][:: 2 if room > 1.2 else 4]
+    label = AXES[over] if room > 1.5 else {"dim": "D", "state_bytes": "bytes"}[over]
+    for axes in axes_row:
+        style.plain_log_axis(axes, "x", ticks)
+        axes.set_xlabel(label)
+        if over == "state_bytes":
+            axes.set_xticklabels([_bytes(tick) for tick in ticks])
 
 
-def _scale(axes: Axes, cells: pd.DataFrame, name: str) -> None:
-    """Give every panel of a column the same axis, so that rows can be compared."""
-    known = cells[name].dropna()
-    if known.empty:
-        return
-    low, high = known.min(), known.max()
-    axes.set_xlim(low / 1.25, high * 1.25)
-    axes.xaxis.set_minor_locator(NullLocator())
-    if name == "dim":
-        axes.xaxis.set_major_locator(FixedLocator(sorted(known.unique())))
-        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.0f}"))
-        return
-    powers = np.arange(np.ceil(np.log2(low)), np.floor(np.log2(high)) + 1)
-    axes.xaxis.set_major_locator(
-        FixedLocator((2.0 ** powers[:: max(1, len(powers) // 6)]).tolist())
-    )
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: bytes_text(value)))
-
-
-def bytes_text(value: float) -> str:
-    """Return e.g. ``512 B`` or ``2 KiB``."""
-    place = min(2, int(np.log2(value)) // 10)
-    return f"{value / 1024**place:g} {('B', 'KiB', 'MiB')[place]}"
-
-
-def _footer(grid: Grid, found: list[Shifts], limits: list[str], experiment: Any) -> str:
-    lines = [
-        f"Answer accuracy; {seeds_text(grid.cells)}; bars from minimum to maximum, those of one "
-        "place side by side. State: what generation keeps of L tokens, in float32. Where its size "
-        f"decides, lines that lie apart over D coincide over bytes. {missing_text(grid.cells)}",
-        *verdicts(found),
-        *limits,
-    ]
-    return footer(lines, grid, experiment)
+def _bytes(value: float) -> str:
+    place = min(2, int(math.log2(value)) // 10)
+    return f"{value / 1024**place:g} {('B', 'K', 'M')[place]}".replace(" B", "")

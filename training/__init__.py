@@ -1,1 +1,1 @@
-"""The training engine: recipe, batches, loop, validation, checkpoints, several processes."""
+"""The training engine: recipe, data, optimiser, loop, checkpoints."""

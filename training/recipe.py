@@ -1,43 +1,38 @@
-"""How a model is trained: the `recipe` group of the configuration."""
+"""How a model is trained: the Hydra group `recipe`."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from fractions import Fraction
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-from pydantic import ConfigDict, Field, ValidationError, model_validator
+from pydantic import ConfigDict, Field
 from pydantic.dataclasses import dataclass
 
-from common import UserError, explain
-from training.bounds import MOST_STEPS, bounded
-
-Rate = Annotated[float, bounded(0, 1e30, "float32 ends at 3.4e38", above=True)]
-Factor = Annotated[float, bounded(0, 1e6, "it multiplies the rate", above=True)]
-Exponent = Annotated[float, bounded(-10, 10, "the rate is (reference_dim / D) to its power")]
-Epochs = Annotated[float, bounded(0, 10**6, "one passes over all sequences", above=True)]
-Steps = Annotated[int, bounded(1, MOST_STEPS, "a millisecond each, that is eleven days")]
-Batch = Annotated[int, bounded(1, 2**20, "a batch is held in memory")]
-Width = Annotated[int, bounded(1, 2**16, "no model is wider")]
-Share = Annotated[float, Field(ge=0, le=1)]
-ShareBelowOne = Annotated[float, Field(ge=0, lt=1)]
+Positive = Annotated[float, Field(gt=0, strict=True)]
+Count = Annotated[int, Field(ge=1, strict=True)]
+Share = Annotated[float, Field(ge=0, le=1, strict=True)]
+ShareBelowOne = Annotated[float, Field(ge=0, lt=1, strict=True)]
+Exponent = Annotated[float, Field(ge=-10, le=10, strict=True)]
 Betas = Annotated[list[ShareBelowOne], Field(min_length=2, max_length=2)]
 
-_CHECKED = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
+CHECKED = ConfigDict(extra="forbid", allow_inf_nan=False)
 
 
-@dataclass(frozen=True, config=_CHECKED)
+@dataclass(frozen=True, config=CHECKED)
 class RoleRate:
-    """The rate of one role: learning_rate * factor * (reference_dim / D) ** exponent at width D."""
+    """The learning rate of one role at width D, in multiples of the schedule's.
 
-    factor: Factor = 1.0
+    It is factor * (reference_dim / D) ** exponent.
+    """
+
+    factor: Positive = 1.0
     exponent: Exponent = 0.0
 
 
-@dataclass(frozen=True, config=_CHECKED)
+@dataclass(frozen=True, config=CHECKED)
 class Rates:
-    """The rates of all roles (`models.roles`); the defaults give every parameter one rate.
+    """The learning rates of all roles (`models.roles`); by default they are the same.
 
     Exponents that keep the size of the updates' effect the same at every width: with AdamW 1 for
     hidden matrices and head, 0 for embedding and vectors (muP; Yang and Hu 2021, Yang et al. 2022,
@@ -51,71 +46,56 @@ class Rates:
     vector: RoleRate = RoleRate()
 
 
-@dataclass(frozen=True, config=_CHECKED)
+@dataclass(frozen=True, config=CHECKED)
 class Recipe:
     """Optimiser, schedule, budget and stopping rule of one training run.
 
-    ``learning_rate`` is the peak rate; each role of parameters multiplies it by a factor of its own
-    (``rates``), which may fall with the width relative to ``reference_dim``.
+    ``learning_rate`` is the peak; ``rates`` multiply it by role and width (`RoleRate`).
     ``weight_decay`` acts on the matrices, and on vectors (biases, norm gains) if
-    ``decay_vectors``.  Under ``decay: coupled`` a step shrinks them by rate * weight_decay, as
-    PyTorch's AdamW does; under ``independent`` by weight_decay itself, times what the schedule has
-    left of the peak, whatever the rate is (Loshchilov and Hutter 2019; Wortsman et al. 2023).
+    ``decay_vectors``.  Under ``decay: coupled`` a step shrinks them by learning rate *
+    weight_decay, as PyTorch's AdamW does; under ``independent`` by weight_decay itself, times what
+    the schedule has left of the peak (Loshchilov and Hutter 2019; Wortsman et al. 2023).
     The budget is ``steps`` batches, or ``epochs`` passes over the training set; exactly one is
     given.  ``warmup`` is the share of the budget spent on the linear warm-up, unless
     ``warmup_steps`` says how many steps.  ``cooldown`` is the share of it over which, at its end,
-    the schedule's rate is brought down to 0 in a straight line besides.
+    the learning rate is also brought down to 0 in a straight line.
     ``embedding_ratio`` scales the token embedding's initial values to that ratio of root mean
-    squares to the sinusoidal positions that are added to them; null leaves them Xavier-uniform, so
-    that the ratio falls with width and vocabulary.
+    squares to the sinusoidal positions added to them; null leaves them Xavier-uniform, so that the
+    ratio falls with width and vocabulary.
     ``average_decay`` keeps an exponential moving average of the weights, updated at every step by
     1 - average_decay; validation, early stopping and evaluation then use the average.
     ``stop_at`` ends training once that share of the validation chains is predicted without a
-    mistake under teacher forcing (which is what free greedy generation would write, up to the
-    rounding of bfloat16 where training runs in that), looked at every ``validate_every``
-    steps; null trains through.
-    Raises UserError naming the key of a value that is out of range.
+    mistake under teacher forcing, looked at every ``validate_every`` steps; null trains through.
     """
 
     name: str
-    learning_rate: Rate
-    batch_size: Batch
-    steps: Steps | None = None
-    epochs: Epochs | None = None
+    learning_rate: Positive
+    batch_size: Count
+    steps: Count | None = None
+    epochs: Positive | None = None
     optimizer: Literal["adamw", "muon"] = "adamw"
     rates: Rates = Rates()
-    reference_dim: Width = 64
+    reference_dim: Count = 64
     betas: Betas = Field(default_factory=lambda: [0.9, 0.999])
     weight_decay: Share = 0.01
     decay: Literal["coupled", "independent"] = "coupled"
     decay_vectors: bool = True
     schedule: Literal["linear", "cosine", "constant", "inverse_sqrt"] = "linear"
     warmup: Share = 0.05
-    warmup_steps: Steps | None = None
+    warmup_steps: Count | None = None
     cooldown: Share = 0.0
     final_learning_rate: Share = 0.0
-    gradient_clip: Rate | None = None
-    embedding_ratio: Factor | None = None
+    gradient_clip: Positive | None = None
+    embedding_ratio: Positive | None = None
     average_decay: ShareBelowOne | None = None
     dropout: ShareBelowOne = 0.0
-    precision: Literal["auto", "float32", "bfloat16"] = "auto"
-    validate_every: Steps = 500
+    precision: Literal["float32", "bfloat16"] = "float32"
+    validate_every: Count = 500
     stop_at: Share | None = None
-
-    @model_validator(mode="wrap")
-    @classmethod
-    def _name_what_is_wrong(cls, values: Any, check: Callable[[Any], Recipe]) -> Recipe:
-        try:
-            return check(values)
-        except ValidationError as error:
-            raise UserError("; ".join(explain(item, "recipe") for item in error.errors())) from None
 
     def __post_init__(self) -> None:
         if (self.steps is None) == (self.epochs is None):
-            raise UserError(
-                "recipe: give exactly one of recipe.steps and recipe.epochs, the other null "
-                f"(got steps={self.steps}, epochs={self.epochs})"
-            )
+            raise ValueError("give exactly one of steps and epochs, the other null")
 
     def total_steps(self, num_sequences: int) -> int:
         """Return the step budget for a training set of ``num_sequences`` sequences.
@@ -124,27 +104,26 @@ class Recipe:
         """
         if self.steps is not None:
             return self.steps
-        assert self.epochs is not None
         epochs = Fraction(str(self.epochs))  # as it is written: 0.07 * 100 is more than 7
         return max(1, math.ceil(epochs * math.ceil(num_sequences / self.batch_size)))
 
     def rate_factor(self, kind: str, dim: int) -> float:
-        """Return what the rate of parameters of role ``kind`` is in multiples of the schedule's,
-        at width ``dim``."""
+        """Return the learning rate of role ``kind`` at width ``dim``, in multiples of the
+        schedule's."""
         role: RoleRate = getattr(self.rates, kind)
         return role.factor * (self.reference_dim / dim) ** role.exponent
 
     def peak_learning_rate(self, dim: int, kind: str = "hidden") -> float:
-        """Return the highest rate that parameters of role ``kind`` have at width ``dim``."""
+        """Return the highest learning rate of role ``kind`` at width ``dim``."""
         return self.learning_rate * self.rate_factor(kind, dim)
 
     def learning_rate_at(self, step: int, total_steps: int) -> float:
-        """Return the rate of update ``step`` (0-based) of ``total_steps``, before roles' factors.
+        """Return the learning rate of update ``step`` (0-based) of ``total_steps``, before roles.
 
         Linear warm-up from 1/w of the peak over w steps, then the schedule down to
         ``final_learning_rate`` times the peak; ``inverse_sqrt`` is peak * sqrt(w / step) (Vaswani
         et al. 2017), whatever the budget is.  CoT_benchmark (Feng et al. 2023) steps its schedule
-        once an epoch, so that its first epoch trains at rate 0; ours moves at every batch.
+        once an epoch, so that its first epoch trains at 0; ours moves at every batch.
         """
         peak = self.learning_rate
         warmup_steps = self.warmup_steps or max(1, round(self.warmup * total_steps))

@@ -3,154 +3,249 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import math
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import astuple, dataclass
+from dataclasses import asdict, astuple, dataclass, field
 from pathlib import Path
+from typing import Any, Literal
 
 import torch
-from torch import Tensor
+from torch.nn import functional as F
 
 from common import RunError, UserError, write_text
 from models.transformer import Transformer
-from training.average import MovingAverage
-from training.batches import SequenceTensors
+from tasks.task import SequenceSet
 from training.checkpoint import load_checkpoint, save_checkpoint
-from training.compile import compiled_hidden, compiles, width_step
-from training.distributed import ALONE, Processes
-from training.events import (
-    CURVE_COLUMNS,
-    Listener,
-    TrainingStarts,
-    TrainingStep,
-    Validation,
-    ignore,
+from training.data import PACKED, BatchOrder, Layout, SequenceTensors
+from training.device import (
+    Machine,
+    autocast,
+    compiled,
+    compiles,
+    device_name,
+    keep_freed_memory,
+    resolve_device,
 )
-from training.loss import masked_loss, packed_loss
-from training.machine import Machine
-from training.malloc import keep_freed_memory
-from training.optimizers import build_optimizer
-from training.order import BatchOrder
-from training.parts import ON_CPU, PartSizes, padded_share, parts_of
-from training.precision import autocast, resolve_precision
+from training.optim import build_optimizer, update_average
 from training.recipe import Recipe
-from training.state import TrainingState, pack, unpack
-from training.validation import VALIDATION_BATCH, validate
 
 REPORT_EVERY = 50  # steps
-PADDING_STEPS = 200  # whose batches tell the share of padding
+VALIDATION_BATCH = 256  # sequences, where memory does not ask for fewer
+# Compiled code meets every width as a shape of its own, and PyTorch gives up after eight of them;
+# so batches are padded to one of few widths.
+WIDTHS = 4
+LOOK_AHEAD = 1000  # steps whose shapes are compiled before training starts
 
 
 class Interrupted(Exception):
-    """Training was told to stop; its checkpoint is written and continues later."""
+    """Training was asked to stop; its checkpoint is written and continues later."""
 
 
 @dataclass(frozen=True)
-class TrainingRun:
-    """What is trained: ``model`` on ``train`` by ``recipe``, looked at on ``validation``.
+class Phase:
+    """A part of a cell's work begins."""
 
-    Checkpoint and learning curve lie in ``folder``; ``device_name`` is noted in the checkpoint.
+    name: Literal["data", "training", "evaluation"]
+
+
+@dataclass(frozen=True)
+class TrainingStarts:
+    """Training begins, or goes on from the checkpoint after ``step`` of at most ``steps``."""
+
+    step: int
+    steps: int
+
+
+@dataclass(frozen=True)
+class TrainingStep:
+    """``step`` of at most ``steps`` is done; ``loss`` is the mean since the last validation."""
+
+    step: int
+    steps: int
+    loss: float
+
+
+@dataclass(frozen=True)
+class Validation:
+    """A row of the learning curve.
+
+    ``seconds`` is the training time so far, this validation included, over all interruptions;
+    ``train_loss`` the mean since the last validation; ``validation_loss`` the mean per target;
+    ``validation_chain_exact_match`` the share of sequences predicted without a mistake;
+    ``learning_rate`` that of the last step.
     """
 
-    model: Transformer
-    recipe: Recipe
-    seed: int
-    train: SequenceTensors
-    validation: SequenceTensors
-    folder: Path
-    device_name: str = ""
+    step: int
+    seconds: float
+    train_loss: float
+    validation_loss: float
+    validation_chain_exact_match: float
+    learning_rate: float
 
-    @property
-    def checkpoint_path(self) -> Path:
-        """Where the latest checkpoint lies."""
-        return self.folder / "checkpoint.pt"
+
+@dataclass(frozen=True)
+class Evaluated:
+    """``done`` of ``total`` test sequences are judged."""
+
+    done: int
+    total: int
+
+
+Event = Phase | TrainingStarts | TrainingStep | Validation | Evaluated
+Listener = Callable[[Event], None]
+CURVE_COLUMNS = tuple(column.name for column in dataclasses.fields(Validation))
+
+
+def ignore(event: Event) -> None:
+    """Listen to nothing."""
+
+
+@dataclass
+class TrainingState:
+    """What training has come to.
+
+    ``seconds`` is time spent training and validating, over all interruptions: seconds of cores on
+    a CPU, which other work on the machine does not lengthen, and of the clock elsewhere.
+    ``stopped`` is ``solved`` or ``budget`` once training is over; ``curve`` has a row per
+    validation; ``loss_sum`` is over the steps since the last of them.  ``devices`` names those
+    that have trained, in order; interruptions may have moved the training from one to another.
+    """
+
+    step: int = 0
+    seconds: float = 0.0
+    stopped: Literal["solved", "budget"] | None = None
+    curve: list[Validation] = field(default_factory=list)
+    loss_sum: float = 0.0
+    devices: list[str] = field(default_factory=list)
 
 
 class Trainer:
-    """Trains the model of ``run`` on ``machine``.
+    """Trains ``model`` by ``recipe`` on ``train``, looked at on ``validation``, on ``machine``.
 
     Same seed and configuration give the same weights on a CPU, interrupted or not: the batches
     are a function of (seed, step), and a checkpoint holds the state of the random generator.
-    ``listener`` hears of losses and validations.  ``should_stop`` is asked after every step; true
-    writes a checkpoint and raises `Interrupted`.  ``processes`` train together, each with a
-    trainer of its own; only the first writes files.
+    Checkpoint and learning curve lie in ``folder``.  ``listener`` hears of losses and validations.
+    ``should_stop`` is asked after every step; true writes a checkpoint and raises `Interrupted`.
+
+    ``raw_model`` are the weights that are trained; ``model`` those that validation and evaluation
+    look at: their moving average where the recipe keeps one, else the same.
     """
 
     def __init__(
         self,
-        run: TrainingRun,
+        model: Transformer,
+        recipe: Recipe,
+        seed: int,
+        train: SequenceSet,
+        validation: SequenceSet,
+        folder: Path,
         machine: Machine | None = None,
         listener: Listener = ignore,
         should_stop: Callable[[], bool] = lambda: False,
-        processes: Processes = ALONE,
     ) -> None:
-        self.run, self.machine = run, machine or Machine()
-        self.listener, self.should_stop, self.processes = listener, should_stop, processes
-        self.model, self.recipe, self.train = run.model, run.recipe, run.train
-        self.device = run.train.tokens.device
-        self.precision = resolve_precision(self.recipe.precision, self.device, self.model.dim)
-        self.total_steps = self.recipe.total_steps(len(self.train))
-        self.order = BatchOrder(len(self.train), self.recipe.batch_size, run.seed)
-        self.optimizer = build_optimizer(self.model, self.recipe, self.precision)
-        decay = self.recipe.average_decay
-        self.average = None if decay is None else MovingAverage(self.model, decay)
+        self.recipe, self.folder, self.machine = recipe, folder, machine or Machine()
+        self.listener, self.should_stop = listener, should_stop
+        self.device = resolve_device(self.machine.device)
+        self.train = SequenceTensors(train, self.device)
+        self.validation = SequenceTensors(validation, self.device)
+        self.order = BatchOrder(len(train), recipe.batch_size, seed)
+        self.total_steps = recipe.total_steps(len(train))
+        self.raw_model = model.to(self.device)
+        self.model = model if recipe.average_decay is None else copy.deepcopy(model)
+        self.optimizer = build_optimizer(model, recipe)
         self.state = TrainingState()
         self._loss_sum = torch.zeros((), dtype=torch.float64, device=self.device)
-        self.graphs = self.machine.compile == "graphs"
-        self.compiled = None
         # Core-seconds, whatever else the machine is busy with; a GPU works beside the process.
         self.clock = time.process_time if self.device.type == "cpu" else time.perf_counter
         self._booked = self.clock()  # until when `TrainingState.seconds` counts
         # Every shape is a compilation of its own: so only eager training on a CPU avoids padding.
-        self.part_sizes: PartSizes | None = None
-        self.width_step = 1
+        self.layout, self.compiled_hidden = Layout(), None
+        self.graphs = self.machine.compile == "graphs"
         if compiles(self.machine.compile, self.device):
-            self.compiled = compiled_hidden(self.model, self.graphs)
-            self.width_step = width_step(self.train.longest)
+            self.compiled_hidden = compiled(model.hidden, self.graphs)
+            self.layout = Layout(width_step=-(-(self.train.longest - 1) // WIDTHS))
         elif self.device.type == "cpu":
             keep_freed_memory()
-            self.part_sizes = ON_CPU[self.precision]
+            self.layout = PACKED[recipe.precision]
 
     def fit(self) -> TrainingState:
         """Train from the last checkpoint, if there is one, to the end.
 
-        Raises `RunError` on divergence and `Interrupted` when told to stop.
+        Raises `RunError` on divergence and `Interrupted` when asked to stop.
         """
         self.resume()
-        self._note_device()
-        self.processes.copy_from_first(self.model)
+        if self.state.stopped is None:
+            self.warm_up()
         self.listener(TrainingStarts(self.state.step, self.total_steps))
         saved = time.monotonic()
         while self.state.stopped is None:
-            self._advance()
-            if self.state.stopped is None and self.processes.any(self.should_stop()):
-                self.save()
-                raise Interrupted
-            if time.monotonic() - saved > self.machine.checkpoint_seconds:
+            self._booked = self.clock()
+            self.step()
+            self._report()
+            self._book_seconds()
+            stop = self.state.stopped is None and self.should_stop()
+            if stop or time.monotonic() - saved > self.machine.checkpoint_seconds:
                 self.save()
                 saved = time.monotonic()
+            if stop:
+                raise Interrupted
         self.save()
-        self.model.load_state_dict(self.evaluated.state_dict())
         return self.state
 
-    @property
-    def evaluated(self) -> Transformer:
-        """The model that validation and evaluation look at: the average, where one is kept."""
-        return self.model if self.average is None else self.average.model
+    def step(self) -> None:
+        """Update the weights once, by the gradient of the mean loss over one batch."""
+        step, model = self.state.step, self.raw_model.train()
+        self.optimizer.set_learning_rate(self.recipe.learning_rate_at(step, self.total_steps))
+        self.optimizer.zero_grad()  # before the memory of replayed gradients is used again
+        index = self.order.indices(step)  # (B,)
+        num_targets = self.train.num_targets(index)
+        # An epoch's last, incomplete batch is not worth a compilation.
+        whole = len(index) == self.order.batch_size
+        hidden = self.compiled_hidden if self.compiled_hidden and whole else model.hidden
+        loss = torch.zeros((), device=self.device)
+        for part in self.train.parts(index, self.layout, self.machine.micro_batch_size):
+            batch = self.train.batch(part, self.layout)
+            if self.graphs:
+                torch.compiler.cudagraph_mark_step_begin()
+            with autocast(self.recipe.precision, self.device):
+                x = batch.at_targets(hidden(batch.inputs, batch.packing))  # (targets, D)
+                logits = model.head(x).float()  # (targets, V)
+                part_loss = F.cross_entropy(logits, batch.targets)
+                part_loss = part_loss * (len(batch.targets) / num_targets)
+            part_loss.backward()
+            loss += part_loss.detach()
+        if self.recipe.gradient_clip is not None:
+            torch.nn.utils.clip_grad_norm_(model.parameters(), self.recipe.gradient_clip)
+        self.optimizer.step()
+        if self.recipe.average_decay is not None:
+            update_average(self.model, model, self.recipe.average_decay, first=step == 0)
+        self._loss_sum += loss
+        self.state.step += 1
 
-    def _advance(self) -> None:
-        """Take a step, tell of it where that is due, validate where that is due."""
-        self._booked = self.clock()
-        self.step()
-        step = self.state.step
-        validates = step % self.recipe.validate_every == 0 or step >= self.total_steps
-        if validates or step % REPORT_EVERY == 0:
-            loss = self._tell_loss()
-            if validates:
-                self._validate(loss)
-        self._book_seconds()
+    def warm_up(self) -> None:
+        """Compile all kernels by steps that are taken back, before the clock starts."""
+        before = copy.deepcopy(self.snapshot())
+        for step in self._steps_of_new_shapes():
+            for _ in range(3 if self.graphs else 1):  # the second is recorded, the third replayed
+                self.state.step = step
+                self.step()
+        validate(self.model, self.validation, self.recipe.precision, 1, 1)
+        self.restore(before)
+
+    def _steps_of_new_shapes(self) -> list[int]:
+        """Return steps that meet all shapes of the next `LOOK_AHEAD`, where shapes matter."""
+        if self.compiled_hidden is None:
+            return [self.state.step]
+        found: dict[tuple[int, int], int] = {}
+        for step in range(self.state.step, min(self.total_steps, self.state.step + LOOK_AHEAD)):
+            index = self.order.indices(step)
+            if len(index) == self.order.batch_size:
+                for part in self.train.parts(index, self.layout, self.machine.micro_batch_size):
+                    found.setdefault((len(part), self.train.width(part, self.layout)), step)
+        return sorted(set(found.values()))
 
     def _book_seconds(self) -> None:
         """Count what has passed since it was last called as training time."""
@@ -158,83 +253,30 @@ class Trainer:
         self.state.seconds += now - self._booked
         self._booked = now
 
-    def step(self) -> None:
-        """Update the weights once, by the gradient of the mean loss over one batch."""
+    def _report(self) -> None:
+        """Report the loss and validate, each where it is due; refuse to go on from NaN."""
         step = self.state.step
-        self.optimizer.set_learning_rate(self._learning_rate(step))
-        self.optimizer.zero_grad()  # before the memory of replayed gradients is used again
-        self.processes.seed_step(self.run.seed, step)
-        self.model.train()
-        index = self.order.indices(step)
-        num_targets = self.train.num_targets(index)
-        # An epoch's last, incomplete batch is not worth a compilation.
-        hidden = self.compiled if len(index) == self.order.batch_size else None
-        loss = torch.zeros((), device=self.device)
-        for part in self.parts(step):
-            loss += self._add_gradients(part, num_targets, hidden)
-        loss = self.processes.sum_gradients(self.model, loss)
-        if self.recipe.gradient_clip is not None:
-            torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.recipe.gradient_clip)
-        self.optimizer.step()
-        if self.average is not None:
-            self.average.update(self.model, first=step == 0)
-        self._loss_sum += loss
-        self.state.step += 1
-
-    def _add_gradients(
-        self, index: Tensor, num_targets: int, hidden: Callable[[Tensor], Tensor] | None
-    ) -> Tensor:
-        """Add the gradient of what the sequences ``index`` (b,) contribute to the mean loss over
-        the ``num_targets`` of the whole batch; return that contribution."""
-        if self.graphs:
-            torch.compiler.cudagraph_mark_step_begin()
-        with autocast(self.precision, self.device):
-            if self.part_sizes is not None:
-                loss = packed_loss(self.model, self.train.packed(index, *self.part_sizes.steps))
-            else:
-                loss = masked_loss(self.model, self.train.batch(index, self.width_step), hidden)
-            loss = loss * (self.train.num_targets(index) / num_targets)
-        loss.backward()
-        return loss.detach()
-
-    def parts(self, step: int) -> list[Tensor]:
-        """Return the sequences (b,) of batch ``step`` that this process holds at a time."""
-        index = self.train.sorted_by_length(self.order.indices(step))
-        own = self.processes.share(index)
-        return parts_of(self.train, own, self.part_sizes, self.machine.micro_batch_size)
-
-    def padded_share(self) -> float:
-        """Return the share of padding among the input tokens of the first steps' batches."""
-        steps = range(min(PADDING_STEPS, self.total_steps))
-        parts = (part for step in steps for part in self.parts(step))
-        return padded_share(self.train, parts, self.width_step, self.part_sizes)
-
-    def _learning_rate(self, step: int) -> float:
-        return self.recipe.learning_rate_at(step, self.total_steps)
-
-    def _tell_loss(self) -> float:
-        """Return the mean loss since the last validation; refuse to go on from NaN."""
-        mean = float(self._loss_sum) / self.state.steps_since_validation
-        if not math.isfinite(mean):
-            raise RunError(f"training diverged: loss {mean} within {self.state.step} steps")
-        self.listener(TrainingStep(self.state.step, self.total_steps, mean))
-        return mean
+        validates = step % self.recipe.validate_every == 0 or step >= self.total_steps
+        if not validates and step % REPORT_EVERY:
+            return
+        last = self.state.curve[-1].step if self.state.curve else 0
+        loss = float(self._loss_sum) / (step - last)
+        if not math.isfinite(loss):
+            raise RunError(f"training diverged: loss {loss} within {step} steps")
+        self.listener(TrainingStep(step, self.total_steps, loss))
+        if validates:
+            self._validate(loss)
 
     def _validate(self, train_loss: float) -> None:
         """Add a row to the learning curve; stop where the task is solved or the budget spent."""
         state, step = self.state, self.state.step
-        loss, exact = validate(
-            self.evaluated,
-            self.run.validation,
-            self.precision,
-            min(VALIDATION_BATCH, self.machine.micro_batch_size or VALIDATION_BATCH),
-            self.processes,
-        )
+        most = min(VALIDATION_BATCH, self.machine.micro_batch_size or VALIDATION_BATCH)
+        loss, exact = validate(self.model, self.validation, self.recipe.precision, most)
         if not math.isfinite(loss):
             raise RunError(f"training diverged: validation loss {loss} at step {step}")
-        rate = self._learning_rate(step - 1)
+        learning_rate = self.recipe.learning_rate_at(step - 1, self.total_steps)
         self._book_seconds()  # the row's own step and validation are training time, too
-        state.curve.append(Validation(step, state.seconds, train_loss, loss, exact, rate))
+        state.curve.append(Validation(step, state.seconds, train_loss, loss, exact, learning_rate))
         self._loss_sum.zero_()
         self.listener(state.curve[-1])
         if self.recipe.stop_at is not None and exact >= self.recipe.stop_at:
@@ -243,55 +285,98 @@ class Trainer:
             state.stopped = "budget"
 
     def save(self) -> None:
-        """Write the checkpoint and the learning curve; only the first process does."""
-        if not self.processes.first:
-            return
+        """Write the checkpoint and the learning curve."""
         self._booked = self.clock()
-        self.state.loss_sum = float(self._loss_sum)  # waits for steps: that is training time, too
+        content = self.snapshot()  # waits for steps: that is training time, too
         self._book_seconds()
-        content = pack(self.model, self.optimizer, self.average, self.state)
-        save_checkpoint(self.run.checkpoint_path, content)
-        write_curve(self.run.folder / "curve.csv", self.state.curve)
+        content["state"]["seconds"] = self.state.seconds
+        save_checkpoint(self.folder / "checkpoint.pt", content)
+        write_curve(self.folder / "curve.csv", self.state.curve)
 
     def resume(self) -> None:
-        """Continue from the checkpoint in the run's folder; nothing to do when there is none.
+        """Continue from the checkpoint in the folder, if there is one, and note the device.
 
-        A damaged one is set aside with a warning, and training starts again: the result is the
-        same, only later.
+        A damaged one is set aside with a warning, and training starts again.
         """
-        content = self.processes.from_first(self._read_checkpoint)
-        if content is None:
-            return
-        changed = self.model, self.optimizer, self.average
-        fresh = copy.deepcopy(pack(*changed, self.state))
-        try:
-            self.state = unpack(content, *changed, self.recipe, self.total_steps)
-        except UserError as error:
-            self.state = unpack(fresh, *changed, self.recipe, self.total_steps)
-            if self.processes.first:
-                self._set_checkpoint_aside(f"{self.run.checkpoint_path}: {error}")
+        path = self.folder / "checkpoint.pt"
+        if path.exists():
+            try:
+                self.restore(load_checkpoint(path))
+            except UserError as error:
+                path.replace(path.with_suffix(".damaged"))
+                print(f"warning: {error}; set aside, training starts again", file=sys.stderr)
+        name = device_name(self.device)
+        if self.state.stopped is None and name not in self.state.devices:
+            self.state.devices.append(name)
+
+    def snapshot(self) -> dict[str, Any]:
+        """Return all that decides how training goes on, as tensors and plain data."""
+        self.state.loss_sum = float(self._loss_sum)
+        content = {
+            "model": self.model.state_dict(),
+            "raw_model": self.raw_model.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+            "random": torch.get_rng_state(),
+            "state": asdict(self.state),
+        }
+        if self.device.type == "cuda":
+            content["random_cuda"] = torch.cuda.get_rng_state(self.device)
+        return content
+
+    def restore(self, content: dict[str, Any]) -> None:
+        """Go back, or on, to what `snapshot` returned."""
+        self.raw_model.load_state_dict(content["raw_model"])
+        self.model.load_state_dict(content["model"])
+        self.optimizer.load_state_dict(content["optimizer"])
+        self.optimizer.zero_grad()
+        torch.set_rng_state(content["random"])
+        if "random_cuda" in content and self.device.type == "cuda":
+            torch.cuda.set_rng_state(content["random_cuda"], self.device)
+        curve = [Validation(**row) for row in content["state"]["curve"]]
+        self.state = TrainingState(**{**content["state"], "curve": curve})
         self._loss_sum.fill_(self.state.loss_sum)
 
-    def _note_device(self) -> None:
-        devices, name = self.state.devices, self.run.device_name
-        if self.state.step and not devices:
-            devices.append("unknown")  # an older checkpoint does not tell
-        if self.state.stopped is None and name and name not in devices:
-            devices.append(name)
 
-    def _read_checkpoint(self) -> dict | None:
-        if not self.run.checkpoint_path.exists():
-            return None
-        try:
-            return load_checkpoint(self.run.checkpoint_path)
-        except UserError as error:
-            self._set_checkpoint_aside(str(error))
-            return None
+@torch.no_grad()
+def validate(
+    model: Transformer,
+    sequences: SequenceTensors,
+    precision: str,
+    batch_size: int = VALIDATION_BATCH,
+    most: int | None = None,
+) -> tuple[float, float]:
+    """Return (mean loss per target, share of sequences without a wrong arg-max).
 
-    def _set_checkpoint_aside(self, reason: str) -> None:
-        path = self.run.checkpoint_path
-        path.replace(path.with_suffix(".damaged"))
-        print(f"warning: {reason}; set aside, training starts again", file=sys.stderr)
+    A chain whose every arg-max under teacher forcing is right is the chain that free greedy
+    generation writes, so the second figure is `chain_exact_match` on the validation set, up to
+    the rounding of bfloat16 where ``precision`` is that; of labels, the share of sequences whose
+    every label is right.  ``most`` is how many sequences are looked at, the shortest.
+    """
+    model.eval()
+    device = sequences.tokens.device
+    order = torch.argsort(sequences.host_lengths)[:most]
+    loss_sum, exact = torch.zeros(2, dtype=torch.float64, device=device)  # read once, at the end
+    with autocast(precision, device):
+        for index in order.split(batch_size):
+            batch = sequences.batch(index)
+            logits = model.head(
+                batch.at_targets(model.hidden(batch.inputs))
+            ).float()  # (targets, V)
+            loss_sum += F.cross_entropy(logits, batch.targets, reduction="sum")
+            wrong = batch.spread(logits.argmax(-1) != batch.targets)  # (B, T)
+            exact += (~wrong.any(dim=1)).sum()
+    return float(loss_sum) / sequences.num_targets(order), float(exact) / len(order)
+
+
+def still_improving(curve: list[Validation], total_steps: int) -> bool:
+    """Return whether the share of right validation chains rose by more than 2 points in the last
+    fifth of the ``total_steps`` taken."""
+    rows = [row for row in curve if row.step <= total_steps]
+    if not rows:
+        return False
+    early = [row for row in rows if row.step <= 0.8 * rows[-1].step]
+    before = early[-1].validation_chain_exact_match if early else 0.0
+    return rows[-1].validation_chain_exact_match - before > 0.02 + 1e-9
 
 
 def write_curve(path: Path, curve: list[Validation]) -> None:

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from small_models import TASKS, plain_greedy
 
-from evaluation.generation import generate
+from evaluation.generate import generate
 from evaluation.judge import chance_accuracy, evaluate, judge, wilson_interval
 
 

@@ -4,20 +4,17 @@ import pytest
 import torch
 from small_models import MIXERS, plain_greedy, written
 
-from evaluation import levels
-from evaluation.certify import Certifier
-from evaluation.generation import generate
-from evaluation.levels import Levels
-from evaluation.memory import memory_for
+from evaluation.argmax import ExactArgmax, megabytes
+from evaluation.generate import generate
 from models.transformer import Transformer
 
 
 def test_memory_is_a_number_or_what_is_free(monkeypatch):
     cpu, gpu = torch.device("cpu"), torch.device("cuda", 0)
-    assert memory_for(300, cpu) == memory_for(300, gpu) == 300
-    assert memory_for("auto", cpu) == 1024
+    assert megabytes(300, cpu) == megabytes(300, gpu) == 300
+    assert megabytes("auto", cpu) == 1024
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (60 * 2**30, 80 * 2**30))
-    assert memory_for("auto", gpu) == 30 * 1024
+    assert megabytes("auto", gpu) == 30 * 1024
 
 
 def test_the_memory_bound_does_not_change_the_outcome(models):
@@ -32,24 +29,23 @@ def test_no_batch_is_larger_than_the_memory_allows(models, count, monkeypatch):
     """However many sequences there are; `python -m benchmarks evaluation` measures the bytes."""
     task, model = models("arithmetic", "standard", 40)
     sequences = task.draw(0, 1, 0, count)
-    width = int(sequences.lengths.max())
     bytes_per_token = 4 * (16 * model.dim + 4 * len(task.vocabulary))
-    certify_rows, prefill = Certifier.certify, model.prefill
+    at_targets, prefill = ExactArgmax.at_targets, model.prefill
     certified, generated = [], []
 
-    def noting(certifier, rows):
-        certified.append(len(rows))
-        certify_rows(certifier, rows)
+    def noting(exact, batch, until_mistake):
+        certified.append(batch.inputs.shape)
+        return at_targets(exact, batch, until_mistake)
 
     def noting_too(tokens, lengths):
         generated.append(len(lengths))
         return prefill(tokens, lengths)
 
-    monkeypatch.setattr(Certifier, "certify", noting)
+    monkeypatch.setattr(ExactArgmax, "at_targets", noting)
     monkeypatch.setattr(model, "prefill", noting_too)
     generate(model, sequences, 0.1)
-    assert sum(certified) >= count and generated
-    assert max(certified) * width * bytes_per_token < 0.12 * 2**20
+    assert sum(rows for rows, _ in certified) >= count and generated
+    assert max(rows * width for rows, width in certified) * bytes_per_token < 0.1 * 2**20
     assert 2 * max(generated) * model.state_bytes(task.max_len) < 0.1 * 2**20
 
 
@@ -70,7 +66,6 @@ def test_batches_that_do_not_fit_are_halved(models, mixer, monkeypatch):
 
     for name in ("prefill", "step", "hidden"):
         monkeypatch.setattr(Transformer, name, small(getattr(Transformer, name)))
-    monkeypatch.setattr(levels, "SAMPLE_BATCH", 4)
     assert written(generate(model, sequences)) == expected
     assert len(too_large) > 1
 
@@ -80,7 +75,7 @@ def test_a_sequence_that_does_not_fit_is_an_error(models, monkeypatch):
         raise torch.OutOfMemoryError("too much")
 
     task, model = models("arithmetic", "standard", 40)
-    monkeypatch.setattr(Levels, "sampled_errors", lambda *arguments: (0.0, 1e-6))
+    monkeypatch.setattr(ExactArgmax, "sampled_error", lambda exact: 1e-6)
     monkeypatch.setattr(Transformer, "hidden", full)
     with pytest.raises(torch.OutOfMemoryError):
         generate(model, task.draw(0, 1, 0, 60))

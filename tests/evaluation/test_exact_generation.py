@@ -5,9 +5,7 @@ import torch
 from small_models import MIXERS, TASKS, plain_greedy, small_model, trained_model, written
 
 from common import RunError, UserError
-from evaluation import certify, levels, memory
-from evaluation.certify import Certifier
-from evaluation.generation import generate
+from evaluation.generate import generate
 from evaluation.judge import evaluate
 from tasks.task import EOS_ID
 
@@ -20,50 +18,6 @@ def test_certified_generation_is_plain_greedy_decoding(models, task_name, mixer,
     sequences = task.draw(0, 1, 0, 24)
     generation = generate(model, sequences)
     assert written(generation) == plain_greedy(model, sequences)
-
-
-def note_looks(monkeypatch):
-    """Return a list that fills with (level, rows) of every look at a batch."""
-    looked = []
-    look = Certifier.look
-
-    def noting(certifier, batch, part, level, found):
-        looked.append((level, len(part)))
-        return look(certifier, batch, part, level, found)
-
-    monkeypatch.setattr(Certifier, "look", noting)
-    return looked
-
-
-def test_what_bfloat16_is_sure_of_is_not_looked_at_again(monkeypatch):
-    task = TASKS["arithmetic"]()
-    model = small_model(task)
-    model.head.bias.data[1] = 50.0  # EOS, whatever was read
-    sequences = task.draw(0, 1, 0, 30)
-    monkeypatch.setattr(levels, "resolve_precision", lambda *arguments: "bfloat16")
-    looked = note_looks(monkeypatch)
-    generation = generate(model, sequences)
-    assert {level for level, _ in looked} == {levels.COARSE}
-    assert written(generation) == plain_greedy(model, sequences)
-
-
-@pytest.mark.parametrize("trial_rows", [1, 10**6])
-@pytest.mark.parametrize("steps", [0, 40, 150])
-@pytest.mark.parametrize("mixer", MIXERS)
-def test_looking_in_bfloat16_first_does_not_change_the_outcome(
-    models, mixer, steps, trial_rows, monkeypatch
-):
-    task, model = models("arithmetic", mixer, steps)
-    sequences = task.draw(0, 1, 0, 60)
-    monkeypatch.setattr(memory, "CPU_TOKENS_PER_BATCH", 400)
-    expected = generate(model, sequences)
-    monkeypatch.setattr(levels, "resolve_precision", lambda *arguments: "bfloat16")
-    monkeypatch.setattr(certify, "COARSE_TRIAL_ROWS", trial_rows)
-    looked = note_looks(monkeypatch)
-    generation = generate(model, sequences)
-    assert written(generation) == written(expected) == plain_greedy(model, sequences)
-    coarse = sum(rows for level, rows in looked if level == levels.COARSE)
-    assert coarse == 60 if trial_rows > 60 else 0 < coarse <= 60
 
 
 @pytest.mark.parametrize("mixer", MIXERS)

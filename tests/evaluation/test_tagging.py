@@ -1,15 +1,18 @@
-"""Labels by one pass, against a float64 pass over one sequence at a time; what is told of them."""
+"""Labels by one pass, against a float64 pass over one sequence at a time; what is made of them."""
 
 import numpy as np
 import pytest
 import torch
 from small_models import MIXERS, small_model
 
-from evaluation import tagging
-from evaluation.breaks import by_kind, where_labels_break
+from common import UserError
+from evaluation import argmax
+from evaluation.argmax import ExactArgmax
+from evaluation.errors import by_kind, where_labels_break
+from evaluation.generate import tag
 from evaluation.judge import evaluate, judge_labels
-from evaluation.levels import Levels
-from evaluation.tagging import tag
+from models.mixer import Mixer
+from models.transformer import Transformer
 from tasks.closure import Closure
 from tasks.lis import LIS
 from tasks.sequences import SequenceSet
@@ -44,11 +47,27 @@ def test_labels_are_those_of_plain_passes(name, mixer):
     assert found.certified == (expected == sequences.labels).all(1).sum()
 
 
-def test_progress_is_told():
-    task, told = TASKS["word"], []
+def test_progress_is_reported():
+    task, seen = TASKS["word"], []
     sequences = task.draw(0, 1, 0, 30)
-    tag(small_model(task), sequences, 0.01, progress=lambda done, total: told.append((done, total)))
-    assert told == sorted(told) and len(told) > 1 and told[-1] == (30, 30)
+    tag(small_model(task), sequences, 0.01, progress=lambda done, total: seen.append((done, total)))
+    assert seen == sorted(seen) and len(seen) > 1 and seen[-1] == (30, 30)
+
+
+class MeanOfAll(Mixer):
+    """A mixer whose every output depends on every input."""
+
+    def forward(self, x):
+        return x.mean(1, keepdim=True).expand_as(x)
+
+
+@pytest.mark.parametrize("format", ["cot", "direct", "tagged"])
+def test_a_model_that_looks_ahead_is_refused_in_every_format(format):
+    """Whichever way its weights came about: a constructed model is never trained."""
+    task = LIS(6, format)
+    model = Transformer(len(task.vocabulary), task.max_len, 16, 2, 2, MeanOfAll)
+    with pytest.raises(UserError, match="MeanOfAll looks ahead"):
+        evaluate(model, task, task.draw(0, 1, 0, 20))
 
 
 @pytest.mark.parametrize("perturbation", [0.0, 1e-12, -1e-12])
@@ -72,16 +91,16 @@ def test_a_tolerance_too_small_is_raised_and_all_is_done_again(monkeypatch):
     task = TASKS["word"]
     model, sequences = small_model(task), task.draw(0, 1, 0, 40)
     expected = plain_labels(model, sequences)
-    monkeypatch.setattr(Levels, "sampled_errors", lambda *arguments: (0.0, 1e-12))
-    monkeypatch.setattr(tagging, "argmax_and_lead", closer(tagging.argmax_and_lead))
-    monkeypatch.setattr(Levels, "check_error", raised_once(Levels.check_error))
+    monkeypatch.setattr(ExactArgmax, "sampled_error", lambda exact: 1e-12)
+    monkeypatch.setattr(argmax, "argmax_and_lead", closer(argmax.argmax_and_lead))
+    monkeypatch.setattr(ExactArgmax, "check_error", raised_once(ExactArgmax.check_error))
     found = tag(model, sequences)
     assert (found.labels == expected).all()
     assert found.tolerance > 1e-5
 
 
 def closer(function):
-    """Every lead is told as so small that float64 is asked, and a label that is wrong."""
+    """Every lead is said to be so small that float64 is asked, and a label that is wrong."""
 
     def wrapper(logits):
         choice, lead = function(logits)
@@ -93,10 +112,10 @@ def closer(function):
 def raised_once(function):
     calls = []
 
-    def wrapper(self, level, logits, finer, close_calls):
-        calls.append(level)
+    def wrapper(self, logits, exact, close_calls):
+        calls.append(close_calls)
         shift = 1e-3 if len(calls) == 1 else 0.0
-        function(self, level, logits + shift, finer, close_calls)
+        function(self, logits + shift, exact, close_calls)
 
     return wrapper
 
@@ -117,12 +136,12 @@ def made_up(labels, said):
 def test_where_labels_break_by_hand():
     gold = [[4, 5, 6]] * 10
     said = [[4, 5, 6]] * 6 + [[4, 5, 7]] * 2 + [[4, 6, 6], [5, 5, 6]]
-    sequences, told = made_up(gold, said)
-    assert [right.tolist() for right in judge_labels(sequences, told)] == [
+    sequences, labels = made_up(gold, said)
+    assert [right.tolist() for right in judge_labels(sequences, labels)] == [
         [True] * 6 + [False] * 2 + [True] * 2,
         [True] * 6 + [False] * 4,
     ]
-    report = where_labels_break(sequences, told)
+    report = where_labels_break(sequences, labels)
     assert report["by_position"] == report["by_step"] == [[0, 1, 10], [1, 1, 9], [2, 2, 8]]
     assert report["right_by_position"] == [[0, 9, 10], [1, 9, 10], [2, 8, 10]]
     assert report["longest_prefix"] == 2

@@ -7,9 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from small_models import MIXERS, TASKS, plain_greedy, small_model, written
 
-from evaluation import levels
 from evaluation.argmax import exact_argmax
-from evaluation.generation import generate
+from evaluation.generate import generate
 
 
 @given(
@@ -24,10 +23,8 @@ def test_the_arg_max_is_the_lowest_id_within_the_margin(logits):
     assert found == tied[0]
 
 
-@pytest.mark.parametrize("first", ["float32", "bfloat16"])
-def test_exact_ties_go_to_the_lowest_id(first, monkeypatch):
+def test_exact_ties_go_to_the_lowest_id():
     """A head without weights makes every logit equal: all arg-maxes are ties."""
-    monkeypatch.setattr(levels, "resolve_precision", lambda *arguments: first)
     task = TASKS["arithmetic"]()
     model = small_model(task)
     torch.nn.init.zeros_(model.head.weight)
@@ -72,11 +69,9 @@ def test_near_ties_depend_on_neither_batch_size_nor_order(mixer, perturbation):
         assert shuffled == [expected[row] for row in order]
 
 
-@pytest.mark.parametrize("first", ["float32", "bfloat16"])
 @pytest.mark.parametrize("mixer", MIXERS)
-def test_certification_accepts_the_lowest_of_a_tie_and_nothing_else(mixer, first, monkeypatch):
+def test_certification_accepts_the_lowest_of_a_tie_and_nothing_else(mixer):
     """The model's own text is certified whole; with its first token's twin in place it is not."""
-    monkeypatch.setattr(levels, "resolve_precision", lambda *arguments: first)
     task = TASKS["arithmetic"]()
     model, half = twin_model(task, mixer, 1e-12)
     own = task.draw(0, 1, 0, 12)

@@ -13,9 +13,8 @@ import pandas as pd
 ROOT = Path(__file__).resolve().parents[2]
 CELLS = 6
 NOT_MEASURED = {
-    "train_seconds", "eval_seconds", "seconds_to_90", "device", "hostname", "torch_version",
-    "commit", "trained_commit", "tree_dirty", "finished_at",
-    "config_digest", "curve_digest", "errors_digest", "digest",  # of files that hold seconds
+    "train_seconds", "eval_seconds", "seconds_to_90", "device", "torch_version", "commit",
+    "finished_at",
 }  # fmt: skip
 WORDS = [
     "task.size=2", "model.num_layers=1", "model.num_heads=2", "recipe.batch_size=16",
@@ -43,7 +42,7 @@ class SmallSweep:
         with (self.folder / "sweep.log").open("a") as log:
             return subprocess.Popen(
                 [*self.arguments, *arguments], cwd=self.folder, stdout=log, stderr=log,
-                env={**os.environ, **environment}, start_new_session=True,
+                env={**os.environ, "OMP_NUM_THREADS": "1", **environment}, start_new_session=True,
             )  # fmt: skip
 
     def run(self, *arguments: str, **environment: str) -> subprocess.CompletedProcess:
@@ -55,7 +54,7 @@ class SmallSweep:
 
     def table(self) -> pd.DataFrame:
         """The measured columns of the results table, as the text that stands in the file."""
-        path = self.folder / "results/quick/results.csv"
+        path = self.folder / "outputs/quick/results.csv"
         whole = pd.read_csv(path, dtype=str, keep_default_na=False)
         return whole[[column for column in whole if column not in NOT_MEASURED]]
 
@@ -68,11 +67,7 @@ class SmallSweep:
         table = self.table()
         assert table["cell"].is_unique
         pd.testing.assert_frame_equal(table, undisturbed)
-        assert {record["status"] for record in self.records()} == {"done"}
-        leftovers = [
-            p for part in ("runs", "results") for p in self.folder.glob(f"{part}/**/.*.tmp")
-        ]
-        assert leftovers == []
+        assert {record["row"]["status"] for record in self.records()} == {"done"}
 
 
 def descendants(pid: int) -> list[int]:

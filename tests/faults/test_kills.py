@@ -1,4 +1,4 @@
-"""A hundred kills at random moments, of workers and of the sweep itself."""
+"""Kills at random moments, of workers and of the sweep itself."""
 
 import os
 import random
@@ -9,11 +9,11 @@ from collections import Counter
 
 from small_sweep import CELLS, SmallSweep, descendants
 
-KILLS = int(os.environ.get("FAULT_KILLS", "100"))
+KILLS = int(os.environ.get("FAULT_KILLS", "40"))
 SEED = int(os.environ.get("FAULT_SEED", random.SystemRandom().randrange(10**6)))
 
 
-def test_a_hundred_kills_lose_nothing(tmp_path, undisturbed, count):
+def test_kills_lose_nothing(tmp_path, undisturbed, count):
     chance = random.Random(SEED)
     kills: Counter[str] = Counter()
     rounds = 0
@@ -77,4 +77,4 @@ def _ended_within(process: subprocess.Popen, seconds: float) -> bool:
 
 def _all_done(sweep: SmallSweep) -> bool:
     records = sweep.records()
-    return len(records) == CELLS and all(record["status"] == "done" for record in records)
+    return len(records) == CELLS and all(record["row"]["status"] == "done" for record in records)

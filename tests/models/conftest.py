@@ -1,7 +1,16 @@
-"""One thread and a fixed seed for every test of the models."""
+"""One thread and a fixed seed for every test of the models; models of ``--config-dir``, too."""
 
+from pathlib import Path
+
+import configured
 import pytest
 import torch
+
+
+def pytest_configure(config):
+    beside = config.getoption("--config-dir", None)
+    if beside is not None:
+        configured.FOLDERS.append(Path(beside).resolve())
 
 
 @pytest.fixture(autouse=True)

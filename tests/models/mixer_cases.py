@@ -9,15 +9,15 @@ import pytest
 import torch
 from torch import Tensor
 
-from models import reference
 from models.attention import AttentionMixer
 from models.linear import LinearAttention
-from models.reference.tensor import tensor_attention
-from models.reference.tensor_linear import tensor_linear_attention
 from models.sparse import SparseAttention
 from models.standard import StandardAttention
 from models.tensor import TensorAttention
 from models.tensor_linear import TensorLinearAttention
+from tests.models import reference
+from tests.models.reference.tensor import tensor_attention
+from tests.models.reference.tensor_linear import tensor_linear_attention
 
 BLOCK = 8
 

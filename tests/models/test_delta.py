@@ -11,10 +11,9 @@ from hypothesis import strategies as st
 from mixer_cases import assert_close
 from test_packing import compare as compare_packed
 
-from models.delta import DeltaRule
-from models.delta_rule import delta_rule
-from models.reference.delta import mix
+from models.delta import DeltaRule, delta_rule
 from models.transformer import Transformer
+from tests.models.reference.delta import mix
 
 OPTIONS = {
     "delta_product_of_3": {"num_householder": 3, "negative_eigenvalues": True},

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from mixer_cases import assert_close, with_gradients
 from torch.nn import functional as F
 
-from models.delta_rule import delta_rule, delta_rule_step
-from models.reference.delta import recurrence
+from models.delta import delta_rule, delta_rule_step
+from tests.models.reference.delta import recurrence
 
 FLOAT32 = 1e-5
 GATES = {

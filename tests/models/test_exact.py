@@ -10,11 +10,9 @@ from torch import nn
 from toy_mixers import CumulativeMean, TensorAttention
 
 from common import UserError
-from evaluation.generation import generate
 from models.exact import exact_copy, require_causal, require_exact
 from models.mixer import Mixer
 from models.transformer import Transformer
-from tasks.lis import LIS
 
 
 def transformer(mixer):
@@ -89,13 +87,6 @@ def test_mixers_that_are_exact_pass(mixer):
     require_exact(transformer(mixer))
 
 
-@each(CASES)
-def test_our_own_mixers_are_exact(case):
-    model = transformer(functools.partial(case.build, **case.own))
-    require_exact(model)
-    assert next(model.parameters()).dtype == torch.float32
-
-
 class RoundsInside(Kernel):
     def forward(self, x):
         return self.out(x.float().cumsum(1).to(x.dtype))
@@ -116,7 +107,7 @@ class ReturnsFloat32(Kernel):
 @pytest.mark.parametrize(
     ("mixer", "reason"),
     [
-        (Kernel, "RuntimeError: kernel: float64 is not supported"),
+        (Kernel, "kernel: float64 is not supported"),
         (RoundsInside, "rounds to torch.float32"),
         (RoundsItsState, "rounds to torch.float32"),
         (ReturnsFloat32, "it returns torch.float32"),
@@ -125,16 +116,9 @@ class ReturnsFloat32(Kernel):
 def test_a_mixer_that_is_not_exact_is_told_to_define_reference(mixer, reason):
     with pytest.raises(UserError) as refused:
         require_exact(transformer(mixer))
-    (line,) = str(refused.value).splitlines()
+    line = str(refused.value)
     assert line.startswith(f"mixer {mixer.__name__} does not run in float64")
     assert reason in line and "define `reference()`" in line
-
-
-class Crash(Kernel):
-    """Fails in every precision, as a bug does."""
-
-    def forward(self, x):
-        raise RuntimeError("boom\nin three\nlines")
 
 
 class DropsChannels(Kernel):
@@ -154,39 +138,22 @@ class ReturnsWeightsToo(Kernel):
         return self.out(x), None
 
 
-class HasNoForward(Mixer):
-    pass
-
-
-def test_a_mixer_without_forward_is_told_what_is_missing():
-    with pytest.raises(UserError, match="mixer HasNoForward: its `forward` is not written yet"):
-        require_exact(transformer(HasNoForward))
-
-
-class NotOnThisDevice(Kernel):
-    """torch raises the same for an operation that a device lacks."""
-
-    def forward(self, x):
-        raise NotImplementedError("no kernel for this")
-
-
-SHAPE_WANTED = "; `forward` must return a tensor of its input's shape, (B, T, D)"
-
-
 @pytest.mark.parametrize(
-    ("mixer", "said"),
+    ("mixer", "found"),
     [
-        (Crash, "RuntimeError: boom"),
-        (NotOnThisDevice, "NotImplementedError: no kernel for this"),
-        (DropsChannels, "it returns (2, 8, 3)" + SHAPE_WANTED),
-        (ForgetsTheBatch, "it returns (1, 8, 8)" + SHAPE_WANTED),
-        (ReturnsWeightsToo, "it returns a tuple" + SHAPE_WANTED),
+        (DropsChannels, r"\(2, 8, 3\)"),
+        (ForgetsTheBatch, r"\(1, 8, 8\)"),
+        (ReturnsWeightsToo, "tuple"),
     ],
 )
-def test_a_bug_in_forward_is_named_as_one(mixer, said):
-    with pytest.raises(UserError) as refused:
+def test_another_shape_is_named(mixer, found):
+    with pytest.raises(UserError, match=rf"mixer {mixer.__name__}: `forward` returns {found}"):
         require_exact(transformer(mixer))
-    assert str(refused.value) == f"mixer {mixer.__name__} fails on input (2, 8, 8): {said}"
+
+
+def test_a_bug_in_forward_is_raised_as_it_is():
+    with pytest.raises(NotImplementedError):
+        require_exact(transformer(Mixer))
 
 
 class ReferenceDropsChannels(WithReference):
@@ -195,7 +162,7 @@ class ReferenceDropsChannels(WithReference):
 
 
 def test_a_reference_of_another_shape_is_named():
-    with pytest.raises(UserError, match=r"float64, .* returns \(2, 8, 3\) for input \(2, 8, 8\)"):
+    with pytest.raises(UserError, match=r"float64, .* returns .* \(2, 8, 3\)"):
         require_exact(transformer(ReferenceDropsChannels))
 
 
@@ -221,16 +188,6 @@ def test_a_mixer_that_looks_ahead_is_refused(layer):
     model.blocks[layer].mixer = LooksAhead(8, 2, 12)
     with pytest.raises(UserError, match=r"mixer LooksAhead looks ahead: .* token 1 changes"):
         require_causal(model)
-
-
-def test_a_mixer_that_has_learned_to_look_ahead_is_not_measured():
-    task = LIS(4)
-    model = Transformer(len(task.vocabulary), task.max_len, 8, 1, 2, LooksAhead)
-    torch.nn.init.zeros_(model.blocks[0].mixer.out.weight)
-    require_causal(model)
-    torch.nn.init.eye_(model.blocks[0].mixer.out.weight)
-    with pytest.raises(UserError, match="looks ahead"):
-        generate(model, task.draw(0, 0, 0, 3))
 
 
 class RoundsOnDemand(Kernel):

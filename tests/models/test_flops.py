@@ -10,6 +10,7 @@ from mixer_cases import CASES, SOFTMAX, Case, each, linear, sparse
 from torch.utils.flop_counter import FlopCounterMode
 from toy_mixers import CumulativeMean, TensorAttention
 
+from common import UserError
 from models import flops
 from models.linear import LinearAttention
 from models.sparse import SparseAttention
@@ -158,15 +159,55 @@ def test_default_flops_count_what_forward_multiplies():
     assert terms["mixing/products"] == products >= 2 * 2 * 9**3 * 16
 
 
+class Multiplies(CumulativeMean):
+    """A running mean by a product of matrices, then a linear layer."""
+
+    def __init__(self, *sizes, **common):
+        super().__init__(*sizes, **common)
+        self.out = torch.nn.Linear(self.dim, self.dim)
+
+    def forward(self, x):
+        steps = torch.arange(1, x.shape[1] + 1, device=x.device)
+        return self.out(
+            torch.ones(len(steps), len(steps), device=x.device).tril() @ x / steps[:, None]
+        )
+
+
+class Steps(Multiplies):
+    """With a step of its own: a linear layer, and a matrix that meets the state."""
+
+    def step(self, x, positions, state):
+        state.advance(positions)
+        return self.out((x[:, None] @ x.new_ones(self.dim, self.dim))[:, 0])
+
+
+class Unpredictable(Multiplies):
+    def forward(self, x):
+        return super().forward(x) if x.sum() > 0 else x
+
+
 def test_default_generation_pays_for_every_forward_pass():
-    model = transformer(Case("mean", CumulativeMean))
-    one = model.flops(1)
-    ffn_and_head = one["linear/ffn_in"] + one["linear/ffn_out"] + one["head"]
-    # The mean of 8 tokens: a sum and a division an element, in each of two layers.
-    assert model.step_flops(7) == ffn_and_head + 2 * 2 * 8 * 16
-    tensor = transformer(Case("tensor", TensorAttention))
-    mixers = sum(sum(block.mixer.flops(8).values()) for block in tensor.blocks)
-    assert tensor.step_flops(7) == mixers + ffn_and_head
+    mixer = Multiplies(16, 2, MAX_LEN)
+    assert mixer.flops(8) == {"linear/mixer": 2 * 8 * 16**2, "mixing/products": 2 * 8**2 * 16}
+    assert mixer.step_flops(7) == sum(mixer.flops(8).values())
+
+
+def test_a_step_of_its_own_is_counted_by_itself():
+    mixer = Steps(16, 2, MAX_LEN)
+    assert [mixer.step_flops(t) for t in (0, 1, 30)] == [2 * 2 * 16**2] * 3
+    assert mixer.training and not next(mixer.parameters()).is_meta
+
+
+def test_what_cannot_be_counted_is_refused():
+    with pytest.raises(
+        UserError, match=r"mixer CumulativeMean: its mixing has no product .* `flops`"
+    ):
+        CumulativeMean(16, 2, MAX_LEN).flops(8)
+    with pytest.raises(UserError, match="mixer Unpredictable does not run on the meta device"):
+        Unpredictable(16, 2, MAX_LEN).flops(8)
+    elementwise = type("Elementwise", (Multiplies,), {"step": lambda self, x, *_: self.out(x)})
+    with pytest.raises(UserError, match=r"mixer Elementwise: .* state `step_flops`"):
+        elementwise(16, 2, MAX_LEN).step_flops(3)
 
 
 TABLE_2 = {  # (model, L): the paper's GFLOPs, the D behind them, our deviation in per cent

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from mixer_cases import CASES, assert_close, each, linear
 from toy_mixers import CumulativeMean, TensorAttention
 
+from models.cpu_attention import LONGEST, bias_shape, runs
 from models.linear import LinearAttention
 from models.mixer import Mixer
-from models.packed_attention import LONGEST, bias_shape, runs
 from models.packing import Packing, sizes_without_padding
 from models.sparse import SparseAttention
 from models.standard import StandardAttention
@@ -98,6 +98,12 @@ def test_groups_hold_every_sequence_and_give_it_back(lengths, step):
     assert all(part.shape[1] % step == 0 or part.shape[1] == 40 for part in held)
     back = packing.join([g.unpad(part) for g, part in zip(packing.groups, held, strict=True)])
     assert back.tolist() == x.tolist()
+
+
+@pytest.mark.parametrize("lengths", [[], [0, 2], [3, 2, 5]])
+def test_lengths_must_ascend(lengths):
+    with pytest.raises(ValueError, match="the shortest first"):
+        Packing(np.array(lengths, np.int64))
 
 
 @each(CASES)

@@ -7,16 +7,15 @@ There q is divided by √K first, which the norm of the output takes away again.
 
 import pytest
 import torch
+from configured import mixers_of
 from mixer_cases import assert_close
-from test_every_model import mixers_of
 from torch.nn import functional as F
 
 from models import decayed, delta, taylor
-from models.decayed_sums import decayed_sums
-from models.decays import FixedDecay
-from models.reference.decayed import recurrence as decayed_recurrence
-from models.reference.delta import recurrence as delta_recurrence
+from models.decayed import FixedDecay, decayed_sums
 from models.taylor import TaylorAttention
+from tests.models.reference.decayed import recurrence as decayed_recurrence
+from tests.models.reference.delta import recurrence as delta_recurrence
 
 LENGTH, WIDTH = 100, 8  # more than three chunks
 

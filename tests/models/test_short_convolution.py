@@ -11,7 +11,6 @@ from test_generation import FLOAT32, generate
 from torch import nn
 
 from common import UserError
-from models import short_convolution
 from models.linear import LinearAttention
 from models.packing import Packing
 from models.short_convolution import ShortConvolution
@@ -51,19 +50,6 @@ def test_equals_the_sum(form, width, length):
     wanted = with_gradients(lambda *xs: written_out(*xs, form), exact, direction.double())
     assert_close(found, wanted, 1e-6)
     assert_close(with_gradients(fast, exact, direction), wanted, 1e-12)
-
-
-@pytest.mark.parametrize("block", [1, 2 * 9 * 6, 2**18], ids=["a row", "two rows", "all rows"])
-@pytest.mark.parametrize(("width", "length"), [(4, 9), (4, 2), (1, 9)])
-def test_blocks_of_shifted_sums_equal_the_grouped_convolution(monkeypatch, block, width, length):
-    monkeypatch.setattr(short_convolution, "BLOCK", block)
-    x, kernel, direction = (
-        torch.randn(*shape, dtype=torch.float64)
-        for shape in ((5, length, 6), (6, width), (5, length, 6))
-    )
-    found = with_gradients(short_convolution.shifted_sums, [x, kernel], direction)
-    wanted = with_gradients(short_convolution.grouped_convolution, [x, kernel], direction)
-    assert_close(found, wanted, 1e-12)
 
 
 @torch.no_grad()

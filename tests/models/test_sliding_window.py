@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from mixer_cases import assert_close, random_qkv, with_gradients
 
 from common import UserError
-from models import reference
 from models.sliding_window import SlidingWindow
+from tests.models import reference
 
 
 @settings(max_examples=40, deadline=None)

@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 import pytest
-from test_every_model import model_of
+from configured import model_of
 
 DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "mixers.md"
 # Of the models that `model_of` builds for 64 tokens, after the last of them.

@@ -1,7 +1,5 @@
 """Tensor attention against Kronecker products, its T³ definition, and what rope must not do."""
 
-import random
-
 import pytest
 import torch
 from hypothesis import given, settings
@@ -11,12 +9,12 @@ from torch.utils.flop_counter import FlopCounterMode
 from toy_mixers import TensorAttention as Toy
 
 from common import UserError
-from models import pairs, tensor
+from models import tensor
 from models.positions import rotary_table
-from models.reference.attention import turned as turned_by
-from models.reference.tensor import kronecker_tensor_attention, tensor_attention
 from models.tensor import TensorAttention, query_form, turned_keys
 from tasks.match3 import Match3
+from tests.models.reference.attention import turned as turned_by
+from tests.models.reference.tensor import kronecker_tensor_attention, tensor_attention
 
 POSITIONS = pytest.mark.parametrize("position", ["none", "rope"])
 
@@ -51,7 +49,7 @@ def scores(q, k1, k2, first):
     table = exact_table(first + len(q))[:, first:]
     diagonal, beside = query_form(q, table)
     turned = [turned_keys(k, table)[None] for k in (k1, k2)]
-    return pairs._scores(pairs._queried(diagonal[None], beside[None], turned[0]), turned[1])[0]
+    return tensor._scores(tensor._queried(diagonal[None], beside[None], turned[0]), turned[1])[0]
 
 
 def scores_turned_each_by_its_own_position(q, k1, k2, first):
@@ -95,7 +93,7 @@ def test_blocks_of_any_size_give_the_definition(position, length, batch, heads, 
     parts = inputs(length, batch=batch, heads=heads, width=width)
     direction = torch.randn_like(parts[0])
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(pairs, "SCORES_CPU", 2**held)
+        patch.setattr(tensor, "SCORES_CPU", 2**held)
         found = with_gradients(mixer.attend, parts, direction)
     wanted = with_gradients(lambda *x: tensor_attention(*x, position), parts, direction)
     assert_close(found, wanted, 1e-10 if position == "none" else 1e-5)  # a float32 table
@@ -106,8 +104,8 @@ def test_blocks_of_any_size_give_the_definition(position, length, batch, heads, 
 def test_blocks_cover_every_query_once(groups, length, most):
     covered = torch.zeros(groups, length)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(pairs, "SCORES_CPU", most)
-        for some, start, stop in pairs._blocks(covered[..., None]):
+        patch.setattr(tensor, "SCORES_CPU", most)
+        for some, start, stop in tensor._blocks(covered[..., None]):
             covered[some, start:stop] += 1
             count = (some.stop - some.start) * (stop - start)
             assert count * stop**2 <= most or count == 1
@@ -168,7 +166,7 @@ def test_steps_in_small_parts_are_the_same(position, monkeypatch):
     new = torch.randn(3, 8)
     whole = mixer.step(new, lengths, states[0])
     for state, held in zip(states[1:], (1, 2 * 13**2), strict=True):
-        monkeypatch.setattr(pairs, "SCORES_CPU", held)
+        monkeypatch.setattr(tensor, "SCORES_CPU", held)
         torch.testing.assert_close(mixer.step(new, lengths, state), whole)
 
 
@@ -222,9 +220,10 @@ def test_one_head_of_four_channels_decides_match3(size):
     """
     task = Match3(size, modulus=17)
     step = 2 * torch.pi / task.modulus
-    mixer = TensorAttention(4, 1, task.max_prompt_len)
+    mixer = TensorAttention(4, 1, task.max_len)
+    sequences = task.draw(0, 0, 0, 60)
     for row in range(60):
-        example = task.sample(random.Random(row))
+        example = task.decode(sequences, row)
         numbers = torch.tensor([int(x) for x in example.prompt[:size]]).double() * step
         asked = torch.tensor(int(example.prompt[-1])).double() * step
         cos, sin = torch.nn.functional.pad(torch.stack((numbers.cos(), numbers.sin())), (0, 2))

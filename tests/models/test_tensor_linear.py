@@ -8,8 +8,8 @@ from mixer_cases import assert_close, random_qkv, with_gradients
 from torch.utils.flop_counter import FlopCounterMode
 
 from common import UserError
-from models.reference.tensor_linear import tensor_linear_attention
 from models.tensor_linear import TensorLinearAttention
+from tests.models.reference.tensor_linear import tensor_linear_attention
 
 
 @settings(max_examples=15, deadline=None)

@@ -1,49 +1,254 @@
+"""Batches, padded and packed, whole and in parts, against plain loops; the order of batches."""
+
+import collections
+from itertools import pairwise
+
 import numpy as np
+import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tiny import MIXERS, loss_of, tiny_model, tiny_trainer
+from torch.nn import functional as F
 
 from tasks.arithmetic import Arithmetic
+from tasks.lis import LIS
 from tasks.task import SequenceSet
-from training.batches import SequenceTensors
+from tasks.word import Word
+from training.data import BatchOrder, Layout, SequenceTensors
+from training.trainer import validate
+
+TASK = Arithmetic(3)
+TAGGED = [LIS(6, "tagged"), Word(6, "tagged", "S3", "all")]
+LENGTHS = st.lists(st.integers(3, 40), min_size=1, max_size=70)
 
 
-def drawn(count=200):
-    return Arithmetic(3).draw(0, 7, 0, count)
+def made_up(lengths):
+    """Sequences of these lengths, prompts of a third of them."""
+    lengths = np.array(lengths, np.int32)
+    rng = np.random.default_rng(0)
+    tokens = rng.integers(2, 20, (len(lengths), lengths.max())).astype(np.uint8)
+    tokens[np.arange(tokens.shape[1]) >= lengths[:, None]] = 0
+    return SequenceTensors(SequenceSet(tokens, lengths, np.maximum(1, lengths // 3)))
 
 
-def test_batch_is_trimmed_and_masks_prompt_and_padding():
-    sequences = drawn()
-    tensors = SequenceTensors(sequences)
+def cut(sequences, most_tokens, most=None):
+    """The parts of all sequences, of at most so many tokens and sequences."""
+    index = torch.arange(len(sequences))
+    return sequences.parts(index, Layout(most_tokens=most_tokens), most)
+
+
+def test_a_batch_is_trimmed_and_counts_neither_prompt_nor_padding():
+    sequences = TASK.draw(0, 7, 0, 200)
     index = torch.tensor([3, 11, 42])
-    batch = tensors.batch(index)
-    assert batch.tokens.shape[1] == sequences.lengths[index.numpy()].max()
+    batch = SequenceTensors(sequences).batch(index)
+    assert batch.inputs.shape[1] == sequences.lengths[index.numpy()].max() - 1
+    counted = batch.spread(torch.ones(len(batch.counted)))
+    targets = batch.spread(batch.targets)
     for row, i in enumerate(index.tolist()):
         prompt, length = int(sequences.prompt_lengths[i]), int(sequences.lengths[i])
-        counted = torch.nonzero(batch.loss_mask[row]).flatten() + 1
-        assert counted.tolist() == list(range(prompt, length))
-        assert batch.tokens[row, length - 1] == 1  # EOS is the last target
+        positions = torch.nonzero(counted[row]).flatten() + 1
+        assert positions.tolist() == list(range(prompt, length))
+        assert targets[row, positions - 1].tolist() == sequences.tokens[i, prompt:length].tolist()
+        assert targets[row, length - 2] == 1  # EOS is the last target
 
 
 @settings(max_examples=50, deadline=None)
 @given(st.data())
-def test_targets_are_those_of_the_mask(data):
-    sequences = SequenceTensors(drawn())
+def test_values_at_targets_are_those_of_a_mask(data):
+    sequences = SequenceTensors(TASK.draw(0, 7, 0, 200))
     rows = st.lists(st.integers(0, len(sequences) - 1), min_size=1, max_size=9)
-    batch = sequences.batch(torch.tensor(data.draw(rows)), data.draw(st.integers(1, 20)))
-    values = torch.randn(*batch.loss_mask.shape, 3, requires_grad=True)
+    layout = Layout(width_step=data.draw(st.integers(1, 20)))
+    batch = sequences.batch(torch.tensor(data.draw(rows)), layout)
+    mask = batch.spread(torch.ones(len(batch.counted), dtype=torch.bool))
+    values = torch.randn(*mask.shape, 3, requires_grad=True)
     chosen = batch.at_targets(values)
-    assert torch.equal(chosen, values[batch.loss_mask])
+    assert torch.equal(chosen, values[mask])
     direction = torch.randn_like(chosen)
-    one, other = (
-        torch.autograd.grad(x, values, direction) for x in (chosen, values[batch.loss_mask])
-    )
+    one, other = (torch.autograd.grad(x, values, direction) for x in (chosen, values[mask]))
     assert torch.equal(one[0], other[0])
 
 
 def test_sixteen_bit_tokens_survive():
     tokens = np.array([[5, 300, 40_000, 1]], dtype=np.uint16)
     sequences = SequenceSet(tokens, np.array([4], np.int32), np.array([2], np.int32))
-    assert SequenceTensors(sequences).batch(torch.tensor([0])).tokens.tolist() == [
-        [5, 300, 40_000, 1]
-    ]
+    batch = SequenceTensors(sequences).batch(torch.tensor([0]))
+    assert (batch.inputs.tolist(), batch.targets.tolist()) == ([[5, 300, 40_000]], [40_000, 1])
+
+
+@pytest.mark.parametrize("step", [1, 7, 16, 1000])
+def test_rounded_batches_hold_the_same_targets(step):
+    sequences = SequenceTensors(TASK.draw(0, 1, 0, 30))
+    index = torch.arange(10)
+    plain, rounded = sequences.batch(index), sequences.batch(index, Layout(width_step=step))
+    width = rounded.inputs.shape[1]
+    assert width % step == 0 or width == sequences.longest - 1
+    assert torch.equal(rounded.inputs[:, : plain.inputs.shape[1]], plain.inputs)
+    assert (rounded.inputs[:, plain.inputs.shape[1] + 1 :] == 0).all()
+    assert torch.equal(rounded.targets, plain.targets)
+
+
+@pytest.mark.parametrize("task", TAGGED, ids=lambda task: task.name)
+def test_batches_hold_labels_as_targets(task):
+    sequences = task.draw(0, 7, 0, 20)
+    tensors, index = SequenceTensors(sequences), torch.tensor([3, 11])
+    batch = tensors.batch(index)
+    expected = [token for i in (3, 11) for token in task.decode(sequences, i).answer]
+    assert task.vocabulary.decode(batch.targets.tolist()) == expected
+    assert (batch.counted % batch.inputs.shape[1] > 0).all()
+    assert tensors.num_targets(index) == 12
+    assert tensors.batch(index, Layout(packed=True)).targets.tolist() == batch.targets.tolist()
+
+
+def plain_logits(model, task, sequences, row):
+    """Logits at the labelled tokens of one sequence (n, V), and its labels (n,)."""
+    example = task.decode(sequences, row)
+    read = torch.from_numpy(task.vocabulary.encode(["<sep>", *example.prompt[:-1]]).astype(int))
+    labels = torch.from_numpy(task.vocabulary.encode(example.answer).astype(int))
+    with torch.no_grad():
+        return model(read[None])[0, 1:], labels
+
+
+@pytest.mark.parametrize("mixer", MIXERS)
+@pytest.mark.parametrize("task", TAGGED, ids=lambda task: task.name)
+def test_the_loss_is_the_mean_over_all_labels(task, mixer):
+    sequences, model = task.draw(0, 7, 0, 9), tiny_model(task, mixer).eval()
+    tensors, every = SequenceTensors(sequences), torch.arange(9)
+    found = [plain_logits(model, task, sequences, row) for row in range(9)]
+    expected = F.cross_entropy(*map(torch.cat, zip(*found, strict=True))).item()
+    for layout in (Layout(), Layout(packed=True)):
+        loss = loss_of(model, tensors.batch(every, layout)).item()
+        assert loss == pytest.approx(expected, rel=1e-5)
+
+
+def test_validation_counts_sequences_whose_every_label_is_right(tmp_path):
+    task = Word(4, "tagged", "S3")
+    trainer = tiny_trainer(tmp_path, task, steps=60)
+    trainer.fit()
+    sequences, model = task.draw(0, 2, 0, 50), trainer.model.eval()
+    loss, exact = validate(model, SequenceTensors(sequences), "float32")
+    found = [plain_logits(model, task, sequences, row) for row in range(50)]
+    right = [bool((logits.argmax(-1) == labels).all()) for logits, labels in found]
+    assert exact == np.mean(right)
+    assert 0 < np.mean(right) < 1
+    assert loss == pytest.approx(float(F.cross_entropy(*map(torch.cat, zip(*found, strict=True)))))
+
+
+@settings(max_examples=100, deadline=None)
+@given(LENGTHS, st.integers(1, 2000), st.one_of(st.none(), st.integers(1, 70)))
+def test_parts_make_up_the_batch(lengths, most_tokens, most):
+    sequences = made_up(lengths)
+    parts = cut(sequences, most_tokens, most)
+    held = torch.cat(parts)
+    assert sorted(held.tolist()) == list(range(len(lengths)))
+    assert sequences.host_lengths[held].diff().ge(0).all()
+    assert all(0 < len(part) <= (most or len(lengths)) for part in parts)
+
+
+@settings(max_examples=100, deadline=None)
+@given(LENGTHS, st.integers(1, 2000))
+def test_parts_hold_no_more_tokens_than_they_may(lengths, most_tokens):
+    """But for a sequence that alone has more, and no part could do without being."""
+    sequences = made_up(lengths)
+    parts = cut(sequences, most_tokens)
+    tokens = [int((sequences.host_lengths[part] - 1).sum()) for part in parts]
+    assert all(n <= most_tokens or len(part) == 1 for n, part in zip(tokens, parts, strict=True))
+    assert all(a + b > most_tokens for a, b in pairwise(tokens))
+
+
+@settings(max_examples=50, deadline=None)
+@given(LENGTHS, st.integers(1, 9), st.randoms())
+def test_a_packed_batch_has_the_inputs_and_targets_of_the_padded_one(lengths, step, random):
+    sequences = made_up(lengths)
+    rows = torch.tensor(random.sample(range(len(lengths)), random.randint(1, len(lengths))))
+    (index,) = sequences.parts(rows)
+    plain = sequences.batch(index)
+    packed = sequences.batch(index, Layout(packed=True, size_step=step, width_step=step))
+    assert packed.packing is not None
+    offsets = packed.packing.offsets
+    assert len(packed.inputs) == packed.packing.size == -(-offsets[-1] // step) * step
+    for row, (start, end) in enumerate(pairwise(offsets)):
+        assert packed.inputs[start:end].tolist() == plain.inputs[row, : end - start].tolist()
+        assert packed.packing.positions[start:end].tolist() == list(range(end - start))
+    assert torch.equal(packed.targets, plain.targets)
+    inputs = plain.inputs.flatten()[plain.counted]
+    assert packed.inputs[packed.counted].tolist() == inputs.tolist()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("mixer", MIXERS)
+@settings(max_examples=15, deadline=None)
+@given(st.lists(st.integers(3, 18), min_size=2, max_size=40), st.integers(30, 900))
+def test_loss_and_gradient_are_those_of_the_padded_batch(mixer, dtype, lengths, most_tokens):
+    """The padded batch in float64, the packed one, in parts, in both types."""
+
+    def gradient(batches):
+        model.zero_grad()
+        losses = [loss_of(model, batch) * len(batch.targets) / total for batch in batches]
+        for loss in losses:
+            loss.backward()
+        return sum(loss.item() for loss in losses), torch.cat(
+            [p.grad.flatten() for p in model.parameters()]
+        )
+
+    sequences, model = made_up(lengths), tiny_model(TASK, mixer).train().double()
+    total = int(sequences.host_num_targets.sum())
+    wanted = gradient([sequences.batch(torch.arange(len(lengths)))])
+    model.to(dtype)
+    layout = Layout(packed=True, size_step=8, width_step=4)
+    found = gradient([sequences.batch(part, layout) for part in cut(sequences, most_tokens)])
+    tolerance = 1e-5 if dtype == torch.float32 else 1e-10
+    assert found[0] == pytest.approx(wanted[0], rel=tolerance)
+    atol = tolerance * float(wanted[1].abs().max())
+    torch.testing.assert_close(found[1].double(), wanted[1], rtol=tolerance, atol=atol)
+
+
+@settings(max_examples=30, deadline=None)
+@given(count=st.integers(1, 300), batch_size=st.integers(1, 70), epoch=st.integers(0, 3))
+def test_every_epoch_holds_every_sequence_once(count, batch_size, epoch):
+    order = BatchOrder(count, batch_size, seed=5)
+    first = epoch * order.batches_per_epoch
+    seen = [order.indices(first + i) for i in range(order.batches_per_epoch)]
+    assert sorted(torch.cat(seen).tolist()) == list(range(count))
+    assert all(len(batch) == order.batch_size for batch in seen[:-1])
+    assert 0 < len(seen[-1]) <= order.batch_size
+
+
+def test_a_batch_is_a_function_of_seed_and_step():
+    one, other = BatchOrder(500, 16, 1), BatchOrder(500, 16, 1)
+    one.indices(70)
+    assert torch.equal(one.indices(3), other.indices(3))
+    assert not torch.equal(BatchOrder(500, 16, 2).indices(3), other.indices(3))
+    assert not torch.equal(one.indices(3), one.indices(3 + one.batches_per_epoch))
+
+
+def test_a_batch_is_a_plain_sample():
+    """Neighbours in the data fall into one batch as often as chance has it: 63 of 1,999 pairs.
+
+    A twentieth of the batches hold two of the same pair; sorting would put most pairs together.
+    """
+    order = BatchOrder(2000, 64, 0)
+    together = 0
+    for step in range(order.batches_per_epoch):
+        held = set(order.indices(step).tolist())
+        together += sum(i + 1 in held for i in held)
+    expected = 1999 * 63 / 1999
+    assert abs(together - expected) < 4 * expected**0.5
+
+
+def test_batches_hold_the_mixture_of_the_data():
+    """Each batch of three kinds, a half, a third and a sixth, as a hypergeometric draw."""
+    kinds = torch.tensor([0] * 3000 + [1] * 2000 + [2] * 1000)
+    order = BatchOrder(len(kinds), 60, 3)
+    counts = torch.stack(
+        [torch.bincount(kinds[order.indices(i)], minlength=3) for i in range(100)]
+    ).double()
+    assert counts.sum(0).tolist() == [3000, 2000, 1000]
+    for kind, share in enumerate((1 / 2, 1 / 3, 1 / 6)):
+        variance = 60 * share * (1 - share) * (6000 - 60) / (6000 - 1)
+        assert counts[:, kind].var().item() == pytest.approx(variance, rel=0.5)
+
+
+def test_seeds_give_other_orders():
+    firsts = collections.Counter(int(BatchOrder(50, 1, seed).indices(0)) for seed in range(200))
+    assert len(firsts) > 35

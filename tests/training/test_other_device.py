@@ -6,16 +6,22 @@ from other_device import ELSEWHERE, MixedDevices, OtherDevice
 from tiny import MIXERS, TASKS, figures, tiny_model, tiny_trainer
 from torch import nn
 
-from evaluation.generation import generate
+from evaluation.generate import generate
 from models.gelu import Gelu
-from training import optimizers
-from training.batches import SequenceTensors
-from training.trainer import Interrupted
-from training.validation import validate
+from training import optim, trainer
+from training.data import Layout, SequenceTensors
+from training.trainer import Interrupted, validate
 
 TASK = TASKS["arithmetic"]()
 # PyTorch believes that nothing can be loaded there.
 pytestmark = pytest.mark.filterwarnings("ignore:for .* copying from a non-meta parameter")
+
+
+def made_there(*arguments, **changes):
+    """A trainer whose device is the other one."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(trainer, "resolve_device", lambda device: ELSEWHERE)
+        return tiny_trainer(*arguments, **changes)
 
 
 def on_host(model):
@@ -26,7 +32,7 @@ def on_host(model):
 @pytest.mark.parametrize("optimizer", ["adamw", "muon"])
 def test_training_there_is_training_here(tmp_path, mixer, optimizer, monkeypatch):
     # AdamW steps by the rounding of gradients that are 0, such as that of softmax's key bias.
-    monkeypatch.setattr(optimizers, "FUSED_ON", ())
+    monkeypatch.setattr(optim, "FUSED_ON", ())
     monkeypatch.setattr(Gelu, "forward", nn.GELU.forward)
     changes = {
         "optimizer": optimizer, "average_decay": 0.9, "gradient_clip": 1.0, "learning_rate": 1e-3,
@@ -34,15 +40,15 @@ def test_training_there_is_training_here(tmp_path, mixer, optimizer, monkeypatch
     }  # fmt: skip
     torch.manual_seed(7)
     here = tiny_trainer(tmp_path / "here", TASK, mixer, **changes)
-    here.part_sizes = None  # dropout draws for padding, too, and another device has some
+    here.layout = Layout()  # dropout draws for padding, too, and another device has some
     expected = here.fit()
     with OtherDevice():
         torch.manual_seed(7)
-        interrupted = tiny_trainer(tmp_path / "there", TASK, mixer, device=ELSEWHERE, **changes)
+        interrupted = made_there(tmp_path / "there", TASK, mixer, **changes)
         interrupted.should_stop = lambda: interrupted.state.step == 13
         with pytest.raises(Interrupted):
             interrupted.fit()
-        there = tiny_trainer(tmp_path / "there", TASK, mixer, device=ELSEWHERE, **changes)
+        there = made_there(tmp_path / "there", TASK, mixer, **changes)
         found = there.fit()
         weights = on_host(there.model)
     torch.testing.assert_close(weights, on_host(here.model), rtol=1e-4, atol=1e-4)
@@ -54,10 +60,10 @@ def test_training_there_is_training_here(tmp_path, mixer, optimizer, monkeypatch
 def test_a_training_step_never_waits_for_the_device(tmp_path, mixer):
     changes = {"optimizer": "muon", "average_decay": 0.9, "gradient_clip": 1.0, "dropout": 0.1}
     with OtherDevice() as device:
-        trainer = tiny_trainer(tmp_path, TASK, mixer, device=ELSEWHERE, **changes)
+        there = made_there(tmp_path, TASK, mixer, **changes)
         before = len(device.asked)
         for _ in range(3):
-            trainer.step()
+            there.step()
         assert device.asked[before:] == []
 
 

@@ -1,19 +1,15 @@
 import copy
 import json
-import shutil
 
 import pytest
 import torch
-from tiny import figures, tiny_model, tiny_trainer
+from tiny import MIXERS, figures, loss_of, tiny_model, tiny_trainer
 
-from common import RunError, UserError, sha256_of
+from common import RunError, UserError
 from tasks.arithmetic import Arithmetic
-from training.batches import SequenceTensors
-from training.checkpoint import load_checkpoint, save_checkpoint
-from training.events import TrainingStep, Validation
-from training.loss import masked_loss
-from training.trainer import Interrupted
-from training.validation import validate
+from training.checkpoint import digest_path, load_checkpoint, save_checkpoint
+from training.data import Layout, SequenceTensors
+from training.trainer import Interrupted, TrainingStep, Validation, still_improving, validate
 
 TASK = Arithmetic(2)
 
@@ -27,15 +23,17 @@ def measured(state):
     return [(row.step, *figures(row)) for row in state.curve]
 
 
-def test_loss_is_the_mean_over_chain_answer_and_eos_only():
-    model = tiny_model(TASK).eval()
-    batch = SequenceTensors(TASK.draw(0, 0, 0, 8)).batch(torch.arange(8))
-    log_probabilities = model(batch.tokens[:, :-1]).log_softmax(-1)
-    losses = [
-        -log_probabilities[b, t, batch.tokens[b, t + 1]]
-        for b, t in torch.nonzero(batch.loss_mask).tolist()
-    ]
-    assert masked_loss(model, batch).item() == pytest.approx(sum(losses).item() / len(losses))
+def test_loss_is_the_mean_over_chain_answer_and_eos_only(tmp_path):
+    """Of the trainer's first batch, written out."""
+    trainer = tiny_trainer(tmp_path, TASK, steps=1, validate_every=1)
+    model, sequences = tiny_model(TASK), TASK.draw(0, 1, 0, 200)
+    losses = []
+    for row in trainer.order.indices(0).tolist():
+        prompt, length = int(sequences.prompt_lengths[row]), int(sequences.lengths[row])
+        tokens = torch.from_numpy(sequences.tokens[row, :length].astype(int))
+        logs = model(tokens[None, :-1])[0].log_softmax(-1)
+        losses += [-float(logs[at - 1, tokens[at]].detach()) for at in range(prompt, length)]
+    assert trainer.fit().curve[0].train_loss == pytest.approx(sum(losses) / len(losses))
 
 
 @pytest.mark.parametrize("optimizer", ["adamw", "muon"])
@@ -111,25 +109,55 @@ def test_a_batch_in_parts_is_the_same_batch(tmp_path, size):
     changes = {"learning_rate": 1e-3, "gradient_clip": 1.0, "steps": 20}
     whole = tiny_trainer(tmp_path / "whole", task, **changes).fit()
     trainer = tiny_trainer(tmp_path / "parts", task, micro_batch_size=size, **changes)
-    validated, batch = [], trainer.run.validation.batch
-    trainer.run.validation.batch = lambda index: validated.append(len(index)) or batch(index)
-    held, packed = [], trainer.train.packed
-    trainer.train.packed = lambda index, *step: held.append(len(index)) or packed(index, *step)
+    held, validated = [], []
+    for sequences, seen in ((trainer.train, held), (trainer.validation, validated)):
+        batch = sequences.batch
+        sequences.batch = lambda index, *layout, seen=seen, batch=batch: (
+            seen.append(len(index)) or batch(index, *layout)
+        )
     for one, other in zip(whole.curve, trainer.fit().curve, strict=True):
         assert figures(one) == pytest.approx(figures(other), rel=1e-4)
     assert max(held) == min(size, 16)
     assert max(validated) == min(size, 50)
-    assert sum(held) == sum(len(trainer.order.indices(step)) for step in range(20))
+    once_warm = sum(len(trainer.order.indices(step)) for step in (0, *range(20)))
+    assert sum(held) == once_warm
+
+
+@pytest.mark.parametrize("size", [None, 5])
+def test_a_step_has_the_gradient_of_the_padded_batch(tmp_path, size):
+    """The trainer itself: what its optimiser is given is the gradient of the plain mean."""
+    task = Arithmetic(3)
+    trainer = tiny_trainer(tmp_path, task, learning_rate=1e-9, micro_batch_size=size)
+    trainer.layout = Layout(packed=True, most_tokens=100)
+    trainer.step()
+    found = torch.cat([p.grad.flatten() for p in trainer.model.parameters()])
+    model = tiny_model(task).train()
+    loss_of(model, trainer.train.batch(trainer.order.indices(0))).backward()
+    expected = torch.cat([p.grad.flatten() for p in model.parameters()])
+    torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-6)
+
+
+@pytest.mark.parametrize("mixer", MIXERS)
+@pytest.mark.parametrize("steps", [0, 7])
+def test_warming_up_changes_nothing(tmp_path, mixer, steps):
+    """Neither weights, average, optimiser, random generator nor what has been measured."""
+    changes = {"optimizer": "muon", "average_decay": 0.9, "dropout": 0.1}
+    trainer = tiny_trainer(tmp_path, TASK, mixer, **changes)
+    for _ in range(steps):
+        trainer.step()
+    before = copy.deepcopy(trainer.snapshot())
+    trainer.warm_up()
+    torch.testing.assert_close(trainer.snapshot(), before, rtol=0, atol=0)
 
 
 def test_the_average_is_that_of_the_weights_after_every_step(tmp_path):
     """Held against the recursion written out."""
     seen = []
     trainer = tiny_trainer(tmp_path, TASK, average_decay=0.8, steps=6)
-    trainer.should_stop = lambda: seen.append(copy.deepcopy(trainer.model.state_dict()))
+    trainer.should_stop = lambda: seen.append(copy.deepcopy(trainer.raw_model.state_dict()))
     trainer.fit()
     last = load_checkpoint(tmp_path / "checkpoint.pt")
-    seen.append(last["trained"])
+    seen.append(last["raw_model"])
     assert len(seen) == 6
     for name, value in last["model"].items():
         expected = seen[0][name].double()
@@ -137,7 +165,8 @@ def test_the_average_is_that_of_the_weights_after_every_step(tmp_path):
             expected = 0.8 * expected + 0.2 * state[name].double()
         torch.testing.assert_close(value.double(), expected, atol=1e-6, rtol=1e-5)
         assert torch.equal(trainer.model.state_dict()[name], value)
-    assert any(not torch.equal(last["model"][n], last["trained"][n]) for n in last["model"])
+        assert torch.equal(trainer.raw_model.state_dict()[name], last["raw_model"][name])
+    assert any(not torch.equal(last["model"][n], last["raw_model"][n]) for n in last["model"])
 
 
 def test_a_finished_run_is_not_trained_again(tmp_path):
@@ -173,122 +202,25 @@ def test_a_damaged_checkpoint_is_set_aside_and_training_starts_again(tmp_path, c
     assert torch.equal(weights(whole), weights(again))
 
 
-def without_optimizer(content):
-    del content["optimizer"]
-
-
-def with_empty_optimizer(content):
-    content["optimizer"] = []
-
-
-def with_state(**values):
-    return lambda content: content["state"].update(values)
-
-
-def with_validation(**values):
-    return lambda content: content["state"]["curve"][0].update(values)
-
-
-def with_other_weights(content):
-    name = next(iter(content["model"]))
-    content["model"][name] = torch.zeros(3)
-
-
-def without_weights(content):
-    del content["model"]
-
-
-def without_random_state(content):
-    content["random"] = None
-
-
-@pytest.mark.parametrize(
-    ("damage", "reason"),
-    [
-        (without_optimizer, "optimizer"),
-        (with_empty_optimizer, "ValueError"),
-        (with_state(step=-1), "state step"),
-        (with_state(step=10**9), "1000000000 of 30"),
-        (with_state(step=5), "after validations at"),
-        (with_state(step="10"), "state step"),
-        (with_state(seconds=float("nan")), "state seconds"),
-        (with_state(stopped="tired"), "state stopped"),
-        (with_state(stopped="solved"), "solved is not what its learning curve says"),
-        (with_state(stopped="budget"), "budget is not what its learning curve says"),
-        (with_state(step=25), "after validations at"),
-        (with_state(mood="good"), "mood"),
-        (with_state(curve=None), "state curve"),
-        (with_validation(step=17), "after validations at"),
-        (with_validation(learning_rate="high"), "learning_rate"),
-        (with_other_weights, "RuntimeError"),
-        (without_weights, "no weights"),
-        (without_random_state, "AttributeError"),
-    ],
-)
-def test_a_checkpoint_of_wrong_content_is_set_aside(tmp_path, capsys, damage, reason):
-    """Dropout on: what was loaded before the fault was found must be undone, the generator too."""
-    changes = {"dropout": 0.2, "optimizer": "muon"}
-    torch.manual_seed(7)
-    whole = tiny_trainer(tmp_path / "whole", TASK, **changes)
-    whole.fit()
-    path = tmp_path / "hurt" / "checkpoint.pt"
-    stopped = tiny_trainer(path.parent, TASK, **changes)
-    stopped.should_stop = lambda: stopped.state.step == 12
-    with pytest.raises(Interrupted):
-        stopped.fit()
-    content = load_checkpoint(path)
-    damage(content)
-    save_checkpoint(path, content)
-    torch.manual_seed(7)
-    again = tiny_trainer(path.parent, TASK, **changes)
-    assert again.fit().step == 30
-    (line,) = capsys.readouterr().err.splitlines()
-    assert f"{path}: damaged checkpoint" in line and "set aside" in line and reason in line
-    assert path.with_suffix(".damaged").exists()
-    assert torch.equal(weights(whole), weights(again))
-
-
-def first_tensor(part):
-    while not isinstance(part, torch.Tensor):
-        part = next(iter(part.values())) if isinstance(part, dict) else part[0]
-    return part
-
-
-@pytest.mark.parametrize("key", ["model", "optimizer", "random", "state"])
-def test_one_flipped_bit_is_noticed_wherever_it_is(tmp_path, key):
-    """The archive that torch writes is read without a check of its own."""
+def test_one_flipped_bit_is_noticed(tmp_path):
     tiny_trainer(tmp_path, TASK).fit()
     path = tmp_path / "checkpoint.pt"
-    content = torch.load(path, weights_only=True)
-    part = content[key]
-    if key == "state":
-        part["curve"][0]["train_loss"] += 2**-50
-    else:
-        first_tensor(part).view(-1).view(torch.uint8)[3] ^= 1
-    torch.save(content, path)
-    with pytest.raises(UserError, match="does not have its digest"):
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(UserError, match="damaged checkpoint"):
         load_checkpoint(path)
+    with pytest.raises(UserError, match="no checkpoint here"):
+        load_checkpoint(tmp_path / "other.pt")
 
 
-def test_a_checkpoint_of_other_weights_is_named(tmp_path):
-    for name in ("one", "other"):
-        tiny_trainer(tmp_path / name, TASK).fit()
-    shutil.copy(tmp_path / "other/checkpoint.pt", tmp_path / "one/checkpoint.pt")
-    with pytest.raises(UserError, match="of the weights other, not of one"):
-        load_checkpoint(tmp_path / "one/checkpoint.pt")
-
-
-def test_a_checkpoint_without_digest_needs_the_word_of_its_record(tmp_path):
-    """Of the version before: where training had ended, its record holds the file's digest."""
-    tiny_trainer(tmp_path, TASK).fit()
+def test_a_kill_between_digest_and_checkpoint_leaves_the_old_checkpoint(tmp_path, monkeypatch):
     path = tmp_path / "checkpoint.pt"
-    content = torch.load(path, weights_only=True)
-    torch.save({**content, "format": 2, "digest": None, "weights": None}, path)
-    with pytest.raises(UserError, match="not a checkpoint of this version"):
-        load_checkpoint(path)
-    assert load_checkpoint(path, sha256=sha256_of(path))["state"] == content["state"]
-    with pytest.raises(UserError, match="damaged"):
-        load_checkpoint(path, sha256="0" * 64)
+    save_checkpoint(path, {"step": 1})
+    monkeypatch.setattr("training.checkpoint.write_bytes", lambda *given: None)
+    save_checkpoint(path, {"step": 2})
+    assert load_checkpoint(path) == {"step": 1}
+    assert len(digest_path(path).read_text().splitlines()) == 2
 
 
 def test_listeners_hear_losses_and_the_rows_of_the_curve(tmp_path):
@@ -318,7 +250,28 @@ def test_validation_counts_chains_without_a_wrong_argmax():
     right = 0
     for i in range(40):
         batch = sequences.batch(torch.tensor([i]))
-        choice = model(batch.tokens[:, :-1]).argmax(-1)
-        right += bool((choice == batch.tokens[:, 1:])[batch.loss_mask].all())
+        choice = batch.at_targets(model(batch.inputs)).argmax(-1)
+        right += bool((choice == batch.targets).all())
     assert exact == right / 40
     assert loss > 0
+
+
+def curve_of(*rows):
+    return [Validation(step, 0.0, 0.0, 0.0, share, 0.0) for step, share in rows]
+
+
+@pytest.mark.parametrize(
+    ("rows", "expected"),
+    [
+        ([(800, 0.5), (1000, 0.53)], True),
+        ([(800, 0.5), (1000, 0.52)], False),
+        ([(799, 0.1), (801, 0.5), (1000, 0.5)], True),
+        ([(500, 0.9), (800, 0.99), (1000, 1.0)], False),
+        ([(800, 0.5), (1000, 0.4)], False),
+        ([(1000, 0.3)], True),
+        ([], False),
+    ],
+)
+def test_still_improving_is_a_rise_by_two_points_in_the_last_fifth(rows, expected):
+    assert still_improving(curve_of(*rows), 1000) == expected
+    assert still_improving(curve_of(*rows, (1250, 0.9)), 1000) == expected

@@ -1,4 +1,4 @@
-"""Small models and data for the tests of training and evaluation."""
+"""Small models and data for the tests of training."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import functools
 from pathlib import Path
 
 import torch
+from torch.nn import functional as F
 
 from models.linear import LinearAttention
 from models.sparse import SparseAttention
@@ -17,11 +18,10 @@ from tasks.ed import EditDistance
 from tasks.ed_local import EditDistanceLocal
 from tasks.lis import LIS
 from tasks.task import Task
-from training.batches import SequenceTensors
-from training.events import Validation
-from training.machine import Machine
+from training.data import Batch
+from training.device import Machine
 from training.recipe import Recipe
-from training.trainer import Trainer, TrainingRun
+from training.trainer import Trainer, Validation
 
 MIXERS = {
     "standard": StandardAttention,
@@ -36,7 +36,7 @@ TASKS = {
     "direct": lambda: Arithmetic(3, format="direct"),
 }
 
-TRAINER_KEYS = ("listener", "should_stop", "processes")
+TRAINER_KEYS = ("listener", "should_stop")
 MACHINE_KEYS = ("compile", "checkpoint_seconds", "micro_batch_size")
 
 
@@ -52,28 +52,25 @@ def tiny_recipe(**changes) -> Recipe:
         "batch_size": 16,
         "steps": 30,
         "validate_every": 10,
-        "precision": "float32",
     }
     return Recipe(**{**values, **changes})
 
 
-def tiny_trainer(
-    folder: Path, task: Task, mixer: str = "standard", seed: int = 0, device="cpu", **changes
-):
+def tiny_trainer(folder: Path, task: Task, mixer: str = "standard", seed: int = 0, **changes):
     trainer_changes = {key: changes.pop(key) for key in TRAINER_KEYS if key in changes}
-    machine = Machine(**{key: changes.pop(key) for key in MACHINE_KEYS if key in changes})
-    recipe = tiny_recipe(**changes)
-    model = tiny_model(task, mixer, seed=seed, dropout=recipe.dropout).to(device)
-    train, validation = task.draw(0, 1, 0, 200), task.draw(0, 2, 0, 50)
-    run = TrainingRun(
-        model,
-        recipe,
-        seed,
-        SequenceTensors(train, device),
-        SequenceTensors(validation, device),
-        folder,
+    machine = Machine(
+        device="cpu", **{key: changes.pop(key) for key in MACHINE_KEYS if key in changes}
     )
-    return Trainer(run, machine, **trainer_changes)
+    recipe = tiny_recipe(**changes)
+    model = tiny_model(task, mixer, seed=seed, dropout=recipe.dropout)
+    train, validation = task.draw(0, 1, 0, 200), task.draw(0, 2, 0, 50)
+    return Trainer(model, recipe, seed, train, validation, folder, machine, **trainer_changes)
+
+
+def loss_of(model: Transformer, batch: Batch):
+    """The mean cross-entropy over the targets of a batch, padded or packed."""
+    hidden = model.hidden(batch.inputs, batch.packing)
+    return F.cross_entropy(model.head(batch.at_targets(hidden)), batch.targets)
 
 
 def figures(row: Validation) -> list[float]:

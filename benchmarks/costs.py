@@ -1,0 +1,163 @@
+"""What models cost in time at their D90: ``<results_dir>/<experiment>/costs.csv``.
+
+    python -m benchmarks costs experiment=overnight
+
+answer_seconds          seconds an answer at batch 1, mean of ``answers`` prompts
+tokens_per_second       generated tokens a second at batch ``batch``
+training_step_seconds   seconds of one update by the cell's recipe, data ready, no validation
+
+Medians of ``repeats`` turns, in CPU seconds of one thread; the models of a task and size take
+turns.  Generation is plain: `prefill` of the prompt, then `step` by `step` the greedy choice in
+float32, as many tokens as the right chain has, so that weights do not decide how long it takes.
+They are those of ``runs_dir`` where it has the training, else fresh: column ``weights``.  A batch
+goes on until its longest chain is over.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import torch
+from torch import Tensor
+from tqdm import tqdm
+
+from benchmarks.timing import CPU, in_turns, medians, print_rows
+from benchmarks.training import training_mixture, training_step
+from common import UserError, write_text
+from experiments.config import CellConfig, cell_from, measured_task, require_trusted
+from experiments.d90 import finished, most_common, required, settings_of
+from experiments.run import initial_model, load_model
+from experiments.runs import Run, provenance
+from experiments.table import read_cells, read_table
+from models.transformer import Transformer
+from tasks.task import SequenceSet, build_task
+from training.device import Machine, device_name, keep_freed_memory
+
+FIRST = 10**6  # sequences from here on in the test stream: no cell is tested or trained on them
+TRAINED_ON = 2000  # sequences, for the training step
+
+
+def main(
+    experiment: str,
+    results_dir: Path = Path("results"),
+    runs_dir: Path = Path("runs"),
+    batch: int = 64,
+    answers: int = 8,
+    repeats: int = 5,
+    trust: bool = False,
+) -> None:
+    """Time every task and size; print and write the table."""
+    torch.set_num_threads(1)
+    keep_freed_memory()  # as in a training, from the first size on
+    folder = results_dir / experiment
+    sizes = list(models_by_size(read_table(folder), runs_dir))
+    if not sizes:
+        raise UserError(f"{folder}: no model that generates reaches 90 %")
+    known, rows = read_cells(folder), list[dict[str, Any]]()
+    for cells in tqdm(sizes, unit="size", disable=None):
+        configs = []
+        for settings in (known[cell]["config"] for cell in cells["cell"]):
+            require_trusted(settings, str(folder), trust)
+            configs.append(cell_from({**settings, "logger": {"mode": "disabled"}}))
+        rows += time_size(cells, configs, runs_dir, batch, answers, repeats)
+    table = pd.DataFrame(rows)
+    write_text(folder / "costs.csv", table.to_csv(index=False))
+    print_rows("At D90, CPU seconds of one thread", rows)
+    print(f"\nwrote {folder / 'costs.csv'}; python -m plots experiment={experiment} draws it")
+
+
+def models_by_size(table: pd.DataFrame, runs_dir: Path) -> Iterator[pd.DataFrame]:
+    """Yield for each task and size a row of ``table`` per model: one of its cells at D90.
+
+    One with a checkpoint in ``runs_dir`` rather than another.
+    """
+    rows = finished(most_common(table, ()))
+    groups = required(rows).dropna(subset="d90")
+    groups = groups.assign(dim=groups["d90"])
+    keys = [*settings_of(rows), "dim"]
+    cells = groups[keys].merge(rows[rows["format"] != "tagged"], on=keys)
+    trained = cells["run"].map(lambda run: Run(runs_dir, str(run)).checkpoint.exists())
+    cells = cells.assign(_trained=trained).sort_values("_trained", ascending=False, kind="stable")
+    cells = cells.drop_duplicates(keys).sort_index()
+    together = [key for key in keys if key in ("task", "size", "format") or "task." in key]
+    for _, size in cells.groupby(together, sort=False, dropna=False):
+        yield size
+
+
+def time_size(
+    cells: pd.DataFrame,
+    configs: list[CellConfig],
+    runs_dir: Path,
+    batch: int,
+    answers: int,
+    repeats: int,
+) -> list[dict[str, Any]]:
+    """Time the models of one task and size in turns; return their rows of the table."""
+    models = {str(cell): Model(c, runs_dir) for cell, c in zip(cells["cell"], configs, strict=True)}
+    task = next(iter(models.values())).task
+    drawn = task.draw(0, 0, FIRST, max(batch, answers))
+    whole = Prompts(drawn.select(slice(batch)))
+    alone = [Prompts(drawn.select(slice(i, i + 1))) for i in range(answers)]
+
+    def timed(action: Callable[[Model], object]) -> dict[str, float]:
+        turns = {cell: (lambda model=model: action(model)) for cell, model in models.items()}
+        return medians(in_turns(turns, repeats))
+
+    singly = timed(lambda model: [prompt.generate(model.net) for prompt in alone])
+    together = timed(lambda model: whole.generate(model.net))
+    updates = timed(lambda model: model.update())
+    about = provenance()
+    return [
+        {
+            "task": row["task"], "size": row["size"], "max_len": task.max_len,
+            "model": row["model"], "dim": int(row["dim"]), "cell": cell, "batch": batch,
+            "answer_seconds": singly[cell] / answers,
+            "tokens_per_second": whole.count / together[cell],
+            "training_step_seconds": updates[cell], "repeats": repeats,
+            "weights": models[cell].weights, "commit": about["commit"],
+            "device": device_name(CPU), "torch_version": about["torch_version"],
+            "measured_at": about["finished_at"],
+        }
+        for cell, (_, row) in zip(models, cells.iterrows(), strict=True)
+    ]  # fmt: skip
+
+
+class Model:
+    """A cell's model, ``net``, the ``task`` that it is measured on, and its next ``update``."""
+
+    def __init__(self, config: CellConfig, runs_dir: Path) -> None:
+        task = build_task(config.task)
+        self.task = measured_task(config, task)
+        run = Run.of(dataclasses.replace(config, runs_dir=str(runs_dir)))
+        if trained := config.model.construct is not None or run.checkpoint.exists():
+            self.net = load_model(config, task, run).eval()
+        else:
+            self.net = initial_model(config, task).eval()
+        self.weights = "trained" if trained else "untrained"
+        machine = Machine(device="cpu", compile=False)
+        self.update = training_step(config, task, training_mixture(task, TRAINED_ON), machine)
+
+
+class Prompts:
+    """Prompts of B sequences, and how many tokens each is to be given: ``count`` in all."""
+
+    def __init__(self, sequences: SequenceSet) -> None:
+        self.lengths = torch.as_tensor(sequences.prompt_lengths).long()  # (B,)
+        self.to_write = torch.as_tensor(sequences.lengths).long() - self.lengths  # (B,)
+        self.count = int(self.to_write.sum())
+        tokens = torch.from_numpy(sequences.tokens.astype("int64"))
+        self.tokens = tokens[:, : int(self.lengths.max())]  # (B, T)
+
+    @torch.inference_mode()
+    def generate(self, model: Transformer) -> Tensor:
+        """Return (B, most to write) greedy tokens; rows that have ended run along."""
+        logits, state = model.prefill(self.tokens, self.lengths)  # (B, V)
+        written = [logits.argmax(-1)]
+        for number in range(int(self.to_write.max()) - 1):
+            positions = (self.lengths + number).clamp(max=model.max_len - 1)
+            written.append(model.step(written[-1], positions, state).argmax(-1))
+        return torch.stack(written, 1)

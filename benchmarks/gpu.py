@@ -1,0 +1,145 @@
+"""How much of a device training uses, by one model and by several processes at once.
+
+    python -m benchmarks gpu                                  # device=cuda
+    python -m benchmarks gpu compile=false,graphs dims=32,64 lengths=87 recipes=fast
+    python -m benchmarks gpu processes=1,2,4,8 models=
+
+*Ceiling*: tokens/s of the trainer's whole update for each recipe, precision, way of compiling, D, L
+and model, and its TFLOP/s over those of one large product of matrices in the same precision.
+*Side by side*: tokens/s of ``processes`` that each train a standard model by the first recipe, one
+thread each, uncompiled, over the same stretch of time.  All sequences of a batch are L tokens long.
+"""
+
+from __future__ import annotations
+
+import itertools
+import multiprocessing
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from tqdm import tqdm
+
+from benchmarks.timing import RECORDS, in_turns, medians, print_rows, seconds_of, write_record
+from benchmarks.training import config_of, training_step
+from experiments.config import CellConfig
+from experiments.run import initial_model
+from models.flops import training_step_flops
+from tasks.task import build_task
+from training.device import Machine, resolve_device
+
+MATMUL = {"cuda": (8192, 30), "cpu": (1024, 10)}  # size of the product, repeats
+WARM_UP = 3
+PATIENCE = 240  # seconds
+
+
+def main(
+    device: str = "cuda",
+    models: tuple[str, ...] = ("standard", "sparse", "linear"),
+    dims: tuple[int, ...] = (32, 64, 128, 256, 512, 1024),
+    lengths: tuple[int, ...] = (87, 221, 355, 505),
+    recipes: tuple[str, ...] = ("fast", "paper"),
+    precisions: tuple[str, ...] = ("float32", "bfloat16"),
+    compile: tuple[bool | str, ...] = (False,),  # or true, graphs
+    processes: tuple[int, ...] = (),
+    batch: int = 64,
+    steps: int = 30,
+    seconds: float = 3.0,  # side by side
+    record: Path = RECORDS / "gpu.json",
+) -> None:
+    """Measure; print and write tokens/s and shares of the ceiling."""
+    torch.set_num_threads(1)
+    place = resolve_device(device)
+    ceiling = {precision: matmul_tflops(precision, place) for precision in precisions}
+    rows, together = [], []
+    axes = itertools.product(recipes, precisions, compile, dims, lengths, models)
+    for recipe, precision, way, dim, length, model in tqdm(list(axes), disable=None):
+        config = cell(recipe, precision, model, dim, length, batch)
+        machine = Machine(device=device, compile=way)
+        row = measure(config, machine, steps)
+        share = row["tflops"] / ceiling[precision]
+        rows.append({"compile": way, **row, "share_of_ceiling": share})
+    for dim, length, count in itertools.product(dims, lengths, processes):
+        config = cell(recipes[0], precisions[0], "standard", dim, length, batch)
+        speed = side_by_side(count, config, device, seconds)
+        setting = {"dim": dim, "length": length, "processes": count}
+        together.append({**setting, "tokens_per_second": speed})
+    print_rows("One product of matrices, TFLOP/s", [ceiling])
+    print_rows("Training", rows)
+    print_rows("Side by side", together)
+    content = {"batch": batch, "matmul_tflops": ceiling, "rows": rows, "side_by_side": together}
+    write_record(record, content, place)
+
+
+def matmul_tflops(precision: str, device: torch.device) -> float:
+    """Return TFLOP/s of one large square product on random data."""
+    size, repeats = MATMUL[device.type]
+    a, b = torch.randn(2, size, size, device=device).to(getattr(torch, precision))
+    seconds = medians(in_turns({"": lambda: a @ b}, repeats, device, WARM_UP))[""]
+    return 2 * size**3 / seconds / 1e12
+
+
+def cell(recipe: str, precision: str, model: str, dim: int, length: int, batch: int) -> CellConfig:
+    """Return the cell that is timed; its task has sequences of one length."""
+    task = f"task=copy task.size={(length - 1) // 2} model={model} model.dim={dim}"
+    return config_of(
+        f"{task} recipe={recipe} recipe.precision={precision} recipe.batch_size={batch}"
+    )
+
+
+def measure(config: CellConfig, machine: Machine, steps: int) -> dict[str, Any]:
+    """Return the row of one model, over ``steps`` after a warm-up."""
+    task, batch, model = build_task(config.task), config.recipe.batch_size, config.model
+    step = step_of(config, machine)
+    repeat(step, WARM_UP)
+    seconds = seconds_of(lambda: repeat(step, steps), resolve_device(machine.device)) / steps
+    flops = batch * training_step_flops(initial_model(config, task).flops(task.max_len))
+    return {
+        "recipe": config.recipe.name, "precision": config.recipe.precision, "model": model.name,
+        "dim": model.dim, "length": task.max_len, "seconds_per_step": seconds,
+        "tokens_per_second": batch * task.max_len / seconds, "tflops": flops / seconds / 1e12,
+    }  # fmt: skip
+
+
+def step_of(config: CellConfig, machine: Machine) -> Callable[[], None]:
+    """Return the trainer's step on sequences of the greatest length."""
+    task = build_task(config.task)
+    return training_step(config, task, task.draw(0, 2, 0, 4 * config.recipe.batch_size), machine)
+
+
+def repeat(step: Callable[[], None], count: int) -> None:
+    """Make ``count`` steps."""
+    for _ in range(count):
+        step()
+
+
+def side_by_side(count: int, config: CellConfig, device: str, seconds: float) -> float:
+    """Return the tokens/s of ``count`` processes together."""
+    context = multiprocessing.get_context("spawn")
+    barrier, results = context.Barrier(count), context.Queue()
+    arguments = (config, device, seconds, barrier, results)
+    processes = [context.Process(target=train_beside, args=arguments) for _ in range(count)]
+    for process in processes:
+        process.start()
+    try:
+        return sum(results.get(timeout=PATIENCE + seconds) for _ in processes)
+    finally:
+        for process in processes:
+            process.join(timeout=5)
+            process.kill()
+
+
+def train_beside(config: CellConfig, device: str, seconds: float, start: Any, results: Any) -> None:
+    """Train until the common stretch of time is over; put this process's tokens/s."""
+    torch.set_num_threads(1)
+    step = step_of(config, Machine(device=device, compile=False))
+    repeat(step, WARM_UP)
+    start.wait(timeout=PATIENCE)
+    begun, steps = time.perf_counter(), 0
+    while time.perf_counter() - begun < seconds:
+        seconds_of(lambda: repeat(step, 10), resolve_device(device))  # until the device is done
+        steps += 10
+    tokens = steps * config.recipe.batch_size * build_task(config.task).max_len
+    results.put(tokens / (time.perf_counter() - begun))

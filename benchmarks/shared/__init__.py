@@ -1,1 +1,0 @@
-"""What benchmarks have in common: arguments, tables, records, timing, training."""

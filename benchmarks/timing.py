@@ -1,0 +1,98 @@
+"""Seconds and bytes that can be compared, and the records that keep them.
+
+Whatever is compared is timed in turns in one process, so that a machine that slows down slows all
+of it: quote ratios of one run, not seconds of two.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import resource
+import statistics
+import time
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pandas as pd
+import torch
+
+from common import write_json
+from experiments.runs import provenance
+from training.device import device_name
+
+CPU = torch.device("cpu")
+RECORDS = Path(__file__).parent / "records"
+Result = TypeVar("Result")
+
+
+def seconds_of(action: Callable[[], object], device: torch.device = CPU) -> float:
+    """Return the seconds that ``action`` takes on ``device``.
+
+    On a CPU these are CPU seconds, shared out over the threads: on one thread, the wall time of an
+    idle machine.  On a GPU they are wall seconds until it is done.
+    """
+    if device.type == "cpu":
+        begun = time.process_time()
+        action()
+        return (time.process_time() - begun) / torch.get_num_threads()
+    torch.cuda.synchronize(device)
+    begun = time.perf_counter()
+    action()
+    torch.cuda.synchronize(device)
+    return time.perf_counter() - begun
+
+
+def in_turns(
+    actions: Mapping[str, Callable[[], object]],
+    repeats: int,
+    device: torch.device = CPU,
+    warm_up: int = 1,
+) -> dict[str, list[float]]:
+    """Return the seconds of ``repeats`` calls of each action, after ``warm_up`` that do not count.
+
+    The actions take turns.
+    """
+    taken: dict[str, list[float]] = {name: [] for name in actions}
+    for turn in range(warm_up + repeats):
+        for name, action in actions.items():
+            seconds = seconds_of(action, device)
+            if turn >= warm_up:
+                taken[name].append(seconds)
+    return taken
+
+
+def medians(taken: Mapping[str, list[float]]) -> dict[str, float]:
+    """Return the median seconds of each action."""
+    return {name: statistics.median(seconds) for name, seconds in taken.items()}
+
+
+def in_new_process(function: Callable[..., Result], *arguments: Any) -> Result:
+    """Return ``function(*arguments)`` from a fresh process."""
+    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
+        return pool.submit(function, *arguments).result()
+
+
+def peak_bytes(restart: bool = False) -> int:
+    """Return the most memory that this process has held, since the last ``restart`` on Linux."""
+    status = Path("/proc/self/status")
+    if not status.exists():
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # bytes on macOS
+    if restart:
+        Path("/proc/self/clear_refs").write_text("5")
+    line = next(line for line in status.read_text().splitlines() if line.startswith("VmHWM"))
+    return int(line.split()[1]) * 1024
+
+
+def print_rows(title: str, rows: Iterable[Mapping[str, Any]]) -> None:
+    """Print a table, a row per mapping, numbers to four digits."""
+    table = pd.DataFrame(list(rows))
+    print(f"\n{title}\n{table.to_string(index=False, float_format='{:,.4g}'.format, na_rep='')}")
+
+
+def write_record(path: Path, content: dict[str, Any], device: torch.device = CPU) -> None:
+    """Write ``content`` as JSON, with commit, device, threads and time at its head."""
+    about = {**provenance(), "device": device_name(device), "threads": torch.get_num_threads()}
+    write_json(path, {"about": about, **content})
+    print(f"\nrecord: {path}")

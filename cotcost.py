@@ -1,0 +1,109 @@
+"""A trained model in three lines.
+
+run = cotcost.load("runs/0123456789ab")
+run.generate("3 / 4 / ( 10 - 1 * 2 ) =")
+run.model, run.task
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from common import UserError
+from evaluation.generate import generate
+from experiments.config import CellConfig, cell_from, read_config
+from experiments.run import load_model
+from experiments.runs import Run
+from models.transformer import Transformer
+from tasks.task import EOS, SequenceSet, Task, build_task
+
+
+@dataclass
+class Written:
+    """What a model writes for one prompt, beside the right chain and answer, as tokens.
+
+    ``first_mistake`` is the index in ``tokens`` of the first wrong one, None without one; it is
+    their number where the model ends too early. ``answer`` is None where it does not end.
+    """
+
+    prompt: list[str]
+    tokens: list[str]
+    right: list[str]
+    answer: list[str] | None
+    first_mistake: int | None
+
+    def __str__(self) -> str:
+        """Return the text with the first wrong token in brackets, and below it the right one."""
+        shown = [*self.tokens, "end"][: max(len(self.tokens), (self.first_mistake or 0) + 1)]
+        if self.first_mistake is not None:
+            shown[self.first_mistake] = f"[{shown[self.first_mistake]}]"
+        lines = [f"prompt {' '.join(self.prompt)}", f"model  {' '.join(shown)}"]
+        return "\n".join([*lines, f"right  {' '.join(self.right)}"])
+
+
+@dataclass
+class LoadedRun:
+    """A finished training: its configuration, task and model."""
+
+    config: CellConfig
+    task: Task
+    model: Transformer
+
+    def generate(self, prompt: str) -> Written:
+        """Return what the model writes greedily after a prompt of the task, tokens by spaces.
+
+        Raises `UserError` for a prompt that is not the task's.
+        """
+        tokens = prompt.split()
+        unknown = [token for token in tokens if token not in self.task.vocabulary.index]
+        if unknown or not tokens or tokens[-1] != self.task.answer_marker:
+            what = f"{unknown[0]!r} is no token" if unknown else "it lacks its end"
+            raise UserError(
+                f"prompt {prompt!r}: {what}; {self.task.name} prompts are tokens separated by "
+                f"spaces, {self.task.answer_marker!r} last"
+            )
+        sequences = self.task.encode([self.task.complete(tokens)])
+        return next(written(self.model, self.task, sequences))
+
+
+def load(folder: str | Path, trust: bool = False) -> LoadedRun:
+    """Return the run in ``folder``, such as runs/0123456789ab.
+
+    Raises `UserError` where there is none, its checkpoint is damaged, or it names code from outside
+    the project and ``trust`` is not given.
+    """
+    folder = Path(folder)
+    if not (folder / "config.yaml").is_file():
+        raise UserError(f"run={folder}: no such run")
+    settings: dict[str, Any] = read_config(folder / "config.yaml", trust)
+    settings["logger"] = {"mode": "disabled"}
+    config = cell_from({**settings, "runs_dir": str(folder.absolute().parent)})
+    if config.model.construct is None and Run.of(config).training() is None:
+        raise UserError(f"run={folder}: its training has not ended; the same command continues it")
+    task = build_task(config.task)
+    return LoadedRun(config, task, load_model(config, task, Run(folder.parent, folder.name)))
+
+
+def written(model: Transformer, task: Task, sequences: SequenceSet) -> Iterator[Written]:
+    """Yield what the model writes for the prompts of ``sequences``, in order."""
+    if sequences.labels is not None:
+        raise UserError("format=tagged: the model writes nothing, it labels what it reads")
+    generation = generate(model, sequences)
+    for row in range(len(sequences)):
+        start, end = sequences.prompt_lengths[row], generation.lengths[row]
+        tokens = task.vocabulary.decode(generation.tokens[row, start:end])
+        right = task.vocabulary.decode(sequences.tokens[row, start : sequences.lengths[row]])
+        mistake = int(generation.first_mistake[row]) - int(start)
+        yield Written(
+            prompt=task.vocabulary.decode(sequences.tokens[row, :start]),
+            tokens=[token for token in tokens if token != EOS],
+            right=[token for token in right if token != EOS],
+            answer=task.extract_answer(tokens),
+            first_mistake=mistake if mistake >= 0 else None,
+        )
+
+
+__all__ = ["LoadedRun", "Written", "load", "written"]

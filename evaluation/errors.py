@@ -1,0 +1,100 @@
+"""Where chains and labels go wrong, and in which kinds of instances."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import numpy as np
+
+from evaluation.generate import Generation
+from tasks.task import SequenceSet, Task
+
+LABEL_THRESHOLD = 0.9  # accuracy that a label of the longest prefix has at least
+STEP_SAMPLE = 2000  # sequences whose chains are cut into the task's steps
+
+
+def where_chains_break(
+    task: Task, sequences: SequenceSet, generation: Generation, answer_right: np.ndarray
+) -> dict[str, Any]:
+    """Return where accuracy is lost.
+
+    ``by_position`` and ``by_step`` hold rows [position or step, first mistakes there, sequences
+    that came there without a mistake]; position counts from 0 after the prompt; steps are the
+    task's own (an expression, a row of the matrix, a number), over the first `STEP_SAMPLE`
+    sequences.  ``answer_right_chain_wrong`` and ``answer_wrong_chain_right`` count sequences.
+    ``answer_right`` (N,) is that of `judge.judge`.
+    """
+    prompt = np.asarray(sequences.prompt_lengths, dtype=np.int64)
+    mistaken = generation.first_mistake >= 0
+    last = np.where(mistaken, generation.first_mistake, sequences.lengths - 1) - prompt
+    missed = np.bincount(last[mistaken], minlength=int(last.max()) + 1)
+    reached = np.bincount(last, minlength=len(missed))[::-1].cumsum()[::-1]
+    return {
+        "by_position": [
+            [i, int(m), int(r)] for i, (m, r) in enumerate(zip(missed, reached, strict=True))
+        ],
+        "by_step": _by_step(task, sequences, last, mistaken),
+        "answer_right_chain_wrong": int((answer_right & mistaken).sum()),
+        "answer_wrong_chain_right": int((~answer_right & ~mistaken).sum()),
+    }
+
+
+def _by_step(
+    task: Task, sequences: SequenceSet, last: np.ndarray, mistaken: np.ndarray
+) -> list[list[int]]:
+    """Return the rows of ``by_step``; ``last`` (N,) is the last position that a sequence reached
+    without a mistake before it, ``mistaken`` (N,) whether it made one there."""
+    missed: Counter[int] = Counter()
+    reached: Counter[int] = Counter()
+    for row in range(min(STEP_SAMPLE, len(sequences))):
+        steps = task.chain_steps(task.decode(sequences, row))
+        steps = [*steps, steps[-1]]  # EOS belongs to the last step
+        reached.update(set(steps[: last[row] + 1]))
+        if mistaken[row]:
+            missed[steps[last[row]]] += 1
+    return [[step, missed[step], reached[step]] for step in sorted(reached)]
+
+
+def where_labels_break(sequences: SequenceSet, said: np.ndarray) -> dict[str, Any]:
+    """Return what `where_chains_break` does, of labels ``said`` (N, W); a label is a step.
+
+    ``right_by_position`` holds rows [label's number from 0, sequences in which it is right,
+    sequences that have it].  ``longest_prefix`` is the number of labels, counted from the first on,
+    that are right in 90 % of the sequences each.
+    """
+    assert sequences.labels is not None
+    columns = np.arange(said.shape[1])
+    labelled = (columns < sequences.lengths[:, None])[:, 2:]  # (N, labels)
+    wrong = (said != sequences.labels)[:, 2:] & labelled
+    reached = labelled & (np.cumsum(wrong, axis=1) - wrong == 0)  # no mistake before
+    there, right = labelled.sum(axis=0), (labelled & ~wrong).sum(axis=0)
+    missed = (wrong & reached).sum(axis=0)
+    by_position = np.stack([np.arange(len(there)), missed, reached.sum(axis=0)], axis=1).tolist()
+    below = np.flatnonzero(right < LABEL_THRESHOLD * there)
+    last = sequences.lengths - 3
+    last_right = ~wrong[np.arange(len(wrong)), last]
+    mistaken = wrong.any(axis=1)
+    return {
+        "by_position": by_position,
+        "by_step": by_position,
+        "answer_right_chain_wrong": int((last_right & mistaken).sum()),
+        "answer_wrong_chain_right": int((~last_right & ~mistaken).sum()),
+        "right_by_position": [
+            [i, int(r), int(n)] for i, (r, n) in enumerate(zip(right, there, strict=True))
+        ],
+        "longest_prefix": int(below[0]) if len(below) else len(there),
+    }
+
+
+def by_kind(task: Task, sequences: SequenceSet, answer_right: np.ndarray) -> dict[str, list[int]]:
+    """Return, for each kind of instance, in how many sequences the answer is right, and how many
+    there are; empty where the task knows of one kind only (`Task.kind_of`)."""
+    if type(task).kind_of is Task.kind_of:
+        return {}
+    found: dict[str, list[int]] = {}
+    for row in range(len(sequences)):
+        counts = found.setdefault(task.kind_of(task.decode(sequences, row)), [0, 0])
+        counts[0] += int(answer_right[row])
+        counts[1] += 1
+    return dict(sorted(found.items()))

@@ -1,0 +1,272 @@
+"""The configuration of one cell: Hydra composes it, pydantic checks it.
+
+A cell is one training and one measurement of it: task, model, recipe, data, seed and what is
+measured. The rest says where and how it runs and decides no result.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import yaml
+from hydra import compose, initialize_config_dir
+from hydra.core.global_hydra import GlobalHydra
+from omegaconf import OmegaConf
+from omegaconf.errors import MissingMandatoryValue
+from pydantic import Field, TypeAdapter, ValidationError
+
+from common import UserError
+from models.build import ModelConfig
+from tasks.data import DataConfig
+from tasks.task import Task, build_task
+from training.device import Machine
+from training.recipe import Recipe
+
+CONF_DIR = Path(__file__).resolve().parent.parent / "conf"
+# The sections that decide a result; everything else of a cell's configuration is local.
+DECIDING = ("task", "model", "recipe", "data", "measure", "seed")
+OUR_PACKAGES = ("tasks.", "models.")
+STRICT: Any = {"extra": "forbid", "strict": True}
+
+
+@dataclass(frozen=True)
+class MeasureConfig:
+    """What is measured of trained weights; the defaults are the data's own test set.
+
+    ``task`` holds task settings that differ from training, such as another size; ``split`` is one
+    of the data's sets; ``file`` holds sequences to use instead; ``count`` limits their number.
+    """
+
+    task: dict[str, Any] = field(default_factory=dict)
+    split: Literal["test", "validation", "train"] = "test"
+    file: str | None = None
+    count: Annotated[int, Field(ge=1)] | None = None
+
+    __pydantic_config__ = STRICT
+
+    def __post_init__(self) -> None:
+        changed = any(value is not None for value in self.task.values())
+        if self.file is not None and (self.count is not None or self.split != "test"):
+            raise UserError("measure.file: the whole file is measured; drop split and count")
+        if changed and self.split != "test":
+            raise UserError(
+                f"measure.split={self.split}: with measure.task new sequences are drawn; use test"
+            )
+
+
+@dataclass(frozen=True)
+class LoggerConfig:
+    """The `logger` group: the W&B mirror."""
+
+    mode: Literal["offline", "online", "disabled"]
+    project: str = "cotcost"
+    entity: str | None = None
+    directory: str = "."
+
+    __pydantic_config__ = STRICT
+
+
+@dataclass(frozen=True)
+class CellConfig:
+    """One cell; see conf/train.yaml for the keys."""
+
+    task: dict[str, Any]
+    model: ModelConfig
+    recipe: Recipe
+    data: DataConfig
+    logger: LoggerConfig
+    measure: MeasureConfig = field(default_factory=MeasureConfig)
+    seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
+    machine: Machine = field(default_factory=Machine)
+    enter: bool = True
+    experiment_name: Annotated[str, Field(pattern=r"^[\w\-+][\w\-+. ]*$")] | None = "manual"
+    results_dir: str = "outputs"
+    runs_dir: str = "runs"
+    data_dir: str = "data"
+    force: bool = False
+    progress: bool = True
+
+    __pydantic_config__ = STRICT
+
+    def __post_init__(self) -> None:
+        if "size" not in self.task:
+            raise UserError("missing key task.size: write size: N into the task's YAML")
+        if self.model.construct is not None and self.measure.split != "test":
+            raise UserError("measure.split: constructed weights have a test set only")
+
+
+@dataclass(frozen=True)
+class SweepCall:
+    """What the command line asks of sweep.py; see conf/sweep.yaml."""
+
+    only: dict[str, Any]
+    overrides: list[str]
+    strategy: Literal["grid", "frontier"]
+    max_hours: Annotated[float, Field(gt=0)] | None
+    results_dir: str
+    runs_dir: str
+    data_dir: str
+    dry_run: bool
+    status: bool
+    watch: bool
+    retry_failed: bool
+    plot: bool
+
+    __pydantic_config__ = STRICT
+
+
+@dataclass(frozen=True)
+class EvaluateCall:
+    """What the command line asks of evaluate.py; see conf/evaluate.yaml."""
+
+    run: str
+    task: dict[str, Any]
+    data: dict[str, str | None]
+    count: int | None
+    show: Annotated[int, Field(ge=0)]
+    out: str | None
+    data_dir: str | None
+    trust: bool
+
+    __pydantic_config__ = STRICT
+
+
+CALL_KEYS = ("cell", "trust", "objective")  # of train.py's command line, not of a cell
+MACHINE_KEYS = tuple(item.name for item in dataclasses.fields(Machine))
+
+
+def cell_from(settings: Mapping[str, Any]) -> CellConfig:
+    """Return the cell that composed settings describe; `UserError` names what is wrong.
+
+    The machine's settings stand at the top level, as on the command line.
+    """
+    others = (*CALL_KEYS, *MACHINE_KEYS)
+    values = {key: value for key, value in settings.items() if key not in others}
+    values["machine"] = {key: settings[key] for key in MACHINE_KEYS if key in settings}
+    task = values.get("task")
+    if isinstance(task, dict) and "name" not in task:
+        values["task"] = {"name": str(task.get("_target_")).rpartition(".")[2].lower(), **task}
+    values["model"] = with_named_mixers(values.get("model"))
+    return checked(CellConfig, values)
+
+
+def call_from(kind: Any, settings: Mapping[str, Any]) -> Any:
+    """Return the part of composed settings that ``kind``, such as `SweepCall`, holds."""
+    names = [item.name for item in dataclasses.fields(kind)]
+    return checked(kind, {name: settings[name] for name in names if name in settings})
+
+
+def checked(kind: Any, values: Mapping[str, Any]) -> Any:
+    """Return ``values`` as ``kind``; pydantic's findings become one `UserError`."""
+    try:
+        return _adapter(kind).validate_json(json.dumps(values))
+    except ValidationError as error:
+        raise UserError("; ".join(map(_in_words, error.errors()))) from None
+
+
+def _in_words(found: Any) -> str:
+    key, value = ".".join(map(str, found["loc"])), found["input"]
+    shown = "" if isinstance(value, dict | list) else f"={value!r}"
+    return f"{key}{shown}: {found['msg'].removeprefix('Value error, ')}"
+
+
+@functools.cache
+def _adapter(kind: Any) -> TypeAdapter[Any]:
+    return TypeAdapter(kind)
+
+
+def with_named_mixers(model: Any) -> Any:
+    """Return the `model` group with each name in ``mixers`` replaced by that model's mixer."""
+    names = model.get("mixers") if isinstance(model, dict) else None
+    if not names:
+        return model
+
+    mixers = [_mixer_of(mixer) if isinstance(mixer, str) else mixer for mixer in names]
+    return {**model, "mixers": mixers}
+
+
+@functools.lru_cache(maxsize=1024)
+def _mixer_of(model: str) -> dict[str, Any]:
+    return compose_plain("train", [f"model={model}"])["model"]["mixer"]
+
+
+def deciding_settings(config: CellConfig) -> dict[str, Any]:
+    """Return the sections that decide the result, as plain data."""
+    return {key: plain_section(getattr(config, key)) for key in DECIDING}
+
+
+def plain_section(section: Any) -> Any:
+    """Return a section as plain data, a copy."""
+    if dataclasses.is_dataclass(section) and not isinstance(section, type):
+        return dataclasses.asdict(section)
+    return section
+
+
+def measured_settings(config: CellConfig) -> dict[str, Any]:
+    """Return the settings of the task that is measured."""
+    changes = {key: value for key, value in config.measure.task.items() if value is not None}
+    return {**config.task, **changes}
+
+
+def measured_task(config: CellConfig, trained: Task) -> Task:
+    """Return the task that is measured; `UserError` where its sequences do not fit the model."""
+    settings = measured_settings(config)
+    if settings == config.task:
+        return trained
+    measured = build_task(settings)
+    trained.require_room_for(measured)
+    return measured
+
+
+def compose_plain(config_name: str, overrides: Sequence[str] = ()) -> dict[str, Any]:
+    """Compose outside of a Hydra application, or inside with its search path."""
+    if GlobalHydra.instance().is_initialized():
+        return plain(compose(config_name, overrides=list(overrides)))
+    with initialize_config_dir(str(CONF_DIR), version_base="1.3"):
+        return plain(compose(config_name, overrides=list(overrides)))
+
+
+def plain(config: Any) -> dict[str, Any]:
+    """Return an OmegaConf configuration as plain, resolved data."""
+    try:
+        content: Any = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
+    except MissingMandatoryValue as error:
+        raise UserError(f"missing: {error.full_key}=VALUE") from None
+    return content
+
+
+def read_config(path: Path, trust: bool = False) -> dict[str, Any]:
+    """Return the deciding settings in a config.yaml; see `require_trusted`."""
+    if not path.is_file():
+        raise UserError(f"{path}: no such file")
+    content = yaml.safe_load(path.read_text())
+    if not isinstance(content, dict) or "task" not in content:
+        raise UserError(f"{path}: not the configuration of a cell")
+    settings = {key: content[key] for key in DECIDING if key in content}
+    require_trusted(settings, str(path), trust)
+    return settings
+
+
+def require_trusted(settings: Mapping[str, Any], path: str, trust: bool) -> None:
+    """Raise `UserError` where a file names code outside tasks/ and models/, unless trusted."""
+    for target in _targets(settings):
+        if not trust and not str(target).startswith(OUR_PACKAGES):
+            raise UserError(
+                f"{path}: names {target}, code from outside this project; trust=true runs it"
+            )
+
+
+def _targets(content: Any) -> Iterator[Any]:
+    if isinstance(content, dict):
+        if "_target_" in content:
+            yield content["_target_"]
+        content = list(content.values())
+    if isinstance(content, list):
+        for item in content:
+            yield from _targets(item)

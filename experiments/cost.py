@@ -1,0 +1,86 @@
+"""What a sweep costs: FLOPs of the training budgets, seconds at the speeds measured so far."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+import pandas as pd
+
+from experiments.config import plain_section
+from experiments.grid import Cell
+from experiments.plan import Sweep
+from experiments.table import read_table
+from models.build import build_model
+from models.flops import training_step_flops
+from tasks.task import build_task
+from training.device import device_name, resolve_device
+
+ASSUMED_FLOPS_PER_SECOND = 2e10  # of one core, until a training was measured
+SHORTEST = 100  # steps of a training that tells a speed
+
+
+def training_flops(cell: Cell) -> float:
+    """Return the FLOPs of the cell's whole training budget, every sequence at full length."""
+    if cell.config.model.construct is not None:
+        return 0.0
+    recipe, data = cell.config.recipe, cell.config.data
+    sequences = recipe.total_steps(data.train) * min(recipe.batch_size, data.train)
+    return sequences * _flops_and_length(cell)[0]
+
+
+_COUNTED: dict[str, tuple[int, int]] = {}
+
+
+def _flops_and_length(cell: Cell) -> tuple[int, int]:
+    """Return training FLOPs of a sequence of full length, and that length."""
+    key = json.dumps([cell.config.task, plain_section(cell.config.model)], sort_keys=True)
+    if key not in _COUNTED:
+        task = build_task(cell.config.task)
+        model = build_model(cell.config.model, task)
+        _COUNTED[key] = training_step_flops(model.flops(task.max_len)), task.max_len
+    return _COUNTED[key]
+
+
+class Estimate:
+    """Seconds that trainings take at most, from FLOPs per second of those measured on a device."""
+
+    def __init__(self, table: pd.DataFrame) -> None:
+        device = device_name(resolve_device("auto"))
+        trained = table[(table["status"] == "done") & (table["steps"] >= SHORTEST)]
+        here = trained[trained["device"] == device]
+        known = here if len(here) else trained[trained["device"].str[:3] == device[:3]]
+        known = known.drop_duplicates("run")
+        speed = known["flops_training"] / known["train_seconds"]
+        keys = [known["model"], known["dim"], known["max_len"]]
+        self.speeds: dict[Any, float] = speed.groupby(keys).median().to_dict()
+        where = "this machine" if len(here) else "other machines"
+        self.source = (
+            f"speeds of {len(known)} trainings on {where}" if len(known) else "assumed 20 GFLOP/s"
+        )
+
+    @classmethod
+    def of(cls, sweep: Sweep) -> Estimate:
+        """Return the estimate from all results tables beside the sweep's."""
+        folders = sorted(path.parent for path in sweep.folder.parent.glob("*/results.csv"))
+        tables = [read_table(folder) for folder in folders]
+        return cls(pd.concat(tables, ignore_index=True) if tables else read_table(sweep.folder))
+
+    def seconds(self, cell: Cell) -> float:
+        """Return the seconds of the cell's training budget on one worker."""
+        flops = training_flops(cell)
+        if not flops:
+            return 0.0
+        name, dim, length = (
+            cell.config.model.name,
+            cell.config.model.dim,
+            _flops_and_length(cell)[1],
+        )
+
+        def distance(known: Any) -> tuple[bool, float, float]:
+            far = abs(math.log(known[1] / dim)), abs(math.log(known[2] / length))
+            return known[0] != name, *far
+
+        near = min(self.speeds, key=distance, default=None)
+        return flops / (ASSUMED_FLOPS_PER_SECOND if near is None else self.speeds[near])

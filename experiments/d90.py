@@ -1,0 +1,176 @@
+"""D90, the required dimension: the smallest D at which a model answers 90 % of the prompts.
+
+Accuracies at a cell's edge are plateaus (41, 99, 100 %), so a D passes when the *median* of its
+seeds reaches 90 %. D90 is known up to the grid of D: it lies in the bracket (largest D below that
+was measured and fails, D90]. Figures, tables, the search for the frontier and the text all ask
+here. A table is what ``results.csv`` holds, a row per measurement; only rows with ``status`` done
+count.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import pandas as pd
+
+THRESHOLD = 0.9
+SETTINGS = ("task", "size", "format", "model", "layers", "heads", "recipe")
+# Set in rows of a group of which one D was measured in two precisions, "" elsewhere.
+PRECISION = "separate_precision"
+# Of one architecture, the same for every seed.
+COUNTED = ("max_len", "params", "state_bytes", "flops_linear_layers", "flops_total")
+
+
+class Bracket(NamedTuple):
+    """Where D90 lies: ``dim`` is the smallest D that passes, nan where none did.
+
+    The required dimension lies in (``low``, ``high``]: ``low`` is 0 where no smaller D was
+    measured, ``high`` infinite where none passed.
+    """
+
+    dim: float
+    low: float
+    high: float
+
+
+def bracket(medians: Mapping[Any, float]) -> Bracket:
+    """Return the bracket of D90 from the median accuracy of each D that was measured."""
+    passing = [dim for dim, median in medians.items() if passes(median)]
+    high = min(passing, default=math.inf)
+    low = max((dim for dim in medians if dim < high), default=0)
+    return Bracket(high if passing else math.nan, low, high)
+
+
+def passes(accuracy: float) -> bool:
+    """Tell whether an accuracy reaches 90 %."""
+    return accuracy >= THRESHOLD - 1e-9
+
+
+def settings_of(table: pd.DataFrame) -> list[str]:
+    """Return the columns whose values make a group: all settings but D and the seed."""
+    dotted = [name for name in map(str, table.columns) if "." in name]
+    apart = [PRECISION] if PRECISION in table else []
+    return [name for name in SETTINGS if name in table] + dotted + apart
+
+
+def finished(table: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows that are done, with the column `PRECISION`.
+
+    A grid that uses float32 at small D and bfloat16 at large ones is one group. Where seeds of
+    the same D ran in two precisions, they are two groups.
+    """
+    done = table[table["status"] == "done"].drop(columns=PRECISION, errors="ignore")
+    if done.empty or "precision" not in done:
+        return done.assign(**{PRECISION: ""})
+    keys = settings_of(done)
+    group = done.groupby(keys, dropna=False, sort=False).ngroup()
+    at_one_dim = done["precision"].groupby([group, done["dim"]]).transform("nunique")
+    mixed = at_one_dim.groupby(group).transform("max") > 1
+    return done.assign(**{PRECISION: done["precision"].where(mixed, "")})
+
+
+def medians(table: pd.DataFrame) -> pd.DataFrame:
+    """Return a row per group and D, sorted by D.
+
+    Columns: the settings, ``dim``, ``accuracy`` (median over seeds), ``seeds`` (their number),
+    ``success`` (share of seeds that reach 90 %), ``still_improving`` (of any seed),
+    ``chance_accuracy`` (mean), ``precision``, and the architecture's `COUNTED`.
+    """
+    done = finished(table)
+    done = done.assign(
+        _passes=done["answer_accuracy"].map(passes).astype(float),
+        _improving=_column(done, "still_improving").isin([True, "True"]),
+        _precision=_column(done, "precision").fillna(""),
+        **{name: _column(done, name) for name in ("chance_accuracy", *COUNTED)},
+    )
+    grouped = done.groupby([*settings_of(done), "dim"], dropna=False, sort=False)
+    frame = grouped.agg(
+        accuracy=("answer_accuracy", "median"),
+        seeds=("seed", "nunique"),
+        success=("_passes", "mean"),
+        still_improving=("_improving", "any"),
+        chance_accuracy=("chance_accuracy", "mean"),
+        precision=("_precision", _joined),
+        **{name: (name, "first") for name in COUNTED},
+    )
+    return frame.reset_index().sort_values("dim", kind="stable", ignore_index=True)
+
+
+def required(table: pd.DataFrame) -> pd.DataFrame:
+    """Return D90 of every group, a row per group in the table's order.
+
+    Columns: the settings, ``d90`` (nan where none passed) and its bracket ``low``, ``high``;
+    ``accuracy``, ``seeds``, ``success`` and `COUNTED` at D90, or where none passed at the largest D
+    measured; ``still_improving``: whether a seed of the largest D that fails was still improving
+    when its training ended, so that more steps might move D90; ``precision``: all that were used.
+    """
+    frame = medians(table)
+    keys = settings_of(frame)
+    order = finished(table)[keys].drop_duplicates()
+    found = [_of_group(part) for _, part in frame.groupby(keys, dropna=False, sort=False)]
+    columns = [*keys, "d90", "low", "high", "accuracy", "seeds", "success", "still_improving"]
+    columns += ["chance_accuracy", "precision", *COUNTED]
+    result = pd.DataFrame(found, columns=columns)
+    return order.merge(result, on=keys, how="left") if len(result) else result
+
+
+def _of_group(part: pd.DataFrame) -> dict[str, Any]:
+    by_dim = part.set_index("dim")
+    found = bracket(by_dim["accuracy"].to_dict())
+    edge = by_dim["still_improving"].get(found.low, False)
+    shown = by_dim.loc[found.low if math.isnan(found.dim) else found.dim]
+    return {
+        **{str(name): value for name, value in shown.items()},
+        "d90": found.dim,
+        "low": found.low,
+        "high": found.high,
+        "still_improving": bool(edge),
+        "precision": _joined(part["precision"]),
+    }
+
+
+class Ratio(NamedTuple):
+    """How many times one D90 is another: of the grid's D, and what the brackets allow."""
+
+    value: float
+    low: float
+    high: float
+
+
+def ratio(one: Mapping[str, Any], other: Mapping[str, Any]) -> Ratio:
+    """Return D90 of ``one`` over that of ``other``, rows of `required`.
+
+    The true ratio lies between the lower end of the first bracket over the upper end of the
+    second, and the reverse. ``value`` is nan where either did not pass at any D.
+    """
+    low = one["low"] / other["high"] if math.isfinite(other["high"]) else 0.0
+    high = one["high"] / other["low"] if other["low"] > 0 else math.inf
+    return Ratio(one["d90"] / other["d90"], low, high)
+
+
+def most_common(table: pd.DataFrame, keys: Sequence[str]) -> pd.DataFrame:
+    """Return the rows with the experiment's own learning rate and precision.
+
+    These are the most common values of each task and model; a tie goes to the one with larger
+    precision or learning rate. ``keys`` are settings that are not to be narrowed, such as an axis
+    of a figure.
+    """
+    table = finished(table)
+    for key in ("recipe.learning_rate", PRECISION):
+        if key in table and key not in keys and table[key].nunique(dropna=False) > 1:
+            groups = table.groupby(["task", "model", key], dropna=False)
+            counts = groups["seed"].count().reset_index().sort_values(["seed", key], kind="stable")
+            own = counts.drop_duplicates(["task", "model"], keep="last")
+            table = table.merge(own[["task", "model", key]], on=["task", "model", key])
+    return table
+
+
+def _column(table: pd.DataFrame, name: str) -> pd.Series:
+    return table[name] if name in table else pd.Series(math.nan, table.index)
+
+
+def _joined(values: pd.Series) -> str:
+    names = {name for value in values for name in str(value).split(", ") if name}
+    return ", ".join(sorted(names))

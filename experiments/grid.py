@@ -1,0 +1,177 @@
+"""The one grid function: from an experiment's YAML to its cells.
+
+Launcher, status and plots all ask here, so they cannot disagree about which cells there are.
+"""
+
+from __future__ import annotations
+
+import copy
+import functools
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from hydra.errors import MissingConfigException
+from omegaconf import OmegaConf
+
+from common import UserError, did_you_mean
+from experiments.config import (
+    CONF_DIR,
+    STRICT,
+    CellConfig,
+    cell_from,
+    checked,
+    compose_plain,
+    deciding_settings,
+)
+from experiments.names import cell_name, identity, other_settings, run_name
+
+GROUPS = ("task", "model", "recipe", "data", "measure", "logger", "machine")
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """An experiment as conf/experiment/NAME.yaml states it.
+
+    ``base`` are Hydra overrides common to all cells; ``grid`` is a list of products, each a
+    mapping from an override's key to its values; ``exclude`` lists combinations to leave out;
+    ``figures`` names modules of plots/; ``facets`` sets their rows and columns; ``budget``
+    describes data and steps in words.
+    """
+
+    name: str
+    description: str
+    grid: list[dict[str, list[Any]]]
+    base: list[str] = field(default_factory=list)
+    exclude: list[dict[str, Any]] = field(default_factory=list)
+    figures: list[str] = field(default_factory=list)
+    facets: dict[str, Any] = field(default_factory=dict)
+    budget: str = ""
+
+    __pydantic_config__ = STRICT
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One cell of a grid, and the overrides that compose it."""
+
+    config: CellConfig
+    overrides: tuple[str, ...]
+
+    @functools.cached_property
+    def name(self) -> str:
+        """The name of the measurement."""
+        return cell_name(self.config)
+
+    @functools.cached_property
+    def run(self) -> str:
+        """The name of the training."""
+        return run_name(self.config)
+
+    @functools.cached_property
+    def identity(self) -> dict[str, Any]:
+        """The standard columns of its row."""
+        return identity(deciding_settings(self.config))
+
+    @functools.cached_property
+    def settings(self) -> dict[str, Any]:
+        """All other settings, under dotted keys."""
+        return other_settings(deciding_settings(self.config))
+
+
+def load_experiment(name: str, config_dir: str | None = None) -> Experiment:
+    """Return the experiment conf/experiment/NAME.yaml, or that of ``config_dir``."""
+    searched = [f"hydra.searchpath=[file://{Path(config_dir).absolute()}]"] if config_dir else []
+    try:
+        content = compose_plain("sweep", [f"experiment={name}", *searched])["experiment"]
+    except MissingConfigException as error:
+        known = sorted(path.stem for path in (CONF_DIR / "experiment").glob("*.yaml"))
+        near = did_you_mean(name, known)
+        raise UserError(
+            f"experiment={name}: unknown; there are {', '.join(known)}{near}"
+        ) from error
+    return experiment_from(name, content)
+
+
+def experiment_from(name: str, content: Mapping[str, Any]) -> Experiment:
+    """Return the experiment that a YAML's content states; `UserError` for a wrong key."""
+    experiment: Experiment = checked(Experiment, {"name": name, **content})
+    if not experiment.grid:
+        raise UserError(f"experiment {name}: grid is empty; write a list of mappings to lists")
+    return experiment
+
+
+def cells(experiment: Experiment, overrides: Sequence[str] = ()) -> list[Cell]:
+    """Return the cells in the grid's order, ``overrides`` added to each.
+
+    Hydra composes once per choice of groups; other values are then set in plain data, since a
+    composition takes tens of milliseconds. A cell that occurs in two products is kept once.
+    """
+    found: dict[str, Cell] = {}
+    for point in points(experiment):
+        words = [*experiment.base, *(as_override(key, value) for key, value in point.items())]
+        cell = cell_of([*words, *overrides])
+        found.setdefault(cell.name, cell)
+    if not found:
+        raise UserError(f"experiment {experiment.name}: exclude leaves nothing of its grid")
+    return list(found.values())
+
+
+def cell_of(words: Sequence[str]) -> Cell:
+    """Return the cell that overrides of conf/train.yaml compose; the last of a key counts."""
+    last = {word.partition("=")[0]: word for word in words}
+    choices = tuple(word for key, word in last.items() if key in GROUPS)
+    others = tuple(word for key, word in last.items() if key not in GROUPS)
+    settings = copy.deepcopy(_composed(choices))
+    for word in others:
+        _set(settings, word)
+    return Cell(cell_from(settings), (*choices, *others))
+
+
+def points(experiment: Experiment) -> Iterator[dict[str, Any]]:
+    """Yield each combination of the grid's values that is not excluded."""
+    for product in experiment.grid:
+        for values in itertools.product(*product.values()):
+            point = dict(zip(product, values, strict=True))
+            if not any(matches(point, pattern) for pattern in experiment.exclude):
+                yield point
+
+
+def matches(point: Mapping[str, Any], pattern: Mapping[str, Any]) -> bool:
+    """Return whether ``point`` has each value of ``pattern``, a value or a list of values."""
+    return all(
+        point.get(key) in (wanted if isinstance(wanted, list) else [wanted])
+        for key, wanted in pattern.items()
+    )
+
+
+def as_override(key: str, value: Any) -> str:
+    """Return a value of a grid as a Hydra override; measure.task takes any key of a task."""
+    new = key.startswith("measure.task.") and key != "measure.task.size"
+    word = "null" if value is None else str(value)
+    return f"{'++' * new}{key}={word.lower() if isinstance(value, bool) else word}"
+
+
+@functools.lru_cache(maxsize=1024)
+def _composed(choices: tuple[str, ...]) -> dict[str, Any]:
+    return compose_plain("train", choices)
+
+
+def _set(settings: dict[str, Any], word: str) -> None:
+    key = word.partition("=")[0]
+    *path, last = key.lstrip("+").split(".")
+    node: Any = settings
+    for part in path:
+        node = node.get(part) if isinstance(node, dict) else None
+    if not isinstance(node, dict) or (last not in node and not key.startswith("+")):
+        near = did_you_mean(last, node, key.removesuffix(last)) if isinstance(node, dict) else ""
+        raise UserError(f"override {word!r}: unknown key{near}")
+    node[last] = _parsed(word.partition("=")[2])
+
+
+@functools.lru_cache(maxsize=65536)
+def _parsed(value: str) -> Any:
+    content: Any = OmegaConf.to_container(OmegaConf.from_dotlist([f"value={value}"]))
+    return content["value"]

@@ -1,0 +1,185 @@
+"""The names of trainings and measurements: hashes of the settings that decide them.
+
+``runs/<run>/`` holds one training. A cell measures it; a cell that is measured as it was trained
+has the name of its run.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import hashlib
+import inspect
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from common import locate, sha256_of
+from experiments.config import OUR_PACKAGES, CellConfig, measured_settings, plain_section
+
+# Raise it when a change of the code changes results under an unchanged configuration.
+RESULTS_VERSION = 2
+
+
+def run_name(config: CellConfig) -> str:
+    """Return the 12 hexadecimal digits that name the training."""
+    return _hash(training_settings(config))
+
+
+def cell_name(config: CellConfig) -> str:
+    """Return the 12 hexadecimal digits that name the measurement."""
+    return _hash(cell_settings(config))
+
+
+def training_settings(config: CellConfig) -> dict[str, Any]:
+    """Return what decides the weights: task, model, recipe, data and seed.
+
+    Constructed weights depend on task and model alone. Files enter by their content, classes from
+    outside the project by their source.
+    """
+    model = {k: v for k, v in plain_section(config.model).items() if v is not None}
+    settings: dict[str, Any] = {"task": dict(config.task), "model": model}
+    if config.model.construct is None:
+        settings["recipe"] = plain_section(config.recipe)
+        if config.recipe.epochs is not None:
+            settings["steps_of_epochs"] = "whole batches"  # once: sequences / batch_size
+        settings |= {"data": _data(config), "seed": config.seed}
+    sources = source_digests(config)
+    return {**settings, "sources": sources} if sources else settings
+
+
+def cell_settings(config: CellConfig) -> dict[str, Any]:
+    """Return what decides a row: the training's settings, and how it is measured."""
+    settings = training_settings(config)
+    if config.model.construct is not None:
+        settings["data"] = {key: _data(config)[key] for key in ("test", "seed", "file")}
+    measure = _measure(config)
+    return {**settings, "measure": measure} if measure else settings
+
+
+def source_digests(config: CellConfig) -> dict[str, str]:
+    """Return a digest of the source of each class or function from outside the project."""
+    model = config.model
+    parts = (config.task, model.mixer, *(model.mixers or []), model.construct)
+    targets = {str(part["_target_"]) for part in parts if part and part.get("_target_")}
+    return {
+        target: _digest(inspect.getfile(locate(target, "_target_")))[:16]
+        for target in sorted(targets)
+        if not target.startswith(OUR_PACKAGES)
+    }
+
+
+def _digest(path: str | Path) -> str:
+    """Return the SHA-256 of a file, read once as long as it does not change."""
+    try:
+        stat = Path(path).stat()
+    except OSError:
+        return sha256_of(path)  # says what is wrong
+    return _digest_of(str(path), stat.st_mtime_ns, stat.st_size)
+
+
+@functools.lru_cache(maxsize=1024)
+def _digest_of(path: str, mtime: int, size: int) -> str:
+    return sha256_of(path)
+
+
+def _hash(settings: Mapping[str, Any]) -> str:
+    text = json.dumps([RESULTS_VERSION, settings], sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+def _data(config: CellConfig) -> dict[str, Any]:
+    data = dataclasses.asdict(config.data)
+    for key in ("file", "train_file"):
+        if data[key] is not None:
+            data[key] = _digest(data[key])
+    return data
+
+
+def _measure(config: CellConfig) -> dict[str, Any]:
+    """Omitted where the measurement equals the training's settings."""
+    measure, measured = config.measure, measured_settings(config)
+    task = {key: value for key, value in measured.items() if config.task.get(key) != value}
+    found: dict[str, Any] = {"task": task} if task else {}
+    if measure.split != "test":
+        found["split"] = measure.split
+    if measure.file is not None:
+        found["file"] = _digest(measure.file)
+    whole = config.data.test if measure.split == "test" else None
+    if measure.count not in (None, whole):
+        found["count"] = measure.count
+    return found
+
+
+IDENTITY = ["task", "size", "format", "model", "layers", "heads", "dim", "seed", "recipe"]
+
+# Settings that have a standard column.
+_COVERED = {
+    "task.name", "task._target_", "model.name", "model.num_layers", "model.num_heads", "model.dim",
+    "recipe.name", "recipe.precision", "measure.task.size", "measure.task.format", "seed",
+}  # fmt: skip
+
+
+def identity(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the standard columns of a cell's deciding settings; size and format as measured."""
+    task, model = config["task"], config["model"]
+    changes = (config.get("measure") or {}).get("task", {})
+    measured = {**task, **{key: value for key, value in changes.items() if value is not None}}
+    constructed = model.get("construct") is not None
+    return {
+        "task": task["name"],
+        "size": measured["size"],
+        "format": measured.get("format", "cot"),
+        "model": model["name"],
+        "layers": model.get("num_layers"),
+        "heads": model.get("num_heads"),
+        "dim": model.get("dim"),
+        "seed": config["seed"],
+        "recipe": "constructed" if constructed else config["recipe"]["name"],
+    }
+
+
+def other_settings(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings without a standard column, under dotted keys."""
+    return {k: v for k, v in flat(config).items() if k not in _COVERED and v is not None}
+
+
+def flat(settings: Any, prefix: str = "") -> dict[str, Any]:
+    """Return nested settings under dotted keys, such as ``model.mixer.block_size``."""
+    if not isinstance(settings, Mapping):
+        return {prefix: settings}
+    found: dict[str, Any] = {}
+    for key, value in settings.items():
+        found |= flat(value, f"{prefix}.{key}" if prefix else str(key))
+    return found
+
+
+def varying_keys(configs: list[Mapping[str, Any]]) -> list[str]:
+    """Return the dotted settings that vary among cells of one task, model or recipe.
+
+    ``task.size`` and ``task.format`` are left out where every cell is measured as trained: the
+    standard columns hold them.
+    """
+    rows = [(identity(config), other_settings(config)) for config in configs]
+    found = []
+    for key in sorted({key for _, settings in rows for key in settings}):
+        owner = {"task": "task", "model": "model", "recipe": "recipe"}.get(key.partition(".")[0])
+        values: dict[str, set[str]] = {}
+        for columns, settings in rows:
+            group = values.setdefault(str(columns.get(owner or "")), set())
+            group.add(json.dumps(settings.get(key), sort_keys=True))
+        if any(len(group) > 1 for group in values.values()):
+            found.append(key)
+    return [
+        key
+        for key in found
+        if key not in ("task.size", "task.format") or not measured_as_trained(configs, key)
+    ]
+
+
+def measured_as_trained(configs: list[Mapping[str, Any]], key: str) -> bool:
+    """Return whether every cell is measured at the size or format (``key``) that it trains at."""
+    name = key.removeprefix("task.")
+    default = "cot" if name == "format" else None
+    return all(config["task"].get(name, default) == identity(config)[name] for config in configs)

@@ -1,0 +1,259 @@
+"""One cell, from configuration to record."""
+
+from __future__ import annotations
+
+import dataclasses
+import shutil
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from omegaconf import DictConfig
+
+from common import RunError, UserError
+from evaluation.judge import Evaluation, evaluate
+from experiments import wandb_log
+from experiments.config import CellConfig, cell_from, deciding_settings, measured_task, plain
+from experiments.display import CellProgress, print_outcome
+from experiments.events import both, heartbeat, noting_stop_signals, stop_after
+from experiments.names import cell_name, identity, source_digests
+from experiments.row import accuracies, costs, read_curve, reason, status_of, training_cost
+from experiments.runs import Run, command, provenance
+from experiments.table import upsert
+from models.build import build_model
+from models.exact import require_causal, require_exact
+from models.transformer import Transformer, scale_embedding
+from tasks.data import DataSets, draw_measured, load_measured, load_or_build
+from tasks.task import SequenceSet, Task, build_task
+from training.checkpoint import load_checkpoint
+from training.device import device_name, resolve_device
+from training.trainer import Evaluated, Interrupted, Listener, Phase, Trainer, ignore
+
+
+def run_job(settings: DictConfig) -> dict[str, Any] | None:
+    """Run the cell that composed settings describe: what a launcher's worker does."""
+    return run_and_report(cell_from(plain(settings)))
+
+
+def run_and_report(config: CellConfig) -> dict[str, Any] | None:
+    """Run a cell with a progress bar, enter it into its table, print what came of it.
+
+    Return the row; None where another process works on the cell.
+    """
+    run, cell = Run.of(config), cell_name(config)
+    known = None if config.force else finished(run, cell)
+    with CellProgress(enabled=config.progress) as progress:
+        try:
+            record = known or run_cell(config, progress)
+        finally:
+            entered = run.record(cell)
+            if entered and config.enter and config.experiment_name:
+                upsert(Path(config.results_dir) / config.experiment_name, [entered])
+    if config.progress:
+        print_outcome(config, record, already_done=known is not None)
+    if record and record["row"]["status"] == "unfinished":
+        raise RunError(f"cell {cell}: {record['row']['reason']}")
+    return record["row"] if record else None
+
+
+def run_cell(config: CellConfig, listener: Listener = ignore) -> dict[str, Any] | None:
+    """Train and measure the cell unless that is done; return its record.
+
+    None where another process works on it. A failure is recorded before it is raised; a bad
+    configuration raises `UserError` before anything is written.
+    """
+    task = build_task(config.task)
+    measured = measured_task(config, task)
+    device = resolve_device(config.machine.device)
+    require_buildable(config, task)
+    torch.set_num_threads(config.machine.threads)
+    run, cell = Run.of(config), cell_name(config)
+    with run.locked(cell) as mine:
+        if not mine:
+            return None
+        if not config.force and (record := finished(run, cell)):
+            return record
+        if config.force:
+            run.discard()
+        run.write_config(config)
+        tracker = wandb_log.track_cell(config, run)
+        tell = both(both(listener, heartbeat(run, cell)), tracker.listen)
+        row = {**identity(deciding_settings(config)), "max_len": measured.max_len}
+        row |= {"device": device_name(device)}
+        failure = None
+        with noting_stop_signals() as stop:
+            try:
+                found, errors = train_and_measure(config, task, measured, run, tell, stop)
+                row |= {"status": "done", **found}
+            except UserError:
+                tracker.finish(row, failed=True)
+                raise
+            except Exception as error:
+                failure, errors = error, None
+                row |= {"status": status_of(error), "reason": reason(error)}
+            row |= {"run": run.name, "cell": cell, **provenance()}
+            record = {
+                "row": row,
+                "config": deciding_settings(config),
+                "sources": source_digests(config) or None,
+                "command": command(),
+                "curve": read_curve(run.folder / "curve.csv"),
+                "errors": errors,
+                "traceback": failure and "".join(traceback.format_exception(failure)),
+            }
+            run.write_record(cell, record)
+        tracker.finish(row, failed=row["status"] == "failed")
+        if failure is not None and not isinstance(failure, Interrupted):
+            raise failure
+        shutil.rmtree(parts_folder(run, cell), ignore_errors=True)
+        return record
+
+
+def train_and_measure(
+    config: CellConfig,
+    task: Task,
+    measured: Task,
+    run: Run,
+    tell: Listener,
+    stop: Callable[[], bool],
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the columns that the cell's training and measurement give, and where chains break."""
+    tell(Phase("data"))
+    data = load_data(config, task)
+    sequences = measured_sequences(config, task, measured, data)
+    should_stop = stop_after(config.machine.time_limit_seconds, stop)
+    model, cost = trained(config, task, data, run, tell, should_stop)
+    tell(Phase("evaluation"))
+    evaluation = measure(config, measured, model, sequences, run, tell, stop)
+    return {**accuracies(evaluation), **cost, **costs(model, measured)}, evaluation.errors
+
+
+def require_buildable(config: CellConfig, task: Task) -> None:
+    """Build the model and count its cost, so that a bad cell never starts."""
+    # Not on the meta device: sparse attention's pattern needs values, and it loads the compiler.
+    if config.model.construct is None:
+        costs(build_model(config.model, task), task)
+
+
+def finished(run: Run, cell: str) -> dict[str, Any] | None:
+    """Return the record of a finished measurement."""
+    record = run.record(cell)
+    return record if record and record["row"]["status"] == "done" else None
+
+
+def trained(
+    config: CellConfig,
+    task: Task,
+    data: DataSets,
+    run: Run,
+    tell: Listener,
+    should_stop: Callable[[], bool],
+) -> tuple[Transformer, dict[str, Any]]:
+    """Return the model, and what its training cost: columns of the table.
+
+    Trains it unless that is done. Raises `Interrupted` when asked to stop.
+    """
+    device = resolve_device(config.machine.device)
+    if config.model.construct is not None:
+        model = build_model(config.model, task).to(device)
+        require_exact(model)
+        sizes = {"layers": len(model.blocks), "dim": model.dim}
+        heads = model.blocks[0].mixer.num_heads if len(model.blocks) else 0
+        return model, {**sizes, "heads": heads, "data_fingerprint": data.fingerprint}
+    known = run.training()
+    if known is not None:
+        return load_model(config, task, run).to(device), known["row"]
+    if not len(data.train):
+        raise UserError(f"data.train_file={config.data.train_file}: nothing is left to train on")
+    tell(Phase("training"))
+    model = initial_model(config, task)
+    require_exact(model)
+    require_causal(model)
+    trainer = Trainer(
+        model, config.recipe, config.seed, data.train, data.validation, run.folder,
+        config.machine, tell, should_stop,
+    )  # fmt: skip
+    trainer.fit()
+    row = {**training_cost(trainer), "data_fingerprint": data.fingerprint}
+    run.write_training({"row": row, "command": command(), **provenance()})
+    return trainer.model, row
+
+
+def initial_model(config: CellConfig, task: Task) -> Transformer:
+    """Return the model before its first step, as seed and recipe make it."""
+    torch.manual_seed(config.seed)
+    model = build_model(config.model, task, config.recipe.dropout)
+    scale_embedding(model.embedding, config.recipe.embedding_ratio)
+    return model
+
+
+def load_model(config: CellConfig, task: Task, run: Run) -> Transformer:
+    """Return the model in the run's checkpoint, or the constructed one."""
+    model = build_model(config.model, task, config.recipe.dropout)
+    if config.model.construct is None:
+        model.load_state_dict(load_checkpoint(run.checkpoint)["model"])
+    return model
+
+
+def load_data(config: CellConfig, task: Task) -> DataSets:
+    """Return the cell's data sets, built where they are not there."""
+    data = config.data
+    if config.model.construct is not None:  # the test set is the same without training data
+        data = dataclasses.replace(data, train=0, validation=0, train_file=None)
+    return load_or_build(task, data, Path(config.data_dir), config.progress)
+
+
+def measure(
+    config: CellConfig,
+    measured: Task,
+    model: Transformer,
+    sequences: SequenceSet,
+    run: Run,
+    tell: Listener,
+    stop: Callable[[], bool],
+) -> Evaluation:
+    """Return accuracies of what the model writes for ``sequences``."""
+
+    def progress(done: int, total: int) -> None:
+        tell(Evaluated(done, total))
+        if stop():
+            raise Interrupted("stopped while evaluating; the trained weights are kept")
+
+    return evaluate(
+        model,
+        measured,
+        sequences,
+        config.machine.evaluation_memory_mb,
+        resolve_device(config.machine.device),
+        progress,
+        parts_folder(run, cell_name(config)),
+    )
+
+
+def measured_sequences(
+    config: CellConfig, trained_task: Task, measured: Task, data: DataSets
+) -> SequenceSet:
+    """Return the sequences to measure, none of whose prompts was trained on.
+
+    Exceptions: ``measure.split=train``, and files, which are measured as they are.
+    """
+    chosen = config.measure
+    if chosen.file is not None:
+        return load_measured(measured, chosen.file, data.train)
+    if measured is not trained_task:
+        count = chosen.count or config.data.test
+        exclude = [data.train, data.validation]
+        return draw_measured(measured, count, config.data.seed, exclude, config.progress)
+    sequences: SequenceSet = getattr(data, chosen.split)
+    if chosen.count is not None and chosen.count > len(sequences):
+        raise UserError(
+            f"measure.count={chosen.count}: the {chosen.split} set has {len(sequences)} sequences"
+        )
+    return sequences.select(slice(chosen.count))
+
+
+def parts_folder(run: Run, cell: str) -> Path:
+    """Return where parts of a long evaluation are kept until it is finished."""
+    return run.folder / f"evaluating-{cell}"

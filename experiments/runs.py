@@ -1,0 +1,164 @@
+"""``runs/<run>/``: one folder a training, with every measurement of its weights inside.
+
+config.yaml        what decides the training and its plain measurement
+checkpoint.pt      state of training; checkpoint.sha256 beside it
+training.json      what training cost, written when it ends
+curve.csv          learning curve
+record.json        the plain measurement; record-<cell>.json another one, written last
+progress.json      heartbeat of a running cell
+lock               held while a process works here; freed by any death of that process
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import errno
+import fcntl
+import functools
+import importlib.metadata
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import filelock
+import torch
+import yaml
+
+from common import write_json, write_text
+from experiments.config import CellConfig, deciding_settings
+from experiments.names import cell_name, run_name
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+class Run:
+    """The folder of one training."""
+
+    def __init__(self, runs_dir: str | Path, name: str) -> None:
+        self.name = name
+        self.folder = Path(runs_dir) / name
+        self.checkpoint = self.folder / "checkpoint.pt"
+
+    @classmethod
+    def of(cls, config: CellConfig) -> Run:
+        """Return the folder of the training that ``config`` describes."""
+        return cls(config.runs_dir, run_name(config))
+
+    @contextlib.contextmanager
+    def locked(self, cell: str) -> Iterator[bool]:
+        """Hold the folder's lock; False, without it, where another process works on ``cell``.
+
+        One that works on another cell of this training is waited for.
+        """
+        self.folder.mkdir(parents=True, exist_ok=True)
+        # Some patience always: `is_running` of another process holds the lock for an instant.
+        lock = filelock.FileLock(self.folder / "lock", timeout=0.5)
+        while not lock.is_locked:
+            try:
+                lock.acquire()
+            except filelock.Timeout:
+                if self.progress().get("cell") == cell:
+                    yield False
+                    return
+        try:
+            self.write_progress(cell=cell)
+            yield True
+        finally:
+            lock.release()
+
+    def is_running(self) -> bool:
+        """Return whether a living process holds the lock."""
+        try:
+            with (self.folder / "lock").open() as file:
+                # Shared, so that two processes that ask at once do not see each other.
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except OSError as error:  # ENOENT: nobody was here yet
+            return error.errno in (errno.EAGAIN, errno.EACCES)
+        return False
+
+    def write_config(self, config: CellConfig) -> None:
+        """Write what decides the training, measured as it was trained."""
+        settings = deciding_settings(config)
+        if cell_name(config) != self.name:
+            settings["measure"] = {"task": {}, "split": "test", "file": None, "count": None}
+        write_text(self.folder / "config.yaml", yaml.safe_dump(settings, sort_keys=False))
+
+    def record_path(self, cell: str) -> Path:
+        """Return where the measurement ``cell`` is recorded."""
+        return self.folder / ("record.json" if cell == self.name else f"record-{cell}.json")
+
+    def record(self, cell: str) -> dict[str, Any] | None:
+        """Return the measurement: ``row``, ``config``, ``curve``, ``errors``, ``command``."""
+        return _read_json(self.record_path(cell))
+
+    def write_record(self, cell: str, record: dict[str, Any]) -> None:
+        """Record a measurement; its file is the proof that the cell is finished."""
+        write_json(self.record_path(cell), record)
+
+    def training(self) -> dict[str, Any] | None:
+        """Return what training cost; None where it has not ended."""
+        return _read_json(self.folder / "training.json")
+
+    def write_training(self, training: dict[str, Any]) -> None:
+        """Note what training cost: the last thing that training does."""
+        write_json(self.folder / "training.json", training)
+
+    def write_progress(self, **values: Any) -> None:
+        """Write a heartbeat for `sweep.py status=true`."""
+        write_json(self.folder / "progress.json", {**values, "updated": time.time()})
+
+    def progress(self) -> dict[str, Any]:
+        """Return the last heartbeat, empty without one."""
+        return _read_json(self.folder / "progress.json") or {}
+
+    def discard(self) -> None:
+        """Move everything to ``runs/.before/``, to train and measure again."""
+        aside = self.folder.parent / ".before" / f"{self.name}-{time.time_ns()}"
+        for path in list(self.folder.iterdir()):
+            if path.name != "lock":
+                aside.mkdir(parents=True, exist_ok=True)
+                path.rename(aside / path.name)
+
+
+def _read_json(path: Path) -> dict[str, Any] | None:
+    return json.loads(path.read_text()) if path.exists() else None
+
+
+def provenance() -> dict[str, Any]:
+    """Return the columns and keys that say which code made a result, and when."""
+    return {
+        "commit": commit(),
+        "torch_version": torch.__version__,
+        "finished_at": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+    }
+
+
+def command() -> str:
+    """Return the command line of this process."""
+    return " ".join(["python", Path(sys.argv[0]).name, *sys.argv[1:]])
+
+
+@functools.cache
+def commit() -> str:
+    """Return the commit, with ``-dirty`` where code differs from it, else the version installed.
+
+    Warns once where git does not answer, as in a tarball or a checkout of somebody else's.
+    """
+    done = subprocess.run(
+        ["git", "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"],
+        cwd=ROOT, capture_output=True, text=True,
+    )  # fmt: skip
+    if done.returncode == 0:
+        return done.stdout.strip()
+    try:
+        version = f"cotcost {importlib.metadata.version('cotcost')}"
+    except importlib.metadata.PackageNotFoundError:
+        version = ""
+    reason = (done.stderr.strip().splitlines() or ["git failed"])[0]
+    print(f"warning: results have no commit ({reason})", file=sys.stderr)
+    return version

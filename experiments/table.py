@@ -1,0 +1,186 @@
+"""``<results_dir>/<experiment>/``: the table of an experiment and what lies beside it.
+
+results.csv   a row per measurement and seed, with a column for every setting that varies
+cells.jsonl   a line per cell: its configuration, learning curve and errors
+config.yaml   what all cells share; with a row it is the cell's exact configuration
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import filelock
+import pandas as pd
+import yaml
+
+from common import UserError, did_you_mean, write_text
+from experiments.names import (
+    IDENTITY,
+    flat,
+    measured_as_trained,
+    other_settings,
+    varying_keys,
+)
+
+COLUMNS = [
+    *IDENTITY[:3], "max_len", *IDENTITY[3:],
+    *"""status reason stopped answer_accuracy answer_accuracy_low answer_accuracy_high
+    chain_exact_match chance_accuracy n_test steps steps_to_90 seconds_to_90 still_improving
+    train_seconds eval_seconds params flops_linear_layers flops_total flops_training state_bytes
+    precision device torch_version data_fingerprint run cell commit finished_at""".split(),
+]  # fmt: skip
+SORT = ["task", "format", "size", "model", "layers", "heads", "dim", "recipe", "seed"]
+Row = dict[str, str]
+
+
+def read_table(folder: Path) -> pd.DataFrame:
+    """Return the results table in ``folder``; without rows where there is none."""
+    path = folder / "results.csv"
+    return pd.read_csv(path) if path.exists() else pd.DataFrame(columns=COLUMNS)
+
+
+def read_cells(folder: Path) -> dict[str, dict[str, Any]]:
+    """Return by cell what cells.jsonl holds of it."""
+    path = folder / "cells.jsonl"
+    if not path.exists():
+        return {}
+    lines = map(json.loads, path.read_text().splitlines())
+    return {line["cell"]: line for line in lines}
+
+
+def published_cell(name: str, results_dirs: Iterable[str]) -> dict[str, Any]:
+    """Return the deciding settings of EXPERIMENT/CELL from the first table that has it."""
+    experiment, _, cell = name.partition("/")
+    known: list[str] = []
+    for results_dir in results_dirs:
+        cells = read_cells(Path(results_dir) / experiment)
+        if cell in cells:
+            return cells[cell]["config"]
+        known += cells
+    near = did_you_mean(cell, known, f"{experiment}/")
+    raise UserError(f"cell={name}: there is no such cell in {' or '.join(results_dirs)}{near}")
+
+
+def upsert(folder: Path, records: Iterable[Mapping[str, Any]]) -> None:
+    """Enter finished measurements into the table; many processes may do so at once.
+
+    A finished row is never replaced by an unfinished one; of two finished ones the later stays.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    with filelock.FileLock(folder / ".lock"):
+        rows, cells = text_rows(folder), read_cells(folder)
+        for record in records:
+            row, cell = record["row"], record["row"]["cell"]
+            if _replaces(row, rows.get(cell)):
+                rows[cell] = {column: _text(row.get(column)) for column in COLUMNS}
+                kept = {k: v for k, v in record.items() if k != "row" and v is not None}
+                cells[cell] = {"cell": cell, **kept}
+        write_table(folder, rows, cells)
+
+
+def write_table(folder: Path, rows: dict[str, Row], cells: dict[str, dict[str, Any]]) -> None:
+    """Write the three files of a table."""
+    keys = varying_keys([cells[cell]["config"] for cell in rows])
+    for cell, row in rows.items():
+        settings = other_settings(cells[cell]["config"])
+        rows[cell] = {column: row[column] for column in COLUMNS}
+        rows[cell] |= {key: _text(settings.get(key)) for key in keys}
+    table = pd.DataFrame(list(rows.values()), columns=[*COLUMNS, *keys], dtype=object)
+    table = table.sort_values([*SORT, *keys, "cell"], kind="stable", key=_sortable)
+    lines = [json.dumps(cells[cell], separators=(",", ":")) for cell in sorted(cells)]
+    shared = shared_settings([cells[cell]["config"] for cell in rows])
+    write_text(folder / "config.yaml", yaml.safe_dump(shared, sort_keys=True))
+    write_text(folder / "cells.jsonl", "\n".join(lines) + "\n")
+    write_text(folder / "results.csv", table.to_csv(index=False))
+
+
+# Columns that are settings, and the key that each holds.
+IN_COLUMNS = {
+    "model.num_layers": "layers", "model.num_heads": "heads", "model.dim": "dim",
+    "recipe.precision": "precision", "seed": "seed",
+}  # fmt: skip
+# The columns size and format are those measured; of the training where this does not differ.
+MEASURED = {"task.size": "size", "task.format": "format"}
+
+
+def shared_settings(configs: list[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the settings that the rows of a table do not hold, under dotted keys.
+
+    ``all`` cells share some; others belong to one task, model or recipe by its name.
+    """
+    held = {*varying_keys(configs), *IN_COLUMNS, *(f"measure.{key}" for key in MEASURED)}
+    held |= {key for key in MEASURED if measured_as_trained(configs, key)}
+    found: dict[str, Any] = {"all": {}, "task": {}, "model": {}, "recipe": {}}
+    for config in configs:
+        for key, value in flat(config).items():
+            section = key.partition(".")[0]
+            if key not in held and section in found:
+                found[section].setdefault(config[section]["name"], {})[key] = value
+            elif key not in held:
+                found["all"][key] = value
+    return found
+
+
+def config_of_row(text: Row, shared: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the exact configuration of a row, read as text, from what all cells share."""
+    row = {key: _parsed(value) for key, value in text.items()}
+    found = dict(shared["all"])
+    for section in ("task", "model", "recipe"):
+        found |= shared[section].get(row[section], {})
+    found |= {key: row[column] for key, column in IN_COLUMNS.items()}
+    found |= {key: value for key, value in row.items() if "." in key and value is not None}
+    for key, column in MEASURED.items():
+        trained = found.setdefault(key, row[column])
+        if trained != row[column]:
+            found[f"measure.{key}"] = row[column]
+    return nested(found)
+
+
+def _parsed(text: str) -> Any:
+    try:
+        return ast.literal_eval(text)
+    except (ValueError, SyntaxError):
+        return text or None
+
+
+def nested(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return settings under dotted keys as nested mappings."""
+    found: dict[str, Any] = {}
+    for key, value in settings.items():
+        *path, last = key.split(".")
+        node = found
+        for part in path:
+            node = node.setdefault(part, {})
+        node[last] = value
+    return found
+
+
+def text_rows(folder: Path) -> dict[str, Row]:
+    """Return by cell the rows of the results table in ``folder``, all values as text."""
+    path = folder / "results.csv"
+    if not path.exists():
+        return {}
+    text = pd.read_csv(path, dtype=str, keep_default_na=False)
+    rows: Any = text.to_dict("records")
+    return {row["cell"]: row for row in rows}
+
+
+def _text(value: Any) -> str:
+    if value is None or value != value:
+        return ""
+    return repr(value) if isinstance(value, float) else str(value)
+
+
+def _replaces(row: Mapping[str, Any], old: Row | None) -> bool:
+    if old is None or (old["status"] == "done") != (row["status"] == "done"):
+        return old is None or row["status"] == "done"
+    return bool(row["finished_at"] > old["finished_at"])
+
+
+def _sortable(column: pd.Series) -> pd.Series:
+    numbers = pd.to_numeric(column, errors="coerce")
+    return column if numbers.isna().any() else numbers

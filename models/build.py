@@ -1,0 +1,127 @@
+"""From the `model` group of a configuration to a model: ``_target_`` names the class."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any, Literal
+
+from pydantic import ConfigDict, PositiveInt
+from pydantic.dataclasses import dataclass
+
+from common import UserError, did_you_mean, locate
+from models.mixer import Mixer
+from models.transformer import Transformer
+from tasks.task import Task
+
+
+@dataclass(frozen=True, config=ConfigDict(extra="forbid", strict=True))
+class ModelConfig:
+    """The `model` group: a transformer to train, or weights that nobody trains.
+
+    ``mixer`` holds ``_target_`` and that class's own parameters, ``mixers`` several such, which the
+    layers take in turn; the sizes are D (``dim``), M (``num_layers``) and H (``num_heads``).
+    ``construct`` holds the ``_target_`` of a function that returns a finished model for a task, and
+    its parameters; sizes are then the function's.
+    """
+
+    name: str
+    dim: PositiveInt | None = None
+    num_layers: PositiveInt | None = None
+    num_heads: PositiveInt | None = None
+    mixer: dict[str, Any] | None = None
+    mixers: list[dict[str, Any]] | None = None
+    construct: dict[str, Any] | None = None
+    position: Literal["sinusoidal", "rope", "none"] = "sinusoidal"
+
+    def __post_init__(self) -> None:
+        if [self.mixer, self.mixers, self.construct].count(None) != 2:
+            raise UserError(
+                f"model {self.name}: give model.mixer, model.mixers or model.construct, one of them"
+            )
+        if self.construct is not None:
+            return
+        for key in ("dim", "num_layers", "num_heads"):
+            if getattr(self, key) is None:
+                raise UserError(f"model.{key}=null: must be a whole number of at least 1")
+        if self.mixers is not None and not 1 <= len(self.mixers) <= (self.num_layers or 0):
+            raise UserError(
+                f"model.mixers: {len(self.mixers)} mixers; "
+                f"must be 1 to model.num_layers={self.num_layers}, which take them in turn"
+            )
+
+
+def build_model(config: ModelConfig, task: Task, dropout: float = 0.0) -> Transformer:
+    """A model with room for `task`: constructed, or initialised by torch's generator.
+
+    Raises UserError for a class or function that does not exist, for parameters that it does not
+    take, and for sizes that do not fit together.
+    """
+    if config.construct is not None:
+        return _constructed(config.construct, task)
+    assert config.dim and config.num_layers and config.num_heads
+    if config.mixers is None:
+        settings = {"model.mixer": config.mixer or {}}
+    else:
+        settings = {f"model.mixers.{i}": own for i, own in enumerate(config.mixers)}
+    return Transformer(
+        vocab_size=len(task.vocabulary),
+        max_len=task.room.max_len,
+        dim=config.dim,
+        num_layers=config.num_layers,
+        num_heads=config.num_heads,
+        mixer=[functools.partial(build_mixer, own, key=key) for key, own in settings.items()],
+        dropout=dropout,
+        position=config.position,
+    )
+
+
+def build_mixer(
+    settings: Mapping[str, Any],
+    dim: int,
+    num_heads: int,
+    max_len: int,
+    dropout: float = 0.0,
+    position: str = "none",
+    key: str = "model.mixer",
+) -> Mixer:
+    """The mixer of `settings`, ``_target_`` and its own parameters; `key` is where they stand."""
+    target = settings.get("_target_")
+    cls = locate(str(target), f"{key}._target_")
+    if not (inspect.isclass(cls) and issubclass(cls, Mixer)):
+        raise UserError(f"{key}._target_={target}: is not a subclass of models.mixer.Mixer")
+    sizes = {"dim": dim, "num_heads": num_heads, "max_len": max_len}
+    return _called(cls, settings, {**sizes, "dropout": dropout, "position": position}, key)
+
+
+def _constructed(settings: Mapping[str, Any], task: Task) -> Transformer:
+    key = "model.construct"
+    function = locate(str(settings.get("_target_")), f"{key}._target_")
+    model = _called(function, settings, {"task": task}, key)
+    if not isinstance(model, Transformer):
+        raise UserError(f"{key}: must return a models.transformer.Transformer, not {type(model)}")
+    if model.vocab_size != len(task.vocabulary) or model.max_len < task.room.max_len:
+        raise UserError(f"{key}: the model it returns has no room for the task's sequences")
+    return model
+
+
+def _called(
+    function: Callable[..., Any], settings: Mapping[str, Any], given: dict[str, Any], key: str
+) -> Any:
+    """Call `function` with what is `given` and with its own parameters in `settings`.
+
+    Raises UserError where the two are not what it takes.
+    """
+    own = {name: value for name, value in settings.items() if name != "_target_"}
+    signature = inspect.signature(function)
+    try:
+        signature.bind(**given, **own)
+    except TypeError as error:
+        takes = [name for name in signature.parameters if name not in given]
+        unknown = next((name for name in own if name not in takes), "")
+        raise UserError(
+            f"{key}: {function.__name__}: {error}; it takes {', '.join(takes) or 'no parameters'}"
+            f"{did_you_mean(unknown, takes)}"
+        ) from None
+    return function(**given, **own)

@@ -1,0 +1,156 @@
+"""Accuracy against one setting: problem size, kind of instance, or number of layers.
+
+Panels are formats (columns) and groups or tasks (rows), lines are models: the median of the seeds,
+with bars from the least to the most accurate one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from plots import data, style
+
+HEIGHT = 1.35  # inches: a panel
+PREFIX = "longest prefix right (labels)"
+
+
+@style.styled
+def draw(
+    table: pd.DataFrame,
+    records: Mapping[str, Any] | None = None,
+    facets: data.Facets | None = None,
+    over: str = "size",
+    width: float = style.PAGE_WIDTH,
+    font_size: float = style.FONT_SIZE,
+    **_: Any,
+) -> Figure:
+    """Return the figure over ``size``, ``kind`` or ``layers``.
+
+    ``kind`` needs ``records`` (`data.read_records`). Over ``layers`` it shows n*, the longest
+    prefix that 90 % of the test sequences have right, on a logarithmic axis where records know it.
+    """
+    rows = _points(table, records or {}, over)
+    looks = style.line_looks(list(zip(rows["row"], rows["model"], strict=True)))
+    down, across = rows["group"].unique(), rows["column"].unique()
+    if len(across) == 1:
+        down, across = across, down
+        rows = rows.rename(columns={"group": "column", "column": "group"})
+    scale = font_size / style.FONT_SIZE
+    figure = style.new_figure(
+        min(width, (0.7 + 2.1 * len(across)) * scale), (HEIGHT * len(down) + 0.8) * scale
+    )
+    grid = figure.subplots(len(down), len(across), sharex=True, sharey=True, squeeze=False)
+    for i, group in enumerate(down):
+        for j, column in enumerate(across):
+            part = rows[(rows["group"] == group) & (rows["column"] == column)]
+            _draw_panel(grid[i, j], part, looks, categorical=over == "kind")
+            if i == 0:
+                grid[i, j].set_title(column)
+        grid[i, 0].set_ylabel(group if len(down) > 1 else "")
+    _finish(figure, grid, rows, over)
+    if over == "kind":
+        looks = {row: {**look, "linestyle": "none"} for row, look in looks.items()}
+    style.legend_below(figure, [style.handle(name, **look) for name, look in looks.items()])
+    return figure
+
+
+def by_length(table: pd.DataFrame, **options: Any) -> Figure:
+    """Return accuracy against problem size."""
+    return draw(table, **{**options, "over": "size"})
+
+
+def by_kind(table: pd.DataFrame, **options: Any) -> Figure:
+    """Return accuracy against the kind of instance."""
+    return draw(table, **{**options, "over": "kind"})
+
+
+def by_depth(table: pd.DataFrame, **options: Any) -> Figure:
+    """Return the longest prefix right against the number of layers."""
+    return draw(table, **{**options, "over": "layers"})
+
+
+def _points(table: pd.DataFrame, records: Mapping[str, Any], over: str) -> pd.DataFrame:
+    """Return a row per cell (and kind): group, column, row, x, value, chance."""
+    facets = {"columns": ["format"], "rows": ["model"], "x": ["size"], "y": ["task.monoid"]}
+    if "task.monoid" not in table:
+        facets["y"] = ["task"]
+    if over == "layers":
+        facets["x"] = ["layers"]
+    rows = data.panels(table, facets)
+    rows = rows.rename(columns={"y": "group"}).assign(value=100 * rows["answer_accuracy"])
+    if over == "kind":
+        return _by_kind(rows, records)
+    if over == "layers" and records:
+        prefix = data.errors_of(rows, records).map(lambda e: e.get("longest_prefix", np.nan))
+        rows = rows.assign(value=prefix.astype(float)).dropna(subset=["value"])
+    return rows
+
+
+def _by_kind(rows: pd.DataFrame, records: Mapping[str, Any]) -> pd.DataFrame:
+    kinds = [
+        {"cell": cell, "kind": kind, "share": 100 * right / count}
+        for cell, found in zip(rows["cell"], data.errors_of(rows, records), strict=True)
+        for kind, (right, count) in {"all": (0, 0), **found.get("by_kind", {})}.items()
+        if count
+    ]
+    found = rows.merge(pd.DataFrame(kinds, columns=["cell", "kind", "share"]), on="cell")
+    every = rows.assign(kind="all", share=rows["value"])
+    both = pd.concat([every, found], ignore_index=True)
+    return both.assign(x=both["kind"], value=both["share"])
+
+
+def _draw_panel(
+    axes: Axes, rows: pd.DataFrame, looks: Mapping[str, dict[str, Any]], categorical: bool
+) -> None:
+    names = _kinds(rows["x"]) if categorical else []
+    for place, (row, look) in enumerate(looks.items()):
+        part = rows[rows["row"] == row]
+        if part.empty:
+            continue
+        value = part.groupby("x")["value"].agg(["median", "min", "max"])
+        x = np.array([names.index(name) for name in value.index] if names else value.index, float)
+        if names:
+            x += 0.13 * (place - (len(looks) - 1) / 2)
+            look = {**look, "linestyle": "none"}
+        spread = [value["median"] - value["min"], value["max"] - value["median"]]
+        axes.errorbar(x, value["median"], spread, ecolor=look["color"], elinewidth=0.7, **look)
+    if names:
+        axes.set_xticks(range(len(names)), [name.replace(" ", "\n", 1) for name in names])
+    else:
+        axes.set_xticks(sorted(rows["x"].unique()))
+
+
+def _kinds(values: pd.Series) -> list[str]:
+    rest = sorted(set(values) - {"all"}, key=lambda kind: (kind != "yes", kind))
+    return ["all", *rest]
+
+
+def _finish(figure: Figure, grid: np.ndarray, rows: pd.DataFrame, over: str) -> None:
+    label = {"size": "problem size n", "layers": "layers", "kind": "kind of instance"}[over]
+    style.label_below(grid, label)
+    prefix = over == "layers" and rows["value"].max() <= rows["size"].max()
+    figure.supylabel(PREFIX if prefix else "correct answers (%)", fontsize="medium")
+    for axes in figure.axes:
+        if prefix:
+            _prefix_axis(axes, rows)
+        else:
+            style.percent_axis(axes)
+            axes.axhline(100 * rows["chance_accuracy"].mean(), **style.CHANCE)
+
+
+def _prefix_axis(axes: Axes, rows: pd.DataFrame) -> None:
+    """Make the axis logarithmic up to the whole length, with 0 below 1 where it occurs."""
+    whole, least = rows["size"].max(), rows["value"].min()
+    powers = [2.0**k for k in range(int(np.log2(whole)) + 1) if least / 2 < 2**k < whole / 1.3]
+    ticks = [0, *powers, whole] if least < 1 else [*powers, whole]
+    axes.set_yscale("symlog", base=2, linthresh=1)
+    axes.set_yticks(ticks, [f"{tick:g}" for tick in ticks])
+    axes.minorticks_off()
+    axes.set_ylim(0.8 * least if least >= 1 else -0.3, 1.2 * whole)
+    axes.axhline(whole, **style.RULE)

@@ -1,0 +1,84 @@
+"""What stands under each figure and table of a README."""
+
+from __future__ import annotations
+
+FIGURES = {
+    "heatmap": (
+        "Accuracy: the share of right final answers in free greedy generation. A cell is split "
+        "into a stripe per seed; its number is their median. The black bar is D90, the smallest "
+        "D whose median reaches 90 %. Nothing ran where it is blank."
+    ),
+    "required_dimension": (
+        "D90 against the longest sequence. The bar below a point reaches down to the largest D "
+        "that fails; an arrow starts at the largest D measured where none passes. Dotted: the "
+        "growth that Table 1 of the paper predicts for linear attention, as a slope."
+    ),
+    "costs": (
+        "Each model at its D90 beside standard attention at its own. A dot is a problem size, "
+        "larger for larger sizes; to the right the model costs less. Training: until 90 % of "
+        "the validation chains are right. What was not timed at this D is missing."
+    ),
+    "curves": (
+        "Validation chains that are right from end to end, a line per D and seed. A ring ends a "
+        "run that stopped because it had solved its task."
+    ),
+    "errors": "Test chains without a mistake so far (Kaplan–Meier), seeds pooled.",
+    "state": (
+        "Median of the seeds (faint: each), over D and over the bytes that generation keeps of "
+        "one sequence. If the size of the state decided, the lines would coincide over bytes."
+    ),
+    "locality": (
+        "The same questions by two kinds of chain: ED needs letters of the prompt at any "
+        "distance, ED_Local restates what the next row needs. Bars and arrows as in "
+        "required_dimension."
+    ),
+    "d90_by_task": (
+        "D90, darker where it is larger. ≤: the smallest D measured passes; > and grey: none "
+        "passes up to this D."
+    ),
+    "accuracy_by_length": (
+        "Median of the seeds, bars from the least to the most accurate. Dotted: 90 %; dashed: "
+        "chance."
+    ),
+    "accuracy_by_kind": (
+        "Median of the seeds by kind of instance, bars from the least to the most accurate. "
+        "Dotted: 90 %; dashed: chance, always the more frequent answer."
+    ),
+    "prefix_by_depth": (
+        "The longest prefix that is labelled right in 90 % of the test words. Dotted: the whole "
+        "word."
+    ),
+}
+
+TABLES = {
+    "d90": (
+        "D90 and its bracket (largest D that fails, D90]. Success: seeds that reach 90 % there. "
+        "Still improving: whether a seed at the failing end was still gaining when its steps "
+        "ended, so that more steps might move D90. × standard: over standard attention's D90, "
+        "and what the two brackets allow."
+    ),
+    "flops": (
+        "GFLOPs of one forward pass over L tokens at D90, 2 per multiply-add. Linear layers: "
+        "the paper's convention; total: with the mixing of tokens and the head."
+    ),
+    "costs": (
+        "Costs at D90. Memory in float32, of sequences of L tokens; FLOPs of a forward pass "
+        "over L tokens; training until 90 % of the validation chains are right, in the median "
+        "seed."
+    ),
+    "exponents": (
+        "b of D90 ~ L^b, fitted to the brackets (log-logistic, interval-censored), with its 95 "
+        "% interval: likelihood ratio, averaged over bootstrap samples of the seeds. Paper: "
+        "Table 1."
+    ),
+    "heads": (
+        "b of D90 ~ H^b, fitted to the brackets (log-logistic, interval-censored), with its 95 "
+        "% interval. A state of D²/H numbers would ask for b = 0.5 if its size decided."
+    ),
+    "prefixes": (
+        "n*, the longest prefix right in 90 % of the test words, by number of layers (median of "
+        "the seeds), and how often it doubles per layer, with a 95 % interval."
+    ),
+    "locality": "m: the largest distance from a token to one that it needs, over 20 sequences.",
+    "accuracy": "Accuracy of every cell. Chain: the share of chains right token for token.",
+}

@@ -1,0 +1,214 @@
+"""What 90 % costs: each model at its D90 beside standard attention at its own.
+
+A row per cost metric, a dot per problem size, coloured by task, on a logarithmic axis of how many
+times more or less than standard attention. Missing is drawn as missing.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FixedLocator
+
+from common import UserError
+from experiments.d90 import finished, most_common, settings_of
+from plots import data, style
+
+BASELINE = "standard"
+MOST_PANELS = 4
+BATCH = 64
+GREEN = "#eaf4ec"
+SPEEDS = ["answer_seconds", "tokens_per_second", "training_step_seconds"]
+
+
+class Metric(NamedTuple):
+    """A cost: its name in the figure, its heading in the table, and the table's unit."""
+
+    label: str
+    heading: str
+    unit: float
+
+
+METRICS = {
+    "state": Metric("memory: generation state", "state KiB", 1024),
+    "memory": Metric("memory: weights and state, batch 1", "memory KiB, batch 1", 1024),
+    "batch_memory": Metric("memory: weights and state, batch 64", "memory KiB, batch 64", 1024),
+    "token_time": Metric("time per token, batch 64", "µs/token, batch 64", 1e-6),
+    "answer_time": Metric("time per answer, batch 1", "ms/answer, batch 1", 1e-3),
+    "flops": Metric("inference FLOPs", "inference MFLOPs", 1e6),
+    "linear_flops": Metric("inference FLOPs, linear layers", "linear-layer MFLOPs", 1e6),
+    "training_flops": Metric("training FLOPs", "training TFLOPs", 1e12),
+    "training_time": Metric("training time", "training core-s", 1),
+}
+FAMILIES = (3, 2, 2, 2)  # metrics of memory, speed, inference, training
+
+
+def costs(
+    table: pd.DataFrame, speeds: pd.DataFrame | None = None, facets: data.Facets | None = None
+) -> pd.DataFrame:
+    """Return a row per task, size and model that has a D90, with its cost in each of `METRICS`.
+
+    Memory is in float32 bytes, for sequences of L tokens; FLOPs are those of one forward pass over
+    L tokens. Training counts until 90 % of the validation chains are right (steps_to_90), in the
+    median seed; its time is that of so many steps. ``speeds`` is the table of `benchmarks costs`;
+    a cost that it does not know at this D is nan.
+    """
+    groups = data.of_groups(table, facets)
+    groups = groups[groups["d90"].notna()].assign(dim=lambda frame: frame["d90"].astype(int))
+    keys = [*settings_of(groups), "dim"]
+    rows = finished(most_common(table, ()))
+    for name in ("steps_to_90", "flops_training"):
+        rows[name] = pd.to_numeric(rows[name]) if name in rows else math.nan
+    rows = rows.assign(_flops=rows["flops_training"] * rows["steps_to_90"] / rows["steps"])
+    spent = rows.groupby(keys, dropna=False)[["steps_to_90", "_flops"]]
+    groups = groups.merge(spent.agg(_median_with_missing).reset_index(), on=keys, how="left")
+    timed = _speeds_of(groups, speeds)
+    weights = 4 * groups["params"]
+    return groups.assign(
+        state=groups["state_bytes"],
+        memory=weights + groups["state_bytes"],
+        batch_memory=weights + BATCH * groups["state_bytes"],
+        token_time=1 / timed["tokens_per_second"],
+        answer_time=timed["answer_seconds"],
+        flops=groups["flops_total"],
+        linear_flops=groups["flops_linear_layers"],
+        training_flops=groups["_flops"],
+        training_time=groups["steps_to_90"] * timed["training_step_seconds"],
+    ).drop(columns="_flops")
+
+
+def _median_with_missing(values: pd.Series) -> float:
+    """Return the median, where a seed that did not get there is dearer than any; nan if it is
+    one of those."""
+    middle = values.fillna(math.inf).median()
+    return middle if math.isfinite(middle) else math.nan
+
+
+def _speeds_of(groups: pd.DataFrame, speeds: pd.DataFrame | None) -> pd.DataFrame:
+    if speeds is None:
+        return pd.DataFrame(math.nan, index=groups.index, columns=SPEEDS)
+    keys = [key for key in ("task", "size", "max_len", "model", "dim", "layers") if key in speeds]
+    known = speeds.drop_duplicates(keys)[[*keys, *SPEEDS]]
+    return groups[keys].merge(known, on=keys, how="left").set_index(groups.index)[SPEEDS]
+
+
+def ratios(
+    table: pd.DataFrame, speeds: pd.DataFrame | None = None, facets: data.Facets | None = None
+) -> pd.DataFrame:
+    """Return how many times less than standard attention each model costs, a row per task, size,
+    model and metric: ``metric``, ``less`` (above 1: it saves), and both D90."""
+    known = costs(table, speeds, facets)
+    own = known[known["model"] == BASELINE]
+    keys = [key for key in ("layers", "heads", "recipe") if own[key].nunique() > 1]
+    keys = ["column", "size", *keys]
+    base = own.drop_duplicates(keys)[[*keys, "d90", *METRICS]]
+    both = known[known["model"] != BASELINE].merge(base, on=keys, suffixes=("", "_base"))
+    parts = [
+        both[["task", "column", "row", "model", "size", "max_len", "d90", "d90_base"]].assign(
+            metric=name, less=both[f"{name}_base"] / both[name]
+        )
+        for name in METRICS
+    ]
+    return pd.concat(parts, ignore_index=True).dropna(subset=["less"])
+
+
+@style.styled
+def draw(
+    table: pd.DataFrame,
+    speeds: pd.DataFrame | None = None,
+    facets: data.Facets | None = None,
+    width: float = style.PAGE_WIDTH,
+    font_size: float = style.FONT_SIZE,
+    **_: Any,
+) -> Figure:
+    """Return the figure, a panel per model; `UserError` where there are more than four, or none."""
+    found = ratios(table, speeds, facets)
+    rows = found["row"].unique()
+    if not 1 <= len(rows) <= MOST_PANELS:
+        raise UserError(
+            f"costs: {len(rows)} models beside {BASELINE} reach 90 %; it draws one to "
+            f"{MOST_PANELS}, name them with models={BASELINE},..."
+        )
+    scale = font_size / style.FONT_SIZE
+    metrics = [name for name in METRICS if (found["metric"] == name).any()]
+    places = _places(metrics)
+    columns = found["column"].unique()
+    colors = _colors(found)
+    stacked = width < 5
+    shape = (len(rows), 1) if stacked else (1, len(rows))
+    height = (0.25 * len(metrics) + 0.4) * scale * shape[0] + 0.55
+    figure = style.new_figure(width, height)
+    grid = figure.subplots(*shape, sharex=True, sharey=True, squeeze=False).flat
+    octaves = max(4.4, np.log2(found["less"]).abs().max() + 0.4)
+    for axes, row in zip(grid, rows, strict=True):
+        _draw_panel(axes, found[found["row"] == row], columns, colors, places)
+        _finish(axes, octaves, metrics, places, room=width / shape[1] - 1.9 * scale / shape[1])
+        axes.set_title(f"{row} vs. {style.model_look(BASELINE).label.lower()}")
+    dot = {"marker": "o", "linestyle": "none", "markersize": 5}
+    style.legend_below(figure, [style.handle(c, color=colors[c], **dot) for c in columns])
+    return figure
+
+
+def _colors(found: pd.DataFrame) -> dict[str, Any]:
+    tasks = found.drop_duplicates("column").set_index("column")["task"]
+    if tasks.nunique() == len(tasks):
+        return {
+            column: style.task_look(task).color
+            for column, task in zip(tasks.index, tasks, strict=True)
+        }
+    return {c: look["color"] for c, look in style.line_looks(
+        [(c, m) for c, m in zip(tasks.index, style.MODELS, strict=False)]).items()}  # fmt: skip
+
+
+def _places(metrics: list[str]) -> dict[str, float]:
+    """Return the height of each metric's row, with a gap between families."""
+    families = np.repeat(range(len(FAMILIES)), FAMILIES)
+    family = dict(zip(METRICS, families, strict=True))
+    return {name: place + 0.35 * family[name] for place, name in enumerate(metrics)}
+
+
+def _draw_panel(
+    axes: Axes, found: pd.DataFrame, columns: np.ndarray, colors: dict, places: dict[str, float]
+) -> None:
+    apart = 0.6 / max(1, len(columns) - 1) if len(columns) > 1 else 0
+    for i, column in enumerate(columns):
+        part = found[found["column"] == column]
+        sizes = sorted(found.loc[found["column"] == column, "size"].unique())
+        area = {size: 12 + 11 * place for place, size in enumerate(sizes)}
+        heights = part["metric"].map(places).astype(float) + apart * (i - (len(columns) - 1) / 2)
+        areas = part["size"].map(area).astype(float)
+        axes.scatter(
+            np.log2(part["less"]), heights, areas, color=colors[column],
+            alpha=0.85, linewidth=0.4, edgecolor="white", zorder=3,
+        )  # fmt: skip
+
+
+def _finish(
+    axes: Axes, octaves: float, metrics: list[str], places: dict[str, float], room: float
+) -> None:
+    step = 2 if octaves < 7 and room > 1.6 else 4
+    ticks = np.arange(-(octaves // step) * step, octaves + 0.1, step)
+    short = room / len(ticks) < 0.5
+    axes.set_xlim(-octaves, octaves)
+    axes.xaxis.set_major_locator(FixedLocator(ticks.tolist()))
+    axes.set_xticklabels([_times(tick, short) for tick in ticks])
+    axes.axvspan(0, octaves, color=GREEN, linewidth=0, zorder=0)
+    axes.axvline(0, color="black", linewidth=1)
+    for place in places.values():
+        axes.axhline(place, color="#e4e4e4", linewidth=0.5, zorder=0.5)
+    axes.set_yticks(list(places.values()), [METRICS[name].label for name in metrics])
+    axes.set_ylim(max(places.values()) + 0.6, -0.6)
+    axes.tick_params(axis="y", length=0)
+    axes.spines["left"].set_visible(False)
+
+
+def _times(octaves: float, short: bool) -> str:
+    if octaves == 0:
+        return "equal"
+    gap = "\n" if short else " "
+    return f"{2 ** abs(octaves):g}×{gap}{'less' if octaves > 0 else 'more'}"

@@ -1,0 +1,81 @@
+"""D90 of many models on several tasks: a shaded table, a row per model, dark for a large D.
+
+A number with > is the largest D measured where none passed; ≤ stands where the smallest D measured
+passes; nothing where nothing ran.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import matplotlib
+import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
+
+from plots import data, style
+
+HEIGHT, WIDTH = 0.19, 0.85  # inches: a cell
+NONE = "#d9d9d9"
+
+
+@style.styled
+def draw(
+    table: pd.DataFrame,
+    facets: data.Facets | None = None,
+    width: float = style.PAGE_WIDTH,
+    font_size: float = style.FONT_SIZE,
+    **_: Any,
+) -> Figure:
+    """Return the figure."""
+    groups = data.of_groups(table, facets)
+    groups = groups.assign(place=places(groups))
+    columns, rows = groups["place"].unique(), groups["row"].unique()
+    scale = font_size / style.FONT_SIZE
+    size = (min(width, (1.2 + WIDTH * len(columns)) * scale), (HEIGHT * len(rows) + 0.5) * scale)
+    figure = style.new_figure(*size)
+    axes = figure.add_subplot()
+    log = np.log2(groups["d90"].dropna())
+    shades = matplotlib.colormaps["YlOrBr"]
+    for line in data.rows_of(groups):
+        x, y = columns.tolist().index(line["place"]), rows.tolist().index(line["row"])
+        part = (math.log2(line["d90"]) - log.min()) / max(1, log.max() - log.min())
+        color = NONE if math.isnan(part) else shades(0.05 + 0.55 * part)
+        axes.add_patch(matplotlib.patches.Rectangle((x + 0.02, y + 0.04), 0.96, 0.92, color=color))
+        axes.text(x + 0.5, y + 0.5, d90_in_words(line), ha="center", va="center_baseline",
+                  color=style.ink_on(color))  # fmt: skip
+    axes.set(xlim=(0, len(columns)), ylim=(len(rows), 0))
+    axes.set_xticks(np.arange(len(columns)) + 0.5, [place.replace(", ", "\n") for place in columns])
+    axes.set_yticks(np.arange(len(rows)) + 0.5, rows)
+    narrow = figure.get_figwidth() < (1.2 + 0.7 * len(columns)) * scale
+    axes.tick_params(length=0, labeltop=True, labelbottom=False)
+    axes.tick_params(axis="x", labelsize="x-small" if narrow else "medium")
+    axes.spines[:].set_visible(False)
+    return figure
+
+
+def places(groups: pd.DataFrame) -> pd.Series:
+    """Return task and size of each group in words, e.g. ``Arithmetic, 4 operators``."""
+    pairs = zip(groups["column"], groups["task"], groups["size"], strict=True)
+    names = [f"{column}, {size} {style.unit(task, size)}" for column, task, size in pairs]
+    return pd.Series(names, groups.index, dtype=object)
+
+
+def d90_in_words(line: Any) -> str:
+    """Return D90 as a table shows it: ``24``, ``≤ 8`` or ``> 96``."""
+    if math.isnan(line["d90"]):
+        return f"> {line['low']:g}"
+    return f"{'' if line['low'] > 0 else '≤ '}{line['d90']:g}"
+
+
+def matrix(groups: pd.DataFrame) -> pd.DataFrame:
+    """Return the same as a table of words: a row per model, a column per task and size."""
+    named = groups.assign(
+        place=places(groups), value=[d90_in_words(line) for line in data.rows_of(groups)]
+    )
+    wide = named.drop_duplicates(["row", "place"]).pivot(
+        index="row", columns="place", values="value"
+    )
+    wide = wide.loc[named["row"].unique(), named["place"].unique()].fillna("")
+    return wide.rename_axis(index="D90", columns=None).reset_index()

@@ -1,0 +1,241 @@
+"""From files to tidy frames: results, records of cells, timings, and which panel a row is in."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pandas as pd
+
+from common import UserError, did_you_mean
+from experiments import grid
+from experiments.d90 import PRECISION, most_common, required, settings_of
+from plots import style
+
+FACETS = {"columns": ["task"], "rows": ["model"], "x": ["dim"], "y": ["size"]}
+Facets = Mapping[str, Any]
+APART = ("recipe.learning_rate", PRECISION)  # have columns of their own in tables
+BESIDE_TASK = ("task.", "data.", "measure.", "format")  # settings that belong to columns
+
+
+def load_experiment(name: str, config_dir: str | None, folder: Path) -> Any:
+    """Return the experiment of that name, from ``conf/`` or ``config_dir``.
+
+    One without YAML whose results lie in ``folder`` has the usual figures. Raises `UserError` for
+    an unknown name.
+    """
+    try:
+        return grid.load_experiment(name, config_dir)
+    except UserError:
+        if not (folder / "results.csv").exists():
+            raise
+    return SimpleNamespace(name=name, description="", grid=[], facets={}, figures=[], budget="")
+
+
+def read_table(folder: Path) -> pd.DataFrame:
+    """Return ``results.csv``, a row per measurement."""
+    path = folder / "results.csv"
+    if not path.exists():
+        raise UserError(f"{path}: no such table; python sweep.py experiment={folder.name} makes it")
+    return pd.read_csv(path)
+
+
+def read_records(folder: Path) -> dict[str, dict[str, Any]]:
+    """Return by cell what ``cells.jsonl`` holds of it: its config, curve and errors."""
+    path = folder / "cells.jsonl"
+    if not path.exists():
+        return {}
+    lines = map(json.loads, path.read_text(encoding="utf-8").splitlines())
+    return {line["cell"]: line for line in lines}
+
+
+def read_speeds(folder: Path) -> pd.DataFrame | None:
+    """Return ``costs.csv``, what `benchmarks costs` timed; None where it timed nothing."""
+    path = folder / "costs.csv"
+    return pd.read_csv(path) if path.exists() else None
+
+
+def select(table: pd.DataFrame, models: Sequence[str], exclude: Sequence[str]) -> pd.DataFrame:
+    """Return the rows of ``models`` (all where none is named) without those of ``exclude``."""
+    known = table["model"].unique()
+    for name in (*models, *exclude):
+        if name not in known:
+            near = did_you_mean(name, known)
+            raise UserError(f"model {name}: not in the table; there are {', '.join(known)}{near}")
+    kept = table[table["model"].isin(list(models) or list(known))]
+    kept = kept[~kept["model"].isin(exclude)]
+    if kept.empty:
+        raise UserError("no model is left to draw")
+    return kept
+
+
+def rows_of(frame: pd.DataFrame) -> list[dict[str, Any]]:
+    """Return the rows of a frame as dictionaries."""
+    return [dict(zip(frame.columns, row, strict=True)) for row in frame.itertuples(index=False)]
+
+
+def facets_of(given: Facets | None, table: pd.DataFrame) -> dict[str, list[str]]:
+    """Return the facets with their defaults, each a list of columns of the table."""
+    found = dict(FACETS)
+    for name, value in (given or {}).items():
+        if name not in FACETS:
+            near = did_you_mean(name, FACETS)
+            raise UserError(f"facets: {name}: unknown; there are {', '.join(FACETS)}{near}")
+        keys = [value] if isinstance(value, str) else list(value)
+        found[name] = [key for key in keys if key in table or not _is_setting(key)]
+    return found
+
+
+def _is_setting(key: str) -> bool:
+    """Tell whether a table may lack ``key`` because it does not vary."""
+    return "." in key
+
+
+def panels(table: pd.DataFrame, facets: Facets | None = None) -> pd.DataFrame:
+    """Return the finished rows with the labels of their panel and their place in it.
+
+    ``column`` and ``row`` are words for the settings of the facets, ``x`` and ``y`` the values on
+    the axes. A setting that no facet names is added to the label where it tells rows of one task
+    (columns) or of one task and model (rows) apart. Of several learning rates, only the
+    experiment's own is kept, unless a facet names them.
+    """
+    wanted = facets_of(facets, table)
+    named = [key for keys in wanted.values() for key in keys]
+    rows = most_common(table, named)
+    rest = [key for key in (*settings_of(rows), "dim") if key not in named]
+    beside = [key for key in rest if key.startswith(BESIDE_TASK)]
+    others = [key for key in rest if key not in beside]
+    rows = rows.assign(
+        column=_label(rows, wanted["columns"], beside, ["task"]),
+        row=_label(rows, wanted["rows"], others, ["task", "model"]),
+        x=_on_axis(rows, wanted["x"]),
+        y=_on_axis(rows, wanted["y"]),
+    )
+    return in_order(rows)
+
+
+def _on_axis(rows: pd.DataFrame, keys: list[str]) -> pd.Series:
+    """Return the values of a numeric setting as they are, all else in words."""
+    if len(keys) != 1:
+        return words(rows, keys)
+    values = rows[keys[0]]
+    number = pd.api.types.is_numeric_dtype(values) and not pd.api.types.is_bool_dtype(values)
+    return values if number else words(rows, keys)
+
+
+def labelled(table: pd.DataFrame, facets: Facets | None = None) -> pd.DataFrame:
+    """Return groups, as `experiments.d90` returns them, with the labels ``column`` and ``row``.
+
+    As `panels`, but no row is left out, axes are not the facets' concern, and labels do not tell
+    learning rates apart.
+    """
+    wanted = facets_of(facets, table)
+    names = {"columns": ["task"], "rows": ["model"]}
+    for name in names:
+        names[name] += [k for k in wanted[name] if k in table and k not in ("task", "model")]
+    used = [*names["columns"], *names["rows"], "size", *APART]
+    rest = [key for key in settings_of(table) if key not in used]
+    beside = [key for key in rest if key.startswith(BESIDE_TASK)]
+    others = [key for key in rest if key not in beside]
+    rows = table.assign(
+        column=_label(table, names["columns"], beside, ["task"]),
+        row=_label(table, names["rows"], others, ["task", "model"]),
+    )
+    return in_order(rows)
+
+
+def of_groups(table: pd.DataFrame, facets: Facets | None = None) -> pd.DataFrame:
+    """Return D90 of the experiment's own groups, labelled: `experiments.d90.required`."""
+    return labelled(required(most_common(table, ())), facets)
+
+
+def _label(
+    rows: pd.DataFrame, keys: Sequence[str], others: Sequence[str], within: list[str]
+) -> pd.Series:
+    """Return the settings ``keys`` in words, and of ``others`` those that tell rows apart.
+
+    That is those that vary among rows that agree in ``within``, whose last column is what the label
+    names: a setting is added for a model only where that model has several values of it.
+    """
+    owner = rows[within[-1]]
+    shown = rows.copy()
+    for key in others:
+        several = rows.groupby(within, dropna=False)[key].transform("nunique", dropna=False) > 1
+        shown[key] = rows[key].astype(object).where(owner.isin(owner[several]), None)
+    return words(shown, [*keys, *others])
+
+
+def in_order(rows: pd.DataFrame) -> pd.DataFrame:
+    """Sort rows by task, model and size, the paper's first."""
+    order = {
+        "task": style.in_order(rows["task"].tolist(), list(style.TASKS)),
+        "model": style.in_order(rows["model"].tolist(), list(style.MODELS)),
+    }
+    place = rows.assign(
+        **{name: rows[name].map(dict(zip(v, range(len(v)), strict=True)))
+           for name, v in order.items()}
+    )  # fmt: skip
+    then = ["task", "model", "layers", "heads", "row", "size", "dim", "seed"]
+    by = [name for name in then if name in rows]
+    return rows.loc[place.sort_values(by, kind="stable").index]
+
+
+def words(rows: pd.DataFrame, keys: Sequence[str]) -> pd.Series:
+    """Return the settings ``keys`` of each row in words, e.g. ``Sparse, k = 2``."""
+    parts = [[in_words(key, value) for value in rows[key]] for key in keys if key in rows]
+    texts = [", ".join(filter(None, items)) for items in zip(*parts, strict=True)]
+    return pd.Series(texts or "", rows.index, dtype=object)
+
+
+_WORDS = {
+    "model.mixer.window_blocks": "k = {}", "layers": "{} layers", "heads": "{} heads",
+    "dim": "D = {}", "size": "n = {}", "recipe.learning_rate": "learning rate {}",
+    "recipe": "recipe {}", "model.position": "{} positions", "model.mixer.A_range": "A in {}",
+    "model.mixer.convolution": "{} convolution", PRECISION: "{}", "format": "{}",
+    "task.monoid": "{}", "recipe.steps": "{} steps", "data.train": "{} sequences",
+}  # fmt: skip
+_VALUES = {
+    ("model.position", "none"): "no positions",
+    ("model.position", "rope"): "rotary",
+    ("model.position", "sinusoidal"): "sinusoidal",
+    ("model.mixer.convolution", "silu"): "convolution",
+    ("model.mixer.output_gate", "True"): "output gate",
+    ("model.mixer.output_gate", "False"): "no output gate",
+    ("model.mixer.scale", "sqrt"): "scores / √K",
+    ("model.mixer.scale", "head_dim"): "scores / K",
+    ("format", "cot"): "chain of thought",
+    ("format", "direct"): "no chain",
+    ("format", "tagged"): "labels",
+    ("task.monoid", "A4xZ5"): "A4×Z5",
+}
+
+
+def in_words(key: str, value: Any) -> str:
+    """Return a setting in words; nothing where a row lacks it."""
+    if value in ("", None) or (isinstance(value, float) and math.isnan(value)):
+        return ""
+    if key == "task":
+        return style.task_look(str(value)).label
+    if key == "model":
+        return style.model_look(str(value)).label
+    if (key, str(value)) in _VALUES:
+        return _VALUES[key, str(value)]
+    text = f"{value:g}" if isinstance(value, float) else str(value)
+    form = _WORDS.get(key, f"{key.rpartition('.')[2]} {{}}")
+    return form.format(text).removesuffix("s" if text == "1" else "\0")
+
+
+def axis_label(keys: Sequence[str]) -> str:
+    """Return what stands beside an axis of these settings."""
+    known = {"dim": "embedding dimension D", "recipe.learning_rate": "learning rate"}
+    known |= {"size": "problem size", "layers": "layers", "heads": "heads"}
+    return ", ".join(known.get(key, key.rpartition(".")[2].replace("_", " ")) for key in keys)
+
+
+def errors_of(rows: pd.DataFrame, records: Mapping[str, Mapping[str, Any]]) -> pd.Series:
+    """Return what is known of each row's errors, an empty mapping where nothing is."""
+    return rows["cell"].map(lambda cell: records.get(cell, {}).get("errors") or {})

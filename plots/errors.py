@@ -1,0 +1,57 @@
+"""Where generated chains first go wrong: the share still right after each position.
+
+The share is the Kaplan-Meier estimate, the product over places of 1 - first mistakes / chains that
+came there, which is right although chains differ in length. Seeds are pooled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, cast
+
+import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+
+from plots import curves, data, style
+
+AXES = {"position": "tokens after the prompt", "step": "steps of the chain"}
+
+
+@style.styled
+def draw(
+    table: pd.DataFrame,
+    records: Mapping[str, Any],
+    facets: data.Facets | None = None,
+    by: str = "position",
+    width: float = style.PAGE_WIDTH,
+    font_size: float = style.FONT_SIZE,
+    **_: Any,
+) -> Figure:
+    """Return the figure ``by`` position or step, a panel per model and size and a line per D."""
+    rows = curves.panels_by_size(table, facets, records, "errors")
+    figure, grid = curves.new_grid(rows, AXES[by], width, font_size)
+    colors = style.dim_colors(rows["dim"].unique())
+    for key, part in rows.groupby(["panel", "row", "dim"], sort=True):
+        panel, row, dim = cast(tuple[str, str, int], key)
+        places, share = survival(e[f"by_{by}"] for e in data.errors_of(part, records))
+        grid[panel, row].step(places, 100 * share, where="mid", color=colors[dim])
+    for axes in figure.axes:
+        style.percent_axis(axes)
+        axes.xaxis.set_major_locator(MaxNLocator(4, integer=True))
+    figure.supylabel("chains still right (%)", fontsize="medium")
+    curves.dim_legend(figure, colors)
+    return figure
+
+
+def survival(counts: Iterable[list[list[int]]]) -> tuple[np.ndarray, np.ndarray]:
+    """Return the places and the share of chains still right after each (Kaplan-Meier).
+
+    ``counts`` has for each seed rows [place, first mistakes there, chains that came there].
+    """
+    rows = [row for seed in counts for row in seed]
+    total = pd.DataFrame(rows, columns=["place", "wrong", "came"]).groupby("place").sum()
+    total = total[total["came"] > 0]
+    share = (1 - total["wrong"] / total["came"]).cumprod()
+    return total.index.to_numpy(), share.to_numpy()

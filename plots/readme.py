@@ -1,0 +1,204 @@
+"""``results/<experiment>/README.md``: what was asked and found, every figure and table inline."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pandas as pd
+
+from experiments.d90 import finished, passes, ratio
+from plots import captions, d90_by_task, data, tables
+from plots.costs import BASELINE
+
+LONG = 24  # rows above which a table is folded
+MOST_COLUMNS = 13
+
+
+def write(
+    experiment: Any,
+    table: pd.DataFrame,
+    records: Mapping[str, Any],
+    figures: Sequence[str],
+    built: Mapping[str, pd.DataFrame],
+    planned: pd.DataFrame | None = None,
+) -> str:
+    """Return the README; ``figures`` and ``built`` are what was drawn, ``planned`` the grid."""
+    parts = [
+        f"# {experiment.name}",
+        experiment.description,
+        f"**{finding(table, experiment.facets)}**",
+    ]
+    for name in figures:
+        caption = captions.FIGURES.get(name, "")
+        parts += [f"![{name}](figures/{name}.png)", f"*{caption}*" if caption else ""]
+    parts += ["## Tables", f"n counts {tables.task_units(table)}; L is the longest sequence."]
+    for name, frame in built.items():
+        parts += _table(name, frame, table, experiment.facets, alone="d90" not in built)
+    parts += ["## Protocol", tables.markdown(protocol(experiment, table, records))]
+    parts += [exceptions(table, planned)]
+    parts += [
+        f"Made by `python -m plots experiment={experiment.name}` from [results.csv](results.csv), "
+        "a row per measurement with its seed, commit and device "
+        "([columns](../../docs/columns.md)), and [cells.jsonl](cells.jsonl), each cell's "
+        "configuration, learning curve and errors."
+    ]
+    return "\n\n".join(part.rstrip("\n") for part in parts if part) + "\n"
+
+
+def _table(
+    name: str, frame: pd.DataFrame, table: pd.DataFrame, facets: data.Facets, alone: bool
+) -> list[str]:
+    if name == "accuracy" and not alone:
+        return ["Every seed of every cell: [accuracy.csv](figures/accuracy.csv)."]
+    by_heads = name == "exponents" and finished(table).groupby("model")["heads"].nunique().max() > 2
+    caption = captions.TABLES["heads" if by_heads else name]
+    body = tables.markdown(tables.printed(frame))
+    parts = [f"**{name}** ([csv](figures/{name}.csv)): {caption}"]
+    if name == "d90":
+        wide = d90_by_task.matrix(data.of_groups(table, facets))
+        if len(wide.columns) <= MOST_COLUMNS:
+            parts.append(tables.markdown(wide))
+    folded = len(frame) > LONG
+    return [*parts, f"<details><summary>{len(frame)} rows</summary>\n\n{body}\n</details>"
+            if folded else body]  # fmt: skip
+
+
+def finding(table: pd.DataFrame, facets: data.Facets | None = None) -> str:
+    """Return what was found, in a sentence with its number."""
+    if not tables.sweeps_dim(table):
+        cells = tables.accuracy(table)
+        solved = int((cells["median %"] / 100).map(passes).sum())
+        return f"{solved} of {len(cells)} cells answer 90 % or more (median of the seeds)."
+    groups = data.of_groups(table, facets)
+    compared = _compared(groups)
+    if not compared or len(compared) > 3:
+        reached = int(groups["d90"].notna().sum())
+        return f"{reached} of {len(groups)} combinations of task, size and model have a D90."
+    said = [
+        f"{row} needs {pd.Series(values).median():.3g}× the D90 of standard attention at the "
+        f"median of {len(values)} sizes ({min(values):.3g}–{max(values):.3g}×)"
+        for row, values in compared.items()
+    ]
+    return f"{'; '.join(said)}."
+
+
+def _compared(groups: pd.DataFrame) -> dict[str, list[float]]:
+    """Return the ratios of D90 to standard attention's by row label, where both are known."""
+    base = groups[groups["model"] == BASELINE].drop_duplicates(
+        ["column", "size", "layers", "heads"]
+    )
+    both = groups[groups["model"] != BASELINE].merge(
+        base, on=["column", "size", "layers", "heads"], suffixes=("", "_base")
+    )
+    found: dict[str, list[float]] = {}
+    for line in data.rows_of(both):
+        other = {key: line[f"{key}_base"] for key in ("d90", "low", "high")}
+        value = ratio(line, other).value
+        if value == value:
+            found.setdefault(line["row"], []).append(value)
+    return found
+
+
+def protocol(experiment: Any, table: pd.DataFrame, records: Mapping[str, Any]) -> pd.DataFrame:
+    """Return what a reader must know to judge the numbers, a row per item."""
+    configs = [records[cell]["config"] for cell in table["cell"] if cell in records]
+    recipes = _distinct(config["recipe"] for config in configs if config.get("recipe"))
+    sets = _distinct(config["data"] for config in configs if config.get("data"))
+    done = finished(table)
+    rows = {
+        "command": f"`python sweep.py experiment={experiment.name}`",
+        "data": "; ".join(
+            f"{s['train']:,} training, {s['validation']:,} validation, {s['test']:,} test sequences"
+            for s in sets if s.get("train")
+        ),
+        "recipe": "; ".join(_recipe([r for r in recipes if r.get("name") == name])
+                            for name in dict.fromkeys(r.get("name") for r in recipes)),
+        "layers, heads": "; ".join(
+            f"{layers} layers, {heads} heads"
+            for layers, heads in done[["layers", "heads"]].drop_duplicates().to_numpy()
+        ),
+        "seeds per cell": _seeds(done),
+        "precision": _counts(done["precision"]),
+        "device": _counts(done["device"]),
+        "time": _hours(table),
+        "commits": _commits(done),
+    }  # fmt: skip
+    shown = {name: text for name, text in rows.items() if text}
+    return pd.DataFrame({"": shown.keys(), "protocol": shown.values()})
+
+
+def _distinct(settings: Any) -> list[dict[str, Any]]:
+    found: dict[str, dict[str, Any]] = {}
+    for item in settings:
+        found.setdefault(repr(sorted(item.items(), key=str)), item)
+    return list(found.values())
+
+
+def _recipe(settings: Sequence[Mapping[str, Any]]) -> str:
+    """Return the recipes of one name in words, all values of what differs."""
+
+    def values(key: str, form: str = "{}") -> str:
+        known = sorted({item[key] for item in settings if item.get(key) is not None})
+        return " or ".join(form.format(value) for value in known)
+
+    length = " or ".join(
+        filter(None, [values("steps", "{:,} steps"), values("epochs", "{:g} epochs")])
+    )
+    parts = [
+        f"`{settings[0].get('name')}`: {values('optimizer')}",
+        f"learning rate {values('learning_rate', '{:g}')}",
+        f"batch {values('batch_size')}",
+        f"at most {length}",
+    ]
+    stops = sorted({item["stop_at"] for item in settings if item.get("stop_at")})
+    shares = " or ".join(f"{100 * share:g} %" for share in stops)
+    return ", ".join(parts) + (f", stops at {shares} of validation chains" if stops else "")
+
+
+def _counts(values: pd.Series) -> str:
+    counts = values.dropna().value_counts()
+    if len(counts) < 2:
+        return ", ".join(map(str, counts.index))
+    return ", ".join(f"{name} ({count} runs)" for name, count in counts.items())
+
+
+def _seeds(done: pd.DataFrame) -> str:
+    cells = tables.accuracy(done)["seeds"].value_counts().sort_index(ascending=False)
+    return ", ".join(f"{seeds} ({count} cells)" for seeds, count in cells.items())
+
+
+def _hours(table: pd.DataFrame) -> str:
+    """Return the time of training, once a run, and of evaluation, by kind of device."""
+    kind = table["device"].fillna("").str.partition(":")[0]
+    trained = table.drop_duplicates("run")["train_seconds"]
+    seconds = trained.groupby(kind).sum().add(table["eval_seconds"].groupby(kind).sum())
+    words = {"cpu": "core-hours", "cuda": "GPU-hours"}
+    return ", ".join(
+        f"{total / 3600:.3g} {words.get(str(name), 'hours')}"
+        for name, total in seconds.items()
+        if name
+    )
+
+
+def _commits(done: pd.DataFrame) -> str:
+    commits = done.sort_values("finished_at")["commit"].dropna().unique()
+    if len(commits) <= 3:
+        return ", ".join(commits)
+    return f"{len(commits)}, from {commits[0]} to {commits[-1]} (column commit)"
+
+
+def exceptions(table: pd.DataFrame, planned: pd.DataFrame | None) -> str:
+    """Say what differs from the rule: cells with fewer seeds, runs that are not done."""
+    seeds = tables.accuracy(table)["seeds"]
+    said = []
+    if seeds.nunique() > 1:
+        fewer = int((seeds < seeds.max()).sum())
+        said.append(
+            f"{fewer} of {len(seeds)} cells have fewer than {seeds.max()} seeds (column seeds)."
+        )
+    for status, part in table[table["status"] != "done"].groupby("status"):
+        said.append(f"{len(part)} runs are {status}.")
+    if planned is not None and len(planned) > len(table):
+        said.append(f"{len(planned)} cells are planned, {len(table)} have run.")
+    return " ".join(said)

@@ -1,0 +1,293 @@
+"""Tables: each a frame of plain numbers, and how it is printed.
+
+``build`` returns all that an experiment's results allow, by name: accuracy (a row per cell with
+every seed), d90, flops (the paper's Table 2), costs, exponents, locality.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from experiments.d90 import PRECISION, finished, ratio, required
+from plots import costs, d90_by_task, data, exponents, locality, style, theory
+
+NONE = "–"
+GIGA = 1e9
+BASELINE = costs.BASELINE
+RENAMED = {"recipe.learning_rate": "learning rate", PRECISION: "in precision"}
+
+
+def build(
+    table: pd.DataFrame,
+    speeds: pd.DataFrame | None = None,
+    facets: data.Facets | None = None,
+    records: Mapping[str, Any] | None = None,
+) -> dict[str, pd.DataFrame]:
+    """Return the tables of an experiment; those that would be empty are left out.
+
+    ``records`` are of `data.read_records`.
+    """
+    found = {"accuracy": accuracy(table, facets)}
+    if finished(table).groupby("model")["layers"].nunique().max() >= exponents.FEWEST:
+        found["prefixes"] = prefixes(table, records or {})
+    if sweeps_dim(table):
+        found["d90"] = d90(table, facets)
+        found["flops"] = flops(table, facets)
+        found["costs"] = cost_table(table, speeds, facets)
+        found["exponents"] = exponents.exponents(table, facets)
+        if finished(table).groupby("model")["heads"].nunique().max() >= exponents.FEWEST:
+            found["exponents"] = exponents.exponents(table, facets, against="heads")
+    if set(locality.TASKS) <= set(table["task"]):
+        found["locality"] = locality.distances(table)
+    return {name: frame for name, frame in found.items() if len(frame)}
+
+
+def sweeps_dim(table: pd.DataFrame) -> bool:
+    """Tell whether a model ran at several D, so that it may have a D90."""
+    done = finished(table)
+    return len(done) > 0 and done.groupby(["task", "size", "model"])["dim"].nunique().max() > 1
+
+
+def accuracy(table: pd.DataFrame, facets: data.Facets | None = None) -> pd.DataFrame:
+    """Return a row per cell: the median in percent, and every seed with its 95 % interval."""
+    rows = data.labelled(finished(table), facets)
+    ends = ["answer_accuracy", "answer_accuracy_low", "answer_accuracy_high"]
+    text = [
+        f"{seed}: {100 * middle:.1f} [{100 * low:.1f}, {100 * high:.1f}]"
+        for seed, middle, low, high in zip(rows["seed"], *(rows[e] for e in ends), strict=True)
+    ]
+    rows = rows.assign(text=pd.Series(text, rows.index, dtype=object))
+    apart = [key for key in data.APART if key in rows and rows[key].nunique(dropna=False) > 1]
+    keys = ["column", "row", "size", "dim", *apart]
+    grouped = rows.groupby(keys, sort=False, dropna=False)
+    frame = grouped.agg(
+        seeds=("seed", "nunique"),
+        median=("answer_accuracy", "median"),
+        chain=("chain_exact_match", "median"),
+        chance=("chance_accuracy", "mean"),
+        each=("text", "; ".join),
+    ).reset_index()
+    for name in ("median", "chain", "chance"):
+        frame[name] = (100 * frame[name]).round(2)
+    return frame.rename(
+        columns={"column": "task", "row": "model", "size": "n", "dim": "D",
+                 "median": "median %", "chain": "chain %", "chance": "chance %",
+                 "each": "each seed % [95 %]", **RENAMED}
+    )  # fmt: skip
+
+
+def prefixes(table: pd.DataFrame, records: Mapping[str, Any]) -> pd.DataFrame:
+    """Return n*, the longest prefix that 90 % of the test words have right, by number of layers.
+
+    A row per task and model: the median of the seeds; and ``doublings`` of n* per layer with its
+    95 % interval, fitted to all seeds as `plots.exponents` fits D90 (of words right to their end,
+    n* is only a lower bound).
+    """
+    rows = data.panels(table, {"x": ["layers"]})
+    known = [errors.get("longest_prefix") for errors in data.errors_of(rows, records)]
+    rows = rows.assign(prefix=pd.to_numeric(pd.Series(known, rows.index))).dropna(subset="prefix")
+    found = []
+    for (column, row), part in rows.groupby(["column", "row"], sort=False):
+        whole = part["prefix"] >= part["size"]
+        ends = zip(part["prefix"], (part["prefix"] + 1).where(~whole, np.inf), strict=True)
+        fitted = exponents.fit(tuple(2.0 ** part["layers"]), tuple(ends))
+        by_layers = part.groupby("layers")["prefix"].median()
+        counts = zip(by_layers.index, by_layers, strict=True)
+        found.append(
+            {"task": column, "model": row}
+            | {data.in_words("layers", int(layers)): prefix for layers, prefix in counts}
+            | dict(zip(("doublings", "low", "high"), fitted or [np.nan] * 3, strict=True))
+        )
+    ends_last = pd.DataFrame(found)
+    last = [name for name in ("doublings", "low", "high") if name in ends_last]
+    return ends_last[[name for name in ends_last if name not in last] + last]
+
+
+def d90(table: pd.DataFrame, facets: data.Facets | None = None) -> pd.DataFrame:
+    """Return D90 of every group, other learning rates than the experiment's own included.
+
+    ``fails``: the largest D below that was measured. ``success %``: seeds that reach 90 % at D90,
+    or where none passed at the largest D. ``still improving``: the seeds at ``fails``. ``times``:
+    D90 over standard attention's, with what the two brackets allow.
+    """
+    groups = data.labelled(required(table), facets)
+    rows = [{**line, **_times(line, groups)} for line in data.rows_of(groups)]
+    frame = pd.DataFrame(rows)
+    frame = frame.sort_values(
+        ["column", "size", "row"], kind="stable",
+        key=lambda v: v if v.name == "size" else v.map(list(dict.fromkeys(v)).index),
+    )  # fmt: skip
+    rates = {
+        RENAMED[key]: frame[key]
+        for key in data.APART
+        if key in frame and frame[key].nunique(dropna=False) > 1
+    }
+    return pd.DataFrame(
+        {
+            "task": frame["column"],
+            "n": frame["size"],
+            "L": frame["max_len"],
+            "model": frame["row"],
+            **rates,
+            "D90": frame["d90"],
+            "fails": frame["low"].replace(0, np.nan),
+            "seeds": frame["seeds"],
+            "median %": (100 * frame["accuracy"]).round(1),
+            "success %": (100 * frame["success"]).round(0),
+            "still improving": frame["still_improving"],
+            "times": frame["times"].round(2),
+            "times low": frame["times_low"].round(2),
+            "times high": frame["times_high"].round(2),
+            "the paper's D90": frame.apply(theory.paper_dim, axis=1),
+            "chance %": (100 * frame["chance_accuracy"]).round(1),
+            "precision": frame["precision"],
+        }
+    )
+
+
+def _times(line: Mapping[str, Any], groups: pd.DataFrame) -> dict[str, float]:
+    """Return the ratio of a group's D90 to that of standard attention under the same settings."""
+    base = groups[(groups["model"] == BASELINE) & (groups["column"] == line["column"])]
+    base = base[base["size"] == line["size"]]
+    for key in ("layers", "heads", "recipe", "recipe.learning_rate"):
+        if key in base and base[key].nunique(dropna=False) > 1:
+            base = base[base[key] == line[key]]
+    if line["model"] == BASELINE or base.empty:
+        return dict.fromkeys(("times", "times_low", "times_high"), math.nan)
+    found = ratio(line, base.iloc[0])
+    return {"times": found.value, "times_low": found.low, "times_high": found.high}
+
+
+def flops(table: pd.DataFrame, facets: data.Facets | None = None) -> pd.DataFrame:
+    """Return GFLOPs of one forward pass over L tokens at D90, in the form of the paper's Table 2.
+
+    ``linear layers`` counts 2 * 12 * M * D^2 * L, as the paper does; ``total`` also the mixing of
+    tokens and the head. The paper's own numbers follow where its Table 2 speaks of these sizes.
+    """
+    groups = data.of_groups(table, facets)
+    groups = groups.assign(place=d90_by_task.places(groups))
+    reached = groups["d90"].notna()
+    blocks = {
+        "linear layers": (groups["flops_linear_layers"] / GIGA).where(reached),
+        "total": (groups["flops_total"] / GIGA).where(reached),
+        "the paper": groups.apply(_paper_gflops, axis=1),
+    }
+    parts = []
+    for name, values in blocks.items():
+        if values.notna().any():
+            wide = groups.assign(value=values).drop_duplicates(["row", "place"])
+            wide = wide.pivot(index="row", columns="place", values="value")
+            wide = wide.loc[groups["row"].unique(), groups["place"].unique()].dropna(how="all")
+            parts.append(wide.rename_axis(index="model", columns=None).reset_index())
+            parts[-1].insert(0, "GFLOPs", name)
+    return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame()
+
+
+def _paper_gflops(row: Any) -> float:
+    known = theory.TABLE_2_GFLOPS.get(row["model"], {}) if theory.table_2_applies(row) else {}
+    return known.get(row["size"], math.nan)
+
+
+def cost_table(
+    table: pd.DataFrame, speeds: pd.DataFrame | None = None, facets: data.Facets | None = None
+) -> pd.DataFrame:
+    """Return what each model costs at its D90, a column per metric of `plots.costs`."""
+    known = costs.costs(table, speeds, facets)
+    frame = known[["column", "size", "max_len", "row", "d90"]].set_axis(
+        ["task", "n", "L", "model", "D90"], axis=1
+    )
+    for name, metric in costs.METRICS.items():
+        if known[name].notna().any():
+            frame[metric.heading] = known[name] / metric.unit
+    return frame
+
+
+def printed(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return a table in words: three significant digits, a dash for what is not known."""
+    frame = frame.copy()
+    if {"D90", "fails"} <= set(frame):
+        frame["bracket"] = [_bracket(*ends) for ends in zip(frame["fails"], frame["D90"],
+                                                            strict=True)]  # fmt: skip
+        frame["× standard"] = [
+            _interval(*values)
+            for values in zip(frame["times"], frame["times low"], frame["times high"], strict=True)
+        ]
+        order = [
+            "task",
+            "n",
+            "L",
+            "model",
+            *RENAMED.values(),
+            "D90",
+            "bracket",
+            "seeds",
+            "median %",
+            "success %",
+        ]
+        order += ["still improving", "× standard", "the paper's D90", "chance %", "precision"]
+        frame = frame[[name for name in order if name in frame and not _is_empty(frame[name])]]
+    elif {"low", "high"} <= set(frame):
+        name = "b" if "b" in frame else "doublings"
+        text = [
+            _interval(*values)
+            for values in zip(frame[name], frame["low"], frame["high"], strict=True)
+        ]
+        frame = frame.assign(**{name: text}).drop(columns=["low", "high"])
+        frame = frame[[name for name in frame if not _is_empty(frame[name])]]
+    return frame.map(in_words)
+
+
+def _is_empty(values: pd.Series) -> bool:
+    return bool(values.isna().all() or (values == "").all() or (values == NONE).all())
+
+
+def _bracket(low: float, high: float) -> str:
+    low_text = "0" if math.isnan(low) else f"{low:g}"
+    return f"({low_text}, {'∞)' if math.isnan(high) else f'{high:g}]'}"
+
+
+def _interval(value: float, low: float, high: float) -> str:
+    """Return e.g. ``1.5 (1.0 to 2.0)``, without the value where it is not known."""
+    if math.isnan(low) or (math.isnan(value) and not low > 0):
+        return NONE
+    ends = " to ".join(
+        ("−∞" if end < 0 else "∞") if math.isinf(end) else f"{end:.3g}" for end in (low, high)
+    )
+    return f"{'' if math.isnan(value) else f'{value:.3g} '}({ends})".replace("-", "−")
+
+
+def in_words(value: Any) -> str:
+    """Return a value as a printed table shows it."""
+    if value is None or (isinstance(value, float) and math.isnan(value)):
+        return NONE
+    if isinstance(value, bool | np.bool_):
+        return "yes" if value else "no"
+    if isinstance(value, float):
+        return f"{value:.0f}" if abs(value) >= 100 else f"{value:.3g}"
+    return str(value)
+
+
+def markdown(frame: pd.DataFrame) -> str:
+    """Return a table of words as markdown."""
+    rows = [list(frame.columns), ["---"] * len(frame.columns), *frame.to_numpy().tolist()]
+    return "".join(f"| {' | '.join(str(cell) for cell in row)} |\n" for row in rows)
+
+
+def as_text(frame: pd.DataFrame, suffix: str) -> str:
+    """Return a table as ``csv`` (all digits that matter), ``md`` or ``tex``."""
+    if suffix == "csv":
+        return frame.to_csv(index=False, float_format="%.6g", lineterminator="\n")
+    if suffix == "tex":
+        return printed(frame).to_latex(index=False, escape=True)
+    return markdown(printed(frame))
+
+
+def task_units(table: pd.DataFrame) -> str:
+    """Say what n counts, e.g. ``operators (Arithmetic), letters (ED)``."""
+    looks = [style.task_look(task) for task in table["task"].unique()]
+    return ", ".join(f"{look.unit} ({look.label})" for look in looks)

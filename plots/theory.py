@@ -1,0 +1,70 @@
+"""Numbers of Yang et al. (ICML 2024), "Do Efficient Transformers Really Save Computation?"."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, NamedTuple
+
+# Operators of its Arithmetic data sets -> longest sequence it states for them (section 6.1).
+ARITHMETIC_LENGTHS = {6: 87, 10: 221, 13: 355, 16: 505}
+
+# Table 2: least GFLOPs for an accuracy above 90 % on Arithmetic, by model and operators.
+TABLE_2_GFLOPS = {
+    "standard": {6: 0.027, 10: 0.266, 13: 0.426, 16: 0.605},
+    "linear": {6: 0.422, 10: 4.220, 13: 6.756, 16: 9.584},
+    "sparse": {6: 0.106, 10: 1.055, 13: 1.690, 16: 2.399},
+}
+
+# The paper does not print these. All twelve numbers above equal 2 * 12 * M * D^2 * L (M = 3
+# layers) within 5 % for exactly one power of two D each, so they are the D of its frontier.
+FRONTIER_DIM = {
+    "standard": {6: 64, 10: 128, 13: 128, 16: 128},
+    "linear": {6: 256, 10: 512, 13: 512, 16: 512},
+    "sparse": {6: 128, 10: 256, 13: 256, 16: 256},
+}
+LAYERS = 3
+
+
+def table_2_applies(row: Any) -> bool:
+    """Tell whether Table 2 speaks of cells with this task, format and number of layers."""
+    return row["task"] == "arithmetic" and row["format"] == "cot" and row["layers"] == LAYERS
+
+
+def paper_dim(row: Any) -> float:
+    """Return the D of the paper's frontier for a row of results; nan where it states none."""
+    known = FRONTIER_DIM.get(row["model"], {}) if table_2_applies(row) else {}
+    return known.get(row["size"], float("nan"))
+
+
+class Prediction(NamedTuple):
+    """What Table 1 says of the growth of D as L^b: b is ``exponent``, at least or at most that.
+
+    Up to logarithms. The general case is sufficient (theorems 4.1 and 4.2), and necessary where L
+    grows as the input's length (theorem 4.4), as on LIS; on ED, whose L grows as its square, it is
+    an upper bound. A constant D suffices (Feng et al. 2023; propositions 5.1 and 5.4), and for
+    linear attention under locality there are lower bounds alone (propositions 5.2 and 5.5,
+    b = 1/4 as L = Theta(m^2)).
+    """
+
+    exponent: float
+    bound: Literal["", "≥ ", "≤ "] = ""
+
+
+CONSTANT, ROOT, FOURTH_ROOT = Prediction(0.0), Prediction(0.5), Prediction(0.25, "≥ ")
+# ED is local only if m counts the distance between chain states: by Definition 5.3 its cells need
+# letters of the prompt at any distance, so the general bound applies, as an upper one. ED_Local is
+# local by Definition 5.3, m = O(n) = O(sqrt L): D of linear attention >= sqrt m.
+GENERAL = {"standard": CONSTANT, "sparse": ROOT, "linear": ROOT}
+LOCAL = {"standard": CONSTANT, "sparse": CONSTANT, "linear": FOURTH_ROOT}
+ENOUGH = {"standard": CONSTANT, "sparse": Prediction(0.5, "≤ "), "linear": Prediction(0.5, "≤ ")}
+GROWTH_OF_DIM = {"lis": GENERAL, "arithmetic": LOCAL, "ed_local": LOCAL, "ed": ENOUGH}
+POWERS = {0.0: "constant", 0.25: "∜L", 0.5: "√L"}
+
+
+def prediction(task: str, model: str) -> Prediction | None:
+    """Return what Table 1 predicts; None for a task or model of which it does not speak."""
+    return GROWTH_OF_DIM.get(task, {}).get(model)
+
+
+def in_words(found: Prediction | None) -> str:
+    """Return e.g. ``≥ 0.25``, and nothing where theory says nothing."""
+    return f"{found.bound}{found.exponent:g}" if found else ""

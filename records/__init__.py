@@ -1,1 +1,0 @@
-"""What has been trained and measured: folders under runs/, tables under results/."""

@@ -1,1 +1,0 @@
-"""Cells and sweeps: running one, planning and launching many, watching them."""

@@ -1,0 +1,208 @@
+"""Every benchmark at its smallest: rows, columns and ratios; nothing is asserted of a time."""
+
+import json
+
+import pytest
+import torch
+from small_models import MIXERS, TASKS, plain_greedy, small_model
+
+from benchmarks import data, evaluation, gpu, scaling, timing, training
+from benchmarks.__main__ import NAMES, read_options
+from common import UserError
+from evaluation.generate import generate
+from experiments.run import initial_model
+from models.flops import training_step_flops
+from models.standard import StandardAttention
+from models.transformer import Transformer
+from tasks.arithmetic import Arithmetic
+from tasks.lis import LIS
+from tasks.task import build_task
+from training.data import SequenceTensors
+
+
+def run(benchmark, folder, **options):
+    path = folder / "record.json"
+    benchmark.main(**options, record=path)
+    record = json.loads(path.read_text())
+    assert {"commit", "device", "threads", "torch_version"} <= set(record["about"])
+    return record
+
+
+# The command line
+
+
+def test_options_are_read_by_their_types():
+    assert NAMES == ["costs", "data", "evaluation", "gpu", "heads", "scaling", "training"]
+    words = ["dims=32,64", "compile=false,graphs", "models=linear", "batch=4", "processes="]
+    assert read_options(gpu.main, words) == {
+        "dims": (32, 64), "compile": (False, "graphs"), "models": ("linear",), "batch": 4,
+        "processes": (),
+    }  # fmt: skip
+    assert read_options(scaling.main, ["lengths=[32, 64]"]) == {"lengths": (32, 64)}
+
+
+@pytest.mark.parametrize("word", ["dims=x", "dim=32", "dims", "batch=1.5"])
+def test_a_wrong_option_is_named(word):
+    with pytest.raises(UserError, match=word):
+        read_options(gpu.main, [word])
+
+
+def test_actions_take_turns():
+    calls = []
+    actions = {name: lambda name=name: calls.append(name) for name in "ab"}
+    taken = timing.in_turns(actions, repeats=3, warm_up=1)
+    assert calls == list("abababab")
+    assert [len(seconds) for seconds in taken.values()] == [3, 3]
+    assert timing.medians({"a": [3.0, 1.0, 2.0]}) == {"a": 2.0}
+
+
+# Training
+
+
+def test_training_steps_beside_the_plain_module(tmp_path, capsys):
+    record = run(training, tmp_path, size=2, dims=(8,), models=("running_mean",), repeats=1)
+    rows = {row["model"]: row for row in record["rows"]}
+    assert set(rows) == {"plain", "standard", "running_mean"}
+    for row in rows.values():
+        ratio = row["milliseconds"] / rows["standard"]["milliseconds"]
+        assert row["over_standard"] == pytest.approx(ratio)
+        ratio = rows["plain"]["milliseconds"] / row["milliseconds"]
+        assert row["plain_over"] == pytest.approx(ratio)
+    assert "running_mean" in capsys.readouterr().out
+    assert {"hybrid", "lstm"} < set(training.MODELS) and "tensor" not in training.MODELS
+
+
+def test_the_plain_block_is_our_block_but_for_gelus_approximation():
+    torch.manual_seed(0)
+    ours = Transformer(20, 12, 16, 3, 4, StandardAttention).blocks[0].eval()
+    plain = training.PlainBlock(16, 4, 12, 0.0)
+    plain.qkv.load_state_dict(ours.mixer.qkv.state_dict())
+    plain.out.load_state_dict(ours.mixer.out.state_dict())
+    plain.up.load_state_dict(ours.ffn[0].state_dict())
+    plain.down.load_state_dict(ours.ffn[2].state_dict())
+    x = torch.randn(2, 12, 16)
+    torch.testing.assert_close(plain(x), ours(x), atol=2e-3, rtol=0)
+
+
+def test_the_plain_loss_is_the_trainers():
+    task = Arithmetic(3)
+    sequences = training.training_mixture(task, 64)
+    assert abs(len(sequences) - 64) <= 3 and len(set(sequences.prompt_lengths)) > 1
+    inputs, targets = training.padded(sequences)
+    assert inputs.shape == targets.shape == (len(sequences), task.max_len)
+    model = small_model(task)
+    batch = SequenceTensors(sequences).batch(torch.arange(len(sequences)))
+    logits = model.head(batch.at_targets(model.hidden(batch.inputs)))
+    expected = torch.nn.functional.cross_entropy(logits, batch.targets)
+    torch.testing.assert_close(training.plain_loss(model, inputs, targets), expected)
+
+
+# Evaluation and data
+
+
+@pytest.mark.parametrize("mixer", MIXERS)
+def test_plain_generation_is_greedy_decoding(mixer):
+    """In float32, hence on a model without close calls: a large head makes margins wide."""
+    task = TASKS["arithmetic"]()
+    model = small_model(task, mixer).eval()
+    model.head.weight.data.mul_(50)
+    sequences = task.draw(0, 1, 0, 20)
+    written = evaluation.plain_generation(model, sequences)
+    assert written == plain_greedy(model, sequences)
+    assert evaluation.equal(generate(model, sequences), written) == 20
+    written[3] = written[3][:-1]
+    assert evaluation.equal(generate(model, sequences), written) == 19
+
+
+@pytest.mark.parametrize("trained", [True, False])
+def test_exact_evaluation_beside_plain_generation(tmp_path, trained):
+    record = run(
+        evaluation, tmp_path, size=2, dim=16, models=("linear",), plain=6, sequences=12, steps=3,
+        train=200, trained=trained, runs_dir=tmp_path / "runs", data_dir=tmp_path / "data",
+    )  # fmt: skip
+    (row,) = record["rows"]
+    assert row["equal_sequences"] == row["plain_sequences"] == 6
+    assert record["trained"] == trained == (tmp_path / "runs").exists()
+    times = row["plain_seconds_per_sequence"], row["exact_seconds_per_sequence"]
+    assert row["ratio"] == pytest.approx(times[0] / times[1]) and row["ratio_same_sequences"] > 0
+
+
+def test_sequences_per_second(tmp_path, monkeypatch):
+    monkeypatch.setattr(data, "COT_BENCHMARK", [(LIS(8), 100), (Arithmetic(4), 400)])
+    record = run(data, tmp_path, count=50, repeats=1)
+    one, two = record["rows"]
+    assert one["drawn_ratio"] == pytest.approx(one["drawn"] / 100)
+    mean = (one["distinct_ratio"] * two["distinct_ratio"]) ** 0.5
+    assert record["geometric_means"]["distinct_ratio"] == pytest.approx(mean)
+
+
+# Scaling
+
+
+def test_slope_finds_the_power():
+    assert scaling.slope([(x, 3 * x**1.5) for x in (512, 1024, 4096)]) == pytest.approx(1.5)
+    assert scaling.slope([(512, 1.0)]) is None
+
+
+def test_what_claims_linear_time_is_found():
+    found = {name for name in training.MODELS if scaling.takes_linear_time(name)}
+    assert {"linear", "sliding_window", "based", "lstm", "tensor_linear"} <= found
+    assert not {"standard", "sparse", "hybrid"} & found
+
+
+def test_seconds_and_peak_memory_from_a_fresh_process():
+    (row,) = scaling.measure_lengths("based", [512])  # two mixers in turn
+    assert row["seconds"] > 0
+    assert row["peak_bytes"] > 4 * 512 * 64 * 4  # four tensors of 512 tokens, 64 wide, float32
+
+
+def test_record_and_figure_of_scaling(tmp_path, monkeypatch):
+    rooms = []
+
+    def measured(function, name, length, room):
+        rooms.append((name, length, room))
+        return {"seconds": length**2.0, "peak_bytes": 1000 * length}
+
+    monkeypatch.setattr(scaling, "in_new_process", measured)
+    monkeypatch.setattr(scaling, "LONGEST_PASS", 100**2)
+    models = ("sliding_window", "standard")
+    record = run(scaling, tmp_path, models=models, lengths=(32, 64, 128, 256))
+    window, standard = record["powers"]
+    assert window["seconds"] == pytest.approx(2) and standard["peak_bytes"] == pytest.approx(1)
+    assert [room for name, *room in rooms if name == "sliding_window"] == [
+        [32, 256], [64, 256], [128, 256],
+    ]  # fmt: skip
+    assert [room for name, *room in rooms if name == "standard"] == [[32, 32], [64, 64], [128, 128]]
+    assert (tmp_path / "record.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_every_form_is_timed(tmp_path):
+    (row,) = run(scaling, tmp_path, forms=True, lengths=(16,))["rows"]
+    assert set(row) == {
+        "length", "sparse dense", "sparse blocked", "linear dense", "linear chunked",
+    }  # fmt: skip
+
+
+# GPU, on a CPU
+
+
+def test_share_of_the_ceiling_and_processes_side_by_side(tmp_path, monkeypatch):
+    monkeypatch.setitem(gpu.MATMUL, "cpu", (64, 2))
+    record = run(
+        gpu, tmp_path, device="cpu", models=("standard", "linear"), dims=(16,), lengths=(23,),
+        recipes=("fast",), batch=4, steps=2, processes=(2,), seconds=0.1,
+    )  # fmt: skip
+    assert [(row["precision"], row["model"]) for row in record["rows"]] == [
+        (precision, model) for precision in ("float32", "bfloat16")
+        for model in ("standard", "linear")
+    ]  # fmt: skip
+    for row in record["rows"]:
+        config = gpu.cell("fast", row["precision"], row["model"], 16, 23, 4)
+        flops = initial_model(config, build_task(config.task)).flops(23)
+        tflops = 4 * training_step_flops(flops) / row["seconds_per_step"] / 1e12
+        assert row["tflops"] == pytest.approx(tflops)
+        share = tflops / record["matmul_tflops"][row["precision"]]
+        assert row["share_of_ceiling"] == pytest.approx(share)
+        assert row["tokens_per_second"] == pytest.approx(4 * 23 / row["seconds_per_step"])
+    (together,) = record["side_by_side"]
+    assert together["processes"] == 2 and together["tokens_per_second"] > 0

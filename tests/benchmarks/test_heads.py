@@ -1,0 +1,74 @@
+"""The arithmetic of `heads`; its timings are read, not tested."""
+
+import json
+import math
+from itertools import product
+
+import numpy as np
+import pytest
+import torch
+
+from benchmarks import heads
+
+
+def rows(seconds):
+    cases = product((1, 2, 4), (1, 2, 4, 8), (128, 256, 512), ("batched", "separate"))
+    found = [dict(zip(("layers", "heads", "tokens", "calls"), case, strict=True)) for case in cases]
+    return [{**row, "m": "16", "seconds": seconds(row)} for row in found]
+
+
+def test_exponents_are_found_with_their_interval():
+    def seconds(row):
+        return 3e-6 * row["layers"] * row["heads"] ** 1.1 * row["tokens"] ** 2
+
+    exact = heads.exponents(rows(seconds))
+    assert [exact[name] for name in heads.AXES] == pytest.approx([1, 1.1, 2])
+    assert all(exact[f"{name}_±"] < 1e-9 for name in heads.AXES)
+    noise, covered = torch.Generator().manual_seed(0), 0
+    for _ in range(100):
+        noisy = rows(lambda row: seconds(row) * float(torch.randn((), generator=noise).exp()))
+        found = heads.exponents(noisy)
+        covered += abs(found["heads"] - 1.1) < found["heads_±"]
+    assert 0.88 < covered / 100 <= 1
+
+
+def test_intervals_of_exponents_are_students():
+    """Held against the textbook's t of 4 degrees of freedom: 6 rows, a constant, one slope."""
+    noise, tokens = [0.1, -0.1, 0.05, 0.0, -0.05, 0.02], [16, 32, 64, 128, 256, 512]
+    found = heads.exponents([
+        {"layers": 1, "heads": 1, "tokens": n, "seconds": n**2 * math.exp(e)}
+        for n, e in zip(tokens, noise, strict=True)
+    ])  # fmt: skip
+    x, y = np.log(tokens), 2 * np.log(tokens) + noise
+    slope, offset = np.polyfit(x, y, 1)
+    error = math.sqrt(((y - slope * x - offset) ** 2).sum() / 4 / ((x - x.mean()) ** 2).sum())
+    assert (found["tokens"], found["tokens_±"]) == pytest.approx((slope, 2.776 * error), rel=1e-3)
+    assert math.isnan(found["heads"])  # does not vary
+
+
+def test_batched_and_separate_heads_compute_the_same():
+    row = {"layers": 2, "heads": 3, "tokens": 8, "width": 4}
+    batched = heads.attention(row | {"calls": "batched"})()  # (1, 3, 8, 4)
+    last = heads.attention(row | {"calls": "separate"})()  # that of the last head, (1, 1, 8, 4)
+    torch.testing.assert_close(batched[:, -1:], last)
+    q, k, v = torch.randn(3, 1, 3, 8, 4, generator=torch.Generator().manual_seed(0)).split(1)
+    weights = (q @ k.mT / 2).softmax(-1)[0]
+    torch.testing.assert_close(batched, weights @ (weights @ v[0]))
+
+
+def test_ratios_leave_out_a_single_head():
+    def seconds(row):
+        return (0.8 if row["calls"] == "batched" else 1.0) if row["heads"] > 1 else row["tokens"]
+
+    assert heads.batched_over_separate(rows(seconds)) == 0.8
+
+
+def test_record_and_figure_of_a_small_run(tmp_path):
+    path = tmp_path / "heads.json"
+    heads.main((1, 2), (1, 2), (16, 32), (16, 32), record=path)
+    record = json.loads(path.read_text())
+    assert len(record["rows"]) == 32 and all(row["seconds"] > 0 for row in record["rows"])
+    assert [(fit["m"], fit["calls"]) for fit in record["exponents"]] == [
+        ("16", "batched"), ("16", "separate"), ("N", "batched"), ("N", "separate"),
+    ]  # fmt: skip
+    assert path.with_suffix(".png").read_bytes().startswith(b"\x89PNG")

@@ -1,0 +1,206 @@
+"""What a person mistypes or lacks is one line that names it, exit status 2, and nothing starts.
+
+The entry points run inside the test's process: a quarter of a second instead of four.
+"""
+
+import sys
+from dataclasses import dataclass
+
+import pytest
+from hydra.core.global_hydra import GlobalHydra
+
+import evaluate
+import sweep
+import train
+from common import UserError, run_command
+from experiments.config import cell_from, compose_plain
+
+PROGRAMS = {"train.py": train.main, "sweep.py": sweep.main, "evaluate.py": evaluate.main}
+SMALL = (
+    "task.size=2 model.num_layers=1 model.num_heads=2 recipe.steps=4 recipe.validate_every=2 "
+    "data.train=300 data.validation=20 data.test=20"
+).split()
+CELL = ["task=arithmetic", "model.dim=8", "logger=none", *SMALL]
+LISTED = "overrides=[{}]".format(",".join(f'"{word}"' for word in SMALL))
+SWEEP = ["experiment=quick", "only.dim=8", "only.seed=0", "logger=none", "plot=false", LISTED]
+
+
+@dataclass
+class Outcome:
+    """How a command ended, and what it printed."""
+
+    status: int
+    out: str
+    err: str
+
+    @property
+    def line(self):
+        """The one line of standard error; fails when there are more."""
+        assert self.status == 2, self.err
+        [line] = [line for line in self.err.splitlines() if line.strip()]
+        assert line.startswith("error: ") and len(line) < 600
+        return line
+
+
+@pytest.fixture
+def command(tmp_path, monkeypatch, capsys):
+    """Return a function that runs ``python PROGRAM WORDS`` in an empty folder."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(program, *words):
+        monkeypatch.setattr(sys, "argv", [program, *words])
+        GlobalHydra.instance().clear()
+        capsys.readouterr()
+        status = 0
+        try:
+            run_command(PROGRAMS[program])
+        except SystemExit as stop:
+            status = int(stop.code or 0)
+        finally:
+            GlobalHydra.instance().clear()
+        return Outcome(status, *capsys.readouterr())
+
+    return run
+
+
+def replaced(words, changes):
+    """Return ``words`` with those replaced whose key ``changes`` name."""
+    keys = {change.lstrip("+~").partition("=")[0] for change in changes}
+    return [*(word for word in words if word.partition("=")[0] not in keys), *changes]
+
+
+BAD_CELLS = [
+    ("task=chess", "chess"),
+    ("model=standrad", "standrad"),
+    ("recipe=quickest", "quickest"),
+    ("hydra/launcher=cloud", "cloud"),
+    ("nonsense", "nonsense"),
+    ("sede=1", "sede"),
+    ("task.colour=red", "colour"),
+    ("+task.colour=red", "colour"),
+    ("recipe.stepz=5", "recipe.stepz"),
+    ("+recipe.stepz=5", "recipe.stepz"),
+    ("+model.mixer.block_sise=4", "block_sise"),
+    ("~model", "model"),
+    ("task.size=0", "size"),
+    ("task.size=two", "size"),
+    ("task.size=2.5", "size"),
+    ("task.format=prose", "format"),
+    ("task=lis task.number_range=3 task.size=4", "number_range"),
+    ("model.dim=0", "dim"),
+    ("model.num_heads=3", "heads"),
+    ("model.num_layers=0", "num_layers"),
+    ("model.position=learned", "position"),
+    ("model=sparse model.mixer.block_size=-1", "block_size"),
+    ("model.mixer._target_=models.absent.Attention", "models.absent"),
+    ("model.mixer._target_=models.standard.Nothing", "Nothing"),
+    ("model.mixer._target_=textwrap.dedent", "textwrap.dedent"),
+    ("recipe.learning_rate=fast", "learning_rate"),
+    ("recipe.steps=0", "recipe.steps=0"),
+    ("recipe.epochs=3", "exactly one"),
+    ("recipe.optimizer=lion", "optimizer"),
+    ("data.train=0", "data.train"),
+    ("data.train=1000000", "distinct"),
+    ("data.file=absent.txt", "absent.txt"),
+    ("seed=-1", "seed"),
+    ("seed=true", "seed"),
+    ("compile=maybe", "compile"),
+    ("micro_batch_size=8 compile=graphs", "micro_batch_size"),
+    ("device=tpu", "tpu"),
+    ("device=cuda:99", "device=cuda:99"),
+    ("threads=0", "threads"),
+    ("evaluation_memory_mb=plenty", "evaluation_memory_mb"),
+    ("experiment_name=../elsewhere", "experiment_name"),
+    ("logger.mode=loud", "logger.mode"),
+    ("measure.task.size=9", "capacity"),
+    ("measure.split=dev", "measure.split"),
+    ("measure.count=0", "measure.count"),
+    ("measure.count=21", "measure.count=21: the test set has 20"),
+    ("measure.file=absent.txt", "absent.txt"),
+    ("force=flase", "force"),
+    ("objective=anser_accuracy", "did you mean answer_accuracy?"),
+]
+
+
+@pytest.mark.parametrize(("words", "named"), BAD_CELLS, ids=[words for words, _ in BAD_CELLS])
+def test_a_bad_cell(command, tmp_path, words, named):
+    assert named in command("train.py", *replaced(CELL, words.split())).line
+    assert not list(tmp_path.glob("runs/*/checkpoint.pt"))
+    assert not (tmp_path / "outputs").exists()
+
+
+BAD_SWEEPS = [
+    ("experiment=qiuck", "qiuck"),
+    ("only.model=mamba", "there are linear, sparse, standard"),
+    ("only.dim=[9,99]", "there are 16, 64, 8"),
+    ("+only.colour=red", "no such key"),
+    ("only.colour=red", "colour"),
+    ("only=lis", "only"),
+    ("retry_failed=flase", "retry_failed"),
+    ("status=perhaps", "status"),
+    ("strategy=best", "strategy"),
+    ("max_hours=soon", "max_hours"),
+    ("max_hours=-1", "max_hours"),
+    ("max_hours=1 hydra/launcher=basic", "max_hours"),
+    ("overrides=recipe.steps=9", "overrides=recipe.steps=9"),
+    ('overrides=["recipe.stepz=1"]', "recipe.stepz"),
+    ('overrides=["task.size=two"]', "size"),
+    ("threads=0", "threads"),
+    ("hydra.launcher.jobs=-1", "hydra.launcher.jobs=-1"),
+]
+
+
+@pytest.mark.parametrize(("words", "named"), BAD_SWEEPS, ids=[words for words, _ in BAD_SWEEPS])
+def test_a_bad_sweep(command, tmp_path, words, named):
+    assert named in command("sweep.py", *replaced(SWEEP, words.split())).line
+    assert not (tmp_path / "runs").exists()
+
+
+def test_bad_evaluations(command, tmp_path):
+    assert command("train.py", *CELL).status == 0
+    [folder] = (tmp_path / "runs").iterdir()
+
+    def line(*words):
+        return command("evaluate.py", f"run={folder}", *words).line
+
+    assert "run=VALUE" in command("evaluate.py").line
+    assert "runs/nowhere: no such run" in command("evaluate.py", "run=runs/nowhere").line
+    for word in ("count=0", "count=21", "show=-1", "show=all", "trust=perhaps", "threads=0"):
+        assert word.partition("=")[0] in line(word)
+    assert "capacity" in line("task.size=3")
+    assert "size" in line("task.size=two")
+    assert "absent.txt" in line("data.file=absent.txt")
+    (tmp_path / "bad.txt").write_text("1 + 1 = 3 \n")
+    assert "bad.txt" in line("data.file=bad.txt")
+    assert "drop split and count" in line("data.file=bad.txt", "count=5")
+    (folder / "checkpoint.pt").unlink()
+    assert "no checkpoint" in line()
+    (folder / "training.json").unlink()
+    assert "training has not ended" in line()
+    (folder / "config.yaml").write_text("- a list")
+    assert "config.yaml" in line()
+
+
+def test_a_published_cell_is_exact_and_takes_no_settings_beside_it(command):
+    for absent in ("quick/cabe939707e0", "nowhere/cabe939707ef"):
+        assert "no such cell" in command("train.py", f"cell={absent}").line
+    refused = command("train.py", "cell=quick/cabe939707ef", "model.dim=16", "logger=none")
+    assert "model.dim=16: cell= runs a cell exactly" in refused.line
+
+
+def test_a_multirun_with_a_bad_value_runs_the_others_and_exits_2(command, tmp_path):
+    outcome = command("train.py", "-m", *replaced(CELL, ["task.size=0,2"]))
+    assert outcome.status == 2
+    assert len(list(tmp_path.glob("runs/*/record.json"))) == 1
+
+
+@pytest.mark.parametrize(
+    "section", ["task", "model", "recipe", "data", "measure", "logger", "seed"]
+)
+def test_any_value_of_a_section_is_a_cell_or_refused(section):
+    good = compose_plain("train", CELL)
+    for junk in (None, True, -1, 1e300, "x", [], [1], {}, {"name": 3}, {"a": {"b": 1}}):
+        try:
+            cell_from({**good, section: junk})
+        except UserError as error:
+            assert "\n" not in str(error)

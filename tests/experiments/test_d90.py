@@ -1,0 +1,155 @@
+"""D90, its bracket and ratios, against tables small enough to be computed by hand."""
+
+from __future__ import annotations
+
+import math
+
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from experiments.d90 import bracket, medians, most_common, passes, ratio, required, settings_of
+from tests.plots.small_tables import cells, joined, row
+
+DIMS = st.dictionaries(st.integers(1, 512), st.floats(0, 1), min_size=1, max_size=8)
+
+
+def test_d90_is_the_smallest_dim_whose_median_passes():
+    table = cells({8: [0.2, 0.3, 0.99], 16: [0.89, 0.91, 0.95], 24: [0.5], 32: [1.0]})
+    (line,) = required(table).to_dict("records")
+    assert (line["d90"], line["low"], line["high"]) == (16, 8, 16)
+    assert line["accuracy"] == 0.91
+    assert line["seeds"] == 3
+    assert line["success"] == pytest.approx(2 / 3)
+
+
+def test_bracket_reaches_down_to_the_largest_dim_measured_below():
+    assert bracket({8: 0.1, 12: 0.95, 32: 0.99}) == (12, 8, 12)
+    assert bracket({8: 0.1, 32: 0.99}) == (32, 8, 32)
+
+
+def test_bracket_is_open_below_where_the_smallest_dim_passes():
+    assert bracket({8: 0.9, 16: 0.2}) == (8, 0, 8)
+
+
+def test_bracket_is_open_above_where_none_passes():
+    dim, low, high = bracket({8: 0.1, 96: 0.899})
+    assert math.isnan(dim)
+    assert (low, high) == (96, math.inf)
+
+
+@given(DIMS)
+def test_no_dim_that_was_measured_lies_within_the_bracket(measured):
+    dim, low, high = bracket(measured)
+    assert low < high
+    assert not [d for d in measured if low < d < high]
+    assert all(not passes(measured[d]) for d in measured if d <= low)
+    assert math.isnan(dim) == (high == math.inf)
+    assert math.isnan(dim) or passes(measured[dim])
+
+
+def test_exactly_ninety_percent_passes():
+    assert passes(0.9)
+    assert passes(sum([0.3] * 3))  # 0.8999999999999999
+    assert not passes(0.8999)
+
+
+def test_an_even_number_of_seeds_has_the_mean_of_the_middle_two_as_median():
+    assert medians(cells({8: [0.5, 0.9, 1.0, 0.8]}))["accuracy"].tolist() == [pytest.approx(0.85)]
+
+
+def test_rows_that_are_not_done_do_not_count():
+    table = joined(cells({8: [0.2], 16: [0.95]}), cells({12: [0.99]}, status="unfinished"))
+    assert required(table)["d90"].tolist() == [16]
+
+
+def test_groups_are_told_apart_by_every_setting_but_dim_and_seed():
+    table = joined(
+        cells({8: [0.95]}, **{"recipe.learning_rate": 0.01}),
+        cells({8: [0.2], 16: [0.95]}, **{"recipe.learning_rate": 0.02}),
+        cells({8: [0.2]}, layers=5, **{"recipe.learning_rate": 0.01}),
+    )
+    assert required(table)["d90"].fillna(0).tolist() == [8, 16, 0]
+    assert settings_of(table) == [
+        "task", "size", "format", "model", "layers", "heads", "recipe", "recipe.learning_rate",
+    ]  # fmt: skip
+
+
+def test_a_setting_that_some_models_lack_makes_groups_too():
+    table = joined(cells({8: [0.95]}), cells({8: [0.2]}, **{"model.mixer.window_blocks": 2.0}))
+    assert sorted(required(table)["d90"].fillna(0)) == [0, 8]
+
+
+@pytest.mark.parametrize(
+    ("edge", "expected"), [([False, False], False), ([True, False], True), ([None, None], False)]
+)
+def test_still_improving_is_of_any_seed_at_the_failing_edge(edge, expected):
+    rows = [row(16, 0.2, seed=i, still_improving=flag) for i, flag in enumerate(edge)]
+    table = joined(cells({8: [0.1]}, still_improving=True), pd.DataFrame(rows), cells({32: [1.0]}))
+    assert required(table)["still_improving"].tolist() == [expected]
+
+
+def test_still_improving_where_none_passes_is_of_the_largest_dim():
+    table = joined(cells({8: [0.1]}), cells({16: [0.2]}, still_improving=True))
+    assert required(table)["still_improving"].tolist() == [True]
+
+
+def test_precision_that_changes_with_dim_is_one_group():
+    table = joined(cells({32: [0.2, 0.2]}), cells({64: [0.95]}, precision="bfloat16"))
+    (line,) = required(table).to_dict("records")
+    assert (line["d90"], line["low"], line["precision"]) == (64, 32, "bfloat16, float32")
+
+
+def test_seeds_of_one_dim_in_two_precisions_are_two_groups():
+    other = pd.DataFrame([row(64, 0.95, precision="bfloat16", seed=5)])
+    table = joined(cells({32: [0.2], 64: [0.8, 0.8]}), other)
+    found = required(table).set_index("separate_precision")["d90"]
+    assert found["bfloat16"] == 64
+    assert math.isnan(found["float32"])
+
+
+def test_ratio_is_the_interval_that_the_brackets_allow():
+    one = {"d90": 64, "low": 48, "high": 64}
+    other = {"d90": 24, "low": 16, "high": 24}
+    assert ratio(one, other) == (pytest.approx(64 / 24), 2.0, 4.0)
+
+
+def test_ratio_of_open_brackets():
+    unreached = {"d90": math.nan, "low": 96, "high": math.inf}
+    at_once = {"d90": 8, "low": 0, "high": 8}
+    value, low, high = ratio(unreached, at_once)
+    assert math.isnan(value)
+    assert (low, high) == (12, math.inf)
+    assert ratio(at_once, unreached)[1:] == (0, pytest.approx(8 / 96))
+
+
+@given(DIMS, DIMS, st.floats(0.001, 1), st.floats(0.001, 1))
+def test_ratio_holds_for_all_dims_in_the_brackets(one, other, share, other_share):
+    found = [bracket(one), bracket(other)]
+    lines = [{"d90": b.dim, "low": b.low, "high": b.high} for b in found]
+    true = [
+        b.low + s * (min(b.high, 2 * b.low + 1) - b.low)
+        for b, s in zip(found, (share, other_share), strict=True)
+    ]
+    value, low, high = ratio(*lines)
+    assert low * (1 - 1e-9) <= true[0] / true[1] <= high * (1 + 1e-9)
+    assert math.isnan(value) or low <= value <= high
+
+
+def test_the_own_learning_rate_is_the_most_common_of_each_task_and_model():
+    rate = "recipe.learning_rate"
+    table = joined(
+        cells({8: [0.1], 16: [0.2]}, **{rate: 0.01}),
+        cells({16: [0.99]}, **{rate: 0.005}),
+        cells({8: [0.1], 16: [0.2]}, model="linear", **{rate: 0.02}),
+    )
+    own = most_common(table, ())
+    assert sorted(zip(own["model"], own[rate], strict=True)) == [
+        ("linear", 0.02), ("linear", 0.02), ("standard", 0.01), ("standard", 0.01),
+    ]  # fmt: skip
+    assert len(most_common(table, [rate])) == len(table)
+
+
+def test_no_finished_row_has_no_group():
+    assert required(cells({8: [0.1]}, status="failed")).empty

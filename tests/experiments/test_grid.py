@@ -1,0 +1,89 @@
+"""From an experiment's YAML to its cells."""
+
+import pytest
+
+from common import UserError
+from experiments.config import CONF_DIR, cell_from, compose_plain
+from experiments.grid import as_override, cell_of, cells, experiment_from, load_experiment
+from experiments.names import cell_name
+from tasks.task import build_task
+
+SHIPPED = sorted(path.stem for path in (CONF_DIR / "experiment").glob("*.yaml"))
+
+
+def experiment(**content):
+    return experiment_from("mine", {"description": "", **content})
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_every_shipped_experiment_lists_distinct_cells(name):
+    found = cells(load_experiment(name))
+    assert len({cell.name for cell in found}) == len(found) > 0
+
+
+def test_a_cell_composed_fast_is_the_one_that_hydra_composes():
+    words = ["task=ed", "model=sparse", "model.dim=48", "recipe.learning_rate=1e-3",
+             "task.size=3", "data=quick", "measure.count=10", "seed=3"]  # fmt: skip
+    assert cell_name(cell_of(words).config) == cell_name(cell_from(compose_plain("train", words)))
+
+
+def test_products_exclusions_and_repetitions():
+    grid = [
+        {"task.size": [3, 4], "model": ["standard", "linear"]},
+        {"task.size": [4, 5], "model": ["linear"]},
+    ]
+    found = cells(experiment(grid=grid, exclude=[{"task.size": 3, "model": ["linear"]}]))
+    assert [(c.identity["size"], c.identity["model"]) for c in found] == [
+        (3, "standard"), (4, "standard"), (4, "linear"), (5, "linear"),
+    ]  # fmt: skip
+
+
+def test_overrides_apply_to_every_cell_and_the_last_of_a_key_counts():
+    grid = [{"seed": [0, 1]}]
+    found = cells(experiment(grid=grid, base=["recipe.steps=5"]), ["recipe.steps=7", "seed=4"])
+    assert [(c.config.recipe.steps, c.config.seed) for c in found] == [(7, 4)]
+
+
+@pytest.mark.parametrize(
+    ("value", "word"),
+    [
+        (None, "k=null"),
+        (True, "k=true"),
+        (0.001, "k=0.001"),
+        ("rope", "k=rope"),
+        ([1, 2], "k=[1, 2]"),
+    ],
+)
+def test_values_become_overrides(value, word):
+    assert as_override("k", value) == word
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ({"grid": []}, "grid is empty"),
+        ({"grid": [{"seed": [0]}], "figurs": []}, "figurs"),
+        ({"grid": [{"seed": 0}]}, r"grid\.0\.seed"),
+        ({"grid": [{"seed": [0]}], "exclude": [{"seed": 0}]}, "exclude leaves nothing"),
+        ({"grid": [{"model.dmi": [8]}]}, "did you mean model.dim"),
+        ({"grid": [{"recipe.steps": [-1]}]}, r"recipe\.steps=-1"),
+        ({"grid": [{"task.size": [2.5]}]}, "size"),
+    ],
+)
+def test_mistakes_in_an_experiment_are_named(content, message):
+    with pytest.raises(UserError, match=message):
+        for cell in cells(experiment(**content)):
+            build_task(cell.config.task)
+
+
+def test_an_experiment_outside_the_repository(tmp_path):
+    (tmp_path / "experiment").mkdir()
+    (tmp_path / "experiment" / "mine.yaml").write_text("description: x\ngrid: [{seed: [1, 2]}]\n")
+    assert len(cells(load_experiment("mine", str(tmp_path)))) == 2
+    with pytest.raises(UserError, match="did you mean table2"):
+        load_experiment("tabel2")
+
+
+def test_mixers_by_name_become_their_settings():
+    config = cell_of(["model=hybrid"]).config
+    assert config.model.mixers and all("_target_" in mixer for mixer in config.model.mixers)

@@ -1,0 +1,202 @@
+"""Many cells at once: lost workers, cells that share a training, two processes on one folder."""
+
+import os
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from hydra.core.utils import JobReturn, JobStatus
+
+from experiments import display
+from experiments.cost import training_flops
+from experiments.grid import cell_of, experiment_from
+from experiments.launch import launch_cells, record_lost_worker
+from experiments.names import cell_name, run_name
+from experiments.plan import Sweep
+from experiments.run import require_buildable, run_and_report, run_cell
+from experiments.runs import Run
+from hydra_plugins.local_launcher import WorkerDiedError
+from tasks.task import build_task
+
+ROOT = Path(__file__).resolve().parents[2]
+DYING = """
+import os, signal
+from models.standard import StandardAttention
+
+class Dying(StandardAttention):
+    def forward(self, x):
+        if not os.path.exists("cured"):
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().forward(x)
+"""
+TINY = [
+    "task=lis", "task.size=4", "task.number_range=20", "task.capacity=6", "model.num_layers=1",
+    "recipe.steps=20", "recipe.validate_every=20", "data.train=400", "data.validation=50",
+    "data.test=60", "progress=false",
+]  # fmt: skip
+
+
+def lost():
+    died = WorkerDiedError("its process ended without a result (killed by signal 9)")
+    return JobReturn(overrides=[], status=JobStatus.FAILED, _return_value=died)
+
+
+def sweep_of(*only, **options):
+    grid = [{"model.dim": [8, 16], "measure.task.size": [4, 6]}]
+    base = [*TINY, "logger=none"]
+    experiment = experiment_from("trial", {"description": "", "base": base, "grid": grid})
+    return Sweep(experiment, only=dict(only), **options)
+
+
+def test_a_lost_worker_is_a_failure_of_the_measured_size(tiny):
+    [one] = sweep_of(("dim", 8), ("size", 6)).plan()
+    record_lost_worker(one, lost())
+    row = one.run.record(one.cell.name)["row"]
+    assert row["status"] == "failed" and "signal 9" in row["reason"]
+    assert row["size"] == 6 and row["max_len"] == run_cell(one.cell.config)["row"]["max_len"]
+
+
+def test_a_worker_lost_after_its_work_leaves_the_result(tiny):
+    [one] = sweep_of(("dim", 8), ("size", 4)).plan()
+    before = run_cell(one.cell.config)
+    record_lost_worker(one, lost())
+    assert one.run.record(one.cell.name) == before
+
+
+def test_another_measurement_waits_for_the_training_that_it_needs(tiny):
+    plain = tiny("task.capacity=6", "recipe.steps=20")
+    other = tiny("task.capacity=6", "recipe.steps=20", "measure.task.size=5")
+    assert run_name(plain) == run_name(other)
+    found = []
+    waiting = threading.Thread(target=lambda: found.append(run_cell(other)))
+    with Run.of(plain).locked(cell_name(plain)) as mine:
+        assert mine
+        with Run.of(plain).locked(cell_name(plain)) as again:
+            assert not again
+        waiting.start()
+        waiting.join(1.5)
+        assert waiting.is_alive() and Run.of(plain).progress()["cell"] == cell_name(plain)
+    waiting.join(60)
+    assert found[0]["row"]["status"] == "done" and found[0]["row"]["size"] == 5
+
+
+def test_who_asks_whether_a_cell_runs_is_not_taken_for_one_who_runs_it(tiny):
+    run = Run.of(tiny())
+    assert not run.is_running()
+    with run.locked("a cell"):
+        assert run.is_running()
+    seen = []
+    asking = [threading.Thread(target=lambda: seen.extend(run.is_running() for _ in range(300)))
+              for _ in range(4)]  # fmt: skip
+    for thread in asking:
+        thread.start()
+    for thread in asking:
+        thread.join()
+    assert len(seen) == 1200 and not any(seen)
+
+
+class InThisProcess:
+    """A launcher that runs cells one after another, and remembers what it was given."""
+
+    def __init__(self, *fails):
+        self.rounds, self.fails = [], list(fails)
+
+    def launch(self, overrides, number):
+        self.rounds.append(overrides)
+        return [self.job(words) for words in overrides]
+
+    def job(self, words):
+        if self.fails and self.fails.pop(0):
+            return lost()
+        row = run_and_report(cell_of(words).config)
+        return JobReturn(overrides=words, status=JobStatus.COMPLETED, _return_value=row)
+
+
+def test_cells_of_one_training_run_in_turn_and_a_failed_one_when_asked(tiny):
+    sweep = sweep_of()
+    launcher = InThisProcess(True)
+    with display.SweepProgress(sweep, sweep.to_launch(sweep.plan())):
+        launch_cells(launcher, lambda: sweep.to_launch(sweep.plan()))
+    assert [len(cells) for cells in launcher.rounds] == [2, 2]
+    assert sorted(p.status for p in sweep.plan()) == ["done", "done", "done", "failed"]
+    assert sweep.to_launch(sweep.plan()) == []
+    table = sweep.enter()
+    assert table["status"].value_counts().to_dict() == {"done": 3, "failed": 1}
+    again = sweep_of(retry_failed=True)
+    [failed] = again.to_launch(again.plan())
+    with failed.run.locked(failed.cell.name):
+        assert [p.status for p in again.plan() if p.cell.name == failed.cell.name] == ["running"]
+    launch_cells(InThisProcess(), lambda: again.to_launch(again.plan()))
+    assert set(again.enter()["status"]) == {"done"}
+    assert {p.status for p in again.plan()} == {"done"}
+
+
+def test_an_error_of_the_progress_display_is_shown_and_does_not_end_it(tiny, monkeypatch, capsys):
+    monkeypatch.setattr(display, "POLL_SECONDS", 0.05)
+    sweep = sweep_of(("dim", 8), ("size", 4))
+    enter, calls = Sweep.enter, []
+
+    def enter_after_one_failure(*arguments):
+        calls.append(arguments)
+        if len(calls) < 4:
+            raise OSError("no room for the table")
+        return enter(*arguments)
+
+    monkeypatch.setattr(Sweep, "enter", enter_after_one_failure)
+    [one] = sweep.to_launch(sweep.plan())
+    with display.SweepProgress(sweep, [one]):
+        run_cell(one.cell.config)
+        deadline = time.monotonic() + 20
+        while len(calls) < 4 and time.monotonic() < deadline:
+            time.sleep(0.05)
+    shown = capsys.readouterr().out
+    assert shown.count("warning: progress: OSError: no room for the table") == 1
+    assert "[1/1]" in shown
+
+
+def command(folder, program, *words):
+    return subprocess.run(
+        [sys.executable, str(ROOT / program), *words], cwd=folder, capture_output=True, text=True,
+        env={**os.environ, "PYTHONPATH": f"{ROOT}:{folder}"}, timeout=200,
+    )  # fmt: skip
+
+
+@pytest.fixture
+def outside(tmp_path):
+    """A folder outside the repository with a mixer that kills its process until it is cured."""
+    (tmp_path / "conf" / "model").mkdir(parents=True)
+    (tmp_path / "conf" / "experiment").mkdir()
+    (tmp_path / "dying.py").write_text(DYING)
+    (tmp_path / "conf" / "model" / "dying.yaml").write_text(
+        "defaults: [standard]\nname: dying\nmixer: {_target_: dying.Dying}\n"
+    )
+    base = ", ".join(word for word in TINY if not word.startswith("progress"))
+    (tmp_path / "conf" / "experiment" / "trial.yaml").write_text(
+        f"description: ''\nbase: [{base}]\ngrid: [{{model: [dying, standard], model.dim: [8]}}]\n"
+    )
+    return tmp_path
+
+
+def test_a_killed_worker_of_a_sweep_is_recorded_and_retried_on_demand(outside):
+    words = ["sweep.py", "--config-dir=conf", "experiment=trial", "logger=none", "plot=false"]
+    done = command(outside, *words)
+    assert done.returncode == 1 and "1 of 2 cells are not done, 1 of them failed" in done.stderr
+    rows = pd.read_csv(outside / "outputs/trial/results.csv").set_index("model")
+    assert rows["status"].to_dict() == {"dying": "failed", "standard": "done"}
+    assert "killed by signal 9" in rows["reason"]["dying"]
+    (outside / "cured").touch()
+    done = command(outside, *words, "retry_failed=true")
+    assert "1 of 2 cells to run" in done.stdout
+    assert done.returncode == 0, done.stderr
+    assert set(pd.read_csv(outside / "outputs/trial/results.csv")["status"]) == {"done"}
+
+
+def test_what_a_long_sparse_cell_costs_is_known_before_it_starts():
+    """The pattern of sparse attention is computed from values."""
+    cell = cell_of(["task=arithmetic", "task.size=16", "model=sparse"])
+    require_buildable(cell.config, build_task(cell.config.task))
+    assert training_flops(cell) > 1e14

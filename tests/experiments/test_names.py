@@ -1,0 +1,84 @@
+"""What is part of a cell's name, and what is not."""
+
+import pytest
+
+from common import UserError
+from experiments.config import require_trusted
+from experiments.names import cell_name, run_name, varying_keys
+
+MIXER = """
+from models.standard import StandardAttention
+
+class Mine(StandardAttention):
+    {comment}
+"""
+
+
+def test_the_machine_and_folders_are_no_part_of_a_name(tiny):
+    here = tiny()
+    there = tiny("runs_dir=x", "data_dir=y", "threads=2", "device=cpu", "checkpoint_seconds=5")
+    assert cell_name(here) == cell_name(there)
+
+
+@pytest.mark.parametrize(
+    "word", ["seed=1", "model.dim=24", "task.size=5", "recipe.steps=61", "data.train=401"]
+)
+def test_every_setting_that_decides_weights_is_part_of_both_names(tiny, word):
+    assert run_name(tiny(word)) != run_name(tiny())
+    assert cell_name(tiny(word)) == run_name(tiny(word))
+
+
+def test_a_measurement_of_the_whole_test_set_has_the_name_of_the_training(tiny):
+    assert cell_name(tiny("measure.count=60")) == run_name(tiny())
+    assert cell_name(tiny("measure.count=30")) != run_name(tiny())
+    assert cell_name(tiny("measure.split=validation")) != run_name(tiny())
+
+
+def test_an_edited_class_from_outside_makes_another_name(tiny, tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    target = "model.mixer._target_=outside_mixer.Mine"
+    (tmp_path / "outside_mixer.py").write_text(MIXER.format(comment="pass"))
+    first = cell_name(tiny(target))
+    assert cell_name(tiny(target)) == first
+    (tmp_path / "outside_mixer.py").write_text(MIXER.format(comment="pass  # edited"))
+    assert cell_name(tiny(target)) != first
+
+
+def test_a_file_by_its_content_not_its_path(tiny, tmp_path):
+    for name in ("one.txt", "two.txt"):
+        (tmp_path / name).write_text("5 6 7 8 <sep> 1 2 3 4 <sep> 4\n")
+    names = {cell_name(tiny(f"measure.file={tmp_path / n}")) for n in ("one.txt", "two.txt")}
+    assert len(names) == 1
+    with pytest.raises(UserError, match=r"nowhere\.txt"):
+        cell_name(tiny("measure.file=nowhere.txt"))
+
+
+def test_classes_from_outside_need_trust_where_a_file_names_them():
+    ours = {
+        "task": {"_target_": "tasks.lis.LIS"},
+        "model": {"mixers": [{"_target_": "models.x.Y"}]},
+    }
+    require_trusted(ours, "config.yaml", trust=False)
+    foreign = {"model": {"mixers": [{"_target_": "os.system"}]}}
+    require_trusted(foreign, "config.yaml", trust=True)
+    with pytest.raises(UserError, match=r"os\.system"):
+        require_trusted(foreign, "config.yaml", trust=False)
+
+
+def test_columns_are_the_settings_that_vary_within_a_task_model_or_recipe():
+    def config(task, size, model, **mixer):
+        return {
+            "task": {"name": task, "size": size, f"{task}_setting": 1},
+            "model": {"name": model, "dim": 8, "mixer": mixer},
+            "recipe": {"name": "fast", "learning_rate": 0.01},
+            "data": {"train": 10},
+            "seed": 0,
+        }
+
+    two = [config("lis", 4, "sparse", k=1), config("ed", 5, "standard")]
+    assert varying_keys(two) == []
+    assert varying_keys([*two, config("lis", 4, "sparse", k=2)]) == ["model.mixer.k"]
+    longer = {**two[0], "measure": {"task": {"size": 9}}}
+    assert varying_keys([*two, longer]) == []
+    other_training = {**config("lis", 6, "sparse", k=1), "measure": {"task": {"size": 9}}}
+    assert varying_keys([*two, longer, other_training]) == ["task.size"]

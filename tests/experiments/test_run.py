@@ -1,0 +1,180 @@
+"""One cell: trained, resumed, measured again, recorded."""
+
+import dataclasses
+import json
+import multiprocessing
+import os
+import signal
+import time
+
+import numpy as np
+import pytest
+import torch
+
+from common import RunError, UserError
+from experiments.names import cell_name, run_name
+from experiments.run import run_and_report, run_cell
+from experiments.runs import Run, commit
+from experiments.table import read_cells, read_table
+from training.checkpoint import load_checkpoint
+from training.device import Machine
+from training.trainer import TrainingStep
+
+
+def weights(config):
+    return load_checkpoint(Run.of(config).checkpoint)["model"]
+
+
+def test_a_cell_leaves_a_run_and_a_row(tiny, tmp_path):
+    config = tiny()
+    row = run_and_report(config)
+    run = Run.of(config)
+    assert {path.name for path in run.folder.iterdir()} >= {
+        "config.yaml", "checkpoint.pt", "checkpoint.sha256", "training.json", "curve.csv",
+        "record.json",
+    }  # fmt: skip
+    assert row["status"] == "done" and row["run"] == row["cell"] == run.name
+    table = read_table(tmp_path / "outputs" / "manual")
+    assert len(table) == 1 and table["answer_accuracy"][0] == row["answer_accuracy"]
+    assert table["n_test"][0] == 60 and table["steps"][0] == 60
+    assert table["device"][0].startswith("cpu") and table["commit"][0] == commit()
+    kept = read_cells(tmp_path / "outputs" / "manual")[row["cell"]]
+    assert kept["curve"]["step"] == [20, 40, 60]
+    assert kept["config"]["task"]["size"] == 4 and "command" in kept
+    assert sum(missed for _, missed, _ in kept["errors"]["by_position"]) == round(
+        60 * (1 - row["chain_exact_match"])
+    )
+
+
+def test_a_finished_cell_is_not_run_again_unless_forced(tiny, capsys):
+    config = tiny("progress=true", "recipe.steps=20")
+    first = run_and_report(config)
+    assert run_and_report(config) == first
+    assert "already done" in capsys.readouterr().out
+    stamp = Run.of(config).checkpoint.stat().st_mtime_ns
+    again = run_and_report(dataclasses.replace(config, force=True))
+    assert Run.of(config).checkpoint.stat().st_mtime_ns != stamp
+    assert again["answer_accuracy"] == first["answer_accuracy"]
+    assert any((Run.of(config).folder.parent / ".before").iterdir())
+
+
+def test_interrupted_training_continues_to_the_same_weights(tiny):
+    whole = tiny("runs_dir=whole")
+    run_cell(whole)
+    cut = tiny("runs_dir=cut")
+    limited = dataclasses.replace(cut, machine=Machine(time_limit_seconds=1e-9))
+    assert run_cell(limited)["row"]["status"] == "unfinished"
+    assert run_cell(cut)["row"]["status"] == "done"
+    for name, value in weights(whole).items():
+        assert torch.equal(value, weights(cut)[name]), name
+
+
+def test_weights_are_measured_at_another_size_without_training_again(tiny):
+    trained = tiny("task.capacity=6")
+    run_cell(trained)
+    stamp = Run.of(trained).checkpoint.stat().st_mtime_ns
+    other = tiny("task.capacity=6", "measure.task.size=6")
+    row = run_cell(other)["row"]
+    assert run_name(other) == run_name(trained) != cell_name(other) == row["cell"]
+    assert row["size"] == 6 and row["n_test"] == 60
+    assert Run.of(other).record_path(row["cell"]).name == f"record-{row['cell']}.json"
+    assert Run.of(trained).checkpoint.stat().st_mtime_ns == stamp
+
+
+def test_a_failure_is_recorded_with_its_reason_and_raised(tiny):
+    config = tiny("recipe.learning_rate=1e30", "recipe.gradient_clip=null")
+    with pytest.raises(RunError, match="diverged"):
+        run_and_report(config)
+    table = read_table(Run.of(config).folder.parents[1] / "outputs" / "manual")
+    assert table["status"].tolist() == ["failed"] and "diverged" in table["reason"][0]
+    assert np.isnan(table["answer_accuracy"][0])
+
+
+def test_a_full_disk_leaves_the_cell_unfinished(tiny, monkeypatch):
+    config = tiny()
+
+    def full(self):
+        raise RunError("checkpoint.pt: the disk is full; make room") from OSError(28, "full")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("training.trainer.Trainer.save", full)
+        with pytest.raises(RunError, match="disk is full"):
+            run_cell(config)
+    assert Run.of(config).record(cell_name(config))["row"]["status"] == "unfinished"
+    assert run_cell(config)["row"]["status"] == "done"
+
+
+def test_another_process_that_trains_the_cell_is_left_alone(tiny):
+    config = tiny()
+    with Run.of(config).locked(cell_name(config)) as mine:
+        assert mine
+        context = multiprocessing.get_context("spawn")
+        with context.Pool(1) as pool:
+            assert pool.apply(run_cell, [config]) is None
+        assert Run.of(config).is_running()
+    assert not Run.of(config).is_running()
+
+
+def test_sigterm_stops_with_a_checkpoint(tiny):
+    def terminate(event):
+        if isinstance(event, TrainingStep):
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    config = tiny("recipe.steps=100000", "recipe.validate_every=20")
+    started = time.monotonic()
+    row = run_cell(config, terminate)["row"]
+    assert row["status"] == "unfinished" and time.monotonic() - started < 60
+    assert 0 < load_checkpoint(Run.of(config).checkpoint)["state"]["step"] < 1000
+
+
+def test_a_damaged_checkpoint_of_a_finished_training_is_refused(tiny):
+    config = tiny("task.capacity=6")
+    run_cell(config)
+    path = Run.of(config).checkpoint
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(UserError, match="damaged checkpoint"):
+        run_cell(tiny("task.capacity=6", "measure.task.size=5"))
+
+
+def test_nothing_is_written_for_a_bad_configuration(tiny, tmp_path):
+    with pytest.raises(UserError, match="odd"):
+        run_and_report(tiny("model.dim=15", "model.num_heads=1"))
+    assert not (tmp_path / "runs").exists() or not any((tmp_path / "runs").iterdir())
+
+
+def test_the_umask_is_respected(tiny):
+    before = os.umask(0o007)
+    try:
+        config = tiny("recipe.steps=20")
+        run_and_report(config)
+        for path in [Run.of(config).folder / "record.json", Run.of(config).checkpoint]:
+            assert path.stat().st_mode & 0o777 == 0o660
+    finally:
+        os.umask(before)
+
+
+def test_the_record_says_which_command_made_it(tiny):
+    record = run_cell(tiny("recipe.steps=20"))
+    assert record["command"].startswith("python ")
+    assert json.loads(json.dumps(record)) == record
+
+
+HAND_BUILT = """
+from models.transformer import Transformer
+from models.standard import StandardAttention
+
+def build(task, dim=8):
+    return Transformer(len(task.vocabulary), task.room.max_len, dim, 1, 2, StandardAttention)
+"""
+
+
+def test_constructed_weights_are_measured_without_training(tiny, tmp_path, monkeypatch):
+    (tmp_path / "hand_built.py").write_text(HAND_BUILT)
+    monkeypatch.syspath_prepend(tmp_path)
+    words = ["+model.construct={_target_: hand_built.build}", "model.mixer=null"]
+    row = run_cell(tiny(*words))["row"]
+    assert row["status"] == "done" and row["recipe"] == "constructed"
+    assert (row["layers"], row["heads"], row["dim"]) == (1, 2, 8)
+    assert "steps" not in row

@@ -1,0 +1,68 @@
+"""The results table: rows upserted by cell, by many processes at once."""
+
+import multiprocessing
+
+import pandas as pd
+import pytest
+
+from common import UserError
+from experiments.table import COLUMNS, published_cell, read_cells, read_table, upsert
+
+
+def record(cell, accuracy=0.5, status="done", finished_at="2026-01-01", seed=0, **settings):
+    config = {
+        "task": {"name": "lis", "size": 4, **settings},
+        "model": {"name": "standard", "num_layers": 1, "num_heads": 1, "dim": 8},
+        "recipe": {"name": "fast", "precision": "float32"},
+        "seed": seed,
+    }
+    row = {
+        "task": "lis", "size": 4, "format": "cot", "model": "standard", "dim": 8, "seed": seed,
+        "recipe": "fast", "status": status, "answer_accuracy": accuracy, "cell": cell,
+        "finished_at": finished_at,
+    }  # fmt: skip
+    return {"row": row, "config": config, "curve": {"step": [1]}}
+
+
+def test_a_row_is_replaced_by_a_later_one_and_never_by_an_unfinished_one(tmp_path):
+    upsert(tmp_path, [record("a", 0.1), record("b", 0.2, seed=1)])
+    upsert(tmp_path, [record("a", 0.3, finished_at="2026-02-01")])
+    upsert(tmp_path, [record("b", None, status="failed", finished_at="2027-01-01")])
+    upsert(tmp_path, [record("b", 0.9, finished_at="2025-01-01")])
+    table = read_table(tmp_path).set_index("cell")
+    assert table["answer_accuracy"].to_dict() == {"a": 0.3, "b": 0.2}
+    assert set(read_cells(tmp_path)) == {"a", "b"}
+    upsert(tmp_path, [record("c", None, status="failed", seed=2)])
+    upsert(tmp_path, [record("c", 0.7, finished_at="2025-01-01", seed=2)])
+    assert read_table(tmp_path).set_index("cell")["status"]["c"] == "done"
+
+
+def test_a_setting_that_varies_has_a_column_and_what_is_missing_is_empty(tmp_path):
+    upsert(tmp_path, [record("a", order="x"), record("b", order="y", seed=1)])
+    table = read_table(tmp_path)
+    assert list(table.columns) == [*COLUMNS, "task.order"]
+    assert table["task.order"].tolist() == ["x", "y"]
+    assert table["steps"].isna().all()
+    text = (tmp_path / "results.csv").read_text().splitlines()[1]
+    assert ",,0.5,," in text.replace("done,,,", "done,,")
+
+
+def _enter(arguments):
+    folder, number = arguments
+    upsert(folder, [record(f"cell{number}", seed=number)])
+
+
+def test_many_processes_enter_rows_at_once(tmp_path):
+    with multiprocessing.get_context("fork").Pool(4) as pool:
+        pool.map(_enter, [(tmp_path, number) for number in range(24)])
+    table = read_table(tmp_path)
+    assert sorted(table["seed"]) == list(range(24))
+    assert isinstance(table, pd.DataFrame) and len(read_cells(tmp_path)) == 24
+
+
+def test_a_published_cell_is_found_by_its_name(tmp_path):
+    upsert(tmp_path / "mine", [record("abcdef", order="x")])
+    found = published_cell("mine/abcdef", ["nowhere", str(tmp_path)])
+    assert found["task"]["order"] == "x"
+    with pytest.raises(UserError, match="did you mean mine/abcdef"):
+        published_cell("mine/abcdee", [str(tmp_path)])

@@ -1,0 +1,104 @@
+"""What W&B holds, read back with its own tool; what happens to a run when W&B fails."""
+
+import dataclasses
+import json
+import subprocess
+import sys
+
+import matplotlib.pyplot as plt
+import pandas as pd
+import pytest
+import wandb
+
+from experiments import wandb_log
+from experiments.config import LoggerConfig
+from experiments.names import cell_name
+from experiments.run import run_cell
+from training.device import Machine
+
+
+@pytest.fixture(autouse=True)
+def nobodys_account(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for name in ("WANDB_API_KEY", "WANDB_MODE", "WANDB_BASE_URL"):
+        monkeypatch.delenv(name, raising=False)
+    yield
+    wandb.teardown()
+
+
+def inspect(folder, *flags):
+    """Return what `wandb leet inspect` prints of the only log in ``folder``."""
+    (log,) = folder.glob("*.wandb")
+    command = [sys.executable, "-m", "wandb", "leet", "inspect", "--json", *flags, str(log)]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+
+def history(folder, metric):
+    records = [json.loads(line) for line in inspect(folder).splitlines()]
+    items = [r["history"]["item"] for r in records if r["type"] == "history"]
+    return [(item["step"], item[metric]) for item in items if metric in item]
+
+
+def offline_runs(folder, cell="*"):
+    return sorted((folder / "wandb").glob(f"offline-run-*-{cell}"))
+
+
+def test_a_cell_is_one_offline_run_with_curve_and_summary(tiny, tmp_path):
+    config = tiny("logger=wandb_offline", "recipe.steps=40")
+    row = run_cell(config)["row"]
+    (folder,) = offline_runs(tmp_path, cell_name(config))
+    assert [step for step, _ in history(folder, "validation_chain_exact_match")] == [20, 40]
+    summary = inspect(folder, "--summary")
+    assert f'"{row["run"]}"' in summary and "answer_accuracy" in summary
+
+
+def test_the_curve_of_a_continued_cell_is_whole_in_its_last_directory(tiny, tmp_path):
+    config = tiny("logger=wandb_offline", "recipe.steps=60")
+    cut = dataclasses.replace(config, machine=Machine(time_limit_seconds=0.001))
+    assert run_cell(cut)["row"]["status"] == "unfinished"
+    run_cell(config)
+    last = max(offline_runs(tmp_path, cell_name(config)), key=lambda path: path.name)
+    assert [step for step, _ in history(last, "train_loss")] == [20, 40, 60]
+
+
+def test_wandbs_own_variables_count_where_our_keys_have_defaults(tiny, tmp_path, monkeypatch):
+    monkeypatch.setenv("WANDB_PROJECT", "theirs")
+    monkeypatch.setenv("WANDB_NAME", "my name")
+    monkeypatch.setenv("WANDB_DIR", str(tmp_path / "elsewhere"))
+    run_cell(tiny("logger=wandb_offline", "recipe.steps=20"))
+    (folder,) = offline_runs(tmp_path / "elsewhere")
+    text = inspect(folder)
+    assert '"theirs"' in text and '"my name"' in text
+    for name, value in (("WANDB_MODE", "disabled"), ("WANDB_DISABLED", "true")):
+        with monkeypatch.context() as patched:
+            patched.setenv(name, value)
+            run_cell(tiny("logger=wandb_offline", "recipe.steps=20", "seed=5"))
+            assert len(offline_runs(tmp_path / "elsewhere")) == 1
+
+
+def test_an_error_of_wandb_costs_one_warning_and_no_run(tiny, monkeypatch, capsys):
+    def broken(*arguments, **settings):
+        raise RuntimeError("no space left\nfor W&B")
+
+    monkeypatch.setattr(wandb, "init", broken)
+    assert run_cell(tiny("logger=wandb_offline", "recipe.steps=20"))["row"]["status"] == "done"
+    warnings = [line for line in capsys.readouterr().err.splitlines() if "warning: W&B" in line]
+    assert warnings == ["warning: W&B: no space left; continuing without it"]
+
+
+def test_online_without_a_key_is_offline(tiny, tmp_path, capsys):
+    run_cell(tiny("logger=wandb_online", "recipe.steps=20"))
+    assert len(offline_runs(tmp_path)) == 1
+    assert "offline" in capsys.readouterr().err
+
+
+def test_figures_and_the_table_have_a_run_of_their_own(tmp_path):
+    figure, _ = plt.subplots()
+    figure.savefig(tmp_path / "heatmap.png")
+    plt.close(figure)
+    logger = LoggerConfig(mode="offline", directory=str(tmp_path))
+    table = pd.DataFrame({"dim": [8, 16], "steps": [1.0, None]})
+    wandb_log.log_figures(logger, "mine", [tmp_path / "heatmap.png"], table)
+    (folder,) = offline_runs(tmp_path)
+    assert any((folder / "files" / "media" / "images").glob("heatmap*.png"))
+    assert any((folder / "files" / "media" / "table").glob("results*.json"))

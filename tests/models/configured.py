@@ -1,0 +1,68 @@
+"""The models of conf/model/*.yaml, and of ``--config-dir``, at a small size."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import types
+from pathlib import Path
+
+import torch
+from hydra import compose, initialize_config_dir
+from omegaconf import OmegaConf
+
+from models.build import ModelConfig, build_model
+
+CONF_DIR = Path(__file__).resolve().parents[2] / "conf"
+FOLDERS = [CONF_DIR]
+LONGEST = 70
+VOCABULARY = 11
+
+
+@functools.cache
+def settings(name):
+    """The `model` group NAME as Hydra composes it, names in `mixers` replaced by settings."""
+    beside = ",".join(f"file://{folder}" for folder in FOLDERS[1:])
+    with initialize_config_dir(str(CONF_DIR), version_base="1.3"):
+        composed = compose(overrides=[f"+model={name}", f"hydra.searchpath=[{beside}]"])
+    model = OmegaConf.to_container(composed.model)
+    if "mixers" in model:
+        model["mixers"] = [settings(mixer).mixer for mixer in model["mixers"]]
+    return ModelConfig(**model)
+
+
+def names():
+    """Of all models that are trained."""
+    found = sorted({path.stem for folder in FOLDERS for path in folder.glob("model/*.yaml")})
+    return [name for name in found if settings(name).construct is None]
+
+
+def model_of(
+    name,
+    position="sinusoidal",
+    max_len=LONGEST,
+    dropout=0.0,
+    layers=None,
+    seed=0,
+    vocabulary=VOCABULARY,
+):
+    """A model by the file, of D = 16 and two heads, with at least one layer of every mixer.
+
+    Every parameter is moved a little: norms and biases that start at 1 and 0 would hide.
+    """
+    config = settings(name)
+    layers = layers or max(1, len(config.mixers or []))
+    config = dataclasses.replace(config, dim=16, num_heads=2, num_layers=layers, position=position)
+    room = types.SimpleNamespace(max_len=max_len)
+    task = types.SimpleNamespace(vocabulary=range(vocabulary), room=room)
+    torch.manual_seed(seed)
+    model = build_model(config, task, dropout)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter += 0.1 * torch.randn_like(parameter)
+    return model
+
+
+def mixers_of(name, **changes):
+    """One mixer of each of the model's layers."""
+    return [block.mixer.eval() for block in model_of(name, **changes).blocks]

@@ -1,0 +1,124 @@
+"""From the `model` group to a model, and what people mistype."""
+
+import pytest
+import torch
+from configured import settings
+from pydantic import ValidationError
+
+from common import UserError
+from models.build import ModelConfig, build_mixer, build_model
+from models.linear import LinearAttention
+from models.transformer import Transformer
+from tasks.lis import LIS
+
+TASK = LIS(8)
+SIZES = {"dim": 16, "num_layers": 4, "num_heads": 2}
+
+
+def config(**changes):
+    return ModelConfig(**{"name": "mine", **SIZES, **changes})
+
+
+def linear(**own):
+    return {"_target_": "models.linear.LinearAttention", **own}
+
+
+def test_sizes_come_from_the_group_and_the_task():
+    model = build_model(config(mixer=linear(chunk_size=7), position="rope"), TASK, dropout=0.25)
+    assert (model.dim, model.max_len, model.vocab_size) == (16, TASK.max_len, len(TASK.vocabulary))
+    for block in model.blocks:
+        assert isinstance(block.mixer, LinearAttention) and block.mixer.chunk_size == 7
+        assert (block.mixer.position, block.mixer.dropout) == ("rope", 0.25)
+
+
+def test_layers_take_mixers_in_turn():
+    mixers = [settings(name).mixer for name in ("gla", "standard", "linear")]
+    model = build_model(config(mixers=mixers, num_layers=7), TASK)
+    kinds = [type(block.mixer).__name__ for block in model.blocks]
+    one, two, three = "DecayedAttention", "StandardAttention", "LinearAttention"
+    assert kinds == [one, two, three, one, two, three, one]
+
+
+def test_costs_are_the_sums_over_layers():
+    model = build_model(settings("hybrid"), TASK)
+    terms = model.flops(11)
+    head = 2 * model.dim * model.vocab_size * 11
+    assert sum(terms.values()) == head + sum(sum(b.flops(11).values()) for b in model.blocks)
+    assert terms["mixing/scores"] == model.blocks[3].flops(11)["mixing/scores"]
+    assert model.state_bytes(11) == sum(b.mixer.state_bytes(11) for b in model.blocks)
+
+
+def test_models_are_built_without_memory_on_the_meta_device():
+    with torch.device("meta"):
+        model = build_model(settings("sparse"), TASK)
+    assert all(parameter.is_meta for parameter in model.parameters())
+
+
+def test_one_mixer():
+    mixer = build_mixer(linear(chunk_size=3), dim=8, num_heads=2, max_len=20)
+    assert mixer.chunk_size == 3 and mixer(torch.randn(1, 5, 8)).shape == (1, 5, 8)
+
+
+def constructed(task, max_len=None, layers=1):
+    vocabulary, room = len(task.vocabulary), max_len or task.max_len
+    return Transformer(vocabulary, room, 16, layers, 2, LinearAttention)
+
+
+def test_weights_that_nobody_trains():
+    construct = {"_target_": f"{__name__}.constructed", "layers": 3}
+    assert len(build_model(ModelConfig("mine", construct=construct), TASK).blocks) == 3
+    with pytest.raises(UserError, match="has no room"):
+        build_model(ModelConfig("mine", construct={**construct, "max_len": 5}), TASK)
+
+
+@pytest.mark.parametrize(
+    ("own", "message"),
+    [
+        (linear(chunk_sise=3), r"^model.mixer: LinearAttention: .*'chunk_sise'; it takes chunk_size"
+         r", implementation, convolution, convolution_width; did you mean chunk_size\?"),
+        (linear(dim=3), r"^model.mixer: .*'dim'"),
+        (linear(chunk_size=0), "chunk_size=0"),
+        ({"_target_": "models.linear.LinaerAttention"}, "mean models.linear.LinearAttention"),
+        ({"_target_": "models.linaer.LinearAttention"}, "no module"),
+        ({"_target_": "models.linear.divide"}, "is not a subclass of models.mixer.Mixer"),
+    ],
+)  # fmt: skip
+def test_what_is_mistyped_gets_one_line(own, message):
+    with pytest.raises(UserError, match=message) as refusal:
+        build_model(config(mixer=own), TASK)
+    assert len(str(refusal.value).splitlines()) == 1
+
+
+def test_a_wrong_parameter_is_named_by_its_place():
+    window = {"_target_": "models.sliding_window.SlidingWindow", "windw": 3}
+    with pytest.raises(UserError, match=r"^model.mixers.1: .*'windw'; .* did you mean window"):
+        build_model(config(mixers=[linear(), window]), TASK)
+
+
+def test_an_error_inside_a_constructor_is_raised_as_it_is(monkeypatch):
+    monkeypatch.setattr("models.linear.CHUNK_SIZE", None)
+    with pytest.raises(TypeError, match="NoneType"):
+        build_model(config(mixer=linear()), TASK)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({}, "one of them"),
+        ({"mixer": linear(), "mixers": [linear()]}, "one of them"),
+        ({"mixer": linear(), "dim": None}, "model.dim=null"),
+        ({"mixers": []}, "model.mixers: 0 mixers; must be 1 to model.num_layers=4"),
+        ({"mixers": [linear()] * 3, "num_layers": 2}, "3 mixers; must be 1 to .*=2"),
+    ],
+)
+def test_what_does_not_belong_together(changes, message):
+    with pytest.raises(UserError, match=message):
+        config(**changes)
+
+
+@pytest.mark.parametrize(
+    "changes", [{"dim": 0}, {"dim": 16.5}, {"dim": "16"}, {"position": "ropes"}, {"layers": 3}]
+)
+def test_types_and_ranges(changes):
+    with pytest.raises(ValidationError):
+        config(**{"mixer": linear(), **changes})

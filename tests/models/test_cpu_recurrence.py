@@ -1,0 +1,99 @@
+"""The recurrences of packed sequences against plain ones in float64, sequence by sequence."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from mixer_cases import assert_close
+
+from models.cpu_recurrence import PackedRecurrence
+from models.packing import Packing
+
+FORGETTING = {
+    "nothing": lambda shape: None,
+    "a head": lambda shape: -torch.rand(*shape[:2], 1),
+    "a channel": lambda shape: -torch.rand(shape),
+    "all or nothing": lambda shape: -torch.tensor([0.0, 1e-3, 1e4])[torch.randint(3, shape)],
+}
+
+
+def plain(q, k, v, strengths, log_decay, lengths):
+    """S <- diag(exp g) S; S <- S + k u^T for every write; y = S^T q; one sequence after another."""
+    rows, first = [], 0
+    for length in lengths:
+        state = q.new_zeros(q.shape[1], q.shape[2], q.shape[2])  # (H, K, V)
+        for t in range(first, first + length):
+            if log_decay is not None:
+                state = state * log_decay[t].exp()[..., None]
+            for j in range(k.shape[1]):
+                u = v[t, j]
+                if strengths is not None:
+                    known = (state * k[t, j][..., None]).sum(1)
+                    u = strengths[t, j][:, None] * (u - known)
+                state = state + k[t, j][..., None] * u[:, None]
+            rows.append((state * q[t][..., None]).sum(1))
+        first += length
+    return torch.stack(rows)
+
+
+def output_and_gradients(function, given, direction):
+    leaves = [None if x is None else x.detach().clone().requires_grad_() for x in given]
+    y = function(*leaves)
+    wanted = [x for x in leaves if x is not None]
+    return [y, *torch.autograd.grad((y * direction).sum(), wanted)]
+
+
+def compare(lengths, head_dim, writes, corrects, forgets, heads=2):
+    tokens = sum(lengths)
+    q, direction = torch.randn(2, tokens, heads, head_dim)
+    k, v = torch.randn(2, tokens, writes, heads, head_dim)
+    k = torch.nn.functional.normalize(k, dim=-1)
+    strengths = 2 * torch.rand(tokens, writes, heads) if corrects else None
+    given = [q, k, v, strengths, FORGETTING[forgets](q.shape)]
+    packing = Packing(np.array(lengths))
+    found = output_and_gradients(
+        lambda *xs: PackedRecurrence.apply(*xs, packing), given, direction
+    )  # fmt: skip
+    exact = [None if x is None else x.double() for x in given]
+    wanted = output_and_gradients(lambda *xs: plain(*xs, lengths), exact, direction.double())
+    assert_close(found, wanted, 2e-5)
+
+
+@pytest.mark.parametrize("forgets", FORGETTING)
+@pytest.mark.parametrize("corrects", [False, True])
+@pytest.mark.parametrize("writes", [1, 2])
+def test_output_and_gradients_equal_the_plain_recurrence(writes, corrects, forgets):
+    compare([1, 2, 9, 24], 8, writes, corrects, forgets)
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    st.lists(st.integers(1, 12), min_size=1, max_size=4).map(sorted),
+    st.integers(1, 33), st.integers(1, 3), st.booleans(), st.sampled_from(sorted(FORGETTING)),
+)  # fmt: skip
+def test_any_lengths_and_widths(lengths, head_dim, writes, corrects, forgets):
+    torch.manual_seed(0)
+    compare(lengths, head_dim, writes, corrects, forgets, heads=1)
+
+
+def test_threads_share_the_sequences():
+    given = [torch.randn(40, 2, 4), *torch.randn(2, 40, 1, 2, 4), None, None]
+    packing = Packing(np.array([1, 3, 6, 10, 20]))
+    alone = PackedRecurrence.apply(*given, packing)
+    before = torch.get_num_threads()
+    torch.set_num_threads(3)
+    try:
+        assert torch.equal(PackedRecurrence.apply(*given, packing), alone)
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_filler_is_zero_and_gets_no_gradient():
+    packing = Packing(np.array([2, 3]), size_step=8)
+    q, k, v = torch.randn(3, 8, 1, 4)
+    leaves = [x.detach().requires_grad_() for x in (q, k[:, None], v[:, None])]
+    y = PackedRecurrence.apply(*leaves, None, None, packing)
+    y.sum().backward()
+    assert (y[5:] == 0).all() and all((x.grad[5:] == 0).all() for x in leaves)
+    assert all((x.grad[:5] != 0).any() for x in leaves)

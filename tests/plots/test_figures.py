@@ -1,0 +1,222 @@
+"""What is drawn: the heatmap's cells and frontier, and every figure of every committed table."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+
+import matplotlib
+import numpy as np
+import pandas as pd
+import pytest
+import yaml
+from matplotlib.colors import to_hex
+
+from common import UserError
+from plots import costs, data, heatmap, required_dimension, style, tables
+from plots.__main__ import main, options_of
+from plots.redraw import FIGURES, find_figure, redraw
+from tests.plots.small_tables import cells, joined
+
+ROOT = Path(__file__).resolve().parents[2]
+COMMITTED = sorted(path.parent for path in (ROOT / "results").glob("*/results.csv"))
+IDS = [path.name for path in COMMITTED]
+
+
+def experiment_of(folder):
+    """Return what the experiment's YAML says, without composing its cells."""
+    path = ROOT / "conf" / "experiment" / f"{folder.name}.yaml"
+    plain = {"facets": {}, "figures": [], **yaml.safe_load(path.read_text())}
+    return SimpleNamespace(name=folder.name, **plain)
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("width", [style.PAGE_WIDTH, style.COLUMN_WIDTH])
+@pytest.mark.parametrize("folder", COMMITTED, ids=IDS)
+def test_every_figure_of_every_committed_table_is_drawn(folder, width):
+    experiment = experiment_of(folder)
+    table, records = data.read_table(folder), data.read_records(folder)
+    options = {"records": records, "speeds": data.read_speeds(folder)}
+    for name in experiment.figures:
+        if name != "tables":
+            figure = FIGURES[name](table, facets=experiment.facets, width=width, **options)
+            figure.draw_without_rendering()
+            assert figure.axes
+            assert figure.get_figwidth() <= width
+
+
+@pytest.mark.parametrize("folder", COMMITTED, ids=IDS)
+def test_committed_tables_and_readme_are_those_of_the_results(folder, tmp_path):
+    copy = tmp_path / folder.name
+    copy.mkdir()
+    for name in ("results.csv", "cells.jsonl", "costs.csv"):
+        if (folder / name).exists():
+            (copy / name).symlink_to(folder / name)
+    paths = redraw(experiment_of(folder), copy, formats=["csv"])
+    assert {path.name for path in paths} == {
+        path.name for path in (folder / "figures").glob("*.csv")
+    }
+    for path in paths:
+        assert path.read_text() == (folder / "figures" / path.name).read_text(), path.name
+    text = (folder / "README.md").read_text()
+    for picture in (folder / "figures").glob("*.png"):
+        assert f"figures/{picture.name}" in text
+    built = tables.build(data.read_table(folder), data.read_speeds(folder),
+                         experiment_of(folder).facets, data.read_records(folder))  # fmt: skip
+    for name in built.keys() - {"accuracy"}:
+        assert tables.markdown(tables.printed(built[name])).strip() in text
+
+
+def stripes(axes):
+    """Return (left, bottom, colour) of every stripe of a heatmap's panel."""
+    (drawn,) = axes.collections
+    boxes = [path.get_extents() for path in drawn.get_paths()]
+    colors = [to_hex(drawn.cmap(drawn.norm(value))) for value in drawn.get_array()]
+    return [(b.x0, b.y0, b.width, c) for b, c in zip(boxes, colors, strict=True)]
+
+
+def test_heatmap_has_a_stripe_per_seed_and_the_median_in_a_cell():
+    figure = heatmap.draw(cells({8: [0.2, 0.6, 0.95], 16: [0.97]}))
+    axes = figure.axes[0]
+    found = stripes(axes)
+    assert len(found) == 4
+    assert [color for *_, color in found] == ["#f0f3f8", "#a0b3ce", "#f2a83b", "#f2a83b"]
+    assert found[0][2] == pytest.approx(heatmap.MARGIN / 3)
+    assert found[3][2] == pytest.approx(heatmap.MARGIN)
+    assert [text.get_text() for text in axes.texts if text.get_text()] == ["60", "97", "numbers"]
+
+
+def test_heatmap_draws_d90_at_the_left_of_the_first_dim_that_passes():
+    table = joined(cells({8: [0.2], 16: [0.97]}), cells({8: [0.1], 16: [0.3]}, size=10))
+    (bar,) = [line for line in heatmap.draw(table).axes[0].lines if line.get_color() == "black"]
+    assert list(bar.get_xdata()) == [0.5, 0.5]
+    assert list(bar.get_ydata()) == [-0.5, 0.5]
+
+
+def test_heatmap_marks_the_papers_dim_where_it_is_known():
+    table = cells({32: [0.2], 128: [0.97]}, task="arithmetic", size=6)
+    axes = heatmap.draw(table).axes[0]
+    (tick,) = [line for line in axes.lines if line.get_color() == heatmap.PAPER["color"]]
+    assert [text.get_text() for text in axes.get_xticklabels()] == ["32", "64", "128"]
+    assert list(tick.get_xdata()) == [0.5, 0.5]  # left of 64
+
+
+@pytest.mark.parametrize(("accuracy", "text"), [(0.8999, "89"), (0.9, "90"), (0.996, "100")])
+def test_heatmap_does_not_round_up_to_ninety(accuracy, text):
+    axes = heatmap.draw(cells({8: [accuracy], 16: [0.1]})).axes[0]
+    assert axes.texts[0].get_text() == text
+
+
+def test_heatmap_is_blank_where_nothing_ran():
+    table = joined(cells({8: [0.2], 16: [0.97]}), cells({16: [0.97]}, size=10))
+    assert len(stripes(heatmap.draw(table).axes[0])) == 3
+
+
+def test_required_dimension_has_an_arrow_where_none_passes():
+    table = joined(cells({8: [0.1], 16: [0.97]}), cells({8: [0.1], 64: [0.3]}, size=9, max_len=21))
+    axes = required_dimension.draw(table).axes[0]
+    (arrow,) = [text for text in axes.texts if getattr(text, "arrow_patch", None)]
+    assert arrow.xyann[1] == 64
+    assert arrow.xy[1] > 64
+
+
+def test_costs_puts_what_costs_less_to_the_right():
+    table = joined(cells({8: [0.95]}, state_bytes=800), cells({8: [0.95]}, model="linear"))
+    figure = costs.draw(table)
+    state = figure.axes[0].collections[0].get_offsets()[0]
+    assert state[0] == pytest.approx(np.log2(800 / 64))
+
+
+def test_costs_refuses_more_panels_than_are_read():
+    models = ["standard", "linear", "sparse", "gla", "lstm", "taylor"]
+    table = joined(*(cells({8: [0.95]}, model=model) for model in models))
+    with pytest.raises(UserError, match="models="):
+        costs.draw(table)
+
+
+def test_drawing_leaves_the_callers_matplotlib_as_it_was():
+    before = dict(matplotlib.rcParams)
+    heatmap.draw(cells({8: [0.2]}), font_size=9)
+    assert dict(matplotlib.rcParams) == before
+
+
+def test_font_size_and_width_are_the_callers():
+    figure = heatmap.draw(cells({8: [0.2], 16: [0.95]}), width=3.25, font_size=9)
+    assert figure.get_figwidth() <= 3.25
+    assert figure.axes[0].texts[0].get_fontsize() == 9
+
+
+def test_tasks_and_models_share_no_colour():
+    main_tasks = [style.TASKS[name].color for name in ("arithmetic", "ed", "lis", "ed_local")]
+    main_models = [style.MODELS[name].color for name in ("standard", "linear", "sparse")]
+    assert len({*main_tasks, *main_models}) == 7
+
+
+@pytest.fixture
+def published(tmp_path):
+    """Return a folder of results with one experiment of our own."""
+    folder = tmp_path / "results" / "mine"
+    folder.mkdir(parents=True)
+    both = [cells({8: [0.1], 16: [0.97]}, model=model) for model in ("standard", "linear")]
+    joined(*both).to_csv(folder / "results.csv", index=False)
+    return tmp_path
+
+
+def drawn(published, *words, capsys):
+    main(["experiment=mine", f"results_dir={published / 'results'}", *words])
+    return [Path(line).name for line in capsys.readouterr().out.splitlines()]
+
+
+def test_a_table_without_yaml_has_the_usual_figures(published, capsys):
+    names = drawn(published, capsys=capsys)
+    assert {"heatmap.png", "costs.png", "required_dimension.png", "README.md"} <= set(names)
+
+
+def test_formats_and_figures_are_the_callers(published, capsys):
+    words = ("format=pdf,tex", "figures=heatmap,tables", "exclude=linear")
+    names = drawn(published, *words, capsys=capsys)
+    assert "heatmap.pdf" in names
+    assert "d90.tex" in names
+    assert not [name for name in names if name.endswith((".png", ".csv"))]
+    assert "README.md" not in names
+
+
+def test_an_experiment_of_a_folder_of_your_own(published, capsys):
+    conf = published / "conf" / "experiment"
+    conf.mkdir(parents=True)
+    (conf / "mine.yaml").write_text("description: Ours.\ngrid: [{seed: [0]}]\nfigures: [heatmap]\n")
+    names = drawn(published, f"--config-dir={conf.parent}", capsys=capsys)
+    assert names == ["heatmap.png", "README.md"]
+    assert "Ours." in (published / "results" / "mine" / "README.md").read_text()
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["experiment=mine", "widht=3"], "did you mean width"),
+        (["experiment=mine", "width=wide"], "width=wide"),
+        (["experiment=mine", "format=gif"], "format=gif"),
+        (["experiment=mine", "models=standrad"], "did you mean standard"),
+        (["experiment=mine", "figures=heatmpa"], "did you mean heatmap"),
+        (["experiment=mien"], "mien"),
+        (["experiment=mine", "exclude=standard,linear"], "no model is left"),
+        ([], "experiment=NAME"),
+    ],
+)
+def test_what_is_mistyped_is_said_in_one_line(published, words, said):
+    with pytest.raises(UserError, match=said) as found:
+        main([*words, f"results_dir={published / 'results'}"])
+    assert "\n" not in str(found.value)
+
+
+def test_options_have_defaults():
+    assert options_of(["experiment=quick"])["results_dir"] == "results"
+
+
+def test_a_figure_may_be_a_module_of_your_own():
+    assert find_figure("plots.heatmap") is heatmap.draw
+
+
+def test_draw_works_from_a_table_alone(published):
+    table = pd.read_csv(published / "results" / "mine" / "results.csv")
+    assert heatmap.draw(table).axes

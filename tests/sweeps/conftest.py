@@ -1,3 +1,0 @@
-from commands import command
-
-__all__ = ["command"]

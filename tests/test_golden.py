@@ -1,0 +1,55 @@
+"""What must not change by itself: data, costs and weights, as they were when results were made.
+
+A change on purpose raises GENERATOR_VERSION (`tasks.data`) or RESULTS_VERSION
+(`experiments.names`), and writes golden.json anew.
+"""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from experiments.config import compose_plain
+from experiments.grid import cell_of
+from experiments.run import initial_model
+from models.build import build_model
+from tasks.data import DataConfig, load_or_build
+from tasks.task import build_task
+from training.trainer import Trainer
+
+GOLDEN = json.loads((Path(__file__).parent / "golden.json").read_text())
+
+
+@pytest.mark.parametrize("words", GOLDEN["data"])
+def test_the_same_seed_gives_the_same_sequences(words, tmp_path):
+    name, size, *others = words.split()
+    settings = compose_plain("train", [f"task={name}", f"task.size={size}", *others])["task"]
+    config = DataConfig(train=300, validation=50, test=100, seed=1)
+    sets = load_or_build(build_task(settings), config, tmp_path, progress=False)
+    assert sets.fingerprint == GOLDEN["data"][words]
+
+
+@pytest.mark.parametrize("name", GOLDEN["flops"])
+def test_flops_and_state_of_every_model_stay(name):
+    config = cell_of([f"model={name}", "model.dim=32", "task=lis", "task.size=40"]).config
+    with torch.device("meta"):
+        model = build_model(config.model, build_task(config.task))
+    expected = dict(GOLDEN["flops"][name])
+    assert model.state_bytes(83) == expected.pop("state_bytes")
+    assert {length: model.flops(int(length)) for length in expected} == expected
+
+
+@pytest.mark.parametrize("name", GOLDEN["weights"])
+def test_the_same_seed_gives_the_same_weights(name, tmp_path):
+    """To the rounding that differs between processors; on one processor to the bit."""
+    words = [f"model={name}", "model.dim=32", "task.size=3", "recipe.steps=50"]
+    config = cell_of([*words, "recipe.validate_every=50"]).config
+    task = build_task(config.task)
+    sizes = DataConfig(train=2000, validation=100, test=100)
+    data = load_or_build(task, sizes, tmp_path, progress=False)
+    model = initial_model(config, task)
+    trainer = Trainer(model, config.recipe, 0, data.train, data.validation, tmp_path)
+    trainer.fit()
+    found = [float(p.detach().double().square().sum()) for p in trainer.raw_model.parameters()]
+    assert found == pytest.approx(GOLDEN["weights"][name], rel=1e-3)

@@ -1,0 +1,292 @@
+import pytest
+import torch
+from tiny import tiny_model, tiny_recipe, tiny_trainer
+
+from models.roles import Role
+from tasks.arithmetic import Arithmetic
+from training import optim
+from training.optim import (
+    BatchedMuon,
+    build_optimizer,
+    muon_dtype,
+    optimizer_by_role,
+    orthogonalise,
+)
+from training.recipe import Rates, RoleRate
+
+TASK = Arithmetic(2)
+SHAPES = [(12, 4), (4, 4), (4, 12), (12, 4), (4, 4), (7, 7)]
+
+
+def parameters():
+    generator = torch.Generator().manual_seed(0)
+    return [torch.nn.Parameter(torch.randn(shape, generator=generator)) for shape in SHAPES]
+
+
+@pytest.mark.parametrize("weight_decay", [0.0, 0.3])
+@pytest.mark.parametrize("dtype, tolerance", [(torch.float32, 0.02), (torch.bfloat16, 0.01)])
+def test_same_updates_as_torchs_own_muon(weight_decay, dtype, tolerance):
+    """Torch orthogonalises in bfloat16, hence the tolerance."""
+    ours, theirs = parameters(), parameters()
+    batched = BatchedMuon(ours, lr=0.01, weight_decay=weight_decay, dtype=dtype)
+    reference = torch.optim.Muon(
+        theirs, lr=0.01, weight_decay=weight_decay, adjust_lr_fn="match_rms_adamw"
+    )
+    for seed in range(4):
+        generator = torch.Generator().manual_seed(seed)
+        for one, other in zip(ours, theirs, strict=True):
+            one.grad = torch.randn(one.shape, generator=generator)
+            other.grad = one.grad.clone()
+        batched.step()
+        reference.step()
+    for one, other, start in zip(ours, theirs, parameters(), strict=True):
+        moved = (other - start).norm()
+        assert (one - other).norm() < tolerance * moved
+
+
+@pytest.mark.parametrize("shape", [(3, 8, 8), (2, 5, 20), (2, 20, 5)])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_singular_values_come_near_one(shape, dtype):
+    generator = torch.Generator().manual_seed(1)
+    matrices = torch.randn(shape, generator=generator).to(dtype)
+    values = torch.linalg.svdvals(orthogonalise(matrices).float())
+    assert values.min() > 0.6 and values.max() < 1.3
+
+
+def test_a_zero_gradient_moves_nothing():
+    assert torch.equal(orthogonalise(torch.zeros(2, 3, 3)), torch.zeros(2, 3, 3))
+
+
+def test_state_survives_saving():
+    whole, parts = parameters(), parameters()
+    one, other = BatchedMuon(whole, lr=0.1), BatchedMuon(parts, lr=0.1)
+    for step in range(4):
+        if step == 2:
+            restored = BatchedMuon(parts, lr=0.1)
+            restored.load_state_dict(other.state_dict())
+            other = restored
+        for p, q in zip(whole, parts, strict=True):
+            p.grad = torch.full_like(p, step + 1.0) + p.detach()
+            q.grad = torch.full_like(q, step + 1.0) + q.detach()
+        one.step()
+        other.step()
+    assert all(torch.equal(p, q) for p, q in zip(whole, parts, strict=True))
+
+
+@pytest.mark.parametrize("decay", [0.0, 0.3])
+def test_stacked_matrices_are_orthogonalised_apart(decay):
+    """One parameter of three parts moves as three parameters do; other shapes stay whole."""
+    generator = torch.Generator().manual_seed(2)
+    stacked = [torch.nn.Parameter(torch.randn(12, 4, generator=generator)) for _ in range(2)]
+    apart = [torch.nn.Parameter(m.clone()) for p in stacked for m in p.detach().chunk(3)]
+    whole = torch.nn.Parameter(torch.randn(12, 4, generator=generator))
+    alone = torch.nn.Parameter(whole.detach().clone())
+    groups = [{"params": [*stacked, whole], "parts": [3, 3, 1], "weight_decay": decay}]
+    ours = BatchedMuon(groups, lr=0.01)
+    theirs = BatchedMuon([*apart, alone], lr=0.01, weight_decay=decay)
+    for _ in range(3):
+        for p in (*stacked, whole):
+            p.grad = torch.randn(p.shape, generator=generator)
+        gradients = [matrix for p in stacked for matrix in p.grad.chunk(3)]
+        for p, gradient in zip(apart, gradients, strict=True):
+            p.grad = gradient.clone()
+        alone.grad = whole.grad.clone()
+        ours.step()
+        theirs.step()
+    torch.testing.assert_close(torch.cat(apart), torch.cat(stacked))
+    torch.testing.assert_close(alone, whole)
+
+
+def test_groups_keep_rates_and_decays_of_their_own():
+    one, other = parameters()[:2]
+    groups = [{"params": [one], "lr": 0.0}, {"params": [other], "weight_decay": 0.5}]
+    muon = BatchedMuon(groups, lr=0.1)
+    before = [p.detach().clone() for p in (one, other)]
+    one.grad, other.grad = torch.ones_like(one), torch.zeros_like(other)
+    muon.step()
+    assert torch.equal(one, before[0])
+    torch.testing.assert_close(other.detach(), before[1] * (1 - 0.1 * 0.5))
+
+
+def test_a_parameter_without_a_gradient_stays_beside_one_with():
+    one, other = parameters()[0], parameters()[0]
+    before = one.detach().clone()
+    other.grad = torch.ones_like(other)
+    BatchedMuon([one, other], lr=0.1, weight_decay=0.0).step()
+    assert torch.equal(one, before) and not torch.equal(other, before)
+
+
+@pytest.mark.parametrize("fused", [False, True])
+def test_adamw_is_adamw_written_out(fused, monkeypatch):
+    """Decoupled weight decay, bias-corrected moments (Loshchilov and Hutter 2019, algorithm 2)."""
+    monkeypatch.setattr(optim, "FUSED_ON", ("cpu",) if fused else ())
+    recipe = tiny_recipe(optimizer="adamw", weight_decay=0.1, betas=[0.9, 0.95])
+    model = tiny_model(TASK)
+    expected = [p.detach().double() for p in model.parameters()]
+    first, second = ([torch.zeros_like(p) for p in expected] for _ in range(2))
+    optimizer = build_optimizer(model, recipe)
+    for step in range(1, 4):
+        rate = 0.01 * step
+        optimizer.set_learning_rate(rate)
+        for p, e, m, v in zip(model.parameters(), expected, first, second, strict=True):
+            p.grad = torch.randn_like(p)
+            gradient = p.grad.double()
+            m.mul_(0.9).add_(0.1 * gradient)
+            v.mul_(0.95).add_(0.05 * gradient**2)
+            corrected = m / (1 - 0.9**step) / ((v / (1 - 0.95**step)).sqrt() + 1e-8)
+            e.sub_(rate * (corrected + 0.1 * e))
+        optimizer.step()
+    for p, e in zip(model.parameters(), expected, strict=True):
+        torch.testing.assert_close(p.detach().double(), e, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_muon_works_in_the_precision_of_the_forward_pass_on_a_gpu(tmp_path, precision, monkeypatch):
+    wanted = getattr(torch, precision)
+    assert muon_dtype(torch.device("cuda"), precision) == wanted
+    assert muon_dtype(torch.device("cpu"), precision) == torch.float32
+    monkeypatch.setattr(optim, "BFLOAT16_ON", ("cpu",))
+    trainer = tiny_trainer(tmp_path, TASK, optimizer="muon", precision=precision)
+    muon = trainer.optimizer.parts[0]
+    assert muon.dtype == wanted
+    trainer.fit()
+    for held in muon.state.values():
+        assert held["momentum"].dtype == torch.float32
+    assert all(p.dtype == torch.float32 for p in trainer.model.parameters())
+
+
+RATES = Rates(
+    hidden=RoleRate(0.5, 0.5),
+    embedding=RoleRate(2.0),
+    head=RoleRate(1.0, 1.0),
+    vector=RoleRate(3.0),
+)
+
+
+def group_of(optimizer, parameter):
+    """The optimiser and the group that update a parameter; exactly one does."""
+    ((owner, group),) = [
+        (part, group)
+        for part in optimizer.parts
+        for group in part.param_groups
+        if any(p is parameter for p in group["params"])
+    ]
+    return owner, group
+
+
+@pytest.mark.parametrize("name", ["adamw", "muon"])
+def test_every_role_has_its_own_rate(name):
+    model = tiny_model(TASK, dim=32)
+    recipe = tiny_recipe(optimizer=name, rates=RATES, reference_dim=16)
+    optimizer = build_optimizer(model, recipe)
+    optimizer.set_learning_rate(0.01)
+    wanted = {"hidden": 0.01 * 0.5 * 0.5**0.5, "embedding": 0.02, "head": 0.005, "vector": 0.03}
+    for parameter_name, role in model.parameter_roles().items():
+        owner, group = group_of(optimizer, model.get_parameter(parameter_name))
+        assert group["lr"] == pytest.approx(wanted[role.kind])
+        assert isinstance(owner, BatchedMuon) == (name == "muon" and role.kind == "hidden")
+
+
+def moved_by_decay(model, recipe, rate):
+    """What is left of every parameter, as a share, after a step of gradient 0."""
+    with torch.no_grad():
+        for p in model.parameters():
+            p.fill_(1.0)
+    optimizer = build_optimizer(model, recipe)
+    optimizer.set_learning_rate(rate)
+    for p in model.parameters():
+        p.grad = torch.zeros_like(p)
+    optimizer.step()
+    return {name: p.detach().double().mean().item() for name, p in model.named_parameters()}
+
+
+@pytest.mark.parametrize("name", ["adamw", "muon"])
+@pytest.mark.parametrize("decay_vectors", [False, True])
+@pytest.mark.parametrize("peak", [0.01, 0.1])
+def test_independent_decay_follows_the_schedule_alone(name, decay_vectors, peak):
+    """At half of the peak, whatever that is, every decaying role loses half of weight_decay."""
+    model = tiny_model(TASK)
+    recipe = tiny_recipe(
+        optimizer=name, rates=RATES, learning_rate=peak, weight_decay=0.02,
+        decay="independent", decay_vectors=decay_vectors,
+    )  # fmt: skip
+    left = moved_by_decay(model, recipe, peak / 2)
+    for parameter, role in model.parameter_roles().items():
+        decays = decay_vectors or role.kind != "vector"
+        assert left[parameter] == pytest.approx(0.99 if decays else 1.0, abs=1e-6), parameter
+
+
+@pytest.mark.parametrize("name", ["adamw", "muon"])
+def test_coupled_decay_is_the_rate_times_weight_decay(name):
+    model = tiny_model(TASK)
+    left = moved_by_decay(model, tiny_recipe(optimizer=name, rates=RATES, weight_decay=0.1), 0.01)
+    factors = {role: tiny_recipe(rates=RATES).rate_factor(role, 16) for role in ("head", "vector")}
+    assert left["head.weight"] == pytest.approx(1 - 0.01 * factors["head"] * 0.1, abs=1e-6)
+    assert left["head.bias"] == pytest.approx(1 - 0.01 * factors["vector"] * 0.1, abs=1e-6)
+
+
+@pytest.mark.parametrize("name", ["adamw", "muon"])
+def test_a_role_can_be_exempt_from_decay(name):
+    kept, decayed = (torch.nn.Parameter(torch.ones(4, 4)) for _ in range(2))
+    roles = [(kept, Role("hidden", decays=False)), (decayed, Role("hidden"))]
+    optimizer = optimizer_by_role(roles, tiny_recipe(optimizer=name, weight_decay=0.1), dim=4)
+    optimizer.set_learning_rate(0.1)
+    for p in (kept, decayed):
+        p.grad = torch.zeros_like(p)
+    optimizer.step()
+    assert (kept == 1).all()
+    torch.testing.assert_close(decayed.detach(), torch.full((4, 4), 0.99))
+
+
+def test_queries_keys_and_values_are_orthogonalised_apart():
+    """After one step from equal weights each third has moved by an orthogonal matrix, scaled."""
+    model = tiny_model(TASK)
+    optimizer = build_optimizer(model, tiny_recipe(optimizer="muon", weight_decay=0.0))
+    qkv = model.blocks[0].mixer.qkv.weight
+    before = qkv.detach().clone()
+    for p in model.parameters():
+        p.grad = torch.randn_like(p)
+    qkv.grad[:16] *= 1000  # would drown keys and values, were they one matrix
+    optimizer.set_learning_rate(1.0)
+    optimizer.step()
+    for moved in (qkv.detach() - before).chunk(3):
+        values = torch.linalg.svdvals(moved) / (0.2 * 16**0.5)
+        assert values.min() > 0.6 and values.max() < 1.3
+
+
+def test_muon_without_hidden_matrices_is_adamw():
+    """A model of vectors alone trains, too."""
+    vector = torch.nn.Parameter(torch.ones(4, 4))
+    optimizer = optimizer_by_role([(vector, Role("vector"))], tiny_recipe(optimizer="muon"), dim=4)
+    vector.grad = torch.ones_like(vector)
+    optimizer.set_learning_rate(0.1)
+    optimizer.step()
+    assert [type(part) for part in optimizer.parts] == [torch.optim.AdamW]
+    assert (vector < 1).all()
+
+
+def test_frozen_parameters_are_left_alone():
+    model = tiny_model(TASK)
+    model.embedding.weight.requires_grad_(False)
+    optimizer = build_optimizer(model, tiny_recipe(optimizer="muon"))
+    held = [p for part in optimizer.parts for group in part.param_groups for p in group["params"]]
+    assert len(held) == len(list(model.parameters())) - 1
+    assert not any(p is model.embedding.weight for p in held)
+
+
+@pytest.mark.parametrize("name", ["adamw", "muon"])
+def test_state_of_a_recipe_survives_saving(name):
+    recipe = tiny_recipe(optimizer=name, rates=RATES, decay="independent", decay_vectors=False)
+    models = [tiny_model(TASK) for _ in range(2)]
+    optimizers_ = [build_optimizer(model, recipe) for model in models]
+    for step in range(4):
+        if step == 2:
+            restored = build_optimizer(models[1], recipe)
+            restored.load_state_dict(optimizers_[1].state_dict())
+            optimizers_[1] = restored
+        for model, optimizer in zip(models, optimizers_, strict=True):
+            optimizer.set_learning_rate(0.01 / (step + 1))
+            for p in model.parameters():
+                p.grad = p.detach() + step
+            optimizer.step()
+    assert all(torch.equal(a, b) for a, b in zip(*(m.parameters() for m in models), strict=True))
