@@ -25,7 +25,10 @@ class RunError(Exception):
 
 
 def in_one_line(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Print a `UserError` or `RunError` of ``function`` as one line, and exit with its status."""
+    """Print a `UserError` or `RunError` of ``function`` as one line, and exit with its status.
+
+    So too a folder that cannot be written.
+    """
 
     @functools.wraps(function)
     def wrapper(*arguments: Any) -> Any:
@@ -34,6 +37,11 @@ def in_one_line(function: Callable[..., Any]) -> Callable[..., Any]:
         except (UserError, RunError) as error:
             print(f"error: {error}", file=sys.stderr)
             sys.exit(2 if isinstance(error, UserError) else 1)
+        except OSError as error:
+            if error.errno not in (errno.EACCES, errno.EROFS):
+                raise
+            print(f"error: {error.filename}: {error.strerror}", file=sys.stderr)
+            sys.exit(2)
 
     return wrapper
 
@@ -44,6 +52,9 @@ def run_command(main: Callable[[], Any]) -> None:
     from omegaconf.errors import OmegaConfBaseException
 
     os.environ.setdefault("HYDRA_FULL_ERROR", "1")  # errors come here as they are
+    # Workers of a launcher run this clone's code, whichever is installed.
+    paths = [str(Path(__file__).resolve().parent), os.environ.get("PYTHONPATH", "")]
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
     try:
         in_one_line(main)()
     except (HydraException, OmegaConfBaseException) as error:
@@ -87,18 +98,18 @@ def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
 
     A reader sees the old content or the new, never a part. Raises `RunError` on a full disk.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name}.") as folder:
-        temporary = Path(folder) / path.name
-        try:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name}.") as folder:
+            temporary = Path(folder) / path.name
             write(temporary)
             with temporary.open("rb") as written:
                 os.fsync(written.fileno())
             temporary.replace(path)
-        except OSError as error:
-            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
-                raise
-            raise RunError(f"{path}: the disk is full; make room and run this again") from error
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        raise RunError(f"{path}: the disk is full; make room and run this again") from error
 
 
 def write_bytes(path: Path, content: bytes | memoryview) -> None:

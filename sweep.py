@@ -8,6 +8,7 @@ python sweep.py experiment=figure1 status=true           # from another terminal
 
 from __future__ import annotations
 
+import functools
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -44,12 +45,14 @@ def main(settings: DictConfig) -> None:
         display.print_plan(sweep)
         return
     sweep.enter()
-    todo = sweep.to_launch(sweep.plan())
-    print(f"{sweep.experiment.name}: {len(todo)} of {len(sweep.cells)} cells to run", flush=True)
+    climbs = call.strategy == "frontier"
+    find_open = functools.partial(frontier.next_cells, sweep) if climbs else sweep.open_cells
+    todo = len(find_open())
+    more = ", more as D climbs" if climbs and todo else ""
+    print(f"{sweep.experiment.name}: {todo} of {len(sweep.cells)} cells to run{more}", flush=True)
     if todo:
-        find_open = (lambda: frontier.next_cells(sweep)) if call.strategy == "frontier" else None
-        with display.SweepProgress(sweep, todo):
-            launch(sweep, HydraConfig.get().overrides.hydra, call.max_hours, find_open)
+        with display.SweepProgress(sweep, sweep.open_cells()):
+            launch(sweep, HydraConfig.get().overrides.hydra, find_open, call.max_hours)
     table = sweep.enter()
     display.print_failures(sweep)
     if call.plot and (table["status"] == "done").any():
@@ -58,7 +61,7 @@ def main(settings: DictConfig) -> None:
         display.print_accuracies(sweep, table)
     left = [planned for planned in sweep.plan() if planned.status != "done"]
     failed = [planned for planned in left if planned.status == "failed"]
-    if call.strategy == "frontier":
+    if climbs:
         wanted = {planned.cell.name for planned in [*failed, *frontier.next_cells(sweep)]}
         left = [planned for planned in left if planned.cell.name in wanted]
     if left:

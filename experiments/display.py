@@ -6,7 +6,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import pandas as pd
@@ -24,6 +24,7 @@ from training.trainer import Evaluated, Event, TrainingStep, Validation
 
 POLL_SECONDS = 1.0
 LOG_SECONDS = 600.0  # between lines where there is no terminal
+PATIENCE_SECONDS = 30.0  # with nothing running, as between two cells, until watching ends
 
 
 class CellProgress:
@@ -213,7 +214,8 @@ def show_status(sweep: Sweep, watch: bool = False) -> None:
     def status() -> tuple[Group, bool]:
         plan = sweep.plan()
         running = [planned for planned in plan if planned.status == "running"]
-        left = seconds_left(plan, estimate)
+        open_cells = [planned for planned in plan if planned.status not in ("done", "failed")]
+        left = seconds_left(open_cells, estimate)
         text = f"{sweep.experiment.name}: {len(plan)} cells: {counts(plan)}"
         if left:
             workers = max(1, len(running))
@@ -225,8 +227,10 @@ def show_status(sweep: Sweep, watch: bool = False) -> None:
         console().print(group)
         return
     with Live(group, console=console(), auto_refresh=False) as live:
+        last = time.monotonic()
         try:
-            while running:
+            while running or time.monotonic() - last < PATIENCE_SECONDS:
+                last = time.monotonic() if running else last
                 time.sleep(2 * POLL_SECONDS)
                 group, running = status()
                 live.update(group, refresh=True)
@@ -234,10 +238,10 @@ def show_status(sweep: Sweep, watch: bool = False) -> None:
             pass
 
 
-def seconds_left(plan: Sequence[Planned], estimate: Estimate) -> float:
-    """Return the seconds that the open trainings take at most on one worker."""
+def seconds_left(plan: Iterable[Planned], estimate: Estimate) -> float:
+    """Return the seconds that the trainings of these cells still take at most on one worker."""
     seconds = 0.0
-    for planned in one_of_each_training(p for p in plan if p.status != "done"):
+    for planned in one_of_each_training(plan):
         at = planned.run.progress()
         left = 1 - at.get("step", 0) / at["steps"] if "steps" in at else 1.0
         seconds += left * estimate.seconds(planned.cell)

@@ -25,10 +25,10 @@ from tasks.task import build_task
 def launch(
     sweep: Sweep,
     hydra_overrides: Sequence[str],
+    find_open: Callable[[], list[Planned]],
     hours: float | None = None,
-    find_open: Callable[[], list[Planned]] | None = None,
 ) -> None:
-    """Run the sweep's open cells, or those that ``find_open`` returns, until none is left.
+    """Run the cells of the sweep that ``find_open`` returns, until it returns none.
 
     ``hours`` stops cleanly; only the local launcher can.
     """
@@ -39,7 +39,7 @@ def launch(
         if not hasattr(launcher, "stop_after"):
             raise UserError("max_hours: only with hydra/launcher=local; a cluster has limits")
         launcher.stop_after(3600 * hours)
-    launch_cells(launcher, find_open or (lambda: sweep.to_launch(sweep.plan())))
+    launch_cells(launcher, find_open)
 
 
 def launch_cells(launcher: Any, find_open: Callable[[], list[Planned]]) -> None:

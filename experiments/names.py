@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from common import locate, sha256_of
+from common import UserError, locate, sha256_of
 from experiments.config import OUR_PACKAGES, CellConfig, measured_settings, plain_section
 
 # Raise it when a change of the code changes results under an unchanged configuration.
@@ -64,10 +64,18 @@ def source_digests(config: CellConfig) -> dict[str, str]:
     parts = (config.task, model.mixer, *(model.mixers or []), model.construct)
     targets = {str(part["_target_"]) for part in parts if part and part.get("_target_")}
     return {
-        target: _digest(inspect.getfile(locate(target, "_target_")))[:16]
+        target: _digest(_source_file(target))[:16]
         for target in sorted(targets)
         if not target.startswith(OUR_PACKAGES)
     }
+
+
+def _source_file(target: str) -> str:
+    found = locate(target, "_target_")
+    try:
+        return inspect.getfile(found)
+    except TypeError:
+        raise UserError(f"_target_={target}: neither a class nor a function of Python") from None
 
 
 def _digest(path: str | Path) -> str:

@@ -73,9 +73,13 @@ class Sweep:
         return Planned(cell, run, row["status"], row.get("reason"))
 
     def to_launch(self, plan: Iterable[Planned]) -> list[Planned]:
-        """Return the cells to run."""
+        """Return those to run: neither done nor running, failed ones on demand."""
         wanted = {"missing", "unfinished"} | ({"failed"} if self.retry_failed else set())
         return [planned for planned in plan if planned.status in wanted]
+
+    def open_cells(self) -> list[Planned]:
+        """Return the cells to run now."""
+        return self.to_launch(self.plan())
 
     def enter(self, chosen: Iterable[Cell] | None = None) -> pd.DataFrame:
         """Enter the records in runs/ into the results table; return the table."""

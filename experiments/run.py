@@ -20,7 +20,7 @@ from experiments.display import CellProgress, print_outcome
 from experiments.events import both, heartbeat, noting_stop_signals, stop_after
 from experiments.names import cell_name, identity, source_digests
 from experiments.row import accuracies, costs, read_curve, reason, status_of, training_cost
-from experiments.runs import Run, command, provenance
+from experiments.runs import Run, command, commit, provenance
 from experiments.table import upsert
 from models.build import build_model
 from models.exact import require_causal, require_exact
@@ -78,6 +78,7 @@ def run_cell(config: CellConfig, listener: Listener = ignore) -> dict[str, Any] 
         if config.force:
             run.discard()
         run.write_config(config)
+        commit()  # of the code that runs; its files may change until the end
         tracker = wandb_log.track_cell(config, run)
         tell = both(both(listener, heartbeat(run, cell)), tracker.listen)
         row = {**identity(deciding_settings(config)), "max_len": measured.max_len}

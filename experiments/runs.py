@@ -147,18 +147,20 @@ def command() -> str:
 def commit() -> str:
     """Return the commit, with ``-dirty`` where code differs from it, else the version installed.
 
-    Warns once where git does not answer, as in a tarball or a checkout of somebody else's.
+    Asked for before anything runs: the files may change while it does. Warns once where git does
+    not answer, as in a tarball or a checkout of somebody else's.
     """
-    done = subprocess.run(
-        ["git", "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"],
-        cwd=ROOT, capture_output=True, text=True,
-    )  # fmt: skip
-    if done.returncode == 0:
-        return done.stdout.strip()
+    command = ["git", "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"]
+    try:
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+        reason = (done.stderr.strip().splitlines() or ["git failed"])[0]
+        if done.returncode == 0:
+            return done.stdout.strip()
+    except FileNotFoundError:
+        reason = "there is no git here"
     try:
         version = f"cotcost {importlib.metadata.version('cotcost')}"
     except importlib.metadata.PackageNotFoundError:
         version = ""
-    reason = (done.stderr.strip().splitlines() or ["git failed"])[0]
     print(f"warning: results have no commit ({reason})", file=sys.stderr)
     return version

@@ -40,7 +40,9 @@ Row = dict[str, str]
 def read_table(folder: Path) -> pd.DataFrame:
     """Return the results table in ``folder``; without rows where there is none."""
     path = folder / "results.csv"
-    return pd.read_csv(path) if path.exists() else pd.DataFrame(columns=COLUMNS)
+    if not path.exists():
+        return pd.DataFrame(columns=COLUMNS)
+    return pd.read_csv(path, dtype={"cell": str, "run": str})  # there are names of digits alone
 
 
 def read_cells(folder: Path) -> dict[str, dict[str, Any]]:
@@ -54,7 +56,7 @@ def read_cells(folder: Path) -> dict[str, dict[str, Any]]:
 
 def published_cell(name: str, results_dirs: Iterable[str]) -> dict[str, Any]:
     """Return the deciding settings of EXPERIMENT/CELL from the first table that has it."""
-    experiment, _, cell = name.partition("/")
+    experiment, _, cell = str(name).partition("/")
     known: list[str] = []
     for results_dir in results_dirs:
         cells = read_cells(Path(results_dir) / experiment)

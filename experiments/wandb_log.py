@@ -57,8 +57,7 @@ class Tracker:
         try:
             return action(self._run)
         except Exception as error:
-            first = (str(error).strip() or type(error).__name__).splitlines()[0]
-            print(f"warning: W&B: {first}; continuing without it", file=sys.stderr)
+            print(f"warning: W&B: {_first_line(error)}; continuing without it", file=sys.stderr)
             self._run = None
         return None
 
@@ -104,6 +103,10 @@ def log_figures(
     tracker.finish({})
 
 
+def _first_line(error: Exception) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0]
+
+
 def _mode(logger: LoggerConfig) -> str:
     if os.environ.get("WANDB_DISABLED", "").lower() in ("true", "1", "yes"):
         return "disabled"
@@ -143,8 +146,8 @@ def _start(logger: LoggerConfig, mode: str, arguments: dict[str, Any]) -> Any:
                 raise RuntimeError("no API key")
             run = init("online")
         except Exception as error:
-            first = str(error).splitlines()[0]
-            print(f"warning: W&B is offline ({first}); `wandb sync` uploads later", file=sys.stderr)
+            why = _first_line(error)
+            print(f"warning: W&B is offline ({why}); `wandb sync` uploads later", file=sys.stderr)
             run = init("offline")
     else:
         run = init(mode)

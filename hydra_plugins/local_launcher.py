@@ -103,6 +103,8 @@ class LocalLauncher(Launcher):
         self._processes.discard(process)
         if (folder / str(number)).exists():
             result = pickle.loads((folder / str(number)).read_bytes())
+        elif process.exitcode == -signal.SIGTERM and time.monotonic() > self._deadline:
+            result.return_value = RunError("out of time before it began")
         else:
             code = process.exitcode or 0
             how = f"killed by signal {-code}" if code < 0 else f"exit status {code}"

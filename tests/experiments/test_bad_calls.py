@@ -3,6 +3,7 @@
 The entry points run inside the test's process: a quarter of a second instead of four.
 """
 
+import errno
 import sys
 from dataclasses import dataclass
 
@@ -14,6 +15,7 @@ import sweep
 import train
 from common import UserError, run_command
 from experiments.config import cell_from, compose_plain
+from experiments.runs import Run
 
 PROGRAMS = {"train.py": train.main, "sweep.py": sweep.main, "evaluate.py": evaluate.main}
 SMALL = (
@@ -95,6 +97,7 @@ BAD_CELLS = [
     ("model.mixer._target_=models.absent.Attention", "models.absent"),
     ("model.mixer._target_=models.standard.Nothing", "Nothing"),
     ("model.mixer._target_=textwrap.dedent", "textwrap.dedent"),
+    ("model.mixer._target_=os.system", "os.system"),
     ("recipe.learning_rate=fast", "learning_rate"),
     ("recipe.steps=0", "recipe.steps=0"),
     ("recipe.epochs=3", "exactly one"),
@@ -182,10 +185,18 @@ def test_bad_evaluations(command, tmp_path):
 
 
 def test_a_published_cell_is_exact_and_takes_no_settings_beside_it(command):
-    for absent in ("quick/cabe939707e0", "nowhere/cabe939707ef"):
+    for absent in ("quick/cabe939707e0", "nowhere/cabe939707ef", "123"):
         assert "no such cell" in command("train.py", f"cell={absent}").line
     refused = command("train.py", "cell=quick/cabe939707ef", "model.dim=16", "logger=none")
     assert "model.dim=16: cell= runs a cell exactly" in refused.line
+
+
+def test_a_folder_that_cannot_be_written(command, monkeypatch):
+    def refuse(*arguments):
+        raise PermissionError(errno.EACCES, "Permission denied", "runs/0123456789ab")
+
+    monkeypatch.setattr(Run, "locked", refuse)
+    assert command("train.py", *CELL).line == "error: runs/0123456789ab: Permission denied"
 
 
 def test_a_multirun_with_a_bad_value_runs_the_others_and_exits_2(command, tmp_path):

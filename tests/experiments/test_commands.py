@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 
 import cotcost
-from common import UserError
+from common import UserError, run_command
 from experiments.runs import Run
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -41,7 +41,7 @@ class Dying(StandardAttention):
 
 def run(program, *words, cwd, **environment):
     return subprocess.run(
-        [sys.executable, str(ROOT / program), *words],
+        [sys.executable, program if program == "-c" else str(ROOT / program), *words],
         cwd=cwd, capture_output=True, text=True, check=False, timeout=300,
         env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", **environment},
     )  # fmt: skip
@@ -207,6 +207,30 @@ def test_a_trained_model_in_three_lines(trained):
             loaded.generate(prompt)
     with pytest.raises(UserError, match="no such run"):
         cotcost.load(trained.parent / "nowhere")
+
+
+def test_a_published_cell_runs_as_it_was(monkeypatch, tmp_path):
+    import train
+    from experiments.config import cell_from, compose_plain
+    from experiments.names import cell_name, run_name
+
+    monkeypatch.chdir(tmp_path)
+    table = pd.read_csv(ROOT / "results" / "quick" / "results.csv")
+    for row in table.iloc[[0, -1]].to_dict("records"):
+        given = compose_plain("train", [f"cell=quick/{row['cell']}", "model=linear", "seed=9"])
+        config = cell_from(given | train.published_settings(given))
+        assert (cell_name(config), run_name(config)) == (row["cell"], row["run"])
+
+
+def test_help_does_not_wait_for_torch(tmp_path):
+    program = "import sys, train, sweep, evaluate; sys.exit('torch' in sys.modules)"
+    assert run("-c", program, cwd=tmp_path).returncode == 0
+
+
+def test_workers_run_the_code_of_the_program_that_starts_them(monkeypatch):
+    monkeypatch.setenv("PYTHONPATH", "theirs")
+    run_command(lambda: None)
+    assert os.environ["PYTHONPATH"].split(os.pathsep) == [str(ROOT), "theirs"]
 
 
 def test_what_people_mistype_ends_with_one_line(tmp_path):

@@ -3,9 +3,10 @@
 import pytest
 
 from common import UserError
-from experiments.config import CONF_DIR, cell_from, compose_plain
+from experiments.config import CONF_DIR, cell_from, compose_plain, measured_task
 from experiments.grid import as_override, cell_of, cells, experiment_from, load_experiment
 from experiments.names import cell_name
+from experiments.run import require_buildable
 from tasks.task import build_task
 
 SHIPPED = sorted(path.stem for path in (CONF_DIR / "experiment").glob("*.yaml"))
@@ -16,9 +17,14 @@ def experiment(**content):
 
 
 @pytest.mark.parametrize("name", SHIPPED)
-def test_every_shipped_experiment_lists_distinct_cells(name):
+def test_every_shipped_experiment_lists_distinct_cells_that_can_run(name):
     found = cells(load_experiment(name))
     assert len({cell.name for cell in found}) == len(found) > 0
+    for cell in (found[0], found[-1]):  # a launcher's worker lets Hydra compose it
+        assert cell_name(cell_from(compose_plain("train", cell.overrides))) == cell.name
+        measured_task(cell.config, build_task(cell.config.task))
+    least = min(found, key=lambda cell: (cell.config.model.dim, cell.identity["size"]))
+    require_buildable(least.config, build_task(least.config.task))
 
 
 def test_a_cell_composed_fast_is_the_one_that_hydra_composes():

@@ -158,6 +158,21 @@ def test_an_error_of_the_progress_display_is_shown_and_does_not_end_it(tiny, mon
     assert "[1/1]" in shown
 
 
+def test_watching_outlives_the_pause_between_two_cells(tiny, monkeypatch, capsys):
+    monkeypatch.setattr(display, "POLL_SECONDS", 0.02)
+    monkeypatch.setattr(display, "PATIENCE_SECONDS", 0.5)
+    sweep, asked = sweep_of(), []
+
+    def is_running(run):
+        asked.append(time.monotonic())
+        return len(asked) in (1, 30)
+
+    monkeypatch.setattr(Run, "is_running", is_running)
+    display.show_status(sweep, watch=True)
+    assert len(asked) > 30 and asked[-1] - asked[29] > 0.4
+    assert "4 cells: 4 missing" in capsys.readouterr().out
+
+
 def command(folder, program, *words):
     return subprocess.run(
         [sys.executable, str(ROOT / program), *words], cwd=folder, capture_output=True, text=True,

@@ -161,6 +161,12 @@ def test_the_record_says_which_command_made_it(tiny):
     assert json.loads(json.dumps(record)) == record
 
 
+def test_without_git_the_version_stands_for_the_commit(monkeypatch, capsys):
+    monkeypatch.setenv("PATH", "")
+    assert commit.__wrapped__().startswith("cotcost ")
+    assert "there is no git here" in capsys.readouterr().err
+
+
 HAND_BUILT = """
 from models.transformer import Transformer
 from models.standard import StandardAttention

@@ -47,6 +47,11 @@ def test_a_setting_that_varies_has_a_column_and_what_is_missing_is_empty(tmp_pat
     assert ",,0.5,," in text.replace("done,,,", "done,,")
 
 
+def test_a_name_of_digits_alone_stays_a_name(tmp_path):
+    upsert(tmp_path, [record("012345678901")])
+    assert read_table(tmp_path)["cell"].tolist() == ["012345678901"]
+
+
 def _enter(arguments):
     folder, number = arguments
     upsert(folder, [record(f"cell{number}", seed=number)])

@@ -1,0 +1,139 @@
+"""The local launcher: jobs in processes, their deaths, the end of the time."""
+
+import itertools
+import multiprocessing
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from hydra.core.utils import JobReturn, JobStatus
+
+from common import RunError, UserError
+from hydra_plugins import local_launcher
+from hydra_plugins.local_launcher import LocalLauncher, WorkerDiedError, failure_of
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def work(payload, path):
+    """Stand in for a job: the last of its overrides is Python code, whose value it returns."""
+    overrides = pickle.loads(payload)[3]
+    value = eval(overrides[-1], {"os": os, "signal": signal, "time": time})
+    result = JobReturn(overrides=overrides, status=JobStatus.COMPLETED, _return_value=value)
+    path.write_bytes(pickle.dumps(result))
+
+
+@pytest.fixture
+def launch(monkeypatch):
+    """Return a function that launches code, ``jobs`` at a time, for at most ``seconds``."""
+    fork = multiprocessing.get_context("fork")
+    monkeypatch.setattr(local_launcher, "_work", work)
+    monkeypatch.setattr(local_launcher.multiprocessing, "get_context", lambda method: fork)
+
+    def launch(*codes, jobs=2, seconds=None):
+        launcher = LocalLauncher(jobs)
+        launcher.setup(hydra_context=None, task_function=None, config=None)
+        if seconds is not None:
+            launcher.stop_after(seconds)
+        return launcher.launch([[code] for code in codes], 0)
+
+    return launch
+
+
+def test_results_of_any_size_come_in_order(launch):
+    results = launch("time.sleep(0.5)", "2", "'x' * 10**7", "os.getpid()", "os.getpid()")
+    assert [result.overrides for result in results][1] == ["2"]
+    values = [result.return_value for result in results]
+    assert values[:2] == [None, 2] and len(values[2]) == 10**7
+    assert values[3] != values[4] and os.getpid() not in values
+
+
+def test_no_more_jobs_run_at_a_time_than_asked_for(launch):
+    spans = "(time.monotonic(), time.sleep(0.2), time.monotonic())"
+    results = [result.return_value for result in launch(*[spans] * 3, jobs=1)]
+    assert all(before[2] <= after[0] for before, after in itertools.pairwise(results))
+
+
+@pytest.mark.parametrize(
+    ("code", "how"),
+    [
+        ("os.kill(os.getpid(), signal.SIGKILL)", "killed by signal 9"),
+        ("os.kill(os.getpid(), signal.SIGTERM)", "killed by signal 15"),
+        ("os._exit(7)", "exit status 7"),
+    ],
+)
+def test_a_process_that_dies_fails_alone(launch, capsys, code, how):
+    died, other = launch(code, "1 + 1", jobs=1)
+    assert isinstance(failure_of(died), WorkerDiedError) and how in str(failure_of(died))
+    assert other.return_value == 2
+    assert how in capsys.readouterr().err
+
+
+def test_at_the_end_of_the_time_jobs_end_and_none_has_failed(launch):
+    started = time.monotonic()
+    ended, waiting = launch("time.sleep(60)", "3", jobs=1, seconds=0.3)
+    assert time.monotonic() - started < 20
+    for result in (ended, waiting):
+        assert "out of time" in str(failure_of(result))
+        assert not isinstance(failure_of(result), WorkerDiedError)
+
+
+def test_a_job_that_hears_the_end_of_the_time_reports(launch):
+    heeds = "[signal.signal(signal.SIGTERM, lambda *_: None), time.sleep(4), 'saved'][-1]"
+    [result] = launch(heeds, seconds=3)
+    assert result.return_value == "saved"
+
+
+class OddError(Exception):
+    def __init__(self, code, text):
+        super().__init__(f"{code}: {text}")
+
+
+@pytest.mark.parametrize(
+    ("failure", "kind", "traceback"),
+    [
+        (UserError("model.dim=x"), UserError, False),
+        (RunError("diverged"), RunError, False),
+        (ValueError("a bug"), ValueError, True),
+        (OddError(3, "not to be pickled"), RuntimeError, True),
+    ],
+)
+def test_what_a_job_raises_arrives_and_is_shown(failure, kind, traceback, capsys):
+    result = JobReturn(status=JobStatus.FAILED, _return_value=failure)
+    found = failure_of(pickle.loads(local_launcher._pickled(result)))
+    assert type(found) is kind and str(failure) in str(found)
+    shown = capsys.readouterr().err
+    assert str(failure) in shown and ("Traceback" in shown or not traceback)
+    assert traceback or shown == f"error: {failure}\n"
+
+
+@pytest.mark.parametrize("jobs", [-1, "many", 1.5])
+def test_a_bad_number_of_jobs_is_refused(jobs):
+    with pytest.raises(UserError, match=f"jobs={jobs}"):
+        LocalLauncher(jobs).setup(hydra_context=None, task_function=None, config=None)
+
+
+def test_ctrl_c_ends_a_multirun_and_its_workers_which_save(tmp_path):
+    words = ["task=lis", "task.size=3", "data.train=400", "data.test=20", "recipe.steps=1000000",
+             "recipe.stop_at=null", "model.num_layers=1", "logger=none", "seed=0,1,2"]  # fmt: skip
+    process = subprocess.Popen(
+        [sys.executable, str(ROOT / "train.py"), "-m", "hydra.launcher.jobs=2", *words],
+        cwd=tmp_path, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+        # A shell lets its background jobs ignore Ctrl-C.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )  # fmt: skip
+    deadline = time.monotonic() + 120
+    while len(list(tmp_path.glob("runs/*/curve.csv"))) < 2 and time.monotonic() < deadline:
+        if any('"step"' in path.read_text() for path in tmp_path.glob("runs/*/progress.json")):
+            break
+        time.sleep(0.1)
+    process.send_signal(signal.SIGINT)
+    _, shown = process.communicate(timeout=120)  # workers that live on would hold the pipe
+    assert process.returncode == 130, shown
+    assert "Traceback" not in shown
+    assert list(tmp_path.glob("runs/*/checkpoint.pt"))
