@@ -68,10 +68,9 @@ class LocalLauncher(Launcher):
     ) -> Sequence[JobReturn]:
         """Run every list of overrides as a job; return how each ended, in order."""
         setup_globals()
-        total = len(job_overrides)
         with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(self.jobs) as pool:
             futures = [
-                pool.submit(self._run, list(overrides), initial_job_idx + i, Path(folder), total)
+                pool.submit(self._run, list(overrides), initial_job_idx + i, Path(folder))
                 for i, overrides in enumerate(job_overrides)
             ]
             try:
@@ -82,7 +81,7 @@ class LocalLauncher(Launcher):
                     process.terminate()
                 raise
 
-    def _run(self, overrides: list[str], number: int, folder: Path, total: int) -> JobReturn:
+    def _run(self, overrides: list[str], number: int, folder: Path) -> JobReturn:
         """Run one job in a process and wait for it; runs in a thread."""
         result = JobReturn(overrides=overrides, status=JobStatus.FAILED)
         if time.monotonic() > self._deadline:
@@ -167,9 +166,8 @@ def _pickled(result: JobReturn) -> bytes:
 
 def failure_of(result: JobReturn) -> BaseException | None:
     """Return why a job failed, None when it did not."""
-    # `return_value` prints as well as raises.
     try:
-        with contextlib.redirect_stderr(io.StringIO()):  # it prints before it raises
+        with contextlib.redirect_stderr(io.StringIO()):  # `return_value` prints before it raises
             result.return_value  # noqa: B018
     except Exception as error:
         return error
