@@ -8,7 +8,7 @@ import numpy as np
 
 from tasks.kernels import kernel
 from tasks.random_numbers import below, start
-from tasks.sequences import EOS_ID, Example, SequenceSet
+from tasks.sequences import Example, SequenceSet
 from tasks.task import Task
 
 
@@ -70,11 +70,10 @@ class Copying(Task):
     ) -> SequenceSet:
         """Draw with the compiled kernel; see `Task.draw`."""
         size = self.size if size is None else size
-        out = SequenceSet.empty(count, self.max_len + 1, self.vocabulary.dtype)
-        _draw(seed, stream, first, size, self.alphabet_size, out.tokens)
-        out.prompt_lengths[:] = size + 1
-        out.lengths[:] = 2 * size + 2
-        return out
+        width, dtype = self.max_len + 1, self.vocabulary.dtype
+        letters = np.empty((count, size), dtype)
+        _draw(seed, stream, first, self.alphabet_size, letters)
+        return SequenceSet.of_columns([letters, _SEP, letters], size + 1, width, dtype)
 
 
 # Ids: PAD, EOS, the marker, then the letters.
@@ -82,13 +81,10 @@ _SEP, _LETTERS = 2, 3
 
 
 @kernel
-def _draw(seed, stream, first, size, alphabet_size, tokens):
-    """Fill rows of ``tokens``."""
+def _draw(seed, stream, first, alphabet_size, letters):
+    """Fill ids of the letters, (N, n)."""
     state = np.empty(1, np.uint64)
-    for row in range(tokens.shape[0]):
-        start(state, seed, stream, size, first + row)
-        for i in range(size):
-            letter = below(state, alphabet_size) + _LETTERS
-            tokens[row, i] = tokens[row, size + 1 + i] = letter
-        tokens[row, size] = _SEP
-        tokens[row, 2 * size + 1] = EOS_ID
+    for row in range(letters.shape[0]):
+        start(state, seed, stream, letters.shape[1], first + row)
+        for i in range(letters.shape[1]):
+            letters[row, i] = below(state, alphabet_size) + _LETTERS

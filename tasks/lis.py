@@ -6,7 +6,7 @@ import numpy as np
 
 from tasks.kernels import kernel
 from tasks.random_numbers import below, start
-from tasks.sequences import EOS_ID, MAX_VOCABULARY, Example, SequenceSet
+from tasks.sequences import MAX_VOCABULARY, Example, SequenceSet
 from tasks.task import FORMATS, Task
 
 MAX_NUMBER_RANGE = MAX_VOCABULARY - 2  # padding, EOS, the marker, and the numbers from 1
@@ -91,16 +91,15 @@ class LIS(Task):
     ) -> SequenceSet:
         """Draw with the compiled kernel; see `Task.draw`."""
         size = self.size if size is None else size
+        width, dtype = self.max_len + 1, self.vocabulary.dtype
+        numbers, lengths = np.empty((2, count, size), dtype)  # (N, n) each
+        longest = np.empty((count, 1), dtype)
+        low, high = self.room_size + 1, self.number_range
+        _draw(seed, stream, first, low, high, numbers, lengths, longest)
         if self.labelled:
-            cot = self.with_parameters(format="cot").draw(seed, stream, first, count, size).tokens
-            given, labels = cot[:, :size], cot[:, size + 1 : 2 * size + 1]
-            return SequenceSet.tagged(given, labels, _SEP, self.max_len + 1, cot.dtype)
-        out = SequenceSet.empty(count, self.max_len + 1, self.vocabulary.dtype)
-        _draw(
-            seed, stream, first, size, self.room_size + 1, self.number_range, self.format == "cot",
-            out.tokens, out.lengths, out.prompt_lengths,
-        )  # fmt: skip
-        return out
+            return SequenceSet.tagged(numbers, lengths, _SEP, width, dtype)
+        chain = [lengths, _SEP] if self.format == "cot" else []
+        return SequenceSet.of_columns([numbers, _SEP, *chain, longest], size + 1, width, dtype)
 
 
 # Ids: PAD, EOS, the marker, then the number v at v + 2.
@@ -161,18 +160,21 @@ def _draw_numbers(state, size, low, values, chosen, planted, numbers):
 
 
 @kernel
-def _draw(seed, stream, first, size, low, number_range, cot, tokens, lengths, prompt_lengths):
-    """Fill rows of ``tokens``; lengths by the smallest last number of each run length."""
-    values = number_range - low
+def _draw(seed, stream, first, low, high, number_ids, length_ids, longest):
+    """Fill ids of numbers and of lengths, (N, n), by the smallest last number of each length.
+
+    Numbers are low .. high - 1; ``longest`` (N, 1) are the largest lengths.
+    """
+    count, size = number_ids.shape
+    values = high - low
     state = np.empty(1, np.uint64)
     chosen = np.empty(max(values, size), np.bool_)
     planted = np.empty(size + 1, np.int64)
     numbers = np.empty(size, np.int64)
     tails = np.empty(size, np.int64)
-    for row in range(tokens.shape[0]):
+    for row in range(count):
         start(state, seed, stream, size, first + row)
         _draw_numbers(state, size, low, values, chosen, planted, numbers)
-        out = tokens[row]
         best = 0
         for i in range(size):
             number = numbers[i]
@@ -185,15 +187,6 @@ def _draw(seed, stream, first, size, low, number_range, cot, tokens, lengths, pr
                     right = middle
             tails[left] = number
             best = max(best, left + 1)
-            out[i] = number + _SEP
-            if cot:
-                out[size + 1 + i] = left + 1 + _SEP
-        out[size] = _SEP
-        at = size + 1
-        if cot:
-            out[2 * size + 1] = _SEP
-            at = 2 * size + 2
-        out[at] = best + _SEP
-        out[at + 1] = EOS_ID
-        lengths[row] = at + 2
-        prompt_lengths[row] = size + 1
+            number_ids[row, i] = number + _SEP
+            length_ids[row, i] = left + 1 + _SEP
+        longest[row, 0] = best + _SEP

@@ -6,7 +6,7 @@ import numpy as np
 
 from tasks.kernels import kernel
 from tasks.random_numbers import below, start
-from tasks.sequences import EOS_ID, MAX_VOCABULARY, Example, SequenceSet
+from tasks.sequences import MAX_VOCABULARY, Example, SequenceSet
 from tasks.task import FORMATS, Task
 
 MOST_TOKENS = MAX_VOCABULARY - 4  # padding, EOS, the marker and the bar
@@ -140,19 +140,19 @@ class MQAR(Task):
     ) -> SequenceSet:
         """Draw with the compiled kernel; see `Task.draw`."""
         size = self.size if size is None else size
+        width, dtype = self.max_len + 1, self.vocabulary.dtype
+        pairs = np.empty((count, 2 * size), dtype)
+        asked = np.empty((count, 2 * self.num_queries), dtype)
+        _draw(seed, stream, first, self.vocab_size, pairs, asked)
+        queries, values = asked[:, ::2], asked[:, 1::2]  # (N, m) each
         if self.labelled:
-            cot = self.with_parameters(format="cot").draw(seed, stream, first, count, size).tokens
-            first_query = 2 * size + 1
-            end = first_query + self.num_queries
-            labels = np.full_like(cot[:, :end], _BAR)
-            labels[:, first_query:] = cot[:, end + 2 : end + 2 + 2 * self.num_queries : 2]
-            return SequenceSet.tagged(cot[:, :end], labels, _SEP, self.max_len + 1, cot.dtype)
-        out = SequenceSet.empty(count, self.max_len + 1, self.vocabulary.dtype)
-        _draw(
-            seed, stream, first, size, self.num_queries, self.vocab_size, self.format == "cot",
-            out.tokens, out.lengths, out.prompt_lengths,
-        )  # fmt: skip
-        return out
+            given = np.insert(np.hstack([pairs, queries]), 2 * size, _BAR, axis=1)
+            labels = np.full_like(given, _BAR)
+            labels[:, 2 * size + 1 :] = values
+            return SequenceSet.tagged(given, labels, _SEP, width, dtype)
+        chain: list[np.ndarray | int] = [asked, _SEP] if self.format == "cot" else []
+        parts = [pairs, _BAR, queries, _SEP, *chain, values[:, -1:]]
+        return SequenceSet.of_columns(parts, self.prompt_len, width, dtype)
 
 
 def split(prompt: list[str]) -> tuple[list[tuple[str, str]], list[str]]:
@@ -175,42 +175,26 @@ def _shuffle_front(state, numbers, count):
 
 
 @kernel
-def _draw(seed, stream, first, size, asked, vocab_size, cot, tokens, lengths, prompt_lengths):
-    """Fill rows of ``tokens``."""
-    half = vocab_size // 2
+def _draw(seed, stream, first, vocab_size, pairs, asked):
+    """Fill ids of the pairs (N, 2n), and of those asked for (N, 2m), each key before its value."""
+    size, queries, half = pairs.shape[1] // 2, asked.shape[1] // 2, vocab_size // 2
     state = np.empty(1, np.uint64)
     keys, values = np.empty(half, np.int64), np.empty(vocab_size - half, np.int64)
     order = np.empty(size, np.int64)
-    for row in range(tokens.shape[0]):
+    for row in range(len(pairs)):
         start(state, seed, stream, size, first + row)
         for i in range(half):
-            keys[i] = i + 1
+            keys[i] = i + 1 + _OFFSET
         for i in range(vocab_size - half):
-            values[i] = half + i + 1
+            values[i] = half + i + 1 + _OFFSET
         for i in range(size):
             order[i] = i
         _shuffle_front(state, keys, size)
         _shuffle_front(state, values, size)
-        _shuffle_front(state, order, asked)
-        out = tokens[row]
+        _shuffle_front(state, order, queries)
         for i in range(size):
-            out[2 * i] = keys[i] + _OFFSET
-            out[2 * i + 1] = values[i] + _OFFSET
-        at = 2 * size
-        out[at] = _BAR
-        for i in range(asked):
-            out[at + 1 + i] = keys[order[i]] + _OFFSET
-        at += 1 + asked
-        out[at] = _SEP
-        at += 1
-        prompt_lengths[row] = at
-        if cot:
-            for i in range(asked):
-                out[at] = keys[order[i]] + _OFFSET
-                out[at + 1] = values[order[i]] + _OFFSET
-                at += 2
-            out[at] = _SEP
-            at += 1
-        out[at] = values[order[asked - 1]] + _OFFSET
-        out[at + 1] = EOS_ID
-        lengths[row] = at + 2
+            pairs[row, 2 * i] = keys[i]
+            pairs[row, 2 * i + 1] = values[i]
+        for i in range(queries):
+            asked[row, 2 * i] = keys[order[i]]
+            asked[row, 2 * i + 1] = values[order[i]]
