@@ -2,20 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-import math
 import shutil
-import signal
-import time
 import traceback
-from collections.abc import Callable, Iterator
-from errno import EDQUOT, ENOSPC
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import pandas as pd
 import torch
 from omegaconf import DictConfig
 
@@ -24,32 +17,19 @@ from evaluation.judge import Evaluation, evaluate
 from experiments import wandb_log
 from experiments.config import CellConfig, cell_from, deciding_settings, measured_task, plain
 from experiments.display import CellProgress, print_outcome
+from experiments.events import both, heartbeat, noting_stop_signals, stop_after
 from experiments.names import cell_name, identity, source_digests
+from experiments.row import accuracies, costs, read_curve, reason, status_of, training_cost
 from experiments.runs import Run, command, provenance
 from experiments.table import upsert
 from models.build import build_model
 from models.exact import require_causal, require_exact
-from models.flops import linear_layer_flops, total_flops, training_step_flops
 from models.transformer import Transformer, scale_embedding
 from tasks.data import DataSets, draw_measured, load_measured, load_or_build
 from tasks.task import SequenceSet, Task, build_task
 from training.checkpoint import load_checkpoint
 from training.device import device_name, resolve_device
-from training.trainer import (
-    Evaluated,
-    Event,
-    Interrupted,
-    Listener,
-    Phase,
-    Trainer,
-    TrainingStarts,
-    TrainingStep,
-    Validation,
-    ignore,
-    still_improving,
-)
-
-HEARTBEAT_SECONDS = 1.0
+from training.trainer import Evaluated, Interrupted, Listener, Phase, Trainer, ignore
 
 
 def run_job(settings: DictConfig) -> dict[str, Any] | None:
@@ -101,30 +81,19 @@ def run_cell(config: CellConfig, listener: Listener = ignore) -> dict[str, Any] 
         tracker = wandb_log.track_cell(config, run)
         tell = both(both(listener, heartbeat(run, cell)), tracker.listen)
         row = {**identity(deciding_settings(config)), "max_len": measured.max_len}
-        errors = failure = trace = None
+        row |= {"device": device_name(device)}
+        failure = None
         with noting_stop_signals() as stop:
             try:
-                should_stop = stop_after(config.machine.time_limit_seconds, stop)
-                tell(Phase("data"))
-                data = load_data(config, task)
-                sequences = measured_sequences(config, task, measured, data)
-                model, cost = trained(config, task, data, run, tell, should_stop)
-                tell(Phase("evaluation"))
-                evaluation = measure(config, measured, model, sequences, run, tell, stop)
-                row |= {"status": "done", **accuracies(evaluation), **cost}
-                row |= costs(model, measured)
-                errors = evaluation.errors
-            except Interrupted as stopped:
-                row |= {"status": "unfinished", "reason": str(stopped) or "stopped"}
+                found, errors = train_and_measure(config, task, measured, run, tell, stop)
+                row |= {"status": "done", **found}
             except UserError:
                 tracker.finish(row, failed=True)
                 raise
             except Exception as error:
-                failure, trace = error, traceback.format_exc()
-                status = "unfinished" if disk_is_full(error) else "failed"
-                row |= {"status": status, "reason": reason(error)}
+                failure, errors = error, None
+                row |= {"status": status_of(error), "reason": reason(error)}
             row |= {"run": run.name, "cell": cell, **provenance()}
-            row.setdefault("device", device_name(device))
             record = {
                 "row": row,
                 "config": deciding_settings(config),
@@ -132,14 +101,33 @@ def run_cell(config: CellConfig, listener: Listener = ignore) -> dict[str, Any] 
                 "command": command(),
                 "curve": read_curve(run.folder / "curve.csv"),
                 "errors": errors,
-                "traceback": trace,
+                "traceback": failure and "".join(traceback.format_exception(failure)),
             }
             run.write_record(cell, record)
-        tracker.finish(row, failed=failure is not None)
-        if failure is not None:
+        tracker.finish(row, failed=row["status"] == "failed")
+        if failure is not None and not isinstance(failure, Interrupted):
             raise failure
         shutil.rmtree(parts_folder(run, cell), ignore_errors=True)
         return record
+
+
+def train_and_measure(
+    config: CellConfig,
+    task: Task,
+    measured: Task,
+    run: Run,
+    tell: Listener,
+    stop: Callable[[], bool],
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the columns that the cell's training and measurement give, and where chains break."""
+    tell(Phase("data"))
+    data = load_data(config, task)
+    sequences = measured_sequences(config, task, measured, data)
+    should_stop = stop_after(config.machine.time_limit_seconds, stop)
+    model, cost = trained(config, task, data, run, tell, should_stop)
+    tell(Phase("evaluation"))
+    evaluation = measure(config, measured, model, sequences, run, tell, stop)
+    return {**accuracies(evaluation), **cost, **costs(model, measured)}, evaluation.errors
 
 
 def require_buildable(config: CellConfig, task: Task) -> None:
@@ -266,131 +254,6 @@ def measured_sequences(
     return sequences.select(slice(chosen.count))
 
 
-def training_cost(trainer: Trainer) -> dict[str, Any]:
-    """Return the columns that training decides; FLOPs are counted without padding."""
-    state = trainer.state
-    reached = next((r for r in state.curve if r.validation_chain_exact_match >= 0.9), None)
-    lengths, counts = np.unique(trainer.train.host_lengths.numpy() - 1, return_counts=True)
-    passes = [training_step_flops(trainer.model.flops(int(length))) for length in lengths]
-    sequences = trainer.order.sequences_before(state.step)
-    return {
-        "steps": state.step,
-        "stopped": state.stopped,
-        "still_improving": still_improving(state.curve, state.step),
-        "train_seconds": round(state.seconds, 3),
-        "steps_to_90": reached.step if reached else None,
-        "seconds_to_90": round(reached.seconds, 3) if reached else None,
-        "precision": trainer.recipe.precision,
-        "device": "; ".join(state.devices),
-        "flops_training": round(sequences * np.average(passes, weights=counts)),
-    }
-
-
-def accuracies(evaluation: Evaluation) -> dict[str, Any]:
-    """Return the columns that an evaluation gives."""
-    names = [
-        "answer_accuracy", "answer_accuracy_low", "answer_accuracy_high", "chain_exact_match",
-        "chance_accuracy", "n_test",
-    ]  # fmt: skip
-    row = {name: getattr(evaluation, name) for name in names}
-    return row | {"eval_seconds": round(evaluation.seconds, 3)}
-
-
-def costs(model: Transformer, measured: Task) -> dict[str, Any]:
-    """Return parameters, FLOPs of a forward pass over the longest sequence in both conventions,
-    and bytes of generation state at that length."""
-    terms = model.flops(measured.max_len)
-    return {
-        "params": sum(parameter.numel() for parameter in model.parameters()),
-        "flops_linear_layers": linear_layer_flops(terms),
-        "flops_total": total_flops(terms),
-        "state_bytes": model.state_bytes(measured.max_len),
-    }
-
-
-def reason(error: BaseException) -> str:
-    """Return in one line why a cell failed."""
-    if isinstance(error, torch.OutOfMemoryError | MemoryError):
-        return "out of memory; micro_batch_size=N trains the same batch N sequences at a time"
-    text = " ".join(str(error).split())[:300]
-    return text if isinstance(error, RunError) else f"{type(error).__name__}: {text}"
-
-
-def disk_is_full(error: BaseException) -> bool:
-    """Return whether a failure would not have happened with more room on the disk."""
-    causes = [error, error.__cause__]
-    return any(isinstance(e, OSError) and e.errno in (ENOSPC, EDQUOT) for e in causes)
-
-
 def parts_folder(run: Run, cell: str) -> Path:
     """Return where parts of a long evaluation are kept until it is finished."""
     return run.folder / f"evaluating-{cell}"
-
-
-def read_curve(path: Path) -> dict[Any, list[float]] | None:
-    """Return the learning curve by column; None without one."""
-    if not path.exists():
-        return None
-    curve = pd.read_csv(path)
-    return curve.to_dict("list") if len(curve) else None
-
-
-def both(first: Listener, second: Listener) -> Listener:
-    """Return a listener that passes every event to two."""
-
-    def listen(event: Event) -> None:
-        first(event)
-        second(event)
-
-    return listen
-
-
-def heartbeat(run: Run, cell: str) -> Listener:
-    """Return a listener that writes progress.json once a second, and at every new phase."""
-    known: dict[str, Any] = {"cell": cell}
-    written = -math.inf
-
-    def listen(event: Event) -> None:
-        nonlocal written
-        match event:
-            case Phase(name):
-                known["phase"], written = name, -math.inf
-            case TrainingStarts(step, steps):
-                known.update(step=step, steps=steps)
-            case TrainingStep(step, steps, loss):
-                known.update(step=step, steps=steps, train_loss=loss)
-            case Validation():
-                known["validation_chain_exact_match"] = event.validation_chain_exact_match
-            case Evaluated(done, total):
-                known.update(evaluated=done, of=total)
-        if time.monotonic() - written > HEARTBEAT_SECONDS:
-            written = time.monotonic()
-            run.write_progress(**known)
-
-    return listen
-
-
-@contextlib.contextmanager
-def noting_stop_signals() -> Iterator[Callable[[], bool]]:
-    """Yield a function that returns whether SIGTERM has come; training then saves and stops.
-
-    Where somebody else handles the signal, as submitit does, that handler stays.
-    """
-    received: list[int] = []
-    try:
-        replaced = signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
-        if replaced:
-            signal.signal(signal.SIGTERM, lambda number, frame: received.append(number))
-    except ValueError:  # not the main thread
-        replaced = False
-    try:
-        yield lambda: bool(received)
-    finally:
-        if replaced:
-            signal.signal(signal.SIGTERM, signal.SIG_DFL)
-
-
-def stop_after(seconds: float | None, stop: Callable[[], bool]) -> Callable[[], bool]:
-    """Return a function that is true once ``stop`` is, or the time limit has passed."""
-    deadline = math.inf if seconds is None else time.monotonic() + seconds
-    return lambda: stop() or time.monotonic() > deadline

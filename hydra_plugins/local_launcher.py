@@ -5,6 +5,8 @@ Unlike joblib's launcher, a job whose process is killed ends alone, and a job st
 
 from __future__ import annotations
 
+import contextlib
+import io
 import math
 import multiprocessing
 import os
@@ -164,7 +166,12 @@ def _pickled(result: JobReturn) -> bytes:
 def failure_of(result: JobReturn) -> BaseException | None:
     """Return why a job failed, None when it did not."""
     # `return_value` prints as well as raises.
-    return None if result.status == JobStatus.COMPLETED else result._return_value
+    try:
+        with contextlib.redirect_stderr(io.StringIO()):  # it prints before it raises
+            result.return_value  # noqa: B018
+    except Exception as error:
+        return error
+    return None
 
 
 def _end_with_parent() -> None:

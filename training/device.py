@@ -107,7 +107,7 @@ def compiled(hidden: Callable[..., Tensor], cuda_graphs: bool = False) -> Callab
     """
     # Who asks for float32 means its precision: PyTorch's hint to use TensorFloat32 is no help.
     warnings.filterwarnings("ignore", "TensorFloat32 tensor cores", UserWarning)
-    torch._dynamo.reset()  # what earlier models in this process left counts towards the limit
+    torch.compiler.reset()  # what earlier models in this process left counts towards the limit
     torch._dynamo.config.suppress_errors = True
     mode = {"mode": "reduce-overhead"} if cuda_graphs else {}
     return torch.compile(hidden, dynamic=False, backend=BACKEND, **mode)  # type: ignore[call-overload]

@@ -1,0 +1,85 @@
+"""The columns of a results row: what training, evaluation and the model's cost give."""
+
+from __future__ import annotations
+
+from errno import EDQUOT, ENOSPC
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+
+from common import RunError
+from evaluation.judge import Evaluation
+from models.flops import linear_layer_flops, total_flops, training_step_flops
+from models.transformer import Transformer
+from tasks.task import Task
+from training.trainer import Interrupted, Trainer, still_improving
+
+
+def training_cost(trainer: Trainer) -> dict[str, Any]:
+    """Return the columns that training decides; FLOPs are counted without padding."""
+    state = trainer.state
+    reached = next((r for r in state.curve if r.validation_chain_exact_match >= 0.9), None)
+    lengths, counts = np.unique(trainer.train.host_lengths.numpy() - 1, return_counts=True)
+    passes = [training_step_flops(trainer.model.flops(int(length))) for length in lengths]
+    sequences = trainer.order.sequences_before(state.step)
+    return {
+        "steps": state.step,
+        "stopped": state.stopped,
+        "still_improving": still_improving(state.curve, state.step),
+        "train_seconds": round(state.seconds, 3),
+        "steps_to_90": reached.step if reached else None,
+        "seconds_to_90": round(reached.seconds, 3) if reached else None,
+        "precision": trainer.recipe.precision,
+        "device": "; ".join(state.devices),
+        "flops_training": round(sequences * np.average(passes, weights=counts)),
+    }
+
+
+def accuracies(evaluation: Evaluation) -> dict[str, Any]:
+    """Return the columns that an evaluation gives."""
+    names = [
+        "answer_accuracy", "answer_accuracy_low", "answer_accuracy_high", "chain_exact_match",
+        "chance_accuracy", "n_test",
+    ]  # fmt: skip
+    row = {name: getattr(evaluation, name) for name in names}
+    return row | {"eval_seconds": round(evaluation.seconds, 3)}
+
+
+def costs(model: Transformer, measured: Task) -> dict[str, Any]:
+    """Return parameters, FLOPs of a forward pass over the longest sequence in both conventions,
+    and bytes of generation state at that length."""
+    terms = model.flops(measured.max_len)
+    return {
+        "params": sum(parameter.numel() for parameter in model.parameters()),
+        "flops_linear_layers": linear_layer_flops(terms),
+        "flops_total": total_flops(terms),
+        "state_bytes": model.state_bytes(measured.max_len),
+    }
+
+
+def reason(error: BaseException) -> str:
+    """Return in one line why a cell is not done."""
+    if isinstance(error, Interrupted):
+        return str(error) or "stopped; continues from its checkpoint"
+    if isinstance(error, torch.OutOfMemoryError | MemoryError):
+        return "out of memory; micro_batch_size=N trains the same batch N sequences at a time"
+    text = " ".join(str(error).split())[:300]
+    return text if isinstance(error, RunError) else f"{type(error).__name__}: {text}"
+
+
+def status_of(error: BaseException) -> str:
+    """Return whether a cell failed, or is unfinished: interrupted, or out of room on the disk."""
+    causes = [error, error.__cause__]
+    full = any(isinstance(e, OSError) and e.errno in (ENOSPC, EDQUOT) for e in causes)
+    return "unfinished" if full or isinstance(error, Interrupted) else "failed"
+
+
+def read_curve(path: Path) -> dict[Any, list[float]] | None:
+    """Return the learning curve by column; None without one."""
+    if not path.exists():
+        return None
+    curve = pd.read_csv(path)
+    return curve.to_dict("list") if len(curve) else None
