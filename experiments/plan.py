@@ -117,6 +117,8 @@ def _nothing_matches(every: Sequence[Cell], only: Mapping[str, Any]) -> str:
     for key, wanted in only.items():
         there = {row[key] for row in rows if key in row}
         if not there & set(wanted if isinstance(wanted, list) else [wanted]):
-            known = ", ".join(sorted(map(str, there))) or "no such key"
+            numbers = sorted(value for value in there if isinstance(value, int | float))
+            others = sorted(str(value) for value in there if not isinstance(value, int | float))
+            known = ", ".join(map(str, [*numbers, *others])) or "no such key"
             return f"only.{key}={wanted}: no cell matches; there are {known}"
     return f"only={dict(only)}: no cell matches all of these"

@@ -19,9 +19,9 @@ from models.packing import Packing
 
 IMPLEMENTATIONS = ("auto", "dense", "chunked")
 # Measured by `python -m benchmarks scaling forms=true` (CPU, 4 heads of 16, batch 16, forward and
-# backward): dense takes 2.7 ms against 3.4 at 48 tokens, 5.2 against 5.0 at 64, 34 against 11 at
-# 221. Chunks of 16, 32 and 64 differ by less than half; 32 is never the worst. No GPU was asked.
-# Heads wider than that have chunks as long as they are wide.
+# backward): dense takes 4.2 ms against 4.7 at 48 tokens, 5.6 against 5.3 at 64, 55 against 19
+# at 221. Chunks of 16, 32 and 64 differ by less than half; 32 is never the worst. No GPU was
+# asked. Heads wider than that have chunks as long as they are wide.
 CHUNK_SIZE = 32
 CHUNKED_FROM = 64
 

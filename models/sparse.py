@@ -20,8 +20,8 @@ from models.packing import Packing
 
 IMPLEMENTATIONS = ("auto", "dense", "blocked")
 # Measured by `python -m benchmarks scaling forms=true` (CPU, 4 heads of 16, batch 16, forward and
-# backward): dense takes 9.1 ms against 10.3 at 144 tokens, 8.2 against 8.0 at 160, 16 against 12
-# at 221, 71 against 32 at 505. No GPU was asked.
+# backward): dense takes 10.2 ms against 10.9 at 144 tokens, 12.1 against 11.9 at 160, 22 against
+# 17 at 221, 88 against 51 at 505. No GPU was asked.
 BLOCKED_FROM = 160
 
 

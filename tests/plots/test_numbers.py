@@ -165,7 +165,7 @@ def test_accuracy_table_has_every_seed_and_its_interval():
 
 
 def test_finding_says_how_many_times():
-    assert "2 times" in readme.finding(two_models())
+    assert "Linear needs 2× the D90 of standard attention" in readme.finding(two_models())
 
 
 def test_survival_is_kaplan_meier():
