@@ -57,7 +57,9 @@ def launch_cells(launcher: Any, find_open: Callable[[], list[Planned]]) -> None:
         try:
             results = launcher.launch([planned.cell.overrides for planned in chosen], 0)
         except Exception as error:  # of submitit: one job's end without a result ends its wait
-            print(f"error: {error}; the same command continues", file=sys.stderr)
+            first = " ".join(str(error).splitlines()[:2])
+            print(f"error: {first}; jobs in the queue go on, and the same command continues",
+                  file=sys.stderr)  # fmt: skip
             return
         for planned, result in zip(chosen, results, strict=True):
             record_lost_worker(planned, result)
