@@ -24,6 +24,10 @@ class RunError(Exception):
     """A run that failed: divergence, a full disk. Exit status 1."""
 
 
+class WorkerDiedError(RunError):
+    """A job's process ended without a result."""
+
+
 def in_one_line(function: Callable[..., Any]) -> Callable[..., Any]:
     """Print a `UserError` or `RunError` of ``function`` as one line, and exit with its status.
 

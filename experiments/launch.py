@@ -12,13 +12,13 @@ from hydra.core.utils import JobReturn
 from hydra.experimental.callback import Callback
 from hydra.types import HydraContext, RunMode
 
-from common import UserError
+from common import UserError, WorkerDiedError
 from experiments.config import deciding_settings, measured_task
 from experiments.names import identity
 from experiments.plan import Planned, Sweep, one_of_each_training
 from experiments.run import finished, run_job
 from experiments.runs import command, provenance
-from hydra_plugins.local_launcher import WorkerDiedError, failure_of
+from hydra_plugins.local_launcher import failure_of
 from tasks.task import build_task
 
 

@@ -31,11 +31,7 @@ from hydra.plugins.launcher import Launcher
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, open_dict
 
-from common import RunError, UserError
-
-
-class WorkerDiedError(RunError):
-    """A job's process ended without a result."""
+from common import RunError, UserError, WorkerDiedError
 
 
 class LocalLauncher(Launcher):

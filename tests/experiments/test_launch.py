@@ -11,6 +11,7 @@ import pandas as pd
 import pytest
 from hydra.core.utils import JobReturn, JobStatus
 
+from common import WorkerDiedError
 from experiments import display
 from experiments.cost import training_flops
 from experiments.grid import cell_of, experiment_from
@@ -19,7 +20,6 @@ from experiments.names import cell_name, run_name
 from experiments.plan import Sweep
 from experiments.run import require_buildable, run_and_report, run_cell
 from experiments.runs import Run
-from hydra_plugins.local_launcher import WorkerDiedError
 from tasks.task import build_task
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -4,6 +4,7 @@ import dataclasses
 import json
 import subprocess
 import sys
+import time
 
 import matplotlib.pyplot as plt
 import pandas as pd
@@ -56,6 +57,7 @@ def test_the_curve_of_a_continued_cell_is_whole_in_its_last_directory(tiny, tmp_
     config = tiny("logger=wandb_offline", "recipe.steps=60")
     cut = dataclasses.replace(config, machine=Machine(time_limit_seconds=0.001))
     assert run_cell(cut)["row"]["status"] == "unfinished"
+    time.sleep(1.1)  # W&B names directories by the second
     run_cell(config)
     last = max(offline_runs(tmp_path, cell_name(config)), key=lambda path: path.name)
     assert [step for step, _ in history(last, "train_loss")] == [20, 40, 60]

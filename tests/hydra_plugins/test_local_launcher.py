@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 from hydra.core.utils import JobReturn, JobStatus
 
-from common import RunError, UserError
+from common import RunError, UserError, WorkerDiedError
 from hydra_plugins import local_launcher
-from hydra_plugins.local_launcher import LocalLauncher, WorkerDiedError, failure_of
+from hydra_plugins.local_launcher import LocalLauncher, failure_of
 
 ROOT = Path(__file__).resolve().parents[2]
 
