@@ -9,11 +9,14 @@ import hashlib
 import importlib
 import json
 import os
+import re
 import sys
 import tempfile
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
+
+CONF_DIR = Path(__file__).resolve().parent / "conf"
 
 
 class UserError(Exception):
@@ -64,8 +67,10 @@ def run_command(main: Callable[[], Any]) -> None:
     except (HydraException, OmegaConfBaseException) as error:
         reason = error.__cause__ if isinstance(error.__cause__, OmegaConfBaseException) else ""
         word = getattr(error, "override", None)  # that cannot be parsed
+        unknown = re.match(r"Could not override '(\w+)'", str(error))
+        near = in_a_group(unknown[1]) if unknown else ""
         text = f"{f'{word}: ' if word else ''}{error} {reason}".partition("Config search path:")[0]
-        print("error:", " ".join(text.split()), file=sys.stderr)
+        print("error:", " ".join(text.split()) + near, file=sys.stderr)
         sys.exit(2)
     except KeyboardInterrupt:
         sys.exit(130)
@@ -75,6 +80,15 @@ def did_you_mean(name: str, known: Iterable[str], prefix: str = "") -> str:
     """Return "; did you mean ...?" with the known name most like ``name``, "" where none is."""
     near = difflib.get_close_matches(name, list(known), n=1)
     return f"; did you mean {prefix}{near[0]}?" if near else ""
+
+
+def in_a_group(key: str) -> str:
+    """Return "; did you mean recipe.KEY?" where files of that group of conf/ have ``key``."""
+    for group in ("task", "model", "recipe", "data", "measure", "logger"):
+        for path in (CONF_DIR / group).glob("*.yaml"):
+            if re.search(rf"^{re.escape(key)}:", path.read_text(), re.MULTILINE):
+                return f"; did you mean {group}.{key}?"
+    return ""
 
 
 def locate(target: str, key: str) -> Any:

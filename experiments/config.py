@@ -21,14 +21,13 @@ from omegaconf import OmegaConf
 from omegaconf.errors import MissingMandatoryValue
 from pydantic import Field, TypeAdapter, ValidationError
 
-from common import UserError
+from common import CONF_DIR, UserError
 from models.build import ModelConfig
 from tasks.data import DataConfig
 from tasks.task import Task, build_task
 from training.device import Machine
 from training.recipe import Recipe
 
-CONF_DIR = Path(__file__).resolve().parent.parent / "conf"
 # The sections that decide a result; everything else of a cell's configuration is local.
 DECIDING = ("task", "model", "recipe", "data", "measure", "seed")
 OUR_PACKAGES = ("tasks.", "models.")

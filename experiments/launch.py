@@ -56,7 +56,7 @@ def launch_cells(launcher: Any, find_open: Callable[[], list[Planned]]) -> None:
         launched |= {planned.cell.name for planned in chosen}
         try:
             results = launcher.launch([planned.cell.overrides for planned in chosen], 0)
-        except Exception as error:  # of submitit: one job's end without a result ends its wait
+        except RuntimeError as error:  # submitit: no SLURM, or one job's end without a result
             first = " ".join(str(error).splitlines()[:2])
             print(f"error: {first}; jobs in the queue go on, and the same command continues",
                   file=sys.stderr)  # fmt: skip

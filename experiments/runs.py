@@ -18,6 +18,7 @@ import fcntl
 import functools
 import importlib.metadata
 import json
+import shutil
 import subprocess
 import sys
 import time
@@ -66,6 +67,8 @@ class Run:
                     yield False
                     return
         try:
+            for left in self.folder.glob(".*"):  # half-written by a process that was killed
+                shutil.rmtree(left, ignore_errors=True)
             self.write_progress(cell=cell)
             yield True
         finally:

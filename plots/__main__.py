@@ -18,7 +18,7 @@ RESULTS_DIR/NAME/figures, and RESULTS_DIR/NAME/README.md beside them.
   results_dir=results   where the experiment's folder lies
   format=png,csv        of figures png, pdf, svg; of tables csv, md, tex
   figures=a,b           some of {", ".join([*FIGURES, TABLES])},
-                        or the dotted path of your own module with a function draw(table, **options)
+                        or your own module with a function draw(table, **options)
   models=a,b            only these models
   exclude=a,b           not these models
   width=6.75            inches: 3.25 for a column of two

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -91,11 +92,11 @@ def redraw(
 
 
 def find_figure(name: str) -> Callable[..., Any]:
-    """Return the function that draws a figure: ours, or ``draw`` of a dotted path of your own."""
-    if "." in name:
+    """Return the function that draws a figure: ours, or ``draw`` of a module of your own."""
+    if name in FIGURES:
+        return FIGURES[name]
+    if "." in name or importlib.util.find_spec(name):
         return locate(f"{name}.draw", "figures")
-    if name not in FIGURES:
-        known = (*FIGURES, TABLES)
-        near = did_you_mean(name, known)
-        raise UserError(f"figures: unknown figure {name}; there are {', '.join(known)}{near}")
-    return FIGURES[name]
+    known = (*FIGURES, TABLES)
+    near = did_you_mean(name, known)
+    raise UserError(f"figures: unknown figure {name}; there are {', '.join(known)}{near}")

@@ -38,6 +38,24 @@ class Dying(StandardAttention):
         os.kill(os.getpid(), signal.SIGKILL)
 """
 
+SWEEPER = """
+import json
+from pathlib import Path
+from hydra.core.plugins import Plugins
+from hydra.plugins.sweeper import Sweeper
+
+class BestOfTwo(Sweeper):
+    def setup(self, **context):
+        self.launcher = Plugins.instance().instantiate_launcher(**context)
+
+    def sweep(self, arguments):
+        tried = []
+        for word in ("model.dim=8", "model.dim=16"):
+            [job] = self.launcher.launch([[*arguments, word]], len(tried))
+            tried.append((job.return_value, word))
+        Path("best.json").write_text(json.dumps(max(tried)))
+"""
+
 
 def run(program, *words, cwd, **environment):
     return subprocess.run(
@@ -171,6 +189,25 @@ def test_objective_is_what_a_sweeper_gets(trained, folder, monkeypatch):
     words = [f"cell=tiny/{row['cell']}", "objective=answer_accuracy", "logger=none"]
     found = train.main.__wrapped__(OmegaConf.create(compose_plain("train", words)))
     assert found == row["answer_accuracy"]
+
+
+def test_a_sweeper_that_optimises_sees_the_objective(folder):
+    (folder / "hydra_plugins").mkdir()
+    (folder / "hydra_plugins" / "best_of_two.py").write_text(SWEEPER)
+    (folder / "conf" / "hydra" / "sweeper").mkdir(parents=True)
+    (folder / "conf" / "hydra" / "sweeper" / "best_of_two.yaml").write_text(
+        "_target_: hydra_plugins.best_of_two.BestOfTwo\n"
+    )
+    words = ["--config-dir=conf", "hydra/sweeper=best_of_two", "objective=answer_accuracy",
+             "task=lis", "task.size=3", "task.number_range=20", "data.train=400", "data.test=60",
+             "recipe.steps=40", "model.num_layers=1", "logger=none",
+             "experiment_name=optimised"]  # fmt: skip
+    done = run("train.py", "-m", *words, cwd=folder, PYTHONPATH=f"{ROOT}:{folder}")
+    assert done.returncode == 0, done.stderr
+    table = pd.read_csv(folder / "outputs" / "optimised" / "results.csv")
+    best = table.loc[table["answer_accuracy"].idxmax()]
+    told = json.loads((folder / "best.json").read_text())
+    assert told == [best["answer_accuracy"], f"model.dim={best['dim']}"] and len(table) == 2
 
 
 def test_evaluate_ends_with_one_json_object_and_shows_chains(trained, folder):

@@ -10,6 +10,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 from hydra.core.utils import JobReturn, JobStatus
+from submitit.core.utils import UncompletedJobError
 
 from common import WorkerDiedError
 from experiments import display
@@ -133,6 +134,20 @@ def test_cells_of_one_training_run_in_turn_and_a_failed_one_when_asked(tiny):
     launch_cells(InThisProcess(), lambda: again.to_launch(again.plan()))
     assert set(again.enter()["status"]) == {"done"}
     assert {p.status for p in again.plan()} == {"done"}
+
+
+def test_a_launchers_own_error_is_one_line_and_any_other_a_traceback(tiny, capsys):
+    class Failing:
+        def launch(self, overrides, number):
+            raise self.error
+
+    sweep, launcher = sweep_of(), Failing()
+    launcher.error = UncompletedJobError("Job 7 (task: 0) has no output.\nlog:\n...")
+    launch_cells(launcher, sweep.open_cells)
+    assert "error: Job 7 (task: 0) has no output. log:; jobs in the" in capsys.readouterr().err
+    launcher.error = KeyError("a mistake in the code")
+    with pytest.raises(KeyError):
+        launch_cells(launcher, sweep.open_cells)
 
 
 def test_an_error_of_the_progress_display_is_shown_and_does_not_end_it(tiny, monkeypatch, capsys):

@@ -127,6 +127,13 @@ def test_sigterm_stops_with_a_checkpoint(tiny):
     assert 0 < load_checkpoint(Run.of(config).checkpoint)["state"]["step"] < 1000
 
 
+def test_what_a_kill_left_half_written_is_removed(tiny):
+    run = Run.of(tiny())
+    (run.folder / ".checkpoint.pt.x1y2").mkdir(parents=True)
+    with run.locked("a cell"):
+        assert not list(run.folder.glob(".*"))
+
+
 def test_a_damaged_checkpoint_of_a_finished_training_is_refused(tiny):
     config = tiny("task.capacity=6")
     run_cell(config)

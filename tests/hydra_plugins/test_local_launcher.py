@@ -4,10 +4,12 @@ import itertools
 import multiprocessing
 import os
 import pickle
+import pkgutil
 import signal
 import subprocess
 import sys
 import time
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -26,6 +28,12 @@ def work(payload, path):
     value = eval(overrides[-1], {"os": os, "signal": signal, "time": time})
     result = JobReturn(overrides=overrides, status=JobStatus.COMPLETED, _return_value=value)
     path.write_bytes(pickle.dumps(result))
+
+
+def test_hydra_finds_the_launcher_by_its_entry_point():
+    """Hydra 1.4 asks for an entry point per class."""
+    declared = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["entry-points"]
+    assert pkgutil.resolve_name(declared["hydra.plugins"]["local"]) is LocalLauncher
 
 
 @pytest.fixture

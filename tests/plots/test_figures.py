@@ -213,8 +213,11 @@ def test_options_have_defaults():
     assert options_of(["experiment=quick"])["results_dir"] == "results"
 
 
-def test_a_figure_may_be_a_module_of_your_own():
+def test_a_figure_may_be_a_module_of_your_own(tmp_path, monkeypatch):
     assert find_figure("plots.heatmap") is heatmap.draw
+    (tmp_path / "my_figure.py").write_text("from plots.heatmap import draw\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    assert find_figure("my_figure") is heatmap.draw
 
 
 def test_draw_works_from_a_table_alone(published):
