@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import functools
 import importlib.util
@@ -78,13 +77,6 @@ def device_name(device: torch.device) -> str:
         models = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
         name = models[0] if models else name
     return f"{device.type}: {name}"
-
-
-def autocast(precision: str, device: torch.device) -> contextlib.AbstractContextManager:
-    """Return the context in which a forward pass runs in ``precision``, float32 or bfloat16."""
-    if precision == "float32":
-        return contextlib.nullcontext()
-    return torch.autocast(device.type, dtype=torch.bfloat16)
 
 
 def compiles(setting: str | bool, device: torch.device) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import dataclasses
 import math
@@ -22,7 +23,6 @@ from training.checkpoint import load_checkpoint, save_checkpoint
 from training.data import PACKED, BatchOrder, Layout, SequenceTensors
 from training.device import (
     Machine,
-    autocast,
     compiled,
     compiles,
     device_name,
@@ -49,14 +49,6 @@ class Phase:
     """A part of a cell's work begins."""
 
     name: Literal["data", "training", "evaluation"]
-
-
-@dataclass(frozen=True)
-class TrainingStarts:
-    """Training begins, or goes on from the checkpoint after ``step`` of at most ``steps``."""
-
-    step: int
-    steps: int
 
 
 @dataclass(frozen=True)
@@ -94,7 +86,7 @@ class Evaluated:
     total: int
 
 
-Event = Phase | TrainingStarts | TrainingStep | Validation | Evaluated
+Event = Phase | TrainingStep | Validation | Evaluated
 Listener = Callable[[Event], None]
 CURVE_COLUMNS = tuple(column.name for column in dataclasses.fields(Validation))
 
@@ -179,7 +171,6 @@ class Trainer:
         self.resume()
         if self.state.stopped is None:
             self.warm_up()
-        self.listener(TrainingStarts(self.state.step, self.total_steps))
         saved = time.monotonic()
         while self.state.stopped is None:
             self._booked = self.clock()
@@ -337,6 +328,13 @@ class Trainer:
         self._loss_sum.fill_(self.state.loss_sum)
 
 
+def autocast(precision: str, device: torch.device) -> contextlib.AbstractContextManager:
+    """Return the context in which a forward pass runs in ``precision``, float32 or bfloat16."""
+    if precision == "float32":
+        return contextlib.nullcontext()
+    return torch.autocast(device.type, dtype=torch.bfloat16)
+
+
 @torch.no_grad()
 def validate(
     model: Transformer,
@@ -359,9 +357,8 @@ def validate(
     with autocast(precision, device):
         for index in order.split(batch_size):
             batch = sequences.batch(index)
-            logits = model.head(
-                batch.at_targets(model.hidden(batch.inputs))
-            ).float()  # (targets, V)
+            x = batch.at_targets(model.hidden(batch.inputs))  # (targets, D)
+            logits = model.head(x).float()  # (targets, V)
             loss_sum += F.cross_entropy(logits, batch.targets, reduction="sum")
             wrong = batch.spread(logits.argmax(-1) != batch.targets)  # (B, T)
             exact += (~wrong.any(dim=1)).sum()
