@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from matplotlib.figure import Figure
 from torch import nn
 from tqdm import tqdm
 
@@ -35,10 +34,8 @@ from benchmarks.timing import (
     write_record,
 )
 from benchmarks.training import MODELS, config_of
-from common import write_atomically
 from models.build import build_mixer
 from models.mixer import Mixer
-from plots.style import model_look, plain_log_axis
 from training.device import keep_freed_memory
 
 DIM, HEADS = 64, 4
@@ -55,7 +52,7 @@ def main(
     forms: bool = False,
     record: Path | None = None,
 ) -> None:
-    """Measure every mixer, or every form, at every length; print, write, draw."""
+    """Measure every mixer, or every form, at every length; print and write."""
     torch.set_num_threads(1)
     if forms:
         rows = [time_forms(length) for length in tqdm(lengths or FORM_LENGTHS, disable=None)]
@@ -69,7 +66,6 @@ def main(
     print_rows("Forward and backward of a mixer", rows)
     print_rows("Powers of L, over all lengths and over the upper half", powers)
     write_record(record, {"dim": DIM, "heads": HEADS, "rows": rows, "powers": powers})
-    draw(measured, record.with_suffix(".png"))
 
 
 def measure_lengths(name: str, lengths: Sequence[int]) -> list[dict[str, Any]]:
@@ -146,19 +142,3 @@ def slope(points: Sequence[tuple[float, float]]) -> float | None:
         return None
     logs = [(math.log(x), math.log(y)) for x, y in points]
     return statistics.linear_regression(*zip(*logs, strict=True)).slope
-
-
-def draw(measured: dict[str, list[dict[str, Any]]], path: Path) -> None:
-    """Draw time and memory against length, both axes logarithmic."""
-    figure = Figure(figsize=(9, 6), layout="constrained")
-    panels = {"seconds": ("CPU seconds, one thread", 1), "peak_bytes": ("peak MiB", 2**20)}
-    for axes, (quantity, (label, unit)) in zip(figure.subplots(1, 2), panels.items(), strict=True):
-        for number, (name, rows) in enumerate(measured.items()):
-            look, power = model_look(name), powers_of_length(rows)[quantity] or math.nan
-            points = [row["length"] for row in rows], [row[quantity] / unit for row in rows]
-            style = {"color": look.color, "marker": look.marker, "ls": ("-", "--", ":")[number % 3]}
-            axes.plot(*points, **style, label=f"{look.label}: L^{power:.2f}")
-        plain_log_axis(axes, "x", [row["length"] for row in rows])
-        axes.set(yscale="log", xlabel="length L", ylabel=label)
-        axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.12), ncols=2, fontsize="small")
-    write_atomically(path, lambda temporary: figure.savefig(temporary, dpi=150))
