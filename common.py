@@ -7,11 +7,13 @@ import errno
 import functools
 import hashlib
 import importlib
+import inspect
 import json
 import os
 import sys
 import tempfile
-from collections.abc import Callable, Iterable
+import typing
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -75,6 +77,34 @@ def did_you_mean(name: str, known: Iterable[str], prefix: str = "") -> str:
     """Return "; did you mean ...?" with the known name most like ``name``, "" where none is."""
     near = difflib.get_close_matches(name, list(known), n=1)
     return f"; did you mean {prefix}{near[0]}?" if near else ""
+
+
+def read_options(function: Callable[..., Any], words: Sequence[str]) -> dict[str, Any]:
+    """Return the arguments of ``function`` that words ``key=value`` give; a list is ``key=a,b``.
+
+    Raises `UserError` for an unknown or missing key and for a value of another type.
+    """
+    import yaml
+    from pydantic import TypeAdapter, ValidationError
+
+    types = typing.get_type_hints(function, include_extras=True)
+    parameters = inspect.signature(function).parameters
+    options = {}
+    for word in words:
+        key, equals, value = word.partition("=")
+        if not equals or key not in parameters:
+            near = did_you_mean(key, parameters)
+            raise UserError(f"{word}: write KEY=VALUE; the keys are {', '.join(parameters)}{near}")
+        many = "tuple" in str(types[key])
+        content = yaml.safe_load(f"[{value.strip('[]')}]" if many else value)
+        try:
+            options[key] = TypeAdapter(types[key]).validate_python(content)
+        except ValidationError as error:
+            raise UserError(f"{word}: {error.errors()[0]['msg']}") from None
+    for key, parameter in parameters.items():
+        if parameter.default is parameter.empty and key not in options:
+            raise UserError(f"{key}=... is missing; the keys are {', '.join(parameters)}")
+    return options
 
 
 def locate(target: str, key: str) -> Any:

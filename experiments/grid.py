@@ -81,7 +81,7 @@ class Cell:
         return other_settings(deciding_settings(self.config))
 
 
-def load_experiment(name: str, config_dir: str | None = None) -> Experiment:
+def load_experiment(name: str, config_dir: str | Path | None = None) -> Experiment:
     """Return the experiment conf/experiment/NAME.yaml, or that of ``config_dir``."""
     searched = [f"hydra.searchpath=[file://{Path(config_dir).absolute()}]"] if config_dir else []
     try:

@@ -31,7 +31,7 @@ def draw(
     font_size: float = style.FONT_SIZE,
     **_: Any,
 ) -> Figure:
-    """Return the figure, ``over`` step or seconds; ``records`` are of `data.read_records`."""
+    """Return the figure, ``over`` step or seconds; ``records`` are of `read_cells`."""
     rows = panels_by_size(table, facets, records, "curve")
     figure, grid = new_grid(rows, AXES[over], width, font_size)
     colors = style.dim_colors(rows["dim"].unique())

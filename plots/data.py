@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -14,6 +13,7 @@ import pandas as pd
 from common import UserError, did_you_mean
 from experiments import grid
 from experiments.d90 import PRECISION, most_common, required, settings_of
+from experiments.table import read_table
 from plots import style
 
 FACETS = {"columns": ["task"], "rows": ["model"], "x": ["dim"], "y": ["size"]}
@@ -22,7 +22,7 @@ APART = ("recipe.learning_rate", PRECISION)  # have columns of their own in tabl
 BESIDE_TASK = ("task.", "data.", "measure.", "format")  # settings that belong to columns
 
 
-def load_experiment(name: str, config_dir: str | None, folder: Path) -> Any:
+def load_experiment(name: str, config_dir: str | Path | None, folder: Path) -> Any:
     """Return the experiment of that name, from ``conf/`` or ``config_dir``.
 
     One without YAML whose results lie in ``folder`` has the usual figures. Raises `UserError` for
@@ -36,21 +36,13 @@ def load_experiment(name: str, config_dir: str | None, folder: Path) -> Any:
     return SimpleNamespace(name=name, description="", grid=[], facets={}, figures=[], budget="")
 
 
-def read_table(folder: Path) -> pd.DataFrame:
-    """Return ``results.csv``, a row per measurement."""
-    path = folder / "results.csv"
-    if not path.exists():
-        raise UserError(f"{path}: no such table; python sweep.py experiment={folder.name} makes it")
-    return pd.read_csv(path)
-
-
-def read_records(folder: Path) -> dict[str, dict[str, Any]]:
-    """Return by cell what ``cells.jsonl`` holds of it: its config, curve and errors."""
-    path = folder / "cells.jsonl"
-    if not path.exists():
-        return {}
-    lines = map(json.loads, path.read_text(encoding="utf-8").splitlines())
-    return {line["cell"]: line for line in lines}
+def read_results(folder: Path) -> pd.DataFrame:
+    """Return ``results.csv``, a row per measurement; `UserError` where there is none."""
+    if not (folder / "results.csv").exists():
+        raise UserError(
+            f"{folder}/results.csv: not there; python sweep.py experiment={folder.name} makes it"
+        )
+    return read_table(folder)
 
 
 def read_speeds(folder: Path) -> pd.DataFrame | None:

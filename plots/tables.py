@@ -30,7 +30,7 @@ def build(
 ) -> dict[str, pd.DataFrame]:
     """Return the tables of an experiment; those that would be empty are left out.
 
-    ``records`` are of `data.read_records`.
+    ``records`` are of `experiments.table.read_cells`.
     """
     found = {"accuracy": accuracy(table, facets)}
     if finished(table).groupby("model")["layers"].nunique().max() >= exponents.FEWEST:

@@ -7,8 +7,8 @@ import torch
 from small_models import MIXERS, TASKS, plain_greedy, small_model
 
 from benchmarks import data, evaluation, gpu, scaling, timing, training
-from benchmarks.__main__ import NAMES, read_options
-from common import UserError
+from benchmarks.__main__ import NAMES
+from common import UserError, read_options
 from evaluation.generate import generate
 from experiments.run import initial_model
 from models.flops import training_step_flops
