@@ -1,4 +1,4 @@
-"""What every package uses: errors shown as one line, files that are whole or absent."""
+"""Shared by all packages: one-line errors, atomic writes, options of the small commands."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class WorkerDiedError(RunError):
 def in_one_line(function: Callable[..., Any]) -> Callable[..., Any]:
     """Print a `UserError` or `RunError` of ``function`` as one line, and exit with its status.
 
-    So too a folder that cannot be written.
+    Also for folders that are not writable.
     """
 
     @functools.wraps(function)
@@ -74,7 +74,7 @@ def run_command(main: Callable[[], Any]) -> None:
 
 
 def did_you_mean(name: str, known: Iterable[str], prefix: str = "") -> str:
-    """Return "; did you mean ...?" with the known name most like ``name``, "" where none is."""
+    """Return "; did you mean ...?" with the closest of the ``known`` names, empty without one."""
     near = difflib.get_close_matches(name, list(known), n=1)
     return f"; did you mean {prefix}{near[0]}?" if near else ""
 

@@ -69,7 +69,7 @@ def main(
 
 
 def attention(row: Row) -> Callable[[], Tensor]:
-    """Return a function that runs the L layers of one case; a first call is not counted."""
+    """Return a function that runs the L layers of one case, already warmed up."""
     generator = torch.Generator().manual_seed(0)
     shape = (1, row["heads"], row["tokens"], row["width"])  # (1, H, N, m)
     q, k, v = (torch.randn(shape, generator=generator) for _ in range(3))
@@ -89,12 +89,12 @@ def attention(row: Row) -> Callable[[], Tensor]:
 
 
 def chosen(rows: Sequence[Row], **values: Any) -> list[Row]:
-    """Return the rows that have these values."""
+    """Return the rows with these values."""
     return [row for row in rows if all(row[key] == value for key, value in values.items())]
 
 
 def exponents(rows: Sequence[Row]) -> dict[str, float]:
-    """Return the powers of L, H and N in the seconds, each with half its 95 % interval.
+    """Return the exponents of L, H and N in the seconds, each with half its 95 % interval.
 
     Least squares of log seconds on the three logs and a constant; nan for what does not vary.
     """
@@ -114,7 +114,7 @@ def exponents(rows: Sequence[Row]) -> dict[str, float]:
 
 
 def batched_over_separate(rows: Sequence[Row]) -> float:
-    """Return the median ratio of seconds over L and all H above 1."""
+    """Return the median ratio over all cases with H > 1."""
     pairs = zip(chosen(rows, calls="batched"), chosen(rows, calls="separate"), strict=True)
     return float(np.median([a["seconds"] / b["seconds"] for a, b in pairs if a["heads"] > 1]))
 

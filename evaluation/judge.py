@@ -56,7 +56,7 @@ def evaluate(
 ) -> Evaluation:
     """Return accuracies of free greedy generation on ``sequences``, or of their labels.
 
-    Arguments and errors are those of `generate`.
+    Arguments and errors as in `generate`.
     """
     started = time.perf_counter()
     found: Generation | Tagging

@@ -1,4 +1,4 @@
-"""What a running cell reports, and how it is asked to stop."""
+"""Heartbeats of a running cell, and stopping it."""
 
 from __future__ import annotations
 

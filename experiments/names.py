@@ -16,7 +16,7 @@ from typing import Any
 from common import UserError, locate, sha256_of
 from experiments.config import OUR_PACKAGES, CellConfig, measured_settings, plain_section
 
-# Raise it when a change of the code changes results under an unchanged configuration.
+# Increase this when a code change alters results under the same configuration.
 RESULTS_VERSION = 2
 
 
@@ -33,8 +33,8 @@ def cell_name(config: CellConfig) -> str:
 def training_settings(config: CellConfig) -> dict[str, Any]:
     """Return what decides the weights: task, model, recipe, data and seed.
 
-    Constructed weights depend on task and model alone. Files enter by their content, classes from
-    outside the project by their source.
+    Constructed weights depend on task and model alone. Files are identified by their content,
+    classes from outside the project by their source.
     """
     model = {k: v for k, v in plain_section(config.model).items() if v is not None}
     settings: dict[str, Any] = {"task": dict(config.task), "model": model}
@@ -90,7 +90,7 @@ def _data(config: CellConfig) -> dict[str, Any]:
 
 
 def _measure(config: CellConfig) -> dict[str, Any]:
-    """Omitted where the measurement equals the training's settings."""
+    """Return the measurement's settings, omitted if they equal the training's."""
     measure, measured = config.measure, measured_settings(config)
     task = {key: value for key, value in measured.items() if config.task.get(key) != value}
     found: dict[str, Any] = {"task": task} if task else {}

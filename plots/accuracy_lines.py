@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 
 from plots import data, style
 
-HEIGHT = 1.35  # inches: a panel
+HEIGHT = 1.35  # inches of a panel
 PREFIX = "longest prefix right (labels)"
 
 

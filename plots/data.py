@@ -1,4 +1,4 @@
-"""From files to tidy frames: results, records of cells, timings, and which panel a row is in."""
+"""Read an experiment's files into tidy frames, and assign rows to panels."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def facets_of(given: Facets | None, table: pd.DataFrame) -> dict[str, list[str]]
 
 
 def _is_setting(key: str) -> bool:
-    """Tell whether a table may lack ``key`` because it does not vary."""
+    """Return whether ``key`` is a setting, which a table lacks if it does not vary."""
     return "." in key
 
 
@@ -111,7 +111,7 @@ def panels(table: pd.DataFrame, facets: Facets | None = None) -> pd.DataFrame:
 
 
 def _on_axis(rows: pd.DataFrame, keys: list[str]) -> pd.Series:
-    """Return the values of a numeric setting as they are, all else in words."""
+    """Return numeric settings as numbers, others in words."""
     if len(keys) != 1:
         return words(rows, keys)
     values = rows[keys[0]]
@@ -207,7 +207,7 @@ _VALUES = {
 
 
 def in_words(key: str, value: Any) -> str:
-    """Return a setting in words; nothing where a row lacks it."""
+    """Return a setting in words, empty for a missing value."""
     if value in ("", None) or (isinstance(value, float) and math.isnan(value)):
         return ""
     if key == "task":
@@ -222,12 +222,12 @@ def in_words(key: str, value: Any) -> str:
 
 
 def axis_label(keys: Sequence[str]) -> str:
-    """Return what stands beside an axis of these settings."""
+    """Return the axis label of these settings."""
     known = {"dim": "embedding dimension D", "recipe.learning_rate": "learning rate"}
     known |= {"size": "problem size", "layers": "layers", "heads": "heads"}
     return ", ".join(known.get(key, key.rpartition(".")[2].replace("_", " ")) for key in keys)
 
 
 def errors_of(rows: pd.DataFrame, records: Mapping[str, Mapping[str, Any]]) -> pd.Series:
-    """Return what is known of each row's errors, an empty mapping where nothing is."""
+    """Return each row's errors, an empty mapping without any."""
     return rows["cell"].map(lambda cell: records.get(cell, {}).get("errors") or {})

@@ -57,8 +57,8 @@ def redraw(
     """Write the figures and tables below ``folder``, which holds ``results.csv``; return paths.
 
     ``formats`` are png, pdf and svg of figures, csv, md and tex of tables. README is written with
-    png, and not for a choice of figures or models. A figure that the results cannot fill is left
-    out, unless ``figures`` names it.
+    png, unless figures or models are selected. Figures without data are skipped, unless
+    ``figures`` names them.
     """
     table = data.select(data.read_results(folder), models, exclude)
     speeds, records = data.read_speeds(folder), read_cells(folder)

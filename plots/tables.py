@@ -48,7 +48,7 @@ def build(
 
 
 def sweeps_dim(table: pd.DataFrame) -> bool:
-    """Tell whether a model ran at several D, so that it may have a D90."""
+    """Return whether a model ran at several D, so that D90 makes sense."""
     done = finished(table)
     return len(done) > 0 and done.groupby(["task", "size", "model"])["dim"].nunique().max() > 1
 
@@ -208,7 +208,7 @@ def cost_table(
 
 
 def printed(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return a table in words: three significant digits, a dash for what is not known."""
+    """Return a table as text: three significant digits, a dash for missing values."""
     frame = frame.copy()
     if {"D90", "fails"} <= set(frame):
         frame["bracket"] = [_bracket(*ends) for ends in zip(frame["fails"], frame["D90"],
@@ -262,7 +262,7 @@ def _interval(value: float, low: float, high: float) -> str:
 
 
 def in_words(value: Any) -> str:
-    """Return a value as a printed table shows it."""
+    """Return a value as printed tables show it."""
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return NONE
     if isinstance(value, bool | np.bool_):
@@ -273,7 +273,7 @@ def in_words(value: Any) -> str:
 
 
 def markdown(frame: pd.DataFrame) -> str:
-    """Return a table of words as markdown."""
+    """Return a table of text as markdown."""
     rows = [list(frame.columns), ["---"] * len(frame.columns), *frame.to_numpy().tolist()]
     return "".join(f"| {' | '.join(str(cell) for cell in row)} |\n" for row in rows)
 
@@ -288,6 +288,6 @@ def as_text(frame: pd.DataFrame, suffix: str) -> str:
 
 
 def task_units(table: pd.DataFrame) -> str:
-    """Say what n counts, e.g. ``operators (Arithmetic), letters (ED)``."""
+    """Return what n counts, e.g. ``operators (Arithmetic), letters (ED)``."""
     looks = [style.task_look(task) for task in table["task"].unique()]
     return ", ".join(f"{look.unit} ({look.label})" for look in looks)

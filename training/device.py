@@ -1,4 +1,4 @@
-"""Where and how fast a cell runs: device, threads, memory, compilation. Decides no result."""
+"""Where a cell runs: device, threads, memory, compilation. Does not affect results."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def compiled(hidden: Callable[..., Tensor], cuda_graphs: bool = False) -> Callab
 
 
 def keep_freed_memory() -> None:
-    """Let glibc keep what is freed for the next step, up to half a GiB.
+    """Let glibc keep up to half a GiB of freed memory for the next step.
 
     It gives blocks of more than 128 KiB back to the system otherwise, and a step of a small model
     gets hundreds of pages anew: 24 ms instead of 17 at three operators and D = 32 (one core of an
