@@ -35,6 +35,8 @@ def build(
     found = {"accuracy": accuracy(table, facets)}
     if finished(table).groupby("model")["layers"].nunique().max() >= exponents.FEWEST:
         found["prefixes"] = prefixes(table, records or {})
+    if "recipe.learning_rate" in data.facets_of(facets, table)["x"]:
+        found["learning_rates"] = learning_rates(table, records or {})
     if sweeps_dim(table):
         found["d90"] = d90(table, facets)
         found["flops"] = flops(table, facets)
@@ -79,6 +81,26 @@ def accuracy(table: pd.DataFrame, facets: data.Facets | None = None) -> pd.DataF
                  "median": "median %", "chain": "chain %", "chance": "chance %",
                  "each": "each seed % [95 %]", **RENAMED}
     )  # fmt: skip
+
+
+def learning_rates(table: pd.DataFrame, records: Mapping[str, Any]) -> pd.DataFrame:
+    """Return validation accuracy by learning rate, and the rate ``chosen`` for a task and model.
+
+    That is the one with the highest median of the seeds' last validation, in whole percent; among
+    equals, the one with the fewest steps, since training stops once validation is good enough.
+    """
+    rows = data.panels(table, {"x": ["recipe.learning_rate"]})
+    curves = [records[cell]["curve"]["validation_chain_exact_match"] for cell in rows["cell"]]
+    rows = rows.assign(validation=[100 * curve[-1] for curve in curves])
+    grouped = rows.groupby(["column", "row", "x"], sort=False)
+    frame = grouped.agg(
+        seeds=("seed", "nunique"), median=("validation", "median"), steps=("steps", "median")
+    ).reset_index()
+    best = frame.assign(whole=-frame["median"].round()).sort_values(["whole", "steps"])
+    chosen = best.drop_duplicates(["column", "row"]).index
+    frame["chosen"] = frame.index.isin(chosen)
+    names = {"column": "task", "row": "model", "x": "learning rate", "median": "validation %"}
+    return frame.round({"median": 1}).rename(columns=names)
 
 
 def prefixes(table: pd.DataFrame, records: Mapping[str, Any]) -> pd.DataFrame:
