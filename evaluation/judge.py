@@ -13,7 +13,7 @@ import torch
 
 from evaluation.argmax import Memory
 from evaluation.errors import by_kind, where_chains_break, where_labels_break
-from evaluation.generate import Generation, Progress, Tagging, generate, tag
+from evaluation.generate import Generation, Progress, generate, tag
 from models.transformer import Transformer
 from tasks.task import SequenceSet, Task
 
@@ -28,7 +28,6 @@ class Evaluation:
     answer, and all labels are the chain.  ``chance_accuracy``: what always giving the most
     frequent answer would reach (`chance_accuracy`).
     ``n_test``: sequences evaluated; ``seconds``: wall time of generating and judging;
-    ``certified``, ``close_calls`` and ``tolerance`` (in logits): see `Generation`.
     ``errors``: where chains break (`errors.where_chains_break`, `where_labels_break`), and accuracy
     by kind of instance where the task knows of several (`errors.by_kind`).
     """
@@ -40,9 +39,6 @@ class Evaluation:
     chance_accuracy: float
     n_test: int
     seconds: float
-    certified: int = 0
-    close_calls: int = 0
-    tolerance: float = 0.0
     errors: dict[str, Any] = field(default_factory=dict)
 
 
@@ -59,13 +55,12 @@ def evaluate(
     Arguments and errors as in `generate`.
     """
     started = time.perf_counter()
-    found: Generation | Tagging
     if sequences.labels is not None:
-        found = tagging = tag(model, sequences, memory_mb, device, progress)
+        tagging = tag(model, sequences, memory_mb, device, progress)
         answer_right, chain_right = judge_labels(sequences, tagging.labels)
         errors = where_labels_break(sequences, tagging.labels)
     else:
-        found = generation = generate(model, sequences, memory_mb, device, progress)
+        generation = generate(model, sequences, memory_mb, device, progress)
         answer_right, chain_right = judge(task, sequences, generation)
         errors = where_chains_break(task, sequences, generation, answer_right)
     if kinds := by_kind(task, sequences, answer_right):
@@ -79,9 +74,6 @@ def evaluate(
         chance_accuracy=chance_accuracy(task, sequences),
         n_test=len(sequences),
         seconds=time.perf_counter() - started,
-        certified=found.certified,
-        close_calls=found.close_calls,
-        tolerance=found.tolerance,
         errors=errors,
     )
 
