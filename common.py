@@ -1,4 +1,4 @@
-"""What every package uses: errors shown as one line, files that are whole or absent."""
+"""Shared by all packages: one-line errors, atomic writes, options of the small commands."""
 
 from __future__ import annotations
 
@@ -7,12 +7,14 @@ import errno
 import functools
 import hashlib
 import importlib
+import inspect
 import json
 import os
 import re
 import sys
 import tempfile
-from collections.abc import Callable, Iterable
+import typing
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +36,7 @@ class WorkerDiedError(RunError):
 def in_one_line(function: Callable[..., Any]) -> Callable[..., Any]:
     """Print a `UserError` or `RunError` of ``function`` as one line, and exit with its status.
 
-    So too a folder that cannot be written.
+    Also for folders that are not writable.
     """
 
     @functools.wraps(function)
@@ -77,7 +79,7 @@ def run_command(main: Callable[[], Any]) -> None:
 
 
 def did_you_mean(name: str, known: Iterable[str], prefix: str = "") -> str:
-    """Return "; did you mean ...?" with the known name most like ``name``, "" where none is."""
+    """Return "; did you mean ...?" with the closest of the ``known`` names, empty without one."""
     near = difflib.get_close_matches(name, list(known), n=1)
     return f"; did you mean {prefix}{near[0]}?" if near else ""
 
@@ -89,6 +91,34 @@ def in_a_group(key: str) -> str:
             if re.search(rf"^{re.escape(key)}:", path.read_text(), re.MULTILINE):
                 return f"; did you mean {group}.{key}?"
     return ""
+
+
+def read_options(function: Callable[..., Any], words: Sequence[str]) -> dict[str, Any]:
+    """Return the arguments of ``function`` that words ``key=value`` give; a list is ``key=a,b``.
+
+    Raises `UserError` for an unknown or missing key and for a value of another type.
+    """
+    import yaml
+    from pydantic import TypeAdapter, ValidationError
+
+    types = typing.get_type_hints(function, include_extras=True)
+    parameters = inspect.signature(function).parameters
+    options = {}
+    for word in words:
+        key, equals, value = word.partition("=")
+        if not equals or key not in parameters:
+            near = did_you_mean(key, parameters)
+            raise UserError(f"{word}: write KEY=VALUE; the keys are {', '.join(parameters)}{near}")
+        many = "tuple" in str(types[key])
+        content = yaml.safe_load(f"[{value.strip('[]')}]" if many else value)
+        try:
+            options[key] = TypeAdapter(types[key]).validate_python(content)
+        except ValidationError as error:
+            raise UserError(f"{word}: {error.errors()[0]['msg']}") from None
+    for key, parameter in parameters.items():
+        if parameter.default is parameter.empty and key not in options:
+            raise UserError(f"{key}=... is missing; the keys are {', '.join(parameters)}")
+    return options
 
 
 def locate(target: str, key: str) -> Any:

@@ -23,10 +23,10 @@ from tasks.task import EOS, SequenceSet, Task, build_task
 
 @dataclass
 class Written:
-    """What a model writes for one prompt, beside the right chain and answer, as tokens.
+    """What a model generates for one prompt, and the right chain and answer, as tokens.
 
-    ``first_mistake`` is the index in ``tokens`` of the first wrong one, None without one; it is
-    their number where the model ends too early. ``answer`` is None where it does not end.
+    ``first_mistake`` is the index of the first wrong token, None if all are right, ``len(tokens)``
+    if the model stops too early. ``answer`` is None if generation does not end.
     """
 
     prompt: list[str]
@@ -36,7 +36,7 @@ class Written:
     first_mistake: int | None
 
     def __str__(self) -> str:
-        """Return the text with the first wrong token in brackets, and below it the right one."""
+        """Return prompt, generated tokens (the first wrong one in brackets) and right ones."""
         shown = [*self.tokens, "end"][: max(len(self.tokens), (self.first_mistake or 0) + 1)]
         if self.first_mistake is not None:
             shown[self.first_mistake] = f"[{shown[self.first_mistake]}]"
@@ -53,7 +53,7 @@ class LoadedRun:
     model: Transformer
 
     def generate(self, prompt: str) -> Written:
-        """Return what the model writes greedily after a prompt of the task, tokens by spaces.
+        """Return what the model generates greedily after a prompt, tokens separated by spaces.
 
         Raises `UserError` for a prompt that is not the task's.
         """
@@ -88,7 +88,7 @@ def load(folder: str | Path, trust: bool = False) -> LoadedRun:
 
 
 def written(model: Transformer, task: Task, sequences: SequenceSet) -> Iterator[Written]:
-    """Yield what the model writes for the prompts of ``sequences``, in order."""
+    """Yield what the model generates for the prompts of ``sequences``, in order."""
     if sequences.labels is not None:
         raise UserError("format=tagged: the model writes nothing, it labels what it reads")
     generation = generate(model, sequences)

@@ -28,7 +28,7 @@ CONF_DIR = str(Path(__file__).resolve().parent / "conf")
 @hydra.main(version_base="1.3", config_path=CONF_DIR, config_name="evaluate")
 @in_one_line
 def main(settings: DictConfig) -> None:
-    """Measure the run as the command line asks; show and write what the model writes."""
+    """Evaluate the run as the command line says; show and save what the model generates."""
     import torch
     from tqdm import tqdm
 

@@ -30,7 +30,7 @@ CONF_DIR = str(Path(__file__).resolve().parent / "conf")
 @hydra.main(version_base="1.3", config_path=CONF_DIR, config_name="sweep")
 @in_one_line
 def main(settings: DictConfig) -> None:
-    """Plan, run what is missing, draw, summarise."""
+    """Plan the grid, run the missing cells, draw and summarise."""
     from experiments import display, frontier
     from experiments.config import SweepCall, call_from, plain
     from experiments.launch import launch
@@ -92,7 +92,7 @@ def sweep_from(call: SweepCall, given: dict[str, Any]) -> Sweep:
 
 
 def draw(sweep: Sweep, table: pd.DataFrame) -> None:
-    """Redraw the experiment's figures, print what they show, send them to W&B."""
+    """Redraw the experiment's figures, print the result, send the figures to W&B."""
     from experiments.wandb_log import log_figures
     from plots import d90_by_task, data, readme
     from plots.redraw import redraw

@@ -39,7 +39,7 @@ def main(settings: DictConfig) -> Any:
 
 
 def published_settings(given: dict[str, Any]) -> dict[str, Any]:
-    """Return what decides the result of the cell EXPERIMENT/ID that is asked for."""
+    """Return the configuration of the published cell EXPERIMENT/ID."""
     from experiments.config import DECIDING, require_trusted
     from experiments.table import published_cell
 

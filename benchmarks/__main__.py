@@ -3,17 +3,10 @@
 from __future__ import annotations
 
 import importlib
-import inspect
 import sys
-import typing
-from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
-import yaml
-from pydantic import TypeAdapter, ValidationError
-
-from common import UserError, did_you_mean, in_one_line
+from common import UserError, did_you_mean, in_one_line, read_options
 
 NAMES = sorted(
     path.stem for path in Path(__file__).parent.glob("[a-z]*.py") if path.stem != "timing"
@@ -31,30 +24,6 @@ def main() -> None:
         raise UserError(f"no benchmark {name!r}{did_you_mean(name, NAMES)}; {USAGE}")
     function = importlib.import_module(f"benchmarks.{name}").main
     function(**read_options(function, sys.argv[2:]))
-
-
-def read_options(function: Callable[..., Any], words: Sequence[str]) -> dict[str, Any]:
-    """Return the arguments of ``function`` that words ``key=value`` give; a list is ``key=a,b``.
-
-    Raises `UserError` for an unknown or missing key and for a value of another type.
-    """
-    types = typing.get_type_hints(function)
-    parameters = inspect.signature(function).parameters
-    options = {}
-    for word in words:
-        key, equals, value = word.partition("=")
-        if not equals or key not in parameters:
-            raise UserError(f"{word}: write KEY=VALUE; the keys are {', '.join(parameters)}")
-        many = "tuple" in str(types[key])
-        content = yaml.safe_load(f"[{value.strip('[]')}]" if many else value)
-        try:
-            options[key] = TypeAdapter(types[key]).validate_python(content)
-        except ValidationError as error:
-            raise UserError(f"{word}: {error.errors()[0]['msg']}") from None
-    for key, parameter in parameters.items():
-        if parameter.default is parameter.empty and key not in options:
-            raise UserError(f"{key}=... is missing; the keys are {', '.join(parameters)}")
-    return options
 
 
 if __name__ == "__main__":

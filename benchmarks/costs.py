@@ -37,7 +37,7 @@ from models.transformer import Transformer
 from tasks.task import SequenceSet, build_task
 from training.device import Machine, device_name, keep_freed_memory
 
-FIRST = 10**6  # sequences from here on in the test stream: no cell is tested or trained on them
+FIRST = 10**6  # no cell trains or tests on sequences of the test stream from here on
 TRAINED_ON = 2000  # sequences, for the training step
 
 
@@ -71,9 +71,9 @@ def main(
 
 
 def models_by_size(table: pd.DataFrame, runs_dir: Path) -> Iterator[pd.DataFrame]:
-    """Yield for each task and size a row of ``table`` per model: one of its cells at D90.
+    """Yield for each task and size one cell per model at its D90.
 
-    One with a checkpoint in ``runs_dir`` rather than another.
+    Cells with a checkpoint in ``runs_dir`` are preferred.
     """
     rows = finished(most_common(table, ()))
     groups = required(rows).dropna(subset="d90")
@@ -96,7 +96,7 @@ def time_size(
     answers: int,
     repeats: int,
 ) -> list[dict[str, Any]]:
-    """Time the models of one task and size in turns; return their rows of the table."""
+    """Time the models of one task and size in turns; return their table rows."""
     models = {str(cell): Model(c, runs_dir) for cell, c in zip(cells["cell"], configs, strict=True)}
     task = next(iter(models.values())).task
     drawn = task.draw(0, 0, FIRST, max(batch, answers))
@@ -127,7 +127,7 @@ def time_size(
 
 
 class Model:
-    """A cell's model, ``net``, the ``task`` that it is measured on, and its next ``update``."""
+    """A cell's model (``net``), its ``task``, and ``update``, which runs one training step."""
 
     def __init__(self, config: CellConfig, runs_dir: Path) -> None:
         task = build_task(config.task)
@@ -143,7 +143,7 @@ class Model:
 
 
 class Prompts:
-    """Prompts of B sequences, and how many tokens each is to be given: ``count`` in all."""
+    """Prompts of B sequences and how many tokens follow each; ``count`` in total."""
 
     def __init__(self, sequences: SequenceSet) -> None:
         self.lengths = torch.as_tensor(sequences.prompt_lengths).long()  # (B,)
@@ -154,7 +154,7 @@ class Prompts:
 
     @torch.inference_mode()
     def generate(self, model: Transformer) -> Tensor:
-        """Return (B, most to write) greedy tokens; rows that have ended run along."""
+        """Return greedy tokens (B, longest chain); finished rows keep running."""
         logits, state = model.prefill(self.tokens, self.lengths)  # (B, V)
         written = [logits.argmax(-1)]
         for number in range(int(self.to_write.max()) - 1):

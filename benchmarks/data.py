@@ -46,7 +46,7 @@ def main(count: int = 20_000, repeats: int = 5, record: Path = RECORDS / "data.j
 
 
 def measure(task: Task, cot_benchmark: int, count: int, repeats: int) -> dict[str, Any]:
-    """Return sequences/s in either way for one task, of turns that draw ``count``."""
+    """Return the sequences/s of both ways for one task, ``count`` sequences at a time."""
     actions = {
         "drawn": lambda: task.draw(0, 0, 0, count),
         "distinct": lambda: draw_set(task, "test", count, 0, SeenPrompts(count)),

@@ -32,7 +32,7 @@ from tasks.task import EOS_ID, SequenceSet, Task, build_task
 from training.data import SequenceTensors
 
 PLAIN_BATCH = 16
-FIRST = 10**6  # sequences from here on in the test stream: no cell is tested or trained on them
+FIRST = 10**6  # no cell trains or tests on sequences of the test stream from here on
 
 
 def main(
@@ -70,7 +70,7 @@ def main(
 def compare(
     model: Transformer, task: Task, plain: int, sequences: int, name: str, state: str
 ) -> dict[str, Any]:
-    """Return how long one model takes in either way, and how many sequences are equal."""
+    """Return the seconds of both ways for one model, and how many sequences agree."""
     model = model.eval()
     few, many = task.draw(0, 0, FIRST, plain), task.draw(0, 0, FIRST, sequences)
     written, exact = plain_generation(model, few), generate(model, many)
@@ -92,7 +92,7 @@ def compare(
 
 
 def trained_model(config: CellConfig) -> Transformer:
-    """Return the cell's trained model; it is trained where that is not done."""
+    """Return the cell's trained model, training it first if necessary."""
     run = Run.of(config)
     if run_cell(config) is None:
         raise RunError(f"{run.folder}: another process trains this model just now")
@@ -101,7 +101,7 @@ def trained_model(config: CellConfig) -> Transformer:
 
 @torch.inference_mode()
 def plain_generation(model: Transformer, sequences: SequenceSet) -> list[list[int]]:
-    """Greedy generation in float32, the whole prefix again for every token.
+    """Greedy generation in float32 that recomputes the whole prefix for every token.
 
     Sequences are batched by the length of their prompts.
     """
@@ -131,7 +131,7 @@ def plain_batch(model: Transformer, data: SequenceTensors, rows: Tensor) -> list
 
 
 def equal(generation: Generation, written: list[list[int]]) -> int:
-    """Count the sequences that both ways write token for token alike."""
+    """Count the sequences that both ways generate identically."""
     lengths = generation.lengths.tolist()
     rows = [row[:length].tolist() for row, length in zip(generation.tokens, lengths, strict=True)]
     return sum(a == b for a, b in zip(rows, written, strict=True))

@@ -49,7 +49,7 @@ def main(
     seconds: float = 3.0,  # side by side
     record: Path = RECORDS / "gpu.json",
 ) -> None:
-    """Measure; print and write tokens/s and shares of the ceiling."""
+    """Measure, print and record tokens/s and shares of the ceiling."""
     torch.set_num_threads(1)
     place = resolve_device(device)
     ceiling = {precision: matmul_tflops(precision, place) for precision in precisions}
@@ -74,7 +74,7 @@ def main(
 
 
 def matmul_tflops(precision: str, device: torch.device) -> float:
-    """Return TFLOP/s of one large square product on random data."""
+    """Return the TFLOP/s of one large square matrix product."""
     size, repeats = MATMUL[device.type]
     a, b = torch.randn(2, size, size, device=device).to(getattr(torch, precision))
     seconds = medians(in_turns({"": lambda: a @ b}, repeats, device, WARM_UP))[""]
@@ -82,7 +82,7 @@ def matmul_tflops(precision: str, device: torch.device) -> float:
 
 
 def cell(recipe: str, precision: str, model: str, dim: int, length: int, batch: int) -> CellConfig:
-    """Return the cell that is timed; its task has sequences of one length."""
+    """Return the cell to time; all sequences of its task have the same length."""
     task = f"task=copy task.size={(length - 1) // 2} model={model} model.dim={dim}"
     return config_of(
         f"{task} recipe={recipe} recipe.precision={precision} recipe.batch_size={batch}"
@@ -90,7 +90,7 @@ def cell(recipe: str, precision: str, model: str, dim: int, length: int, batch: 
 
 
 def measure(config: CellConfig, machine: Machine, steps: int) -> dict[str, Any]:
-    """Return the row of one model, over ``steps`` after a warm-up."""
+    """Return one model's row, averaged over ``steps`` after a warm-up."""
     task, batch, model = build_task(config.task), config.recipe.batch_size, config.model
     step = step_of(config, machine)
     repeat(step, WARM_UP)
@@ -104,7 +104,7 @@ def measure(config: CellConfig, machine: Machine, steps: int) -> dict[str, Any]:
 
 
 def step_of(config: CellConfig, machine: Machine) -> Callable[[], None]:
-    """Return the trainer's step on sequences of the greatest length."""
+    """Return the trainer's step on sequences of maximal length."""
     task = build_task(config.task)
     return training_step(config, task, task.draw(0, 2, 0, 4 * config.recipe.batch_size), machine)
 
@@ -116,7 +116,7 @@ def repeat(step: Callable[[], None], count: int) -> None:
 
 
 def side_by_side(count: int, config: CellConfig, device: str, seconds: float) -> float:
-    """Return the tokens/s of ``count`` processes together."""
+    """Return the combined tokens/s of ``count`` processes."""
     context = multiprocessing.get_context("spawn")
     barrier, results = context.Barrier(count), context.Queue()
     arguments = (config, device, seconds, barrier, results)
@@ -132,7 +132,7 @@ def side_by_side(count: int, config: CellConfig, device: str, seconds: float) ->
 
 
 def train_beside(config: CellConfig, device: str, seconds: float, start: Any, results: Any) -> None:
-    """Train until the common stretch of time is over; put this process's tokens/s."""
+    """Train for ``seconds`` and put this process's tokens/s into ``results``."""
     torch.set_num_threads(1)
     step = step_of(config, Machine(device=device, compile=False))
     repeat(step, WARM_UP)

@@ -20,7 +20,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from matplotlib.figure import Figure
 from scipy.special import stdtrit
 from torch import Tensor
 from torch.nn import functional as F
@@ -28,10 +27,8 @@ from tqdm import tqdm
 
 from benchmarks.timing import RECORDS, print_rows, seconds_of, write_record
 from benchmarks.training import MODELS, config_of
-from common import write_atomically
 from experiments.run import initial_model
 from models.flops import bound_ratio
-from plots.style import plain_log_axis
 from tasks.task import build_task
 
 REPEATS = 3
@@ -46,7 +43,7 @@ def main(
     wide_tokens: tuple[int, ...] = (128, 256, 512),
     record: Path = RECORDS / "heads.json",
 ) -> None:
-    """Measure every case; print, write and draw."""
+    """Measure every case; print and write."""
     torch.set_num_threads(1)
     sizes = [("16", n, 16) for n in tokens] + [("N", n, n) for n in wide_tokens]
     rows: list[Row] = [
@@ -69,11 +66,10 @@ def main(
     print_rows("Batched over separate, median over L and H > 1", ratios)
     print_rows("Mixing FLOPs over M H T², D = 64, by T", bound_ratios())
     write_record(record, {"exponents": fits, "batched_over_separate": ratios, "rows": rows})
-    draw(chosen(rows, layers=min(layers)), record.with_suffix(".png"))
 
 
 def attention(row: Row) -> Callable[[], Tensor]:
-    """Return a function that runs the L layers of one case; a first call is not counted."""
+    """Return a function that runs the L layers of one case, already warmed up."""
     generator = torch.Generator().manual_seed(0)
     shape = (1, row["heads"], row["tokens"], row["width"])  # (1, H, N, m)
     q, k, v = (torch.randn(shape, generator=generator) for _ in range(3))
@@ -93,12 +89,12 @@ def attention(row: Row) -> Callable[[], Tensor]:
 
 
 def chosen(rows: Sequence[Row], **values: Any) -> list[Row]:
-    """Return the rows that have these values."""
+    """Return the rows with these values."""
     return [row for row in rows if all(row[key] == value for key, value in values.items())]
 
 
 def exponents(rows: Sequence[Row]) -> dict[str, float]:
-    """Return the powers of L, H and N in the seconds, each with half its 95 % interval.
+    """Return the exponents of L, H and N in the seconds, each with half its 95 % interval.
 
     Least squares of log seconds on the three logs and a constant; nan for what does not vary.
     """
@@ -118,7 +114,7 @@ def exponents(rows: Sequence[Row]) -> dict[str, float]:
 
 
 def batched_over_separate(rows: Sequence[Row]) -> float:
-    """Return the median ratio of seconds over L and all H above 1."""
+    """Return the median ratio over all cases with H > 1."""
     pairs = zip(chosen(rows, calls="batched"), chosen(rows, calls="separate"), strict=True)
     return float(np.median([a["seconds"] / b["seconds"] for a, b in pairs if a["heads"] > 1]))
 
@@ -131,18 +127,3 @@ def bound_ratios(lengths: Sequence[int] = (35, 221, 505)) -> list[Row]:
         model = initial_model(config, build_task(config.task))
         found.append({"model": name, **{str(t): bound_ratio(model, t) for t in lengths}})
     return found
-
-
-def draw(rows: Sequence[Row], path: Path) -> None:
-    """Draw seconds against H, a colour per N, for either width of heads."""
-    figure = Figure(figsize=(9, 5.5), layout="constrained")
-    for axes, m in zip(figure.subplots(1, 2), ("16", "N"), strict=True):
-        for number, n in enumerate(dict.fromkeys(row["tokens"] for row in chosen(rows, m=m))):
-            for calls, style in {"batched": "o-", "separate": "s--"}.items():
-                own = chosen(rows, m=m, tokens=n, calls=calls)
-                points = [row["heads"] for row in own], [row["seconds"] for row in own]
-                axes.plot(*points, style, color=f"C{number}", label=f"N = {n}, {calls}")
-        plain_log_axis(axes, "x", sorted({row["heads"] for row in rows}))
-        axes.set(yscale="log", xlabel="heads H", ylabel="CPU seconds", title=f"m = {m}")
-        axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.15), ncols=2, fontsize="small")
-    write_atomically(path, lambda temporary: figure.savefig(temporary, dpi=150))

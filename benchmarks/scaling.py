@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from matplotlib.figure import Figure
 from torch import nn
 from tqdm import tqdm
 
@@ -35,15 +34,13 @@ from benchmarks.timing import (
     write_record,
 )
 from benchmarks.training import MODELS, config_of
-from common import write_atomically
 from models.build import build_mixer
 from models.mixer import Mixer
-from plots.style import model_look, plain_log_axis
 from training.device import keep_freed_memory
 
 DIM, HEADS = 64, 4
 LENGTHS = (512, 1024, 2048, 4096, 8192, 16384)
-LONGEST_PASS = 30.0  # seconds; after a longer one no longer sequence is tried
+LONGEST_PASS = 30.0  # seconds; longer sequences are not tried after a slower pass
 FORMS = {"sparse": ("dense", "blocked"), "linear": ("dense", "chunked")}
 FORM_LENGTHS = (32, 48, 64, 87, 112, 144, 160, 221, 355, 505)
 FORM_BATCH = 16
@@ -55,7 +52,7 @@ def main(
     forms: bool = False,
     record: Path | None = None,
 ) -> None:
-    """Measure every mixer, or every form, at every length; print, write, draw."""
+    """Measure every mixer, or every form, at every length; print and write."""
     torch.set_num_threads(1)
     if forms:
         rows = [time_forms(length) for length in tqdm(lengths or FORM_LENGTHS, disable=None)]
@@ -69,11 +66,10 @@ def main(
     print_rows("Forward and backward of a mixer", rows)
     print_rows("Powers of L, over all lengths and over the upper half", powers)
     write_record(record, {"dim": DIM, "heads": HEADS, "rows": rows, "powers": powers})
-    draw(measured, record.with_suffix(".png"))
 
 
 def measure_lengths(name: str, lengths: Sequence[int]) -> list[dict[str, Any]]:
-    """Return a row per length, up to the first that takes too long."""
+    """Return a row per length; stop at the first that takes too long."""
     rows: list[dict[str, Any]] = []
     for length in lengths:
         room = lengths[-1] if takes_linear_time(name) else length
@@ -84,20 +80,20 @@ def measure_lengths(name: str, lengths: Sequence[int]) -> list[dict[str, Any]]:
 
 
 def takes_linear_time(name: str) -> bool:
-    """Return whether each mixer says that a late token costs no more than an early one."""
+    """Return whether a late token costs no more than an early one in every mixer."""
     mixers = mixers_of(name, LENGTHS[0])
     return all(m.step_flops(LENGTHS[0] - 1) == m.step_flops(LENGTHS[0] // 2) for m in mixers)
 
 
 def mixers_of(name: str, max_len: int, **settings: Any) -> list[Mixer]:
-    """Return the mixer of conf/model/NAME.yaml, or those that its layers take in turn."""
+    """Return the mixer of conf/model/NAME.yaml, or the mixers its layers alternate between."""
     model = config_of(f"model={name}").model
     every = model.mixers or [model.mixer or {}]
     return [build_mixer({**own, **settings}, DIM, HEADS, max_len) for own in every]
 
 
 def measure(name: str, length: int, room: int) -> dict[str, float]:
-    """Return seconds and peak bytes of a pass in this process, which must be a fresh one."""
+    """Return seconds and peak bytes of a pass; run it in a fresh process."""
     torch.set_num_threads(1)
     run = forward_backward(mixers_of(name, room), length)
     forward_backward(mixers_of(name, room), min(length, 64))()  # libraries loaded
@@ -110,7 +106,7 @@ def measure(name: str, length: int, room: int) -> dict[str, float]:
 
 
 def forward_backward(mixers: list[Mixer], length: int, batch: int = 1) -> Callable[[], object]:
-    """Return a function that runs whole mixers, one behind the other, on random sequences."""
+    """Return a function that runs the mixers one after another on random sequences."""
     x, direction = torch.randn(2, batch, length, DIM)  # (B, T, D)
     chain = nn.Sequential(*mixers)
     leaves = [x.requires_grad_(), *chain.parameters()]
@@ -118,7 +114,7 @@ def forward_backward(mixers: list[Mixer], length: int, batch: int = 1) -> Callab
 
 
 def time_forms(length: int) -> dict[str, float]:
-    """Return the least milliseconds of each form, taken in turns."""
+    """Return the minimum milliseconds of each form, timed in turns."""
     passes = {
         f"{name} {form}": forward_backward(
             mixers_of(name, length, implementation=form), length, FORM_BATCH
@@ -131,7 +127,7 @@ def time_forms(length: int) -> dict[str, float]:
 
 
 def powers_of_length(rows: list[dict[str, Any]]) -> dict[str, float | None]:
-    """Return the powers of L in seconds and bytes; fixed costs weigh less in the upper half."""
+    """Return the exponents of L in seconds and bytes, over all lengths and over the upper half."""
     found = {}
     for quantity in ("seconds", "peak_bytes"):
         points = [(row["length"], row[quantity]) for row in rows]
@@ -146,19 +142,3 @@ def slope(points: Sequence[tuple[float, float]]) -> float | None:
         return None
     logs = [(math.log(x), math.log(y)) for x, y in points]
     return statistics.linear_regression(*zip(*logs, strict=True)).slope
-
-
-def draw(measured: dict[str, list[dict[str, Any]]], path: Path) -> None:
-    """Draw time and memory against length, both axes logarithmic."""
-    figure = Figure(figsize=(9, 6), layout="constrained")
-    panels = {"seconds": ("CPU seconds, one thread", 1), "peak_bytes": ("peak MiB", 2**20)}
-    for axes, (quantity, (label, unit)) in zip(figure.subplots(1, 2), panels.items(), strict=True):
-        for number, (name, rows) in enumerate(measured.items()):
-            look, power = model_look(name), powers_of_length(rows)[quantity] or math.nan
-            points = [row["length"] for row in rows], [row[quantity] / unit for row in rows]
-            style = {"color": look.color, "marker": look.marker, "ls": ("-", "--", ":")[number % 3]}
-            axes.plot(*points, **style, label=f"{look.label}: L^{power:.2f}")
-        plain_log_axis(axes, "x", [row["length"] for row in rows])
-        axes.set(yscale="log", xlabel="length L", ylabel=label)
-        axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.12), ncols=2, fontsize="small")
-    write_atomically(path, lambda temporary: figure.savefig(temporary, dpi=150))

@@ -1,7 +1,7 @@
-"""Seconds and bytes that can be compared, and the records that keep them.
+"""Timing, memory and records shared by the benchmarks.
 
-Whatever is compared is timed in turns in one process, so that a machine that slows down slows all
-of it: quote ratios of one run, not seconds of two.
+Alternatives are timed in turns in one process, so that a slow moment of the machine affects all of
+them. Quote ratios of one run, not seconds of two.
 """
 
 from __future__ import annotations
@@ -50,10 +50,7 @@ def in_turns(
     device: torch.device = CPU,
     warm_up: int = 1,
 ) -> dict[str, list[float]]:
-    """Return the seconds of ``repeats`` calls of each action, after ``warm_up`` that do not count.
-
-    The actions take turns.
-    """
+    """Return the seconds of ``repeats`` calls of each action, taking turns, after a warm-up."""
     taken: dict[str, list[float]] = {name: [] for name in actions}
     for turn in range(warm_up + repeats):
         for name, action in actions.items():
@@ -75,7 +72,7 @@ def in_new_process(function: Callable[..., Result], *arguments: Any) -> Result:
 
 
 def peak_bytes(restart: bool = False) -> int:
-    """Return the most memory that this process has held, since the last ``restart`` on Linux."""
+    """Return the peak memory of this process in bytes, on Linux since the last ``restart``."""
     status = Path("/proc/self/status")
     if not status.exists():
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # bytes on macOS
@@ -86,13 +83,13 @@ def peak_bytes(restart: bool = False) -> int:
 
 
 def print_rows(title: str, rows: Iterable[Mapping[str, Any]]) -> None:
-    """Print a table, a row per mapping, numbers to four digits."""
+    """Print a table with four significant digits."""
     table = pd.DataFrame(list(rows))
     print(f"\n{title}\n{table.to_string(index=False, float_format='{:,.4g}'.format, na_rep='')}")
 
 
 def write_record(path: Path, content: dict[str, Any], device: torch.device = CPU) -> None:
-    """Write ``content`` as JSON, with commit, device, threads and time at its head."""
+    """Write ``content`` as JSON, headed by commit, device, threads and time."""
     about = {**provenance(), "device": device_name(device), "threads": torch.get_num_threads()}
     write_json(path, {"about": about, **content})
     print(f"\nrecord: {path}")

@@ -32,7 +32,7 @@ from tasks.task import SequenceSet, Task, build_task
 from training.device import Machine, resolve_device
 from training.trainer import Trainer
 
-# Of conf/model all but tensor, whose time is cubic in L.
+# All of conf/model but tensor, whose time is cubic in L.
 MODELS = tuple(sorted({path.stem for path in (CONF_DIR / "model").glob("*.yaml")} - {"tensor"}))
 IGNORED = -100  # PyTorch's default
 
@@ -75,7 +75,7 @@ def config_of(words: str) -> CellConfig:
 def time_steps(
     configs: dict[str, CellConfig], repeats: int, machine: Machine
 ) -> list[dict[str, Any]]:
-    """Return a row per model, the quickest first, and one of the plain module."""
+    """Return a row per model and one for the plain module, fastest first."""
     config, device = configs["standard"], resolve_device(machine.device)
     task, dim = build_task(config.task), config.model.dim
     data = training_mixture(task, 40 * config.recipe.batch_size)
@@ -96,7 +96,7 @@ def time_steps(
 def training_step(
     config: CellConfig, task: Task, sequences: SequenceSet, machine: Machine
 ) -> Callable[[], None]:
-    """Return a function that makes the trainer's next update of a fresh model."""
+    """Return the `Trainer.step` of a fresh model."""
     recipe = dataclasses.replace(config.recipe, steps=10**9, epochs=None)
     model = initial_model(config, task)
     trainer = Trainer(model, recipe, config.seed, sequences, sequences, Path(), machine)
@@ -128,7 +128,7 @@ class PlainTransformer(nn.Module):
 
 
 class PlainBlock(nn.Module):
-    """Attention with its scores written out, and a feed-forward network."""
+    """Attention with explicit scores, and a feed-forward network."""
 
     mask: Tensor
 

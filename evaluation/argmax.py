@@ -194,11 +194,10 @@ class ExactArgmax:
 
 
 def longest_sequence(model: Transformer, sequences: SequenceSet) -> int:
-    """Return how many tokens, EOS not counted, a generated sequence may have.
+    """Return how many tokens, without EOS, a generated sequence may have.
 
-    It is the task's longest sequence, for which a `SequenceSet` has room, however many more the
-    model could read: a chain longer than any valid one is wrong whatever follows.  A model that
-    reads fewer, though every sequence drawn fits it, ends at its max_len.
+    That is the task's longest sequence (a longer chain is wrong whatever follows), or the model's
+    max_len if that is shorter.
     """
     needed = int(sequences.lengths.max()) - 1
     if needed > model.max_len:
@@ -210,21 +209,21 @@ def longest_sequence(model: Transformer, sequences: SequenceSet) -> int:
 
 
 def megabytes(memory_mb: Memory, device: torch.device) -> float:
-    """Return the megabytes that a number or ``auto`` means here.
+    """Return the memory limit in megabytes.
 
-    auto: `CPU_MEMORY_MB` on a CPU, half of what is free now on a GPU, so that each of several
-    cells side by side leaves room for the next.
+    auto: `CPU_MEMORY_MB` on a CPU, half of the free memory on a GPU, which leaves room for cells
+    that run side by side.
     """
     if memory_mb != "auto":
         return float(memory_mb)
     if device.type != "cuda":
         return CPU_MEMORY_MB
-    torch.cuda.empty_cache()  # what this process keeps for later is free
+    torch.cuda.empty_cache()  # memory that PyTorch caches is free
     return torch.cuda.mem_get_info(device)[0] / 2**20 / 2
 
 
 def in_halves(work: Callable[[Tensor], None], rows: Tensor) -> None:
-    """Call ``work`` on ``rows`` (B,), or on halves of them where they do not fit into memory."""
+    """Call ``work`` on ``rows`` (B,), or on halves of them if they do not fit into memory."""
     try:
         return work(rows)
     except torch.OutOfMemoryError:
@@ -236,7 +235,7 @@ def in_halves(work: Callable[[Tensor], None], rows: Tensor) -> None:
 
 
 def largest_difference(logits: Tensor, exact: Tensor) -> float:
-    """Return the largest difference of two tensors; `RunError` where one is not finite."""
+    """Return the largest absolute difference; raise `RunError` if it is not finite."""
     difference = float((logits - exact).abs().max())
     if not math.isfinite(difference):
         raise RunError("the model's logits are not finite; it cannot be evaluated")
@@ -244,6 +243,6 @@ def largest_difference(logits: Tensor, exact: Tensor) -> float:
 
 
 def first_true(mask: Tensor) -> Tensor:
-    """Return for each row of ``mask`` (B, T) the first true column, T where there is none."""
+    """Return for each row of ``mask`` (B, T) the first true column, T without one."""
     columns = torch.arange(mask.shape[1], device=mask.device)
     return torch.where(mask, columns, mask.shape[1]).amin(1)

@@ -59,8 +59,7 @@ def _by_step(
 def where_labels_break(sequences: SequenceSet, said: np.ndarray) -> dict[str, Any]:
     """Return what `where_chains_break` does, of labels ``said`` (N, W); a label is a step.
 
-    ``right_by_position`` holds rows [label's number from 0, sequences in which it is right,
-    sequences that have it].  ``longest_prefix`` is the number of labels, counted from the first on,
+    ``longest_prefix`` is the number of labels, counted from the first on,
     that are right in 90 % of the sequences each.
     """
     assert sequences.labels is not None
@@ -80,9 +79,6 @@ def where_labels_break(sequences: SequenceSet, said: np.ndarray) -> dict[str, An
         "by_step": by_position,
         "answer_right_chain_wrong": int((last_right & mistaken).sum()),
         "answer_wrong_chain_right": int((~last_right & ~mistaken).sum()),
-        "right_by_position": [
-            [i, int(r), int(n)] for i, (r, n) in enumerate(zip(right, there, strict=True))
-        ],
         "longest_prefix": int(below[0]) if len(below) else len(there),
     }
 

@@ -46,7 +46,7 @@ from tasks.task import EOS_ID, PAD_ID, SequenceSet
 from training.data import SequenceTensors
 
 CHECKED_ROWS = 64
-COMPACT_BELOW = 0.75  # a batch is compacted, its state copied, once so few rows are unfinished
+COMPACT_BELOW = 0.75  # a batch is compacted once fewer rows than this share are unfinished
 
 Progress = Callable[[int, int], None]  # called with (sequences done, sequences in all)
 Result = TypeVar("Result")
@@ -73,7 +73,7 @@ class Generation:
 
 @dataclass
 class Tagging:
-    """What a model says at the labelled tokens of N sequences.
+    """A model's labels of N sequences.
 
     ``labels`` (N, W) are laid out as `SequenceSet.labels`; the rest is that of `Generation`.
     """
@@ -92,7 +92,7 @@ def generate(
     device: torch.device | str = "cpu",
     progress: Progress = lambda done, total: None,
 ) -> Generation:
-    """Return what greedy generation writes for the prompts of ``sequences``.
+    """Return what greedy generation writes after the prompts of ``sequences``.
 
     A sequence ends with EOS, or once it is longer than `argmax.longest_sequence`.  ``memory_mb``
     bounds what a batch holds (`argmax.megabytes`), which is halved where the device has less.  The
@@ -129,7 +129,7 @@ def tag(
     device: torch.device | str = "cpu",
     progress: Progress = lambda done, total: None,
 ) -> Tagging:
-    """Return what the model says at each labelled token; arguments and errors of `generate`."""
+    """Return the model's label of each labelled token; arguments and errors as in `generate`."""
     exact = ExactArgmax(model, sequences, memory_mb, device)
     gold = exact.sequences.targets  # (N, W)
 
@@ -153,7 +153,7 @@ def tag(
 
 
 def with_enough_tolerance(exact: ExactArgmax, work: Callable[[], Result]) -> Result:
-    """Return what ``work`` returns; where the tolerance was too small, raise it and repeat."""
+    """Return what ``work`` returns; if the tolerance was too small, increase it and repeat."""
     while True:
         try:
             return work()
@@ -182,7 +182,7 @@ class Text:
         return (self.tokens[rows, lengths - 1] == EOS_ID) | (lengths > self.longest)
 
     def end_in_mistake(self, rows: Tensor, position: Tensor, token: Tensor) -> None:
-        """Put a first wrong ``token`` (B,) at ``position`` (B,), and nothing after it."""
+        """Put the first wrong ``token`` (B,) at ``position`` (B,) and end the row there."""
         columns = torch.arange(self.tokens.shape[1], device=self.tokens.device)
         self.tokens[rows] = self.tokens[rows].masked_fill(columns >= position[:, None], PAD_ID)
         self.tokens[rows, position] = token.to(self.tokens.dtype)
@@ -196,9 +196,9 @@ class Text:
 
 
 def certify(exact: ExactArgmax, text: Text, report: Callable[[int], None]) -> None:
-    """Write each gold sequence up to the first token that the model says instead, or whole.
+    """Write each gold sequence, up to the first token at which the model differs.
 
-    ``report`` hears after each batch how many sequences are certified.
+    ``report`` is called after each batch with the number of certified sequences.
     """
     sequences = exact.sequences
 
@@ -220,9 +220,9 @@ def certify(exact: ExactArgmax, text: Text, report: Callable[[int], None]) -> No
 
 
 def decode(exact: ExactArgmax, text: Text, report: Callable[[int], None]) -> None:
-    """Write on in every row of ``text`` that has left the gold sequence, token after token.
+    """Generate token by token in every row of ``text`` that differs from the gold sequence.
 
-    ``report`` hears after each batch how many rows are complete.
+    ``report`` is called after each batch with the number of complete rows.
     """
     mistaken, done = torch.nonzero(text.first_mistake >= 0).flatten(), 0
     order = mistaken[torch.argsort(text.first_mistake[mistaken])]
@@ -232,7 +232,7 @@ def decode(exact: ExactArgmax, text: Text, report: Callable[[int], None]) -> Non
 
 
 def complete(exact: ExactArgmax, text: Text, rows: Tensor) -> None:
-    """Write on in ``rows`` (B,) from where they stand, to EOS or the longest sequence."""
+    """Generate in ``rows`` (B,) up to EOS or the longest sequence."""
     model = exact.model
     rows = rows[~text.ended(rows)]
     if not len(rows):
@@ -251,7 +251,7 @@ def complete(exact: ExactArgmax, text: Text, rows: Tensor) -> None:
         if len(live) <= COMPACT_BELOW * len(rows):
             rows, token, state = rows[live], token[live], model.select(state, live)
             live = torch.arange(len(rows), device=rows.device)
-        # Finished rows run along, idle, at a position that exists; nobody reads their logits.
+        # Finished rows keep running at a valid position; their logits are ignored.
         positions = (text.lengths[rows] - 1).clamp(max=text.longest - 1)
         logits = model.step(token, positions, state)  # (B, V)
 

@@ -6,7 +6,6 @@ import math
 import time
 from collections import Counter
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,8 +13,7 @@ import torch
 
 from evaluation.argmax import Memory
 from evaluation.errors import by_kind, where_chains_break, where_labels_break
-from evaluation.generate import Generation, Progress, Tagging, generate, tag
-from evaluation.parts import generate_in_parts, part_size
+from evaluation.generate import Generation, Progress, generate, tag
 from models.transformer import Transformer
 from tasks.task import SequenceSet, Task
 
@@ -29,8 +27,7 @@ class Evaluation:
     whose every generated token is the gold one.  Where sequences have labels, the last label is the
     answer, and all labels are the chain.  ``chance_accuracy``: what always giving the most
     frequent answer would reach (`chance_accuracy`).
-    ``n_test``: sequences evaluated; ``seconds``: wall time of generating and judging, over all
-    calls; ``certified``, ``close_calls`` and ``tolerance`` (in logits): see `Generation`.
+    ``n_test``: sequences evaluated; ``seconds``: wall time of generating and judging;
     ``errors``: where chains break (`errors.where_chains_break`, `where_labels_break`), and accuracy
     by kind of instance where the task knows of several (`errors.by_kind`).
     """
@@ -42,9 +39,6 @@ class Evaluation:
     chance_accuracy: float
     n_test: int
     seconds: float
-    certified: int = 0
-    close_calls: int = 0
-    tolerance: float = 0.0
     errors: dict[str, Any] = field(default_factory=dict)
 
 
@@ -55,30 +49,18 @@ def evaluate(
     memory_mb: Memory = "auto",
     device: torch.device | str = "cpu",
     progress: Progress = lambda done, total: None,
-    folder: Path | None = None,
 ) -> Evaluation:
     """Return accuracies of free greedy generation on ``sequences``, or of their labels.
 
-    ``memory_mb`` bounds what a batch may hold, whatever the number of sequences.  With a
-    ``folder``, more than `parts.part_size` sequences are evaluated in parts that are kept there:
-    the same call goes on where an earlier one was cut off, its seconds included.  The caller
-    deletes the folder.  Raises what `generate` raises.
+    Arguments and errors as in `generate`.
     """
     started = time.perf_counter()
-    found: Generation | Tagging
     if sequences.labels is not None:
-        found = tagging = tag(model, sequences, memory_mb, device, progress)
+        tagging = tag(model, sequences, memory_mb, device, progress)
         answer_right, chain_right = judge_labels(sequences, tagging.labels)
         errors = where_labels_break(sequences, tagging.labels)
     else:
-        if folder is None or len(sequences) <= part_size(device):
-            generation = generate(model, sequences, memory_mb, device, progress)
-        else:
-            generation, seconds = generate_in_parts(
-                model, sequences, memory_mb, device, progress, folder
-            )
-            started = time.perf_counter() - seconds
-        found = generation
+        generation = generate(model, sequences, memory_mb, device, progress)
         answer_right, chain_right = judge(task, sequences, generation)
         errors = where_chains_break(task, sequences, generation, answer_right)
     if kinds := by_kind(task, sequences, answer_right):
@@ -92,9 +74,6 @@ def evaluate(
         chance_accuracy=chance_accuracy(task, sequences),
         n_test=len(sequences),
         seconds=time.perf_counter() - started,
-        certified=found.certified,
-        close_calls=found.close_calls,
-        tolerance=found.tolerance,
         errors=errors,
     )
 
@@ -142,19 +121,13 @@ def _answer(task: Task, tokens: np.ndarray) -> tuple[str, ...] | None:
     return None if answer is None else tuple(answer)
 
 
-def wilson_interval(
-    successes: int, trials: int, z: float = 1.959963984540054
-) -> tuple[float, float]:
-    """Return the 95 % Wilson score interval of a share (Wilson, 1927).
-
-    Without a success its lower end is 0, without a failure its upper end 1, free of rounding.
-    """
-    if trials == 0:
-        return 0.0, 1.0
+def wilson_interval(successes: int, trials: int) -> tuple[float, float]:
+    """Return the 95 % Wilson score interval of a share (Wilson, 1927)."""
+    z = 1.959963984540054
     share = successes / trials
     centre = share + z * z / (2 * trials)
     spread = z * math.sqrt(share * (1 - share) / trials + z * z / (4 * trials * trials))
     scale = 1 + z * z / trials
-    low = 0.0 if successes == 0 else max(0.0, (centre - spread) / scale)
-    high = 1.0 if successes == trials else min(1.0, (centre + spread) / scale)
+    low = 0.0 if successes == 0 else (centre - spread) / scale
+    high = 1.0 if successes == trials else (centre + spread) / scale
     return low, high

@@ -28,7 +28,7 @@ from tasks.task import Task, build_task
 from training.device import Machine
 from training.recipe import Recipe
 
-# The sections that decide a result; everything else of a cell's configuration is local.
+# The sections that decide a result; the rest of a cell's configuration is local.
 DECIDING = ("task", "model", "recipe", "data", "measure", "seed")
 OUR_PACKAGES = ("tasks.", "models.")
 STRICT: Any = {"extra": "forbid", "strict": True}
@@ -102,7 +102,7 @@ class CellConfig:
 
 @dataclass(frozen=True)
 class SweepCall:
-    """What the command line asks of sweep.py; see conf/sweep.yaml."""
+    """The command line of sweep.py; see conf/sweep.yaml."""
 
     only: dict[str, Any]
     overrides: list[str]
@@ -122,7 +122,7 @@ class SweepCall:
 
 @dataclass(frozen=True)
 class EvaluateCall:
-    """What the command line asks of evaluate.py; see conf/evaluate.yaml."""
+    """The command line of evaluate.py; see conf/evaluate.yaml."""
 
     run: str
     task: dict[str, Any]
@@ -156,13 +156,13 @@ def cell_from(settings: Mapping[str, Any]) -> CellConfig:
 
 
 def call_from(kind: Any, settings: Mapping[str, Any]) -> Any:
-    """Return the part of composed settings that ``kind``, such as `SweepCall`, holds."""
+    """Return the composed settings that are fields of ``kind``, such as `SweepCall`."""
     names = [item.name for item in dataclasses.fields(kind)]
     return checked(kind, {name: settings[name] for name in names if name in settings})
 
 
 def checked(kind: Any, values: Mapping[str, Any]) -> Any:
-    """Return ``values`` as ``kind``; pydantic's findings become one `UserError`."""
+    """Return ``values`` as ``kind``; raise pydantic's findings as one `UserError`."""
     try:
         return _adapter(kind).validate_json(json.dumps(values))
     except ValidationError as error:

@@ -1,4 +1,4 @@
-"""What a sweep costs: FLOPs of the training budgets, seconds at the speeds measured so far."""
+"""Estimated cost of a sweep: training FLOPs, and seconds at the speeds measured so far."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from models.flops import training_step_flops
 from tasks.task import build_task
 from training.device import device_name, resolve_device
 
-ASSUMED_FLOPS_PER_SECOND = 2e10  # of one core, until a training was measured
-SHORTEST = 100  # steps of a training that tells a speed
+ASSUMED_FLOPS_PER_SECOND = 2e10  # of one core, until a training has been measured
+SHORTEST = 100  # steps; shorter trainings say little about speed
 
 
 def training_flops(cell: Cell) -> float:
@@ -34,7 +34,7 @@ _COUNTED: dict[str, tuple[int, int]] = {}
 
 
 def _flops_and_length(cell: Cell) -> tuple[int, int]:
-    """Return training FLOPs of a sequence of full length, and that length."""
+    """Return the training FLOPs of a sequence of full length, and the length."""
     key = json.dumps([cell.config.task, plain_section(cell.config.model)], sort_keys=True)
     if key not in _COUNTED:
         task = build_task(cell.config.task)

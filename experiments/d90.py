@@ -44,7 +44,7 @@ def bracket(medians: Mapping[Any, float]) -> Bracket:
 
 
 def passes(accuracy: float) -> bool:
-    """Tell whether an accuracy reaches 90 %."""
+    """Return whether an accuracy reaches 90 %."""
     return accuracy >= THRESHOLD - 1e-9
 
 
@@ -132,7 +132,7 @@ def _of_group(part: pd.DataFrame) -> dict[str, Any]:
 
 
 class Ratio(NamedTuple):
-    """How many times one D90 is another: of the grid's D, and what the brackets allow."""
+    """The ratio of two D90, and the interval that their brackets allow."""
 
     value: float
     low: float

@@ -1,4 +1,4 @@
-"""What one sees: progress of a cell, of a sweep, its plan and its summary."""
+"""Terminal output: progress of a cell and of a sweep, its plan and its summary."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ PATIENCE_SECONDS = 30.0  # with nothing running, as between two cells, until wat
 
 
 class CellProgress:
-    """A progress bar for one cell; in a log a line every half minute."""
+    """A progress bar for one cell; in a log, a line every half minute."""
 
     def __init__(self, enabled: bool) -> None:
         self._enabled = enabled
@@ -69,13 +69,13 @@ class CellProgress:
 
 
 def label(columns: Mapping[str, Any], others: Mapping[str, Any] | None = None) -> str:
-    """Return the few words that tell a cell from others, such as "lis n=20 linear D=32 seed=1"."""
+    """Return a short label of a cell, such as "lis n=20 linear D=32 seed=1"."""
     words = "{task} n={size} {model} D={dim} seed={seed}".format(**columns)
     return " ".join([words, *(f"{k}={v}" for k, v in (others or {}).items() if v is not None)])
 
 
 def outcome(row: Mapping[str, Any]) -> str:
-    """Return what came of a cell in a few words."""
+    """Return a cell's outcome in a few words."""
     if row["status"] != "done":
         return f"{row['status']} ({row['reason']})"
     words = (
@@ -89,7 +89,7 @@ def outcome(row: Mapping[str, Any]) -> str:
 
 
 def print_outcome(config: CellConfig, record: dict[str, Any] | None, already_done: bool) -> None:
-    """Print one line on a cell that has ended."""
+    """Print the outcome of a cell."""
     columns = identity(deciding_settings(config))
     if record is None:
         print(f"{label(columns)}: another process works on this cell")
@@ -102,9 +102,9 @@ def print_outcome(config: CellConfig, record: dict[str, Any] | None, already_don
 
 
 class SweepProgress:
-    """Watches runs/ from a thread: a line per finished cell, entered into the table as it ends.
+    """Watches runs/ from a thread: prints each finished cell and enters it into the table.
 
-    On a terminal also a table of what runs; elsewhere a line every ten minutes.
+    Shows running cells on a terminal, and one line every ten minutes elsewhere.
     """
 
     def __init__(self, sweep: Sweep, chosen: Sequence[Planned]) -> None:
@@ -181,7 +181,7 @@ class SweepProgress:
 
 
 def other_columns(cells: Sequence[Cell]) -> dict[str, dict[str, Any]]:
-    """Return by cell the settings that vary, beside what `label` shows."""
+    """Return by cell the varying settings that `label` does not show."""
     keys = varying_keys([deciding_settings(cell.config) for cell in cells])
     names = [n for n in ("format", "layers", "heads") if len({c.identity[n] for c in cells}) > 1]
     return {
@@ -208,7 +208,7 @@ def running_table(running: Sequence[Planned], varying: Mapping[str, Mapping[str,
 
 
 def show_status(sweep: Sweep, watch: bool = False) -> None:
-    """Print what is done, running and open, and the time left; with ``watch`` until it ends."""
+    """Print what is done, running and open, and the time left; ``watch`` keeps refreshing."""
     estimate, varying = Estimate.of(sweep), other_columns(sweep.cells)
 
     def status() -> tuple[Group, bool]:
@@ -239,7 +239,7 @@ def show_status(sweep: Sweep, watch: bool = False) -> None:
 
 
 def seconds_left(plan: Iterable[Planned], estimate: Estimate) -> float:
-    """Return the seconds that the trainings of these cells still take at most on one worker."""
+    """Return an upper bound on the seconds that these cells still take on one worker."""
     seconds = 0.0
     for planned in one_of_each_training(plan):
         at = planned.run.progress()

@@ -1,4 +1,4 @@
-"""What a running cell reports, and how it is asked to stop."""
+"""Heartbeats of a running cell, and stopping it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from training.trainer import (
     Event,
     Listener,
     Phase,
-    TrainingStarts,
     TrainingStep,
     Validation,
 )
@@ -43,8 +42,6 @@ def heartbeat(run: Run, cell: str) -> Listener:
         match event:
             case Phase(name):
                 known["phase"], written = name, -math.inf
-            case TrainingStarts(step, steps):
-                known.update(step=step, steps=steps)
             case TrainingStep(step, steps, loss):
                 known.update(step=step, steps=steps, train_loss=loss)
             case Validation():

@@ -1,6 +1,6 @@
 """``strategy=frontier``: climb D and stop one step above the first that reaches 90 %.
 
-Saves the compute of the cells beyond; what is not measured is missing from the table.
+Cells beyond are not run and stay missing from the table.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from experiments.plan import Planned, Sweep
 
 
 def next_cells(sweep: Sweep) -> list[Planned]:
-    """Return the open cells of the next D of every group that still climbs.
+    """Return the open cells at the next D of every group that still climbs.
 
-    A group that has a failed cell at its next D waits for it.
+    A group waits for a failed cell at its next D.
     """
     table = sweep.enter()
     done = table[table["status"] == "done"]
@@ -44,7 +44,7 @@ def groups(cells: Sequence[Cell]) -> list[dict[int, list[Cell]]]:
 def next_of_group(
     group: Mapping[int, Sequence[Cell]], accuracies: Mapping[str, float]
 ) -> list[Cell]:
-    """Return the cells without an accuracy at the smallest D that is wanted."""
+    """Return the cells without an accuracy at the next D."""
     passed = False
     for cells in group.values():
         missing = [cell for cell in cells if cell.name not in accuracies]

@@ -1,7 +1,4 @@
-"""The one grid function: from an experiment's YAML to its cells.
-
-Launcher, status and plots all ask here, so they cannot disagree about which cells there are.
-"""
+"""From an experiment's YAML to its cells. Launcher, status and plots all use this grid."""
 
 from __future__ import annotations
 
@@ -81,7 +78,7 @@ class Cell:
         return other_settings(deciding_settings(self.config))
 
 
-def load_experiment(name: str, config_dir: str | None = None) -> Experiment:
+def load_experiment(name: str, config_dir: str | Path | None = None) -> Experiment:
     """Return the experiment conf/experiment/NAME.yaml, or that of ``config_dir``."""
     searched = [f"hydra.searchpath=[file://{Path(config_dir).absolute()}]"] if config_dir else []
     try:
@@ -104,10 +101,10 @@ def experiment_from(name: str, content: Mapping[str, Any]) -> Experiment:
 
 
 def cells(experiment: Experiment, overrides: Sequence[str] = ()) -> list[Cell]:
-    """Return the cells in the grid's order, ``overrides`` added to each.
+    """Return the distinct cells in the grid's order, with ``overrides`` added to each.
 
-    Hydra composes once per choice of groups; other values are then set in plain data, since a
-    composition takes tens of milliseconds. A cell that occurs in two products is kept once.
+    Hydra composes once per choice of groups, since that takes tens of milliseconds; other values
+    are set in plain data.
     """
     found: dict[str, Cell] = {}
     for point in points(experiment):

@@ -1,4 +1,4 @@
-"""Launching cells by the launcher that the command line names."""
+"""Launch cells with the launcher that the command line names."""
 
 from __future__ import annotations
 
@@ -66,11 +66,11 @@ def launch_cells(launcher: Any, find_open: Callable[[], list[Planned]]) -> None:
 
 
 def record_lost_worker(planned: Planned, result: JobReturn) -> None:
-    """Record a cell as failed whose process ended without a record, with the reason."""
+    """Record a cell as failed if its process ended without a record."""
     failure, config, cell = failure_of(result), planned.cell.config, planned.cell
     if not isinstance(failure, WorkerDiedError) or planned.run.is_running():
         return
-    if finished(planned.run, cell.name):  # it died after its work
+    if finished(planned.run, cell.name):  # it died after finishing
         return
     row = identity(deciding_settings(config)) | {
         "max_len": measured_task(config, build_task(config.task)).max_len,

@@ -7,18 +7,16 @@ has the name of its run.
 from __future__ import annotations
 
 import dataclasses
-import functools
 import hashlib
 import inspect
 import json
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from common import UserError, locate, sha256_of
 from experiments.config import OUR_PACKAGES, CellConfig, measured_settings, plain_section
 
-# Raise it when a change of the code changes results under an unchanged configuration.
+# Increase this when a code change alters results under the same configuration.
 RESULTS_VERSION = 2
 
 
@@ -35,8 +33,8 @@ def cell_name(config: CellConfig) -> str:
 def training_settings(config: CellConfig) -> dict[str, Any]:
     """Return what decides the weights: task, model, recipe, data and seed.
 
-    Constructed weights depend on task and model alone. Files enter by their content, classes from
-    outside the project by their source.
+    Constructed weights depend on task and model alone. Files are identified by their content,
+    classes from outside the project by their source.
     """
     model = {k: v for k, v in plain_section(config.model).items() if v is not None}
     settings: dict[str, Any] = {"task": dict(config.task), "model": model}
@@ -64,7 +62,7 @@ def source_digests(config: CellConfig) -> dict[str, str]:
     parts = (config.task, model.mixer, *(model.mixers or []), model.construct)
     targets = {str(part["_target_"]) for part in parts if part and part.get("_target_")}
     return {
-        target: _digest(_source_file(target))[:16]
+        target: sha256_of(_source_file(target))[:16]
         for target in sorted(targets)
         if not target.startswith(OUR_PACKAGES)
     }
@@ -78,20 +76,6 @@ def _source_file(target: str) -> str:
         raise UserError(f"_target_={target}: neither a class nor a function of Python") from None
 
 
-def _digest(path: str | Path) -> str:
-    """Return the SHA-256 of a file, read once as long as it does not change."""
-    try:
-        stat = Path(path).stat()
-    except OSError:
-        return sha256_of(path)  # says what is wrong
-    return _digest_of(str(path), stat.st_mtime_ns, stat.st_size)
-
-
-@functools.lru_cache(maxsize=1024)
-def _digest_of(path: str, mtime: int, size: int) -> str:
-    return sha256_of(path)
-
-
 def _hash(settings: Mapping[str, Any]) -> str:
     text = json.dumps([RESULTS_VERSION, settings], sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:12]
@@ -101,19 +85,19 @@ def _data(config: CellConfig) -> dict[str, Any]:
     data = dataclasses.asdict(config.data)
     for key in ("file", "train_file"):
         if data[key] is not None:
-            data[key] = _digest(data[key])
+            data[key] = sha256_of(data[key])
     return data
 
 
 def _measure(config: CellConfig) -> dict[str, Any]:
-    """Omitted where the measurement equals the training's settings."""
+    """Return the measurement's settings, omitted if they equal the training's."""
     measure, measured = config.measure, measured_settings(config)
     task = {key: value for key, value in measured.items() if config.task.get(key) != value}
     found: dict[str, Any] = {"task": task} if task else {}
     if measure.split != "test":
         found["split"] = measure.split
     if measure.file is not None:
-        found["file"] = _digest(measure.file)
+        found["file"] = sha256_of(measure.file)
     whole = config.data.test if measure.split == "test" else None
     if measure.count not in (None, whole):
         found["count"] = measure.count

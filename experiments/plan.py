@@ -46,7 +46,7 @@ class Sweep:
         self.experiment = experiment
         self.folder = Path(results_dir) / experiment.name
         self.retry_failed = retry_failed
-        # The sweep itself enters rows and shows progress.
+        # The sweep enters rows and shows progress itself.
         own = [f"experiment_name={quoted(experiment.name)}", f"runs_dir={quoted(runs_dir)}"]
         own += ["enter=false", "progress=false"]
         every = cells(experiment, [*overrides, *own])
@@ -73,7 +73,7 @@ class Sweep:
         return Planned(cell, run, row["status"], row.get("reason"))
 
     def to_launch(self, plan: Iterable[Planned]) -> list[Planned]:
-        """Return those to run: neither done nor running, failed ones on demand."""
+        """Return the cells to run: neither done nor running; failed ones with ``retry_failed``."""
         wanted = {"missing", "unfinished"} | ({"failed"} if self.retry_failed else set())
         return [planned for planned in plan if planned.status in wanted]
 
@@ -91,7 +91,7 @@ class Sweep:
 
 
 def one_of_each_training(planned: Iterable[Planned]) -> list[Planned]:
-    """Return one cell of each training: the others measure it when it has ended."""
+    """Return one cell of each training; the others measure it once it has ended."""
     return list({one.cell.run: one for one in reversed(list(planned))}.values())[::-1]
 
 

@@ -1,4 +1,4 @@
-"""The columns of a results row: what training, evaluation and the model's cost give."""
+"""The columns of a results row: training, accuracy and cost."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from training.trainer import Interrupted, Trainer, still_improving
 
 
 def training_cost(trainer: Trainer) -> dict[str, Any]:
-    """Return the columns that training decides; FLOPs are counted without padding."""
+    """Return the columns of training; FLOPs are counted without padding."""
     state = trainer.state
     reached = next((r for r in state.curve if r.validation_chain_exact_match >= 0.9), None)
     lengths, counts = np.unique(trainer.train.host_lengths.numpy() - 1, return_counts=True)
@@ -39,7 +39,7 @@ def training_cost(trainer: Trainer) -> dict[str, Any]:
 
 
 def accuracies(evaluation: Evaluation) -> dict[str, Any]:
-    """Return the columns that an evaluation gives."""
+    """Return the columns of an evaluation."""
     names = [
         "answer_accuracy", "answer_accuracy_low", "answer_accuracy_high", "chain_exact_match",
         "chance_accuracy", "n_test",
@@ -71,7 +71,7 @@ def reason(error: BaseException) -> str:
 
 
 def status_of(error: BaseException) -> str:
-    """Return whether a cell failed, or is unfinished: interrupted, or out of room on the disk."""
+    """Return failed, or unfinished after an interruption or on a full disk."""
     causes = [error, error.__cause__]
     full = any(isinstance(e, OSError) and e.errno in (ENOSPC, EDQUOT) for e in causes)
     return "unfinished" if full or isinstance(error, Interrupted) else "failed"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import shutil
 import traceback
 from collections.abc import Callable
 from pathlib import Path
@@ -108,7 +107,6 @@ def run_cell(config: CellConfig, listener: Listener = ignore) -> dict[str, Any] 
         tracker.finish(row, failed=row["status"] == "failed")
         if failure is not None and not isinstance(failure, Interrupted):
             raise failure
-        shutil.rmtree(parts_folder(run, cell), ignore_errors=True)
         return record
 
 
@@ -127,7 +125,7 @@ def train_and_measure(
     should_stop = stop_after(config.machine.time_limit_seconds, stop)
     model, cost = trained(config, task, data, run, tell, should_stop)
     tell(Phase("evaluation"))
-    evaluation = measure(config, measured, model, sequences, run, tell, stop)
+    evaluation = measure(config, measured, model, sequences, tell, stop)
     return {**accuracies(evaluation), **cost, **costs(model, measured)}, evaluation.errors
 
 
@@ -211,7 +209,6 @@ def measure(
     measured: Task,
     model: Transformer,
     sequences: SequenceSet,
-    run: Run,
     tell: Listener,
     stop: Callable[[], bool],
 ) -> Evaluation:
@@ -229,7 +226,6 @@ def measure(
         config.machine.evaluation_memory_mb,
         resolve_device(config.machine.device),
         progress,
-        parts_folder(run, cell_name(config)),
     )
 
 
@@ -253,8 +249,3 @@ def measured_sequences(
             f"measure.count={chosen.count}: the {chosen.split} set has {len(sequences)} sequences"
         )
     return sequences.select(slice(chosen.count))
-
-
-def parts_folder(run: Run, cell: str) -> Path:
-    """Return where parts of a long evaluation are kept until it is finished."""
-    return run.folder / f"evaluating-{cell}"

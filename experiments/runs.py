@@ -52,12 +52,12 @@ class Run:
 
     @contextlib.contextmanager
     def locked(self, cell: str) -> Iterator[bool]:
-        """Hold the folder's lock; False, without it, where another process works on ``cell``.
+        """Hold the folder's lock; yield False if another process works on ``cell``.
 
-        One that works on another cell of this training is waited for.
+        Waits for a process that works on another cell of this training.
         """
         self.folder.mkdir(parents=True, exist_ok=True)
-        # Some patience always: `is_running` of another process holds the lock for an instant.
+        # `is_running` of another process may hold the lock for an instant.
         lock = filelock.FileLock(self.folder / "lock", timeout=0.5)
         while not lock.is_locked:
             try:
@@ -78,14 +78,14 @@ class Run:
         """Return whether a living process holds the lock."""
         try:
             with (self.folder / "lock").open() as file:
-                # Shared, so that two processes that ask at once do not see each other.
+                # Shared, so that two processes can ask at once.
                 fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except OSError as error:  # ENOENT: nobody was here yet
+        except OSError as error:  # ENOENT: no process has been here
             return error.errno in (errno.EAGAIN, errno.EACCES)
         return False
 
     def write_config(self, config: CellConfig) -> None:
-        """Write what decides the training, measured as it was trained."""
+        """Write the settings of the training and its plain measurement."""
         settings = deciding_settings(config)
         if cell_name(config) != self.name:
             settings["measure"] = {"task": {}, "split": "test", "file": None, "count": None}
@@ -108,7 +108,7 @@ class Run:
         return _read_json(self.folder / "training.json")
 
     def write_training(self, training: dict[str, Any]) -> None:
-        """Note what training cost: the last thing that training does."""
+        """Write what training cost; training is finished once this exists."""
         write_json(self.folder / "training.json", training)
 
     def write_progress(self, **values: Any) -> None:
@@ -133,7 +133,7 @@ def _read_json(path: Path) -> dict[str, Any] | None:
 
 
 def provenance() -> dict[str, Any]:
-    """Return the columns and keys that say which code made a result, and when."""
+    """Return commit, torch version and time, columns of every row."""
     return {
         "commit": commit(),
         "torch_version": torch.__version__,
@@ -148,10 +148,10 @@ def command() -> str:
 
 @functools.cache
 def commit() -> str:
-    """Return the commit, with ``-dirty`` where code differs from it, else the version installed.
+    """Return the commit, with ``-dirty`` if the code differs from it, else the installed version.
 
-    Asked for before anything runs: the files may change while it does. Warns once where git does
-    not answer, as in a tarball or a checkout of somebody else's.
+    Called before anything runs, since files may change meanwhile. Warns once if git does not
+    answer, as in a tarball or somebody else's checkout.
     """
     command = ["git", "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"]
     try:

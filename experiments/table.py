@@ -1,4 +1,4 @@
-"""``<results_dir>/<experiment>/``: the table of an experiment and what lies beside it.
+"""``<results_dir>/<experiment>/``: the results of an experiment.
 
 results.csv   a row per measurement and seed, with a column for every setting that varies
 cells.jsonl   a line per cell: its configuration, learning curve and errors
@@ -7,7 +7,6 @@ config.yaml   what all cells share; with a row it is the cell's exact configurat
 
 from __future__ import annotations
 
-import ast
 import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -42,11 +41,11 @@ def read_table(folder: Path) -> pd.DataFrame:
     path = folder / "results.csv"
     if not path.exists():
         return pd.DataFrame(columns=COLUMNS)
-    return pd.read_csv(path, dtype={"cell": str, "run": str})  # there are names of digits alone
+    return pd.read_csv(path, dtype={"cell": str, "run": str})  # some names are all digits
 
 
 def read_cells(folder: Path) -> dict[str, dict[str, Any]]:
-    """Return by cell what cells.jsonl holds of it."""
+    """Return the entries of cells.jsonl by cell."""
     path = folder / "cells.jsonl"
     if not path.exists():
         return {}
@@ -105,12 +104,12 @@ IN_COLUMNS = {
     "model.num_layers": "layers", "model.num_heads": "heads", "model.dim": "dim",
     "recipe.precision": "precision", "seed": "seed",
 }  # fmt: skip
-# The columns size and format are those measured; of the training where this does not differ.
+# The columns size and format are those measured, and those trained unless these differ.
 MEASURED = {"task.size": "size", "task.format": "format"}
 
 
 def shared_settings(configs: list[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return the settings that the rows of a table do not hold, under dotted keys.
+    """Return the settings that are not in the rows of a table, under dotted keys.
 
     ``all`` cells share some; others belong to one task, model or recipe by its name.
     """
@@ -124,40 +123,6 @@ def shared_settings(configs: list[Mapping[str, Any]]) -> dict[str, Any]:
                 found[section].setdefault(config[section]["name"], {})[key] = value
             elif key not in held:
                 found["all"][key] = value
-    return found
-
-
-def config_of_row(text: Row, shared: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the exact configuration of a row, read as text, from what all cells share."""
-    row = {key: _parsed(value) for key, value in text.items()}
-    found = dict(shared["all"])
-    for section in ("task", "model", "recipe"):
-        found |= shared[section].get(row[section], {})
-    found |= {key: row[column] for key, column in IN_COLUMNS.items()}
-    found |= {key: value for key, value in row.items() if "." in key and value is not None}
-    for key, column in MEASURED.items():
-        trained = found.setdefault(key, row[column])
-        if trained != row[column]:
-            found[f"measure.{key}"] = row[column]
-    return nested(found)
-
-
-def _parsed(text: str) -> Any:
-    try:
-        return ast.literal_eval(text)
-    except (ValueError, SyntaxError):
-        return text or None
-
-
-def nested(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return settings under dotted keys as nested mappings."""
-    found: dict[str, Any] = {}
-    for key, value in settings.items():
-        *path, last = key.split(".")
-        node = found
-        for part in path:
-            node = node.setdefault(part, {})
-        node[last] = value
     return found
 
 

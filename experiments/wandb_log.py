@@ -1,6 +1,6 @@
 """W&B as a mirror of our own records: a run per cell, and one for an experiment's figures.
 
-An error of W&B costs one warning and ends the mirroring, never a run. Curves are drawn against our
+If W&B fails, one warning is printed and the cell goes on without it. Curves are drawn against our
 own ``step``: W&B's starts at 0 again when an offline run is resumed. WANDB_* variables count
 where our own key has its default.
 """
@@ -27,7 +27,7 @@ TAGS = ("task", "format", "size", "model", "dim", "recipe", "seed")
 
 
 class Tracker:
-    """A W&B run, or nothing once that has failed."""
+    """A W&B run; does nothing once W&B has failed."""
 
     def __init__(self, logger: LoggerConfig, **arguments: Any) -> None:
         self._run: Any = None
@@ -41,11 +41,11 @@ class Tracker:
             self.log(dataclasses.asdict(event))
 
     def log(self, values: dict[str, Any]) -> None:
-        """Log values; ``step`` among them is ours."""
+        """Log values, our own ``step`` among them."""
         self._safely(lambda run: run.log(values))
 
     def finish(self, summary: dict[str, Any], failed: bool = False) -> None:
-        """Enter final figures and close the run; online, wait for the upload for a while."""
+        """Write the summary and close the run; online, wait for the upload for a while."""
         known = {key: value for key, value in summary.items() if value is not None}
         self._safely(lambda run: run.summary.update(known))
         self._safely(lambda run: run.finish(exit_code=int(failed)))
@@ -91,7 +91,7 @@ def track_cell(config: CellConfig, run: Run) -> Tracker:
 def log_figures(
     logger: LoggerConfig, experiment: str, figures: Sequence[Path], table: pd.DataFrame
 ) -> None:
-    """Send an experiment's figures and its table to a run of their own."""
+    """Log an experiment's figures and table as a run of their own."""
     if _mode(logger) == "disabled":
         return
     import wandb
@@ -116,7 +116,7 @@ def _mode(logger: LoggerConfig) -> str:
 
 
 def _start(logger: LoggerConfig, mode: str, arguments: dict[str, Any]) -> Any:
-    """Return a started run; offline where online has no key or no network."""
+    """Start a run; fall back to offline without a key or network."""
     import wandb
 
     environment = {"project": "WANDB_PROJECT", "entity": "WANDB_ENTITY", "dir": "WANDB_DIR"}

@@ -1,6 +1,6 @@
 """Hydra launcher ``local``: every job a process of its own on this machine.
 
-Unlike joblib's launcher, a job whose process is killed ends alone, and a job starts clean.
+Unlike with joblib's launcher, a killed job does not affect the others.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class LocalLauncher(Launcher):
     def setup(
         self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig
     ) -> None:
-        """Take what every job needs."""
+        """Store what every job needs."""
         if not isinstance(self.jobs, int) or self.jobs < 1:
             raise UserError(f"hydra.launcher.jobs={self.jobs}: must be a whole number from 1")
         self.config = config
@@ -56,13 +56,13 @@ class LocalLauncher(Launcher):
         self.task_function = task_function
 
     def stop_after(self, seconds: float) -> None:
-        """Start no job and stop the running ones, checkpointed, once ``seconds`` have passed."""
+        """After ``seconds``, start no more jobs and stop the running ones at a checkpoint."""
         self._deadline = time.monotonic() + seconds
 
     def launch(
         self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int
     ) -> Sequence[JobReturn]:
-        """Run every list of overrides as a job; return how each ended, in order."""
+        """Run every list of overrides as a job; return the results in order."""
         setup_globals()
         with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(self.jobs) as pool:
             futures = [
@@ -78,7 +78,7 @@ class LocalLauncher(Launcher):
                 raise
 
     def _run(self, overrides: list[str], number: int, folder: Path) -> JobReturn:
-        """Run one job in a process and wait for it; runs in a thread."""
+        """Run one job in a process and wait for it; called in a thread."""
         result = JobReturn(overrides=overrides, status=JobStatus.FAILED)
         if time.monotonic() > self._deadline:
             result.return_value = RunError("out of time, not started")
@@ -147,7 +147,7 @@ def _work(payload: bytes, path: Path) -> None:
 
 
 def _pickled(result: JobReturn) -> bytes:
-    """Return the result pickled; an exception that does not survive that keeps its text."""
+    """Return the pickled result; an exception that cannot be pickled keeps its text."""
     error = failure_of(result)
     if isinstance(error, UserError | RunError):
         print(f"error: {error}", file=sys.stderr)
@@ -171,7 +171,7 @@ def failure_of(result: JobReturn) -> BaseException | None:
 
 
 def _end_with_parent() -> None:
-    """End this process as `kill` would once the launcher's process is gone."""
+    """Terminate this process once the launcher's process is gone."""
     parent = multiprocessing.parent_process()
     assert parent is not None
     wait([parent.sentinel])

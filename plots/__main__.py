@@ -1,93 +1,60 @@
-"""``python -m plots experiment=NAME``: redraw an experiment's figures and tables."""
+"""Redraw an experiment's figures and tables from results_dir/NAME/results.csv.
+
+python -m plots experiment=NAME [KEY=VALUE ...]
+
+They go to results_dir/NAME/figures, and README.md beside them.
+
+results_dir=results   where the experiment's folder lies
+format=png,csv        of figures png, pdf, svg; of tables csv, md, tex
+figures=a,b           the experiment's own by default; or your module with draw(table, **options)
+models=a,b            only these models
+exclude=a,b           not these models
+width=6.75            inches: 3.25 for a column of two
+font_size=7           points
+config_dir=DIR        holds experiment/NAME.yaml outside this repository
+"""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Annotated, Literal
 
-from common import UserError, did_you_mean
+from pydantic import Field
+
+from common import in_one_line, read_options
 from plots.data import load_experiment
-from plots.redraw import FIGURES, TABLES, redraw
+from plots.redraw import redraw
 
-USAGE = f"""usage: python -m plots experiment=NAME [KEY=VALUE ...] [--config-dir=DIR]
-
-Redraws the figures and tables of an experiment from RESULTS_DIR/NAME/results.csv into
-RESULTS_DIR/NAME/figures, and RESULTS_DIR/NAME/README.md beside them.
-
-  results_dir=results   where the experiment's folder lies
-  format=png,csv        of figures png, pdf, svg; of tables csv, md, tex
-  figures=a,b           some of {", ".join([*FIGURES, TABLES])},
-                        or your own module with a function draw(table, **options)
-  models=a,b            only these models
-  exclude=a,b           not these models
-  width=6.75            inches: 3.25 for a column of two
-  font_size=7           points
-  --config-dir=DIR      holds experiment/NAME.yaml outside this repository
-"""
-DEFAULTS = {
-    "experiment": "", "results_dir": "results", "format": "png,csv", "figures": "", "models": "",
-    "exclude": "", "width": "6.75", "font_size": "7", "--config-dir": "",
-}  # fmt: skip
-FORMATS = ("png", "pdf", "svg", "csv", "md", "tex")
+Positive = Annotated[float, Field(gt=0, lt=100)]
 
 
-def options_of(words: Sequence[str]) -> dict[str, str]:
-    """Return the options that the words of a command line set, over the defaults."""
-    options = dict(DEFAULTS)
-    for word in words:
-        key, equals, value = word.partition("=")
-        if key not in options or not equals:
-            near = did_you_mean(key, options)
-            raise UserError(f"unknown option {word}; there are {', '.join(options)}{near}")
-        options[key] = value
-    if not options["experiment"]:
-        raise UserError("experiment=NAME is missing; python -m plots --help lists all options")
-    return options
-
-
-def main(words: Sequence[str]) -> None:
+def draw(
+    experiment: str,
+    results_dir: Path = Path("results"),
+    format: tuple[Literal["png", "pdf", "svg", "csv", "md", "tex"], ...] = ("png", "csv"),
+    figures: tuple[str, ...] = (),
+    models: tuple[str, ...] = (),
+    exclude: tuple[str, ...] = (),
+    width: Positive = 6.75,
+    font_size: Positive = 7,
+    config_dir: Path | None = None,
+) -> None:
     """Draw, and print each file that was written."""
-    options = options_of(words)
-    lists = {key: _names(options[key]) for key in ("format", "figures", "models", "exclude")}
-    for name in lists["format"]:
-        if name not in FORMATS:
-            raise UserError(f"format={name}: must be one of {', '.join(FORMATS)}")
-    folder = Path(options["results_dir"]) / options["experiment"]
-    experiment = load_experiment(options["experiment"], options["--config-dir"] or None, folder)
-    paths = redraw(
-        experiment,
-        folder,
-        formats=lists["format"],
-        figures=lists["figures"],
-        models=lists["models"],
-        exclude=lists["exclude"],
-        width=_positive("width", options["width"]),
-        font_size=_positive("font_size", options["font_size"]),
-    )
-    for path in paths:
+    folder = results_dir / experiment
+    found = load_experiment(experiment, config_dir, folder)
+    for path in redraw(found, folder, format, figures, models, exclude, width, font_size):
         print(path)
 
 
-def _names(value: str) -> list[str]:
-    return [name.strip() for name in value.strip("[]").split(",") if name.strip()]
-
-
-def _positive(key: str, value: str) -> float:
-    try:
-        number = float(value)
-    except ValueError:
-        number = 0.0
-    if not 0 < number < 100:
-        raise UserError(f"{key}={value}: must be a number above 0")
-    return number
+def main(words: Sequence[str]) -> None:
+    """Call `draw` with the options of the command line."""
+    if {"-h", "--help"} & set(words):
+        print(__doc__, end="")
+        return
+    draw(**read_options(draw, [word.replace("--config-dir", "config_dir") for word in words]))
 
 
 if __name__ == "__main__":
-    if {"-h", "--help"} & set(sys.argv[1:]):
-        print(USAGE, end="")
-        sys.exit(0)
-    try:
-        main(sys.argv[1:])
-    except UserError as error:
-        sys.exit(print(f"error: {error}", file=sys.stderr) or 2)
+    in_one_line(main)(sys.argv[1:])

@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 
 from plots import data, style
 
-HEIGHT = 1.35  # inches: a panel
+HEIGHT = 1.35  # inches of a panel
 PREFIX = "longest prefix right (labels)"
 
 
@@ -32,8 +32,9 @@ def draw(
 ) -> Figure:
     """Return the figure over ``size``, ``kind`` or ``layers``.
 
-    ``kind`` needs ``records`` (`data.read_records`). Over ``layers`` it shows n*, the longest
-    prefix that 90 % of the test sequences have right, on a logarithmic axis where records know it.
+    ``kind`` needs ``records`` (`experiments.table.read_cells`). Over ``layers`` it shows n*, the
+    longest prefix that 90 % of the test sequences have right, on a logarithmic axis where records
+    know it.
     """
     rows = _points(table, records or {}, over)
     looks = style.line_looks(list(zip(rows["row"], rows["model"], strict=True)))

@@ -51,6 +51,10 @@ FIGURES = {
 }
 
 TABLES = {
+    "learning_rates": (
+        "Validation chains right at the end of training, and steps, medians of the seeds. Chosen: "
+        "the best in whole percent, then the one with the fewest steps."
+    ),
     "d90": (
         "D90 and its bracket (largest D that fails, D90]. Success: seeds that reach 90 % there. "
         "Still improving: whether a seed at the failing end was still gaining when its steps "

@@ -83,8 +83,8 @@ def costs(
 
 
 def _median_with_missing(values: pd.Series) -> float:
-    """Return the median, where a seed that did not get there is dearer than any; nan if it is
-    one of those."""
+    """Return the median, counting seeds that did not get there as infinitely expensive; nan if the
+    median is one of them."""
     middle = values.fillna(math.inf).median()
     return middle if math.isfinite(middle) else math.nan
 

@@ -17,7 +17,7 @@ from matplotlib.ticker import MaxNLocator
 from common import UserError
 from plots import data, style
 
-HEIGHT = 1.15  # inches: a panel
+HEIGHT = 1.15  # inches of a panel
 AXES = {"step": "training step", "seconds": "training time (s)"}
 
 
@@ -31,7 +31,7 @@ def draw(
     font_size: float = style.FONT_SIZE,
     **_: Any,
 ) -> Figure:
-    """Return the figure, ``over`` step or seconds; ``records`` are of `data.read_records`."""
+    """Return the figure, ``over`` step or seconds; ``records`` are of `read_cells`."""
     rows = panels_by_size(table, facets, records, "curve")
     figure, grid = new_grid(rows, AXES[over], width, font_size)
     colors = style.dim_colors(rows["dim"].unique())
@@ -54,7 +54,7 @@ def draw(
 def panels_by_size(
     table: pd.DataFrame, facets: data.Facets | None, records: Mapping[str, Any], part: str
 ) -> pd.DataFrame:
-    """Return the labelled rows of which ``records`` knows ``part``.
+    """Return the labelled rows whose records have ``part``, such as curve.
 
     ``panel`` names task and size, largest first, for figures whose lines are D.
     """
@@ -74,7 +74,7 @@ def panels_by_size(
 def new_grid(
     rows: pd.DataFrame, x_label: str, width: float, font_size: float
 ) -> tuple[Figure, dict[tuple[str, str], Any]]:
-    """Return a figure with a row of panels per ``panel`` and a column per ``row``, by both."""
+    """Return a figure with a row per ``panel`` and a column per ``row``, and its axes by both."""
     ordered = data.in_order(rows)
     down, across = rows["panel"].unique(), ordered["row"].unique()
     scale = font_size / style.FONT_SIZE
@@ -92,6 +92,6 @@ def new_grid(
 
 
 def dim_legend(figure: Figure, colors: Mapping[Any, Any]) -> None:
-    """Write under the figure which colour is which D."""
+    """Write a legend of the colours of D under the figure."""
     lines = [style.handle(f"D = {dim}", color=color) for dim, color in colors.items()]
     style.legend_below(figure, lines)

@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 
 from plots import data, style
 
-HEIGHT, WIDTH = 0.19, 0.85  # inches: a cell
+HEIGHT, WIDTH = 0.19, 0.85  # inches of a cell
 NONE = "#d9d9d9"
 
 

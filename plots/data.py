@@ -1,8 +1,7 @@
-"""From files to tidy frames: results, records of cells, timings, and which panel a row is in."""
+"""Read an experiment's files into tidy frames, and assign rows to panels."""
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -14,6 +13,7 @@ import pandas as pd
 from common import UserError, did_you_mean
 from experiments import grid
 from experiments.d90 import PRECISION, most_common, required, settings_of
+from experiments.table import read_table
 from plots import style
 
 FACETS = {"columns": ["task"], "rows": ["model"], "x": ["dim"], "y": ["size"]}
@@ -22,7 +22,7 @@ APART = ("recipe.learning_rate", PRECISION)  # have columns of their own in tabl
 BESIDE_TASK = ("task.", "data.", "measure.", "format")  # settings that belong to columns
 
 
-def load_experiment(name: str, config_dir: str | None, folder: Path) -> Any:
+def load_experiment(name: str, config_dir: str | Path | None, folder: Path) -> Any:
     """Return the experiment of that name, from ``conf/`` or ``config_dir``.
 
     One without YAML whose results lie in ``folder`` has the usual figures. Raises `UserError` for
@@ -36,21 +36,13 @@ def load_experiment(name: str, config_dir: str | None, folder: Path) -> Any:
     return SimpleNamespace(name=name, description="", grid=[], facets={}, figures=[], budget="")
 
 
-def read_table(folder: Path) -> pd.DataFrame:
-    """Return ``results.csv``, a row per measurement."""
-    path = folder / "results.csv"
-    if not path.exists():
-        raise UserError(f"{path}: no such table; python sweep.py experiment={folder.name} makes it")
-    return pd.read_csv(path)
-
-
-def read_records(folder: Path) -> dict[str, dict[str, Any]]:
-    """Return by cell what ``cells.jsonl`` holds of it: its config, curve and errors."""
-    path = folder / "cells.jsonl"
-    if not path.exists():
-        return {}
-    lines = map(json.loads, path.read_text(encoding="utf-8").splitlines())
-    return {line["cell"]: line for line in lines}
+def read_results(folder: Path) -> pd.DataFrame:
+    """Return ``results.csv``, a row per measurement; `UserError` where there is none."""
+    if not (folder / "results.csv").exists():
+        raise UserError(
+            f"{folder}/results.csv: not there; python sweep.py experiment={folder.name} makes it"
+        )
+    return read_table(folder)
 
 
 def read_speeds(folder: Path) -> pd.DataFrame | None:
@@ -91,7 +83,7 @@ def facets_of(given: Facets | None, table: pd.DataFrame) -> dict[str, list[str]]
 
 
 def _is_setting(key: str) -> bool:
-    """Tell whether a table may lack ``key`` because it does not vary."""
+    """Return whether ``key`` is a setting, which a table lacks if it does not vary."""
     return "." in key
 
 
@@ -119,7 +111,7 @@ def panels(table: pd.DataFrame, facets: Facets | None = None) -> pd.DataFrame:
 
 
 def _on_axis(rows: pd.DataFrame, keys: list[str]) -> pd.Series:
-    """Return the values of a numeric setting as they are, all else in words."""
+    """Return numeric settings as numbers, others in words."""
     if len(keys) != 1:
         return words(rows, keys)
     values = rows[keys[0]]
@@ -215,7 +207,7 @@ _VALUES = {
 
 
 def in_words(key: str, value: Any) -> str:
-    """Return a setting in words; nothing where a row lacks it."""
+    """Return a setting in words, empty for a missing value."""
     if value in ("", None) or (isinstance(value, float) and math.isnan(value)):
         return ""
     if key == "task":
@@ -230,12 +222,12 @@ def in_words(key: str, value: Any) -> str:
 
 
 def axis_label(keys: Sequence[str]) -> str:
-    """Return what stands beside an axis of these settings."""
+    """Return the axis label of these settings."""
     known = {"dim": "embedding dimension D", "recipe.learning_rate": "learning rate"}
     known |= {"size": "problem size", "layers": "layers", "heads": "heads"}
     return ", ".join(known.get(key, key.rpartition(".")[2].replace("_", " ")) for key in keys)
 
 
 def errors_of(rows: pd.DataFrame, records: Mapping[str, Mapping[str, Any]]) -> pd.Series:
-    """Return what is known of each row's errors, an empty mapping where nothing is."""
+    """Return each row's errors, an empty mapping without any."""
     return rows["cell"].map(lambda cell: records.get(cell, {}).get("errors") or {})

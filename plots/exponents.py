@@ -1,7 +1,7 @@
 """The exponent b of D90 ~ L^b, from D90 that is known in brackets only.
 
-A grid of half octaves tells that D90 lies in (48, 64], not where. Drawing a line through 64 would
-take the grid's coarseness for the truth, so b is fitted to the brackets: log D = a + b log L +
+A grid of half octaves shows that D90 lies in (48, 64], not where. So b is fitted to the brackets,
+not to their ends: log D = a + b log L +
 s * noise, with logistic noise (a log-logistic accelerated-failure-time model), by maximum
 likelihood, where each size contributes the probability of its bracket. The 95 % interval holds
 all b that a likelihood-ratio test does not reject (Wilks 1938), with the p-value averaged over
@@ -33,7 +33,7 @@ Seeds = Mapping[float, Mapping[float, np.ndarray]]  # length -> D -> accuracies 
 
 
 class Growth(NamedTuple):
-    """The exponent; ``low`` or ``high`` is infinite where the data set no bound."""
+    """An exponent with its 95 % interval; an end is infinite if the data do not bound it."""
 
     exponent: float
     low: float

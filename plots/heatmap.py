@@ -26,13 +26,13 @@ CLASSES = ListedColormap(["#f0f3f8", "#ccd7e6", "#a0b3ce", "#6d89b0", "#f2a83b"]
 EDGES = BoundaryNorm([0, 25, 50, 75, 90, 100], 5)
 PAPER: dict[str, Any] = {"color": "#d00000", "linewidth": 1.4}
 D90: dict[str, Any] = {"color": "black", "linewidth": 2.2}
-WIDEST, HEIGHT, SMALLEST = 0.5, 0.21, 0.155  # inches: a cell; below the last it has no number
-LOWEST = 0.75  # inches: all rows together, for the colour bar's numbers
-MARGIN = 0.94  # of a cell's width and height is coloured
+WIDEST, HEIGHT, SMALLEST = 0.5, 0.21, 0.155  # inches of a cell; narrower ones have no number
+LOWEST = 0.75  # inches of all rows together, so that the colour bar's numbers fit
+MARGIN = 0.94  # coloured share of a cell's width and height
 
 
 def points(table: pd.DataFrame, facets: data.Facets | None = None) -> pd.DataFrame:
-    """Return what is drawn, a row per cell and seed: panel, place, accuracy, interval, median."""
+    """Return a row per cell and seed: panel, position, accuracy, interval, median."""
     rows = data.panels(table, facets)
     place = ["column", "row", "x", "y"]
     median = rows.groupby(place, dropna=False)["answer_accuracy"].transform("median")
@@ -98,9 +98,9 @@ def _widths(
     ys: dict[str, list[Any]],
     times: int,
 ) -> tuple[float, float]:
-    """Return the figure's width, at most ``width``, and that of a cell, in inches.
+    """Return the width of the figure, at most ``width``, and of a cell, in inches.
 
-    The labels of y stand there ``times`` times.
+    ``times``: how many panels have y labels.
     """
     letters = max(len(_tick(y)) for values in ys.values() for y in values)
     beside = 0.8 + 0.1 * len(xs) + (0.1 + 0.065 * scale * letters) * times
@@ -113,7 +113,7 @@ def _widths(
 
 
 def _short(label: str, room: float) -> str:
-    """Return an axis label, its last word where ``room`` inches do not hold it."""
+    """Return an axis label, shortened to its last word if wider than ``room`` inches."""
     return label if 0.055 * len(label) < room else label.rpartition(" ")[2]
 
 
@@ -122,8 +122,7 @@ def _wrapped(text: str, letters: int) -> str:
 
 
 def _write_title(axes: Axes, title: str, unit: str, narrow: bool) -> None:
-    """Write the title, and what the y axis counts above its numbers; one above the other if
-    ``narrow``."""
+    """Write the title, and the unit of y above its numbers; on two lines if ``narrow``."""
     axes.set_title(title, pad=13 if narrow else 4)
     axes.annotate(
         unit, (0, 1), xytext=(-2, 3), textcoords="offset points", color=style.GREY,

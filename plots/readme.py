@@ -11,7 +11,7 @@ from experiments.d90 import finished, passes, ratio
 from plots import captions, d90_by_task, data, tables
 from plots.costs import BASELINE
 
-LONG = 24  # rows above which a table is folded
+LONG = 24  # longer tables are folded
 MOST_COLUMNS = 13
 
 
@@ -23,7 +23,7 @@ def write(
     built: Mapping[str, pd.DataFrame],
     planned: pd.DataFrame | None = None,
 ) -> str:
-    """Return the README; ``figures`` and ``built`` are what was drawn, ``planned`` the grid."""
+    """Return the README of the drawn ``figures`` and ``built`` tables; ``planned`` is the grid."""
     parts = [
         f"# {experiment.name}",
         experiment.description,
@@ -65,7 +65,7 @@ def _table(
 
 
 def finding(table: pd.DataFrame, facets: data.Facets | None = None) -> str:
-    """Return what was found, in a sentence with its number."""
+    """Return the main result in one sentence."""
     if not tables.sweeps_dim(table):
         cells = tables.accuracy(table)
         solved = int((cells["median %"] / 100).map(passes).sum())
@@ -84,7 +84,7 @@ def finding(table: pd.DataFrame, facets: data.Facets | None = None) -> str:
 
 
 def _compared(groups: pd.DataFrame) -> dict[str, list[float]]:
-    """Return the ratios of D90 to standard attention's by row label, where both are known."""
+    """Return by row label the ratios of D90 to standard attention's, where both are known."""
     base = groups[groups["model"] == BASELINE].drop_duplicates(
         ["column", "size", "layers", "heads"]
     )
@@ -101,7 +101,7 @@ def _compared(groups: pd.DataFrame) -> dict[str, list[float]]:
 
 
 def protocol(experiment: Any, table: pd.DataFrame, records: Mapping[str, Any]) -> pd.DataFrame:
-    """Return what a reader must know to judge the numbers, a row per item."""
+    """Return command, data, recipe, seeds, precision, device, time and commits, a row each."""
     configs = [records[cell]["config"] for cell in table["cell"] if cell in records]
     recipes = _distinct(config["recipe"] for config in configs if config.get("recipe"))
     sets = _distinct(config["data"] for config in configs if config.get("data"))
@@ -136,7 +136,7 @@ def _distinct(settings: Any) -> list[dict[str, Any]]:
 
 
 def _recipe(settings: Sequence[Mapping[str, Any]]) -> str:
-    """Return the recipes of one name in words, all values of what differs."""
+    """Return the recipes of one name in words, listing the values that differ."""
 
     def values(key: str, form: str = "{}") -> str:
         known = sorted({item[key] for item in settings if item.get(key) is not None})
@@ -169,7 +169,7 @@ def _seeds(done: pd.DataFrame) -> str:
 
 
 def _hours(table: pd.DataFrame) -> str:
-    """Return the time of training, once a run, and of evaluation, by kind of device."""
+    """Return training and evaluation hours by kind of device; each run's training counts once."""
     kind = table["device"].fillna("").str.partition(":")[0]
     trained = table.drop_duplicates("run")["train_seconds"]
     seconds = trained.groupby(kind).sum().add(table["eval_seconds"].groupby(kind).sum())
@@ -189,7 +189,7 @@ def _commits(done: pd.DataFrame) -> str:
 
 
 def exceptions(table: pd.DataFrame, planned: pd.DataFrame | None) -> str:
-    """Say what differs from the rule: cells with fewer seeds, runs that are not done."""
+    """Return a sentence on cells with fewer seeds and on runs that are not done."""
     seeds = tables.accuracy(table)["seeds"]
     said = []
     if seeds.nunique() > 1:

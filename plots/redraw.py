@@ -10,6 +10,7 @@ from typing import Any
 import pandas as pd
 
 from common import UserError, did_you_mean, locate, write_text
+from experiments.table import read_cells
 from plots import (
     accuracy_lines,
     costs,
@@ -57,11 +58,11 @@ def redraw(
     """Write the figures and tables below ``folder``, which holds ``results.csv``; return paths.
 
     ``formats`` are png, pdf and svg of figures, csv, md and tex of tables. README is written with
-    png, and not for a choice of figures or models. A figure that the results cannot fill is left
-    out, unless ``figures`` names it.
+    png, unless figures or models are selected. Figures without data are skipped, unless
+    ``figures`` names them.
     """
-    table = data.select(data.read_table(folder), models, exclude)
-    speeds, records = data.read_speeds(folder), data.read_records(folder)
+    table = data.select(data.read_results(folder), models, exclude)
+    speeds, records = data.read_speeds(folder), read_cells(folder)
     wanted = list(figures or experiment.figures or USUAL)
     functions = {name: find_figure(name) for name in wanted if name != TABLES}
     paths, drawn = [], []

@@ -28,7 +28,7 @@ def draw(
     font_size: float = style.FONT_SIZE,
     **_: Any,
 ) -> Figure:
-    """Return the figure of a table's own learning rate."""
+    """Return the figure, at the experiment's own learning rate."""
     groups = data.of_groups(table, facets)
     columns = groups["column"].unique()
     looks = style.line_looks(list(zip(groups["row"], groups["model"], strict=True)))
@@ -53,7 +53,7 @@ def new_panels(count: int, width: float, font_size: float) -> Figure:
 
 
 def label_axes(figure: Figure) -> None:
-    """Make D logarithmic in all panels of a figure, and name the axes."""
+    """Make D logarithmic in all panels, and label the axes."""
     low, high = figure.axes[0].get_ylim()
     powers = 2.0 ** np.arange(np.ceil(np.log2(low)), np.floor(np.log2(high)) + 1)
     for axes in figure.axes:
@@ -64,7 +64,7 @@ def label_axes(figure: Figure) -> None:
 
 
 def draw_lines(axes: Axes, groups: pd.DataFrame, looks: dict[str, dict[str, Any]]) -> None:
-    """Draw a line per label ``row`` of ``groups``, rows of `data.of_groups`."""
+    """Draw a line per ``row`` label of ``groups`` (`data.of_groups`)."""
     axes.set(xscale="log", yscale="log")
     shortest, longest = groups["max_len"].min(), groups["max_len"].max()
     span = 1.44 * longest / shortest
@@ -81,7 +81,7 @@ def draw_lines(axes: Axes, groups: pd.DataFrame, looks: dict[str, dict[str, Any]
 
 
 def spread(lengths: list[float]) -> list[float]:
-    """Return those lengths that are far enough apart on a logarithmic axis to be ticks."""
+    """Return the lengths that are far enough apart to be ticks of a logarithmic axis."""
     kept: list[float] = []
     for length in reversed(lengths):
         if not kept or kept[-1] / length > (lengths[-1] / lengths[0]) ** 0.12:
@@ -103,7 +103,7 @@ def _draw_bracket(axes: Axes, x: float, line: dict[str, Any], color: str) -> Non
 
 
 def _draw_theory(axes: Axes, groups: pd.DataFrame) -> None:
-    """Draw the slope that theory predicts for linear attention, from its first point on."""
+    """Draw the slope that theory predicts for linear attention, starting at its first point."""
     own = groups[(groups["model"] == "linear") & groups["d90"].notna()].sort_values("max_len")
     found = theory.prediction(groups["task"].iloc[0], "linear")
     if found is None or own.empty or groups["max_len"].nunique() < 2:

@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 
 from plots import data, style
 
-HEIGHT = 1.5  # inches: a panel
+HEIGHT = 1.5  # inches of a panel
 AXES = {"dim": "embedding dimension D", "state_bytes": "generation state (bytes)"}
 MARKERS = ("o", "s", "^", "D", "v", "p")
 

@@ -85,7 +85,7 @@ P = ParamSpec("P")
 
 
 def styled(function: Callable[P, Figure]) -> Callable[P, Figure]:
-    """Draw in our style, whatever the caller's is; ``font_size`` in points scales all text."""
+    """Apply the project's style inside ``function``; ``font_size`` in points scales all text."""
 
     @functools.wraps(function)
     def wrapper(*args: P.args, **kwargs: P.kwargs) -> Figure:
@@ -97,7 +97,7 @@ def styled(function: Callable[P, Figure]) -> Callable[P, Figure]:
 
 
 def new_figure(width: float, height: float, dense: bool = False) -> Figure:
-    """Return an empty figure of so many inches; matplotlib lays it out, ``dense`` for a grid."""
+    """Return an empty figure, sizes in inches; ``dense`` has narrow gaps, for grids."""
     gaps: dict[str, Any] = (
         {"w_pad": 0.03, "h_pad": 0.03, "hspace": 0.02, "wspace": 0.01} if dense else {}
     )
@@ -114,22 +114,22 @@ def save(figure: Figure, path: Path) -> None:
 
 
 def task_look(task: str) -> TaskLook:
-    """Return the look of a task, also of one that we do not know."""
+    """Return the look of a task, a default one for unknown tasks."""
     return TASKS.get(task) or TaskLook(task, "size", "#444444")
 
 
 def unit(task: str, size: int) -> str:
-    """Return what the size counts, singular for one."""
+    """Return the unit of the size, in the singular for 1."""
     return task_look(task).unit.removesuffix("s" if size == 1 else "\0")
 
 
 def model_look(model: str) -> ModelLook:
-    """Return the look of a model, also of one that we do not know."""
+    """Return the look of a model, a default one for unknown models."""
     return MODELS.get(model) or ModelLook(model, "#444444", "o")
 
 
 def in_order(names: Sequence[str], known: Sequence[str]) -> list[str]:
-    """Return the distinct names, known ones first in their order, then the rest as they come."""
+    """Return the distinct names: ``known`` ones first in that order, then the rest."""
     distinct = list(dict.fromkeys(names))
     return [name for name in known if name in distinct] + [n for n in distinct if n not in known]
 
@@ -137,7 +137,7 @@ def in_order(names: Sequence[str], known: Sequence[str]) -> list[str]:
 def line_looks(labels: Sequence[tuple[str, str]]) -> dict[str, dict[str, Any]]:
     """Return colour, marker and dashes of each row label, given (label, model) of every row.
 
-    Variants of one model have its colour and marker, and dashes of their own.
+    Variants of one model share its colour and marker and differ in dashes.
     """
     looks, seen = {}, dict[str, int]()
     for label, model in dict.fromkeys(labels):
@@ -175,21 +175,21 @@ def plain_log_axis(axes: Axes, name: str, ticks: Sequence[float]) -> None:
 
 
 def percent_axis(axes: Axes) -> None:
-    """Let the y axis go from 0 to 100 percent, with a dotted line at 90."""
+    """Set the y axis to 0 to 100 percent, with a dotted line at 90."""
     axes.set_ylim(-4, 104)
     axes.yaxis.set_major_locator(FixedLocator([0, 25, 50, 75, 100]))
     axes.axhline(90, **RULE)
 
 
 def label_below(grid: np.ndarray, text: str) -> None:
-    """Name the x axis under the middle panel of a grid, under two where there is none."""
+    """Label the x axis once, under the middle of the grid."""
     bottom = grid[-1]
     for axes in bottom[(len(bottom) - 1) // 2 : len(bottom) // 2 + 1]:
         axes.set_xlabel(text)
 
 
 def legend_below(figure: Figure, handles: Sequence[Any], columns: int | None = None) -> None:
-    """Put a legend of one row, or as few as fit the width, under the figure."""
+    """Put a legend below the figure, in as few rows as fit the width."""
     if not handles:
         return
     letters = sum(len(str(handle.get_label())) + 9 for handle in handles)  # 9: line and spaces
@@ -200,5 +200,5 @@ def legend_below(figure: Figure, handles: Sequence[Any], columns: int | None = N
 
 
 def handle(label: str, **look: Any) -> Line2D:
-    """Return a line for a legend."""
+    """Return a legend entry."""
     return Line2D([], [], label=label, **look)

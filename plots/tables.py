@@ -30,11 +30,13 @@ def build(
 ) -> dict[str, pd.DataFrame]:
     """Return the tables of an experiment; those that would be empty are left out.
 
-    ``records`` are of `data.read_records`.
+    ``records`` are of `experiments.table.read_cells`.
     """
     found = {"accuracy": accuracy(table, facets)}
     if finished(table).groupby("model")["layers"].nunique().max() >= exponents.FEWEST:
         found["prefixes"] = prefixes(table, records or {})
+    if "recipe.learning_rate" in data.facets_of(facets, table)["x"]:
+        found["learning_rates"] = learning_rates(table, records or {})
     if sweeps_dim(table):
         found["d90"] = d90(table, facets)
         found["flops"] = flops(table, facets)
@@ -48,7 +50,7 @@ def build(
 
 
 def sweeps_dim(table: pd.DataFrame) -> bool:
-    """Tell whether a model ran at several D, so that it may have a D90."""
+    """Return whether a model ran at several D, so that D90 makes sense."""
     done = finished(table)
     return len(done) > 0 and done.groupby(["task", "size", "model"])["dim"].nunique().max() > 1
 
@@ -79,6 +81,26 @@ def accuracy(table: pd.DataFrame, facets: data.Facets | None = None) -> pd.DataF
                  "median": "median %", "chain": "chain %", "chance": "chance %",
                  "each": "each seed % [95 %]", **RENAMED}
     )  # fmt: skip
+
+
+def learning_rates(table: pd.DataFrame, records: Mapping[str, Any]) -> pd.DataFrame:
+    """Return validation accuracy by learning rate, and the rate ``chosen`` for a task and model.
+
+    That is the one with the highest median of the seeds' last validation, in whole percent; among
+    equals, the one with the fewest steps, since training stops once validation is good enough.
+    """
+    rows = data.panels(table, {"x": ["recipe.learning_rate"]})
+    curves = [records[cell]["curve"]["validation_chain_exact_match"] for cell in rows["cell"]]
+    rows = rows.assign(validation=[100 * curve[-1] for curve in curves])
+    grouped = rows.groupby(["column", "row", "x"], sort=False)
+    frame = grouped.agg(
+        seeds=("seed", "nunique"), median=("validation", "median"), steps=("steps", "median")
+    ).reset_index()
+    best = frame.assign(whole=-frame["median"].round()).sort_values(["whole", "steps"])
+    chosen = best.drop_duplicates(["column", "row"]).index
+    frame["chosen"] = frame.index.isin(chosen)
+    names = {"column": "task", "row": "model", "x": "learning rate", "median": "validation %"}
+    return frame.round({"median": 1}).rename(columns=names)
 
 
 def prefixes(table: pd.DataFrame, records: Mapping[str, Any]) -> pd.DataFrame:
@@ -208,7 +230,7 @@ def cost_table(
 
 
 def printed(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return a table in words: three significant digits, a dash for what is not known."""
+    """Return a table as text: three significant digits, a dash for missing values."""
     frame = frame.copy()
     if {"D90", "fails"} <= set(frame):
         frame["bracket"] = [_bracket(*ends) for ends in zip(frame["fails"], frame["D90"],
@@ -262,7 +284,7 @@ def _interval(value: float, low: float, high: float) -> str:
 
 
 def in_words(value: Any) -> str:
-    """Return a value as a printed table shows it."""
+    """Return a value as printed tables show it."""
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return NONE
     if isinstance(value, bool | np.bool_):
@@ -273,7 +295,7 @@ def in_words(value: Any) -> str:
 
 
 def markdown(frame: pd.DataFrame) -> str:
-    """Return a table of words as markdown."""
+    """Return a table of text as markdown."""
     rows = [list(frame.columns), ["---"] * len(frame.columns), *frame.to_numpy().tolist()]
     return "".join(f"| {' | '.join(str(cell) for cell in row)} |\n" for row in rows)
 
@@ -288,6 +310,6 @@ def as_text(frame: pd.DataFrame, suffix: str) -> str:
 
 
 def task_units(table: pd.DataFrame) -> str:
-    """Say what n counts, e.g. ``operators (Arithmetic), letters (ED)``."""
+    """Return what n counts, e.g. ``operators (Arithmetic), letters (ED)``."""
     looks = [style.task_look(task) for task in table["task"].unique()]
     return ", ".join(f"{look.unit} ({look.label})" for look in looks)

@@ -25,7 +25,7 @@ LAYERS = 3
 
 
 def table_2_applies(row: Any) -> bool:
-    """Tell whether Table 2 speaks of cells with this task, format and number of layers."""
+    """Return whether Table 2 covers this task, format and number of layers."""
     return row["task"] == "arithmetic" and row["format"] == "cot" and row["layers"] == LAYERS
 
 
@@ -36,7 +36,7 @@ def paper_dim(row: Any) -> float:
 
 
 class Prediction(NamedTuple):
-    """What Table 1 says of the growth of D as L^b: b is ``exponent``, at least or at most that.
+    """The growth of D as L^b by Table 1: b is equal to, at least or at most ``exponent``.
 
     Up to logarithms. The general case is sufficient (theorems 4.1 and 4.2), and necessary where L
     grows as the input's length (theorem 4.4), as on LIS; on ED, whose L grows as its square, it is
@@ -61,10 +61,10 @@ POWERS = {0.0: "constant", 0.25: "∜L", 0.5: "√L"}
 
 
 def prediction(task: str, model: str) -> Prediction | None:
-    """Return what Table 1 predicts; None for a task or model of which it does not speak."""
+    """Return what Table 1 predicts; None for tasks and models that it does not cover."""
     return GROWTH_OF_DIM.get(task, {}).get(model)
 
 
 def in_words(found: Prediction | None) -> str:
-    """Return e.g. ``≥ 0.25``, and nothing where theory says nothing."""
+    """Return e.g. ``≥ 0.25``, empty without a prediction."""
     return f"{found.bound}{found.exponent:g}" if found else ""

@@ -1,4 +1,4 @@
-"""Checkpoints: the whole state of a training run, whole on disk or absent."""
+"""Checkpoints: the whole state of a training run, written atomically."""
 
 from __future__ import annotations
 

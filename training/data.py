@@ -1,4 +1,4 @@
-"""Sequences as tensors on a device, and the batches that training takes of them."""
+"""Sequences as tensors on a device, and batches of them."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ PACKED = {
 
 @dataclass(frozen=True)
 class Batch:
-    """What a model reads of some sequences, and what it is to say.
+    """Inputs and targets of some sequences.
 
     ``inputs`` (B, T) are padded to the longest, or (N,) one behind another as ``packing`` says.
     ``targets`` (targets,) are those that count in the loss: the tokens of chain, answer and EOS,
@@ -95,9 +95,9 @@ class SequenceTensors:
     def parts(
         self, index: Tensor, layout: Layout = PADDED, most_sequences: int | None = None
     ) -> list[Tensor]:
-        """Cut the batch ``index`` (B,), sorted by length, into parts that are held at a time.
+        """Split the batch ``index`` (B,), sorted by length, into parts.
 
-        Their gradients are summed: less memory, and the same gradient.
+        Their gradients are summed: the same gradient in less memory.
         """
         index = index[self.host_lengths[index].argsort(stable=True)]
         parts = [index]
@@ -148,7 +148,7 @@ class SequenceTensors:
 
 
 def _small(ids: np.ndarray) -> Tensor:
-    """Return ``ids`` in a small integer type that torch can index; read-only ones are copied."""
+    """Return ``ids`` in a small integer type that torch can index; copy read-only arrays."""
     ids = np.ascontiguousarray(ids)
     if ids.dtype == np.uint16:
         ids = ids.astype(np.int16 if ids.max(initial=0) < 2**15 else np.int32)
@@ -168,7 +168,7 @@ def flat_indices(first: Tensor, counts: Tensor, width: int, total: int) -> Tenso
 
 
 def filled(tokens: list[int], most: int) -> list[int]:
-    """Return how many sequences of so many ``tokens`` each part has, filled one after another."""
+    """Return the number of sequences in each part of at most ``most`` tokens."""
     sizes, held = [0], 0
     for count in tokens:
         if held + count > most and sizes[-1]:
@@ -179,7 +179,7 @@ def filled(tokens: list[int], most: int) -> list[int]:
 
 
 class BatchOrder:
-    """Batches that are plain uniform samples: every epoch is a new permutation, cut into batches.
+    """Uniform batches: every epoch is a new permutation, cut into batches.
 
     A pure function of (seed, step).  The last, incomplete batch of an epoch is kept, so that an
     epoch holds every sequence once and a batch the same mixture of lengths as the data.

@@ -1,8 +1,7 @@
-"""Where and how fast a cell runs: device, threads, memory, compilation. Decides no result."""
+"""Where a cell runs: device, threads, memory, compilation. Does not affect results."""
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import functools
 import importlib.util
@@ -80,13 +79,6 @@ def device_name(device: torch.device) -> str:
     return f"{device.type}: {name}"
 
 
-def autocast(precision: str, device: torch.device) -> contextlib.AbstractContextManager:
-    """Return the context in which a forward pass runs in ``precision``, float32 or bfloat16."""
-    if precision == "float32":
-        return contextlib.nullcontext()
-    return torch.autocast(device.type, dtype=torch.bfloat16)
-
-
 def compiles(setting: str | bool, device: torch.device) -> bool:
     """Return whether ``machine.compile`` compiles on ``device``.
 
@@ -114,7 +106,7 @@ def compiled(hidden: Callable[..., Tensor], cuda_graphs: bool = False) -> Callab
 
 
 def keep_freed_memory() -> None:
-    """Let glibc keep what is freed for the next step, up to half a GiB.
+    """Let glibc keep up to half a GiB of freed memory for the next step.
 
     It gives blocks of more than 128 KiB back to the system otherwise, and a step of a small model
     gets hundreds of pages anew: 24 ms instead of 17 at three operators and D = 32 (one core of an

@@ -99,7 +99,7 @@ def muon_dtype(device: torch.device, precision: str) -> torch.dtype:
 def _groups(
     parameters: Iterable[tuple[Tensor, Role]], recipe: Recipe, dim: int
 ) -> list[dict[str, Any]]:
-    """Put together what has one learning rate and one weight decay."""
+    """Group parameters by learning rate and weight decay."""
     groups: dict[tuple[float, float], dict[str, Any]] = {}
     for parameter, role in parameters:
         factor = recipe.rate_factor(role.kind, dim)

@@ -113,10 +113,6 @@ class Recipe:
         role: RoleRate = getattr(self.rates, kind)
         return role.factor * (self.reference_dim / dim) ** role.exponent
 
-    def peak_learning_rate(self, dim: int, kind: str = "hidden") -> float:
-        """Return the highest learning rate of role ``kind`` at width ``dim``."""
-        return self.learning_rate * self.rate_factor(kind, dim)
-
     def learning_rate_at(self, step: int, total_steps: int) -> float:
         """Return the learning rate of update ``step`` (0-based) of ``total_steps``, before roles.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import dataclasses
 import math
@@ -22,7 +23,6 @@ from training.checkpoint import load_checkpoint, save_checkpoint
 from training.data import PACKED, BatchOrder, Layout, SequenceTensors
 from training.device import (
     Machine,
-    autocast,
     compiled,
     compiles,
     device_name,
@@ -34,29 +34,21 @@ from training.recipe import Recipe
 
 REPORT_EVERY = 50  # steps
 VALIDATION_BATCH = 256  # sequences, where memory does not ask for fewer
-# Compiled code meets every width as a shape of its own, and PyTorch gives up after eight of them;
-# so batches are padded to one of few widths.
+# Each width is compiled separately, and PyTorch gives up after eight; so batches are padded to one
+# of a few widths.
 WIDTHS = 4
 LOOK_AHEAD = 1000  # steps whose shapes are compiled before training starts
 
 
 class Interrupted(Exception):
-    """Training was asked to stop; its checkpoint is written and continues later."""
+    """Training was asked to stop; it continues from its checkpoint later."""
 
 
 @dataclass(frozen=True)
 class Phase:
-    """A part of a cell's work begins."""
+    """A phase of a cell's work begins."""
 
     name: Literal["data", "training", "evaluation"]
-
-
-@dataclass(frozen=True)
-class TrainingStarts:
-    """Training begins, or goes on from the checkpoint after ``step`` of at most ``steps``."""
-
-    step: int
-    steps: int
 
 
 @dataclass(frozen=True)
@@ -88,30 +80,29 @@ class Validation:
 
 @dataclass(frozen=True)
 class Evaluated:
-    """``done`` of ``total`` test sequences are judged."""
+    """``done`` of ``total`` test sequences are evaluated."""
 
     done: int
     total: int
 
 
-Event = Phase | TrainingStarts | TrainingStep | Validation | Evaluated
+Event = Phase | TrainingStep | Validation | Evaluated
 Listener = Callable[[Event], None]
 CURVE_COLUMNS = tuple(column.name for column in dataclasses.fields(Validation))
 
 
 def ignore(event: Event) -> None:
-    """Listen to nothing."""
+    """Ignore an event: the default listener."""
 
 
 @dataclass
 class TrainingState:
-    """What training has come to.
+    """The progress of training, part of every checkpoint.
 
-    ``seconds`` is time spent training and validating, over all interruptions: seconds of cores on
-    a CPU, which other work on the machine does not lengthen, and of the clock elsewhere.
-    ``stopped`` is ``solved`` or ``budget`` once training is over; ``curve`` has a row per
-    validation; ``loss_sum`` is over the steps since the last of them.  ``devices`` names those
-    that have trained, in order; interruptions may have moved the training from one to another.
+    ``seconds``: time spent training and validating over all interruptions, CPU seconds on a CPU
+    and wall seconds elsewhere.  ``stopped``: ``solved`` or ``budget`` once training is over.
+    ``curve``: a row per validation.  ``loss_sum``: over the steps since the last validation.
+    ``devices``: those trained on, in order.
     """
 
     step: int = 0
@@ -123,15 +114,15 @@ class TrainingState:
 
 
 class Trainer:
-    """Trains ``model`` by ``recipe`` on ``train``, looked at on ``validation``, on ``machine``.
+    """Trains ``model`` by ``recipe`` on ``train``, validating on ``validation``.
 
-    Same seed and configuration give the same weights on a CPU, interrupted or not: the batches
-    are a function of (seed, step), and a checkpoint holds the state of the random generator.
-    Checkpoint and learning curve lie in ``folder``.  ``listener`` hears of losses and validations.
-    ``should_stop`` is asked after every step; true writes a checkpoint and raises `Interrupted`.
+    The same seed and configuration give the same weights on a CPU, interrupted or not: batches are
+    a function of (seed, step), and a checkpoint holds the state of the random generator.
+    Checkpoint and learning curve are written to ``folder``.  ``listener`` receives every `Event`.
+    If ``should_stop`` is true after a step, a checkpoint is written and `Interrupted` raised.
 
-    ``raw_model`` are the weights that are trained; ``model`` those that validation and evaluation
-    look at: their moving average where the recipe keeps one, else the same.
+    ``raw_model`` is trained; ``model`` is validated and evaluated: the moving average of the
+    weights if the recipe keeps one, else the same module.
     """
 
     def __init__(
@@ -158,10 +149,10 @@ class Trainer:
         self.optimizer = build_optimizer(model, recipe)
         self.state = TrainingState()
         self._loss_sum = torch.zeros((), dtype=torch.float64, device=self.device)
-        # Core-seconds, whatever else the machine is busy with; a GPU works beside the process.
+        # CPU seconds do not depend on what else the machine does; a GPU works beside the process.
         self.clock = time.process_time if self.device.type == "cpu" else time.perf_counter
-        self._booked = self.clock()  # until when `TrainingState.seconds` counts
-        # Every shape is a compilation of its own: so only eager training on a CPU avoids padding.
+        self._booked = self.clock()  # `TrainingState.seconds` is counted up to here
+        # Every shape is compiled separately, so only eager training on a CPU avoids padding.
         self.layout, self.compiled_hidden = Layout(), None
         self.graphs = self.machine.compile == "graphs"
         if compiles(self.machine.compile, self.device):
@@ -172,14 +163,13 @@ class Trainer:
             self.layout = PACKED[recipe.precision]
 
     def fit(self) -> TrainingState:
-        """Train from the last checkpoint, if there is one, to the end.
+        """Train to the end, from the last checkpoint if there is one.
 
         Raises `RunError` on divergence and `Interrupted` when asked to stop.
         """
         self.resume()
         if self.state.stopped is None:
             self.warm_up()
-        self.listener(TrainingStarts(self.state.step, self.total_steps))
         saved = time.monotonic()
         while self.state.stopped is None:
             self._booked = self.clock()
@@ -226,7 +216,7 @@ class Trainer:
         self.state.step += 1
 
     def warm_up(self) -> None:
-        """Compile all kernels by steps that are taken back, before the clock starts."""
+        """Run steps and undo them, so that all kernels are compiled before the clock starts."""
         before = copy.deepcopy(self.snapshot())
         for step in self._steps_of_new_shapes():
             for _ in range(3 if self.graphs else 1):  # the second is recorded, the third replayed
@@ -236,7 +226,7 @@ class Trainer:
         self.restore(before)
 
     def _steps_of_new_shapes(self) -> list[int]:
-        """Return steps that meet all shapes of the next `LOOK_AHEAD`, where shapes matter."""
+        """Return steps that cover all shapes of the next `LOOK_AHEAD` steps, if shapes matter."""
         if self.compiled_hidden is None:
             return [self.state.step]
         found: dict[tuple[int, int], int] = {}
@@ -248,13 +238,13 @@ class Trainer:
         return sorted(set(found.values()))
 
     def _book_seconds(self) -> None:
-        """Count what has passed since it was last called as training time."""
+        """Add the time since the last call to the training time."""
         now = self.clock()
         self.state.seconds += now - self._booked
         self._booked = now
 
     def _report(self) -> None:
-        """Report the loss and validate, each where it is due; refuse to go on from NaN."""
+        """Report the loss and validate, each on schedule; raise `RunError` for a NaN."""
         step = self.state.step
         validates = step % self.recipe.validate_every == 0 or step >= self.total_steps
         if not validates and step % REPORT_EVERY:
@@ -268,14 +258,14 @@ class Trainer:
             self._validate(loss)
 
     def _validate(self, train_loss: float) -> None:
-        """Add a row to the learning curve; stop where the task is solved or the budget spent."""
+        """Add a row to the learning curve; stop if the task is solved or the budget spent."""
         state, step = self.state, self.state.step
         most = min(VALIDATION_BATCH, self.machine.micro_batch_size or VALIDATION_BATCH)
         loss, exact = validate(self.model, self.validation, self.recipe.precision, most)
         if not math.isfinite(loss):
             raise RunError(f"training diverged: validation loss {loss} at step {step}")
         learning_rate = self.recipe.learning_rate_at(step - 1, self.total_steps)
-        self._book_seconds()  # the row's own step and validation are training time, too
+        self._book_seconds()  # this step and validation count as training time
         state.curve.append(Validation(step, state.seconds, train_loss, loss, exact, learning_rate))
         self._loss_sum.zero_()
         self.listener(state.curve[-1])
@@ -287,16 +277,16 @@ class Trainer:
     def save(self) -> None:
         """Write the checkpoint and the learning curve."""
         self._booked = self.clock()
-        content = self.snapshot()  # waits for steps: that is training time, too
+        content = self.snapshot()  # waits for the device, which is training time
         self._book_seconds()
         content["state"]["seconds"] = self.state.seconds
         save_checkpoint(self.folder / "checkpoint.pt", content)
         write_curve(self.folder / "curve.csv", self.state.curve)
 
     def resume(self) -> None:
-        """Continue from the checkpoint in the folder, if there is one, and note the device.
+        """Continue from the checkpoint, if there is one, and note the device.
 
-        A damaged one is set aside with a warning, and training starts again.
+        A damaged checkpoint is set aside with a warning, and training starts again.
         """
         path = self.folder / "checkpoint.pt"
         if path.exists():
@@ -310,7 +300,7 @@ class Trainer:
             self.state.devices.append(name)
 
     def snapshot(self) -> dict[str, Any]:
-        """Return all that decides how training goes on, as tensors and plain data."""
+        """Return the whole state of training, as tensors and plain data."""
         self.state.loss_sum = float(self._loss_sum)
         content = {
             "model": self.model.state_dict(),
@@ -324,7 +314,7 @@ class Trainer:
         return content
 
     def restore(self, content: dict[str, Any]) -> None:
-        """Go back, or on, to what `snapshot` returned."""
+        """Restore what `snapshot` returned."""
         self.raw_model.load_state_dict(content["raw_model"])
         self.model.load_state_dict(content["model"])
         self.optimizer.load_state_dict(content["optimizer"])
@@ -337,6 +327,13 @@ class Trainer:
         self._loss_sum.fill_(self.state.loss_sum)
 
 
+def autocast(precision: str, device: torch.device) -> contextlib.AbstractContextManager:
+    """Return the context in which a forward pass runs in ``precision``, float32 or bfloat16."""
+    if precision == "float32":
+        return contextlib.nullcontext()
+    return torch.autocast(device.type, dtype=torch.bfloat16)
+
+
 @torch.no_grad()
 def validate(
     model: Transformer,
@@ -345,7 +342,7 @@ def validate(
     batch_size: int = VALIDATION_BATCH,
     most: int | None = None,
 ) -> tuple[float, float]:
-    """Return (mean loss per target, share of sequences without a wrong arg-max).
+    """Return (mean loss per target, share of sequences whose every arg-max is right).
 
     A chain whose every arg-max under teacher forcing is right is the chain that free greedy
     generation writes, so the second figure is `chain_exact_match` on the validation set, up to
@@ -359,9 +356,8 @@ def validate(
     with autocast(precision, device):
         for index in order.split(batch_size):
             batch = sequences.batch(index)
-            logits = model.head(
-                batch.at_targets(model.hidden(batch.inputs))
-            ).float()  # (targets, V)
+            x = batch.at_targets(model.hidden(batch.inputs))  # (targets, D)
+            logits = model.head(x).float()  # (targets, V)
             loss_sum += F.cross_entropy(logits, batch.targets, reduction="sum")
             wrong = batch.spread(logits.argmax(-1) != batch.targets)  # (B, T)
             exact += (~wrong.any(dim=1)).sum()

@@ -143,7 +143,6 @@ def test_where_labels_break_by_hand():
     ]
     report = where_labels_break(sequences, labels)
     assert report["by_position"] == report["by_step"] == [[0, 1, 10], [1, 1, 9], [2, 2, 8]]
-    assert report["right_by_position"] == [[0, 9, 10], [1, 9, 10], [2, 8, 10]]
     assert report["longest_prefix"] == 2
     assert (report["answer_right_chain_wrong"], report["answer_wrong_chain_right"]) == (2, 0)
     assert where_labels_break(sequences, sequences.labels)["longest_prefix"] == 3

@@ -13,8 +13,9 @@ import yaml
 from matplotlib.colors import to_hex
 
 from common import UserError
+from experiments.table import read_cells
 from plots import costs, data, heatmap, required_dimension, style, tables
-from plots.__main__ import main, options_of
+from plots.__main__ import main
 from plots.redraw import FIGURES, find_figure, redraw
 from tests.plots.small_tables import cells, joined
 
@@ -35,7 +36,7 @@ def experiment_of(folder):
 @pytest.mark.parametrize("folder", COMMITTED, ids=IDS)
 def test_every_figure_of_every_committed_table_is_drawn(folder, width):
     experiment = experiment_of(folder)
-    table, records = data.read_table(folder), data.read_records(folder)
+    table, records = data.read_results(folder), read_cells(folder)
     options = {"records": records, "speeds": data.read_speeds(folder)}
     for name in experiment.figures:
         if name != "tables":
@@ -61,8 +62,8 @@ def test_committed_tables_and_readme_are_those_of_the_results(folder, tmp_path):
     text = (folder / "README.md").read_text()
     for picture in (folder / "figures").glob("*.png"):
         assert f"figures/{picture.name}" in text
-    built = tables.build(data.read_table(folder), data.read_speeds(folder),
-                         experiment_of(folder).facets, data.read_records(folder))  # fmt: skip
+    built = tables.build(data.read_results(folder), data.read_speeds(folder),
+                         experiment_of(folder).facets, read_cells(folder))  # fmt: skip
     for name in built.keys() - {"accuracy"}:
         assert tables.markdown(tables.printed(built[name])).strip() in text
 
@@ -200,17 +201,13 @@ def test_an_experiment_of_a_folder_of_your_own(published, capsys):
         (["experiment=mine", "figures=heatmpa"], "did you mean heatmap"),
         (["experiment=mien"], "mien"),
         (["experiment=mine", "exclude=standard,linear"], "no model is left"),
-        ([], "experiment=NAME"),
+        ([], "experiment=... is missing"),
     ],
 )
 def test_what_is_mistyped_is_said_in_one_line(published, words, said):
     with pytest.raises(UserError, match=said) as found:
         main([*words, f"results_dir={published / 'results'}"])
     assert "\n" not in str(found.value)
-
-
-def test_options_have_defaults():
-    assert options_of(["experiment=quick"])["results_dir"] == "results"
 
 
 def test_a_figure_may_be_a_module_of_your_own(tmp_path, monkeypatch):

@@ -207,3 +207,20 @@ def test_labels_name_what_tells_rows_apart():
     found = data.panels(table)
     assert list(found["row"].unique()) == ["Standard", "Sparse, k = 1", "Sparse, k = 2", "Hybrid"]
     assert list(found["column"].unique()) == ["LIS", "Copy"]
+
+
+def test_the_learning_rate_is_chosen_by_validation_then_by_steps():
+    table = joined(
+        cells({8: [0.1, 0.1, 0.1]}, steps=900).assign(**{"recipe.learning_rate": 0.01}),
+        cells({8: [0.9, 0.9, 0.9]}, steps=500).assign(**{"recipe.learning_rate": 0.02}),
+        cells({8: [0.9, 0.9, 0.9]}, steps=100).assign(**{"recipe.learning_rate": 0.04}),
+    )
+    table["cell"] = [str(number) for number in range(9)]
+    last = [0.981, 0.982, 0.1, 0.979, 0.984, 0.2, 0.5, 0.5, 0.99]  # three seeds of each
+    records = {
+        str(number): {"curve": {"validation_chain_exact_match": [0.3, share]}}
+        for number, share in enumerate(last)
+    }
+    found = tables.learning_rates(table, records).set_index("learning rate")
+    assert found["validation %"].tolist() == [98.1, 97.9, 50.0]
+    assert found["chosen"].tolist() == [False, True, False]
