@@ -29,7 +29,7 @@ from benchmarks.timing import CPU, in_turns, medians, print_rows
 from benchmarks.training import training_mixture, training_step
 from common import UserError, write_text
 from experiments.config import CellConfig, cell_from, measured_task, require_trusted
-from experiments.d90 import finished, most_common, required, settings_of
+from experiments.d90 import finished, required, settings_of
 from experiments.run import initial_model, load_model
 from experiments.runs import Run, provenance
 from experiments.table import read_cells, read_table
@@ -75,7 +75,7 @@ def models_by_size(table: pd.DataFrame, runs_dir: Path) -> Iterator[pd.DataFrame
 
     Cells with a checkpoint in ``runs_dir`` are preferred.
     """
-    rows = finished(most_common(table, ()))
+    rows = finished(table)
     groups = required(rows).dropna(subset="d90")
     groups = groups.assign(dim=groups["d90"])
     keys = [*settings_of(rows), "dim"]

@@ -10,7 +10,7 @@ count.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import pandas as pd
@@ -148,23 +148,6 @@ def ratio(one: Mapping[str, Any], other: Mapping[str, Any]) -> Ratio:
     low = one["low"] / other["high"] if math.isfinite(other["high"]) else 0.0
     high = one["high"] / other["low"] if other["low"] > 0 else math.inf
     return Ratio(one["d90"] / other["d90"], low, high)
-
-
-def most_common(table: pd.DataFrame, keys: Sequence[str]) -> pd.DataFrame:
-    """Return the rows with the experiment's own learning rate and precision.
-
-    These are the most common values of each task and model; a tie goes to the one with larger
-    precision or learning rate. ``keys`` are settings that are not to be narrowed, such as an axis
-    of a figure.
-    """
-    table = finished(table)
-    for key in ("recipe.learning_rate", PRECISION):
-        if key in table and key not in keys and table[key].nunique(dropna=False) > 1:
-            groups = table.groupby(["task", "model", key], dropna=False)
-            counts = groups["seed"].count().reset_index().sort_values(["seed", key], kind="stable")
-            own = counts.drop_duplicates(["task", "model"], keep="last")
-            table = table.merge(own[["task", "model", key]], on=["task", "model", key])
-    return table
 
 
 def _column(table: pd.DataFrame, name: str) -> pd.Series:

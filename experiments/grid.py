@@ -34,7 +34,8 @@ class Experiment:
 
     ``base`` are Hydra overrides common to all cells; ``grid`` is a list of products, each a
     mapping from an override's key to its values; ``exclude`` lists combinations to leave out;
-    ``figures`` names modules of plots/; ``facets`` sets their rows and columns; ``budget``
+    ``figures`` names modules of plots/; ``facets`` sets their rows and columns, and
+    what ``only`` they show; ``budget``
     describes data and steps in words.
     """
 

@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator
 
 from common import UserError
-from experiments.d90 import finished, most_common, settings_of
+from experiments.d90 import settings_of
 from plots import data, style
 
 BASELINE = "standard"
@@ -61,7 +61,7 @@ def costs(
     groups = data.of_groups(table, facets)
     groups = groups[groups["d90"].notna()].assign(dim=lambda frame: frame["d90"].astype(int))
     keys = [*settings_of(groups), "dim"]
-    rows = finished(most_common(table, ()))
+    rows = data.chosen(table, facets)
     for name in ("steps_to_90", "flops_training"):
         rows[name] = pd.to_numeric(rows[name]) if name in rows else math.nan
     rows = rows.assign(_flops=rows["flops_training"] * rows["steps_to_90"] / rows["steps"])
@@ -104,8 +104,7 @@ def ratios(
     model and metric: ``metric``, ``less`` (above 1: it saves), and both D90."""
     known = costs(table, speeds, facets)
     own = known[known["model"] == BASELINE]
-    keys = [key for key in ("layers", "heads", "recipe") if own[key].nunique() > 1]
-    keys = ["column", "size", *keys]
+    keys = ["column", "size", *data.telling_apart(own)]
     base = own.drop_duplicates(keys)[[*keys, "d90", *METRICS]]
     both = known[known["model"] != BASELINE].merge(base, on=keys, suffixes=("", "_base"))
     parts = [

@@ -12,7 +12,7 @@ import pandas as pd
 
 from common import UserError, did_you_mean
 from experiments import grid
-from experiments.d90 import PRECISION, most_common, required, settings_of
+from experiments.d90 import PRECISION, finished, required, settings_of
 from experiments.table import read_table
 from plots import style
 
@@ -74,9 +74,11 @@ def facets_of(given: Facets | None, table: pd.DataFrame) -> dict[str, list[str]]
     """Return the facets with their defaults, each a list of columns of the table."""
     found = dict(FACETS)
     for name, value in (given or {}).items():
+        if name == "only":
+            continue
         if name not in FACETS:
             near = did_you_mean(name, FACETS)
-            raise UserError(f"facets: {name}: unknown; there are {', '.join(FACETS)}{near}")
+            raise UserError(f"facets: {name}: unknown; there are {', '.join(FACETS)}, only{near}")
         keys = [value] if isinstance(value, str) else list(value)
         found[name] = [key for key in keys if key in table or not _is_setting(key)]
     return found
@@ -87,17 +89,23 @@ def _is_setting(key: str) -> bool:
     return "." in key
 
 
+def chosen(table: pd.DataFrame, facets: Facets | None) -> pd.DataFrame:
+    """Return the finished rows that have the values in ``only`` of the facets."""
+    rows, only = finished(table), (facets or {}).get("only", {})
+    varying = {key: value for key, value in only.items() if key in table}
+    return rows.loc[[grid.matches(row, varying) for row in rows_of(rows)]]
+
+
 def panels(table: pd.DataFrame, facets: Facets | None = None) -> pd.DataFrame:
-    """Return the finished rows with the labels of their panel and their place in it.
+    """Return the `chosen` rows with the labels of their panel and their place in it.
 
     ``column`` and ``row`` are words for the settings of the facets, ``x`` and ``y`` the values on
     the axes. A setting that no facet names is added to the label where it tells rows of one task
-    (columns) or of one task and model (rows) apart. Of several learning rates, only the
-    experiment's own is kept, unless a facet names them.
+    (columns) or of one task and model (rows) apart.
     """
     wanted = facets_of(facets, table)
     named = [key for keys in wanted.values() for key in keys]
-    rows = most_common(table, named)
+    rows = chosen(table, facets)
     rest = [key for key in (*settings_of(rows), "dim") if key not in named]
     beside = [key for key in rest if key.startswith(BESIDE_TASK)]
     others = [key for key in rest if key not in beside]
@@ -119,17 +127,19 @@ def _on_axis(rows: pd.DataFrame, keys: list[str]) -> pd.Series:
     return values if number else words(rows, keys)
 
 
-def labelled(table: pd.DataFrame, facets: Facets | None = None) -> pd.DataFrame:
+def labelled(
+    table: pd.DataFrame, facets: Facets | None = None, apart: Sequence[str] = ()
+) -> pd.DataFrame:
     """Return groups, as `experiments.d90` returns them, with the labels ``column`` and ``row``.
 
-    As `panels`, but no row is left out, axes are not the facets' concern, and labels do not tell
-    learning rates apart.
+    As `panels`, but no row is left out, axes are not the facets' concern, and labels do not name
+    the settings ``apart``.
     """
     wanted = facets_of(facets, table)
     names = {"columns": ["task"], "rows": ["model"]}
     for name in names:
         names[name] += [k for k in wanted[name] if k in table and k not in ("task", "model")]
-    used = [*names["columns"], *names["rows"], "size", *APART]
+    used = [*names["columns"], *names["rows"], "size", *apart]
     rest = [key for key in settings_of(table) if key not in used]
     beside = [key for key in rest if key.startswith(BESIDE_TASK)]
     others = [key for key in rest if key not in beside]
@@ -140,9 +150,15 @@ def labelled(table: pd.DataFrame, facets: Facets | None = None) -> pd.DataFrame:
     return in_order(rows)
 
 
+def telling_apart(groups: pd.DataFrame) -> list[str]:
+    """Return the settings of which ``groups`` of one model have several values."""
+    keys = ("layers", "heads", "recipe", "recipe.learning_rate")
+    return [key for key in keys if key in groups and groups[key].nunique(dropna=False) > 1]
+
+
 def of_groups(table: pd.DataFrame, facets: Facets | None = None) -> pd.DataFrame:
-    """Return D90 of the experiment's own groups, labelled: `experiments.d90.required`."""
-    return labelled(required(most_common(table, ())), facets)
+    """Return D90 of the `chosen` rows' groups, labelled: `experiments.d90.required`."""
+    return labelled(required(chosen(table, facets)), facets)
 
 
 def _label(

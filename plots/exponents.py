@@ -18,7 +18,7 @@ import numpy as np
 import pandas as pd
 from scipy.special import chdtrc, expit
 
-from experiments.d90 import Bracket, bracket, finished, most_common, settings_of
+from experiments.d90 import Bracket, bracket, settings_of
 from plots import data, theory
 
 SLOPES = np.round(np.arange(-2.0, 4.0001, 0.02), 2)
@@ -121,7 +121,7 @@ def exponents(
     With ``against`` heads it is the exponent in the number of heads. Columns: task, model, sizes,
     ``b`` with its interval, and what Table 1 of the paper says.
     """
-    rows = data.labelled(finished(most_common(table, ())), facets)
+    rows = data.labelled(data.chosen(table, facets), facets)
     keys = settings_of(rows)
     if against == "heads":
         rows = rows.assign(row=data.words(rows, ["model"]))

@@ -85,12 +85,10 @@ def finding(table: pd.DataFrame, facets: data.Facets | None = None) -> str:
 
 def _compared(groups: pd.DataFrame) -> dict[str, list[float]]:
     """Return by row label the ratios of D90 to standard attention's, where both are known."""
-    base = groups[groups["model"] == BASELINE].drop_duplicates(
-        ["column", "size", "layers", "heads"]
-    )
-    both = groups[groups["model"] != BASELINE].merge(
-        base, on=["column", "size", "layers", "heads"], suffixes=("", "_base")
-    )
+    base = groups[groups["model"] == BASELINE]
+    keys = ["column", "size", *data.telling_apart(base)]
+    base = base.drop_duplicates(keys)
+    both = groups[groups["model"] != BASELINE].merge(base, on=keys, suffixes=("", "_base"))
     found: dict[str, list[float]] = {}
     for line in data.rows_of(both):
         other = {key: line[f"{key}_base"] for key in ("d90", "low", "high")}

@@ -28,7 +28,7 @@ def draw(
     font_size: float = style.FONT_SIZE,
     **_: Any,
 ) -> Figure:
-    """Return the figure, at the experiment's own learning rate."""
+    """Return the figure."""
     groups = data.of_groups(table, facets)
     columns = groups["column"].unique()
     looks = style.line_looks(list(zip(groups["row"], groups["model"], strict=True)))

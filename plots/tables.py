@@ -57,7 +57,7 @@ def sweeps_dim(table: pd.DataFrame) -> bool:
 
 def accuracy(table: pd.DataFrame, facets: data.Facets | None = None) -> pd.DataFrame:
     """Return a row per cell: the median in percent, and every seed with its 95 % interval."""
-    rows = data.labelled(finished(table), facets)
+    rows = data.labelled(finished(table), facets, data.APART)
     ends = ["answer_accuracy", "answer_accuracy_low", "answer_accuracy_high"]
     text = [
         f"{seed}: {100 * middle:.1f} [{100 * low:.1f}, {100 * high:.1f}]"
@@ -131,13 +131,13 @@ def prefixes(table: pd.DataFrame, records: Mapping[str, Any]) -> pd.DataFrame:
 
 
 def d90(table: pd.DataFrame, facets: data.Facets | None = None) -> pd.DataFrame:
-    """Return D90 of every group, other learning rates than the experiment's own included.
+    """Return D90 of every group, those that figures leave out included.
 
     ``fails``: the largest D below that was measured. ``success %``: seeds that reach 90 % at D90,
     or where none passed at the largest D. ``still improving``: the seeds at ``fails``. ``times``:
     D90 over standard attention's, with what the two brackets allow.
     """
-    groups = data.labelled(required(table), facets)
+    groups = data.labelled(required(table), facets, data.APART)
     rows = [{**line, **_times(line, groups)} for line in data.rows_of(groups)]
     frame = pd.DataFrame(rows)
     frame = frame.sort_values(
@@ -176,9 +176,8 @@ def _times(line: Mapping[str, Any], groups: pd.DataFrame) -> dict[str, float]:
     """Return the ratio of a group's D90 to that of standard attention under the same settings."""
     base = groups[(groups["model"] == BASELINE) & (groups["column"] == line["column"])]
     base = base[base["size"] == line["size"]]
-    for key in ("layers", "heads", "recipe", "recipe.learning_rate"):
-        if key in base and base[key].nunique(dropna=False) > 1:
-            base = base[base[key] == line[key]]
+    for key in data.telling_apart(base):
+        base = base[base[key] == line[key]]
     if line["model"] == BASELINE or base.empty:
         return dict.fromkeys(("times", "times_low", "times_high"), math.nan)
     found = ratio(line, base.iloc[0])

@@ -9,25 +9,25 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from experiments.d90 import most_common, required
 from plots.costs import METRICS, ratios
 from plots.d90_by_task import matrix
-from plots.data import of_groups, read_speeds, read_table
+from plots.data import load_experiment, of_groups, read_speeds, read_table
 from plots.tables import markdown
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs/findings.md"
 TEXT, README = (path.read_text(encoding="utf-8") for path in (PAGE, ROOT / "README.md"))
 OVERNIGHT = ROOT / "results/overnight"
+FACETS = load_experiment("overnight", None, OVERNIGHT).facets
 
 
 def d90_table():
-    return markdown(matrix(of_groups(read_table(OVERNIGHT)))).strip()
+    return markdown(matrix(of_groups(read_table(OVERNIGHT), FACETS))).strip()
 
 
 def less(model, metric):
     """How many times less than standard attention the model costs, by size."""
-    found = ratios(read_table(OVERNIGHT), read_speeds(OVERNIGHT))
+    found = ratios(read_table(OVERNIGHT), read_speeds(OVERNIGHT), FACETS)
     return found.loc[(found["model"] == model) & (found["metric"] == metric), "less"]
 
 
@@ -51,7 +51,7 @@ def test_table_is_what_the_results_give(name):
 
 
 def test_headline():
-    table = required(most_common(read_table(OVERNIGHT), ()))
+    table = of_groups(read_table(OVERNIGHT), FACETS)
     dims = table.set_index(["task", "size", "model"])["d90"].unstack()
     times = (dims["linear"] / dims["standard"]).dropna()
     width, sizes = f"{times.min():.0f} to {times.max():.1f} times", f"{len(times)} of {len(dims)}"
@@ -65,7 +65,7 @@ def test_headline():
 
 
 def test_limits():
-    edges = [required(most_common(read_table(ROOT / "results" / name), ())).query("low > 0")
+    edges = [of_groups(read_table(ROOT / "results" / name), FACETS).query("low > 0")
              for name in ("overnight", "heads", "mixers")]  # fmt: skip
     seeds = pd.concat(edges).query("model == 'standard' and seeds >= 3")
     missed, trained = (1 - seeds["success"]) @ seeds["seeds"], seeds["seeds"].sum()

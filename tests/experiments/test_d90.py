@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from experiments.d90 import bracket, medians, most_common, passes, ratio, required, settings_of
+from experiments.d90 import bracket, medians, passes, ratio, required, settings_of
 from tests.plots.small_tables import cells, joined, row
 
 DIMS = st.dictionaries(st.integers(1, 512), st.floats(0, 1), min_size=1, max_size=8)
@@ -135,20 +135,6 @@ def test_ratio_holds_for_all_dims_in_the_brackets(one, other, share, other_share
     value, low, high = ratio(*lines)
     assert low * (1 - 1e-9) <= true[0] / true[1] <= high * (1 + 1e-9)
     assert math.isnan(value) or low <= value <= high
-
-
-def test_the_own_learning_rate_is_the_most_common_of_each_task_and_model():
-    rate = "recipe.learning_rate"
-    table = joined(
-        cells({8: [0.1], 16: [0.2]}, **{rate: 0.01}),
-        cells({16: [0.99]}, **{rate: 0.005}),
-        cells({8: [0.1], 16: [0.2]}, model="linear", **{rate: 0.02}),
-    )
-    own = most_common(table, ())
-    assert sorted(zip(own["model"], own[rate], strict=True)) == [
-        ("linear", 0.02), ("linear", 0.02), ("standard", 0.01), ("standard", 0.01),
-    ]  # fmt: skip
-    assert len(most_common(table, [rate])) == len(table)
 
 
 def test_no_finished_row_has_no_group():

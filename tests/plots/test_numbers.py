@@ -195,6 +195,20 @@ def test_kinds_are_shares_beside_the_whole():
     assert found.to_dict() == {"all": pytest.approx(60), "yes": 75, "no": 25}
 
 
+def test_a_second_learning_rate_is_a_row_and_a_line_unless_left_out():
+    rate = "recipe.learning_rate"
+    table = joined(
+        cells({8: [0.1], 16: [0.95]}, **{rate: 0.01}),
+        cells({8: [0.1], 16: [0.2]}, **{rate: 0.0001}),
+    )
+    both = ["Standard, learning rate 0.0001", "Standard, learning rate 0.01"]
+    assert list(data.panels(table)["row"].unique()) == both
+    assert list(data.of_groups(table)["row"]) == both
+    only = {"only": {rate: 0.01}}
+    assert list(data.of_groups(table, only)["d90"]) == [16]
+    assert set(data.panels(table, only)[rate]) == {0.01}
+
+
 def test_labels_name_what_tells_rows_apart():
     window = "model.mixer.window_blocks"
     table = joined(
