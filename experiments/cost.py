@@ -44,21 +44,19 @@ def _flops_and_length(cell: Cell) -> tuple[int, int]:
 
 
 class Estimate:
-    """Seconds that trainings take at most, from FLOPs per second of those measured on a device."""
+    """Seconds that trainings take at most, from FLOPs per second of the most similar one so far."""
 
     def __init__(self, table: pd.DataFrame) -> None:
         device = device_name(resolve_device("auto"))
         trained = table[(table["status"] == "done") & (table["steps"] >= SHORTEST)]
-        here = trained[trained["device"] == device]
-        known = here if len(here) else trained[trained["device"].str[:3] == device[:3]]
-        known = known.drop_duplicates("run")
+        known = trained[trained["device"].str[:3] == device[:3]].drop_duplicates("run")
         speed = known["flops_training"] / known["train_seconds"]
-        keys = [known["model"], known["dim"], known["max_len"]]
+        keys = [known["model"], known["device"] == device, known["dim"], known["max_len"]]
         self.speeds: dict[Any, float] = speed.groupby(keys).median().to_dict()
-        where = "this machine" if len(here) else "other machines"
-        self.source = (
-            f"speeds of {len(known)} trainings on {where}" if len(known) else "assumed 20 GFLOP/s"
-        )
+        here = int((known["device"] == device).sum())
+        self.source = f"speeds of {len(known)} trainings, {here} of them on this machine"
+        if not len(known):
+            self.source = "assumed 20 GFLOP/s"
 
     @classmethod
     def of(cls, sweep: Sweep) -> Estimate:
@@ -72,15 +70,12 @@ class Estimate:
         flops = training_flops(cell)
         if not flops:
             return 0.0
-        name, dim, length = (
-            cell.config.model.name,
-            cell.config.model.dim,
-            _flops_and_length(cell)[1],
-        )
+        model, length = cell.config.model, _flops_and_length(cell)[1]
 
-        def distance(known: Any) -> tuple[bool, float, float]:
-            far = abs(math.log(known[1] / dim)), abs(math.log(known[2] / length))
-            return known[0] != name, *far
+        def distance(known: Any) -> tuple[bool, bool, float]:
+            name, here, dim, other_length = known
+            far = abs(math.log(dim / model.dim)) + abs(math.log(other_length / length))
+            return name != model.name, not here, far
 
         near = min(self.speeds, key=distance, default=None)
         return flops / (ASSUMED_FLOPS_PER_SECOND if near is None else self.speeds[near])
