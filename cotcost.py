@@ -3,6 +3,8 @@
 run = cotcost.load("runs/0123456789ab")
 run.generate("3 / 4 / ( 10 - 1 * 2 ) =")
 run.model, run.task
+
+cotcost.build("model=gla", "model.dim=64", "task=lis") is an untrained model.
 """
 
 from __future__ import annotations
@@ -15,7 +17,8 @@ from typing import Any
 from common import UserError
 from evaluation.generate import generate
 from experiments.config import CellConfig, cell_from, read_config
-from experiments.run import load_model
+from experiments.grid import cell_of
+from experiments.run import initial_model, load_model
 from experiments.runs import Run
 from models.transformer import Transformer
 from tasks.task import EOS, SequenceSet, Task, build_task
@@ -87,6 +90,15 @@ def load(folder: str | Path, trust: bool = False) -> LoadedRun:
     return LoadedRun(config, task, load_model(config, task, Run(folder.parent, folder.name)))
 
 
+def build(*words: str) -> Transformer:
+    """Return the untrained model that words of train.py describe, such as ``model=gla``.
+
+    Each block's ``mixer`` is the one that conf/model/ names.
+    """
+    config = cell_of(words).config
+    return initial_model(config, build_task(config.task))
+
+
 def written(model: Transformer, task: Task, sequences: SequenceSet) -> Iterator[Written]:
     """Yield what the model generates for the prompts of ``sequences``, in order."""
     if sequences.labels is not None:
@@ -106,4 +118,4 @@ def written(model: Transformer, task: Task, sequences: SequenceSet) -> Iterator[
         )
 
 
-__all__ = ["LoadedRun", "Written", "load", "written"]
+__all__ = ["LoadedRun", "Written", "build", "load", "written"]

@@ -246,6 +246,13 @@ def test_a_trained_model_in_three_lines(trained):
         cotcost.load(trained.parent / "nowhere")
 
 
+def test_an_untrained_model_from_the_words_of_a_command():
+    model = cotcost.build("model=sparse", "model.mixer.block_size=4", "model.dim=16", "task=lis")
+    assert model.dim == 16 and model.blocks[0].mixer.block_size == 4
+    with pytest.raises(UserError, match="heads"):
+        cotcost.build("model.num_heads=3")
+
+
 def test_a_published_cell_runs_as_it_was(monkeypatch, tmp_path):
     import train
     from experiments.config import cell_from, compose_plain
