@@ -42,6 +42,7 @@ class Closure(Task):
     """
 
     name = "closure"
+    generator_version = 4
 
     def __init__(
         self,
@@ -159,6 +160,14 @@ class Closure(Task):
             middle = [chain.reshape(count, 2 * size), MARKER]
         parts = [letters + FIRST, MARKER, *middle, answer]
         return SequenceSet.of_columns(parts, size + 1, self.max_len + 1, self.vocabulary.dtype)
+
+    def strata(self, sequences: SequenceSet) -> np.ndarray:
+        """The kinds of `kind_of`."""
+        size = int(sequences.prompt_lengths[0]) - 1
+        products = prefix_products(self._monoid, sequences.tokens[:, :size].astype(int) - FIRST)
+        kinds = np.where(np.isin(products[:, -1], self._subgroup), _ONE_LONG, _ENDS_OUTSIDE)
+        kinds[sequences.last_tokens == YES] = _ALL_SHORT
+        return np.column_stack([np.zeros_like(kinds), kinds])
 
     def _reached(self, visits: np.ndarray) -> np.ndarray:
         """Return b_1 .. b_n (N, n) from whether p_1 .. p_n lie in F."""

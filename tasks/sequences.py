@@ -101,6 +101,11 @@ class SequenceSet:
         """How many tokens of each sequence are given, (N,): the prompt; all, where labelled."""
         return self.prompt_lengths if self.labels is None else self.lengths - 1
 
+    @property
+    def last_tokens(self) -> np.ndarray:
+        """The token before EOS of each sequence, (N,): an answer of one token."""
+        return self.tokens[np.arange(len(self)), self.lengths - 2]
+
     @classmethod
     def empty(cls, count: int, width: int, dtype: np.dtype, labelled: bool = False) -> SequenceSet:
         """Return room for ``count`` sequences, all padding."""

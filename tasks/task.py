@@ -47,6 +47,7 @@ class Task(ABC):
     """
 
     name: ClassVar[str]
+    generator_version: ClassVar[int] = 3  # of stored sets; raise it when a seed gives others
     answer_marker: ClassVar[str] = "<sep>"
     min_size: ClassVar[int] = 1
     step_end: ClassVar[str | None] = None  # the token that ends a step of the chain; None: every
@@ -163,6 +164,15 @@ class Task(ABC):
         """Return the share of each size among training sequences."""
         return {self.size: 1.0}
 
+    def strata(self, sequences: SequenceSet) -> np.ndarray | None:
+        """Return group and kind of each of N sequences of one size, (N, 2); None: all are alike.
+
+        Stored sets have the strata that `draw` gives, also where distinct prompts run out: then a
+        group ends for all of its kinds, such as answers, and in all splits alike
+        (`generate.draw_sets`).  Inside a stratum `draw` must be uniform over prompts.
+        """
+        return None
+
     def extract_answer(self, generated: list[str]) -> list[str] | None:
         """Return what stands between the last answer marker (or the start) and EOS.
 
@@ -236,10 +246,14 @@ class Task(ABC):
             advice = "train with task.capacity at least as large as every size to be measured"
         raise UserError(f"task {measured.name}: size={measured.size} needs {reason}; {advice}")
 
+    def empty(self, count: int) -> SequenceSet:
+        """Return room for ``count`` sequences, all padding."""
+        return SequenceSet.empty(count, self.max_len + 1, self.vocabulary.dtype, self.labelled)
+
     def encode(self, examples: list[Example]) -> SequenceSet:
         """Encode sequences, EOS appended; ValueError for one longer than `max_len`."""
         width = self.max_len + 1
-        out = SequenceSet.empty(len(examples), width, self.vocabulary.dtype, self.labelled)
+        out = self.empty(len(examples))
         for row, example in enumerate(examples):
             tokens = example.tokens
             if self.labelled:

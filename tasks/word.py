@@ -48,6 +48,7 @@ class Word(Task):
     """
 
     name = "word"
+    generator_version = 4
     formats = FORMATS
 
     def __init__(
@@ -199,6 +200,20 @@ class Word(Task):
         if self.monoid == "flip-flop":
             return 2 * size + 2
         return (2 * ROUNDS + 1) * size + 2 if self.question == "member" else size
+
+    def strata(self, sequences: SequenceSet) -> np.ndarray | None:
+        """Of membership the answers; of the flip-flop how far from the end the last reset is, and
+        which one it is."""
+        if self.monoid != "flip-flop" and self.question == "value":
+            return None
+        size = int(sequences.given_lengths[0]) - 1
+        groups, kinds = np.zeros(len(sequences), np.int64), sequences.last_tokens
+        first = 1 if self.labelled else 0
+        words = sequences.tokens[:, first : first + size].astype(np.int64) - FIRST
+        if self.monoid == "flip-flop" and self.tail == "none":
+            groups = 1 + (words[:, ::-1] > 0).argmax(axis=1)
+            kinds = words[np.arange(len(words)), size - groups]
+        return np.column_stack([groups, kinds])
 
     def _draw_letters(self, size: int, numbers: np.ndarray) -> np.ndarray:
         """Return words (N, n) as element numbers, from ``numbers`` (N, `_numbers_needed`)."""
