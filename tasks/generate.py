@@ -17,7 +17,7 @@ import numpy as np
 
 from common import UserError
 from tasks.kernels import kernel
-from tasks.random_numbers import hash_prompts, order_keys
+from tasks.random_numbers import fill, hash_prompts
 from tasks.task import SequenceSet, Task
 
 STREAMS = {"test": 0, "validation": 1, "train": 2, "measure": 3}
@@ -59,14 +59,14 @@ class Search:
         self.over = not wanted
 
     @property
-    def planned(self) -> dict[Stratum, int]:
+    def planned(self) -> Counter[Stratum]:
         """How many prompts of each stratum are to be found."""
-        return {stratum: int(self.counts[1, i]) for stratum, i in self.numbers.items()}
+        return Counter({stratum: int(self.counts[1, i]) for stratum, i in self.numbers.items()})
 
     @property
-    def found(self) -> dict[Stratum, int]:
-        """How many prompts of each stratum were found."""
-        return {stratum: int(self.counts[2, i]) for stratum, i in self.numbers.items()}
+    def found(self) -> Counter[Stratum]:
+        """How many were found."""
+        return Counter({stratum: int(self.counts[2, i]) for stratum, i in self.numbers.items()})
 
     def admit(
         self, seen: SeenPrompts, block: SequenceSet, strata: np.ndarray | None = None
@@ -208,7 +208,8 @@ def _draw_size(
             searches[split] = search = Search(wanted[split], limits[split])
             for kept in _distinct(source, split, search, seen, workers):
                 found = int(search.counters[0])
-                _place(out[split], own[found - len(kept) : found], kept)
+                for name, array in kept.arrays.items():
+                    out[split].arrays[name][own[found - len(kept) : found]] = array
                 advance(len(kept))
         groups = {group for search in searches.values() for group, _ in search.planned}
         fillable = len(groups) > 1 or size < task.size
@@ -223,10 +224,8 @@ def _draw_size(
 
 def _limit(searches: dict[str, Search], limits: dict[str, dict[Stratum, int]]) -> bool:
     """Limit the groups that ran out, all their kinds and splits alike; return whether any did."""
-    planned, found = Counter[Stratum](), Counter[Stratum]()
-    for search in searches.values():
-        planned.update(search.planned)
-        found.update(search.found)
+    planned = sum((search.planned for search in searches.values()), Counter())
+    found = sum((search.found for search in searches.values()), Counter())
     if len(planned) == 1:
         return False  # nothing else could fill up
     kinds = {kind for _, kind in planned}
@@ -236,7 +235,7 @@ def _limit(searches: dict[str, Search], limits: dict[str, dict[Stratum, int]]) -
         least = min(strata, key=lambda s: found[s] / planned[s] if planned[s] else 0)
         for split, search in searches.items():
             for stratum in strata:
-                own = search.planned.get(stratum, 0)
+                own = search.planned[stratum]
                 limits[split][stratum] = own * found[least] // max(planned[least], 1)
     return bool(short)
 
@@ -259,9 +258,9 @@ def planned_sizes(task: Task, split: str, count: int, seed: int) -> np.ndarray:
     for size in by_remainder[: count - sum(counts.values())]:
         counts[size] += 1
     sizes = np.repeat(np.array(list(counts)), list(counts.values()))
-    keys = np.empty(count, np.uint64)
-    order_keys(seed, STREAMS[split], keys)
-    return sizes[np.argsort(keys, kind="stable")]
+    order = np.empty((1, count), np.uint64)
+    fill(seed, STREAMS[split], 0, 0, order)
+    return sizes[np.argsort(order[0], kind="stable")]
 
 
 def _distinct(
@@ -270,7 +269,9 @@ def _distinct(
     """Yield blocks of admitted candidates of ``source`` (task, seed, size), in their order."""
     task, seed, size = source
     most = max(1, _BLOCK_BYTES // ((task.max_len + 1) * task.vocabulary.dtype.itemsize))
-    if type(task).draw is Task.draw:  # plain Python: small blocks, so that progress is seen
+    if (
+        type(task).draw_batch is Task.draw_batch
+    ):  # plain Python: small blocks, so that progress is seen
         most = min(most, 256)
     block = min(most, 1 + search.wanted // workers)
 
@@ -289,13 +290,3 @@ def _distinct(
             keep = search.admit(seen, candidates, strata)
             yield candidates if keep.all() else candidates.select(keep)
         pool.shutdown(cancel_futures=True)
-
-
-def _place(out: SequenceSet, rows: np.ndarray, kept: SequenceSet) -> None:
-    """Copy ``kept`` to ``rows`` of ``out``: as one slice when they follow each other."""
-    if not len(rows):
-        return
-    together = rows[-1] - rows[0] + 1 == len(rows)
-    target = slice(rows[0], rows[-1] + 1) if together else rows
-    for name, array in kept.arrays.items():
-        out.arrays[name][target] = array
