@@ -191,7 +191,10 @@ def _load(path: Path) -> tuple[dict[str, SequenceSet], str] | None:
         return None
     try:
         meta = json.loads((path / "meta.json").read_text())
-        sets = {split: _load_split(path, split) for split in SPLITS}
+        sets = {}
+        for split in SPLITS:
+            files = {file.stem.removeprefix(f"{split}-"): file for file in path.glob(f"{split}-*")}
+            sets[split] = SequenceSet(**{name: np.load(file) for name, file in files.items()})
         if fingerprint(sets) == meta["fingerprint"]:
             return sets, meta["fingerprint"]
         reason = "it has not the fingerprint that was stored with it"
@@ -200,11 +203,6 @@ def _load(path: Path) -> tuple[dict[str, SequenceSet], str] | None:
     print(f"warning: {path} is damaged ({reason}); building it again", file=sys.stderr)
     shutil.rmtree(path)
     return None
-
-
-def _load_split(path: Path, split: str) -> SequenceSet:
-    files = path.glob(f"{split}-*.npy")
-    return SequenceSet(**{file.stem.removeprefix(f"{split}-"): np.load(file) for file in files})
 
 
 # Sequences to measure a model with

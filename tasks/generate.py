@@ -269,10 +269,8 @@ def _distinct(
     """Yield blocks of admitted candidates of ``source`` (task, seed, size), in their order."""
     task, seed, size = source
     most = max(1, _BLOCK_BYTES // ((task.max_len + 1) * task.vocabulary.dtype.itemsize))
-    if (
-        type(task).draw_batch is Task.draw_batch
-    ):  # plain Python: small blocks, so that progress is seen
-        most = min(most, 256)
+    if type(task).draw_batch is Task.draw_batch:
+        most = min(most, 256)  # plain Python: small blocks, so that progress is seen
     block = min(most, 1 + search.wanted // workers)
 
     def draw(first: int) -> tuple[SequenceSet, np.ndarray | None]:

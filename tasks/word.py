@@ -16,7 +16,6 @@ from tasks.sequences import Example, SequenceSet
 from tasks.task import FORMATS, Task, in_proportion
 from tasks.words import (
     ROUNDS,
-    best_guess_from_counts,
     choose,
     flip_flop_words,
     member_words,
@@ -25,7 +24,6 @@ from tasks.words import (
 
 OWN = ("<sep>", "yes", "no")
 MARKER, YES, NO, FIRST = range(2, 6)  # ids, after padding and EOS; FIRST is element 0's
-MOST_COUNTED = 4  # letters; counts of n letters of k kinds are n^(k - 1) many
 
 
 class Word(Task):
@@ -146,17 +144,6 @@ class Word(Task):
     def _accepted(self) -> int:
         """P's only element: e, or the state ``a`` of the flip-flop."""
         return 1 if self.monoid == "flip-flop" else 0
-
-    def accuracy_from_counts(self) -> float | None:
-        """What a product can be guessed from letter counts alone (`words.best_guess_from_counts`).
-
-        None with a chain, for membership, for the flip-flop, whose letters are not uniform, and for
-        more than `MOST_COUNTED` letters.
-        """
-        guessed = self.format != "cot" and self.question == "value" and self.monoid != "flip-flop"
-        if not guessed or len(self._letters) > MOST_COUNTED:
-            return None
-        return best_guess_from_counts(self._monoid, self._letters, self.size)
 
     def check_prompt(self, prompt: list[str]) -> str | None:
         """There must be ``size`` letters of the task's, or fewer without a chain; v has four."""

@@ -14,7 +14,6 @@ import numpy as np
 from tasks.monoids import Monoid
 
 ROUNDS = 4  # tries to shuffle a word
-MOST_GATHERED = 10**7  # numbers (S, A, S); beyond, a matrix product needs S x S
 
 
 def choose(numbers: np.ndarray, count: int | np.ndarray) -> np.ndarray:
@@ -56,16 +55,12 @@ def best_guess_from_counts(monoid: Monoid, letters: tuple[int, ...], size: int) 
 def ways(monoid: Monoid, letters: tuple[int, ...], steps: int) -> np.ndarray:
     """Return (steps + 1, S, S) shares: entry (m, s, t), of all words of m ``letters``, those that
     lead from s to t."""
+    turns = np.zeros((len(monoid), len(monoid)))
     following = monoid.table[:, list(letters)]  # (S, A)
+    np.add.at(turns, (np.arange(len(monoid))[:, None], following), 1 / len(letters))
     shares = [np.eye(len(monoid))]
-    if following.size * len(monoid) > MOST_GATHERED:
-        turns = np.zeros_like(shares[0])  # (S, S)
-        np.add.at(turns, (np.arange(len(monoid))[:, None], following), 1 / len(letters))
-        for _ in range(steps):
-            shares.append(turns @ shares[-1])
-        return np.stack(shares)
     for _ in range(steps):
-        shares.append(shares[-1][following].mean(axis=1))
+        shares.append(turns @ shares[-1])
     return np.stack(shares)
 
 

@@ -252,15 +252,6 @@ def test_half_of_the_infinite_words_are_accepted(name):
     assert (drawn.tokens[np.arange(400), drawn.lengths - 1] == 1).all()
 
 
-def test_shares_of_words_are_the_same_by_gathering_and_by_products(monkeypatch):
-    """The second form of `ways`, for tables too large to gather."""
-    expected = ways(monoid("S4"), (0, 3, 5), 6)
-    ways.cache_clear()
-    monkeypatch.setattr("tasks.words.MOST_GATHERED", 0)
-    np.testing.assert_allclose(ways(monoid("S4"), (0, 3, 5), 6), expected, atol=1e-15)
-    ways.cache_clear()
-
-
 # Bad input
 
 
