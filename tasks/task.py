@@ -260,14 +260,15 @@ class Task(ABC):
         format ``tagged``, whose sequences begin with the marker: without a start token, models with
         rotary positions alone did not learn the second label of a word problem.
         """
-        count, dtype = len(prompt), self.vocabulary.dtype
-        marker = np.full((count, 1), self.vocabulary.index[self.answer_marker], dtype)
-        middle = [] if chain is None or self.format == "direct" else [chain, marker]
-        parts = [marker, prompt] if self.labelled else [prompt, marker, *middle, answer]
-        ids = np.hstack([*parts, np.full((count, 1), EOS_ID, dtype)])
-        out = self.empty(count)
-        out.tokens[:, : ids.shape[1]] = ids
-        out.lengths[:] = ids.shape[1]
+        marker = self.vocabulary.index[self.answer_marker]
+        middle: list[Any] = [] if chain is None or self.format == "direct" else [chain, marker]
+        parts: list[Any] = [marker, prompt] if self.labelled else [prompt, marker, *middle, answer]
+        out, at = self.empty(len(prompt)), 0
+        for part in (*parts, EOS_ID):
+            columns = 1 if isinstance(part, int) else part.shape[1]
+            out.tokens[:, at : at + columns] = part
+            at += columns
+        out.lengths[:] = at
         out.prompt_lengths[:] = 2 if self.labelled else prompt.shape[1] + 1
         if out.labels is not None and chain is not None:
             out.labels[:, 2 : 2 + chain.shape[1]] = chain
