@@ -44,7 +44,8 @@ def sample(args: argparse.Namespace) -> int:
 
 def check(args: argparse.Namespace) -> int:
     """Judge each line of a file; 1 when any is invalid."""
-    task = _task(args, checking=True)
+    task = _task(args)
+    task = task.with_parameters(**{**task.check_defaults, **args.overrides})
     lines = numbered_lines(args.file)
     invalid = 0
     for number, tokens in tqdm(lines, unit="line", leave=False, disable=None):
@@ -58,7 +59,7 @@ def check(args: argparse.Namespace) -> int:
 
 def build(args: argparse.Namespace) -> int:
     """Make the stored data set, or find it."""
-    sets = _data_sets(args)
+    sets = _data_sets(args, _task(args))
     print(f"path         {sets.path}")
     print(f"fingerprint  {sets.fingerprint}")
     print(f"samples/s    {_speed(sets)}")
@@ -70,7 +71,7 @@ def push(args: argparse.Namespace) -> int:
     import datasets
     import huggingface_hub
 
-    sets = _data_sets(args)
+    sets = _data_sets(args, _task(args))
     splits = {split: getattr(sets, split) for split in SPLITS}
     published = datasets.DatasetDict(
         {name: datasets.Dataset.from_dict(own.arrays) for name, own in splits.items() if len(own)}
@@ -90,12 +91,11 @@ def push(args: argparse.Namespace) -> int:
 def build_all(args: argparse.Namespace) -> int:
     """Make the paper's data sets: every built-in task, every size."""
     settings = read_config("data", "paper", args.config_dir)
-    counts = {split: round(settings[split] * args.scale) for split in SPLITS}
-    config = DataConfig(**counts, seed=args.seed)
+    vars(args).update({split: round(settings[split] * args.scale) for split in SPLITS})
     bar = tqdm(list(_paper_tasks(BUILT_IN, None, args.config_dir)), unit="set", disable=None)
     for task in bar:
         bar.set_description(f"{task.name}-{task.size}")
-        sets = load_or_build(task, config, Path(args.dir), workers=args.workers)
+        sets = _data_sets(args, task)
         found = f"{sets.path}  {sets.fingerprint[:16]}  {_speed(sets)}"
         tqdm.write(f"{task.name:<12} {task.size:>4}  {found}", file=sys.stdout)
         del sets  # before the next one is made
@@ -109,10 +109,9 @@ def locality(args: argparse.Namespace) -> int:
     return 0
 
 
-def _data_sets(args: argparse.Namespace) -> DataSets:
-    counts = {split: getattr(args, split) for split in SPLITS}
-    config = DataConfig(**counts, seed=args.seed)
-    return load_or_build(_task(args), config, Path(args.dir), workers=args.workers)
+def _data_sets(args: argparse.Namespace, task: Task) -> DataSets:
+    config = DataConfig(**{split: getattr(args, split) for split in SPLITS}, seed=args.seed)
+    return load_or_build(task, config, Path(args.dir), workers=args.workers)
 
 
 def _speed(sets: DataSets) -> str:
@@ -140,8 +139,7 @@ def read_config(group: str, name: str, config_dir: str | None) -> dict[str, Any]
     return dict(yaml.safe_load(files[name].read_text(encoding="utf-8")))
 
 
-def parse_override(word: str) -> tuple[str, Any]:
-    """Split ``key=value``; the value is read as YAML reads it."""
+def _parse_override(word: str) -> tuple[str, Any]:
     key, _, value = word.partition("=")
     try:
         return key.removeprefix("task."), yaml.safe_load(value)
@@ -149,30 +147,22 @@ def parse_override(word: str) -> tuple[str, Any]:
         return key.removeprefix("task."), value
 
 
-def task_by_name(name: str, given: dict[str, Any], config_dir: str | None) -> Task:
-    """Return the task of conf/task/NAME.yaml, or of a class by its dotted path."""
+def _task_by_name(name: str, given: dict[str, Any], config_dir: str | None) -> Task:
     settings = {"_target_": name} if "." in name else read_config("task", name, config_dir)
     return build_task({**settings, **given})
 
 
-def _task(args: argparse.Namespace, checking: bool = False) -> Task:
-    given = dict(args.overrides)
-    for key in ("size", "format"):
-        if getattr(args, key) is not None:
-            given[key] = getattr(args, key)
-    task = task_by_name(args.task, given, args.config_dir)
-    if not checking:
-        return task
-    return task.with_parameters(**{**task.check_defaults, **given})
+def _task(args: argparse.Namespace) -> Task:
+    return _task_by_name(args.task, args.overrides, args.config_dir)
 
 
 def _paper_tasks(
     names: Sequence[str], sizes: list[int] | None, config_dir: str | None
 ) -> Iterator[Task]:
     for name in names:
-        default = task_by_name(name, {}, config_dir)
+        default = _task_by_name(name, {}, config_dir)
         for size in sizes or default.paper_sizes or [default.size]:
-            yield task_by_name(name, {"size": size}, config_dir)
+            yield _task_by_name(name, {"size": size}, config_dir)
 
 
 # The command line
@@ -189,38 +179,41 @@ def parser() -> argparse.ArgumentParser:
         prog="python -m tasks", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
     commands = top.add_subparsers(dest="command", required=True, parser_class=_Parser)
-    added: dict[str, argparse.ArgumentParser] = {}
     for function in (sample, check, build, build_all, push, locality):
         name = function.__name__.replace("_", "-")
-        added[name] = commands.add_parser(name, help=function.__doc__, allow_abbrev=False)
-        added[name].set_defaults(function=function)
-        added[name].add_argument("--config-dir", help="a folder that holds task/NAME.yaml")
+        own = commands.add_parser(name, help=function.__doc__, allow_abbrev=False)
+        own.set_defaults(function=function)
+        own.add_argument("--config-dir", help="a folder that holds task/NAME.yaml")
         if name in ("sample", "check", "build", "push"):
-            added[name].add_argument("task", metavar="TASK", help="NAME.yaml, or a dotted path")
-            added[name].add_argument("--size", type=int)
-            added[name].add_argument("--format", choices=FORMATS)
+            own.add_argument("task", metavar="TASK", help="NAME.yaml, or a dotted path")
+            own.add_argument("--size", type=int)
+            own.add_argument("--format", choices=FORMATS)
         if name in ("build", "push"):
-            added[name].add_argument("--train", type=int, required=True)
-            added[name].add_argument("--validation", type=int, default=0)
-            added[name].add_argument("--test", type=int, required=True)
+            own.add_argument("--train", type=int, required=True)
+            own.add_argument("--validation", type=int, default=0)
+            own.add_argument("--test", type=int, required=True)
         if name in ("build", "push", "build-all"):
-            added[name].add_argument("--dir", default="data")
+            own.add_argument("--dir", default="data")
             threads = len(os.sched_getaffinity(0))
-            added[name].add_argument("--workers", type=_positive, default=threads)
+            own.add_argument("--workers", type=_positive, default=threads)
         if name != "check":
-            added[name].add_argument("--seed", type=int, default=0)
-    added["sample"].add_argument("--count", type=int, default=10)
-    added["sample"].add_argument("--split", choices=SPLITS, default="train")
-    added["check"].add_argument("file", metavar="FILE", help="a text file, or /dev/stdin")
-    added["build-all"].add_argument(
-        "--scale", type=float, default=1.0, help="share of the paper's numbers"
-    )
-    added["push"].add_argument("--repo", required=True, metavar="NAME", help="also repo=NAME")
-    added["push"].add_argument("--upload", action="store_true", help="without it, a dry run")
-    added["push"].add_argument("--private", action="store_true")
-    added["locality"].add_argument("task", nargs="*", metavar="TASK")
-    added["locality"].add_argument("--size", type=int, action="append")
-    added["locality"].add_argument("--count", type=_positive, default=20)
+            own.add_argument("--seed", type=int, default=0)
+        if name == "sample":
+            own.add_argument("--count", type=int, default=10)
+            own.add_argument("--split", choices=SPLITS, default="train")
+        elif name == "check":
+            own.add_argument("file", metavar="FILE", help="a text file, or /dev/stdin")
+        elif name == "build-all":
+            help = "share of the paper's numbers"
+            own.add_argument("--scale", type=float, default=1.0, help=help)
+        elif name == "push":
+            own.add_argument("--repo", required=True, metavar="NAME", help="also repo=NAME")
+            own.add_argument("--upload", action="store_true", help="without it, a dry run")
+            own.add_argument("--private", action="store_true")
+        elif name == "locality":
+            own.add_argument("task", nargs="*", metavar="TASK")
+            own.add_argument("--size", type=int, action="append")
+            own.add_argument("--count", type=_positive, default=20)
     return top
 
 
@@ -231,7 +224,10 @@ def _positive(text: str) -> int:
 
 
 def parse(argv: Sequence[str]) -> argparse.Namespace:
-    """Parse the arguments; ``key=value`` may stand anywhere and goes to ``overrides``."""
+    """Parse the arguments; ``key=value`` may stand anywhere and goes to ``overrides``, a dict.
+
+    So do the options that are parameters of the task.
+    """
     argv = [f"--{word}" if word.startswith("repo=") else word for word in argv]
     overrides = [word for word in argv if "=" in word and not word.startswith("-")]
     args, unknown = parser().parse_known_args([word for word in argv if word not in overrides])
@@ -239,7 +235,9 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
         raise UserError(f"unknown argument {unknown[0]!r} (python -m tasks {args.command} --help)")
     if overrides and args.command in ("build-all", "locality"):
         raise UserError(f"{args.command} takes no key=value, but got {overrides[0]!r}")
-    args.overrides = [parse_override(word) for word in overrides]
+    options = {key: getattr(args, key, None) for key in ("size", "format")}
+    given = {key: value for key, value in options.items() if value is not None}
+    args.overrides = {**dict(map(_parse_override, overrides)), **given}
     return args
 
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from common import UserError
 from tasks.arithmetic_kernels import draw_rows
-from tasks.task import Example, SequenceSet, Task
+from tasks.task import Example, SequenceSet, Task, in_proportion
 
 OPERATORS = "+-*/"
 ORDERS = ("leftmost", "growth")
@@ -68,8 +68,7 @@ class Arithmetic(Task):
 
     def training_mixture(self) -> dict[int, float]:
         """Expressions of 1 .. size operators in proportion to their count (CoT_benchmark)."""
-        total = self.size * (self.size + 1) / 2
-        return {k: k / total for k in range(1, self.size + 1)}
+        return in_proportion(range(1, self.size + 1))
 
     # Solving
 
@@ -159,19 +158,13 @@ class Arithmetic(Task):
 
     # Drawing by the million
 
-    def draw(
-        self, seed: int, stream: int, first: int, count: int, size: int | None = None
-    ) -> SequenceSet:
-        """Draw with the compiled kernel; see `Task.draw`."""
-        size = self.size if size is None else size
-        out = SequenceSet.empty(count, self.max_len + 1, self.vocabulary.dtype)
-        p = self.modulus
+    def draw_batch(self, seed: int, stream: int, first: int, count: int, size: int) -> SequenceSet:
+        """Draw with the compiled kernel."""
+        out, p = self.empty(count), self.modulus
         inverse = np.array([0] + [pow(a, -1, p) for a in range(1, p)], dtype=np.int64)
         chain = 0 if self.format == "direct" else 1 + ORDERS.index(self.order)
-        draw_rows(
-            seed, stream, first, size, p, inverse, chain,
-            out.tokens, out.lengths, out.prompt_lengths,
-        )  # fmt: skip
+        rows = out.tokens, out.lengths, out.prompt_lengths
+        draw_rows(seed, stream, first, size, p, inverse, chain, *rows)
         return out
 
 
@@ -186,13 +179,7 @@ def render(expression: list[str], history: list[list[str]]) -> Example:
 
 def split_at_marker(tokens: list[str]) -> list[list[str]]:
     """Return the expressions that a sequence joins by "="."""
-    expressions: list[list[str]] = [[]]
-    for token in tokens:
-        if token == "=":
-            expressions.append([])
-        else:
-            expressions[-1].append(token)
-    return expressions
+    return [expression.split() for expression in " ".join(tokens).split("=")]
 
 
 def around(expression: list[str], left: int, right: int) -> tuple[str, str]:

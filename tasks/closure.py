@@ -11,7 +11,7 @@ from common import UserError
 from tasks.monoids import monoid as monoid_of
 from tasks.random_numbers import random_numbers
 from tasks.sequences import Example, SequenceSet
-from tasks.task import Task
+from tasks.task import Task, in_proportion
 from tasks.words import choose, prefix_products
 
 OWN = ("<sep>", "yes", "no", "reach", "lost")
@@ -42,6 +42,7 @@ class Closure(Task):
     """
 
     name = "closure"
+    generator_version = 4
 
     def __init__(
         self,
@@ -91,10 +92,9 @@ class Closure(Task):
 
     def training_mixture(self) -> dict[int, float]:
         """Without a chain, words of all lengths k up to ``size``, in proportion to k."""
-        if self.format == "cot":
-            return {self.size: 1.0}
-        sizes = range(self.r + 2, self.size + 1)
-        return {k: k / sum(sizes) for k in sizes}
+        return in_proportion(
+            range(self.size if self.format == "cot" else self.r + 2, self.size + 1)
+        )
 
     def _draw_letters(self, numbers: np.ndarray) -> np.ndarray:
         """Return words (N, n) as element numbers, from ``numbers`` (N, 2n + 1).
@@ -144,30 +144,27 @@ class Closure(Task):
                 return f"letter {position + 1}, {token}, is no element of {self.monoid}"
         return None
 
-    def draw(
-        self, seed: int, stream: int, first: int, count: int, size: int | None = None
-    ) -> SequenceSet:
-        """Draw many words at once; see `Task.draw`."""
-        size = self.size if size is None else size
+    def draw_batch(self, seed: int, stream: int, first: int, count: int, size: int) -> SequenceSet:
+        """Draw many words at once."""
         letters = self._draw_letters(random_numbers(seed, stream, size, first, count, 2 * size + 1))
         products = prefix_products(self._monoid, letters)
-        reached = self._reached(np.isin(products, self._subgroup))  # (N, n)
-        answer = np.where(reached[:, -1:], YES, NO)
-        chain = np.stack([products + FIRST, np.where(reached, REACH, LOST)], axis=2)
-        middle: list[np.ndarray | int] = []
-        if self.format == "cot":
-            middle = [chain.reshape(count, 2 * size), MARKER]
-        parts = [letters + FIRST, MARKER, *middle, answer]
-        return SequenceSet.of_columns(parts, size + 1, self.max_len + 1, self.vocabulary.dtype)
-
-    def _reached(self, visits: np.ndarray) -> np.ndarray:
-        """Return b_1 .. b_n (N, n) from whether p_1 .. p_n lie in F."""
-        reached = np.zeros_like(visits)
-        last = np.zeros(len(visits), np.int64)
-        for i in range(visits.shape[1]):
+        visits = np.isin(products, self._subgroup)
+        reached = np.zeros_like(visits)  # (N, n), b_1 .. b_n
+        last = np.zeros(count, np.int64)
+        for i in range(size):
             reached[:, i] = visits[:, i] & (i + 1 - last <= self.r)
             last[reached[:, i]] = i + 1
-        return reached
+        chain = np.stack([products + FIRST, np.where(reached, REACH, LOST)], axis=2)
+        answer = np.where(reached[:, -1:], YES, NO)
+        return self.join(letters + FIRST, chain.reshape(count, 2 * size), answer)
+
+    def strata(self, sequences: SequenceSet) -> np.ndarray:
+        """The kinds of `kind_of`."""
+        size = int(sequences.prompt_lengths[0]) - 1
+        products = prefix_products(self._monoid, sequences.tokens[:, :size].astype(int) - FIRST)
+        kinds = np.where(np.isin(products[:, -1], self._subgroup), _ONE_LONG, _ENDS_OUTSIDE)
+        kinds[sequences.last_tokens == YES] = _ALL_SHORT
+        return np.column_stack([np.zeros_like(kinds), kinds])
 
     def dependencies(self, example: Example) -> list[list[int]]:
         """A product needs its letter and the one before, b_i the chain of the r letters before."""

@@ -65,19 +65,14 @@ class Copying(Task):
         """A letter needs itself."""
         return [[i] for i in range(len(example.answer))]
 
-    def draw(
-        self, seed: int, stream: int, first: int, count: int, size: int | None = None
-    ) -> SequenceSet:
-        """Draw with the compiled kernel; see `Task.draw`."""
-        size = self.size if size is None else size
-        width, dtype = self.max_len + 1, self.vocabulary.dtype
-        letters = np.empty((count, size), dtype)
+    def draw_batch(self, seed: int, stream: int, first: int, count: int, size: int) -> SequenceSet:
+        """Draw with the compiled kernel."""
+        letters = np.empty((count, size), self.vocabulary.dtype)
         _draw(seed, stream, first, self.alphabet_size, letters)
-        return SequenceSet.of_columns([letters, _SEP, letters], size + 1, width, dtype)
+        return self.join(letters, None, letters)
 
 
-# Ids: PAD, EOS, the marker, then the letters.
-_SEP, _LETTERS = 2, 3
+_LETTERS = 3  # ids, after padding, EOS and the marker
 
 
 @kernel

@@ -16,7 +16,7 @@ import time
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
 import pydantic
@@ -24,11 +24,9 @@ from filelock import FileLock
 from tqdm import tqdm
 
 from common import UserError, sha256_of
-from tasks.generate import SeenPrompts, draw_set
+from tasks.generate import SeenPrompts, draw_sets
 from tasks.task import SPLITS, SequenceSet, Task
 
-# Raise it whenever a change makes other sequences of the same seed; old sets are then not used.
-GENERATOR_VERSION = 3
 DRAWN = ("test", "validation", "train")  # the test set is the same whatever the others are
 
 Count = Annotated[int, pydantic.Field(ge=0, le=10**9, strict=True)]  # a set is held in memory
@@ -70,7 +68,8 @@ def load_or_build(
     """Return the sets of ``task``, from ``folder`` where they are intact, else built and stored.
 
     Prompts are distinct inside and across the sets.  The test set is drawn first, so that it is
-    the same whatever the numbers of validation and training sequences, 0 included.  Two
+    the same whatever the numbers of validation and training sequences, 0 included, unless a group
+    of prompts runs out (`draw_sets`); ``meta.json`` says which did.  Two
     processes that need the same sets build them once.  ``workers`` are threads; they change no
     byte.  Raises `UserError` for a bad file or too few distinct prompts.
     """
@@ -82,8 +81,12 @@ def load_or_build(
         with FileLock(folder / f".{path.name}.lock"):
             stored = _load(path)  # built by another process meanwhile
             if stored is None:
-                sets, speed = build(task, config, progress, workers)
-                stored = sets, _save(path, task, config, sets)
+                task.draw(config.seed, 0, 0, 1)  # compile before the clock starts
+                begun = time.perf_counter()
+                sets, ran_out = build(task, config, progress, workers)
+                seconds = time.perf_counter() - begun
+                speed = sum(map(len, sets.values())) / max(seconds, 1e-9)
+                stored = sets, _save(path, task, config, sets, ran_out)
     sets, content = stored
     if config.file:
         _warn_repeated(config.file, SeenPrompts(len(sets["test"])).add(sets["test"]))
@@ -92,43 +95,42 @@ def load_or_build(
 
 def build(
     task: Task, config: DataConfig, progress: bool = True, workers: int = 1
-) -> tuple[dict[str, SequenceSet], float]:
-    """Draw (or read) test, validation and training set, in this order; also samples/s drawn."""
+) -> tuple[dict[str, SequenceSet], list[dict[str, Any]]]:
+    """Draw (or read) test, validation and training set; also what ran out (`draw_sets`)."""
     counts = {split: getattr(config, split) for split in DRAWN}
     files = {"test": config.file, "train": config.train_file}
     sets = {split: load_file(task, path) for split, path in files.items() if path}
     seen = SeenPrompts(sum(counts.values()) + sum(map(len, sets.values())))
-    task.draw(config.seed, 0, 0, 1)  # compile before the clock starts
-    begun = time.perf_counter()
-    drawn = sum(counts[split] for split in DRAWN if split not in sets)
-    with tqdm(total=drawn, unit="seq", unit_scale=True, disable=None if progress else True) as bar:
-        for split, count in counts.items():
-            bar.set_description(f"{task.name}-{task.size} {split}")
-            if split not in sets:
-                sets[split] = draw_set(task, split, count, config.seed, seen, workers, bar.update)
-                continue
-            new = seen.add(sets[split])
-            if split == "train" and not new.all():
-                sets[split] = sets[split].select(new)
-                print(
-                    f"{config.train_file}: {(~new).sum():,} sequences left out, their prompts "
-                    "occur twice or in the other sets",
-                    file=sys.stderr,
-                )
-    return sets, drawn / max(time.perf_counter() - begun, 1e-9)
+    if config.file:
+        seen.add(sets["test"])
+    drawn = {split: count for split, count in counts.items() if split not in sets}
+    label, quiet = f"{task.name}-{task.size}", None if progress else True
+    total = sum(drawn.values())
+    with tqdm(total=total, desc=label, unit="seq", unit_scale=True, disable=quiet) as bar:
+        found, ran_out = draw_sets(task, drawn, config.seed, seen, workers, bar.update)
+    if config.train_file:
+        new = seen.add(sets["train"])
+        if not new.all():
+            sets["train"] = sets["train"].select(new)
+            print(
+                f"{config.train_file}: {(~new).sum():,} sequences left out, their prompts "
+                "occur twice or in the other sets",
+                file=sys.stderr,
+            )
+    return {**sets, **found}, ran_out
 
 
 def data_key(task: Task, config: DataConfig) -> str:
     """Return the name of the folder of these sets, with a hash of all that decides their content.
 
-    Of a task from elsewhere, which does not count our GENERATOR_VERSION, that is its source, too.
+    Of a task from elsewhere that is its source, too.
     """
     source = None
     if not type(task).__module__.startswith("tasks."):
         with contextlib.suppress(OSError, TypeError):  # a task from a notebook has no file
             source = sha256_of(Path(inspect.getfile(type(task))))
     content = {
-        "version": GENERATOR_VERSION,
+        "version": task.generator_version,
         "class": f"{type(task).__module__}.{type(task).__qualname__}",
         "source": source,
         "parameters": task.parameters,
@@ -150,7 +152,13 @@ def fingerprint(sets: dict[str, SequenceSet]) -> str:
     return digest.hexdigest()
 
 
-def _save(path: Path, task: Task, config: DataConfig, sets: dict[str, SequenceSet]) -> str:
+def _save(
+    path: Path,
+    task: Task,
+    config: DataConfig,
+    sets: dict[str, SequenceSet],
+    ran_out: list[dict[str, Any]],
+) -> str:
     """Write aside, then rename to ``path``, whose lock is held; returns the fingerprint."""
     content = fingerprint(sets)
     meta = {
@@ -159,6 +167,7 @@ def _save(path: Path, task: Task, config: DataConfig, sets: dict[str, SequenceSe
         "data": asdict(config),
         "sequences": {split: len(sets[split]) for split in SPLITS},
         "fingerprint": content,
+        "ran_out": ran_out,
     }
     aside = path.with_name(f".{path.name}.building")
     shutil.rmtree(aside, ignore_errors=True)  # a killed builder's
@@ -182,7 +191,10 @@ def _load(path: Path) -> tuple[dict[str, SequenceSet], str] | None:
         return None
     try:
         meta = json.loads((path / "meta.json").read_text())
-        sets = {split: _load_split(path, split) for split in SPLITS}
+        sets = {}
+        for split in SPLITS:
+            files = {file.stem.removeprefix(f"{split}-"): file for file in path.glob(f"{split}-*")}
+            sets[split] = SequenceSet(**{name: np.load(file) for name, file in files.items()})
         if fingerprint(sets) == meta["fingerprint"]:
             return sets, meta["fingerprint"]
         reason = "it has not the fingerprint that was stored with it"
@@ -191,11 +203,6 @@ def _load(path: Path) -> tuple[dict[str, SequenceSet], str] | None:
     print(f"warning: {path} is damaged ({reason}); building it again", file=sys.stderr)
     shutil.rmtree(path)
     return None
-
-
-def _load_split(path: Path, split: str) -> SequenceSet:
-    files = path.glob(f"{split}-*.npy")
-    return SequenceSet(**{file.stem.removeprefix(f"{split}-"): np.load(file) for file in files})
 
 
 # Sequences to measure a model with
@@ -223,7 +230,7 @@ def draw_measured(
     label = f"{task.name}-{task.size} measure"
     quiet = None if progress else True
     with tqdm(total=count, desc=label, unit="seq", unit_scale=True, disable=quiet) as bar:
-        return draw_set(task, "measure", count, seed, seen, workers, bar.update)
+        return draw_sets(task, {"measure": count}, seed, seen, workers, bar.update)[0]["measure"]
 
 
 def load_measured(task: Task, path: str, trained_on: SequenceSet | None = None) -> SequenceSet:

@@ -158,17 +158,12 @@ class EditDistance(Task):
 
     # Drawing by the million
 
-    def draw(
-        self, seed: int, stream: int, first: int, count: int, size: int | None = None
-    ) -> SequenceSet:
-        """Draw with the compiled kernel; see `Task.draw`."""
-        size = self.size if size is None else size
-        out = SequenceSet.empty(count, self.max_len + 1, self.vocabulary.dtype)
+    def draw_batch(self, seed: int, stream: int, first: int, count: int, size: int) -> SequenceSet:
+        """Draw with the compiled kernel."""
+        out = self.empty(count)
         chain = 0 if self.format == "direct" else self.kernel_chain
-        draw_rows(
-            seed, stream, first, size, self.alphabet_size, chain,
-            out.tokens, out.lengths, out.prompt_lengths,
-        )  # fmt: skip
+        rows = out.tokens, out.lengths, out.prompt_lengths
+        draw_rows(seed, stream, first, size, self.alphabet_size, chain, *rows)
         return out
 
 

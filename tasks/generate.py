@@ -8,15 +8,16 @@ good candidate.  What comes out does not depend on the number of workers or the 
 from __future__ import annotations
 
 import math
-from collections import deque
-from collections.abc import Callable, Iterator
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
 
 import numpy as np
 
 from common import UserError
 from tasks.kernels import kernel
-from tasks.random_numbers import hash_prompts, order_keys
+from tasks.random_numbers import fill, hash_prompts
 from tasks.task import SequenceSet, Task
 
 STREAMS = {"test": 0, "validation": 1, "train": 2, "measure": 3}
@@ -34,25 +35,66 @@ class SeenPrompts:
         return Search(np.iinfo(np.int64).max, most=np.iinfo(np.int64).max).admit(self, sequences)
 
 
-class Search:
-    """A search for distinct prompts among candidates.
+Stratum = tuple[int, int]  # group and kind
 
-    It is over when ``wanted`` are found, and given up after a long stretch of candidates without
-    a new one (twice as many as were found, at least 50,000) or ``most`` candidates, 50 per wanted
-    prompt: then the task has no more, or so few that looking for them has no end.
+
+class Search:
+    """A search for ``wanted`` distinct prompts among candidates, so many of each stratum.
+
+    As many are planned of a stratum as the first ``wanted`` candidates hold, but none above
+    ``limits``; a candidate whose prompt was seen is replaced by a later one of its stratum.  The
+    search is over when all are found, and given up after a long stretch of candidates without a
+    new one (twice as many as were found, at least 50,000) or ``most`` candidates, 50 per wanted
+    prompt: then there are no more, or so few that looking for them has no end.
     """
 
-    def __init__(self, wanted: int, most: int | None = None):
+    def __init__(
+        self, wanted: int, limits: Mapping[Stratum, int] | None = None, most: int | None = None
+    ):
         self.wanted, self.most = wanted, 50 * wanted + 100_000 if most is None else most
-        self.counters = np.zeros(3, np.int64)  # found, examined since the last one, examined
+        self.limits = {} if limits is None else limits
+        self.numbers: dict[Stratum, int] = {}  # of each stratum its column in `counts`
+        self.counts = np.zeros((3, 0), np.int64)  # of each stratum: limit, planned, found
+        self.counters = np.zeros(4, np.int64)  # found, since the last one, examined, planned
         self.over = not wanted
 
-    def admit(self, seen: SeenPrompts, block: SequenceSet) -> np.ndarray:
-        """Add new prompts to ``seen`` until the search is over; return their mask (N,)."""
+    @property
+    def planned(self) -> Counter[Stratum]:
+        """How many prompts of each stratum are to be found."""
+        return Counter({stratum: int(self.counts[1, i]) for stratum, i in self.numbers.items()})
+
+    @property
+    def found(self) -> Counter[Stratum]:
+        """How many were found."""
+        return Counter({stratum: int(self.counts[2, i]) for stratum, i in self.numbers.items()})
+
+    def admit(
+        self, seen: SeenPrompts, block: SequenceSet, strata: np.ndarray | None = None
+    ) -> np.ndarray:
+        """Add new prompts to ``seen`` until the search is over; return their mask (N,).
+
+        ``strata`` (N, 2) are the candidates' (`Task.strata`); None: all of one.
+        """
         keep = np.zeros(len(block), np.bool_)
-        hashes = prompt_hashes(block)
-        self.over = _admit(seen.table, hashes, keep, self.counters, self.wanted, self.most)
+        numbers = self._numbered(np.zeros((1, 2), np.int64) if strata is None else strata)
+        numbers = np.broadcast_to(numbers, len(block))
+        self.over = _admit(
+            seen.table, prompt_hashes(block), numbers, keep, self.counts, self.counters,
+            self.wanted, self.most,
+        )  # fmt: skip
         return keep
+
+    def _numbered(self, strata: np.ndarray) -> np.ndarray:
+        """Return the columns in `counts` of ``strata`` (N, 2), (N,); new ones are added."""
+        codes = strata[:, 0].astype(np.int64) << 16 | strata[:, 1]
+        distinct, inverse = np.unique(codes, return_inverse=True)
+        known = [divmod(code, 1 << 16) for code in distinct.tolist()]
+        new = [stratum for stratum in known if stratum not in self.numbers]
+        self.numbers |= {stratum: len(self.numbers) + i for i, stratum in enumerate(new)}
+        added = np.zeros((3, len(new)), np.int64)
+        added[0] = [self.limits.get(stratum, self.wanted) for stratum in new]
+        self.counts = np.hstack([self.counts, added])
+        return np.array([self.numbers[stratum] for stratum in known])[inverse]
 
 
 def prompt_hashes(sequences: SequenceSet) -> np.ndarray:
@@ -63,66 +105,146 @@ def prompt_hashes(sequences: SequenceSet) -> np.ndarray:
 
 
 @kernel
-def _admit(table, hashes, keep, counters, wanted, most):
-    """Mark candidates with a new hash; return whether the search is over."""
+def _admit(table, hashes, strata, keep, counts, counters, wanted, most):
+    """Mark candidates that are planned and have a new hash; return whether the search is over."""
+    limits, planned, found = counts
     mask = np.uint64(len(table) - 1)
     for i in range(len(hashes)):
         if counters[0] >= wanted:
             return True
         if counters[1] >= max(50_000, 2 * counters[0]) or counters[2] >= most:
             return True
+        stratum = strata[i]
+        if counters[3] < wanted and planned[stratum] < limits[stratum]:
+            planned[stratum] += 1
+            counters[3] += 1
         slot = hashes[i] & mask
         while table[slot] != 0 and table[slot] != hashes[i]:
             slot = (slot + np.uint64(1)) & mask
         counters[1] += 1
         counters[2] += 1
-        if table[slot] == 0:
+        if table[slot] == 0 and found[stratum] < planned[stratum]:
             table[slot] = hashes[i]
             keep[i] = True
+            found[stratum] += 1
             counters[0] += 1
             counters[1] = 0
     return counters[0] >= wanted
 
 
 def draw_set(
+    task: Task, split: str, count: int, seed: int, seen: SeenPrompts, workers: int = 1
+) -> SequenceSet:
+    """Draw ``count`` sequences of one split; see `draw_sets`."""
+    return draw_sets(task, {split: count}, seed, seen, workers)[0][split]
+
+
+def draw_sets(
     task: Task,
-    split: str,
-    count: int,
+    counts: Mapping[str, int],
     seed: int,
     seen: SeenPrompts,
     workers: int = 1,
     advance: Callable[[int], object] = lambda rows: None,
-) -> SequenceSet:
-    """Draw ``count`` sequences whose prompts are not in ``seen``, and add them to it.
+) -> tuple[dict[str, SequenceSet], list[dict[str, Any]]]:
+    """Draw so many sequences of each split, with prompts that are not in ``seen``, and add them.
 
     The training split follows `Task.training_mixture`; what a smaller size cannot give is filled
-    up with the task's own.  `UserError` when there are too few distinct prompts.  ``advance`` is
-    called with the number of rows added.
+    up with the task's own.  Inside a size every split has the strata (`Task.strata`) of its first
+    candidates.  Where a group of them runs out of prompts, it gets one share of what was planned,
+    the same of each of its kinds in each split, and the other groups fill up.  `UserError` when
+    there are too few distinct prompts.  ``advance`` is called with the number of rows added.
+
+    Also returns what ran out: for each such size the sequences planned and found of each split,
+    and the groups.
     """
-    stream = STREAMS[split]
-    out = SequenceSet.empty(count, task.max_len + 1, task.vocabulary.dtype, task.labelled)
-    sizes = planned_sizes(task, split, count, seed)
-    missing = np.empty(0, np.int64)
-    for size in [*sorted(set(sizes.tolist()) - {task.size}), task.size]:
-        rows = np.flatnonzero(sizes == size)
-        if size == task.size and len(missing):
-            rows = np.sort(np.concatenate([rows, missing]))
-        search = Search(len(rows))
-        found = 0
-        for kept in _distinct(task, (seed, stream, size), search, seen, workers):
-            _place(out, rows[found : found + len(kept)], kept)
-            found += len(kept)
-            advance(len(kept))
-        if size != task.size:
-            missing = np.concatenate([missing, rows[found:]])
-        elif found < len(rows):
-            outside = " outside the given sets" if split == "measure" else ""
-            raise UserError(
-                f"task {task.name} size={task.size} has too few distinct prompts{outside}: {split} "
-                f"wants {count:,}, reached {count - len(rows) + found:,} after "
-                f"{search.counters[2]:,} candidates; ask for fewer sequences or a larger size"
-            )
-    return out
+    sizes = {split: planned_sizes(task, split, count, seed) for split, count in counts.items()}
+    out = {split: task.empty(count) for split, count in counts.items()}
+    missing = {split: np.empty(0, np.int64) for split in counts}
+    ran_out = []
+    smaller = set(np.concatenate([*sizes.values(), []]).astype(int).tolist()) - {task.size}
+    for size in [*sorted(smaller), task.size]:
+        rows = {split: np.flatnonzero(own == size) for split, own in sizes.items()}
+        if size == task.size:
+            rows = {split: np.sort(np.concatenate([rows[split], missing[split]])) for split in rows}
+        source = task, seed, size
+        searches, groups = _draw_size(source, out, rows, seen, workers, advance)
+        found = {split: int(search.counters[0]) for split, search in searches.items()}
+        planned = {split: len(own) for split, own in rows.items()}
+        if groups or found != planned:
+            ran_out.append({"size": size, "planned": planned, "found": found, "groups": groups})
+        for split, search in searches.items():
+            missing[split] = np.concatenate([missing[split], rows[split][found[split] :]])
+            if size == task.size and found[split] < planned[split]:
+                outside = " outside the given sets" if split == "measure" else ""
+                reached = counts[split] - planned[split] + found[split]
+                raise UserError(
+                    f"task {task.name} size={size} has too few distinct prompts{outside}: {split} "
+                    f"wants {counts[split]:,}, reached {reached:,} after {search.counters[2]:,} "
+                    "candidates; ask for fewer sequences or a larger size"
+                )
+    return out, ran_out
+
+
+def _draw_size(
+    source: tuple[Task, int, int],
+    out: dict[str, SequenceSet],
+    rows: dict[str, np.ndarray],
+    seen: SeenPrompts,
+    workers: int,
+    advance: Callable[[int], object],
+) -> tuple[dict[str, Search], list[int]]:
+    """Fill the ``rows`` of each split with sequences of one size; also the groups that ran out.
+
+    How many prompts a group has is known once it runs out: then it is limited, and all is drawn
+    again.
+    """
+    task, _, size = source
+    limits: dict[str, dict[Stratum, int]] = {split: {} for split in rows}
+    wanted = {split: len(own) for split, own in rows.items()}
+    before = seen.table.copy()
+    while True:
+        searches = {}
+        for split, own in rows.items():
+            searches[split] = search = Search(wanted[split], limits[split])
+            for kept in _distinct(source, split, search, seen, workers):
+                found = int(search.counters[0])
+                places: Any = own[found - len(kept) : found]
+                if len(kept) and places[-1] - places[0] + 1 == len(kept):  # faster as a slice
+                    places = slice(places[0], places[-1] + 1)
+                for name, array in kept.arrays.items():
+                    out[split].arrays[name][places] = array
+                advance(len(kept))
+        groups = {group for search in searches.values() for group, _ in search.planned}
+        fillable = len(groups) > 1 or size < task.size
+        if not fillable or not _limit(searches, limits):
+            return searches, sorted({group for own in limits.values() for group, _ in own})
+        for split, search in searches.items():
+            if search.planned.keys() <= limits[split].keys():
+                wanted[split] = sum(limits[split].values())
+        seen.table[:] = before
+        advance(-sum(int(search.counters[0]) for search in searches.values()))
+
+
+def _limit(searches: dict[str, Search], limits: dict[str, dict[Stratum, int]]) -> bool:
+    """Limit the groups that ran out, all their kinds and splits alike; return whether any did.
+
+    To nine tenths of their prompts: the last ones take long to find.
+    """
+    planned = sum((search.planned for search in searches.values()), Counter())
+    found = sum((search.found for search in searches.values()), Counter())
+    if len(planned) == 1:
+        return False  # nothing else could fill up
+    kinds = {kind for _, kind in planned}
+    short = {stratum[0] for stratum in planned if found[stratum] < planned[stratum]}
+    for group in short:
+        strata = [(group, kind) for kind in kinds]
+        least = min(strata, key=lambda s: found[s] / planned[s] if planned[s] else 0)
+        for split, search in searches.items():
+            for stratum in strata:
+                own = search.planned[stratum]
+                limits[split][stratum] = 9 * own * found[least] // (10 * max(planned[least], 1))
+    return bool(short)
 
 
 def planned_sizes(task: Task, split: str, count: int, seed: int) -> np.ndarray:
@@ -143,38 +265,33 @@ def planned_sizes(task: Task, split: str, count: int, seed: int) -> np.ndarray:
     for size in by_remainder[: count - sum(counts.values())]:
         counts[size] += 1
     sizes = np.repeat(np.array(list(counts)), list(counts.values()))
-    keys = np.empty(count, np.uint64)
-    order_keys(seed, STREAMS[split], keys)
-    return sizes[np.argsort(keys, kind="stable")]
+    order = np.empty((1, count), np.uint64)
+    fill(seed, STREAMS[split], 0, 0, order)
+    return sizes[np.argsort(order[0], kind="stable")]
 
 
 def _distinct(
-    task: Task, source: tuple[int, int, int], search: Search, seen: SeenPrompts, workers: int
+    source: tuple[Task, int, int], split: str, search: Search, seen: SeenPrompts, workers: int
 ) -> Iterator[SequenceSet]:
-    """Yield blocks of admitted candidates of ``source`` (seed, stream, size), in their order."""
-    seed, stream, size = source
+    """Yield blocks of admitted candidates of ``source`` (task, seed, size), in their order."""
+    task, seed, size = source
     most = max(1, _BLOCK_BYTES // ((task.max_len + 1) * task.vocabulary.dtype.itemsize))
-    if type(task).draw is Task.draw:  # plain Python: small blocks, so that progress is seen
-        most = min(most, 256)
+    if type(task).draw_batch is Task.draw_batch:
+        most = min(most, 256)  # plain Python: small blocks, so that progress is seen
     block = min(most, 1 + search.wanted // workers)
-    drawing: deque[Future[SequenceSet]] = deque()
+
+    def draw(first: int) -> tuple[SequenceSet, np.ndarray | None]:
+        drawn = task.draw(seed, STREAMS[split], first, block, size)
+        return drawn, task.strata(drawn)
+
+    drawing: deque[Future[tuple[SequenceSet, np.ndarray | None]]] = deque()
     first = 0
     with ThreadPoolExecutor(workers) as pool:
         while not search.over:
             while len(drawing) < 2 * workers:
-                drawing.append(pool.submit(task.draw, seed, stream, first, block, size))
+                drawing.append(pool.submit(draw, first))
                 first += block
-            candidates = drawing.popleft().result()
-            keep = search.admit(seen, candidates)
+            candidates, strata = drawing.popleft().result()
+            keep = search.admit(seen, candidates, strata)
             yield candidates if keep.all() else candidates.select(keep)
         pool.shutdown(cancel_futures=True)
-
-
-def _place(out: SequenceSet, rows: np.ndarray, kept: SequenceSet) -> None:
-    """Copy ``kept`` to ``rows`` of ``out``: as one slice when they follow each other."""
-    if not len(rows):
-        return
-    together = rows[-1] - rows[0] + 1 == len(rows)
-    target = slice(rows[0], rows[-1] + 1) if together else rows
-    for name, array in kept.arrays.items():
-        out.arrays[name][target] = array

@@ -86,20 +86,13 @@ class LIS(Task):
         chain = [[*range(i + 1), *range(n + 1, n + 1 + i)] for i in range(n)]
         return [*chain, [], list(range(n + 1, 2 * n + 1))]
 
-    def draw(
-        self, seed: int, stream: int, first: int, count: int, size: int | None = None
-    ) -> SequenceSet:
-        """Draw with the compiled kernel; see `Task.draw`."""
-        size = self.size if size is None else size
-        width, dtype = self.max_len + 1, self.vocabulary.dtype
-        numbers, lengths = np.empty((2, count, size), dtype)  # (N, n) each
-        longest = np.empty((count, 1), dtype)
+    def draw_batch(self, seed: int, stream: int, first: int, count: int, size: int) -> SequenceSet:
+        """Draw with the compiled kernel."""
+        numbers, lengths = np.empty((2, count, size), self.vocabulary.dtype)  # (N, n) each
+        longest = np.empty((count, 1), self.vocabulary.dtype)
         low, high = self.room_size + 1, self.number_range
         _draw(seed, stream, first, low, high, numbers, lengths, longest)
-        if self.labelled:
-            return SequenceSet.tagged(numbers, lengths, _SEP, width, dtype)
-        chain = [lengths, _SEP] if self.format == "cot" else []
-        return SequenceSet.of_columns([numbers, _SEP, *chain, longest], size + 1, width, dtype)
+        return self.join(numbers, lengths, longest)
 
 
 # Ids: PAD, EOS, the marker, then the number v at v + 2.

@@ -47,25 +47,23 @@ def measure(task: Task, count: int = 20, seed: int = 0) -> Locality:
     """Return the figures over ``count`` sequences of the test distribution."""
     sequences = task.draw(seed, 0, 0, count)
     examples = [task.decode(sequences, row) for row in range(count)]
-    found = [distances(task, example) for example in examples]
-    pairs = None
-    if isinstance(task, EditDistance):
-        pairs = seen_pairs(task, examples, 1), seen_pairs(task, examples, 2)
-    return Locality(
-        task.max_len, max(any_ for any_, _ in found), max(own for _, own in found), pairs
-    )
+    longest, in_chain = map(max, zip(*(distances(task, one) for one in examples), strict=True))
+    if not isinstance(task, EditDistance):
+        return Locality(task.max_len, longest, in_chain)
+    pairs = seen_pairs(task, examples, 1), seen_pairs(task, examples, 2)
+    return Locality(task.max_len, longest, in_chain, pairs)
 
 
 def distances(task: Task, example: Example) -> tuple[int, int]:
     """Return the largest distance to a needed token, and to a needed token of the chain."""
     first = len(example.prompt)
-    longest = longest_in_chain = 0
-    for position, needed in enumerate(task.dependencies(example), start=first):
-        longest = max([longest, *(position - other for other in needed)])
-        longest_in_chain = max(
-            [longest_in_chain, *(position - other for other in needed if other >= first)]
-        )
-    return longest, longest_in_chain
+    needed = [
+        (position - other, other >= first)
+        for position, own in enumerate(task.dependencies(example), start=first)
+        for other in own
+    ]
+    in_chain = [distance for distance, own in needed if own]
+    return max((distance for distance, _ in needed), default=0), max(in_chain, default=0)
 
 
 def attended(length: int, block_size: int, window_blocks: int) -> np.ndarray:

@@ -135,24 +135,17 @@ class MQAR(Task):
         count = len(example.chain) + len(example.answer)
         return [i if self.labelled else i // 2 for i in range(count)]
 
-    def draw(
-        self, seed: int, stream: int, first: int, count: int, size: int | None = None
-    ) -> SequenceSet:
-        """Draw with the compiled kernel; see `Task.draw`."""
-        size = self.size if size is None else size
-        width, dtype = self.max_len + 1, self.vocabulary.dtype
+    def draw_batch(self, seed: int, stream: int, first: int, count: int, size: int) -> SequenceSet:
+        """Draw with the compiled kernel."""
+        dtype = self.vocabulary.dtype
         pairs = np.empty((count, 2 * size), dtype)
         asked = np.empty((count, 2 * self.num_queries), dtype)
         _draw(seed, stream, first, self.vocab_size, pairs, asked)
         queries, values = asked[:, ::2], asked[:, 1::2]  # (N, m) each
+        prompt = np.insert(np.hstack([pairs, queries]), 2 * size, _BAR, axis=1)
         if self.labelled:
-            given = np.insert(np.hstack([pairs, queries]), 2 * size, _BAR, axis=1)
-            labels = np.full_like(given, _BAR)
-            labels[:, 2 * size + 1 :] = values
-            return SequenceSet.tagged(given, labels, _SEP, width, dtype)
-        chain: list[np.ndarray | int] = [asked, _SEP] if self.format == "cot" else []
-        parts = [pairs, _BAR, queries, _SEP, *chain, values[:, -1:]]
-        return SequenceSet.of_columns(parts, self.prompt_len, width, dtype)
+            asked = np.hstack([np.full((count, 2 * size + 1), _BAR, dtype), values])
+        return self.join(prompt, asked, values[:, -1:])
 
 
 def split(prompt: list[str]) -> tuple[list[tuple[str, str]], list[str]]:
@@ -163,7 +156,7 @@ def split(prompt: list[str]) -> tuple[list[tuple[str, str]], list[str]]:
 
 
 # Ids: PAD, EOS, the marker, the bar, then the number v at v + 3.
-_SEP, _BAR, _OFFSET = 2, 3, 3
+_BAR, _OFFSET = 3, 3
 
 
 @kernel

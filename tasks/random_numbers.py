@@ -53,16 +53,6 @@ def hash_prompts(tokens, prompt_lengths, hashes):
 
 
 @kernel
-def order_keys(seed, stream, keys):
-    """Write the keys of a random order, (N,) uint64: sorting by them shuffles."""
-    state = np.empty(1, np.uint64)
-    start(state, seed, stream, 0, 0)
-    for i in range(len(keys)):
-        state[0] += _GAMMA
-        keys[i] = mix(state[0])
-
-
-@kernel
 def fill(seed, stream, size, first, numbers):
     """Write the first numbers of candidates ``first`` .. into the rows of ``numbers``, uint64."""
     state = np.empty(1, np.uint64)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -101,6 +101,11 @@ class SequenceSet:
         """How many tokens of each sequence are given, (N,): the prompt; all, where labelled."""
         return self.prompt_lengths if self.labels is None else self.lengths - 1
 
+    @property
+    def last_tokens(self) -> np.ndarray:
+        """The token before EOS of each sequence, (N,): an answer of one token."""
+        return self.tokens[np.arange(len(self)), self.lengths - 2]
+
     @classmethod
     def empty(cls, count: int, width: int, dtype: np.dtype, labelled: bool = False) -> SequenceSet:
         """Return room for ``count`` sequences, all padding."""
@@ -110,32 +115,3 @@ class SequenceSet:
             np.zeros(count, np.int32),
             np.zeros((count, width), dtype) if labelled else None,
         )
-
-    @classmethod
-    def of_columns(
-        cls, parts: Sequence[np.ndarray | int], prompt_length: int, width: int, dtype: np.dtype
-    ) -> SequenceSet:
-        """Return sequences of one length: ids (N, k) and single ids side by side, EOS, padding."""
-        count = next(len(part) for part in parts if isinstance(part, np.ndarray))
-        out = cls.empty(count, width, dtype)
-        at = 0
-        for part in (*parts, EOS_ID):
-            columns = part.shape[1] if isinstance(part, np.ndarray) else 1
-            out.tokens[:, at : at + columns] = part
-            at += columns
-        out.lengths[:], out.prompt_lengths[:] = at, prompt_length
-        return out
-
-    @classmethod
-    def tagged(
-        cls, given: np.ndarray, labels: np.ndarray, marker: int, width: int, dtype: np.dtype
-    ) -> SequenceSet:
-        """Return sequences of a marker and ids ``given`` (N, n), each with its label (N, n).
-
-        The marker is a start token: without one, models with rotary positions alone did not learn
-        the second label of a word problem.
-        """
-        out = cls.of_columns([marker, given], 2, width, dtype)
-        out.labels = np.zeros_like(out.tokens)
-        out.labels[:, 2 : 2 + labels.shape[1]] = labels
-        return out

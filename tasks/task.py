@@ -4,8 +4,8 @@ A sequence is prompt + chain + answer; the end-of-sequence token is added when i
 ``format="direct"`` leaves the chain out.  ``format="tagged"`` turns it into labels: the model reads
 the marker and the prompt and says at each of its tokens the chain's; nothing is fed back to it.
 A new task subclasses `Task` and needs a name, its tokens, its longest sequence, `sample_prompt`
-and `solve`.  Everything else has a default; `draw` is worth overriding with a compiled kernel once
-millions of sequences are wanted.
+and `solve`.  Everything else has a default; `draw_batch` is worth overriding with a compiled kernel
+once millions of sequences are wanted.
 """
 
 from __future__ import annotations
@@ -47,6 +47,7 @@ class Task(ABC):
     """
 
     name: ClassVar[str]
+    generator_version: ClassVar[int] = 3  # of stored sets; raise it when a seed gives others
     answer_marker: ClassVar[str] = "<sep>"
     min_size: ClassVar[int] = 1
     step_end: ClassVar[str | None] = None  # the token that ends a step of the chain; None: every
@@ -80,9 +81,9 @@ class Task(ABC):
     def sample_prompt(self, rng: random.Random, size: int) -> list[str]:
         """Draw the prompt of one sequence of ``size``, its closing marker included.
 
-        Not needed where `draw` is overridden.
+        Not needed where `draw_batch` is overridden.
         """
-        raise NotImplementedError(f"{type(self).__name__} has neither sample_prompt nor draw")
+        raise NotImplementedError(f"{type(self).__name__} has neither sample_prompt nor draw_batch")
 
     @abstractmethod
     def solve(self, prompt: list[str]) -> tuple[list[str], list[str]]:
@@ -163,6 +164,15 @@ class Task(ABC):
         """Return the share of each size among training sequences."""
         return {self.size: 1.0}
 
+    def strata(self, sequences: SequenceSet) -> np.ndarray | None:
+        """Return group and kind of each of N sequences of one size, (N, 2); None: all are alike.
+
+        Stored sets have the strata that `draw` gives, also where distinct prompts run out: then a
+        group ends for all of its kinds, such as answers, and in all splits alike
+        (`generate.draw_sets`).  Inside a stratum `draw` must be uniform over prompts.
+        """
+        return None
+
     def extract_answer(self, generated: list[str]) -> list[str] | None:
         """Return what stands between the last answer marker (or the start) and EOS.
 
@@ -175,19 +185,22 @@ class Task(ABC):
             text = text[len(text) - text[::-1].index(self.answer_marker) :]
         return text
 
+    def draw_batch(self, seed: int, stream: int, first: int, count: int, size: int) -> SequenceSet:
+        """Draw as `draw` does: one by one, with `sample_prompt`; worth overriding."""
+        rngs = (candidate_rng(seed, stream, size, i) for i in range(first, first + count))
+        return self.encode([self.complete(self.sample_prompt(rng, size)) for rng in rngs])
+
+    # What every task shares
+
     def draw(
         self, seed: int, stream: int, first: int, count: int, size: int | None = None
     ) -> SequenceSet:
         """Draw candidates ``first`` .. ``first + count - 1`` of a stream of random numbers.
 
         Candidate i depends on (seed, stream, size, i) alone, so the same bytes come out whatever
-        the split into calls.  This default samples one by one.
+        the split into calls.  ``size`` is the task's own by default.
         """
-        size = self.size if size is None else size
-        rngs = (candidate_rng(seed, stream, size, i) for i in range(first, first + count))
-        return self.encode([self.complete(self.sample_prompt(rng, size)) for rng in rngs])
-
-    # What every task shares
+        return self.draw_batch(seed, stream, first, count, self.size if size is None else size)
 
     @property
     def labelled(self) -> bool:
@@ -236,10 +249,35 @@ class Task(ABC):
             advice = "train with task.capacity at least as large as every size to be measured"
         raise UserError(f"task {measured.name}: size={measured.size} needs {reason}; {advice}")
 
+    def empty(self, count: int) -> SequenceSet:
+        """Return room for ``count`` sequences, all padding."""
+        return SequenceSet.empty(count, self.max_len + 1, self.vocabulary.dtype, self.labelled)
+
+    def join(self, prompt: np.ndarray, chain: np.ndarray | None, answer: np.ndarray) -> SequenceSet:
+        """Return N sequences of one length: ids of prompt and chain without markers, and answer.
+
+        prompt (N, n), answer (N, a), chain (N, k) or None for a task without; labels (N, n) in the
+        format ``tagged``, whose sequences begin with the marker: without a start token, models with
+        rotary positions alone did not learn the second label of a word problem.
+        """
+        marker = self.vocabulary.index[self.answer_marker]
+        middle: list[Any] = [] if chain is None or self.format == "direct" else [chain, marker]
+        parts: list[Any] = [marker, prompt] if self.labelled else [prompt, marker, *middle, answer]
+        out, at = self.empty(len(prompt)), 0
+        for part in (*parts, EOS_ID):
+            columns = 1 if isinstance(part, int) else part.shape[1]
+            out.tokens[:, at : at + columns] = part
+            at += columns
+        out.lengths[:] = at
+        out.prompt_lengths[:] = 2 if self.labelled else prompt.shape[1] + 1
+        if out.labels is not None and chain is not None:
+            out.labels[:, 2 : 2 + chain.shape[1]] = chain
+        return out
+
     def encode(self, examples: list[Example]) -> SequenceSet:
         """Encode sequences, EOS appended; ValueError for one longer than `max_len`."""
         width = self.max_len + 1
-        out = SequenceSet.empty(len(examples), width, self.vocabulary.dtype, self.labelled)
+        out = self.empty(len(examples))
         for row, example in enumerate(examples):
             tokens = example.tokens
             if self.labelled:
@@ -314,6 +352,11 @@ def build_task(settings: Mapping[str, Any], key: str = "task") -> Task:
             f"at most {MAX_LEN:,} are possible"
         )
     return task
+
+
+def in_proportion(sizes: range) -> dict[int, float]:
+    """Return a mixture in which each size has a share proportional to it."""
+    return {size: size / sum(sizes) for size in sizes}
 
 
 def candidate_rng(seed: int, stream: int, size: int, index: int) -> random.Random:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import random
 from typing import Any
 
@@ -12,10 +13,9 @@ from tasks import omega
 from tasks.monoids import monoid as monoid_of
 from tasks.random_numbers import random_numbers
 from tasks.sequences import Example, SequenceSet
-from tasks.task import FORMATS, Task
+from tasks.task import FORMATS, Task, in_proportion
 from tasks.words import (
     ROUNDS,
-    best_guess_from_counts,
     choose,
     flip_flop_words,
     member_words,
@@ -24,7 +24,6 @@ from tasks.words import (
 
 OWN = ("<sep>", "yes", "no")
 MARKER, YES, NO, FIRST = range(2, 6)  # ids, after padding and EOS; FIRST is element 0's
-MOST_COUNTED = 4  # letters; counts of n letters of k kinds are n^(k - 1) many
 
 
 class Word(Task):
@@ -48,6 +47,7 @@ class Word(Task):
     """
 
     name = "word"
+    generator_version = 4
     formats = FORMATS
 
     def __init__(
@@ -119,10 +119,8 @@ class Word(Task):
 
     def training_mixture(self) -> dict[int, float]:
         """Without a chain, words of all lengths k up to ``size``, in proportion to k."""
-        if self.format != "direct":
-            return {self.size: 1.0}
-        sizes = range(self._least, self.size + 1)
-        return {k: k / sum(sizes) for k in sizes}
+        least = self._least if self.format == "direct" else self.size
+        return in_proportion(range(least, self.size + 1))
 
     def sample_prompt(self, rng: random.Random, size: int) -> list[str]:
         """Draw ``u | v``, followed by the marker; words without a tail come from `draw`."""
@@ -147,17 +145,6 @@ class Word(Task):
         """P's only element: e, or the state ``a`` of the flip-flop."""
         return 1 if self.monoid == "flip-flop" else 0
 
-    def accuracy_from_counts(self) -> float | None:
-        """What a product can be guessed from letter counts alone (`words.best_guess_from_counts`).
-
-        None with a chain, for membership, for the flip-flop, whose letters are not uniform, and for
-        more than `MOST_COUNTED` letters.
-        """
-        guessed = self.format != "cot" and self.question == "value" and self.monoid != "flip-flop"
-        if not guessed or len(self._letters) > MOST_COUNTED:
-            return None
-        return best_guess_from_counts(self._monoid, self._letters, self.size)
-
     def check_prompt(self, prompt: list[str]) -> str | None:
         """There must be ``size`` letters of the task's, or fewer without a chain; v has four."""
         word = [token for token in prompt[:-1] if token != "|"]
@@ -173,40 +160,37 @@ class Word(Task):
             return f"one bar must stand before the last {omega.PERIOD} letters"
         return None
 
-    def draw(
-        self, seed: int, stream: int, first: int, count: int, size: int | None = None
-    ) -> SequenceSet:
-        """Draw many words at once; see `Task.draw`."""
-        size = self.size if size is None else size
+    def draw_batch(self, seed: int, stream: int, first: int, count: int, size: int) -> SequenceSet:
+        """Draw many words at once."""
         if self.tail == "omega":
-            return super().draw(seed, stream, first, count, size)
-        needed = self._numbers_needed(size)
-        numbers = random_numbers(seed, stream, size, first, count, needed)
-        letters = self._draw_letters(size, numbers)
+            return super().draw_batch(seed, stream, first, count, size)
+        numbers = functools.partial(random_numbers, seed, stream, size, first, count)
+        if self.monoid == "flip-flop":
+            letters = flip_flop_words(size, numbers(2 * size + 2))
+        elif self.question == "member":
+            width = (2 * ROUNDS + 1) * size + 2
+            letters = member_words(self._monoid, self._letters, size, numbers(width))
+        else:
+            letters = np.array(self._letters)[choose(numbers(size), len(self._letters))]
         products = prefix_products(self._monoid, letters)
-        width, dtype = self.max_len + 1, self.vocabulary.dtype
-        if self.labelled:
-            return SequenceSet.tagged(letters + FIRST, products + FIRST, MARKER, width, dtype)
         answer = products[:, -1:] + FIRST
         if self.question == "member":
             answer = np.where(products[:, -1:] == self._accepted, YES, NO)
-        chain: list[np.ndarray | int] = [products + FIRST, MARKER] if self.format == "cot" else []
-        parts = [letters + FIRST, MARKER, *chain, answer]
-        return SequenceSet.of_columns(parts, size + 1, width, dtype)
+        return self.join(letters + FIRST, products + FIRST, answer)
 
-    def _numbers_needed(self, size: int) -> int:
-        """How many random numbers a word takes."""
-        if self.monoid == "flip-flop":
-            return 2 * size + 2
-        return (2 * ROUNDS + 1) * size + 2 if self.question == "member" else size
-
-    def _draw_letters(self, size: int, numbers: np.ndarray) -> np.ndarray:
-        """Return words (N, n) as element numbers, from ``numbers`` (N, `_numbers_needed`)."""
-        if self.monoid == "flip-flop":
-            return flip_flop_words(size, numbers)
-        if self.question == "member":
-            return member_words(self._monoid, self._letters, size, numbers)
-        return np.array(self._letters)[choose(numbers, len(self._letters))]
+    def strata(self, sequences: SequenceSet) -> np.ndarray | None:
+        """Of membership the answers; of the flip-flop how far from the end the last reset is, and
+        which one it is."""
+        if self.monoid != "flip-flop" and self.question == "value":
+            return None
+        size = int(sequences.given_lengths[0]) - 1
+        groups, kinds = np.zeros(len(sequences), np.int64), sequences.last_tokens
+        first = 1 if self.labelled else 0
+        words = sequences.tokens[:, first : first + size].astype(np.int64) - FIRST
+        if self.monoid == "flip-flop" and self.tail == "none":
+            groups = 1 + (words[:, ::-1] > 0).argmax(axis=1)
+            kinds = words[np.arange(len(words)), size - groups]
+        return np.column_stack([groups, kinds])
 
     def dependencies(self, example: Example) -> list[list[int]]:
         """A product needs its letter and the product before; a label, all letters up to its own."""

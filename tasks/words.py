@@ -7,13 +7,13 @@ Random numbers come in as an array (N, k) uniform in [0, 1), letters go out as e
 from __future__ import annotations
 
 import functools
+import math
 
 import numpy as np
 
 from tasks.monoids import Monoid
 
 ROUNDS = 4  # tries to shuffle a word
-MOST_GATHERED = 10**7  # numbers (S, A, S); beyond, a matrix product needs S x S
 
 
 def choose(numbers: np.ndarray, count: int | np.ndarray) -> np.ndarray:
@@ -55,16 +55,12 @@ def best_guess_from_counts(monoid: Monoid, letters: tuple[int, ...], size: int) 
 def ways(monoid: Monoid, letters: tuple[int, ...], steps: int) -> np.ndarray:
     """Return (steps + 1, S, S) shares: entry (m, s, t), of all words of m ``letters``, those that
     lead from s to t."""
+    turns = np.zeros((len(monoid), len(monoid)))
     following = monoid.table[:, list(letters)]  # (S, A)
+    np.add.at(turns, (np.arange(len(monoid))[:, None], following), 1 / len(letters))
     shares = [np.eye(len(monoid))]
-    if following.size * len(monoid) > MOST_GATHERED:
-        turns = np.zeros_like(shares[0])  # (S, S)
-        np.add.at(turns, (np.arange(len(monoid))[:, None], following), 1 / len(letters))
-        for _ in range(steps):
-            shares.append(turns @ shares[-1])
-        return np.stack(shares)
     for _ in range(steps):
-        shares.append(shares[-1][following].mean(axis=1))
+        shares.append(turns @ shares[-1])
     return np.stack(shares)
 
 
@@ -95,19 +91,22 @@ def balanced_targets(
 ) -> np.ndarray:
     """Draw products (N,) from ``numbers`` (N, 2): half of them e, the others alike to it.
 
-    These are uniform among the other elements of the commutator subgroup: any map to a commutative
-    group, and so letter counts and parities, takes them where it takes e.  A commutative group has
-    no others there; then all of its elements are taken.  What no word of ``steps`` letters reaches
-    is left out.
+    The others lead to other elements of the commutator subgroup: any map to a commutative group,
+    and so letter counts and parities, takes them where it takes e.  A commutative group has no
+    others there; then all of its elements are taken.  Each has the share of the words that lead
+    to it, so that these are uniform.
     """
-    reached = ways(monoid, letters, steps)[steps, 0] > 0  # (S,)
-    others = np.array([i for i in monoid.commutators if i and reached[i]], np.int64)
-    if not len(others):
-        others = np.flatnonzero(reached[1:]) + 1
-    if not len(others):
+    shares = ways(monoid, letters, steps)[steps, 0].copy()  # (S,)
+    reached = shares[0] > 0
+    shares[0] = 0
+    allowed = np.isin(np.arange(len(monoid)), monoid.commutators)
+    if (shares * allowed).any():
+        shares *= allowed
+    if not shares.any():
         return np.zeros(len(numbers), np.int64)
-    drawn = others[choose(numbers[:, 1], len(others))]
-    return np.where((numbers[:, 0] < 0.5) & reached[0], 0, drawn)
+    cumulative = shares.cumsum()
+    drawn = np.searchsorted(cumulative, numbers[:, 1] * cumulative[-1], side="right")
+    return np.where((numbers[:, 0] < 0.5) & reached, 0, drawn)
 
 
 def member_words(
@@ -118,14 +117,18 @@ def member_words(
 
     Under all letters they are uniform among the words of each product of `balanced_targets`.  Under
     few letters words that make e hold other letters than most; so there a no is a yes in another
-    order: of a word with product e and a shuffle of it with another, one is taken.  In a
+    order: of a word with product e and a shuffle of it with another, one is taken.  Where no
+    shuffle is found, always the same yes or no stands: distinct prompts hold each once.  In a
     commutative group, whose products are no more than counts, nothing can be shuffled.
     """
     targets = balanced_targets(monoid, letters, size, numbers[:, :2])
-    words = words_to(monoid, letters, targets, numbers[:, 2 : 2 + size])
+    shares = ways(monoid, letters, size)[size, 0]  # (S,)
     few = len(letters) < len(monoid) and len(monoid.commutators) > 1
-    if not few or not ways(monoid, letters, size)[size, 0, 0]:
-        return words
+    if not few or not shares[0]:
+        return words_to(monoid, letters, targets, numbers[:, 2 : 2 + size])
+    is_yes = targets == 0
+    fixed = np.where(is_yes, 0, shares[1:].argmax() + 1)
+    words = words_to(monoid, letters, fixed, np.zeros((len(fixed), size)))
     waiting = np.arange(len(words))
     for block in np.split(numbers[:, 2 + size :], ROUNDS, axis=1):
         block = block[waiting]
@@ -133,20 +136,35 @@ def member_words(
         no = np.take_along_axis(yes, block[:, size:].argsort(axis=1), axis=1)
         found = prefix_products(monoid, no)[:, -1] != 0
         rows = waiting[found]
-        words[rows] = np.where(targets[rows, None] == 0, yes[found], no[found])
+        words[rows] = np.where(is_yes[rows, None], yes[found], no[found])
         waiting = waiting[~found]
     return words
+
+
+@functools.lru_cache(maxsize=256)
+def _earlier_shares(last: int) -> np.ndarray:
+    """Return the cumulative shares of 1, 3, .. of ``last`` letters being resets, (last + 1) // 2.
+
+    Of all words in which one more follows at once and as many are a as b.
+    """
+    counts = range(1, last + 1, 2)
+    words = [math.comb(last, k) * math.comb(k + 1, (k + 1) // 2) for k in counts]
+    return np.cumsum([count / sum(words) for count in words])
 
 
 def flip_flop_words(size: int, numbers: np.ndarray) -> np.ndarray:
     """Draw words (N, n) of 1, a, b (0, 1, 2), ``size`` n at least 2, from ``numbers`` (N, 2n + 2).
 
     The last reset is d letters from the end, d uniform in 1 .. n - 1, where uniform letters would
-    all but hide it near the end.  Before it stand an odd number of others, and a and b occur
-    equally often in all: counts say nothing of which came last.
+    all but hide it near the end.  a and b occur equally often: counts say nothing of which came
+    last.  The words of one d are uniform.
     """
     last = size - 1 - choose(numbers[:, 0], size - 1)  # position of the last reset, (N,)
-    earlier = 1 + 2 * choose(numbers[:, 1], (last + 1) // 2)  # (N,)
+    earlier = np.empty_like(last)  # resets before it, an odd number
+    for position in range(1, size):
+        rows = last == position
+        shares = _earlier_shares(position)[:-1]
+        earlier[rows] = 1 + 2 * np.searchsorted(shares, numbers[rows, 1], side="right")
     place = np.arange(size)
     keys = np.where(place < last[:, None], numbers[:, 2 : 2 + size], 2.0)
     reset = (_rank(keys) < earlier[:, None]) | (place == last[:, None])

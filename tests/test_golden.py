@@ -1,6 +1,6 @@
 """What must not change by itself: data, costs and weights, as they were when results were made.
 
-A change on purpose raises GENERATOR_VERSION (`tasks.data`) or RESULTS_VERSION
+A change on purpose raises the task's `generator_version` or RESULTS_VERSION
 (`experiments.names`), and writes golden.json anew.
 """
 

@@ -35,7 +35,7 @@ ROOT = Path(__file__).resolve().parents[2]
 SAMPLES = ROOT / "tests" / "oracles" / "samples"
 CONFIG = DataConfig(train=3000, validation=200, test=500)
 
-# A change here means other data under the same seed: raise tasks.data.GENERATOR_VERSION with it.
+# A change here means other data under the same seed: raise the task's generator_version with it.
 FINGERPRINTS = {
     "arithmetic": "4fc9b2d1e3d9fc7d35767be6e9468deb0f435f0ff5ae1330e10abe68ae94dcbc",
     "lis": "7bc41d88772f6979503a4299d0dd62b23b27f788735c7c9d183bfb8b37a2b91a",

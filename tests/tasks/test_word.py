@@ -1,5 +1,6 @@
 import functools
 import itertools
+from collections import Counter
 
 import numpy as np
 import pytest
@@ -150,8 +151,17 @@ def test_under_few_letters_a_no_is_a_yes_in_another_order():
     words = member_words(found, letters, 10, numbers)
     yes = prefix_products(found, words)[:, -1] == 0
     assert abs(yes.mean() - 0.5) < 0.02
+    often = {word for word, times in Counter(map(tuple, words)).items() if times > 50}
+    assert len(often) == 2  # where no other order was found, always the same yes or no
     counts = [tuple((word == letter).sum() for letter in letters) for word in words]
-    of_yes, of_no = ([c for c, y in zip(counts, yes, strict=True) if y == w] for w in (True, False))
+    of_yes, of_no = (
+        [
+            c
+            for c, y, w in zip(counts, yes, words, strict=True)
+            if y == kind and tuple(w) not in often
+        ]
+        for kind in (True, False)
+    )
     assert deviation(of_yes, of_no) < 3.5
 
 
@@ -240,15 +250,6 @@ def test_half_of_the_infinite_words_are_accepted(name):
         assert task.check(sequence.tokens) is None
         assert len(sequence.tokens) <= task.max_len
     assert (drawn.tokens[np.arange(400), drawn.lengths - 1] == 1).all()
-
-
-def test_shares_of_words_are_the_same_by_gathering_and_by_products(monkeypatch):
-    """The second form of `ways`, for tables too large to gather."""
-    expected = ways(monoid("S4"), (0, 3, 5), 6)
-    ways.cache_clear()
-    monkeypatch.setattr("tasks.words.MOST_GATHERED", 0)
-    np.testing.assert_allclose(ways(monoid("S4"), (0, 3, 5), 6), expected, atol=1e-15)
-    ways.cache_clear()
 
 
 # Bad input
