@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import cast
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+from torch.nn import functional as F
 
 from common import UserError
-from models.gelu import Gelu
-from models.mixer import GenerationState, Mixer, xavier_uniform
+from models import kernels
+from models.attention import angles
+from models.mixer import (
+    GenerationState,
+    Mixer,
+    Role,
+    default_roles,
+    with_stated_roles,
+    xavier_uniform,
+)
 from models.packing import Packing
-from models.positions import sinusoids
-from models.roles import Role, default_roles, with_stated_roles
 
 State = list[GenerationState]  # one a layer
 SINUSOIDS_RMS = 0.5**0.5  # of sines and cosines, at any width
@@ -195,6 +203,43 @@ class Block(nn.Module):
     def step_flops(self, position: int) -> int:
         """As `Transformer.step_flops`, for one block."""
         return self.mixer.step_flops(position) + 2 * 2 * 4 * self.dim**2
+
+
+class Gelu(nn.GELU):
+    """`torch.nn.GELU`, exact, which keeps its derivative: its exponential is computed once.
+
+    That saves 3 to 5 % of a training step in float32 on a CPU (D = 32). It rounds otherwise than
+    PyTorch's: without it the same seed gives other weights.
+    """
+
+    def forward(self, x: Tensor) -> Tensor:
+        """x Φ(x), of any shape."""
+        trains = x.requires_grad and torch.is_grad_enabled() and not torch.compiler.is_compiling()
+        if trains and x.device.type == "cpu" and x.dtype == torch.float32:
+            return _GeluWithDerivative.apply(x)
+        return F.gelu(x)
+
+
+class _GeluWithDerivative(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        x = x.contiguous()
+        y, derivative = torch.empty_like(x), torch.empty_like(x)
+        kernels.gelu(x.view(-1).numpy(), y.view(-1).numpy(), derivative.view(-1).numpy())
+        ctx.save_for_backward(derivative)
+        return y
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:
+        (derivative,) = ctx.saved_tensors
+        return gradient * derivative
+
+
+def sinusoids(max_len: int, dim: int) -> Tensor:
+    """(max_len, dim): sines in the even columns, cosines in the odd (Vaswani et al. 2017, 3.5)."""
+    turns = angles(max_len, dim)  # (max_len, dim / 2)
+    return torch.stack((turns.sin(), turns.cos()), dim=-1).flatten(1)  # (max_len, dim)
 
 
 @torch.no_grad()

@@ -15,7 +15,7 @@ from common import UserError
 from models import decayed as fast
 from models.decayed import ChannelDecay, DecayedAttention, FixedDecay, HeadDecay
 from models.delta import DeltaRule
-from models.roles import Role
+from models.mixer import Role
 from tests.models.reference.decayed import recurrence
 
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from models.attention import AttentionMixer
-from models.short_convolution import ShortConvolution
+from models.attention import AttentionMixer, ShortConvolution
 
 
 def projected(mixer: AttentionMixer, x: Tensor) -> list[Tensor]:
