@@ -156,7 +156,7 @@ class AttentionMixer(Mixer):
 
     def forward_packed(self, x: Tensor, packing: Packing) -> Tensor:
         """As `Mixer.forward_packed`, the projections without padding."""
-        if self.overrides("forward_packed", "forward", "project", "heads", "merge"):
+        if overrides(self, "forward_packed", "forward", "project", "heads", "merge"):
             return super().forward_packed(x, packing)
         qkv = self.convolution.forward_packed(self.qkv(x), packing)  # (N, 3D)
         qkv = qkv.unflatten(-1, (self.parts, self.num_heads, -1))  # (N, 3, H, K)
@@ -168,7 +168,7 @@ class AttentionMixer(Mixer):
         if (
             drops
             or self.position == "rope"
-            or self.overrides("packed_kernel", "attend")
+            or overrides(self, "packed_kernel", "attend")
             or not attention_takes(qkv, packing)
         ):
             return self.attend_padded(qkv, packing)
@@ -249,6 +249,17 @@ class AttentionMixer(Mixer):
     def step_flops(self, position: int) -> int:
         """What the token at this position adds to a forward pass."""
         return sum(self.flops(position + 1).values()) - sum(self.flops(position).values())
+
+
+def overrides(mixer: Mixer, known: str, *methods: str) -> bool:
+    """Whether the mixer's class changes one of `methods` below the class that defines the method
+    `known`, which then does not know of the change."""
+    for cls in type(mixer).__mro__:
+        if known in vars(cls):
+            return False
+        if any(name in vars(cls) for name in methods):
+            return True
+    return False
 
 
 def angles(max_len: int, dim: int) -> Tensor:

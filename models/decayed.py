@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from common import UserError
-from models.attention import AttentionMixer
+from models.attention import AttentionMixer, overrides
 from models.linear import split
 from models.mixer import (
     GenerationState,
@@ -80,7 +80,7 @@ class DecayedAttention(AttentionMixer):
     def forward_packed(self, x: Tensor, packing: Packing) -> Tensor:
         """As `Mixer.forward_packed`, on a CPU by the plain recurrence where it is quicker."""
         widest = WIDEST_BY_CHANNEL if isinstance(self.decay, ChannelDecay) else WIDEST
-        changed = self.overrides("forward_packed", "forward", "read", "finish")
+        changed = overrides(self, "forward_packed", "forward", "read", "finish")
         if changed or not recurrence_takes(x, self.head_dim, widest):
             return Mixer.forward_packed(self, x, packing)
         q, k, v = self.heads(self.convolution.forward_packed(self.qkv(x), packing))  # (N, H, K)

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from models.attention import AttentionMixer, ShortConvolution
+from models.attention import AttentionMixer, ShortConvolution, overrides
 from models.decayed import ChunkDecays, HeadDecay, refuse_range
 from models.linear import split
 from models.mixer import (
@@ -103,7 +103,7 @@ class DeltaRule(AttentionMixer):
 
     def forward_packed(self, x: Tensor, packing: Packing) -> Tensor:
         """As `Mixer.forward_packed`, the projections without padding."""
-        if self.overrides("forward_packed", "forward", "finish"):
+        if overrides(self, "forward_packed", "forward", "finish"):
             return Mixer.forward_packed(self, x, packing)
         qkv, beta, log_decay = self.qkv(x), self.beta(x), self.log_decay(x)
         if recurrence_takes(x, self.head_dim, WIDEST):

@@ -1,4 +1,4 @@
-"""What the compiled functions of a CPU share: decorator, float32 arithmetic on tiles, GELU.
+"""What the compiled functions of a CPU share: decorator, float32 arithmetic on tiles.
 
 Arrays are (width, length): time last, a multiple of LANES; width a multiple of TILE. Queries go in
 tiles of four, so that what is loaded of a key serves four times.
@@ -164,20 +164,3 @@ def exponential(x):
     power = power * rest + Float(1)
     power *= np.int32((m + np.int32(127)) << np.int32(23)).view(np.float32)
     return Float(0) if x < Float(-87) else power
-
-
-@kernel
-def gelu(x, y, derivative):
-    """y = x Φ(x) and Φ(x) + x φ(x); Φ to 1e-7 (Abramowitz and Stegun 1964, 7.1.26), as PyTorch."""
-    for i in range(x.shape[0]):
-        u = x[i]
-        t = Float(1) / (Float(1) + Float(0.3275911 / math.sqrt(2)) * abs(u))
-        tail = t * Float(1.061405429 / 2) - Float(1.453152027 / 2)
-        tail = t * tail + Float(1.421413741 / 2)
-        tail = t * tail - Float(0.284496736 / 2)
-        tail = t * (t * tail + Float(0.254829592 / 2))
-        bell = exponential(Float(-0.5) * u * u)
-        tail *= bell
-        share = tail if u < Float(0) else Float(1) - tail
-        y[i] = u * share
-        derivative[i] = share + u * bell * Float(1 / math.sqrt(2 * math.pi))

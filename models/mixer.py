@@ -115,15 +115,6 @@ class Mixer(nn.Module):
         """
         return packing.in_groups(self, x)
 
-    def overrides(self, known: str, *methods: str) -> bool:
-        """Whether a subclass of the class that defines the method `known` changes one of `methods`,
-        of which `known` then does not know."""
-
-        def level(name: str) -> int:
-            return [name in vars(cls) for cls in type(self).__mro__].index(True)
-
-        return any(level(name) < level(known) for name in methods)
-
     def parameter_roles(self) -> dict[str, Role]:
         """Roles of the mixer's own parameters by name, as far as they differ from the default.
 

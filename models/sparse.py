@@ -157,8 +157,7 @@ class SparseAttention(AttentionMixer):
         if self._bias is None:
             longest = min(self.max_len, LONGEST)
             bias = torch.zeros(bias_shape(longest), device="cpu")
-            every = torch.arange(longest, device="cpu")
-            hidden = ~self.sees.visible(every[:, None], every)
+            hidden = ~self.sees.dense(longest).cpu()
             bias[:longest, :longest].masked_fill_(hidden, -torch.inf)
             self._bias = bias
         return self._bias

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any, cast
 
@@ -11,8 +12,8 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 from common import UserError
-from models import kernels
 from models.attention import angles
+from models.kernels import Float, exponential, kernel
 from models.mixer import (
     GenerationState,
     Mixer,
@@ -225,7 +226,7 @@ class _GeluWithDerivative(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor) -> Tensor:
         x = x.contiguous()
         y, derivative = torch.empty_like(x), torch.empty_like(x)
-        kernels.gelu(x.view(-1).numpy(), y.view(-1).numpy(), derivative.view(-1).numpy())
+        _gelu(x.view(-1).numpy(), y.view(-1).numpy(), derivative.view(-1).numpy())
         ctx.save_for_backward(derivative)
         return y
 
@@ -234,6 +235,23 @@ class _GeluWithDerivative(torch.autograd.Function):
     def backward(ctx: Any, gradient: Tensor) -> Tensor:
         (derivative,) = ctx.saved_tensors
         return gradient * derivative
+
+
+@kernel
+def _gelu(x, y, derivative):
+    """y = x Φ(x) and Φ(x) + x φ(x); Φ to 1e-7 (Abramowitz and Stegun 1964, 7.1.26), as PyTorch."""
+    for i in range(x.shape[0]):
+        u = x[i]
+        t = Float(1) / (Float(1) + Float(0.3275911 / math.sqrt(2)) * abs(u))
+        tail = t * Float(1.061405429 / 2) - Float(1.453152027 / 2)
+        tail = t * tail + Float(1.421413741 / 2)
+        tail = t * tail - Float(0.284496736 / 2)
+        tail = t * (t * tail + Float(0.254829592 / 2))
+        bell = exponential(Float(-0.5) * u * u)
+        tail *= bell
+        share = tail if u < Float(0) else Float(1) - tail
+        y[i] = u * share
+        derivative[i] = share + u * bell * Float(1 / math.sqrt(2 * math.pi))
 
 
 def sinusoids(max_len: int, dim: int) -> Tensor:
