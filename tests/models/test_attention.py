@@ -23,7 +23,7 @@ from mixer_cases import (
 )
 
 from models.linear import feature_map
-from tests.models import reference
+from tests.models.reference import attention as reference
 
 FLOAT32 = 1e-5
 BF16 = 4e-2

@@ -49,11 +49,6 @@ def test_small_scores_give_softmax():
     assert (own.attend(q, k, v) - softmax).abs().max() < 1e-6
 
 
-def test_state_is_of_based():
-    """H states of 1 + d + d² features by the values and their sum of weights."""
-    assert TaylorAttention(64, 4, 50).state_bytes(9) == 4 * 4 * (1 + 16 + 256) * (16 + 1)
-
-
 @pytest.mark.parametrize(
     ("own", "message"),
     [

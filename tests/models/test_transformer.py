@@ -15,7 +15,7 @@ from models.mixer import POSITIONS
 from models.sparse import SparseAttention, default_block_size
 from models.standard import StandardAttention
 from models.transformer import Transformer, scale_embedding
-from tests.models import reference
+from tests.models.reference import attention as reference
 
 
 def transformer(case, dim=8, max_len=12, **common):
