@@ -31,6 +31,8 @@ LEAST_LOG_DECAY = -800.0
 # K up to which the plain recurrence takes less time than chunks on a CPU: with one decay a head,
 # whose chunks are masked products, and with one a channel, whose chunks are joined from blocks.
 WIDEST, WIDEST_BY_CHANNEL = 16, 64
+EXEMPT = Role("vector", decays=False)
+RATES = {"decay.A_log": EXEMPT, "decay.dt.bias": EXEMPT}  # of `HeadDecay`, as in Mamba
 
 
 class DecayedAttention(AttentionMixer):
@@ -69,9 +71,9 @@ class DecayedAttention(AttentionMixer):
             xavier_uniform(self.gate)
 
     def parameter_roles(self) -> dict[str, Role]:
-        """Those of the projections and of the decay; the gain of v does not decay."""
-        roles = {**super().parameter_roles(), **self.decay.parameter_roles("decay.")}
-        return roles if self.skip is None else roles | {"skip": Role("vector", decays=False)}
+        """Those of the projections; rates and the gain of v do not decay."""
+        roles = super().parameter_roles()
+        return roles if self.skip is None else {**roles, **RATES, "skip": EXEMPT}
 
     def forward(self, x: Tensor) -> Tensor:
         """Mix x (B, T, D) into (B, T, D)."""
@@ -165,10 +167,6 @@ class Decay(nn.Module):
         weights = sum(layer.weight.numel() for layer in layers)
         return {"linear/decay": 2 * weights * length} if weights else {}
 
-    def parameter_roles(self, prefix: str) -> dict[str, Role]:
-        """As `Mixer.parameter_roles`, names behind a prefix."""
-        return {}
-
 
 class FixedDecay(Decay):
     """γ_h = 1 - 2^(-5 - h) for head h = 0, 1, ...
@@ -237,10 +235,6 @@ class HeadDecay(Decay):
         dt = F.softplus(widened(self.dt(x)))[..., None]
         with without_autocast(x):
             return -self.A_log.exp()[:, None] * dt, dt
-
-    def parameter_roles(self, prefix: str) -> dict[str, Role]:
-        """The rates do not decay, as in Mamba."""
-        return dict.fromkeys((f"{prefix}A_log", f"{prefix}dt.bias"), Role("vector", decays=False))
 
 
 def refuse_range(A_range: Sequence[float] | None, where: str) -> None:

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from models.attention import AttentionMixer, ShortConvolution, overrides
-from models.decayed import ChunkDecays, HeadDecay, refuse_range
+from models.decayed import RATES, ChunkDecays, HeadDecay, refuse_range
 from models.linear import split
 from models.mixer import (
     GenerationState,
@@ -93,9 +93,9 @@ class DeltaRule(AttentionMixer):
 
     def parameter_roles(self) -> dict[str, Role]:
         """q, n keys, n values and n strengths are matrices of their own."""
-        own = {} if self.decay is None else self.decay.parameter_roles("decay.")
-        qkv, beta = Role("hidden", self.parts), Role("hidden", self.num_householder)
-        return {"qkv.weight": qkv, "beta.weight": beta, **own}
+        own = {} if self.decay is None else RATES
+        beta = Role("hidden", self.num_householder)
+        return {**super().parameter_roles(), "beta.weight": beta, **own}
 
     def forward(self, x: Tensor) -> Tensor:
         """Mix x (B, T, D) into (B, T, D)."""

@@ -10,7 +10,6 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
@@ -68,7 +67,7 @@ class Packing:
         groups = []
         for start, end in zip((0, *ends[:-1]), ends, strict=True):
             width = min(rounded_up(int(self.lengths[end - 1]), self._width_step), self._most_width)
-            groups.append(Group.of(self.lengths[start:end], int(self.offsets[start]), width))
+            groups.append(Group(self.lengths[start:end], int(self.offsets[start]), width))
         return groups
 
     def in_groups(self, function: Callable[..., Tensor], *packed: Tensor) -> Tensor:
@@ -96,29 +95,19 @@ class Packing:
             list(pool.map(lambda cut: work(offsets[cut[0] : cut[1] + 1]), pairwise(cuts)))
 
 
-@dataclass(frozen=True)
 class Group:
-    """Sequences that are padded together to (B, T), T the longest of them.
+    """Sequences of `lengths` (B,), from packed token `first` on, that are padded to (B, T).
 
     tokens: where they lie among the packed. source (B * T,): which of these is at each padded
     place; the last of a sequence is repeated. kept (tokens,): where each lies among the padded.
     """
 
-    tokens: slice
-    shape: tuple[int, int]
-    source: Tensor
-    kept: Tensor
-
-    @classmethod
-    def of(cls, lengths: np.ndarray, first: int, width: int) -> Group:
-        """Of sequences of `lengths` (B,), whose first token is the packed token `first`."""
-        starts = lengths.cumsum() - lengths
-        columns = np.arange(width)
+    def __init__(self, lengths: np.ndarray, first: int, width: int) -> None:
+        starts, columns = lengths.cumsum() - lengths, np.arange(width)
         source = starts[:, None] + np.minimum(columns, lengths[:, None] - 1)
         kept = np.flatnonzero(columns < lengths[:, None])
-        tokens = slice(first, first + len(kept))
-        shape = (len(lengths), width)
-        return cls(tokens, shape, torch.from_numpy(source.reshape(-1)), torch.from_numpy(kept))
+        self.tokens, self.shape = slice(first, first + len(kept)), (len(lengths), width)
+        self.source, self.kept = torch.from_numpy(source.reshape(-1)), torch.from_numpy(kept)
 
     def pad(self, x: Tensor) -> Tensor:
         """Packed (N, ...) to (B, T, ...)."""
