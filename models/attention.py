@@ -1,52 +1,130 @@
-"""What the attention-like mixers share: projections, rotary positions, fused attention."""
+"""What the attention-like mixers share: projections, a short convolution, rotary positions."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from models.mixer import Mixer, widened, without_autocast
-from models.packing import Packing
-from models.positions import rotary_table, rotate
-from models.roles import Role
-from models.short_convolution import ShortConvolution
+from common import UserError
+from models.mixer import (
+    GenerationState,
+    Mixer,
+    Role,
+    check_choice,
+    check_sizes,
+    widened,
+    without_autocast,
+)
+from models.packing import Packing, attention_takes
+
+CONVOLUTIONS = ("none", "canon", "silu")
+
+
+class ShortConvolution(nn.Module):
+    """c_t = Σ_{s<W} w_s ⊙ x_{t-s}, zeros before the first token; C channels, W `width`.
+
+    "canon": y_t = x_t + c_t, the Canon layer (Allen-Zhu 2025, arXiv 2512.17351), on queries, keys
+    and values its Canon-B; "silu": y_t = SiLU(c_t), as in Mamba (Gu and Dao 2023), DeltaNet (Yang
+    et al. 2024, arXiv 2406.06484) and their descendants; "none": y_t = x_t, without parameters and
+    state. The kernel starts as PyTorch's `Conv1d` and Mamba's do, uniform in ±1/√W, without a bias.
+    """
+
+    def __init__(self, channels: int, form: str = "none", width: int = 4):
+        super().__init__()
+        check_choice("convolution", form, CONVOLUTIONS)
+        check_sizes(convolution_width=width)
+        self.channels, self.form, self.width = channels, form, width
+        kernel = torch.empty(channels, width)  # its last column is for the token itself
+        self.kernel = None if form == "none" else nn.Parameter(kernel)
+        if self.kernel is not None:
+            nn.init.uniform_(self.kernel, -(width**-0.5), width**-0.5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """x (B, T, C) to (B, T, C) of x's type, computed at least in float32."""
+        if self.kernel is None:
+            return x
+        with without_autocast(x):
+            rows = F.pad(widened(x).transpose(1, 2), (self.width - 1, 0))  # (B, C, W - 1 + T)
+            mixed = F.conv1d(rows, self.kernel[:, None], groups=self.channels)  # (B, C, T)
+            return self.finish(x, mixed.transpose(1, 2))
+
+    def forward_packed(self, x: Tensor, packing: Packing) -> Tensor:
+        """`forward` of sequences that lie one behind another, x (N, C)."""
+        return x if self.kernel is None else packing.in_groups(self, x)
+
+    def finish(self, x: Tensor, mixed: Tensor) -> Tensor:
+        """y from x and c, both (..., C)."""
+        return (widened(x) + mixed if self.form == "canon" else F.silu(mixed)).to(x.dtype)
+
+    def recent(
+        self, x: Tensor, lengths: Tensor, projection: Callable[[Tensor], Tensor]
+    ) -> dict[str, Tensor]:
+        """What `step` needs after lengths[b] tokens of row b of x (B, T, D): the last W - 1.
+
+        Under the name "recent", projected to (B, W - 1, C), zeros where there are none; nothing
+        for "none".
+        """
+        if self.kernel is None:
+            return {}
+        positions = lengths[:, None] - torch.arange(self.width - 1, 0, -1, device=x.device)
+        rows = torch.arange(len(x), device=x.device)[:, None]
+        kept = projection(x[rows, positions.clamp(min=0)])  # (B, W - 1, C)
+        return {"recent": kept * (positions >= 0)[..., None]}
+
+    def step(self, x: Tensor, tensors: dict[str, Tensor]) -> Tensor:
+        """One more token a row: x (B, C) to (B, C); moves tensors["recent"] on by it."""
+        if self.kernel is None:
+            return x
+        window = torch.cat((tensors["recent"], x[:, None]), dim=1)  # (B, W, C)
+        tensors["recent"].copy_(window[:, 1:])
+        with without_autocast(x):
+            return self.finish(x, (widened(window) * self.kernel.T).sum(1))
+
+    def flops(self, length: int) -> dict[str, int]:
+        """A multiply-add per channel, token and column of the kernel."""
+        if self.kernel is None:
+            return {}
+        return {"mixing/convolution": 2 * self.width * self.channels * length}
+
+    def state_bytes(self) -> int:
+        """Of what `recent` holds, in float32."""
+        return 0 if self.kernel is None else 4 * (self.width - 1) * self.channels
 
 
 class AttentionMixer(Mixer):
     """Projections to queries, keys and values, attention per head, projection of the output.
 
     With `convolution` "canon" or "silu" the projections pass a `ShortConvolution` over
-    `convolution_width` tokens first. Subclasses write `attend`, `prefill`, `step`, `mixing_flops`
-    and `state_bytes`; `parts` says how many projections they have where these are not q, k and v.
+    `convolution_width` tokens first. Subclasses write `attend` and `mixing_flops`; for generation
+    `remember`, `attend_step` and `state_bytes`; where there is a kernel for packed sequences,
+    `packed_kernel`. `parts` says how many projections they have where these are not q, k and v;
+    `drops_weights` whether dropout acts on weights.
     """
 
     parts = 3
-    rotary: Tensor
+    drops_weights = False
+    rotary: Tensor  # (2, L, K / 2), under position="rope"
+    qkv: Callable[[Tensor], Tensor]
 
     def __init__(
-        self,
-        dim: int,
-        num_heads: int,
-        max_len: int,
-        dropout: float = 0.0,
-        position: str = "none",
-        convolution: str = "none",
-        convolution_width: int = 4,
+        self, *sizes: Any, convolution: str = "none", convolution_width: int = 4, **shared: Any
     ):
-        super().__init__(dim, num_heads, max_len, dropout, position)
-        self.qkv = nn.Linear(dim, self.parts * dim)
-        self.out = nn.Linear(dim, dim)
-        if position == "rope":
-            self.register_buffer("rotary", rotary_table(max_len, self.head_dim), persistent=False)
+        super().__init__(*sizes, **shared)
+        self.qkv = qkv = nn.Linear(self.dim, self.parts * self.dim)
+        self.out = nn.Linear(self.dim, self.dim)
+        self.register_rotary(self.head_dim)
         # Xavier for queries, keys, values and output, each by itself (Yang et al. 2024, section 6).
-        for matrix in (*self.qkv.weight.chunk(self.parts), self.out.weight):
+        for matrix in (*qkv.weight.chunk(self.parts), self.out.weight):
             nn.init.xavier_uniform_(matrix)
-        for layer in (self.qkv, self.out):
+        for layer in (qkv, self.out):
             nn.init.zeros_(layer.bias)
-        self.convolution = ShortConvolution(self.parts * dim, convolution, convolution_width)
+        channels = self.parts * self.dim
+        self.convolution = ShortConvolution(channels, convolution, convolution_width)
 
     def parameter_roles(self) -> dict[str, Role]:
         """Queries, keys and values are matrices of their own."""
@@ -56,35 +134,80 @@ class AttentionMixer(Mixer):
         """Mix x (B, T, D) into (B, T, D)."""
         return self.merge(self.attend(*self.project(x)))  # each (B, H, T, K)
 
+    def project(self, x: Tensor) -> tuple[Tensor, ...]:
+        """Queries, keys, values of x (B, T, D), each (B, H, T, K)."""
+        return tuple(part.transpose(1, 2) for part in self.heads(self.convolution(self.qkv(x))))
+
+    def project_step(self, x: Tensor, tensors: dict[str, Tensor]) -> tuple[Tensor, ...]:
+        """Of one token a row: x (B, D) to (B, H, K) each; moves the convolution's state on."""
+        return self.heads(self.convolution.step(self.qkv(x), tensors))
+
+    def heads(self, qkv: Tensor) -> tuple[Tensor, ...]:
+        """Projections side by side, (..., 3D), as (..., H, K) each."""
+        return qkv.unflatten(-1, (self.parts, self.num_heads, -1)).unbind(-3)
+
+    def attend(self, *parts: Any, **named: Any) -> Tensor:
+        """Causal attention: q, k, v (B, H, T, K), without positions yet, to (B, H, T, K)."""
+        raise NotImplementedError
+
+    def merge(self, y: Tensor) -> Tensor:
+        """Heads (B, H, T, K) side by side, then the output projection: (B, T, D)."""
+        return self.out(y.transpose(1, 2).flatten(2))
+
     def forward_packed(self, x: Tensor, packing: Packing) -> Tensor:
         """As `Mixer.forward_packed`, the projections without padding."""
-        if overrides(self, AttentionMixer, "forward", "project", "merge"):
+        if overrides(self, "forward_packed", "forward", "project", "heads", "merge"):
             return super().forward_packed(x, packing)
         qkv = self.convolution.forward_packed(self.qkv(x), packing)  # (N, 3D)
         qkv = qkv.unflatten(-1, (self.parts, self.num_heads, -1))  # (N, 3, H, K)
         return self.out(self.attend_packed(qkv, packing).flatten(1))
 
     def attend_packed(self, qkv: Tensor, packing: Packing) -> Tensor:
-        """`attend` of packed queries, keys and values (N, 3, H, K), to (N, H, K)."""
-        mixed = []
-        for group in packing.groups:
-            projected = group.pad(qkv).transpose(-4, -2).unbind(-3)  # (B, H, T, K) each
-            mixed.append(group.unpad(self.attend(*projected).transpose(1, 2)))
-        return packing.join(mixed)
+        """`attend` of packed q, k, v (N, 3, H, K), to (N, H, K); by the kernel where it can."""
+        drops = self.drops_weights and self.training and self.dropout > 0
+        if (
+            drops
+            or self.position == "rope"
+            or overrides(self, "packed_kernel", "attend")
+            or not attention_takes(qkv, packing)
+        ):
+            return self.attend_padded(qkv, packing)
+        return self.packed_kernel(qkv.float(), packing).to(qkv.dtype)
 
-    def attend(self, *args: Any, **kwargs: Any) -> Tensor:
-        """Causal attention: q, k, v (B, H, T, K), without positions yet, to (B, H, T, K)."""
+    def packed_kernel(self, qkv: Tensor, packing: Packing) -> Tensor:
+        """As `attend_packed`, in float32 without positions and dropout."""
         raise NotImplementedError
 
-    def project(self, x: Tensor) -> tuple[Tensor, ...]:
-        """Queries, keys, values of x (B, T, D), each (B, H, T, K)."""
-        qkv = self.convolution(self.qkv(x))  # (B, T, 3D)
-        split = qkv.unflatten(-1, (self.parts, self.num_heads, -1))  # (B, T, 3, H, K)
-        return split.transpose(-4, -2).unbind(-3)  # (B, H, 3, T, K) -> (B, H, T, K)
+    def attend_padded(self, qkv: Tensor, packing: Packing) -> Tensor:
+        """As `attend_packed`, in padded groups."""
 
-    def merge(self, y: Tensor) -> Tensor:
-        """Heads (..., H, T, K) side by side, then the output projection: (..., T, D)."""
-        return self.out(y.transpose(-3, -2).flatten(-2))
+        def attend(qkv: Tensor) -> Tensor:  # (B, T, 3, H, K) to (B, T, H, K)
+            return self.attend(*(x.transpose(1, 2) for x in qkv.unbind(2))).transpose(1, 2)
+
+        return packing.in_groups(attend, qkv)
+
+    def prefill(self, x: Tensor, lengths: Tensor) -> tuple[Tensor, GenerationState]:
+        """As `Mixer.prefill`; the state is what `remember` keeps, and the convolution's."""
+        parts = self.project(x)  # (B, H, T, K) each
+        tensors = self.remember(lengths, *parts)
+        tensors |= self.convolution.recent(x, lengths, self.qkv)
+        return self.merge(self.attend(*parts)), GenerationState(tensors, lengths, x.shape[1])
+
+    def step(self, x: Tensor, positions: Tensor, state: GenerationState) -> Tensor:
+        """As `Mixer.step`."""
+        parts = self.project_step(x, state.tensors)  # (B, H, K) each
+        state.advance(positions)
+        return self.out(self.attend_step(positions, state, *parts).flatten(1))
+
+    def remember(self, lengths: Tensor, *parts: Any, **named: Any) -> dict[str, Tensor]:
+        """State after the first lengths[b] tokens of each row of q, k, v (B, H, T, K)."""
+        raise NotImplementedError
+
+    def attend_step(
+        self, positions: Tensor, state: GenerationState, *parts: Any, **named: Any
+    ) -> Tensor:
+        """One more token a row, q, k, v (B, H, K), to (B, H, K); updates the state's tensors."""
+        raise NotImplementedError
 
     def cache(self, x: Tensor) -> Tensor:
         """Keys or values (B, H, T, K) with room for all positions, (B, H, L, K).
@@ -93,41 +216,22 @@ class AttentionMixer(Mixer):
         """
         return F.pad(x, (0, 0, 0, self.max_len - x.shape[2]))
 
-    def recent(self, x: Tensor, lengths: Tensor) -> dict[str, Tensor]:
-        """What the convolution keeps after lengths[b] tokens of row b of x (B, T, D)."""
-        return self.convolution.recent(x, lengths, self.qkv)
-
-    def project_step(
-        self, x: Tensor, tensors: dict[str, Tensor] | None = None
-    ) -> tuple[Tensor, ...]:
-        """Queries, keys, values of one token a row: x (B, D) to (B, H, K) each.
-
-        tensors: those of the state, of which the convolution's are updated in place.
-        """
-        qkv = self.convolution.step(self.qkv(x), tensors or {})
-        return qkv.unflatten(-1, (self.parts, self.num_heads, -1)).unbind(1)
-
-    def merge_step(self, y: Tensor) -> Tensor:
-        """One token a row: heads (B, H, K) through the output projection to (B, D)."""
-        return self.out(y.flatten(1))
+    def register_rotary(self, width: int, name: str = "head_dim") -> None:
+        """Keep the table of rotary positions of heads of `width`, where they are asked for."""
+        if self.position == "rope":
+            self.register_buffer("rotary", rotary_table(self.max_len, width, name), False)
 
     def rotary_at(self, positions: slice | Tensor) -> Tensor | None:
         """Cosines and sines of the positions, (2, ..., K / 2); None unless position is "rope"."""
         return self.rotary[:, positions] if self.position == "rope" else None
 
-    def apply_rotary(self, x: Tensor) -> Tensor:
-        """Turn queries or keys x (B, H, T, K) of positions 0..T-1 if `position` is "rope"."""
-        if self.position != "rope":
-            return x
-        cos, sin = self.rotary[:, : x.shape[2]]  # (T, K / 2) each
-        return rotate(x, cos, sin)
+    def turned(self, x: Tensor, positions: Tensor | None = None) -> Tensor:
+        """x (..., K) turned by its positions, if `position` is "rope".
 
-    def apply_rotary_step(self, x: Tensor, positions: Tensor) -> Tensor:
-        """Turn x (B, H, K), row b at positions[b], if `position` is "rope"."""
-        if self.position != "rope":
-            return x
-        cos, sin = self.rotary[:, positions].unsqueeze(2)  # (B, 1, K / 2) each
-        return rotate(x, cos, sin)
+        positions: broadcastable to (...); None: those of the last axis but one, 0 to T - 1.
+        """
+        table = self.rotary_at(slice(x.shape[-2]) if positions is None else positions)
+        return x if table is None else rotate(x, table)
 
     def mixing_flops(self, length: int) -> dict[str, int]:
         """The "mixing/..." terms of `flops`."""
@@ -143,14 +247,46 @@ class AttentionMixer(Mixer):
         }
 
     def step_flops(self, position: int) -> int:
-        """FLOPs of one `step`: what the token at this position adds to a forward pass."""
+        """What the token at this position adds to a forward pass."""
         return sum(self.flops(position + 1).values()) - sum(self.flops(position).values())
 
 
-def overrides(mixer: Mixer, base: type[Mixer], *methods: str) -> bool:
-    """Whether the mixer's class changes one of these methods of its parent `base`: a form that
-    does without them is then not its own."""
-    return any(getattr(type(mixer), name) is not getattr(base, name) for name in methods)
+def overrides(mixer: Mixer, known: str, *methods: str) -> bool:
+    """Whether the mixer's class changes one of `methods` below the class that defines the method
+    `known`, which then does not know of the change."""
+    for cls in type(mixer).__mro__:
+        if known in vars(cls):
+            return False
+        if any(name in vars(cls) for name in methods):
+            return True
+    return False
+
+
+def angles(max_len: int, dim: int) -> Tensor:
+    """(max_len, dim / 2): position times 10000^(-2a / dim), in float64 until the last moment."""
+    frequencies = 10000.0 ** (-torch.arange(0, dim, 2, dtype=torch.float64) / dim)
+    return torch.outer(torch.arange(max_len, dtype=torch.float64), frequencies).float()
+
+
+def rotary_table(max_len: int, head_dim: int, name: str = "head_dim") -> Tensor:
+    """(2, max_len, head_dim / 2): cosines, then sines, of RoFormer's angles (Su et al. 2021).
+
+    Raises `UserError` for an odd head_dim, which is called `name`.
+    """
+    if head_dim % 2:
+        raise UserError(f"position=rope needs an even {name}, not {head_dim}")
+    turns = angles(max_len, head_dim)
+    return torch.stack((turns.cos(), turns.sin()))
+
+
+def rotate(x: Tensor, table: Tensor) -> Tensor:
+    """Turn each pair (x[2a], x[2a + 1]) of the last axis by its angle (RoFormer eq. 34).
+
+    x (..., K); table (2, ..., K / 2) broadcastable to it. Returns x's shape and type.
+    """
+    (even, odd), (cos, sin) = (x[..., 0::2], x[..., 1::2]), table
+    turned = torch.stack((even * cos - odd * sin, even * sin + odd * cos), dim=-1)
+    return turned.flatten(-2).to(x.dtype)  # (..., K / 2, 2) -> (..., K)
 
 
 # All but cuDNN's, which PyTorch prefers on H100 and H200: it plans anew for every shape it meets,

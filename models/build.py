@@ -106,6 +106,17 @@ def _constructed(settings: Mapping[str, Any], task: Task) -> Transformer:
     return model
 
 
+def parameters_of(function: Callable[..., Any]) -> list[str]:
+    """Names of what a function takes; of a class, also those that it hands on to its bases."""
+    names: list[str] = []
+    for source in inspect.getmro(function) if inspect.isclass(function) else [function]:
+        own = inspect.signature(source).parameters.values()
+        names += [p.name for p in own if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
+        if not any(p.kind == p.VAR_KEYWORD for p in own):
+            break
+    return names
+
+
 def _called(
     function: Callable[..., Any], settings: Mapping[str, Any], given: dict[str, Any], key: str
 ) -> Any:
@@ -114,14 +125,15 @@ def _called(
     Raises UserError where the two are not what it takes.
     """
     own = {name: value for name, value in settings.items() if name != "_target_"}
-    signature = inspect.signature(function)
+    takes = [name for name in parameters_of(function) if name not in given]
+    unknown = next((name for name in own if name not in takes), None)
     try:
-        signature.bind(**given, **own)
+        inspect.signature(function).bind(**given, **own)
+        if inspect.isclass(function) and unknown is not None:
+            raise TypeError(f"got an unexpected keyword argument {unknown!r}")
     except TypeError as error:
-        takes = [name for name in signature.parameters if name not in given]
-        unknown = next((name for name in own if name not in takes), "")
         raise UserError(
             f"{key}: {function.__name__}: {error}; it takes {', '.join(takes) or 'no parameters'}"
-            f"{did_you_mean(unknown, takes)}"
+            f"{did_you_mean(unknown or '', takes)}"
         ) from None
     return function(**given, **own)

@@ -10,15 +10,10 @@ backward pass makes the weights anew from what the forward pass keeps of a query
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
-import torch
-from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from models.kernels import (
-    LANES,
     TILE,
     Float,
     add_products,
@@ -26,7 +21,6 @@ from models.kernels import (
     cut,
     exponential,
     exponentials,
-    in_threads,
     inlined,
     inverse,
     kernel,
@@ -35,59 +29,11 @@ from models.kernels import (
     sums,
     whole,
 )
-from models.packing import Packing, rounded_up
-
-# Measured on one core (H = 4, 4096 tokens, forward and backward): at K = 16 and 600 tokens softmax
-# takes 12 ms instead of 27 padded, linear 11 instead of 16; at K = 64 and 64 tokens 28 instead of
-# 33, and 31 instead of 82. What grows with the square overtakes the chunks of linear beyond that.
-LONGEST = 600  # tokens
-
-
-class PackedAttention(torch.autograd.Function):
-    """Packed queries, keys, values (N, 3, H, K) in float32 to (N, H, K), by softmax or linearly.
-
-    `bias` (`bias_shape`), if any, is added to the scores of the softmax; every query sees itself.
-    """
-
-    @staticmethod
-    def forward(
-        ctx: Any, qkv: Tensor, packing: Packing, softmax: bool, bias: Tensor | None = None
-    ) -> Tensor:
-        """Return y (N, H, K)."""
-        qkv = qkv.contiguous()
-        out = qkv.new_zeros(len(qkv), *qkv.shape[2:])
-        kept = qkv.new_empty(out.shape[:2])
-        arrays = qkv.numpy(), out.unsqueeze(1).numpy(), kept.numpy()
-        added = (qkv.new_empty(0, 0) if bias is None else bias).numpy()
-        in_threads(lambda offsets: _forward(*arrays, offsets, softmax, added), packing)
-        ctx.packing, ctx.softmax, ctx.added = packing, softmax, added
-        ctx.save_for_backward(qkv, out, kept)
-        return out
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None, None]:
-        """Return the gradient of `qkv` (N, 3, H, K)."""
-        qkv, out, kept = ctx.saved_tensors
-        result = torch.zeros_like(qkv)
-        outputs = [x.contiguous().unsqueeze(1).numpy() for x in (out, gradient)]
-        arrays = qkv.numpy(), *outputs, kept.numpy(), result.numpy()
-        in_threads(lambda offsets: _backward(*arrays, offsets, ctx.softmax, ctx.added), ctx.packing)
-        return result, None, None, None
-
-
-def runs(qkv: Tensor, packing: Packing) -> bool:
-    """Whether `PackedAttention` is for these (N, 3, H, K), and faster than padded products."""
-    return qkv.device.type == "cpu" and qkv.dtype != torch.float64 and packing.longest <= LONGEST
-
-
-def bias_shape(length: int) -> tuple[int, int]:
-    """Shape of a bias for sequences of up to `length` tokens: both axes in whole vectors."""
-    return rounded_up(length, LANES), rounded_up(length, LANES)
 
 
 @kernel
-def _forward(qkv, out, kept, offsets, softmax, bias):
+def attend(qkv, out, kept, offsets, softmax, bias):
+    """out[n, 0, h], and what is kept of every query, of qkv (N, 3, H, K)."""
     heads, width, length, lengths = sizes(qkv, offsets)
     q, k, v, y = buffers(width, length)
     weights, norm = np.empty((TILE, length), Float), np.empty(length, Float)
@@ -128,7 +74,8 @@ def _normalise(weights, i, n, softmax, norm):
 
 
 @kernel
-def _backward(qkv, out, gradient, kept, result, offsets, softmax, bias):
+def attend_backward(qkv, out, gradient, kept, result, offsets, softmax, bias):
+    """The gradient of qkv, (N, 3, H, K), from that of out."""
     heads, width, length, lengths = sizes(qkv, offsets)
     q, k, v, y = buffers(width, length)
     dy, dq, dk, dv = buffers(width, length)

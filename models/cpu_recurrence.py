@@ -7,70 +7,16 @@ chunks, whose products are small and many: a whole training step (D = 32, 4 head
 the recurrence again and keeps the state before every write.
 """
 
-from __future__ import annotations
-
-from typing import Any
-
 import numpy as np
-import torch
-from torch import Tensor
-from torch.autograd.function import once_differentiable
 
-from models.kernels import in_threads, inlined, kernel
-from models.packing import Packing
+from models.kernels import Float, inlined, kernel
 
 TILE, LANES = 4, 8
-Float = np.float32
-
-
-class PackedRecurrence(torch.autograd.Function):
-    """S <- diag(exp g_t) S; for every write S <- S + k u^T; y_t = S^T q_t, of packed tokens.
-
-    u = v, or with `strengths` β the correction β (v - S^T k) of the delta rule. q (N, H, K),
-    k, v (N, n, H, K), strengths (N, n, H) or None, log_decay g <= 0, (N, H, K), (N, H, 1) or None
-    for 0, all in float32. Every sequence of `packing` starts from S = 0.
-    """
-
-    @staticmethod
-    def forward(
-        ctx: Any,
-        q: Tensor,
-        k: Tensor,
-        v: Tensor,
-        strengths: Tensor | None,
-        log_decay: Tensor | None,
-        packing: Packing,
-    ) -> Tensor:
-        """Return y (N, H, K); zeros for the filler."""
-        beta = q.new_empty(0, 0, 0) if strengths is None else strengths
-        decay = q.new_empty(0, 0, 0) if log_decay is None else log_decay.exp()
-        given = [x.contiguous() for x in (q, k, v, beta, decay)]
-        y = torch.zeros_like(given[0])
-        arrays = [x.numpy() for x in (*given, y)]
-        in_threads(lambda offsets: _forward(*arrays, offsets), packing)
-        ctx.packing = packing
-        ctx.save_for_backward(*given)
-        return y
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        """Return the gradients of all but the packing."""
-        given = ctx.saved_tensors
-        found = [torch.zeros_like(x) for x in given]
-        arrays = [x.numpy() for x in (*given, gradient.contiguous(), *found)]
-        in_threads(lambda offsets: _backward(*arrays, offsets), ctx.packing)
-        wanted = zip(found, ctx.needs_input_grad, strict=False)
-        return *(x if needed else None for x, needed in wanted), None
-
-
-def runs(x: Tensor, head_dim: int, widest: int) -> bool:
-    """Whether `PackedRecurrence` is for tokens like x, in heads of up to `widest`."""
-    return x.device.type == "cpu" and x.dtype != torch.float64 and head_dim <= widest
 
 
 @kernel
-def _forward(q, k, v, beta, decay, y, offsets):
+def recur(q, k, v, beta, decay, y, offsets):
+    """y (N, H, K) of `models.packing.PackedRecurrence`; arrays of length 0 stand for None."""
     writes, heads, width = k.shape[1], k.shape[2], k.shape[3]
     rows, columns = _whole(width, TILE), _whole(width, LANES)
     state = np.empty((rows, columns), Float)
@@ -94,7 +40,8 @@ def _forward(q, k, v, beta, decay, y, offsets):
 
 
 @kernel
-def _backward(q, k, v, beta, decay, dy, dq, dk, dv, dbeta, ddecay, offsets):
+def recur_backward(q, k, v, beta, decay, dy, dq, dk, dv, dbeta, ddecay, offsets):
+    """The gradients of all that `recur` was given, from dy."""
     writes, heads, width = k.shape[1], k.shape[2], k.shape[3]
     rows, columns = _whole(width, TILE), _whole(width, LANES)
     longest = (offsets[1:] - offsets[:-1]).max()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -11,18 +12,18 @@ from torch.nn import functional as F
 
 from common import UserError
 from models.attention import AttentionMixer, overrides
-from models.cpu_recurrence import PackedRecurrence, runs
 from models.linear import split
 from models.mixer import (
     GenerationState,
     Mixer,
+    Role,
     check_choice,
+    is_read,
     widened,
     without_autocast,
     xavier_uniform,
 )
-from models.packing import Packing
-from models.roles import Role
+from models.packing import PackedRecurrence, Packing, recurrence_takes
 
 CHUNK_SIZE = 32
 # exp of it is 0 in float64 as well; sums of larger numbers would lose digits of the small ones.
@@ -30,6 +31,8 @@ LEAST_LOG_DECAY = -800.0
 # K up to which the plain recurrence takes less time than chunks on a CPU: with one decay a head,
 # whose chunks are masked products, and with one a channel, whose chunks are joined from blocks.
 WIDEST, WIDEST_BY_CHANNEL = 16, 64
+EXEMPT = Role("vector", decays=False)
+RATES = {"decay.A_log": EXEMPT, "decay.dt.bias": EXEMPT}  # of `HeadDecay`, as in Mamba
 
 
 class DecayedAttention(AttentionMixer):
@@ -46,18 +49,14 @@ class DecayedAttention(AttentionMixer):
 
     def __init__(
         self,
-        dim: int,
-        num_heads: int,
-        max_len: int,
-        dropout: float = 0.0,
-        position: str = "none",
+        *sizes: Any,
         decay: str = "fixed",
         A_range: Sequence[float] | None = None,
         output_gate: bool = True,
-        convolution: str = "none",
-        convolution_width: int = 4,
+        **shared: Any,
     ):
-        super().__init__(dim, num_heads, max_len, dropout, position, convolution, convolution_width)
+        super().__init__(*sizes, **shared)
+        dim, num_heads = self.dim, self.num_heads
         check_choice("decay", decay, ("fixed", "channel", "head"))
         self.decay: Decay
         if decay == "head":
@@ -72,9 +71,9 @@ class DecayedAttention(AttentionMixer):
             xavier_uniform(self.gate)
 
     def parameter_roles(self) -> dict[str, Role]:
-        """Those of the projections and of the decay; the gain of v does not decay."""
-        roles = {**super().parameter_roles(), **self.decay.parameter_roles("decay.")}
-        return roles if self.skip is None else roles | {"skip": Role("vector", decays=False)}
+        """Those of the projections; rates and the gain of v do not decay."""
+        roles = super().parameter_roles()
+        return roles if self.skip is None else {**roles, **RATES, "skip": EXEMPT}
 
     def forward(self, x: Tensor) -> Tensor:
         """Mix x (B, T, D) into (B, T, D)."""
@@ -83,16 +82,16 @@ class DecayedAttention(AttentionMixer):
     def forward_packed(self, x: Tensor, packing: Packing) -> Tensor:
         """As `Mixer.forward_packed`, on a CPU by the plain recurrence where it is quicker."""
         widest = WIDEST_BY_CHANNEL if isinstance(self.decay, ChannelDecay) else WIDEST
-        own = not overrides(self, DecayedAttention, "forward", "read", "finish")
-        if not own or not runs(x, self.head_dim, widest):
+        changed = overrides(self, "forward_packed", "forward", "read", "finish")
+        if changed or not recurrence_takes(x, self.head_dim, widest):
             return Mixer.forward_packed(self, x, packing)
-        projected = self.convolution.forward_packed(self.qkv(x), packing)  # (N, 3D)
-        q, k, v = projected.unflatten(-1, (3, self.num_heads, -1)).unbind(1)  # (N, H, K)
+        q, k, v = self.heads(self.convolution.forward_packed(self.qkv(x), packing))  # (N, H, K)
         log_decay, dt = self.decay(x)  # (N, H, K or 1)
         with without_autocast(x):
-            q, k = (self.apply_rotary_step(widened(part), packing.positions) for part in (q, k))
-            written = (widened(v) * dt)[:, None]
-            y = PackedRecurrence.apply(q, k[:, None], written, None, log_decay, packing)
+            at = packing.positions[:, None]
+            q, k = self.turned(widened(q), at), self.turned(widened(k), at)
+            written = widened(v) * dt
+            y = PackedRecurrence.apply(q, k[:, None], written[:, None], None, log_decay, packing)
         return self.finish(x, y, v)
 
     def read(self, x: Tensor, lengths: Tensor | None) -> tuple[Tensor, Tensor]:
@@ -100,14 +99,13 @@ class DecayedAttention(AttentionMixer):
         q, k, v = self.project(x)  # (B, H, T, K)
         log_decay, dt = (part.transpose(1, 2) for part in self.decay(x))  # (B, H, T, K or 1)
         with without_autocast(x):
-            q, k = self.apply_rotary(widened(q)), self.apply_rotary(widened(k))
+            q, k = self.turned(widened(q)), self.turned(widened(k))
             written = widened(v) * dt
             if lengths is not None:  # padding writes nothing and forgets nothing
-                real = torch.arange(x.shape[1], device=x.device) < lengths[:, None]  # (B, T)
-                k, log_decay = (part * real[:, None, :, None] for part in (k, log_decay))
+                read = is_read(lengths, x.shape[1])[:, None, :, None]
+                k, log_decay = k * read, log_decay * read
             y, state = decayed_sums(q, k, written, log_decay)
-        y, v = y.transpose(1, 2), v.transpose(1, 2)  # (B, T, H, K)
-        return self.finish(x, y, v), state
+        return self.finish(x, y.transpose(1, 2), v.transpose(1, 2)), state
 
     def finish(self, x: Tensor, y: Tensor, v: Tensor) -> Tensor:
         """From x (..., D), sums y and values v (..., H, K) to the output (..., D)."""
@@ -120,7 +118,7 @@ class DecayedAttention(AttentionMixer):
     def prefill(self, x: Tensor, lengths: Tensor) -> tuple[Tensor, GenerationState]:
         """As `Mixer.prefill`; the state is S (B, H, K, K)."""
         y, sums = self.read(x, lengths)
-        tensors = {"sums": sums, **self.recent(x, lengths)}
+        tensors = {"sums": sums, **self.convolution.recent(x, lengths, self.qkv)}
         return y, GenerationState(tensors, lengths, x.shape[1])
 
     def step(self, x: Tensor, positions: Tensor, state: GenerationState) -> Tensor:
@@ -130,7 +128,7 @@ class DecayedAttention(AttentionMixer):
         log_decay, dt = self.decay(x)  # (B, H, K or 1)
         sums = state.tensors["sums"]  # (B, H, K, K)
         with without_autocast(x):
-            q, k = (self.apply_rotary_step(widened(part), positions) for part in (q, k))
+            q, k = (self.turned(widened(part), positions[:, None]) for part in (q, k))
             sums.mul_(log_decay.exp()[..., None])
             sums.addcmul_(k[..., None], (widened(v) * dt)[..., None, :])
             y = (q[..., None, :] @ sums).squeeze(-2)
@@ -164,12 +162,10 @@ class Decay(nn.Module):
     """
 
     def flops(self, length: int) -> dict[str, int]:
-        """As `Mixer.flops`; without matrices there are none."""
-        return {}
-
-    def parameter_roles(self, prefix: str) -> dict[str, Role]:
-        """As `Mixer.parameter_roles`, names behind a prefix."""
-        return {}
+        """Of the matrices, if any."""
+        layers = (layer for layer in self.modules() if isinstance(layer, nn.Linear))
+        weights = sum(layer.weight.numel() for layer in layers)
+        return {"linear/decay": 2 * weights * length} if weights else {}
 
 
 class FixedDecay(Decay):
@@ -200,7 +196,7 @@ class ChannelDecay(Decay):
 
     def __init__(self, dim: int, num_heads: int):
         super().__init__()
-        self.dim, self.num_heads = dim, num_heads
+        self.num_heads = num_heads
         self.down = nn.Linear(dim, self.RANK, bias=False)
         self.up = nn.Linear(self.RANK, dim)
         xavier_uniform(self)
@@ -210,10 +206,6 @@ class ChannelDecay(Decay):
         gate = self.up(self.down(x)).unflatten(-1, (self.num_heads, -1))
         log_decay = F.logsigmoid(widened(gate)) / self.TEMPERATURE
         return log_decay, torch.ones_like(log_decay[..., :1])
-
-    def flops(self, length: int) -> dict[str, int]:
-        """Of the two matrices."""
-        return {"linear/decay": 2 * 2 * self.dim * self.RANK * length}
 
 
 class HeadDecay(Decay):
@@ -228,7 +220,6 @@ class HeadDecay(Decay):
 
     def __init__(self, dim: int, num_heads: int, A_range: Sequence[float] | None):
         super().__init__()
-        self.dim, self.num_heads = dim, num_heads
         low, high = A_range or (0, 0)
         if not 0 <= low < high:
             raise UserError(f"A_range={A_range}: expected [low, high] with 0 <= low < high")
@@ -244,14 +235,6 @@ class HeadDecay(Decay):
         dt = F.softplus(widened(self.dt(x)))[..., None]
         with without_autocast(x):
             return -self.A_log.exp()[:, None] * dt, dt
-
-    def flops(self, length: int) -> dict[str, int]:
-        """Of the matrix."""
-        return {"linear/decay": 2 * self.dim * self.num_heads * length}
-
-    def parameter_roles(self, prefix: str) -> dict[str, Role]:
-        """The rates do not decay, as in Mamba."""
-        return dict.fromkeys((f"{prefix}A_log", f"{prefix}dt.bias"), Role("vector", decays=False))
 
 
 def refuse_range(A_range: Sequence[float] | None, where: str) -> None:

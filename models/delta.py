@@ -12,27 +12,32 @@ Shapes: q (B, H, T, K); k, v (B, H, T, n, K or V); β (B, H, T, n); log α (B, H
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from models.attention import overrides
-from models.cpu_recurrence import PackedRecurrence, runs
-from models.decayed import ChunkDecays, HeadDecay, refuse_range
+from models.attention import AttentionMixer, ShortConvolution, overrides
+from models.decayed import RATES, ChunkDecays, HeadDecay, refuse_range
 from models.linear import split
-from models.mixer import GenerationState, Mixer, check_sizes, widened, without_autocast
-from models.packing import Packing
-from models.positions import rotary_table, rotate
-from models.roles import Role
-from models.short_convolution import ShortConvolution
+from models.mixer import (
+    GenerationState,
+    Mixer,
+    Role,
+    check_sizes,
+    is_read,
+    widened,
+    without_autocast,
+)
+from models.packing import PackedRecurrence, Packing, recurrence_takes
 
 LEAST_NORM = 1e-12  # added, squared, to the squared norm of a key or query
 # On a CPU the plain recurrence takes less time than chunks up to here.
 WIDEST = 32  # K
 
 
-class DeltaRule(Mixer):
+class DeltaRule(AttentionMixer):
     """A state per head that is corrected towards k -> v at every token.
 
     num_householder n writes a token, so that the state is multiplied by n Householder matrices
@@ -48,15 +53,9 @@ class DeltaRule(Mixer):
     attention weights to drop.
     """
 
-    rotary: Tensor
-
     def __init__(
         self,
-        dim: int,
-        num_heads: int,
-        max_len: int,
-        dropout: float = 0.0,
-        position: str = "none",
+        *sizes: Any,
         num_householder: int = 1,
         negative_eigenvalues: bool = False,
         forget_gate: bool = False,
@@ -65,8 +64,10 @@ class DeltaRule(Mixer):
         convolution: str = "silu",
         convolution_width: int = 4,
         chunk_size: int | None = None,
+        **shared: Any,
     ):
-        super().__init__(dim, num_heads, max_len, dropout, position)
+        Mixer.__init__(self, *sizes, **shared)  # projections have no bias here
+        dim, num_heads = self.dim, self.num_heads
         check_sizes(num_householder=num_householder)
         self.num_householder = num_householder
         self.parts = 1 + 2 * num_householder  # q, then n keys, then n values
@@ -75,7 +76,7 @@ class DeltaRule(Mixer):
             chunk_size = max(1, (16 if self.head_dim <= 16 else 32) // num_householder)
         check_sizes(chunk_size=chunk_size)
         self.chunk_size = chunk_size
-        self.qkv = nn.Linear(dim, self.parts * dim, bias=False)
+        self.qkv = qkv = nn.Linear(dim, self.parts * dim, bias=False)
         self.convolution = ShortConvolution(self.parts * dim, convolution, convolution_width)
         self.beta = nn.Linear(dim, num_householder * num_heads, bias=False)
         if not forget_gate:
@@ -84,36 +85,31 @@ class DeltaRule(Mixer):
         self.norm = nn.RMSNorm(self.head_dim, eps=1e-5)
         self.gate = nn.Linear(dim, dim, bias=False) if output_gate else None
         self.out = nn.Linear(dim, dim, bias=False)
-        matrices = [*self.qkv.weight.chunk(self.parts), *self.beta.weight.chunk(num_householder)]
+        matrices = [*qkv.weight.chunk(self.parts), *self.beta.weight.chunk(num_householder)]
         matrices += [layer.weight for layer in (self.gate, self.out) if layer is not None]
         for matrix in matrices:
             nn.init.xavier_uniform_(matrix)
-        if position == "rope":
-            self.register_buffer("rotary", rotary_table(max_len, self.head_dim), persistent=False)
+        self.register_rotary(self.head_dim)
 
     def parameter_roles(self) -> dict[str, Role]:
         """q, n keys, n values and n strengths are matrices of their own."""
-        own = {} if self.decay is None else self.decay.parameter_roles("decay.")
-        qkv, beta = Role("hidden", self.parts), Role("hidden", self.num_householder)
-        return {"qkv.weight": qkv, "beta.weight": beta, **own}
+        own = {} if self.decay is None else RATES
+        beta = Role("hidden", self.num_householder)
+        return {**super().parameter_roles(), "beta.weight": beta, **own}
 
     def forward(self, x: Tensor) -> Tensor:
         """Mix x (B, T, D) into (B, T, D)."""
-        return self.merge(x, self.mix(self.qkv(x), self.beta(x), self.log_decay(x))[0])
+        return self.finish(x, self.mix(self.qkv(x), self.beta(x), self.log_decay(x))[0])
 
     def forward_packed(self, x: Tensor, packing: Packing) -> Tensor:
         """As `Mixer.forward_packed`, the projections without padding."""
-        if overrides(self, DeltaRule, "forward", "merge"):
-            return super().forward_packed(x, packing)
+        if overrides(self, "forward_packed", "forward", "finish"):
+            return Mixer.forward_packed(self, x, packing)
         qkv, beta, log_decay = self.qkv(x), self.beta(x), self.log_decay(x)
-        if runs(x, self.head_dim, WIDEST):
-            return self.merge(x, self.mix_packed(qkv, beta, log_decay, packing))
-        mixed = []
-        for group in packing.groups:
-            forgotten = None if log_decay is None else group.pad(log_decay)
-            y, _ = self.mix(group.pad(qkv), group.pad(beta), forgotten)
-            mixed.append(group.unpad(y))
-        return self.merge(x, packing.join(mixed))
+        if recurrence_takes(x, self.head_dim, WIDEST):
+            return self.finish(x, self.mix_packed(qkv, beta, log_decay, packing))
+        inputs = [qkv, beta, *([] if log_decay is None else [log_decay])]
+        return self.finish(x, packing.in_groups(lambda *parts: self.mix(*parts)[0], *inputs))
 
     def mix_packed(
         self, qkv: Tensor, beta: Tensor, log_decay: Tensor | None, packing: Packing
@@ -132,7 +128,11 @@ class DeltaRule(Mixer):
         return None if self.decay is None else self.decay(x)[0].squeeze(-1)
 
     def mix(
-        self, qkv: Tensor, beta: Tensor, log_decay: Tensor | None, lengths: Tensor | None = None
+        self,
+        qkv: Tensor,
+        beta: Tensor,
+        log_decay: Tensor | None = None,
+        lengths: Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:
         """What the state gives at each token, (B, T, D), and the last state (B, H, K, V).
 
@@ -140,13 +140,13 @@ class DeltaRule(Mixer):
         lengths[b] tokens of each row change the state.
         """
         with without_autocast(qkv):
-            whole = slice(qkv.shape[1])
-            q, k, v = self.directions(self.convolution(qkv), whole)  # (B, T, 1 or n, H, K)
+            at = torch.arange(qkv.shape[1], device=qkv.device)
+            q, k, v = self.directions(self.convolution(qkv), at)  # (B, T, 1 or n, H, K)
             beta = self.strengths(beta)  # (B, T, n, H)
             if lengths is not None:
-                real = torch.arange(qkv.shape[1], device=qkv.device) < lengths[:, None]  # (B, T)
-                beta = beta * real[..., None, None]
-                log_decay = None if log_decay is None else log_decay * real[..., None]
+                read = is_read(lengths, qkv.shape[1])[..., None]
+                beta = beta * read[..., None]
+                log_decay = None if log_decay is None else log_decay * read
             y, state = delta_rule(
                 q.squeeze(2).transpose(1, 2),
                 k.permute(0, 3, 1, 2, 4),
@@ -157,24 +157,20 @@ class DeltaRule(Mixer):
             )
         return y.transpose(1, 2).flatten(2), state  # (B, H, T, V) -> (B, T, D)
 
-    def directions(self, qkv: Tensor, at: slice | Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Of convolved projections (..., M, (1 + 2n) D) of tokens `at` M positions: q
+    def directions(self, qkv: Tensor, at: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Of convolved projections (..., M, (1 + 2n) D) of tokens at positions (M,): q
         (..., M, 1, H, K), k, v (..., M, n, H, K); q and k of norm 1, and turned under rope."""
         n = self.num_householder
         heads = widened(qkv).unflatten(-1, (self.parts, self.num_heads, self.head_dim))
         directed, v = heads.split([1 + n, n], -3)
-        directed = unit(directed)
-        if self.position == "rope":
-            cos, sin = self.rotary[:, at, None, None]  # (M, 1, 1, K / 2) each
-            directed = rotate(directed, cos, sin)
-        q, k = directed.split([1, n], -3)
+        q, k = self.turned(unit(directed), at[:, None, None]).split([1, n], -3)
         return q, k, v
 
     def strengths(self, beta: Tensor) -> Tensor:
         """β (..., n, H) of what was projected, (..., nH)."""
         return self.largest_beta * widened(beta).sigmoid().unflatten(-1, (-1, self.num_heads))
 
-    def merge(self, x: Tensor, y: Tensor) -> Tensor:
+    def finish(self, x: Tensor, y: Tensor) -> Tensor:
         """Norm of each head of y (..., D), gate from the input x, projection of the output."""
         heads = y.unflatten(-1, (self.num_heads, self.head_dim))
         y = self.norm(heads).flatten(-2).to(x.dtype)
@@ -184,7 +180,7 @@ class DeltaRule(Mixer):
         """As `Mixer.prefill`; the state is S (B, H, K, V) and what the convolution remembers."""
         y, memory = self.mix(self.qkv(x), self.beta(x), self.log_decay(x), lengths)
         tensors = {"memory": memory, **self.convolution.recent(x, lengths, self.qkv)}
-        return self.merge(x, y), GenerationState(tensors, lengths, x.shape[1])
+        return self.finish(x, y), GenerationState(tensors, lengths, x.shape[1])
 
     def step(self, x: Tensor, positions: Tensor, state: GenerationState) -> Tensor:
         """As `Mixer.step`; n writes to the state, and one read."""
@@ -201,30 +197,26 @@ class DeltaRule(Mixer):
                 beta.transpose(1, 2),
                 log_decay,
             )
-        return self.merge(x, y.flatten(1))
+        return self.finish(x, y.flatten(1))
 
-    def flops(self, length: int) -> dict[str, int]:
+    def mixing_flops(self, length: int) -> dict[str, int]:
         """The recurrence, however it is computed: each write reads and updates a K x V state, then
         the query reads it."""
-        state = self.num_heads * self.head_dim**2
-        terms = {
-            "linear/attention_qkv": 2 * self.parts * self.dim**2,
-            "linear/attention_beta": 2 * self.beta.weight.numel(),
-            "linear/attention_out": 2 * self.dim**2,
+        state = self.num_heads * self.head_dim**2 * length
+        return {
             "mixing/state_correction": 2 * self.num_householder * state,
             "mixing/state_update": 2 * self.num_householder * state,
             "mixing/state_read": 2 * state,
+            **({} if self.decay is None else {"mixing/state_decay": state}),
         }
-        if self.gate is not None:
-            terms["linear/attention_gate"] = 2 * self.dim**2
-        counted = {name: count * length for name, count in terms.items()}
-        if self.decay is not None:
-            counted |= {**self.decay.flops(length), "mixing/state_decay": state * length}
-        return {**counted, **self.convolution.flops(length)}
 
-    def step_flops(self, position: int) -> int:
-        """FLOPs of one `step`, the same at every position."""
-        return sum(self.flops(1).values())
+    def flops(self, length: int) -> dict[str, int]:
+        """As `AttentionMixer.flops`, with the matrices of strength, decay and gate."""
+        terms = super().flops(length)
+        terms["linear/attention_beta"] = 2 * self.beta.weight.numel() * length
+        if self.gate is not None:
+            terms["linear/attention_gate"] = 2 * self.dim**2 * length
+        return terms if self.decay is None else {**terms, **self.decay.flops(length)}
 
     def state_bytes(self, length: int) -> int:
         """H states of K x V float32 numbers and the convolution's, whatever the length."""

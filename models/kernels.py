@@ -1,4 +1,4 @@
-"""What the compiled functions of a CPU share: decorator, threads, float32 arithmetic on tiles.
+"""What the compiled functions of a CPU share: decorator, float32 arithmetic on tiles.
 
 Arrays are (width, length): time last, a multiple of LANES; width a multiple of TILE. Queries go in
 tiles of four, so that what is loaded of a key serves four times.
@@ -8,14 +8,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
-import torch
 
-from models.packing import Packing
 from tasks import kernels
 
 LANES = 16
@@ -42,17 +38,6 @@ def inlined(function: Callable[..., Any]) -> Callable[..., Any]:
     first process on a machine would round differently from all later ones.
     """
     return kernel(function, inline="always")
-
-
-def in_threads(work: Callable[[np.ndarray], None], packing: Packing) -> None:
-    """Call `work` on the offsets of some of the sequences, in as many threads as PyTorch uses."""
-    offsets, threads = packing.offsets, torch.get_num_threads()
-    if threads == 1:
-        work(offsets)
-        return
-    cuts = np.unique(offsets.searchsorted(np.linspace(0, offsets[-1], threads + 1)))
-    with ThreadPoolExecutor(threads) as pool:
-        list(pool.map(lambda cut: work(offsets[cut[0] : cut[1] + 1]), pairwise(cuts)))
 
 
 @inlined

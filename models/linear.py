@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from models.attention import AttentionMixer, overrides
-from models.cpu_attention import PackedAttention, runs
+from models.attention import AttentionMixer
 from models.mixer import (
     GenerationState,
     check_choice,
     check_sizes,
+    is_read,
     widened,
     without_autocast,
 )
-from models.packing import Packing
+from models.packing import PackedAttention, Packing
 
 IMPLEMENTATIONS = ("auto", "dense", "chunked")
 # Measured by `python -m benchmarks scaling forms=true` (CPU, 4 heads of 16, batch 16, forward and
@@ -53,33 +55,26 @@ class LinearAttention(AttentionMixer):
     Numerator and denominator are prefix sums, at least in float32 whatever the autocast type.
     "dense" builds the T x T matrix; "chunked" does so within chunks of chunk_size tokens and
     carries the sums from chunk to chunk, in O(T) time and memory; "auto" chooses by max_len
-    (CHUNKED_FROM).
-    Features of queries are scaled so that none underflows (`query_features`).
+    (CHUNKED_FROM). Features of queries are scaled so that none underflows (`query_features`).
     With position="rope" queries and keys are turned in the numerator alone (RoFormer eq. 19): the
     denominator stays a sum of positive numbers. Attention dropout does not apply.
     """
 
     def __init__(
         self,
-        dim: int,
-        num_heads: int,
-        max_len: int,
-        dropout: float = 0.0,
-        position: str = "none",
+        *sizes: Any,
         chunk_size: int | None = None,
         implementation: str = "auto",
-        convolution: str = "none",
-        convolution_width: int = 4,
+        **shared: Any,
     ):
-        super().__init__(dim, num_heads, max_len, dropout, position, convolution, convolution_width)
+        super().__init__(*sizes, **shared)
         if chunk_size is None:
             chunk_size = max(CHUNK_SIZE, self.head_dim)  # a sum, K x K, weighs no more than a chunk
-        self.chunk_size = chunk_size
-        check_sizes(chunk_size=self.chunk_size)
+        check_sizes(chunk_size=chunk_size)
         check_choice("implementation", implementation, IMPLEMENTATIONS)
         if implementation == "auto":
-            implementation = "chunked" if max_len >= CHUNKED_FROM else "dense"
-        self.implementation = implementation
+            implementation = "chunked" if self.max_len >= CHUNKED_FROM else "dense"
+        self.chunk_size, self.implementation = chunk_size, implementation
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         """q, k, v (B, H, T, K) to (B, H, T, K) of v's type."""
@@ -87,9 +82,8 @@ class LinearAttention(AttentionMixer):
             features_q, features_k = query_features(q), feature_map(k)
             ones = torch.ones_like(features_q[..., :1])  # (B, H, T, 1)
             if self.position == "rope":
-                numerator = self.product(
-                    self.apply_rotary(features_q), self.apply_rotary(features_k), widened(v)
-                )
+                turned = self.turned(features_q), self.turned(features_k)
+                numerator = self.product(*turned, widened(v))
                 denominator = self.product(features_q, features_k, ones)
             else:  # the denominator is one more column of values
                 sums = self.product(features_q, features_k, torch.cat((widened(v), ones), -1))
@@ -102,37 +96,32 @@ class LinearAttention(AttentionMixer):
             return chunked(q, k, v, self.chunk_size)
         return dense(q, k, v)
 
-    def attend_packed(self, qkv: Tensor, packing: Packing) -> Tensor:
-        """As `AttentionMixer.attend_packed`, without padding where a kernel does that."""
-        changed = overrides(self, LinearAttention, "attend") or self.position == "rope"
-        if changed or not runs(qkv, packing):
-            return super().attend_packed(qkv, packing)
-        return PackedAttention.apply(qkv.float(), packing, False).to(qkv.dtype)
+    def packed_kernel(self, qkv: Tensor, packing: Packing) -> Tensor:
+        """As `AttentionMixer.packed_kernel`."""
+        return PackedAttention.apply(qkv, packing, False)
 
-    def prefill(self, x: Tensor, lengths: Tensor) -> tuple[Tensor, GenerationState]:
-        """As `Mixer.prefill`; the state is Σ φ(k) v^T (B, H, K, K) and Σ φ(k) (B, H, K)."""
-        q, k, v = self.project(x)  # (B, H, T, K)
-        real = torch.arange(x.shape[1], device=x.device) < lengths[:, None]  # (B, T)
-        with without_autocast(x):
-            features = feature_map(k) * real[:, None, :, None]
-            sums = self.apply_rotary(features).transpose(-1, -2) @ widened(v)  # (B, H, K, K)
-        tensors = {"sums": sums, "normaliser": features.sum(2), **self.recent(x, lengths)}
-        return self.merge(self.attend(q, k, v)), GenerationState(tensors, lengths, x.shape[1])
+    def remember(self, lengths: Tensor, q: Tensor, k: Tensor, v: Tensor) -> dict[str, Tensor]:
+        """Σ φ(k) v^T (B, H, K, K) and Σ φ(k) (B, H, K)."""
+        with without_autocast(k):
+            features = feature_map(k) * is_read(lengths, k.shape[2])[:, None, :, None]
+            sums = self.turned(features).mT @ widened(v)  # (B, H, K, K)
+        return {"sums": sums, "normaliser": features.sum(2)}
 
-    def step(self, x: Tensor, positions: Tensor, state: GenerationState) -> Tensor:
-        """As `Mixer.step`; adds one term to each sum, and reads them."""
-        q, k, v = self.project_step(x, state.tensors)  # (B, H, K)
-        state.advance(positions)
+    def attend_step(
+        self, positions: Tensor, state: GenerationState, q: Tensor, k: Tensor, v: Tensor
+    ) -> Tensor:
+        """Adds one term to each sum, and reads them."""
         sums, normaliser = state.tensors["sums"], state.tensors["normaliser"]
-        with without_autocast(x):
+        with without_autocast(q):
             features_q, features_k = query_features(q), feature_map(k)
+            turned_q, turned_k = (
+                self.turned(x, positions[:, None]) for x in (features_q, features_k)
+            )
             normaliser += features_k
-            turned_k = self.apply_rotary_step(features_k, positions)
             sums.addcmul_(turned_k[..., None], widened(v)[..., None, :])  # (B, H, K, K)
-            turned_q = self.apply_rotary_step(features_q, positions)
             numerator = (turned_q[..., None, :] @ sums).squeeze(-2)  # (B, H, K)
             y = divide(numerator, (features_q * normaliser).sum(-1, keepdim=True))
-        return self.merge_step(y.to(v.dtype))
+        return y.to(v.dtype)
 
     def mixing_flops(self, length: int) -> dict[str, int]:
         """Per token and head a K x (K + 1) state is updated and read; column K + 1 normalises."""
@@ -152,7 +141,7 @@ def divide(numerator: Tensor, denominator: Tensor) -> Tensor:
 
 def dense(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     """Σ_{j<=i} (q_i·k_j) v_j through the whole T x T matrix; q, k (B, H, T, K), v (B, H, T, W)."""
-    return (q @ k.transpose(-1, -2)).tril() @ v
+    return (q @ k.mT).tril() @ v
 
 
 def chunked(q: Tensor, k: Tensor, v: Tensor, chunk_size: int) -> Tensor:
@@ -160,8 +149,8 @@ def chunked(q: Tensor, k: Tensor, v: Tensor, chunk_size: int) -> Tensor:
     length = q.shape[2]
     size = min(chunk_size, length)
     q, k, v = split(q, size), split(k, size), split(v, size)  # (B, H, N, C, K or W)
-    within = (q @ k.transpose(-1, -2)).tril() @ v  # (B, H, N, C, W)
-    sums = (k.transpose(-1, -2) @ v)[:, :, :-1].cumsum(2)  # (B, H, N - 1, K, W)
+    within = dense(q, k, v)  # (B, H, N, C, W)
+    sums = (k.mT @ v)[:, :, :-1].cumsum(2)  # (B, H, N - 1, K, W)
     before = q @ F.pad(sums, (0, 0, 0, 0, 1, 0))  # (B, H, N, C, W); nothing before chunk 0
     return (within + before).flatten(2, 3)[:, :, :length]
 

@@ -7,10 +7,11 @@ TC0 = NC1 (Merrill et al. 2024, arXiv 2404.08819). The price: training reads tok
 
 from __future__ import annotations
 
+from typing import Any
+
 from torch import Tensor, nn
 
-from models.mixer import GenerationState, Mixer, widened, without_autocast
-from models.roles import Role
+from models.mixer import GenerationState, Mixer, Role, widened, without_autocast
 
 
 class LSTM(Mixer):
@@ -23,15 +24,9 @@ class LSTM(Mixer):
 
     takes_rope = False
 
-    def __init__(
-        self,
-        dim: int,
-        num_heads: int,
-        max_len: int,
-        dropout: float = 0.0,
-        position: str = "none",
-    ):
-        super().__init__(dim, num_heads, max_len, dropout, position)
+    def __init__(self, *sizes: Any, **shared: Any):
+        super().__init__(*sizes, **shared)
+        dim = self.dim
         self.lstm = nn.LSTM(dim, dim, batch_first=True)
         own = dict(self.lstm.named_parameters())
         for name in ("weight_ih_l0", "weight_hh_l0"):

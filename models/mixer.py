@@ -16,9 +16,10 @@ override, and why:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor, nn
@@ -26,8 +27,26 @@ from torch import Tensor, nn
 from common import UserError
 from models.flops import counted_forward, counted_step
 from models.packing import Packing
-from models.positions import CHOICES
-from models.roles import Role
+
+POSITIONS = ("sinusoidal", "rope", "none")
+Kind = Literal["hidden", "embedding", "head", "vector"]
+KINDS: tuple[str, ...] = get_args(Kind)
+
+
+@dataclass(frozen=True)
+class Role:
+    """What a parameter is to the optimiser.
+
+    kind: "hidden" a weight matrix inside a block, which Muon orthogonalises; "embedding" of the
+    tokens; "head", the matrix of the logits; "vector" all else: gains, biases, decay rates
+    (`A_log`), convolution kernels. parts: how many matrices of equal height a hidden parameter
+    stacks along its first axis; Muon takes them apart. decays: false exempts the parameter from
+    weight decay; vectors decay only where the recipe says so besides.
+    """
+
+    kind: Kind
+    parts: int = 1
+    decays: bool = True
 
 
 @dataclass
@@ -78,7 +97,7 @@ class Mixer(nn.Module):
         super().__init__()
         if dim % num_heads:
             raise UserError(f"dim={dim} is not divisible by num_heads={num_heads}")
-        check_choice("position", position, CHOICES)
+        check_choice("position", position, POSITIONS)
         if position == "rope" and not self.takes_rope:
             kind = type(self).__name__
             raise UserError(f"position=rope: {kind} has nothing to turn; use sinusoidal or none")
@@ -94,12 +113,12 @@ class Mixer(nn.Module):
 
         This default pads them in groups of like lengths.
         """
-        return packing.join([group.unpad(self(group.pad(x))) for group in packing.groups])
+        return packing.in_groups(self, x)
 
     def parameter_roles(self) -> dict[str, Role]:
         """Roles of the mixer's own parameters by name, as far as they differ from the default.
 
-        The default: weights of `nn.Linear` are hidden matrices, all else vectors (`models.roles`).
+        The default: weights of `nn.Linear` are hidden matrices, all else vectors.
         """
         return {}
 
@@ -123,7 +142,7 @@ class Mixer(nn.Module):
         """Read one more token of each row: x (B, D) at 0-based positions (B,); returns (B, D).
 
         positions[b] is how many tokens row b has read. Updates `state` in place. This default
-        mixes everything read so far once more: right for every causal mixer, and slow.
+        mixes everything read so far once more.
         """
         rows = torch.arange(len(x), device=x.device)
         state.advance(positions)
@@ -152,6 +171,36 @@ class Mixer(nn.Module):
         return 4 * length * self.dim
 
 
+def default_roles(module: nn.Module) -> dict[str, Role]:
+    """Role of every parameter by name: an `nn.Linear`'s weight is hidden, all else a vector."""
+    matrices = {id(layer.weight) for layer in module.modules() if isinstance(layer, nn.Linear)}
+    return {
+        name: Role("hidden" if id(parameter) in matrices else "vector")
+        for name, parameter in module.named_parameters()
+    }
+
+
+def with_stated_roles(module: nn.Module, stated: Mapping[str, Role]) -> dict[str, Role]:
+    """Default roles of `module`, replaced where `stated`, by parameter name, says otherwise.
+
+    Raises UserError for a name that is no parameter, and for a hidden parameter that is no stack of
+    `parts` matrices.
+    """
+    where = f"{type(module).__name__}.parameter_roles"
+    named = dict(module.named_parameters(remove_duplicate=False))
+    first_name = {id(parameter): name for name, parameter in module.named_parameters()}
+    roles = default_roles(module)
+    for name, role in stated.items():
+        if name not in named:
+            known = ", ".join(named) or "none"
+            raise UserError(f"{where}: {name!r} is no parameter of the mixer; it has {known}")
+        shape = tuple(named[name].shape)
+        if role.kind == "hidden" and (len(shape) != 2 or shape[0] % role.parts):
+            raise UserError(f"{where}: {name!r} of shape {shape}: no {role.parts} matrices")
+        roles[first_name[id(named[name])]] = role
+    return roles
+
+
 def check_sizes(**sizes: int) -> None:
     """Raise UserError unless every size is a whole number of at least 1."""
     for name, size in sizes.items():
@@ -172,6 +221,11 @@ def xavier_uniform(module: nn.Module) -> None:
             nn.init.xavier_uniform_(parameter)
         elif name.split(".")[-1] == "bias":
             nn.init.zeros_(parameter)
+
+
+def is_read(lengths: Tensor, width: int) -> Tensor:
+    """(B, T), T `width`: which tokens are among the first lengths[b] of their row."""
+    return torch.arange(width, device=lengths.device) < lengths[:, None]
 
 
 def widened(x: Tensor) -> Tensor:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from models.mixer import GenerationState, Mixer, widened
+from models.mixer import GenerationState, Mixer, is_read, widened
 
 
 class RunningMean(Mixer):
@@ -24,8 +24,7 @@ class RunningMean(Mixer):
 
     def prefill(self, x: Tensor, lengths: Tensor) -> tuple[Tensor, GenerationState]:
         """As `Mixer.prefill`; the state is the sum (B, D)."""
-        real = torch.arange(x.shape[1], device=x.device) < lengths[:, None]  # (B, T)
-        total = (widened(x) * real[..., None]).sum(1)
+        total = (widened(x) * is_read(lengths, x.shape[1])[..., None]).sum(1)
         return self(x), GenerationState({"total": total}, lengths, x.shape[1])
 
     def step(self, x: Tensor, positions: Tensor, state: GenerationState) -> Tensor:

@@ -30,15 +30,7 @@ class SlidingWindow(SparseAttention):
         window = default_block_size(max_len) if window is None else window
         check_sizes(window=window)
         super().__init__(
-            dim,
-            num_heads,
-            max_len,
-            dropout,
-            position,
-            block_size=window,
-            window_blocks=1,
-            summary_tokens=0,
-            implementation=implementation,
-            convolution=convolution,
-            convolution_width=convolution_width,
-        )
+            dim, num_heads, max_len, dropout, position,
+            block_size=window, window_blocks=1, summary_tokens=0, implementation=implementation,
+            convolution=convolution, convolution_width=convolution_width,
+        )  # fmt: skip

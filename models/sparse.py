@@ -7,16 +7,16 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
 from common import UserError
-from models.attention import AttentionMixer, fused_attention, overrides
-from models.cpu_attention import LONGEST, PackedAttention, bias_shape, runs
+from models.attention import AttentionMixer, fused_attention
 from models.mixer import GenerationState, check_choice, check_sizes
-from models.packing import Packing
+from models.packing import LONGEST, PackedAttention, Packing, bias_shape
 
 IMPLEMENTATIONS = ("auto", "dense", "blocked")
 # Measured by `python -m benchmarks scaling forms=true` (CPU, 4 heads of 16, batch 16, forward and
@@ -104,21 +104,19 @@ class SparseAttention(AttentionMixer):
     pattern: Tensor
     summaries: Tensor
 
+    drops_weights = True
+
     def __init__(
         self,
-        dim: int,
-        num_heads: int,
-        max_len: int,
-        dropout: float = 0.0,
-        position: str = "none",
+        *sizes: Any,
         block_size: int | None = None,
         window_blocks: int = 1,
         summary_tokens: int = 1,
         implementation: str = "auto",
-        convolution: str = "none",
-        convolution_width: int = 4,
+        **shared: Any,
     ):
-        super().__init__(dim, num_heads, max_len, dropout, position, convolution, convolution_width)
+        super().__init__(*sizes, **shared)
+        max_len = self.max_len
         self.block_size = default_block_size(max_len) if block_size is None else block_size
         self.window_blocks, self.summary_tokens = window_blocks, summary_tokens
         check_sizes(block_size=self.block_size, window_blocks=window_blocks)
@@ -140,19 +138,16 @@ class SparseAttention(AttentionMixer):
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         """q, k, v (B, H, T, K) to (B, H, T, K)."""
-        q, k = self.apply_rotary(q), self.apply_rotary(k)
+        q, k = self.turned(q), self.turned(k)
         if self.implementation == "blocked":
             return self.attend_blocked(q, k, v)
         mask = self.pattern[: q.shape[2], : q.shape[2]]  # (T, T)
         dropout = self.dropout if self.training else 0.0
         return fused_attention(q, k, v, attn_mask=mask, dropout_p=dropout)
 
-    def attend_packed(self, qkv: Tensor, packing: Packing) -> Tensor:
-        """As `AttentionMixer.attend_packed`, without padding where a kernel does that."""
-        changed = overrides(self, SparseAttention, "attend") or self.position == "rope"
-        if changed or (self.training and self.dropout) or not runs(qkv, packing):
-            return super().attend_packed(qkv, packing)
-        return PackedAttention.apply(qkv.float(), packing, True, self.bias()).to(qkv.dtype)
+    def packed_kernel(self, qkv: Tensor, packing: Packing) -> Tensor:
+        """As `AttentionMixer.packed_kernel`."""
+        return PackedAttention.apply(qkv, packing, True, self.bias())
 
     def bias(self) -> Tensor:
         """What the kernel adds to the scores: 0, or -inf where a position is not seen.
@@ -162,8 +157,7 @@ class SparseAttention(AttentionMixer):
         if self._bias is None:
             longest = min(self.max_len, LONGEST)
             bias = torch.zeros(bias_shape(longest), device="cpu")
-            every = torch.arange(longest, device="cpu")
-            hidden = ~self.sees.visible(every[:, None], every)
+            hidden = ~self.sees.dense(longest).cpu()
             bias[:longest, :longest].masked_fill_(hidden, -torch.inf)
             self._bias = bias
         return self._bias
@@ -179,8 +173,8 @@ class SparseAttention(AttentionMixer):
         near_k, far_k = self.gather_blocks(k, short)  # (BH, N, (k+1)B, K), (BH, (N-k)c, K)
         near_v, far_v = self.gather_blocks(v, short)
         by_block = (near_k.shape[1], self.block_size)  # (N, B)
-        near = q.unflatten(1, by_block) @ near_k.transpose(-1, -2)  # (BH, N, B, (k+1)B)
-        far = (q @ far_k.transpose(-1, -2)).unflatten(1, by_block)  # (BH, N, B, (N-k)c)
+        near = q.unflatten(1, by_block) @ near_k.mT  # (BH, N, B, (k+1)B)
+        far = (q @ far_k.mT).unflatten(1, by_block)  # (BH, N, B, (N-k)c)
         scores = torch.cat((near, far), dim=-1)
         pattern = self.pattern[: near.shape[1], :, : scores.shape[-1]]  # (N, B, keys)
         weights = scores.masked_fill_(~pattern, -torch.inf).softmax(-1)
@@ -197,27 +191,23 @@ class SparseAttention(AttentionMixer):
         """
         size = self.block_size
         x = F.pad(x, (0, 0, self.window, short)).flatten(0, 1)  # (BH, kB + NB, K)
-        near = x.unfold(1, self.window + size, size).transpose(-1, -2)  # (BH, N, (k+1)B, K)
+        near = x.unfold(1, self.window + size, size).mT  # (BH, N, (k+1)B, K)
         blocks = x[:, self.window :].unflatten(1, (-1, size))  # (BH, N, B, K)
         far = blocks[
             :, : max(0, blocks.shape[1] - self.window_blocks), size - self.summary_tokens :
         ]
         return near, far.flatten(1, 2)
 
-    def prefill(self, x: Tensor, lengths: Tensor) -> tuple[Tensor, GenerationState]:
-        """As `Mixer.prefill`; keys and values (B, H, slots, K) of window and summary tokens.
+    def remember(self, lengths: Tensor, q: Tensor, k: Tensor, v: Tensor) -> dict[str, Tensor]:
+        """Keys and values (B, H, slots, K) of window and summary tokens.
 
         The first min(kB, L) slots are a ring: position t lies in slot t mod their number. Behind
         them come the summary tokens in order.
         """
-        q, k, v = self.project(x)  # (B, H, T, K)
         source = self.ring_positions(lengths - 1)  # (B, ring)
-        keys, values = self.remember(self.apply_rotary(k), source), self.remember(v, source)
-        tensors = {"keys": keys, "values": values, **self.recent(x, lengths)}
-        state = GenerationState(tensors, lengths, x.shape[1])
-        return self.merge(self.attend(q, k, v)), state
+        return {"keys": self.in_slots(self.turned(k), source), "values": self.in_slots(v, source)}
 
-    def remember(self, x: Tensor, source: Tensor) -> Tensor:
+    def in_slots(self, x: Tensor, source: Tensor) -> Tensor:
         """The (B, H, slots, K) of x (B, H, T, K): positions `source` (B, ring), then summaries."""
         batch, heads, width, head_dim = x.shape
         ring = source.shape[1]
@@ -237,11 +227,11 @@ class SparseAttention(AttentionMixer):
         slots = torch.arange(ring, device=positions.device)
         return positions[:, None] - (positions[:, None] - slots) % ring
 
-    def step(self, x: Tensor, positions: Tensor, state: GenerationState) -> Tensor:
-        """As `Mixer.step`."""
-        q, k, v = self.project_step(x, state.tensors)  # (B, H, K)
-        state.advance(positions)
-        self.write(state.tensors["keys"], self.apply_rotary_step(k, positions), positions)
+    def attend_step(
+        self, positions: Tensor, state: GenerationState, q: Tensor, k: Tensor, v: Tensor
+    ) -> Tensor:
+        """Looks at the ring and at the summary tokens behind it."""
+        self.write(state.tensors["keys"], self.turned(k, positions[:, None]), positions)
         self.write(state.tensors["values"], v, positions)
         ring_positions = self.ring_positions(positions)
         ring, count = ring_positions.shape[1], self.sees.count_summaries(state.extent)
@@ -250,8 +240,8 @@ class SparseAttention(AttentionMixer):
         mask = torch.cat((ring_positions >= 0, outside), dim=1)[:, None, None]  # (B, 1, 1, keys)
         keys = state.tensors["keys"][:, :, : ring + count]  # (B, H, keys, K)
         values = state.tensors["values"][:, :, : ring + count]
-        q = self.apply_rotary_step(q, positions)[:, :, None]  # (B, H, 1, K)
-        return self.merge_step(F.scaled_dot_product_attention(q, keys, values, mask).squeeze(2))
+        q = self.turned(q, positions[:, None])[:, :, None]  # (B, H, 1, K)
+        return F.scaled_dot_product_attention(q, keys, values, mask).squeeze(2)
 
     def write(self, held: Tensor, new: Tensor, positions: Tensor) -> None:
         """Put new (B, H, K), row b at positions[b], into the slots of held (B, H, slots, K)."""

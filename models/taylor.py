@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from models.mixer import GenerationState, Mixer, check_sizes, widened, without_autocast
-from models.positions import rotary_table, rotate
-from models.roles import Role
-from models.short_convolution import ShortConvolution
+from models.attention import AttentionMixer, ShortConvolution
+from models.mixer import (
+    GenerationState,
+    Mixer,
+    Role,
+    check_sizes,
+    is_read,
+    widened,
+    without_autocast,
+)
 
 # Up to so many tokens weights are computed without features. Forward and backward, one CPU thread:
 # at 221 tokens, 4 heads of 32, batch 64, chunks of 64 take 0.52 s and of 128 0.40 s; at 16,384
@@ -17,71 +25,54 @@ from models.short_convolution import ShortConvolution
 CHUNK_SIZE = 128
 
 
-class TaylorAttention(Mixer):
+class TaylorAttention(AttentionMixer):
     """y_i = Σ_{j<=i} w_ij v_j / Σ_{j<=i} w_ij with w_ij = 1 + s + s²/2, s = q_i·k_j / √d.
 
     The second-order series of softmax's exp(s) (arXiv 2402.18668, section 4), at least 1/2. As
     features, φ(x) = (1, x, x ⊗ x / √2) of x / d^(1/4), F = 1 + d + d² numbers, with
     w_ij = φ(q_i)·φ(k_j). Queries and keys are d = feature_dim wide in every head (16 there), values
     K = D / H. Chunks of CHUNK_SIZE tokens take w from s; features carry sums from chunk to chunk.
-    Attention dropout does not apply. `convolution` as in `models.attention`.
+    Attention dropout does not apply.
     """
-
-    rotary: Tensor
 
     def __init__(
         self,
-        dim: int,
-        num_heads: int,
-        max_len: int,
-        dropout: float = 0.0,
-        position: str = "none",
+        *sizes: Any,
         feature_dim: int = 16,
         convolution: str = "none",
         convolution_width: int = 4,
+        **shared: Any,
     ):
-        super().__init__(dim, num_heads, max_len, dropout, position)
+        Mixer.__init__(self, *sizes, **shared)  # projections are other ones here
         check_sizes(feature_dim=feature_dim)
         self.feature_dim, self.features = feature_dim, 1 + feature_dim + feature_dim**2
-        self.width = num_heads * feature_dim  # of all queries, and of all keys
-        self.qk, self.v = nn.Linear(dim, 2 * self.width), nn.Linear(dim, dim)
-        self.out = nn.Linear(dim, dim)
+        self.width = self.num_heads * feature_dim  # of all queries, and of all keys
+        self.qk, self.v = nn.Linear(self.dim, 2 * self.width), nn.Linear(self.dim, self.dim)
+        self.out = nn.Linear(self.dim, self.dim)
         for matrix in (*self.qk.weight.chunk(2), self.v.weight, self.out.weight):
             nn.init.xavier_uniform_(matrix)
         for layer in (self.qk, self.v, self.out):
             nn.init.zeros_(layer.bias)
-        self.convolution = ShortConvolution(2 * self.width + dim, convolution, convolution_width)
-        if position == "rope":
-            table = rotary_table(max_len, feature_dim, "feature_dim")
-            self.register_buffer("rotary", table, persistent=False)
+        channels = 2 * self.width + self.dim
+        self.convolution = ShortConvolution(channels, convolution, convolution_width)
+        self.register_rotary(feature_dim, "feature_dim")
 
     def parameter_roles(self) -> dict[str, Role]:
         """Queries and keys are two matrices."""
         return {"qk.weight": Role("hidden", parts=2)}
 
-    def forward(self, x: Tensor) -> Tensor:
-        """Mix x (B, T, D) into (B, T, D)."""
-        steps = torch.arange(x.shape[1], device=x.device)
-        return self.attend(*self.heads(self.convolution(self.project(x)), steps))
-
-    def project(self, x: Tensor) -> Tensor:
+    def qkv(self, x: Tensor) -> Tensor:
         """Queries, keys, values of x (..., D) side by side."""
         return torch.cat((self.qk(x), self.v(x)), dim=-1)
 
-    def heads(self, qkv: Tensor, positions: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """What `project` returns, (B, T, ·) at positions (T,) or (B, 1), as (B, H, T, ·) each.
-
-        Queries and keys turned by their positions under rope, and divided by d^(1/4).
-        """
+    def heads(self, qkv: Tensor) -> tuple[Tensor, ...]:
+        """What `qkv` returns as (..., H, d), (..., H, d) and (..., H, K)."""
         parts = qkv.split((self.width, self.width, self.dim), dim=-1)
-        q, k, v = (part.unflatten(-1, (self.num_heads, -1)).transpose(1, 2) for part in parts)
-        if self.position == "rope":
-            cos, sin = self.rotary[:, positions].unsqueeze(-3)  # ([B,] 1, T, d / 2) each
-            q, k = rotate(q, cos, sin), rotate(k, cos, sin)
-        return widened(q) / self.feature_dim**0.25, widened(k) / self.feature_dim**0.25, v
+        return tuple(part.unflatten(-1, (self.num_heads, -1)) for part in parts)
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        """From q, k (B, H, T, d), v (B, H, T, K) to the output (B, T, D)."""
+        """q, k (B, H, T, d), v (B, H, T, K) to (B, H, T, K)."""
+        q, k = self.scaled(self.turned(q)), self.scaled(self.turned(k))
         with without_autocast(q):
             qs, ks, vs = (x.split(CHUNK_SIZE, dim=2) for x in (q, k, with_ones(v)))
             sums = [weights(qs[0] @ ks[0].mT).tril() @ vs[0]]  # (B, H, C, K + 1)
@@ -90,34 +81,34 @@ class TaylorAttention(Mixer):
                 state = state + self.feature_map(ks[n - 1]).mT @ vs[n - 1]  # (B, H, F, K + 1)
                 within = weights(qs[n] @ ks[n].mT).tril() @ vs[n]
                 sums.append(within + self.feature_map(qs[n]) @ state)
-            y = quotient(torch.cat(sums, dim=2))  # (B, H, T, K)
-        return self.out(y.transpose(1, 2).flatten(2).to(v.dtype))
+            return quotient(torch.cat(sums, dim=2)).to(v.dtype)
+
+    def scaled(self, x: Tensor) -> Tensor:
+        """Queries or keys divided by d^(1/4), at least in float32."""
+        return widened(x) / self.feature_dim**0.25
 
     def feature_map(self, x: Tensor) -> Tensor:
-        """φ of x (..., d), which is divided by d^(1/4) already: (..., F)."""
+        """φ of x (..., d), which is `scaled` already: (..., F)."""
         pairs = (x[..., :, None] * x[..., None, :]).flatten(-2) / 2**0.5
         return torch.cat((torch.ones_like(x[..., :1]), x, pairs), dim=-1)
 
-    def prefill(self, x: Tensor, lengths: Tensor) -> tuple[Tensor, GenerationState]:
-        """As `Mixer.prefill`; the state is Σ φ(k) [v, 1]^T, (B, H, F, K + 1)."""
-        steps = torch.arange(x.shape[1], device=x.device)
-        q, k, v = self.heads(self.convolution(self.project(x)), steps)
-        real = (steps < lengths[:, None])[:, None, :, None]  # (B, 1, T, 1)
-        with without_autocast(x):
-            tensors = {"sums": (self.feature_map(k) * real).mT @ with_ones(v)}
-        tensors |= self.convolution.recent(x, lengths, self.project)
-        return self.attend(q, k, v), GenerationState(tensors, lengths, x.shape[1])
+    def remember(self, lengths: Tensor, q: Tensor, k: Tensor, v: Tensor) -> dict[str, Tensor]:
+        """Σ φ(k) [v, 1]^T, (B, H, F, K + 1)."""
+        read = is_read(lengths, k.shape[2])[:, None, :, None]  # (B, 1, T, 1)
+        with without_autocast(k):
+            features = self.feature_map(self.scaled(self.turned(k)))
+            return {"sums": (features * read).mT @ with_ones(v)}
 
-    def step(self, x: Tensor, positions: Tensor, state: GenerationState) -> Tensor:
-        """As `Mixer.step`; adds one term to the sums, and reads them."""
-        state.advance(positions)
-        qkv = self.convolution.step(self.project(x), state.tensors)[:, None]  # (B, 1, ·)
-        q, k, v = self.heads(qkv, positions[:, None])  # (B, H, 1, ·)
+    def attend_step(
+        self, positions: Tensor, state: GenerationState, q: Tensor, k: Tensor, v: Tensor
+    ) -> Tensor:
+        """Adds one term to the sums, and reads them."""
+        q, k = (self.scaled(self.turned(x, positions[:, None])) for x in (q, k))  # (B, H, d)
         sums = state.tensors["sums"]
-        with without_autocast(x):
-            sums.addcmul_(self.feature_map(k).mT, with_ones(v))
-            y = quotient(self.feature_map(q) @ sums)  # (B, H, 1, K)
-        return self.out(y.flatten(1).to(v.dtype))
+        with without_autocast(q):
+            sums.addcmul_(self.feature_map(k)[..., None], with_ones(v)[..., None, :])
+            y = quotient((self.feature_map(q)[..., None, :] @ sums).squeeze(-2))  # (B, H, K)
+        return y.to(v.dtype)
 
     def flops(self, length: int) -> dict[str, int]:
         """Projections; per token and head an F x (K + 1) state is updated and read."""
@@ -130,10 +121,6 @@ class TaylorAttention(Mixer):
             "mixing/state_update": 2 * state,
             "mixing/state_read": 2 * state,
         }
-
-    def step_flops(self, position: int) -> int:
-        """The same for every token."""
-        return sum(self.flops(1).values())
 
     def state_bytes(self, length: int) -> int:
         """H states of F x (K + 1) float32 numbers, and the convolution's."""

@@ -17,9 +17,8 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from common import UserError
-from models.attention import AttentionMixer
+from models.attention import AttentionMixer, rotate
 from models.mixer import GenerationState, check_choice, widened, without_autocast
-from models.positions import rotate
 
 SCALES = ("head_dim", "sqrt")
 MOST_SCORES = 2**28  # of one query: 1 GiB in float32, several times over in a backward pass
@@ -40,16 +39,9 @@ class TensorAttention(AttentionMixer):
 
     parts = 5  # Q, K1, K2, V1, V2
 
-    def __init__(
-        self,
-        dim: int,
-        num_heads: int,
-        max_len: int,
-        dropout: float = 0.0,
-        position: str = "none",
-        scale: str = "head_dim",
-    ):
-        super().__init__(dim, num_heads, max_len, dropout, position)
+    def __init__(self, *sizes: Any, scale: str = "head_dim", **shared: Any):
+        super().__init__(*sizes, **shared)
+        max_len = self.max_len
         check_choice("scale", scale, SCALES)
         if max_len**2 > MOST_SCORES:
             raise UserError(
@@ -64,36 +56,39 @@ class TensorAttention(AttentionMixer):
         table = self.rotary_at(slice(q.shape[2]))
         with without_autocast(q):
             form = query_form(self.scale * widened(q), table)
-            keys = turned_keys(k1, table), turned_keys(k2, table)
-            y = PairAttention.apply(*form, *keys, widened(v1), widened(v2))
+            y = PairAttention.apply(*form, *self.held(table, k1, k2, v1, v2).values())
         return y.to(v1.dtype)
 
-    def prefill(self, x: Tensor, lengths: Tensor) -> tuple[Tensor, GenerationState]:
-        """As `Mixer.prefill`; the state is a cache of turned keys and values, (B, H, L, K) each."""
-        q, k1, k2, v1, v2 = self.project(x)  # (B, H, T, K)
-        table = self.rotary_at(slice(x.shape[1]))
-        with without_autocast(x):
-            keys = turned_keys(k1, table), turned_keys(k2, table)
-        state = {}
-        for name, part in zip(CACHES, (*keys, widened(v1), widened(v2)), strict=True):
-            state[name] = self.cache(part)
-        y = self.merge(self.attend(q, k1, k2, v1, v2))
-        return y, GenerationState(state, lengths, x.shape[1])
+    def remember(self, lengths: Tensor, q: Tensor, *parts: Tensor) -> dict[str, Tensor]:
+        """A cache of turned keys and of values, (B, H, L, K) each."""
+        held = self.held(self.rotary_at(slice(q.shape[2])), *parts)
+        return {name: self.cache(part) for name, part in held.items()}
 
-    def step(self, x: Tensor, positions: Tensor, state: GenerationState) -> Tensor:
-        """As `Mixer.step`; looks at as many cached keys as the longest sequence has."""
-        q, k1, k2, v1, v2 = self.project_step(x)  # (B, H, K)
-        state.advance(positions)
-        rows, table = torch.arange(len(x), device=x.device), self.rotary_at(positions[:, None])
-        with without_autocast(x):
-            keys = turned_keys(k1, table), turned_keys(k2, table)
-            for name, part in zip(CACHES, (*keys, widened(v1), widened(v2)), strict=True):
+    def held(
+        self, table: Tensor | None, k1: Tensor, k2: Tensor, v1: Tensor, v2: Tensor
+    ) -> dict[str, Tensor]:
+        """What the state holds of tokens whose rotary positions are `table`."""
+        return {
+            "keys1": turned_keys(k1, table),
+            "keys2": turned_keys(k2, table),
+            "values1": widened(v1),
+            "values2": widened(v2),
+        }
+
+    def attend_step(
+        self, positions: Tensor, state: GenerationState, q: Tensor, *parts: Tensor
+    ) -> Tensor:
+        """Looks at as many cached keys as the longest sequence has."""
+        rows, table = torch.arange(len(q), device=q.device), self.rotary_at(positions[:, None])
+        with without_autocast(q):
+            held = self.held(table, *parts)
+            for name, part in held.items():
                 state.tensors[name][rows, :, positions] = part
-            seen = [state.tensors[name][:, :, : state.extent] for name in CACHES]  # (B, H, E, K)
-            slots = torch.arange(seen[0].shape[2], device=x.device)
+            seen = [state.tensors[name][:, :, : state.extent] for name in held]  # (B, H, E, K)
+            slots = torch.arange(seen[0].shape[2], device=q.device)
             hidden = slots > positions[:, None]  # (B, E)
             y = attend_last(query_form(self.scale * widened(q), table), seen, hidden)
-        return self.merge_step(y.to(v1.dtype))
+        return y.to(parts[-1].dtype)
 
     def mixing_flops(self, length: int) -> dict[str, int]:
         """T (T + 1) / 2 pairs (i, j), and Σ i² triples (i, j, k).
@@ -112,16 +107,13 @@ class TensorAttention(AttentionMixer):
 
     def state_bytes(self, length: int) -> int:
         """Two keys and two values of D float32 numbers per token."""
-        return 4 * 4 * self.dim * length
-
-
-CACHES = ("keys1", "keys2", "values1", "values2")
+        return 4 * 4 * self.dim * length + self.convolution.state_bytes()
 
 
 def turned_keys(k: Tensor, table: Tensor | None) -> Tensor:
     """K̃_j = R₋ⱼ K_j, at least in float32; k (..., K) and the table of its positions."""
     k = widened(k)
-    return k if table is None else rotate(k, table[0], -table[1])
+    return k if table is None else rotate(k, torch.stack((table[0], -table[1])))
 
 
 def query_form(q: Tensor, table: Tensor | None) -> tuple[Tensor, Tensor]:

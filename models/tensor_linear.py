@@ -6,13 +6,15 @@ the place of exp: the sum over pairs becomes a product of two prefix sums.
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from models.attention import AttentionMixer
 from models.linear import divide, feature_map, query_features
-from models.mixer import GenerationState, check_sizes, widened, without_autocast
+from models.mixer import GenerationState, check_sizes, is_read, widened, without_autocast
 from models.tensor import query_form, swapped, turned_keys
 
 # Measured on a CPU (4 heads of 8 and 16, batch 16, forward and backward): at 128 tokens and K = 8
@@ -32,16 +34,8 @@ class TensorLinearAttention(AttentionMixer):
 
     parts = 5  # Q, K1, K2, V1, V2
 
-    def __init__(
-        self,
-        dim: int,
-        num_heads: int,
-        max_len: int,
-        dropout: float = 0.0,
-        position: str = "none",
-        chunk_size: int = CHUNK_SIZE,
-    ):
-        super().__init__(dim, num_heads, max_len, dropout, position)
+    def __init__(self, *sizes: Any, chunk_size: int = CHUNK_SIZE, **shared: Any):
+        super().__init__(*sizes, **shared)
         check_sizes(chunk_size=chunk_size)
         self.chunk_size = chunk_size
 
@@ -66,25 +60,26 @@ class TensorLinearAttention(AttentionMixer):
             mixed.append(y)
         return torch.cat(mixed, 2)
 
-    def prefill(self, x: Tensor, lengths: Tensor) -> tuple[Tensor, GenerationState]:
-        """As `Mixer.prefill`; the state is S1, S2 (B, H, K, K) and z1, z2 (B, H, K)."""
-        q, k1, k2, v1, v2 = self.project(x)  # (B, H, T, K)
-        real = (torch.arange(x.shape[1], device=x.device) < lengths[:, None])[:, None, :, None]
-        table, tensors = self.rotary_at(slice(x.shape[1])), {}
-        with without_autocast(x):
+    def remember(
+        self, lengths: Tensor, q: Tensor, k1: Tensor, k2: Tensor, v1: Tensor, v2: Tensor
+    ) -> dict[str, Tensor]:
+        """S1, S2 (B, H, K, K) and z1, z2 (B, H, K)."""
+        read = is_read(lengths, q.shape[2])[:, None, :, None]
+        table, tensors = self.rotary_at(slice(q.shape[2])), {}
+        with without_autocast(q):
             for name, k, v in (("1", k1, v1), ("2", k2, v2)):
-                features = feature_map(k) * real
+                features = feature_map(k) * read
                 tensors["sums" + name] = turned_keys(features, table).mT @ widened(v)
                 tensors["normaliser" + name] = features.sum(2)
-        y = self.merge(self.attend(q, k1, k2, v1, v2))
-        return y, GenerationState(tensors, lengths, x.shape[1])
+        return tensors
 
-    def step(self, x: Tensor, positions: Tensor, state: GenerationState) -> Tensor:
-        """As `Mixer.step`; adds one term to each sum, and reads them."""
-        q, k1, k2, v1, v2 = self.project_step(x)  # (B, H, K)
-        state.advance(positions)
+    def attend_step(
+        self, positions: Tensor, state: GenerationState, q: Tensor, k1: Tensor, k2: Tensor,
+        v1: Tensor, v2: Tensor,
+    ) -> Tensor:  # fmt: skip
+        """Adds one term to each sum, and reads them."""
         held, table = state.tensors, self.rotary_at(positions[:, None])
-        with without_autocast(x):
+        with without_autocast(q):
             for name, k, v in (("1", k1, v1), ("2", k2, v2)):
                 features = feature_map(k)
                 held["normaliser" + name] += features
@@ -94,7 +89,7 @@ class TensorLinearAttention(AttentionMixer):
             form = query_form(features, table)
             mixed = read(*form, held["sums1"], held["sums2"])  # (B, H, K)
             y = divide(mixed, weight_of(features, held["normaliser1"], held["normaliser2"]))
-        return self.merge_step(y.to(v1.dtype))
+        return y.to(v1.dtype)
 
     def mixing_flops(self, length: int) -> dict[str, int]:
         """Per token and head two K x (K + 1) states are updated, and read: a factor and a product
@@ -104,7 +99,8 @@ class TensorLinearAttention(AttentionMixer):
 
     def state_bytes(self, length: int) -> int:
         """Two states of K x (K + 1) float32 numbers in each of H heads, whatever the length."""
-        return 2 * 4 * self.num_heads * self.head_dim * (self.head_dim + 1)
+        sums = 2 * 4 * self.num_heads * self.head_dim * (self.head_dim + 1)
+        return sums + self.convolution.state_bytes()
 
 
 def mix_chunk(

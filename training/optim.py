@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from models.roles import Role
+from models.mixer import Role
 from models.transformer import Transformer
 from training.recipe import Recipe
 

@@ -15,7 +15,7 @@ from models.sparse import SparseAttention
 from models.standard import StandardAttention
 from models.tensor import TensorAttention
 from models.tensor_linear import TensorLinearAttention
-from tests.models import reference
+from tests.models.reference import attention as reference
 from tests.models.reference.tensor import tensor_attention
 from tests.models.reference.tensor_linear import tensor_linear_attention
 

@@ -10,9 +10,9 @@ ROOT = Path(__file__).resolve().parents[2]
 ROUNDED = """
 import hashlib
 import numpy as np, torch
-from models.cpu_attention import PackedAttention, bias_shape
-from models.cpu_recurrence import PackedRecurrence
-from models.gelu import Gelu
+from models.packing import PackedAttention, bias_shape
+from models.packing import PackedRecurrence
+from models.transformer import Gelu
 from models.packing import Packing
 
 torch.set_num_threads(1)

@@ -4,7 +4,7 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from models.lstm import LSTM
-from models.roles import Role
+from models.mixer import Role
 from models.running_mean import RunningMean
 
 

@@ -7,8 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from mixer_cases import assert_close
 
-from models.cpu_recurrence import PackedRecurrence
-from models.packing import Packing
+from models.packing import PackedRecurrence, Packing
 
 FORGETTING = {
     "nothing": lambda shape: None,

@@ -15,7 +15,7 @@ from common import UserError
 from models import decayed as fast
 from models.decayed import ChannelDecay, DecayedAttention, FixedDecay, HeadDecay
 from models.delta import DeltaRule
-from models.roles import Role
+from models.mixer import Role
 from tests.models.reference.decayed import recurrence
 
 
@@ -189,11 +189,3 @@ def test_without_output_gate_it_has_the_matrices_of_attention():
         "linear/attention_out",
     }
     assert mixer(torch.randn(1, 5, 8)).shape == (1, 5, 8)
-
-
-def test_flops_of_the_recurrence():
-    """K x K numbers a head decay (1), are written into (2) and read (2)."""
-    terms = DecayedAttention(8, 2, 20).flops(5)
-    state = 2 * 4 * 4
-    assert terms["mixing/state_decay"] == 5 * state
-    assert terms["mixing/state_update"] == terms["mixing/state_read"] == 2 * 5 * state

@@ -10,7 +10,6 @@ leave up to 10 % of a gradient (gated_delta_net 8 %, most others 2 %).
 import copy
 import functools
 import importlib
-import inspect
 import sys
 
 import numpy as np
@@ -23,11 +22,10 @@ from test_generation import FLOAT32, bytes_in_use, generate
 
 from common import UserError
 from models import flops
+from models.build import parameters_of
 from models.exact import exact_copy, require_causal, require_exact
-from models.mixer import Mixer
+from models.mixer import POSITIONS, Mixer, with_stated_roles
 from models.packing import Packing
-from models.positions import CHOICES
-from models.roles import with_stated_roles
 
 LENGTHS = [1, 7, 32, 70]
 NAMES = names()
@@ -156,7 +154,7 @@ def test_the_future_changes_nothing(name):
 
 @torch.no_grad()
 @every
-@pytest.mark.parametrize("position", CHOICES)
+@pytest.mark.parametrize("position", POSITIONS)
 def test_generation_equals_reading_the_prefix_again(name, position):
     """Prompts of unlike lengths, rows that leave and change places."""
     if position == "rope" and not takes_rope(name):
@@ -337,7 +335,7 @@ def test_rows_that_have_ended_run_along_idle(name):
 def test_sizes_that_do_not_fit_are_refused(name, common, message):
     given = {"dim": 16, "num_heads": 2, "max_len": 20, "dropout": 0.0, "position": "none"} | common
     for mixer in mixers_of(name):
-        assert set(given) <= set(inspect.signature(type(mixer)).parameters)
+        assert set(given) <= set(parameters_of(type(mixer)))
         with pytest.raises(UserError) as refusal:
             type(mixer)(**given)
         assert message in str(refusal.value)

@@ -97,14 +97,6 @@ def test_sparse_pattern_size(block, window, summaries, length):
 
 
 @each(CASES)
-def test_linear_layers_are_24_m_d_squared_l(case):
-    """q, k, v, o and 8 of the FFN; mixers with more projections have that many more."""
-    model = transformer(case, dim=32, num_layers=3)
-    matrices = 12 + case.parts - 3
-    assert flops.linear_layer_flops(model.flops(29)) == 2 * matrices * 3 * 32**2 * 29
-
-
-@each(CASES)
 def test_conventions_add_up(case):
     terms = transformer(case).flops(29)
     mixing = sum(count for name, count in terms.items() if name.startswith("mixing/"))

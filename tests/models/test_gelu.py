@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from models.gelu import Gelu
+from models.transformer import Gelu
 
 
 @pytest.mark.parametrize("shape", [(1,), (3, 7), (2, 5, 40), (0, 4)])

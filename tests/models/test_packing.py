@@ -10,10 +10,9 @@ from hypothesis import strategies as st
 from mixer_cases import CASES, assert_close, each, linear
 from toy_mixers import CumulativeMean, TensorAttention
 
-from models.cpu_attention import LONGEST, bias_shape, runs
 from models.linear import LinearAttention
 from models.mixer import Mixer
-from models.packing import Packing, sizes_without_padding
+from models.packing import LONGEST, Packing, attention_takes, bias_shape, sizes_without_padding
 from models.sparse import SparseAttention
 from models.standard import StandardAttention
 from models.transformer import Transformer
@@ -96,7 +95,7 @@ def test_groups_hold_every_sequence_and_give_it_back(lengths, step):
         assert row[: end - start].tolist() == x[start:end].tolist()
         assert set(row[end - start :].tolist()) <= {x[end - 1].item()}
     assert all(part.shape[1] % step == 0 or part.shape[1] == 40 for part in held)
-    back = packing.join([g.unpad(part) for g, part in zip(packing.groups, held, strict=True)])
+    back = packing.in_groups(lambda part: part, x)
     assert back.tolist() == x.tolist()
 
 
@@ -125,7 +124,7 @@ def test_kernels_at_every_head_width(mixer, head_dim):
 @pytest.mark.parametrize("mixer", [StandardAttention, SparseAttention, LinearAttention])
 def test_longer_sequences_than_the_kernels_take(mixer):
     packing = Packing(np.array([3, LONGEST + 1]))
-    assert not runs(torch.zeros(packing.size, 3, 2, 4), packing)
+    assert not attention_takes(torch.zeros(packing.size, 3, 2, 4), packing)
     compare(mixer(8, 2, LONGEST + 1), [3, LONGEST + 1], 1e-5)
     compare(mixer(8, 2, LONGEST), [3, LONGEST], 1e-5)
 
@@ -165,8 +164,9 @@ def test_kernels_at_large_scores(mixer, size):
     qkv[:, 2] /= size
     direction = torch.randn(packing.size, 2, 4)
     found = with_gradient(lambda x: own.attend_packed(x, packing), qkv, direction)
-    plain = super(mixer, own).attend_packed
-    wanted = with_gradient(lambda x: plain(x, packing), qkv.double(), direction.double())
+    wanted = with_gradient(
+        lambda x: own.attend_padded(x, packing), qkv.double(), direction.double()
+    )
     assert_close(found, wanted, 1e-5 * size**2)  # scores of 900 are known to 1e-4
 
 
@@ -196,7 +196,7 @@ def test_kernels_under_autocast(mixer):
     x = torch.randn(packing.size, 16)
     with torch.autocast("cpu", torch.bfloat16):
         y = own.forward_packed(x, packing)
-        wanted = super(mixer, own).attend_packed(own.qkv(x).unflatten(-1, (3, 2, 8)), packing)
+        wanted = own.attend_padded(own.qkv(x).unflatten(-1, (3, 2, 8)), packing)
         wanted = own.out(wanted.flatten(1))
     assert y.dtype == torch.bfloat16
     torch.testing.assert_close(y, wanted, rtol=2e-2, atol=2e-2)

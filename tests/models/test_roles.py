@@ -8,8 +8,7 @@ from mixer_cases import CASES, each
 from torch import nn
 
 from common import UserError
-from models.mixer import Mixer
-from models.roles import Role
+from models.mixer import Mixer, Role
 from models.transformer import Transformer
 
 

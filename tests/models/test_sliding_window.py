@@ -8,7 +8,7 @@ from mixer_cases import assert_close, random_qkv, with_gradients
 
 from common import UserError
 from models.sliding_window import SlidingWindow
-from tests.models import reference
+from tests.models.reference import attention as reference
 
 
 @settings(max_examples=40, deadline=None)

@@ -45,15 +45,8 @@ def test_small_scores_give_softmax():
     """The series is exp(s) up to s³ / 6."""
     own = mixer(20, feature_dim=8).double()
     q, k, v = (0.05 * torch.randn(1, 2, 20, 8, dtype=torch.float64) for _ in range(3))
-    own.out.weight.data.copy_(torch.eye(16))
     softmax = F.scaled_dot_product_attention(q, k, v, is_causal=True)
-    found = own.attend(q / 8**0.25, k / 8**0.25, v)
-    assert (found - softmax.transpose(1, 2).flatten(2)).abs().max() < 1e-6
-
-
-def test_state_is_of_based():
-    """H states of 1 + d + d² features by the values and their sum of weights."""
-    assert TaylorAttention(64, 4, 50).state_bytes(9) == 4 * 4 * (1 + 16 + 256) * (16 + 1)
+    assert (own.attend(q, k, v) - softmax).abs().max() < 1e-6
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from toy_mixers import TensorAttention as Toy
 
 from common import UserError
 from models import tensor
-from models.positions import rotary_table
+from models.attention import rotary_table
 from models.tensor import TensorAttention, query_form, turned_keys
 from tasks.match3 import Match3
 from tests.models.reference.attention import turned as turned_by

@@ -10,12 +10,12 @@ from mixer_cases import CASES, Case, each, sparse
 from toy_mixers import CumulativeMean, TensorAttention
 
 from common import UserError
-from models import positions
 from models.linear import LinearAttention
+from models.mixer import POSITIONS
 from models.sparse import SparseAttention, default_block_size
 from models.standard import StandardAttention
 from models.transformer import Transformer, scale_embedding
-from tests.models import reference
+from tests.models.reference import attention as reference
 
 
 def transformer(case, dim=8, max_len=12, **common):
@@ -62,7 +62,7 @@ def written_out(model, tokens, case, position):
 
 @torch.no_grad()
 @each(CASES)
-@pytest.mark.parametrize("position", positions.CHOICES)
+@pytest.mark.parametrize("position", POSITIONS)
 def test_logits_equal_the_equations(case, position):
     model = transformer(case, position=position).eval()
     for parameter in model.parameters():  # norms and biases start at 1 and 0 and would hide

@@ -3,8 +3,8 @@
 import torch
 from torch import Tensor, nn
 
+from models.attention import rotary_table, rotate
 from models.mixer import Mixer
-from models.positions import rotary_table, rotate
 
 
 class CumulativeMean(Mixer):
@@ -27,9 +27,8 @@ class TensorAttention(Mixer):
         super().__init__(dim, num_heads, max_len, dropout, position)
         self.projections = nn.Linear(dim, 5 * dim)
         self.out = nn.Linear(dim, dim)
-        cos, sin = rotary_table(max_len, self.head_dim)
-        self.register_buffer("cos", cos, persistent=False)
-        self.register_buffer("sin", sin, persistent=False)
+        table = rotary_table(max_len, self.head_dim)
+        self.register_buffer("table", table, persistent=False)
 
     def forward(self, x: Tensor) -> Tensor:
         split = self.projections(x).unflatten(-1, (5, self.num_heads, -1))  # (B, T, 5, H, K)
@@ -56,4 +55,4 @@ class TensorAttention(Mixer):
             return keys
         steps = torch.arange(length, device=keys.device)
         distance = (steps[:, None] - steps).clamp(min=0) * past
-        return rotate(keys, self.cos[distance], self.sin[distance])
+        return rotate(keys, self.table[:, distance])

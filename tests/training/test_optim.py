@@ -2,7 +2,7 @@ import pytest
 import torch
 from tiny import tiny_model, tiny_recipe, tiny_trainer
 
-from models.roles import Role
+from models.mixer import Role
 from tasks.arithmetic import Arithmetic
 from training import optim
 from training.optim import (

@@ -7,7 +7,7 @@ from tiny import MIXERS, TASKS, figures, tiny_model, tiny_trainer
 from torch import nn
 
 from evaluation.generate import generate
-from models.gelu import Gelu
+from models.transformer import Gelu
 from training import optim, trainer
 from training.data import Layout, SequenceTensors
 from training.trainer import Interrupted, validate

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 
-from models.roles import KINDS
+from models.mixer import KINDS
 from training.data import BatchOrder
 from training.recipe import Rates, Recipe, RoleRate
 

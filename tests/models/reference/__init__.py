@@ -4,19 +4,3 @@
 `NAME` here has `mix(mixer, x)`: what the whole mixer makes of x (B, T, D) by its parameters, a
 token at a time, in whatever type these have (the tests use float64), without dropout.
 """
-
-from tests.models.reference.attention import (
-    linear_attention,
-    rotated,
-    softmax_attention,
-    sparse_set,
-    standard_set,
-)
-
-__all__ = [
-    "linear_attention",
-    "rotated",
-    "softmax_attention",
-    "sparse_set",
-    "standard_set",
-]

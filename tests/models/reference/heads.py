@@ -2,17 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
+
 import torch
 from torch import Tensor
 
-from models.attention import AttentionMixer
-from models.short_convolution import ShortConvolution
+from models.attention import AttentionMixer, ShortConvolution
+from tests.models.reference.attention import rotated, softmax_attention
 
 
 def projected(mixer: AttentionMixer, x: Tensor) -> list[Tensor]:
     """q, k, v, or whatever `parts` there are, (B, H, T, K) each, of x (B, T, D)."""
     qkv = convolved(mixer.convolution, affine(mixer.qkv, x))
     return [by_heads(part, mixer.num_heads) for part in qkv.chunk(mixer.parts, -1)]
+
+
+def softmax_mix(
+    mixer: AttentionMixer, x: Tensor, attended: Callable[[int], Iterable[int]]
+) -> Tensor:
+    """What softmax attention of each token i (from 1) to attended(i) makes of x (B, T, D)."""
+    q, k, v = projected(mixer, x)
+    if mixer.position == "rope":
+        q, k = rotated(q), rotated(k)
+    return affine(mixer.out, joined(softmax_attention(q, k, v, attended)))
 
 
 def affine(layer: torch.nn.Linear, x: Tensor) -> Tensor:

@@ -3,13 +3,10 @@
 from torch import Tensor
 
 from models.standard import StandardAttention
-from tests.models.reference.attention import rotated, softmax_attention, standard_set
-from tests.models.reference.heads import affine, joined, projected
+from tests.models.reference.attention import standard_set
+from tests.models.reference.heads import softmax_mix
 
 
 def mix(mixer: StandardAttention, x: Tensor) -> Tensor:
     """x (B, T, D) to (B, T, D)."""
-    q, k, v = projected(mixer, x)
-    if mixer.position == "rope":
-        q, k = rotated(q), rotated(k)
-    return affine(mixer.out, joined(softmax_attention(q, k, v, standard_set)))
+    return softmax_mix(mixer, x, standard_set)
