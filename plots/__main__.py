@@ -8,7 +8,7 @@ from pathlib import Path
 
 from common import UserError, did_you_mean
 from plots.data import load_experiment
-from plots.redraw import FIGURES, TABLES, redraw
+from plots.redraw import FIGURES, SCORE, TABLES, redraw
 
 USAGE = f"""usage: python -m plots experiment=NAME [KEY=VALUE ...] [--config-dir=DIR]
 
@@ -17,7 +17,7 @@ RESULTS_DIR/NAME/figures, and RESULTS_DIR/NAME/README.md beside them.
 
   results_dir=results   where the experiment's folder lies
   format=png,csv        of figures png, pdf, svg; of tables csv, md, tex
-  figures=a,b           some of {", ".join([*FIGURES, TABLES])},
+  figures=a,b           some of {", ".join([*FIGURES, TABLES, SCORE])},
                         or the dotted path of your own module with a function draw(table, **options)
   models=a,b            only these models
   exclude=a,b           not these models

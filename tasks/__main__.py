@@ -6,6 +6,7 @@ python -m tasks build ed --size 6 --train 10000 --test 1000
 python -m tasks build-all --scale 0.1
 python -m tasks push ed --size 6 --train 10000 --test 1000 repo=me/ed-6      # dry; --upload
 python -m tasks locality
+python -m tasks gate mqar --size 8 format=tagged
 """
 
 from __future__ import annotations
@@ -109,6 +110,24 @@ def locality(args: argparse.Namespace) -> int:
     return 0
 
 
+def gate(args: argparse.Namespace) -> int:
+    """Guess answers without computing them; 1 when a baseline is too good."""
+    import torch
+
+    from tasks.gate import MARGIN
+    from tasks.gate import gate as accuracies
+
+    torch.set_num_threads(1)
+    found = accuracies(_task(args), args.count, args.seed)
+    chance = found["majority"]
+    print(f"{'baseline':<24} accuracy   chance")
+    for name, accuracy in found.items():
+        print(f"{name:<24} {accuracy:>8.1%} {chance:>8.1%}")
+    passed = max(found.values()) <= chance + MARGIN
+    print(f"{'passes' if passed else 'fails'}: at most {100 * MARGIN:g} points above chance")
+    return 0 if passed else 1
+
+
 def _data_sets(args: argparse.Namespace) -> DataSets:
     counts = {split: getattr(args, split) for split in SPLITS}
     config = DataConfig(**counts, seed=args.seed)
@@ -190,12 +209,12 @@ def parser() -> argparse.ArgumentParser:
     )
     commands = top.add_subparsers(dest="command", required=True, parser_class=_Parser)
     added: dict[str, argparse.ArgumentParser] = {}
-    for function in (sample, check, build, build_all, push, locality):
+    for function in (sample, check, build, build_all, push, locality, gate):
         name = function.__name__.replace("_", "-")
         added[name] = commands.add_parser(name, help=function.__doc__, allow_abbrev=False)
         added[name].set_defaults(function=function)
         added[name].add_argument("--config-dir", help="a folder that holds task/NAME.yaml")
-        if name in ("sample", "check", "build", "push"):
+        if name in ("sample", "check", "build", "push", "gate"):
             added[name].add_argument("task", metavar="TASK", help="NAME.yaml, or a dotted path")
             added[name].add_argument("--size", type=int)
             added[name].add_argument("--format", choices=FORMATS)
@@ -210,6 +229,7 @@ def parser() -> argparse.ArgumentParser:
         if name != "check":
             added[name].add_argument("--seed", type=int, default=0)
     added["sample"].add_argument("--count", type=int, default=10)
+    added["gate"].add_argument("--count", type=_positive, default=20_000)
     added["sample"].add_argument("--split", choices=SPLITS, default="train")
     added["check"].add_argument("file", metavar="FILE", help="a text file, or /dev/stdin")
     added["build-all"].add_argument(
