@@ -61,8 +61,9 @@ class CellProgress:
                 self._bar.close()
             seconds = 0.1 if sys.stderr.isatty() else 30
             self._bar = tqdm(
-                total=total, desc=phase, initial=done, leave=False, mininterval=seconds
-            )
+                total=total, desc=phase, initial=done, leave=False, mininterval=seconds,
+                delay=seconds,
+            )  # fmt: skip
             self._phase = phase
         self._bar.set_postfix_str(postfix, refresh=False)
         self._bar.update(done - self._bar.n)
@@ -88,17 +89,17 @@ def outcome(row: Mapping[str, Any]) -> str:
     return words
 
 
-def print_outcome(config: CellConfig, record: dict[str, Any] | None, already_done: bool) -> None:
-    """Print one line on a cell that has ended."""
-    columns = identity(deciding_settings(config))
+def print_outcome(
+    config: CellConfig, record: dict[str, Any] | None, already_done: bool, job: str | None
+) -> None:
+    """Print what came of a cell and where it lies; ``job`` is its place in a multirun, "3/12"."""
+    which = f"{f'[{job}] ' if job else ''}{label(identity(deciding_settings(config)))}"
     if record is None:
-        print(f"{label(columns)}: another process works on this cell")
-    elif already_done:
-        print(f"already done; force=true runs it again: {label(columns)}: {outcome(record['row'])}")
-        print(f"run: {config.runs_dir}/{record['row']['run']}")
-    else:
-        print(f"{label(columns)}: {outcome(record['row'])}")
-        print(f"run: {config.runs_dir}/{record['row']['run']}")
+        print(f"{which}: another process works on this cell")
+        return
+    done = "already done; force=true runs it again: " if already_done else ""
+    where = f"run: {config.runs_dir}/{record['row']['run']}"
+    print(f"{done}{which}: {outcome(record['row'])}{', ' if job else chr(10)}{where}", flush=True)
 
 
 class SweepProgress:

@@ -13,9 +13,10 @@ from plots.redraw import FIGURES, SCORE, TABLES, redraw
 USAGE = f"""usage: python -m plots experiment=NAME [KEY=VALUE ...] [--config-dir=DIR]
 
 Redraws the figures and tables of an experiment from RESULTS_DIR/NAME/results.csv into
-RESULTS_DIR/NAME/figures, and RESULTS_DIR/NAME/README.md beside them.
+RESULTS_DIR/NAME/figures, and RESULTS_DIR/NAME/README.md beside them. From any folder, where the
+package is installed or PYTHONPATH names the repository.
 
-  results_dir=results   where the experiment's folder lies
+  results_dir=results   where the experiment's folder lies; outputs, where results has none
   format=png,csv        of figures png, pdf, svg; of tables csv, md, tex
   figures=a,b           some of {", ".join([*FIGURES, TABLES, SCORE])},
                         or the dotted path of your own module with a function draw(table, **options)
@@ -26,7 +27,7 @@ RESULTS_DIR/NAME/figures, and RESULTS_DIR/NAME/README.md beside them.
   --config-dir=DIR      holds experiment/NAME.yaml outside this repository
 """
 DEFAULTS = {
-    "experiment": "", "results_dir": "results", "format": "png,csv", "figures": "", "models": "",
+    "experiment": "", "results_dir": "", "format": "png,csv", "figures": "", "models": "",
     "exclude": "", "width": "6.75", "font_size": "7", "--config-dir": "",
 }  # fmt: skip
 FORMATS = ("png", "pdf", "svg", "csv", "md", "tex")
@@ -53,7 +54,9 @@ def main(words: Sequence[str]) -> None:
     for name in lists["format"]:
         if name not in FORMATS:
             raise UserError(f"format={name}: must be one of {', '.join(FORMATS)}")
-    folder = Path(options["results_dir"]) / options["experiment"]
+    folders = [options["results_dir"]] if options["results_dir"] else ["results", "outputs"]
+    tables = [Path(folder) / options["experiment"] / "results.csv" for folder in folders]
+    folder = next(filter(Path.exists, tables), tables[-1]).parent
     experiment = load_experiment(options["experiment"], options["--config-dir"] or None, folder)
     paths = redraw(
         experiment,
