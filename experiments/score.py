@@ -69,4 +69,4 @@ def score(found: pd.DataFrame, model: str) -> Score:
 
     low, high = np.quantile((drawn(mine) - drawn(base)).mean(1), [0.025, 0.975])
     value = np.log(mine["high"].to_numpy() / base["high"].to_numpy()).mean()
-    return Score(*np.exp([value, low, high]).tolist(), len(base))
+    return Score(float(np.exp(value)), float(np.exp(low)), float(np.exp(high)), len(base))

@@ -66,8 +66,8 @@ def _table(
 
 def finding(experiment: Any, table: pd.DataFrame) -> str:
     """Return what was found, in a sentence with its number."""
-    if "score" in experiment.figures and (said := score.headline(table)):
-        return said
+    if "score" in experiment.figures and (scores := score.headline(table)):
+        return scores
     if not tables.sweeps_dim(table):
         cells = tables.accuracy(table)
         solved = int((cells["median %"] / 100).map(passes).sum())

@@ -14,7 +14,7 @@ from matplotlib.colors import to_hex
 
 from common import UserError
 from plots import costs, data, heatmap, required_dimension, style, tables
-from plots.__main__ import main, options_of
+from plots.__main__ import main
 from plots.redraw import FIGURES, find_figure, redraw
 from tests.plots.small_tables import cells, joined
 
@@ -209,8 +209,11 @@ def test_what_is_mistyped_is_said_in_one_line(published, words, said):
     assert "\n" not in str(found.value)
 
 
-def test_options_have_defaults():
-    assert options_of(["experiment=quick"])["results_dir"] == "results"
+def test_results_are_found_where_a_sweep_leaves_them(published, monkeypatch, capsys):
+    (published / "results").rename(published / "outputs")
+    monkeypatch.chdir(published)
+    main(["experiment=mine", "figures=heatmap"])
+    assert capsys.readouterr().out.split() == ["outputs/mine/figures/heatmap.png"]
 
 
 def test_a_figure_may_be_a_module_of_your_own():
