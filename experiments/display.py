@@ -93,13 +93,13 @@ def print_outcome(
     config: CellConfig, record: dict[str, Any] | None, already_done: bool, job: str | None
 ) -> None:
     """Print what came of a cell and where it lies; ``job`` is its place in a multirun, "3/12"."""
-    which = f"{f'[{job}] ' if job else ''}{label(identity(deciding_settings(config)))}"
+    told = f"[{job}] " if job else ""
+    told += "already done; force=true runs it again: " if already_done else ""
+    told += f"{label(identity(deciding_settings(config)))}: "
     if record is None:
-        print(f"{which}: another process works on this cell")
-        return
-    done = "already done; force=true runs it again: " if already_done else ""
-    where = f"run: {config.runs_dir}/{record['row']['run']}"
-    print(f"{done}{which}: {outcome(record['row'])}{', ' if job else chr(10)}{where}", flush=True)
+        print(f"{told}another process works on this cell")
+    else:
+        print(f"{told}{outcome(record['row'])}\nrun: {config.runs_dir}/{record['row']['run']}")
 
 
 class SweepProgress:

@@ -30,11 +30,12 @@ def references(experiment: str) -> pd.DataFrame:
 
 
 def beside(table: pd.DataFrame, published: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows to draw: of the table's own models, then of references, five models."""
-    rest = data.in_order(published[~published["model"].isin(table["model"])])
-    names = dict.fromkeys([BASELINE, *data.in_order(table)["model"], *rest["model"]])
-    both = pd.concat([table, rest], ignore_index=True) if len(rest) else table
-    return both[both["model"].isin(list(names)[:MOST_SHOWN])]
+    """Return the rows of the models to draw: standard attention, yours, then references."""
+    rest = published[~published["model"].isin(table["model"])]
+    both = data.in_order(pd.concat([table, rest], ignore_index=True) if len(rest) else table)
+    known = set(published["model"])
+    names = sorted(both["model"].unique(), key=lambda name: (name != BASELINE, name in known))
+    return both[both["model"].isin(names[:MOST_SHOWN])]
 
 
 def frame(table: pd.DataFrame, published: pd.DataFrame) -> pd.DataFrame:
@@ -45,13 +46,11 @@ def frame(table: pd.DataFrame, published: pd.DataFrame) -> pd.DataFrame:
     standard attention's they are: state and training time each at its own D90 (the largest D
     where none passes), tokens per second of training at equal D.
     """
-    rest = published[~published["model"].isin(table["model"]) | (published["model"] == BASELINE)]
-    other = _rows(rest)
-    rows = [*_rows(table), *(row for row in other if row["name"] != BASELINE)]
-    known = set(published["model"]) | {BASELINE}
-    rows = [{**row, "yours": row["name"] not in known} for row in rows]
+    ran, known = set(table["model"]), {*published["model"], BASELINE}
+    rows = _rows(table) + [row for row in _rows(published) if row["name"] not in ran]
     rows.sort(key=lambda row: row["score"])
-    return pd.DataFrame(rows).drop(columns="name", errors="ignore")
+    found = pd.DataFrame([{**row, "yours": row["name"] not in known} for row in rows])
+    return found.drop(columns="name", errors="ignore")
 
 
 def headline(table: pd.DataFrame) -> str:
@@ -59,8 +58,8 @@ def headline(table: pd.DataFrame) -> str:
     rows = [row for row in _rows(table) if row["name"] != BASELINE]
     rows.sort(key=lambda row: row["score"])
     said = [
-        f"{row['model']} needs {row['score']:.2f} times the D90 of standard attention "
-        f"({row['low']:.2f} to {row['high']:.2f}; {row['passed']} tasks passed)"
+        f"{row['model']} scores {row['score']:.2f} ({row['low']:.2f} to {row['high']:.2f}) times "
+        f"standard attention's D90, {row['passed']} tasks passed"
         for row in rows[:MOST_NAMED]
     ]
     return f"{'; '.join(said)}." if said else ""

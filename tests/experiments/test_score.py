@@ -50,5 +50,5 @@ def test_page_sets_unpublished_models_beside_references_in_bold():
     printed = tables.markdown(tables.printed(found.reset_index()))
     assert "| **mine** |" in printed and "| Linear |" in printed
     assert set(page.beside(table, published)["model"]) == {"standard", "mine", "linear"}
-    assert page.headline(table).startswith("mine needs 2.83 times the D90 of standard attention")
+    assert page.headline(table).startswith("mine scores 2.83 (")
     assert not page.frame(published, published)["yours"].any()
