@@ -11,7 +11,7 @@ COUNT = 8000
 
 
 class Leaky(Task):
-    """Letters, among them one capital: the answer is told by a letter, a pair, or counts."""
+    """Letters; the answer is told by one of them, by pairs, or by counts."""
 
     name = "leaky"
 
