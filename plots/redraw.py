@@ -66,6 +66,7 @@ def redraw(
     functions = {name: find_figure(name) for name in wanted if name not in (TABLES, SCORE)}
     scored = SCORE in wanted
     published = score.references(experiment.name) if scored else table.head(0)
+    shown = score.beside(table, published) if scored else table
     paths, drawn = [], []
     options = {"facets": experiment.facets, "records": records, "speeds": speeds}
     pictures = [suffix for suffix in formats if suffix in ("png", "pdf", "svg")]
@@ -73,8 +74,7 @@ def redraw(
         raise UserError(f"{folder / 'results.csv'}: no row of these is done")
     for name, draw in functions.items() if pictures else ():
         try:
-            drawn_table = score.beside(table, published) if scored else table
-            figure = draw(drawn_table, width=width, font_size=font_size, **options)
+            figure = draw(shown, width=width, font_size=font_size, **options)
         except UserError:
             if figures:
                 raise

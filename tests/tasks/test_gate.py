@@ -46,7 +46,7 @@ class Leaky(Task):
     ("leak", "baseline", "least"),
     [("last", "last token", 1), ("position", "token 10 from the end", 1),
      ("count", "token counts, linear", 0.9), ("bigram", "bigram counts, linear", 0.95),
-     ("network", "token counts, network", 0.95)],
+     ("network", "token counts, network", 0.85)],
 )  # fmt: skip
 def test_each_baseline_finds_its_leak(leak, baseline, least):
     found = gate(Leaky(12, leak=leak), COUNT // 2)
