@@ -1,6 +1,7 @@
 """Run an experiment's grid: what is missing, and only that.
 
 python sweep.py experiment=quick
+python sweep.py experiment=suite model=mine              # a model beside standard attention
 python sweep.py experiment=figure1 dry_run=true
 python sweep.py experiment=figure1 only.task=lis only.model=linear max_hours=8
 python sweep.py experiment=figure1 status=true           # from another terminal; or watch=true
@@ -74,15 +75,16 @@ def main(settings: DictConfig) -> None:
 def sweep_from(call: SweepCall, given: dict[str, Any]) -> Sweep:
     """Return the sweep that the command line asks for."""
     from experiments.config import MACHINE_KEYS
-    from experiments.grid import experiment_from
+    from experiments.grid import experiment_from, with_model
     from experiments.plan import Sweep, quoted
 
     choices = HydraConfig.get().runtime.choices
     local = [f"logger={choices['logger']}", f"data_dir={quoted(call.data_dir)}"]
     local += [f"logger.{key}={quoted(value)}" for key, value in given["logger"].items()]
     local += [f"{key}={quoted(given[key])}" for key in MACHINE_KEYS]
+    experiment = experiment_from(str(choices["experiment"]), given["experiment"])
     return Sweep(
-        experiment_from(str(choices["experiment"]), given["experiment"]),
+        with_model(experiment, choices["model"]) if choices["model"] else experiment,
         results_dir=call.results_dir,
         runs_dir=call.runs_dir,
         overrides=[*call.overrides, *local],
@@ -103,7 +105,7 @@ def draw(sweep: Sweep, table: pd.DataFrame) -> None:
     print(
         f"\nD90, the smallest D whose median answer accuracy is 90 %\n{d90_by_task.matrix(groups)}"
     )
-    print(f"\n{readme.finding(table, experiment.facets)}")
+    print(f"\n{readme.finding(experiment, table)}")
     for path in [*figures[:2], sweep.folder / "README.md"]:
         print(path)
     log_figures(sweep.cells[0].config.logger, experiment.name, figures, table)

@@ -61,8 +61,9 @@ class CellProgress:
                 self._bar.close()
             seconds = 0.1 if sys.stderr.isatty() else 30
             self._bar = tqdm(
-                total=total, desc=phase, initial=done, leave=False, mininterval=seconds
-            )
+                total=total, desc=phase, initial=done, leave=False, mininterval=seconds,
+                delay=seconds,
+            )  # fmt: skip
             self._phase = phase
         self._bar.set_postfix_str(postfix, refresh=False)
         self._bar.update(done - self._bar.n)
@@ -88,17 +89,17 @@ def outcome(row: Mapping[str, Any]) -> str:
     return words
 
 
-def print_outcome(config: CellConfig, record: dict[str, Any] | None, already_done: bool) -> None:
-    """Print the outcome of a cell."""
-    columns = identity(deciding_settings(config))
+def print_outcome(
+    config: CellConfig, record: dict[str, Any] | None, already_done: bool, job: str | None
+) -> None:
+    """Print a cell's outcome and folder; ``job`` is its place in a multirun, "3/12"."""
+    text = f"[{job}] " if job else ""
+    text += "already done; force=true runs it again: " if already_done else ""
+    text += f"{label(identity(deciding_settings(config)))}: "
     if record is None:
-        print(f"{label(columns)}: another process works on this cell")
-    elif already_done:
-        print(f"already done; force=true runs it again: {label(columns)}: {outcome(record['row'])}")
-        print(f"run: {config.runs_dir}/{record['row']['run']}")
+        print(f"{text}another process works on this cell")
     else:
-        print(f"{label(columns)}: {outcome(record['row'])}")
-        print(f"run: {config.runs_dir}/{record['row']['run']}")
+        print(f"{text}{outcome(record['row'])}\nrun: {config.runs_dir}/{record['row']['run']}")
 
 
 class SweepProgress:

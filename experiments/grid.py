@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import functools
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
@@ -25,6 +26,7 @@ from experiments.config import (
 )
 from experiments.names import cell_name, identity, other_settings, run_name
 
+BASELINE = "standard"  # what every other model is compared with
 GROUPS = ("task", "model", "recipe", "data", "measure", "logger", "machine")
 
 
@@ -99,6 +101,12 @@ def experiment_from(name: str, content: Mapping[str, Any]) -> Experiment:
     if not experiment.grid:
         raise UserError(f"experiment {name}: grid is empty; write a list of mappings to lists")
     return experiment
+
+
+def with_model(experiment: Experiment, model: str) -> Experiment:
+    """Return the experiment with ``model`` and standard attention in place of its models."""
+    models = {"model": list(dict.fromkeys([BASELINE, model]))}
+    return dataclasses.replace(experiment, grid=[{**part, **models} for part in experiment.grid])
 
 
 def cells(experiment: Experiment, overrides: Sequence[str] = ()) -> list[Cell]:

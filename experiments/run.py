@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from omegaconf import DictConfig
+from hydra.core.hydra_config import HydraConfig
+from omegaconf import DictConfig, OmegaConf
 
 from common import RunError, UserError
 from evaluation.judge import Evaluation, evaluate
@@ -43,7 +44,9 @@ def run_and_report(config: CellConfig) -> dict[str, Any] | None:
     """
     run, cell = Run.of(config), cell_name(config)
     known = None if config.force else finished(run, cell)
-    with CellProgress(enabled=config.progress) as progress:
+    job = OmegaConf.select(HydraConfig.get(), "job.id") if HydraConfig.initialized() else None
+    in_multirun = "/" in str(job)  # on this machine, where bars of several would mix
+    with CellProgress(enabled=config.progress and not in_multirun) as progress:
         try:
             record = known or run_cell(config, progress)
         finally:
@@ -51,7 +54,7 @@ def run_and_report(config: CellConfig) -> dict[str, Any] | None:
             if entered and config.enter and config.experiment_name:
                 upsert(Path(config.results_dir) / config.experiment_name, [entered])
     if config.progress:
-        print_outcome(config, record, already_done=known is not None)
+        print_outcome(config, record, known is not None, job if in_multirun else None)
     if record and record["row"]["status"] == "unfinished":
         raise RunError(f"cell {cell}: {record['row']['reason']}")
     return record["row"] if record else None

@@ -70,6 +70,7 @@ def upsert(folder: Path, records: Iterable[Mapping[str, Any]]) -> None:
     """Enter finished measurements into the table; many processes may do so at once.
 
     A finished row is never replaced by an unfinished one; of two finished ones the later stays.
+    One whose code from outside the project has changed since, under the same configuration, goes.
     """
     folder.mkdir(parents=True, exist_ok=True)
     with filelock.FileLock(folder / ".lock"):
@@ -77,6 +78,9 @@ def upsert(folder: Path, records: Iterable[Mapping[str, Any]]) -> None:
         for record in records:
             row, cell = record["row"], record["row"]["cell"]
             if _replaces(row, rows.get(cell)):
+                if record.get("sources") and row["status"] == "done":
+                    for old in [c for c in cells if cells[c]["config"] == record["config"]]:
+                        del rows[old], cells[old]
                 rows[cell] = {column: _text(row.get(column)) for column in COLUMNS}
                 kept = {k: v for k, v in record.items() if k != "row" and v is not None}
                 cells[cell] = {"cell": cell, **kept}

@@ -64,9 +64,10 @@ class LocalLauncher(Launcher):
     ) -> Sequence[JobReturn]:
         """Run every list of overrides as a job; return the results in order."""
         setup_globals()
+        total = initial_job_idx + len(job_overrides)
         with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(self.jobs) as pool:
             futures = [
-                pool.submit(self._run, list(overrides), initial_job_idx + i, Path(folder))
+                pool.submit(self._run, list(overrides), initial_job_idx + i, Path(folder), total)
                 for i, overrides in enumerate(job_overrides)
             ]
             try:
@@ -77,13 +78,13 @@ class LocalLauncher(Launcher):
                     process.terminate()
                 raise
 
-    def _run(self, overrides: list[str], number: int, folder: Path) -> JobReturn:
+    def _run(self, overrides: list[str], number: int, folder: Path, total: int) -> JobReturn:
         """Run one job in a process and wait for it; called in a thread."""
         result = JobReturn(overrides=overrides, status=JobStatus.FAILED)
         if time.monotonic() > self._deadline:
             result.return_value = RunError("out of time, not started")
             return result
-        job = (self.hydra_context, self.task_function, self.config, overrides, number)
+        job = (self.hydra_context, self.task_function, self.config, overrides, number, total)
         payload = cloudpickle.dumps((*job, Singleton.get_state()))
         context = multiprocessing.get_context("forkserver")
         context.set_forkserver_preload(["torch", "experiments.run"])
@@ -119,12 +120,12 @@ def _work(payload: bytes, path: Path) -> None:
     """Run one job in this process, and write its pickled `JobReturn` to ``path``."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    context, task_function, config, overrides, number, singletons = pickle.loads(payload)
+    context, task_function, config, overrides, number, total, singletons = pickle.loads(payload)
     setup_globals()
     Singleton.set_state(singletons)
     job_config = context.config_loader.load_sweep_config(config, overrides)
     with open_dict(job_config):
-        job_config.hydra.job.id = str(number)
+        job_config.hydra.job.id = f"{number + 1}/{total}"
         job_config.hydra.job.num = number
     HydraConfig.instance().set_config(job_config)
     try:

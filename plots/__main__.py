@@ -4,7 +4,7 @@ python -m plots experiment=NAME [KEY=VALUE ...]
 
 They go to results_dir/NAME/figures, and README.md beside them.
 
-results_dir=results   where the experiment's folder lies
+results_dir=results   where the experiment's folder lies; outputs if results has none
 format=png,csv        of figures png, pdf, svg; of tables csv, md, tex
 figures=a,b           the experiment's own by default; or your module with draw(table, **options)
 models=a,b            only these models
@@ -32,7 +32,7 @@ Positive = Annotated[float, Field(gt=0, lt=100)]
 
 def draw(
     experiment: str,
-    results_dir: Path = Path("results"),
+    results_dir: Path | None = None,
     format: tuple[Literal["png", "pdf", "svg", "csv", "md", "tex"], ...] = ("png", "csv"),
     figures: tuple[str, ...] = (),
     models: tuple[str, ...] = (),
@@ -42,7 +42,9 @@ def draw(
     config_dir: Path | None = None,
 ) -> None:
     """Draw, and print each file that was written."""
-    folder = results_dir / experiment
+    folders = [results_dir] if results_dir else [Path("results"), Path("outputs")]
+    tables = [folder / experiment / "results.csv" for folder in folders]
+    folder = next(filter(Path.exists, tables), tables[-1]).parent
     found = load_experiment(experiment, config_dir, folder)
     for path in redraw(found, folder, format, figures, models, exclude, width, font_size):
         print(path)

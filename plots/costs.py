@@ -17,9 +17,9 @@ from matplotlib.ticker import FixedLocator
 
 from common import UserError
 from experiments.d90 import settings_of
+from experiments.grid import BASELINE
 from plots import data, style
 
-BASELINE = "standard"
 MOST_PANELS = 4
 BATCH = 64
 GREEN = "#eaf4ec"

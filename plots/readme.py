@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 
 from experiments.d90 import finished, passes, ratio
-from plots import captions, d90_by_task, data, tables
+from plots import captions, d90_by_task, data, score, tables
 from plots.costs import BASELINE
 
 LONG = 24  # longer tables are folded
@@ -27,7 +27,7 @@ def write(
     parts = [
         f"# {experiment.name}",
         experiment.description,
-        f"**{finding(table, experiment.facets)}**",
+        f"**{finding(experiment, table)}**",
     ]
     for name in figures:
         caption = captions.FIGURES.get(name, "")
@@ -64,13 +64,15 @@ def _table(
             if folded else body]  # fmt: skip
 
 
-def finding(table: pd.DataFrame, facets: data.Facets | None = None) -> str:
+def finding(experiment: Any, table: pd.DataFrame) -> str:
     """Return the main result in one sentence."""
+    if "score" in experiment.figures and (scores := score.headline(table)):
+        return scores
     if not tables.sweeps_dim(table):
         cells = tables.accuracy(table)
         solved = int((cells["median %"] / 100).map(passes).sum())
         return f"{solved} of {len(cells)} cells answer 90 % or more (median of the seeds)."
-    groups = data.of_groups(table, facets)
+    groups = data.of_groups(table, experiment.facets)
     compared = _compared(groups)
     if not compared or len(compared) > 3:
         reached = int(groups["d90"].notna().sum())

@@ -22,6 +22,7 @@ from plots import (
     locality,
     readme,
     required_dimension,
+    score,
     state,
     style,
     tables,
@@ -40,7 +41,7 @@ FIGURES: dict[str, Callable[..., Any]] = {
     "accuracy_by_kind": accuracy_lines.by_kind,
     "prefix_by_depth": accuracy_lines.by_depth,
 }
-TABLES = "tables"
+TABLES, SCORE = "tables", "score"
 USUAL = ("costs", "heatmap", "required_dimension", TABLES)
 
 
@@ -64,7 +65,10 @@ def redraw(
     table = data.select(data.read_results(folder), models, exclude)
     speeds, records = data.read_speeds(folder), read_cells(folder)
     wanted = list(figures or experiment.figures or USUAL)
-    functions = {name: find_figure(name) for name in wanted if name != TABLES}
+    functions = {name: find_figure(name) for name in wanted if name not in (TABLES, SCORE)}
+    scored = SCORE in wanted
+    published = score.references(experiment.name) if scored else table.head(0)
+    shown = score.beside(table, published) if scored else table
     paths, drawn = [], []
     options = {"facets": experiment.facets, "records": records, "speeds": speeds}
     pictures = [suffix for suffix in formats if suffix in ("png", "pdf", "svg")]
@@ -72,7 +76,7 @@ def redraw(
         raise UserError(f"{folder / 'results.csv'}: no row of these is done")
     for name, draw in functions.items() if pictures else ():
         try:
-            figure = draw(table, width=width, font_size=font_size, **options)
+            figure = draw(shown, width=width, font_size=font_size, **options)
         except UserError:
             if figures:
                 raise
@@ -81,7 +85,9 @@ def redraw(
         for suffix in pictures:
             paths.append(folder / "figures" / f"{name}.{suffix}")
             style.save(figure, paths[-1])
-    built = tables.build(table, speeds, experiment.facets, records) if TABLES in wanted else {}
+    built = {SCORE: score.frame(table, published)} if scored else {}
+    if TABLES in wanted:
+        built |= tables.build(table, speeds, experiment.facets, records)
     for suffix in (suffix for suffix in formats if suffix in ("csv", "md", "tex")):
         for name, frame in built.items():
             paths.append(folder / "figures" / f"{name}.{suffix}")
@@ -98,6 +104,6 @@ def find_figure(name: str) -> Callable[..., Any]:
         return FIGURES[name]
     if "." in name or importlib.util.find_spec(name):
         return locate(f"{name}.draw", "figures")
-    known = (*FIGURES, TABLES)
+    known = (*FIGURES, TABLES, SCORE)
     near = did_you_mean(name, known)
     raise UserError(f"figures: unknown figure {name}; there are {', '.join(known)}{near}")

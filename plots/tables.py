@@ -231,6 +231,8 @@ def cost_table(
 def printed(frame: pd.DataFrame) -> pd.DataFrame:
     """Return a table as text: three significant digits, a dash for missing values."""
     frame = frame.copy()
+    if "yours" in frame:
+        frame["model"] = frame["model"].where(~frame.pop("yours"), "**" + frame["model"] + "**")
     if {"D90", "fails"} <= set(frame):
         frame["bracket"] = [_bracket(*ends) for ends in zip(frame["fails"], frame["D90"],
                                                             strict=True)]  # fmt: skip
@@ -253,7 +255,7 @@ def printed(frame: pd.DataFrame) -> pd.DataFrame:
         order += ["still improving", "× standard", "the paper's D90", "chance %", "precision"]
         frame = frame[[name for name in order if name in frame and not _is_empty(frame[name])]]
     elif {"low", "high"} <= set(frame):
-        name = "b" if "b" in frame else "doublings"
+        name = next(name for name in ("b", "doublings", "score") if name in frame)
         text = [
             _interval(*values)
             for values in zip(frame[name], frame["low"], frame["high"], strict=True)

@@ -6,6 +6,7 @@ python -m tasks build ed --size 6 --train 10000 --test 1000
 python -m tasks build-all --scale 0.1
 python -m tasks push ed --size 6 --train 10000 --test 1000 repo=me/ed-6      # dry; --upload
 python -m tasks locality
+python -m tasks gate mqar --size 8 format=tagged
 """
 
 from __future__ import annotations
@@ -109,6 +110,24 @@ def locality(args: argparse.Namespace) -> int:
     return 0
 
 
+def gate(args: argparse.Namespace) -> int:
+    """Guess answers without computing them; 1 when a baseline is too good."""
+    import torch
+
+    from tasks.gate import MARGIN
+    from tasks.gate import gate as accuracies
+
+    torch.set_num_threads(1)
+    found = accuracies(_task(args), args.count, args.seed)
+    chance = found["majority"]
+    print(f"{'baseline':<24} accuracy   chance")
+    for name, accuracy in found.items():
+        print(f"{name:<24} {accuracy:>8.1%} {chance:>8.1%}")
+    passed = max(found.values()) <= chance + MARGIN
+    print(f"{'passes' if passed else 'fails'}: at most {100 * MARGIN:g} points above chance")
+    return 0 if passed else 1
+
+
 def _data_sets(args: argparse.Namespace, task: Task) -> DataSets:
     config = DataConfig(**{split: getattr(args, split) for split in SPLITS}, seed=args.seed)
     return load_or_build(task, config, Path(args.dir), workers=args.workers)
@@ -179,12 +198,12 @@ def parser() -> argparse.ArgumentParser:
         prog="python -m tasks", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
     commands = top.add_subparsers(dest="command", required=True, parser_class=_Parser)
-    for function in (sample, check, build, build_all, push, locality):
+    for function in (sample, check, build, build_all, push, locality, gate):
         name = function.__name__.replace("_", "-")
         own = commands.add_parser(name, help=function.__doc__, allow_abbrev=False)
         own.set_defaults(function=function)
         own.add_argument("--config-dir", help="a folder that holds task/NAME.yaml")
-        if name in ("sample", "check", "build", "push"):
+        if name in ("sample", "check", "build", "push", "gate"):
             own.add_argument("task", metavar="TASK", help="NAME.yaml, or a dotted path")
             own.add_argument("--size", type=int)
             own.add_argument("--format", choices=FORMATS)
@@ -214,6 +233,8 @@ def parser() -> argparse.ArgumentParser:
             own.add_argument("task", nargs="*", metavar="TASK")
             own.add_argument("--size", type=int, action="append")
             own.add_argument("--count", type=_positive, default=20)
+        elif name == "gate":
+            own.add_argument("--count", type=_positive, default=20_000)
     return top
 
 

@@ -47,6 +47,13 @@ def test_a_setting_that_varies_has_a_column_and_what_is_missing_is_empty(tmp_pat
     assert ",,0.5,," in text.replace("done,,,", "done,,")
 
 
+def test_a_row_of_code_that_has_changed_since_is_replaced(tmp_path):
+    mine = [record(cell) | {"sources": {"my.EMA": cell}} for cell in ("first", "second")]
+    upsert(tmp_path, [mine[0], record("ours", seed=1)])
+    upsert(tmp_path, [mine[1]])
+    assert set(read_table(tmp_path)["cell"]) == set(read_cells(tmp_path)) == {"ours", "second"}
+
+
 def test_a_name_of_digits_alone_stays_a_name(tmp_path):
     upsert(tmp_path, [record("012345678901")])
     assert read_table(tmp_path)["cell"].tolist() == ["012345678901"]

@@ -210,6 +210,13 @@ def test_what_is_mistyped_is_said_in_one_line(published, words, said):
     assert "\n" not in str(found.value)
 
 
+def test_results_are_found_where_a_sweep_leaves_them(published, monkeypatch, capsys):
+    (published / "results").rename(published / "outputs")
+    monkeypatch.chdir(published)
+    main(["experiment=mine", "figures=heatmap"])
+    assert capsys.readouterr().out.split() == ["outputs/mine/figures/heatmap.png"]
+
+
 def test_a_figure_may_be_a_module_of_your_own(tmp_path, monkeypatch):
     assert find_figure("plots.heatmap") is heatmap.draw
     (tmp_path / "my_figure.py").write_text("from plots.heatmap import draw\n")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -165,7 +166,9 @@ def test_accuracy_table_has_every_seed_and_its_interval():
 
 
 def test_finding_says_how_many_times():
-    assert "Linear needs 2× the D90 of standard attention" in readme.finding(two_models())
+    assert "Linear needs 2× the D90 of standard attention" in readme.finding(
+        SimpleNamespace(facets={}, figures=[]), two_models()
+    )
 
 
 def test_survival_is_kaplan_meier():

@@ -1,0 +1,72 @@
+"""One number for a model: its D90 over standard attention's, on all tasks of an experiment.
+
+A D90 is known up to its bracket (`experiments.d90`). The grid of D is taken to go on by an octave
+at both ends: a task that is not passed, or did not run, counts as twice the largest D tried, so
+that leaving out what is hard helps nobody.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from experiments.d90 import bracket, medians
+from experiments.grid import BASELINE
+
+PLACE = ["task", "format", "size"]
+DRAWS = 10_000
+
+
+class Score(NamedTuple):
+    """The geometric mean over ``tasks`` of D90 over standard attention's, and its interval.
+
+    ``low`` to ``high`` holds 95 % of what it is when each D90 is drawn from its bracket,
+    log-uniformly.
+    """
+
+    value: float
+    low: float
+    high: float
+    tasks: int
+
+
+def places(table: pd.DataFrame) -> pd.DataFrame:
+    """Return a row per model and task that standard attention ran, in the table's order.
+
+    Columns: ``model``, `PLACE`, ``d90`` (nan where none passed), ``dim`` (D90, or the largest D
+    that ran), ``accuracy`` (the best median), and ``low`` and ``high``, a closed bracket of D90.
+    """
+    found = medians(table)
+    own = found[found["model"] == BASELINE].groupby(PLACE, sort=False)["dim"]
+    rows = []
+    for model in table["model"].unique():
+        for place, tried in own:
+            here = (found[PLACE] == list(place)).all(axis=1) & (found["model"] == model)
+            by_dim = found[here].set_index("dim")["accuracy"]
+            dim, low, high = bracket(by_dim.to_dict())
+            ran = max(by_dim.index, default=math.nan)
+            rows.append(
+                {"model": model, **dict(zip(PLACE, place, strict=True)), "d90": dim}
+                | {"dim": ran if math.isnan(dim) else dim, "accuracy": by_dim.max()}
+                | {"low": low or (tried.min() / 2 if len(by_dim) else tried.max())}
+                | {"high": high if math.isfinite(high) else 2 * tried.max()}
+            )
+    return pd.DataFrame(rows)
+
+
+def score(found: pd.DataFrame, model: str) -> Score:
+    """Return the score of a model among the rows of `places`."""
+    mine, base = (found[found["model"] == name] for name in (model, BASELINE))
+    if model == BASELINE:
+        return Score(1.0, 1.0, 1.0, len(base))
+    random = np.random.default_rng(0)
+
+    def drawn(rows: pd.DataFrame) -> np.ndarray:
+        return random.uniform(np.log(rows["low"]), np.log(rows["high"]), (DRAWS, len(rows)))
+
+    low, high = np.quantile((drawn(mine) - drawn(base)).mean(1), [0.025, 0.975])
+    value = np.log(mine["high"].to_numpy() / base["high"].to_numpy()).mean()
+    return Score(float(np.exp(value)), float(np.exp(low)), float(np.exp(high)), len(base))

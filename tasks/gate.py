@@ -1,0 +1,100 @@
+"""The gate of a task: what its final answer can be guessed from without computing it.
+
+Each baseline is fitted to half of the drawn prompts and judged on the other half. None of them
+can carry out a computation of several steps, so where one comes close to the answers, a model's
+accuracy says little about what it computes (a word problem's closure was once answered rightly at
+99 % without one right chain).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import nn
+
+from tasks.generate import SeenPrompts, draw_set
+from tasks.task import PAD_ID, Task
+
+MARGIN = 0.15  # above chance; a task fails where a baseline is better
+MOST_ANSWERS, MOST_BIGRAMS = 256, 1000  # the most frequent; rarer ones are not told apart
+EPOCHS, BATCH, HIDDEN, RATE = 15, 100, 128, 3e-3
+
+
+def gate(task: Task, count: int = 20_000, seed: int = 0) -> dict[str, float]:
+    """Return the accuracy, 0 to 1, of each baseline.
+
+    The first, ``majority``, gives the most frequent answer whatever the prompt: chance. Of single
+    positions, the most telling one is named.
+    """
+    prompts, answers = prompts_and_answers(task, count, seed)
+    by_position = [_table(prompts[:, -i], answers) for i in range(1, prompts.shape[1] + 1)]
+    best = int(np.argmax(by_position))
+    size, classes = len(task.vocabulary), answers.max() + 1
+    bigrams = np.where(prompts[:, :-1] > 0, prompts[:, :-1] * size + prompts[:, 1:], PAD_ID)
+    ranked = _ranked(bigrams) + 1  # 0 is padding
+    torch.manual_seed(seed)
+    network = nn.Sequential(_sums(size, HIDDEN), nn.ReLU(), nn.Linear(HIDDEN, classes))
+    return {
+        "majority": float((answers[count // 2 :] == 0).mean()),
+        "last token": by_position[0],
+        f"token {best + 1} from the end": by_position[best],
+        "token counts, linear": _fitted(_sums(size, classes), prompts, answers),
+        "bigram counts, linear": _fitted(
+            _sums(MOST_BIGRAMS + 1, classes), np.where(ranked <= MOST_BIGRAMS, ranked, 0), answers
+        ),
+        "token counts, network": _fitted(network, prompts, answers),
+    }
+
+
+def prompts_and_answers(task: Task, count: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return distinct prompts (N, W) as ids, padded on the left, and their answers (N,).
+
+    Answers are numbered from the most frequent; -1 is a rare one. The marker that ends a prompt is
+    left out.
+    """
+    drawn = draw_set(task, "test", count, seed, SeenPrompts(count))
+    examples = [task.decode(drawn, row) for row in range(count)]
+    width = max(len(example.prompt) - 1 for example in examples)
+    prompts = np.full((count, width), PAD_ID)
+    for row, example in enumerate(examples):
+        ids = task.vocabulary.encode(example.prompt[:-1])
+        prompts[row, width - len(ids) :] = ids
+    last = slice(-1 if task.labelled else 0, None)
+    numbers = _ranked(np.array([" ".join(example.answer[last]) for example in examples]))
+    return prompts, np.where(numbers < MOST_ANSWERS, numbers, -1)
+
+
+def _ranked(values: np.ndarray) -> np.ndarray:
+    """Number the values from 0, the most frequent one, in the order of their frequency."""
+    _, numbers, counts = np.unique(values, return_inverse=True, return_counts=True)
+    return np.argsort(np.argsort(-counts, kind="stable"))[numbers]
+
+
+def _table(tokens: np.ndarray, answers: np.ndarray) -> float:
+    """Accuracy of giving each token (N,) the answer that is most frequent with it."""
+    half = len(tokens) // 2
+    seen = np.zeros((tokens.max() + 1, MOST_ANSWERS + 1))
+    np.add.at(seen, (tokens[:half], answers[:half]), 1)  # the last column is -1's
+    return float((seen[:, :-1].argmax(1)[tokens[half:]] == answers[half:]).mean())
+
+
+def _sums(kinds: int, width: int) -> nn.EmbeddingBag:
+    """A linear map of how often each of ``kinds`` occurs: the sum of their vectors."""
+    bag = nn.EmbeddingBag(kinds, width, mode="sum", padding_idx=PAD_ID)
+    nn.init.normal_(bag.weight, std=0.05)
+    return bag
+
+
+def _fitted(model: nn.Module, ids: np.ndarray, answers: np.ndarray) -> float:
+    """Accuracy of a model from ids (N, W) to logits, fitted to the first half."""
+    x, y = torch.from_numpy(ids), torch.from_numpy(answers)
+    half = len(x) // 2
+    known = torch.arange(half)[y[:half] >= 0]
+    optimiser = torch.optim.Adam(model.parameters(), RATE)
+    for _ in range(EPOCHS):
+        for rows in known[torch.randperm(len(known))].split(BATCH):
+            optimiser.zero_grad()
+            nn.functional.cross_entropy(model(x[rows]), y[rows]).backward()
+            optimiser.step()
+    with torch.no_grad():
+        return float((model(x[half:]).argmax(1) == y[half:]).float().mean())

@@ -1,0 +1,54 @@
+"""The score of a model: D90 over standard attention's, over all tasks."""
+
+import pytest
+
+from experiments.score import places, score
+from plots import score as page
+from plots import tables
+from tests.plots.small_tables import cells, joined
+
+STANDARD = joined(
+    cells({8: [0.1], 16: [0.95], 32: [1.0]}),
+    cells({8: [0.1], 16: [0.2], 32: [1.0]}, task="copy"),
+)
+
+
+def scored(*tables):
+    return score(places(joined(STANDARD, *tables)), "mine")
+
+
+def test_score_is_the_geometric_mean_of_the_ratios():
+    same = cells({8: [0.1], 16: [0.95]}, model="mine")
+    found = scored(same, cells({8: [0.1], 16: [0.95]}, task="copy", model="mine"))
+    assert found.value == pytest.approx(2**-0.5) and found.tasks == 2
+    assert found.low < found.value < found.high < 1.2
+
+
+def test_what_is_not_passed_or_left_out_counts_as_twice_the_largest_dim():
+    easy = cells({8: [0.1], 16: [0.95]}, model="mine")
+    left_out = scored(easy)
+    failed = scored(easy, cells({8: [0.1], 16: [0.5], 32: [0.8]}, task="copy", model="mine"))
+    assert left_out.value == failed.value == pytest.approx(2**0.5)
+    stopped = scored(easy, cells({8: [0.1]}, task="copy", model="mine"))
+    assert stopped.value == failed.value and stopped.low < failed.low
+
+
+def test_the_smallest_dim_that_passes_is_worth_an_octave_below():
+    found = places(joined(STANDARD, cells({8: [0.95]}, model="mine"))).set_index(["model", "task"])
+    assert found.loc[("mine", "lis"), ["low", "high"]].tolist() == [4, 8]
+    assert found.loc[("mine", "copy"), ["low", "high"]].tolist() == [32, 64]
+
+
+def test_page_sets_unpublished_models_beside_references_in_bold():
+    mine = cells({8: [0.1], 16: [0.5], 32: [0.7]}, model="mine", train_seconds=7200.0)
+    published = joined(STANDARD, cells({8: [0.1], 16: [0.95]}, model="linear"))
+    table = joined(STANDARD, mine)
+    found = page.frame(table, published).set_index("model")
+    assert found.index.tolist() == ["Standard", "Linear", "mine"]
+    assert found.loc["mine", "LIS, 4 numbers"] == "70 %" and found.loc["mine", "passed"] == "0/2"
+    assert found.loc["mine", "training time"] == 2 and found.loc["mine", "tokens/s"] == 0.5
+    printed = tables.markdown(tables.printed(found.reset_index()))
+    assert "| **mine** |" in printed and "| Linear |" in printed
+    assert set(page.beside(table, published)["model"]) == {"standard", "mine", "linear"}
+    assert page.headline(table).startswith("mine scores 2.83 (")
+    assert not page.frame(published, published)["yours"].any()

@@ -1,0 +1,75 @@
+"""No task of the suite can be guessed from its prompts; a task that leaks is found out."""
+
+import pytest
+
+from experiments.grid import cells, load_experiment, with_model
+from tasks.__main__ import main
+from tasks.gate import MARGIN, gate
+from tasks.task import Task, build_task
+
+COUNT = 8000
+
+
+class Leaky(Task):
+    """Letters; the answer is told by one of them, by pairs, or by counts."""
+
+    name = "leaky"
+
+    def __init__(self, size, format="direct", leak="count"):
+        super().__init__(size, format)
+        self.leak = leak
+
+    @property
+    def own_tokens(self):
+        return ["<sep>", *"abcd"]
+
+    @property
+    def max_len(self):
+        return self.size + 2
+
+    def sample_prompt(self, rng, size):
+        return [*rng.choices("abcd", k=size), "<sep>"]
+
+    def solve(self, prompt):
+        text = "".join(prompt[:-1])
+        answers = {
+            "position": text[2],
+            "last": text[-1],
+            "count": "ab"[text.count("a") > text.count("b")],
+            "bigram": "ab"["ab" in text],
+            "network": "abcd"[text.count("a") % 4],
+        }
+        return [], [answers[self.leak]]
+
+
+@pytest.mark.parametrize(
+    ("leak", "baseline", "least"),
+    [("last", "last token", 1), ("position", "token 10 from the end", 1),
+     ("count", "token counts, linear", 0.9), ("bigram", "bigram counts, linear", 0.95),
+     ("network", "token counts, network", 0.85)],
+)  # fmt: skip
+def test_each_baseline_finds_its_leak(leak, baseline, least):
+    found = gate(Leaky(12, leak=leak), COUNT // 2)
+    assert found[baseline] >= least
+    assert found[baseline] > found["majority"] + MARGIN
+
+
+SUITE = {
+    f"{cell.identity['task']}-{cell.identity['format']}": cell.config.task
+    for cell in cells(with_model(load_experiment("suite"), "standard"))
+}
+
+
+@pytest.mark.parametrize("name", SUITE)
+def test_tasks_of_the_suite_stay_at_chance(name):
+    found = gate(build_task(SUITE[name]), COUNT)
+    assert max(found.values()) <= found["majority"] + MARGIN
+
+
+def test_command(capsys):
+    words = ["--size", "12", "--count", "2000"]
+    assert main(["gate", "arithmetic", *words]) == 0
+    printed = capsys.readouterr().out.splitlines()
+    assert len(printed) == 8 and printed[-1].startswith("passes")
+    assert main(["gate", "word", *words, "monoid=flip-flop", "format=tagged"]) == 1
+    assert "fails" in capsys.readouterr().out
