@@ -5,13 +5,14 @@ from __future__ import annotations
 FIGURES = {
     "heatmap": (
         "Accuracy: the share of right final answers in free greedy generation. A cell is split "
-        "into a stripe per seed; its number is their median. The black bar is D90, the smallest "
-        "D whose median reaches 90 %. Nothing ran where it is blank."
+        "into sorted stripes, one per seed; its number is their median. The black bar is D90, the "
+        "smallest D whose median reaches 90 %. Blank cells did not run."
     ),
     "required_dimension": (
         "D90 against the longest sequence. The bar below a point reaches down to the largest D "
-        "that fails; an arrow starts at the largest D measured where none passes. Dotted: the "
-        "growth that Table 1 of the paper predicts for linear attention, as a slope."
+        "that fails. An arrow up: no D passes, up to this one. An arrow down: the smallest D "
+        "measured passes. Dotted: the growth that Table 1 of the paper predicts for linear "
+        "attention, as a slope."
     ),
     "costs": (
         "Each model at its D90 beside standard attention at its own. A dot is a problem size, "

@@ -140,14 +140,15 @@ def draw(
     colors = _colors(found)
     stacked = width < 5
     shape = (len(rows), 1) if stacked else (1, len(rows))
-    height = (0.25 * len(metrics) + 0.4) * scale * shape[0] + 0.55
+    height = (0.28 * len(metrics) + 0.4) * scale * shape[0] + 0.7
     figure = style.new_figure(width, height)
-    grid = figure.subplots(*shape, sharex=True, sharey=True, squeeze=False).flat
+    grid = figure.subplots(*shape, sharex=True, sharey=True, squeeze=False)
     octaves = max(4.4, np.log2(found["less"]).abs().max() + 0.4)
-    for axes, row in zip(grid, rows, strict=True):
+    for axes, row in zip(grid.flat, rows, strict=True):
         _draw_panel(axes, found[found["row"] == row], columns, colors, places)
         _finish(axes, octaves, metrics, places, room=width / shape[1] - 1.9 * scale / shape[1])
         axes.set_title(f"{row} vs. {style.model_look(BASELINE).label.lower()}")
+    style.label_below(grid, "cost, each at its own D90")
     dot = {"marker": "o", "linestyle": "none", "markersize": 5}
     style.legend_below(figure, [style.handle(c, color=colors[c], **dot) for c in columns])
     return figure
@@ -174,7 +175,7 @@ def _places(metrics: list[str]) -> dict[str, float]:
 def _draw_panel(
     axes: Axes, found: pd.DataFrame, columns: np.ndarray, colors: dict, places: dict[str, float]
 ) -> None:
-    apart = 0.6 / max(1, len(columns) - 1) if len(columns) > 1 else 0
+    apart = 0.5 / max(1, len(columns) - 1)
     for i, column in enumerate(columns):
         part = found[found["column"] == column]
         sizes = sorted(found.loc[found["column"] == column, "size"].unique())

@@ -157,7 +157,7 @@ def _draw_panel(
     for (x, y), part in cells.groupby(["x", "y"], sort=False, dropna=False):
         left, bottom = xs.index(x) - MARGIN / 2, ys.index(y) - MARGIN / 2
         step = MARGIN / len(part)
-        for place, value in enumerate(part.sort_values("seed")["answer_accuracy"]):
+        for place, value in enumerate(sorted(part["answer_accuracy"])):
             stripes.append(Rectangle((left + place * step, bottom), step, MARGIN))
             values.append(100 * value)
         _write(axes, xs.index(x), ys.index(y), 100 * part["median"].iloc[0], width)
@@ -211,7 +211,7 @@ def _explain(figure: Figure, grid: np.ndarray, cells: pd.DataFrame, over_dim: bo
     bar.ax.tick_params(length=0)
     handles = []
     if over_dim and cells["median"].map(passes).any():
-        handles.append(style.handle("D90: median of seeds ≥ 90 %", **D90))
+        handles.append(style.handle("D90: median of seeds (stripes) ≥ 90 %", **D90))
     if over_dim and cells["paper_dim"].notna().any():
         handles.append(style.handle("the paper's D90", **PAPER))
     style.legend_below(figure, handles)

@@ -77,7 +77,7 @@ def draw_lines(axes: Axes, groups: pd.DataFrame, looks: dict[str, dict[str, Any]
     style.plain_log_axis(axes, "x", spread(sorted(groups["max_len"].unique())))
     axes.set_xlim(shortest / 1.2, longest * 1.2)
     seen = [*groups["d90"].dropna(), *groups["low"][groups["low"] > 0]]
-    axes.set_ylim(min([*axes.get_ylim(), min(seen) / 1.2]), max(axes.get_ylim()[1], max(seen) * 2))
+    axes.set_ylim(min([*axes.get_ylim(), min(seen) / 1.6]), max(axes.get_ylim()[1], max(seen) * 2))
 
 
 def spread(lengths: list[float]) -> list[float]:
@@ -91,15 +91,18 @@ def spread(lengths: list[float]) -> list[float]:
 
 def _draw_bracket(axes: Axes, x: float, line: dict[str, Any], color: str) -> None:
     if math.isnan(line["d90"]):
-        axes.annotate(
-            "", (x, line["low"] * 1.5), xytext=(x, line["low"]),
-            arrowprops={"arrowstyle": "->", "color": color, "linewidth": 1.2,
-                        "shrinkA": 0, "shrinkB": 0},
-        )  # fmt: skip
+        _draw_arrow(axes, x, line["low"], line["low"] * 1.5, color)
         axes.plot([x], [line["low"]], marker="_", color=color, markersize=6)
     elif line["low"] > 0:
         axes.plot([x, x], [line["low"], line["d90"]], color=color, linewidth=3, alpha=0.35,
                   solid_capstyle="butt")  # fmt: skip
+    else:
+        _draw_arrow(axes, x, line["d90"], line["d90"] / 1.4, color)
+
+
+def _draw_arrow(axes: Axes, x: float, start: float, end: float, color: str) -> None:
+    arrow = {"arrowstyle": "->", "color": color, "linewidth": 1.2, "shrinkA": 0, "shrinkB": 0}
+    axes.annotate("", (x, end), xytext=(x, start), arrowprops=arrow)
 
 
 def _draw_theory(axes: Axes, groups: pd.DataFrame) -> None:
