@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import string
 
 import numpy as np
@@ -74,6 +75,10 @@ class Copying(Task):
         letters = np.empty((count, size), dtype)
         _draw(seed, stream, first, self.alphabet_size, letters)
         return SequenceSet.of_columns([letters, _SEP, letters], size + 1, width, dtype)
+
+    def state_bits(self, size: int) -> float:
+        """As `Task.state_bits`: every word."""
+        return size * math.log2(self.alphabet_size)
 
 
 # Ids: PAD, EOS, the marker, then the letters.

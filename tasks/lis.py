@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
+import math
+
 import numpy as np
 
 from tasks.kernels import kernel
@@ -100,6 +103,22 @@ class LIS(Task):
             return SequenceSet.tagged(numbers, lengths, _SEP, width, dtype)
         chain = [lengths, _SEP] if self.format == "cot" else []
         return SequenceSet.of_columns([numbers, _SEP, *chain, longest], size + 1, width, dtype)
+
+    def state_bits(self, size: int) -> float:
+        """As `Task.state_bits`: the chains are the restricted growth sequences, Bell(n) in number.
+
+        Labels depend on the least last number of each length: before the last label, on a set of
+        at most n - 1 numbers below the largest.
+        """
+        if self.format == "direct":
+            return math.log2(size)
+        if self.labelled:
+            values = self.number_range - self.room_size - 2
+            return math.log2(sum(math.comb(values, k) for k in range(size)))
+        row = [1]  # of the Bell triangle
+        for _ in range(size - 1):
+            row = list(itertools.accumulate(row, initial=row[-1]))
+        return math.log2(row[-1])
 
 
 # Ids: PAD, EOS, the marker, then the number v at v + 2.

@@ -99,6 +99,10 @@ class Match3(Task):
                 return f"token {position + 1} is {token!r}, where a number should be"
         return None
 
+    def state_bits(self, size: int) -> float:
+        """As `Task.state_bits`: yes or no."""
+        return 1.0
+
     def dependencies(self, example: Example) -> list[list[int]]:
         """The answer needs every number."""
         return [[*range(self.size), self.size + 1] for _ in example.answer]
