@@ -14,6 +14,7 @@ from typing import Any
 
 from common import UserError
 from evaluation.generate import generate
+from evaluation.state_format import StateRounding
 from experiments.config import CellConfig, cell_from, read_config
 from experiments.run import load_model
 from experiments.runs import Run
@@ -87,11 +88,13 @@ def load(folder: str | Path, trust: bool = False) -> LoadedRun:
     return LoadedRun(config, task, load_model(config, task, Run(folder.parent, folder.name)))
 
 
-def written(model: Transformer, task: Task, sequences: SequenceSet) -> Iterator[Written]:
+def written(
+    model: Transformer, task: Task, sequences: SequenceSet, rounding: StateRounding | None = None
+) -> Iterator[Written]:
     """Yield what the model writes for the prompts of ``sequences``, in order."""
     if sequences.labels is not None:
         raise UserError("format=tagged: the model writes nothing, it labels what it reads")
-    generation = generate(model, sequences)
+    generation = generate(model, sequences, rounding=rounding)
     for row in range(len(sequences)):
         start, end = sequences.prompt_lengths[row], generation.lengths[row]
         tokens = task.vocabulary.decode(generation.tokens[row, start:end])

@@ -16,6 +16,7 @@ from evaluation.argmax import Memory
 from evaluation.errors import by_kind, where_chains_break, where_labels_break
 from evaluation.generate import Generation, Progress, Tagging, generate, tag
 from evaluation.parts import generate_in_parts, part_size
+from evaluation.state_format import StateRounding
 from models.transformer import Transformer
 from tasks.task import SequenceSet, Task
 
@@ -56,23 +57,25 @@ def evaluate(
     device: torch.device | str = "cpu",
     progress: Progress = lambda done, total: None,
     folder: Path | None = None,
+    rounding: StateRounding | None = None,
 ) -> Evaluation:
     """Return accuracies of free greedy generation on ``sequences``, or of their labels.
 
     ``memory_mb`` bounds what a batch may hold, whatever the number of sequences.  With a
     ``folder``, more than `parts.part_size` sequences are evaluated in parts that are kept there:
     the same call goes on where an earlier one was cut off, its seconds included.  The caller
-    deletes the folder.  Raises what `generate` raises.
+    deletes the folder.  With a ``rounding``, the state is rounded after every token, and there are
+    no parts.  Raises what `generate` raises.
     """
     started = time.perf_counter()
     found: Generation | Tagging
     if sequences.labels is not None:
-        found = tagging = tag(model, sequences, memory_mb, device, progress)
+        found = tagging = tag(model, sequences, memory_mb, device, progress, rounding)
         answer_right, chain_right = judge_labels(sequences, tagging.labels)
         errors = where_labels_break(sequences, tagging.labels)
     else:
-        if folder is None or len(sequences) <= part_size(device):
-            generation = generate(model, sequences, memory_mb, device, progress)
+        if folder is None or rounding or len(sequences) <= part_size(device):
+            generation = generate(model, sequences, memory_mb, device, progress, rounding)
         else:
             generation, seconds = generate_in_parts(
                 model, sequences, memory_mb, device, progress, folder
