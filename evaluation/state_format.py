@@ -48,10 +48,10 @@ class Format(NamedTuple):
             smallest = 2 - 2 ** (self.exponent - 1)  # the exponent of subnormal numbers
             exponent = torch.frexp(x).exponent - 1
             step = torch.ldexp(torch.ones_like(x), exponent.clamp(min=smallest) - self.mantissa)
-        else:
-            step = torch.as_tensor(scale, dtype=x.dtype, device=x.device).expand_as(x)
-        largest = self.largest if self.exponent else step * self.largest
-        return torch.where(step > 0, (x / step).round() * step, x).clamp(-largest, largest)
+            return ((x / step).round() * step).clamp(-self.largest, self.largest)
+        step = torch.as_tensor(scale, dtype=x.dtype, device=x.device)
+        levels = (x / step).round().clamp(-self.largest, self.largest)
+        return torch.where(step > 0, levels * step, x)
 
 
 NAMED = {
