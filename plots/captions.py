@@ -64,7 +64,8 @@ TABLES = {
     "costs": (
         "Costs at D90. Memory in float32, of sequences of L tokens; FLOPs of a forward pass "
         "over L tokens; training until 90 % of the validation chains are right, in the median "
-        "seed."
+        "seed. I*: from so many FLOPs a byte on, the model's FLOPs + I · bytes moved a token are "
+        "below standard attention's (H100: 20 in float32); inf: never."
     ),
     "exponents": (
         "b of D90 ~ L^b, fitted to the brackets (log-logistic, interval-censored), with its 95 "
