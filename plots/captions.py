@@ -32,6 +32,12 @@ FIGURES = {
         "distance, ED_Local restates what the next row needs. Bars and arrows as in "
         "required_dimension."
     ),
+    "bits": (
+        "Needed: log2 of the number of distinct right continuations after the prompt. Enough: the "
+        "numbers of the state times the fewest bits of a number, over floats and integers, at "
+        "which the median of the seeds answers 90 %; the state, caches included, is rounded after "
+        "every token. Held: the same numbers in float32."
+    ),
     "d90_by_task": (
         "D90, darker where it is larger. ≤: the smallest D measured passes; > and grey: none "
         "passes up to this D."
