@@ -16,6 +16,7 @@ from typing import Any
 
 from common import UserError
 from evaluation.generate import generate
+from evaluation.state_format import StateRounding
 from experiments.config import CellConfig, cell_from, read_config
 from experiments.grid import cell_of
 from experiments.run import initial_model, load_model
@@ -99,11 +100,13 @@ def build(*words: str) -> Transformer:
     return initial_model(config, build_task(config.task))
 
 
-def written(model: Transformer, task: Task, sequences: SequenceSet) -> Iterator[Written]:
+def written(
+    model: Transformer, task: Task, sequences: SequenceSet, rounding: StateRounding | None = None
+) -> Iterator[Written]:
     """Yield what the model generates for the prompts of ``sequences``, in order."""
     if sequences.labels is not None:
         raise UserError("format=tagged: the model writes nothing, it labels what it reads")
-    generation = generate(model, sequences)
+    generation = generate(model, sequences, rounding=rounding)
     for row in range(len(sequences)):
         start, end = sequences.prompt_lengths[row], generation.lengths[row]
         tokens = task.vocabulary.decode(generation.tokens[row, start:end])

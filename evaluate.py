@@ -2,6 +2,7 @@
 
     python evaluate.py run=runs/0123456789ab
     python evaluate.py run=runs/0123456789ab task.size=20 show=5
+    python evaluate.py run=runs/0123456789ab state_format=float8_e4m3
     python evaluate.py run=runs/0123456789ab data.file=sequences.txt out=written.jsonl
 
 The last line of standard output is one JSON object.
@@ -35,7 +36,7 @@ def main(settings: DictConfig) -> None:
     import cotcost
     from evaluation.judge import evaluate
     from experiments.config import EvaluateCall, call_from, measured_task, plain
-    from experiments.run import accuracies, load_data, measured_sequences
+    from experiments.run import accuracies, in_formats, load_data, measured_sequences
     from training.device import resolve_device
 
     given = plain(settings)
@@ -45,17 +46,19 @@ def main(settings: DictConfig) -> None:
     torch.set_num_threads(config.machine.threads)
     device = resolve_device(config.machine.device)
     measured = measured_task(config, run.task)
-    sequences = measured_sequences(config, run.task, measured, load_data(config, run.task))
+    data = load_data(config, run.task)
+    sequences = measured_sequences(config, run.task, measured, data)
+    model, rounding = in_formats(config, run.model, data)
     with tqdm(total=len(sequences), desc="evaluating", disable=None, leave=False) as bar:
         result = evaluate(
-            run.model, measured, sequences, config.machine.evaluation_memory_mb, device,
-            lambda done, total: bar.update(done - bar.n),
+            model, measured, sequences, config.machine.evaluation_memory_mb, device,
+            lambda done, total: bar.update(done - bar.n), rounding=rounding,
         )  # fmt: skip
     if call.show:
         shown = sequences.select(slice(call.show))
-        print("\n\n".join(map(str, cotcost.written(run.model, measured, shown))), end="\n\n")
+        print("\n\n".join(map(str, cotcost.written(model, measured, shown, rounding))), end="\n\n")
     if call.out:
-        every = cotcost.written(run.model, measured, sequences)
+        every = cotcost.written(model, measured, sequences, rounding)
         lines = [json.dumps(dataclasses.asdict(one)) for one in every]
         write_text(Path(call.out), "\n".join(lines) + "\n")
     found = accuracies(result) | {"seconds": round(result.seconds, 3)}
@@ -69,6 +72,7 @@ def with_measurement(config: CellConfig, call: EvaluateCall, given: dict[str, An
     from training.device import Machine
 
     asked = {"task": call.task, "file": call.data["file"], "count": call.count}
+    asked |= {"state_format": call.state_format, "weight_format": call.weight_format}
     return dataclasses.replace(
         config,
         measure=checked(MeasureConfig, asked),

@@ -41,6 +41,7 @@ from evaluation.argmax import (
     first_true,
     in_halves,
 )
+from evaluation.state_format import StateRounding, read_and_write
 from models.transformer import Transformer
 from tasks.task import EOS_ID, PAD_ID, SequenceSet
 from training.data import SequenceTensors
@@ -91,14 +92,22 @@ def generate(
     memory_mb: Memory = "auto",
     device: torch.device | str = "cpu",
     progress: Progress = lambda done, total: None,
+    rounding: StateRounding | None = None,
 ) -> Generation:
     """Return what greedy generation writes after the prompts of ``sequences``.
 
     A sequence ends with EOS, or once it is longer than `argmax.longest_sequence`.  ``memory_mb``
     bounds what a batch holds (`argmax.megabytes`), which is halved where the device has less.  The
     model is left on ``device``, in float32 and in evaluation mode.  Raises what `ExactArgmax`
-    raises, and `RunError` where `step` is not the model's forward pass.
+    raises, and `RunError` where `step` is not the model's forward pass.  With a ``rounding``, the
+    state is rounded after every token, and float32 decides (`state_format`).
     """
+    if rounding is not None:
+        tokens, _ = read_and_write(model, sequences, rounding, memory_mb, device, progress)
+        wrong, ends = tokens != sequences.tokens[:, : tokens.shape[1]], tokens == EOS_ID
+        first = np.where(wrong.any(1), wrong.argmax(1), -1)
+        lengths = np.where(ends.any(1), ends.argmax(1) + 1, tokens.shape[1])
+        return Generation(tokens, lengths, first, int((first < 0).sum()))
     exact, total = ExactArgmax(model, sequences, memory_mb, device), len(sequences)
 
     def write() -> Text:
@@ -128,8 +137,17 @@ def tag(
     memory_mb: Memory = "auto",
     device: torch.device | str = "cpu",
     progress: Progress = lambda done, total: None,
+    rounding: StateRounding | None = None,
 ) -> Tagging:
     """Return the model's label of each labelled token; arguments and errors as in `generate`."""
+    if rounding is not None:
+        assert sequences.labels is not None
+        _, said = read_and_write(model, sequences, rounding, memory_mb, device, progress)
+        written = np.zeros_like(sequences.labels)
+        written[:, : said.shape[1]] = said
+        written[sequences.labels == 0] = 0
+        right = (written == sequences.labels).all(1)
+        return Tagging(written, int(right.sum()), close_calls=0, tolerance=0.0)
     exact = ExactArgmax(model, sequences, memory_mb, device)
     gold = exact.sequences.targets  # (N, W)
 

@@ -14,6 +14,7 @@ import torch
 from evaluation.argmax import Memory
 from evaluation.errors import by_kind, where_chains_break, where_labels_break
 from evaluation.generate import Generation, Progress, generate, tag
+from evaluation.state_format import StateRounding
 from models.transformer import Transformer
 from tasks.task import SequenceSet, Task
 
@@ -49,6 +50,7 @@ def evaluate(
     memory_mb: Memory = "auto",
     device: torch.device | str = "cpu",
     progress: Progress = lambda done, total: None,
+    rounding: StateRounding | None = None,
 ) -> Evaluation:
     """Return accuracies of free greedy generation on ``sequences``, or of their labels.
 
@@ -56,11 +58,11 @@ def evaluate(
     """
     started = time.perf_counter()
     if sequences.labels is not None:
-        tagging = tag(model, sequences, memory_mb, device, progress)
+        tagging = tag(model, sequences, memory_mb, device, progress, rounding)
         answer_right, chain_right = judge_labels(sequences, tagging.labels)
         errors = where_labels_break(sequences, tagging.labels)
     else:
-        generation = generate(model, sequences, memory_mb, device, progress)
+        generation = generate(model, sequences, memory_mb, device, progress, rounding)
         answer_right, chain_right = judge(task, sequences, generation)
         errors = where_chains_break(task, sequences, generation, answer_right)
     if kinds := by_kind(task, sequences, answer_right):

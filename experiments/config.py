@@ -22,6 +22,7 @@ from omegaconf.errors import MissingMandatoryValue
 from pydantic import Field, TypeAdapter, ValidationError
 
 from common import CONF_DIR, UserError
+from evaluation.state_format import parse_format
 from models.build import ModelConfig
 from tasks.data import DataConfig
 from tasks.task import Task, build_task
@@ -40,16 +41,22 @@ class MeasureConfig:
 
     ``task`` holds task settings that differ from training, such as another size; ``split`` is one
     of the data's sets; ``file`` holds sequences to use instead; ``count`` limits their number.
+    ``state_format`` and ``weight_format`` are those of `evaluation.state_format`.
     """
 
     task: dict[str, Any] = field(default_factory=dict)
     split: Literal["test", "validation", "train"] = "test"
     file: str | None = None
     count: Annotated[int, Field(ge=1)] | None = None
+    state_format: str | None = None
+    weight_format: str | None = None
 
     __pydantic_config__ = STRICT
 
     def __post_init__(self) -> None:
+        for name in (self.state_format, self.weight_format):
+            if name is not None:
+                parse_format(name)
         changed = any(value is not None for value in self.task.values())
         if self.file is not None and (self.count is not None or self.split != "test"):
             raise UserError("measure.file: the whole file is measured; drop split and count")
@@ -128,6 +135,8 @@ class EvaluateCall:
     task: dict[str, Any]
     data: dict[str, str | None]
     count: int | None
+    state_format: str | None
+    weight_format: str | None
     show: Annotated[int, Field(ge=0)]
     out: str | None
     data_dir: str | None

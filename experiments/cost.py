@@ -1,4 +1,4 @@
-"""Estimated cost of a sweep: training FLOPs, and seconds at the speeds measured so far."""
+"""Estimated cost of a sweep; FLOPs and bytes moved of a generated token."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from experiments.grid import Cell
 from experiments.plan import Sweep
 from experiments.table import read_table
 from models.build import build_model
-from models.flops import training_step_flops
+from models.flops import total_flops, training_step_flops
+from models.transformer import Transformer
 from tasks.task import build_task
 from training.device import device_name, resolve_device
 
@@ -79,3 +80,28 @@ class Estimate:
 
         near = min(self.speeds, key=distance, default=None)
         return flops / (ASSUMED_FLOPS_PER_SECOND if near is None else self.speeds[near])
+
+
+def token_traffic(model: Transformer, length: int, batch: int) -> tuple[float, float]:
+    """Return FLOPs and bytes moved for one token of one sequence, the mean over ``length`` tokens.
+
+    In float32. A step reads the weights once for ``batch`` sequences, and of each it reads the
+    state and writes what a token changes: all of a constant state, an entry of a cache.
+    """
+    flops = total_flops(model.flops(length)) / length
+    weights = 4 * sum(parameter.numel() for parameter in model.parameters())
+    read = sum(model.state_bytes(position) for position in range(length)) / length
+    return flops, weights / batch + read + model.state_bytes(1)
+
+
+def winning_intensity(own: tuple[float, float], other: tuple[float, float]) -> float:
+    """Return the least I, in FLOPs a byte, from which ``own`` FLOPs + I · bytes are below those of
+    ``other`` whatever larger I; inf where there is none.
+
+    I is a device's FLOPs a second over its bytes a second (Sadhukhan et al. 2025, "Kinetics",
+    arXiv 2506.05333).
+    """
+    flops, moved = own[0] - other[0], own[1] - other[1]
+    if moved > 0 or (moved == 0 and flops >= 0):
+        return math.inf
+    return max(0.0, flops / -moved) if moved else 0.0

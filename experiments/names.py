@@ -101,7 +101,8 @@ def _measure(config: CellConfig) -> dict[str, Any]:
     whole = config.data.test if measure.split == "test" else None
     if measure.count not in (None, whole):
         found["count"] = measure.count
-    return found
+    formats = {"state_format": measure.state_format, "weight_format": measure.weight_format}
+    return found | {key: name for key, name in formats.items() if name is not None}
 
 
 IDENTITY = ["task", "size", "format", "model", "layers", "heads", "dim", "seed", "recipe"]

@@ -14,6 +14,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from common import RunError, UserError
 from evaluation.judge import Evaluation, evaluate
+from evaluation.state_format import StateRounding, rounded_weights, state_rounding
 from experiments import wandb_log
 from experiments.config import CellConfig, cell_from, deciding_settings, measured_task, plain
 from experiments.display import CellProgress, print_outcome
@@ -128,7 +129,8 @@ def train_and_measure(
     should_stop = stop_after(config.machine.time_limit_seconds, stop)
     model, cost = trained(config, task, data, run, tell, should_stop)
     tell(Phase("evaluation"))
-    evaluation = measure(config, measured, model, sequences, tell, stop)
+    model, rounding = in_formats(config, model, data)
+    evaluation = measure(config, measured, model, sequences, tell, stop, rounding)
     return {**accuracies(evaluation), **cost, **costs(model, measured)}, evaluation.errors
 
 
@@ -207,6 +209,18 @@ def load_data(config: CellConfig, task: Task) -> DataSets:
     return load_or_build(task, data, Path(config.data_dir), config.progress)
 
 
+def in_formats(
+    config: CellConfig, model: Transformer, data: DataSets
+) -> tuple[Transformer, StateRounding | None]:
+    """Return the model with its weights, and the rounding of its state, as they are measured."""
+    measure = config.measure
+    if measure.weight_format is not None:
+        model = rounded_weights(model, measure.weight_format)
+    if measure.state_format is None:
+        return model, None
+    return model, state_rounding(measure.state_format, model, data.train)
+
+
 def measure(
     config: CellConfig,
     measured: Task,
@@ -214,6 +228,7 @@ def measure(
     sequences: SequenceSet,
     tell: Listener,
     stop: Callable[[], bool],
+    rounding: StateRounding | None,
 ) -> Evaluation:
     """Return accuracies of what the model writes for ``sequences``."""
 
@@ -229,6 +244,7 @@ def measure(
         config.machine.evaluation_memory_mb,
         resolve_device(config.machine.device),
         progress,
+        rounding,
     )
 
 

@@ -33,6 +33,12 @@ FIGURES = {
         "distance, ED_Local restates what the next row needs. Bars and arrows as in "
         "required_dimension."
     ),
+    "bits": (
+        "Needed: log2 of the number of distinct right continuations after the prompt. Enough: the "
+        "numbers of the state times the fewest bits of a number, over floats and integers, at "
+        "which the median of the seeds answers 90 %; the state, caches included, is rounded after "
+        "every token. Held: the same numbers in float32."
+    ),
     "d90_by_task": (
         "D90, darker where it is larger. ≤: the smallest D measured passes; > and grey: none "
         "passes up to this D."
@@ -77,7 +83,8 @@ TABLES = {
     "costs": (
         "Costs at D90. Memory in float32, of sequences of L tokens; FLOPs of a forward pass "
         "over L tokens; training until 90 % of the validation chains are right, in the median "
-        "seed."
+        "seed. I*: from so many FLOPs a byte on, the model's FLOPs + I · bytes moved a token are "
+        "below standard attention's (H100: 20 in float32); inf: never."
     ),
     "exponents": (
         "b of D90 ~ L^b, fitted to the brackets (log-logistic, interval-censored), with its 95 "

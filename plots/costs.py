@@ -56,7 +56,7 @@ def costs(
     Memory is in float32 bytes, for sequences of L tokens; FLOPs are those of one forward pass over
     L tokens. Training counts until 90 % of the validation chains are right (steps_to_90), in the
     median seed; its time is that of so many steps. ``speeds`` is the table of `benchmarks costs`;
-    a cost that it does not know at this D is nan.
+    a cost that it does not know at this D is nan. ``cell`` is one of those at this D.
     """
     groups = data.of_groups(table, facets)
     groups = groups[groups["d90"].notna()].assign(dim=lambda frame: frame["d90"].astype(int))
@@ -65,8 +65,10 @@ def costs(
     for name in ("steps_to_90", "flops_training"):
         rows[name] = pd.to_numeric(rows[name]) if name in rows else math.nan
     rows = rows.assign(_flops=rows["flops_training"] * rows["steps_to_90"] / rows["steps"])
-    spent = rows.groupby(keys, dropna=False)[["steps_to_90", "_flops"]]
-    groups = groups.merge(spent.agg(_median_with_missing).reset_index(), on=keys, how="left")
+    cells = rows.groupby(keys, dropna=False)
+    spent = cells[["steps_to_90", "_flops"]].agg(_median_with_missing)
+    spent["cell"] = cells["cell"].first()
+    groups = groups.merge(spent.reset_index(), on=keys, how="left")
     timed = _speeds_of(groups, speeds)
     weights = 4 * groups["params"]
     return groups.assign(

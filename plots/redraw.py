@@ -13,6 +13,7 @@ from common import UserError, did_you_mean, locate, write_text
 from experiments.table import read_cells
 from plots import (
     accuracy_lines,
+    bits,
     costs,
     curves,
     d90_by_task,
@@ -37,6 +38,7 @@ FIGURES: dict[str, Callable[..., Any]] = {
     "errors": errors.draw,
     "state": state.draw,
     "locality": locality.draw,
+    "bits": bits.draw,
     "accuracy_by_length": accuracy_lines.by_length,
     "accuracy_by_kind": accuracy_lines.by_kind,
     "prefix_by_depth": accuracy_lines.by_depth,

@@ -13,8 +13,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from experiments.cost import token_traffic, winning_intensity
 from experiments.d90 import PRECISION, finished, ratio, required
+from models.build import ModelConfig, build_model
 from plots import costs, d90_by_task, data, exponents, locality, style, theory
+from tasks.task import build_task
 
 NONE = "–"
 GIGA = 1e9
@@ -40,7 +43,7 @@ def build(
     if sweeps_dim(table):
         found["d90"] = d90(table, facets)
         found["flops"] = flops(table, facets)
-        found["costs"] = cost_table(table, speeds, facets)
+        found["costs"] = cost_table(table, speeds, facets, records)
         found["exponents"] = exponents.exponents(table, facets)
         if finished(table).groupby("model")["heads"].nunique().max() >= exponents.FEWEST:
             found["exponents"] = exponents.exponents(table, facets, against="heads")
@@ -215,9 +218,13 @@ def _paper_gflops(row: Any) -> float:
 
 
 def cost_table(
-    table: pd.DataFrame, speeds: pd.DataFrame | None = None, facets: data.Facets | None = None
+    table: pd.DataFrame,
+    speeds: pd.DataFrame | None = None,
+    facets: data.Facets | None = None,
+    records: Mapping[str, Any] | None = None,
 ) -> pd.DataFrame:
-    """Return what each model costs at its D90, a column per metric of `plots.costs`."""
+    """Return what each model costs at its D90, a column per metric of `plots.costs`; and I*, in
+    FLOPs a byte, for each batch size (`experiments.cost.winning_intensity`)."""
     known = costs.costs(table, speeds, facets)
     frame = known[["column", "size", "max_len", "row", "d90"]].set_axis(
         ["task", "n", "L", "model", "D90"], axis=1
@@ -225,7 +232,26 @@ def cost_table(
     for name, metric in costs.METRICS.items():
         if known[name].notna().any():
             frame[metric.heading] = known[name] / metric.unit
+    if records:
+        for batch in (1, costs.BATCH):
+            frame[f"I*, batch {batch}"] = _intensities(known, records, batch)
     return frame
+
+
+def _intensities(known: pd.DataFrame, records: Mapping[str, Any], batch: int) -> list[float]:
+    """Return I* of each row against standard attention on the same task and size."""
+    traffic = {}
+    for cell, length in zip(known["cell"], known["max_len"], strict=True):
+        config = records[cell]["config"]
+        model = build_model(ModelConfig(**config["model"]), build_task(config["task"]))
+        traffic[cell] = token_traffic(model, length, batch)
+    base = known[known["model"] == BASELINE].drop_duplicates(["column", "size"])
+    cells = base.set_index(["column", "size"])["cell"]
+    others = [cells.get(key) for key in zip(known["column"], known["size"], strict=True)]
+    return [
+        winning_intensity(traffic[own], traffic[other]) if other and other != own else math.nan
+        for own, other in zip(known["cell"], others, strict=True)
+    ]
 
 
 def printed(frame: pd.DataFrame) -> pd.DataFrame:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from typing import Any, ClassVar
 
 import numpy as np
@@ -166,6 +167,48 @@ class Arithmetic(Task):
         rows = out.tokens, out.lengths, out.prompt_lengths
         draw_rows(seed, stream, first, size, p, inverse, chain, *rows)
         return out
+
+    def state_bits(self, size: int) -> float | tuple[float, float]:
+        """As `Task.state_bits`: expressions of n - 1 operators, each the first of one chain.
+
+        It is also what a state must hold after a block of ``size`` operators (Proposition 5.5).
+        With order=growth any legal chain will do: at least a value, at most as for leftmost.
+        """
+        values = math.log2(self.modulus)
+        if self.format == "direct":
+            return values
+        expressions = math.log2(float(count_expressions(size - 1, self.modulus).sum()))
+        return expressions if self.order == "leftmost" else (values, expressions)
+
+
+def count_expressions(operators: int, p: int) -> np.ndarray:
+    """Return how many expressions of so many operators are drawn, by their value, (p,).
+
+    By the grammar: sums are chains of + and -, products of * and /; a sum is bracketed as a
+    factor and after -, a product after /. Nothing divides by zero.
+    """
+    a, b = np.indices((p, p))
+    inverse = np.array([0] + [pow(x, -1, p) for x in range(1, p)])
+
+    def joined(operator: str, left: np.ndarray, right: np.ndarray) -> np.ndarray:
+        weights, nonzero = np.outer(left, right), b > 0
+        if operator == "/":
+            return np.bincount((a * inverse[b] % p)[nonzero], weights[nonzero], p)
+        values = {"+": a + b, "-": a - b, "*": a * b}[operator] % p
+        return np.bincount(values.ravel(), weights.ravel(), p)
+
+    numbers, sums, products = np.zeros((3, operators + 1, p))
+    numbers[0] = 1
+    for k in range(1, operators + 1):
+        for left in range(k):
+            right = k - 1 - left
+            factor = numbers + sums
+            terms, every = numbers + products, numbers + sums + products
+            products[k] += joined("*", terms[left] + sums[left], factor[right])
+            products[k] += joined("/", terms[left] + sums[left], every[right])
+            sums[k] += joined("+", every[left], terms[right])
+            sums[k] += joined("-", every[left], every[right])
+    return (numbers + sums + products)[-1]
 
 
 def render(expression: list[str], history: list[list[str]]) -> Example:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from typing import Any
 
 import numpy as np
@@ -177,6 +178,13 @@ class Closure(Task):
             needed.append([i, at - 2] if i else [0])
             needed.append(list(range(max(n + 1, at - 2 * self.r + 1), at + 1)))
         return [*needed, [], [3 * n]]
+
+    def state_bits(self, size: int) -> float:
+        """As `Task.state_bits`: products tell the word, so words of the three kinds; else a bit."""
+        if self.format == "direct":
+            return 1.0
+        kinds = gap_shares(self._index, self.r, size)[:, size].sum()  # a share of all words
+        return size * math.log2(len(self._monoid)) + math.log2(kinds)
 
 
 @functools.lru_cache(maxsize=256)

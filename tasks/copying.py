@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import string
 
 import numpy as np
@@ -70,6 +71,10 @@ class Copying(Task):
         letters = np.empty((count, size), self.vocabulary.dtype)
         _draw(seed, stream, first, self.alphabet_size, letters)
         return self.join(letters, None, letters)
+
+    def state_bits(self, size: int) -> float:
+        """As `Task.state_bits`: every word."""
+        return size * math.log2(self.alphabet_size)
 
 
 _LETTERS = 3  # ids, after padding, EOS and the marker

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import string
 from typing import ClassVar
 
@@ -12,6 +13,7 @@ from tasks.ed_kernels import (
     DELETE,
     INSERT,
     LONGER,
+    MAX_LETTERS,
     MIN_LETTERS,
     REPLACE,
     SHORTER,
@@ -165,6 +167,27 @@ class EditDistance(Task):
         rows = out.tokens, out.lengths, out.prompt_lengths
         draw_rows(seed, stream, first, size, self.alphabet_size, chain, *rows)
         return out
+
+    def state_bits(self, size: int) -> float | tuple[float, float]:
+        """As `Task.state_bits`, from below and from above.
+
+        Row 1 shows which letters equal a_1, column 1 which equal b_1, and these are free: 2n + 1
+        bits for strings of n and n + 2 letters. The table depends on which letters are equal:
+        restricted growth sequences of at most ten letters, for each pair of lengths.
+        """
+        if self.format == "direct":
+            return 1.0, math.log2(self.largest_distance + 1)
+        letters = min(MAX_LETTERS, self.alphabet_size)
+        counts = [0, 1] + [0] * letters  # of sequences with so many letters
+        by_length = {1: 1}
+        for length in range(2, size + size + LONGER + 1):
+            counts = [0, *(k * counts[k] + counts[k - 1] for k in range(1, letters + 1)), 0]
+            by_length[length] = sum(counts)
+        return 2.0 * size + 1, math.log2(sum(by_length[n] for n in self.both_lengths(size)))
+
+    def both_lengths(self, size: int) -> list[int]:
+        """Return the letters of both strings together, for each length that the second may have."""
+        return [size + n for n in range(max(1, size - SHORTER), size + LONGER + 1)]
 
 
 def strings(prompt: list[str]) -> tuple[list[str], list[str]]:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from typing import ClassVar
 
 from tasks.ed import EditDistance, neighbours, strings
+from tasks.ed_kernels import LONGER, MAX_LETTERS
 from tasks.task import Example
 
 
@@ -81,3 +83,14 @@ class EditDistanceLocal(EditDistance):
             for j in range(two):
                 second[j].append(block + one - i + 1 + j)
         return first, second
+
+    def state_bits(self, size: int) -> float | tuple[float, float]:
+        """As `Task.state_bits`: all letters but a_1 are restated, of which ten are in use at once.
+
+        After each row one letter less is (Proposition 5.5).
+        """
+        if self.format == "direct" or size == 1:
+            return super().state_bits(size)
+        letters, both = min(MAX_LETTERS, self.alphabet_size), self.both_lengths(size)
+        low = (size + size + LONGER - 1) * math.log2(letters)
+        return low, math.log2(sum(self.alphabet_size**n for n in both))

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
+import math
+
 import numpy as np
 
 from tasks.kernels import kernel
@@ -93,6 +96,22 @@ class LIS(Task):
         low, high = self.room_size + 1, self.number_range
         _draw(seed, stream, first, low, high, numbers, lengths, longest)
         return self.join(numbers, lengths, longest)
+
+    def state_bits(self, size: int) -> float:
+        """As `Task.state_bits`: the chains are the restricted growth sequences, Bell(n) in number.
+
+        Labels depend on the least last number of each length: before the last label, on a set of
+        at most n - 1 numbers below the largest.
+        """
+        if self.format == "direct":
+            return math.log2(size)
+        if self.labelled:
+            values = self.number_range - self.room_size - 2
+            return math.log2(sum(math.comb(values, k) for k in range(size)))
+        row = [1]  # of the Bell triangle
+        for _ in range(size - 1):
+            row = list(itertools.accumulate(row, initial=row[-1]))
+        return math.log2(row[-1])
 
 
 # Ids: PAD, EOS, the marker, then the number v at v + 2.

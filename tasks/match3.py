@@ -107,6 +107,10 @@ class Match3(Task):
         answers = sequences.last_tokens
         return np.column_stack([np.zeros_like(answers), answers])
 
+    def state_bits(self, size: int) -> float:
+        """As `Task.state_bits`: yes or no."""
+        return 1.0
+
     def dependencies(self, example: Example) -> list[list[int]]:
         """The answer needs every number."""
         return [[*range(self.size), self.size + 1] for _ in example.answer]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from tasks.kernels import kernel
@@ -146,6 +148,21 @@ class MQAR(Task):
         if self.labelled:
             asked = np.hstack([np.full((count, 2 * size + 1), _BAR, dtype), values])
         return self.join(prompt, asked, values[:, -1:])
+
+    def state_bits(self, size: int) -> float | tuple[float, float]:
+        """As `Task.state_bits`: lists of pairs asked for; the last value without a chain.
+
+        With labels it is a set of pairs before the first query. Sets with the same keys must be
+        told apart; other keys need not, since only keys that were given are asked for.
+        """
+        keys, values = len(self.keys), len(self.values)
+        if self.format == "direct":
+            return math.log2(values)
+        if self.labelled:
+            low = math.perm(values, size)
+            return math.log2(low), math.log2(low * math.comb(keys, size))
+        asked = size if self.queries is None else self.queries
+        return math.log2(math.perm(keys, asked) * math.perm(values, asked))
 
 
 def split(prompt: list[str]) -> tuple[list[tuple[str, str]], list[str]]:

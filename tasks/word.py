@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 import random
 from typing import Any
 
@@ -202,3 +203,21 @@ class Word(Task):
         if self.labelled:
             return [list(range(i + 1)) for i in range(n)]
         return [[0], *([i, n + i] for i in range(1, n)), [], [2 * n]]
+
+    def state_bits(self, size: int) -> float | tuple[float, float]:
+        """As `Task.state_bits`: words with a chain, products without; a bit for membership.
+
+        From below only a bit, where not every word is drawn: for membership and the flip-flop.
+        """
+        reached, most = {0}, 1
+        for _ in range(size - self.labelled):
+            reached = {
+                int(self._monoid.table[s, letter]) for s in reached for letter in self._letters
+            }
+            most = max(most, len(reached))
+        high = math.log2(most if self.labelled else len(reached))
+        if self.format == "cot":
+            high = size * math.log2(len(self._letters))
+        elif self.question == "member":
+            return 1.0
+        return high if self._monoid.is_group and self.question == "value" else (1.0, high)

@@ -121,6 +121,8 @@ BAD_CELLS = [
     ("measure.count=0", "measure.count"),
     ("measure.count=21", "measure.count=21: the test set has 20"),
     ("measure.file=absent.txt", "absent.txt"),
+    ("measure.state_format=float7", "format float7"),
+    ("measure.weight_format=int99", "format int99"),
     ("force=flase", "force"),
     ("objective=anser_accuracy", "did you mean answer_accuracy?"),
 ]

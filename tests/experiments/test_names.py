@@ -34,6 +34,14 @@ def test_a_measurement_of_the_whole_test_set_has_the_name_of_the_training(tiny):
     assert cell_name(tiny("measure.split=validation")) != run_name(tiny())
 
 
+def test_a_format_names_a_measurement_and_no_training(tiny):
+    words = ["", "measure.state_format=int8", "measure.state_format=int9",
+             "measure.weight_format=int8"]  # fmt: skip
+    cells = [tiny(word) if word else tiny() for word in words]
+    assert len({cell_name(cell) for cell in cells}) == 4
+    assert len({run_name(cell) for cell in cells}) == 1
+
+
 def test_an_edited_class_from_outside_makes_another_name(tiny, tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
     target = "model.mixer._target_=outside_mixer.Mine"

@@ -81,6 +81,19 @@ def test_weights_are_measured_at_another_size_without_training_again(tiny):
     assert Run.of(trained).checkpoint.stat().st_mtime_ns == stamp
 
 
+def test_formats_are_columns_of_the_table(tiny):
+    rows = [
+        run_and_report(tiny(*words))
+        for words in ([], ["measure.state_format=int2", "measure.weight_format=float8_e4m3"])
+    ]
+    table = read_table(Run.of(tiny()).folder.parents[1] / "outputs" / "manual").set_index("cell")
+    plain, rounded = (table.loc[row["cell"]] for row in rows)
+    assert plain[["measure.state_format", "measure.weight_format"]].isna().all()
+    assert rounded["measure.state_format"] == "int2"
+    assert rounded["measure.weight_format"] == "float8_e4m3"
+    assert plain["run"] == rounded["run"]
+
+
 def test_a_failure_is_recorded_with_its_reason_and_raised(tiny):
     config = tiny("recipe.learning_rate=1e30", "recipe.gradient_clip=null")
     with pytest.raises(RunError, match="diverged"):
@@ -191,3 +204,7 @@ def test_constructed_weights_are_measured_without_training(tiny, tmp_path, monke
     assert row["status"] == "done" and row["recipe"] == "constructed"
     assert (row["layers"], row["heads"], row["dim"]) == (1, 2, 8)
     assert "steps" not in row
+    rounded = run_cell(tiny(*words, "measure.state_format=float2e4"))["row"]
+    assert rounded["status"] == "done"
+    with pytest.raises(UserError, match="training sequences"):
+        run_cell(tiny(*words, "measure.state_format=int8"))

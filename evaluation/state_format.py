@@ -1,0 +1,203 @@
+"""Numbers of few bits: a model's state, or its weights, rounded to a format.
+
+A state that is rounded after every token makes another model, whose arg-maxes have no float64 to be
+exact against: here float32 logits decide, read and written token by token, prompts included.
+"""
+
+from __future__ import annotations
+
+import copy
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from common import UserError
+from evaluation.argmax import LARGEST_BATCH, Memory, longest_sequence, megabytes
+from models.exact import require_causal
+from models.transformer import State, Transformer
+from tasks.task import EOS_ID, PAD_ID, SequenceSet
+from training.data import SequenceTensors
+
+SCALED_ROWS = 128  # training sequences that scales of integers are taken from
+
+
+class Format(NamedTuple):
+    """Numbers of 1 + ``exponent`` + ``mantissa`` bits up to ``largest``; without an exponent,
+    integers of ``mantissa`` + 1 bits times a scale."""
+
+    mantissa: int
+    exponent: int
+    largest: float
+
+    @property
+    def bits(self) -> int:
+        """Bits of a number, sign included."""
+        return 1 + self.exponent + self.mantissa
+
+    def round(self, x: Tensor, scale: Tensor | float = 1.0) -> Tensor:
+        """Return float32 ``x`` rounded to the nearest, ties to even; beyond the largest, to it.
+
+        Integers are multiples of ``scale``, which broadcasts against x.
+        """
+        if self.exponent:
+            smallest = 2 - 2 ** (self.exponent - 1)  # the exponent of subnormal numbers
+            exponent = torch.frexp(x).exponent - 1
+            step = torch.ldexp(torch.ones_like(x), exponent.clamp(min=smallest) - self.mantissa)
+            return ((x / step).round() * step).clamp(-self.largest, self.largest)
+        step = torch.as_tensor(scale, dtype=x.dtype, device=x.device)
+        levels = (x / step).round().clamp(-self.largest, self.largest)
+        return torch.where(step > 0, levels * step, x)
+
+
+NAMED = {
+    "float32": "float23e8",
+    "float16": "float10e5",
+    "bfloat16": "float7e8",
+    "float8_e5m2": "float2e5",
+}
+
+
+def parse_format(name: str) -> Format:
+    """Return the format of that name; `UserError` where there is none.
+
+    A float of m mantissa and e exponent bits is ``float<m>e<e>``, its exponents those of IEEE 754;
+    float8_e4m3, which has no infinity, goes on to 448. Integers of b bits are ``int<b>``.
+    """
+    if name == "float8_e4m3":
+        return Format(3, 4, 448.0)
+    if found := re.fullmatch(r"float(\d+)e(\d+)", NAMED.get(name, name)):
+        mantissa, exponent = int(found[1]), int(found[2])
+        if mantissa <= 23 and 2 <= exponent <= 8:
+            largest = (2 - 2.0**-mantissa) * 2.0 ** (2 ** (exponent - 1) - 1)
+            return Format(mantissa, exponent, largest)
+    if (found := re.fullmatch(r"int(\d+)", name)) and 2 <= int(found[1]) <= 24:
+        return Format(int(found[1]) - 1, 0, 2.0 ** (int(found[1]) - 1) - 1)
+    raise UserError(
+        f"format {name}: there are {', '.join(NAMED)}, float8_e4m3, float<m>e<e> of m <= 23 "
+        "mantissa and 2 <= e <= 8 exponent bits, and int<b> of 2 to 24 bits"
+    )
+
+
+@dataclass
+class StateRounding:
+    """Rounds every number of a state; positions and other whole numbers stay.
+
+    ``scales``: of integers, by layer and name of the tensor, (1, H, 1, ...) or (1, ...).
+    """
+
+    format: Format
+    scales: list[dict[str, Tensor]]
+
+    @torch.no_grad()
+    def __call__(self, state: State) -> None:
+        """Round ``state`` in place."""
+        for number, layer in enumerate(state):
+            for name, held in layer.tensors.items():
+                if held.is_floating_point():
+                    scale = self.scales[number][name] if self.scales else 1.0
+                    layer.tensors[name] = self.format.round(held, scale)
+
+
+def state_rounding(name: str, model: Transformer, training: SequenceSet) -> StateRounding:
+    """Return the rounding of ``model``'s state to the format ``name``.
+
+    Integers take a scale for each layer and head from the largest number that its state holds
+    anywhere in `SCALED_ROWS` of the ``training`` sequences. Raises `UserError` where there are
+    none, as of constructed weights.
+    """
+    found = parse_format(name)
+    if found.exponent:
+        return StateRounding(found, [])
+    if not len(training):
+        raise UserError(
+            f"state_format={name}: scales come from training sequences, and there are none; "
+            "use a float format"
+        )
+    return StateRounding(found, _scales(model, training, found.largest))
+
+
+@torch.no_grad()
+def _scales(model: Transformer, training: SequenceSet, largest: float) -> list[dict[str, Tensor]]:
+    device = next(model.parameters()).device
+    some = SequenceTensors(training.select(slice(SCALED_ROWS)), device)
+    model = model.float().eval()
+    scales: list[dict[str, Tensor]] = [{} for _ in model.blocks]
+    for length in range(1, int(some.lengths.max())):
+        tokens = some.tokens[some.lengths > length, :length]
+        _, state = model.prefill(tokens, torch.full((len(tokens),), length, device=device))
+        for block, layer, known in zip(model.blocks, state, scales, strict=True):
+            for name, held in layer.tensors.items():
+                by_head = held.dim() > 2 and held.shape[1] == block.mixer.num_heads
+                others = [axis for axis in range(held.dim()) if axis != 1 or not by_head]
+                scale = held.abs().amax(others, keepdim=True) / largest
+                known[name] = torch.maximum(known.get(name, scale), scale)
+    return scales
+
+
+@torch.no_grad()
+def rounded_weights(model: Transformer, name: str) -> Transformer:
+    """Return a copy with every parameter rounded to the format ``name``, an integer's scale being
+    that of the largest of its tensor."""
+    found, rounded = parse_format(name), copy.deepcopy(model)
+    for parameter in rounded.parameters():
+        weight = parameter.float()
+        parameter.copy_(found.round(weight, weight.abs().max() / found.largest))
+    return rounded
+
+
+def read_and_write(
+    model: Transformer,
+    sequences: SequenceSet,
+    rounding: StateRounding,
+    memory_mb: Memory,
+    device: torch.device | str,
+    progress: Callable[[int, int], None],
+) -> tuple[np.ndarray, np.ndarray]:
+    """Read prompts and write on to EOS; where there are labels, read everything.
+
+    Returns tokens, padded, and what the model says at each place from the tokens before it,
+    (N, W) each. Memory, device and errors are those of `generate.generate`.
+    """
+    device = torch.device(device)
+    require_causal(model)
+    width = longest_sequence(model, sequences) + 1
+    model = model.to(device).float().eval()
+    tensors = SequenceTensors(sequences, device)
+    forced = tensors.prompt_lengths if sequences.labels is None else tensors.lengths
+    budget = megabytes(memory_mb, device) * 2**20
+    most = LARGEST_BATCH.get(device.type, LARGEST_BATCH["cpu"])
+    rows = max(1, min(most, int(budget / (4 * model.state_bytes(width) + 1))))
+    parts, done = [], 0
+    for given, until in zip(tensors.tokens[:, :width].split(rows), forced.split(rows), strict=True):
+        parts.append(read_and_write_batch(model, given, until, rounding))
+        progress(done := done + len(given), len(sequences))
+    text, said = (torch.cat(part).cpu().numpy() for part in zip(*parts, strict=True))
+    dtype = sequences.tokens.dtype
+    return text.astype(dtype), said.astype(dtype)
+
+
+@torch.no_grad()
+def read_and_write_batch(
+    model: Transformer, given: Tensor, forced: Tensor, rounding: StateRounding
+) -> tuple[Tensor, Tensor]:
+    """As `read_and_write`, of which the first ``forced`` (B,) tokens are as ``given`` (B, W)."""
+    text, said = torch.full_like(given, PAD_ID), torch.full_like(given, PAD_ID)
+    text[:, 0] = given[:, 0]
+    logits, state = model.prefill(given[:, :1], torch.ones_like(forced))
+    ended = torch.zeros_like(forced, dtype=torch.bool)
+    for position in range(1, given.shape[1]):
+        rounding(state)
+        said[:, position] = logits.argmax(-1)
+        token = torch.where(position < forced, given[:, position], said[:, position])
+        text[:, position] = token.masked_fill(ended, PAD_ID)
+        ended |= text[:, position] == EOS_ID
+        if ended.all() or position + 1 == given.shape[1]:
+            break
+        # Rows that have ended run along on padding; nobody reads what they say.
+        logits = model.step(text[:, position], torch.full_like(forced, position), state)
+    return text, said

@@ -1,0 +1,89 @@
+"""Bits of generation state: needed by counting, enough for 90 %, and held in float32."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
+
+from common import UserError
+from evaluation.state_format import parse_format
+from experiments.d90 import finished, passes
+from plots import data, style
+from tasks.task import build_task
+
+FORMAT = "measure.state_format"
+
+
+def bits(table: pd.DataFrame, records: Mapping[str, Any]) -> pd.DataFrame:
+    """Return a row per task, size, model and D: bits ``needed_low`` to ``needed_high`` by counting
+    (`Task.state_bits`), ``enough`` at 90 % in ``format``, and ``held`` in float32.
+
+    Enough are the state's numbers times the bits of the shortest format at which the median of the
+    seeds is 90 %; nan where none is.
+    """
+    rows = finished(table).fillna({FORMAT: "float32"})
+    found = []
+    for _, part in rows.groupby(["task", "size", "model", "dim"]):
+        task, size, model, dim = part[["task", "size", "model", "dim"]].iloc[0]
+        medians = part.groupby(FORMAT)["answer_accuracy"].median()
+        good = sorted(
+            (parse_format(name).bits, name) for name in medians.index[medians.map(passes)]
+        )
+        shortest, name = good[0] if good else (np.nan, "")
+        counted = build_task(records[part["cell"].iloc[0]]["config"]["task"]).state_bits(size)
+        low, high = counted if isinstance(counted, tuple) else (counted, counted)
+        numbers = part["state_bytes"].iloc[0] / 4
+        found.append(
+            {"task": task, "size": size, "model": model, "dim": dim, "needed_low": low,
+             "needed_high": high, "enough": numbers * shortest, "held": numbers * 32,
+             "format": name}
+        )  # fmt: skip
+    return data.in_order(pd.DataFrame(found).assign(row=""))
+
+
+@style.styled
+def draw(
+    table: pd.DataFrame,
+    records: Mapping[str, Any] | None = None,
+    width: float = style.PAGE_WIDTH,
+    font_size: float = style.FONT_SIZE,
+    **_: Any,
+) -> Figure:
+    """Return the figure, a panel per task and size; `UserError` where no format was measured."""
+    if FORMAT not in table or not records:
+        raise UserError("bits: no state_format was measured")
+    found = bits(table, records)
+    scale = font_size / style.FONT_SIZE
+    panels = list(found.groupby(["task", "size"], sort=False))
+    figure = style.new_figure(width, (0.75 + 0.24 * found["model"].nunique()) * scale)
+    grid = figure.subplots(1, len(panels), sharex=True, sharey=True, squeeze=False)[0]
+    for axes, ((task, size), part) in zip(grid, panels, strict=True):
+        heights = np.arange(len(part))
+        axes.axvspan(part["needed_low"].min(), part["needed_high"].max(), color="black", lw=1.5)
+        axes.hlines(heights, part["needed_high"], part["held"], color="#d0d0d0", lw=1, zorder=1)
+        for height, line in zip(heights, part.itertuples(), strict=True):
+            color = style.model_look(str(line.model)).color
+            axes.plot(line.enough, height, "o", color=color, markersize=6)
+            axes.plot(line.held, height, "o", color=color, markerfacecolor="white", markersize=6)
+        names = [f"{style.model_look(m).label}, D = {d}" for m, d in part[["model", "dim"]].values]
+        axes.set_yticks(heights, names)
+        axes.set_ylim(len(part) - 0.5, -0.5)
+        look = style.task_look(str(task))
+        axes.set_title(f"{look.label}, {size} {look.unit}")
+        axes.set_xscale("log")
+        axes.set_xlim(1, 2 * found["held"].max())
+        axes.set_xlabel("bits of state")
+    dot = {"marker": "o", "linestyle": "none", "color": style.GREY}
+    style.legend_below(
+        figure,
+        [
+            style.handle("needed, by counting", color="black", linewidth=1.5),
+            style.handle("enough for 90 %", **dot),
+            style.handle("held in float32", markerfacecolor="white", **dot),
+        ],
+    )
+    return figure

@@ -1,0 +1,184 @@
+"""States and weights of few bits, against one sequence at a time rounded in plain numpy."""
+
+import itertools
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from small_models import MIXERS, TASKS, small_model, written
+
+from common import UserError
+from evaluation.generate import generate, tag
+from evaluation.judge import evaluate
+from evaluation.state_format import parse_format, rounded_weights, state_rounding
+from models.mixer import GenerationState
+from tasks.lis import LIS
+from tasks.task import EOS_ID, SequenceSet
+from tests.models.configured import model_of, names
+
+DTYPES = {
+    "float16": torch.float16,
+    "bfloat16": torch.bfloat16,
+    "float8_e4m3": torch.float8_e4m3fn,
+    "float8_e5m2": torch.float8_e5m2,
+}
+
+
+@pytest.mark.parametrize("name", DTYPES)
+@given(st.lists(st.floats(-1e6, 1e6, width=32), min_size=1))
+def test_formats_of_torch_round_as_its_casts_do_and_saturate(name, values):
+    x = torch.tensor(values + [v * 1e-8 for v in values], dtype=torch.float32)
+    largest = torch.finfo(DTYPES[name]).max
+    cast = x.clamp(-largest, largest).to(DTYPES[name]).float()
+    assert torch.equal(parse_format(name).round(x), cast)
+
+
+@given(st.integers(0, 10), st.integers(2, 5), st.lists(st.floats(-9, 9, width=32), min_size=1))
+def test_floats_round_to_the_nearest_of_all_their_numbers(mantissa, exponent, values):
+    bias = 2 ** (exponent - 1) - 1
+    fractions = 1 + np.arange(2**mantissa) / 2**mantissa
+    numbers = np.outer(2.0 ** np.arange(1 - bias, bias + 1), fractions).ravel()
+    small = np.arange(2**mantissa) / 2**mantissa * 2.0 ** (1 - bias)
+    numbers = np.concatenate([numbers, -numbers, small, -small])
+    x = torch.tensor(values)
+    found = parse_format(f"float{mantissa}e{exponent}").round(x)
+    nearest = np.abs(numbers - x[:, None].numpy()).min(1)
+    assert np.isin(found.numpy(), numbers).all()
+    np.testing.assert_allclose((found - x).abs(), nearest, rtol=1e-6)
+
+
+@torch.no_grad()
+def plain_scales(model, training, bits):
+    """The largest number of each layer, tensor and head, over every prefix, over the largest
+    integer."""
+    scales = {}
+    for row in range(len(training)):
+        tokens = torch.from_numpy(training.tokens[row : row + 1].astype(int))
+        _, state = model.prefill(tokens[:, :1], torch.tensor([1]))
+        for t in range(1, training.lengths[row]):
+            for number, (layer, block) in enumerate(zip(state, model.blocks, strict=True)):
+                for name, held in layer.tensors.items():
+                    values = held[0].abs().numpy()
+                    if values.ndim < 2 or len(values) != block.mixer.num_heads:
+                        values = values[None]
+                    most = values.reshape(len(values), -1).max(1) / (2 ** (bits - 1) - 1)
+                    known = scales.get((number, name), most)
+                    scales[number, name] = np.maximum(known, most)
+            if t < training.lengths[row] - 1:
+                model.step(tokens[:, t], torch.tensor([t]), state)
+    return scales
+
+
+def plain_rounded(held, name, scale):
+    """One sequence's tensor, (1, ...)."""
+    if name == "float8_e4m3":
+        return held.clamp(-448, 448).to(torch.float8_e4m3fn).float()
+    largest = 2 ** (int(name[3:]) - 1) - 1
+    steps = scale.reshape(-1, *[1] * (held.dim() - 2)) if len(scale) > 1 else scale
+    steps = np.where(steps > 0, steps, 1)
+    return torch.from_numpy(np.rint(held.numpy() / steps).clip(-largest, largest) * steps).float()
+
+
+@torch.no_grad()
+def plain_generation(model, sequences, name, longest, scales):
+    texts = []
+    for row in range(len(sequences)):
+        text = sequences.tokens[row, : sequences.prompt_lengths[row]].astype(int).tolist()
+        logits, state = model.prefill(torch.tensor([text[:1]]), torch.tensor([1]))
+        t = 1
+        while True:
+            for number, layer in enumerate(state):
+                for tensor, held in layer.tensors.items():
+                    scale = scales.get((number, tensor))
+                    layer.tensors[tensor] = plain_rounded(held, name, scale)
+            if t == len(text):
+                text.append(int(logits.argmax()))
+                if text[-1] == EOS_ID or len(text) > longest:
+                    break
+            logits = model.step(torch.tensor([text[t]]), torch.tensor([t]), state)
+            t += 1
+        texts.append(text)
+    return texts
+
+
+@pytest.mark.parametrize("format", ["float8_e4m3", "int6"])
+@pytest.mark.parametrize("model", names())
+def test_generation_is_that_of_a_plain_loop(model, format):
+    task = LIS(4, number_range=10)
+    made = model_of(model, max_len=task.max_len, vocabulary=len(task.vocabulary)).eval()
+    sequences, training = task.draw(0, 1, 0, 12), task.draw(0, 2, 0, 8)
+    rounding = state_rounding(format, made, training)
+    scales = plain_scales(made, training, int(format[3:])) if format.startswith("int") else {}
+    found = generate(made, sequences, rounding=rounding)
+    assert written(found) == plain_generation(made, sequences, format, task.max_len, scales)
+
+
+@pytest.mark.parametrize("mixer", MIXERS)
+@pytest.mark.parametrize("task", ["arithmetic", "lis"])
+def test_float32_writes_what_exact_evaluation_writes(models, task, mixer):
+    made, model = models(task, mixer, 60)
+    sequences = made.draw(0, 1, 0, 60)
+    exact = generate(model, sequences)
+    found = generate(model, sequences, 0.01, rounding=state_rounding("float32", model, sequences))
+    assert written(found) == written(exact)
+    assert (found.first_mistake == exact.first_mistake).all()
+    assert found.certified == exact.certified
+
+
+def test_more_bits_are_not_worse(models):
+    task, model = models("lis", "linear", 600)
+    sequences = task.draw(0, 1, 0, 300)
+    exact = evaluate(model, task, sequences).answer_accuracy
+    for family in (["int3", "int6", "int10", "int20"], ["float0e4", "float2e5", "float9e5"]):
+        shares = [
+            evaluate(
+                model, task, sequences, rounding=state_rounding(name, model, sequences)
+            ).answer_accuracy
+            for name in family
+        ]
+        assert all(more > less - 0.05 for less, more in itertools.pairwise(shares))
+        assert shares[-1] == pytest.approx(exact, abs=0.02)
+        assert shares[0] < exact - 0.05
+
+
+@pytest.mark.parametrize("mixer", MIXERS)
+def test_labels_are_said_token_by_token(mixer):
+    task = LIS(6, "tagged")
+    model, sequences = small_model(task, mixer), task.draw(0, 1, 0, 30)
+    found = tag(model, sequences, rounding=state_rounding("float32", model, sequences))
+    assert (found.labels == tag(model, sequences).labels).all()
+
+
+def test_positions_and_other_whole_numbers_stay():
+    rounding = state_rounding(
+        "float0e2", small_model(TASKS["lis"]()), SequenceSet.empty(0, 1, "u1")
+    )
+    tensors = {"positions": torch.tensor([[7, 1000]]), "sums": torch.tensor([[7.0, 1000.0]])}
+    layer = GenerationState(tensors, torch.tensor([1]), 1)
+    rounding([layer])
+    assert layer.tensors["positions"].tolist() == [[7, 1000]]
+    assert layer.tensors["sums"].tolist() == [[2.0, 2.0]]
+
+
+def test_weights_are_rounded_in_a_copy():
+    model = small_model(TASKS["lis"]())
+    weight = model.head.weight.detach().clone()
+    assert torch.equal(rounded_weights(model, "float32").head.weight, weight)
+    assert torch.equal(rounded_weights(model, "bfloat16").head.weight, weight.bfloat16().float())
+    few = rounded_weights(model, "int2")
+    assert len(few.head.weight.unique()) == 3
+    assert torch.equal(model.head.weight, weight)
+
+
+@pytest.mark.parametrize("name", ["float7", "float24e8", "float3e1", "int1", "int25", "e4m3", ""])
+def test_unknown_and_impossible_formats_are_refused(name):
+    with pytest.raises(UserError, match="format"):
+        parse_format(name)
+
+
+def test_integers_need_training_sequences():
+    model = small_model(TASKS["lis"]())
+    with pytest.raises(UserError, match="training sequences"):
+        state_rounding("int8", model, SequenceSet.empty(0, 1, "u1"))
