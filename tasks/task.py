@@ -191,6 +191,17 @@ class Task(ABC):
         rngs = (candidate_rng(seed, stream, size, i) for i in range(first, first + count))
         return self.encode([self.complete(self.sample_prompt(rng, size)) for rng in rngs])
 
+    def state_bits(self, size: int) -> float | tuple[float, float]:
+        """Return what a state must hold once it has read a prompt of ``size``, in bits.
+
+        This is log2 of the number of distinct right continuations, one of which must follow;
+        where these were not counted, a bound from below and one from above. With labels, it is
+        that of ways in which the rest may be labelled, at the token where they are most. This
+        default knows the alphabet of a continuation alone.
+        """
+        longest = self.with_parameters(size=size).max_len
+        return 0.0, longest * math.log2(len(self.vocabulary))
+
     # What every task shares
 
     def draw(
@@ -202,17 +213,6 @@ class Task(ABC):
         the split into calls.  ``size`` is the task's own by default.
         """
         return self.draw_batch(seed, stream, first, count, self.size if size is None else size)
-
-    def state_bits(self, size: int) -> float | tuple[float, float]:
-        """Return what a state must hold once it has read a prompt of ``size``, in bits.
-
-        This is log2 of the number of distinct right continuations, one of which must follow;
-        where these were not counted, a bound from below and one from above. With labels, it is
-        that of ways in which the rest may be labelled, at the token where they are most. This
-        default knows the alphabet of a continuation alone.
-        """
-        longest = self.with_parameters(size=size).max_len
-        return 0.0, longest * math.log2(len(self.vocabulary))
 
     @property
     def labelled(self) -> bool:
