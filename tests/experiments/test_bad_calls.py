@@ -138,7 +138,7 @@ def test_a_bad_cell(command, tmp_path, words, named):
 BAD_SWEEPS = [
     ("experiment=qiuck", "qiuck"),
     ("only.model=mamba", "there are linear, sparse, standard"),
-    ("only.dim=[9,99]", "there are 8, 16, 48"),
+    ("only.dim=[9,99]", "there are 8, 16, 32"),
     ("+only.colour=red", "no such key"),
     ("only.colour=red", "colour"),
     ("only=lis", "only"),

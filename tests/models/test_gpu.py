@@ -12,9 +12,9 @@ from torch.nn import functional as F
 from evaluation.generate import generate
 from tasks.arithmetic import Arithmetic
 from training.data import SequenceTensors
-from training.device import Machine, autocast
+from training.device import Machine
 from training.recipe import Recipe
-from training.trainer import Trainer
+from training.trainer import Trainer, autocast
 
 DEVICE, CPU = torch.device("cuda"), torch.device("cpu")
 pytestmark = [
