@@ -177,7 +177,7 @@ def _places(metrics: list[str]) -> dict[str, float]:
 def _draw_panel(
     axes: Axes, found: pd.DataFrame, columns: np.ndarray, colors: dict, places: dict[str, float]
 ) -> None:
-    apart = 0.5 / max(1, len(columns) - 1)
+    apart = min(0.25, 0.5 / max(1, len(columns) - 1))
     for i, column in enumerate(columns):
         part = found[found["column"] == column]
         sizes = sorted(found.loc[found["column"] == column, "size"].unique())
