@@ -1,4 +1,4 @@
-"""The arg-max of a model's float64 logits, found in float32 where that is safe."""
+"""Exact arg-maxes of a model's float64 logits, found in float32 where that is safe."""
 
 from __future__ import annotations
 
@@ -34,27 +34,22 @@ Memory = float | Literal["auto"]
 
 
 def exact_argmax(logits: Tensor) -> Tensor:
-    """Return the generated token of each row of float64 ``logits`` (..., V): the arg-max, where
-    logits closer than `TIE` to the largest (absolute) are tied with it and the lowest id wins.
-
-    Without a margin for ties, two equal rows of the head would leave the token to the rounding of
-    a sum, which changes with the batch it is computed in: about 1e-13 for logits in the hundreds.
-    A lead within such a rounding of `TIE` itself is still open to it, but no structure of a model
-    makes one.
-    """
+    """The generated token for float64 `logits` (..., V): the arg-max, where logits within `TIE`
+    (absolute) of the largest are tied and the lowest id wins. Without ties, two equal rows of the
+    head would leave the token to rounding of about 1e-13, which changes with the batch."""
     ids = torch.arange(logits.shape[-1], device=logits.device)
     tied = logits.amax(-1, keepdim=True) - logits < TIE
     return torch.where(tied, ids, logits.shape[-1]).amin(-1)
 
 
 def argmax_and_lead(logits: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the arg-max and its lead over the runner-up, both of shape ``logits.shape[:-1]``."""
+    """The arg-max and its lead over the runner-up, both (...)."""
     top = logits.topk(2, dim=-1)
     return top.indices[..., 0], top.values[..., 0] - top.values[..., 1]
 
 
 class ToleranceTooSmall(Exception):
-    """A float32 ``error``, in logits, that the tolerance does not allow for."""
+    """A float32 `error`, in logits, beyond what the tolerance allows."""
 
     def __init__(self, error: float) -> None:
         super().__init__(error)
@@ -62,13 +57,12 @@ class ToleranceTooSmall(Exception):
 
 
 class ExactArgmax:
-    """The arg-maxes of ``model`` on ``sequences``, with what is needed to find them.
+    """Exact arg-maxes of `model` on `sequences`.
 
-    ``tolerance`` (in logits) is the lead from which float32 decides; ``close_calls`` the tokens
-    for which float64 was asked.  ``memory_mb`` bounds a batch of sequences of up to ``longest``
-    tokens: ``most_tokens`` of one that is certified, ``most_rows`` of one that is decoded.
-    Raises `UserError` for sequences longer than the model reads and for a mixer that looks ahead,
-    `RunError` when logits are not finite.
+    `tolerance` (in logits) is the lead from which float32 decides; `close_calls` counts tokens
+    decided in float64. `memory_mb` bounds a batch of sequences of up to `longest` tokens:
+    `most_tokens` to certify, `most_rows` to decode. Raises UserError for sequences longer than the
+    model reads or a mixer that looks ahead, RunError for logits that are not finite.
     """
 
     def __init__(
@@ -89,7 +83,7 @@ class ExactArgmax:
         self.tolerance = max(SAFETY * self.sampled_error(), MINIMUM_TOLERANCE)
 
     def _bound_batches(self, budget: float, device: torch.device) -> None:
-        """Set the largest batches that ``budget`` bytes allow; one sequence always."""
+        """Set the largest batches that fit `budget` bytes, at least one sequence."""
         model = self.model
         bytes_per_token = 4 * (16 * model.dim + 4 * model.head.out_features)
         self.most_tokens = max(1, int(budget / bytes_per_token))
@@ -101,7 +95,7 @@ class ExactArgmax:
         self.most_rows = max(1, min(most, int(budget / bytes_per_row)))
 
     def sampled_error(self) -> float:
-        """Return the largest difference of float32 and float64 logits on a few sequences."""
+        """The largest difference of float32 and float64 logits on a few sequences."""
         errors = []
 
         def look(rows: Tensor) -> None:
@@ -117,13 +111,13 @@ class ExactArgmax:
         return max(errors)
 
     def in_float64(self, work: Callable[[Tensor], None], rows: Tensor) -> None:
-        """Call ``work`` on ``rows`` (B,), as many as fit whole float64 forward passes."""
+        """Call `work` on `rows` (B,), as many at a time as fit a float64 forward pass."""
         for some in rows.split(max(1, self.most_rows // 8)):
             if len(some):
                 in_halves(work, some)
 
     def batches(self) -> list[Tensor]:
-        """Return the rows of all sequences, sorted by length, in batches to certify."""
+        """All rows, sorted by length, in batches to certify."""
         order = torch.argsort(self.sequences.host_lengths)
         widths = (self.sequences.host_lengths[order] - 1).tolist()
         batches, start = [], 0
@@ -134,10 +128,8 @@ class ExactArgmax:
         return batches
 
     def at_targets(self, batch: Batch, until_mistake: bool = False) -> Tensor:
-        """Return the arg-max at every target of ``batch``, (targets,).
-
-        With ``until_mistake``, those of a row are sure up to its first that is not the target.
-        """
+        """The arg-max at every target of `batch`, (targets,). With `until_mistake`, exact only up
+        to a row's first mistake."""
         width = batch.inputs.shape[1]
         row, column = batch.counted // width, batch.counted % width  # (targets,)
         logits = self.model.head(batch.at_targets(self.model.hidden(batch.inputs)))
@@ -158,8 +150,8 @@ class ExactArgmax:
         return choice
 
     def after(self, tokens: Tensor, lengths: Tensor, rows: Tensor, logits: Tensor) -> Tensor:
-        """Return the token after the first ``lengths`` (N,) in ``rows`` (B,) of ``tokens`` (N, W),
-        of which `Transformer.step` says ``logits`` (B, V)."""
+        """The token after the first `lengths` (N,) in `rows` (B,) of `tokens` (N, W), given the
+        `logits` (B, V) of `Transformer.step`."""
         choice, lead = argmax_and_lead(logits)
 
         def decide(part: Tensor) -> None:
@@ -175,17 +167,15 @@ class ExactArgmax:
         return choice
 
     def check_error(self, logits: Tensor, exact: Tensor, close_calls: int) -> None:
-        """Hold float32 ``logits`` (n, V) against the ``exact`` ones; count ``close_calls``.
-
-        Raises `ToleranceTooSmall`: within it, a lead of the tolerance is one of more than `TIE`.
-        """
+        """Compare float32 `logits` (n, V) with `exact` ones; count `close_calls`. Raises
+        `ToleranceTooSmall` if a lead of the tolerance might not be one of `TIE`."""
         error = largest_difference(logits, exact)
         self.close_calls += close_calls
         if error > GUARD * (self.tolerance - TIE):
             raise ToleranceTooSmall(error)
 
     def refuse_false_step(self, error: float, exact: Tensor) -> None:
-        """Raise `RunError` where no rounding explains the ``error`` of `step`, in logits."""
+        """Raise RunError if the `error` of `step`, in logits, is too large for rounding."""
         if error > max(self.tolerance, FALSE_STEP * float(exact.abs().max())):
             raise RunError(
                 "`step` does not continue what `forward` computes: their logits differ by "
@@ -194,11 +184,8 @@ class ExactArgmax:
 
 
 def longest_sequence(model: Transformer, sequences: SequenceSet) -> int:
-    """Return how many tokens, without EOS, a generated sequence may have.
-
-    That is the task's longest sequence (a longer chain is wrong whatever follows), or the model's
-    max_len if that is shorter.
-    """
+    """The largest number of tokens, without EOS, to generate: the task's longest sequence (a longer
+    chain is wrong anyway), or the model's max_len if shorter."""
     needed = int(sequences.lengths.max()) - 1
     if needed > model.max_len:
         raise UserError(
@@ -209,11 +196,8 @@ def longest_sequence(model: Transformer, sequences: SequenceSet) -> int:
 
 
 def megabytes(memory_mb: Memory, device: torch.device) -> float:
-    """Return the memory limit in megabytes.
-
-    auto: `CPU_MEMORY_MB` on a CPU, half of the free memory on a GPU, which leaves room for cells
-    that run side by side.
-    """
+    """The memory limit. auto: `CPU_MEMORY_MB` on a CPU, half of the free memory on a GPU, which
+    leaves room for other cells."""
     if memory_mb != "auto":
         return float(memory_mb)
     if device.type != "cuda":
@@ -223,7 +207,7 @@ def megabytes(memory_mb: Memory, device: torch.device) -> float:
 
 
 def in_halves(work: Callable[[Tensor], None], rows: Tensor) -> None:
-    """Call ``work`` on ``rows`` (B,), or on halves of them if they do not fit into memory."""
+    """Call `work` on `rows` (B,), or on halves of them if memory runs out."""
     try:
         return work(rows)
     except torch.OutOfMemoryError:
@@ -235,7 +219,7 @@ def in_halves(work: Callable[[Tensor], None], rows: Tensor) -> None:
 
 
 def largest_difference(logits: Tensor, exact: Tensor) -> float:
-    """Return the largest absolute difference; raise `RunError` if it is not finite."""
+    """The largest absolute difference; RunError if it is not finite."""
     difference = float((logits - exact).abs().max())
     if not math.isfinite(difference):
         raise RunError("the model's logits are not finite; it cannot be evaluated")
@@ -243,6 +227,6 @@ def largest_difference(logits: Tensor, exact: Tensor) -> float:
 
 
 def first_true(mask: Tensor) -> Tensor:
-    """Return for each row of ``mask`` (B, T) the first true column, T without one."""
+    """The first true column of each row of `mask` (B, T), T if none."""
     columns = torch.arange(mask.shape[1], device=mask.device)
     return torch.where(mask, columns, mask.shape[1]).amin(1)

@@ -17,13 +17,13 @@ STEP_SAMPLE = 2000  # sequences whose chains are cut into the task's steps
 def where_chains_break(
     task: Task, sequences: SequenceSet, generation: Generation, answer_right: np.ndarray
 ) -> dict[str, Any]:
-    """Return where accuracy is lost.
+    """Where accuracy is lost.
 
-    ``by_position`` and ``by_step`` hold rows [position or step, first mistakes there, sequences
-    that came there without a mistake]; position counts from 0 after the prompt; steps are the
-    task's own (an expression, a row of the matrix, a number), over the first `STEP_SAMPLE`
-    sequences.  ``answer_right_chain_wrong`` and ``answer_wrong_chain_right`` count sequences.
-    ``answer_right`` (N,) is that of `judge.judge`.
+    `by_position` and `by_step` have rows [position or step, first mistakes there, sequences without
+    an earlier mistake]; positions count from 0 after the prompt; steps are the task's own (an
+    expression, a table row, a number), over the first `STEP_SAMPLE` sequences.
+    `answer_right_chain_wrong` and `answer_wrong_chain_right` count sequences; `answer_right` (N,)
+    is from `judge.judge`.
     """
     prompt = np.asarray(sequences.prompt_lengths, dtype=np.int64)
     mistaken = generation.first_mistake >= 0
@@ -43,8 +43,8 @@ def where_chains_break(
 def _by_step(
     task: Task, sequences: SequenceSet, last: np.ndarray, mistaken: np.ndarray
 ) -> list[list[int]]:
-    """Return the rows of ``by_step``; ``last`` (N,) is the last position that a sequence reached
-    without a mistake before it, ``mistaken`` (N,) whether it made one there."""
+    """The rows of `by_step`; `last` (N,) is the last position reached without an earlier mistake,
+    `mistaken` (N,) whether there was one there."""
     missed: Counter[int] = Counter()
     reached: Counter[int] = Counter()
     for row in range(min(STEP_SAMPLE, len(sequences))):
@@ -57,11 +57,8 @@ def _by_step(
 
 
 def where_labels_break(sequences: SequenceSet, said: np.ndarray) -> dict[str, Any]:
-    """Return what `where_chains_break` does, of labels ``said`` (N, W); a label is a step.
-
-    ``longest_prefix`` is the number of labels, counted from the first on,
-    that are right in 90 % of the sequences each.
-    """
+    """`where_chains_break` for labels `said` (N, W); each label is a step. `longest_prefix` is how
+    many labels, from the first on, are each right in 90 % of the sequences."""
     assert sequences.labels is not None
     columns = np.arange(said.shape[1])
     labelled = (columns < sequences.lengths[:, None])[:, 2:]  # (N, labels)
@@ -84,8 +81,8 @@ def where_labels_break(sequences: SequenceSet, said: np.ndarray) -> dict[str, An
 
 
 def by_kind(task: Task, sequences: SequenceSet, answer_right: np.ndarray) -> dict[str, list[int]]:
-    """Return, for each kind of instance, in how many sequences the answer is right, and how many
-    there are; empty where the task knows of one kind only (`Task.kind_of`)."""
+    """For each kind of instance (`Task.kind_of`), the number of right answers and of sequences;
+    empty if there is only one kind."""
     if type(task).kind_of is Task.kind_of:
         return {}
     found: dict[str, list[int]] = {}

@@ -1,23 +1,23 @@
-"""Exact generation: what free greedy generation would write, without generating most of it.
+"""Exact greedy generation, without generating most of it.
 
 The generated token is *by definition* the arg-max of the model's float64 logits on the prefix; two
-float64 logits closer than 1e-9 are a tie, which the lowest token id wins (`argmax.exact_argmax`).
-Everything here computes exactly that, whatever the batch, in float32 where float32 cannot be wrong
-as far as its measured error tells:
+logits closer than 1e-9 are a tie, won by the lowest token id (`argmax.exact_argmax`). This module
+computes exactly that, for any batching, in float32 where float32 is safe by its measured error:
 
-1. **Certify.** One parallel forward pass over prompt + gold chain + answer + EOS.  If the arg-max
-   equals the gold token at every target, free generation writes the gold sequence, token for
-   token: by induction each prefix it would see is the gold prefix.
-2. **Decode** from each sequence's first mistake on (before it, generation equals the gold prefix),
-   with the mixers' own state, finished rows leaving the batch.
-3. **Close calls.** Where the two largest float32 logits lie closer than the tolerance, a float64
-   copy of the model decides, by a plain forward pass over the whole prefix.  The tolerance is
-   empirical: 16 times the largest float32 error on a sample of the set itself, not a bound.  Every
-   close call measures the error again; one that takes up half of the tolerance raises it, and all
-   is done again.  (bfloat16 before float32 gained nothing: whole evaluations took 0.92 to 1.11
-   times as long without it, at D = 64 and 128 on one core of an EPYC.)
-4. **Check.** Some of the decoded sequences are read by one float64 forward pass: a `step` that
-   computes something else than `forward` is refused, not measured.
+1. **Certify.** One parallel forward pass over prompt + gold chain + answer + EOS. If the arg-max is
+the gold token at every target, greedy generation writes the gold sequence, by induction on
+prefixes.
+
+2. **Decode** from each sequence's first mistake on, with the mixers' own state; finished rows leave
+the batch.
+
+3. **Close calls.** Where the two largest float32 logits are closer than the tolerance, a float64
+copy decides by a plain forward pass over the prefix. The tolerance is empirical, 16 times the
+largest float32 error on a sample. Each close call measures the error again; if it exceeds half the
+tolerance, the tolerance is raised and everything is redone.
+
+4. **Check.** Some decoded sequences are read by a float64 forward pass: a `step` that computes
+something other than `forward` is an error.
 
 Labels (`tag`) are the arg-maxes of one pass, decided in the same way.
 """
@@ -55,13 +55,12 @@ Result = TypeVar("Result")
 
 @dataclass
 class Generation:
-    """What greedy generation writes for each of N sequences.
+    """What greedy generation writes for N sequences.
 
-    ``tokens`` (N, W) holds prompt and generated tokens, padded; ``lengths`` (N,) counts both, EOS
-    included when it was reached; ``first_mistake`` (N,) is the position in ``tokens`` of the
-    first token that differs from gold, -1 where there is none.  ``certified`` counts the sequences
-    without a mistake; ``close_calls`` the tokens that float64 was asked for, those that were done
-    again included; ``tolerance`` is the lead, in logits, from which float32 decides.
+    `tokens` (N, W): prompt and generated tokens, padded; `lengths` (N,) counts both, with EOS if
+    reached; `first_mistake` (N,): position of the first token that is not gold, -1 for none.
+    `certified`: sequences without a mistake; `close_calls`: tokens decided in float64, redone ones
+    included; `tolerance`: the lead, in logits, from which float32 decides.
     """
 
     tokens: np.ndarray
@@ -74,10 +73,8 @@ class Generation:
 
 @dataclass
 class Tagging:
-    """A model's labels of N sequences.
-
-    ``labels`` (N, W) are laid out as `SequenceSet.labels`; the rest is that of `Generation`.
-    """
+    """A model's labels of N sequences: `labels` (N, W) as in `SequenceSet`, the rest as in
+    `Generation`."""
 
     labels: np.ndarray
     certified: int
@@ -94,13 +91,13 @@ def generate(
     progress: Progress = lambda done, total: None,
     rounding: StateRounding | None = None,
 ) -> Generation:
-    """Return what greedy generation writes after the prompts of ``sequences``.
+    """What greedy generation writes after the prompts of `sequences`.
 
-    A sequence ends with EOS, or once it is longer than `argmax.longest_sequence`.  ``memory_mb``
-    bounds what a batch holds (`argmax.megabytes`), which is halved where the device has less.  The
-    model is left on ``device``, in float32 and in evaluation mode.  Raises what `ExactArgmax`
-    raises, and `RunError` where `step` is not the model's forward pass.  With a ``rounding``, the
-    state is rounded after every token, and float32 decides (`state_format`).
+    A sequence ends with EOS, or beyond `argmax.longest_sequence`. `memory_mb` bounds a batch
+    (`argmax.megabytes`), and is halved when memory runs out. The model is left on `device`, in
+    float32 and evaluation mode. Raises what `ExactArgmax` raises, and RunError if `step` disagrees
+    with `forward`. With a `rounding`, the state is rounded after every token, and float32 decides
+    (`state_format`).
     """
     if rounding is not None:
         tokens, _ = read_and_write(model, sequences, rounding, memory_mb, device, progress)
@@ -139,7 +136,7 @@ def tag(
     progress: Progress = lambda done, total: None,
     rounding: StateRounding | None = None,
 ) -> Tagging:
-    """Return the model's label of each labelled token; arguments and errors as in `generate`."""
+    """The model's label of each token; arguments and errors as in `generate`."""
     if rounding is not None:
         assert sequences.labels is not None
         _, said = read_and_write(model, sequences, rounding, memory_mb, device, progress)
@@ -171,7 +168,7 @@ def tag(
 
 
 def with_enough_tolerance(exact: ExactArgmax, work: Callable[[], Result]) -> Result:
-    """Return what ``work`` returns; if the tolerance was too small, increase it and repeat."""
+    """Call `work`, again with a larger tolerance whenever it was too small."""
     while True:
         try:
             return work()
@@ -182,9 +179,8 @@ def with_enough_tolerance(exact: ExactArgmax, work: Callable[[], Result]) -> Res
 class Text:
     """The tokens written for N sequences, on their device.
 
-    ``tokens`` (N, ``longest`` + 1): prompt and what is written, padded; ``lengths`` (N,) counts
-    both; ``first_mistake`` (N,): position of the first token that is not gold, -1 where there is
-    none.
+    `tokens` (N, `longest` + 1): prompt and generated tokens, padded; `lengths` (N,) counts both;
+    `first_mistake` (N,): position of the first token that is not gold, -1 for none.
     """
 
     def __init__(self, sequences: SequenceTensors, longest: int) -> None:
@@ -195,12 +191,12 @@ class Text:
         self.first_mistake = torch.full((count,), -1, device=device)
 
     def ended(self, rows: Tensor) -> Tensor:
-        """Return which of ``rows`` (B,) end in EOS or are longer than any valid sequence."""
+        """Which of `rows` (B,) end in EOS or are longer than any valid sequence."""
         lengths = self.lengths[rows]
         return (self.tokens[rows, lengths - 1] == EOS_ID) | (lengths > self.longest)
 
     def end_in_mistake(self, rows: Tensor, position: Tensor, token: Tensor) -> None:
-        """Put the first wrong ``token`` (B,) at ``position`` (B,) and end the row there."""
+        """Write the first wrong `token` (B,) at `position` (B,) and cut the rows there."""
         columns = torch.arange(self.tokens.shape[1], device=self.tokens.device)
         self.tokens[rows] = self.tokens[rows].masked_fill(columns >= position[:, None], PAD_ID)
         self.tokens[rows, position] = token.to(self.tokens.dtype)
@@ -208,16 +204,14 @@ class Text:
         self.first_mistake[rows] = position
 
     def append(self, rows: Tensor, token: Tensor) -> None:
-        """Write one more ``token`` (B,) in each of ``rows`` (B,)."""
+        """Append `token` (B,) to `rows` (B,)."""
         self.tokens[rows, self.lengths[rows]] = token.to(self.tokens.dtype)
         self.lengths[rows] += 1
 
 
 def certify(exact: ExactArgmax, text: Text, report: Callable[[int], None]) -> None:
-    """Write each gold sequence, up to the first token at which the model differs.
-
-    ``report`` is called after each batch with the number of certified sequences.
-    """
+    """Write each gold sequence up to the first token at which the model differs. `report` is called
+    after each batch with the number of certified sequences."""
     sequences = exact.sequences
 
     def write(rows: Tensor) -> None:
@@ -238,10 +232,8 @@ def certify(exact: ExactArgmax, text: Text, report: Callable[[int], None]) -> No
 
 
 def decode(exact: ExactArgmax, text: Text, report: Callable[[int], None]) -> None:
-    """Generate token by token in every row of ``text`` that differs from the gold sequence.
-
-    ``report`` is called after each batch with the number of complete rows.
-    """
+    """Generate token by token in every row of `text` that differs from gold. `report` is called
+    after each batch with the number of complete rows."""
     mistaken, done = torch.nonzero(text.first_mistake >= 0).flatten(), 0
     order = mistaken[torch.argsort(text.first_mistake[mistaken])]
     for rows in order.split(exact.most_rows):
@@ -250,7 +242,7 @@ def decode(exact: ExactArgmax, text: Text, report: Callable[[int], None]) -> Non
 
 
 def complete(exact: ExactArgmax, text: Text, rows: Tensor) -> None:
-    """Generate in ``rows`` (B,) up to EOS or the longest sequence."""
+    """Generate in `rows` (B,) up to EOS or the longest sequence."""
     model = exact.model
     rows = rows[~text.ended(rows)]
     if not len(rows):
@@ -275,11 +267,8 @@ def complete(exact: ExactArgmax, text: Text, rows: Tensor) -> None:
 
 
 def check_steps(exact: ExactArgmax, text: Text) -> None:
-    """Read `CHECKED_ROWS` of the decoded sequences by float64 forward passes.
-
-    Raises `RunError` where they would have been written otherwise, `ToleranceTooSmall` where
-    rounding can be the reason.
-    """
+    """Reread `CHECKED_ROWS` decoded sequences by float64 forward passes. RunError if they differ,
+    `ToleranceTooSmall` if rounding can be the reason."""
     decoded = torch.nonzero(text.first_mistake >= 0).flatten()
     count = min(CHECKED_ROWS, len(decoded))
     sample = torch.linspace(0, len(decoded) - 1, count, device=decoded.device).long()

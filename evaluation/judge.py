@@ -1,4 +1,4 @@
-"""Accuracies of free greedy generation, or of labels."""
+"""Accuracies of greedy generation, or of labels."""
 
 from __future__ import annotations
 
@@ -21,16 +21,14 @@ from tasks.task import SequenceSet, Task
 
 @dataclass
 class Evaluation:
-    """The result of one evaluation; accuracies are shares of the sequences, from 0 to 1.
+    """The result of one evaluation; accuracies are shares of the sequences, 0 to 1.
 
-    ``answer_accuracy``: sequences whose final answer is right (`judge`), with its 95 % Wilson
-    interval ``answer_accuracy_low`` to ``answer_accuracy_high``; ``chain_exact_match``: sequences
-    whose every generated token is the gold one.  Where sequences have labels, the last label is the
-    answer, and all labels are the chain.  ``chance_accuracy``: what always giving the most
-    frequent answer would reach (`chance_accuracy`).
-    ``n_test``: sequences evaluated; ``seconds``: wall time of generating and judging;
-    ``errors``: where chains break (`errors.where_chains_break`, `where_labels_break`), and accuracy
-    by kind of instance where the task knows of several (`errors.by_kind`).
+    `answer_accuracy`: right final answers, with the 95 % Wilson interval `answer_accuracy_low` to
+    `answer_accuracy_high`; `chain_exact_match`: sequences with every generated token gold. With
+    labels, the last label is the answer and all labels are the chain. `chance_accuracy`: that of
+    the most frequent answer. `n_test`: sequences; `seconds`: wall time; `errors`: where chains
+    break (`errors.where_chains_break`, `where_labels_break`), and accuracy by kind of instance
+    (`errors.by_kind`).
     """
 
     answer_accuracy: float
@@ -52,10 +50,7 @@ def evaluate(
     progress: Progress = lambda done, total: None,
     rounding: StateRounding | None = None,
 ) -> Evaluation:
-    """Return accuracies of free greedy generation on ``sequences``, or of their labels.
-
-    Arguments and errors as in `generate`.
-    """
+    """Accuracies on `sequences`; arguments and errors as in `generate`."""
     started = time.perf_counter()
     if sequences.labels is not None:
         tagging = tag(model, sequences, memory_mb, device, progress, rounding)
@@ -83,11 +78,9 @@ def evaluate(
 def judge(
     task: Task, sequences: SequenceSet, generation: Generation
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return per sequence (answer right, chain exact), both (N,) bool.
-
-    Chain exact: every generated token up to and including EOS is the gold one.  Answer right:
-    EOS was reached and the tokens between the last answer marker and EOS are the gold answer's.
-    """
+    """(answer right, chain exact) per sequence, both (N,) bool. Chain exact: every generated token
+    up to EOS is gold. Answer right: EOS was reached, and the tokens between the last answer marker
+    and EOS are the gold answer's."""
     chain_right = generation.first_mistake < 0
     answer_right = chain_right.copy()
     for row in np.flatnonzero(~chain_right).tolist():
@@ -98,14 +91,14 @@ def judge(
 
 
 def judge_labels(sequences: SequenceSet, said: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return per sequence (last label right, all labels right), both (N,) bool; said (N, W)."""
+    """(last label right, all labels right) per sequence, both (N,) bool; said (N, W)."""
     assert sequences.labels is not None
     right = said == sequences.labels
     return right[np.arange(len(right)), sequences.lengths - 1], right.all(axis=1)
 
 
 def chance_accuracy(task: Task, sequences: SequenceSet) -> float:
-    """Return the accuracy, 0 to 1, of always giving the most frequent answer of ``sequences``."""
+    """The accuracy of always giving the most frequent answer of `sequences`."""
     answers = Counter(_gold_answer(task, sequences, row) for row in range(len(sequences)))
     return max(answers.values(), default=0) / max(1, len(sequences))
 
@@ -118,13 +111,13 @@ def _gold_answer(task: Task, sequences: SequenceSet, row: int) -> tuple[str, ...
 
 
 def _answer(task: Task, tokens: np.ndarray) -> tuple[str, ...] | None:
-    """Return the answer in the ``tokens`` (T,) after a prompt, None where they hold no EOS."""
+    """The answer in `tokens` (T,) after a prompt, None without EOS."""
     answer = task.extract_answer(task.vocabulary.decode(tokens.tolist()))
     return None if answer is None else tuple(answer)
 
 
 def wilson_interval(successes: int, trials: int) -> tuple[float, float]:
-    """Return the 95 % Wilson score interval of a share (Wilson, 1927)."""
+    """The 95 % Wilson score interval of a share (Wilson, 1927)."""
     z = 1.959963984540054
     share = successes / trials
     centre = share + z * z / (2 * trials)

@@ -1,7 +1,7 @@
-"""Numbers of few bits: a model's state, or its weights, rounded to a format.
+"""A model's state, or its weights, rounded to numbers of few bits.
 
-A state that is rounded after every token makes another model, whose arg-maxes have no float64 to be
-exact against: here float32 logits decide, read and written token by token, prompts included.
+Rounding the state after every token makes another model, without float64 arg-maxes to be exact
+against. Float32 logits decide, token by token, prompts included.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ SCALED_ROWS = 128  # training sequences that scales of integers are taken from
 
 
 class Format(NamedTuple):
-    """Numbers of 1 + ``exponent`` + ``mantissa`` bits up to ``largest``; without an exponent,
-    integers of ``mantissa`` + 1 bits times a scale."""
+    """Numbers of 1 + `exponent` + `mantissa` bits up to `largest`; without an exponent, integers of
+    `mantissa` + 1 bits times a scale."""
 
     mantissa: int
     exponent: int
@@ -36,14 +36,11 @@ class Format(NamedTuple):
 
     @property
     def bits(self) -> int:
-        """Bits of a number, sign included."""
         return 1 + self.exponent + self.mantissa
 
     def round(self, x: Tensor, scale: Tensor | float = 1.0) -> Tensor:
-        """Return float32 ``x`` rounded to the nearest, ties to even; beyond the largest, to it.
-
-        Integers are multiples of ``scale``, which broadcasts against x.
-        """
+        """Round float32 `x` to the nearest, ties to even, saturating. Integers are multiples of
+        `scale`, which broadcasts."""
         if self.exponent:
             smallest = 2 - 2 ** (self.exponent - 1)  # the exponent of subnormal numbers
             exponent = torch.frexp(x).exponent - 1
@@ -63,11 +60,8 @@ NAMED = {
 
 
 def parse_format(name: str) -> Format:
-    """Return the format of that name; `UserError` where there is none.
-
-    A float of m mantissa and e exponent bits is ``float<m>e<e>``, its exponents those of IEEE 754;
-    float8_e4m3, which has no infinity, goes on to 448. Integers of b bits are ``int<b>``.
-    """
+    """The format of that name, else UserError: `float<m>e<e>` has m mantissa and e exponent bits,
+    as IEEE 754; float8_e4m3, without infinity, reaches 448; `int<b>` has b bits."""
     if name == "float8_e4m3":
         return Format(3, 4, 448.0)
     if found := re.fullmatch(r"float(\d+)e(\d+)", NAMED.get(name, name)):
@@ -85,17 +79,15 @@ def parse_format(name: str) -> Format:
 
 @dataclass
 class StateRounding:
-    """Rounds every number of a state; positions and other whole numbers stay.
-
-    ``scales``: of integers, by layer and name of the tensor, (1, H, 1, ...) or (1, ...).
-    """
+    """Rounds every floating-point number of a state. `scales`, for integers: by layer and tensor
+    name, (1, H, 1, ...) or (1, ...)."""
 
     format: Format
     scales: list[dict[str, Tensor]]
 
     @torch.no_grad()
     def __call__(self, state: State) -> None:
-        """Round ``state`` in place."""
+        """Round `state` in place."""
         for number, layer in enumerate(state):
             for name, held in layer.tensors.items():
                 if held.is_floating_point():
@@ -104,12 +96,9 @@ class StateRounding:
 
 
 def state_rounding(name: str, model: Transformer, training: SequenceSet) -> StateRounding:
-    """Return the rounding of ``model``'s state to the format ``name``.
-
-    Integers take a scale for each layer and head from the largest number that its state holds
-    anywhere in `SCALED_ROWS` of the ``training`` sequences. Raises `UserError` where there are
-    none, as of constructed weights.
-    """
+    """The rounding of `model`'s state to format `name`. Integers take a scale per layer and head
+    from the largest number in the state over `SCALED_ROWS` of the `training` sequences; UserError
+    if there are none."""
     found = parse_format(name)
     if found.exponent:
         return StateRounding(found, [])
@@ -141,8 +130,8 @@ def _scales(model: Transformer, training: SequenceSet, largest: float) -> list[d
 
 @torch.no_grad()
 def rounded_weights(model: Transformer, name: str) -> Transformer:
-    """Return a copy with every parameter rounded to the format ``name``, an integer's scale being
-    that of the largest of its tensor."""
+    """A copy with every parameter rounded to format `name`; an integer's scale is that of the
+    tensor's largest entry."""
     found, rounded = parse_format(name), copy.deepcopy(model)
     for parameter in rounded.parameters():
         weight = parameter.float()
@@ -158,11 +147,9 @@ def read_and_write(
     device: torch.device | str,
     progress: Callable[[int, int], None],
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Read prompts and write on to EOS; where there are labels, read everything.
-
-    Returns tokens, padded, and what the model says at each place from the tokens before it,
-    (N, W) each. Memory, device and errors are those of `generate.generate`.
-    """
+    """Read prompts and write up to EOS; with labels, read everything. Returns padded tokens and the
+    model's output at each place, (N, W) each. Memory, device and errors as in
+    `generate.generate`."""
     device = torch.device(device)
     require_causal(model)
     width = longest_sequence(model, sequences) + 1
@@ -185,7 +172,7 @@ def read_and_write(
 def read_and_write_batch(
     model: Transformer, given: Tensor, forced: Tensor, rounding: StateRounding
 ) -> tuple[Tensor, Tensor]:
-    """As `read_and_write`, of which the first ``forced`` (B,) tokens are as ``given`` (B, W)."""
+    """`read_and_write` with the first `forced` (B,) tokens taken from `given` (B, W)."""
     text, said = torch.full_like(given, PAD_ID), torch.full_like(given, PAD_ID)
     text[:, 0] = given[:, 0]
     logits, state = model.prefill(given[:, :1], torch.ones_like(forced))

@@ -1,4 +1,4 @@
-"""What the attention-like mixers share: projections, a short convolution, rotary positions."""
+"""What attention-like mixers share: projections, a short convolution, rotary positions."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ CONVOLUTIONS = ("none", "canon", "silu")
 class ShortConvolution(nn.Module):
     """c_t = Σ_{s<W} w_s ⊙ x_{t-s}, zeros before the first token; C channels, W `width`.
 
-    "canon": y_t = x_t + c_t, the Canon layer (Allen-Zhu 2025, arXiv 2512.17351), on queries, keys
-    and values its Canon-B; "silu": y_t = SiLU(c_t), as in Mamba (Gu and Dao 2023), DeltaNet (Yang
-    et al. 2024, arXiv 2406.06484) and their descendants; "none": y_t = x_t, without parameters and
-    state. The kernel starts as PyTorch's `Conv1d` and Mamba's do, uniform in ±1/√W, without a bias.
+    "canon": y_t = x_t + c_t, Canon-B when applied to queries, keys and values (Allen-Zhu 2025,
+    arXiv 2512.17351); "silu": y_t = SiLU(c_t), as in Mamba (Gu and Dao 2023) and DeltaNet (Yang et
+    al. 2024, arXiv 2406.06484); "none": y_t = x_t, no parameters, no state. The kernel starts
+    uniform in ±1/√W, as PyTorch's `Conv1d`, without a bias.
     """
 
     def __init__(self, channels: int, form: str = "none", width: int = 4):
@@ -45,7 +45,7 @@ class ShortConvolution(nn.Module):
             nn.init.uniform_(self.kernel, -(width**-0.5), width**-0.5)
 
     def forward(self, x: Tensor) -> Tensor:
-        """x (B, T, C) to (B, T, C) of x's type, computed at least in float32."""
+        """x (B, T, C) to (B, T, C), computed at least in float32."""
         if self.kernel is None:
             return x
         with without_autocast(x):
@@ -54,21 +54,17 @@ class ShortConvolution(nn.Module):
             return self.finish(x, mixed.transpose(1, 2))
 
     def forward_packed(self, x: Tensor, packing: Packing) -> Tensor:
-        """`forward` of sequences that lie one behind another, x (N, C)."""
+        """`forward` on packed sequences, x (N, C)."""
         return x if self.kernel is None else packing.in_groups(self, x)
 
     def finish(self, x: Tensor, mixed: Tensor) -> Tensor:
-        """y from x and c, both (..., C)."""
         return (widened(x) + mixed if self.form == "canon" else F.silu(mixed)).to(x.dtype)
 
     def recent(
         self, x: Tensor, lengths: Tensor, projection: Callable[[Tensor], Tensor]
     ) -> dict[str, Tensor]:
-        """What `step` needs after lengths[b] tokens of row b of x (B, T, D): the last W - 1.
-
-        Under the name "recent", projected to (B, W - 1, C), zeros where there are none; nothing
-        for "none".
-        """
+        """{"recent": (B, W - 1, C)}, the projections of the last W - 1 tokens before lengths[b] of
+        x (B, T, D), zeros where there are none; {} for "none"."""
         if self.kernel is None:
             return {}
         positions = lengths[:, None] - torch.arange(self.width - 1, 0, -1, device=x.device)
@@ -77,7 +73,7 @@ class ShortConvolution(nn.Module):
         return {"recent": kept * (positions >= 0)[..., None]}
 
     def step(self, x: Tensor, tensors: dict[str, Tensor]) -> Tensor:
-        """One more token a row: x (B, C) to (B, C); moves tensors["recent"] on by it."""
+        """One more token per row, x (B, C) to (B, C); updates tensors["recent"]."""
         if self.kernel is None:
             return x
         window = torch.cat((tensors["recent"], x[:, None]), dim=1)  # (B, W, C)
@@ -86,24 +82,21 @@ class ShortConvolution(nn.Module):
             return self.finish(x, (widened(window) * self.kernel.T).sum(1))
 
     def flops(self, length: int) -> dict[str, int]:
-        """A multiply-add per channel, token and column of the kernel."""
         if self.kernel is None:
             return {}
         return {"mixing/convolution": 2 * self.width * self.channels * length}
 
     def state_bytes(self) -> int:
-        """Of what `recent` holds, in float32."""
         return 0 if self.kernel is None else 4 * (self.width - 1) * self.channels
 
 
 class AttentionMixer(Mixer):
-    """Projections to queries, keys and values, attention per head, projection of the output.
+    """Project to queries, keys and values, attend in each head, project the output.
 
-    With `convolution` "canon" or "silu" the projections pass a `ShortConvolution` over
-    `convolution_width` tokens first. Subclasses write `attend` and `mixing_flops`; for generation
-    `remember`, `attend_step` and `state_bytes`; where there is a kernel for packed sequences,
-    `packed_kernel`. `parts` says how many projections they have where these are not q, k and v;
-    `drops_weights` whether dropout acts on weights.
+    With `convolution` "canon" or "silu", the projections first pass a `ShortConvolution` over
+    `convolution_width` tokens. Subclasses define `attend` and `mixing_flops`; for generation
+    `remember`, `attend_step` and `state_bytes`; for a kernel on packed sequences `packed_kernel`.
+    `parts` is the number of projections, `drops_weights` whether dropout acts on attention weights.
     """
 
     parts = 3
@@ -127,35 +120,33 @@ class AttentionMixer(Mixer):
         self.convolution = ShortConvolution(channels, convolution, convolution_width)
 
     def parameter_roles(self) -> dict[str, Role]:
-        """Queries, keys and values are matrices of their own."""
         return {"qkv.weight": Role("hidden", parts=self.parts)}
 
     def forward(self, x: Tensor) -> Tensor:
-        """Mix x (B, T, D) into (B, T, D)."""
         return self.merge(self.attend(*self.project(x)))  # each (B, H, T, K)
 
     def project(self, x: Tensor) -> tuple[Tensor, ...]:
-        """Queries, keys, values of x (B, T, D), each (B, H, T, K)."""
+        """Queries, keys and values of x (B, T, D), each (B, H, T, K)."""
         return tuple(part.transpose(1, 2) for part in self.heads(self.convolution(self.qkv(x))))
 
     def project_step(self, x: Tensor, tensors: dict[str, Tensor]) -> tuple[Tensor, ...]:
-        """Of one token a row: x (B, D) to (B, H, K) each; moves the convolution's state on."""
+        """The same for one token per row, x (B, D), each (B, H, K); updates the convolution's
+        state."""
         return self.heads(self.convolution.step(self.qkv(x), tensors))
 
     def heads(self, qkv: Tensor) -> tuple[Tensor, ...]:
-        """Projections side by side, (..., 3D), as (..., H, K) each."""
+        """Split projections (..., 3D) into q, k, v, each (..., H, K)."""
         return qkv.unflatten(-1, (self.parts, self.num_heads, -1)).unbind(-3)
 
     def attend(self, *parts: Any, **named: Any) -> Tensor:
-        """Causal attention: q, k, v (B, H, T, K), without positions yet, to (B, H, T, K)."""
+        """Causal attention, q, k, v (B, H, T, K) before rotation to (B, H, T, K)."""
         raise NotImplementedError
 
     def merge(self, y: Tensor) -> Tensor:
-        """Heads (B, H, T, K) side by side, then the output projection: (B, T, D)."""
+        """Concatenate the heads of (B, H, T, K) and project: (B, T, D)."""
         return self.out(y.transpose(1, 2).flatten(2))
 
     def forward_packed(self, x: Tensor, packing: Packing) -> Tensor:
-        """As `Mixer.forward_packed`, the projections without padding."""
         if overrides(self, "forward_packed", "forward", "project", "heads", "merge"):
             return super().forward_packed(x, packing)
         qkv = self.convolution.forward_packed(self.qkv(x), packing)  # (N, 3D)
@@ -163,7 +154,7 @@ class AttentionMixer(Mixer):
         return self.out(self.attend_packed(qkv, packing).flatten(1))
 
     def attend_packed(self, qkv: Tensor, packing: Packing) -> Tensor:
-        """`attend` of packed q, k, v (N, 3, H, K), to (N, H, K); by the kernel where it can."""
+        """`attend` on packed q, k, v (N, 3, H, K), to (N, H, K); uses the kernel if possible."""
         drops = self.drops_weights and self.training and self.dropout > 0
         if (
             drops
@@ -175,11 +166,11 @@ class AttentionMixer(Mixer):
         return self.packed_kernel(qkv.float(), packing).to(qkv.dtype)
 
     def packed_kernel(self, qkv: Tensor, packing: Packing) -> Tensor:
-        """As `attend_packed`, in float32 without positions and dropout."""
+        """`attend_packed` in float32, without positions and dropout."""
         raise NotImplementedError
 
     def attend_padded(self, qkv: Tensor, packing: Packing) -> Tensor:
-        """As `attend_packed`, in padded groups."""
+        """`attend_packed` in padded groups."""
 
         def attend(qkv: Tensor) -> Tensor:  # (B, T, 3, H, K) to (B, T, H, K)
             return self.attend(*(x.transpose(1, 2) for x in qkv.unbind(2))).transpose(1, 2)
@@ -187,58 +178,50 @@ class AttentionMixer(Mixer):
         return packing.in_groups(attend, qkv)
 
     def prefill(self, x: Tensor, lengths: Tensor) -> tuple[Tensor, GenerationState]:
-        """As `Mixer.prefill`; the state is what `remember` keeps, and the convolution's."""
         parts = self.project(x)  # (B, H, T, K) each
         tensors = self.remember(lengths, *parts)
         tensors |= self.convolution.recent(x, lengths, self.qkv)
         return self.merge(self.attend(*parts)), GenerationState(tensors, lengths, x.shape[1])
 
     def step(self, x: Tensor, positions: Tensor, state: GenerationState) -> Tensor:
-        """As `Mixer.step`."""
         parts = self.project_step(x, state.tensors)  # (B, H, K) each
         state.advance(positions)
         return self.out(self.attend_step(positions, state, *parts).flatten(1))
 
     def remember(self, lengths: Tensor, *parts: Any, **named: Any) -> dict[str, Tensor]:
-        """State after the first lengths[b] tokens of each row of q, k, v (B, H, T, K)."""
+        """The state after the first lengths[b] tokens of each row of q, k, v (B, H, T, K)."""
         raise NotImplementedError
 
     def attend_step(
         self, positions: Tensor, state: GenerationState, *parts: Any, **named: Any
     ) -> Tensor:
-        """One more token a row, q, k, v (B, H, K), to (B, H, K); updates the state's tensors."""
+        """One more token per row, q, k, v (B, H, K), to (B, H, K); updates the state's tensors."""
         raise NotImplementedError
 
     def cache(self, x: Tensor) -> Tensor:
-        """Keys or values (B, H, T, K) with room for all positions, (B, H, L, K).
-
-        Zeros, not empty: a masked slot enters products with weight 0, and 0 * nan = nan.
-        """
+        """Keys or values (B, H, T, K), zero-padded to all positions, (B, H, L, K). Zeros, not
+        empty: a masked slot is multiplied by weight 0, and 0 * nan = nan."""
         return F.pad(x, (0, 0, 0, self.max_len - x.shape[2]))
 
     def register_rotary(self, width: int, name: str = "head_dim") -> None:
-        """Keep the table of rotary positions of heads of `width`, where they are asked for."""
+        """Store the rotary table for heads of `width` if position is "rope"."""
         if self.position == "rope":
             self.register_buffer("rotary", rotary_table(self.max_len, width, name), False)
 
     def rotary_at(self, positions: slice | Tensor) -> Tensor | None:
-        """Cosines and sines of the positions, (2, ..., K / 2); None unless position is "rope"."""
+        """Cosines and sines at `positions`, (2, ..., K / 2); None unless position is "rope"."""
         return self.rotary[:, positions] if self.position == "rope" else None
 
     def turned(self, x: Tensor, positions: Tensor | None = None) -> Tensor:
-        """x (..., K) turned by its positions, if `position` is "rope".
-
-        positions: broadcastable to (...); None: those of the last axis but one, 0 to T - 1.
-        """
+        """x (..., K) rotated by `positions`, broadcastable to (...), if position is "rope". None
+        means 0 to T - 1 along the second-last axis."""
         table = self.rotary_at(slice(x.shape[-2]) if positions is None else positions)
         return x if table is None else rotate(x, table)
 
     def mixing_flops(self, length: int) -> dict[str, int]:
-        """The "mixing/..." terms of `flops`."""
         raise NotImplementedError
 
     def flops(self, length: int) -> dict[str, int]:
-        """As `Mixer.flops`: projections, convolution and `mixing_flops`."""
         return {
             "linear/attention_qkv": 2 * self.parts * self.dim**2 * length,
             "linear/attention_out": 2 * self.dim**2 * length,
@@ -247,13 +230,13 @@ class AttentionMixer(Mixer):
         }
 
     def step_flops(self, position: int) -> int:
-        """What the token at this position adds to a forward pass."""
+        """FLOPs that the token at this position adds to a forward pass."""
         return sum(self.flops(position + 1).values()) - sum(self.flops(position).values())
 
 
 def overrides(mixer: Mixer, known: str, *methods: str) -> bool:
-    """Whether the mixer's class changes one of `methods` below the class that defines the method
-    `known`, which then does not know of the change."""
+    """Whether the mixer's class overrides one of `methods` below the class that defines `known`. A
+    fast path in `known` would ignore such an override."""
     for cls in type(mixer).__mro__:
         if known in vars(cls):
             return False
@@ -263,16 +246,14 @@ def overrides(mixer: Mixer, known: str, *methods: str) -> bool:
 
 
 def angles(max_len: int, dim: int) -> Tensor:
-    """(max_len, dim / 2): position times 10000^(-2a / dim), in float64 until the last moment."""
+    """(max_len, dim / 2): position times 10000^(-2a / dim), computed in float64."""
     frequencies = 10000.0 ** (-torch.arange(0, dim, 2, dtype=torch.float64) / dim)
     return torch.outer(torch.arange(max_len, dtype=torch.float64), frequencies).float()
 
 
 def rotary_table(max_len: int, head_dim: int, name: str = "head_dim") -> Tensor:
     """(2, max_len, head_dim / 2): cosines, then sines, of RoFormer's angles (Su et al. 2021).
-
-    Raises `UserError` for an odd head_dim, which is called `name`.
-    """
+    Raises UserError for an odd head_dim, called `name`."""
     if head_dim % 2:
         raise UserError(f"position=rope needs an even {name}, not {head_dim}")
     turns = angles(max_len, head_dim)
@@ -280,10 +261,8 @@ def rotary_table(max_len: int, head_dim: int, name: str = "head_dim") -> Tensor:
 
 
 def rotate(x: Tensor, table: Tensor) -> Tensor:
-    """Turn each pair (x[2a], x[2a + 1]) of the last axis by its angle (RoFormer eq. 34).
-
-    x (..., K); table (2, ..., K / 2) broadcastable to it. Returns x's shape and type.
-    """
+    """Rotate each pair (x[2a], x[2a + 1]) of x (..., K) by its angle (RoFormer, eq. 34). `table`
+    (2, ..., K / 2) broadcasts."""
     (even, odd), (cos, sin) = (x[..., 0::2], x[..., 1::2]), table
     turned = torch.stack((even * cos - odd * sin, even * sin + odd * cos), dim=-1)
     return turned.flatten(-2).to(x.dtype)  # (..., K / 2, 2) -> (..., K)
@@ -295,11 +274,8 @@ KERNELS = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBacken
 
 
 def fused_attention(q: Tensor, k: Tensor, v: Tensor, **options) -> Tensor:
-    """`scaled_dot_product_attention` with its options, in v's type; on a CPU at least in float32.
-
-    PyTorch's bf16 kernel for CPUs is slower than its float32 one for heads up to 64 wide (forward
-    and backward, L 87, K 16: 21 ms against 7, conversions included; L 221, K 32: 38 against 27).
-    """
+    """`scaled_dot_product_attention`, in float32 on a CPU, returned in v's type. PyTorch's bf16 CPU
+    kernel is slower for heads up to 64 wide (forward and backward, L 87, K 16: 21 ms against 7)."""
     if q.device.type != "cpu":
         with sdpa_kernel(KERNELS):
             return F.scaled_dot_product_attention(q, k, v, **options)

@@ -1,4 +1,4 @@
-"""From the `model` group of a configuration to a model: ``_target_`` names the class."""
+"""Build a model from the `model` config group."""
 
 from __future__ import annotations
 
@@ -18,12 +18,11 @@ from tasks.task import Task
 
 @dataclass(frozen=True, config=ConfigDict(extra="forbid", strict=True))
 class ModelConfig:
-    """The `model` group: a transformer to train, or weights that nobody trains.
+    """The `model` group: a transformer to train, or constructed weights.
 
-    ``mixer`` holds ``_target_`` and that class's own parameters, ``mixers`` several such, which the
-    layers take in turn; the sizes are D (``dim``), M (``num_layers``) and H (``num_heads``).
-    ``construct`` holds the ``_target_`` of a function that returns a finished model for a task, and
-    its parameters; sizes are then the function's.
+    `mixer` holds `_target_` and that class's own parameters; `mixers` is a list of these, used in
+    turn. `dim`, `num_layers`, `num_heads` are D, M, H. `construct` instead holds the `_target_` of
+    a function that returns a finished model for a task, and its parameters.
     """
 
     name: str
@@ -53,11 +52,8 @@ class ModelConfig:
 
 
 def build_model(config: ModelConfig, task: Task, dropout: float = 0.0) -> Transformer:
-    """A model with room for `task`: constructed, or initialised by torch's generator.
-
-    Raises UserError for a class or function that does not exist, for parameters that it does not
-    take, and for sizes that do not fit together.
-    """
+    """A model sized for `task`, initialised by torch's generator, or constructed. Raises UserError
+    for an unknown target, wrong parameters, or sizes that do not fit."""
     if config.construct is not None:
         return _constructed(config.construct, task)
     assert config.dim and config.num_layers and config.num_heads
@@ -65,15 +61,18 @@ def build_model(config: ModelConfig, task: Task, dropout: float = 0.0) -> Transf
         settings = {"model.mixer": config.mixer or {}}
     else:
         settings = {f"model.mixers.{i}": own for i, own in enumerate(config.mixers)}
+    marker, span = task.vocabulary.index[task.answer_marker], task.room.longest_lines
+    build = functools.partial(build_mixer, span=span)
     return Transformer(
         vocab_size=len(task.vocabulary),
         max_len=task.room.max_len,
         dim=config.dim,
         num_layers=config.num_layers,
         num_heads=config.num_heads,
-        mixer=[functools.partial(build_mixer, own, key=key) for key, own in settings.items()],
+        mixer=[functools.partial(build, own, key=key) for key, own in settings.items()],
         dropout=dropout,
         position=config.position,
+        line_end=marker,
     )
 
 
@@ -85,14 +84,17 @@ def build_mixer(
     dropout: float = 0.0,
     position: str = "none",
     key: str = "model.mixer",
+    span: int | None = None,
 ) -> Mixer:
-    """The mixer of `settings`, ``_target_`` and its own parameters; `key` is where they stand."""
+    """The mixer of `settings` (`_target_` and its own parameters), found under config key `key`;
+    `span` is the task's `longest_lines`."""
     target = settings.get("_target_")
     cls = locate(str(target), f"{key}._target_")
     if not (inspect.isclass(cls) and issubclass(cls, Mixer)):
         raise UserError(f"{key}._target_={target}: is not a subclass of models.mixer.Mixer")
-    sizes = {"dim": dim, "num_heads": num_heads, "max_len": max_len}
-    return _called(cls, settings, {**sizes, "dropout": dropout, "position": position}, key)
+    given = {"dim": dim, "num_heads": num_heads, "max_len": max_len, "dropout": dropout}
+    lines = {"span": span} if cls.sees_lines else {}
+    return _called(cls, settings, {**given, "position": position, **lines}, key)
 
 
 def _constructed(settings: Mapping[str, Any], task: Task) -> Transformer:
@@ -107,7 +109,7 @@ def _constructed(settings: Mapping[str, Any], task: Task) -> Transformer:
 
 
 def parameters_of(function: Callable[..., Any]) -> list[str]:
-    """Names of what a function takes; of a class, also those that it hands on to its bases."""
+    """Parameter names of a function, or of a class including those passed on to its bases."""
     names: list[str] = []
     for source in inspect.getmro(function) if inspect.isclass(function) else [function]:
         own = inspect.signature(source).parameters.values()
@@ -120,10 +122,7 @@ def parameters_of(function: Callable[..., Any]) -> list[str]:
 def _called(
     function: Callable[..., Any], settings: Mapping[str, Any], given: dict[str, Any], key: str
 ) -> Any:
-    """Call `function` with what is `given` and with its own parameters in `settings`.
-
-    Raises UserError where the two are not what it takes.
-    """
+    """Call `function` with `given` and its own `settings`; UserError if the names do not fit."""
     own = {name: value for name, value in settings.items() if name != "_target_"}
     takes = [name for name in parameters_of(function) if name not in given]
     unknown = next((name for name in own if name not in takes), None)

@@ -1,10 +1,10 @@
-"""Causal attention of packed sequences on a CPU: no padding, and no tensor of T x T.
+"""Causal attention on packed sequences on a CPU: no padding and no T x T tensor.
 
-One sequence and head at a time, in buffers whose last axis is time, filled up with zeros to whole
-vectors (`models.kernels`). Softmax: weights p_ij = exp(q_i·k_j / √K - lse_i). Linear: p_ij =
-φ(q_i)·φ(k_j) / n_i, with φ and the scaling of queries as in `models.linear`. Either way y_i =
-Σ_{j<=i} p_ij v_j. Softmax may add a bias to the scores, -∞ where a query does not see a key. The
-backward pass makes the weights anew from what the forward pass keeps of a query, lse_i or n_i.
+Processes one sequence and head at a time, in buffers with time as the last axis, zero-padded to
+whole vectors (`models.kernels`). Softmax: p_ij = exp(q_i·k_j / √K - lse_i), with an optional bias
+on the scores (-∞ where a key is hidden) and an optional first visible key per query. Linear: p_ij =
+φ(q_i)·φ(k_j) / n_i, φ and query scaling as in `models.linear`. Either way y_i = Σ_{j<=i} p_ij v_j.
+The backward pass recomputes the weights from lse_i or n_i.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ from models.kernels import (
 
 
 @kernel
-def attend(qkv, out, kept, offsets, softmax, bias):
-    """out[n, 0, h], and what is kept of every query, of qkv (N, 3, H, K)."""
+def attend(qkv, out, kept, offsets, softmax, bias, starts):
+    """Write y and the normaliser of each query, for qkv (N, 3, H, K)."""
     heads, width, length, lengths = sizes(qkv, offsets)
     q, k, v, y = buffers(width, length)
     weights, norm = np.empty((TILE, length), Float), np.empty(length, Float)
@@ -49,6 +49,8 @@ def attend(qkv, out, kept, offsets, softmax, bias):
                 products(q, i, k, n, weights)
                 if bias.shape[0] > 0:
                     add_rows(bias, i, n, weights)
+                if starts.shape[0] > 0:
+                    _hide_before(starts[first + i : first + T], weights)
                 _normalise(weights, i, n, softmax, norm)
                 sums(weights, v, n, i, y)
             write(y, first, T, 0, h, out)
@@ -57,8 +59,15 @@ def attend(qkv, out, kept, offsets, softmax, bias):
 
 
 @inlined
+def _hide_before(starts, scores):
+    """Set the scores of keys before starts[r] to -∞ for each of up to TILE queries."""
+    for r in range(min(TILE, len(starts))):
+        scores[r, : starts[r]] = -np.inf
+
+
+@inlined
 def _normalise(weights, i, n, softmax, norm):
-    """From the scores of TILE queries from i on their weights, and what these were divided by."""
+    """Turn TILE rows of scores, from query i on, into weights; store their normalisers."""
     for r in range(TILE):
         total = Float(0)
         if softmax:
@@ -74,8 +83,8 @@ def _normalise(weights, i, n, softmax, norm):
 
 
 @kernel
-def attend_backward(qkv, out, gradient, kept, result, offsets, softmax, bias):
-    """The gradient of qkv, (N, 3, H, K), from that of out."""
+def attend_backward(qkv, out, gradient, kept, result, offsets, softmax, bias, starts):
+    """The gradient of qkv (N, 3, H, K), given that of `out`."""
     heads, width, length, lengths = sizes(qkv, offsets)
     q, k, v, y = buffers(width, length)
     dy, dq, dk, dv = buffers(width, length)
@@ -96,6 +105,8 @@ def attend_backward(qkv, out, gradient, kept, result, offsets, softmax, bias):
                 products(q, i, k, n, weights)
                 if bias.shape[0] > 0:
                     add_rows(bias, i, n, weights)
+                if starts.shape[0] > 0:
+                    _hide_before(starts[first + i : first + T], weights)
                 products(dy, i, v, n, dscores)
                 _score_gradients(weights, dscores, i, n, softmax, delta, norm)
                 sums(dscores, k, n, i, dq)
@@ -109,7 +120,7 @@ def attend_backward(qkv, out, gradient, kept, result, offsets, softmax, bias):
 
 @inlined
 def _start(y, dy, kept, first, length, head, delta, norm, dk, dv):
-    """delta_t = y_t·dy_t, norm_t is what the forward pass kept, dk and dv are 0 so far."""
+    """Set delta_t = y_t·dy_t, norm_t to the stored normaliser, dk and dv to 0."""
     end = whole(length)
     delta[:end] = 0
     norm[:end] = 1
@@ -124,7 +135,7 @@ def _start(y, dy, kept, first, length, head, delta, norm, dk, dv):
 
 @inlined
 def _score_gradients(weights, dscores, i, n, softmax, delta, norm):
-    """From scores the weights anew, and from the gradients of weights those of scores."""
+    """Recompute weights from scores, and turn gradients of weights into those of scores."""
     for r in range(TILE):
         d = delta[i + r]
         if softmax:
@@ -142,7 +153,6 @@ def _score_gradients(weights, dscores, i, n, softmax, delta, norm):
 
 @inlined
 def buffers(width, length):
-    """Four arrays (width, length)."""
     return (
         np.empty((width, length), Float),
         np.empty((width, length), Float),
@@ -153,7 +163,7 @@ def buffers(width, length):
 
 @inlined
 def sizes(qkv, offsets):
-    """Heads; the buffers' width, K rounded up to whole tiles, and length; all lengths."""
+    """Heads, padded width and length of the buffers, and all lengths."""
     lengths = offsets[1:] - offsets[:-1]
     return qkv.shape[2], (qkv.shape[3] + TILE - 1) // TILE * TILE, whole(lengths.max()), lengths
 
@@ -180,7 +190,7 @@ def write(buffer, first, length, which, head, x):
 
 @inlined
 def prepare(q, k, length, width, softmax, top):
-    """Queries divided by √K, or the features of queries and keys."""
+    """Scale queries by 1/√K, or apply the feature map to queries and keys."""
     end = whole(length)
     if softmax:
         scale = Float(1 / math.sqrt(width))
@@ -204,7 +214,7 @@ def prepare(q, k, length, width, softmax, top):
 
 @inlined
 def prepare_gradient(q, k, dq, dk, length, width, softmax):
-    """From the gradients of what `prepare` made, those of queries and keys."""
+    """Backpropagate through `prepare`."""
     scale = Float(1 / math.sqrt(width))
     for a in range(width):
         for t in range(length):

@@ -1,10 +1,9 @@
-"""Recurrent states of packed sequences on a CPU: no padding, and no chunks.
+"""Recurrent states of packed sequences on a CPU: no padding and no chunks.
 
-One sequence and head at a time, a state of K x V numbers in the cache, its rows in tiles of 4 and
-its columns in whole vectors, filled up with zeros. In narrow heads this takes less time than
-chunks, whose products are small and many: a whole training step (D = 32, 4 heads, 3 layers, batch
-64, one core) takes 1.5 to 1.7 times as long with chunks, 2.9 times in GLA. The backward pass runs
-the recurrence again and keeps the state before every write.
+One sequence and head at a time, with a K x V state in cache, rows in tiles of 4 and columns in
+whole vectors, zero-padded. In narrow heads chunks are slower, their products being small and many:
+a training step (D = 32, 4 heads, 3 layers, batch 64, one core) takes 1.5 to 1.7 times as long, 2.9
+times in GLA. The backward pass reruns the recurrence and stores the state before every write.
 """
 
 import numpy as np
@@ -16,7 +15,7 @@ TILE, LANES = 4, 8
 
 @kernel
 def recur(q, k, v, beta, decay, y, offsets):
-    """y (N, H, K) of `models.packing.PackedRecurrence`; arrays of length 0 stand for None."""
+    """Compute y (N, H, K) of `models.packing.PackedRecurrence`; empty arrays stand for None."""
     writes, heads, width = k.shape[1], k.shape[2], k.shape[3]
     rows, columns = _whole(width, TILE), _whole(width, LANES)
     state = np.empty((rows, columns), Float)
@@ -41,7 +40,7 @@ def recur(q, k, v, beta, decay, y, offsets):
 
 @kernel
 def recur_backward(q, k, v, beta, decay, dy, dq, dk, dv, dbeta, ddecay, offsets):
-    """The gradients of all that `recur` was given, from dy."""
+    """Gradients of all inputs of `recur`, from dy."""
     writes, heads, width = k.shape[1], k.shape[2], k.shape[3]
     rows, columns = _whole(width, TILE), _whole(width, LANES)
     longest = (offsets[1:] - offsets[:-1]).max()
@@ -61,7 +60,7 @@ def recur_backward(q, k, v, beta, decay, dy, dq, dk, dv, dbeta, ddecay, offsets)
 
 @inlined
 def _run_again(k, v, beta, decay, first, end, h, states, missed, buffers):
-    """The forward pass of a sequence, which keeps `states` and what every write `missed`."""
+    """Rerun the forward pass of one sequence, storing `states` and what each write `missed`."""
     writes, width = k.shape[1], k.shape[3]
     direction, u = buffers[1][0], buffers[2][0]
     states[0] = 0
@@ -80,7 +79,7 @@ def _run_again(k, v, beta, decay, first, end, h, states, missed, buffers):
 
 @inlined
 def _sweep_back(given, gradients, first, end, h, states, missed, buffers):
-    """The gradients of a sequence, write by write from its end."""
+    """Gradients of one sequence, write by write from its end."""
     q, k, beta, decay, dy = given
     dq, dk, dv, dbeta, ddecay = gradients
     dstate, (direction, found), (u, du, dout) = buffers
@@ -110,7 +109,7 @@ def _sweep_back(given, gradients, first, end, h, states, missed, buffers):
 
 @inlined
 def _read_back(state, direction, u, q, dout, found, dq, dstate):
-    """Gradients of y = (S + k u^T)^T q: that of q, and what is added to that of the state."""
+    """Gradients of y = (S + k u^T)^T q: set dq, add to dstate."""
     _dots(state, dout, found)
     both = _dot(u, dout)
     for a in range(len(dq)):
@@ -121,7 +120,7 @@ def _read_back(state, direction, u, q, dout, found, dq, dstate):
 
 @inlined
 def _correct_back(state, direction, du, found, dk, dstate):
-    """The same of v - S^T k: what is taken from the gradients of k and of the state."""
+    """Gradients of v - S^T k: subtract from dk and dstate."""
     _dots(state, du, found)
     for a in range(len(dk)):
         dk[a] -= found[a]
@@ -130,7 +129,6 @@ def _correct_back(state, direction, du, found, dk, dstate):
 
 @inlined
 def _whole(size, step):
-    """`size` rounded up to a multiple of `step`."""
     return (size + step - 1) // step * step
 
 
@@ -156,7 +154,7 @@ def _dot(x, y):
 
 @inlined
 def _forget(state, decay, t, h, width):
-    """Row a times decay[t, h, a], or all times the one that there is, if any."""
+    """Scale row a by decay[t, h, a], or all rows by the single decay, if any."""
     if decay.shape[0] == 0:
         return
     for a in range(width):
@@ -167,7 +165,7 @@ def _forget(state, decay, t, h, width):
 
 @inlined
 def _forgotten(state, dstate, ddecay, decay, width):
-    """Gradient of log decays, of a state that has just been multiplied by them."""
+    """Gradient of log decays, for a state just scaled by them."""
     ddecay[:] = 0
     for a in range(width):
         total = Float(0)

@@ -1,4 +1,4 @@
-"""Linear attention that forgets: RetNet, gated linear attention (GLA), the core of Mamba-2."""
+"""Linear attention with decay: RetNet, gated linear attention (GLA), Mamba-2's core."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ RATES = {"decay.A_log": EXEMPT, "decay.dt.bias": EXEMPT}  # of `HeadDecay`, as i
 class DecayedAttention(AttentionMixer):
     """S_t = diag(α_t) S_{t-1} + Δ_t k_t v_t^T, y_t = S_t^T q_t in every head.
 
-    decay="fixed": α a constant of each head (RetNet, Sun et al. 2023, arXiv 2307.08621, eq. 6);
-    "channel": a gate for every channel of a head's keys (GLA, Yang et al. 2023, arXiv 2312.06635,
-    section 4); "head": one gate a head (Mamba-2's SSD, Dao and Gu 2024, arXiv 2405.21060,
-    section 7; A_range as in `HeadDecay`), with v_t times a gain per head added to y_t ("D" there).
-    Then RMSNorm per head, which takes out any scale that is large beside its epsilon, so that q is
-    not divided by √K; with output_gate times SiLU(W_g x_t) (RetNet eq. 8); then the output
-    projection. Attention dropout does not apply. State and decays are at least in float32.
+    decay="fixed": α is a constant per head (RetNet, Sun et al. 2023, arXiv 2307.08621, eq. 6).
+    "channel": a gate per key channel (GLA, Yang et al. 2023, arXiv 2312.06635, section 4). "head":
+    a gate per head (Mamba-2's SSD, Dao and Gu 2024, arXiv 2405.21060, section 7; A_range as in
+    `HeadDecay`), with v_t times a learned gain per head added to y_t (their D). Then RMSNorm per
+    head (so q is not divided by √K), with output_gate times SiLU(W_g x_t) (RetNet, eq. 8), and the
+    output projection. There are no attention weights to drop. State and decays are at least
+    float32.
     """
 
     def __init__(
@@ -71,16 +71,13 @@ class DecayedAttention(AttentionMixer):
             xavier_uniform(self.gate)
 
     def parameter_roles(self) -> dict[str, Role]:
-        """Those of the projections; rates and the gain of v do not decay."""
         roles = super().parameter_roles()
         return roles if self.skip is None else {**roles, **RATES, "skip": EXEMPT}
 
     def forward(self, x: Tensor) -> Tensor:
-        """Mix x (B, T, D) into (B, T, D)."""
         return self.read(x, None)[0]
 
     def forward_packed(self, x: Tensor, packing: Packing) -> Tensor:
-        """As `Mixer.forward_packed`, on a CPU by the plain recurrence where it is quicker."""
         widest = WIDEST_BY_CHANNEL if isinstance(self.decay, ChannelDecay) else WIDEST
         changed = overrides(self, "forward_packed", "forward", "read", "finish")
         if changed or not recurrence_takes(x, self.head_dim, widest):
@@ -95,7 +92,8 @@ class DecayedAttention(AttentionMixer):
         return self.finish(x, y, v)
 
     def read(self, x: Tensor, lengths: Tensor | None) -> tuple[Tensor, Tensor]:
-        """What `forward` returns, and the states (B, H, K, K) after lengths[b] tokens, or all."""
+        """The output of `forward`, and the states (B, H, K, K) after lengths[b] tokens (None:
+        all)."""
         q, k, v = self.project(x)  # (B, H, T, K)
         log_decay, dt = (part.transpose(1, 2) for part in self.decay(x))  # (B, H, T, K or 1)
         with without_autocast(x):
@@ -108,7 +106,7 @@ class DecayedAttention(AttentionMixer):
         return self.finish(x, y.transpose(1, 2), v.transpose(1, 2)), state
 
     def finish(self, x: Tensor, y: Tensor, v: Tensor) -> Tensor:
-        """From x (..., D), sums y and values v (..., H, K) to the output (..., D)."""
+        """Inputs x (..., D), sums y and values v (..., H, K) to the output (..., D)."""
         with without_autocast(x):
             y = y if self.skip is None else y + self.skip * widened(v)
             y = F.rms_norm(y, y.shape[-1:], eps=1e-5) * self.gain
@@ -116,13 +114,11 @@ class DecayedAttention(AttentionMixer):
         return self.out(y if self.gate is None else y * F.silu(self.gate(x)))
 
     def prefill(self, x: Tensor, lengths: Tensor) -> tuple[Tensor, GenerationState]:
-        """As `Mixer.prefill`; the state is S (B, H, K, K)."""
         y, sums = self.read(x, lengths)
         tensors = {"sums": sums, **self.convolution.recent(x, lengths, self.qkv)}
         return y, GenerationState(tensors, lengths, x.shape[1])
 
     def step(self, x: Tensor, positions: Tensor, state: GenerationState) -> Tensor:
-        """As `Mixer.step`; one turn of the recurrence."""
         q, k, v = self.project_step(x, state.tensors)  # (B, H, K)
         state.advance(positions)
         log_decay, dt = self.decay(x)  # (B, H, K or 1)
@@ -135,8 +131,7 @@ class DecayedAttention(AttentionMixer):
         return self.finish(x, y, v)
 
     def mixing_flops(self, length: int) -> dict[str, int]:
-        """The recurrence, however it is computed: a K x K state decays (1 a number), is written
-        into and is read."""
+        """Decay of, write to and read from a K x K state, whatever the implementation."""
         state = self.num_heads * self.head_dim**2 * length
         return {
             "mixing/state_decay": state,
@@ -145,41 +140,32 @@ class DecayedAttention(AttentionMixer):
         }
 
     def flops(self, length: int) -> dict[str, int]:
-        """As `AttentionMixer.flops`, with the matrices of decay and gate."""
         gate = {} if self.gate is None else {"linear/output_gate": 2 * self.dim**2 * length}
         return {**super().flops(length), **self.decay.flops(length), **gate}
 
     def state_bytes(self, length: int) -> int:
-        """H states of K x K float32 numbers, whatever the length, and the convolution's."""
         return 4 * self.num_heads * self.head_dim**2 + self.convolution.state_bytes()
 
 
 class Decay(nn.Module):
-    """How fast heads forget.
-
-    `forward` maps x (..., D) to the logarithm of the decay, at most 0, (..., H, K) or (..., H, 1),
-    and to what values are multiplied by before they are written, (..., H, 1).
-    """
+    """How fast heads forget. `forward` maps x (..., D) to the log decay, at most 0, (..., H, K) or
+    (..., H, 1), and to the factor on written values, (..., H, 1)."""
 
     def flops(self, length: int) -> dict[str, int]:
-        """Of the matrices, if any."""
         layers = (layer for layer in self.modules() if isinstance(layer, nn.Linear))
         weights = sum(layer.weight.numel() for layer in layers)
         return {"linear/decay": 2 * weights * length} if weights else {}
 
 
 class FixedDecay(Decay):
-    """γ_h = 1 - 2^(-5 - h) for head h = 0, 1, ...
-
-    RetNet, Sun et al. 2023, arXiv 2307.08621, eq. 8.
-    """
+    """γ_h = 1 - 2^(-5 - h) for head h = 0, 1, ... (RetNet, Sun et al. 2023, arXiv 2307.08621, eq.
+    8)."""
 
     def __init__(self, dim: int, num_heads: int):
         super().__init__()
         self.num_heads = num_heads
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """x (..., D) to log γ and 1, (..., H, 1) each."""
         heads = torch.arange(self.num_heads, device=x.device, dtype=widened(x).dtype)
         log_decay = torch.log1p(-torch.exp2(-5 - heads))[:, None]  # (H, 1)
         log_decay = log_decay.expand(*x.shape[:-1], -1, -1)
@@ -187,10 +173,8 @@ class FixedDecay(Decay):
 
 
 class ChannelDecay(Decay):
-    """α_t = σ(W_2 W_1 x_t + b)^(1/τ) for every channel of a head's keys, τ = 16.
-
-    W_1 has 16 rows. Gated linear attention, Yang et al. 2023, arXiv 2312.06635, section 4.
-    """
+    """α_t = σ(W_2 W_1 x_t + b)^(1/τ) for every key channel, τ = 16, W_1 with 16 rows (GLA, Yang et
+    al. 2023, arXiv 2312.06635, section 4)."""
 
     RANK, TEMPERATURE = 16, 16.0
 
@@ -202,20 +186,18 @@ class ChannelDecay(Decay):
         xavier_uniform(self)
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """x (..., D) to log α (..., H, K) and 1 (..., H, 1)."""
         gate = self.up(self.down(x)).unflatten(-1, (self.num_heads, -1))
         log_decay = F.logsigmoid(widened(gate)) / self.TEMPERATURE
         return log_decay, torch.ones_like(log_decay[..., :1])
 
 
 class HeadDecay(Decay):
-    """a_t = exp(-Δ_t exp(A_log)) for every head; values are written times Δ_t.
+    """a_t = exp(-Δ_t exp(A_log)) per head, Δ_t = softplus(W x_t + b) also scales the values.
 
-    Δ_t = softplus(W x_t + b). Mamba-2, Dao and Gu 2024, arXiv 2405.21060, section 7. Initial
-    values as in their code: W that of `nn.Linear`, exp(A_log) uniform in A_range, softplus(b)
-    log-uniform in [0.001, 0.1]. A_range is [1, 16] there, [0, 16] in Gated DeltaNet (Yang, Kautz
-    and Hatamizadeh 2025). W is not Xavier-uniform: with its few rows W x_t would vary by 1.3
-    instead of 0.6, which shortens memory to about half.
+    Mamba-2 (Dao and Gu 2024, arXiv 2405.21060, section 7), initialised as in their code: W by
+    `nn.Linear`, exp(A_log) uniform in A_range ([1, 16] there, [0, 16] in Gated DeltaNet, Yang,
+    Kautz and Hatamizadeh 2025), softplus(b) log-uniform in [0.001, 0.1]. A Xavier-uniform W, with
+    so few rows, would halve the memory.
     """
 
     def __init__(self, dim: int, num_heads: int, A_range: Sequence[float] | None):
@@ -231,14 +213,12 @@ class HeadDecay(Decay):
             self.dt.bias.copy_(dt + torch.log(-torch.expm1(-dt)))  # softplus of it is dt
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """x (..., D) to log a and Δ, (..., H, 1) each."""
         dt = F.softplus(widened(self.dt(x)))[..., None]
         with without_autocast(x):
             return -self.A_log.exp()[:, None] * dt, dt
 
 
 def refuse_range(A_range: Sequence[float] | None, where: str) -> None:
-    """Raise UserError where an A_range is given to what has no use for it."""
     if A_range is not None:
         raise UserError(f"A_range={A_range}: {where} draws no rates; leave A_range out")
 
@@ -246,12 +226,10 @@ def refuse_range(A_range: Sequence[float] | None, where: str) -> None:
 def decayed_sums(q: Tensor, k: Tensor, v: Tensor, log_decay: Tensor) -> tuple[Tensor, Tensor]:
     """y_t = S_t^T q_t with S_t = diag(exp g_t) S_{t-1} + k_t v_t^T, S_0 = 0, in O(T).
 
-    q, k (B, H, T, K), v (B, H, T, W), log_decay g <= 0 and finite, (B, H, T, K) or (B, H, T, 1).
-    Returns y (B, H, T, W) and the last state (B, H, K, W).
-
-    Token j < i enters y_i with weights exp(Σ_{j<s<=i} g_s), within a chunk of tokens directly,
-    from earlier chunks by the state that they pass on. (Chunks: Yang et al. 2023, arXiv 2312.06635,
-    section 4; Dao and Gu 2024, arXiv 2405.21060, section 6.)
+    q, k (B, H, T, K), v (B, H, T, W), log_decay g <= 0, finite, (B, H, T, K) or (B, H, T, 1).
+    Returns y (B, H, T, W) and the last state (B, H, K, W). Tokens of a chunk mix directly, chunks
+    through the state (Yang et al. 2023, arXiv 2312.06635, section 4; Dao and Gu 2024, arXiv
+    2405.21060, section 6).
     """
     length = q.shape[2]
     # No sum between chunks weighs more than the chunk.
@@ -270,15 +248,12 @@ def decayed_sums(q: Tensor, k: Tensor, v: Tensor, log_decay: Tensor) -> tuple[Te
 
 
 def within_chunks(q: Tensor, k: Tensor, v: Tensor, log_decay: Tensor) -> tuple[Tensor, ...]:
-    """y of each chunk (B, H, N, C, W) by itself, and decays within it (B, H, N, C, K).
+    """y (B, H, N, C, W) of each chunk alone, and two decays (B, H, N, C, K) per token: from the
+    chunk's start through the token, and from after the token to the chunk's end.
 
-    These are, for every token, that from the chunk's start up to and with it, and that of all
-    behind it.
-
-    Pairs of neighbouring blocks of 1, 2, 4, ... tokens are joined until a block is the chunk: from
-    the earlier block to the later one the sum is that behind j, up to the border, and that from the
-    border up to i, one a factor of k_j, the other of q_i. Both are sums of numbers <= 0, so nothing
-    overflows, and no difference of sums loses digits, however fast a channel forgets.
+    Neighbouring blocks of 1, 2, 4, ... tokens are merged until one block is the chunk. Between two
+    blocks, the decay splits at their border into a factor on k_j and one on q_i. Both are
+    exponentials of sums <= 0: nothing overflows, and no difference of large sums loses digits.
     """
     size, span = q.shape[3], 1
     y = (q * k).sum(-1, keepdim=True) * v
@@ -302,10 +277,8 @@ def within_chunks(q: Tensor, k: Tensor, v: Tensor, log_decay: Tensor) -> tuple[T
 def within_chunks_of_one_decay(
     q: Tensor, k: Tensor, v: Tensor, log_decay: Tensor
 ) -> tuple[Tensor, ...]:
-    """As `within_chunks` where all channels forget alike: g (B, H, N, C, 1).
-
-    The decay between two tokens is one number, so that a chunk is one masked product.
-    """
+    """`within_chunks` for g (B, H, N, C, 1), the same for all channels: one masked product per
+    chunk."""
     decay = ChunkDecays(log_decay.flatten(0, 2).squeeze(-1), writes=1)
     of_chunks = log_decay.shape[:3]
     weights = (q @ k.mT * decay.to_queries.unflatten(0, of_chunks)).tril()  # (B, H, N, C, C)
@@ -319,23 +292,20 @@ def pairs(x: Tensor, span: int) -> tuple[Tensor, ...]:
 
 
 def joined(early: Tensor, late: Tensor) -> Tensor:
-    """The inverse of `pairs`."""
     return torch.stack((early, late), dim=4).flatten(3, 5)
 
 
 def power_of_two(size: int) -> int:
-    """The least power of two that is at least `size`."""
     return 1 << (size - 1).bit_length()
 
 
 class ChunkDecays:
-    """Products of decays within chunks, one number a token, from their logarithms (M, C).
+    """Products of decays within chunks, from their logarithms (M, C), n writes per token.
 
-    There are n writes a token.
-    to_writes (M, Cn, Cn), to_queries (M, C, Cn): from after write j to write or query i, 1 where j
-    is later; writes_from_start (M, Cn, 1), queries_from_start (M, C, 1): from before the chunk;
-    to_end (M, Cn, 1): from after a write to the chunk's end; whole (M, 1, 1).
-    Logarithms are summed in float64: differences of large sums would lose the small ones.
+    to_writes (M, Cn, Cn) and to_queries (M, C, Cn): from after write j to write or query i, 1 where
+    j is later; writes_from_start (M, Cn, 1) and queries_from_start (M, C, 1): from before the
+    chunk; to_end (M, Cn, 1): from after a write to the chunk's end; whole (M, 1, 1). Logarithms are
+    summed in float64: their differences would lose digits in float32.
     """
 
     def __init__(self, log_decay: Tensor, writes: int):
@@ -351,5 +321,5 @@ class ChunkDecays:
 
 
 def repeated(x: Tensor, times: int, dim: int) -> Tensor:
-    """Each entry along ``dim`` ``times`` over; once is no copy."""
+    """Repeat each entry along `dim`; no copy for once."""
     return x if times == 1 else x.repeat_interleave(times, dim)

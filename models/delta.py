@@ -1,12 +1,12 @@
-"""The gated delta rule with several writes a token: DeltaNet, Gated DeltaNet and DeltaProduct.
+"""The gated delta rule with several writes per token: DeltaNet, Gated DeltaNet, DeltaProduct.
 
 A state S (K x V) maps keys to values. Token t scales it by α_t and corrects it n times:
 
     S <- α_t S,   then for j = 1 ... n:   S <- S + β_tj k_tj (v_tj - S^T k_tj)^T,   y_t = S^T q_t
 
 n = 1, α = 1: DeltaNet (Yang et al. 2024, arXiv 2406.06484, eq. 4); n = 1: Gated DeltaNet (Yang,
-Kautz and Hatamizadeh 2025, eq. 10); n > 1: (Gated) DeltaProduct (Siems et al. 2025, eq. 3).
-Shapes: q (B, H, T, K); k, v (B, H, T, n, K or V); β (B, H, T, n); log α (B, H, T) or None for 1.
+Kautz and Hatamizadeh 2025, eq. 10); n > 1: (Gated) DeltaProduct (Siems et al. 2025, eq. 3). Shapes:
+q (B, H, T, K); k, v (B, H, T, n, K or V); β (B, H, T, n); log α (B, H, T) or None for 1.
 """
 
 from __future__ import annotations
@@ -38,19 +38,15 @@ WIDEST = 32  # K
 
 
 class DeltaRule(AttentionMixer):
-    """A state per head that is corrected towards k -> v at every token.
+    """A state per head, corrected towards k -> v at every token.
 
-    num_householder n writes a token, so that the state is multiplied by n Householder matrices
-    I - β k k^T; negative_eigenvalues lets β reach 2 instead of 1, and with it their eigenvalues
-    -1 instead of 0 (Grazzi et al. 2025); forget_gate scales the state at every token, by Mamba-2's
-    decay, whose rates start uniform in A_range (`HeadDecay`); output_gate multiplies the normalised
-    output by SiLU(W x). Queries, keys and values come from a short convolution with SiLU; then
-    queries and keys are divided by their norm. The layers are those of the papers' code in
-    flash-linear-attention but for widths, q not divided by √K, and initial values: every weight
-    matrix starts Xavier-uniform by itself, as in the other mixers here, without their gain, and
-    that of the decay as in Mamba-2.
-    With position="rope" queries and keys are turned after they are normalised. There are no
-    attention weights to drop.
+    num_householder is n: each token multiplies the state by n Householder matrices I - β k k^T.
+    negative_eigenvalues lets β reach 2 instead of 1, so that eigenvalues reach -1 (Grazzi et al.
+    2025). forget_gate adds Mamba-2's decay with rates in A_range (`HeadDecay`); output_gate
+    multiplies the normalised output by SiLU(W x). Projections pass a short convolution with SiLU;
+    queries and keys are then divided by their norm, and rotated if position="rope". The layers are
+    those of flash-linear-attention, but q is not divided by √K and matrices start Xavier-uniform,
+    without a gain, as everywhere here. There are no attention weights to drop.
     """
 
     def __init__(
@@ -92,17 +88,14 @@ class DeltaRule(AttentionMixer):
         self.register_rotary(self.head_dim)
 
     def parameter_roles(self) -> dict[str, Role]:
-        """q, n keys, n values and n strengths are matrices of their own."""
         own = {} if self.decay is None else RATES
         beta = Role("hidden", self.num_householder)
         return {**super().parameter_roles(), "beta.weight": beta, **own}
 
     def forward(self, x: Tensor) -> Tensor:
-        """Mix x (B, T, D) into (B, T, D)."""
         return self.finish(x, self.mix(self.qkv(x), self.beta(x), self.log_decay(x))[0])
 
     def forward_packed(self, x: Tensor, packing: Packing) -> Tensor:
-        """As `Mixer.forward_packed`, the projections without padding."""
         if overrides(self, "forward_packed", "forward", "finish"):
             return Mixer.forward_packed(self, x, packing)
         qkv, beta, log_decay = self.qkv(x), self.beta(x), self.log_decay(x)
@@ -114,7 +107,7 @@ class DeltaRule(AttentionMixer):
     def mix_packed(
         self, qkv: Tensor, beta: Tensor, log_decay: Tensor | None, packing: Packing
     ) -> Tensor:
-        """As `mix` of packed tokens: what the state gives at each, (N, D)."""
+        """`mix` on packed tokens, (N, D)."""
         with without_autocast(qkv):
             convolved = self.convolution.forward_packed(qkv, packing)
             q, k, v = self.directions(convolved, packing.positions)  # (N, 1 or n, H, K)
@@ -124,7 +117,7 @@ class DeltaRule(AttentionMixer):
         return y.flatten(1)  # (N, H, K) -> (N, D)
 
     def log_decay(self, x: Tensor) -> Tensor | None:
-        """log α (..., H) of x (..., D), or None where nothing is forgotten."""
+        """log α (..., H) of x (..., D), or None without a forget gate."""
         return None if self.decay is None else self.decay(x)[0].squeeze(-1)
 
     def mix(
@@ -134,10 +127,10 @@ class DeltaRule(AttentionMixer):
         log_decay: Tensor | None = None,
         lengths: Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:
-        """What the state gives at each token, (B, T, D), and the last state (B, H, K, V).
+        """The state's output at each token, (B, T, D), and the last state (B, H, K, V).
 
-        qkv (B, T, (1 + 2n) D) and beta (B, T, nH) as projected, log_decay (B, T, H); only the first
-        lengths[b] tokens of each row change the state.
+        qkv (B, T, (1 + 2n) D) and beta (B, T, nH) are projections, log_decay (B, T, H). Only the
+        first lengths[b] tokens of a row change the state.
         """
         with without_autocast(qkv):
             at = torch.arange(qkv.shape[1], device=qkv.device)
@@ -158,8 +151,8 @@ class DeltaRule(AttentionMixer):
         return y.transpose(1, 2).flatten(2), state  # (B, H, T, V) -> (B, T, D)
 
     def directions(self, qkv: Tensor, at: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Of convolved projections (..., M, (1 + 2n) D) of tokens at positions (M,): q
-        (..., M, 1, H, K), k, v (..., M, n, H, K); q and k of norm 1, and turned under rope."""
+        """Convolved projections (..., M, (1 + 2n) D) at positions (M,) to q (..., M, 1, H, K) and
+        k, v (..., M, n, H, K); q and k have norm 1 and are rotated under rope."""
         n = self.num_householder
         heads = widened(qkv).unflatten(-1, (self.parts, self.num_heads, self.head_dim))
         directed, v = heads.split([1 + n, n], -3)
@@ -167,23 +160,20 @@ class DeltaRule(AttentionMixer):
         return q, k, v
 
     def strengths(self, beta: Tensor) -> Tensor:
-        """β (..., n, H) of what was projected, (..., nH)."""
         return self.largest_beta * widened(beta).sigmoid().unflatten(-1, (-1, self.num_heads))
 
     def finish(self, x: Tensor, y: Tensor) -> Tensor:
-        """Norm of each head of y (..., D), gate from the input x, projection of the output."""
+        """Normalise each head of y (..., D), gate it by x, project."""
         heads = y.unflatten(-1, (self.num_heads, self.head_dim))
         y = self.norm(heads).flatten(-2).to(x.dtype)
         return self.out(y if self.gate is None else y * F.silu(self.gate(x)))
 
     def prefill(self, x: Tensor, lengths: Tensor) -> tuple[Tensor, GenerationState]:
-        """As `Mixer.prefill`; the state is S (B, H, K, V) and what the convolution remembers."""
         y, memory = self.mix(self.qkv(x), self.beta(x), self.log_decay(x), lengths)
         tensors = {"memory": memory, **self.convolution.recent(x, lengths, self.qkv)}
         return self.finish(x, y), GenerationState(tensors, lengths, x.shape[1])
 
     def step(self, x: Tensor, positions: Tensor, state: GenerationState) -> Tensor:
-        """As `Mixer.step`; n writes to the state, and one read."""
         state.advance(positions)
         qkv = self.convolution.step(self.qkv(x), state.tensors)
         beta, log_decay = self.strengths(self.beta(x)), self.log_decay(x)  # (B, n, H), (B, H)
@@ -200,8 +190,8 @@ class DeltaRule(AttentionMixer):
         return self.finish(x, y.flatten(1))
 
     def mixing_flops(self, length: int) -> dict[str, int]:
-        """The recurrence, however it is computed: each write reads and updates a K x V state, then
-        the query reads it."""
+        """Each write reads and updates a K x V state, then the query reads it, whatever the
+        implementation."""
         state = self.num_heads * self.head_dim**2 * length
         return {
             "mixing/state_correction": 2 * self.num_householder * state,
@@ -211,7 +201,6 @@ class DeltaRule(AttentionMixer):
         }
 
     def flops(self, length: int) -> dict[str, int]:
-        """As `AttentionMixer.flops`, with the matrices of strength, decay and gate."""
         terms = super().flops(length)
         terms["linear/attention_beta"] = 2 * self.beta.weight.numel() * length
         if self.gate is not None:
@@ -219,17 +208,14 @@ class DeltaRule(AttentionMixer):
         return terms if self.decay is None else {**terms, **self.decay.flops(length)}
 
     def state_bytes(self, length: int) -> int:
-        """H states of K x V float32 numbers and the convolution's, whatever the length."""
         return 4 * self.num_heads * self.head_dim**2 + self.convolution.state_bytes()
 
 
 def delta_rule_step(
     state: Tensor, q: Tensor, k: Tensor, v: Tensor, beta: Tensor, log_decay: Tensor | None
 ) -> Tensor:
-    """One token: updates `state` (B, H, K, V) in place and returns y (B, H, V).
-
-    The others are as above, without T.
-    """
+    """One token: updates `state` (B, H, K, V) in place and returns y (B, H, V). Other shapes as
+    above, without T."""
     if log_decay is not None:
         state *= log_decay.exp()[..., None, None]
     for key, value, strength in zip(k.unbind(2), v.unbind(2), beta.unbind(2), strict=True):
@@ -242,15 +228,13 @@ def delta_rule_step(
 def delta_rule(
     q: Tensor, k: Tensor, v: Tensor, beta: Tensor, log_decay: Tensor | None, chunk_size: int
 ) -> tuple[Tensor, Tensor]:
-    """All tokens, from an empty state, in O(T): y (B, H, T, V) and the last state (B, H, K, V).
+    """All tokens from an empty state in O(T): y (B, H, T, V) and the last state (B, H, K, V).
 
-    In a chunk of C tokens that starts from S_0, what leaves the chunk of write i is a_i k_i u_i^T
-    with u_i = β_i (v_i - a_i S_0^T k_i - Σ_{j<i} a_ij (k_i·k_j) u_j) and decays a in between
-    (`ChunkDecays`). So u = U - W S_0, where U and W solve a unit triangular system for β v and
-    β a k: the WY form of Yang et al. (2024), section 3.2. Everything but handing S from chunk to
-    chunk is done for all chunks at once. The system is solved by substitution: its inverse as a
-    product of powers of the nilpotent part takes differences of numbers that grow as 3^C where keys
-    repeat.
+    In a chunk of C tokens that starts from S_0, write i leaves a_i k_i u_i^T at the chunk's end,
+    u_i = β_i (v_i - a_i S_0^T k_i - Σ_{j<i} a_ij (k_i·k_j) u_j), with decays a (`ChunkDecays`). So
+    u = U - W S_0, where U and W solve a unit triangular system for β v and β a k: the WY form of
+    Yang et al. (2024), section 3.2. All chunks are solved at once, by substitution: powers of the
+    nilpotent part would cancel numbers of size 3^C where keys repeat.
     """
     batch, heads, length, writes, width = k.shape
     size = min(chunk_size, length)
@@ -278,21 +262,19 @@ def delta_rule(
 
 
 def chunks(x: Tensor, size: int) -> Tensor:
-    """(B, H, T, ...) to (M, size, ...), M = B H N; the zeros at the end write nothing."""
+    """(B, H, T, ...) to (M, size, ...), M = B H N, zero-padded."""
     return split(x, size).flatten(0, 2)
 
 
 def visible(size: int, writes: int, like: Tensor) -> Tensor:
-    """(C, Cn): 1 where the query of a token sees a write, 0 where the write is of a later token."""
+    """(C, Cn): 1 where the query of a token sees a write, 0 where the write is later."""
     ones = torch.ones(size, size, dtype=like.dtype, device=like.device)
     return ones.tril().repeat_interleave(writes, 1)
 
 
 def scan(factors: Tensor, addends: Tensor) -> tuple[Tensor, Tensor]:
-    """States before each chunk, (G N, K, V), and after the last, (G, K, V), of S <- A_n S + B_n.
-
-    A factors (G, N, K, K), B addends (G, N, K, V), S = 0 at first.
-    """
+    """States before each chunk, (G N, K, V), and after the last, (G, K, V), of S <- A_n S + B_n
+    from S = 0; factors A (G, N, K, K), addends B (G, N, K, V)."""
     states = [torch.zeros_like(addends[:, 0])]
     for factor, addend in zip(factors.unbind(1), addends.unbind(1), strict=True):
         states.append(torch.baddbmm(addend, factor, states[-1]))
@@ -300,5 +282,5 @@ def scan(factors: Tensor, addends: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def unit(x: Tensor) -> Tensor:
-    """x (..., K) divided by its norm; in two thirds of the time of `F.normalize` on a CPU."""
+    """x (..., K) over its norm; 1.5 times as fast as `F.normalize` on a CPU."""
     return x * (x.square().sum(-1, keepdim=True) + LEAST_NORM**2).rsqrt()

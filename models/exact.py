@@ -1,4 +1,4 @@
-"""What exact evaluation asks of a model: that it runs in float64, and that it is causal."""
+"""Checks before exact evaluation: the model runs in float64, and is causal."""
 
 from __future__ import annotations
 
@@ -19,10 +19,7 @@ CAUSAL_TOLERANCE = 1e-3  # of the largest output: far above what float32 rounds
 
 
 def exact_copy(model: Transformer) -> Transformer:
-    """A copy in float64 for full forward passes, in evaluation mode, mixers by their references.
-
-    `prefill` and `step` of the copy are those of the references, which need not have any.
-    """
+    """A float64 copy for full forward passes, in evaluation mode, with each mixer's `reference`."""
     exact = copy.deepcopy(model)
     for block in exact.blocks:
         block.mixer = cast(Mixer, block.mixer.reference())
@@ -31,11 +28,10 @@ def exact_copy(model: Transformer) -> Transformer:
 
 @torch.no_grad()
 def require_exact(model: Transformer) -> None:
-    """Run the mixer of every layer once on a few random tokens: as it is, then in float64.
+    """Run each layer's mixer on a few random tokens, then its reference in float64.
 
-    Raises UserError naming the mixer where it returns another shape, and where float64 fails or
-    something on the way is of a lower precision: then it must define `reference`. What it raises
-    in its own precision passes through.
+    Raises UserError naming the mixer if it changes the shape, or if float64 fails or something on
+    the way has lower precision: it must then define `reference`.
     """
     x = _probe(model, PROBE_ROWS)  # (B, T, D)
     for block in model.blocks:
@@ -61,11 +57,8 @@ def require_exact(model: Transformer) -> None:
 
 @torch.no_grad()
 def require_causal(model: Transformer) -> None:
-    """Change the later ones of a few random tokens at every mixer: nothing earlier may move.
-
-    One parallel pass over the right answers stands for generation only where no token sees those
-    after it. Raises UserError naming the mixer that looks ahead.
-    """
+    """Raise UserError if changing later tokens of a random input moves a mixer's earlier outputs: a
+    parallel pass then does not stand for generation."""
     x = _probe(model, rows=1)  # (1, T, D)
     for block in model.blocks:
         mixer = copy.deepcopy(block.mixer).eval()
@@ -82,17 +75,14 @@ def require_causal(model: Transformer) -> None:
 
 
 def _probe(model: Transformer, rows: int) -> Tensor:
-    """A few random tokens (rows, T, D), of the model's type and on its device."""
     shape = (rows, min(PROBE_TOKENS, model.max_len), model.dim)
     x = torch.randn(shape, generator=torch.Generator().manual_seed(0))
     return x.to(next(model.parameters()))
 
 
 class _NoRounding(TorchFunctionMode):
-    """Refuses operators that make lower precision of float64.
-
-    Those that convert, or write into one of their arguments: lists and keywords need no look.
-    """
+    """Refuses operators that turn float64 into a lower precision. Those convert, or write into an
+    argument, so lists and keywords need no check."""
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
         y = func(*args, **(kwargs or {}))

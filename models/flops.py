@@ -1,12 +1,10 @@
-"""What a model costs, from the named terms of `Transformer.flops`.
+"""A model's cost, from the named terms of `Transformer.flops`.
 
-Two conventions stand side by side. `linear_layer_flops` is the one in which Table 2 of Yang et al.
-(2024) can be rebuilt: linear layers of the blocks only. `total_flops` adds the token mixing, the
-very cost that efficient mixers save, and the vocabulary head. Both count 2 FLOPs per multiply-add,
-and leave out what is not a product of matrices: embedding look-up, biases, LayerNorm, GELU,
-softmax, feature maps, rotations, dropout.
-
-Mixers without a formula of their own are counted by PyTorch's `FlopCounterMode`.
+Two conventions: `linear_layer_flops`, the blocks' linear layers only, reproduces Table 2 of Yang et
+al. (2024); `total_flops` adds token mixing, which efficient mixers save, and the vocabulary head.
+Both count 2 FLOPs per multiply-add of matrix products only, not embedding, biases, LayerNorm, GELU,
+softmax, feature maps, rotations or dropout. Mixers without a formula are counted by PyTorch's
+`FlopCounterMode`.
 """
 
 from __future__ import annotations
@@ -28,25 +26,19 @@ if TYPE_CHECKING:
 
 
 def linear_layer_flops(terms: dict[str, int]) -> int:
-    """FLOPs of the blocks' linear layers, as in Table 2: 2 · 12 · M · D² · L for q, k, v, o, FFN.
-
-    The paper does not state the convention; its figures agree within 5 %.
-    """
+    """2 · 12 · M · D² · L for q, k, v, o and FFN. The paper does not state its convention; this
+    agrees with Table 2 within 5 %."""
     return sum(count for name, count in terms.items() if name.startswith("linear/"))
 
 
 def total_flops(terms: dict[str, int]) -> int:
-    """Every term: linear layers, token mixing and the vocabulary head."""
     return sum(terms.values())
 
 
 def bound_ratio(model: Transformer, length: int) -> float:
-    """Mixing FLOPs over M H T²: what each pair of tokens costs in a layer and head.
-
-    M H T^(2 - o(1)) steps are necessary for softmax attention with few channels a head, under the
-    strong exponential time hypothesis ("LHN^(2 - o(1))", arXiv 2603.11332). The ratio of a mixer
-    that computes another function may fall below any constant, and refutes nothing.
-    """
+    """Mixing FLOPs over M H T², the cost per pair of tokens, layer and head. Softmax attention with
+    few channels per head needs M H T^(2 - o(1)) steps under SETH ("LHN^(2 - o(1))", arXiv
+    2603.11332); other mixers may go below any constant."""
     heads = sum(block.mixer.num_heads for block in model.blocks)  # M H
     terms = model.flops(length)
     mixing = total_flops(terms) - linear_layer_flops(terms) - terms["head"]
@@ -54,23 +46,20 @@ def bound_ratio(model: Transformer, length: int) -> float:
 
 
 def training_step_flops(terms: dict[str, int]) -> int:
-    """One forward and one backward pass, taken as 3 forward passes (Kaplan et al. 2020, 2.1)."""
+    """One forward and one backward pass, as 3 forward passes (Kaplan et al. 2020, 2.1)."""
     return 3 * total_flops(terms)
 
 
 def counted_forward(mixer: Mixer, length: int) -> dict[str, int]:
-    """FLOPs of the products of matrices in one pass over `length` tokens, on the meta device.
-
-    "linear/mixer" inside `nn.Linear`, "mixing/products" all others. Raises UserError where there
-    are none of these (an elementwise recurrence, a kernel of its own) or the mixer does not run on
-    the meta device.
-    """
+    """FLOPs of the matrix products of one pass over `length` tokens, on the meta device:
+    "linear/mixer" inside `nn.Linear`, "mixing/products" all others. Raises UserError if there are
+    none of the latter, or the mixer does not run on the meta device."""
     x = torch.empty(1, length, mixer.dim, device="meta")
     return _counted(mixer, "flops", lambda moved: functools.partial(moved, x))
 
 
 def counted_step(mixer: Mixer, position: int) -> int:
-    """The same of one `step` at a 0-based position, all terms; at 0, of the step behind it."""
+    """FLOPs of one `step` at a 0-based position, by the same count; position 0 counts as 1."""
 
     def prepare(moved: Mixer) -> Callable[[], Tensor]:
         x = torch.empty(1, max(1, position), mixer.dim, device="meta")

@@ -1,7 +1,7 @@
-"""What the compiled functions of a CPU share: decorator, float32 arithmetic on tiles.
+"""Shared parts of the CPU kernels: the decorator, and float32 arithmetic on tiles.
 
-Arrays are (width, length): time last, a multiple of LANES; width a multiple of TILE. Queries go in
-tiles of four, so that what is loaded of a key serves four times.
+Arrays are (width, length), time last; length is a multiple of LANES, width of TILE. Queries are
+processed four at a time, so each loaded key is used four times.
 """
 
 from __future__ import annotations
@@ -21,28 +21,23 @@ Float = np.float32
 
 
 def kernel(function: Callable[..., Any], **options: Any) -> Callable[..., Any]:
-    """Compile ``function`` at its first call, and cache it.
-
-    Sums may be reordered, or nothing would run in vectors; NaN and infinity keep their meaning.
-    ``options`` are those of `numba.njit`.
-    """
+    """Compile `function` at its first call and cache it; `options` as in `numba.njit`. Sums may be
+    reordered for vectorisation; NaN and infinity keep their meaning."""
     fastmath = {"contract", "reassoc", "nsz"}
     return kernels.kernel(function, error_model="numpy", fastmath=fastmath, **options)
 
 
 def inlined(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A `kernel` that becomes a part of each kernel that calls it.
+    """A `kernel` inlined into its callers.
 
-    A call would find, in the process that compiles, the machine code of the function by itself, and
-    in one that loads from the cache the caller's own copy, whose sums may run in another order: the
-    first process on a machine would round differently from all later ones.
+    Linked instead, the first process on a machine would run the function's own machine code, and
+    later ones the copy cached with the caller, whose sums may be ordered differently.
     """
     return kernel(function, inline="always")
 
 
 @inlined
 def whole(length):
-    """`length` rounded up to whole vectors."""
     return (length + LANES - 1) // LANES * LANES
 
 
@@ -110,13 +105,11 @@ def sums(w, rows, n, i, out):
 
 @inlined
 def inverse(total):
-    """1 / total; 0 where all features underflowed."""
     return Float(0) if total < TINY else Float(1) / total
 
 
 @inlined
 def largest(x, r, n):
-    """The largest of x[r, :n]."""
     top = x[r, 0]
     for j in range(1, n):
         top = max(top, x[r, j])
@@ -146,10 +139,8 @@ def exponentials(x, r, shift, n, end):
 
 @inlined
 def exponential(x):
-    """exp(x) for x <= 0 to 5e-7 of itself, 0 below -87, in operations that run in vectors.
-
-    x = m ln 2 + rest, |rest| <= ln 2 / 2; Taylor's series of the rest, and m into the exponent.
-    """
+    """exp(x) for x <= 0 with relative error 5e-7, 0 below -87, in vectorisable operations: x = m ln
+    2 + rest, |rest| <= ln 2 / 2, Taylor series of the rest, m into the exponent bits."""
     bounded = Float(-87) if x < Float(-87) else x
     m = np.int32(bounded * Float(1 / math.log(2)) - Float(0.5))  # conversion truncates
     rest = (

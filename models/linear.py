@@ -29,20 +29,17 @@ CHUNKED_FROM = 64
 
 
 def feature_map(x: Tensor) -> Tensor:
-    """φ(x) = elu(x) + 1, at least in float32 and without cancellation: exp(min(x, 0)) + max(x, 0).
-
-    The sum elu(x) + 1 itself is exactly 0 below x = -17 in float32 and below x = -8 in bf16.
-    """
+    """φ(x) = elu(x) + 1 = exp(min(x, 0)) + max(x, 0), at least in float32. The sum elu(x) + 1 would
+    be exactly 0 below x = -17 in float32 and below x = -8 in bf16."""
     x = widened(x)
     return x.clamp(max=0).exp() + x.relu()
 
 
 def query_features(q: Tensor) -> Tensor:
-    """φ(q) times a factor of each query's own that brings its largest channel to at least 1.
+    """φ(q) scaled per query so that its largest channel is at least 1.
 
-    The factor, exp(-min(max q, 0)) over the channels of a head, cancels in numerator and
-    denominator; without it a query below -103 has no feature left in float32. Gradients do not
-    pass through it: what does not change the quotient has none.
+    The factor exp(-min(max q, 0)) cancels in the quotient; without it, a query below -103 has no
+    nonzero feature in float32. No gradient passes through it: the quotient does not depend on it.
     """
     q = widened(q)
     negative = q.clamp(max=0)
@@ -50,14 +47,12 @@ def query_features(q: Tensor) -> Tensor:
 
 
 class LinearAttention(AttentionMixer):
-    """y_i = Σ_{j<=i} (φ(q_i)·φ(k_j)) v_j / Σ_{j<=i} φ(q_i)·φ(k_j) (their eq. 9 to 12).
+    """y_i = Σ_{j<=i} (φ(q_i)·φ(k_j)) v_j / Σ_{j<=i} φ(q_i)·φ(k_j) (eq. 9 to 12).
 
-    Numerator and denominator are prefix sums, at least in float32 whatever the autocast type.
-    "dense" builds the T x T matrix; "chunked" does so within chunks of chunk_size tokens and
-    carries the sums from chunk to chunk, in O(T) time and memory; "auto" chooses by max_len
-    (CHUNKED_FROM). Features of queries are scaled so that none underflows (`query_features`).
-    With position="rope" queries and keys are turned in the numerator alone (RoFormer eq. 19): the
-    denominator stays a sum of positive numbers. Attention dropout does not apply.
+    Sums are at least float32, also under autocast. "dense" builds the T x T matrix; "chunked" does
+    so within chunks of chunk_size tokens and carries the sums between them, in O(T) time and
+    memory; "auto" chooses by max_len (CHUNKED_FROM). position="rope" rotates the numerator only
+    (RoFormer, eq. 19), so the denominator stays positive. There are no attention weights to drop.
     """
 
     def __init__(
@@ -77,7 +72,6 @@ class LinearAttention(AttentionMixer):
         self.chunk_size, self.implementation = chunk_size, implementation
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        """q, k, v (B, H, T, K) to (B, H, T, K) of v's type."""
         with without_autocast(q):
             features_q, features_k = query_features(q), feature_map(k)
             ones = torch.ones_like(features_q[..., :1])  # (B, H, T, 1)
@@ -97,7 +91,6 @@ class LinearAttention(AttentionMixer):
         return dense(q, k, v)
 
     def packed_kernel(self, qkv: Tensor, packing: Packing) -> Tensor:
-        """As `AttentionMixer.packed_kernel`."""
         return PackedAttention.apply(qkv, packing, False)
 
     def remember(self, lengths: Tensor, q: Tensor, k: Tensor, v: Tensor) -> dict[str, Tensor]:
@@ -110,7 +103,6 @@ class LinearAttention(AttentionMixer):
     def attend_step(
         self, positions: Tensor, state: GenerationState, q: Tensor, k: Tensor, v: Tensor
     ) -> Tensor:
-        """Adds one term to each sum, and reads them."""
         sums, normaliser = state.tensors["sums"], state.tensors["normaliser"]
         with without_autocast(q):
             features_q, features_k = query_features(q), feature_map(k)
@@ -124,28 +116,27 @@ class LinearAttention(AttentionMixer):
         return y.to(v.dtype)
 
     def mixing_flops(self, length: int) -> dict[str, int]:
-        """Per token and head a K x (K + 1) state is updated and read; column K + 1 normalises."""
+        """A K x (K + 1) state per head is updated and read; column K + 1 is the denominator."""
         state = self.num_heads * self.head_dim * (self.head_dim + 1)
         return {"mixing/state_update": 2 * state * length, "mixing/state_read": 2 * state * length}
 
     def state_bytes(self, length: int) -> int:
-        """H states of K x (K + 1) float32 numbers, whatever the length."""
         sums = 4 * self.num_heads * self.head_dim * (self.head_dim + 1)
         return sums + self.convolution.state_bytes()
 
 
 def divide(numerator: Tensor, denominator: Tensor) -> Tensor:
-    """Their quotient. The guard is the smallest normal number: it acts where float32 has ended."""
+    """The quotient, guarded by the smallest normal number."""
     return numerator / denominator.clamp(min=torch.finfo(denominator.dtype).tiny)
 
 
 def dense(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    """Σ_{j<=i} (q_i·k_j) v_j through the whole T x T matrix; q, k (B, H, T, K), v (B, H, T, W)."""
+    """Σ_{j<=i} (q_i·k_j) v_j through the T x T matrix; q, k (B, H, T, K), v (B, H, T, W)."""
     return (q @ k.mT).tril() @ v
 
 
 def chunked(q: Tensor, k: Tensor, v: Tensor, chunk_size: int) -> Tensor:
-    """The same in O(T): matrices within chunks, prefix sums of k v^T between chunks."""
+    """The same in O(T): matrices within chunks, prefix sums of k v^T between them."""
     length = q.shape[2]
     size = min(chunk_size, length)
     q, k, v = split(q, size), split(k, size), split(v, size)  # (B, H, N, C, K or W)
@@ -156,7 +147,7 @@ def chunked(q: Tensor, k: Tensor, v: Tensor, chunk_size: int) -> Tensor:
 
 
 def split(x: Tensor, size: int) -> Tensor:
-    """(B, H, T, ...) in chunks (B, H, N, size, ...), filled up with zeros."""
+    """(B, H, T, ...) to chunks (B, H, N, size, ...), zero-padded."""
     missing = -x.shape[2] % size
     if missing:
         x = F.pad(x, (0, 0) * (x.dim() - 3) + (0, missing))

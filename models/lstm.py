@@ -1,8 +1,8 @@
-"""The LSTM as a mixer (Hochreiter and Schmidhuber 1997): a control that is not linear in time.
+"""The LSTM as a mixer (Hochreiter and Schmidhuber 1997): a control that is nonlinear in time.
 
-Its state passes through gates and tanh, so that one layer can follow any finite automaton, the word
-problem of A5 among them; softmax and diagonal linear recurrences of a fixed depth cannot, unless
-TC0 = NC1 (Merrill et al. 2024, arXiv 2404.08819). The price: training reads token after token.
+One layer can follow any finite automaton, including the word problem of A5; softmax attention and
+diagonal linear recurrences of fixed depth cannot, unless TC0 = NC1 (Merrill et al. 2024, arXiv
+2404.08819). The price: training reads one token at a time.
 """
 
 from __future__ import annotations
@@ -15,11 +15,10 @@ from models.mixer import GenerationState, Mixer, Role, widened, without_autocast
 
 
 class LSTM(Mixer):
-    """One layer of `torch.nn.LSTM`, D wide; its output h_t is the mixer's.
+    """One layer of `torch.nn.LSTM`, D wide; h_t is the output. At least float32.
 
-    In float32 or wider. There are no heads, and attention dropout does not apply. Matrices start
-    Xavier-uniform, each of the four gates by itself; the forget gate's bias at 1 (Gers et al. 2000;
-    Jozefowicz et al. 2015), the other biases at 0.
+    No heads, no attention dropout. Each gate's matrix starts Xavier-uniform, the forget gate's bias
+    at 1 (Gers et al. 2000; Jozefowicz et al. 2015), other biases at 0.
     """
 
     takes_rope = False
@@ -37,17 +36,14 @@ class LSTM(Mixer):
         nn.init.ones_(own["bias_ih_l0"][dim : 2 * dim])
 
     def parameter_roles(self) -> dict[str, Role]:
-        """Two stacks of four matrices."""
         stack = Role("hidden", parts=4)
         return {"lstm.weight_ih_l0": stack, "lstm.weight_hh_l0": stack}
 
     def forward(self, x: Tensor) -> Tensor:
-        """Mix x (B, T, D) into (B, T, D)."""
         with without_autocast(x):
             return self.lstm(widened(x))[0].to(x.dtype)
 
     def prefill(self, x: Tensor, lengths: Tensor) -> tuple[Tensor, GenerationState]:
-        """As `Mixer.prefill`; the state is h and c, (B, D) each."""
         rows = nn.utils.rnn.pack_padded_sequence(
             widened(x), lengths.cpu(), batch_first=True, enforce_sorted=False
         )
@@ -58,7 +54,6 @@ class LSTM(Mixer):
         return y.to(x.dtype), state
 
     def step(self, x: Tensor, positions: Tensor, state: GenerationState) -> Tensor:
-        """As `Mixer.step`; one turn of the recurrence."""
         state.advance(positions)
         held = (state.tensors["h"][None], state.tensors["c"][None])  # (1, B, D) each
         with without_autocast(x):
@@ -67,10 +62,8 @@ class LSTM(Mixer):
         return y[:, 0].to(x.dtype)
 
     def flops(self, length: int) -> dict[str, int]:
-        """Eight D x D matrices a token; of c = f c + i g and h = o tanh(c), 4 FLOPs a channel.
-
-        By formula: PyTorch's counters take fused LSTMs for free.
-        """
+        """Eight D x D matrices per token; 4 FLOPs per channel for c = f c + i g and h = o tanh(c).
+        FlopCounterMode counts 0 for a fused LSTM."""
         matrices = 2 * 4 * self.dim**2 * length
         return {
             "linear/lstm_input": matrices,
@@ -79,9 +72,7 @@ class LSTM(Mixer):
         }
 
     def step_flops(self, position: int) -> int:
-        """The same for every token."""
         return sum(self.flops(1).values())
 
     def state_bytes(self, length: int) -> int:
-        """h and c, D float32 numbers each, whatever the length."""
         return 2 * 4 * self.dim

@@ -1,17 +1,14 @@
-"""What a token mixer is.
+"""The token mixer interface.
 
-A new mixer is a subclass of `Mixer` that defines `forward`, and initialises its own parameters in
-its constructor: the rest has defaults that are right for every causal mixer and slow. What it may
-override, and why:
+A new mixer subclasses `Mixer`, initialises its own parameters and defines `forward`. The defaults
+of everything else are correct for any causal mixer, and slow. Override:
 
-`prefill`, `step`    generation in less than a full forward pass per token
-`state_bytes`        what its state takes
-`flops`              its cost as a formula; needed where mixing is no product of matrices
-`step_flops`         the same of one `step`
-`forward_packed`     training on sequences without padding
-`reference`          the same function in float64; needed where its kernel does not run in float64
-`parameter_roles`    what its parameters are to the optimiser, unless weights of `nn.Linear`
-                     are its only matrices
+    prefill, step       to generate without a full forward pass per token
+    state_bytes         to report the size of that state
+    flops, step_flops   if mixing is not matrix products, which are counted automatically
+    forward_packed      to train without padding
+    reference           if the kernel does not run in float64
+    parameter_roles     if it has matrices other than `nn.Linear` weights
 """
 
 from __future__ import annotations
@@ -37,11 +34,10 @@ KINDS: tuple[str, ...] = get_args(Kind)
 class Role:
     """What a parameter is to the optimiser.
 
-    kind: "hidden" a weight matrix inside a block, which Muon orthogonalises; "embedding" of the
-    tokens; "head", the matrix of the logits; "vector" all else: gains, biases, decay rates
-    (`A_log`), convolution kernels. parts: how many matrices of equal height a hidden parameter
-    stacks along its first axis; Muon takes them apart. decays: false exempts the parameter from
-    weight decay; vectors decay only where the recipe says so besides.
+    kind: "hidden" (a matrix inside a block, for Muon), "embedding", "head", or "vector" (gains,
+    biases, decay rates, convolution kernels). parts: how many matrices of equal height a hidden
+    parameter stacks along its first axis; Muon treats them separately. decays: False exempts it
+    from weight decay; vectors decay only if the recipe also says so.
     """
 
     kind: Kind
@@ -51,12 +47,11 @@ class Role:
 
 @dataclass
 class GenerationState:
-    """What a mixer remembers of B sequences while they are generated.
+    """What a mixer remembers of B sequences during generation.
 
-    tensors: by name, each (B, ...); row b belongs to sequence b.
-    lengths: (B,), tokens read so far. extent: no sequence is longer than this; kept as a Python
-    number, so that a step can look at the longest sequence only, without asking the device. It may
-    exceed max_len: rows that have ended run along idle.
+    tensors: by name, each (B, ...). lengths: (B,), tokens read so far. extent: an upper bound on
+    lengths as a Python number, which avoids a device sync; it may exceed max_len, since finished
+    rows keep running.
     """
 
     tensors: dict[str, Tensor]
@@ -64,27 +59,28 @@ class GenerationState:
     extent: int
 
     def advance(self, positions: Tensor) -> None:
-        """Note that every row b has now read the token at positions[b]."""
+        """Record that each row b has read the token at positions[b]."""
         self.lengths = positions + 1
         self.extent += 1
 
     def select(self, rows: Tensor) -> GenerationState:
-        """Rows `rows` (R,) of every tensor, in that order, as a new state."""
+        """Rows `rows` (R,) of every tensor, in that order."""
         lengths = self.lengths.index_select(0, rows)
         tensors = {name: held.index_select(0, rows) for name, held in self.tensors.items()}
         return GenerationState(tensors, lengths, int(lengths.max()) if len(rows) else 0)
 
 
 class Mixer(nn.Module):
-    """A causal map from (B, T, D) to (B, T, D): output t depends on inputs 0..t alone.
+    """A causal map from (B, T, D) to (B, T, D): output t depends on inputs 0..t only.
 
-    Parameters of the constructor: dim (D), num_heads (H), max_len (longest T), dropout (share of
-    the mixer's own weights dropped in training), position ("rope": the mixer places its tokens
-    itself; otherwise it need not). Raises UserError where D / H is no whole number.
-    takes_rope: False where there is nothing to turn, and position="rope" is refused.
+    dim (D), num_heads (H), max_len (longest T), dropout (on the mixer's own weights), position
+    ("rope": the mixer rotates by position; otherwise it can ignore positions). Raises UserError if
+    H does not divide D. Mixers with nothing to rotate set takes_rope = False and refuse
+    position="rope".
     """
 
     takes_rope = True
+    sees_lines = False  # whether forward, prefill and step take `ends` (`models.last_lines`)
 
     def __init__(
         self,
@@ -109,70 +105,53 @@ class Mixer(nn.Module):
         raise NotImplementedError
 
     def forward_packed(self, x: Tensor, packing: Packing) -> Tensor:
-        """`forward` of sequences that lie one behind another, x (N, D) to (N, D).
-
-        This default pads them in groups of like lengths.
-        """
+        """`forward` on packed sequences, x (N, D) to (N, D). The default pads them in groups of
+        similar length."""
         return packing.in_groups(self, x)
 
     def parameter_roles(self) -> dict[str, Role]:
-        """Roles of the mixer's own parameters by name, as far as they differ from the default.
-
-        The default: weights of `nn.Linear` are hidden matrices, all else vectors.
-        """
+        """Roles, by name, of parameters that differ from the default: `nn.Linear` weights are
+        hidden, all others vectors."""
         return {}
 
     def reference(self) -> nn.Module:
-        """A module that computes `forward` in float64 once its parameters are, sharing them.
-
-        The exact evaluation uses it in the mixer's place. This default is the mixer itself.
-        """
+        """A module sharing the parameters that computes `forward` in float64; exact evaluation uses
+        it. The default is the mixer itself."""
         return self
 
     def prefill(self, x: Tensor, lengths: Tensor) -> tuple[Tensor, GenerationState]:
-        """Read the first lengths[b] >= 1 tokens of each row of x (B, T, D), padded on the right.
-
-        Returns the outputs (B, T, D), meaningless where padded, and the state. This default
-        keeps the inputs themselves.
-        """
+        """Read the first lengths[b] >= 1 tokens of each row of x (B, T, D), right-padded. Returns
+        outputs (B, T, D), meaningless where padded, and the state. The default stores the
+        inputs."""
         inputs = nn.functional.pad(x, (0, 0, 0, self.max_len - x.shape[1]))  # (B, L, D)
         return self(x), GenerationState({"inputs": inputs}, lengths, x.shape[1])
 
     def step(self, x: Tensor, positions: Tensor, state: GenerationState) -> Tensor:
-        """Read one more token of each row: x (B, D) at 0-based positions (B,); returns (B, D).
-
-        positions[b] is how many tokens row b has read. Updates `state` in place. This default
-        mixes everything read so far once more.
-        """
+        """Read one more token per row, x (B, D) at 0-based positions (B,); returns (B, D). Updates
+        `state` in place. The default mixes the whole prefix again."""
         rows = torch.arange(len(x), device=x.device)
         state.advance(positions)
         state.tensors["inputs"][rows, positions] = x
         return self(state.tensors["inputs"][:, : state.extent])[rows, positions]  # (B, D)
 
     def flops(self, length: int) -> dict[str, int]:
-        """FLOPs of one forward pass over `length` tokens by named terms, 2 per multiply-add.
-
-        "linear/..." are linear layers, "mixing/..." everything else. This default counts the
-        products of matrices in a pass on the meta device. Raises UserError where it finds none.
-        """
+        """FLOPs of a forward pass over `length` tokens, 2 per multiply-add, as terms "linear/..."
+        and "mixing/...". The default counts matrix products on the meta device; raises UserError if
+        there are none."""
         return counted_forward(self, length)
 
     def step_flops(self, position: int) -> int:
-        """FLOPs of one `step` at a 0-based position.
-
-        The default `step` costs a forward pass; any other is counted as `flops` is.
-        """
+        """FLOPs of one `step` at a 0-based position."""
         if type(self).step is Mixer.step:
             return sum(self.flops(position + 1).values())
         return counted_step(self, position)
 
     def state_bytes(self, length: int) -> int:
-        """Bytes of state after `length` tokens of one sequence, in float32; here, the inputs."""
+        """Bytes of one sequence's state after `length` tokens in float32; by default the inputs."""
         return 4 * length * self.dim
 
 
 def default_roles(module: nn.Module) -> dict[str, Role]:
-    """Role of every parameter by name: an `nn.Linear`'s weight is hidden, all else a vector."""
     matrices = {id(layer.weight) for layer in module.modules() if isinstance(layer, nn.Linear)}
     return {
         name: Role("hidden" if id(parameter) in matrices else "vector")
@@ -181,11 +160,8 @@ def default_roles(module: nn.Module) -> dict[str, Role]:
 
 
 def with_stated_roles(module: nn.Module, stated: Mapping[str, Role]) -> dict[str, Role]:
-    """Default roles of `module`, replaced where `stated`, by parameter name, says otherwise.
-
-    Raises UserError for a name that is no parameter, and for a hidden parameter that is no stack of
-    `parts` matrices.
-    """
+    """Default roles of `module`, updated with `stated`. Raises UserError for a name that is no
+    parameter, or a hidden parameter that is not a stack of `parts` matrices."""
     where = f"{type(module).__name__}.parameter_roles"
     named = dict(module.named_parameters(remove_duplicate=False))
     first_name = {id(parameter): name for name, parameter in module.named_parameters()}
@@ -202,20 +178,18 @@ def with_stated_roles(module: nn.Module, stated: Mapping[str, Role]) -> dict[str
 
 
 def check_sizes(**sizes: int) -> None:
-    """Raise UserError unless every size is a whole number of at least 1."""
     for name, size in sizes.items():
         if not isinstance(size, int) or size < 1:
             raise UserError(f"{name}={size!r}: expected a whole number of at least 1")
 
 
 def check_choice(name: str, value: str, choices: Sequence[str]) -> None:
-    """Raise UserError unless value is one of choices."""
     if value not in choices:
         raise UserError(f"{name}={value!r}: expected one of {', '.join(choices)}")
 
 
 def xavier_uniform(module: nn.Module) -> None:
-    """Xavier-uniform for every weight matrix inside (Yang et al. 2024, section 6), biases zero."""
+    """Xavier-uniform weight matrices (Yang et al. 2024, section 6), zero biases."""
     for name, parameter in module.named_parameters():
         if parameter.dim() >= 2:
             nn.init.xavier_uniform_(parameter)
@@ -224,15 +198,15 @@ def xavier_uniform(module: nn.Module) -> None:
 
 
 def is_read(lengths: Tensor, width: int) -> Tensor:
-    """(B, T), T `width`: which tokens are among the first lengths[b] of their row."""
+    """(B, width): which tokens are among the first lengths[b] of their row."""
     return torch.arange(width, device=lengths.device) < lengths[:, None]
 
 
 def widened(x: Tensor) -> Tensor:
-    """x in float32; float64 stays, since close calls are decided by what it computes."""
+    """x in float32, or float64 if it is that already, as in exact evaluation."""
     return x if x.dtype == torch.float64 else x.float()
 
 
 def without_autocast(x: Tensor) -> AbstractContextManager:
-    """Keep products in float32 even under autocast, which the meta device does not know."""
+    """A context that keeps products in float32 under autocast, which the meta device lacks."""
     return nullcontext() if x.is_meta else torch.autocast(x.device.type, enabled=False)

@@ -1,8 +1,8 @@
-"""Sequences of unlike lengths one behind another, without padding.
+"""Packed sequences: different lengths, one after another, without padding.
 
-Layers that act on one token at a time run on all tokens at once, (N, D); a mixer that knows
-nothing of it sees padded groups of sequences of like lengths, (B, T, D). On a CPU compiled
-functions take the packed tokens as they are (`PackedAttention`, `PackedRecurrence`).
+Layers that act on single tokens run on all tokens at once, (N, D). A mixer without its own packed
+form sees padded groups of similar length, (B, T, D). On a CPU, compiled kernels take packed tokens
+directly (`PackedAttention`, `PackedRecurrence`).
 """
 
 from __future__ import annotations
@@ -31,12 +31,11 @@ LONGEST = 600  # tokens
 
 
 class Packing:
-    """How B sequences lie in N packed tokens, on a CPU: the shortest first, then filler.
+    """The layout of B sequences in N packed tokens on a CPU, shortest first, then filler.
 
-    lengths (B,), ascending, or ValueError; offsets (B + 1,): sequence b is offsets[b] to
-    offsets[b + 1]; positions (N,) within the sequence. `size` is N, a multiple of `size_step`:
-    oneDNN compiles its bfloat16 kernels for every N. `width_step` rounds T of the padded groups,
-    up to `most_width`.
+    lengths (B,) ascending; offsets (B + 1,): sequence b is offsets[b] to offsets[b + 1]; positions
+    (N,) within the sequence. `size` is N, a multiple of `size_step`, since oneDNN compiles its
+    bfloat16 kernels for every N. `width_step` rounds T of padded groups, up to `most_width`.
     """
 
     def __init__(
@@ -61,7 +60,6 @@ class Packing:
 
     @functools.cached_property
     def groups(self) -> list[Group]:
-        """The sequences in groups of like lengths."""
         grain = max(1, len(self.lengths) // GRAINS)
         ends = np.cumsum(sizes_without_padding(self.lengths, grain, GROUP_OVERHEAD))
         groups = []
@@ -71,10 +69,8 @@ class Packing:
         return groups
 
     def in_groups(self, function: Callable[..., Tensor], *packed: Tensor) -> Tensor:
-        """`function` of padded groups (B, T, ...), to (B, T, ...), of packed tokens (N, ...).
-
-        Returns (N, ...), zeros for the filler.
-        """
+        """Apply `function` (B, T, ...) -> (B, T, ...) to padded groups of packed tokens (N, ...).
+        Returns (N, ...), zeros for the filler."""
         parts = [
             group.unpad(function(*(group.pad(x) for x in packed)))  # (n, ...)
             for group in self.groups
@@ -85,7 +81,8 @@ class Packing:
         return torch.cat(parts)
 
     def in_threads(self, work: Callable[[np.ndarray], None]) -> None:
-        """Call `work` on the offsets of some sequences, in as many threads as PyTorch uses."""
+        """Call `work` on the offsets of shares of the sequences, in as many threads as PyTorch
+        uses."""
         offsets, threads = self.offsets, torch.get_num_threads()
         if threads == 1:
             work(offsets)
@@ -96,10 +93,10 @@ class Packing:
 
 
 class Group:
-    """Sequences of `lengths` (B,), from packed token `first` on, that are padded to (B, T).
+    """Sequences of `lengths` (B,) from packed token `first` on, padded to (B, T).
 
-    tokens: where they lie among the packed. source (B * T,): which of these is at each padded
-    place; the last of a sequence is repeated. kept (tokens,): where each lies among the padded.
+    tokens: the slice of packed tokens. source (B * T,): which of them fills each padded place, the
+    last one repeated. kept (tokens,): the padded place of each.
     """
 
     def __init__(self, lengths: np.ndarray, first: int, width: int) -> None:
@@ -114,12 +111,12 @@ class Group:
         return _Pad.apply(x[self.tokens], self.source, self.kept).unflatten(0, self.shape)
 
     def unpad(self, y: Tensor) -> Tensor:
-        """(B, T, ...) to the packed tokens (n, ...) of this group."""
+        """Padded (B, T, ...) to this group's packed tokens (n, ...)."""
         return _Unpad.apply(y.flatten(0, 1), self.kept)
 
 
 class _Pad(torch.autograd.Function):
-    """Rows `source` of x. What is repeated gets no gradient: nothing that counts depends on it."""
+    """Rows `source` of x. Repeated rows get no gradient: nothing depends on them."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, source: Tensor, kept: Tensor) -> Tensor:
@@ -133,7 +130,7 @@ class _Pad(torch.autograd.Function):
 
 
 class _Unpad(torch.autograd.Function):
-    """Rows `kept` of x, all different; index_select's own gradient would add instead of copy."""
+    """Rows `kept` of x, all distinct: the gradient copies, where index_select would add."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, kept: Tensor) -> Tensor:
@@ -149,16 +146,12 @@ class _Unpad(torch.autograd.Function):
 
 
 def rounded_up(size: int, step: int) -> int:
-    """The least multiple of `step` that is at least `size`."""
     return -(-size // step) * step
 
 
 def sizes_without_padding(lengths: np.ndarray, grain: int, overhead: int) -> list[int]:
-    """The sizes of the groups of sequences whose sorted lengths are `lengths` (B,).
-
-    The cut, at a multiple of `grain`, that saves most padding first, then each side likewise, as
-    long as it saves more than `overhead` tokens.
-    """
+    """Group sizes for sorted `lengths` (B,): cut where it saves most padding, at a multiple of
+    `grain`, then each side likewise, while a cut saves more than `overhead` tokens."""
     cuts = np.arange(grain, len(lengths), grain)
     saved = cuts * (lengths[-1] - lengths[cuts - 1])  # tokens
     if not len(cuts) or saved.max() <= overhead:
@@ -169,30 +162,35 @@ def sizes_without_padding(lengths: np.ndarray, grain: int, overhead: int) -> lis
 
 
 class PackedAttention(torch.autograd.Function):
-    """Packed queries, keys, values (N, 3, H, K) in float32 to (N, H, K), by softmax or linearly.
+    """Softmax or linear attention on packed q, k, v (N, 3, H, K) in float32, to (N, H, K).
 
-    `bias` (`bias_shape`), if any, is added to the scores of the softmax; every query sees itself.
+    Softmax takes an optional `bias` (`bias_shape`) on scores, and `starts` (N,), the first position
+    that each query sees. Each query must see itself.
     """
 
     @staticmethod
     def forward(
-        ctx: Any, qkv: Tensor, packing: Packing, softmax: bool, bias: Tensor | None = None
+        ctx: Any,
+        qkv: Tensor,
+        packing: Packing,
+        softmax: bool,
+        bias: Tensor | None = None,
+        starts: Tensor | None = None,
     ) -> Tensor:
-        """Return y (N, H, K)."""
         qkv = qkv.contiguous()
         out = qkv.new_zeros(len(qkv), *qkv.shape[2:])
         kept = qkv.new_empty(out.shape[:2])
         arrays = qkv.numpy(), out.unsqueeze(1).numpy(), kept.numpy()
         added = (qkv.new_empty(0, 0) if bias is None else bias).numpy()
-        packing.in_threads(lambda offsets: cpu_attention.attend(*arrays, offsets, softmax, added))
-        ctx.packing, ctx.options = packing, (softmax, added)
+        seen = (torch.empty(0, dtype=torch.int64) if starts is None else starts).numpy()
+        ctx.packing, ctx.options = packing, (softmax, added, seen)
+        packing.in_threads(lambda offsets: cpu_attention.attend(*arrays, offsets, *ctx.options))
         ctx.save_for_backward(qkv, out, kept)
         return out
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None, None]:
-        """Return the gradient of `qkv` (N, 3, H, K)."""
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None, None, None]:
         qkv, out, kept = ctx.saved_tensors
         result = torch.zeros_like(qkv)
         outputs = [x.contiguous().unsqueeze(1).numpy() for x in (out, gradient)]
@@ -200,15 +198,15 @@ class PackedAttention(torch.autograd.Function):
         ctx.packing.in_threads(
             lambda offsets: cpu_attention.attend_backward(*arrays, offsets, *ctx.options)
         )
-        return result, None, None, None
+        return result, None, None, None, None
 
 
 class PackedRecurrence(torch.autograd.Function):
-    """S <- diag(exp g_t) S; for every write S <- S + k u^T; y_t = S^T q_t, of packed tokens.
+    """S <- diag(exp g_t) S; for each write S <- S + k u^T; y_t = S^T q_t, on packed tokens.
 
-    u = v, or with `strengths` β the correction β (v - S^T k) of the delta rule. q (N, H, K),
-    k, v (N, n, H, K), strengths (N, n, H) or None, log_decay g <= 0, (N, H, K), (N, H, 1) or None
-    for 0, all in float32. Every sequence of `packing` starts from S = 0.
+    u = v, or with `strengths` β the delta rule's β (v - S^T k). q (N, H, K); k, v (N, n, H, K);
+    strengths (N, n, H) or None; log_decay g <= 0, (N, H, K), (N, H, 1) or None for 0; float32. Each
+    sequence starts from S = 0.
     """
 
     @staticmethod
@@ -221,7 +219,6 @@ class PackedRecurrence(torch.autograd.Function):
         log_decay: Tensor | None,
         packing: Packing,
     ) -> Tensor:
-        """Return y (N, H, K); zeros for the filler."""
         beta = q.new_empty(0, 0, 0) if strengths is None else strengths
         decay = q.new_empty(0, 0, 0) if log_decay is None else log_decay.exp()
         given = [x.contiguous() for x in (q, k, v, beta, decay)]
@@ -235,7 +232,6 @@ class PackedRecurrence(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        """Return the gradients of all but the packing."""
         given = ctx.saved_tensors
         found = [torch.zeros_like(x) for x in given]
         arrays = [x.numpy() for x in (*given, gradient.contiguous(), *found)]
@@ -245,15 +241,16 @@ class PackedRecurrence(torch.autograd.Function):
 
 
 def attention_takes(qkv: Tensor, packing: Packing) -> bool:
-    """Whether `PackedAttention` is for these (N, 3, H, K), and faster than padded products."""
+    """Whether `PackedAttention` supports qkv (N, 3, H, K) and is faster than padding."""
     return qkv.device.type == "cpu" and qkv.dtype != torch.float64 and packing.longest <= LONGEST
 
 
 def recurrence_takes(x: Tensor, head_dim: int, widest: int) -> bool:
-    """Whether `PackedRecurrence` is for tokens like x, in heads of up to `widest`."""
+    """Whether `PackedRecurrence` supports tokens like x and is faster, in heads of up to
+    `widest`."""
     return x.device.type == "cpu" and x.dtype != torch.float64 and head_dim <= widest
 
 
 def bias_shape(length: int) -> tuple[int, int]:
-    """Shape of a bias for sequences of up to `length` tokens: both axes in whole vectors."""
+    """Shape of the bias for sequences of up to `length` tokens: whole vectors."""
     return rounded_up(length, LANES), rounded_up(length, LANES)

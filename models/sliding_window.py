@@ -1,5 +1,5 @@
-"""Sliding-window attention: softmax over the last few tokens (Child et al. 2019; Beltagy et al.
-2020, arXiv 2004.05150, section 3.1)."""
+"""Sliding-window attention (Child et al. 2019; Beltagy et al. 2020, arXiv 2004.05150, section
+3.1)."""
 
 from __future__ import annotations
 
@@ -8,11 +8,10 @@ from models.sparse import SparseAttention, default_block_size
 
 
 class SlidingWindow(SparseAttention):
-    """Token i attends to j with i - W < j <= i, W `window`; the state is the last W tokens.
+    """Token i attends to the last W tokens, i - W < j <= i; W is `window`.
 
-    Sparse attention (Yang et al. 2024, eq. 6) without summary tokens: one block of W tokens, of
-    which none is seen from farther away. window=None takes the sparse mixer's window,
-    2^⌊log₂ √max_len⌋. implementation: as there.
+    Sparse attention (Yang et al. 2024, eq. 6) without summary tokens. window=None uses the sparse
+    mixer's default, 2^⌊log₂ √max_len⌋.
     """
 
     def __init__(

@@ -1,7 +1,5 @@
-"""Sparse attention: a window of recent tokens and the last tokens of every block.
-
-Yang et al. 2024, equation 6, after Child et al. 2019.
-"""
+"""Sparse attention: a window of recent tokens and the last tokens of every block (Yang et al. 2024,
+eq. 6, after Child et al. 2019)."""
 
 from __future__ import annotations
 
@@ -32,11 +30,9 @@ def default_block_size(max_len: int) -> int:
 
 @dataclass(frozen=True)
 class SparsePattern:
-    """Token i sees I_i, positions counted from 1 (Yang et al. 2024, eq. 6).
-
-    I_i = {j : i - kB < j <= i} ∪ {j <= i : (j - 1) mod B >= B - c} with B block_size, k
-    window_blocks and c summary_tokens.  The methods count positions from 0.
-    """
+    """Which positions token i attends to: I_i = {j : i - kB < j <= i} ∪ {j <= i : (j - 1) mod B >=
+    B - c}, counted from 1 (Yang et al. 2024, eq. 6), with B block_size, k window_blocks, c
+    summary_tokens. Methods count from 0."""
 
     block_size: int
     window_blocks: int
@@ -44,11 +40,10 @@ class SparsePattern:
 
     @property
     def window(self) -> int:
-        """kB, how many recent tokens are seen."""
+        """kB, the number of recent tokens seen."""
         return self.window_blocks * self.block_size
 
     def is_summary(self, positions: Tensor) -> Tensor:
-        """Whether positions are among the last c of their block."""
         return positions % self.block_size >= self.block_size - self.summary_tokens
 
     def visible(self, query: Tensor, key: Tensor) -> Tensor:
@@ -62,12 +57,9 @@ class SparsePattern:
         return self.visible(every[:, None], every)
 
     def blocked(self, length: int) -> Tensor:
-        """(N, B, (k + 1) B + (N - k) c) bool: what each query of each block sees.
-
-        Columns are those of `SparseAttention.gather_blocks` for a sequence of `length` tokens:
-        near, then far; a shorter sequence needs the first of them. A summary token inside the
-        window is seen among the near ones alone.
-        """
+        """(N, B, (k + 1) B + (N - k) c) bool: what each query of each block sees, columns as in
+        `SparseAttention.gather_blocks` (near, then far). A summary token inside the window counts
+        as near only."""
         size, blocks = self.block_size, math.ceil(length / self.block_size)
         first = torch.arange(blocks)[:, None, None] * size  # (N, 1, 1)
         query = first + torch.arange(size)[:, None]  # (N, B, 1)
@@ -78,27 +70,26 @@ class SparsePattern:
         return torch.cat((local, distant <= query - self.window), dim=-1)
 
     def distant(self, blocks: int) -> int:
-        """How many summary tokens can lie outside the window, in a sequence of N blocks."""
+        """The number of summary tokens outside the window in a sequence of N blocks."""
         return max(0, blocks - self.window_blocks) * self.summary_tokens
 
     def count_summaries(self, length: int) -> int:
-        """How many of the first `length` positions are summary tokens."""
         full, rest = divmod(length, self.block_size)
         return full * self.summary_tokens + max(0, rest - self.block_size + self.summary_tokens)
 
     def pairs(self, length: int) -> int:
-        """Σ_{i<=length} |I_i|: how many pairs of query and key there are."""
+        """Σ_{i<=length} |I_i|, the number of query-key pairs."""
         outside = sum(self.count_summaries(i + 1 - self.window) for i in range(self.window, length))
         inside = min(length, self.window)
         return inside * (inside + 1) // 2 + (length - inside) * self.window + outside
 
 
 class SparseAttention(AttentionMixer):
-    """Softmax attention of each token to those of `SparsePattern`, in all heads alike.
+    """Softmax attention over `SparsePattern`, the same in all heads.
 
-    B is block_size (None: 2^⌊log₂ √max_len⌋), k window_blocks and c summary_tokens. "dense" masks
-    the T x T matrix; "blocked" computes O(T (kB + cT/B)) entries of it in as much memory; "auto"
-    chooses by max_len (BLOCKED_FROM). Raises UserError unless B, k >= 1 and 0 <= c <= B.
+    block_size B (None: 2^⌊log₂ √max_len⌋), window_blocks k, summary_tokens c. "dense" masks the T x
+    T matrix; "blocked" computes O(T (kB + cT/B)) of its entries; "auto" chooses by max_len
+    (BLOCKED_FROM). Raises UserError unless B, k >= 1 and 0 <= c <= B.
     """
 
     pattern: Tensor
@@ -137,7 +128,6 @@ class SparseAttention(AttentionMixer):
         self._bias: Tensor | None = None
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        """q, k, v (B, H, T, K) to (B, H, T, K)."""
         q, k = self.turned(q), self.turned(k)
         if self.implementation == "blocked":
             return self.attend_blocked(q, k, v)
@@ -146,14 +136,11 @@ class SparseAttention(AttentionMixer):
         return fused_attention(q, k, v, attn_mask=mask, dropout_p=dropout)
 
     def packed_kernel(self, qkv: Tensor, packing: Packing) -> Tensor:
-        """As `AttentionMixer.packed_kernel`."""
         return PackedAttention.apply(qkv, packing, True, self.bias())
 
     def bias(self) -> Tensor:
-        """What the kernel adds to the scores: 0, or -inf where a position is not seen.
-
-        It has the size of the longest sequences that the kernel takes.
-        """
+        """The kernel's bias on scores, 0 or -inf where hidden, for the longest sequences it
+        takes."""
         if self._bias is None:
             longest = min(self.max_len, LONGEST)
             bias = torch.zeros(bias_shape(longest), device="cpu")
@@ -163,10 +150,8 @@ class SparseAttention(AttentionMixer):
         return self._bias
 
     def attend_blocked(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        """The same, a block of B queries at a time, in plain products of matrices.
-
-        Batch and heads are one axis here, and the sequence is filled up to N whole blocks.
-        """
+        """`attend` by blocks of B queries, in plain matrix products; batch and heads share an axis,
+        and the sequence is padded to N whole blocks."""
         batch, heads, length, width = q.shape
         short = -length % self.block_size
         q = F.pad(q, (0, 0, 0, short)).flatten(0, 1) / width**0.5  # (BH, NB, K)
@@ -184,11 +169,9 @@ class SparseAttention(AttentionMixer):
         return y.flatten(1, 2)[:, :length].unflatten(0, (batch, heads))
 
     def gather_blocks(self, x: Tensor, short: int) -> tuple[Tensor, Tensor]:
-        """Keys or values x (B, H, T, K), with `short` zeros to complete the last block.
-
-        Returns those near each block, (BH, N, (k + 1) B, K): the block and the k before it; and
-        the summary tokens that can be far from some block, (BH, (N - k) c, K).
-        """
+        """Keys or values x (B, H, T, K), with `short` zeros to complete the last block, as those
+        near each block (the block and the k before it), (BH, N, (k + 1) B, K), and the summary
+        tokens far from some block, (BH, (N - k) c, K)."""
         size = self.block_size
         x = F.pad(x, (0, 0, self.window, short)).flatten(0, 1)  # (BH, kB + NB, K)
         near = x.unfold(1, self.window + size, size).mT  # (BH, N, (k+1)B, K)
@@ -199,16 +182,14 @@ class SparseAttention(AttentionMixer):
         return near, far.flatten(1, 2)
 
     def remember(self, lengths: Tensor, q: Tensor, k: Tensor, v: Tensor) -> dict[str, Tensor]:
-        """Keys and values (B, H, slots, K) of window and summary tokens.
-
-        The first min(kB, L) slots are a ring: position t lies in slot t mod their number. Behind
-        them come the summary tokens in order.
-        """
+        """Keys and values (B, H, slots, K): first a ring of min(kB, L) slots, position t in slot t
+        mod their number, then the summary tokens in order."""
         source = self.ring_positions(lengths - 1)  # (B, ring)
         return {"keys": self.in_slots(self.turned(k), source), "values": self.in_slots(v, source)}
 
     def in_slots(self, x: Tensor, source: Tensor) -> Tensor:
-        """The (B, H, slots, K) of x (B, H, T, K): positions `source` (B, ring), then summaries."""
+        """Fill slots (B, H, slots, K) from x (B, H, T, K): positions `source` (B, ring), then
+        summaries."""
         batch, heads, width, head_dim = x.shape
         ring = source.shape[1]
         held = x.new_zeros(batch, heads, ring + len(self.summaries), head_dim)
@@ -219,10 +200,8 @@ class SparseAttention(AttentionMixer):
         return held
 
     def ring_positions(self, positions: Tensor) -> Tensor:
-        """Position held by each ring slot once position p was written: (B,) to (B, ring).
-
-        Negative where a slot is still empty.
-        """
+        """The position in each ring slot after writing position p: (B,) to (B, ring), negative if
+        empty."""
         ring = min(self.window, self.max_len)
         slots = torch.arange(ring, device=positions.device)
         return positions[:, None] - (positions[:, None] - slots) % ring
@@ -230,7 +209,6 @@ class SparseAttention(AttentionMixer):
     def attend_step(
         self, positions: Tensor, state: GenerationState, q: Tensor, k: Tensor, v: Tensor
     ) -> Tensor:
-        """Looks at the ring and at the summary tokens behind it."""
         self.write(state.tensors["keys"], self.turned(k, positions[:, None]), positions)
         self.write(state.tensors["values"], v, positions)
         ring_positions = self.ring_positions(positions)
@@ -244,7 +222,7 @@ class SparseAttention(AttentionMixer):
         return F.scaled_dot_product_attention(q, keys, values, mask).squeeze(2)
 
     def write(self, held: Tensor, new: Tensor, positions: Tensor) -> None:
-        """Put new (B, H, K), row b at positions[b], into the slots of held (B, H, slots, K)."""
+        """Write new (B, H, K), at positions[b], into held (B, H, slots, K)."""
         rows = torch.arange(len(new), device=new.device)
         ring = min(self.window, self.max_len)
         held[rows, :, positions % ring] = new
@@ -257,11 +235,9 @@ class SparseAttention(AttentionMixer):
             held[rows, :, slot] = torch.where(keep, new, held[rows, :, slot])
 
     def mixing_flops(self, length: int) -> dict[str, int]:
-        """The exact size of the pattern, each pair K wide in H heads."""
         pairs = self.sees.pairs(length)
         return {"mixing/scores": 2 * pairs * self.dim, "mixing/values": 2 * pairs * self.dim}
 
     def state_bytes(self, length: int) -> int:
-        """A key and a value of D float32 numbers per filled slot of the ring and per summary."""
         slots = min(length, self.window) + self.sees.count_summaries(length)
         return 2 * 4 * self.dim * slots + self.convolution.state_bytes()

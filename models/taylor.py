@@ -28,11 +28,10 @@ CHUNK_SIZE = 128
 class TaylorAttention(AttentionMixer):
     """y_i = Σ_{j<=i} w_ij v_j / Σ_{j<=i} w_ij with w_ij = 1 + s + s²/2, s = q_i·k_j / √d.
 
-    The second-order series of softmax's exp(s) (arXiv 2402.18668, section 4), at least 1/2. As
-    features, φ(x) = (1, x, x ⊗ x / √2) of x / d^(1/4), F = 1 + d + d² numbers, with
-    w_ij = φ(q_i)·φ(k_j). Queries and keys are d = feature_dim wide in every head (16 there), values
-    K = D / H. Chunks of CHUNK_SIZE tokens take w from s; features carry sums from chunk to chunk.
-    Attention dropout does not apply.
+    The second-order series of exp(s) (arXiv 2402.18668, section 4), at least 1/2. In features, w_ij
+    = φ(q_i)·φ(k_j) with φ(x) = (1, x, x ⊗ x / √2) of x / d^(1/4), F = 1 + d + d² numbers. Queries
+    and keys are d = feature_dim wide (16 there), values K = D / H. Chunks of CHUNK_SIZE tokens
+    compute w from s; features carry sums between them. There is no attention dropout.
     """
 
     def __init__(
@@ -58,20 +57,17 @@ class TaylorAttention(AttentionMixer):
         self.register_rotary(feature_dim, "feature_dim")
 
     def parameter_roles(self) -> dict[str, Role]:
-        """Queries and keys are two matrices."""
         return {"qk.weight": Role("hidden", parts=2)}
 
     def qkv(self, x: Tensor) -> Tensor:
-        """Queries, keys, values of x (..., D) side by side."""
         return torch.cat((self.qk(x), self.v(x)), dim=-1)
 
     def heads(self, qkv: Tensor) -> tuple[Tensor, ...]:
-        """What `qkv` returns as (..., H, d), (..., H, d) and (..., H, K)."""
+        """(..., H, d), (..., H, d) and (..., H, K)."""
         parts = qkv.split((self.width, self.width, self.dim), dim=-1)
         return tuple(part.unflatten(-1, (self.num_heads, -1)) for part in parts)
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        """q, k (B, H, T, d), v (B, H, T, K) to (B, H, T, K)."""
         q, k = self.scaled(self.turned(q)), self.scaled(self.turned(k))
         with without_autocast(q):
             qs, ks, vs = (x.split(CHUNK_SIZE, dim=2) for x in (q, k, with_ones(v)))
@@ -84,11 +80,11 @@ class TaylorAttention(AttentionMixer):
             return quotient(torch.cat(sums, dim=2)).to(v.dtype)
 
     def scaled(self, x: Tensor) -> Tensor:
-        """Queries or keys divided by d^(1/4), at least in float32."""
+        """x / d^(1/4), at least in float32."""
         return widened(x) / self.feature_dim**0.25
 
     def feature_map(self, x: Tensor) -> Tensor:
-        """φ of x (..., d), which is `scaled` already: (..., F)."""
+        """φ of `scaled` x (..., d): (..., F)."""
         pairs = (x[..., :, None] * x[..., None, :]).flatten(-2) / 2**0.5
         return torch.cat((torch.ones_like(x[..., :1]), x, pairs), dim=-1)
 
@@ -102,7 +98,6 @@ class TaylorAttention(AttentionMixer):
     def attend_step(
         self, positions: Tensor, state: GenerationState, q: Tensor, k: Tensor, v: Tensor
     ) -> Tensor:
-        """Adds one term to the sums, and reads them."""
         q, k = (self.scaled(self.turned(x, positions[:, None])) for x in (q, k))  # (B, H, d)
         sums = state.tensors["sums"]
         with without_autocast(q):
@@ -111,7 +106,7 @@ class TaylorAttention(AttentionMixer):
         return y.to(v.dtype)
 
     def flops(self, length: int) -> dict[str, int]:
-        """Projections; per token and head an F x (K + 1) state is updated and read."""
+        """An F x (K + 1) state per head is updated and read."""
         state = self.num_heads * self.features * (self.head_dim + 1) * length
         return {
             "linear/attention_qk": 2 * 2 * self.width * self.dim * length,
@@ -123,21 +118,19 @@ class TaylorAttention(AttentionMixer):
         }
 
     def state_bytes(self, length: int) -> int:
-        """H states of F x (K + 1) float32 numbers, and the convolution's."""
         sums = 4 * self.num_heads * self.features * (self.head_dim + 1)
         return sums + self.convolution.state_bytes()
 
 
 def weights(scores: Tensor) -> Tensor:
-    """1 + s + s²/2."""
     return 1 + scores + scores.square() / 2
 
 
 def with_ones(v: Tensor) -> Tensor:
-    """(..., W) to (..., W + 1): the last column sums up the weights."""
+    """(..., W) to (..., W + 1): the last column sums the weights."""
     return F.pad(widened(v), (0, 1), value=1.0)
 
 
 def quotient(sums: Tensor) -> Tensor:
-    """(..., W + 1) to (..., W): sums over weights; the weights of i alone are at least 1/2."""
+    """(..., W + 1) to (..., W): sums over weights, which are at least 1/2."""
     return sums[..., :-1] / sums[..., -1:]

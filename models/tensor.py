@@ -1,10 +1,10 @@
-"""Tensor attention: a token attends to pairs of earlier tokens.
+"""Tensor attention: a token attends to pairs of earlier tokens (Sanford, Hsu and Telgarsky 2023,
+Definition 7; Alman and Song 2024, Definition 1.1).
 
-Sanford, Hsu and Telgarsky 2023, Definition 7; Alman and Song 2024, Definition 1.1. A block of
-queries at a time; the backward pass computes the weights again. A query's scores are s_jk = K1_jᵀ M
-K2_k with M symmetric: a diagonal, and beside it one entry for each pair of channels (2a, 2a + 1),
-given twice, or nothing (a last axis of 0). Shapes: G batch and heads in one, R queries of a block,
-N keys that they see.
+Queries are processed in blocks; the backward pass recomputes the weights. A query's scores are s_jk
+= K1_jᵀ M K2_k with M symmetric: a diagonal, and optionally one off-diagonal entry per pair of
+channels (2a, 2a + 1), passed as a last axis of K numbers, or of 0 for none. Shapes: G batch and
+heads, R queries of a block, N keys they see.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ SMALLEST_BLOCK = 16  # queries, where that many fit
 
 
 class TensorAttention(AttentionMixer):
-    """y_i = Σ_{j,k<=i} p_ijk V1_j ∘ V2_k, where p_i is the softmax over all pairs (j, k) of s_i.
+    """y_i = Σ_{j,k<=i} p_ijk V1_j ∘ V2_k, with p_i the softmax of s_i over all pairs (j, k).
 
-    s_ijk = (1/K) Σ_a Q_ia K1_ja K2_ka, at least in float32; scale="sqrt" divides by √K instead.
-    With position="rope" K1_j is turned by i - j and K2_k by i - k, as in RoPE-based tensor
-    attention (Definition 3.28 there). Time O(T³ D), memory O(T²) a query.
-    Attention dropout does not apply. UserError where T² scores cannot be held.
+    s_ijk = (1/K) Σ_a Q_ia K1_ja K2_ka, at least in float32; scale="sqrt" divides by √K.
+    position="rope" rotates K1_j by i - j and K2_k by i - k, as in RoPE tensor attention (Definition
+    3.28 there). Time O(T³ D), memory O(T²) per query. There is no attention dropout. UserError if
+    T² scores do not fit.
     """
 
     parts = 5  # Q, K1, K2, V1, V2
@@ -52,7 +52,7 @@ class TensorAttention(AttentionMixer):
         self.scale = 1 / (self.head_dim if scale == "head_dim" else self.head_dim**0.5)
 
     def attend(self, q: Tensor, k1: Tensor, k2: Tensor, v1: Tensor, v2: Tensor) -> Tensor:
-        """q, k1, k2, v1, v2 (B, H, T, K) to (B, H, T, K) of v1's type."""
+        """q, k1, k2, v1, v2 (B, H, T, K) to (B, H, T, K)."""
         table = self.rotary_at(slice(q.shape[2]))
         with without_autocast(q):
             form = query_form(self.scale * widened(q), table)
@@ -60,14 +60,13 @@ class TensorAttention(AttentionMixer):
         return y.to(v1.dtype)
 
     def remember(self, lengths: Tensor, q: Tensor, *parts: Tensor) -> dict[str, Tensor]:
-        """A cache of turned keys and of values, (B, H, L, K) each."""
         held = self.held(self.rotary_at(slice(q.shape[2])), *parts)
         return {name: self.cache(part) for name, part in held.items()}
 
     def held(
         self, table: Tensor | None, k1: Tensor, k2: Tensor, v1: Tensor, v2: Tensor
     ) -> dict[str, Tensor]:
-        """What the state holds of tokens whose rotary positions are `table`."""
+        """The state of tokens with rotary positions `table`."""
         return {
             "keys1": turned_keys(k1, table),
             "keys2": turned_keys(k2, table),
@@ -78,7 +77,6 @@ class TensorAttention(AttentionMixer):
     def attend_step(
         self, positions: Tensor, state: GenerationState, q: Tensor, *parts: Tensor
     ) -> Tensor:
-        """Looks at as many cached keys as the longest sequence has."""
         rows, table = torch.arange(len(q), device=q.device), self.rotary_at(positions[:, None])
         with without_autocast(q):
             held = self.held(table, *parts)
@@ -91,11 +89,9 @@ class TensorAttention(AttentionMixer):
         return y.to(parts[-1].dtype)
 
     def mixing_flops(self, length: int) -> dict[str, int]:
-        """T (T + 1) / 2 pairs (i, j), and Σ i² triples (i, j, k).
-
-        Q_i ∘ K1_j for every (i, j), without rope's two terms more; its products with K2 and those
-        of the weights with V2 for every triple; V1_j ∘ Σ_k p_ijk V2_k, summed, for every (i, j).
-        """
+        """Q_i ∘ K1_j for each of T (T + 1) / 2 pairs (i, j), products with K2 and V2 for each of Σ
+        i² triples (i, j, k), and V1_j ∘ Σ_k p_ijk V2_k, summed, for each pair. Omits rope's two
+        extra terms."""
         pairs = length * (length + 1) // 2
         triples = length * (length + 1) * (2 * length + 1) // 6
         return {
@@ -106,21 +102,20 @@ class TensorAttention(AttentionMixer):
         }
 
     def state_bytes(self, length: int) -> int:
-        """Two keys and two values of D float32 numbers per token."""
         return 4 * 4 * self.dim * length + self.convolution.state_bytes()
 
 
 def turned_keys(k: Tensor, table: Tensor | None) -> Tensor:
-    """K̃_j = R₋ⱼ K_j, at least in float32; k (..., K) and the table of its positions."""
+    """K̃_j = R₋ⱼ K_j, at least in float32; k (..., K), `table` of its positions."""
     k = widened(k)
     return k if table is None else rotate(k, torch.stack((table[0], -table[1])))
 
 
 def query_form(q: Tensor, table: Tensor | None) -> tuple[Tensor, Tensor]:
-    """The diagonal of each query's matrix M, (..., K), and what stands beside it, (..., K or 0).
+    """Diagonal (..., K) and off-diagonal (..., K or 0) of each query's matrix M.
 
-    Σ_a q_a x_a y_a = xᵀ diag(q) y, so scores of keys turned by i - j and i - k are those of K̃_j
-    and K̃_k under M = Rᵢᵀ diag(q) Rᵢ: blocks [[α, γ], [γ, β]] on its diagonal, γ given twice.
+    Σ_a q_a x_a y_a = xᵀ diag(q) y, so scores of keys rotated by i - j and i - k are those of K̃_j
+    and K̃_k under M = Rᵢᵀ diag(q) Rᵢ, with blocks [[α, γ], [γ, β]] on its diagonal.
     """
     if table is None:
         return q, q[..., :0]
@@ -133,11 +128,11 @@ def query_form(q: Tensor, table: Tensor | None) -> tuple[Tensor, Tensor]:
 
 
 class PairAttention(torch.autograd.Function):
-    """Causal attention to pairs: diagonal, beside, k1, k2, v1, v2 to y, all (B, H, T, K)."""
+    """Causal attention to pairs: diagonal, beside, k1, k2, v1, v2 to y, all (B, H, T, K). Keeps y
+    and log Σ exp s, nothing of size T²."""
 
     @staticmethod
     def forward(ctx: Any, *inputs: Tensor) -> Tensor:
-        """Return y (B, H, T, K); keeps it and log Σ exp s, nothing of T²."""
         diagonal, beside, k1, k2, v1, v2 = (x.flatten(0, 1) for x in inputs)  # (G, T, K)
         y, lse = torch.empty_like(diagonal), diagonal.new_empty(diagonal.shape[:2])
         for g, start, stop in _blocks(diagonal):
@@ -152,7 +147,6 @@ class PairAttention(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, ...]:
-        """Return the gradients of all six inputs; P is e^(s - lse) once more."""
         diagonal, beside, k1, k2, v1, v2, y, lse = ctx.saved_tensors  # (G, T, K), lse (G, T)
         g_y = gradient.reshape(y.shape)
         delta = (g_y * y).sum(-1)  # (G, T)
@@ -181,10 +175,8 @@ class PairAttention(torch.autograd.Function):
 
 
 def attend_last(form: tuple[Tensor, Tensor], seen: Sequence[Tensor], hidden: Tensor) -> Tensor:
-    """One query a row attends to all pairs of N keys that are not hidden, (B, N).
-
-    form: diagonal and beside, (B, H, K); seen: k1, k2, v1, v2 (B, H, N, K). Returns (B, H, K).
-    """
+    """One query per row attends to all pairs of N keys not hidden, (B, N). form: diagonal and
+    beside (B, H, K); seen: k1, k2, v1, v2 (B, H, N, K). Returns (B, H, K)."""
     batch, heads, length, width = seen[0].shape
     diagonal, beside = (x.flatten(0, 1)[:, None] for x in form)  # (G, 1, K)
     k1, k2, v1, v2 = (x.flatten(0, 1) for x in seen)  # (G, N, K)
@@ -202,17 +194,14 @@ def _most(x: Tensor) -> int:
 
 
 def _groups(groups: int, length: int, most: int) -> Iterator[slice]:
-    """As many groups at a time as have `most` scores of one query, one at least."""
     some = max(1, most // length**2)
     return (slice(first, min(first + some, groups)) for first in range(0, groups, some))
 
 
 def _blocks(x: Tensor) -> Iterator[tuple[slice, int, int]]:
-    """Groups, first query and last (excluded) of blocks of x (G, T, K), by the scores they hold.
-
-    A block computes scores that its first queries do not see, so it is at most half as long as
-    what lies before it.
-    """
+    """Yield groups, first and last (excluded) query of blocks of x (G, T, K), sized by their
+    scores. A block computes scores its first queries do not see, so it is at most half as long as
+    what precedes it."""
     length = x.shape[1]
     for some in _groups(x.shape[0], length, _most(x)):
         room = _most(x) // (some.stop - some.start)
@@ -234,22 +223,21 @@ def _queried(diagonal: Tensor, beside: Tensor, k1: Tensor) -> Tensor:
 
 
 def swapped(x: Tensor) -> Tensor:
-    """Channels 2a and 2a + 1 exchanged."""
     return x.unflatten(-1, (-1, 2)).flip(-1).flatten(-2)
 
 
 def _scores(queried: Tensor, k2: Tensor) -> Tensor:
-    """(G, R, N, K) and (G, N, K) to (G, R, N, N)."""
     return (queried.flatten(1, 2) @ k2.mT).unflatten(1, queried.shape[1:3])
 
 
 def _future(queries: int, device: torch.device) -> Tensor:
-    """(1, R, R - 1): which of the last R - 1 keys of a block each of its R queries must not see."""
+    """(1, R, R - 1): which of a block's last R - 1 keys each query must not see."""
     return torch.ones(queries, queries, dtype=torch.bool, device=device).triu(1)[None, :, 1:]
 
 
 def _hide(scores: Tensor, hidden: Tensor, value: float = -torch.inf) -> None:
-    """Fill scores (G, R, N, N) of pairs with a hidden key; hidden (., R, n), of the last n keys."""
+    """Fill scores (G, R, N, N) of pairs with a hidden key; hidden (., R, n) covers the last n
+    keys."""
     count = hidden.shape[-1]
     if count:
         scores[..., -count:].masked_fill_(hidden[:, :, None], value)
@@ -257,7 +245,7 @@ def _hide(scores: Tensor, hidden: Tensor, value: float = -torch.inf) -> None:
 
 
 def _mixed(scores: Tensor, v1: Tensor, v2: Tensor) -> tuple[Tensor, Tensor]:
-    """Scores (G, R, N, N), overwritten, and values (G, N, K) to y (G, R, K), lse (G, R)."""
+    """Scores (G, R, N, N), overwritten, and values (G, N, K) to y (G, R, K) and lse (G, R)."""
     top = scores.amax((-1, -2), keepdim=True)
     weights = scores.sub_(top).exp_()
     total = weights.sum((-1, -2))  # (G, R)
@@ -267,5 +255,4 @@ def _mixed(scores: Tensor, v1: Tensor, v2: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _summed(x: Tensor, y: Tensor) -> Tensor:
-    """Σ_r x (G, R, K) ∘ y (G, R, N, K), which is (G, N, K)."""
     return (x[:, :, None] * y).sum(1)

@@ -1,7 +1,7 @@
 """Tensor attention with weights that factorise: third-order mixing in linear time.
 
-As linear attention (Katharopoulos et al. 2020) does to softmax, a product of feature maps takes
-the place of exp: the sum over pairs becomes a product of two prefix sums.
+A product of feature maps replaces exp, as in linear attention (Katharopoulos et al. 2020), so the
+sum over pairs is a product of two prefix sums.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ CHUNK_SIZE = 32
 class TensorLinearAttention(AttentionMixer):
     """y_i = Σ_{j,k<=i} w_ijk V1_j ∘ V2_k / Σ w_ijk, with w_ijk = Σ_a φ(Q_i)_a φ(K1_j)_a φ(K2_k)_a.
 
-    With S1 = Σ_{j<=i} φ(K1_j) V1_jᵀ, S2 likewise, and z1, z2 the sums of features alone, this is
-    Σ_a φ(Q_i)_a S1[a] ∘ S2[a] over Σ_a φ(Q_i)_a z1_a z2_a: O(T K²) a head. φ and the scaling of
-    queries are `models.linear`'s. position="rope" turns the features of K1_j by i - j and of K2_k
-    by i - k, in the numerator alone, as `LinearAttention` does. Sums are carried from chunk to
-    chunk and computed again in the backward pass. Attention dropout does not apply.
+    With S1 = Σ_{j<=i} φ(K1_j) V1_jᵀ, S2 likewise, and z1, z2 the sums of features, this is Σ_a
+    φ(Q_i)_a S1[a] ∘ S2[a] over Σ_a φ(Q_i)_a z1_a z2_a: O(T K²) per head. φ and query scaling as in
+    `models.linear`. position="rope" rotates φ(K1_j) by i - j and φ(K2_k) by i - k in the numerator
+    only. Chunks carry the sums and are recomputed in the backward pass. There are no attention
+    weights to drop.
     """
 
     parts = 5  # Q, K1, K2, V1, V2
@@ -40,7 +40,6 @@ class TensorLinearAttention(AttentionMixer):
         self.chunk_size = chunk_size
 
     def attend(self, q: Tensor, k1: Tensor, k2: Tensor, v1: Tensor, v2: Tensor) -> Tensor:
-        """q, k1, k2, v1, v2 (B, H, T, K) to (B, H, T, K) of v1's type."""
         table = self.rotary_at(slice(q.shape[2]))
         with without_autocast(q):
             features = query_features(q), feature_map(k1), feature_map(k2)
@@ -51,7 +50,7 @@ class TensorLinearAttention(AttentionMixer):
             return divide(mixed, total).to(v1.dtype)
 
     def carried(self, *inputs: Tensor) -> Tensor:
-        """`mix_chunk` of every chunk of the inputs (B, H, T, K), with the sums before it."""
+        """`mix_chunk` over all chunks of the inputs (B, H, T, K), carrying the sums."""
         mixed, sums = [], ()
         for chunk in zip(*(x.split(self.chunk_size, 2) for x in inputs), strict=True):
             y, *sums = checkpoint(
@@ -77,7 +76,6 @@ class TensorLinearAttention(AttentionMixer):
         self, positions: Tensor, state: GenerationState, q: Tensor, k1: Tensor, k2: Tensor,
         v1: Tensor, v2: Tensor,
     ) -> Tensor:  # fmt: skip
-        """Adds one term to each sum, and reads them."""
         held, table = state.tensors, self.rotary_at(positions[:, None])
         with without_autocast(q):
             for name, k, v in (("1", k1, v1), ("2", k2, v2)):
@@ -92,13 +90,11 @@ class TensorLinearAttention(AttentionMixer):
         return y.to(v1.dtype)
 
     def mixing_flops(self, length: int) -> dict[str, int]:
-        """Per token and head two K x (K + 1) states are updated, and read: a factor and a product
-        of the two."""
+        """Two K x (K + 1) states per head are updated and read: a factor, and a product of both."""
         state = self.num_heads * self.head_dim * (self.head_dim + 1)
         return {"mixing/state_update": 4 * state * length, "mixing/state_read": 3 * state * length}
 
     def state_bytes(self, length: int) -> int:
-        """Two states of K x (K + 1) float32 numbers in each of H heads, whatever the length."""
         sums = 2 * 4 * self.num_heads * self.head_dim * (self.head_dim + 1)
         return sums + self.convolution.state_bytes()
 

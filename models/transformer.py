@@ -29,15 +29,14 @@ SINUSOIDS_RMS = 0.5**0.5  # of sines and cosines, at any width
 
 
 class Transformer(nn.Module):
-    """Token embedding and positions, LayerNorm, pre-norm blocks, LayerNorm, vocabulary head.
+    """Embedding and positions, LayerNorm, pre-norm blocks, LayerNorm, vocabulary head.
 
-    vocab_size (V), max_len (L, the longest input), dim (D), num_layers (M), num_heads (H); mixer
-    makes one layer's mixer from dim, num_heads, max_len, dropout and position, for instance
-    `functools.partial(SparseAttention, block_size=8)`, or is a list of such, which the layers take
-    in turn; dropout acts on the embedding, on each residual branch and, in softmax mixers, on
-    attention weights. Norm placement and dropout are those of CoT_benchmark (Feng et al. 2023). A
-    mixer keeps the initial values that it gives its own parameters; all others are Xavier-uniform.
-    Raises UserError for an odd dim.
+    vocab_size (V), max_len (L, the longest input), dim (D), num_layers (M), num_heads (H). `mixer`
+    makes one layer's mixer from dim, num_heads, max_len, dropout and position, e.g.
+    `functools.partial(SparseAttention, block_size=8)`; a list is used in turn. Dropout acts on the
+    embedding, on residual branches and on softmax weights, as in CoT_benchmark (Feng et al. 2023).
+    `line_end` is the token that ends a line, for mixers that see lines. Parameters outside mixers
+    start Xavier-uniform. Raises UserError for an odd dim.
     """
 
     sinusoids: Tensor  # (L, D)
@@ -52,11 +51,13 @@ class Transformer(nn.Module):
         mixer: Callable[..., Mixer] | Sequence[Callable[..., Mixer]],
         dropout: float = 0.0,
         position: str = "sinusoidal",
+        line_end: int | None = None,
     ):
         super().__init__()
         if dim % 2:
             raise UserError(f"dim={dim} is odd: positions need pairs of channels")
         self.vocab_size, self.max_len, self.dim = vocab_size, max_len, dim
+        self.line_end = line_end
         self.embedding = nn.Embedding(vocab_size, dim)
         added = sinusoids(max_len, dim) * (position == "sinusoidal")
         self.register_buffer("sinusoids", added, persistent=False)
@@ -76,56 +77,50 @@ class Transformer(nn.Module):
         xavier_uniform(self.head)
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """Logits (B, T, V) of the token after each of tokens (B, T), any whole-number type."""
+        """Logits (B, T, V) after each of `tokens` (B, T), of any integer type."""
         return self.head(self.hidden(tokens))
 
     def hidden(self, tokens: Tensor, packing: Packing | None = None) -> Tensor:
-        """(B, T, D) after the final LayerNorm: `head` of it gives logits, where they are needed.
-
-        With `packing`, tokens (N,) are sequences one behind another, and the result is (N, D).
-        """
+        """The final LayerNorm's output, (B, T, D); with `packing`, tokens (N,) to (N, D). Apply
+        `head` where logits are needed."""
         x = self.dropout(self.embed(tokens, packing))  # (B, T, D)
         for block in self.blocks:
-            x = block(x, packing)
+            x = block(x, self.ends(tokens), packing)
         return self.final_norm(x)
 
     def embed(self, tokens: Tensor, packing: Packing | None = None) -> Tensor:
-        """Tokens (B, T) with their positions, normalised: (B, T, D). UserError where T > L."""
+        """Normalised embedding with positions: tokens (B, T) to (B, T, D). UserError if T > L."""
         width = tokens.shape[1] if packing is None else packing.longest
         if width > self.max_len:
             raise UserError(f"{width} tokens are more than this model's max_len={self.max_len}")
         added = self.sinusoids[:width] if packing is None else self.sinusoids[packing.positions]
         return self.embedding_norm(self.embedding(tokens.long()) + added)
 
-    def prefill(self, tokens: Tensor, lengths: Tensor) -> tuple[Tensor, State]:
-        """Read prompts: tokens (B, T), of which row b uses the first lengths[b] >= 1.
+    def ends(self, tokens: Tensor) -> Tensor | None:
+        return None if self.line_end is None else torch.eq(tokens, self.line_end)
 
-        Returns the logits (B, V) at each row's last token, and the state for `step`. Use it under
-        `eval()` and `no_grad()` or `inference_mode()`, like `step`.
-        """
+    def prefill(self, tokens: Tensor, lengths: Tensor) -> tuple[Tensor, State]:
+        """Read prompts: the first lengths[b] >= 1 of tokens (B, T). Returns logits (B, V) after
+        each row's last token, and the state. Call under `eval()` and `no_grad()`, like `step`."""
         x = self.embed(tokens)  # (B, T, D)
         state: State = []
         for block in self.blocks:
-            x, layer_state = block.prefill(x, lengths)
+            x, layer_state = block.prefill(x, self.ends(tokens), lengths)
             state.append(layer_state)
         last = x[torch.arange(len(x), device=x.device), lengths - 1]  # (B, D)
         return self.head(self.final_norm(last)), state
 
     def step(self, tokens: Tensor, positions: Tensor, state: State) -> Tensor:
-        """Read one more token a row: tokens (B,) at 0-based positions (B,); logits (B, V).
-
-        positions[b] is how many tokens row b has read before. Updates `state` in place.
-        """
+        """Read one more token per row: tokens (B,) at 0-based positions (B,), the number read so
+        far; returns logits (B, V) and updates `state` in place."""
         x = self.embedding_norm(self.embedding(tokens.long()) + self.sinusoids[positions])  # (B, D)
         for block, layer_state in zip(self.blocks, state, strict=True):
-            x = block.step(x, positions, layer_state)
+            x = block.step(x, self.ends(tokens), positions, layer_state)
         return self.head(self.final_norm(x))
 
     def parameter_roles(self) -> dict[str, Role]:
-        """The role of every parameter, by its name in `named_parameters`.
-
-        Raises UserError where a mixer states the role of a parameter that it does not have.
-        """
+        """The role of every parameter, by its name in `named_parameters`. UserError if a mixer
+        states a role for a parameter it does not have."""
         roles = default_roles(self) | {
             "embedding.weight": Role("embedding"),
             "head.weight": Role("head"),
@@ -136,15 +131,12 @@ class Transformer(nn.Module):
         return {name: roles[name] for name, _ in self.named_parameters()}
 
     def select(self, state: State, rows: Tensor) -> State:
-        """The state of sequences `rows` (R,), in that order."""
         return [layer_state.select(rows) for layer_state in state]
 
     def flops(self, length: int) -> dict[str, int]:
-        """FLOPs of one forward pass over `length` tokens by named terms, 2 per multiply-add.
-
-        "linear/..." the blocks' linear layers, "mixing/..." the token mixing, "head" the logits
-        at every token. Left out: everything that is not a product of matrices (`models.flops`).
-        """
+        """FLOPs of a forward pass over `length` tokens by term, 2 per multiply-add: "linear/..."
+        the blocks' linear layers, "mixing/..." token mixing, "head" all logits. Only matrix
+        products count (`models.flops`)."""
         terms: dict[str, int] = {}
         for block in self.blocks:
             for name, count in block.flops(length).items():
@@ -158,12 +150,13 @@ class Transformer(nn.Module):
         return blocks + 2 * self.dim * self.vocab_size
 
     def state_bytes(self, length: int) -> int:
-        """Bytes of state after `length` tokens of one sequence, in float32, over all layers."""
+        """Bytes of one sequence's state after `length` tokens, all layers, in float32."""
         return sum(block.mixer.state_bytes(length) for block in self.blocks)
 
 
 class Block(nn.Module):
-    """x + mixer(LayerNorm(x)), then x + FFN(LayerNorm(x)); the FFN is 4D wide with GELU."""
+    """x + mixer(LayerNorm(x)), then x + FFN(LayerNorm(x)); FFN width 4D, GELU. x is (B, T, D) or
+    packed (N, D); `ends` of the same shape without D marks tokens that end a line."""
 
     mixer: Mixer
 
@@ -176,45 +169,45 @@ class Block(nn.Module):
         self.dropout = nn.Dropout(dropout)
         xavier_uniform(self.ffn)
 
-    def forward(self, x: Tensor, packing: Packing | None = None) -> Tensor:
-        """(B, T, D) to (B, T, D); with `packing`, (N, D) to (N, D)."""
-        normed = self.mixer_norm(x)
-        mixed = (
-            self.mixer(normed) if packing is None else self.mixer.forward_packed(normed, packing)
-        )
+    def forward(self, x: Tensor, ends: Tensor | None, packing: Packing | None = None) -> Tensor:
+        normed, seen = self.mixer_norm(x), self.seen(ends)
+        if packing is None:
+            mixed = self.mixer(normed, **seen)
+        else:
+            mixed = self.mixer.forward_packed(normed, packing, **seen)
         x = x + self.dropout(mixed)
         return x + self.dropout(self.ffn(self.ffn_norm(x)))
 
-    def prefill(self, x: Tensor, lengths: Tensor) -> tuple[Tensor, GenerationState]:
-        """As `Mixer.prefill`."""
-        mixed, state = self.mixer.prefill(self.mixer_norm(x), lengths)
+    def prefill(
+        self, x: Tensor, ends: Tensor | None, lengths: Tensor
+    ) -> tuple[Tensor, GenerationState]:
+        mixed, state = self.mixer.prefill(self.mixer_norm(x), lengths, **self.seen(ends))
         x = x + mixed
         return x + self.ffn(self.ffn_norm(x)), state
 
-    def step(self, x: Tensor, positions: Tensor, state: GenerationState) -> Tensor:
-        """As `Mixer.step`."""
-        x = x + self.mixer.step(self.mixer_norm(x), positions, state)
+    def step(
+        self, x: Tensor, ends: Tensor | None, positions: Tensor, state: GenerationState
+    ) -> Tensor:
+        x = x + self.mixer.step(self.mixer_norm(x), positions, state, **self.seen(ends))
         return x + self.ffn(self.ffn_norm(x))
 
+    def seen(self, ends: Tensor | None) -> dict[str, Tensor | None]:
+        return {"ends": ends} if self.mixer.sees_lines else {}
+
     def flops(self, length: int) -> dict[str, int]:
-        """As `Transformer.flops`, for one block."""
         ffn = 2 * 4 * self.dim**2 * length
         return {**self.mixer.flops(length), "linear/ffn_in": ffn, "linear/ffn_out": ffn}
 
     def step_flops(self, position: int) -> int:
-        """As `Transformer.step_flops`, for one block."""
         return self.mixer.step_flops(position) + 2 * 2 * 4 * self.dim**2
 
 
 class Gelu(nn.GELU):
-    """`torch.nn.GELU`, exact, which keeps its derivative: its exponential is computed once.
-
-    That saves 3 to 5 % of a training step in float32 on a CPU (D = 32). It rounds otherwise than
-    PyTorch's: without it the same seed gives other weights.
-    """
+    """Exact `torch.nn.GELU` that stores its derivative, so the exponential is computed once. Saves
+    3 to 5 % of a float32 training step on a CPU (D = 32). It rounds differently from PyTorch's:
+    without it, the same seed gives other weights."""
 
     def forward(self, x: Tensor) -> Tensor:
-        """x Φ(x), of any shape."""
         trains = x.requires_grad and torch.is_grad_enabled() and not torch.compiler.is_compiling()
         if trains and x.device.type == "cpu" and x.dtype == torch.float32:
             return _GeluWithDerivative.apply(x)
@@ -255,18 +248,15 @@ def _gelu(x, y, derivative):
 
 
 def sinusoids(max_len: int, dim: int) -> Tensor:
-    """(max_len, dim): sines in the even columns, cosines in the odd (Vaswani et al. 2017, 3.5)."""
+    """(max_len, dim): sines in even columns, cosines in odd (Vaswani et al. 2017, 3.5)."""
     turns = angles(max_len, dim)  # (max_len, dim / 2)
     return torch.stack((turns.sin(), turns.cos()), dim=-1).flatten(1)  # (max_len, dim)
 
 
 @torch.no_grad()
 def scale_embedding(embedding: nn.Embedding, ratio: float | None) -> None:
-    """Scale the token embedding to `ratio` times the sinusoids' root mean square; None: not at all.
-
-    Xavier's values shrink with V + D beside the positions that are added to them: for a vocabulary
-    of 20, from a ratio of 0.33 at D = 16 to 0.09 at D = 512.
-    """
+    """Scale the embedding to `ratio` times the RMS of the sinusoids; None leaves it. Xavier's
+    values shrink with V + D: at V = 20 the ratio is 0.33 at D = 16 and 0.09 at D = 512."""
     if ratio is not None:
         weight = embedding.weight
         weight.mul_(ratio * SINUSOIDS_RMS / weight.square().mean().sqrt())

@@ -1,4 +1,4 @@
-"""Sample, check and build the tasks' sequences from the command line.
+"""Sample, check and build sequences from the command line.
 
 python -m tasks sample lis --size 40 --count 3 --seed 1 --split test
 python -m tasks check arithmetic --size 6 lines.txt
@@ -34,7 +34,7 @@ BUILT_IN = ("arithmetic", "lis", "ed", "ed_local")
 
 
 def sample(args: argparse.Namespace) -> int:
-    """Print sequences with distinct prompts, one a line."""
+    """Print sequences with distinct prompts, one per line."""
     task = _task(args)
     DataConfig(train=args.count, validation=0, test=0, seed=args.seed)  # their bounds
     sequences = draw_set(task, args.split, args.count, args.seed, SeenPrompts(args.count))
@@ -44,7 +44,7 @@ def sample(args: argparse.Namespace) -> int:
 
 
 def check(args: argparse.Namespace) -> int:
-    """Judge each line of a file; 1 when any is invalid."""
+    """Check each line of a file; 1 if any is invalid."""
     task = _task(args)
     task = task.with_parameters(**{**task.check_defaults, **args.overrides})
     lines = numbered_lines(args.file)
@@ -59,7 +59,7 @@ def check(args: argparse.Namespace) -> int:
 
 
 def build(args: argparse.Namespace) -> int:
-    """Make the stored data set, or find it."""
+    """Build the stored data set, or find it."""
     sets = _data_sets(args, _task(args))
     print(f"path         {sets.path}")
     print(f"fingerprint  {sets.fingerprint}")
@@ -68,7 +68,7 @@ def build(args: argparse.Namespace) -> int:
 
 
 def push(args: argparse.Namespace) -> int:
-    """Publish a data set on the Hugging Face Hub: a dry run without --upload."""
+    """Publish a data set on the Hugging Face Hub; a dry run without --upload."""
     import datasets
     import huggingface_hub
 
@@ -90,7 +90,7 @@ def push(args: argparse.Namespace) -> int:
 
 
 def build_all(args: argparse.Namespace) -> int:
-    """Make the paper's data sets: every built-in task, every size."""
+    """Build the paper's data sets: every built-in task, every size."""
     settings = read_config("data", "paper", args.config_dir)
     vars(args).update({split: round(settings[split] * args.scale) for split in SPLITS})
     bar = tqdm(list(_paper_tasks(BUILT_IN, None, args.config_dir)), unit="set", disable=None)
@@ -104,14 +104,14 @@ def build_all(args: argparse.Namespace) -> int:
 
 
 def locality(args: argparse.Namespace) -> int:
-    """Print how far tokens lie from what they need, and what sparse attention sees of ED."""
+    """Print how far dependencies reach, and what sparse attention sees of ED."""
     tasks = _paper_tasks(args.task or BUILT_IN, args.size, args.config_dir)
     print(*locality_table(tasks, args.count, args.seed), sep="\n")
     return 0
 
 
 def gate(args: argparse.Namespace) -> int:
-    """Guess answers without computing them; 1 when a baseline is too good."""
+    """Guess answers without computing them; 1 if a baseline is too good."""
     import torch
 
     from tasks.gate import MARGIN
@@ -142,10 +142,8 @@ def _speed(sets: DataSets) -> str:
 
 
 def read_config(group: str, name: str, config_dir: str | None) -> dict[str, Any]:
-    """Return GROUP/NAME.yaml of ``config_dir``, ./conf, or ours.
-
-    Hydra would take two seconds to look through its plugins.
-    """
+    """Read GROUP/NAME.yaml from `config_dir`, ./conf, or this repository. Composing with Hydra
+    would take two seconds."""
     folders = [CONF_DIR, Path("conf")]
     if config_dir is not None:
         folders.append(Path(config_dir))
@@ -193,7 +191,6 @@ class _Parser(argparse.ArgumentParser):
 
 
 def parser() -> argparse.ArgumentParser:
-    """Return the parser of all commands."""
     top = _Parser(
         prog="python -m tasks", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
@@ -245,10 +242,7 @@ def _positive(text: str) -> int:
 
 
 def parse(argv: Sequence[str]) -> argparse.Namespace:
-    """Parse the arguments; ``key=value`` may stand anywhere and goes to ``overrides``, a dict.
-
-    So do the options that are parameters of the task.
-    """
+    """Parse arguments; `key=value` and options named after task parameters go to `overrides`."""
     argv = [f"--{word}" if word.startswith("repo=") else word for word in argv]
     overrides = [word for word in argv if "=" in word and not word.startswith("-")]
     args, unknown = parser().parse_known_args([word for word in argv if word not in overrides])
@@ -263,7 +257,7 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """Run one command; 0 done, 1 invalid lines or a failed run, 2 a bad call."""
+    """Run one command. Exit status: 0 done, 1 invalid lines or a failed run, 2 bad arguments."""
     try:
         args = parse(sys.argv[1:] if words is None else words)
         return int(args.function(args))

@@ -17,14 +17,13 @@ ORDERS = ("leftmost", "growth")
 
 
 class Arithmetic(Task):
-    """Expressions with ``size`` operators over the field of ``modulus`` elements.
+    """Expressions with `size` operators over the field of `modulus` elements.
 
-    The expression is grown backwards from its value: a random number is replaced by an equal
-    two-operand expression, with brackets only where they are needed, as in CoT_benchmark (Feng et
-    al. 2023).  The chain is the expression after each reduction.  ``order="leftmost"`` reduces
-    the leftmost evaluable pair first (Yang et al. 2024); ``order="growth"`` undoes the growth, a
-    random order (CoT_benchmark).  No token depends on the size, so a ``capacity`` only makes
-    room for longer sequences.
+    An expression grows backwards from its value: a random number is replaced by a two-operand
+    expression of that value, with brackets only where needed (CoT_benchmark, Feng et al. 2023). The
+    chain is the expression after each reduction: of the leftmost evaluable pair (order="leftmost",
+    Yang et al. 2024), or in reverse order of growth (order="growth", CoT_benchmark). No token
+    depends on the size, so `capacity` only makes room for longer sequences.
 
     Example (size 4, modulus 11, leftmost)::
 
@@ -55,17 +54,18 @@ class Arithmetic(Task):
 
     @property
     def own_tokens(self) -> list[str]:
-        """The marker, the operators, brackets, and the numbers of the field."""
         return ["=", *OPERATORS, "(", ")", *map(str, range(self.modulus))]
 
     @property
     def max_len(self) -> int:
-        """The sum of 4k over the expressions of k = size .. 1 operators, and the answer.
-
-        Of k operators, k + 1 numbers, at most k - 1 pairs of brackets, and the marker.
-        """
+        """The sum of 4k over expressions of k = size .. 1 operators, plus the answer: k + 1
+        numbers, k operators, at most k - 1 pairs of brackets, and the marker."""
         chain = sum(4 * k for k in range(1, self.size)) if self.format == "cot" else 0
         return 4 * self.size + chain + 1
+
+    @property
+    def longest_lines(self) -> int:
+        return min(self.max_len, 4 * self.size + 4 * (self.size - 1))
 
     def training_mixture(self) -> dict[int, float]:
         """Expressions of 1 .. size operators in proportion to their count (CoT_benchmark)."""
@@ -74,7 +74,6 @@ class Arithmetic(Task):
     # Solving
 
     def solve(self, prompt: list[str]) -> tuple[list[str], list[str]]:
-        """Reduce the leftmost evaluable pair until one number is left."""
         expression, history = prompt[:-1], []
         while len(expression) > 1:
             at = next(i for i in range(len(expression)) if is_leftmost_pair(expression, i))
@@ -84,14 +83,14 @@ class Arithmetic(Task):
         return example.chain, example.answer
 
     def evaluate(self, a: int, operator: str, b: int) -> int:
-        """Return ``a operator b`` in the field; `UserError` for a division by zero."""
+        """`a operator b` in the field; UserError for a division by zero."""
         if operator == "/" and b == 0:
             raise UserError(f"{a} / 0 divides by zero")
         exact = {"+": a + b, "-": a - b, "*": a * b}
         return (a * pow(b, -1, self.modulus) if operator == "/" else exact[operator]) % self.modulus
 
     def reduce(self, expression: list[str], at: int) -> list[str]:
-        """Replace the pair that starts at ``at`` by its value, with brackets that held only it."""
+        """Replace the pair at `at`, and brackets that held only it, by its value."""
         a, operator, b = expression[at : at + 3]
         left, right = pair_span(expression, at)
         value = str(self.evaluate(int(a), operator, int(b)))
@@ -100,7 +99,6 @@ class Arithmetic(Task):
     # Checking
 
     def check_prompt(self, prompt: list[str]) -> str | None:
-        """Say what is malformed, or how the number of operators is wrong."""
         expression = prompt[:-1]
         operators = sum(token in OPERATORS for token in expression)
         wrong = malformed(expression)
@@ -109,13 +107,12 @@ class Arithmetic(Task):
         return wrong and f"the prompt is malformed: {wrong}"
 
     def check_solution(self, example: Example) -> str | None:
-        """order=leftmost: the one chain there is; order=growth: any chain of legal reductions."""
+        """order="leftmost": the only chain; order="growth": any chain of legal reductions."""
         if self.order == "leftmost" or self.format == "direct":
             return super().check_solution(example)
         return self.check_reductions(split_at_marker(example.tokens))
 
     def check_reductions(self, expressions: list[list[str]]) -> str | None:
-        """Each expression must follow from the one before by one legal reduction."""
         for number in range(1, len(expressions)):
             before, after = expressions[number - 1], expressions[number]
             if self.find_reduction(before, after) is None:
@@ -127,7 +124,7 @@ class Arithmetic(Task):
         return None if len(last) == 1 else f"the answer {' '.join(last)!r} is not a single number"
 
     def find_reduction(self, before: list[str], after: list[str]) -> int | None:
-        """Return where the pair stands whose reduction turns ``before`` into ``after``."""
+        """The place of the pair whose reduction turns `before` into `after`."""
         for at in range(len(before) - 2):
             divides_by_zero = before[at + 1 : at + 3] == ["/", "0"]
             if not is_legal_pair(before, at) or divides_by_zero:
@@ -139,7 +136,7 @@ class Arithmetic(Task):
     # Locality
 
     def dependencies(self, example: Example) -> list[list[int]]:
-        """A result needs its pair; any other token needs the token it is copied from."""
+        """A result needs its pair; any other token needs the token it copies."""
         if self.format == "direct":
             return [list(range(len(example.prompt) - 1))]
         needed: list[list[int]] = []
@@ -160,7 +157,6 @@ class Arithmetic(Task):
     # Drawing by the million
 
     def draw_batch(self, seed: int, stream: int, first: int, count: int, size: int) -> SequenceSet:
-        """Draw with the compiled kernel."""
         out, p = self.empty(count), self.modulus
         inverse = np.array([0] + [pow(a, -1, p) for a in range(1, p)], dtype=np.int64)
         chain = 0 if self.format == "direct" else 1 + ORDERS.index(self.order)
@@ -169,11 +165,9 @@ class Arithmetic(Task):
         return out
 
     def state_bits(self, size: int) -> float | tuple[float, float]:
-        """As `Task.state_bits`: expressions of n - 1 operators, each the first of one chain.
-
-        It is also what a state must hold after a block of ``size`` operators (Proposition 5.5).
-        With order=growth any legal chain will do: at least a value, at most as for leftmost.
-        """
+        """Counts the expressions of n - 1 operators that can follow, each with one chain. The same
+        holds after a block of `size` operators (Proposition 5.5). With order="growth", any legal
+        chain will do: at least the value, at most as for "leftmost"."""
         values = math.log2(self.modulus)
         if self.format == "direct":
             return values
@@ -182,11 +176,9 @@ class Arithmetic(Task):
 
 
 def count_expressions(operators: int, p: int) -> np.ndarray:
-    """Return how many expressions of so many operators are drawn, by their value, (p,).
-
-    By the grammar: sums are chains of + and -, products of * and /; a sum is bracketed as a
-    factor and after -, a product after /. Nothing divides by zero.
-    """
+    """The number of expressions with this many operators, by value, (p,). Counted by grammar: sums
+    are chains of + and -, products of * and /; a sum is bracketed as a factor and after -, a
+    product after /; nothing divides by zero."""
     a, b = np.indices((p, p))
     inverse = np.array([0] + [pow(x, -1, p) for x in range(1, p)])
 
@@ -212,7 +204,6 @@ def count_expressions(operators: int, p: int) -> np.ndarray:
 
 
 def render(expression: list[str], history: list[list[str]]) -> Example:
-    """Join an expression and those it reduces to; the last one is the answer."""
     chain = [token for step in history[:-1] for token in [*step, "="]]
     return Example([*expression, "="], chain, history[-1])
 
@@ -221,12 +212,11 @@ def render(expression: list[str], history: list[list[str]]) -> Example:
 
 
 def split_at_marker(tokens: list[str]) -> list[list[str]]:
-    """Return the expressions that a sequence joins by "="."""
     return [expression.split() for expression in " ".join(tokens).split("=")]
 
 
 def around(expression: list[str], left: int, right: int) -> tuple[str, str]:
-    """Return the tokens before ``left`` and at ``right``; "" beyond either end."""
+    """The tokens before `left` and at `right`; "" beyond either end."""
     return (
         expression[left - 1] if left > 0 else "",
         expression[right] if right < len(expression) else "",
@@ -234,13 +224,13 @@ def around(expression: list[str], left: int, right: int) -> tuple[str, str]:
 
 
 def is_pair(expression: list[str], at: int) -> bool:
-    """Whether number, operator, number stand at ``at``."""
+    """Whether number, operator, number stand at `at`."""
     three = expression[at : at + 3]
     return len(three) == 3 and three[0].isdigit() and three[1] in OPERATORS and three[2].isdigit()
 
 
 def is_leftmost_pair(expression: list[str], at: int) -> bool:
-    """Whether precedence and left associativity evaluate the pair at ``at`` on its two numbers."""
+    """Whether precedence and left associativity evaluate the pair at `at` by itself."""
     if not is_pair(expression, at):
         return False
     before, after = around(expression, at, at + 3)
@@ -250,7 +240,7 @@ def is_leftmost_pair(expression: list[str], at: int) -> bool:
 
 
 def is_legal_pair(expression: list[str], at: int) -> bool:
-    """Whether reducing the pair at ``at`` keeps the value in the field, whatever the numbers."""
+    """Whether reducing the pair at `at` keeps the value, whatever the numbers."""
     if not is_pair(expression, at):
         return False
     before, after = around(expression, at, at + 3)
@@ -260,7 +250,7 @@ def is_legal_pair(expression: list[str], at: int) -> bool:
 
 
 def pair_span(expression: list[str], at: int) -> tuple[int, int]:
-    """Return the slice that a reduction of the pair at ``at`` replaces: brackets included."""
+    """The slice that reducing the pair at `at` replaces, brackets included."""
     left, right = at, at + 3
     while around(expression, left, right) == ("(", ")"):
         left, right = left - 1, right + 1
@@ -268,7 +258,7 @@ def pair_span(expression: list[str], at: int) -> tuple[int, int]:
 
 
 def malformed(expression: list[str]) -> str | None:
-    """Say why ``expression`` is not numbers, operators and brackets in order, or None."""
+    """Why `expression` is not well formed, or None."""
     opened: list[int] = []
     operand_next = True
     for i, token in enumerate(expression):

@@ -1,4 +1,4 @@
-"""Arithmetic by the million: growth and reductions of expressions as token ids, compiled."""
+"""Compiled kernels for Arithmetic: growth and reduction of expressions as token ids."""
 
 from __future__ import annotations
 
@@ -20,10 +20,8 @@ _CLASS = np.array(
 
 
 def _leftmost_windows() -> np.ndarray:
-    """For five classes in a row, three bits each, whether the middle three are to be reduced.
-
-    This is `arithmetic.is_leftmost_pair` as a table, so that the search branches once a token.
-    """
+    """For five token classes in a row, three bits each, whether to reduce the middle three:
+    `arithmetic.is_leftmost_pair` as a table, so the search branches once per token."""
     windows = np.zeros(1 << 15, np.bool_)
     for before in (_START, _LEFT, _SUM, _PRODUCT):
         for after in (_START, _RIGHT, _SUM, _PRODUCT):
@@ -42,7 +40,7 @@ _WINDOWS = _leftmost_windows()
 
 @kernel
 def _split(state, value, p, inverse):
-    """Draw a, operator (its id) and b with ``a operator b`` equal to ``value``, by rejection."""
+    """Draw a, operator id and b with `a operator b` equal to `value`, by rejection."""
     while True:
         draw = below(state, 4 * p)
         a, operator = draw >> 2, _PLUS + (draw & 3)
@@ -61,11 +59,8 @@ def _split(state, value, p, inverse):
 
 @kernel
 def _grow(state, size, p, inverse, expression, numbers, places):
-    """Grow ``size`` operators in ``expression``, noting in ``places`` where each pair stood.
-
-    ``numbers`` is scratch for the places of the size + 1 numbers, in any order.  Returns the
-    length of the expression.
-    """
+    """Grow `size` operators in `expression` and return its length; `places` gets the place of each
+    pair, `numbers` is scratch for those of the size + 1 numbers."""
     expression[0] = 0
     expression[1] = _ZERO + below(state, p)
     expression[2] = 0
@@ -99,7 +94,7 @@ def _grow(state, size, p, inverse, expression, numbers, places):
 
 @kernel
 def _find_leftmost(expression, at):
-    """Return the leftmost evaluable pair that starts at ``at`` or later."""
+    """The leftmost evaluable pair that starts at `at` or later."""
     window = 0
     for i in range(at - 1, at + 3):
         window = window << 3 | _CLASS[min(expression[i], _ZERO)]
@@ -112,7 +107,7 @@ def _find_leftmost(expression, at):
 
 @kernel
 def _reduce(expression, n, at, p, inverse):
-    """Replace the pair at ``at`` by its value, in place; returns the new length and place."""
+    """Replace the pair at `at` by its value in place; returns new length and place."""
     a, operator, b = expression[at] - _ZERO, expression[at + 1], expression[at + 2] - _ZERO
     if operator == _PLUS:
         value = a + b - (p if a + b >= p else 0)
@@ -133,7 +128,7 @@ def _reduce(expression, n, at, p, inverse):
 
 @kernel
 def draw_rows(seed, stream, first, size, p, inverse, chain, tokens, lengths, prompt_lengths):
-    """Fill rows of ``tokens``; ``chain`` is 0 for none, 1 for leftmost, 2 for growth order."""
+    """Fill rows of `tokens`; `chain` is 0 for none, 1 for leftmost, 2 for growth order."""
     state = np.empty(1, np.uint64)
     expression = np.zeros(4 * size + 16, tokens.dtype)
     numbers = np.empty(size + 1, np.int64)

@@ -1,4 +1,4 @@
-"""The closure problem (A_{F,r})*: can a word be cut into short pieces whose products lie in F?"""
+"""The closure problem (A_{F,r})*: can a word be cut into short pieces with products in F?"""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ _ALL_SHORT, _ENDS_OUTSIDE, _ONE_LONG = range(3)
 
 
 class Closure(Task):
-    """Words of ``size`` letters over a group that are, or are not, a product of pieces in F.
+    """Words of `size` letters over a group that are, or are not, a product of pieces in F.
 
-    A piece has 1 .. r letters and its product lies in F (Allender, Arvind and Mahajan 2003).  With
-    b_0 true, b_i says whether the first i letters can be cut: b_i = some b_j, i - r <= j < i, with
-    w_(j+1) .. w_i in F; the answer is b_n.  F must be a subgroup; then, with the products p_i, the
-    answer is yes exactly where p_n lies in F and no more than r letters pass between visits to F.
-    The chain gives p_i and b_i for each i.
+    A piece has 1 .. r letters and a product in F (Allender, Arvind and Mahajan 2003). Let b_0 be
+    true, and b_i whether the first i letters can be cut: b_i if some b_j, i - r <= j < i, with
+    w_(j+1) .. w_i in F. The answer is b_n. F must be a subgroup, so the answer is yes iff p_n is in
+    F and no more than r letters pass between visits of the products p_i to F. The chain lists p_i
+    and b_i.
 
-    ``subset`` lists F (null: of A5 and S5 the stabiliser of point 1; `tasks.monoids`), ``r`` is
-    null for twice F's index.  Half of the words are yes, a quarter ends outside F and a quarter in
-    F after one gap of r + 1 .. 2r letters (`draw_visits`).  ``format=direct`` trains on all sizes
-    from r + 2 to ``size``.
+    `subset` lists F (null: the stabiliser of point 1 in A5 and S5, see `tasks.monoids`); `r`
+    defaults to twice F's index. Half of the words are yes, a quarter end outside F, and a quarter
+    end in F after one gap of r + 1 .. 2r letters (`draw_visits`). format="direct" trains on all
+    sizes from r + 2 to `size`.
 
     Example (S3, F = {123, 132}, r = 2, size 5)::
 
@@ -83,26 +83,21 @@ class Closure(Task):
 
     @property
     def own_tokens(self) -> list[str]:
-        """The marker, the words of answer and chain, the elements."""
         return [*OWN, *self._monoid.elements]
 
     @property
     def max_len(self) -> int:
-        """3n + 3 with a chain, n + 2 without."""
         return self.size + 2 + (2 * self.size + 1 if self.format == "cot" else 0)
 
     def training_mixture(self) -> dict[int, float]:
-        """Without a chain, words of all lengths k up to ``size``, in proportion to k."""
         return in_proportion(
             range(self.size if self.format == "cot" else self.r + 2, self.size + 1)
         )
 
     def _draw_letters(self, numbers: np.ndarray) -> np.ndarray:
-        """Return words (N, n) as element numbers, from ``numbers`` (N, 2n + 1).
-
-        The products are uniform in F where it is visited and outside it elsewhere; each letter
-        leads from one product to the next.
-        """
+        """Words (N, n) as element numbers, from `numbers` (N, 2n + 1): products uniform in F where
+        it is visited, uniform outside F elsewhere; each letter leads from one product to the
+        next."""
         size = numbers.shape[1] // 2
         visits = draw_visits(self._index, self.r, numbers[:, : size + 1])  # (N, n)
         inside = np.array(self._subgroup)
@@ -117,7 +112,6 @@ class Closure(Task):
         return self._monoid.table[self._monoid.inverse[before], products]
 
     def solve(self, prompt: list[str]) -> tuple[list[str], list[str]]:
-        """Find the cuts from left to right."""
         state, last, chain, reached = 0, 0, [], True
         for i, letter in enumerate(prompt[:-1], start=1):
             state = int(self._monoid.table[state, self._monoid.number[letter]])
@@ -135,7 +129,6 @@ class Closure(Task):
         return KINDS[2] if inside else KINDS[1]
 
     def check_prompt(self, prompt: list[str]) -> str | None:
-        """There must be ``size`` elements, or fewer without a chain."""
         letters = len(prompt) - 1
         least = 1 if self.format == "direct" else self.size
         if not least <= letters <= self.size:
@@ -146,7 +139,6 @@ class Closure(Task):
         return None
 
     def draw_batch(self, seed: int, stream: int, first: int, count: int, size: int) -> SequenceSet:
-        """Draw many words at once."""
         letters = self._draw_letters(random_numbers(seed, stream, size, first, count, 2 * size + 1))
         products = prefix_products(self._monoid, letters)
         visits = np.isin(products, self._subgroup)
@@ -160,7 +152,6 @@ class Closure(Task):
         return self.join(letters + FIRST, chain.reshape(count, 2 * size), answer)
 
     def strata(self, sequences: SequenceSet) -> np.ndarray:
-        """The kinds of `kind_of`."""
         size = int(sequences.prompt_lengths[0]) - 1
         products = prefix_products(self._monoid, sequences.tokens[:, :size].astype(int) - FIRST)
         kinds = np.where(np.isin(products[:, -1], self._subgroup), _ONE_LONG, _ENDS_OUTSIDE)
@@ -168,7 +159,8 @@ class Closure(Task):
         return np.column_stack([np.zeros_like(kinds), kinds])
 
     def dependencies(self, example: Example) -> list[list[int]]:
-        """A product needs its letter and the one before, b_i the chain of the r letters before."""
+        """A product needs its letter and the product before, b_i the chain of the r letters
+        before."""
         if self.format == "direct":
             return super().dependencies(example)
         n = len(example.prompt) - 1
@@ -180,7 +172,8 @@ class Closure(Task):
         return [*needed, [], [3 * n]]
 
     def state_bits(self, size: int) -> float:
-        """As `Task.state_bits`: products tell the word, so words of the three kinds; else a bit."""
+        """The products determine the word: log2 of the words of all kinds. Without a chain, one
+        bit."""
         if self.format == "direct":
             return 1.0
         kinds = gap_shares(self._index, self.r, size)[:, size].sum()  # a share of all words
@@ -189,12 +182,12 @@ class Closure(Task):
 
 @functools.lru_cache(maxsize=256)
 def gap_shares(index: int, r: int, size: int) -> np.ndarray:
-    """Return (3, size + 1, 2r + 1): by kind and letters left, weights of the letters d to the next
-    visit; entry 0 is the weight of none coming.
+    """(3, size + 1, 2r + 1): by kind and letters left, weights of the number of letters to the next
+    visit; entry 0 is the weight of no further visit.
 
-    What is left must have gaps of at most r and end with a visit (kind 0); have such gaps and end
-    1 .. r letters after the last visit (kind 1); end with a visit and have one gap of r + 1 .. 2r
-    (kind 2).  A weight counts every way to go on after the gap.
+    What is left must have gaps of at most r and end with a visit (kind 0), have such gaps and end 1
+    .. r letters after the last visit (kind 1), or end with a visit and have one gap of r + 1 .. 2r
+    (kind 2). A weight counts all ways to continue after the gap.
     """
     gap = (1 - 1 / index) ** (np.arange(2 * r + 1) - 1) / index  # of d letters; gap[0] is not used
     shares = np.zeros((3, size + 1, 2 * r + 1))
@@ -213,12 +206,11 @@ def gap_shares(index: int, r: int, size: int) -> np.ndarray:
 
 
 def draw_visits(index: int, r: int, numbers: np.ndarray) -> np.ndarray:
-    """Return at which of n letters F is visited, (N, n), from ``numbers`` (N, n + 1) in [0, 1).
+    """Whether F is visited at each of n letters, (N, n), from `numbers` (N, n + 1) in [0, 1).
 
-    The visits of a uniform word are a renewal process: each product lies in F with probability
-    1 / index, independently of the others, so d letters pass from one visit to the next with
-    probability (1 - 1 / index)^(d - 1) / index.  Here it is drawn given the kind of word.
-    Half of the rows are of kind 0, a quarter of kind 1, a quarter of kind 2; n is at least r + 1.
+    Visits of a uniform word are a renewal process: each product is in F with probability 1 / index
+    independently, so gaps are geometric. Here they are drawn given the kind: half of the rows kind
+    0, a quarter each kinds 1 and 2; n is at least r + 1.
     """
     count, size = len(numbers), numbers.shape[1] - 1
     cumulative = gap_shares(index, r, size).cumsum(axis=2)

@@ -14,11 +14,11 @@ from tasks.task import Task
 
 
 class Copying(Task):
-    """``size`` letters, uniform among the first ``alphabet_size``; the answer repeats them.
+    """`size` letters, uniform among the first `alphabet_size`; the answer repeats them.
 
-    Training mixes strings of 1 .. n letters, each length with one share, as the paper draws lengths
-    uniformly; where fewer distinct ones exist, n letters fill up.  Test strings have n.  There is
-    no chain: both formats are the same sequences.
+    Training mixes strings of 1 .. n letters with equal shares, as the paper does; where too few
+    distinct ones exist, length n fills up. Test strings have length n. There is no chain, so both
+    formats are the same.
 
     Example (size 4)::
 
@@ -40,40 +40,32 @@ class Copying(Task):
 
     @property
     def own_tokens(self) -> list[str]:
-        """The marker and the letters."""
         return ["<sep>", *string.ascii_lowercase[: self.alphabet_size]]
 
     @property
     def max_len(self) -> int:
-        """2n + 1."""
         return 2 * self.size + 1
 
     def training_mixture(self) -> dict[int, float]:
-        """Every length alike."""
         return dict.fromkeys(range(1, self.size + 1), 1 / self.size)
 
     def solve(self, prompt: list[str]) -> tuple[list[str], list[str]]:
-        """No chain, and the letters."""
         return [], prompt[:-1]
 
     def check_prompt(self, prompt: list[str]) -> str | None:
-        """There must be 1 to ``size`` letters."""
         if not 1 <= len(prompt) - 1 <= self.size:
             return f"the prompt has {len(prompt) - 1} letters, not 1 to {self.size}"
         return None
 
     def dependencies(self, example: Example) -> list[list[int]]:
-        """A letter needs itself."""
         return [[i] for i in range(len(example.answer))]
 
     def draw_batch(self, seed: int, stream: int, first: int, count: int, size: int) -> SequenceSet:
-        """Draw with the compiled kernel."""
         letters = np.empty((count, size), self.vocabulary.dtype)
         _draw(seed, stream, first, self.alphabet_size, letters)
         return self.join(letters, None, letters)
 
     def state_bits(self, size: int) -> float:
-        """As `Task.state_bits`: every word."""
         return size * math.log2(self.alphabet_size)
 
 
@@ -82,7 +74,7 @@ _LETTERS = 3  # ids, after padding, EOS and the marker
 
 @kernel
 def _draw(seed, stream, first, alphabet_size, letters):
-    """Fill ids of the letters, (N, n)."""
+    """Fill letter ids (N, n)."""
     state = np.empty(1, np.uint64)
     for row in range(letters.shape[0]):
         start(state, seed, stream, letters.shape[1], first + row)

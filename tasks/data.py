@@ -1,7 +1,7 @@
-"""Data sets of a task: built once, stored, checked at load, handed over as arrays.
+"""Data sets: built once, stored, verified at load.
 
-A stored set is a folder: ``SPLIT-ARRAY.npy`` for the arrays of `SequenceSet`, ``vocabulary.json``
-with the tokens in the order of their ids, and ``meta.json`` with what made it and the fingerprint.
+A stored set is a folder: `SPLIT-ARRAY.npy` for the arrays of `SequenceSet`, `vocabulary.json` with
+tokens in id order, `meta.json` with the settings and the fingerprint.
 """
 
 from __future__ import annotations
@@ -35,11 +35,10 @@ Seed = Annotated[int, pydantic.Field(ge=0, lt=2**63, strict=True)]
 
 @pydantic.dataclasses.dataclass(frozen=True, config=pydantic.ConfigDict(extra="forbid"))
 class DataConfig:
-    """The `data` group: numbers of sequences, the data seed, and files to use instead.
+    """The `data` group: numbers of sequences, the data seed, and optional files.
 
-    ``file`` and ``train_file`` are in the text format of CoT_benchmark (Feng et al. 2023) and stand
-    in for the test and the training set.  Test prompts are kept out of the training set, so
-    ``test`` and ``file`` decide it too.
+    `file` and `train_file`, in CoT_benchmark's text format, replace the test and the training set.
+    Test prompts are excluded from training, so `test` and `file` affect it too.
     """
 
     train: Count
@@ -52,7 +51,7 @@ class DataConfig:
 
 @dataclass
 class DataSets:
-    """The three sets; ``samples_per_second`` is None when they were already there."""
+    """The three splits; `samples_per_second` is None if they were loaded."""
 
     train: SequenceSet
     validation: SequenceSet
@@ -65,13 +64,13 @@ class DataSets:
 def load_or_build(
     task: Task, config: DataConfig, folder: Path, progress: bool = True, workers: int = 1
 ) -> DataSets:
-    """Return the sets of ``task``, from ``folder`` where they are intact, else built and stored.
+    """Load the sets of `task` from `folder`, or build and store them.
 
-    Prompts are distinct inside and across the sets.  The test set is drawn first, so that it is
-    the same whatever the numbers of validation and training sequences, 0 included, unless a group
-    of prompts runs out (`draw_sets`); ``meta.json`` says which did.  Two
-    processes that need the same sets build them once.  ``workers`` are threads; they change no
-    byte.  Raises `UserError` for a bad file or too few distinct prompts.
+    Prompts are distinct within and across splits. The test set is drawn first, so it does not
+    depend on the number of validation and training sequences, unless a stratum of prompts runs out
+    (`draw_sets`; recorded in `meta.json`). Two processes that need the same sets build them once.
+    `workers` threads do not change the data. Raises UserError for a bad file or too few distinct
+    prompts.
     """
     path = folder / data_key(task, config)
     speed = None
@@ -121,10 +120,8 @@ def build(
 
 
 def data_key(task: Task, config: DataConfig) -> str:
-    """Return the name of the folder of these sets, with a hash of all that decides their content.
-
-    Of a task from elsewhere that is its source, too.
-    """
+    """Folder name of these sets: a hash of all that determines their content, including the source
+    of a task from outside the repository."""
     source = None
     if not type(task).__module__.startswith("tasks."):
         with contextlib.suppress(OSError, TypeError):  # a task from a notebook has no file
@@ -143,7 +140,7 @@ def data_key(task: Task, config: DataConfig) -> str:
 
 
 def fingerprint(sets: dict[str, SequenceSet]) -> str:
-    """Return the sha256 over names, shapes, types and bytes: the same in every process."""
+    """SHA-256 over names, shapes, types and bytes."""
     digest = hashlib.sha256()
     for split in SPLITS:
         for name, array in sets[split].arrays.items():
@@ -159,7 +156,7 @@ def _save(
     sets: dict[str, SequenceSet],
     ran_out: list[dict[str, Any]],
 ) -> str:
-    """Write aside, then rename to ``path``, whose lock is held; returns the fingerprint."""
+    """Write aside and rename to `path`, whose lock is held; returns the fingerprint."""
     content = fingerprint(sets)
     meta = {
         "task": task.name,
@@ -186,7 +183,7 @@ def _save(
 
 
 def _load(path: Path) -> tuple[dict[str, SequenceSet], str] | None:
-    """Read a stored folder; None without one.  A damaged one is removed, with a warning."""
+    """Read a stored folder, None if missing. A damaged one is removed with a warning."""
     if not path.is_dir():
         return None
     try:
@@ -216,12 +213,11 @@ def draw_measured(
     progress: bool = True,
     workers: int = 1,
 ) -> SequenceSet:
-    """Draw ``count`` sequences of ``task`` whose prompts occur in no set of ``exclude``.
+    """Draw `count` sequences of `task` whose prompts occur in no set of `exclude`.
 
-    For a model measured at another setting than it was trained at: ``exclude`` holds what it
-    trained on, in the token ids of the same vocabulary (sizes and widths may differ).  Prompts are
-    distinct, and come from a stream of random numbers of their own.  Raises `UserError` when there
-    are too few.
+    For measuring a model at another setting than it was trained at: `exclude` holds its training
+    prompts in the same vocabulary. Prompts are distinct and use their own random stream. Raises
+    UserError if there are too few.
     """
     excluded = [exclude] if isinstance(exclude, SequenceSet) else list(exclude)
     seen = SeenPrompts(count + sum(map(len, excluded)))
@@ -234,8 +230,7 @@ def draw_measured(
 
 
 def load_measured(task: Task, path: str, trained_on: SequenceSet | None = None) -> SequenceSet:
-    """Read a file as `load_file` does; warn of prompts that are twice in it, or in
-    ``trained_on``, which holds ids of the same vocabulary."""
+    """`load_file`, with a warning for prompts that occur twice or in `trained_on`."""
     sequences = load_file(task, path)
     new = SeenPrompts(len(sequences)).add(sequences)
     _warn_repeated(path, new)
@@ -247,11 +242,9 @@ def load_measured(task: Task, path: str, trained_on: SequenceSet | None = None) 
 
 
 def load_file(task: Task, path: str) -> SequenceSet:
-    """Read sequences in the text format of CoT_benchmark, one a line; empty lines are skipped.
-
-    Every line is parsed and checked with the task's ``check_defaults`` (Arithmetic: any order of
-    legal reductions).  `UserError` names file, line and reason.
-    """
+    """Read CoT_benchmark's text format, one sequence per line, skipping empty lines. Each line is
+    checked with the task's `check_defaults` (Arithmetic: any order of legal reductions); UserError
+    names file, line and reason."""
     lenient = task.with_parameters(**task.check_defaults)
     examples = []
     for number, tokens in numbered_lines(path):
@@ -263,10 +256,8 @@ def load_file(task: Task, path: str) -> SequenceSet:
 
 
 def numbered_lines(path: str) -> list[tuple[int, list[str]]]:
-    """Return the lines of a text file that are not empty: number from 1, tokens.
-
-    `UserError` for a file without any, or one that cannot be read.
-    """
+    """Line numbers and tokens of the non-empty lines of a file; UserError if there are none or it
+    cannot be read."""
     try:
         lines = Path(path).read_text(encoding="utf-8-sig").splitlines()
     except (OSError, UnicodeDecodeError) as error:

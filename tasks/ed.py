@@ -1,4 +1,4 @@
-"""ED: the weighted edit distance of two strings, with its dynamic-programming table as chain."""
+"""ED: the weighted edit distance of two strings, with the dynamic-programming table as chain."""
 
 from __future__ import annotations
 
@@ -23,16 +23,13 @@ from tasks.task import Example, SequenceSet, Task
 
 
 class EditDistance(Task):
-    """Two strings of about ``size`` letters; insertion and deletion cost 2, replacement 3.
+    """Two strings of about `size` letters; insertion and deletion cost 2, replacement 3.
 
-    In the sequences of CoT_benchmark (Feng et al. 2023) the table's zeroth row and column count
-    1, not 2, a letter (its answers are therefore not quite edit distances); we write what it
-    writes.
-
-    As there, the first string has ``size`` letters; the second is independent of it (probability
-    0.4) or an edited copy; the shorter is written first.  The chain is the table without its
-    zeroth row and column, each row ended by a comma; the answer is its last entry.  With a
-    ``capacity`` the numbers that are tokens go as far as strings of that size need.
+    As in CoT_benchmark (Feng et al. 2023), the table's zeroth row and column count 1, not 2, per
+    letter, so answers are not quite edit distances. The first string has `size` letters; the second
+    is independent (probability 0.4) or an edited copy; the shorter is written first. The chain is
+    the table without its zeroth row and column, each row ending in a comma; the answer is the last
+    entry. With a `capacity`, number tokens go up to the largest distance at that size.
 
     Example (size 3)::
 
@@ -58,23 +55,21 @@ class EditDistance(Task):
 
     @property
     def longest_pair(self) -> tuple[int, int]:
-        """The lengths of the two strings when both are as long as they can be."""
+        """The lengths of the two longest strings."""
         return self.size, self.size + LONGER
 
     @property
     def largest_distance(self) -> int:
-        """The largest entry, without a letter in common: down from the end of the zeroth row."""
+        """The largest table entry, for strings without a common letter."""
         shorter, longer = self.longest_pair
         return BORDER * longer + DELETE * shorter
 
     @property
     def letters(self) -> list[str]:
-        """The letters that strings are made of."""
         return list(string.ascii_lowercase[: self.alphabet_size])
 
     @property
     def own_tokens(self) -> list[str]:
-        """Marker, separators, letters, and the numbers up to the largest distance."""
         return ["<sep>", "|", ",", *self.letters, *map(str, range(self.largest_distance + 1))]
 
     @property
@@ -84,25 +79,23 @@ class EditDistance(Task):
         return sum(self.longest_pair) + 2 + chain + 1
 
     def chain_len(self, rows: int, columns: int) -> int:
-        """Tokens of the chain of strings with ``rows`` and ``columns`` letters."""
+        """Chain tokens for strings of `rows` and `columns` letters."""
         return rows * (columns + 1) + 1
 
     # Solving
 
     def solve(self, prompt: list[str]) -> tuple[list[str], list[str]]:
-        """Fill the table row by row and render it."""
         one, two = strings(prompt)
         table = distances(one, two)
         return self.render(one, two, table), [str(table[-1][-1])]
 
     def render(self, one: list[str], two: list[str], table: list[list[int]]) -> list[str]:
-        """Write the chain of a table of len(one) rows and len(two) columns."""
+        """The chain of a table with len(one) rows and len(two) columns."""
         return [token for row in table for token in [*map(str, row), ","]] + ["<sep>"]
 
     # Checking
 
     def check_prompt(self, prompt: list[str]) -> str | None:
-        """Two strings of letters, the shorter first, one of them of ``size`` letters."""
         if prompt.count("|") != 1:
             return f"the prompt has {prompt.count('|')} '|', not one"
         for position, token in enumerate(prompt[:-1]):
@@ -124,7 +117,7 @@ class EditDistance(Task):
     # Locality
 
     def dependencies(self, example: Example) -> list[list[int]]:
-        """An entry needs its two letters and its three neighbours; the answer the last entry."""
+        """An entry needs its two letters and three neighbours; the answer needs the last entry."""
         one, two = map(len, strings(example.prompt))
         start_two, rows = one + 1, len(example.prompt)
         if self.format == "direct":
@@ -138,10 +131,8 @@ class EditDistance(Task):
         return [*needed, [], [rows + one * (two + 1) - 2]]
 
     def cell_positions(self, example: Example) -> np.ndarray:
-        """Return where each entry of the table stands, (rows, columns) positions from 0.
-
-        Without a chain the answer stands for all of them.
-        """
+        """0-based positions of the table entries, (rows, columns); without a chain, that of the
+        answer."""
         one, two = map(len, strings(example.prompt))
         if self.format == "direct":
             return np.full((one, two), len(example.prompt))
@@ -149,19 +140,17 @@ class EditDistance(Task):
         return starts[:, None] + np.arange(two)
 
     def row_starts(self, example: Example) -> list[int]:
-        """Return where each row of the table begins."""
         one, two = map(len, strings(example.prompt))
         return [len(example.prompt) + i * (two + 1) for i in range(one)]
 
     def letter_positions(self, example: Example) -> tuple[list[list[int]], list[list[int]]]:
-        """For each letter of both strings, every position at which it is written."""
+        """All positions at which each letter of both strings is written."""
         one, two = map(len, strings(example.prompt))
         return [[i] for i in range(one)], [[one + 1 + j] for j in range(two)]
 
     # Drawing by the million
 
     def draw_batch(self, seed: int, stream: int, first: int, count: int, size: int) -> SequenceSet:
-        """Draw with the compiled kernel."""
         out = self.empty(count)
         chain = 0 if self.format == "direct" else self.kernel_chain
         rows = out.tokens, out.lengths, out.prompt_lengths
@@ -169,12 +158,10 @@ class EditDistance(Task):
         return out
 
     def state_bits(self, size: int) -> float | tuple[float, float]:
-        """As `Task.state_bits`, from below and from above.
-
-        Row 1 shows which letters equal a_1, column 1 which equal b_1, and these are free: 2n + 1
-        bits for strings of n and n + 2 letters. The table depends on which letters are equal:
-        restricted growth sequences of at most ten letters, for each pair of lengths.
-        """
+        """From below: row 1 shows which letters equal a_1, column 1 which equal b_1, all free: 2n +
+        1 bits for strings of n and n + 2 letters. From above: the table depends only on which
+        letters are equal, so restricted growth sequences of at most ten letters, for each pair of
+        lengths."""
         if self.format == "direct":
             return 1.0, math.log2(self.largest_distance + 1)
         letters = min(MAX_LETTERS, self.alphabet_size)
@@ -186,18 +173,17 @@ class EditDistance(Task):
         return 2.0 * size + 1, math.log2(sum(by_length[n] for n in self.both_lengths(size)))
 
     def both_lengths(self, size: int) -> list[int]:
-        """Return the letters of both strings together, for each length that the second may have."""
+        """Letters of both strings together, for each length of the second."""
         return [size + n for n in range(max(1, size - SHORTER), size + LONGER + 1)]
 
 
 def strings(prompt: list[str]) -> tuple[list[str], list[str]]:
-    """Return the two strings of a prompt."""
     bar = prompt.index("|")
     return prompt[:bar], prompt[bar + 1 : -1]
 
 
 def distances(one: list[str], two: list[str]) -> list[list[int]]:
-    """Return the table over all prefixes that have at least one letter, ``BORDER`` around it."""
+    """The table over all prefixes of at least one letter, with border `BORDER`."""
     table = [[BORDER * j for j in range(len(two) + 1)]]
     for i, a in enumerate(one, start=1):
         row = [BORDER * i]
@@ -209,7 +195,7 @@ def distances(one: list[str], two: list[str]) -> list[list[int]]:
 
 
 def neighbours(row: int, above: int, i: int, j: int) -> list[int]:
-    """Return the positions of the entries left, above and above left, as far as written."""
+    """Positions of the entries left, above and above left, if written."""
     left = [row + j - 1] if j else []
     up = [above + j] if i else []
     return left + up + ([above + j - 1] if i and j else [])

@@ -1,4 +1,4 @@
-"""Edit distance by the million: strings and tables as token ids, compiled."""
+"""Compiled kernels for edit distance: strings and tables as token ids."""
 
 from __future__ import annotations
 
@@ -19,11 +19,8 @@ SEP_ID, BAR_ID, COMMA_ID, LETTER_ID = range(2, 6)
 
 @kernel
 def draw_second(state, size, edits, count, letters, first, second):
-    """Draw the second string into ``second`` and return its length.
-
-    It is independent of the first (probability 0.4) or a copy after ``edits`` edits, of which never
-    fewer than two letters are left.
-    """
+    """Draw the second string into `second` and return its length: independent of the first
+    (probability 0.4), or a copy after `edits` edits that leave at least two letters."""
     if below(state, 5) < 2:
         n = max(size - SHORTER + below(state, SHORTER + LONGER + 1), 0)
         for i in range(n):
@@ -52,11 +49,10 @@ def draw_second(state, size, edits, count, letters, first, second):
 
 @kernel
 def draw_strings(state, size, alphabet_size, letters, first, second):
-    """Draw two different strings of letter ids; returns the length of the second one.
+    """Draw two different strings of letter ids; returns the length of the second.
 
-    ``letters`` is scratch of alphabet_size entries, first and second of 2 size + 3.  Pairs that are
-    not admissible are drawn again with the same number of edits (CoT_benchmark), in everything
-    else anew.
+    `letters` is scratch of alphabet_size entries; first and second have 2 size + 3. Inadmissible
+    pairs are redrawn with the same number of edits (CoT_benchmark).
     """
     edits = 1 + below(state, size)
     while True:
@@ -80,7 +76,7 @@ def draw_strings(state, size, alphabet_size, letters, first, second):
 
 @kernel
 def next_row(table, i, letter, two, columns):
-    """Replace ``table``, row i of columns + 1 distances, by row i + 1."""
+    """Replace row i of `table` (columns + 1 distances) by row i + 1."""
     diagonal = table[0]
     left = BORDER * (i + 1)
     table[0] = left
@@ -94,7 +90,7 @@ def next_row(table, i, letter, two, columns):
 
 @kernel
 def write_strings(out, at, one, used, rows, two, columns):
-    """Write the first string from letter ``used`` on, and the second; returns where they end."""
+    """Write the first string from letter `used` on, and the second; returns where they end."""
     for i in range(used, rows):
         out[at + i - used] = one[i]
     at += rows - used
@@ -118,7 +114,7 @@ def write_row(out, at, table, number, columns):
 def draw_rows(
     seed, stream, first_index, size, alphabet_size, chain, tokens, lengths, prompt_lengths
 ):
-    """Fill rows of ``tokens``; ``chain`` is 0 for none, 1 for the table, 2 for ED_Local's."""
+    """Fill rows of `tokens`; `chain` is 0 for none, 1 for the table, 2 for ED_Local's."""
     state = np.empty(1, np.uint64)
     letters = np.empty(alphabet_size, np.int64)
     first = np.empty(2 * size + 3, np.int64)

@@ -1,4 +1,4 @@
-"""ED_Local: edit distance whose chain restates, after each row, all that the next row needs."""
+"""ED_Local: edit distance whose chain restates, after each row, what the next row needs."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from tasks.task import Example
 class EditDistanceLocal(EditDistance):
     """`EditDistance` with the same prompts and answers and a longer, more local chain.
 
-    After row i and its comma come the letters of the first string not used yet, the bar, the
-    second string and the marker; the last row is followed by the marker and the answer.  So a
-    row depends on the preceding block alone.  The paper says only that ED was modified to have
-    a higher locality; this definition is ours.
+    After row i and its comma come the unused letters of the first string, the bar, the second
+    string and the marker; after the last row, the marker and the answer. So a row depends on the
+    preceding block only. The paper says only that ED was modified for higher locality; this
+    definition is ours.
 
     Example (size 3)::
 
@@ -30,12 +30,15 @@ class EditDistanceLocal(EditDistance):
     kernel_chain: ClassVar[int] = 2
 
     def chain_len(self, rows: int, columns: int) -> int:
-        """Rows with their commas, then what is restated after each row, then the last marker."""
         restated = sum(rows - i + columns + 2 for i in range(1, rows))
         return rows * (columns + 1) + restated + 1
 
+    @property
+    def longest_lines(self) -> int:
+        one, two = self.longest_pair
+        return min(self.max_len, 4 * two + 2 * one + 3)
+
     def render(self, one: list[str], two: list[str], table: list[list[int]]) -> list[str]:
-        """Write the chain of a table of len(one) rows and len(two) columns."""
         chain: list[str] = []
         for i, row in enumerate(table, start=1):
             restated = [*one[i:], "|", *two] if i < len(table) else []
@@ -43,7 +46,8 @@ class EditDistanceLocal(EditDistance):
         return chain
 
     def dependencies(self, example: Example) -> list[list[int]]:
-        """An entry needs letters and neighbours of the block before; a letter, its copy there."""
+        """An entry needs letters and neighbours in the block before; a letter needs its copy
+        there."""
         if self.format == "direct":
             return super().dependencies(example)
         one, two = map(len, strings(example.prompt))
@@ -62,7 +66,6 @@ class EditDistanceLocal(EditDistance):
         return [*needed, [], [row_above + two - 1]]
 
     def row_starts(self, example: Example) -> list[int]:
-        """Return where each row of the table begins: after letters, bar, letters and marker."""
         one, two = map(len, strings(example.prompt))
         starts, end = [], 0
         for i in range(one):
@@ -71,7 +74,6 @@ class EditDistanceLocal(EditDistance):
         return starts
 
     def letter_positions(self, example: Example) -> tuple[list[list[int]], list[list[int]]]:
-        """For each letter of both strings, every position at which it is written."""
         first, second = super().letter_positions(example)
         if self.format == "direct":
             return first, second
@@ -85,10 +87,8 @@ class EditDistanceLocal(EditDistance):
         return first, second
 
     def state_bits(self, size: int) -> float | tuple[float, float]:
-        """As `Task.state_bits`: all letters but a_1 are restated, of which ten are in use at once.
-
-        After each row one letter less is (Proposition 5.5).
-        """
+        """All letters but a_1 are restated, at most ten different ones. One letter less after each
+        row (Proposition 5.5)."""
         if self.format == "direct" or size == 1:
             return super().state_bits(size)
         letters, both = min(MAX_LETTERS, self.alphabet_size), self.both_lengths(size)

@@ -1,9 +1,8 @@
-"""The gate of a task: what its final answer can be guessed from without computing it.
+"""What a task's final answer can be guessed from without computing it.
 
-Each baseline is fitted to half of the drawn prompts and judged on the other half. None of them
-can carry out a computation of several steps, so where one comes close to the answers, a model's
-accuracy says little about what it computes (a word problem's closure was once answered rightly at
-99 % without one right chain).
+Each baseline is fitted to half of the prompts and tested on the other half. None of them can carry
+out several steps, so if one is good, a model's accuracy says little about computation. (A word
+problem's closure was once answered with 99 % accuracy and no correct chain.)
 """
 
 from __future__ import annotations
@@ -21,11 +20,8 @@ EPOCHS, BATCH, HIDDEN, RATE = 15, 100, 128, 3e-3
 
 
 def gate(task: Task, count: int = 20_000, seed: int = 0) -> dict[str, float]:
-    """Return the accuracy, 0 to 1, of each baseline.
-
-    The first, ``majority``, gives the most frequent answer whatever the prompt: chance. Of single
-    positions, the most telling one is named.
-    """
+    """The accuracy, 0 to 1, of each baseline. "majority" always gives the most frequent answer,
+    i.e. chance; the best single position is named."""
     prompts, answers = prompts_and_answers(task, count, seed)
     by_position = [_table(prompts[:, -i], answers) for i in range(1, prompts.shape[1] + 1)]
     best = int(np.argmax(by_position))
@@ -47,11 +43,8 @@ def gate(task: Task, count: int = 20_000, seed: int = 0) -> dict[str, float]:
 
 
 def prompts_and_answers(task: Task, count: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return distinct prompts (N, W) as ids, padded on the left, and their answers (N,).
-
-    Answers are numbered from the most frequent; -1 is a rare one. The marker that ends a prompt is
-    left out.
-    """
+    """Distinct prompts (N, W) as ids, left-padded, without the closing marker, and answers (N,),
+    numbered from the most frequent; -1 for a rare one."""
     drawn = draw_set(task, "test", count, seed, SeenPrompts(count))
     examples = [task.decode(drawn, row) for row in range(count)]
     width = max(len(example.prompt) - 1 for example in examples)
@@ -65,13 +58,13 @@ def prompts_and_answers(task: Task, count: int, seed: int) -> tuple[np.ndarray, 
 
 
 def _ranked(values: np.ndarray) -> np.ndarray:
-    """Number the values from 0, the most frequent one, in the order of their frequency."""
+    """Number values by frequency, 0 the most frequent."""
     _, numbers, counts = np.unique(values, return_inverse=True, return_counts=True)
     return np.argsort(np.argsort(-counts, kind="stable"))[numbers]
 
 
 def _table(tokens: np.ndarray, answers: np.ndarray) -> float:
-    """Accuracy of giving each token (N,) the answer that is most frequent with it."""
+    """Accuracy of the most frequent answer given each token (N,)."""
     half = len(tokens) // 2
     seen = np.zeros((tokens.max() + 1, MOST_ANSWERS + 1))
     np.add.at(seen, (tokens[:half], answers[:half]), 1)  # the last column is -1's
@@ -79,7 +72,6 @@ def _table(tokens: np.ndarray, answers: np.ndarray) -> float:
 
 
 def _sums(kinds: int, width: int) -> nn.EmbeddingBag:
-    """A linear map of how often each of ``kinds`` occurs: the sum of their vectors."""
     bag = nn.EmbeddingBag(kinds, width, mode="sum", padding_idx=PAD_ID)
     nn.init.normal_(bag.weight, std=0.05)
     return bag

@@ -1,8 +1,8 @@
-"""Drawing sets of sequences with distinct prompts, in parallel, in one fixed order.
+"""Draw sets of sequences with distinct prompts, in parallel, in one fixed order.
 
-Threads draw blocks of candidates (the kernels release the interpreter lock); one loop admits
-them in the order of their index.  A prompt is known by a 64-bit hash: a collision only drops a
-good candidate.  What comes out does not depend on the number of workers or the block size.
+Threads draw blocks of candidates (kernels release the GIL); one loop admits them by index. Prompts
+are compared by a 64-bit hash: a collision only drops a good candidate. The result does not depend
+on the number of workers or the block size.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ _BLOCK_BYTES = 1 << 20
 
 
 class SeenPrompts:
-    """The set of prompts admitted so far, with room for ``capacity`` of them."""
+    """The prompts admitted so far, with room for `capacity`."""
 
     def __init__(self, capacity: int):
         self.table = np.zeros(1 << max(4, (2 * capacity).bit_length()), np.uint64)
 
     def add(self, sequences: SequenceSet) -> np.ndarray:
-        """Add every prompt; return a mask (N,) of those that were new."""
+        """Add every prompt; returns a mask (N,) of the new ones."""
         return Search(np.iinfo(np.int64).max, most=np.iinfo(np.int64).max).admit(self, sequences)
 
 
@@ -39,13 +39,12 @@ Stratum = tuple[int, int]  # group and kind
 
 
 class Search:
-    """A search for ``wanted`` distinct prompts among candidates, so many of each stratum.
+    """A search for `wanted` distinct prompts, with a quota per stratum.
 
-    As many are planned of a stratum as the first ``wanted`` candidates hold, but none above
-    ``limits``; a candidate whose prompt was seen is replaced by a later one of its stratum.  The
-    search is over when all are found, and given up after a long stretch of candidates without a
-    new one (twice as many as were found, at least 50,000) or ``most`` candidates, 50 per wanted
-    prompt: then there are no more, or so few that looking for them has no end.
+    A stratum's quota is its share of the first `wanted` candidates, at most `limits`; a candidate
+    whose prompt was seen is replaced by a later one of its stratum. The search gives up after a
+    long stretch without a new prompt (twice as many candidates as were found, at least 50,000), or
+    after `most` candidates, 50 per wanted prompt.
     """
 
     def __init__(
@@ -60,21 +59,17 @@ class Search:
 
     @property
     def planned(self) -> Counter[Stratum]:
-        """How many prompts of each stratum are to be found."""
         return Counter({stratum: int(self.counts[1, i]) for stratum, i in self.numbers.items()})
 
     @property
     def found(self) -> Counter[Stratum]:
-        """How many were found."""
         return Counter({stratum: int(self.counts[2, i]) for stratum, i in self.numbers.items()})
 
     def admit(
         self, seen: SeenPrompts, block: SequenceSet, strata: np.ndarray | None = None
     ) -> np.ndarray:
-        """Add new prompts to ``seen`` until the search is over; return their mask (N,).
-
-        ``strata`` (N, 2) are the candidates' (`Task.strata`); None: all of one.
-        """
+        """Add new prompts to `seen` until the search is over; returns their mask (N,). `strata` (N,
+        2) are the candidates' (`Task.strata`), None if all are alike."""
         keep = np.zeros(len(block), np.bool_)
         numbers = self._numbered(np.zeros((1, 2), np.int64) if strata is None else strata)
         numbers = np.broadcast_to(numbers, len(block))
@@ -85,7 +80,7 @@ class Search:
         return keep
 
     def _numbered(self, strata: np.ndarray) -> np.ndarray:
-        """Return the columns in `counts` of ``strata`` (N, 2), (N,); new ones are added."""
+        """Columns in `counts` of `strata` (N, 2), (N,); adds new ones."""
         codes = strata[:, 0].astype(np.int64) << 16 | strata[:, 1]
         distinct, inverse = np.unique(codes, return_inverse=True)
         known = [divmod(code, 1 << 16) for code in distinct.tolist()]
@@ -98,7 +93,7 @@ class Search:
 
 
 def prompt_hashes(sequences: SequenceSet) -> np.ndarray:
-    """Return a 64-bit hash of what is given of each sequence, (N,) uint64, none of them 0."""
+    """A nonzero 64-bit hash of the given tokens of each sequence, (N,) uint64."""
     hashes = np.empty(len(sequences), np.uint64)
     hash_prompts(sequences.tokens, sequences.given_lengths, hashes)
     return np.maximum(hashes, np.uint64(1))
@@ -106,7 +101,7 @@ def prompt_hashes(sequences: SequenceSet) -> np.ndarray:
 
 @kernel
 def _admit(table, hashes, strata, keep, counts, counters, wanted, most):
-    """Mark candidates that are planned and have a new hash; return whether the search is over."""
+    """Mark candidates with a quota left and a new hash; returns whether the search is over."""
     limits, planned, found = counts
     mask = np.uint64(len(table) - 1)
     for i in range(len(hashes)):
@@ -135,7 +130,7 @@ def _admit(table, hashes, strata, keep, counts, counters, wanted, most):
 def draw_set(
     task: Task, split: str, count: int, seed: int, seen: SeenPrompts, workers: int = 1
 ) -> SequenceSet:
-    """Draw ``count`` sequences of one split; see `draw_sets`."""
+    """`draw_sets` for one split."""
     return draw_sets(task, {split: count}, seed, seen, workers)[0][split]
 
 
@@ -147,16 +142,14 @@ def draw_sets(
     workers: int = 1,
     advance: Callable[[int], object] = lambda rows: None,
 ) -> tuple[dict[str, SequenceSet], list[dict[str, Any]]]:
-    """Draw so many sequences of each split, with prompts that are not in ``seen``, and add them.
+    """Draw the given number of sequences of each split with prompts not in `seen`, and add them.
 
-    The training split follows `Task.training_mixture`; what a smaller size cannot give is filled
-    up with the task's own.  Inside a size every split has the strata (`Task.strata`) of its first
-    candidates.  Where a group of them runs out of prompts, it gets one share of what was planned,
-    the same of each of its kinds in each split, and the other groups fill up.  `UserError` when
-    there are too few distinct prompts.  ``advance`` is called with the number of rows added.
-
-    Also returns what ran out: for each such size the sequences planned and found of each split,
-    and the groups.
+    Training follows `Task.training_mixture`; the task's own size fills up what smaller sizes cannot
+    give. Within a size, every split has the strata (`Task.strata`) of its first candidates. A group
+    that runs out of prompts gets the same share of its quota in each kind and split, and other
+    groups fill up. Raises UserError if there are too few distinct prompts. `advance` is called with
+    the number of rows added. Also returns what ran out: for each such size, sequences planned and
+    found per split, and the groups.
     """
     sizes = {split: planned_sizes(task, split, count, seed) for split, count in counts.items()}
     out = {split: task.empty(count) for split, count in counts.items()}
@@ -194,11 +187,9 @@ def _draw_size(
     workers: int,
     advance: Callable[[int], object],
 ) -> tuple[dict[str, Search], list[int]]:
-    """Fill the ``rows`` of each split with sequences of one size; also the groups that ran out.
-
-    How many prompts a group has is known once it runs out: then it is limited, and all is drawn
-    again.
-    """
+    """Fill the `rows` of each split with sequences of one size; returns the groups that ran out. A
+    group's prompts are counted by running out: it is then limited, and everything is drawn
+    again."""
     task, _, size = source
     limits: dict[str, dict[Stratum, int]] = {split: {} for split in rows}
     wanted = {split: len(own) for split, own in rows.items()}
@@ -227,10 +218,8 @@ def _draw_size(
 
 
 def _limit(searches: dict[str, Search], limits: dict[str, dict[Stratum, int]]) -> bool:
-    """Limit the groups that ran out, all their kinds and splits alike; return whether any did.
-
-    To nine tenths of their prompts: the last ones take long to find.
-    """
+    """Limit groups that ran out to nine tenths of their prompts (the last take long to find),
+    equally in all kinds and splits; returns whether any did."""
     planned = sum((search.planned for search in searches.values()), Counter())
     found = sum((search.found for search in searches.values()), Counter())
     if len(planned) == 1:
@@ -248,10 +237,8 @@ def _limit(searches: dict[str, Search], limits: dict[str, dict[Stratum, int]]) -
 
 
 def planned_sizes(task: Task, split: str, count: int, seed: int) -> np.ndarray:
-    """Return the size of each of ``count`` sequences, (count,) int64.
-
-    Each size's share is exact up to rounding, in an order drawn from the seed.
-    """
+    """The size of each of `count` sequences, (count,) int64: exact shares up to rounding, in a
+    random order."""
     if split != "train":
         return np.full(count, task.size)
     mixture = task.training_mixture()
@@ -273,7 +260,7 @@ def planned_sizes(task: Task, split: str, count: int, seed: int) -> np.ndarray:
 def _distinct(
     source: tuple[Task, int, int], split: str, search: Search, seen: SeenPrompts, workers: int
 ) -> Iterator[SequenceSet]:
-    """Yield blocks of admitted candidates of ``source`` (task, seed, size), in their order."""
+    """Yield blocks of admitted candidates of `source` (task, seed, size), in order."""
     task, seed, size = source
     most = max(1, _BLOCK_BYTES // ((task.max_len + 1) * task.vocabulary.dtype.itemsize))
     if type(task).draw_batch is Task.draw_batch:

@@ -1,9 +1,8 @@
-"""The decorator of compiled functions, whose cache notices every edit in their package.
+"""The decorator of compiled functions; its cache follows edits in the whole package.
 
-Numba's own cache looks at the file of the function alone: after an edit in ``ed.py`` a kernel of
-``ed_local.py`` that calls it would go on running the old code, and write wrong data.  So the
-cache folder is named after the content of all files of the package; constants that are compiled in
-stand in files without kernels, too.
+Numba's cache checks only the function's own file: after an edit in `ed.py`, a kernel in
+`ed_local.py` that calls it would keep running the old code and write wrong data. So the cache
+folder is named after the content of all files of the package.
 """
 
 from __future__ import annotations
@@ -21,12 +20,9 @@ import numba
 
 
 def kernel(function: Callable[..., Any], **options: Any) -> Callable[..., Any]:
-    """Compile ``function`` at its first call, without the interpreter lock, and cache it.
-
-    ``options`` are those of `numba.njit`.  The cache lies in NUMBA_CACHE_DIR where that is set,
-    else in the package's ``__pycache__`` or the home folder.  Where none can be written, every
-    process compiles anew.
-    """
+    """Compile `function` at its first call, without the GIL, and cache it; `options` as in
+    `numba.njit`. The cache is in NUMBA_CACHE_DIR, the package's `__pycache__` or the home folder;
+    if none is writable, every process compiles."""
     folder = _cache_folder(Path(function.__code__.co_filename).resolve().parent)
     usual_folder, numba.config.CACHE_DIR = numba.config.CACHE_DIR, folder
     try:
@@ -48,10 +44,8 @@ def kernel(function: Callable[..., Any], **options: Any) -> Callable[..., Any]:
 
 @functools.cache
 def _cache_folder(package: Path) -> str:
-    """Return the first folder that can be written, "" for none.
-
-    Numba's own fallback to the home folder would drop the folder's name.
-    """
+    """The first writable folder, "" for none. (Numba's own fallback would drop the folder's
+    name.)"""
     digest = hashlib.sha256()
     for path in sorted(package.glob("*.py")):
         digest.update(path.read_bytes())

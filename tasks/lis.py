@@ -16,21 +16,19 @@ MAX_NUMBER_RANGE = MAX_VOCABULARY - 2  # padding, EOS, the marker, and the numbe
 
 
 class LIS(Task):
-    """``size`` integers of [n + 1, number_range); the lengths 1 .. n are tokens of their own.
+    """`size` integers in [n + 1, number_range); 1 .. n are the tokens of lengths.
 
-    n is ``capacity``, or ``size`` where that is None.  One to three increasing runs are planted
-    at random places, the rest is uniform, as in CoT_benchmark (Feng et al. 2023).  The chain
-    gives, for each position, the length of the longest strictly increasing subsequence that ends
-    there; the answer is the largest.  ``number_range`` is 250 in CoT_benchmark's samples, too small
-    for a run of n > 124 distinct numbers: None means max(250, 2n + 1).
+    n is `capacity`, or `size`. One to three increasing runs are planted at random places, the rest
+    is uniform, as in CoT_benchmark (Feng et al. 2023). The chain gives the length of the longest
+    strictly increasing subsequence ending at each position; the answer is the largest.
+    `number_range` is 250 in CoT_benchmark, too small for n > 124 distinct numbers: None means
+    max(250, 2n + 1). With format="tagged", the lengths are labels.
 
     Example (size 6)::
 
         prompt  56 146 115 222 151 88 <sep>
         chain   1 2 2 3 3 2 <sep>
         answer  3
-
-    In the format ``tagged`` the chain's lengths are labels, the last of them the answer.
     """
 
     name = "lis"
@@ -54,7 +52,6 @@ class LIS(Task):
 
     @property
     def own_tokens(self) -> list[str]:
-        """The marker, the lengths 1 .. n, the numbers n + 1 .. number_range - 1."""
         return ["<sep>", *map(str, range(1, self.number_range))]
 
     @property
@@ -63,7 +60,6 @@ class LIS(Task):
         return self.size + {"cot": self.size + 3, "direct": 2, "tagged": 1}[self.format]
 
     def solve(self, prompt: list[str]) -> tuple[list[str], list[str]]:
-        """The textbook table, in quadratic time."""
         numbers = [int(token) for token in prompt[:-1]]
         best: list[int] = []
         for i, number in enumerate(numbers):
@@ -71,7 +67,6 @@ class LIS(Task):
         return [*map(str, best), "<sep>"], [str(max(best))]
 
     def check_prompt(self, prompt: list[str]) -> str | None:
-        """There must be ``size`` numbers, none of them a length."""
         if len(prompt) - 1 != self.size:
             return f"the prompt has {len(prompt) - 1} numbers, not {self.size}"
         for position, token in enumerate(prompt[:-1]):
@@ -80,7 +75,8 @@ class LIS(Task):
         return None
 
     def dependencies(self, example: Example) -> list[list[int]]:
-        """A length needs all numbers up to its own and all earlier lengths; the answer, all."""
+        """A length needs all numbers up to its own and all earlier lengths; the answer needs
+        all."""
         n = len(example.prompt) - 1
         if self.format == "direct":
             return [list(range(n))]
@@ -90,7 +86,6 @@ class LIS(Task):
         return [*chain, [], list(range(n + 1, 2 * n + 1))]
 
     def draw_batch(self, seed: int, stream: int, first: int, count: int, size: int) -> SequenceSet:
-        """Draw with the compiled kernel."""
         numbers, lengths = np.empty((2, count, size), self.vocabulary.dtype)  # (N, n) each
         longest = np.empty((count, 1), self.vocabulary.dtype)
         low, high = self.room_size + 1, self.number_range
@@ -98,11 +93,9 @@ class LIS(Task):
         return self.join(numbers, lengths, longest)
 
     def state_bits(self, size: int) -> float:
-        """As `Task.state_bits`: the chains are the restricted growth sequences, Bell(n) in number.
-
-        Labels depend on the least last number of each length: before the last label, on a set of
-        at most n - 1 numbers below the largest.
-        """
+        """Chains are restricted growth sequences: Bell(n). Labels depend on the smallest last
+        number of each length: before the last label, a set of at most n - 1 numbers below the
+        largest."""
         if self.format == "direct":
             return math.log2(size)
         if self.labelled:
@@ -120,7 +113,7 @@ _SEP = 2
 
 @kernel
 def _choose(state, chosen, n, count):
-    """Set exactly ``count`` of the first ``n`` flags, uniformly among all such subsets."""
+    """Set exactly `count` of the first `n` flags, uniformly."""
     few = 2 * count <= n
     for i in range(n):
         chosen[i] = not few
@@ -133,10 +126,8 @@ def _choose(state, chosen, n, count):
 
 @kernel
 def _run_lengths(state, size):
-    """Draw three run lengths, some of them 0: ``min(3, size)`` to ``size`` numbers in all.
-
-    CoT_benchmark's total starts at 3; smaller sizes, which it does not know, start at themselves.
-    """
+    """Draw three run lengths, possibly 0, of `min(3, size)` to `size` numbers in total.
+    (CoT_benchmark's total starts at 3.)"""
     runs = 1 + below(state, 3)
     least = min(3, size)
     total = least + below(state, size - least + 1)
@@ -152,7 +143,7 @@ def _run_lengths(state, size):
 
 @kernel
 def _draw_numbers(state, size, low, values, chosen, planted, numbers):
-    """Write ``size`` numbers of low .. low + values - 1: planted runs, the rest uniform."""
+    """Write `size` numbers in low .. low + values - 1: planted runs, the rest uniform."""
     runs = _run_lengths(state, size)
     k = 0
     for part in runs:
@@ -173,10 +164,7 @@ def _draw_numbers(state, size, low, values, chosen, planted, numbers):
 
 @kernel
 def _draw(seed, stream, first, low, high, number_ids, length_ids, longest):
-    """Fill ids of numbers and of lengths, (N, n), by the smallest last number of each length.
-
-    Numbers are low .. high - 1; ``longest`` (N, 1) are the largest lengths.
-    """
+    """Fill ids of numbers low .. high - 1 and of lengths, (N, n), and the longest length (N, 1)."""
     count, size = number_ids.shape
     values = high - low
     state = np.empty(1, np.uint64)

@@ -1,11 +1,9 @@
-"""How far tokens lie from what they need, measured over sampled sequences.
+"""How far a token lies from what it needs, over sampled sequences.
 
-Locality (Yang et al. 2024, Definition 5.3): m is the largest distance from a token behind the
-prompt to any token that it needs; a second measure counts only what it needs of the chain itself.
-Both are also given relative to L, the longest sequence.
-
-For edit distance, also what sparse attention can combine in one step: the share of letter pairs
-that some position sees together.
+Locality (Yang et al. 2024, Definition 5.3): the largest distance m from a token after the prompt to
+a token it needs; a second measure counts only dependencies on the chain. Both are also given
+relative to L. For edit distance, also the share of letter pairs that sparse attention sees together
+at some position.
 """
 
 from __future__ import annotations
@@ -21,11 +19,8 @@ from tasks.task import Example, Task
 
 @dataclass(frozen=True)
 class Locality:
-    """Distances in tokens; ``chain_distance`` is 0 where no token needs an earlier chain state.
-
-    ``seen_pairs`` holds the shares of letter pairs seen with windows of one and two blocks, and
-    is None for a task without them.
-    """
+    """Distances in tokens; `chain_distance` is 0 if no token needs an earlier chain token.
+    `seen_pairs` are shares of letter pairs seen with windows of one and two blocks, or None."""
 
     max_len: int
     distance: int
@@ -34,17 +29,14 @@ class Locality:
 
     @property
     def relative(self) -> float:
-        """m / L."""
         return self.distance / self.max_len
 
     @property
     def chain_relative(self) -> float:
-        """The same for earlier chain states alone."""
         return self.chain_distance / self.max_len
 
 
 def measure(task: Task, count: int = 20, seed: int = 0) -> Locality:
-    """Return the figures over ``count`` sequences of the test distribution."""
     sequences = task.draw(seed, 0, 0, count)
     examples = [task.decode(sequences, row) for row in range(count)]
     longest, in_chain = map(max, zip(*(distances(task, one) for one in examples), strict=True))
@@ -55,7 +47,7 @@ def measure(task: Task, count: int = 20, seed: int = 0) -> Locality:
 
 
 def distances(task: Task, example: Example) -> tuple[int, int]:
-    """Return the largest distance to a needed token, and to a needed token of the chain."""
+    """The largest distance to a needed token, and to a needed token of the chain."""
     first = len(example.prompt)
     needed = [
         (position - other, other >= first)
@@ -67,23 +59,17 @@ def distances(task: Task, example: Example) -> tuple[int, int]:
 
 
 def attended(length: int, block_size: int, window_blocks: int) -> np.ndarray:
-    """Return what each position sees under sparse attention, (length, length) bool.
-
-    Yang et al. 2024, equation 6, with one summary token a block: row i holds the window of
-    ``window_blocks`` blocks that ends at i and the last token of every block up to i.
-    """
+    """(length, length) bool: what each position sees under sparse attention with one summary token
+    (Yang et al. 2024, eq. 6)."""
     query, key = np.arange(length)[:, None], np.arange(length)
     summary = key % block_size == block_size - 1
     return (key <= query) & ((query - key < window_blocks * block_size) | summary)
 
 
 def seen_pairs(task: EditDistance, examples: Iterable[Example], window_blocks: int) -> float:
-    """Return the share of letter pairs that one position sees together in time.
-
-    A pair is a letter of each string, thus an entry of the table.  It is seen when some position
-    before the entry (the last of them predicts it) attends to a copy of both letters, with blocks
-    of 2^⌊log₂ √L⌋ positions.
-    """
+    """The share of letter pairs, one from each string, seen together in time: some position before
+    their table entry (the last of them predicts it) attends to a copy of both, with blocks of
+    2^⌊log₂ √L⌋."""
     block_size = 2 ** ((task.max_len.bit_length() - 1) // 2)
     sees = attended(task.max_len, block_size, window_blocks)
     seen = total = 0
@@ -98,10 +84,8 @@ def seen_pairs(task: EditDistance, examples: Iterable[Example], window_blocks: i
 
 
 def locality_table(tasks: Iterable[Task], count: int = 20, seed: int = 0) -> list[str]:
-    """Return the lines of a table, a row a task.
-
-    The last columns are the shares of `seen_pairs` with a window of one and of two blocks.
-    """
+    """The lines of a table with a row per task; the last columns are `seen_pairs` for windows of
+    one and two blocks."""
     head = f"{'task':<12} {'size':>5} {'L':>6} {'m':>6} {'m/L':>6} {'m chain':>8} {'chain/L':>8}"
     lines = [f"{head} {'pairs k=1':>10} {'pairs k=2':>10}"]
     for task in tasks:

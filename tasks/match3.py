@@ -1,8 +1,7 @@
-"""Match3: do three numbers, one of them given, add up to 0 modulo p?
+"""Match3: do two of the given numbers and a third one add up to 0 modulo p?
 
-Sanford, Hsu and Telgarsky 2023 ("Representational strengths and limitations of transformers"):
-one layer of third-order attention decides it, one layer of ordinary attention must grow with n,
-to widths that are small at the n that can be trained here.
+One layer of third-order attention decides it; one layer of ordinary attention must grow with n, but
+at trainable n the required width is small (Sanford, Hsu and Telgarsky 2023).
 """
 
 from __future__ import annotations
@@ -20,18 +19,15 @@ MAX_MODULUS = MAX_VOCABULARY - 5  # padding, EOS, the marker, yes, no
 
 
 class Match3(Task):
-    """``size`` numbers modulo p, then a marker and the number q asked about: is there a match?
+    """`size` numbers modulo p, a marker and a number q: do two numbers x, y give x + y + q ≡ 0?
 
-    A match is a pair of numbers at different places with x + y + q ≡ 0. The paper asks it of every
-    number; here the last token asks for itself, so that one layer must see three numbers at once.
-    One prompt in two has exactly one match, the others none. Numbers of a prompt are distinct, and
-    none is its own partner -q - x; given q every number is as frequent with a match as without.
-    Averages over the numbers, which one layer of ordinary attention can take, do tell: of cos and
-    sin of f (x + q / 2) 2π / p, with their squares, (p - 1) / 2 frequencies f decide it and few say
-    little; sum and sum of squares give 66 % of the answers at n = 6, p = 25 (docs/tensor.md). At
-    p = 2n + 1 a prompt without a match holds one number of every pair, and a single average decides
-    it. ``modulus`` p is odd, at least 2n + 1; null: 4n + 1. There is no chain. Training mixes
-    3 ... n numbers, as a curriculum, with half of the answers yes at each.
+    The paper asks this for every number; here the last token asks for itself, so one layer must see
+    three numbers at once. Half of the prompts have exactly one match, half none. Numbers are
+    distinct, none is its own partner -q - x, and given q every number is equally frequent with and
+    without a match. Averages over the numbers, which one layer of ordinary attention can compute,
+    still tell something: sum and sum of squares give 66 % of the answers at n = 6, p = 25
+    (docs/tensor.md). At p = 2n + 1 a single average decides. `modulus` p is odd, at least 2n + 1;
+    null means 4n + 1. There is no chain. Training mixes 3 ... n numbers as a curriculum.
 
     Example (size 5, modulus 21; 15 + 2 + 4 = 21)::
 
@@ -55,21 +51,19 @@ class Match3(Task):
 
     @property
     def own_tokens(self) -> list[str]:
-        """The marker, the answers, the numbers."""
         return ["<sep>", "no", "yes", *map(str, range(self.modulus))]
 
     @property
     def max_len(self) -> int:
-        """The numbers, the marker, the number asked about, the answer."""
         return self.size + 3
 
     def training_mixture(self) -> dict[int, float]:
-        """Prompts of k numbers, k = 3 ... n, in proportion to 1 / k; of two there are too few."""
+        """k = 3 ... n numbers in proportion to 1 / k; there are too few prompts with two."""
         sizes = range(min(3, self.size), self.size + 1)
         return {k: 1 / k / sum(1 / k for k in sizes) for k in sizes}
 
     def sample_prompt(self, rng: random.Random, size: int) -> list[str]:
-        """Numbers of different pairs of partners, and for a match both of one pair."""
+        """Numbers from different pairs of partners, and for a match both of one pair."""
         p, query = self.modulus, rng.randrange(self.modulus)
         own = -query * (p + 1) // 2 % p  # its own partner: 2 own + query ≡ 0
         pairs = rng.sample(range(1, p // 2 + 1), size)  # own + d and own - d are partners
@@ -80,13 +74,12 @@ class Match3(Task):
         return [*map(str, numbers), "<sep>", str(query)]
 
     def solve(self, prompt: list[str]) -> tuple[list[str], list[str]]:
-        """All pairs of places."""
         *numbers, query = (int(token) for token in prompt if token != "<sep>")
         matches = ((x + y + query) % self.modulus == 0 for x, y in combinations(numbers, 2))
         return [], ["yes" if any(matches) else "no"]
 
     def parse(self, tokens: list[str]) -> Example:
-        """The prompt goes on to the number after the marker."""
+        """The prompt includes the number after the marker."""
         example = super().parse(tokens)
         query, *answer = example.answer
         if not answer:
@@ -94,7 +87,6 @@ class Match3(Task):
         return Example([*example.prompt, query], [], answer)
 
     def check_prompt(self, prompt: list[str]) -> str | None:
-        """There must be ``size`` numbers, the marker, a number."""
         if len(prompt) != self.size + 2:
             return f"the prompt has {len(prompt) - 2} numbers, not {self.size}"
         for position, token in enumerate(prompt):
@@ -103,14 +95,11 @@ class Match3(Task):
         return None
 
     def strata(self, sequences: SequenceSet) -> np.ndarray:
-        """The answers."""
         answers = sequences.last_tokens
         return np.column_stack([np.zeros_like(answers), answers])
 
     def state_bits(self, size: int) -> float:
-        """As `Task.state_bits`: yes or no."""
         return 1.0
 
     def dependencies(self, example: Example) -> list[list[int]]:
-        """The answer needs every number."""
         return [[*range(self.size), self.size + 1] for _ in example.answer]

@@ -16,14 +16,13 @@ LEAST_TOKENS = 128
 
 
 class MQAR(Task):
-    """``size`` pairs of a key and a value, then keys to look up; all keys and values differ.
+    """`size` key-value pairs, then keys to look up; all keys and values differ.
 
-    Numbers 1 .. ``vocab_size`` / 2 are keys, the others up to ``vocab_size`` values: half of the
-    vocabulary each, as in zoology, which has 8,192; None means max(128, 4n), n ``capacity`` or
-    ``size``.  The prompt lists ``queries`` of the keys, by default all, in random order.  The chain
-    restates each query with its value behind it, so that a value is the token after its key; the
-    answer is the last value.  The format ``tagged`` is zoology's: the model reads pairs and queries
-    and says at each query its value, at all other tokens the bar; the last label is the answer.
+    Keys are 1 .. `vocab_size` / 2, values the other half, as in zoology, whose vocab_size is 8,192;
+    None means max(128, 4n), n `capacity` or `size`. The prompt lists `queries` of the keys, by
+    default all, in random order. The chain restates each query followed by its value; the answer is
+    the last value. format="tagged" is zoology's: the model reads pairs and queries and labels each
+    query with its value, all other tokens with the bar.
 
     Example (size 3, 2 queries)::
 
@@ -55,22 +54,18 @@ class MQAR(Task):
 
     @property
     def keys(self) -> range:
-        """The keys."""
         return range(1, self.vocab_size // 2 + 1)
 
     @property
     def values(self) -> range:
-        """The values."""
         return range(self.vocab_size // 2 + 1, self.vocab_size + 1)
 
     @property
     def own_tokens(self) -> list[str]:
-        """The marker, the bar, keys, values."""
         return ["<sep>", "|", *map(str, range(1, self.vocab_size + 1))]
 
     @property
     def prompt_len(self) -> int:
-        """Pairs, bar, queries, marker; every prompt has this length."""
         return 2 * self.size + self.num_queries + 2
 
     @property
@@ -80,14 +75,13 @@ class MQAR(Task):
         return self.prompt_len + {"cot": chain + 1, "direct": 1, "tagged": 0}[self.format]
 
     def solve(self, prompt: list[str]) -> tuple[list[str], list[str]]:
-        """Look every query up."""
         pairs, queries = split(prompt)
         values = dict(pairs)
         chain = [token for query in queries for token in (query, values[query])]
         return [*chain, "<sep>"], chain[-1:]
 
     def complete(self, prompt: list[str]) -> Example:
-        """As `Task.complete`; a label for every token of the prompt where there are labels."""
+        """With labels, every token of the prompt has one."""
         if not self.labelled:
             return super().complete(prompt)
         pairs, queries = split(prompt)
@@ -96,7 +90,6 @@ class MQAR(Task):
         return Example(prompt, [], [*nothing, *(values[query] for query in queries)])
 
     def check_prompt(self, prompt: list[str]) -> str | None:
-        """There must be ``size`` pairs of other keys and values, and queries among the keys."""
         if prompt.count("|") != 1 or len(prompt) != self.prompt_len:
             return f"the prompt is not {self.size} pairs, a bar and {self.num_queries} queries"
         if prompt[2 * self.size] != "|":
@@ -116,7 +109,7 @@ class MQAR(Task):
         return f"{unknown[0]} is asked for and has no value" if unknown else None
 
     def dependencies(self, example: Example) -> list[list[int]]:
-        """A query needs its place in the list; a value, the query before it and its pair."""
+        """A query needs its place in the list; a value needs the query before it and its pair."""
         pairs, queries = split(example.prompt)
         key_at = {key: 2 * i for i, (key, _) in enumerate(pairs)}
         listed, chain = 2 * len(pairs) + 1, len(example.prompt)
@@ -138,7 +131,6 @@ class MQAR(Task):
         return [i if self.labelled else i // 2 for i in range(count)]
 
     def draw_batch(self, seed: int, stream: int, first: int, count: int, size: int) -> SequenceSet:
-        """Draw with the compiled kernel."""
         dtype = self.vocabulary.dtype
         pairs = np.empty((count, 2 * size), dtype)
         asked = np.empty((count, 2 * self.num_queries), dtype)
@@ -150,11 +142,9 @@ class MQAR(Task):
         return self.join(prompt, asked, values[:, -1:])
 
     def state_bits(self, size: int) -> float | tuple[float, float]:
-        """As `Task.state_bits`: lists of pairs asked for; the last value without a chain.
-
-        With labels it is a set of pairs before the first query. Sets with the same keys must be
-        told apart; other keys need not, since only keys that were given are asked for.
-        """
+        """With a chain, lists of queried pairs; without, the last value. With labels, sets of pairs
+        before the first query: sets with the same keys must be told apart, others need not, since
+        only given keys are queried."""
         keys, values = len(self.keys), len(self.values)
         if self.format == "direct":
             return math.log2(values)
@@ -166,7 +156,6 @@ class MQAR(Task):
 
 
 def split(prompt: list[str]) -> tuple[list[tuple[str, str]], list[str]]:
-    """Pairs and queries of a prompt."""
     bar = prompt.index("|")
     pairs = list(zip(prompt[:bar:2], prompt[1:bar:2], strict=True))
     return pairs, prompt[bar + 1 : -1]
@@ -178,7 +167,7 @@ _BAR, _OFFSET = 3, 3
 
 @kernel
 def _shuffle_front(state, numbers, count):
-    """Bring a uniform choice of ``count`` of the numbers, in random order, to the front."""
+    """Move a uniform choice of `count` numbers, in random order, to the front."""
     for i in range(count):
         j = i + below(state, len(numbers) - i)
         numbers[i], numbers[j] = numbers[j], numbers[i]
@@ -186,7 +175,7 @@ def _shuffle_front(state, numbers, count):
 
 @kernel
 def _draw(seed, stream, first, vocab_size, pairs, asked):
-    """Fill ids of the pairs (N, 2n), and of those asked for (N, 2m), each key before its value."""
+    """Fill ids of the pairs (N, 2n), and of the queried ones (N, 2m), key before value."""
     size, queries, half = pairs.shape[1] // 2, asked.shape[1] // 2, vocab_size // 2
     state = np.empty(1, np.uint64)
     keys, values = np.empty(half, np.int64), np.empty(vocab_size - half, np.int64)

@@ -1,9 +1,8 @@
-"""Infinite words u v v v .. over a finite monoid, and when they lie in a set that is recognised.
+"""Infinite words u v v v .. over a finite monoid, and membership in a recognised set.
 
-u v^ω lies in [P] when the running product of the word passes through P infinitely often.  This is
-weak recognition by linked pairs (Fleischer and Kufleitner 2019) with all pairs whose first part
-lies in P: (s, e) is linked, s e = s and e e = e, exactly where s = h(u) h(v)^i h(x) returns after
-every further turn of y x, v = x y.
+u v^ω is in [P] if the running product passes through P infinitely often: weak recognition by linked
+pairs (Fleischer and Kufleitner 2019), all pairs (s, e) with s in P, where s e = s and e e = e iff s
+= h(u) h(v)^i h(x) recurs at every further turn of y x, v = x y.
 """
 
 from __future__ import annotations
@@ -17,16 +16,14 @@ ATTEMPTS = 100
 
 
 def accepted(monoid: Monoid) -> set[int]:
-    """Return P: a twentieth of a group's elements, of the flip-flop the state a.
-
-    Of uniform words about half lie in [P] under all letters (A5 and S5), two in five under three.
-    """
+    """P: a twentieth of a group's elements, or the flip-flop's state a. About half of uniform words
+    over all letters are in [P] (A5 and S5), two in five over three letters."""
     return set(range(max(1, len(monoid) // 20))) if monoid.is_group else {1}
 
 
 def passes(monoid: Monoid, u: list[int], v: list[int]) -> tuple[list[int], list[list[int]], int]:
-    """Return the products along u, those along each v until the value at its end was there before,
-    and from which of these passes on they repeat for ever."""
+    """Products along u, those along each v until the value at its end recurs, and from which pass
+    on they repeat."""
     table = monoid.table
     state, along_u = 0, []
     for letter in u:
@@ -45,23 +42,20 @@ def passes(monoid: Monoid, u: list[int], v: list[int]) -> tuple[list[int], list[
 
 
 def is_accepted(monoid: Monoid, u: list[int], v: list[int]) -> bool:
-    """Whether u v^ω lies in [P]."""
     _, found, first = passes(monoid, u, v)
     return any(state in accepted(monoid) for products in found[first:] for state in products)
 
 
 def most_passes(monoid: Monoid) -> int:
-    """Return how often v is read at most until a value returns."""
+    """The maximal number of passes through v until a value recurs."""
     return max(len(passes(monoid, [], [g])[1]) for g in range(len(monoid)))
 
 
 def draw_word(
     rng: random.Random, monoid: Monoid, letters: tuple[int, ...], size: int
 ) -> tuple[list[int], list[int]]:
-    """Draw u and v uniformly, ``size`` letters together, given an answer that a fair coin chose.
-
-    Where no draw of `ATTEMPTS` has this answer, the last one stands.
-    """
+    """Draw u and v uniformly, `size` letters together, given an answer drawn by a fair coin. If
+    `ATTEMPTS` draws do not give this answer, the last one is kept."""
     wanted = rng.random() < 0.5
     for _ in range(ATTEMPTS):
         word = rng.choices(letters, k=size)
@@ -72,8 +66,8 @@ def draw_word(
 
 
 def solve(monoid: Monoid, prompt: list[str]) -> tuple[list[str], list[str]]:
-    """Return chain and answer of ``u | v <sep>``: products along u, then along v until the value at
-    its end was there before."""
+    """Chain and answer of `u | v <sep>`: products along u, then along v until the value at its end
+    recurs."""
     bar = prompt.index("|")
     u, v = ([monoid.number[t] for t in part] for part in (prompt[:bar], prompt[bar + 1 : -1]))
     along_u, found, _ = passes(monoid, u, v)

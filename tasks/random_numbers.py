@@ -1,9 +1,8 @@
-"""Counter-based random numbers for the compiled kernels.
+"""Counter-based random numbers for compiled kernels.
 
-Each candidate sequence owns a generator (splitmix64: Steele, Lea and Flood, OOPSLA 2014) started
-from a hash of (seed, stream, size, index), so that it does not matter which process, thread or
-call draws it.  State is an array of one uint64, because compiled functions cannot rebind a
-caller's scalar.
+Each candidate has its own generator (splitmix64: Steele, Lea and Flood, OOPSLA 2014), started from
+a hash of (seed, stream, size, index), so it does not matter which process or thread draws it. State
+is an array of one uint64, since compiled functions cannot rebind a caller's scalar.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ _S27, _S30, _S31, _S32 = np.uint64(27), np.uint64(30), np.uint64(31), np.uint64(
 
 @kernel
 def mix(z):
-    """Return the splitmix64 finaliser of a uint64: a bijection that scatters its bits."""
+    """The splitmix64 finaliser, a bijection on uint64."""
     z = (z ^ (z >> _S30)) * _M1
     z = (z ^ (z >> _S27)) * _M2
     return z ^ (z >> _S31)
@@ -28,7 +27,7 @@ def mix(z):
 
 @kernel
 def start(state, seed, stream, size, index):
-    """Set ``state`` to the beginning of one candidate's own sequence of numbers."""
+    """Initialise `state` for one candidate."""
     z = mix(np.uint64(seed) + _GAMMA)
     z = mix((z ^ np.uint64(stream)) + _GAMMA)
     z = mix((z ^ np.uint64(size)) + _GAMMA)
@@ -37,7 +36,7 @@ def start(state, seed, stream, size, index):
 
 @kernel
 def below(state, n):
-    """Return a number uniform in 0 .. n - 1, for 0 < n < 2**31 (bias below n / 2**32)."""
+    """A number uniform in 0 .. n - 1, for 0 < n < 2**31 (bias below n / 2**32)."""
     state[0] += _GAMMA
     return np.int64(((mix(state[0]) >> _S32) * np.uint64(n)) >> _S32)
 
@@ -54,7 +53,7 @@ def hash_prompts(tokens, prompt_lengths, hashes):
 
 @kernel
 def fill(seed, stream, size, first, numbers):
-    """Write the first numbers of candidates ``first`` .. into the rows of ``numbers``, uint64."""
+    """Write the first numbers of candidates `first` .. into rows of `numbers`, uint64."""
     state = np.empty(1, np.uint64)
     for row in range(numbers.shape[0]):
         start(state, seed, stream, size, first + row)
@@ -66,7 +65,7 @@ def fill(seed, stream, size, first, numbers):
 def random_numbers(
     seed: int, stream: int, size: int, first: int, count: int, width: int
 ) -> np.ndarray:
-    """Return numbers uniform in [0, 1), (count, width): row i depends on ``first`` + i alone."""
+    """Numbers uniform in [0, 1), (count, width); row i depends only on `first` + i."""
     numbers = np.empty((count, width), np.uint64)
     fill(seed, stream, size, first, numbers)
     return (numbers >> np.uint64(11)) * 2.0**-53

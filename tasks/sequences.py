@@ -1,4 +1,4 @@
-"""Sequences as tokens and as ids: vocabulary, one example, a set of encoded examples."""
+"""Sequences as tokens and as ids: vocabulary, example, encoded set."""
 
 from __future__ import annotations
 
@@ -18,10 +18,8 @@ MAX_VOCABULARY = 2**16
 
 
 class Vocabulary:
-    """Tokens and their ids; padding is 0 and the end of the sequence 1 in every task.
-
-    ``tokens`` passed in are the task's own, without these two.
-    """
+    """Tokens and ids; padding is 0 and end of sequence 1 in every task. `tokens` are the task's
+    own, without these two."""
 
     def __init__(self, tokens: Iterable[str]):
         self.tokens: tuple[str, ...] = (PAD, EOS, *tokens)
@@ -39,24 +37,22 @@ class Vocabulary:
         return len(self.tokens)
 
     def encode(self, tokens: list[str]) -> np.ndarray:
-        """Return the ids of ``tokens``; `UserError` names a token that does not exist."""
+        """UserError names an unknown token."""
         try:
             return np.array([self.index[token] for token in tokens], dtype=self.dtype)
         except KeyError as error:
             raise UserError(f"unknown token {error.args[0]!r}") from None
 
     def decode(self, ids: Iterable[int]) -> list[str]:
-        """Return the tokens of ``ids``."""
         return [self.tokens[int(i)] for i in ids]
 
 
 @dataclass(frozen=True)
 class Example:
-    """One sequence in tokens, without the end-of-sequence token.
+    """One sequence in tokens, without EOS.
 
-    ``prompt`` ends with "=" or "<sep>"; ``chain`` includes the marker that ends it, and is empty
-    when the answer follows the prompt at once.  In the format ``tagged`` the answer is a label for
-    each token before the marker.
+    `prompt` ends with "=" or "<sep>"; `chain` includes its closing marker, and is empty for
+    format="direct". With format="tagged", the answer is a label for each token before the marker.
     """
 
     prompt: list[str]
@@ -65,7 +61,6 @@ class Example:
 
     @property
     def tokens(self) -> list[str]:
-        """The whole sequence."""
         return self.prompt + self.chain + self.answer
 
 
@@ -73,10 +68,10 @@ class Example:
 class SequenceSet:
     """N encoded sequences.
 
-    tokens: (N, W) with W = longest sequence + 1, each row closed by EOS and padded with PAD.
-    lengths: (N,) int32, EOS counted.  prompt_lengths: (N,) int32.
-    labels: (N, W), or None where a model is to say the next token.  Entry j is what it is to say
-    after the tokens before j, for j from ``prompt_lengths`` to ``lengths`` - 1; elsewhere PAD.
+    tokens: (N, W), W = longest sequence + 1, each row closed by EOS and padded with PAD. lengths:
+    (N,) int32, EOS included. prompt_lengths: (N,) int32. labels: (N, W), or None for next-token
+    prediction; entry j is the label after the tokens before j, for prompt_lengths <= j < lengths,
+    elsewhere PAD.
     """
 
     tokens: np.ndarray
@@ -88,17 +83,16 @@ class SequenceSet:
         return len(self.lengths)
 
     def select(self, index: Any) -> SequenceSet:
-        """Return the rows that ``index`` (slice, mask or integers) picks."""
+        """Rows `index` (slice, mask or integers)."""
         return SequenceSet(**{name: array[index] for name, array in self.arrays.items()})
 
     @property
     def arrays(self) -> dict[str, np.ndarray]:
-        """The arrays by their names; labels only where there are any."""
         return {name: array for name, array in vars(self).items() if array is not None}
 
     @property
     def given_lengths(self) -> np.ndarray:
-        """How many tokens of each sequence are given, (N,): the prompt; all, where labelled."""
+        """The number of given tokens, (N,): the prompt, or everything if labelled."""
         return self.prompt_lengths if self.labels is None else self.lengths - 1
 
     @property
@@ -108,7 +102,6 @@ class SequenceSet:
 
     @classmethod
     def empty(cls, count: int, width: int, dtype: np.dtype, labelled: bool = False) -> SequenceSet:
-        """Return room for ``count`` sequences, all padding."""
         return cls(
             np.zeros((count, width), dtype),
             np.zeros(count, np.int32),

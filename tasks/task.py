@@ -1,11 +1,10 @@
-"""The interface of a task: sampling, solving, parsing, checking, and drawing by the million.
+"""The task interface: sample, solve, parse, check, and draw by the million.
 
-A sequence is prompt + chain + answer; the end-of-sequence token is added when it is encoded.
-``format="direct"`` leaves the chain out.  ``format="tagged"`` turns it into labels: the model reads
-the marker and the prompt and says at each of its tokens the chain's; nothing is fed back to it.
-A new task subclasses `Task` and needs a name, its tokens, its longest sequence, `sample_prompt`
-and `solve`.  Everything else has a default; `draw_batch` is worth overriding with a compiled kernel
-once millions of sequences are wanted.
+A sequence is prompt + chain + answer, plus EOS when encoded. format="direct" omits the chain.
+format="tagged" turns it into labels: the model reads marker and prompt and labels each token;
+nothing is fed back. A new task subclasses `Task` and needs a name, its tokens, its longest
+sequence, `sample_prompt` and `solve`. Override `draw_batch` with a compiled kernel for millions of
+sequences.
 """
 
 from __future__ import annotations
@@ -34,17 +33,16 @@ MAX_LEN = 2**20  # every row of a data set is as wide as the longest
 class Task(ABC):
     """A generator of sequences of one size.
 
-    Subclasses keep every constructor parameter under its own name: the folder of a data set is
-    named after `parameters`.  Bad values raise `UserError` or ValueError.
-    ``check_defaults`` are parameters with which sequences of other origin are judged by default;
-    ``paper_sizes`` are those that ``build-all`` and ``locality`` go through.  ``formats`` are those
-    that the task has: "tagged" where every prompt is tokens and a marker, and its chain as many
-    tokens and a marker; `max_len` is then the prompt's.
+    Subclasses keep every constructor parameter under its own name: `parameters` identifies data
+    sets. Bad values raise UserError or ValueError. `check_defaults` are parameters for checking
+    sequences of other origin; `paper_sizes` are used by `build-all` and `locality`. `formats` lists
+    what the task supports: "tagged" where the chain has one token per prompt token; `max_len` is
+    then the prompt's.
 
-    ``capacity`` makes one model measurable at several sizes: a task that takes it draws sequences
-    of ``size`` with the token ids of size ``capacity``; what a model needs to hold them all,
-    vocabulary and positions, is that of `room`.  Its tokens of a smaller size must be tokens of a
-    larger one too.  A constructor of its own hands ``capacity`` on, or does not take it.
+    `capacity` makes one model measurable at several sizes: the task draws sequences of `size` with
+    the token ids of size `capacity`, and a model has the vocabulary and positions of `room`. Tokens
+    of a smaller size must be tokens of a larger one too. A constructor that accepts `capacity`
+    passes it on.
     """
 
     name: ClassVar[str]
@@ -77,34 +75,38 @@ class Task(ABC):
     @property
     @abstractmethod
     def max_len(self) -> int:
-        """Tokens of the longest prompt + chain + answer in this format, EOS not counted."""
+        """Tokens of the longest prompt + chain + answer in this format, without EOS."""
+
+    @property
+    def longest_lines(self) -> int:
+        """Tokens of the longest two successive lines; each line but the last ends with the answer
+        marker. Defaults to `max_len`."""
+        return self.max_len
 
     def sample_prompt(self, rng: random.Random, size: int) -> list[str]:
-        """Draw the prompt of one sequence of ``size``, its closing marker included.
-
-        Not needed where `draw_batch` is overridden.
-        """
+        """Draw a prompt of `size`, its closing marker included. Not needed if `draw_batch` is
+        overridden."""
         raise NotImplementedError(f"{type(self).__name__} has neither sample_prompt nor draw_batch")
 
     @abstractmethod
     def solve(self, prompt: list[str]) -> tuple[list[str], list[str]]:
-        """Return the whole chain (whatever the format) and the answer of a well-formed prompt."""
+        """The whole chain (whatever the format) and the answer of a well-formed prompt."""
 
     # What has a default
 
     def check_prompt(self, prompt: list[str]) -> str | None:
-        """Return why ``prompt`` is not one of this task and size, or None."""
+        """Why `prompt` is not one of this task and size, or None."""
         return None
 
     def complete(self, prompt: list[str]) -> Example:
-        """Return the whole sequence of a prompt in this task's format."""
+        """The whole sequence of a prompt in this task's format."""
         chain, answer = self.solve(prompt)
         if self.labelled:
             return Example(prompt, [], chain[:-1])
         return Example(prompt, chain if self.format == "cot" else [], answer)
 
     def parse(self, tokens: list[str]) -> Example:
-        """Split at the first and the last marker; `UserError` says what is malformed."""
+        """Split at the first and the last marker; UserError says what is malformed."""
         for position, token in enumerate(tokens):
             if token not in self.vocabulary.index or token in (PAD, EOS):
                 raise UserError(f"token {position + 1}, {token!r}, is no token of {self.name}")
@@ -120,7 +122,7 @@ class Task(ABC):
         return Example(tokens[: first + 1], tokens[first + 1 : last + 1], tokens[last + 1 :])
 
     def check(self, tokens: list[str]) -> str | None:
-        """Judge one sequence by the plain solver: None when it is valid, else the reason."""
+        """Check one sequence with the plain solver: None if valid, else the reason."""
         try:
             example = self.parse(tokens)
             reason = self.check_prompt(example.prompt) or self.check_solution(example)
@@ -131,7 +133,6 @@ class Task(ABC):
         return reason
 
     def check_solution(self, example: Example) -> str | None:
-        """Compare chain and answer with those of `solve`."""
         expected = self.complete(example.prompt)
         if example.chain != expected.chain:
             given, right = [*example.chain, None], [*expected.chain, None]
@@ -143,42 +144,36 @@ class Task(ABC):
         return None
 
     def dependencies(self, example: Example) -> list[list[int]]:
-        """For each token after the prompt, the positions in ``example.tokens`` that it needs.
-
-        Positions count from 0; structural tokens need none.  The default says that every token
-        needs all that stand before it.
-        """
+        """The positions in `example.tokens`, from 0, that each token after the prompt needs;
+        structural tokens need none. By default, all earlier ones."""
         first = len(example.prompt)
         return [list(range(i)) for i in range(first, len(example.tokens))]
 
     def chain_steps(self, example: Example) -> list[int]:
-        """For each token after the prompt, the number (from 0) of the chain step it belongs to."""
+        """The chain step, from 0, of each token after the prompt."""
         tokens = example.chain + example.answer
         ends = [self.step_end in (None, token) for token in tokens]
         return list(accumulate(ends, initial=0))[:-1]
 
     def kind_of(self, example: Example) -> str:
-        """Return the kind of instance that a sequence is; accuracy is reported for each kind."""
+        """The kind of instance of a sequence; accuracy is reported per kind."""
         return ""
 
     def training_mixture(self) -> dict[int, float]:
-        """Return the share of each size among training sequences."""
+        """The share of each size among training sequences."""
         return {self.size: 1.0}
 
     def strata(self, sequences: SequenceSet) -> np.ndarray | None:
-        """Return group and kind of each of N sequences of one size, (N, 2); None: all are alike.
+        """Group and kind of each of N sequences of one size, (N, 2); None if all are alike.
 
-        Stored sets have the strata that `draw` gives, also where distinct prompts run out: then a
-        group ends for all of its kinds, such as answers, and in all splits alike
-        (`generate.draw_sets`).  Inside a stratum `draw` must be uniform over prompts.
+        Stored sets keep the strata of `draw` where distinct prompts run out: a group then ends for
+        all of its kinds, e.g. answers, and in all splits alike (`generate.draw_sets`). Within a
+        stratum, `draw` must be uniform over prompts.
         """
         return None
 
     def extract_answer(self, generated: list[str]) -> list[str] | None:
-        """Return what stands between the last answer marker (or the start) and EOS.
-
-        None when the generated tokens hold no EOS.
-        """
+        """What stands between the last answer marker (or the start) and EOS; None without EOS."""
         if EOS not in generated:
             return None
         text = generated[: generated.index(EOS)]
@@ -187,17 +182,17 @@ class Task(ABC):
         return text
 
     def draw_batch(self, seed: int, stream: int, first: int, count: int, size: int) -> SequenceSet:
-        """Draw as `draw` does: one by one, with `sample_prompt`; worth overriding."""
+        """As `draw`; the default calls `sample_prompt` for each."""
         rngs = (candidate_rng(seed, stream, size, i) for i in range(first, first + count))
         return self.encode([self.complete(self.sample_prompt(rng, size)) for rng in rngs])
 
     def state_bits(self, size: int) -> float | tuple[float, float]:
-        """Return what a state must hold once it has read a prompt of ``size``, in bits.
+        """Bits a state must hold after a prompt of `size`: bounds from below and above, equal if
+        counted exactly.
 
-        This is log2 of the number of distinct right continuations, one of which must follow;
-        where these were not counted, a bound from below and one from above. With labels, it is
-        that of ways in which the rest may be labelled, at the token where they are most. This
-        default knows the alphabet of a continuation alone.
+        log2 of the number of distinct right continuations; with labels, of the ways to label the
+        rest, at the token where they are most. The default knows only the alphabet of a
+        continuation.
         """
         longest = self.with_parameters(size=size).max_len
         return 0.0, longest * math.log2(len(self.vocabulary))
@@ -207,49 +202,42 @@ class Task(ABC):
     def draw(
         self, seed: int, stream: int, first: int, count: int, size: int | None = None
     ) -> SequenceSet:
-        """Draw candidates ``first`` .. ``first + count - 1`` of a stream of random numbers.
-
-        Candidate i depends on (seed, stream, size, i) alone, so the same bytes come out whatever
-        the split into calls.  ``size`` is the task's own by default.
-        """
+        """Draw candidates `first` .. `first + count - 1` of a random stream. Candidate i depends
+        only on (seed, stream, size, i), so calls can be split in any way. `size` defaults to the
+        task's."""
         return self.draw_batch(seed, stream, first, count, self.size if size is None else size)
 
     @property
     def labelled(self) -> bool:
-        """Whether sequences carry labels beside their tokens (``format="tagged"``)."""
         return self.format == "tagged"
 
     @property
     def parameters(self) -> dict[str, Any]:
-        """Every constructor parameter and its value."""
         return {name: getattr(self, name) for name in inspect.signature(type(self)).parameters}
 
     def with_parameters(self, **changes: Any) -> Self:
-        """Return a copy with some parameters changed."""
+        """A copy with some parameters changed."""
         return type(self)(**{**self.parameters, **changes})
 
     @cached_property
     def room(self) -> Task:
-        """The task of size ``capacity``, for whose sequences a model must have room; or itself.
-
-        A model takes ``room.vocabulary`` (also this task's own) and ``room.max_len`` positions.
-        """
+        """The task of size `capacity`, whose vocabulary and `max_len` a model takes; by default
+        itself."""
         if self.capacity is None:
             return self
         return self.with_parameters(size=self.capacity, capacity=None)
 
     @cached_property
     def vocabulary(self) -> Vocabulary:
-        """The tokens of the task, or of its `room`."""
         return Vocabulary(self.own_tokens) if self.room is self else self.room.vocabulary
 
     @property
     def room_size(self) -> int:
-        """The size of `room`: ``capacity``, or ``size`` where there is none."""
+        """`capacity`, or `size` without one."""
         return self.size if self.capacity is None else self.capacity
 
     def require_room_for(self, measured: Task) -> None:
-        """Raise `UserError` unless a model made for this task can read ``measured``'s sequences."""
+        """Raise UserError unless a model for this task can read sequences of `measured`."""
         needed, there = len(measured.vocabulary), len(self.vocabulary)
         reason = f"another vocabulary than the model's ({needed} tokens, not {there})"
         if measured.vocabulary.tokens == self.vocabulary.tokens:
@@ -262,15 +250,14 @@ class Task(ABC):
         raise UserError(f"task {measured.name}: size={measured.size} needs {reason}; {advice}")
 
     def empty(self, count: int) -> SequenceSet:
-        """Return room for ``count`` sequences, all padding."""
         return SequenceSet.empty(count, self.max_len + 1, self.vocabulary.dtype, self.labelled)
 
     def join(self, prompt: np.ndarray, chain: np.ndarray | None, answer: np.ndarray) -> SequenceSet:
-        """Return N sequences of one length: ids of prompt and chain without markers, and answer.
+        """N sequences of one length from ids of prompt (N, n), chain (N, k) or None, both without
+        markers, and answer (N, a).
 
-        prompt (N, n), answer (N, a), chain (N, k) or None for a task without; labels (N, n) in the
-        format ``tagged``, whose sequences begin with the marker: without a start token, models with
-        rotary positions alone did not learn the second label of a word problem.
+        With format="tagged", labels (N, n); sequences start with the marker: without a start token,
+        models with only rotary positions did not learn the second label of a word problem.
         """
         marker = self.vocabulary.index[self.answer_marker]
         middle: list[Any] = [] if chain is None or self.format == "direct" else [chain, marker]
@@ -287,7 +274,7 @@ class Task(ABC):
         return out
 
     def encode(self, examples: list[Example]) -> SequenceSet:
-        """Encode sequences, EOS appended; ValueError for one longer than `max_len`."""
+        """Encode sequences, with EOS; ValueError for one longer than `max_len`."""
         width = self.max_len + 1
         out = self.empty(len(examples))
         for row, example in enumerate(examples):
@@ -308,7 +295,6 @@ class Task(ABC):
         return out
 
     def decode(self, sequences: SequenceSet, row: int) -> Example:
-        """Return row ``row`` of a set as tokens."""
         length = sequences.lengths[row]
         tokens = self.vocabulary.decode(sequences.tokens[row, : length - 1])
         if sequences.labels is not None:
@@ -317,7 +303,7 @@ class Task(ABC):
         return self.parse(tokens)
 
     def whole_number(self, key: str, value: Any, least: int, most: int | None = None) -> int:
-        """Return ``value`` when it is a whole number in range, else raise `UserError`."""
+        """`value` if it is an integer in range, else UserError."""
         if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
             raise UserError(f"task {self.name}: {key}={value!r} must be a whole number")
         if value < least:
@@ -327,7 +313,7 @@ class Task(ABC):
         return int(value)
 
     def one_of(self, key: str, value: Any, choices: Collection[str]) -> str:
-        """Return ``value`` when it is among ``choices``, else raise `UserError`."""
+        """`value` if it is among `choices`, else UserError."""
         if value not in choices:
             known = ", ".join(choices)
             raise UserError(f"task {self.name}: {key}={value!r} must be one of {known}")
@@ -335,11 +321,9 @@ class Task(ABC):
 
 
 def build_task(settings: Mapping[str, Any], key: str = "task") -> Task:
-    """Return the task whose class is ``_target_``, with the other ``settings`` as its parameters.
-
-    ``name`` is passed over, and so is ``capacity: null`` where a task takes none.  Raises
-    `UserError`, naming ``key``, for whatever is unknown, missing, wrong or too large.
-    """
+    """The task of class `_target_` with the other `settings` as parameters, ignoring `name`, and
+    `capacity: null` if unsupported. Raises UserError, naming `key`, for anything unknown, missing
+    or invalid."""
     target = settings.get("_target_")
     cls = locate(str(target), f"{key}._target_")
     if not (isinstance(cls, type) and issubclass(cls, Task)):
@@ -367,11 +351,11 @@ def build_task(settings: Mapping[str, Any], key: str = "task") -> Task:
 
 
 def in_proportion(sizes: range) -> dict[int, float]:
-    """Return a mixture in which each size has a share proportional to it."""
+    """A mixture with each size's share proportional to the size."""
     return {size: size / sum(sizes) for size in sizes}
 
 
 def candidate_rng(seed: int, stream: int, size: int, index: int) -> random.Random:
-    """Return the generator of one candidate: the same in every process and on every machine."""
+    """The generator of one candidate: the same in every process and on every machine."""
     digest = hashlib.sha256(f"{seed} {stream} {size} {index}".encode()).digest()
     return random.Random(int.from_bytes(digest[:16], "big"))

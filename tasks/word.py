@@ -1,4 +1,4 @@
-"""Word problems of finite monoids: the product of a word, or whether it is the identity."""
+"""Word problems of finite monoids: the product of a word, or its membership."""
 
 from __future__ import annotations
 
@@ -28,17 +28,14 @@ MARKER, YES, NO, FIRST = range(2, 6)  # ids, after padding and EOS; FIRST is ele
 
 
 class Word(Task):
-    """Words of ``size`` letters over a finite ``monoid`` (`tasks.monoids`); letters are elements.
+    """Words of `size` letters over a finite `monoid` (`tasks.monoids`); letters are elements.
 
-    ``letters`` is ``three`` generators, ``all`` elements, or a list.  The chain gives the product
-    of each prefix, from left to right.  ``question=value`` asks for the product of the word,
-    ``question=member`` whether it lies in P: the identity of a group, the set state ``a`` of the
-    flip-flop.  ``tail=omega`` asks about the infinite word u v v v ..: see `tasks.omega`.
-
-    Letters are independent and uniform for ``value``.  For ``member`` half of the words lie in P,
-    the others are alike to them by letter counts (`words.member_words`); words of the flip-flop
-    are those of `words.flip_flop_words`.  ``format=direct`` trains on words of all
-    lengths up to ``size``.
+    `letters`: `three` generators, `all` elements, or a list. The chain gives the product of each
+    prefix. question="value" asks for the product; "member" whether it is in P: the identity of a
+    group, or the flip-flop's state a. tail="omega" asks about the infinite word u v v v ..
+    (`tasks.omega`). Letters are independent and uniform for "value". For "member", half of the
+    words are in P and the others have similar letter counts (`words.member_words`,
+    `words.flip_flop_words`). format="direct" trains on all lengths up to `size`.
 
     Example (S3, all letters, size 5, value)::
 
@@ -79,7 +76,7 @@ class Word(Task):
             raise UserError(f"task word: size={size} must be at least {self._least} here")
 
     def _numbers_of(self, letters: Any) -> tuple[int, ...]:
-        """Return the numbers of the letters; `UserError` unless they generate the monoid."""
+        """Numbers of the letters; UserError unless they generate the monoid."""
         if letters == "all":
             return tuple(range(len(self._monoid)))
         if isinstance(letters, str) and letters != "three":
@@ -103,7 +100,6 @@ class Word(Task):
 
     @property
     def own_tokens(self) -> list[str]:
-        """The marker, yes and no, the elements; a bar before v where the word is u v v v .. ."""
         bar = ["|"] if self.tail == "omega" else []
         return [*OWN, *self._monoid.elements, *bar]
 
@@ -119,18 +115,16 @@ class Word(Task):
         return self.size + bar + 2 + (chain if self.format == "cot" else 0)
 
     def training_mixture(self) -> dict[int, float]:
-        """Without a chain, words of all lengths k up to ``size``, in proportion to k."""
         least = self._least if self.format == "direct" else self.size
         return in_proportion(range(least, self.size + 1))
 
     def sample_prompt(self, rng: random.Random, size: int) -> list[str]:
-        """Draw ``u | v``, followed by the marker; words without a tail come from `draw`."""
+        """Draw `u | v` and the marker; words without a tail come from `draw`."""
         u, v = omega.draw_word(rng, self._monoid, self._letters, size)
         elements = self._monoid.elements
         return [*(elements[i] for i in u), "|", *(elements[i] for i in v), "<sep>"]
 
     def solve(self, prompt: list[str]) -> tuple[list[str], list[str]]:
-        """Multiply from left to right."""
         if self.tail == "omega":
             return omega.solve(self._monoid, prompt)
         state, chain = 0, []
@@ -143,11 +137,9 @@ class Word(Task):
 
     @property
     def _accepted(self) -> int:
-        """P's only element: e, or the state ``a`` of the flip-flop."""
         return 1 if self.monoid == "flip-flop" else 0
 
     def check_prompt(self, prompt: list[str]) -> str | None:
-        """There must be ``size`` letters of the task's, or fewer without a chain; v has four."""
         word = [token for token in prompt[:-1] if token != "|"]
         least = self._least if self.format == "direct" else self.size
         if not least <= len(word) <= self.size:
@@ -162,7 +154,6 @@ class Word(Task):
         return None
 
     def draw_batch(self, seed: int, stream: int, first: int, count: int, size: int) -> SequenceSet:
-        """Draw many words at once."""
         if self.tail == "omega":
             return super().draw_batch(seed, stream, first, count, size)
         numbers = functools.partial(random_numbers, seed, stream, size, first, count)
@@ -180,8 +171,8 @@ class Word(Task):
         return self.join(letters + FIRST, products + FIRST, answer)
 
     def strata(self, sequences: SequenceSet) -> np.ndarray | None:
-        """Of membership the answers; of the flip-flop how far from the end the last reset is, and
-        which one it is."""
+        """For "member" the answers; for the flip-flop the last reset's distance from the end, and
+        which."""
         if self.monoid != "flip-flop" and self.question == "value":
             return None
         size = int(sequences.given_lengths[0]) - 1
@@ -194,7 +185,7 @@ class Word(Task):
         return np.column_stack([groups, kinds])
 
     def dependencies(self, example: Example) -> list[list[int]]:
-        """A product needs its letter and the product before; a label, all letters up to its own."""
+        """A product needs its letter and the product before; a label needs all letters so far."""
         n = len(example.prompt) - 1
         if self.tail == "omega":
             return super().dependencies(example)
@@ -205,10 +196,8 @@ class Word(Task):
         return [[0], *([i, n + i] for i in range(1, n)), [], [2 * n]]
 
     def state_bits(self, size: int) -> float | tuple[float, float]:
-        """As `Task.state_bits`: words with a chain, products without; a bit for membership.
-
-        From below only a bit, where not every word is drawn: for membership and the flip-flop.
-        """
+        """With a chain, words; without, products; for membership, a bit. Where not every word is
+        drawn (membership, the flip-flop), only one bit from below."""
         reached, most = {0}, 1
         for _ in range(size - self.labelled):
             reached = {

@@ -1,8 +1,5 @@
-"""Drawing words over a monoid: with a given product, or with a last reset at a given distance.
-
-Random numbers come in as an array (N, k) uniform in [0, 1), letters go out as element numbers
-(N, n): row i of the one decides row i of the other.
-"""
+"""Draw words over a monoid: with a given product, or a last reset at a given distance. Random
+numbers (N, k), uniform in [0, 1), come in; letters (N, n) go out as element numbers, row by row."""
 
 from __future__ import annotations
 
@@ -17,12 +14,12 @@ ROUNDS = 4  # tries to shuffle a word
 
 
 def choose(numbers: np.ndarray, count: int | np.ndarray) -> np.ndarray:
-    """Return whole numbers uniform in 0 .. ``count`` - 1, of the shape of ``numbers``."""
+    """Integers uniform in 0 .. `count` - 1, of the shape of `numbers`."""
     return (numbers * count).astype(np.int64)
 
 
 def prefix_products(monoid: Monoid, letters: np.ndarray) -> np.ndarray:
-    """Return the products p_1 .. p_n (N, n) of the words ``letters`` (N, n)."""
+    """Products p_1 .. p_n (N, n) of words (N, n)."""
     products = np.empty_like(letters)
     state = np.zeros(len(letters), np.int64)
     for i in range(letters.shape[1]):
@@ -33,10 +30,8 @@ def prefix_products(monoid: Monoid, letters: np.ndarray) -> np.ndarray:
 
 @functools.lru_cache(maxsize=64)
 def best_guess_from_counts(monoid: Monoid, letters: tuple[int, ...], size: int) -> float:
-    """The accuracy of the best guess of the product that knows only how often each letter occurs.
-
-    Of words of ``size`` uniform ``letters``; exactly, over all counts.
-    """
+    """The exact accuracy of the best guess of the product from letter counts alone, for words of
+    `size` uniform `letters`."""
     start = np.zeros(len(monoid))
     start[0] = 1.0
     found = {(0,) * len(letters): start}
@@ -53,8 +48,8 @@ def best_guess_from_counts(monoid: Monoid, letters: tuple[int, ...], size: int) 
 
 @functools.lru_cache(maxsize=8)
 def ways(monoid: Monoid, letters: tuple[int, ...], steps: int) -> np.ndarray:
-    """Return (steps + 1, S, S) shares: entry (m, s, t), of all words of m ``letters``, those that
-    lead from s to t."""
+    """(steps + 1, S, S): entry (m, s, t) is the share of words of m `letters` that lead from s to
+    t."""
     turns = np.zeros((len(monoid), len(monoid)))
     following = monoid.table[:, list(letters)]  # (S, A)
     np.add.at(turns, (np.arange(len(monoid))[:, None], following), 1 / len(letters))
@@ -67,11 +62,8 @@ def ways(monoid: Monoid, letters: tuple[int, ...], steps: int) -> np.ndarray:
 def words_to(
     monoid: Monoid, letters: tuple[int, ...], targets: np.ndarray, numbers: np.ndarray
 ) -> np.ndarray:
-    """Draw words (N, n) uniformly among those whose product is ``targets`` (N,).
-
-    ``numbers`` (N, n).  Letter by letter, each with the share of the words that still reach the
-    target after it.
-    """
+    """Draw words (N, n) uniformly among those with product `targets` (N,), from `numbers` (N,
+    n)."""
     steps = numbers.shape[1]
     shares = ways(monoid, letters, steps)
     chosen = np.array(letters)
@@ -89,12 +81,11 @@ def words_to(
 def balanced_targets(
     monoid: Monoid, letters: tuple[int, ...], steps: int, numbers: np.ndarray
 ) -> np.ndarray:
-    """Draw products (N,) from ``numbers`` (N, 2): half of them e, the others alike to it.
+    """Draw products (N,) from `numbers` (N, 2): half e, the others similar to it.
 
-    The others lead to other elements of the commutator subgroup: any map to a commutative group,
-    and so letter counts and parities, takes them where it takes e.  A commutative group has no
-    others there; then all of its elements are taken.  Each has the share of the words that lead
-    to it, so that these are uniform.
+    The others are in the commutator subgroup, so that every map to a commutative group, including
+    letter counts and parities, takes them to where it takes e; in a commutative group they are any
+    elements. Each has the share of words that lead to it, so these are uniform.
     """
     shares = ways(monoid, letters, steps)[steps, 0].copy()  # (S,)
     reached = shares[0] > 0
@@ -112,14 +103,12 @@ def balanced_targets(
 def member_words(
     monoid: Monoid, letters: tuple[int, ...], size: int, numbers: np.ndarray
 ) -> np.ndarray:
-    """Draw words (N, n) of ``size`` n, half with product e, from ``numbers`` (N, (2 ROUNDS + 1) n
-    + 2).
+    """Draw words (N, size), half with product e, from `numbers` (N, (2 ROUNDS + 1) size + 2).
 
-    Under all letters they are uniform among the words of each product of `balanced_targets`.  Under
-    few letters words that make e hold other letters than most; so there a no is a yes in another
-    order: of a word with product e and a shuffle of it with another, one is taken.  Where no
-    shuffle is found, always the same yes or no stands: distinct prompts hold each once.  In a
-    commutative group, whose products are no more than counts, nothing can be shuffled.
+    Over all letters they are uniform given a product from `balanced_targets`. Over few letters,
+    words that give e have other letter counts than most, so a no is a shuffle of a yes. If no
+    shuffle is found, the same yes or no stands; distinct prompts keep it once. In a commutative
+    group a shuffle changes nothing.
     """
     targets = balanced_targets(monoid, letters, size, numbers[:, :2])
     shares = ways(monoid, letters, size)[size, 0]  # (S,)
@@ -143,21 +132,19 @@ def member_words(
 
 @functools.lru_cache(maxsize=256)
 def _earlier_shares(last: int) -> np.ndarray:
-    """Return the cumulative shares of 1, 3, .. of ``last`` letters being resets, (last + 1) // 2.
-
-    Of all words in which one more follows at once and as many are a as b.
-    """
+    """Cumulative shares of 1, 3, .. of `last` letters being resets, (last + 1) // 2, among words
+    that continue with one more reset and have as many a as b."""
     counts = range(1, last + 1, 2)
     words = [math.comb(last, k) * math.comb(k + 1, (k + 1) // 2) for k in counts]
     return np.cumsum([count / sum(words) for count in words])
 
 
 def flip_flop_words(size: int, numbers: np.ndarray) -> np.ndarray:
-    """Draw words (N, n) of 1, a, b (0, 1, 2), ``size`` n at least 2, from ``numbers`` (N, 2n + 2).
+    """Draw words (N, size) of 1, a, b (0, 1, 2), size at least 2, from `numbers` (N, 2 size + 2).
 
-    The last reset is d letters from the end, d uniform in 1 .. n - 1, where uniform letters would
-    all but hide it near the end.  a and b occur equally often: counts say nothing of which came
-    last.  The words of one d are uniform.
+    The distance of the last reset from the end is uniform in 1 .. size - 1, where uniform letters
+    would put it near the end. a and b occur equally often, so counts do not tell which came last.
+    Words are uniform given the distance.
     """
     last = size - 1 - choose(numbers[:, 0], size - 1)  # position of the last reset, (N,)
     earlier = np.empty_like(last)  # resets before it, an odd number
@@ -177,5 +164,4 @@ def flip_flop_words(size: int, numbers: np.ndarray) -> np.ndarray:
 
 
 def _rank(keys: np.ndarray) -> np.ndarray:
-    """Return the rank of each key in its row, from 0."""
     return keys.argsort(axis=1, kind="stable").argsort(axis=1, kind="stable")

@@ -1,4 +1,4 @@
-"""Checkpoints: the whole state of a training run, written atomically."""
+"""Checkpoints, written atomically, with a digest."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from common import UserError, sha256_of, write_bytes, write_text
 
 
 def save_checkpoint(path: Path, content: dict[str, Any]) -> None:
-    """Write ``content`` (tensors and plain data) to ``path``, and its SHA-256 beside it."""
+    """Write `content` (tensors and plain data) to `path`, and its SHA-256 beside it."""
     buffer = io.BytesIO()
     torch.save(content, buffer)
     digests = [hashlib.sha256(buffer.getbuffer()).hexdigest()]
@@ -24,7 +24,7 @@ def save_checkpoint(path: Path, content: dict[str, Any]) -> None:
 
 
 def load_checkpoint(path: Path, map_location: str | torch.device = "cpu") -> dict[str, Any]:
-    """Return what `save_checkpoint` wrote; raise `UserError` when it is missing or damaged."""
+    """Read what `save_checkpoint` wrote; UserError if missing or damaged."""
     if not path.exists():
         raise UserError(f"{path}: there is no checkpoint here")
     data, beside = path.read_bytes(), digest_path(path)
@@ -35,5 +35,4 @@ def load_checkpoint(path: Path, map_location: str | torch.device = "cpu") -> dic
 
 
 def digest_path(path: Path) -> Path:
-    """Return where the SHA-256 of the checkpoint at ``path`` lies."""
     return path.with_suffix(".sha256")

@@ -15,11 +15,11 @@ from tasks.task import SequenceSet
 
 @dataclass(frozen=True)
 class Layout:
-    """How a batch lies in memory.
+    """How a batch is laid out in memory.
 
-    Padded, T is rounded up to a multiple of ``width_step``.  ``packed``, sequences lie one behind
-    another, and the steps are those of `Packing`.  A part of a batch has at most ``most_tokens``
-    inputs, unless one sequence alone has more.
+    Padded, T is rounded up to a multiple of `width_step`. `packed`, sequences lie one after
+    another, with the steps of `Packing`. A part of a batch has at most `most_tokens` inputs, unless
+    one sequence alone has more.
     """
 
     packed: bool = False
@@ -41,9 +41,9 @@ PACKED = {
 class Batch:
     """Inputs and targets of some sequences.
 
-    ``inputs`` (B, T) are padded to the longest, or (N,) one behind another as ``packing`` says.
-    ``targets`` (targets,) are those that count in the loss: the tokens of chain, answer and EOS,
-    or every label.  ``counted`` (targets,) are the flat indices of the inputs that each is due at.
+    `inputs` (B, T), padded, or (N,) packed by `packing`. `targets` (targets,) count in the loss:
+    tokens of chain, answer and EOS, or every label. `counted` (targets,) are the flat indices of
+    their inputs.
     """
 
     inputs: Tensor
@@ -52,14 +52,12 @@ class Batch:
     packing: Packing | None = None
 
     def at_targets(self, values: Tensor) -> Tensor:
-        """Return the rows of ``values`` (B, T, D) or (N, D) at the targets, (targets, D).
-
-        As indexing by a mask, but without a sync: a mask's size is known to the device only.
-        """
+        """Rows of `values` (B, T, D) or (N, D) at the targets, (targets, D). Unlike a mask, this
+        needs no device sync."""
         return values.flatten(0, -2).index_select(0, self.counted)
 
     def spread(self, values: Tensor, fill: float = 0) -> Tensor:
-        """Return ``values`` (targets,) at the inputs (B, T) that they belong to, else ``fill``."""
+        """`values` (targets,) placed at their inputs (B, T), `fill` elsewhere."""
         spread = values.new_full(self.inputs.shape, fill)
         spread.view(-1).index_copy_(0, self.counted, values)
         return spread
@@ -68,10 +66,9 @@ class Batch:
 class SequenceTensors:
     """A `tasks.task.SequenceSet` on one device; batches are index selections.
 
-    ``tokens`` (N, W) in their small integer type, ``targets`` (N, W), of which entry j is due after
-    the tokens before j: themselves, or labels.  ``lengths`` and ``prompt_lengths`` (N,).
-    ``host_lengths`` and ``host_num_targets`` (N,) lie on the CPU: the sizes of a batch are known
-    without a sync.
+    `tokens` (N, W) as small integers; `targets` (N, W), entry j due after the tokens before j:
+    themselves, or labels; `lengths` and `prompt_lengths` (N,). `host_lengths` and
+    `host_num_targets` (N,) are on the CPU, so batch sizes need no sync.
     """
 
     def __init__(self, sequences: SequenceSet, device: torch.device | str = "cpu") -> None:
@@ -89,16 +86,14 @@ class SequenceTensors:
         return len(self.lengths)
 
     def num_targets(self, index: Tensor) -> int:
-        """Return how many targets count in the loss of the sequences ``index`` (B,)."""
+        """The number of targets of the sequences `index` (B,)."""
         return int(self.host_num_targets[index.cpu()].sum())
 
     def parts(
         self, index: Tensor, layout: Layout = PADDED, most_sequences: int | None = None
     ) -> list[Tensor]:
-        """Split the batch ``index`` (B,), sorted by length, into parts.
-
-        Their gradients are summed: the same gradient in less memory.
-        """
+        """Split the batch `index` (B,), sorted by length, into parts; their summed gradients are
+        the batch's, in less memory."""
         index = index[self.host_lengths[index].argsort(stable=True)]
         parts = [index]
         if layout.most_tokens is not None:
@@ -107,15 +102,13 @@ class SequenceTensors:
         return [piece for part in parts for piece in part.split(most_sequences or len(part))]
 
     def width(self, index: Tensor, layout: Layout = PADDED) -> int:
-        """Return T of the padded batch of sequences ``index`` (B,)."""
+        """T of the padded batch `index` (B,)."""
         longest = int(self.host_lengths[index.cpu()].max()) - 1
         return min(-(-longest // layout.width_step) * layout.width_step, self.longest - 1)
 
     def batch(self, index: Tensor, layout: Layout = PADDED) -> Batch:
-        """Return the sequences ``index`` (B,); packed, they must be sorted by length.
-
-        An index on the CPU avoids a sync.
-        """
+        """The sequences `index` (B,), sorted by length if packed. An index on the CPU avoids a
+        sync."""
         if layout.packed:
             return self._packed(index, layout)
         width, total = self.width(index, layout), self.num_targets(index)
@@ -148,7 +141,7 @@ class SequenceTensors:
 
 
 def _small(ids: np.ndarray) -> Tensor:
-    """Return ``ids`` in a small integer type that torch can index; copy read-only arrays."""
+    """`ids` in a small integer type that torch can index; read-only arrays are copied."""
     ids = np.ascontiguousarray(ids)
     if ids.dtype == np.uint16:
         ids = ids.astype(np.int16 if ids.max(initial=0) < 2**15 else np.int32)
@@ -156,11 +149,8 @@ def _small(ids: np.ndarray) -> Tensor:
 
 
 def flat_indices(first: Tensor, counts: Tensor, width: int, total: int) -> Tensor:
-    """Return the indices (total,), in a flattened (B * width), of ``counts`` (B,) columns a row
-    from column ``first`` (B,) on.
-
-    ``total``, the sum of ``counts``, is known to the caller: reading it would be a sync.
-    """
+    """Indices (total,), in a flattened (B * width), of `counts` (B,) columns per row from column
+    `first` (B,) on. `total` is the sum of `counts`; passing it avoids a sync."""
     row_starts = torch.arange(len(first), device=first.device) * width + first  # (B,)
     counted_before = counts.cumsum(0) - counts  # (B,), in the rows above
     every = torch.arange(total, device=first.device)
@@ -168,7 +158,7 @@ def flat_indices(first: Tensor, counts: Tensor, width: int, total: int) -> Tenso
 
 
 def filled(tokens: list[int], most: int) -> list[int]:
-    """Return the number of sequences in each part of at most ``most`` tokens."""
+    """The number of sequences in each part of at most `most` tokens."""
     sizes, held = [0], 0
     for count in tokens:
         if held + count > most and sizes[-1]:
@@ -179,11 +169,8 @@ def filled(tokens: list[int], most: int) -> list[int]:
 
 
 class BatchOrder:
-    """Uniform batches: every epoch is a new permutation, cut into batches.
-
-    A pure function of (seed, step).  The last, incomplete batch of an epoch is kept, so that an
-    epoch holds every sequence once and a batch the same mixture of lengths as the data.
-    """
+    """Batches as a pure function of (seed, step): each epoch is a new permutation, cut into
+    batches, the last of which may be smaller."""
 
     def __init__(self, num_sequences: int, batch_size: int, seed: int) -> None:
         self.num_sequences = num_sequences
@@ -193,13 +180,13 @@ class BatchOrder:
         self._permutation = functools.lru_cache(maxsize=1)(self._draw)
 
     def indices(self, step: int) -> Tensor:
-        """Return the indices (B,) of batch ``step`` (0-based, over all epochs)."""
+        """Indices (B,) of batch `step`, 0-based over all epochs."""
         epoch, number = divmod(step, self.batches_per_epoch)
         start = number * self.batch_size
         return self._permutation(epoch)[start : start + self.batch_size]
 
     def sequences_before(self, step: int) -> int:
-        """Return how many sequences the batches before ``step`` hold."""
+        """The number of sequences in the batches before `step`."""
         epoch, number = divmod(step, self.batches_per_epoch)
         return epoch * self.num_sequences + number * self.batch_size
 

@@ -25,14 +25,13 @@ BACKEND: str | Callable[..., Any] = "inductor"  # of torch.compile
 
 @dataclass(frozen=True, config=ConfigDict(extra="forbid", allow_inf_nan=False))
 class Machine:
-    """The Hydra group `machine`.
+    """The `machine` group.
 
-    ``compile`` compiles the forward pass and its gradient: auto means on CUDA, graphs records CUDA
-    graphs as well.  ``threads`` are PyTorch's.  ``micro_batch_size`` is how many sequences are held
-    at a time, their gradients summed: the same batch in less memory; null holds as many as runs
-    fastest.  ``evaluation_memory_mb`` bounds what evaluation holds (`evaluation.generate`);
-    ``checkpoint_seconds`` is the time between checkpoints; after ``time_limit_seconds`` training
-    stops, to be continued later.
+    `compile` compiles the forward and backward pass: auto means on CUDA, graphs also records CUDA
+    graphs. `threads` are PyTorch's. `micro_batch_size` splits a batch to save memory, null as fast
+    as possible. `evaluation_memory_mb` bounds evaluation (`evaluation.generate`).
+    `checkpoint_seconds` is the time between checkpoints; after `time_limit_seconds` training stops,
+    to be continued later.
     """
 
     device: Annotated[str, Field(pattern=r"^(auto|cpu|cuda(:\d+)?)$")] = "auto"
@@ -50,10 +49,7 @@ class Machine:
 
 
 def resolve_device(device: str) -> torch.device:
-    """Return the device that auto, cpu, cuda or cuda:N means here.
-
-    Raises `UserError` when it is not there.
-    """
+    """The device for auto, cpu, cuda or cuda:N; UserError if it is missing."""
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"
     resolved = torch.device(device)
@@ -67,7 +63,7 @@ def resolve_device(device: str) -> torch.device:
 
 @functools.cache
 def device_name(device: torch.device) -> str:
-    """Return type and model of a device, such as "cpu: AMD EPYC"."""
+    """Type and model of a device, e.g. "cpu: AMD EPYC"."""
     if device.type == "cuda":
         return f"cuda: {torch.cuda.get_device_name(device)}"
     name = platform.processor() or platform.machine()
@@ -80,22 +76,20 @@ def device_name(device: torch.device) -> str:
 
 
 def compiles(setting: str | bool, device: torch.device) -> bool:
-    """Return whether ``machine.compile`` compiles on ``device``.
-
-    auto does not on a CPU, where nothing was gained, nor without Triton.
-    """
+    """Whether `machine.compile` compiles on `device`. auto does not on a CPU, where nothing was
+    gained, nor without Triton."""
     if setting == "auto":
         return device.type == "cuda" and importlib.util.find_spec("triton") is not None
     return bool(setting)
 
 
 def compiled(hidden: Callable[..., Tensor], cuda_graphs: bool = False) -> Callable[..., Tensor]:
-    """Return ``Transformer.hidden`` of one model, compiled anew at every shape that it meets.
+    """`Transformer.hidden`, compiled for every new shape.
 
-    With ``cuda_graphs`` its launches, and those of its gradient, are recorded once and replayed: a
-    small model spends most of its step launching.  What it returns, and the gradients, then lie in
-    memory that the next step overwrites: the caller marks the beginning of each.
-    Where the compiler fails, PyTorch logs why and the model runs uncompiled.
+    With `cuda_graphs`, kernel launches are recorded and replayed: a small model spends most of its
+    step launching. Outputs and gradients then lie in memory that the next step overwrites, so the
+    caller marks the beginning of each step. If the compiler fails, PyTorch logs why and the model
+    runs uncompiled.
     """
     # Who asks for float32 means its precision: PyTorch's hint to use TensorFloat32 is no help.
     warnings.filterwarnings("ignore", "TensorFloat32 tensor cores", UserWarning)
@@ -106,12 +100,9 @@ def compiled(hidden: Callable[..., Tensor], cuda_graphs: bool = False) -> Callab
 
 
 def keep_freed_memory() -> None:
-    """Let glibc keep up to half a GiB of freed memory for the next step.
-
-    It gives blocks of more than 128 KiB back to the system otherwise, and a step of a small model
-    gets hundreds of pages anew: 24 ms instead of 17 at three operators and D = 32 (one core of an
-    EPYC); a window over 16,384 tokens takes 207 ms instead of 420.  Only Linux has this.
-    """
+    """Let glibc keep up to half a GiB of freed memory. By default it returns blocks of over 128 KiB
+    to the system, and each step faults them in again: 24 ms instead of 17 at three operators and D
+    = 32 (one EPYC core). Linux only."""
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
     if mallopt is not None:
         trim_threshold, mmap_threshold = -1, -3  # of malloc.h

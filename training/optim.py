@@ -1,4 +1,4 @@
-"""The optimiser of a recipe: Muon for hidden matrices, AdamW for the rest; the moving average."""
+"""Muon for hidden matrices, AdamW for the rest, and the moving average of the weights."""
 
 from __future__ import annotations
 
@@ -25,43 +25,37 @@ BFLOAT16_ON = ("cuda",)
 
 
 class OptimizerGroup:
-    """Optimisers that step together; each group's learning rate is its ``factor`` times one."""
+    """Optimisers that step together; each group's learning rate is `factor` times the
+    schedule's."""
 
     def __init__(self, parts: list[torch.optim.Optimizer]) -> None:
         self.parts = parts
 
     def set_learning_rate(self, learning_rate: float) -> None:
-        """Set the schedule's learning rate."""
         for optimizer in self.parts:
             for group in optimizer.param_groups:
                 group["lr"] = learning_rate * group["factor"]
 
     def zero_grad(self) -> None:
-        """Forget the gradients."""
         for optimizer in self.parts:
             optimizer.zero_grad(set_to_none=True)
 
     def step(self) -> None:
-        """Update every parameter once."""
         for optimizer in self.parts:
             optimizer.step()
 
     def state_dict(self) -> list[dict]:
-        """Return the optimisers' states, in order."""
         return [optimizer.state_dict() for optimizer in self.parts]
 
     def load_state_dict(self, states: list[dict]) -> None:
-        """Restore what `state_dict` returned."""
         for optimizer, state in zip(self.parts, states, strict=True):
             optimizer.load_state_dict(state)
 
 
 def build_optimizer(model: Transformer, recipe: Recipe) -> OptimizerGroup:
-    """Return the optimiser that ``recipe`` names, for the parameters of ``model`` by their roles.
-
-    ``adamw`` takes them all.  ``muon`` (Jordan et al. 2024) orthogonalises the momentum of hidden
-    matrices, on a GPU in the precision of the forward pass; AdamW takes the rest.
-    """
+    """The optimiser of `recipe` for the parameters of `model` by role. `adamw` takes all; `muon`
+    (Jordan et al. 2024) orthogonalises the momentum of hidden matrices, on a GPU in the forward
+    pass's precision, and AdamW takes the rest."""
     roles = model.parameter_roles()
     trained = [(p, roles[name]) for name, p in model.named_parameters() if p.requires_grad]
     return optimizer_by_role(trained, recipe, model.dim)
@@ -70,7 +64,7 @@ def build_optimizer(model: Transformer, recipe: Recipe) -> OptimizerGroup:
 def optimizer_by_role(
     parameters: Iterable[tuple[Tensor, Role]], recipe: Recipe, dim: int
 ) -> OptimizerGroup:
-    """Return the optimiser of ``parameters`` of a model of width ``dim``."""
+    """The optimiser for `parameters` of a model of width `dim`."""
     hidden: list[tuple[Tensor, Role]] = []
     rest: list[tuple[Tensor, Role]] = []
     for parameter, role in parameters:
@@ -91,7 +85,6 @@ def optimizer_by_role(
 
 
 def muon_dtype(device: torch.device, precision: str) -> torch.dtype:
-    """Return the type of Muon's products."""
     low = precision == "bfloat16" and device.type in BFLOAT16_ON
     return torch.bfloat16 if low else torch.float32
 
@@ -112,7 +105,7 @@ def _groups(
 
 
 def _weight_decay(role: Role, recipe: Recipe, factor: float) -> float:
-    """Return the decay that the optimisers multiply by the group's learning rate."""
+    """The decay, which optimisers multiply by the group's learning rate."""
     if not role.decays or (role.kind == "vector" and not recipe.decay_vectors):
         return 0.0
     if recipe.decay == "coupled":
@@ -121,18 +114,16 @@ def _weight_decay(role: Role, recipe: Recipe, factor: float) -> float:
 
 
 class BatchedMuon(torch.optim.Optimizer):
-    """Momentum, orthogonalised per matrix, for 2-D parameters.
+    """Muon for 2-D parameters, all matrices of one shape at once.
 
-    Same update as `torch.optim.Muon`, which takes one matrix at a time: small transformers spend a
-    third of their step there.  Here all matrices of one shape are orthogonalised together; a model
-    of three layers has three shapes, so 45 batched products do the work of 270.
+    The update of `torch.optim.Muon`, which takes one matrix at a time: small transformers would
+    spend a third of their step there. A model of three layers has three shapes, so 45 batched
+    products replace 270.
 
-    ``parameters`` are tensors, or groups of ``params`` as any optimiser takes them.  A group's
-    ``parts``, one number a parameter, say how many matrices it stacks along its rows; each of them
-    is orthogonalised by itself.  A parameter without a gradient counts as one of gradient 0.
-    ``lr`` is matched to AdamW's by the factor 0.2 sqrt(max(rows, columns)) (Liu et al. 2025), so
-    one schedule serves both.  Weight decay is decoupled.
-    Parameters and momentum stay as they are; the products run in ``dtype``.
+    `parameters` are tensors or groups. A group's `parts`, one per parameter, is the number of
+    matrices it stacks along its rows, orthogonalised separately. A missing gradient counts as 0.
+    `lr` is matched to AdamW's by 0.2 sqrt(max(rows, columns)) (Liu et al. 2025). Weight decay is
+    decoupled. Products run in `dtype`.
     """
 
     def __init__(
@@ -151,7 +142,6 @@ class BatchedMuon(torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self, closure: None = None) -> None:  # type: ignore[override]
-        """Update every parameter once."""
         for group in self.param_groups:
             parameters, parts = group["params"], group["parts"]
             gradient = torch.cat(
@@ -171,7 +161,7 @@ class BatchedMuon(torch.optim.Optimizer):
 
 
 def _by_shape(group: dict[str, Any]) -> list[dict[str, Any]]:
-    """Split a group by the shape of its matrices, so that each can be one batch."""
+    """Split a group by matrix shape, so that each can be one batch."""
     shared = {key: value for key, value in group.items() if key not in ("params", "parts")}
     parameters = list(group["params"])
     split: dict[tuple[int, int], dict[str, Any]] = {}
@@ -184,13 +174,13 @@ def _by_shape(group: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _matrices(parameter: Tensor, parts: int) -> Tensor:
-    """Return the gradient as (parts, rows, columns)."""
+    """The gradient as (parts, rows, columns)."""
     gradient = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
     return gradient.reshape(parts, -1, parameter.shape[1])
 
 
 def orthogonalise(matrices: Tensor) -> Tensor:
-    """Return matrices (k, rows, columns) with their singular values brought near 1."""
+    """Bring the singular values of matrices (k, rows, columns) near 1."""
     a, b, c = COEFFICIENTS
     tall = matrices.shape[1] > matrices.shape[2]
     x = matrices.mT if tall else matrices
@@ -203,11 +193,8 @@ def orthogonalise(matrices: Tensor) -> Tensor:
 
 @torch.no_grad()
 def update_average(average: nn.Module, model: nn.Module, decay: float, first: bool) -> None:
-    """Set every weight of ``average`` to decay * average + (1 - decay) * that of ``model``.
-
-    With ``first``, to that of ``model``.  As `torch.optim.swa_utils.AveragedModel`, but without a
-    sync: that class copies a counter to the device at every update.
-    """
+    """Set each weight of `average` to decay * average + (1 - decay) * model's; with `first`, to the
+    model's. Like `torch.optim.swa_utils.AveragedModel`, without its sync per update."""
     mean: list[Tensor] = list(average.parameters())
     weights: list[Tensor] = list(model.parameters())
     if first:

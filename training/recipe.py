@@ -21,10 +21,8 @@ CHECKED = ConfigDict(extra="forbid", allow_inf_nan=False)
 
 @dataclass(frozen=True, config=CHECKED)
 class RoleRate:
-    """The learning rate of one role at width D, in multiples of the schedule's.
-
-    It is factor * (reference_dim / D) ** exponent.
-    """
+    """A role's learning rate at width D, relative to the schedule's: factor * (reference_dim / D)
+    ** exponent."""
 
     factor: Positive = 1.0
     exponent: Exponent = 0.0
@@ -32,12 +30,12 @@ class RoleRate:
 
 @dataclass(frozen=True, config=CHECKED)
 class Rates:
-    """The learning rates of all roles (`models.roles`); by default they are the same.
+    """Learning rates by role (`models.roles`), equal by default.
 
-    Exponents that keep the size of the updates' effect the same at every width: with AdamW 1 for
-    hidden matrices and head, 0 for embedding and vectors (muP; Yang and Hu 2021, Yang et al. 2022,
-    table 3).  With Muon ½ for hidden matrices: a step matched to AdamW's by 0.2 sqrt(larger side)
-    (Liu et al. 2025) has a spectral norm that grows as sqrt(D), where Jordan et al. (2024) keep it.
+    muP exponents keep the effect of updates equal at every width: with AdamW 1 for hidden matrices
+    and head, 0 for embedding and vectors (Yang and Hu 2021; Yang et al. 2022, table 3). With Muon ½
+    for hidden matrices: the factor 0.2 sqrt(larger side) (Liu et al. 2025) makes the spectral norm
+    of a step grow as sqrt(D); Jordan et al. (2024) keep it constant.
     """
 
     hidden: RoleRate = RoleRate()
@@ -48,24 +46,18 @@ class Rates:
 
 @dataclass(frozen=True, config=CHECKED)
 class Recipe:
-    """Optimiser, schedule, budget and stopping rule of one training run.
+    """Optimiser, schedule, budget and stopping rule.
 
-    ``learning_rate`` is the peak; ``rates`` multiply it by role and width (`RoleRate`).
-    ``weight_decay`` acts on the matrices, and on vectors (biases, norm gains) if
-    ``decay_vectors``.  Under ``decay: coupled`` a step shrinks them by learning rate *
-    weight_decay, as PyTorch's AdamW does; under ``independent`` by weight_decay itself, times what
-    the schedule has left of the peak (Loshchilov and Hutter 2019; Wortsman et al. 2023).
-    The budget is ``steps`` batches, or ``epochs`` passes over the training set; exactly one is
-    given.  ``warmup`` is the share of the budget spent on the linear warm-up, unless
-    ``warmup_steps`` says how many steps.  ``cooldown`` is the share of it over which, at its end,
-    the learning rate is also brought down to 0 in a straight line.
-    ``embedding_ratio`` scales the token embedding's initial values to that ratio of root mean
-    squares to the sinusoidal positions added to them; null leaves them Xavier-uniform, so that the
-    ratio falls with width and vocabulary.
-    ``average_decay`` keeps an exponential moving average of the weights, updated at every step by
-    1 - average_decay; validation, early stopping and evaluation then use the average.
-    ``stop_at`` ends training once that share of the validation chains is predicted without a
-    mistake under teacher forcing, looked at every ``validate_every`` steps; null trains through.
+    `learning_rate` is the peak; `rates` multiply it by role and width. `weight_decay` acts on
+    matrices, and on vectors (biases, gains) if `decay_vectors`. decay="coupled" multiplies it by
+    the learning rate, as PyTorch's AdamW does; "independent" by the schedule's share of the peak
+    (Loshchilov and Hutter 2019; Wortsman et al. 2023). The budget is `steps` or `epochs`, exactly
+    one of them. `warmup` is the share of it for linear warm-up, unless `warmup_steps` is given;
+    `cooldown` the share at its end over which the rate also falls linearly to 0. `embedding_ratio`
+    scales the embedding's initial RMS relative to the sinusoids'; null keeps Xavier's.
+    `average_decay` keeps an exponential moving average of the weights, used for validation, early
+    stopping and evaluation. `stop_at` ends training once that share of validation chains is right
+    under teacher forcing, checked every `validate_every` steps; null disables it.
     """
 
     name: str
@@ -98,28 +90,25 @@ class Recipe:
             raise ValueError("give exactly one of steps and epochs, the other null")
 
     def total_steps(self, num_sequences: int) -> int:
-        """Return the step budget for a training set of ``num_sequences`` sequences.
-
-        The last batch of an epoch may be smaller, and counts as a step.
-        """
+        """The step budget for `num_sequences` training sequences; an epoch's last batch may be
+        smaller."""
         if self.steps is not None:
             return self.steps
         epochs = Fraction(str(self.epochs))  # as it is written: 0.07 * 100 is more than 7
         return max(1, math.ceil(epochs * math.ceil(num_sequences / self.batch_size)))
 
     def rate_factor(self, kind: str, dim: int) -> float:
-        """Return the learning rate of role ``kind`` at width ``dim``, in multiples of the
-        schedule's."""
+        """The learning rate of role `kind` at width `dim`, relative to the schedule's."""
         role: RoleRate = getattr(self.rates, kind)
         return role.factor * (self.reference_dim / dim) ** role.exponent
 
     def learning_rate_at(self, step: int, total_steps: int) -> float:
-        """Return the learning rate of update ``step`` (0-based) of ``total_steps``, before roles.
+        """The schedule's learning rate at update `step` (0-based) of `total_steps`.
 
-        Linear warm-up from 1/w of the peak over w steps, then the schedule down to
-        ``final_learning_rate`` times the peak; ``inverse_sqrt`` is peak * sqrt(w / step) (Vaswani
-        et al. 2017), whatever the budget is.  CoT_benchmark (Feng et al. 2023) steps its schedule
-        once an epoch, so that its first epoch trains at 0; ours moves at every batch.
+        Linear warm-up from 1/w of the peak over w steps, then down to `final_learning_rate` times
+        the peak; `inverse_sqrt` is peak * sqrt(w / step) (Vaswani et al. 2017). CoT_benchmark (Feng
+        et al. 2023) steps its schedule once per epoch, so its first epoch trains at rate 0; ours
+        changes with every batch.
         """
         peak = self.learning_rate
         warmup_steps = self.warmup_steps or max(1, round(self.warmup * total_steps))

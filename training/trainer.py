@@ -1,4 +1,4 @@
-"""The training loop of one cell: steps, validations, checkpoints, exact resume."""
+"""The training loop: steps, validation, checkpoints, exact resume."""
 
 from __future__ import annotations
 
@@ -41,19 +41,19 @@ LOOK_AHEAD = 1000  # steps whose shapes are compiled before training starts
 
 
 class Interrupted(Exception):
-    """Training was asked to stop; it continues from its checkpoint later."""
+    """Training was asked to stop; it resumes from its checkpoint."""
 
 
 @dataclass(frozen=True)
 class Phase:
-    """A phase of a cell's work begins."""
+    """A phase of a cell begins."""
 
     name: Literal["data", "training", "evaluation"]
 
 
 @dataclass(frozen=True)
 class TrainingStep:
-    """``step`` of at most ``steps`` is done; ``loss`` is the mean since the last validation."""
+    """`step` of at most `steps` is done; `loss` is the mean since the last validation."""
 
     step: int
     steps: int
@@ -64,10 +64,9 @@ class TrainingStep:
 class Validation:
     """A row of the learning curve.
 
-    ``seconds`` is the training time so far, this validation included, over all interruptions;
-    ``train_loss`` the mean since the last validation; ``validation_loss`` the mean per target;
-    ``validation_chain_exact_match`` the share of sequences predicted without a mistake;
-    ``learning_rate`` that of the last step.
+    `seconds`: training time so far, over all interruptions; `train_loss`: mean since the last
+    validation; `validation_loss`: mean per target; `validation_chain_exact_match`: share of
+    sequences predicted without a mistake; `learning_rate`: of the last step.
     """
 
     step: int
@@ -80,7 +79,7 @@ class Validation:
 
 @dataclass(frozen=True)
 class Evaluated:
-    """``done`` of ``total`` test sequences are evaluated."""
+    """`done` of `total` test sequences are evaluated."""
 
     done: int
     total: int
@@ -91,18 +90,16 @@ Listener = Callable[[Event], None]
 CURVE_COLUMNS = tuple(column.name for column in dataclasses.fields(Validation))
 
 
-def ignore(event: Event) -> None:
-    """Ignore an event: the default listener."""
+def ignore(event: Event) -> None: ...
 
 
 @dataclass
 class TrainingState:
     """The progress of training, part of every checkpoint.
 
-    ``seconds``: time spent training and validating over all interruptions, CPU seconds on a CPU
-    and wall seconds elsewhere.  ``stopped``: ``solved`` or ``budget`` once training is over.
-    ``curve``: a row per validation.  ``loss_sum``: over the steps since the last validation.
-    ``devices``: those trained on, in order.
+    `seconds`: training and validation time over all interruptions, CPU seconds on a CPU, else wall
+    seconds. `stopped`: `solved` or `budget` once training is over. `curve`: a row per validation.
+    `loss_sum`: over the steps since the last validation. `devices`: those used, in order.
     """
 
     step: int = 0
@@ -114,15 +111,13 @@ class TrainingState:
 
 
 class Trainer:
-    """Trains ``model`` by ``recipe`` on ``train``, validating on ``validation``.
+    """Trains `model` by `recipe` on `train`, validating on `validation`.
 
     The same seed and configuration give the same weights on a CPU, interrupted or not: batches are
-    a function of (seed, step), and a checkpoint holds the state of the random generator.
-    Checkpoint and learning curve are written to ``folder``.  ``listener`` receives every `Event`.
-    If ``should_stop`` is true after a step, a checkpoint is written and `Interrupted` raised.
-
-    ``raw_model`` is trained; ``model`` is validated and evaluated: the moving average of the
-    weights if the recipe keeps one, else the same module.
+    a function of (seed, step), and checkpoints hold the random state. Checkpoint and learning curve
+    are written to `folder`; `listener` receives every `Event`. When `should_stop` returns true
+    after a step, a checkpoint is written and `Interrupted` raised. `raw_model` is trained; `model`,
+    its moving average if the recipe keeps one, is validated and evaluated.
     """
 
     def __init__(
@@ -163,10 +158,8 @@ class Trainer:
             self.layout = PACKED[recipe.precision]
 
     def fit(self) -> TrainingState:
-        """Train to the end, from the last checkpoint if there is one.
-
-        Raises `RunError` on divergence and `Interrupted` when asked to stop.
-        """
+        """Train to the end, from the last checkpoint if there is one. Raises RunError on divergence
+        and `Interrupted` when asked to stop."""
         self.resume()
         if self.state.stopped is None:
             self.warm_up()
@@ -186,7 +179,7 @@ class Trainer:
         return self.state
 
     def step(self) -> None:
-        """Update the weights once, by the gradient of the mean loss over one batch."""
+        """One update by the gradient of the mean loss over one batch."""
         step, model = self.state.step, self.raw_model.train()
         self.optimizer.set_learning_rate(self.recipe.learning_rate_at(step, self.total_steps))
         self.optimizer.zero_grad()  # before the memory of replayed gradients is used again
@@ -226,7 +219,7 @@ class Trainer:
         self.restore(before)
 
     def _steps_of_new_shapes(self) -> list[int]:
-        """Return steps that cover all shapes of the next `LOOK_AHEAD` steps, if shapes matter."""
+        """Steps that cover all shapes of the next `LOOK_AHEAD` steps, if shapes matter."""
         if self.compiled_hidden is None:
             return [self.state.step]
         found: dict[tuple[int, int], int] = {}
@@ -238,13 +231,12 @@ class Trainer:
         return sorted(set(found.values()))
 
     def _book_seconds(self) -> None:
-        """Add the time since the last call to the training time."""
         now = self.clock()
         self.state.seconds += now - self._booked
         self._booked = now
 
     def _report(self) -> None:
-        """Report the loss and validate, each on schedule; raise `RunError` for a NaN."""
+        """Report the loss and validate, each on schedule; RunError for a NaN."""
         step = self.state.step
         validates = step % self.recipe.validate_every == 0 or step >= self.total_steps
         if not validates and step % REPORT_EVERY:
@@ -258,7 +250,7 @@ class Trainer:
             self._validate(loss)
 
     def _validate(self, train_loss: float) -> None:
-        """Add a row to the learning curve; stop if the task is solved or the budget spent."""
+        """Add a row to the learning curve; stop if solved or out of budget."""
         state, step = self.state, self.state.step
         most = min(VALIDATION_BATCH, self.machine.micro_batch_size or VALIDATION_BATCH)
         loss, exact = validate(self.model, self.validation, self.recipe.precision, most)
@@ -275,7 +267,6 @@ class Trainer:
             state.stopped = "budget"
 
     def save(self) -> None:
-        """Write the checkpoint and the learning curve."""
         self._booked = self.clock()
         content = self.snapshot()  # waits for the device, which is training time
         self._book_seconds()
@@ -284,10 +275,7 @@ class Trainer:
         write_curve(self.folder / "curve.csv", self.state.curve)
 
     def resume(self) -> None:
-        """Continue from the checkpoint, if there is one, and note the device.
-
-        A damaged checkpoint is set aside with a warning, and training starts again.
-        """
+        """Continue from the checkpoint, if any. A damaged one is set aside with a warning."""
         path = self.folder / "checkpoint.pt"
         if path.exists():
             try:
@@ -300,7 +288,6 @@ class Trainer:
             self.state.devices.append(name)
 
     def snapshot(self) -> dict[str, Any]:
-        """Return the whole state of training, as tensors and plain data."""
         self.state.loss_sum = float(self._loss_sum)
         content = {
             "model": self.model.state_dict(),
@@ -314,7 +301,6 @@ class Trainer:
         return content
 
     def restore(self, content: dict[str, Any]) -> None:
-        """Restore what `snapshot` returned."""
         self.raw_model.load_state_dict(content["raw_model"])
         self.model.load_state_dict(content["model"])
         self.optimizer.load_state_dict(content["optimizer"])
@@ -328,7 +314,7 @@ class Trainer:
 
 
 def autocast(precision: str, device: torch.device) -> contextlib.AbstractContextManager:
-    """Return the context in which a forward pass runs in ``precision``, float32 or bfloat16."""
+    """The context for a forward pass in `precision`, float32 or bfloat16."""
     if precision == "float32":
         return contextlib.nullcontext()
     return torch.autocast(device.type, dtype=torch.bfloat16)
@@ -342,12 +328,11 @@ def validate(
     batch_size: int = VALIDATION_BATCH,
     most: int | None = None,
 ) -> tuple[float, float]:
-    """Return (mean loss per target, share of sequences whose every arg-max is right).
+    """(mean loss per target, share of sequences whose every arg-max is right).
 
-    A chain whose every arg-max under teacher forcing is right is the chain that free greedy
-    generation writes, so the second figure is `chain_exact_match` on the validation set, up to
-    the rounding of bfloat16 where ``precision`` is that; of labels, the share of sequences whose
-    every label is right.  ``most`` is how many sequences are looked at, the shortest.
+    The second is `chain_exact_match` on the validation set: a chain that is right under teacher
+    forcing is the one greedy generation writes, up to bfloat16 rounding. With labels, the share
+    with every label right. Uses the `most` shortest sequences.
     """
     model.eval()
     device = sequences.tokens.device
@@ -365,8 +350,8 @@ def validate(
 
 
 def still_improving(curve: list[Validation], total_steps: int) -> bool:
-    """Return whether the share of right validation chains rose by more than 2 points in the last
-    fifth of the ``total_steps`` taken."""
+    """Whether the share of right validation chains rose by more than 2 points in the last fifth of
+    the `total_steps` taken."""
     rows = [row for row in curve if row.step <= total_steps]
     if not rows:
         return False
@@ -376,7 +361,6 @@ def still_improving(curve: list[Validation], total_steps: int) -> bool:
 
 
 def write_curve(path: Path, curve: list[Validation]) -> None:
-    """Write the learning curve as CSV, one row per validation."""
     rows = [",".join(CURVE_COLUMNS)]
     rows += [",".join(f"{value:.8g}" for value in astuple(row)) for row in curve]
     write_text(path, "\n".join(rows) + "\n")
