@@ -72,12 +72,13 @@ class LastLines(AttentionMixer):
         q, k, v = self.project(x)  # (B, H, T, K)
         ends = x.new_zeros(x.shape[:2], dtype=torch.bool) if ends is None else ends
         source = self.slot_positions(lengths - 1)  # (B, slots)
+        filled = (source >= 0)[:, None, :, None]  # (B, 1, slots, 1)
         where = source.clamp(min=0)[:, None, :, None].expand(-1, k.shape[1], -1, k.shape[3])
         starts = torch.stack(line_starts(ends))  # (2, B, T + 1)
         at = lengths.expand(2, -1)[..., None]
         tensors = {
-            "keys": self.turned(k).gather(2, where),  # (B, H, slots, K)
-            "values": v.gather(2, where),
+            "keys": self.turned(k).gather(2, where) * filled,  # (B, H, slots, K)
+            "values": v.gather(2, where) * filled,
             "starts": starts.gather(2, at).squeeze(2).T.contiguous(),  # (B, 2)
             **self.convolution.recent(x, lengths, self.qkv),
         }

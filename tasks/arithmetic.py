@@ -65,7 +65,7 @@ class Arithmetic(Task):
 
     @property
     def longest_lines(self) -> int:
-        return min(self.max_len, 4 * self.size + 4 * (self.size - 1))
+        return 4 * self.size + max(1, 4 * (self.size - 1))
 
     def training_mixture(self) -> dict[int, float]:
         """Expressions of 1 .. size operators in proportion to their count (CoT_benchmark)."""

@@ -96,5 +96,5 @@ def written(generation) -> list[list[int]]:
 
 
 def held_bytes(state):
-    """Bytes of a layer's generation state, as allocated."""
-    return sum(held.nbytes for held in state.tensors.values())
+    """Bytes of a layer's generation state, as allocated, without whole numbers (positions)."""
+    return sum(held.nbytes for held in state.tensors.values() if held.is_floating_point())

@@ -12,6 +12,7 @@ from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
 from models.build import ModelConfig, build_model
+from tasks.sequences import Vocabulary
 
 CONF_DIR = Path(__file__).resolve().parents[2] / "conf"
 FOLDERS = [CONF_DIR]
@@ -53,8 +54,9 @@ def model_of(
     config = settings(name)
     layers = layers or max(1, len(config.mixers or []))
     config = dataclasses.replace(config, dim=16, num_heads=2, num_layers=layers, position=position)
-    room = types.SimpleNamespace(max_len=max_len)
-    task = types.SimpleNamespace(vocabulary=range(vocabulary), room=room)
+    room = types.SimpleNamespace(max_len=max_len, longest_lines=max_len // 3)
+    tokens = Vocabulary(["<sep>", *map(str, range(vocabulary - 3))])
+    task = types.SimpleNamespace(vocabulary=tokens, room=room, answer_marker="<sep>")
     torch.manual_seed(seed)
     model = build_model(config, task, dropout)
     with torch.no_grad():

@@ -225,8 +225,9 @@ def test_state_bytes_equal_the_bytes_held(name, prompt):
 
 
 def caches(layer):
-    """A state's tensors; the inputs that the default `step` keeps, as a cache of one head."""
-    return [held[:, None] if key == "inputs" else held for key, held in layer.tensors.items()]
+    """A state's numbers; the inputs that the default `step` keeps, as a cache of one head."""
+    held = {key: own for key, own in layer.tensors.items() if own.is_floating_point()}
+    return [own[:, None] if key == "inputs" else own for key, own in held.items()]
 
 
 @every
