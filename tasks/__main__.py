@@ -104,7 +104,7 @@ def build_all(args: argparse.Namespace) -> int:
 
 
 def locality(args: argparse.Namespace) -> int:
-    """Print how far dependencies reach, and what sparse attention sees of ED."""
+    """Print how far tokens lie from what they need."""
     tasks = _paper_tasks(args.task or BUILT_IN, args.size, args.config_dir)
     print(*locality_table(tasks, args.count, args.seed), sep="\n")
     return 0

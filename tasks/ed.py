@@ -6,8 +6,6 @@ import math
 import string
 from typing import ClassVar
 
-import numpy as np
-
 from tasks.ed_kernels import (
     BORDER,
     DELETE,
@@ -129,24 +127,6 @@ class EditDistance(Task):
                 needed.append([i, start_two + j, *neighbours(row, row - two - 1, i, j)])
             needed.append([])
         return [*needed, [], [rows + one * (two + 1) - 2]]
-
-    def cell_positions(self, example: Example) -> np.ndarray:
-        """0-based positions of the table entries, (rows, columns); without a chain, that of the
-        answer."""
-        one, two = map(len, strings(example.prompt))
-        if self.format == "direct":
-            return np.full((one, two), len(example.prompt))
-        starts = np.array(self.row_starts(example))
-        return starts[:, None] + np.arange(two)
-
-    def row_starts(self, example: Example) -> list[int]:
-        one, two = map(len, strings(example.prompt))
-        return [len(example.prompt) + i * (two + 1) for i in range(one)]
-
-    def letter_positions(self, example: Example) -> tuple[list[list[int]], list[list[int]]]:
-        """All positions at which each letter of both strings is written."""
-        one, two = map(len, strings(example.prompt))
-        return [[i] for i in range(one)], [[one + 1 + j] for j in range(two)]
 
     # Drawing by the million
 

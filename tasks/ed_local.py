@@ -73,19 +73,6 @@ class EditDistanceLocal(EditDistance):
             end = starts[-1] + two + 1
         return starts
 
-    def letter_positions(self, example: Example) -> tuple[list[list[int]], list[list[int]]]:
-        first, second = super().letter_positions(example)
-        if self.format == "direct":
-            return first, second
-        one, two = len(first), len(second)
-        for i, row in enumerate(self.row_starts(example)[:-1], start=1):
-            block = row + two + 1
-            for r in range(i, one):
-                first[r].append(block + r - i)
-            for j in range(two):
-                second[j].append(block + one - i + 1 + j)
-        return first, second
-
     def state_bits(self, size: int) -> float | tuple[float, float]:
         """All letters but a_1 are restated, at most ten different ones. One letter less after each
         row (Proposition 5.5)."""
