@@ -1,16 +1,15 @@
-"""What models cost in time at their D90: ``<results_dir>/<experiment>/costs.csv``.
+"""Times at D90: `<results_dir>/<experiment>/costs.csv`.
 
     python -m benchmarks costs experiment=overnight
 
-answer_seconds          seconds an answer at batch 1, mean of ``answers`` prompts
-tokens_per_second       generated tokens a second at batch ``batch``
-training_step_seconds   seconds of one update by the cell's recipe, data ready, no validation
+    answer_seconds          seconds per answer at batch 1, mean of `answers` prompts
+    tokens_per_second       generated tokens per second at batch `batch`
+    training_step_seconds   one update by the cell's recipe, data ready, no validation
 
-Medians of ``repeats`` turns, in CPU seconds of one thread; the models of a task and size take
-turns.  Generation is plain: `prefill` of the prompt, then `step` by `step` the greedy choice in
-float32, as many tokens as the right chain has, so that weights do not decide how long it takes.
-They are those of ``runs_dir`` where it has the training, else fresh: column ``weights``.  A batch
-goes on until its longest chain is over.
+Medians of `repeats` turns, in CPU seconds of one thread; the models of a task and size take turns.
+Generation is plain: `prefill` of the prompt, then greedy `step`s in float32, as many as the right
+chain has tokens, so that weights do not affect the time. Weights come from `runs_dir`, else they
+are fresh (column `weights`).
 """
 
 from __future__ import annotations
@@ -50,7 +49,6 @@ def main(
     repeats: int = 5,
     trust: bool = False,
 ) -> None:
-    """Time every task and size; print and write the table."""
     torch.set_num_threads(1)
     keep_freed_memory()  # as in a training, from the first size on
     folder = results_dir / experiment
@@ -71,10 +69,8 @@ def main(
 
 
 def models_by_size(table: pd.DataFrame, runs_dir: Path) -> Iterator[pd.DataFrame]:
-    """Yield for each task and size one cell per model at its D90.
-
-    Cells with a checkpoint in ``runs_dir`` are preferred.
-    """
+    """For each task and size, one cell per model at its D90, preferably with a checkpoint in
+    `runs_dir`."""
     rows = finished(table)
     groups = required(rows).dropna(subset="d90")
     groups = groups.assign(dim=groups["d90"])
@@ -96,7 +92,7 @@ def time_size(
     answers: int,
     repeats: int,
 ) -> list[dict[str, Any]]:
-    """Time the models of one task and size in turns; return their table rows."""
+    """Time the models of one task and size in turns; a row per model."""
     models = {str(cell): Model(c, runs_dir) for cell, c in zip(cells["cell"], configs, strict=True)}
     task = next(iter(models.values())).task
     drawn = task.draw(0, 0, FIRST, max(batch, answers))
@@ -127,7 +123,7 @@ def time_size(
 
 
 class Model:
-    """A cell's model (``net``), its ``task``, and ``update``, which runs one training step."""
+    """A cell's model (`net`), its `task`, and `update`, one training step."""
 
     def __init__(self, config: CellConfig, runs_dir: Path) -> None:
         task = build_task(config.task)
@@ -143,7 +139,7 @@ class Model:
 
 
 class Prompts:
-    """Prompts of B sequences and how many tokens follow each; ``count`` in total."""
+    """B prompts and how many tokens follow each; `count` in total."""
 
     def __init__(self, sequences: SequenceSet) -> None:
         self.lengths = torch.as_tensor(sequences.prompt_lengths).long()  # (B,)
@@ -154,7 +150,7 @@ class Prompts:
 
     @torch.inference_mode()
     def generate(self, model: Transformer) -> Tensor:
-        """Return greedy tokens (B, longest chain); finished rows keep running."""
+        """Greedy tokens (B, longest chain); finished rows keep running."""
         logits, state = model.prefill(self.tokens, self.lengths)  # (B, V)
         written = [logits.argmax(-1)]
         for number in range(int(self.to_write.max()) - 1):

@@ -1,10 +1,10 @@
-"""How fast sequences are drawn, beside CoT_benchmark (Feng et al. 2023).
+"""Drawing speed beside CoT_benchmark (Feng et al. 2023).
 
     python -m benchmarks data
 
-Sequences per CPU second of one core.  *Drawn*: the compiled kernel.  *Distinct*: its way into a
-data set, with hashing, uniqueness and copying.  CoT_benchmark's are wall seconds of its own code,
-measured on two idle cores of an EPYC without a GPU: ratios to it hold on such a machine.
+Sequences per CPU second of one core. *Drawn*: the compiled kernel. *Distinct*: with hashing,
+uniqueness and copying. CoT_benchmark's are wall seconds of its own code, on two idle cores of an
+EPYC: ratios to it hold on such a machine.
 """
 
 from __future__ import annotations
@@ -34,7 +34,6 @@ COT_BENCHMARK: list[tuple[Task, int]] = [  # sequences/s on one core
 
 
 def main(count: int = 20_000, repeats: int = 5, record: Path = RECORDS / "data.json") -> None:
-    """Time every task; print and write sequences/s and ratios."""
     rows = [measure(task, known, count, repeats) for task, known in tqdm(COT_BENCHMARK)]
     means = {
         name: math.exp(statistics.fmean(math.log(row[name]) for row in rows))
@@ -46,7 +45,6 @@ def main(count: int = 20_000, repeats: int = 5, record: Path = RECORDS / "data.j
 
 
 def measure(task: Task, cot_benchmark: int, count: int, repeats: int) -> dict[str, Any]:
-    """Return the sequences/s of both ways for one task, ``count`` sequences at a time."""
     actions = {
         "drawn": lambda: task.draw(0, 0, 0, count),
         "distinct": lambda: draw_set(task, "test", count, 0, SeenPrompts(count)),

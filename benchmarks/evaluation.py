@@ -1,14 +1,13 @@
-"""What exact evaluation gains on plain greedy generation, and whether it writes the same.
+"""Exact evaluation beside plain greedy generation: speed, and whether both write the same.
 
     python -m benchmarks evaluation                 # 10 operators, D = 128: hours of training
     python -m benchmarks evaluation size=6 dim=32 steps=1000
     python -m benchmarks evaluation trained=false
 
-*Plain*: every token by a full forward pass over the whole prefix, in batches of 16, as
-CoT_benchmark (Feng et al. 2023) does it, but that sequences leave the batch once they have ended.
-It is slow, so it writes ``plain`` sequences; exact evaluation writes these and, for its speed,
-``sequences`` of them.  CPU seconds of one thread.  Models are trained first, as a cell is, into
-``runs_dir``; an interrupted training goes on when called again.
+*Plain*: a full forward pass over the prefix for every token, in batches of 16, as CoT_benchmark
+(Feng et al. 2023) does, except that finished sequences leave the batch. It is slow, so it writes
+only `plain` of the `sequences`. CPU seconds of one thread. Models are trained first, as cells in
+`runs_dir`.
 """
 
 from __future__ import annotations
@@ -48,7 +47,6 @@ def main(
     data_dir: Path = Path("data"),
     record: Path = RECORDS / "evaluation.json",
 ) -> None:
-    """Time both ways with every model; print and write seconds and ratios."""
     torch.set_num_threads(1)
     rows = []
     for name in models:
@@ -70,7 +68,7 @@ def main(
 def compare(
     model: Transformer, task: Task, plain: int, sequences: int, name: str, state: str
 ) -> dict[str, Any]:
-    """Return the seconds of both ways for one model, and how many sequences agree."""
+    """Seconds of both ways for one model, and how many sequences agree."""
     model = model.eval()
     few, many = task.draw(0, 0, FIRST, plain), task.draw(0, 0, FIRST, sequences)
     written, exact = plain_generation(model, few), generate(model, many)
@@ -92,7 +90,6 @@ def compare(
 
 
 def trained_model(config: CellConfig) -> Transformer:
-    """Return the cell's trained model, training it first if necessary."""
     run = Run.of(config)
     if run_cell(config) is None:
         raise RunError(f"{run.folder}: another process trains this model just now")
@@ -101,10 +98,8 @@ def trained_model(config: CellConfig) -> Transformer:
 
 @torch.inference_mode()
 def plain_generation(model: Transformer, sequences: SequenceSet) -> list[list[int]]:
-    """Greedy generation in float32 that recomputes the whole prefix for every token.
-
-    Sequences are batched by the length of their prompts.
-    """
+    """Greedy generation in float32 that recomputes the prefix for every token, batched by prompt
+    length."""
     data = SequenceTensors(sequences)
     order = torch.argsort(data.prompt_lengths, stable=True)
     written: dict[int, list[int]] = {}
@@ -114,7 +109,7 @@ def plain_generation(model: Transformer, sequences: SequenceSet) -> list[list[in
 
 
 def plain_batch(model: Transformer, data: SequenceTensors, rows: Tensor) -> list[list[int]]:
-    """Generate one batch, sequences ``rows`` (B,); see `plain_generation`."""
+    """Generate for sequences `rows` (B,)."""
     lengths = data.prompt_lengths[rows].clone()  # (B,)
     tokens = torch.zeros(len(rows), model.max_len + 1, dtype=torch.long)  # (B, L + 1)
     prompts = data.tokens[rows].long()
@@ -131,7 +126,6 @@ def plain_batch(model: Transformer, data: SequenceTensors, rows: Tensor) -> list
 
 
 def equal(generation: Generation, written: list[list[int]]) -> int:
-    """Count the sequences that both ways generate identically."""
     lengths = generation.lengths.tolist()
     rows = [row[:length].tolist() for row, length in zip(generation.tokens, lengths, strict=True)]
     return sum(a == b for a, b in zip(rows, written, strict=True))

@@ -1,13 +1,12 @@
-"""How much of a device training uses, by one model and by several processes at once.
+"""How much of a device training uses, by one model and by several processes.
 
     python -m benchmarks gpu                                  # device=cuda
     python -m benchmarks gpu compile=false,graphs dims=32,64 lengths=87 recipes=fast
     python -m benchmarks gpu processes=1,2,4,8 models=
 
-*Ceiling*: tokens/s of the trainer's whole update for each recipe, precision, way of compiling, D, L
-and model, and its TFLOP/s over those of one large product of matrices in the same precision.
-*Side by side*: tokens/s of ``processes`` that each train a standard model by the first recipe, one
-thread each, uncompiled, over the same stretch of time.  All sequences of a batch are L tokens long.
+*Ceiling*: tokens/s of the trainer's whole update, and its TFLOP/s over those of one large matrix
+product in the same precision. *Side by side*: tokens/s of `processes` that each train a standard
+model, one thread each, uncompiled, at the same time. All sequences are L tokens long.
 """
 
 from __future__ import annotations
@@ -49,7 +48,6 @@ def main(
     seconds: float = 3.0,  # side by side
     record: Path = RECORDS / "gpu.json",
 ) -> None:
-    """Measure, print and record tokens/s and shares of the ceiling."""
     torch.set_num_threads(1)
     place = resolve_device(device)
     ceiling = {precision: matmul_tflops(precision, place) for precision in precisions}
@@ -74,7 +72,6 @@ def main(
 
 
 def matmul_tflops(precision: str, device: torch.device) -> float:
-    """Return the TFLOP/s of one large square matrix product."""
     size, repeats = MATMUL[device.type]
     a, b = torch.randn(2, size, size, device=device).to(getattr(torch, precision))
     seconds = medians(in_turns({"": lambda: a @ b}, repeats, device, WARM_UP))[""]
@@ -82,7 +79,7 @@ def matmul_tflops(precision: str, device: torch.device) -> float:
 
 
 def cell(recipe: str, precision: str, model: str, dim: int, length: int, batch: int) -> CellConfig:
-    """Return the cell to time; all sequences of its task have the same length."""
+    """The cell to time; all sequences of its task have the same length."""
     task = f"task=copy task.size={(length - 1) // 2} model={model} model.dim={dim}"
     return config_of(
         f"{task} recipe={recipe} recipe.precision={precision} recipe.batch_size={batch}"
@@ -90,7 +87,7 @@ def cell(recipe: str, precision: str, model: str, dim: int, length: int, batch: 
 
 
 def measure(config: CellConfig, machine: Machine, steps: int) -> dict[str, Any]:
-    """Return one model's row, averaged over ``steps`` after a warm-up."""
+    """One model's row, averaged over `steps` after a warm-up."""
     task, batch, model = build_task(config.task), config.recipe.batch_size, config.model
     step = step_of(config, machine)
     repeat(step, WARM_UP)
@@ -104,19 +101,17 @@ def measure(config: CellConfig, machine: Machine, steps: int) -> dict[str, Any]:
 
 
 def step_of(config: CellConfig, machine: Machine) -> Callable[[], None]:
-    """Return the trainer's step on sequences of maximal length."""
     task = build_task(config.task)
     return training_step(config, task, task.draw(0, 2, 0, 4 * config.recipe.batch_size), machine)
 
 
 def repeat(step: Callable[[], None], count: int) -> None:
-    """Make ``count`` steps."""
     for _ in range(count):
         step()
 
 
 def side_by_side(count: int, config: CellConfig, device: str, seconds: float) -> float:
-    """Return the combined tokens/s of ``count`` processes."""
+    """The combined tokens/s of `count` processes."""
     context = multiprocessing.get_context("spawn")
     barrier, results = context.Barrier(count), context.Queue()
     arguments = (config, device, seconds, barrier, results)
@@ -132,7 +127,7 @@ def side_by_side(count: int, config: CellConfig, device: str, seconds: float) ->
 
 
 def train_beside(config: CellConfig, device: str, seconds: float, start: Any, results: Any) -> None:
-    """Train for ``seconds`` and put this process's tokens/s into ``results``."""
+    """Train for `seconds` and put this process's tokens/s into `results`."""
     torch.set_num_threads(1)
     step = step_of(config, Machine(device=device, compile=False))
     repeat(step, WARM_UP)

@@ -1,12 +1,11 @@
-"""What attention costs in layers L, heads H and tokens N: the exponents, measured.
+"""The cost of attention in layers L, heads H and tokens N: measured exponents.
 
     python -m benchmarks heads
 
-Attention alone, forward, fused, float32, one thread, every token seeing every other; L layers one
-after another, each fed the output of the one below as its values.  *Batched* is one call for all
-heads of a layer, *separate* a call a head; heads are m = 16 wide, or as wide as the text is long
-(m = N).  Seconds are the least of three, all cases in random order.  docs/heads.md says what they
-can show.
+Attention alone, forward, fused, float32, one thread, every token seeing every other; L layers in
+sequence, each fed the output below as its values. *Batched* is one call for all heads of a layer,
+*separate* a call per head; heads are m = 16 wide, or m = N. Seconds are the least of three, all
+cases in random order. See docs/heads.md.
 """
 
 from __future__ import annotations
@@ -43,7 +42,6 @@ def main(
     wide_tokens: tuple[int, ...] = (128, 256, 512),
     record: Path = RECORDS / "heads.json",
 ) -> None:
-    """Measure every case; print and write."""
     torch.set_num_threads(1)
     sizes = [("16", n, 16) for n in tokens] + [("N", n, n) for n in wide_tokens]
     rows: list[Row] = [
@@ -69,7 +67,7 @@ def main(
 
 
 def attention(row: Row) -> Callable[[], Tensor]:
-    """Return a function that runs the L layers of one case, already warmed up."""
+    """A function that runs the L layers of one case, already warmed up."""
     generator = torch.Generator().manual_seed(0)
     shape = (1, row["heads"], row["tokens"], row["width"])  # (1, H, N, m)
     q, k, v = (torch.randn(shape, generator=generator) for _ in range(3))
@@ -89,15 +87,12 @@ def attention(row: Row) -> Callable[[], Tensor]:
 
 
 def chosen(rows: Sequence[Row], **values: Any) -> list[Row]:
-    """Return the rows with these values."""
     return [row for row in rows if all(row[key] == value for key, value in values.items())]
 
 
 def exponents(rows: Sequence[Row]) -> dict[str, float]:
-    """Return the exponents of L, H and N in the seconds, each with half its 95 % interval.
-
-    Least squares of log seconds on the three logs and a constant; nan for what does not vary.
-    """
+    """Exponents of L, H and N in the seconds, each with half its 95 % interval: least squares of
+    log seconds on the logs; nan for what does not vary."""
     names = [name for name in AXES if len({row[name] for row in rows}) > 1]
     design = np.array([[1.0, *(math.log(row[name]) for name in names)] for row in rows])
     seconds = np.log([row["seconds"] for row in rows])
@@ -114,13 +109,13 @@ def exponents(rows: Sequence[Row]) -> dict[str, float]:
 
 
 def batched_over_separate(rows: Sequence[Row]) -> float:
-    """Return the median ratio over all cases with H > 1."""
+    """The median ratio over all cases with H > 1."""
     pairs = zip(chosen(rows, calls="batched"), chosen(rows, calls="separate"), strict=True)
     return float(np.median([a["seconds"] / b["seconds"] for a, b in pairs if a["heads"] > 1]))
 
 
 def bound_ratios(lengths: Sequence[int] = (35, 221, 505)) -> list[Row]:
-    """Return `models.flops.bound_ratio` of every model of conf/model, a column per length."""
+    """`models.flops.bound_ratio` of every model, a column per length."""
     found = []
     for name in (*MODELS, "tensor"):
         config = config_of(f"task=copy task.size={max(lengths) // 2} model={name} model.dim=64")

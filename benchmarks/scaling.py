@@ -4,11 +4,11 @@
     python -m benchmarks scaling models=gla,mamba2 record=FILE.json
     python -m benchmarks scaling forms=true               # dense against block-wise forms
 
-The mixers of conf/model with their projections, one of each kind that a model has, at D = 64 and
-H = 4; one sequence, float32, one thread.  Each length is measured in a process of its own: peak
-memory is what a first pass adds, seconds are the median of passes after it.  A mixer of linear time
-has room for the longest sequence, so that its window is the same at every length.
-``forms=true`` decides BLOCKED_FROM and CHUNKED_FROM in models/, with batches of 16.
+The mixers of conf/model with their projections, one of each kind a model has, D = 64, H = 4; one
+sequence, float32, one thread. Each length runs in its own process: peak memory is what a first pass
+adds, seconds are the median of later passes. A mixer of linear time has room for the longest
+sequence, so its window is the same at every length. `forms=true` decides BLOCKED_FROM and
+CHUNKED_FROM in models/, with batches of 16.
 """
 
 from __future__ import annotations
@@ -52,7 +52,6 @@ def main(
     forms: bool = False,
     record: Path | None = None,
 ) -> None:
-    """Measure every mixer, or every form, at every length; print and write."""
     torch.set_num_threads(1)
     if forms:
         rows = [time_forms(length) for length in tqdm(lengths or FORM_LENGTHS, disable=None)]
@@ -69,7 +68,7 @@ def main(
 
 
 def measure_lengths(name: str, lengths: Sequence[int]) -> list[dict[str, Any]]:
-    """Return a row per length; stop at the first that takes too long."""
+    """A row per length, up to the first that takes too long."""
     rows: list[dict[str, Any]] = []
     for length in lengths:
         room = lengths[-1] if takes_linear_time(name) else length
@@ -80,20 +79,20 @@ def measure_lengths(name: str, lengths: Sequence[int]) -> list[dict[str, Any]]:
 
 
 def takes_linear_time(name: str) -> bool:
-    """Return whether a late token costs no more than an early one in every mixer."""
+    """Whether a late token costs no more than an early one in every mixer."""
     mixers = mixers_of(name, LENGTHS[0])
     return all(m.step_flops(LENGTHS[0] - 1) == m.step_flops(LENGTHS[0] // 2) for m in mixers)
 
 
 def mixers_of(name: str, max_len: int, **settings: Any) -> list[Mixer]:
-    """Return the mixer of conf/model/NAME.yaml, or the mixers its layers alternate between."""
+    """The mixer of conf/model/NAME.yaml, or those its layers alternate between."""
     model = config_of(f"model={name}").model
     every = model.mixers or [model.mixer or {}]
     return [build_mixer({**own, **settings}, DIM, HEADS, max_len) for own in every]
 
 
 def measure(name: str, length: int, room: int) -> dict[str, float]:
-    """Return seconds and peak bytes of a pass; run it in a fresh process."""
+    """Seconds and peak bytes of a pass, in a fresh process."""
     torch.set_num_threads(1)
     run = forward_backward(mixers_of(name, room), length)
     forward_backward(mixers_of(name, room), min(length, 64))()  # libraries loaded
@@ -106,7 +105,6 @@ def measure(name: str, length: int, room: int) -> dict[str, float]:
 
 
 def forward_backward(mixers: list[Mixer], length: int, batch: int = 1) -> Callable[[], object]:
-    """Return a function that runs the mixers one after another on random sequences."""
     x, direction = torch.randn(2, batch, length, DIM)  # (B, T, D)
     chain = nn.Sequential(*mixers)
     leaves = [x.requires_grad_(), *chain.parameters()]
@@ -114,7 +112,7 @@ def forward_backward(mixers: list[Mixer], length: int, batch: int = 1) -> Callab
 
 
 def time_forms(length: int) -> dict[str, float]:
-    """Return the minimum milliseconds of each form, timed in turns."""
+    """The least milliseconds of each form, timed in turns."""
     passes = {
         f"{name} {form}": forward_backward(
             mixers_of(name, length, implementation=form), length, FORM_BATCH
@@ -127,7 +125,7 @@ def time_forms(length: int) -> dict[str, float]:
 
 
 def powers_of_length(rows: list[dict[str, Any]]) -> dict[str, float | None]:
-    """Return the exponents of L in seconds and bytes, over all lengths and over the upper half."""
+    """Exponents of L in seconds and bytes, over all lengths and over the upper half."""
     found = {}
     for quantity in ("seconds", "peak_bytes"):
         points = [(row["length"], row[quantity]) for row in rows]
@@ -137,7 +135,7 @@ def powers_of_length(rows: list[dict[str, Any]]) -> dict[str, float | None]:
 
 
 def slope(points: Sequence[tuple[float, float]]) -> float | None:
-    """Return the slope of log y on log x; None for fewer than two points, or where y is 0."""
+    """The slope of log y on log x; None for fewer than two points, or y = 0."""
     if len(points) < 2 or min(y for _, y in points) <= 0:
         return None
     logs = [(math.log(x), math.log(y)) for x, y in points]

@@ -1,7 +1,7 @@
-"""Timing, memory and records shared by the benchmarks.
+"""Timing, memory and records of the benchmarks.
 
-Alternatives are timed in turns in one process, so that a slow moment of the machine affects all of
-them. Quote ratios of one run, not seconds of two.
+Alternatives are timed in turns in one process, so that a slow moment affects all of them. Quote
+ratios of one run, not seconds of two.
 """
 
 from __future__ import annotations
@@ -28,11 +28,8 @@ Result = TypeVar("Result")
 
 
 def seconds_of(action: Callable[[], object], device: torch.device = CPU) -> float:
-    """Return the seconds that ``action`` takes on ``device``.
-
-    On a CPU these are CPU seconds, shared out over the threads: on one thread, the wall time of an
-    idle machine.  On a GPU they are wall seconds until it is done.
-    """
+    """Seconds of `action`: on a CPU, CPU seconds per thread (the wall time of an idle machine on
+    one thread); on a GPU, wall seconds until it is done."""
     if device.type == "cpu":
         begun = time.process_time()
         action()
@@ -50,7 +47,7 @@ def in_turns(
     device: torch.device = CPU,
     warm_up: int = 1,
 ) -> dict[str, list[float]]:
-    """Return the seconds of ``repeats`` calls of each action, taking turns, after a warm-up."""
+    """Seconds of `repeats` calls of each action, taking turns, after a warm-up."""
     taken: dict[str, list[float]] = {name: [] for name in actions}
     for turn in range(warm_up + repeats):
         for name, action in actions.items():
@@ -61,18 +58,16 @@ def in_turns(
 
 
 def medians(taken: Mapping[str, list[float]]) -> dict[str, float]:
-    """Return the median seconds of each action."""
     return {name: statistics.median(seconds) for name, seconds in taken.items()}
 
 
 def in_new_process(function: Callable[..., Result], *arguments: Any) -> Result:
-    """Return ``function(*arguments)`` from a fresh process."""
     with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
         return pool.submit(function, *arguments).result()
 
 
 def peak_bytes(restart: bool = False) -> int:
-    """Return the peak memory of this process in bytes, on Linux since the last ``restart``."""
+    """Peak memory of this process in bytes, on Linux since the last `restart`."""
     status = Path("/proc/self/status")
     if not status.exists():
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # bytes on macOS
@@ -83,13 +78,12 @@ def peak_bytes(restart: bool = False) -> int:
 
 
 def print_rows(title: str, rows: Iterable[Mapping[str, Any]]) -> None:
-    """Print a table with four significant digits."""
     table = pd.DataFrame(list(rows))
     print(f"\n{title}\n{table.to_string(index=False, float_format='{:,.4g}'.format, na_rep='')}")
 
 
 def write_record(path: Path, content: dict[str, Any], device: torch.device = CPU) -> None:
-    """Write ``content`` as JSON, headed by commit, device, threads and time."""
+    """Write `content` as JSON, headed by commit, device, threads and time."""
     about = {**provenance(), "device": device_name(device), "threads": torch.get_num_threads()}
     write_json(path, {"about": about, **content})
     print(f"\nrecord: {path}")

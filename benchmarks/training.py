@@ -4,9 +4,9 @@
     python -m benchmarks training models=gla,mamba2 dims=64 size=6
     python -m benchmarks training recipe=paper device=cuda compile=graphs
 
-*Plain* is a transformer as CoT_benchmark (Feng et al. 2023) writes it, every sequence padded to L,
-in float32 by AdamW.  The others are the trainer's whole step.  All see the same Arithmetic
-sequences in batches of 64 and take turns; ratios are those of medians.
+*Plain* is a transformer as CoT_benchmark (Feng et al. 2023) writes it, padded to L, in float32 by
+AdamW. The others are the trainer's whole step. All see the same Arithmetic sequences in batches of
+64 and take turns; ratios are those of medians.
 """
 
 from __future__ import annotations
@@ -49,7 +49,6 @@ def main(
     threads: int = 1,
     record: Path = RECORDS / "training.json",
 ) -> None:
-    """Time the steps; print and write milliseconds and ratios."""
     torch.set_num_threads(threads)
     machine = Machine(device=device, compile=compile, threads=threads)  # type: ignore[arg-type]
     rows: list[dict[str, Any]] = []
@@ -68,14 +67,14 @@ def main(
 
 
 def config_of(words: str) -> CellConfig:
-    """Return the cell that ``python train.py WORDS`` runs, without W&B."""
+    """The cell that `python train.py WORDS` runs, without W&B."""
     return cell_of(["logger=none", *words.split()]).config
 
 
 def time_steps(
     configs: dict[str, CellConfig], repeats: int, machine: Machine
 ) -> list[dict[str, Any]]:
-    """Return a row per model and one for the plain module, fastest first."""
+    """A row per model and one for the plain module, fastest first."""
     config, device = configs["standard"], resolve_device(machine.device)
     task, dim = build_task(config.task), config.model.dim
     data = training_mixture(task, 40 * config.recipe.batch_size)
@@ -96,7 +95,7 @@ def time_steps(
 def training_step(
     config: CellConfig, task: Task, sequences: SequenceSet, machine: Machine
 ) -> Callable[[], None]:
-    """Return the `Trainer.step` of a fresh model."""
+    """The `Trainer.step` of a fresh model."""
     recipe = dataclasses.replace(config.recipe, steps=10**9, epochs=None)
     model = initial_model(config, task)
     trainer = Trainer(model, recipe, config.seed, sequences, sequences, Path(), machine)
@@ -104,7 +103,7 @@ def training_step(
 
 
 def training_mixture(task: Task, count: int) -> SequenceSet:
-    """Return about ``count`` sequences in the task's training mixture of sizes."""
+    """About `count` sequences in the task's training mixture of sizes."""
     shares = task.training_mixture().items()
     parts = [task.draw(0, 2, 0, round(count * share), size=size) for size, share in shares]
     arrays = {name: [part.arrays[name] for part in parts] for name in parts[0].arrays}
@@ -122,7 +121,6 @@ class PlainTransformer(nn.Module):
         self.norm, self.head = nn.LayerNorm(dim), nn.Linear(dim, vocab_size)
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """Return logits (B, T, V) of tokens (B, T)."""
         x = self.embedding(tokens) + self.position[: tokens.shape[1]]
         return self.head(self.norm(self.blocks(x)))
 
@@ -142,7 +140,6 @@ class PlainBlock(nn.Module):
         self.register_buffer("mask", torch.ones(max_len, max_len).tril())
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return x (B, T, D) after attention and feed-forward."""
         b, t, d = x.shape
         q, k, v = (
             part.view(b, t, self.num_heads, -1).transpose(1, 2)  # (B, H, T, K)
@@ -156,14 +153,14 @@ class PlainBlock(nn.Module):
 
 
 def spelled_gelu(x: Tensor) -> Tensor:
-    """Return GELU by the tanh approximation, operation by operation."""
+    """GELU by the tanh approximation."""
     return 0.5 * x * (1.0 + torch.tanh(math.sqrt(2.0 / math.pi) * (x + 0.044715 * x**3)))
 
 
 def plain_step(
     model: PlainTransformer, sequences: SequenceSet, batch_size: int
 ) -> Callable[[], None]:
-    """Return a function that updates ``model`` once with AdamW on a random batch."""
+    """A function that updates `model` with AdamW on a random batch."""
     device = model.head.weight.device
     inputs, targets = (x.to(device) for x in padded(sequences))
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, foreach=True)
@@ -179,15 +176,11 @@ def plain_step(
 
 
 def plain_loss(model: nn.Module, inputs: Tensor, targets: Tensor) -> Tensor:
-    """Return the mean cross-entropy over the targets (B, T) that are not `IGNORED`."""
     return F.cross_entropy(model(inputs).flatten(0, 1), targets.flatten(), ignore_index=IGNORED)
 
 
 def padded(sequences: SequenceSet) -> tuple[Tensor, Tensor]:
-    """Return inputs and targets (N, L) of all sequences at their full width L.
-
-    Targets in the prompt and in the padding are `IGNORED`.
-    """
+    """Inputs and targets (N, L) at full width; targets in prompt and padding are `IGNORED`."""
     tokens = torch.from_numpy(sequences.tokens.astype("int64"))
     place = torch.arange(1, tokens.shape[1])
     first = torch.as_tensor(sequences.prompt_lengths)[:, None]

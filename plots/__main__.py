@@ -41,7 +41,7 @@ def draw(
     font_size: Positive = 7,
     config_dir: Path | None = None,
 ) -> None:
-    """Draw, and print each file that was written."""
+    """Draw, and print each file written."""
     folders = [results_dir] if results_dir else [Path("results"), Path("outputs")]
     tables = [folder / experiment / "results.csv" for folder in folders]
     folder = next(filter(Path.exists, tables), tables[-1]).parent
@@ -51,7 +51,6 @@ def draw(
 
 
 def main(words: Sequence[str]) -> None:
-    """Call `draw` with the options of the command line."""
     if {"-h", "--help"} & set(words):
         print(__doc__, end="")
         return

@@ -1,7 +1,7 @@
-"""Accuracy against one setting: problem size, kind of instance, or number of layers.
+"""Accuracy against problem size, kind of instance, or number of layers.
 
-Panels are formats (columns) and groups or tasks (rows), lines are models: the median of the seeds,
-with bars from the least to the most accurate one.
+Columns are formats, rows tasks or monoids, lines models: the median of the seeds, with bars from
+the least to the most accurate seed.
 """
 
 from __future__ import annotations
@@ -30,12 +30,9 @@ def draw(
     font_size: float = style.FONT_SIZE,
     **_: Any,
 ) -> Figure:
-    """Return the figure over ``size``, ``kind`` or ``layers``.
-
-    ``kind`` needs ``records`` (`experiments.table.read_cells`). Over ``layers`` it shows n*, the
-    longest prefix that 90 % of the test sequences have right, on a logarithmic axis where records
-    know it.
-    """
+    """`over` is size, kind or layers. "kind" needs `records` (`experiments.table.read_cells`).
+    "layers" shows n*, the longest prefix right in 90 % of the test sequences, on a logarithmic
+    axis, if records have it."""
     rows = _points(table, records or {}, over)
     looks = style.line_looks(list(zip(rows["row"], rows["model"], strict=True)))
     down, across = rows["group"].unique(), rows["column"].unique()
@@ -62,22 +59,19 @@ def draw(
 
 
 def by_length(table: pd.DataFrame, **options: Any) -> Figure:
-    """Return accuracy against problem size."""
     return draw(table, **{**options, "over": "size"})
 
 
 def by_kind(table: pd.DataFrame, **options: Any) -> Figure:
-    """Return accuracy against the kind of instance."""
     return draw(table, **{**options, "over": "kind"})
 
 
 def by_depth(table: pd.DataFrame, **options: Any) -> Figure:
-    """Return the longest prefix right against the number of layers."""
     return draw(table, **{**options, "over": "layers"})
 
 
 def _points(table: pd.DataFrame, records: Mapping[str, Any], over: str) -> pd.DataFrame:
-    """Return a row per cell (and kind): group, column, row, x, value, chance."""
+    """A row per cell (and kind): group, column, row, x, value, chance."""
     facets = {"columns": ["format"], "rows": ["model"], "x": ["size"], "y": ["task.monoid"]}
     if "task.monoid" not in table:
         facets["y"] = ["task"]
@@ -146,7 +140,7 @@ def _finish(figure: Figure, grid: np.ndarray, rows: pd.DataFrame, over: str) -> 
 
 
 def _prefix_axis(axes: Axes, rows: pd.DataFrame) -> None:
-    """Make the axis logarithmic up to the whole length, with 0 below 1 where it occurs."""
+    """Make the axis logarithmic up to the whole length, with 0 below 1 if needed."""
     whole, least = rows["size"].max(), rows["value"].min()
     powers = [2.0**k for k in range(int(np.log2(whole)) + 1) if least / 2 < 2**k < whole / 1.3]
     ticks = [0, *powers, whole] if least < 1 else [*powers, whole]

@@ -19,11 +19,11 @@ FORMAT = "measure.state_format"
 
 
 def bits(table: pd.DataFrame, records: Mapping[str, Any]) -> pd.DataFrame:
-    """Return a row per task, size, model and D: bits ``needed_low`` to ``needed_high`` by counting
-    (`Task.state_bits`), ``enough`` at 90 % in ``format``, and ``held`` in float32.
+    """A row per task, size, model and D: bits `needed_low` to `needed_high` by counting
+    (`Task.state_bits`), `enough` for 90 % in `format`, and `held` in float32.
 
-    Enough are the state's numbers times the bits of the shortest format at which the median of the
-    seeds is 90 %; nan where none is.
+    Enough is the state's numbers times the bits of the shortest format at which the seeds' median
+    is 90 %; nan if there is none.
     """
     rows = finished(table).fillna({FORMAT: "float32"})
     found = []
@@ -53,7 +53,7 @@ def draw(
     font_size: float = style.FONT_SIZE,
     **_: Any,
 ) -> Figure:
-    """Return the figure, a panel per task and size; `UserError` where no format was measured."""
+    """A panel per task and size; UserError if no format was measured."""
     if FORMAT not in table or not records:
         raise UserError("bits: no state_format was measured")
     found = bits(table, records)

@@ -1,4 +1,4 @@
-"""What stands under each figure and table of a README."""
+"""Captions of the figures and tables in a README."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What 90 % costs: each model at its D90 beside standard attention at its own.
+"""The cost of 90 %: each model at its D90 beside standard attention at its own.
 
 A row per cost metric, a dot per problem size, coloured by task, on a logarithmic axis of how many
-times more or less than standard attention. Missing is drawn as missing.
+times more or less than standard attention. Missing values are not drawn.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ SPEEDS = ["answer_seconds", "tokens_per_second", "training_step_seconds"]
 
 
 class Metric(NamedTuple):
-    """A cost: its name in the figure, its heading in the table, and the table's unit."""
+    """A cost: its name in the figure, its heading in the table, the table's unit."""
 
     label: str
     heading: str
@@ -51,12 +51,12 @@ FAMILIES = (3, 2, 2, 2)  # metrics of memory, speed, inference, training
 def costs(
     table: pd.DataFrame, speeds: pd.DataFrame | None = None, facets: data.Facets | None = None
 ) -> pd.DataFrame:
-    """Return a row per task, size and model that has a D90, with its cost in each of `METRICS`.
+    """A row per task, size and model with a D90, and its cost in each of `METRICS`.
 
-    Memory is in float32 bytes, for sequences of L tokens; FLOPs are those of one forward pass over
-    L tokens. Training counts until 90 % of the validation chains are right (steps_to_90), in the
-    median seed; its time is that of so many steps. ``speeds`` is the table of `benchmarks costs`;
-    a cost that it does not know at this D is nan. ``cell`` is one of those at this D.
+    Memory is in float32 bytes, for L tokens; FLOPs are those of one forward pass over L tokens.
+    Training counts until 90 % of the validation chains are right (steps_to_90), in the median seed.
+    `speeds` is the table of `benchmarks costs`; costs not timed at this D are nan. `cell` is one of
+    those at this D.
     """
     groups = data.of_groups(table, facets)
     groups = groups[groups["d90"].notna()].assign(dim=lambda frame: frame["d90"].astype(int))
@@ -85,8 +85,7 @@ def costs(
 
 
 def _median_with_missing(values: pd.Series) -> float:
-    """Return the median, counting seeds that did not get there as infinitely expensive; nan if the
-    median is one of them."""
+    """The median, with infinity for seeds that did not get there; nan if it is infinite."""
     middle = values.fillna(math.inf).median()
     return middle if math.isfinite(middle) else math.nan
 
@@ -102,8 +101,8 @@ def _speeds_of(groups: pd.DataFrame, speeds: pd.DataFrame | None) -> pd.DataFram
 def ratios(
     table: pd.DataFrame, speeds: pd.DataFrame | None = None, facets: data.Facets | None = None
 ) -> pd.DataFrame:
-    """Return how many times less than standard attention each model costs, a row per task, size,
-    model and metric: ``metric``, ``less`` (above 1: it saves), and both D90."""
+    """How many times less than standard attention each model costs, a row per task, size, model and
+    `metric`: `less` (above 1: it saves), and both D90."""
     known = costs(table, speeds, facets)
     own = known[known["model"] == BASELINE]
     keys = ["column", "size", *data.telling_apart(own)]
@@ -127,7 +126,7 @@ def draw(
     font_size: float = style.FONT_SIZE,
     **_: Any,
 ) -> Figure:
-    """Return the figure, a panel per model; `UserError` where there are more than four, or none."""
+    """A panel per model; UserError for none or more than four."""
     found = ratios(table, speeds, facets)
     rows = found["row"].unique()
     if not 1 <= len(rows) <= MOST_PANELS:
@@ -168,7 +167,7 @@ def _colors(found: pd.DataFrame) -> dict[str, Any]:
 
 
 def _places(metrics: list[str]) -> dict[str, float]:
-    """Return the height of each metric's row, with a gap between families."""
+    """The height of each metric's row, with a gap between families."""
     families = np.repeat(range(len(FAMILIES)), FAMILIES)
     family = dict(zip(METRICS, families, strict=True))
     return {name: place + 0.35 * family[name] for place, name in enumerate(metrics)}

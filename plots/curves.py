@@ -1,7 +1,6 @@
-"""Learning curves: validation chains right against steps, a panel per model and problem size.
+"""Learning curves: validation chains right against steps, a panel per model and size.
 
-A line per D, dark for large, and per seed; a ring ends a run that stopped because it had solved its
-task.
+A line per D (dark for large) and seed; a ring ends a run that stopped early, its task solved.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ def draw(
     font_size: float = style.FONT_SIZE,
     **_: Any,
 ) -> Figure:
-    """Return the figure, ``over`` step or seconds; ``records`` are of `read_cells`."""
+    """`over` is step or seconds; `records` are from `read_cells`."""
     rows = panels_by_size(table, facets, records, "curve")
     figure, grid = new_grid(rows, AXES[over], width, font_size)
     colors = style.dim_colors(rows["dim"].unique())
@@ -54,10 +53,8 @@ def draw(
 def panels_by_size(
     table: pd.DataFrame, facets: data.Facets | None, records: Mapping[str, Any], part: str
 ) -> pd.DataFrame:
-    """Return the labelled rows whose records have ``part``, such as curve.
-
-    ``panel`` names task and size, largest first, for figures whose lines are D.
-    """
+    """Labelled rows whose records have `part`, e.g. curve. `panel` names task and size, largest
+    first."""
     named = {k: v for k, v in (facets or {}).items() if k in ("columns", "rows") and v}
     rows = data.panels(table, named)
     known = [bool(records.get(cell, {}).get(part)) for cell in rows["cell"]]
@@ -74,7 +71,7 @@ def panels_by_size(
 def new_grid(
     rows: pd.DataFrame, x_label: str, width: float, font_size: float
 ) -> tuple[Figure, dict[tuple[str, str], Any]]:
-    """Return a figure with a row per ``panel`` and a column per ``row``, and its axes by both."""
+    """A figure with a row per `panel` and a column per `row`, and its axes by both."""
     ordered = data.in_order(rows)
     down, across = rows["panel"].unique(), ordered["row"].unique()
     scale = font_size / style.FONT_SIZE
@@ -92,6 +89,5 @@ def new_grid(
 
 
 def dim_legend(figure: Figure, colors: Mapping[Any, Any]) -> None:
-    """Write a legend of the colours of D under the figure."""
     lines = [style.handle(f"D = {dim}", color=color) for dim, color in colors.items()]
     style.legend_below(figure, lines)

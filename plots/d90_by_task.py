@@ -1,7 +1,6 @@
 """D90 of many models on several tasks: a shaded table, a row per model, dark for a large D.
 
-A number with > is the largest D measured where none passed; ≤ stands where the smallest D measured
-passes; nothing where nothing ran.
+`> 96`: no D up to 96 passes. `≤ 8`: the smallest D measured passes. Blank: nothing ran.
 """
 
 from __future__ import annotations
@@ -28,7 +27,6 @@ def draw(
     font_size: float = style.FONT_SIZE,
     **_: Any,
 ) -> Figure:
-    """Return the figure."""
     groups = data.of_groups(table, facets)
     groups = groups.assign(place=places(groups))
     columns, rows = groups["place"].unique(), groups["row"].unique()
@@ -56,21 +54,21 @@ def draw(
 
 
 def places(groups: pd.DataFrame) -> pd.Series:
-    """Return task and size of each group in words, e.g. ``Arithmetic, 4 operators``."""
+    """Task and size of each group in words, e.g. `Arithmetic, 4 operators`."""
     pairs = zip(groups["column"], groups["task"], groups["size"], strict=True)
     names = [f"{column}, {size} {style.unit(task, size)}" for column, task, size in pairs]
     return pd.Series(names, groups.index, dtype=object)
 
 
 def d90_in_words(line: Any) -> str:
-    """Return D90 as a table shows it: ``24``, ``≤ 8`` or ``> 96``."""
+    """`24`, `≤ 8` or `> 96`."""
     if math.isnan(line["d90"]):
         return f"> {line['low']:g}"
     return f"{'' if line['low'] > 0 else '≤ '}{line['d90']:g}"
 
 
 def matrix(groups: pd.DataFrame) -> pd.DataFrame:
-    """Return the same as a table of words: a row per model, a column per task and size."""
+    """The same as a table of words: a row per model, a column per task and size."""
     named = groups.assign(
         place=places(groups), value=[d90_in_words(line) for line in data.rows_of(groups)]
     )

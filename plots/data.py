@@ -23,11 +23,8 @@ BESIDE_TASK = ("task.", "data.", "measure.", "format")  # settings that belong t
 
 
 def load_experiment(name: str, config_dir: str | Path | None, folder: Path) -> Any:
-    """Return the experiment of that name, from ``conf/`` or ``config_dir``.
-
-    One without YAML whose results lie in ``folder`` has the usual figures. Raises `UserError` for
-    an unknown name.
-    """
+    """The experiment of that name, from `conf/` or `config_dir`; with the usual figures if it has
+    no YAML but results in `folder`. UserError for an unknown name."""
     try:
         return grid.load_experiment(name, config_dir)
     except UserError:
@@ -37,7 +34,7 @@ def load_experiment(name: str, config_dir: str | Path | None, folder: Path) -> A
 
 
 def read_results(folder: Path) -> pd.DataFrame:
-    """Return ``results.csv``, a row per measurement; `UserError` where there is none."""
+    """`results.csv`, a row per measurement; UserError if missing."""
     if not (folder / "results.csv").exists():
         raise UserError(
             f"{folder}/results.csv: not there; python sweep.py experiment={folder.name} makes it"
@@ -46,13 +43,13 @@ def read_results(folder: Path) -> pd.DataFrame:
 
 
 def read_speeds(folder: Path) -> pd.DataFrame | None:
-    """Return ``costs.csv``, what `benchmarks costs` timed; None where it timed nothing."""
+    """`costs.csv`, timed by `benchmarks costs`, or None."""
     path = folder / "costs.csv"
     return pd.read_csv(path) if path.exists() else None
 
 
 def select(table: pd.DataFrame, models: Sequence[str], exclude: Sequence[str]) -> pd.DataFrame:
-    """Return the rows of ``models`` (all where none is named) without those of ``exclude``."""
+    """Rows of `models` (all by default) except those of `exclude`."""
     known = table["model"].unique()
     for name in (*models, *exclude):
         if name not in known:
@@ -66,12 +63,11 @@ def select(table: pd.DataFrame, models: Sequence[str], exclude: Sequence[str]) -
 
 
 def rows_of(frame: pd.DataFrame) -> list[dict[str, Any]]:
-    """Return the rows of a frame as dictionaries."""
     return [dict(zip(frame.columns, row, strict=True)) for row in frame.itertuples(index=False)]
 
 
 def facets_of(given: Facets | None, table: pd.DataFrame) -> dict[str, list[str]]:
-    """Return the facets with their defaults, each a list of columns of the table."""
+    """The facets with their defaults, each a list of columns of the table."""
     found = dict(FACETS)
     for name, value in (given or {}).items():
         if name == "only":
@@ -85,23 +81,23 @@ def facets_of(given: Facets | None, table: pd.DataFrame) -> dict[str, list[str]]
 
 
 def _is_setting(key: str) -> bool:
-    """Return whether ``key`` is a setting, which a table lacks if it does not vary."""
+    """Whether `key` is a setting, which a table lacks if it does not vary."""
     return "." in key
 
 
 def chosen(table: pd.DataFrame, facets: Facets | None) -> pd.DataFrame:
-    """Return the finished rows that have the values in ``only`` of the facets."""
+    """The finished rows that match `only` of the facets."""
     rows, only = finished(table), (facets or {}).get("only", {})
     varying = {key: value for key, value in only.items() if key in table}
     return rows.loc[[grid.matches(row, varying) for row in rows_of(rows)]]
 
 
 def panels(table: pd.DataFrame, facets: Facets | None = None) -> pd.DataFrame:
-    """Return the `chosen` rows with the labels of their panel and their place in it.
+    """The `chosen` rows with labels of their panel and their place in it.
 
-    ``column`` and ``row`` are words for the settings of the facets, ``x`` and ``y`` the values on
-    the axes. A setting that no facet names is added to the label where it tells rows of one task
-    (columns) or of one task and model (rows) apart.
+    `column` and `row` are words for the facets' settings, `x` and `y` the values on the axes. A
+    setting that no facet names is added to a label if it distinguishes rows of one task (columns)
+    or of one task and model (rows).
     """
     wanted = facets_of(facets, table)
     named = [key for keys in wanted.values() for key in keys]
@@ -119,7 +115,7 @@ def panels(table: pd.DataFrame, facets: Facets | None = None) -> pd.DataFrame:
 
 
 def _on_axis(rows: pd.DataFrame, keys: list[str]) -> pd.Series:
-    """Return numeric settings as numbers, others in words."""
+    """Numeric settings as numbers, others in words."""
     if len(keys) != 1:
         return words(rows, keys)
     values = rows[keys[0]]
@@ -130,11 +126,8 @@ def _on_axis(rows: pd.DataFrame, keys: list[str]) -> pd.Series:
 def labelled(
     table: pd.DataFrame, facets: Facets | None = None, apart: Sequence[str] = ()
 ) -> pd.DataFrame:
-    """Return groups, as `experiments.d90` returns them, with the labels ``column`` and ``row``.
-
-    As `panels`, but no row is left out, axes are not the facets' concern, and labels do not name
-    the settings ``apart``.
-    """
+    """Groups from `experiments.d90` with the labels `column` and `row`, as in `panels`, but no row
+    is left out, and labels do not name the settings `apart`."""
     wanted = facets_of(facets, table)
     names = {"columns": ["task"], "rows": ["model"]}
     for name in names:
@@ -151,24 +144,22 @@ def labelled(
 
 
 def telling_apart(groups: pd.DataFrame) -> list[str]:
-    """Return the settings of which ``groups`` of one model have several values."""
+    """The settings with several values among `groups` of one model."""
     keys = ("layers", "heads", "recipe", "recipe.learning_rate")
     return [key for key in keys if key in groups and groups[key].nunique(dropna=False) > 1]
 
 
 def of_groups(table: pd.DataFrame, facets: Facets | None = None) -> pd.DataFrame:
-    """Return D90 of the `chosen` rows' groups, labelled: `experiments.d90.required`."""
+    """`experiments.d90.required` of the `chosen` rows, labelled."""
     return labelled(required(chosen(table, facets)), facets)
 
 
 def _label(
     rows: pd.DataFrame, keys: Sequence[str], others: Sequence[str], within: list[str]
 ) -> pd.Series:
-    """Return the settings ``keys`` in words, and of ``others`` those that tell rows apart.
-
-    That is those that vary among rows that agree in ``within``, whose last column is what the label
-    names: a setting is added for a model only where that model has several values of it.
-    """
+    """The settings `keys` in words, and those of `others` that vary among rows that agree in
+    `within`. A setting is added for a task or model, the last column of `within`, only if that one
+    has several values of it."""
     owner = rows[within[-1]]
     shown = rows.copy()
     for key in others:
@@ -193,7 +184,7 @@ def in_order(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def words(rows: pd.DataFrame, keys: Sequence[str]) -> pd.Series:
-    """Return the settings ``keys`` of each row in words, e.g. ``Sparse, k = 2``."""
+    """The settings `keys` of each row in words, e.g. `Sparse, k = 2`."""
     parts = [[in_words(key, value) for value in rows[key]] for key in keys if key in rows]
     texts = [", ".join(filter(None, items)) for items in zip(*parts, strict=True)]
     return pd.Series(texts or "", rows.index, dtype=object)
@@ -223,7 +214,7 @@ _VALUES = {
 
 
 def in_words(key: str, value: Any) -> str:
-    """Return a setting in words, empty for a missing value."""
+    """A setting in words, empty for a missing value."""
     if value in ("", None) or (isinstance(value, float) and math.isnan(value)):
         return ""
     if key == "task":
@@ -238,12 +229,11 @@ def in_words(key: str, value: Any) -> str:
 
 
 def axis_label(keys: Sequence[str]) -> str:
-    """Return the axis label of these settings."""
     known = {"dim": "embedding dimension D", "recipe.learning_rate": "learning rate"}
     known |= {"size": "problem size", "layers": "layers", "heads": "heads"}
     return ", ".join(known.get(key, key.rpartition(".")[2].replace("_", " ")) for key in keys)
 
 
 def errors_of(rows: pd.DataFrame, records: Mapping[str, Mapping[str, Any]]) -> pd.Series:
-    """Return each row's errors, an empty mapping without any."""
+    """Each row's errors, {} without any."""
     return rows["cell"].map(lambda cell: records.get(cell, {}).get("errors") or {})

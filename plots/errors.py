@@ -1,7 +1,7 @@
 """Where generated chains first go wrong: the share still right after each position.
 
-The share is the Kaplan-Meier estimate, the product over places of 1 - first mistakes / chains that
-came there, which is right although chains differ in length. Seeds are pooled.
+A Kaplan-Meier estimate, the product over places of 1 - first mistakes / chains that get there,
+which allows for chains of different lengths. Seeds are pooled.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def draw(
     font_size: float = style.FONT_SIZE,
     **_: Any,
 ) -> Figure:
-    """Return the figure ``by`` position or step, a panel per model and size and a line per D."""
+    """`by` is position or step; a panel per model and size, a line per D."""
     rows = curves.panels_by_size(table, facets, records, "errors")
     figure, grid = curves.new_grid(rows, AXES[by], width, font_size)
     colors = style.dim_colors(rows["dim"].unique())
@@ -46,10 +46,8 @@ def draw(
 
 
 def survival(counts: Iterable[list[list[int]]]) -> tuple[np.ndarray, np.ndarray]:
-    """Return the places and the share of chains still right after each (Kaplan-Meier).
-
-    ``counts`` has for each seed rows [place, first mistakes there, chains that came there].
-    """
+    """Places and the share of chains still right after each (Kaplan-Meier). `counts` has for each
+    seed rows [place, first mistakes there, chains that get there]."""
     rows = [row for seed in counts for row in seed]
     total = pd.DataFrame(rows, columns=["place", "wrong", "came"]).groupby("place").sum()
     total = total[total["came"] > 0]

@@ -1,11 +1,10 @@
-"""The exponent b of D90 ~ L^b, from D90 that is known in brackets only.
+"""The exponent b of D90 ~ L^b, fitted to brackets of D90.
 
-A grid of half octaves shows that D90 lies in (48, 64], not where. So b is fitted to the brackets,
-not to their ends: log D = a + b log L +
-s * noise, with logistic noise (a log-logistic accelerated-failure-time model), by maximum
-likelihood, where each size contributes the probability of its bracket. The 95 % interval holds
-all b that a likelihood-ratio test does not reject (Wilks 1938), with the p-value averaged over
-bootstrap samples of the seeds: other seeds may put D90 elsewhere. Few sizes make it approximate.
+A grid of half octaves says that D90 lies in (48, 64], not where. So b is fitted to brackets, by
+maximum likelihood: log D = a + b log L + s * noise with logistic noise (a log-logistic
+accelerated-failure-time model), where each size contributes the probability of its bracket. The 95
+% interval holds all b not rejected by a likelihood-ratio test (Wilks 1938), its p-value averaged
+over bootstrap samples of the seeds. With few sizes it is approximate.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ Seeds = Mapping[float, Mapping[float, np.ndarray]]  # length -> D -> accuracies 
 
 
 class Growth(NamedTuple):
-    """An exponent with its 95 % interval; an end is infinite if the data do not bound it."""
+    """An exponent and its 95 % interval; an end is infinite if the data do not bound it."""
 
     exponent: float
     low: float
@@ -50,7 +49,7 @@ def growth(seeds: Seeds) -> Growth | None:
 def fit(
     lengths: tuple[float, ...], found: Brackets, resampled: Sequence[Brackets] = ()
 ) -> Growth | None:
-    """Fit y ~ L^b where y at ``lengths[i]`` lies in the bracket ``found[i]``; see `growth`."""
+    """Fit y ~ L^b, y at `lengths[i]` in the bracket `found[i]`; see `growth`."""
     bounded = sum(low > 0 and np.isfinite(high) for low, high in found)
     if len(set(lengths)) < FEWEST or bounded < 2:
         return None
@@ -73,7 +72,7 @@ def _ends(found: Sequence[Bracket]) -> Brackets:
 
 
 def _resampled(seeds: Seeds) -> list[Brackets]:
-    """Return the brackets for bootstrap samples of the seeds of every cell."""
+    """Brackets for bootstrap samples of every cell's seeds."""
     draw = np.random.default_rng(0)
     if all(len(v) == 1 for by_dim in seeds.values() for v in by_dim.values()):
         return [_ends([bracket(_medians(seeds[length])) for length in sorted(seeds)])]
@@ -89,7 +88,7 @@ def _resampled(seeds: Seeds) -> list[Brackets]:
 
 @functools.lru_cache(maxsize=4096)
 def _profile(lengths: tuple[float, ...], ends: Brackets) -> np.ndarray:
-    """Return the log likelihood of each slope, at its best intercept and scale."""
+    """The log likelihood of each slope, at its best intercept and scale."""
     x = np.log2(lengths) - np.log2(lengths).mean()
     with np.errstate(divide="ignore"):
         low, high = np.log2(np.array(ends)).T
@@ -116,11 +115,8 @@ def _by_dim(rows: pd.DataFrame) -> dict[float, np.ndarray]:
 def exponents(
     table: pd.DataFrame, facets: data.Facets | None = None, against: str = "max_len"
 ) -> pd.DataFrame:
-    """Return b of D90 ~ L^b, a row per task and model with three lengths or more.
-
-    With ``against`` heads it is the exponent in the number of heads. Columns: task, model, sizes,
-    ``b`` with its interval, and what Table 1 of the paper says.
-    """
+    """b of D90 ~ L^b, or in the number of heads (`against`), a row per task and model with three
+    values or more: task, model, points, `b` with its interval, and Table 1 of the paper."""
     rows = data.labelled(data.chosen(table, facets), facets)
     keys = settings_of(rows)
     if against == "heads":

@@ -1,7 +1,7 @@
 """Accuracy over D and problem size: a stripe per seed and the median in a cell.
 
-Columns are tasks, rows models; the hue changes at 90 %, a black bar stands where D90 is, and a red
-tick where the paper's frontier is. Nothing is drawn where nothing ran.
+Columns are tasks, rows models. The hue changes at 90 %, a black bar is D90, a red one the paper's.
+Blank where nothing ran.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ MARGIN = 0.94  # coloured share of a cell's width and height
 
 
 def points(table: pd.DataFrame, facets: data.Facets | None = None) -> pd.DataFrame:
-    """Return a row per cell and seed: panel, position, accuracy, interval, median."""
+    """A row per cell and seed: panel, position, accuracy, interval, median."""
     rows = data.panels(table, facets)
     place = ["column", "row", "x", "y"]
     median = rows.groupby(place, dropna=False)["answer_accuracy"].transform("median")
@@ -49,10 +49,8 @@ def draw(
     font_size: float = style.FONT_SIZE,
     **_: Any,
 ) -> Figure:
-    """Return the figure. ``facets`` names the settings of columns, rows, x and y.
-
-    With one column of panels and several rows, the rows stand side by side.
-    """
+    """`facets` names the settings of columns, rows, x and y. With one column of panels, rows stand
+    side by side."""
     keys = data.facets_of(facets, table)
     cells = points(table, facets)
     over_dim = keys["x"] == ["dim"]
@@ -98,10 +96,8 @@ def _widths(
     ys: dict[str, list[Any]],
     times: int,
 ) -> tuple[float, float]:
-    """Return the width of the figure, at most ``width``, and of a cell, in inches.
-
-    ``times``: how many panels have y labels.
-    """
+    """The width of the figure, at most `width`, and of a cell, in inches. `times`: how many panels
+    have y labels."""
     letters = max(len(_tick(y)) for values in ys.values() for y in values)
     beside = 0.8 + 0.1 * len(xs) + (0.1 + 0.065 * scale * letters) * times
     cells = sum(map(len, xs.values()))
@@ -113,7 +109,7 @@ def _widths(
 
 
 def _short(label: str, room: float) -> str:
-    """Return an axis label, shortened to its last word if wider than ``room`` inches."""
+    """An axis label, shortened to its last word if wider than `room` inches."""
     return label if 0.055 * len(label) < room else label.rpartition(" ")[2]
 
 
@@ -122,7 +118,7 @@ def _wrapped(text: str, letters: int) -> str:
 
 
 def _write_title(axes: Axes, title: str, unit: str, narrow: bool) -> None:
-    """Write the title, and the unit of y above its numbers; on two lines if ``narrow``."""
+    """Write the title, and the unit of y above its numbers; on two lines if `narrow`."""
     axes.set_title(title, pad=13 if narrow else 4)
     axes.annotate(
         unit, (0, 1), xytext=(-2, 3), textcoords="offset points", color=style.GREY,

@@ -1,9 +1,8 @@
-"""Does a local chain help? D90 on ED beside ED_Local, a panel per model.
+"""Does a local chain help? D90 on ED beside ED_Local at equal L, a panel per model.
 
-The paper's section 5: a task is m-local where no token needs one further back than m; sparse
-attention then needs a constant D, linear attention at least the square root of m. ED_Local restates
-what the next row needs, so m is small. Both ask the same questions by chains of different lengths,
-so they are compared at equal L.
+A task is m-local if no token needs one further back than m (the paper's section 5): sparse
+attention then needs a constant D, linear attention at least √m. ED_Local restates what the next row
+needs, so m is small.
 """
 
 from __future__ import annotations
@@ -32,7 +31,6 @@ def draw(
     font_size: float = style.FONT_SIZE,
     **_: Any,
 ) -> Figure:
-    """Return the figure."""
     groups = data.of_groups(table)
     groups = groups[groups["task"].isin(TASKS)]
     if groups["task"].nunique() < len(TASKS):
@@ -54,8 +52,8 @@ def draw(
 
 
 def distances(table: pd.DataFrame) -> pd.DataFrame:
-    """Return a row per task and size: n, L, and m, the largest distance from a token to one it
-    needs, measured over 20 sequences."""
+    """A row per task and size: n, L, and the largest distance m to a needed token over 20
+    sequences."""
     known = table[table["task"].isin(TASKS)].drop_duplicates(["task", "size"])
     known = known.sort_values(["task", "size"])
     frame = known[["task", "size", "max_len"]].reset_index(drop=True)
@@ -67,5 +65,4 @@ def distances(table: pd.DataFrame) -> pd.DataFrame:
 
 @functools.cache
 def distance(task: str, size: int) -> int:
-    """Return the measured m of ED or ED_Local."""
     return int(measure(TASKS[task](size)).distance)

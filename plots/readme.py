@@ -1,4 +1,4 @@
-"""``results/<experiment>/README.md``: what was asked and found, every figure and table inline."""
+"""`results/<experiment>/README.md`: the finding, every figure and table inline, the protocol."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def write(
     built: Mapping[str, pd.DataFrame],
     planned: pd.DataFrame | None = None,
 ) -> str:
-    """Return the README of the drawn ``figures`` and ``built`` tables; ``planned`` is the grid."""
+    """The README of the drawn `figures` and `built` tables; `planned` is the grid."""
     parts = [
         f"# {experiment.name}",
         experiment.description,
@@ -65,7 +65,7 @@ def _table(
 
 
 def finding(experiment: Any, table: pd.DataFrame) -> str:
-    """Return the main result in one sentence."""
+    """The main result in one sentence."""
     if "score" in experiment.figures and (scores := score.headline(table)):
         return scores
     if not tables.sweeps_dim(table):
@@ -86,7 +86,7 @@ def finding(experiment: Any, table: pd.DataFrame) -> str:
 
 
 def _compared(groups: pd.DataFrame) -> dict[str, list[float]]:
-    """Return by row label the ratios of D90 to standard attention's, where both are known."""
+    """By row label, ratios of D90 to standard attention's, where both are known."""
     base = groups[groups["model"] == BASELINE]
     keys = ["column", "size", *data.telling_apart(base)]
     base = base.drop_duplicates(keys)
@@ -101,7 +101,7 @@ def _compared(groups: pd.DataFrame) -> dict[str, list[float]]:
 
 
 def protocol(experiment: Any, table: pd.DataFrame, records: Mapping[str, Any]) -> pd.DataFrame:
-    """Return command, data, recipe, seeds, precision, device, time and commits, a row each."""
+    """Command, data, recipe, seeds, precision, device, time and commits, a row each."""
     configs = [records[cell]["config"] for cell in table["cell"] if cell in records]
     recipes = _distinct(config["recipe"] for config in configs if config.get("recipe"))
     sets = _distinct(config["data"] for config in configs if config.get("data"))
@@ -136,7 +136,7 @@ def _distinct(settings: Any) -> list[dict[str, Any]]:
 
 
 def _recipe(settings: Sequence[Mapping[str, Any]]) -> str:
-    """Return the recipes of one name in words, listing the values that differ."""
+    """The recipes of one name in words, listing the values that differ."""
 
     def values(key: str, form: str = "{}") -> str:
         known = sorted({item[key] for item in settings if item.get(key) is not None})
@@ -169,7 +169,7 @@ def _seeds(done: pd.DataFrame) -> str:
 
 
 def _hours(table: pd.DataFrame) -> str:
-    """Return training and evaluation hours by kind of device; each run's training counts once."""
+    """Training and evaluation hours by kind of device; each training counts once."""
     kind = table["device"].fillna("").str.partition(":")[0]
     trained = table.drop_duplicates("run")["train_seconds"]
     seconds = trained.groupby(kind).sum().add(table["eval_seconds"].groupby(kind).sum())
@@ -189,7 +189,7 @@ def _commits(done: pd.DataFrame) -> str:
 
 
 def exceptions(table: pd.DataFrame, planned: pd.DataFrame | None) -> str:
-    """Return a sentence on cells with fewer seeds and on runs that are not done."""
+    """A sentence on cells with fewer seeds and on runs that are not done."""
     seeds = tables.accuracy(table)["seeds"]
     said = []
     if seeds.nunique() > 1:

@@ -1,4 +1,4 @@
-"""Draw every figure and write every table of an experiment from its results table alone."""
+"""Draw every figure and write every table of an experiment from its results table."""
 
 from __future__ import annotations
 
@@ -58,11 +58,11 @@ def redraw(
     font_size: float = style.FONT_SIZE,
     planned: pd.DataFrame | None = None,
 ) -> list[Path]:
-    """Write the figures and tables below ``folder``, which holds ``results.csv``; return paths.
+    """Write figures and tables of `folder`, which holds `results.csv`; returns the paths.
 
-    ``formats`` are png, pdf and svg of figures, csv, md and tex of tables. README is written with
-    png, unless figures or models are selected. Figures without data are skipped, unless
-    ``figures`` names them.
+    `formats`: png, pdf, svg for figures, csv, md, tex for tables. README is written with png,
+    unless figures or models are selected. Figures without data are skipped, unless named in
+    `figures`.
     """
     table = data.select(data.read_results(folder), models, exclude)
     speeds, records = data.read_speeds(folder), read_cells(folder)
@@ -101,7 +101,7 @@ def redraw(
 
 
 def find_figure(name: str) -> Callable[..., Any]:
-    """Return the function that draws a figure: ours, or ``draw`` of a module of your own."""
+    """The function that draws a figure: ours, or `draw` of a module of your own."""
     if name in FIGURES:
         return FIGURES[name]
     if "." in name or importlib.util.find_spec(name):

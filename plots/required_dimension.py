@@ -1,7 +1,7 @@
 """D90 against the longest sequence L, a panel per task and a line per model.
 
-The bar below a point reaches down to the largest D that fails; an arrow upward starts there where
-no D passed. One dotted line a panel has the slope that Table 1 predicts for linear attention.
+The bar below a point reaches down to the largest D that fails; an arrow up starts there if no D
+passed. A dotted line has the slope that Table 1 predicts for linear attention.
 """
 
 from __future__ import annotations
@@ -28,7 +28,6 @@ def draw(
     font_size: float = style.FONT_SIZE,
     **_: Any,
 ) -> Figure:
-    """Return the figure."""
     groups = data.of_groups(table, facets)
     columns = groups["column"].unique()
     looks = style.line_looks(list(zip(groups["row"], groups["model"], strict=True)))
@@ -45,7 +44,7 @@ def draw(
 
 
 def new_panels(count: int, width: float, font_size: float) -> Figure:
-    """Return a figure with a row of ``count`` panels that share the axis of D."""
+    """A row of `count` panels that share the axis of D."""
     scale = font_size / style.FONT_SIZE
     figure = style.new_figure(min(width, (0.6 + 2.05 * count) * scale), HEIGHT * scale)
     figure.subplots(1, count, sharey=True, squeeze=False)
@@ -53,7 +52,6 @@ def new_panels(count: int, width: float, font_size: float) -> Figure:
 
 
 def label_axes(figure: Figure) -> None:
-    """Make D logarithmic in all panels, and label the axes."""
     low, high = figure.axes[0].get_ylim()
     powers = 2.0 ** np.arange(np.ceil(np.log2(low)), np.floor(np.log2(high)) + 1)
     for axes in figure.axes:
@@ -64,7 +62,7 @@ def label_axes(figure: Figure) -> None:
 
 
 def draw_lines(axes: Axes, groups: pd.DataFrame, looks: dict[str, dict[str, Any]]) -> None:
-    """Draw a line per ``row`` label of ``groups`` (`data.of_groups`)."""
+    """Draw a line per `row` label of `groups` (`data.of_groups`)."""
     axes.set(xscale="log", yscale="log")
     shortest, longest = groups["max_len"].min(), groups["max_len"].max()
     span = 1.44 * longest / shortest
@@ -81,7 +79,7 @@ def draw_lines(axes: Axes, groups: pd.DataFrame, looks: dict[str, dict[str, Any]
 
 
 def spread(lengths: list[float]) -> list[float]:
-    """Return the lengths that are far enough apart to be ticks of a logarithmic axis."""
+    """The lengths far enough apart to be ticks of a logarithmic axis."""
     kept: list[float] = []
     for length in reversed(lengths):
         if not kept or kept[-1] / length > (lengths[-1] / lengths[0]) ** 0.12:
@@ -106,7 +104,7 @@ def _draw_arrow(axes: Axes, x: float, start: float, end: float, color: str) -> N
 
 
 def _draw_theory(axes: Axes, groups: pd.DataFrame) -> None:
-    """Draw the slope that theory predicts for linear attention, starting at its first point."""
+    """Draw the slope predicted for linear attention from its first point on."""
     own = groups[(groups["model"] == "linear") & groups["d90"].notna()].sort_values("max_len")
     found = theory.prediction(groups["task"].iloc[0], "linear")
     if found is None or own.empty or groups["max_len"].nunique() < 2:

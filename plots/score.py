@@ -1,7 +1,7 @@
-"""The page of a scored model: its D90 on each task and its cost, beside standard attention.
+"""A scored model: its D90 on each task and its cost beside standard attention.
 
-References are the models of the same experiment in ``results/``, each beside the standard
-attention that was measured with it.
+References are models of the same experiment in `results/`, each beside the standard attention
+measured with it.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ SPEED = "tokens/s"
 
 
 def references(experiment: str) -> pd.DataFrame:
-    """Return the published table of an experiment; without rows where there is none."""
+    """The published table of an experiment, possibly empty."""
     return read_table(CONF_DIR.parent / "results" / experiment)
 
 
 def beside(table: pd.DataFrame, published: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows of the models to draw: standard attention, yours, then references."""
+    """Rows of the models to draw: standard attention, yours, then references."""
     rest = published[~published["model"].isin(table["model"])]
     both = data.in_order(pd.concat([table, rest], ignore_index=True) if len(rest) else table)
     known = set(published["model"])
@@ -39,12 +39,11 @@ def beside(table: pd.DataFrame, published: pd.DataFrame) -> pd.DataFrame:
 
 
 def frame(table: pd.DataFrame, published: pd.DataFrame) -> pd.DataFrame:
-    """Return a row per model, the lowest score first; ``yours`` are those not published.
+    """A row per model, the lowest score first; `yours` marks those not published.
 
-    ``low`` to ``high`` is the score's interval. A task's column holds D90, or the best median
-    accuracy where no D passes. The costs are geometric means over the tasks of how many times
-    standard attention's they are: state and training time each at its own D90 (the largest D
-    where none passes), tokens per second of training at equal D.
+    `low` to `high` is the score's interval. A task's column holds D90, or the best median accuracy
+    if no D passes. Costs are geometric means over tasks, relative to standard attention: state and
+    training time each at its own D90 (else the largest D), training tokens per second at equal D.
     """
     ran, known = set(table["model"]), {*published["model"], BASELINE}
     rows = _rows(table) + [row for row in _rows(published) if row["name"] not in ran]
@@ -54,7 +53,7 @@ def frame(table: pd.DataFrame, published: pd.DataFrame) -> pd.DataFrame:
 
 
 def headline(table: pd.DataFrame) -> str:
-    """Return the scores of the table's models in a sentence, the best three where more ran."""
+    """The scores in a sentence, the best three if more ran."""
     rows = [row for row in _rows(table) if row["name"] != BASELINE]
     rows.sort(key=lambda row: row["score"])
     said = [
@@ -90,7 +89,7 @@ def _rows(table: pd.DataFrame) -> list[dict[str, Any]]:
 
 
 def _task_names(rows: pd.DataFrame) -> pd.Series:
-    """Return task, format (unless it is the chain of thought) and size in words."""
+    """Task, format (unless chain of thought) and size in words."""
     named = rows.assign(format=rows["format"].where(rows["format"] != "cot"))
     return d90_by_task.places(rows.assign(column=data.words(named, ["task", "format"])))
 

@@ -1,8 +1,5 @@
-"""Accuracy against D and against the bytes of state that generation keeps, a line per heads.
-
-Where the size of the state decides what is learned, lines that lie apart over D coincide over
-bytes.
-"""
+"""Accuracy against D and against bytes of generation state, a line per number of heads. Where the
+state's size decides, lines that differ over D coincide over bytes."""
 
 from __future__ import annotations
 
@@ -29,7 +26,7 @@ def draw(
     font_size: float = style.FONT_SIZE,
     **_: Any,
 ) -> Figure:
-    """Return the figure: accuracy over D above, over bytes below, a line per value of ``by``."""
+    """Accuracy over D above, over bytes below, a line per value of `by`."""
     rows = data.panels(table, {"x": ["dim"], "y": [by]})
     titles = [f"{c}, {r.lower()}" for c, r in zip(rows["column"], rows["row"], strict=True)]
     rows = rows.assign(panel=pd.Series(titles, rows.index, dtype=object))

@@ -1,8 +1,5 @@
-"""One look for all figures: sizes, fonts, names and colours of tasks and models.
-
-Colours are Okabe and Ito's, safe for colour-blind readers. Tasks and models share none, so that a
-colour means one thing.
-"""
+"""Sizes, fonts, names and colours of tasks and models in all figures. Colours are Okabe and Ito's,
+safe for colour-blind readers."""
 
 from __future__ import annotations
 
@@ -34,7 +31,7 @@ STYLE = Path(__file__).with_name("cotcost.mplstyle")
 
 
 class TaskLook(NamedTuple):
-    """How a task is named and drawn, and what its size counts."""
+    """A task's name, what its size counts, its colour."""
 
     label: str
     unit: str
@@ -42,7 +39,7 @@ class TaskLook(NamedTuple):
 
 
 class ModelLook(NamedTuple):
-    """How a model is named and drawn."""
+    """A model's name, colour and marker."""
 
     label: str
     color: str
@@ -62,6 +59,7 @@ TASKS = {
 }
 MODELS = {
     "standard": ModelLook("Standard", "#0072B2", "o"),
+    "last_lines": ModelLook("Last lines", "#E69F00", "D"),
     "linear": ModelLook("Linear", "#D55E00", "s"),
     "sparse": ModelLook("Sparse", "#009E73", "^"),
     "sliding_window": ModelLook("Sliding window", "#E69F00", "v"),
@@ -85,7 +83,7 @@ P = ParamSpec("P")
 
 
 def styled(function: Callable[P, Figure]) -> Callable[P, Figure]:
-    """Apply the project's style inside ``function``; ``font_size`` in points scales all text."""
+    """Apply the project's style inside `function`; `font_size` in points scales all text."""
 
     @functools.wraps(function)
     def wrapper(*args: P.args, **kwargs: P.kwargs) -> Figure:
@@ -97,7 +95,7 @@ def styled(function: Callable[P, Figure]) -> Callable[P, Figure]:
 
 
 def new_figure(width: float, height: float, dense: bool = False) -> Figure:
-    """Return an empty figure, sizes in inches; ``dense`` has narrow gaps, for grids."""
+    """An empty figure, sizes in inches; `dense` has narrow gaps, for grids."""
     gaps: dict[str, Any] = (
         {"w_pad": 0.03, "h_pad": 0.03, "hspace": 0.02, "wspace": 0.01} if dense else {}
     )
@@ -105,7 +103,7 @@ def new_figure(width: float, height: float, dense: bool = False) -> Figure:
 
 
 def save(figure: Figure, path: Path) -> None:
-    """Write a figure in the format of its suffix; equal figures give equal bytes."""
+    """Write a figure in the format of its suffix, without timestamps."""
     content = io.BytesIO()
     metadata = {"CreationDate": None} if path.suffix == ".pdf" else {}
     with matplotlib.style.context(STYLE, after_reset=True):
@@ -114,31 +112,27 @@ def save(figure: Figure, path: Path) -> None:
 
 
 def task_look(task: str) -> TaskLook:
-    """Return the look of a task, a default one for unknown tasks."""
     return TASKS.get(task) or TaskLook(task, "size", "#444444")
 
 
 def unit(task: str, size: int) -> str:
-    """Return the unit of the size, in the singular for 1."""
+    """The unit of the size, in the singular for 1."""
     return task_look(task).unit.removesuffix("s" if size == 1 else "\0")
 
 
 def model_look(model: str) -> ModelLook:
-    """Return the look of a model, a default one for unknown models."""
     return MODELS.get(model) or ModelLook(model, "#444444", "o")
 
 
 def in_order(names: Sequence[str], known: Sequence[str]) -> list[str]:
-    """Return the distinct names: ``known`` ones first in that order, then the rest."""
+    """Distinct names: `known` ones first in that order, then the rest."""
     distinct = list(dict.fromkeys(names))
     return [name for name in known if name in distinct] + [n for n in distinct if n not in known]
 
 
 def line_looks(labels: Sequence[tuple[str, str]]) -> dict[str, dict[str, Any]]:
-    """Return colour, marker and dashes of each row label, given (label, model) of every row.
-
-    Variants of one model share its colour and marker and differ in dashes.
-    """
+    """Colour, marker and dashes of each row label, given (label, model) of every row. Variants of
+    one model differ in dashes only."""
     looks, seen = {}, dict[str, int]()
     for label, model in dict.fromkeys(labels):
         look, variant = model_look(model), seen.get(model, 0)
@@ -153,20 +147,20 @@ def line_looks(labels: Sequence[tuple[str, str]]) -> dict[str, dict[str, Any]]:
 
 
 def dim_colors(values: Iterable[Any]) -> dict[Any, Any]:
-    """Return a sequential colour for each value, dark for the largest."""
+    """A sequential colour for each value, dark for the largest."""
     known = sorted(values)
     shades = matplotlib.colormaps["viridis_r"](np.linspace(0.12, 1.0, max(2, len(known))))
     return dict(zip(known, shades, strict=False))
 
 
 def ink_on(color: Any) -> str:
-    """Return black or white, whichever reads better on ``color`` (WCAG 2)."""
+    """Black or white, whichever reads better on `color` (WCAG 2)."""
     linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in to_rgb(color)]
     return "black" if np.dot([0.2126, 0.7152, 0.0722], linear) > 0.18 else "white"
 
 
 def plain_log_axis(axes: Axes, name: str, ticks: Sequence[float]) -> None:
-    """Make the axis ``name``, x or y, logarithmic with plain numbers at ``ticks``."""
+    """Make the axis `name`, x or y, logarithmic with plain numbers at `ticks`."""
     axes.set(**{f"{name}scale": "log"})
     axis = axes.xaxis if name == "x" else axes.yaxis
     axis.set_major_locator(FixedLocator(list(ticks)))
@@ -189,7 +183,7 @@ def label_below(grid: np.ndarray, text: str) -> None:
 
 
 def legend_below(figure: Figure, handles: Sequence[Any], columns: int | None = None) -> None:
-    """Put a legend below the figure, in as few rows as fit the width."""
+    """Put a legend below the figure, in as few rows as fit."""
     if not handles:
         return
     letters = sum(len(str(handle.get_label())) + 9 for handle in handles)  # 9: line and spaces
@@ -200,5 +194,4 @@ def legend_below(figure: Figure, handles: Sequence[Any], columns: int | None = N
 
 
 def handle(label: str, **look: Any) -> Line2D:
-    """Return a legend entry."""
     return Line2D([], [], label=label, **look)

@@ -1,8 +1,4 @@
-"""Tables: each a frame of plain numbers, and how it is printed.
-
-``build`` returns all that an experiment's results allow, by name: accuracy (a row per cell with
-every seed), d90, flops (the paper's Table 2), costs, exponents, locality.
-"""
+"""Tables, as frames of plain numbers and as text."""
 
 from __future__ import annotations
 
@@ -31,10 +27,9 @@ def build(
     facets: data.Facets | None = None,
     records: Mapping[str, Any] | None = None,
 ) -> dict[str, pd.DataFrame]:
-    """Return the tables of an experiment; those that would be empty are left out.
-
-    ``records`` are of `experiments.table.read_cells`.
-    """
+    """The non-empty tables of an experiment by name: accuracy, prefixes, learning_rates, d90, flops
+    (the paper's Table 2), costs, exponents, locality. `records` are from
+    `experiments.table.read_cells`."""
     found = {"accuracy": accuracy(table, facets)}
     if finished(table).groupby("model")["layers"].nunique().max() >= exponents.FEWEST:
         found["prefixes"] = prefixes(table, records or {})
@@ -53,13 +48,13 @@ def build(
 
 
 def sweeps_dim(table: pd.DataFrame) -> bool:
-    """Return whether a model ran at several D, so that D90 makes sense."""
+    """Whether a model ran at several D, so that D90 makes sense."""
     done = finished(table)
     return len(done) > 0 and done.groupby(["task", "size", "model"])["dim"].nunique().max() > 1
 
 
 def accuracy(table: pd.DataFrame, facets: data.Facets | None = None) -> pd.DataFrame:
-    """Return a row per cell: the median in percent, and every seed with its 95 % interval."""
+    """A row per cell: the median in percent, and every seed with its 95 % interval."""
     rows = data.labelled(finished(table), facets, data.APART)
     ends = ["answer_accuracy", "answer_accuracy_low", "answer_accuracy_high"]
     text = [
@@ -87,11 +82,8 @@ def accuracy(table: pd.DataFrame, facets: data.Facets | None = None) -> pd.DataF
 
 
 def learning_rates(table: pd.DataFrame, records: Mapping[str, Any]) -> pd.DataFrame:
-    """Return validation accuracy by learning rate, and the rate ``chosen`` for a task and model.
-
-    That is the one with the highest median of the seeds' last validation, in whole percent; among
-    equals, the one with the fewest steps, since training stops once validation is good enough.
-    """
+    """Validation accuracy by learning rate, and the rate `chosen` for each task and model: the best
+    median of the seeds' last validation, in whole percent; among equals, the fewest steps."""
     rows = data.panels(table, {"x": ["recipe.learning_rate"]})
     curves = [records[cell]["curve"]["validation_chain_exact_match"] for cell in rows["cell"]]
     rows = rows.assign(validation=[100 * curve[-1] for curve in curves])
@@ -107,11 +99,11 @@ def learning_rates(table: pd.DataFrame, records: Mapping[str, Any]) -> pd.DataFr
 
 
 def prefixes(table: pd.DataFrame, records: Mapping[str, Any]) -> pd.DataFrame:
-    """Return n*, the longest prefix that 90 % of the test words have right, by number of layers.
+    """n*, the longest prefix right in 90 % of the test words, by number of layers.
 
-    A row per task and model: the median of the seeds; and ``doublings`` of n* per layer with its
-    95 % interval, fitted to all seeds as `plots.exponents` fits D90 (of words right to their end,
-    n* is only a lower bound).
+    A row per task and model: the median of the seeds, and `doublings` of n* per layer with its 95 %
+    interval, fitted to all seeds as in `plots.exponents` (for words right to their end, n* is only
+    a lower bound).
     """
     rows = data.panels(table, {"x": ["layers"]})
     known = [errors.get("longest_prefix") for errors in data.errors_of(rows, records)]
@@ -134,11 +126,11 @@ def prefixes(table: pd.DataFrame, records: Mapping[str, Any]) -> pd.DataFrame:
 
 
 def d90(table: pd.DataFrame, facets: data.Facets | None = None) -> pd.DataFrame:
-    """Return D90 of every group, those that figures leave out included.
+    """D90 of every group.
 
-    ``fails``: the largest D below that was measured. ``success %``: seeds that reach 90 % at D90,
-    or where none passed at the largest D. ``still improving``: the seeds at ``fails``. ``times``:
-    D90 over standard attention's, with what the two brackets allow.
+    `fails`: the largest D below that was measured. `success %`: seeds that reach 90 % at D90, or at
+    the largest D if none passed. `still improving`: a seed at `fails` was. `times`: D90 over
+    standard attention's, with what the two brackets allow.
     """
     groups = data.labelled(required(table), facets, data.APART)
     rows = [{**line, **_times(line, groups)} for line in data.rows_of(groups)]
@@ -176,7 +168,7 @@ def d90(table: pd.DataFrame, facets: data.Facets | None = None) -> pd.DataFrame:
 
 
 def _times(line: Mapping[str, Any], groups: pd.DataFrame) -> dict[str, float]:
-    """Return the ratio of a group's D90 to that of standard attention under the same settings."""
+    """D90 over that of standard attention under the same settings."""
     base = groups[(groups["model"] == BASELINE) & (groups["column"] == line["column"])]
     base = base[base["size"] == line["size"]]
     for key in data.telling_apart(base):
@@ -188,10 +180,10 @@ def _times(line: Mapping[str, Any], groups: pd.DataFrame) -> dict[str, float]:
 
 
 def flops(table: pd.DataFrame, facets: data.Facets | None = None) -> pd.DataFrame:
-    """Return GFLOPs of one forward pass over L tokens at D90, in the form of the paper's Table 2.
+    """GFLOPs of one forward pass over L tokens at D90, in the form of the paper's Table 2.
 
-    ``linear layers`` counts 2 * 12 * M * D^2 * L, as the paper does; ``total`` also the mixing of
-    tokens and the head. The paper's own numbers follow where its Table 2 speaks of these sizes.
+    `linear layers` counts 2 * 12 * M * D^2 * L, as the paper does; `total` adds mixing and head.
+    The paper's own numbers follow where its sizes match.
     """
     groups = data.of_groups(table, facets)
     groups = groups.assign(place=d90_by_task.places(groups))
@@ -223,8 +215,8 @@ def cost_table(
     facets: data.Facets | None = None,
     records: Mapping[str, Any] | None = None,
 ) -> pd.DataFrame:
-    """Return what each model costs at its D90, a column per metric of `plots.costs`; and I*, in
-    FLOPs a byte, for each batch size (`experiments.cost.winning_intensity`)."""
+    """Each model's cost at its D90, a column per metric of `plots.costs`, and I*, in FLOPs per
+    byte, for each batch size (`experiments.cost.winning_intensity`)."""
     known = costs.costs(table, speeds, facets)
     frame = known[["column", "size", "max_len", "row", "d90"]].set_axis(
         ["task", "n", "L", "model", "D90"], axis=1
@@ -239,7 +231,7 @@ def cost_table(
 
 
 def _intensities(known: pd.DataFrame, records: Mapping[str, Any], batch: int) -> list[float]:
-    """Return I* of each row against standard attention on the same task and size."""
+    """I* of each row against standard attention on the same task and size."""
     traffic = {}
     for cell, length in zip(known["cell"], known["max_len"], strict=True):
         config = records[cell]["config"]
@@ -255,7 +247,7 @@ def _intensities(known: pd.DataFrame, records: Mapping[str, Any], batch: int) ->
 
 
 def printed(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return a table as text: three significant digits, a dash for missing values."""
+    """A table as text: three significant digits, a dash for missing values."""
     frame = frame.copy()
     if "yours" in frame:
         frame["model"] = frame["model"].where(~frame.pop("yours"), "**" + frame["model"] + "**")
@@ -301,7 +293,7 @@ def _bracket(low: float, high: float) -> str:
 
 
 def _interval(value: float, low: float, high: float) -> str:
-    """Return e.g. ``1.5 (1.0 to 2.0)``, without the value where it is not known."""
+    """`1.5 (1.0 to 2.0)`, without the value if unknown."""
     if math.isnan(low) or (math.isnan(value) and not low > 0):
         return NONE
     ends = " to ".join(
@@ -311,7 +303,6 @@ def _interval(value: float, low: float, high: float) -> str:
 
 
 def in_words(value: Any) -> str:
-    """Return a value as printed tables show it."""
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return NONE
     if isinstance(value, bool | np.bool_):
@@ -322,13 +313,12 @@ def in_words(value: Any) -> str:
 
 
 def markdown(frame: pd.DataFrame) -> str:
-    """Return a table of text as markdown."""
     rows = [list(frame.columns), ["---"] * len(frame.columns), *frame.to_numpy().tolist()]
     return "".join(f"| {' | '.join(str(cell) for cell in row)} |\n" for row in rows)
 
 
 def as_text(frame: pd.DataFrame, suffix: str) -> str:
-    """Return a table as ``csv`` (all digits that matter), ``md`` or ``tex``."""
+    """A table as `csv` (all digits that matter), `md` or `tex`."""
     if suffix == "csv":
         return frame.to_csv(index=False, float_format="%.6g", lineterminator="\n")
     if suffix == "tex":
@@ -337,6 +327,6 @@ def as_text(frame: pd.DataFrame, suffix: str) -> str:
 
 
 def task_units(table: pd.DataFrame) -> str:
-    """Return what n counts, e.g. ``operators (Arithmetic), letters (ED)``."""
+    """What n counts, e.g. `operators (Arithmetic), letters (ED)`."""
     looks = [style.task_look(task) for task in table["task"].unique()]
     return ", ".join(f"{look.unit} ({look.label})" for look in looks)

@@ -25,24 +25,24 @@ LAYERS = 3
 
 
 def table_2_applies(row: Any) -> bool:
-    """Return whether Table 2 covers this task, format and number of layers."""
+    """Whether Table 2 covers this task, format and number of layers."""
     return row["task"] == "arithmetic" and row["format"] == "cot" and row["layers"] == LAYERS
 
 
 def paper_dim(row: Any) -> float:
-    """Return the D of the paper's frontier for a row of results; nan where it states none."""
+    """D of the paper's frontier for a row of results; nan if it states none."""
     known = FRONTIER_DIM.get(row["model"], {}) if table_2_applies(row) else {}
     return known.get(row["size"], float("nan"))
 
 
 class Prediction(NamedTuple):
-    """The growth of D as L^b by Table 1: b is equal to, at least or at most ``exponent``.
+    """The growth of D as L^b by Table 1: b is equal to, at least or at most `exponent`.
 
     Up to logarithms. The general case is sufficient (theorems 4.1 and 4.2), and necessary where L
     grows as the input's length (theorem 4.4), as on LIS; on ED, whose L grows as its square, it is
-    an upper bound. A constant D suffices (Feng et al. 2023; propositions 5.1 and 5.4), and for
-    linear attention under locality there are lower bounds alone (propositions 5.2 and 5.5,
-    b = 1/4 as L = Theta(m^2)).
+    an upper bound. A constant D suffices (Feng et al. 2023; propositions 5.1 and 5.4); for linear
+    attention under locality there are only lower bounds (propositions 5.2 and 5.5, b = 1/4 as L =
+    Theta(m^2)).
     """
 
     exponent: float
@@ -61,10 +61,10 @@ POWERS = {0.0: "constant", 0.25: "∜L", 0.5: "√L"}
 
 
 def prediction(task: str, model: str) -> Prediction | None:
-    """Return what Table 1 predicts; None for tasks and models that it does not cover."""
+    """Table 1's prediction; None for tasks and models it does not cover."""
     return GROWTH_OF_DIM.get(task, {}).get(model)
 
 
 def in_words(found: Prediction | None) -> str:
-    """Return e.g. ``≥ 0.25``, empty without a prediction."""
+    """`≥ 0.25`, empty without a prediction."""
     return f"{found.bound}{found.exponent:g}" if found else ""
