@@ -103,11 +103,8 @@ def ratios(
 ) -> pd.DataFrame:
     """How many times less than standard attention each model costs, a row per task, size, model and
     `metric`: `less` (above 1: it saves), and both D90."""
-    known = costs(table, speeds, facets)
-    own = known[known["model"] == BASELINE]
-    keys = ["column", "size", *data.telling_apart(own)]
-    base = own.drop_duplicates(keys)[[*keys, "d90", *METRICS]]
-    both = known[known["model"] != BASELINE].merge(base, on=keys, suffixes=("", "_base"))
+    both = data.beside_standard(costs(table, speeds, facets), ["d90", *METRICS])
+    both = both[both["model"] != BASELINE]
     parts = [
         both[["task", "column", "row", "model", "size", "max_len", "d90", "d90_base"]].assign(
             metric=name, less=both[f"{name}_base"] / both[name]

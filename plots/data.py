@@ -12,7 +12,8 @@ import pandas as pd
 
 from common import UserError, did_you_mean
 from experiments import grid
-from experiments.d90 import PRECISION, finished, required, settings_of
+from experiments.d90 import PRECISION, Ratio, finished, ratio, required, settings_of
+from experiments.grid import BASELINE
 from experiments.table import read_table
 from plots import style
 
@@ -76,13 +77,8 @@ def facets_of(given: Facets | None, table: pd.DataFrame) -> dict[str, list[str]]
             near = did_you_mean(name, FACETS)
             raise UserError(f"facets: {name}: unknown; there are {', '.join(FACETS)}, only{near}")
         keys = [value] if isinstance(value, str) else list(value)
-        found[name] = [key for key in keys if key in table or not _is_setting(key)]
+        found[name] = [key for key in keys if key in table or "." not in key]  # or does not vary
     return found
-
-
-def _is_setting(key: str) -> bool:
-    """Whether `key` is a setting, which a table lacks if it does not vary."""
-    return "." in key
 
 
 def chosen(table: pd.DataFrame, facets: Facets | None) -> pd.DataFrame:
@@ -100,27 +96,18 @@ def panels(table: pd.DataFrame, facets: Facets | None = None) -> pd.DataFrame:
     or of one task and model (rows).
     """
     wanted = facets_of(facets, table)
-    named = [key for keys in wanted.values() for key in keys]
     rows = chosen(table, facets)
+    rows = rows.assign(x=_on_axis(rows, wanted["x"]), y=_on_axis(rows, wanted["y"]))
+    named = [key for keys in wanted.values() for key in keys]
     rest = [key for key in (*settings_of(rows), "dim") if key not in named]
-    beside = [key for key in rest if key.startswith(BESIDE_TASK)]
-    others = [key for key in rest if key not in beside]
-    rows = rows.assign(
-        column=_label(rows, wanted["columns"], beside, ["task"]),
-        row=_label(rows, wanted["rows"], others, ["task", "model"]),
-        x=_on_axis(rows, wanted["x"]),
-        y=_on_axis(rows, wanted["y"]),
-    )
-    return in_order(rows)
+    return _with_labels(rows, wanted["columns"], wanted["rows"], rest)
 
 
 def _on_axis(rows: pd.DataFrame, keys: list[str]) -> pd.Series:
     """Numeric settings as numbers, others in words."""
-    if len(keys) != 1:
-        return words(rows, keys)
-    values = rows[keys[0]]
-    number = pd.api.types.is_numeric_dtype(values) and not pd.api.types.is_bool_dtype(values)
-    return values if number else words(rows, keys)
+    if len(keys) == 1 and rows[keys[0]].dtype.kind in "if":
+        return rows[keys[0]]
+    return words(rows, keys)
 
 
 def labelled(
@@ -129,24 +116,41 @@ def labelled(
     """Groups from `experiments.d90` with the labels `column` and `row`, as in `panels`, but no row
     is left out, and labels do not name the settings `apart`."""
     wanted = facets_of(facets, table)
-    names = {"columns": ["task"], "rows": ["model"]}
-    for name in names:
-        names[name] += [k for k in wanted[name] if k in table and k not in ("task", "model")]
-    used = [*names["columns"], *names["rows"], "size", *apart]
-    rest = [key for key in settings_of(table) if key not in used]
+    columns, rows = (
+        [first, *(key for key in wanted[name] if key in table and key not in ("task", "model"))]
+        for name, first in (("columns", "task"), ("rows", "model"))
+    )
+    named = (*columns, *rows, "size", *apart)
+    rest = [key for key in settings_of(table) if key not in named]
+    return _with_labels(table, columns, rows, rest)
+
+
+def _with_labels(
+    rows: pd.DataFrame, columns: Sequence[str], down: Sequence[str], rest: Sequence[str]
+) -> pd.DataFrame:
+    """Add `column` and `row`, these settings in words and those of `rest` that tell rows apart."""
     beside = [key for key in rest if key.startswith(BESIDE_TASK)]
     others = [key for key in rest if key not in beside]
-    rows = table.assign(
-        column=_label(table, names["columns"], beside, ["task"]),
-        row=_label(table, names["rows"], others, ["task", "model"]),
-    )
-    return in_order(rows)
+    column = _label(rows, columns, beside, ["task"])
+    return in_order(rows.assign(column=column, row=_label(rows, down, others, ["task", "model"])))
 
 
-def telling_apart(groups: pd.DataFrame) -> list[str]:
-    """The settings with several values among `groups` of one model."""
-    keys = ("layers", "heads", "recipe", "recipe.learning_rate")
-    return [key for key in keys if key in groups and groups[key].nunique(dropna=False) > 1]
+def beside_standard(groups: pd.DataFrame, names: Sequence[str]) -> pd.DataFrame:
+    """Groups with the columns `names` of standard attention under the same settings, called
+    NAME_base; nan if it did not run."""
+    own = groups[groups["model"] == BASELINE]
+    apart = ("layers", "heads", "recipe", "recipe.learning_rate")
+    keys = ["column", "size"]
+    keys += [key for key in apart if key in own and own[key].nunique(dropna=False) > 1]
+    base = own.drop_duplicates(keys)[[*keys, *names]]
+    return groups.merge(base, on=keys, how="left", suffixes=("", "_base"))
+
+
+def ratio_to_standard(line: Mapping[str, Any]) -> Ratio:
+    """D90 of a row of `beside_standard` over standard attention's; nan for itself."""
+    if line["model"] == BASELINE or math.isnan(line["low_base"]):
+        return Ratio(math.nan, math.nan, math.nan)
+    return ratio(line, {key: line[f"{key}_base"] for key in ("d90", "low", "high")})
 
 
 def of_groups(table: pd.DataFrame, facets: Facets | None = None) -> pd.DataFrame:
@@ -170,14 +174,9 @@ def _label(
 
 def in_order(rows: pd.DataFrame) -> pd.DataFrame:
     """Sort rows by task, model and size, the paper's first."""
-    order = {
-        "task": style.in_order(rows["task"].tolist(), list(style.TASKS)),
-        "model": style.in_order(rows["model"].tolist(), list(style.MODELS)),
-    }
-    place = rows.assign(
-        **{name: rows[name].map(dict(zip(v, range(len(v)), strict=True)))
-           for name, v in order.items()}
-    )  # fmt: skip
+    place = rows.copy()
+    for name, known in (("task", style.TASKS), ("model", style.MODELS)):
+        place[name] = pd.Categorical(rows[name], list(dict.fromkeys([*known, *rows[name]])))
     then = ["task", "model", "layers", "heads", "row", "size", "dim", "seed"]
     by = [name for name in then if name in rows]
     return rows.loc[place.sort_values(by, kind="stable").index]

@@ -7,9 +7,8 @@ from typing import Any
 
 import pandas as pd
 
-from experiments.d90 import finished, passes, ratio
+from experiments.d90 import finished, passes
 from plots import captions, d90_by_task, data, score, tables
-from plots.costs import BASELINE
 
 LONG = 24  # longer tables are folded
 MOST_COLUMNS = 13
@@ -87,14 +86,9 @@ def finding(experiment: Any, table: pd.DataFrame) -> str:
 
 def _compared(groups: pd.DataFrame) -> dict[str, list[float]]:
     """By row label, ratios of D90 to standard attention's, where both are known."""
-    base = groups[groups["model"] == BASELINE]
-    keys = ["column", "size", *data.telling_apart(base)]
-    base = base.drop_duplicates(keys)
-    both = groups[groups["model"] != BASELINE].merge(base, on=keys, suffixes=("", "_base"))
     found: dict[str, list[float]] = {}
-    for line in data.rows_of(both):
-        other = {key: line[f"{key}_base"] for key in ("d90", "low", "high")}
-        value = ratio(line, other).value
+    for line in data.rows_of(data.beside_standard(groups, ["d90", "low", "high"])):
+        value = data.ratio_to_standard(line).value
         if value == value:
             found.setdefault(line["row"], []).append(value)
     return found

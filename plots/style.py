@@ -124,12 +124,6 @@ def model_look(model: str) -> ModelLook:
     return MODELS.get(model) or ModelLook(model, "#444444", "o")
 
 
-def in_order(names: Sequence[str], known: Sequence[str]) -> list[str]:
-    """Distinct names: `known` ones first in that order, then the rest."""
-    distinct = list(dict.fromkeys(names))
-    return [name for name in known if name in distinct] + [n for n in distinct if n not in known]
-
-
 def line_looks(labels: Sequence[tuple[str, str]]) -> dict[str, dict[str, Any]]:
     """Colour, marker and dashes of each row label, given (label, model) of every row. Variants of
     one model differ in dashes only."""

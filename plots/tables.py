@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from experiments.cost import token_traffic, winning_intensity
-from experiments.d90 import PRECISION, finished, ratio, required
+from experiments.d90 import PRECISION, finished, required
 from models.build import ModelConfig, build_model
 from plots import costs, d90_by_task, data, exponents, locality, style, theory
 from tasks.task import build_task
@@ -133,9 +133,9 @@ def d90(table: pd.DataFrame, facets: data.Facets | None = None) -> pd.DataFrame:
     standard attention's, with what the two brackets allow.
     """
     groups = data.labelled(required(table), facets, data.APART)
-    rows = [{**line, **_times(line, groups)} for line in data.rows_of(groups)]
-    frame = pd.DataFrame(rows)
-    frame = frame.sort_values(
+    frame = data.beside_standard(groups, ["d90", "low", "high"])
+    times = pd.DataFrame(map(data.ratio_to_standard, data.rows_of(frame)), frame.index)
+    frame = frame.join(times.set_axis(["times", "times_low", "times_high"], axis=1)).sort_values(
         ["column", "size", "row"], kind="stable",
         key=lambda v: v if v.name == "size" else v.map(list(dict.fromkeys(v)).index),
     )  # fmt: skip
@@ -165,18 +165,6 @@ def d90(table: pd.DataFrame, facets: data.Facets | None = None) -> pd.DataFrame:
             "precision": frame["precision"],
         }
     )
-
-
-def _times(line: Mapping[str, Any], groups: pd.DataFrame) -> dict[str, float]:
-    """D90 over that of standard attention under the same settings."""
-    base = groups[(groups["model"] == BASELINE) & (groups["column"] == line["column"])]
-    base = base[base["size"] == line["size"]]
-    for key in data.telling_apart(base):
-        base = base[base[key] == line[key]]
-    if line["model"] == BASELINE or base.empty:
-        return dict.fromkeys(("times", "times_low", "times_high"), math.nan)
-    found = ratio(line, base.iloc[0])
-    return {"times": found.value, "times_low": found.low, "times_high": found.high}
 
 
 def flops(table: pd.DataFrame, facets: data.Facets | None = None) -> pd.DataFrame:
