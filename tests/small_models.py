@@ -45,10 +45,12 @@ TASKS = {
 }
 
 
-def small_model(task: Task, mixer: str = "standard", max_len: int | None = None) -> Transformer:
-    torch.manual_seed(0)
+def small_model(
+    task: Task, mixer: str = "standard", max_len: int | None = None, dim=16, seed=0, **changes
+) -> Transformer:
+    torch.manual_seed(seed)
     vocabulary, max_len = len(task.vocabulary), max_len or task.max_len
-    return Transformer(vocabulary, max_len, 16, 2, 2, MIXERS[mixer])
+    return Transformer(vocabulary, max_len, dim, 2, 2, MIXERS[mixer], **changes)
 
 
 def trained_model(task: Task, mixer: str, steps: int, max_len: int | None = None) -> Transformer:
