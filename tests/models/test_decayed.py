@@ -156,12 +156,6 @@ def test_how_long_the_first_weights_remember(name, low):
     np.testing.assert_allclose(found, np.quantile(math.log(2) / published, shares), rtol=0.12)
 
 
-def test_rates_start_anywhere_in_their_range():
-    rates = HeadDecay(8, 8000, [0, 16]).A_log.exp()
-    assert 0 < rates.min() < 0.1 and 15.9 < rates.max() <= 16.001
-    assert rates.mean().item() == pytest.approx(8, abs=0.3)
-
-
 @pytest.mark.parametrize("wrong", [None, [16, 1], [-1, 16]])
 def test_a_range_that_is_none_is_refused(wrong):
     with pytest.raises(UserError, match=r"A_range=.*: expected \[low, high\]"):

@@ -4,8 +4,6 @@ Tolerances are relative to the largest magnitude: float32 rounds to 6e-8, a tria
 sums of a few hundred terms leave about a hundred times that.
 """
 
-from itertools import product
-
 import numpy as np
 import pytest
 import torch
@@ -234,41 +232,3 @@ def test_one_delta_product_layer_tracks_a5():
         assert distances.argmin() == true and distances[true] < 1e-6
         assert np.sort(distances)[1] > 0.1
         product_so_far = group[true]
-
-
-@settings(max_examples=20, deadline=None)
-@given(st.lists(st.permutations(range(3)), min_size=1, max_size=50))
-def test_two_reflections_a_token_compose_permutations_of_three(word):
-    """S3: every permutation is at most two swaps, and a swap of i and j mirrors e_i - e_j."""
-    keys, strengths = zip(*(swaps(permutation) for permutation in word), strict=True)
-    start = [[[1, 0, 0], [0, 1, 0]], [[0, 0, 1], [0, 0, 1]]]  # the identity, in two tokens
-    k = torch.tensor([*start, *keys], dtype=torch.float64)[None, None]
-    beta = torch.tensor([[1, 1], [1, 0], *strengths], dtype=torch.float64)[None, None]
-    v = torch.zeros_like(k)
-    v[0, 0, :2] = k[0, 0, :2]
-    state = delta_rule(k[:, :, :, 0], k, v, beta, None, 8)[1][0, 0]
-    places = list(range(3))
-    for permutation in word:
-        places = [permutation[place] for place in places]
-    expected = torch.zeros(3, 3, dtype=torch.float64)
-    for start, place in enumerate(places):
-        expected[place, start] = 1
-    torch.testing.assert_close(state, expected, rtol=0, atol=1e-12)
-
-
-def swaps(permutation) -> tuple[list[list[float]], list[float]]:
-    """Keys (2, 3) and β (2,) of swaps that, in this order, take i to permutation[i]."""
-    pairs = [(0, 1), (0, 2), (1, 2)]
-    for first, second in product([None, *pairs], repeat=2):
-        places = list(range(3))
-        for pair in filter(None, (first, second)):
-            places = [pair[1 - pair.index(p)] if p in pair else p for p in places]
-        if places == list(permutation):
-            break
-    keys, strengths = [], []
-    for pair in (first, second):
-        key = [0.0, 0.0, 0.0]
-        key[(pair or (0, 1))[0]], key[(pair or (0, 1))[1]] = 0.5**0.5, -(0.5**0.5)
-        keys.append(key)
-        strengths.append(2.0 if pair else 0.0)
-    return keys, strengths

@@ -141,16 +141,6 @@ def test_a_bug_in_forward_is_raised_as_it_is():
         require_exact(transformer(Mixer))
 
 
-class ReferenceDropsChannels(WithReference):
-    def reference(self):
-        return DropsChannels(8, 2, 12)
-
-
-def test_a_reference_of_another_shape_is_named():
-    with pytest.raises(UserError, match=r"float64, .* returns .* \(2, 8, 3\)"):
-        require_exact(transformer(ReferenceDropsChannels))
-
-
 class LooksAhead(Kernel):
     """At the next token, as a shift in the wrong direction does."""
 

@@ -113,14 +113,8 @@ def test_kernels_at_large_scores(mixer, size):
         lambda x: own.attend_padded(x, packing), [qkv.double()], direction.double()
     )
     assert_close(found, wanted, 1e-5 * size**2)  # scores of 900 are known to 1e-4
-
-
-@EACH
-def test_kernels_stay_finite_where_weights_and_features_have_underflown(mixer):
-    own, packing = mixer(8, 2, 20), Packing(np.array([1, 2, 9, 20]))
-    qkv = torch.randn(packing.size, 3, 2, 4)
     qkv[:, :2] *= 1e4
-    found = with_gradients(lambda x: own.attend_packed(x, packing), [qkv], torch.ones(()))
+    found = with_gradients(lambda x: own.attend_packed(x, packing), [qkv], direction)
     assert all(x.isfinite().all() for x in found)
 
 

@@ -1,7 +1,6 @@
 """One model, several sizes: sequences of a size in the ids of a larger one."""
 
 import random
-from itertools import product
 from typing import ClassVar
 
 import numpy as np
@@ -14,7 +13,7 @@ from test_task_interface import Parity
 from common import UserError
 from tasks.arithmetic import Arithmetic
 from tasks.copying import Copying
-from tasks.ed import EditDistance, strings
+from tasks.ed import EditDistance
 from tasks.ed_local import EditDistanceLocal
 from tasks.lis import LIS
 from tasks.mqar import MQAR
@@ -110,21 +109,6 @@ def test_numbers_of_lis_lie_above_the_capacity(capacity: int, end: int) -> None:
     plain = {int(token) for _ in range(3000) for token in sample_prompt(task, rng, 6)[:-1]}
     assert (min(kernel), max(kernel)) == (min(plain), max(plain)) == (capacity + 1, end - 1)
     assert "a length" in (task.check(["1"] * 6 + ["<sep>", "1", "<sep>", "1"]) or "")
-
-
-@pytest.mark.parametrize("capacity", [2, 5])
-def test_every_pair_of_short_strings_by_brute_force(capacity: int) -> None:
-    task = EditDistance(2, alphabet_size=3, capacity=capacity)
-    words = [list(w) for n in (1, 2, 3, 4) for w in product("abc", repeat=n)]
-    for one, two in product(words, words):
-        prompt = [*one, "|", *two, "<sep>"]
-        if task.check_prompt(prompt) is None:
-            example = task.complete(prompt)
-            encoded = task.encode([example])
-            assert task.decode(encoded, 0) == example
-            distance = edit_distance.distance("".join(one), "".join(two))
-            assert example.answer == [str(distance)]
-            assert strings(prompt) == (one, two)
 
 
 @EACH

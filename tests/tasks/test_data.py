@@ -359,15 +359,6 @@ def test_prompts_are_those_first_drawn_that_were_not_trained_on(size: int) -> No
     assert set(prompts(candidates)) & trained  # else nothing was left out
 
 
-def test_one_set_may_be_left_out_and_workers_change_nothing() -> None:
-    task = LIS(6, capacity=10)
-    train = build(task, DataConfig(500, 0, 0), progress=False)[0]["train"]
-    one = draw_measured(task, 300, 1, train, progress=False)
-    assert_same(one, draw_measured(task, 300, 1, [train], workers=3, progress=False))
-    again = draw_measured(task, 300, 2, train, progress=False)
-    assert not np.array_equal(one.tokens, again.tokens)
-
-
 def test_labelled_sets_leave_out_what_was_trained_on() -> None:
     task = Word(4, "tagged", "S3")
     known = task.draw(0, 2, 0, 40)

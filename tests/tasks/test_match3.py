@@ -124,12 +124,6 @@ def test_all_averages_of_the_numbers_tell_all():
     np.testing.assert_allclose(pairs, 2 * answers, atol=1e-9)
 
 
-def test_at_the_least_modulus_one_average_tells_all():
-    cos, _, answers = averages(8, 17, 300, 1)
-    without = np.abs(8 * cos[:, 0] + 0.5) < 1e-9
-    assert (without == ~answers).all()
-
-
 @pytest.mark.parametrize(
     ("parameters", "message"),
     [

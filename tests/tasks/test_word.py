@@ -69,14 +69,6 @@ def test_worked_by_hand():
     assert tagged.tokens == "213 231 <sep> 213 321".split()
 
 
-def test_lengths_and_vocabulary_are_those_stated():
-    assert [Word(8, format).max_len for format in ("cot", "direct", "tagged")] == [19, 10, 9]
-    assert len(Word(8).vocabulary) == 60 + 5
-    for format in ("cot", "direct", "tagged"):
-        task = Word(8, format)
-        assert set(task.draw(0, 0, 0, 20).lengths - 1) == {task.max_len}
-
-
 # Which words are drawn
 
 
