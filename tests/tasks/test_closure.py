@@ -127,6 +127,7 @@ def test_without_a_chain_all_lengths_with_all_kinds_are_trained_on():
         ({"r": 0}, "r=0 must be at least 1"),
         ({"size": 11}, "size=11 must be at least r + 2 = 12"),
         ({"subset": [12345, 23451]}, "subset=12345,23451 is no subgroup of A5"),
+        ({"subset": 12345}, "subset=12345 must be a list of elements"),
         ({"monoid": "Z5", "subset": [0, 1, 2, 3, 4]}, "subset is all of Z5"),
     ],
 )  # fmt: skip
