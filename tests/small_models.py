@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional as F
+from torch.nn.utils.rnn import pad_sequence
 
 from models.linear import LinearAttention
 from models.mixer import Mixer
@@ -45,10 +46,12 @@ TASKS = {
 }
 
 
-def small_model(task: Task, mixer: str = "standard", max_len: int | None = None) -> Transformer:
-    torch.manual_seed(0)
+def small_model(
+    task: Task, mixer: str = "standard", max_len: int | None = None, dim=16, seed=0, **changes
+) -> Transformer:
+    torch.manual_seed(seed)
     vocabulary, max_len = len(task.vocabulary), max_len or task.max_len
-    return Transformer(vocabulary, max_len, 16, 2, 2, MIXERS[mixer])
+    return Transformer(vocabulary, max_len, dim, 2, 2, MIXERS[mixer], **changes)
 
 
 def trained_model(task: Task, mixer: str, steps: int, max_len: int | None = None) -> Transformer:
@@ -73,18 +76,21 @@ def trained_model(task: Task, mixer: str, steps: int, max_len: int | None = None
 def plain_greedy(
     model: Transformer, sequences: SequenceSet, longest: int | None = None
 ) -> list[list[int]]:
-    """One sequence at a time, one full float64 forward pass a token; of the tokens whose logit is
-    closer than 1e-9 to the largest, the one with the lowest id."""
-    exact = model.double().eval()
-    written = []
-    for row in range(len(sequences)):
-        tokens = sequences.tokens[row, : sequences.prompt_lengths[row]].astype(int).tolist()
-        while tokens[-1] != EOS_ID and len(tokens) <= (longest or model.max_len):
-            logits = exact(torch.tensor([tokens]))[0, -1].numpy()
-            tokens.append(int(np.flatnonzero(logits.max() - logits < 1e-9)[0]))
-        written.append(tokens)
+    """A full float64 forward pass a token; of the tokens whose logit is closer than 1e-9 to the
+    largest, the one with the lowest id."""
+    exact, longest = model.double().eval(), longest or model.max_len
+    texts = [
+        tokens[:length].astype(int).tolist()
+        for tokens, length in zip(sequences.tokens, sequences.prompt_lengths, strict=True)
+    ]
+    while going := [text for text in texts if text[-1] != EOS_ID and len(text) <= longest]:
+        read = pad_sequence([torch.tensor(text) for text in going], batch_first=True)
+        last = torch.tensor([len(text) - 1 for text in going])
+        logits = exact(read)[torch.arange(len(going)), last].numpy()
+        for text, own in zip(going, logits, strict=True):
+            text.append(int(np.flatnonzero(own.max() - own < 1e-9)[0]))
     model.float()
-    return written
+    return texts
 
 
 def written(generation) -> list[list[int]]:

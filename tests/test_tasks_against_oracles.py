@@ -221,7 +221,8 @@ def test_check_agrees_with_the_oracle(case: Case, tmp_path: Path) -> None:
         assert not disagreements, said
 
 
-EDGES = """\
+EDGES = {
+    Case("arithmetic", 3, "growth"): """\
 4 + 8 + 6 = 4 + 3 = 7
 4 * 8 / 6 = 4 * 5 = 9
 4 - 8 - 6 = 4 - 3 = 1
@@ -246,14 +247,91 @@ EDGES = """\
 = 1 + 2 = 3
 1 + 2 = 3 <eos>
 1 + 2 + 3 + 4 + 5 = 3 + 3 + 4 + 5 = 6 + 4 + 5 = 10 + 5 = 4
-""".splitlines()
+1 + 2 =
+1 + 2
+1 + = 3
+( 1 + 2 = 3
+1 + 2 ) = 3
+1 + x = 3
+1 - 2 - 3 = 1 - 10 = 2
+1 + 2 + 3 = 6
+1 + 2 + 3 = 3 + 3
+1 * 2 + 3 * 4 = 1 * 2 + 1 = 2 + 1 = 3
+1 * 2 + 3 * 4 = 2 + 3 * 4 = 2 + 1 = 3
+""",
+    Case("lis", 3): """\
+7 8 9 <sep> 1 2 3 <sep> 3
+7 8 9 <sep> 1 2 2 <sep> 3
+7 8 9 <sep> 1 2 3 <sep> 2
+7 8 9 <sep> 1 2 3 <sep>
+7 8 9 <sep> 3
+7 8 9 <sep> 1 2 <sep> 3
+7 8 9 <sep> 1 2 3 3 <sep> 3
+7 8 <sep> 1 2 <sep> 2
+7 8 3 <sep> 1 2 1 <sep> 2
+7 8 250 <sep> 1 2 3 <sep> 3
+7 8 9 <sep> 1 2 3 <sep> 3 3
+7 8 9 1 2 3 3
+9 9 9 <sep> 1 1 1 <sep> 1
+""",
+    Case("ed", 3): """\
+r x | c r o <sep> 3 1 3 , 4 3 4 , <sep> 4
+r x | c r o <sep> 3 1 3 , 4 3 5 , <sep> 4
+r x | c r o <sep> 3 1 3 , 4 3 4 , <sep> 5
+r x | c r o <sep> 3 1 3 4 3 4 , <sep> 4
+r x | c r o <sep> 4
+r x | c r o <sep> 3 1 3 , 4 3 4 , <sep>
+c r o | r x <sep> 4
+r x c r o <sep> 4
+r x | c r <sep> 4
+r x s | c r s o x y <sep> 4
+r x s | r x s <sep> 4
+r 3 s | r x s <sep> 4
+""",
+    Case("ed_local", 3): """\
+r x | c r o <sep> 3 1 3 , x | c r o <sep> 4 3 4 , <sep> 4
+r x | c r o <sep> 3 1 3 , r | c r o <sep> 4 3 4 , <sep> 4
+r x | c r o <sep> 3 1 3 , 4 3 4 , <sep> 4
+""",
+    Case("mqar", 2): """\
+1 65 2 66 | 2 1 <sep> 2 66 1 65 <sep> 65
+1 65 2 66 | 2 1 <sep> 2 65 1 65 <sep> 65
+1 65 2 66 | 2 1 <sep> 1 65 2 66 <sep> 66
+1 65 2 66 | 2 1 <sep> 2 66 1 65 <sep> 66
+1 65 1 66 | 1 1 <sep> 1 66 1 66 <sep> 66
+1 65 2 65 | 2 1 <sep> 2 65 1 65 <sep> 65
+1 65 2 66 | 2 2 <sep> 2 66 2 66 <sep> 66
+1 65 2 66 | 2 3 <sep> 2 66 3 66 <sep> 66
+1 65 2 64 | 2 1 <sep> 2 64 1 65 <sep> 65
+1 65 66 2 | 2 1 <sep> 2 66 1 65 <sep> 65
+1 65 2 66 | 2 66 <sep> 2 66 1 65 <sep> 65
+1 65 | 2 66 2 1 <sep> 2 66 1 65 <sep> 65
+1 65 2 66 | 2 <sep> 2 66 <sep> 66
+1 65 2 66 2 1 <sep> 2 66 1 65 <sep> 65
+""",
+    Case("copy", 3): """\
+a b <sep> a b
+a <sep> a
+a b <sep> a c
+a b <sep> a
+a b c d <sep> a b c d
+<sep> a
+a b <sep>
+a b a b
+a b <sep> a b <sep> a b
+A b <sep> A b
+""",
+}
+EDGES[Case("arithmetic", 3, "leftmost")] = EDGES[Case("arithmetic", 3, "growth")]
 
 
-@pytest.mark.parametrize("order", ["leftmost", "growth"])
-def test_check_agrees_with_the_oracle_on_made_up_expressions(order: str, tmp_path: Path) -> None:
-    case = Case("arithmetic", 3, order)
-    expected = {i for i, line in enumerate(EDGES, 1) if case.judge(line) is not None}
-    named, said = judged_by_check(case, EDGES, tmp_path, f"order={order}")
+@pytest.mark.parametrize("case", EDGES, ids=str)
+def test_check_agrees_with_the_oracle_on_made_up_lines(case: Case, tmp_path: Path) -> None:
+    lines = EDGES[case].splitlines()
+    expected = {i for i, line in enumerate(lines, 1) if case.judge(line) is not None}
+    assert 0 < len(expected) < len(lines)
+    options = [f"order={case.order}"] if case.order else []
+    named, said = judged_by_check(case, lines, tmp_path, *options)
     assert named == expected, said
 
 

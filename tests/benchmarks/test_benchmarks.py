@@ -60,7 +60,9 @@ def test_actions_take_turns():
 
 
 def test_training_steps_beside_the_plain_module(tmp_path, capsys):
-    record = run(training, tmp_path, size=2, dims=(8,), models=("running_mean",), repeats=1)
+    record = run(
+        training, tmp_path, size=2, dims=(8,), models=("running_mean",), repeats=1, batch=4
+    )
     rows = {row["model"]: row for row in record["rows"]}
     assert set(rows) == {"plain", "standard", "running_mean"}
     for row in rows.values():

@@ -47,13 +47,6 @@ def test_labels_are_those_of_plain_passes(name, mixer):
     assert found.certified == (expected == sequences.labels).all(1).sum()
 
 
-def test_progress_is_reported():
-    task, seen = TASKS["word"], []
-    sequences = task.draw(0, 1, 0, 30)
-    tag(small_model(task), sequences, 0.01, progress=lambda done, total: seen.append((done, total)))
-    assert seen == sorted(seen) and len(seen) > 1 and seen[-1] == (30, 30)
-
-
 class MeanOfAll(Mixer):
     """A mixer whose every output depends on every input."""
 

@@ -23,17 +23,6 @@ def test_the_arg_max_is_the_lowest_id_within_the_margin(logits):
     assert found == tied[0]
 
 
-def test_exact_ties_go_to_the_lowest_id():
-    """A head without weights makes every logit equal: all arg-maxes are ties."""
-    task = TASKS["arithmetic"]()
-    model = small_model(task)
-    torch.nn.init.zeros_(model.head.weight)
-    sequences = task.draw(0, 1, 0, 3)
-    generation = generate(model, sequences)
-    assert written(generation) == plain_greedy(model, sequences)
-    assert generation.close_calls > 0
-
-
 def generated_ids(rows, sequences):
     starts = sequences.prompt_lengths
     return {i for tokens, start in zip(rows, starts, strict=True) for i in tokens[start:]}
@@ -63,10 +52,10 @@ def test_near_ties_depend_on_neither_batch_size_nor_order(mixer, perturbation):
     generated = generated_ids(expected, sequences)
     assert len(generated) > 2
     assert not any(half <= token < 2 * half for token in generated)
-    for memory_mb in (1024, 0.05, 0.001):
+    for memory_mb in (1024, 0.001):
         assert written(generate(model, sequences, memory_mb)) == expected
-        shuffled = written(generate(model, sequences.select(order), memory_mb))
-        assert shuffled == [expected[row] for row in order]
+    shuffled = written(generate(model, sequences.select(order), 0.05))
+    assert shuffled == [expected[row] for row in order]
 
 
 @pytest.mark.parametrize("mixer", MIXERS)
@@ -101,17 +90,3 @@ def test_a_lead_beyond_a_tie_is_decided_in_float64(lead):
     generation = generate(model, sequences)
     assert written(generation) == plain_greedy(model, sequences)
     assert generated_ids(written(generation), sequences) == {7}
-
-
-def test_near_ties_are_decided_in_float64():
-    """Two tokens whose logits differ by less than float32 can tell: float64 decides."""
-    task = TASKS["arithmetic"]()
-    model = small_model(task)
-    with torch.no_grad():
-        model.head.weight[7] = model.head.weight[5]
-        model.head.bias[[5, 7]] = 100.0
-        model.head.weight[7, 0] += 1e-7
-    sequences = task.draw(0, 1, 0, 6)
-    generation = generate(model, sequences)
-    assert written(generation) == plain_greedy(model, sequences)
-    assert generated_ids(written(generation), sequences) <= {5, 7}

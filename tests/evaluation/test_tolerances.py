@@ -26,7 +26,7 @@ def test_a_tolerance_found_too_small_is_raised(models, monkeypatch):
     model.head.bias.data.copy_(bias)
 
 
-@pytest.mark.parametrize("calls", [1, 5, 20, 40])
+@pytest.mark.parametrize("calls", [1, 20])
 @pytest.mark.parametrize("mixer", MIXERS)
 def test_an_error_met_at_any_moment_leaves_nothing_half_done(models, mixer, calls, monkeypatch):
     """In the midst of decoding a batch, too."""

@@ -1,4 +1,5 @@
-"""The models of conf/model/*.yaml, and of ``--config-dir``, at a small size."""
+"""The models of conf/model/*.yaml, and of ``--config-dir``, at a small size; and more settings of
+the same mixers."""
 
 from __future__ import annotations
 
@@ -18,17 +19,39 @@ CONF_DIR = Path(__file__).resolve().parents[2] / "conf"
 FOLDERS = [CONF_DIR]
 LONGEST = 70
 VOCABULARY = 11
+PATTERN = {"block_size": 5, "window_blocks": 2, "summary_tokens": 3}
+VARIANTS = {  # a file in conf/model, and what changes of its mixer
+    "sparse:blocked": ("sparse", {"block_size": 8, "implementation": "blocked"}),
+    "sparse:blocked_5_2_3": ("sparse", {**PATTERN, "implementation": "blocked"}),
+    "sparse:dense_5_2_3": ("sparse", {**PATTERN, "implementation": "dense"}),
+    "sparse:window_alone": ("sparse", {"summary_tokens": 0, "implementation": "blocked"}),
+    "sparse:all": ("sparse", {"window_blocks": 9, "implementation": "blocked"}),
+    "linear:chunked": ("linear", {"implementation": "chunked", "chunk_size": 8}),
+    "standard:canon": ("standard", {"convolution": "canon", "convolution_width": 3}),
+    "sparse:silu": ("sparse", {"convolution": "silu"}),
+    "linear:silu": ("linear", {"convolution": "silu", "convolution_width": 1}),
+    "gla:no_gate": ("gla", {"output_gate": False}),
+    "delta_product:of_3": ("delta_product", {"num_householder": 3}),
+    "delta_product:gated": (
+        "delta_product", {"forget_gate": True, "A_range": [0, 16], "convolution": "none"},
+    ),
+    "tensor:sqrt": ("tensor", {"scale": "sqrt"}),
+    "toy": ("standard", {"_target_": "toy_mixers.Multiplies"}),
+}  # fmt: skip
 
 
 @functools.cache
 def settings(name):
     """The `model` group NAME as Hydra composes it, names in `mixers` replaced by settings."""
+    name, changes = VARIANTS.get(name, (name, {}))
     beside = ",".join(f"file://{folder}" for folder in FOLDERS[1:])
     with initialize_config_dir(str(CONF_DIR), version_base="1.3"):
         composed = compose(overrides=[f"+model={name}", f"hydra.searchpath=[{beside}]"])
     model = OmegaConf.to_container(composed.model)
     if "mixers" in model:
         model["mixers"] = [settings(mixer).mixer for mixer in model["mixers"]]
+    if changes:
+        model["mixer"] |= changes
     return ModelConfig(**model)
 
 

@@ -1,4 +1,4 @@
-"""Fast attention against the naive definition: outputs, gradients, dropout, positions, causality.
+"""Attention to single tokens: any pattern, long sequences, dropout, bf16, extreme features.
 
 Tolerances are relative to the largest magnitude. float32 rounds to 6e-8; sums of up to 1,000
 terms and a softmax leave about a hundred times that. bf16 rounds to 4e-3 (2^-8): a score of
@@ -8,105 +8,76 @@ such roundings: 4e-2. Linear attention rounds inputs and outputs only, 1e-2.
 
 import pytest
 import torch
+from comparing import assert_close, random_qkv, with_gradients
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from mixer_cases import (
-    CASES,
-    LENGTHS,
-    SOFTMAX,
-    assert_close,
-    each,
-    linear,
-    random_qkv,
-    sparse,
-    with_gradients,
-)
 
-from models.linear import feature_map
+from common import UserError
+from models.linear import LinearAttention, feature_map
+from models.sliding_window import SlidingWindow
+from models.sparse import SparseAttention
+from models.standard import StandardAttention
+from models.tensor import TensorAttention
 from tests.models.reference import attention as reference
 
 FLOAT32 = 1e-5
-BF16 = 4e-2
+FORMS = pytest.mark.parametrize("form", ["dense", "chunked"])
+WEIGHTED = pytest.mark.parametrize("form", ["standard", "dense", "blocked"])
 
 
-def compare(case, length, dtype=torch.float32, tolerance=FLOAT32, position="none", heads=2):
-    mixer = case.mixer(max(length, 70), position=position)
-    inputs = [x.to(dtype) for x in random_qkv(length, heads=heads, parts=case.parts)]
-    direction = torch.randn(inputs[0].shape).to(dtype)
-    fast = with_gradients(mixer.attend, inputs, direction)
-    assert all(x.dtype == dtype for x in fast)
-    naive = with_gradients(
-        lambda *parts: case.naive(*parts, position=position),
-        [x.double() for x in inputs],
-        direction.double(),
-    )
-    assert_close(fast, naive, tolerance)
+def linear(form, position="none"):
+    return LinearAttention(8, 2, 40, position=position, implementation=form, chunk_size=8)
 
 
-@each(CASES)
-@pytest.mark.parametrize("length", LENGTHS)
-def test_output_and_gradients_equal_the_definition(case, length):
-    compare(case, min(length, case.longest))
+def weighted(form, length, block=5, window=2, summaries=3, dropout=0.0):
+    """Softmax attention, and the set of tokens that token i, from 1, attends to."""
+    if form == "standard":
+        return StandardAttention(8, 2, length, dropout), reference.standard_set
+    pattern = block, window, min(summaries, block)
+    mixer = SparseAttention(
+        8, 2, length, dropout, block_size=block, window_blocks=window,
+        summary_tokens=pattern[2], implementation=form,
+    )  # fmt: skip
+    return mixer, lambda i: reference.sparse_set(i, *pattern)
 
 
-@each([sparse("blocked", 16), linear("chunked")])
-def test_length_1000(case):
-    compare(case, 1000, heads=1)
+def compare(fast, plain, inputs, tolerance=FLOAT32):
+    direction = torch.randn(inputs[0].shape).to(inputs[0])
+    found = with_gradients(fast, inputs, direction)
+    assert all(x.dtype == inputs[0].dtype for x in found)
+    wanted = with_gradients(plain, [x.double() for x in inputs], direction.double())
+    assert_close(found, wanted, tolerance)
 
 
-@each(CASES)
-@pytest.mark.parametrize("length", [9, 63])
-def test_bf16(case, length):
-    tolerance = BF16 if case.attended else 1e-2
-    compare(case, length, torch.bfloat16, tolerance)
-
-
-@each(CASES)
-def test_rope(case):
-    compare(case, 63, position="rope")
-
-
-def test_rope_scores_depend_on_the_distance_alone():
-    q, k = torch.randn(2, 1, 1, 8, dtype=torch.float64).expand(-1, 1, 20, -1)
-    scores = reference.rotated(q) @ reference.rotated(k).transpose(-1, -2)  # (1, 20, 20)
-    for distance in range(-19, 20):
-        diagonal = scores[0].diagonal(distance)
-        torch.testing.assert_close(diagonal, diagonal[:1].expand_as(diagonal))
+def plain_softmax(attended, keep=None):
+    return lambda q, k, v: reference.softmax_attention(q, k, v, attended, keep)
 
 
 @settings(max_examples=40, deadline=None)
 @given(
     st.integers(1, 9), st.integers(1, 3), st.integers(0, 9), st.integers(1, 60), st.integers(0, 40)
 )
-def test_sparse_forms_agree_for_any_pattern(block, window, summaries, length, longer):
-    summaries = min(summaries, block)
-    inputs = random_qkv(length, batch=1)
-    direction = torch.randn(inputs[0].shape)
-    outputs = []
-    for implementation in ("dense", "blocked"):
-        mixer = sparse(implementation, block, window, summaries).mixer(length + longer)
-        outputs.append(with_gradients(mixer.attend, inputs, direction))
-    assert_close(outputs[0], outputs[1], FLOAT32)
+def test_any_sparse_pattern_equals_the_definition(block, window, summaries, length, longer):
+    for form in ("dense", "blocked"):
+        mixer, attended = weighted(form, length + longer, block, window, summaries)
+        compare(mixer.attend, plain_softmax(attended), random_qkv(length, batch=1))
 
 
-def attention_matrix(mixer, q, k, seed=None):
-    """The weights (B, H, T, T) that `attend` applies: what it makes of the unit vectors.
-
-    With a seed, dropout draws the mask that any other call of `attend` with this seed draws.
-    """
-    if seed is not None:
-        torch.manual_seed(seed)
-    return mixer.attend(q, k, torch.eye(q.shape[2]).expand(*q.shape[:2], -1, -1))
+@settings(max_examples=40, deadline=None)
+@given(st.integers(1, 20), st.integers(1, 50), st.sampled_from(["dense", "blocked"]))
+def test_any_sliding_window_equals_the_definition(window, length, form):
+    mixer = SlidingWindow(8, 2, 50, window=window, implementation=form)
+    seen = lambda i: range(max(1, i - window + 1), i + 1)  # noqa: E731
+    compare(mixer.attend, plain_softmax(seen), random_qkv(length))
 
 
-@each(SOFTMAX)
-def test_pattern_equals_the_set_definition(case):
-    length = 63
-    q, k, _ = random_qkv(length, batch=1)
-    weights = attention_matrix(case.mixer(length).eval(), q, k)[0, 0]
-    for i in range(1, length + 1):
-        seen = (weights[i - 1] > 0).nonzero().flatten() + 1
-        assert seen.tolist() == case.attended(i)
+def test_the_state_of_a_sliding_window_stops_growing():
+    mixer = SlidingWindow(8, 2, 50, window=6)
+    assert [mixer.state_bytes(t) for t in (1, 6, 7, 50)] == [64, 6 * 64, 6 * 64, 6 * 64]
+    assert mixer.step_flops(10) == mixer.step_flops(49) > mixer.step_flops(4)
+    assert [SlidingWindow(8, 2, length).window for length in (64, 223, 505)] == [8, 8, 16]
+    with pytest.raises(UserError, match="window=0"):
+        SlidingWindow(8, 2, 20, window=0)
 
 
 def test_pattern_example_of_equation_6():
@@ -116,11 +87,38 @@ def test_pattern_example_of_equation_6():
     assert reference.sparse_set(10, 4, 2, 0) == [3, 4, 5, 6, 7, 8, 9, 10]
 
 
-@each(SOFTMAX)
+def test_length_1000():
+    inputs = random_qkv(1000, batch=1, heads=1)
+    mixer, attended = weighted("blocked", 1000, 16, 1, 1)
+    compare(mixer.attend, plain_softmax(attended), inputs)
+    mixer = LinearAttention(8, 2, 1000, implementation="chunked")
+    compare(mixer.attend, reference.linear_attention, inputs)
+
+
+@WEIGHTED
+def test_bf16_of_softmax(form):
+    mixer, attended = weighted(form, 63)
+    compare(mixer.attend, plain_softmax(attended), [x.bfloat16() for x in random_qkv(63)], 4e-2)
+
+
+@FORMS
+def test_bf16_of_linear_attention(form):
+    inputs = [x.bfloat16() for x in random_qkv(39)]
+    compare(linear(form).attend, reference.linear_attention, inputs, 1e-2)
+
+
+def attention_matrix(mixer, q, k, seed=0):
+    """The weights (B, H, T, T) that `attend` applies: what it makes of the unit vectors; dropout
+    draws the mask that any other call of `attend` with this seed draws."""
+    torch.manual_seed(seed)
+    return mixer.attend(q, k, torch.eye(q.shape[2]).expand(*q.shape[:2], -1, -1))
+
+
+@WEIGHTED
 @pytest.mark.parametrize("length", [9, 63])
-def test_dropout_with_the_same_mask(case, length):
+def test_dropout_with_the_same_mask(form, length):
     """The mask that the fast form draws is read off its weights and given to the naive form."""
-    mixer = case.mixer(length, dropout=0.3).train()
+    mixer, attended = weighted(form, length, dropout=0.3)
     q, k, v = random_qkv(length)
     pattern = attention_matrix(mixer.eval(), q, k) > 0
     dropped = attention_matrix(mixer.train(), q, k, seed=5)
@@ -133,36 +131,18 @@ def test_dropout_with_the_same_mask(case, length):
         torch.manual_seed(5)
         return mixer.attend(*inputs)
 
-    direction = torch.randn_like(v)
-    naive = with_gradients(
-        lambda *inputs: case.naive(*inputs, keep=keep),
-        [x.double() for x in (q, k, v)],
-        direction.double(),
-    )
-    assert_close(with_gradients(fast, [q, k, v], direction), naive, FLOAT32)
+    compare(fast, plain_softmax(attended, keep), [q, k, v])
 
 
-@each([linear("dense"), linear("chunked")])
-def test_linear_attention_has_no_weights_to_drop(case):
-    mixer = case.mixer(20, dropout=0.5)
-    inputs = random_qkv(20)
+@pytest.mark.parametrize("build", [LinearAttention, TensorAttention])
+def test_without_softmax_over_single_tokens_there_are_no_weights_to_drop(build):
+    mixer = build(8, 2, 20, dropout=0.5)
+    inputs = random_qkv(20, parts=mixer.parts)
     assert torch.equal(mixer.train().attend(*inputs), mixer.eval().attend(*inputs))
-
-
-@each(CASES)
-def test_two_halves_share_one_projection(case):
-    """`project`, `attend` and `merge` make up `forward`; one token goes the same way as many."""
-    mixer = case.mixer(12).eval()
-    x = torch.randn(2, 12, 8)
-    parts = mixer.project(x)
-    assert torch.equal(mixer(x), mixer.merge(mixer.attend(*parts)))
-    for many, one in zip(parts, mixer.project_step(x[:, 3], {}), strict=True):
-        torch.testing.assert_close(many[:, :, 3], one)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_feature_map_keeps_its_digits_and_its_slope(dtype):
-    """elu(x) + 1 has slope 1 at and above 0, and is exp(x) below, down to where float32 ends."""
     x = torch.tensor([-80.0, -20.0, -8.5, -1.0, 0.0, 0.5, 30.0], dtype=dtype, requires_grad=True)
     phi = feature_map(x)
     phi.sum().backward()
@@ -176,8 +156,8 @@ def test_feature_map_keeps_its_digits_and_its_slope(dtype):
     )
 
 
-@each([linear("dense"), linear("chunked", 8)])
-def test_tiny_features_still_average(case):
+@FORMS
+def test_tiny_features_still_average(form):
     """Weights near e^-70 must cancel in the quotient, and one huge late key must not wash out.
 
     A guard such as 1e-6 in the denominator, or prefix sums got by subtraction, would fail here.
@@ -185,7 +165,7 @@ def test_tiny_features_still_average(case):
     q, k, v = random_qkv(40)
     q, k = q - 35, k - 35
     k[:, :, 20:] += 60
-    mixer = case.mixer(40)
+    mixer = linear(form)
     # The naive elu + 1 cancels too, at e^-35 even in float64: exp itself is the reference here.
     weights = q.double().exp() @ torch.where(k > 0, k + 1.0, k.exp()).double().transpose(-1, -2)
     expected = (weights.tril() @ v.double()) / weights.tril().sum(-1, keepdim=True)
@@ -207,13 +187,13 @@ def extreme_inputs(value, position, length=40):
     return [q, k, v], (features_q @ features_k.mT).tril() @ v.double() / total
 
 
-@each([linear("dense"), linear("chunked", 8)])
+@FORMS
 @pytest.mark.parametrize("position", ["none", "rope"])
 @pytest.mark.parametrize("value", [-200.0, -1e4, 300.0])
-def test_extreme_queries_still_average(case, position, value):
+def test_extreme_queries_still_average(form, position, value):
     """φ(-200) is 0 in float32: without a factor of its own such a query averages nothing."""
     inputs, expected = extreme_inputs(value, position)
-    mixer = case.mixer(40, position=position)
+    mixer = linear(form, position)
     assert_close([mixer.attend(*inputs)], [expected], FLOAT32)
 
 
@@ -221,7 +201,7 @@ def test_extreme_queries_still_average(case, position, value):
 @pytest.mark.parametrize("position", ["none", "rope"])
 @pytest.mark.parametrize("value", [-200.0, -1e4, 300.0])
 def test_extreme_queries_still_average_step_by_step(position, value):
-    mixer = linear("chunked", 8).mixer(40, position=position)
+    mixer = linear("chunked", position)
     inputs, expected = extreme_inputs(value, position)
     given = iter([])
     mixer.project = lambda x: tuple(y[:, :, :1] for y in inputs)
@@ -236,13 +216,13 @@ def test_extreme_queries_still_average_step_by_step(position, value):
         assert_close([output], [expected[:, t]], FLOAT32)
 
 
-@each([linear("dense"), linear("chunked", 8)])
-def test_gradients_of_extreme_queries(case):
+@FORMS
+def test_gradients_of_extreme_queries(form):
     """Moved by one constant, channels at -200 weigh as they do near 0: the gradients agree too."""
     q, k, v = random_qkv(40)
     q = -(q.abs() + 0.1).mul(256).round().div(256)  # so that q - 200 is exact
     direction = torch.randn_like(v)
-    mixer = case.mixer(40)
+    mixer = linear(form)
     near = with_gradients(mixer.attend, [q, k, v], direction)
     far = with_gradients(mixer.attend, [q - 200, k, v], direction)
     assert_close(near, far, FLOAT32)

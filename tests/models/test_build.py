@@ -6,7 +6,7 @@ from configured import settings
 from pydantic import ValidationError
 
 from common import UserError
-from models.build import ModelConfig, build_mixer, build_model
+from models.build import ModelConfig, build_model
 from models.linear import LinearAttention
 from models.transformer import Transformer
 from tasks.lis import LIS
@@ -52,11 +52,6 @@ def test_models_are_built_without_memory_on_the_meta_device():
     with torch.device("meta"):
         model = build_model(settings("sparse"), TASK)
     assert all(parameter.is_meta for parameter in model.parameters())
-
-
-def test_one_mixer():
-    mixer = build_mixer(linear(chunk_size=3), dim=8, num_heads=2, max_len=20)
-    assert mixer.chunk_size == 3 and mixer(torch.randn(1, 5, 8)).shape == (1, 5, 8)
 
 
 def constructed(task, max_len=None, layers=1):

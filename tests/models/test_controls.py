@@ -28,7 +28,6 @@ def test_an_lstm_is_never_free():
 
 
 def test_an_lstm_starts_by_remembering():
-    torch.manual_seed(0)
     own = dict(LSTM(64, 2, 20).lstm.named_parameters())
     assert own["bias_ih_l0"].tolist() == [0] * 64 + [1] * 64 + [0] * 128
     assert not own["bias_hh_l0"].any()

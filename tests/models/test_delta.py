@@ -1,61 +1,123 @@
-"""Layers of the delta rule beside those in conf/model: generation, cost, state tracking."""
+"""The delta rule against its recurrence: chunks, extreme gates, bf16; what its layers track.
 
-import functools
-from itertools import product
+Tolerances are relative to the largest magnitude: float32 rounds to 6e-8, a triangular solve and
+sums of a few hundred terms leave about a hundred times that.
+"""
 
 import numpy as np
 import pytest
 import torch
+from comparing import assert_close, compare_packed, with_gradients
+from configured import mixers_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from mixer_cases import assert_close
-from test_packing import compare as compare_packed
+from torch.nn import functional as F
 
-from models.delta import DeltaRule, delta_rule
-from models.transformer import Transformer
-from tests.models.reference.delta import mix
+from models import delta
+from models.delta import DeltaRule, delta_rule, delta_rule_step
+from tests.models.reference.delta import recurrence
 
-OPTIONS = {
-    "delta_product_of_3": {"num_householder": 3, "negative_eigenvalues": True},
-    "gated_delta_product": {
-        "num_householder": 2, "negative_eigenvalues": True, "forget_gate": True,
-        "A_range": [0, 16], "convolution": "none",
-    },
-}  # fmt: skip
-EACH = pytest.mark.parametrize("name", OPTIONS)
-POSITIONS = pytest.mark.parametrize("position", ["none", "rope"])
-
-
-def mixer(name, dim=16, num_heads=2, max_len=40, **common):
-    return DeltaRule(dim, num_heads, max_len, chunk_size=8, **common, **OPTIONS[name])
+FLOAT32 = 1e-5
+GATES = {
+    "none": None,
+    "usual": lambda shape: F.logsigmoid(torch.randn(shape) + 2),
+    "near_one": lambda shape: -1e-6 * torch.rand(shape),
+    "near_zero": lambda shape: -60 - 40 * torch.rand(shape),
+    # One gate that forgets all beside gates that must keep their digits.
+    "both": lambda shape: torch.where(torch.rand(shape) < 0.2, -3e3, -1e-2 * torch.rand(shape)),
+    "shut": lambda shape: torch.where(torch.rand(shape) < 0.2, -torch.inf, -0.1),
+}
 
 
-@EACH
-@POSITIONS
-def test_the_whole_layer_equals_its_definition(name, position):
-    """Options that no file in conf/model has; test_every_model.py holds those that do."""
-    layer, x = mixer(name, position=position), torch.randn(2, 33, 16)
-    wanted = mix(layer.double(), x.double())
-    assert_close([layer.float()(x)], [wanted], 1e-5)
+def random_inputs(length, writes, gate="usual", largest_beta=2.0, batch=2, heads=2):
+    """q, k of norm 1, v, β and, unless there is no gate, log α; keys 4 wide, values 3."""
+    shape = (batch, heads, length)
+    q = F.normalize(torch.randn(*shape, 4), dim=-1)
+    k = F.normalize(torch.randn(*shape, writes, 4), dim=-1)
+    v, beta = torch.randn(*shape, writes, 3), largest_beta * torch.rand(*shape, writes)
+    return [q, k, v, beta, *([] if GATES[gate] is None else [GATES[gate](shape)])]
 
 
-@torch.no_grad()
-@EACH
-@POSITIONS
-def test_generation_equals_reading_the_prefix_again(name, position):
-    layer = mixer(name, position=position).eval()
-    x = torch.randn(3, 30, 16)
-    full = torch.stack([layer(x[:, :t])[:, -1] for t in range(1, 31)], 1)
-    lengths = torch.tensor([1, 9, 20])
-    outputs, state = layer.prefill(x[:, :20], lengths)
-    for row, length in enumerate(lengths):
-        assert_close([outputs[row, :length]], [full[row, :length]], 1e-5)
-    positions = lengths.clone()
-    for _ in range(10):
-        y = layer.step(x[torch.arange(3), positions], positions, state)
-        assert_close([y], [full[torch.arange(3), positions]], 1e-5)
-        positions = positions + 1
-    assert state.lengths.tolist() == [11, 19, 30]
+def fast(q, k, v, beta, log_decay=None, chunk_size=8):
+    return delta_rule(q, k, v, beta, log_decay, chunk_size)[0]
+
+
+def believed(q, k, v, beta, log_decay=None):
+    decay = torch.ones_like(beta[..., 0]) if log_decay is None else log_decay.exp()
+    return recurrence(q, k, v, beta, decay)
+
+
+def compare(inputs, tolerance=FLOAT32, chunk_size=8):
+    direction = torch.randn(*inputs[0].shape[:3], inputs[2].shape[-1])
+    found = with_gradients(lambda *x: fast(*x, chunk_size=chunk_size), inputs, direction)
+    wanted = with_gradients(believed, [x.double() for x in inputs], direction.double())
+    assert_close(found, wanted, tolerance)
+
+
+@pytest.mark.parametrize("gate", GATES)
+@pytest.mark.parametrize("writes", [1, 2, 3])
+def test_output_and_gradients_equal_the_recurrence(gate, writes):
+    for length in (1, 7, 8, 9, 37):
+        compare(random_inputs(length, writes, gate))
+
+
+@pytest.mark.parametrize("beta", [0.0, 1e-7, 1.0, 2.0])
+def test_extreme_strengths_and_repeated_keys(beta):
+    """β = 1 replaces, 2 reflects; with one key for all, powers of the overlaps reach 3^31."""
+    inputs = random_inputs(70, 1, "none")
+    inputs[1] = inputs[1][:, :, :1].expand_as(inputs[1])
+    inputs[3] = torch.full_like(inputs[3], beta)
+    compare(inputs, chunk_size=32)
+
+
+def test_a_long_sequence_of_reflections_stays_in_bounds():
+    """Eigenvalues of size 1 for 2,000 writes: errors must not grow with the number of chunks."""
+    inputs = random_inputs(1000, 2, "none", batch=1, heads=1)
+    inputs[3] = torch.full_like(inputs[3], 2.0)
+    inputs[2][:, :, 2:] = 0
+    with torch.no_grad():
+        exact = believed(*(x.double() for x in inputs))
+        assert_close([fast(*inputs, chunk_size=32)], [exact], 1e-4)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(1, 40), st.integers(1, 3), st.integers(1, 50), st.sampled_from(sorted(GATES)))
+def test_any_length_and_chunk(length, writes, chunk_size, gate):
+    inputs = random_inputs(length, writes, gate, batch=1)
+    whole = [x.double() for x in inputs]
+    torch.testing.assert_close(fast(*whole, chunk_size=chunk_size), believed(*whole))
+
+
+@pytest.mark.parametrize("gate", ["none", "both"])
+def test_steps_lead_to_the_same_outputs_and_state(gate):
+    inputs = random_inputs(21, 2, gate)
+    outputs, last = delta_rule(*inputs[:4], inputs[4] if len(inputs) > 4 else None, 8)
+    state = torch.zeros(2, 2, 4, 3)
+    for t in range(21):
+        q, k, v, beta, *log_decay = (x[:, :, t] for x in inputs)
+        y = delta_rule_step(state, q, k, v, beta, log_decay[0] if log_decay else None)
+        assert_close([y], [outputs[:, :, t]], FLOAT32)
+    assert_close([state], [last], FLOAT32)
+
+
+@pytest.mark.parametrize("name", ["delta_net", "gated_delta_net", "delta_product"])
+def test_bf16_ends_before_the_delta_rule(name, monkeypatch):
+    """v is rounded to bfloat16; what is made of q, k and v is as exact as float32."""
+    calls = []
+
+    def recorded(*given):
+        calls.append((given, delta_rule(*given)))
+        return calls[-1][1]
+
+    monkeypatch.setattr(delta, "delta_rule", recorded)
+    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
+        output = mixers_of(name, max_len=100)[0](torch.randn(2, 100, 16))
+    [((q, k, v, beta, log_decay, _), (y, _))] = calls
+    assert output.dtype == torch.bfloat16
+    assert torch.equal(v, v.bfloat16().float())
+    assert_close([k.square().sum(-1)], [torch.ones(k.shape[:-1])], 1e-6)
+    exact = [x if x is None else x.double() for x in (q, k, v, beta, log_decay)]
+    assert_close([y], [believed(*exact)], 1e-5)
 
 
 def test_a_subclass_that_changes_forward_keeps_its_change_when_packed():
@@ -66,30 +128,11 @@ def test_a_subclass_that_changes_forward_keeps_its_change_when_packed():
     compare_packed(Doubled(16, 2, 20), [1, 2, 9, 20], 1e-4)
 
 
-@EACH
-def test_flops_are_those_of_the_recurrence(name):
-    """A write reads S^T k and adds k u^T, the query reads S^T q: K² multiply-adds a head each."""
-    layer = mixer(name)
-    n, state = layer.num_householder, 2 * 8 * 8
-    terms = layer.flops(9)
-    writes_and_read = 9 * 2 * (n * (state + state) + state)
-    decay = 0 if layer.decay is None else 9 * state
-    kernel = layer.convolution.kernel
-    convolution = 0 if kernel is None else 9 * 2 * kernel.numel()
-    mixing = sum(count for term, count in terms.items() if term.startswith("mixing/"))
-    assert mixing == writes_and_read + decay + convolution
-
-
-@EACH
-def test_roles(name):
-    model = Transformer(11, 12, 16, 1, 2, functools.partial(DeltaRule, **OPTIONS[name]))
-    prefix = "blocks.0.mixer."
-    roles = {k.removeprefix(prefix): r for k, r in model.parameter_roles().items() if prefix in k}
-    assert roles["qkv.weight"].parts == 1 + 2 * OPTIONS[name]["num_householder"]
-    assert roles["beta.weight"].parts == OPTIONS[name]["num_householder"]
-    assert roles["out.weight"].kind == "hidden" and roles["norm.weight"].kind == "vector"
-    if OPTIONS[name].get("forget_gate"):
-        assert not roles["decay.A_log"].decays and not roles["decay.dt.bias"].decays
+def test_roles():
+    options = {"num_householder": 2, "forget_gate": True, "A_range": [0, 16]}
+    roles = DeltaRule(16, 2, 20, **options).parameter_roles()
+    assert (roles["qkv.weight"].parts, roles["beta.weight"].parts) == (5, 2)
+    assert not roles["decay.A_log"].decays and not roles["decay.dt.bias"].decays
 
 
 # State tracking
@@ -128,15 +171,6 @@ def two_mirrors(rotation: np.ndarray) -> np.ndarray:
 
 def mirror(normal: np.ndarray) -> np.ndarray:
     return np.eye(3) - 2 * np.outer(normal, normal)
-
-
-def test_a5_is_the_rotations_of_the_icosahedron():
-    group = rotations_of_the_icosahedron()
-    assert len(group) == 60
-    for rotation in group:
-        np.testing.assert_allclose(rotation.T @ rotation, np.eye(3), atol=1e-12)
-        first, second = two_mirrors(rotation)
-        np.testing.assert_allclose(mirror(second) @ mirror(first), rotation, atol=1e-9)
 
 
 def inverse_silu(y: np.ndarray) -> np.ndarray:
@@ -198,41 +232,3 @@ def test_one_delta_product_layer_tracks_a5():
         assert distances.argmin() == true and distances[true] < 1e-6
         assert np.sort(distances)[1] > 0.1
         product_so_far = group[true]
-
-
-@settings(max_examples=20, deadline=None)
-@given(st.lists(st.permutations(range(3)), min_size=1, max_size=50))
-def test_two_reflections_a_token_compose_permutations_of_three(word):
-    """S3: every permutation is at most two swaps, and a swap of i and j mirrors e_i - e_j."""
-    keys, strengths = zip(*(swaps(permutation) for permutation in word), strict=True)
-    start = [[[1, 0, 0], [0, 1, 0]], [[0, 0, 1], [0, 0, 1]]]  # the identity, in two tokens
-    k = torch.tensor([*start, *keys], dtype=torch.float64)[None, None]
-    beta = torch.tensor([[1, 1], [1, 0], *strengths], dtype=torch.float64)[None, None]
-    v = torch.zeros_like(k)
-    v[0, 0, :2] = k[0, 0, :2]
-    state = delta_rule(k[:, :, :, 0], k, v, beta, None, 8)[1][0, 0]
-    places = list(range(3))
-    for permutation in word:
-        places = [permutation[place] for place in places]
-    expected = torch.zeros(3, 3, dtype=torch.float64)
-    for start, place in enumerate(places):
-        expected[place, start] = 1
-    torch.testing.assert_close(state, expected, rtol=0, atol=1e-12)
-
-
-def swaps(permutation) -> tuple[list[list[float]], list[float]]:
-    """Keys (2, 3) and β (2,) of swaps that, in this order, take i to permutation[i]."""
-    pairs = [(0, 1), (0, 2), (1, 2)]
-    for first, second in product([None, *pairs], repeat=2):
-        places = list(range(3))
-        for pair in filter(None, (first, second)):
-            places = [pair[1 - pair.index(p)] if p in pair else p for p in places]
-        if places == list(permutation):
-            break
-    keys, strengths = [], []
-    for pair in (first, second):
-        key = [0.0, 0.0, 0.0]
-        key[(pair or (0, 1))[0]], key[(pair or (0, 1))[1]] = 0.5**0.5, -(0.5**0.5)
-        keys.append(key)
-        strengths.append(2.0 if pair else 0.0)
-    return keys, strengths

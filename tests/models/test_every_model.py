@@ -8,27 +8,22 @@ leave up to 10 % of a gradient (gated_delta_net 8 %, most others 2 %).
 """
 
 import copy
-import functools
-import importlib
-import sys
 
-import numpy as np
 import pytest
 import torch
-from configured import CONF_DIR, LONGEST, VOCABULARY, mixers_of, model_of, names
-from mixer_cases import assert_close
-from small_models import held_bytes
-from test_generation import FLOAT32, bytes_in_use, generate
+from comparing import FLOAT32, compare, compare_packed, generate, with_gradients
+from configured import CONF_DIR, LONGEST, VARIANTS, VOCABULARY, mixers_of, model_of, names
+from small_models import held_bytes, plain_greedy, written
 
 from common import UserError
+from evaluation.generate import generate as generate_exactly
 from models import flops
 from models.build import parameters_of
 from models.exact import exact_copy, require_causal, require_exact
 from models.mixer import POSITIONS, Mixer, with_stated_roles
-from models.packing import Packing
+from tasks.arithmetic import Arithmetic
 
-LENGTHS = [1, 7, 32, 70]
-NAMES = names()
+every = pytest.mark.parametrize("name", [*names(), *VARIANTS])
 
 
 def takes_rope(name):
@@ -36,63 +31,18 @@ def takes_rope(name):
     return all(mixer.takes_rope for mixer in mixers_of(name))
 
 
-def plain_form(mixer):
-    """`mix` of the mixer's reference module."""
-    package, _, module = type(mixer).__module__.rpartition(".")
-    if package != "models":
-        return plain_form_beside(mixer)
-    return functools.partial(importlib.import_module(f"tests.models.reference.{module}").mix, mixer)
-
-
-def plain_form_beside(mixer):
-    """`mix` of the module of a mixer that is not ours."""
-    mix = getattr(sys.modules[type(mixer).__module__], "mix", None)
-    if mix is None:
-        pytest.skip(f"{type(mixer).__module__} has no plain form mix(mixer, x) to compare with")
-    return functools.partial(mix, mixer)
-
-
-def output_and_gradients(function, mixer, x, direction):
-    """function(x), and the gradients of its product with `direction`: of x, of all parameters."""
-    x = x.detach().clone().requires_grad_()
-    y = function(x)
-    leaves = [x, *mixer.parameters()]  # of a single token, decays are without effect
-    gradients = torch.autograd.grad((y * direction).sum(), leaves, materialize_grads=True)
-    return [y.detach(), *gradients]
-
-
-def compare(mixer, x, tolerance):
-    """The mixer in its own type against its plain form in float64."""
-    direction = torch.randn(x.shape).to(x.dtype)
-    found = output_and_gradients(mixer, mixer, x, direction)
-    exact = copy.deepcopy(mixer).double()
-    wanted = output_and_gradients(plain_form(exact), exact, x.double(), direction.double())
-    assert_close(found, wanted, tolerance)
-
-
-every = pytest.mark.parametrize("name", NAMES)
-
-
-def test_the_files_are_found():
-    assert {"standard", "sparse", "linear"} <= set(NAMES)
-
-
 def test_the_controls_alone_refuse_rotary_positions():
-    ours = [name for name in NAMES if (CONF_DIR / "model" / f"{name}.yaml").is_file()]
+    ours = [name for name in names() if (CONF_DIR / "model" / f"{name}.yaml").is_file()]
+    assert {"standard", "sparse", "linear"} <= set(ours)
     assert {name for name in ours if not takes_rope(name)} == {"lstm", "running_mean"}
 
 
 @every
-@pytest.mark.parametrize("length", LENGTHS)
-def test_output_and_gradients_equal_the_plain_form(name, length):
-    for mixer in mixers_of(name):
-        compare(mixer.double(), torch.randn(2, length, 16, dtype=torch.float64), 1e-9)
-
-
-@every
-def test_output_and_gradients_in_float32(name):
+def test_output_and_gradients_equal_the_plain_form(name):
     for mixer in mixers_of(name):
         compare(mixer, torch.randn(2, 33, 16), 1e-4)
+        for length in (1, 7, 32, 70):
+            compare(mixer.double(), torch.randn(2, length, 16, dtype=torch.float64), 1e-9)
 
 
 @every
@@ -112,7 +62,7 @@ def test_tokens_of_extreme_size(name):
     size = 10 ** torch.linspace(-2, 1.5, 41)[torch.randperm(41)][:, None]
     x = size * torch.randn(2, 41, 16)
     for mixer in mixers_of(name):
-        found = output_and_gradients(mixer, mixer, x, torch.ones_like(x))
+        found = with_gradients(mixer, [x], torch.ones_like(x), mixer.parameters())
         assert all(part.isfinite().all() for part in found)
         compare(mixer.double(), x.double(), 1e-8)
 
@@ -129,14 +79,16 @@ def test_bf16_is_near_float32(name):
 
 def bf16_error(mixer, x):
     """The largest error under autocast of output and gradients, each relative to its largest."""
-    exact = output_and_gradients(mixer, mixer, x, torch.ones_like(x))
+    given = mixer, [x], torch.ones_like(x), list(mixer.parameters())
+    exact = with_gradients(*given)
     with torch.autocast("cpu", torch.bfloat16):
-        found = output_and_gradients(mixer, mixer, x, torch.ones_like(x))
-    pairs = list(zip(found, exact, strict=True))
-    assert all(rounded.isfinite().all() for rounded, _ in pairs)
-    errors = [(rounded - wanted).abs().max() for rounded, wanted in pairs]
-    scales = [wanted.abs().max().clamp(min=1) for _, wanted in pairs]
-    return max(float(error / scale) for error, scale in zip(errors, scales, strict=True))
+        found = with_gradients(*given)
+    assert all(rounded.isfinite().all() for rounded in found)
+    errors = [
+        (rounded - wanted).abs().max() / wanted.abs().max().clamp(min=1)
+        for rounded, wanted in zip(found, exact, strict=True)
+    ]
+    return float(max(errors))
 
 
 @torch.no_grad()
@@ -160,8 +112,8 @@ def test_generation_equals_reading_the_prefix_again(name, position):
     if position == "rope" and not takes_rope(name):
         pytest.skip("refused, as test_rotary_positions sees")
     model = model_of(name, position, max_len=41).eval()
-    tokens = torch.randint(0, VOCABULARY, (5, 41))
-    lengths = torch.tensor([1, 7, 8, 9, 33])
+    tokens = torch.randint(0, VOCABULARY, (6, 41))
+    lengths = torch.tensor([1, 2, 7, 8, 9, 33])
     full, reached = model(tokens), 0
     for ids, positions, logits, _ in generate(model, tokens, lengths, turn_every=5):
         torch.testing.assert_close(logits, full[ids, positions], **FLOAT32)
@@ -183,28 +135,19 @@ def test_generation_in_bf16(name):
 
 @torch.no_grad()
 @every
-def test_padding_of_prompts_changes_nothing(name):
+def test_padding_of_prompts_changes_nothing_and_selected_rows_may_repeat(name):
     model = model_of(name).eval()
     tokens, lengths = torch.randint(0, VOCABULARY, (3, 20)), torch.tensor([4, 20, 11])
     other = torch.where(torch.arange(20) < lengths[:, None], tokens, 0)
-    outputs = []
+    rows, outputs = torch.tensor([2, 2, 0]), []
     for prompt in (tokens, other):
         logits, state = model.prefill(prompt, lengths)
-        outputs.append(torch.stack((logits, model.step(torch.tensor([1, 2, 3]), lengths, state))))
+        chosen = model.select(state, rows)
+        once = model.step(torch.tensor([7, 1, 4]), lengths, state)
+        twice = model.step(torch.tensor([4, 4, 7]), lengths[rows], chosen)
+        torch.testing.assert_close(twice, once[rows], **FLOAT32)  # products round by their row
+        outputs.append(torch.stack((logits, once, twice)))
     assert torch.equal(*outputs)
-
-
-@torch.no_grad()
-@every
-def test_selected_rows_may_repeat(name):
-    model = model_of(name).eval()
-    tokens, lengths = torch.randint(0, VOCABULARY, (3, 12)), torch.tensor([5, 12, 9])
-    state = model.prefill(tokens, lengths)[1]
-    rows = torch.tensor([2, 2, 0])
-    twice = model.step(torch.tensor([4, 4, 7]), lengths[rows], model.select(state, rows))
-    once = model.step(torch.tensor([7, 1, 4]), lengths, state)
-    torch.testing.assert_close(twice[0], twice[1], **FLOAT32)  # products round by their row
-    torch.testing.assert_close(twice[1:], once[[2, 0]], **FLOAT32)
 
 
 @torch.no_grad()
@@ -219,8 +162,8 @@ def test_state_bytes_equal_the_bytes_held(name, prompt):
         length = int(positions[0]) + 1
         for mixer, layer in zip(mixers, state, strict=True):
             constant = mixer.state_bytes(1) == mixer.state_bytes(41)
-            used = sum(map(bytes_in_use, caches(layer)))
-            assert mixer.state_bytes(length) == (held_bytes(layer) if constant else used)
+            used = held_bytes(layer) if constant else sum(map(bytes_in_use, caches(layer)))
+            assert mixer.state_bytes(length) == used
     assert model.state_bytes(41) == sum(held_bytes(layer) for layer in state)
 
 
@@ -230,21 +173,22 @@ def caches(layer):
     return [own[:, None] if key == "inputs" else own for key, own in held.items()]
 
 
+def bytes_in_use(tensor):
+    """Bytes of what was written into a (1, H, slots, K) cache; sums (1, H, K[, K]) are whole."""
+    used = tensor.flatten(3).any(-1).any(1) if tensor.dim() == 4 else tensor.new_ones(1)
+    return tensor.nbytes * int(used.sum()) // used.numel()
+
+
 @every
-@pytest.mark.parametrize("length", [1, 9, 70])
-def test_flops_of_linear_layers_are_those_of_the_hidden_matrices(name, length):
-    """Every weight matrix meets every token once: 2 FLOPs a weight."""
+def test_flops_are_those_of_the_matrices_and_add_up_step_by_step(name):
+    """Every weight matrix meets every token once, 2 FLOPs a weight; mixing is counted; a sequence
+    costs as much token by token, where there is a `step`; a constant state, constant time."""
     for mixer in mixers_of(name):
         roles = with_stated_roles(mixer, mixer.parameter_roles())
         hidden = [w for key, w in mixer.named_parameters() if roles[key].kind == "hidden"]
-        expected = 2 * sum(w.numel() for w in hidden) * length
-        assert flops.linear_layer_flops(mixer.flops(length)) == expected
-
-
-@every
-def test_flops_are_named_and_add_up_step_by_step(name):
-    """Mixing is counted; a sequence costs as much token by token, where there is a `step`."""
-    for mixer in mixers_of(name):
+        weights = sum(w.numel() for w in hidden)
+        for length in (1, 9, 70):
+            assert flops.linear_layer_flops(mixer.flops(length)) == 2 * weights * length
         terms = mixer.flops(33)
         assert {term.split("/")[0] for term in terms} <= {"linear", "mixing"}
         assert all(count > 0 for count in terms.values())
@@ -253,28 +197,19 @@ def test_flops_are_named_and_add_up_step_by_step(name):
             assert mixer.step_flops(32) == sum(terms.values())
         else:
             assert sum(terms.values()) == sum(mixer.step_flops(t) for t in range(33))
-
-
-@every
-def test_a_constant_state_costs_constant_time_a_token(name):
-    for mixer in mixers_of(name):
         if mixer.state_bytes(1) == mixer.state_bytes(LONGEST):
             assert mixer.step_flops(0) == mixer.step_flops(LONGEST - 1)
-            assert sum(mixer.flops(66).values()) == 2 * sum(mixer.flops(33).values())
+            assert sum(mixer.flops(66).values()) == 2 * sum(terms.values())
 
 
 @every
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_packed_sequences_equal_padded_ones(name, dtype):
-    packing = Packing(np.array([1, 2, 3, 9, 17, 32, 33, 60]), 8, 4, LONGEST)
-    x = torch.randn(packing.size, 16, dtype=dtype)
-    for mixer in mixers_of(name):
-        mixer = mixer.to(dtype)
-        found = mixer.forward_packed(x, packing)
-        assert found.shape == x.shape and found.dtype == dtype
-        for start, end in zip(packing.offsets, packing.offsets[1:], strict=False):
-            alone = mixer(x[None, start:end])
-            assert_close([found[None, start:end]], [alone], 1e-5)
+def test_packed_sequences_equal_padded_ones(name):
+    position = "rope" if takes_rope(name) else "none"
+    for lengths in ([1], [1, 2, 3, 4, 15, 16, 17, 31, 32, 33, 60], [3] * 9 + [29] * 3):
+        for mixer in mixers_of(name):
+            compare_packed(mixer, lengths, 1e-4)
+        for mixer in mixers_of(name, position=position):
+            compare_packed(mixer, lengths, 1e-10, torch.float64)
 
 
 @every
@@ -303,11 +238,25 @@ def test_weights_depend_on_the_seed_alone_and_are_all_that_is_saved(name):
 @torch.no_grad()
 @every
 def test_exact_evaluation_takes_it(name):
-    model = model_of(name).eval()
+    model = model_of(name).train()
+    before = copy.deepcopy(model)
     require_exact(model)
     require_causal(model)
     tokens = torch.randint(0, VOCABULARY, (3, 20))
-    torch.testing.assert_close(model(tokens).double(), exact_copy(model)(tokens), **FLOAT32)
+    exact = exact_copy(model)
+    assert model.training and not exact.training
+    assert torch.equal(exact(tokens), copy.deepcopy(model).double().eval()(tokens))
+    torch.testing.assert_close(model(tokens).double(), exact(tokens), **FLOAT32)
+    for one, other in zip(model.parameters(), before.parameters(), strict=True):
+        assert one.dtype == torch.float32 and torch.equal(one, other)
+
+
+@pytest.mark.parametrize("name", names())
+def test_exact_evaluation_writes_what_plain_greedy_decoding_does(name):
+    task = Arithmetic(3)
+    model = model_of(name, max_len=task.max_len, vocabulary=len(task.vocabulary))
+    sequences = task.draw(0, 0, 0, 12)
+    assert written(generate_exactly(model, sequences)) == plain_greedy(model, sequences)
 
 
 @torch.no_grad()
@@ -326,17 +275,11 @@ def test_rows_that_have_ended_run_along_idle(name):
 
 
 @every
-@pytest.mark.parametrize(
-    ("common", "message"),
-    [
-        ({"dim": 10, "num_heads": 4}, "dim=10 is not divisible by num_heads=4"),
-        ({"position": "absolute"}, "position='absolute'"),
-    ],
-)
-def test_sizes_that_do_not_fit_are_refused(name, common, message):
-    given = {"dim": 16, "num_heads": 2, "max_len": 20, "dropout": 0.0, "position": "none"} | common
+def test_sizes_that_do_not_fit_are_refused(name):
+    sizes = {"dim": 16, "num_heads": 2, "max_len": 20, "dropout": 0.0, "position": "none"}
     for mixer in mixers_of(name):
-        assert set(given) <= set(parameters_of(type(mixer)))
-        with pytest.raises(UserError) as refusal:
-            type(mixer)(**given)
-        assert message in str(refusal.value)
+        assert set(sizes) <= set(parameters_of(type(mixer)))
+        with pytest.raises(UserError, match="dim=10 is not divisible by num_heads=4"):
+            type(mixer)(**sizes | {"dim": 10, "num_heads": 4})
+        with pytest.raises(UserError, match="position='absolute'"):
+            type(mixer)(**sizes | {"position": "absolute"})

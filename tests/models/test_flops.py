@@ -1,14 +1,11 @@
 """FLOP terms against PyTorch's own counter, and against the paper's Table 2."""
 
-import functools
-
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from mixer_cases import CASES, SOFTMAX, Case, each, linear, sparse
 from torch.utils.flop_counter import FlopCounterMode
-from toy_mixers import CumulativeMean, TensorAttention
+from toy_mixers import CumulativeMean, Multiplies
 
 from common import UserError
 from models import flops
@@ -16,27 +13,22 @@ from models.linear import LinearAttention
 from models.sparse import SparseAttention
 from models.standard import StandardAttention
 from models.transformer import Transformer
+from tests.models.reference.attention import sparse_set, standard_set
 
 VOCABULARY, MAX_LEN = 13, 40
+MIXERS = {"standard": StandardAttention, "sparse": SparseAttention, "linear": LinearAttention}
+EACH = pytest.mark.parametrize("name", MIXERS)
 
 
-def transformer(case, dim=16, num_layers=2, num_heads=2, max_len=MAX_LEN):
-    mixer = functools.partial(case.build, **case.own)
-    return Transformer(VOCABULARY, max_len, dim, num_layers, num_heads, mixer).eval()
+def transformer(name, dim=16, num_layers=2, num_heads=2, max_len=MAX_LEN):
+    return Transformer(VOCABULARY, max_len, dim, num_layers, num_heads, MIXERS[name]).eval()
 
 
-def counted(function) -> int:
-    """FLOPs of the matrix products in function(), by PyTorch's count."""
-    with torch.no_grad(), FlopCounterMode(display=False) as counter:
-        function()
-    return counter.get_total_flops()
-
-
-@each(CASES)
+@EACH
 @pytest.mark.parametrize("length", [1, 9, 40])
-def test_linear_terms_equal_pytorchs_count(case, length):
+def test_linear_terms_equal_pytorchs_count(name, length):
     """Every term against the calls of the layer it is named after, on the meta device."""
-    model = transformer(case).to("meta")
+    model = transformer(name).to("meta")
     terms = model.flops(length)
     tokens = torch.zeros(1, length, dtype=torch.int64, device="meta")
     with torch.no_grad(), FlopCounterMode(display=False) as counter:
@@ -54,56 +46,41 @@ def test_linear_terms_equal_pytorchs_count(case, length):
     assert {name.split("/")[0] for name in terms} == {"linear", "mixing", "head"}
 
 
-@each(SOFTMAX)
 @pytest.mark.parametrize("length", [1, 9, 40])
-def test_softmax_mixing_equals_explicit_products(case, length):
-    """Each query times the keys it sees, then its weights times their values; H heads of K."""
-    heads, width = 2, 8
-    terms = case.mixer(MAX_LEN, dim=16).flops(length)
-    q = torch.empty(heads, 1, width, device="meta")
-
-    def scores():
-        for i in range(1, length + 1):
-            torch.bmm(q, torch.empty(heads, width, len(case.attended(i)), device="meta"))
-
-    def values():
-        for i in range(1, length + 1):
-            seen = len(case.attended(i))
-            weights = torch.empty(heads, 1, seen, device="meta")
-            torch.bmm(weights, torch.empty(heads, seen, width, device="meta"))
-
-    assert terms["mixing/scores"] == counted(scores)
-    assert terms["mixing/values"] == counted(values)
-
-
-@pytest.mark.parametrize("length", [1, 9, 40])
-def test_linear_mixing_equals_an_explicit_recurrence(length):
-    """φ(k) [v, 1]^T is added to the state, φ(q) reads it; column K + 1 is the normaliser."""
-    heads, width = 2, 8
-    key, value = (torch.empty(heads, *s, device="meta") for s in ((width, 1), (1, width + 1)))
-    query, state = (torch.empty(heads, *s, device="meta") for s in ((1, width), (width, width + 1)))
-    terms = linear("chunked").mixer(MAX_LEN, dim=16).flops(length)
-    update = counted(lambda: [torch.baddbmm(state, key, value) for _ in range(length)])
-    read = counted(lambda: [torch.bmm(query, state) for _ in range(length)])
-    assert (terms["mixing/state_update"], terms["mixing/state_read"]) == (update, read)
+def test_mixing_is_that_of_the_pairs_seen_or_of_the_recurrence(length):
+    """Each query times the keys it sees, their weights times values; H heads of K. Linear attention
+    adds φ(k) [v, 1]^T to its state and reads it by φ(q); column K + 1 is the normaliser."""
+    width, dim = 8, 16
+    for build, attended in (
+        (StandardAttention, standard_set),
+        (SparseAttention, lambda i: sparse_set(i, 4, 1, 1)),
+    ):
+        pairs = sum(len(attended(i)) for i in range(1, length + 1))
+        terms = build(dim, 2, MAX_LEN).flops(length)
+        assert terms["mixing/scores"] == terms["mixing/values"] == 2 * dim * pairs
+    terms = LinearAttention(dim, 2, MAX_LEN).flops(length)
+    assert terms["mixing/state_update"] == terms["mixing/state_read"]
+    assert terms["mixing/state_update"] == 2 * dim * (width + 1) * length
 
 
 @settings(max_examples=50, deadline=None)
 @given(st.integers(1, 9), st.integers(1, 3), st.integers(0, 9), st.integers(1, 60))
 def test_sparse_pattern_size(block, window, summaries, length):
-    case = sparse("blocked", block, window, min(summaries, block))
-    expected = sum(len(case.attended(i)) for i in range(1, length + 1))
-    assert case.mixer(60).sees.pairs(length) == expected
+    pattern = block, window, min(summaries, block)
+    mixer = SparseAttention(
+        8, 2, 60, block_size=block, window_blocks=window, summary_tokens=pattern[2]
+    )
+    expected = sum(len(sparse_set(i, *pattern)) for i in range(1, length + 1))
+    assert mixer.sees.pairs(length) == expected
 
 
-@each(CASES)
-def test_conventions_add_up(case):
-    terms = transformer(case).flops(29)
+@EACH
+def test_conventions_add_up(name):
+    terms = transformer(name).flops(29)
     mixing = sum(count for name, count in terms.items() if name.startswith("mixing/"))
     linear_layers = flops.linear_layer_flops(terms)
     assert flops.total_flops(terms) == linear_layers + mixing + terms["head"]
     assert flops.training_step_flops(terms) == 3 * flops.total_flops(terms)
-    assert mixing > 0
 
 
 @pytest.mark.parametrize("length", [1, 9, 40])
@@ -112,14 +89,14 @@ def test_what_a_pair_of_tokens_costs(length):
     width = 8
     expected = {"standard": 2 * width * (1 + 1 / length), "linear": 4 * width * 9 / length}
     for name, ratio in expected.items():
-        assert flops.bound_ratio(transformer(MODELS[name]), length) == pytest.approx(ratio)
+        assert flops.bound_ratio(transformer(name), length) == pytest.approx(ratio)
 
 
-@each(CASES)
+@EACH
 @pytest.mark.parametrize("prompt", [1, 7, 20])
-def test_steps_cost_what_the_forward_pass_does(case, prompt):
+def test_steps_cost_what_the_forward_pass_does(name, prompt):
     """Causal mixing costs as much token by token; only the prompt's logits are saved."""
-    model = transformer(case)
+    model = transformer(name)
     whole, read = model.flops(33), model.flops(prompt)
     steps = sum(model.step_flops(length) for length in range(prompt, 33))
     saved = (prompt - 1) * whole["head"] // 33
@@ -127,42 +104,22 @@ def test_steps_cost_what_the_forward_pass_does(case, prompt):
     assert flops.total_flops(read) + steps == flops.total_flops(whole) - saved
 
 
-@each(CASES)
-def test_step_flops_equal_pytorchs_count_of_linear_layers(case):
-    model = transformer(case)
+@EACH
+def test_step_flops_equal_pytorchs_count_of_linear_layers(name):
+    model = transformer(name)
     state = model.prefill(torch.zeros(1, 20, dtype=torch.int64), torch.tensor([20]))[1]
-    linear_layers = model.flops(1)
-    expected = flops.linear_layer_flops(linear_layers) + linear_layers["head"]
     with torch.no_grad(), FlopCounterMode(display=False) as counter:
         model.step(torch.tensor([3]), torch.tensor([20]), state)
     by_operator = counter.get_flop_counts()["Global"]
+    terms = model.flops(1)
+    expected = flops.linear_layer_flops(terms) + terms["head"]
     assert sum(n for op, n in by_operator.items() if "addmm" in str(op)) == expected
-    mixing = transformer(case).blocks[0].mixer.mixing_flops
-    step = 2 * (sum(mixing(21).values()) - sum(mixing(20).values()))
-    assert model.step_flops(20) == expected + step
 
 
-def test_default_flops_count_what_forward_multiplies():
-    """Tensor attention: 5 projections in, 1 out, and PyTorch's count of its four products."""
-    mixer = TensorAttention(16, 2, MAX_LEN)
-    terms = mixer.flops(9)
-    assert terms["linear/mixer"] == 2 * 6 * 16**2 * 9
-    products = counted(lambda: mixer(torch.zeros(1, 9, 16))) - terms["linear/mixer"]
-    assert terms["mixing/products"] == products >= 2 * 2 * 9**3 * 16
-
-
-class Multiplies(CumulativeMean):
-    """A running mean by a product of matrices, then a linear layer."""
-
-    def __init__(self, *sizes, **common):
-        super().__init__(*sizes, **common)
-        self.out = torch.nn.Linear(self.dim, self.dim)
-
-    def forward(self, x):
-        steps = torch.arange(1, x.shape[1] + 1, device=x.device)
-        return self.out(
-            torch.ones(len(steps), len(steps), device=x.device).tril() @ x / steps[:, None]
-        )
+def test_default_generation_pays_for_every_forward_pass():
+    mixer = Multiplies(16, 2, MAX_LEN)
+    assert mixer.flops(8) == {"linear/mixer": 2 * 8 * 16**2, "mixing/products": 2 * 8**2 * 16}
+    assert mixer.step_flops(7) == sum(mixer.flops(8).values())
 
 
 class Steps(Multiplies):
@@ -173,21 +130,15 @@ class Steps(Multiplies):
         return self.out((x[:, None] @ x.new_ones(self.dim, self.dim))[:, 0])
 
 
-class Unpredictable(Multiplies):
-    def forward(self, x):
-        return super().forward(x) if x.sum() > 0 else x
-
-
-def test_default_generation_pays_for_every_forward_pass():
-    mixer = Multiplies(16, 2, MAX_LEN)
-    assert mixer.flops(8) == {"linear/mixer": 2 * 8 * 16**2, "mixing/products": 2 * 8**2 * 16}
-    assert mixer.step_flops(7) == sum(mixer.flops(8).values())
-
-
 def test_a_step_of_its_own_is_counted_by_itself():
     mixer = Steps(16, 2, MAX_LEN)
     assert [mixer.step_flops(t) for t in (0, 1, 30)] == [2 * 2 * 16**2] * 3
     assert mixer.training and not next(mixer.parameters()).is_meta
+
+
+class Unpredictable(Multiplies):
+    def forward(self, x):
+        return super().forward(x) if x.sum() > 0 else x
 
 
 def test_what_cannot_be_counted_is_refused():
@@ -216,18 +167,13 @@ TABLE_2 = {  # (model, L): the paper's GFLOPs, the D behind them, our deviation 
     ("sparse", 355): (1.690, 256, -0.88),
     ("sparse", 505): (2.399, 256, -0.67),
 }
-MODELS = {
-    "standard": Case("standard", StandardAttention),
-    "linear": Case("linear", LinearAttention),
-    "sparse": Case("sparse", SparseAttention),
-}
 
 
 @pytest.mark.parametrize(("name", "length"), TABLE_2)
 def test_table_2_is_the_linear_layers(name, length):
     """All twelve figures within 6 %, always from below; what mixing adds is not in them."""
     gigaflops, dim, deviation = TABLE_2[name, length]
-    terms = transformer(MODELS[name], dim, num_layers=3, num_heads=4, max_len=length).flops(length)
+    terms = transformer(name, dim, num_layers=3, num_heads=4, max_len=length).flops(length)
     ours = flops.linear_layer_flops(terms) / 1e9
     assert abs(ours / gigaflops - 1) < 0.06
     assert 100 * (ours / gigaflops - 1) == pytest.approx(deviation, abs=0.005)

@@ -4,8 +4,8 @@ import copy
 
 import pytest
 import torch
-from configured import model_of, names
-from mixer_cases import CASES, assert_close, each, random_qkv, with_gradients
+from comparing import compare
+from configured import VARIANTS, mixers_of, model_of, names
 from small_models import plain_greedy, written
 from torch.nn import functional as F
 
@@ -21,23 +21,15 @@ pytestmark = [
     pytest.mark.gpu,
     pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
 ]
-# Of the largest magnitude; the mixers alone, and whole models.
-ATTENTION = {torch.float32: 1e-5, torch.bfloat16: 4e-2}
-MODEL = {"float32": 1e-3, "bfloat16": 2e-1}
+TOLERANCE = {"float32": 1e-3, "bfloat16": 2e-1}
 TASK = Arithmetic(3)
 
 
-@each(CASES)
-@pytest.mark.parametrize("dtype", ATTENTION)
-@pytest.mark.parametrize("length", [7, 8, 63, 221])
-def test_attention_and_its_gradients(case, length, dtype):
-    length = min(length, case.longest)
-    mixer = case.mixer(max(length, 70)).to(DEVICE)
-    inputs = [x.to(dtype) for x in random_qkv(length, parts=case.parts)]
-    direction = torch.randn(inputs[0].shape).to(dtype)
-    fast = with_gradients(mixer.attend, [x.to(DEVICE) for x in inputs], direction.to(DEVICE))
-    naive = with_gradients(case.naive, [x.double() for x in inputs], direction.double())
-    assert_close([x.cpu() for x in fast], naive, ATTENTION[dtype])
+@pytest.mark.parametrize("name", [*names(), *VARIANTS])
+def test_output_and_gradients_equal_the_plain_form(name):
+    for mixer in mixers_of(name, max_len=221):
+        for length in (7, 8, 63):
+            compare(mixer.to(DEVICE), torch.randn(2, length, 16, device=DEVICE), 1e-4)
 
 
 def loss_and_gradient(model, device, precision="float32"):
@@ -51,13 +43,13 @@ def loss_and_gradient(model, device, precision="float32"):
 
 
 @pytest.mark.parametrize("name", names())
-@pytest.mark.parametrize("precision", MODEL)
+@pytest.mark.parametrize("precision", TOLERANCE)
 def test_loss_and_gradients_of_whole_models(name, precision):
     model = model_of(name, max_len=TASK.max_len, vocabulary=len(TASK.vocabulary))
     exact_loss, exact_gradient = loss_and_gradient(copy.deepcopy(model).double(), CPU)
     loss, gradient = loss_and_gradient(model.to(DEVICE), DEVICE, precision)
-    assert abs(loss - exact_loss) < MODEL[precision]
-    assert (gradient - exact_gradient).norm() < MODEL[precision] * exact_gradient.norm()
+    assert abs(loss - exact_loss) < TOLERANCE[precision]
+    assert (gradient - exact_gradient).norm() < TOLERANCE[precision] * exact_gradient.norm()
 
 
 @pytest.mark.parametrize("name", names())

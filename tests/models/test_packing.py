@@ -5,58 +5,18 @@ from itertools import pairwise
 import numpy as np
 import pytest
 import torch
+from comparing import assert_close, compare_packed, with_gradients
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from mixer_cases import CASES, assert_close, each, linear
-from toy_mixers import CumulativeMean, TensorAttention
 
 from models.linear import LinearAttention
-from models.mixer import Mixer
 from models.packing import LONGEST, Packing, attention_takes, bias_shape, sizes_without_padding
 from models.sparse import SparseAttention
 from models.standard import StandardAttention
 from models.transformer import Transformer
 
+EACH = pytest.mark.parametrize("mixer", [StandardAttention, SparseAttention, LinearAttention])
 LENGTHS = st.lists(st.integers(1, 40), min_size=1, max_size=40).map(sorted)
-
-
-def padded(x, packing):
-    """The sequences of x (N, D), one a row, zeros behind."""
-    rows = [x[start:end] for start, end in pairwise(packing.offsets)]
-    return torch.nn.utils.rnn.pad_sequence(rows, batch_first=True)
-
-
-def with_gradient(function, x, direction, parameters=()):
-    x = x.detach().clone().requires_grad_()
-    y = function(x)
-    leaves = [x, *parameters]
-    return [y.detach(), *torch.autograd.grad((y * direction).sum(), leaves)]
-
-
-def compare(mixer: Mixer, lengths, tolerance: float, size_step: int = 1, width_step: int = 1):
-    """Packed output and gradients against the padded ones in float64."""
-    torch.manual_seed(0)
-    packing = Packing(np.array(lengths), size_step, width_step, mixer.max_len)
-    real = int(packing.offsets[-1])
-    dtype = next((p.dtype for p in mixer.parameters()), torch.float32)
-    x = torch.randn(packing.size, mixer.dim, dtype=dtype)
-    direction = torch.randn(packing.size, mixer.dim, dtype=dtype)
-    direction[real:] = 0
-    parameters = list(mixer.parameters())
-    found = with_gradient(lambda x: mixer.forward_packed(x, packing), x, direction, parameters)
-    assert len(found[0]) == packing.size and found[0].dtype == dtype
-    mixer.double()
-    wanted = with_gradient(
-        mixer,
-        padded(x.double(), packing),
-        padded(direction.double(), packing),
-        list(mixer.parameters()),
-    )
-    mixer.to(dtype)
-    found[:2] = [padded(part, packing) for part in found[:2]]
-    kept = padded(torch.ones(packing.size, 1), packing)
-    wanted[:2] = [part * kept for part in wanted[:2]]
-    assert_close(found, wanted, tolerance)
 
 
 @settings(max_examples=100, deadline=None)
@@ -105,40 +65,25 @@ def test_lengths_must_ascend(lengths):
         Packing(np.array(lengths, np.int64))
 
 
-@each(CASES)
-@pytest.mark.parametrize("position", ["none", "rope"])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_packed_mixers_equal_padded_ones(case, position, dtype):
-    tolerance = 1e-5 if dtype == torch.float32 else 1e-10
-    mixer = case.mixer(60, 24, 2, position=position).to(dtype)
-    for lengths in ([1], [5, 5, 5], [1, 2, 3, 4, 15, 16, 17, 31, 32, 33, 60], [3] * 30 + [59] * 9):
-        compare(mixer, lengths, tolerance, size_step=8, width_step=4)
-
-
-@pytest.mark.parametrize("mixer", [StandardAttention, SparseAttention, LinearAttention])
+@EACH
 @pytest.mark.parametrize("head_dim", [1, 3, 8, 16, 17])
 def test_kernels_at_every_head_width(mixer, head_dim):
-    compare(mixer(2 * head_dim, 2, 129), [1, 7, 16, 50, 129], 1e-5)
+    compare_packed(mixer(2 * head_dim, 2, 129), [1, 7, 16, 50, 129], 1e-5)
 
 
-@pytest.mark.parametrize("mixer", [StandardAttention, SparseAttention, LinearAttention])
+@EACH
 def test_longer_sequences_than_the_kernels_take(mixer):
     packing = Packing(np.array([3, LONGEST + 1]))
     assert not attention_takes(torch.zeros(packing.size, 3, 2, 4), packing)
-    compare(mixer(8, 2, LONGEST + 1), [3, LONGEST + 1], 1e-5)
-    compare(mixer(8, 2, LONGEST), [3, LONGEST], 1e-5)
+    for longest in (LONGEST, LONGEST + 1):
+        compare_packed(mixer(8, 2, longest), [3, longest], 1e-5, size_step=1, width_step=1)
 
 
 def test_the_bias_is_no_larger_than_what_the_kernels_take():
     """A window over 7,321 tokens would hold 205 MiB of it otherwise."""
     mixer = SparseAttention(8, 2, 4 * LONGEST)
-    compare(mixer, [3, LONGEST], 1e-5)
+    compare_packed(mixer, [3, LONGEST], 1e-5)
     assert mixer.bias().shape == bias_shape(LONGEST)
-
-
-@pytest.mark.parametrize("build", [CumulativeMean, TensorAttention])
-def test_a_mixer_that_knows_nothing_of_packing(build):
-    compare(build(8, 2, 20, position="rope"), [1, 2, 9, 9, 12, 20], 1e-5)
 
 
 @pytest.mark.parametrize("base", [StandardAttention, LinearAttention])
@@ -150,10 +95,10 @@ def test_a_mixer_that_changes_a_method_of_its_parent_keeps_its_change(base, meth
 
     own = type("Own", (base,), {method: changed})
     torch.manual_seed(1)
-    compare(own(8, 2, 20), [1, 2, 9, 20], 1e-5)
+    compare_packed(own(8, 2, 20), [1, 2, 9, 20], 1e-5)
 
 
-@pytest.mark.parametrize("mixer", [StandardAttention, SparseAttention, LinearAttention])
+@EACH
 @pytest.mark.parametrize("size", [1.0, 30.0])
 def test_kernels_at_large_scores(mixer, size):
     """Weights that underflow, and features of keys and queries that do."""
@@ -163,23 +108,17 @@ def test_kernels_at_large_scores(mixer, size):
     qkv = torch.randn(packing.size, 3, 2, 4) * size
     qkv[:, 2] /= size
     direction = torch.randn(packing.size, 2, 4)
-    found = with_gradient(lambda x: own.attend_packed(x, packing), qkv, direction)
-    wanted = with_gradient(
-        lambda x: own.attend_padded(x, packing), qkv.double(), direction.double()
+    found = with_gradients(lambda x: own.attend_packed(x, packing), [qkv], direction)
+    wanted = with_gradients(
+        lambda x: own.attend_padded(x, packing), [qkv.double()], direction.double()
     )
     assert_close(found, wanted, 1e-5 * size**2)  # scores of 900 are known to 1e-4
-
-
-@pytest.mark.parametrize("mixer", [StandardAttention, SparseAttention, LinearAttention])
-def test_kernels_stay_finite_where_weights_and_features_have_underflown(mixer):
-    own, packing = mixer(8, 2, 20), Packing(np.array([1, 2, 9, 20]))
-    qkv = torch.randn(packing.size, 3, 2, 4)
     qkv[:, :2] *= 1e4
-    found = with_gradient(lambda x: own.attend_packed(x, packing), qkv, torch.ones(()))
+    found = with_gradients(lambda x: own.attend_packed(x, packing), [qkv], direction)
     assert all(x.isfinite().all() for x in found)
 
 
-@pytest.mark.parametrize("mixer", [StandardAttention, SparseAttention, LinearAttention])
+@EACH
 def test_nan_is_passed_on(mixer):
     own = mixer(8, 2, 20)
     packing = Packing(np.array([5, 6]))
@@ -189,7 +128,7 @@ def test_nan_is_passed_on(mixer):
     assert y[2:5].isnan().all() and not y[5:].isnan().any()
 
 
-@pytest.mark.parametrize("mixer", [StandardAttention, SparseAttention, LinearAttention])
+@EACH
 def test_kernels_under_autocast(mixer):
     own = mixer(16, 2, 20)
     packing = Packing(np.array([5, 6, 20]))
@@ -202,6 +141,15 @@ def test_kernels_under_autocast(mixer):
     torch.testing.assert_close(y, wanted, rtol=2e-2, atol=2e-2)
 
 
+def test_hidden_of_packed_tokens():
+    model = Transformer(11, 20, 8, 2, 2, LinearAttention)
+    packing = Packing(np.array([1, 4, 20]), 8)
+    tokens = torch.randint(11, (packing.size,))
+    found = model.hidden(tokens, packing)
+    for start, end in pairwise(packing.offsets):
+        torch.testing.assert_close(found[start:end], model.hidden(tokens[None, start:end])[0])
+
+
 def test_dropout_of_weights_is_kept():
     torch.manual_seed(0)
     own = StandardAttention(8, 2, 20, dropout=0.5)
@@ -211,24 +159,14 @@ def test_dropout_of_weights_is_kept():
     torch.testing.assert_close(own.forward_packed(x, packing)[5:], own(x[None, 5:])[0])
 
 
-@each([*CASES[:2], linear("dense")])
-def test_hidden_of_packed_tokens(case):
-    model = Transformer(11, 20, 8, 2, 2, lambda *a, **k: case.build(*a, **k, **case.own))
-    packing = Packing(np.array([1, 4, 20]), 8)
-    tokens = torch.randint(11, (packing.size,))
-    found = model.hidden(tokens, packing)
-    for start, end in pairwise(packing.offsets):
-        torch.testing.assert_close(found[start:end], model.hidden(tokens[None, start:end])[0])
-
-
-@pytest.mark.parametrize("mixer", [StandardAttention, SparseAttention, LinearAttention])
+@EACH
 def test_threads_share_the_sequences(mixer):
     own, packing = mixer(8, 2, 20), Packing(np.array([1, 1, 1, 5, 9, 20]), 8)
     x, direction = torch.randn(packing.size, 8), torch.randn(packing.size, 8)
     usual, results = torch.get_num_threads(), []
     for threads in (1, 2, 5, 20):
         torch.set_num_threads(threads)
-        results.append(with_gradient(lambda x: own.forward_packed(x, packing), x, direction))
+        results.append(with_gradients(lambda x: own.forward_packed(x, packing), [x], direction))
     torch.set_num_threads(usual)
     for result in results[1:]:
         torch.testing.assert_close(result, results[0])

@@ -1,14 +1,13 @@
 """Roles of parameters: the defaults, what mixers state, refusals."""
 
-import functools
-
 import pytest
 import torch
-from mixer_cases import CASES, each
 from torch import nn
 
 from common import UserError
 from models.mixer import Mixer, Role
+from models.standard import StandardAttention
+from models.tensor import TensorAttention
 from models.transformer import Transformer
 
 
@@ -52,9 +51,9 @@ def test_a_foreign_mixer_keeps_its_initial_values():
         assert own["conv.bias"].any()  # PyTorch's own initial values, not zeros
 
 
-@each(CASES)
-def test_roles_of_our_own_models(case):
-    model = transformer(functools.partial(case.build, **case.own))
+@pytest.mark.parametrize("mixer", [StandardAttention, TensorAttention])
+def test_roles_of_our_own_models(mixer):
+    model = transformer(mixer)
     roles = model.parameter_roles()
     assert list(roles) == [name for name, _ in model.named_parameters()]
     hidden = {name for name, role in roles.items() if role.kind == "hidden"}
@@ -63,7 +62,7 @@ def test_roles_of_our_own_models(case):
         for block in (0, 1)
         for name in ("mixer.qkv", "mixer.out", "ffn.0", "ffn.2")
     }
-    assert {roles[f"blocks.{block}.mixer.qkv.weight"].parts for block in (0, 1)} == {case.parts}
+    assert {roles[f"blocks.{block}.mixer.qkv.weight"].parts for block in (0, 1)} == {mixer.parts}
     assert (roles["embedding.weight"].kind, roles["head.weight"].kind) == ("embedding", "head")
     others = set(roles) - hidden - {"embedding.weight", "head.weight"}
     assert {roles[name] for name in others} == {Role("vector")}

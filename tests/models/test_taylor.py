@@ -2,8 +2,7 @@
 
 import pytest
 import torch
-from mixer_cases import assert_close
-from test_every_model import compare
+from comparing import assert_close, compare
 from torch.nn import functional as F
 
 from common import UserError

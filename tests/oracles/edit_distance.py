@@ -38,34 +38,6 @@ def rows(first: str, second: str) -> list[list[int]]:
     return [[prefix(i, j) for j in range(1, len(second) + 1)] for i in range(1, len(first) + 1)]
 
 
-def textbook_distance_by_search(first: str, second: str) -> int:
-    """Least cost of a path of single edits between two tiny strings: Dijkstra, no recurrence."""
-    letters = sorted(set(first + second))
-    longest = len(first) + len(second)
-    open_costs, closed = {first: 0}, set()
-    while True:
-        text = min(open_costs, key=lambda t: open_costs[t])
-        cost = open_costs.pop(text)
-        if text == second:
-            return cost
-        closed.add(text)
-        edits = [(2, text[:i] + text[i + 1 :]) for i in range(len(text))]
-        edits += [(2, text[:i] + c + text[i:]) for i in range(len(text) + 1) for c in letters]
-        edits += [(3, text[:i] + c + text[i + 1 :]) for i in range(len(text)) for c in letters]
-        for price, other in edits:
-            if other not in closed and len(other) <= longest:
-                open_costs[other] = min(cost + price, open_costs.get(other, cost + price))
-
-
-def distance_by_search(first: str, second: str) -> int:
-    """The samples' distance: drop first letters of one string at 1 each, then the textbook's."""
-    drop_first = [i + textbook_distance_by_search(first[i:], second) for i in range(len(first) + 1)]
-    drop_second = [
-        j + textbook_distance_by_search(first, second[j:]) for j in range(len(second) + 1)
-    ]
-    return min(drop_first + drop_second)
-
-
 def chain(first: str, second: str, local: bool) -> list[str]:
     """The tokens between prompt and answer."""
     tokens: list[str] = []

@@ -1,18 +1,6 @@
-"""Longest strictly increasing subsequences, by enumeration and by definition."""
+"""Longest strictly increasing subsequences, by definition."""
 
 import re
-from itertools import combinations, pairwise
-
-
-def lengths_by_enumeration(numbers: list[int]) -> list[int]:
-    """For each position, the longest increasing subsequence that ends there: all 2^n tried."""
-    best = [0] * len(numbers)
-    for count in range(1, len(numbers) + 1):
-        for positions in combinations(range(len(numbers)), count):
-            chosen = [numbers[i] for i in positions]
-            if all(a < b for a, b in pairwise(chosen)):
-                best[positions[-1]] = max(best[positions[-1]], count)
-    return best
 
 
 def lengths(numbers: list[int]) -> list[int]:

@@ -1,8 +1,7 @@
-"""Word and closure problems by their definitions: maps are composed, all ways to cut are tried."""
+"""Word and closure problems by their definitions: maps are composed, all ways to cut tried."""
 
 from collections.abc import Callable
 from functools import cache
-from itertools import combinations, pairwise
 
 Times = Callable[[str, str], str]
 
@@ -74,20 +73,9 @@ def omega_member(u: list[str], v: list[str], monoid: str, size: int, accepted: s
     return False
 
 
-def closed_by_cuts(word: list[str], monoid: str, subset: set[str], r: int) -> bool:
-    """Whether one of all 2^(n-1) ways to cut the word has pieces of 1 .. r letters, all in F."""
-    inner = range(1, len(word))
-    for count in range(len(word)):
-        for cuts in combinations(inner, count):
-            ends = [0, *cuts, len(word)]
-            pieces = [word[a:b] for a, b in pairwise(ends)]
-            if all(len(p) <= r and value(monoid, p) in subset for p in pieces):
-                return True
-    return False
-
-
 def closed(word: tuple[str, ...], monoid: str, subset: frozenset[str], r: int) -> bool:
-    """The same by recursion over the first piece."""
+    """Whether some cut of the word has pieces of 1 .. r letters, all in F: the first piece, then
+    the rest."""
 
     @cache
     def rest(start: int) -> bool:

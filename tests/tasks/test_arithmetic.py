@@ -1,20 +1,16 @@
 import ast
 import random
 from collections import Counter
-from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from plain_samplers import grow, sample
-from two_samples import deviation
+from plain_samplers import grow
 
 from common import UserError
 from tasks.arithmetic import Arithmetic, is_leftmost_pair
 from tasks.generate import SeenPrompts, draw_set, planned_sizes
 from tasks.task import Example
-
-SAMPLES = Path(__file__).resolve().parents[1] / "oracles" / "samples"
 
 
 def leftmost_by_parser(expression: list[str]) -> int:
@@ -28,15 +24,6 @@ def leftmost_by_parser(expression: list[str]) -> int:
         and isinstance(node.right, ast.Constant)
     ]
     return len(text[: min(starts)].split())
-
-
-@given(st.integers(1, 12), st.integers(0, 2**31), st.integers(0, 2**40))
-@settings(max_examples=60, deadline=None)
-def test_leftmost_kernel_writes_what_the_solver_writes(size: int, seed: int, index: int) -> None:
-    task = Arithmetic(size)
-    drawn = task.decode(task.draw(seed, 2, index, 1), 0)
-    assert drawn == task.complete(drawn.prompt)
-    assert task.check(drawn.tokens) is None
 
 
 @given(st.integers(1, 12), st.integers(0, 2**31), st.sampled_from([2, 3, 5, 11, 97, 257]))
@@ -61,7 +48,6 @@ def test_hand_worked_chain() -> None:
     sequence = task.complete("3 / 4 / ( 10 - 1 * 2 ) =".split())
     chain = "9 / ( 10 - 1 * 2 ) = 9 / ( 10 - 2 ) = 9 / 8 ="
     assert (" ".join(sequence.chain), sequence.answer) == (chain, ["8"])  # 8 * 8 = 64 = 9 mod 11
-    assert "chain   " + chain in (Arithmetic.__doc__ or "")
     assert task.chain_steps(sequence) == [0] * 10 + [1] * 8 + [2] * 4 + [3]
 
 
@@ -71,41 +57,6 @@ def test_directly_given_answer() -> None:
     assert task.max_len == 9
     assert task.check("1 - 2 * 3 = 6".split()) is None
     assert task.check("1 - 2 * 3 = 1 - 6 = 6".split()) is not None
-
-
-@pytest.mark.parametrize("size", [6, 16])
-def test_accepts_the_sequences_of_cot_benchmark(size: int) -> None:
-    task = Arithmetic(size, order="growth")
-    lines = (SAMPLES / f"arithmetic-{size}.txt").read_text().splitlines()
-    assert len(lines) >= 10
-    assert [task.check(line.split()) for line in lines] == [None] * len(lines)
-
-
-@pytest.mark.parametrize(
-    ("line", "reason"),
-    [
-        ("1 + 2 = 4", "not one legal reduction"),
-        ("1 + 2 =", "no answer"),
-        ("1 + 2", "no '='"),
-        ("1 + = 3", "malformed"),
-        ("( 1 + 2 = 3", "malformed"),
-        ("1 + 2 ) = 3", "malformed"),
-        ("( 1 ) + 2 = 3", "only one number"),
-        ("1 + x = 3", "'x'"),
-        ("1 / 0 = 0", "not one legal reduction"),
-        ("1 - 2 - 3 = 1 - 10 = 2", "not one legal reduction"),
-        ("1 + 2 * 3 = 3 * 3 = 9", "not one legal reduction"),
-        ("1 + 2 + 3 = 6", "not one legal reduction"),
-        ("1 + 2 + 3 = 3 + 3", "not a single number"),
-        ("1 + 2 + 3 + 4 = 10", "operators, not 1 to 2"),
-        ("7 = 7", "0 operators"),
-        ("1 + 2 <eos> = 3", "<eos>"),
-    ],
-)
-def test_rejects_with_a_reason(line: str, reason: str) -> None:
-    said = Arithmetic(2, order="growth").check(line.split())
-    assert said is not None
-    assert reason in said
 
 
 def test_orders_differ_in_what_they_accept() -> None:
@@ -124,34 +75,6 @@ def test_longest_sequence_is_reached_and_never_exceeded() -> None:
     task = Arithmetic(5)
     assert len(task.complete(nested).tokens) == task.max_len
     assert Arithmetic(16).draw(0, 0, 0, 5000).lengths.max() - 1 <= 545
-
-
-def features(sequence: Example) -> dict[str, object]:
-    counts = Counter(sequence.prompt)
-    return {
-        "prompt length": len(sequence.prompt),
-        "sequence length": len(sequence.tokens),
-        "first token": sequence.prompt[0],
-        "last token": sequence.prompt[-2],
-        "answer": sequence.answer[0],
-        "plus": counts["+"],
-        "minus": counts["-"],
-        "times": counts["*"],
-        "divided": counts["/"],
-        "zeros": counts["0"],
-    }
-
-
-@pytest.mark.parametrize("order", ["leftmost", "growth"])
-def test_kernel_draws_the_plain_sampler_s_distribution(order: str) -> None:
-    task = Arithmetic(5, order=order)
-    rng = random.Random(1)
-    drawn = task.draw(3, 0, 0, 4000)
-    plain = [features(sample(task, rng)) for _ in range(4000)]
-    kernel = [features(task.decode(drawn, row)) for row in range(4000)]
-    for name in plain[0]:
-        score = deviation([f[name] for f in plain], [f[name] for f in kernel])
-        assert score < 3.5, (name, score)
 
 
 def test_training_mixture_is_in_proportion_to_the_operators() -> None:

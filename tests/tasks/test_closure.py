@@ -1,10 +1,9 @@
 import itertools
-import random
 
 import numpy as np
 import pytest
 from oracles.mutations import mutants
-from oracles.words import closed, closed_by_cuts, judge_closure
+from oracles.words import judge_closure
 from two_samples import deviation
 
 from common import UserError
@@ -17,17 +16,6 @@ GROUPS = {"A5": 14, "S5": 14, "Z5": 14, "Z60": 14, "A4xZ5": 14, "S3": 10, "A4": 
 def subset_of(task: Closure) -> set[str]:
     group = monoid(task.monoid)
     return {group.elements[i] for i in group.subgroup}
-
-
-def test_both_oracles_agree():
-    """All 2^(n-1) cuts against recursion, on words of S3 and Z5 and subsets that are no groups."""
-    rng = random.Random(0)
-    for _ in range(150):
-        name, elements = rng.choice([("S3", monoid("S3").elements), ("Z5", monoid("Z5").elements)])
-        word = rng.choices(elements, k=rng.randint(1, 8))
-        subset, r = set(rng.sample(elements, 2)), rng.randint(1, 4)
-        expected = closed_by_cuts(word, name, subset, r)
-        assert closed(tuple(word), name, frozenset(subset), r) == expected
 
 
 @pytest.mark.parametrize("format", ["cot", "direct"])
@@ -60,7 +48,6 @@ def test_worked_by_hand():
         "213 lost 132 reach 132 reach 231 lost 123 reach <sep>"
     )  # fmt: skip
     assert sequence.answer == ["yes"]
-    assert " ".join(sequence.chain) in (Closure.__doc__ or "")
     assert task.kind_of(sequence) == "yes"
     outside = task.complete("213 312 123 213 123 <sep>".split())
     assert task.kind_of(outside) == "ends outside F"
@@ -140,10 +127,7 @@ def test_without_a_chain_all_lengths_with_all_kinds_are_trained_on():
         ({"r": 0}, "r=0 must be at least 1"),
         ({"size": 11}, "size=11 must be at least r + 2 = 12"),
         ({"subset": [12345, 23451]}, "subset=12345,23451 is no subgroup of A5"),
-        ({"subset": ["21345"]}, "subset: 21345 is no element of A5"),
-        ({"subset": []}, "is no subgroup of A5"),
         ({"subset": 12345}, "subset=12345 must be a list of elements"),
-        ({"monoid": 60}, "monoid=60 is unknown: there are S3"),
         ({"monoid": "Z5", "subset": [0, 1, 2, 3, 4]}, "subset is all of Z5"),
     ],
 )  # fmt: skip

@@ -2,8 +2,6 @@
 
 import pytest
 
-from common import UserError
-from tasks.ed import EditDistance
 from tasks.generate import SeenPrompts, prompt_hashes
 from tasks.lis import LIS
 from tasks.word import Word
@@ -39,11 +37,6 @@ def test_by_hand():
     assert task.vocabulary.decode(encoded.tokens[0]) == "<sep> 9 7 8 <eos>".split()
     assert task.vocabulary.decode(encoded.labels[0]) == "<pad> <pad> 1 1 2".split()
     assert task.max_len == 4
-
-
-def test_a_task_without_labels_says_so():
-    with pytest.raises(UserError, match="format='tagged' must be one of cot, direct"):
-        EditDistance(4, "tagged")
 
 
 @pytest.mark.parametrize("task", TAGGED, ids=lambda task: task.name)

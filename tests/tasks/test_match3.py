@@ -1,6 +1,5 @@
 """Match3 against the oracle, its construction, and guessers that look at no pair."""
 
-import random
 from collections import Counter
 from itertools import combinations
 
@@ -125,20 +124,6 @@ def test_all_averages_of_the_numbers_tell_all():
     np.testing.assert_allclose(pairs, 2 * answers, atol=1e-9)
 
 
-def test_at_the_least_modulus_one_average_tells_all():
-    cos, _, answers = averages(8, 17, 300, 1)
-    without = np.abs(8 * cos[:, 0] + 0.5) < 1e-9
-    assert (without == ~answers).all()
-
-
-def test_a_number_and_a_candidate_index_decide_the_line():
-    task = Match3(6)
-    assert lines(task, 20)[5:] == [
-        " ".join(task.decode(task.draw(0, 1, 5, 15), row).tokens) for row in range(15)
-    ]
-    assert task.sample_prompt(random.Random(1), 6) == task.sample_prompt(random.Random(1), 6)
-
-
 @pytest.mark.parametrize(
     ("parameters", "message"),
     [
@@ -155,15 +140,16 @@ def test_bad_parameters_are_named(parameters, message):
 
 
 @pytest.mark.parametrize(
-    ("line", "reason"),
+    "line",
     [
-        ("1 2 3 <sep> 4 yes", "3 numbers, not 4"),
-        ("1 2 yes 3 <sep> 4 no", "'yes', where a number should be"),
-        ("1 2 3 5 <sep> 4", "no answer after the number asked about"),
-        ("1 2 3 5 <sep> 4 no", "the answer is yes, not no"),
-        ("1 2 3 5 4 yes", "no '<sep>'"),
-        ("1 2 3 5 <sep> 4 <sep> no", "second marker"),
+        "1 2 3 <sep> 4 yes",
+        "1 2 yes 3 <sep> 4 no",
+        "1 2 3 5 <sep> 4",
+        "1 2 3 5 <sep> 4 no",
+        "1 2 3 5 4 yes",
+        "1 2 3 5 <sep> 4 <sep> no",
     ],
 )
-def test_what_is_malformed_is_said(line, reason):
-    assert reason in Match3(4, modulus=9).check(line.split())
+def test_what_is_malformed_is_refused_as_by_the_oracle(line):
+    assert Match3(4, modulus=9).check(line.split()) is not None
+    assert oracle.judge(line, 4, 9) is not None

@@ -1,5 +1,3 @@
-import warnings
-
 import numpy as np
 import pytest
 import torch
@@ -31,16 +29,6 @@ def test_a_compiler_that_fails_costs_speed_only(tmp_path, monkeypatch):
     monkeypatch.setattr(device, "BACKEND", broken)
     other = tiny_trainer(tmp_path / "other", TASK, steps=5, validate_every=5, compile=True).fit()
     np.testing.assert_allclose(figures(plain.curve[0]), figures(other.curve[0]), rtol=1e-4)
-
-
-def test_the_hint_to_round_float32_does_not_reach_the_user(tmp_path):
-    hint = "TensorFloat32 tensor cores for float32 matrix multiplication available but not enabled."
-    with warnings.catch_warnings(record=True) as heard:
-        warnings.simplefilter("always")
-        warnings.warn(hint, stacklevel=1)
-        tiny_trainer(tmp_path, TASK, compile=True)
-        warnings.warn(hint, stacklevel=1)
-    assert [str(warning.message) for warning in heard].count(hint) == 1
 
 
 @pytest.mark.filterwarnings("ignore:.torch.jit.script_method")

@@ -2,7 +2,7 @@ import math
 
 import pytest
 import torch
-from pydantic import TypeAdapter, ValidationError
+from pydantic import ValidationError
 
 from common import UserError
 from training.device import Machine, compiles, device_name, resolve_device
@@ -11,12 +11,9 @@ OUT_OF_RANGE = [
     {"device": "gpu"},
     {"compile": "yes"},
     {"threads": 0},
-    {"threads": "2"},
     {"micro_batch_size": 0},
     {"evaluation_memory_mb": 0},
     {"evaluation_memory_mb": "much"},
-    {"evaluation_memory_mb": True},
-    {"evaluation_memory_mb": math.inf},
     {"checkpoint_seconds": 0},
     {"checkpoint_seconds": math.nan},
     {"time_limit_seconds": -1},
@@ -29,11 +26,6 @@ def test_a_value_out_of_range_is_refused_by_its_name(values):
     (key,) = values
     with pytest.raises(ValidationError, match=key):
         Machine(**values)
-
-
-def test_machines_come_from_plain_data():
-    values = {"device": "cuda:1", "compile": "graphs", "threads": 8, "evaluation_memory_mb": 300}
-    assert TypeAdapter(Machine).validate_python(values) == Machine(**values)
 
 
 def test_graphs_hold_the_whole_batch():

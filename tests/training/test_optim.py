@@ -1,6 +1,7 @@
 import pytest
 import torch
-from tiny import tiny_model, tiny_recipe, tiny_trainer
+from small_models import small_model
+from tiny import tiny_recipe, tiny_trainer
 
 from models.mixer import Role
 from tasks.arithmetic import Arithmetic
@@ -51,26 +52,7 @@ def test_singular_values_come_near_one(shape, dtype):
     matrices = torch.randn(shape, generator=generator).to(dtype)
     values = torch.linalg.svdvals(orthogonalise(matrices).float())
     assert values.min() > 0.6 and values.max() < 1.3
-
-
-def test_a_zero_gradient_moves_nothing():
-    assert torch.equal(orthogonalise(torch.zeros(2, 3, 3)), torch.zeros(2, 3, 3))
-
-
-def test_state_survives_saving():
-    whole, parts = parameters(), parameters()
-    one, other = BatchedMuon(whole, lr=0.1), BatchedMuon(parts, lr=0.1)
-    for step in range(4):
-        if step == 2:
-            restored = BatchedMuon(parts, lr=0.1)
-            restored.load_state_dict(other.state_dict())
-            other = restored
-        for p, q in zip(whole, parts, strict=True):
-            p.grad = torch.full_like(p, step + 1.0) + p.detach()
-            q.grad = torch.full_like(q, step + 1.0) + q.detach()
-        one.step()
-        other.step()
-    assert all(torch.equal(p, q) for p, q in zip(whole, parts, strict=True))
+    assert not orthogonalise(torch.zeros_like(matrices)).any()
 
 
 @pytest.mark.parametrize("decay", [0.0, 0.3])
@@ -97,17 +79,6 @@ def test_stacked_matrices_are_orthogonalised_apart(decay):
     torch.testing.assert_close(alone, whole)
 
 
-def test_groups_keep_rates_and_decays_of_their_own():
-    one, other = parameters()[:2]
-    groups = [{"params": [one], "lr": 0.0}, {"params": [other], "weight_decay": 0.5}]
-    muon = BatchedMuon(groups, lr=0.1)
-    before = [p.detach().clone() for p in (one, other)]
-    one.grad, other.grad = torch.ones_like(one), torch.zeros_like(other)
-    muon.step()
-    assert torch.equal(one, before[0])
-    torch.testing.assert_close(other.detach(), before[1] * (1 - 0.1 * 0.5))
-
-
 def test_a_parameter_without_a_gradient_stays_beside_one_with():
     one, other = parameters()[0], parameters()[0]
     before = one.detach().clone()
@@ -121,7 +92,7 @@ def test_adamw_is_adamw_written_out(fused, monkeypatch):
     """Decoupled weight decay, bias-corrected moments (Loshchilov and Hutter 2019, algorithm 2)."""
     monkeypatch.setattr(optim, "FUSED_ON", ("cpu",) if fused else ())
     recipe = tiny_recipe(optimizer="adamw", weight_decay=0.1, betas=[0.9, 0.95])
-    model = tiny_model(TASK)
+    model = small_model(TASK)
     expected = [p.detach().double() for p in model.parameters()]
     first, second = ([torch.zeros_like(p) for p in expected] for _ in range(2))
     optimizer = build_optimizer(model, recipe)
@@ -176,7 +147,7 @@ def group_of(optimizer, parameter):
 
 @pytest.mark.parametrize("name", ["adamw", "muon"])
 def test_every_role_has_its_own_rate(name):
-    model = tiny_model(TASK, dim=32)
+    model = small_model(TASK, dim=32)
     recipe = tiny_recipe(optimizer=name, rates=RATES, reference_dim=16)
     optimizer = build_optimizer(model, recipe)
     optimizer.set_learning_rate(0.01)
@@ -205,7 +176,7 @@ def moved_by_decay(model, recipe, rate):
 @pytest.mark.parametrize("peak", [0.01, 0.1])
 def test_independent_decay_follows_the_schedule_alone(name, decay_vectors, peak):
     """At half of the peak, whatever that is, every decaying role loses half of weight_decay."""
-    model = tiny_model(TASK)
+    model = small_model(TASK)
     recipe = tiny_recipe(
         optimizer=name, rates=RATES, learning_rate=peak, weight_decay=0.02,
         decay="independent", decay_vectors=decay_vectors,
@@ -218,7 +189,7 @@ def test_independent_decay_follows_the_schedule_alone(name, decay_vectors, peak)
 
 @pytest.mark.parametrize("name", ["adamw", "muon"])
 def test_coupled_decay_is_the_rate_times_weight_decay(name):
-    model = tiny_model(TASK)
+    model = small_model(TASK)
     left = moved_by_decay(model, tiny_recipe(optimizer=name, rates=RATES, weight_decay=0.1), 0.01)
     factors = {role: tiny_recipe(rates=RATES).rate_factor(role, 16) for role in ("head", "vector")}
     assert left["head.weight"] == pytest.approx(1 - 0.01 * factors["head"] * 0.1, abs=1e-6)
@@ -240,7 +211,7 @@ def test_a_role_can_be_exempt_from_decay(name):
 
 def test_queries_keys_and_values_are_orthogonalised_apart():
     """After one step from equal weights each third has moved by an orthogonal matrix, scaled."""
-    model = tiny_model(TASK)
+    model = small_model(TASK)
     optimizer = build_optimizer(model, tiny_recipe(optimizer="muon", weight_decay=0.0))
     qkv = model.blocks[0].mixer.qkv.weight
     before = qkv.detach().clone()
@@ -266,7 +237,7 @@ def test_muon_without_hidden_matrices_is_adamw():
 
 
 def test_frozen_parameters_are_left_alone():
-    model = tiny_model(TASK)
+    model = small_model(TASK)
     model.embedding.weight.requires_grad_(False)
     optimizer = build_optimizer(model, tiny_recipe(optimizer="muon"))
     held = [p for part in optimizer.parts for group in part.param_groups for p in group["params"]]
@@ -277,7 +248,7 @@ def test_frozen_parameters_are_left_alone():
 @pytest.mark.parametrize("name", ["adamw", "muon"])
 def test_state_of_a_recipe_survives_saving(name):
     recipe = tiny_recipe(optimizer=name, rates=RATES, decay="independent", decay_vectors=False)
-    models = [tiny_model(TASK) for _ in range(2)]
+    models = [small_model(TASK) for _ in range(2)]
     optimizers_ = [build_optimizer(model, recipe) for model in models]
     for step in range(4):
         if step == 2:

@@ -1,48 +1,23 @@
-"""Small models and data for the tests of training."""
+"""Small trainers for the tests of training."""
 
 from __future__ import annotations
 
 import dataclasses
-import functools
 from pathlib import Path
 
-import torch
+from small_models import small_model
 from torch.nn import functional as F
 
-from models.linear import LinearAttention
-from models.sparse import SparseAttention
-from models.standard import StandardAttention
 from models.transformer import Transformer
-from tasks.arithmetic import Arithmetic
-from tasks.ed import EditDistance
-from tasks.ed_local import EditDistanceLocal
-from tasks.lis import LIS
 from tasks.task import Task
 from training.data import Batch
 from training.device import Machine
 from training.recipe import Recipe
 from training.trainer import Trainer, Validation
 
-MIXERS = {
-    "standard": StandardAttention,
-    "sparse": functools.partial(SparseAttention, block_size=4),
-    "linear": LinearAttention,
-}
-TASKS = {
-    "arithmetic": lambda: Arithmetic(3),
-    "lis": lambda: LIS(6),
-    "ed": lambda: EditDistance(4),
-    "ed_local": lambda: EditDistanceLocal(4),
-    "direct": lambda: Arithmetic(3, format="direct"),
-}
-
+MIXERS = ("standard", "sparse", "linear")
 TRAINER_KEYS = ("listener", "should_stop")
 MACHINE_KEYS = ("compile", "checkpoint_seconds", "micro_batch_size")
-
-
-def tiny_model(task: Task, mixer: str = "standard", dim: int = 16, seed: int = 0, **changes):
-    torch.manual_seed(seed)
-    return Transformer(len(task.vocabulary), task.max_len, dim, 2, 2, MIXERS[mixer], **changes)
 
 
 def tiny_recipe(**changes) -> Recipe:
@@ -62,7 +37,7 @@ def tiny_trainer(folder: Path, task: Task, mixer: str = "standard", seed: int = 
         device="cpu", **{key: changes.pop(key) for key in MACHINE_KEYS if key in changes}
     )
     recipe = tiny_recipe(**changes)
-    model = tiny_model(task, mixer, seed=seed, dropout=recipe.dropout)
+    model = small_model(task, mixer, seed=seed, dropout=recipe.dropout)
     train, validation = task.draw(0, 1, 0, 200), task.draw(0, 2, 0, 50)
     return Trainer(model, recipe, seed, train, validation, folder, machine, **trainer_changes)
 

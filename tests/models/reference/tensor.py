@@ -1,4 +1,4 @@
-"""Attention to pairs of tokens: a sum over pairs, and with Kronecker products as it is defined."""
+"""Attention to pairs of tokens, as a sum over pairs."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from models.tensor import TensorAttention
-from tests.models.reference.attention import rotated, turned
+from tests.models.reference.attention import rotated
 from tests.models.reference.heads import affine, joined, projected
 
 
@@ -41,35 +41,6 @@ def tensor_attention(
         values = v1[..., : i + 1, :], v2[..., : i + 1, :]
         rows.append(torch.einsum("...jk,...ja,...ka->...a", weights, *values))
     return torch.stack(rows, dim=-2)
-
-
-def kronecker_tensor_attention(
-    q: Tensor, k1: Tensor, k2: Tensor, v1: Tensor, v2: Tensor, position: str = "none"
-) -> Tensor:
-    """The same as the definitions write it, with Kronecker products; every tensor (T, K).
-
-    A_i,(j,k) = exp((1/K) Q_i (K1 column-wise Kronecker K2)ᵀ); under rope exp((1/K) Q_i R (K1_j ⊗
-    K2_k)), R the row-wise Kronecker product (K, K²) of R_{i-j} and R_{i-k}. A is over all pairs:
-    those with a later token are left out here. Values are the column-wise product of V1 and V2.
-    """
-    length, width = q.shape
-    eye = torch.eye(width, dtype=q.dtype)
-    turns = [turned(eye, n).T for n in range(length)]  # R_n: column a is the turned unit vector a
-    rows = []
-    for i in range(length):
-        pairs = [(j, k) for j in range(i + 1) for k in range(i + 1)]
-        scores = []
-        for j, k in pairs:
-            if position == "rope":
-                both = zip(turns[i - j], turns[i - k], strict=True)
-                matrix = torch.stack([torch.kron(a, b) for a, b in both])  # (K, K²)
-                scores.append(q[i] @ matrix @ torch.kron(k1[j], k2[k]) / width)
-            else:
-                scores.append(q[i] @ (k1[j] * k2[k]) / width)
-        weights = torch.stack(scores).exp()
-        values = torch.stack([v1[j] * v2[k] for j, k in pairs])  # (pairs, K)
-        rows.append(weights @ values / weights.sum())
-    return torch.stack(rows)
 
 
 def pair_keys(keys: Tensor, i: int, position: str) -> Tensor:

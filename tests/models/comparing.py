@@ -1,0 +1,108 @@
+"""Fast forms beside plain ones: outputs and gradients, packed sequences, generation."""
+
+from __future__ import annotations
+
+import copy
+import functools
+import importlib
+import sys
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
+
+from models.packing import Packing
+
+FLOAT32 = {"rtol": 1e-4, "atol": 1e-5}  # of logits, which are of magnitude 1 to 5
+
+
+def random_qkv(length, batch=2, heads=2, width=4, parts=3) -> list[Tensor]:
+    return [torch.randn(batch, heads, length, width) for _ in range(parts)]
+
+
+def with_gradients(function, inputs, direction, parameters=()) -> list[Tensor]:
+    """function(*inputs), and the gradients of its product with `direction`: of inputs that are not
+    None, of parameters; zeros where there are none."""
+    leaves = [None if x is None else x.detach().clone().requires_grad_() for x in inputs]
+    y = function(*leaves)
+    wanted = [*(x for x in leaves if x is not None), *parameters]
+    direction = direction.to(y.dtype).expand_as(y)
+    return [y.detach(), *torch.autograd.grad(y, wanted, direction, materialize_grads=True)]
+
+
+def assert_close(actual: list[Tensor], expected: list[Tensor], relative: float) -> None:
+    """Largest difference at most `relative` times the largest expected magnitude, one by one."""
+    for found, wanted in zip(actual, expected, strict=True):
+        assert found.shape == wanted.shape
+        worst = (found.double() - wanted.double()).abs().max().item()
+        scale = wanted.abs().max().item()
+        assert worst <= relative * max(scale, 1.0), f"off by {worst:.2e} at magnitude {scale:.2e}"
+
+
+def plain_form(mixer):
+    """`mix` of tests/models/reference/NAME.py; of a mixer that is not ours, of its own module."""
+    package, _, name = type(mixer).__module__.rpartition(".")
+    if package == "models":
+        module = importlib.import_module(f"tests.models.reference.{name}")
+    else:
+        module = sys.modules[type(mixer).__module__]
+        if not hasattr(module, "mix"):
+            pytest.skip(f"{module.__name__} has no plain form mix(mixer, x) to compare with")
+    return functools.partial(module.mix, mixer)
+
+
+def compare(mixer, x, tolerance):
+    """The mixer in its own type against its plain form in float64."""
+    direction = torch.randn(x.shape).to(x)
+    found = with_gradients(mixer, [x], direction, mixer.parameters())
+    exact = copy.deepcopy(mixer).cpu().double()
+    given = [x.cpu().double()], direction.cpu().double(), exact.parameters()
+    assert_close(
+        [part.cpu() for part in found], with_gradients(plain_form(exact), *given), tolerance
+    )
+
+
+def padded(x, packing):
+    """The sequences of x (N, D), one a row, zeros behind."""
+    rows = [x[start:end] for start, end in pairwise(packing.offsets)]
+    return pad_sequence(rows, batch_first=True)
+
+
+def compare_packed(mixer, lengths, tolerance, dtype=torch.float32, size_step=8, width_step=4):
+    """Packed output and gradients against those of a padded batch in float64."""
+    packing = Packing(np.array(lengths), size_step, width_step, mixer.max_len)
+    x, direction = torch.randn(2, packing.size, mixer.dim, dtype=dtype)
+    direction[packing.offsets[-1] :] = 0
+    mixer.to(dtype)
+    packed = functools.partial(mixer.forward_packed, packing=packing)
+    found = with_gradients(packed, [x], direction, mixer.parameters())
+    assert len(found[0]) == packing.size and found[0].dtype == dtype
+    found[:2] = [padded(part, packing) for part in found[:2]]
+    given = [padded(x.double(), packing)], padded(direction.double(), packing)
+    exact = copy.deepcopy(mixer).double()
+    wanted = with_gradients(exact, *given, exact.parameters())
+    kept = padded(torch.ones(packing.size, 1), packing)
+    wanted[:2] = [part * kept for part in wanted[:2]]
+    assert_close(found, wanted, tolerance)
+
+
+def generate(model, tokens, lengths, turn_every=None):
+    """Feed known tokens; yield (row numbers, positions, logits) after the prompt and each step.
+
+    Rows leave at the end of `tokens`; at every turn_every-th step their order is turned round.
+    """
+    ids, positions = torch.arange(len(tokens)), lengths - 1
+    logits, state = model.prefill(tokens[:, : int(lengths.max())], lengths)
+    for step in range(tokens.shape[1]):
+        yield ids, positions, logits, state
+        rows = (positions + 1 < tokens.shape[1]).nonzero().flatten()
+        if not len(rows):
+            return
+        if (turn_every and step % turn_every == 0) or len(rows) < len(ids):
+            rows = rows.flip(0)
+            ids, positions, state = ids[rows], positions[rows], model.select(state, rows)
+        positions = positions + 1
+        logits = model.step(tokens[ids, positions], positions, state)
