@@ -5,31 +5,15 @@ from __future__ import annotations
 import contextlib
 import math
 import signal
+import threading
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
 from experiments.runs import Run
-from training.trainer import (
-    Evaluated,
-    Event,
-    Listener,
-    Phase,
-    TrainingStep,
-    Validation,
-)
+from training.trainer import Event, Listener, Phase, TrainingStep, Validation
 
 HEARTBEAT_SECONDS = 1.0
-
-
-def both(first: Listener, second: Listener) -> Listener:
-    """Return a listener that passes every event to two."""
-
-    def listen(event: Event) -> None:
-        first(event)
-        second(event)
-
-    return listen
 
 
 def heartbeat(run: Run, cell: str) -> Listener:
@@ -46,8 +30,6 @@ def heartbeat(run: Run, cell: str) -> Listener:
                 known.update(step=step, steps=steps, train_loss=loss)
             case Validation():
                 known["validation_chain_exact_match"] = event.validation_chain_exact_match
-            case Evaluated(done, total):
-                known.update(evaluated=done, of=total)
         if time.monotonic() - written > HEARTBEAT_SECONDS:
             written = time.monotonic()
             run.write_progress(**known)
@@ -62,20 +44,12 @@ def noting_stop_signals() -> Iterator[Callable[[], bool]]:
     Where somebody else handles the signal, as submitit does, that handler stays.
     """
     received: list[int] = []
-    try:
-        replaced = signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
-        if replaced:
-            signal.signal(signal.SIGTERM, lambda number, frame: received.append(number))
-    except ValueError:  # not the main thread
-        replaced = False
+    in_main = threading.current_thread() is threading.main_thread()
+    replaced = in_main and signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+    if replaced:
+        signal.signal(signal.SIGTERM, lambda number, frame: received.append(number))
     try:
         yield lambda: bool(received)
     finally:
         if replaced:
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
-
-
-def stop_after(seconds: float | None, stop: Callable[[], bool]) -> Callable[[], bool]:
-    """Return a function that is true once ``stop`` is, or the time limit has passed."""
-    deadline = math.inf if seconds is None else time.monotonic() + seconds
-    return lambda: stop() or time.monotonic() > deadline

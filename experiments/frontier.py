@@ -12,10 +12,10 @@ from collections.abc import Mapping, Sequence
 from experiments.d90 import passes
 from experiments.grid import Cell
 from experiments.names import cell_settings
-from experiments.plan import Planned, Sweep
+from experiments.plan import Sweep
 
 
-def next_cells(sweep: Sweep) -> list[Planned]:
+def next_cells(sweep: Sweep) -> list[Cell]:
     """Return the open cells at the next D of every group that still climbs.
 
     A group waits for a failed cell at its next D.
@@ -23,11 +23,9 @@ def next_cells(sweep: Sweep) -> list[Planned]:
     table = sweep.enter()
     done = table[table["status"] == "done"]
     accuracies = dict(zip(done["cell"], done["answer_accuracy"], strict=True))
-    plan = {planned.cell.name: planned for planned in sweep.plan()}
-    chosen = []
-    for group in groups(sweep.cells):
-        chosen += [plan[cell.name] for cell in next_of_group(group, accuracies)]
-    return sweep.to_launch(chosen)
+    climbing = [next_of_group(group, accuracies) for group in groups(sweep.cells)]
+    wanted = {cell.name for cells in climbing for cell in cells}
+    return [cell for cell in sweep.open_cells() if cell.name in wanted]
 
 
 def groups(cells: Sequence[Cell]) -> list[dict[int, list[Cell]]]:

@@ -16,7 +16,6 @@ import datetime
 import errno
 import fcntl
 import functools
-import importlib.metadata
 import json
 import shutil
 import subprocess
@@ -88,7 +87,7 @@ class Run:
         """Write the settings of the training and its plain measurement."""
         settings = deciding_settings(config)
         if cell_name(config) != self.name:
-            settings["measure"] = {"task": {}, "split": "test", "file": None, "count": None}
+            settings["measure"] = {}
         write_text(self.folder / "config.yaml", yaml.safe_dump(settings, sort_keys=False))
 
     def record_path(self, cell: str) -> Path:
@@ -96,8 +95,13 @@ class Run:
         return self.folder / ("record.json" if cell == self.name else f"record-{cell}.json")
 
     def record(self, cell: str) -> dict[str, Any] | None:
-        """Return the measurement: ``row``, ``config``, ``curve``, ``errors``, ``command``."""
+        """Return what `experiments.run.run_cell` recorded of the measurement; None so far."""
         return _read_json(self.record_path(cell))
+
+    def finished(self, cell: str) -> dict[str, Any] | None:
+        """Return the record of a measurement that is done."""
+        record = self.record(cell)
+        return record if record and record["row"]["status"] == "done" else None
 
     def write_record(self, cell: str, record: dict[str, Any]) -> None:
         """Record a measurement; its file is the proof that the cell is finished."""
@@ -113,7 +117,7 @@ class Run:
 
     def write_progress(self, **values: Any) -> None:
         """Write a heartbeat for `sweep.py status=true`."""
-        write_json(self.folder / "progress.json", {**values, "updated": time.time()})
+        write_json(self.folder / "progress.json", values)
 
     def progress(self) -> dict[str, Any]:
         """Return the last heartbeat, empty without one."""
@@ -148,22 +152,14 @@ def command() -> str:
 
 @functools.cache
 def commit() -> str:
-    """Return the commit, with ``-dirty`` if the code differs from it, else the installed version.
+    """Return the commit, with ``-dirty`` if the code differs from it; empty without git.
 
-    Called before anything runs, since files may change meanwhile. Warns once if git does not
-    answer, as in a tarball or somebody else's checkout.
+    Called before anything runs, since files may change meanwhile.
     """
     command = ["git", "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"]
     try:
-        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
-        reason = (done.stderr.strip().splitlines() or ["git failed"])[0]
-        if done.returncode == 0:
-            return done.stdout.strip()
-    except FileNotFoundError:
-        reason = "there is no git here"
-    try:
-        version = f"cotcost {importlib.metadata.version('cotcost')}"
-    except importlib.metadata.PackageNotFoundError:
-        version = ""
-    print(f"warning: results have no commit ({reason})", file=sys.stderr)
-    return version
+        return subprocess.check_output(command, cwd=ROOT, stderr=subprocess.PIPE, text=True).strip()
+    except (FileNotFoundError, subprocess.CalledProcessError) as error:
+        reason = (getattr(error, "stderr", "") or str(error)).strip().splitlines()[0]
+        print(f"warning: results have no commit ({reason})", file=sys.stderr)
+        return ""

@@ -1,23 +1,13 @@
-"""What a person mistypes or lacks is one line that names it, exit status 2, and nothing starts.
-
-The entry points run inside the test's process: a quarter of a second instead of four.
-"""
+"""What a person mistypes or lacks is one line that names it, exit status 2, and nothing starts."""
 
 import errno
-import sys
-from dataclasses import dataclass
 
 import pytest
-from hydra.core.global_hydra import GlobalHydra
 
-import evaluate
-import sweep
-import train
-from common import UserError, run_command
+from common import UserError
 from experiments.config import cell_from, compose_plain
 from experiments.runs import Run
 
-PROGRAMS = {"train.py": train.main, "sweep.py": sweep.main, "evaluate.py": evaluate.main}
 SMALL = (
     "task.size=2 model.num_layers=1 model.num_heads=2 recipe.steps=4 recipe.validate_every=2 "
     "data.train=300 data.validation=20 data.test=20"
@@ -25,44 +15,6 @@ SMALL = (
 CELL = ["task=arithmetic", "model.dim=8", "logger=none", *SMALL]
 LISTED = "overrides=[{}]".format(",".join(f'"{word}"' for word in SMALL))
 SWEEP = ["experiment=quick", "only.dim=8", "only.seed=0", "logger=none", "plot=false", LISTED]
-
-
-@dataclass
-class Outcome:
-    """How a command ended, and what it printed."""
-
-    status: int
-    out: str
-    err: str
-
-    @property
-    def line(self):
-        """The one line of standard error; fails when there are more."""
-        assert self.status == 2, self.err
-        [line] = [line for line in self.err.splitlines() if line.strip()]
-        assert line.startswith("error: ") and len(line) < 600
-        return line
-
-
-@pytest.fixture
-def command(tmp_path, monkeypatch, capsys):
-    """Return a function that runs ``python PROGRAM WORDS`` in an empty folder."""
-    monkeypatch.chdir(tmp_path)
-
-    def run(program, *words):
-        monkeypatch.setattr(sys, "argv", [program, *words])
-        GlobalHydra.instance().clear()
-        capsys.readouterr()
-        status = 0
-        try:
-            run_command(PROGRAMS[program])
-        except SystemExit as stop:
-            status = int(stop.code or 0)
-        finally:
-            GlobalHydra.instance().clear()
-        return Outcome(status, *capsys.readouterr())
-
-    return run
 
 
 def replaced(words, changes):
