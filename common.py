@@ -98,21 +98,21 @@ def read_options(function: Callable[..., Any], words: Sequence[str]) -> dict[str
 
     types = typing.get_type_hints(function, include_extras=True)
     parameters = inspect.signature(function).parameters
+    known = f"the keys are {', '.join(parameters)}"
     options = {}
     for word in words:
         key, equals, value = word.partition("=")
         if not equals or key not in parameters:
-            near = did_you_mean(key, parameters)
-            raise UserError(f"{word}: write KEY=VALUE; the keys are {', '.join(parameters)}{near}")
-        many = typing.get_origin(types[key]) is tuple
-        content = yaml.safe_load(f"[{value.strip('[]')}]" if many else value)
+            raise UserError(f"{word}: write KEY=VALUE; {known}{did_you_mean(key, parameters)}")
+        if typing.get_origin(types[key]) is tuple:
+            value = f"[{value.strip('[]')}]"
         try:
-            options[key] = TypeAdapter(types[key]).validate_python(content)
+            options[key] = TypeAdapter(types[key]).validate_python(yaml.safe_load(value))
         except ValidationError as error:
             raise UserError(f"{word}: {error.errors()[0]['msg']}") from None
     for key, parameter in parameters.items():
         if parameter.default is parameter.empty and key not in options:
-            raise UserError(f"{key}=... is missing; the keys are {', '.join(parameters)}")
+            raise UserError(f"{key}=... is missing; {known}")
     return options
 
 

@@ -9,7 +9,6 @@ python sweep.py experiment=figure1 status=true           # from another terminal
 
 from __future__ import annotations
 
-import functools
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -46,14 +45,14 @@ def main(settings: DictConfig) -> None:
 
 def run(sweep: Sweep, call: SweepCall) -> None:
     """Run the missing cells, draw and summarise."""
-    from experiments import display, frontier
+    from experiments import display
     from experiments.config import measured_task
     from experiments.launch import launch_cells, make_launcher
     from tasks.task import build_task
 
     sweep.enter()
     climbs = call.strategy == "frontier"
-    find_open = functools.partial(frontier.next_cells, sweep) if climbs else sweep.open_cells
+    find_open = sweep.climbing_cells if climbs else sweep.open_cells
     todo = len(find_open())
     more = ", more as D climbs" if climbs and todo else ""
     print(f"{sweep.experiment.name}: {todo} of {len(sweep.cells)} cells to run{more}", flush=True)
@@ -66,13 +65,11 @@ def run(sweep: Sweep, call: SweepCall) -> None:
     table = sweep.enter()
     if call.plot and (table["status"] == "done").any():
         draw(sweep, table)
-    else:
-        display.print_accuracies(table[table["cell"].isin([cell.name for cell in sweep.cells])])
     plan = sweep.plan()
     failed = [planned for planned in plan if planned.status == "failed"]
     for planned in failed:
         print(f"failed: {display.label(planned.cell.identity)}: {planned.reason}", file=sys.stderr)
-    wanted = frontier.next_cells(sweep) if climbs else sweep.cells
+    wanted = sweep.climbing_cells() if climbs else sweep.cells
     left = {planned.cell.name for planned in plan if planned.status != "done"}
     left = left & {cell.name for cell in wanted} | {planned.cell.name for planned in failed}
     if left:

@@ -9,7 +9,6 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-import pandas as pd
 from rich.console import Console, Group
 from rich.live import Live
 from rich.table import Table
@@ -169,14 +168,14 @@ def running_table(running: Sequence[Cell], varying: Mapping[str, Mapping[str, An
     """Return a table of the running cells."""
     table = Table("running", "phase", "step", "loss", "chains right", box=None)
     formats = {
-        "step": "{step:,}/{steps:,}",
-        "train_loss": "{train_loss:.3f}",
+        "steps": "{step:,}/{steps:,}",
+        "loss": "{loss:.3f}",
         "validation_chain_exact_match": "{validation_chain_exact_match:.1%}",
     }
     for cell in running:
         at = cell.run.progress()
         columns = [form.format(**at) if key in at else "" for key, form in formats.items()]
-        table.add_row(label(cell.identity, varying[cell.name]), at.get("phase", "data"), *columns)
+        table.add_row(label(cell.identity, varying[cell.name]), at.get("name", "data"), *columns)
     return table
 
 
@@ -233,20 +232,6 @@ def print_plan(sweep: Sweep) -> None:
         f"{sweep.experiment.name}: {len(plan)} cells: {counts(plan)}; {len(open_cells)} to run, at "
         f"most {seconds} on one worker ({estimate.source})"
     )
-
-
-def print_accuracies(table: pd.DataFrame) -> None:
-    """Print answer accuracies, a line per model and size, a column per D."""
-    done = table[table["status"] == "done"]
-    if done.empty:
-        return
-    varying = [n for n in ("format", "layers") if done[n].nunique() > 1]
-    index = ["task", "size", *varying, "model", *(n for n in done if "." in str(n))]
-    percent = (100 * done["answer_accuracy"]).round(1).astype(str)
-    keys = [done[name].fillna("") for name in index]
-    wide = percent.groupby([*keys, done["dim"]]).agg(" ".join).unstack(fill_value="")
-    print("answer accuracy (%), seeds side by side, by embedding dimension D")
-    print(wide.to_string())
 
 
 def console() -> Console:

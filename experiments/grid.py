@@ -9,10 +9,11 @@ import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from hydra.errors import MissingConfigException
 from omegaconf import OmegaConf
+from pydantic import Field
 
 from common import UserError, did_you_mean, in_a_group
 from experiments.config import (
@@ -44,7 +45,7 @@ class Experiment:
 
     name: str
     description: str
-    grid: list[dict[str, list[Any]]]
+    grid: Annotated[list[dict[str, list[Any]]], Field(min_length=1)]
     base: list[str] = field(default_factory=list)
     exclude: list[dict[str, Any]] = field(default_factory=list)
     figures: list[str] = field(default_factory=list)
@@ -102,8 +103,6 @@ def load_experiment(name: str, config_dir: str | Path | None = None) -> Experime
 def experiment_from(name: str, content: Mapping[str, Any]) -> Experiment:
     """Return the experiment that a YAML's content states; `UserError` for a wrong key."""
     experiment: Experiment = checked(Experiment, {"name": name, **content})
-    if not experiment.grid:
-        raise UserError(f"experiment {name}: grid is empty; write a list of mappings to lists")
     return experiment
 
 

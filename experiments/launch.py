@@ -12,7 +12,7 @@ from hydra.core.utils import JobReturn
 from hydra.experimental.callback import Callback
 from hydra.types import HydraContext, RunMode
 
-from common import UserError, WorkerDiedError
+from common import UserError, WorkerDiedError, write_json
 from experiments.config import measured_task
 from experiments.grid import Cell
 from experiments.plan import one_of_each_training
@@ -59,7 +59,8 @@ def record_lost_worker(cell: Cell, result: JobReturn) -> None:
         "cell": cell.name,
         **provenance(),
     }
-    run.write_record(cell.name, {"row": row, "config": cell.settings, "command": command()})
+    record = {"row": row, "config": cell.settings, "command": command()}
+    write_json(run.record_path(cell.name), record)
 
 
 def make_launcher(hydra_overrides: Sequence[str], hours: float | None) -> Any:

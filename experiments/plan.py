@@ -6,6 +6,8 @@ killed and started again, here or on a cluster that shares the folders.
 
 from __future__ import annotations
 
+import json
+import statistics
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,8 +17,9 @@ from typing import Any
 import pandas as pd
 
 from common import UserError
+from experiments.d90 import passes
 from experiments.grid import Cell, Experiment, cells, matches
-from experiments.names import flat, other_settings
+from experiments.names import cell_settings, flat, other_settings
 from experiments.table import read_table, upsert
 
 
@@ -62,6 +65,17 @@ class Sweep:
         """Return the cells to run: neither done nor running; failed ones if ``retry_failed``."""
         return [planned.cell for planned in self.plan() if planned.status in self.to_run]
 
+    def climbing_cells(self) -> list[Cell]:
+        """Return the open cells at the next D of every group, one step above the first that passes.
+
+        A group waits for a failed cell at its next D.
+        """
+        table = self.enter()
+        done = table[table["status"] == "done"]
+        accuracies = dict(zip(done["cell"], done["answer_accuracy"], strict=True))
+        wanted = {c.name for group in groups(self.cells) for c in next_of_group(group, accuracies)}
+        return [cell for cell in self.open_cells() if cell.name in wanted]
+
     def enter(self, chosen: Iterable[Cell] | None = None) -> pd.DataFrame:
         """Enter the records in runs/ into the results table; return the table."""
         cells = self.cells if chosen is None else chosen
@@ -78,6 +92,32 @@ def _planned(cell: Cell, entered: str) -> Planned:
     if row["status"] != "done" and cell.run.is_running():
         return Planned(cell, "running")
     return Planned(cell, row["status"], row.get("reason") or "")
+
+
+def groups(cells: Sequence[Cell]) -> list[dict[int, list[Cell]]]:
+    """Return the cells by D, ascending, of each group: cells that differ in D and seed alone."""
+    found: dict[str, dict[int, list[Cell]]] = {}
+    for cell in sorted(cells, key=lambda cell: cell.identity["dim"]):
+        settings = cell_settings(cell.config)
+        settings["model"] = {**settings["model"], "dim": None}
+        key = json.dumps({**settings, "seed": None}, sort_keys=True)
+        found.setdefault(key, {}).setdefault(cell.identity["dim"], []).append(cell)
+    return list(found.values())
+
+
+def next_of_group(
+    group: Mapping[int, Sequence[Cell]], accuracies: Mapping[str, float]
+) -> list[Cell]:
+    """Return the cells without an accuracy at the next D."""
+    passed = False
+    for at_dim in group.values():
+        missing = [cell for cell in at_dim if cell.name not in accuracies]
+        if missing:
+            return missing
+        if passed:
+            return []
+        passed = passes(statistics.median(accuracies[cell.name] for cell in at_dim))
+    return []
 
 
 def one_of_each_training(cells: Iterable[Cell]) -> list[Cell]:

@@ -14,15 +14,14 @@ import torch
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
 
-from common import RunError, UserError
+from common import RunError, UserError, write_json
 from evaluation.judge import evaluate
 from evaluation.state_format import StateRounding, rounded_weights, state_rounding
 from experiments.config import CellConfig, cell_from, deciding_settings, measured_task, plain
 from experiments.display import cell_progress, print_outcome
-from experiments.events import heartbeat, noting_stop_signals
 from experiments.names import cell_name, identity, source_digests
 from experiments.row import accuracies, costs, read_curve, reason, status_of, training_cost
-from experiments.runs import Run, command, commit, provenance
+from experiments.runs import Run, command, commit, noting_stop_signals, provenance
 from experiments.table import upsert
 from experiments.wandb_log import track_cell
 from models.build import build_model
@@ -78,13 +77,13 @@ def run_cell(config: CellConfig, listener: Listener = ignore) -> dict[str, Any] 
     with run.locked(cell) as mine:
         if not mine:
             return None
-        if not config.force and (record := run.finished(cell)):
-            return record
         if config.force:
             run.discard()
+        elif record := run.finished(cell):
+            return record
         run.write_config(config)
         commit()  # of the code that runs; its files may change until the end
-        tracker, beat = track_cell(config, run), heartbeat(run, cell)
+        tracker, beat = track_cell(config, run), run.heartbeat(cell)
 
         def tell(event: Event) -> None:
             for listen in (listener, beat, tracker.listen):
@@ -112,7 +111,7 @@ def run_cell(config: CellConfig, listener: Listener = ignore) -> dict[str, Any] 
                 "errors": errors,
                 "traceback": failure and "".join(traceback.format_exception(failure)),
             }
-            run.write_record(cell, record)
+            write_json(run.record_path(cell), record)
         tracker.finish(row, failed=row["status"] == "failed")
         if failure is not None and not isinstance(failure, Interrupted):
             raise failure
@@ -187,7 +186,7 @@ def trained(
     )  # fmt: skip
     trainer.fit()
     row = {**training_cost(trainer), "data_fingerprint": data.fingerprint}
-    run.write_training({"row": row, "command": command(), **provenance()})
+    write_json(run.folder / "training.json", {"row": row, "command": command(), **provenance()})
     return trainer.model, row
 
 
