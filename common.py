@@ -34,10 +34,7 @@ class WorkerDiedError(RunError):
 
 
 def in_one_line(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Print a `UserError` or `RunError` of ``function`` as one line, and exit with its status.
-
-    Also for folders that are not writable.
-    """
+    """Print a `UserError` or `RunError` of ``function`` as one line, and exit with its status."""
 
     @functools.wraps(function)
     def wrapper(*arguments: Any) -> Any:
@@ -46,9 +43,7 @@ def in_one_line(function: Callable[..., Any]) -> Callable[..., Any]:
         except (UserError, RunError) as error:
             print(f"error: {error}", file=sys.stderr)
             sys.exit(2 if isinstance(error, UserError) else 1)
-        except OSError as error:
-            if error.errno not in (errno.EACCES, errno.EROFS):
-                raise
+        except PermissionError as error:
             print(f"error: {error.filename}: {error.strerror}", file=sys.stderr)
             sys.exit(2)
 
@@ -103,21 +98,21 @@ def read_options(function: Callable[..., Any], words: Sequence[str]) -> dict[str
 
     types = typing.get_type_hints(function, include_extras=True)
     parameters = inspect.signature(function).parameters
+    known = f"the keys are {', '.join(parameters)}"
     options = {}
     for word in words:
         key, equals, value = word.partition("=")
         if not equals or key not in parameters:
-            near = did_you_mean(key, parameters)
-            raise UserError(f"{word}: write KEY=VALUE; the keys are {', '.join(parameters)}{near}")
-        many = "tuple" in str(types[key])
-        content = yaml.safe_load(f"[{value.strip('[]')}]" if many else value)
+            raise UserError(f"{word}: write KEY=VALUE; {known}{did_you_mean(key, parameters)}")
+        if typing.get_origin(types[key]) is tuple:
+            value = f"[{value.strip('[]')}]"
         try:
-            options[key] = TypeAdapter(types[key]).validate_python(content)
+            options[key] = TypeAdapter(types[key]).validate_python(yaml.safe_load(value))
         except ValidationError as error:
             raise UserError(f"{word}: {error.errors()[0]['msg']}") from None
     for key, parameter in parameters.items():
         if parameter.default is parameter.empty and key not in options:
-            raise UserError(f"{key}=... is missing; the keys are {', '.join(parameters)}")
+            raise UserError(f"{key}=... is missing; {known}")
     return options
 
 
@@ -141,28 +136,24 @@ def locate(target: str, key: str) -> Any:
     return getattr(found, name)
 
 
-def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
-    """Let ``write`` fill a temporary file beside ``path``, then rename it to ``path``.
+def write_bytes(path: Path, content: bytes | memoryview) -> None:
+    """Write ``content`` to ``path``: a reader sees the old content or the new, never a part.
 
-    A reader sees the old content or the new, never a part. Raises `RunError` on a full disk.
+    Raises `RunError` on a full disk.
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name}.") as folder:
             temporary = Path(folder) / path.name
-            write(temporary)
-            with temporary.open("rb") as written:
-                os.fsync(written.fileno())
+            with temporary.open("wb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
             temporary.replace(path)
     except OSError as error:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):
             raise
         raise RunError(f"{path}: the disk is full; make room and run this again") from error
-
-
-def write_bytes(path: Path, content: bytes | memoryview) -> None:
-    """Write ``content`` to ``path`` atomically."""
-    write_atomically(path, lambda temporary: temporary.write_bytes(content))
 
 
 def write_text(path: Path, text: str) -> None:

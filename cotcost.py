@@ -12,12 +12,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+
+import yaml
 
 from common import UserError
 from evaluation.generate import generate
 from evaluation.state_format import StateRounding
-from experiments.config import CellConfig, cell_from, read_config
+from experiments.config import DECIDING, CellConfig, cell_from, require_trusted
 from experiments.grid import cell_of
 from experiments.run import initial_model, load_model
 from experiments.runs import Run
@@ -80,11 +81,16 @@ def load(folder: str | Path, trust: bool = False) -> LoadedRun:
     the project and ``trust`` is not given.
     """
     folder = Path(folder)
-    if not (folder / "config.yaml").is_file():
+    path = folder / "config.yaml"
+    if not path.is_file():
         raise UserError(f"run={folder}: no such run")
-    settings: dict[str, Any] = read_config(folder / "config.yaml", trust)
-    settings["logger"] = {"mode": "disabled"}
-    config = cell_from({**settings, "runs_dir": str(folder.absolute().parent)})
+    content = yaml.safe_load(path.read_text())
+    if not isinstance(content, dict) or "task" not in content:
+        raise UserError(f"{path}: not the configuration of a cell")
+    settings = {key: content[key] for key in DECIDING if key in content}
+    require_trusted(settings, str(path), trust)
+    local = {"logger": {"mode": "disabled"}, "runs_dir": str(folder.absolute().parent)}
+    config = cell_from({**settings, **local})
     if config.model.construct is None and Run.of(config).training() is None:
         raise UserError(f"run={folder}: its training has not ended; the same command continues it")
     task = build_task(config.task)

@@ -13,20 +13,14 @@ from __future__ import annotations
 import dataclasses
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 import hydra
 from omegaconf import DictConfig
 
-from common import in_one_line, run_command, write_text
-
-if TYPE_CHECKING:
-    from experiments.config import CellConfig, EvaluateCall
-
-CONF_DIR = str(Path(__file__).resolve().parent / "conf")
+from common import CONF_DIR, in_one_line, run_command, write_text
 
 
-@hydra.main(version_base="1.3", config_path=CONF_DIR, config_name="evaluate")
+@hydra.main(version_base="1.3", config_path=str(CONF_DIR), config_name="evaluate")
 @in_one_line
 def main(settings: DictConfig) -> None:
     """Evaluate the run as the command line says; show and save what the model generates."""
@@ -35,14 +29,19 @@ def main(settings: DictConfig) -> None:
 
     import cotcost
     from evaluation.judge import evaluate
-    from experiments.config import EvaluateCall, call_from, measured_task, plain
+    from experiments.config import EvaluateCall, MeasureConfig, call_from, measured_task, plain
     from experiments.run import accuracies, in_formats, load_data, measured_sequences
-    from training.device import resolve_device
+    from training.device import Machine, resolve_device
 
     given = plain(settings)
     call: EvaluateCall = call_from(EvaluateCall, given)
     run = cotcost.load(call.run, call.trust)
-    config = with_measurement(run.config, call, given)
+    config = dataclasses.replace(
+        run.config,
+        measure=call_from(MeasureConfig, {**given, "file": given["data"]["file"]}),
+        machine=call_from(Machine, given),
+        data_dir=call.data_dir or run.config.data_dir,
+    )
     torch.set_num_threads(config.machine.threads)
     device = resolve_device(config.machine.device)
     measured = measured_task(config, run.task)
@@ -64,21 +63,6 @@ def main(settings: DictConfig) -> None:
     found = accuracies(result) | {"seconds": round(result.seconds, 3)}
     found |= {k: result.errors[k] for k in ("by_kind", "longest_prefix") if k in result.errors}
     print(json.dumps(found))
-
-
-def with_measurement(config: CellConfig, call: EvaluateCall, given: dict[str, Any]) -> CellConfig:
-    """Return the configuration measured as the command line asks."""
-    from experiments.config import MeasureConfig, call_from, checked
-    from training.device import Machine
-
-    asked = {"task": call.task, "file": call.data["file"], "count": call.count}
-    asked |= {"state_format": call.state_format, "weight_format": call.weight_format}
-    return dataclasses.replace(
-        config,
-        measure=checked(MeasureConfig, asked),
-        machine=call_from(Machine, given),
-        data_dir=call.data_dir or config.data_dir,
-    )
 
 
 if __name__ == "__main__":

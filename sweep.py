@@ -9,15 +9,14 @@ python sweep.py experiment=figure1 status=true           # from another terminal
 
 from __future__ import annotations
 
-import functools
-from pathlib import Path
+import sys
 from typing import TYPE_CHECKING, Any
 
 import hydra
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 
-from common import RunError, in_one_line, run_command
+from common import CONF_DIR, RunError, in_one_line, run_command
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -25,46 +24,54 @@ if TYPE_CHECKING:
     from experiments.config import SweepCall
     from experiments.plan import Sweep
 
-CONF_DIR = str(Path(__file__).resolve().parent / "conf")
 
-
-@hydra.main(version_base="1.3", config_path=CONF_DIR, config_name="sweep")
+@hydra.main(version_base="1.3", config_path=str(CONF_DIR), config_name="sweep")
 @in_one_line
 def main(settings: DictConfig) -> None:
-    """Plan the grid, run the missing cells, draw and summarise."""
-    from experiments import display, frontier
+    """Plan the grid, and run it or show its state."""
+    from experiments import display
     from experiments.config import SweepCall, call_from, plain
-    from experiments.launch import launch
 
     given = plain(settings)
     call: SweepCall = call_from(SweepCall, given)
     sweep = sweep_from(call, given)
     if call.watch or call.status:
         display.show_status(sweep, watch=call.watch)
-        return
-    if call.dry_run:
+    elif call.dry_run:
         display.print_plan(sweep)
-        return
+    else:
+        run(sweep, call)
+
+
+def run(sweep: Sweep, call: SweepCall) -> None:
+    """Run the missing cells, draw and summarise."""
+    from experiments import display
+    from experiments.config import measured_task
+    from experiments.launch import launch_cells, make_launcher
+    from tasks.task import build_task
+
     sweep.enter()
     climbs = call.strategy == "frontier"
-    find_open = functools.partial(frontier.next_cells, sweep) if climbs else sweep.open_cells
+    find_open = sweep.climbing_cells if climbs else sweep.open_cells
     todo = len(find_open())
     more = ", more as D climbs" if climbs and todo else ""
     print(f"{sweep.experiment.name}: {todo} of {len(sweep.cells)} cells to run{more}", flush=True)
     if todo:
+        for cell in sweep.cells:  # a task that cannot be built is refused here
+            measured_task(cell.config, build_task(cell.config.task))
+        launcher = make_launcher(HydraConfig.get().overrides.hydra, call.max_hours)
         with display.SweepProgress(sweep, sweep.open_cells()):
-            launch(sweep, HydraConfig.get().overrides.hydra, find_open, call.max_hours)
+            launch_cells(launcher, find_open)
     table = sweep.enter()
-    display.print_failures(sweep)
     if call.plot and (table["status"] == "done").any():
         draw(sweep, table)
-    else:
-        display.print_accuracies(sweep, table)
-    left = [planned for planned in sweep.plan() if planned.status != "done"]
-    failed = [planned for planned in left if planned.status == "failed"]
-    if climbs:
-        wanted = {planned.cell.name for planned in [*failed, *frontier.next_cells(sweep)]}
-        left = [planned for planned in left if planned.cell.name in wanted]
+    plan = sweep.plan()
+    failed = [planned for planned in plan if planned.status == "failed"]
+    for planned in failed:
+        print(f"failed: {display.label(planned.cell.identity)}: {planned.reason}", file=sys.stderr)
+    wanted = sweep.climbing_cells() if climbs else sweep.cells
+    left = {planned.cell.name for planned in plan if planned.status != "done"}
+    left = left & {cell.name for cell in wanted} | {planned.cell.name for planned in failed}
     if left:
         raise RunError(
             f"{len(left)} of {len(sweep.cells)} cells are not done, {len(failed)} of them failed; "

@@ -7,20 +7,16 @@ python train.py cell=overnight/ID          # that cell of a table again, exactly
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import hydra
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 
-from common import UserError, did_you_mean, in_one_line, run_command
-
-ROOT = Path(__file__).resolve().parent
-CONF_DIR = str(ROOT / "conf")
+from common import CONF_DIR, UserError, did_you_mean, in_one_line, run_command
 
 
-@hydra.main(version_base="1.3", config_path=CONF_DIR, config_name="train")
+@hydra.main(version_base="1.3", config_path=str(CONF_DIR), config_name="train")
 @in_one_line
 def main(settings: DictConfig) -> Any:
     """Run the cell that the command line describes; return the row, or ``objective`` of it."""
@@ -29,13 +25,14 @@ def main(settings: DictConfig) -> Any:
     from experiments.table import COLUMNS
 
     given = plain(settings)
-    if given["objective"] not in (None, *COLUMNS):
-        near = did_you_mean(str(given["objective"]), COLUMNS)
-        raise UserError(f"objective={given['objective']}: no column of a results table{near}")
+    objective = given["objective"]
+    if objective not in (None, *COLUMNS):
+        near = did_you_mean(str(objective), COLUMNS)
+        raise UserError(f"objective={objective}: no column of a results table{near}")
     if given["cell"] is not None:
         given |= published_settings(given)
     row = run_and_report(cell_from(given))
-    return row[given["objective"]] if row and given["objective"] else row
+    return row[objective] if row and objective else row
 
 
 def published_settings(given: dict[str, Any]) -> dict[str, Any]:
@@ -47,7 +44,8 @@ def published_settings(given: dict[str, Any]) -> dict[str, Any]:
     for word in words:
         if word.lstrip("+~").partition("=")[0].partition(".")[0] in DECIDING:
             raise UserError(f"{word}: cell= runs a cell exactly as it was; leave this out")
-    published = published_cell(given["cell"], [given["results_dir"], str(ROOT / "results")])
+    shipped = str(CONF_DIR.parent / "results")
+    published = published_cell(given["cell"], [given["results_dir"], shipped])
     require_trusted(published, given["cell"], given["trust"])
     return published
 

@@ -9,12 +9,11 @@ from __future__ import annotations
 import dataclasses
 import functools
 import json
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import yaml
 from hydra import compose, initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
 from omegaconf import OmegaConf
@@ -37,12 +36,7 @@ STRICT: Any = {"extra": "forbid", "strict": True}
 
 @dataclass(frozen=True)
 class MeasureConfig:
-    """What is measured of trained weights; the defaults are the data's own test set.
-
-    ``task`` holds task settings that differ from training, such as another size; ``split`` is one
-    of the data's sets; ``file`` holds sequences to use instead; ``count`` limits their number.
-    ``state_format`` and ``weight_format`` are those of `evaluation.state_format`.
-    """
+    """What is measured of trained weights; see conf/measure/plain.yaml."""
 
     task: dict[str, Any] = field(default_factory=dict)
     split: Literal["test", "validation", "train"] = "test"
@@ -57,13 +51,10 @@ class MeasureConfig:
         for name in (self.state_format, self.weight_format):
             if name is not None:
                 parse_format(name)
-        changed = any(value is not None for value in self.task.values())
         if self.file is not None and (self.count is not None or self.split != "test"):
             raise UserError("measure.file: the whole file is measured; drop split and count")
-        if changed and self.split != "test":
-            raise UserError(
-                f"measure.split={self.split}: with measure.task new sequences are drawn; use test"
-            )
+        if self.split != "test" and any(value is not None for value in self.task.values()):
+            raise UserError(f"measure.split={self.split}: measure.task draws new sequences")
 
 
 @dataclass(frozen=True)
@@ -101,8 +92,9 @@ class CellConfig:
     __pydantic_config__ = STRICT
 
     def __post_init__(self) -> None:
-        if "size" not in self.task:
-            raise UserError("missing key task.size: write size: N into the task's YAML")
+        for key in ("name", "size"):
+            if key not in self.task:
+                raise UserError(f"missing key task.{key}: write {key}: ... into the task's YAML")
         if self.model.construct is not None and self.measure.split != "test":
             raise UserError("measure.split: constructed weights have a test set only")
 
@@ -129,14 +121,9 @@ class SweepCall:
 
 @dataclass(frozen=True)
 class EvaluateCall:
-    """The command line of evaluate.py; see conf/evaluate.yaml."""
+    """The command line of evaluate.py beside what `MeasureConfig` holds; see conf/evaluate.yaml."""
 
     run: str
-    task: dict[str, Any]
-    data: dict[str, str | None]
-    count: int | None
-    state_format: str | None
-    weight_format: str | None
     show: Annotated[int, Field(ge=0)]
     out: str | None
     data_dir: str | None
@@ -147,21 +134,28 @@ class EvaluateCall:
 
 CALL_KEYS = ("cell", "trust", "objective")  # of train.py's command line, not of a cell
 MACHINE_KEYS = tuple(item.name for item in dataclasses.fields(Machine))
+_adapter = functools.cache(TypeAdapter)
 
 
 def cell_from(settings: Mapping[str, Any]) -> CellConfig:
     """Return the cell that composed settings describe; `UserError` names what is wrong.
 
-    The machine's settings stand at the top level, as on the command line.
+    The machine's settings stand at the top level, as on the command line. A name in
+    ``model.mixers`` stands for that model's mixer.
     """
     others = (*CALL_KEYS, *MACHINE_KEYS)
     values = {key: value for key, value in settings.items() if key not in others}
     values["machine"] = {key: settings[key] for key in MACHINE_KEYS if key in settings}
-    task = values.get("task")
-    if isinstance(task, dict) and "name" not in task:
-        values["task"] = {"name": str(task.get("_target_")).rpartition(".")[2].lower(), **task}
-    values["model"] = with_named_mixers(values.get("model"))
+    model = values.get("model")
+    if isinstance(model, dict) and isinstance(model.get("mixers"), list):
+        mixers = [_mixer_of(own) if isinstance(own, str) else own for own in model["mixers"]]
+        values["model"] = {**model, "mixers": mixers}
     return checked(CellConfig, values)
+
+
+@functools.cache
+def _mixer_of(model: str) -> dict[str, Any]:
+    return compose_plain("train", [f"model={model}"])["model"]["mixer"]
 
 
 def call_from(kind: Any, settings: Mapping[str, Any]) -> Any:
@@ -184,47 +178,20 @@ def _in_words(found: Any) -> str:
     return f"{key}{shown}: {found['msg'].removeprefix('Value error, ')}"
 
 
-@functools.cache
-def _adapter(kind: Any) -> TypeAdapter[Any]:
-    return TypeAdapter(kind)
-
-
-def with_named_mixers(model: Any) -> Any:
-    """Return the `model` group with each name in ``mixers`` replaced by that model's mixer."""
-    names = model.get("mixers") if isinstance(model, dict) else None
-    if not names:
-        return model
-
-    mixers = [_mixer_of(mixer) if isinstance(mixer, str) else mixer for mixer in names]
-    return {**model, "mixers": mixers}
-
-
-@functools.lru_cache(maxsize=1024)
-def _mixer_of(model: str) -> dict[str, Any]:
-    return compose_plain("train", [f"model={model}"])["model"]["mixer"]
-
-
 def deciding_settings(config: CellConfig) -> dict[str, Any]:
     """Return the sections that decide the result, as plain data."""
-    return {key: plain_section(getattr(config, key)) for key in DECIDING}
+    settings = dataclasses.asdict(config)
+    return {key: settings[key] for key in DECIDING}
 
 
-def plain_section(section: Any) -> Any:
-    """Return a section as plain data, a copy."""
-    if dataclasses.is_dataclass(section) and not isinstance(section, type):
-        return dataclasses.asdict(section)
-    return section
-
-
-def measured_settings(config: CellConfig) -> dict[str, Any]:
-    """Return the settings of the task that is measured."""
-    changes = {key: value for key, value in config.measure.task.items() if value is not None}
-    return {**config.task, **changes}
+def measured_settings(task: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings of a task that is measured with ``changes``, `MeasureConfig.task`."""
+    return {**task, **{key: value for key, value in changes.items() if value is not None}}
 
 
 def measured_task(config: CellConfig, trained: Task) -> Task:
     """Return the task that is measured; `UserError` where its sequences do not fit the model."""
-    settings = measured_settings(config)
+    settings = measured_settings(config.task, config.measure.task)
     if settings == config.task:
         return trained
     measured = build_task(settings)
@@ -249,32 +216,11 @@ def plain(config: Any) -> dict[str, Any]:
     return content
 
 
-def read_config(path: Path, trust: bool = False) -> dict[str, Any]:
-    """Return the deciding settings in a config.yaml; see `require_trusted`."""
-    if not path.is_file():
-        raise UserError(f"{path}: no such file")
-    content = yaml.safe_load(path.read_text())
-    if not isinstance(content, dict) or "task" not in content:
-        raise UserError(f"{path}: not the configuration of a cell")
-    settings = {key: content[key] for key in DECIDING if key in content}
-    require_trusted(settings, str(path), trust)
-    return settings
-
-
 def require_trusted(settings: Mapping[str, Any], path: str, trust: bool) -> None:
     """Raise `UserError` where a file names code outside tasks/ and models/, unless trusted."""
-    for target in _targets(settings):
-        if not trust and not str(target).startswith(OUR_PACKAGES):
-            raise UserError(
-                f"{path}: names {target}, code from outside this project; trust=true runs it"
-            )
-
-
-def _targets(content: Any) -> Iterator[Any]:
-    if isinstance(content, dict):
-        if "_target_" in content:
-            yield content["_target_"]
-        content = list(content.values())
-    if isinstance(content, list):
-        for item in content:
-            yield from _targets(item)
+    targets = re.findall(r'"_target_": "([^"]*)', json.dumps(settings))
+    foreign = [target for target in targets if not target.startswith(OUR_PACKAGES)]
+    if foreign and not trust:
+        raise UserError(
+            f"{path}: names {foreign[0]}, code from outside this project; trust=true runs it"
+        )

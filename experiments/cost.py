@@ -8,7 +8,6 @@ from typing import Any
 
 import pandas as pd
 
-from experiments.config import plain_section
 from experiments.grid import Cell
 from experiments.plan import Sweep
 from experiments.table import read_table
@@ -36,7 +35,7 @@ _COUNTED: dict[str, tuple[int, int]] = {}
 
 def _flops_and_length(cell: Cell) -> tuple[int, int]:
     """Return the training FLOPs of a sequence of full length, and the length."""
-    key = json.dumps([cell.config.task, plain_section(cell.config.model)], sort_keys=True)
+    key = json.dumps([cell.settings["task"], cell.settings["model"]], sort_keys=True)
     if key not in _COUNTED:
         task = build_task(cell.config.task)
         model = build_model(cell.config.model, task)
@@ -45,26 +44,24 @@ def _flops_and_length(cell: Cell) -> tuple[int, int]:
 
 
 class Estimate:
-    """Seconds that trainings take at most, from FLOPs per second of the most similar one so far."""
+    """Seconds that trainings take at most, from FLOPs per second of the most similar one so far.
 
-    def __init__(self, table: pd.DataFrame) -> None:
+    All results tables beside the sweep's count.
+    """
+
+    def __init__(self, sweep: Sweep) -> None:
+        folders = sorted(path.parent for path in sweep.folder.parent.glob("*/results.csv"))
+        table = pd.concat(map(read_table, folders or [sweep.folder]), ignore_index=True)
         device = device_name(resolve_device("auto"))
         trained = table[(table["status"] == "done") & (table["steps"] >= SHORTEST)]
         known = trained[trained["device"].str[:3] == device[:3]].drop_duplicates("run")
         speed = known["flops_training"] / known["train_seconds"]
         keys = [known["model"], known["device"] == device, known["dim"], known["max_len"]]
         self.speeds: dict[Any, float] = speed.groupby(keys).median().to_dict()
-        here = int((known["device"] == device).sum())
+        here = (known["device"] == device).sum()
         self.source = f"speeds of {len(known)} trainings, {here} of them on this machine"
-        if not len(known):
+        if known.empty:
             self.source = "assumed 20 GFLOP/s"
-
-    @classmethod
-    def of(cls, sweep: Sweep) -> Estimate:
-        """Return the estimate from all results tables beside the sweep's."""
-        folders = sorted(path.parent for path in sweep.folder.parent.glob("*/results.csv"))
-        tables = [read_table(folder) for folder in folders]
-        return cls(pd.concat(tables, ignore_index=True) if tables else read_table(sweep.folder))
 
     def seconds(self, cell: Cell) -> float:
         """Return the seconds of the cell's training budget on one worker."""
@@ -79,7 +76,7 @@ class Estimate:
             return name != model.name, not here, far
 
         near = min(self.speeds, key=distance, default=None)
-        return flops / (ASSUMED_FLOPS_PER_SECOND if near is None else self.speeds[near])
+        return flops / self.speeds.get(near, ASSUMED_FLOPS_PER_SECOND)
 
 
 def token_traffic(model: Transformer, length: int, batch: int) -> tuple[float, float]:

@@ -1,10 +1,8 @@
 """D90, the required dimension: the smallest D at which a model answers 90 % of the prompts.
 
 Accuracies at a cell's edge are plateaus (41, 99, 100 %), so a D passes when the *median* of its
-seeds reaches 90 %. D90 is known up to the grid of D: it lies in the bracket (largest D below that
-was measured and fails, D90]. Figures, tables, the search for the frontier and the text all ask
-here. A table is what ``results.csv`` holds, a row per measurement; only rows with ``status`` done
-count.
+seeds reaches 90 %. D90 lies in the bracket (largest D below that was measured and fails, D90]. A
+table is what ``results.csv`` holds; only rows with ``status`` done count.
 """
 
 from __future__ import annotations
@@ -24,10 +22,9 @@ COUNTED = ("max_len", "params", "state_bytes", "flops_linear_layers", "flops_tot
 
 
 class Bracket(NamedTuple):
-    """Where D90 lies: ``dim`` is the smallest D that passes, nan where none did.
+    """``dim`` is the smallest D that passes, nan where none did; D90 lies in (``low``, ``high``].
 
-    The required dimension lies in (``low``, ``high``]: ``low`` is 0 where no smaller D was
-    measured, ``high`` infinite where none passed.
+    ``low`` is 0 where no smaller D was measured, ``high`` infinite where none passed.
     """
 
     dim: float
@@ -74,9 +71,8 @@ def finished(table: pd.DataFrame) -> pd.DataFrame:
 def medians(table: pd.DataFrame) -> pd.DataFrame:
     """Return a row per group and D, sorted by D.
 
-    Columns: the settings, ``dim``, ``accuracy`` (median over seeds), ``seeds`` (their number),
-    ``success`` (share of seeds that reach 90 %), ``still_improving`` (of any seed),
-    ``chance_accuracy`` (mean), ``precision``, and the architecture's `COUNTED`.
+    ``accuracy`` is the median over ``seeds`` of them, ``success`` the share that reach 90 %,
+    ``still_improving`` that of any seed, ``chance_accuracy`` the mean.
     """
     done = finished(table)
     done = done.assign(
@@ -101,10 +97,9 @@ def medians(table: pd.DataFrame) -> pd.DataFrame:
 def required(table: pd.DataFrame) -> pd.DataFrame:
     """Return D90 of every group, a row per group in the table's order.
 
-    Columns: the settings, ``d90`` (nan where none passed) and its bracket ``low``, ``high``;
-    ``accuracy``, ``seeds``, ``success`` and `COUNTED` at D90, or where none passed at the largest D
-    measured; ``still_improving``: whether a seed of the largest D that fails was still improving
-    when its training ended, so that more steps might move D90; ``precision``: all that were used.
+    ``d90`` (nan where none passed) lies in the bracket ``low``, ``high``. Other columns are those
+    of `medians` at D90, or where none passed at the largest D; but ``still_improving`` is of the
+    largest D that fails, where more steps might move D90, and ``precision`` all that were used.
     """
     frame = medians(table)
     keys = settings_of(frame)
@@ -142,8 +137,7 @@ class Ratio(NamedTuple):
 def ratio(one: Mapping[str, Any], other: Mapping[str, Any]) -> Ratio:
     """Return D90 of ``one`` over that of ``other``, rows of `required`.
 
-    The true ratio lies between the lower end of the first bracket over the upper end of the
-    second, and the reverse. ``value`` is nan where either did not pass at any D.
+    ``value`` is nan where either did not pass at any D.
     """
     low = one["low"] / other["high"] if math.isfinite(other["high"]) else 0.0
     high = one["high"] / other["low"] if other["low"] > 0 else math.inf

@@ -6,13 +6,14 @@ import copy
 import dataclasses
 import functools
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from hydra.errors import MissingConfigException
 from omegaconf import OmegaConf
+from pydantic import Field
 
 from common import UserError, did_you_mean, in_a_group
 from experiments.config import (
@@ -23,8 +24,10 @@ from experiments.config import (
     checked,
     compose_plain,
     deciding_settings,
+    plain,
 )
-from experiments.names import cell_name, identity, other_settings, run_name
+from experiments.names import cell_name, identity
+from experiments.runs import Run
 
 BASELINE = "standard"  # what every other model is compared with
 GROUPS = ("task", "model", "recipe", "data", "measure", "logger", "machine")
@@ -34,16 +37,15 @@ GROUPS = ("task", "model", "recipe", "data", "measure", "logger", "machine")
 class Experiment:
     """An experiment as conf/experiment/NAME.yaml states it.
 
-    ``base`` are Hydra overrides common to all cells; ``grid`` is a list of products, each a
-    mapping from an override's key to its values; ``exclude`` lists combinations to leave out;
-    ``figures`` names modules of plots/; ``facets`` sets their rows and columns, and
-    what ``only`` they show; ``budget``
+    ``base`` are Hydra overrides of all cells; ``grid`` is a list of products, each a mapping from
+    an override's key to its values; ``exclude`` lists combinations to leave out; ``figures`` names
+    modules of plots/, ``facets`` their rows and columns, and what ``only`` they show; ``budget``
     describes data and steps in words.
     """
 
     name: str
     description: str
-    grid: list[dict[str, list[Any]]]
+    grid: Annotated[list[dict[str, list[Any]]], Field(min_length=1)]
     base: list[str] = field(default_factory=list)
     exclude: list[dict[str, Any]] = field(default_factory=list)
     figures: list[str] = field(default_factory=list)
@@ -66,19 +68,24 @@ class Cell:
         return cell_name(self.config)
 
     @functools.cached_property
-    def run(self) -> str:
-        """The name of the training."""
-        return run_name(self.config)
+    def run(self) -> Run:
+        """The folder of the training."""
+        return Run.of(self.config)
+
+    @functools.cached_property
+    def settings(self) -> dict[str, Any]:
+        """What decides the result, as plain data."""
+        return deciding_settings(self.config)
 
     @functools.cached_property
     def identity(self) -> dict[str, Any]:
         """The standard columns of its row."""
-        return identity(deciding_settings(self.config))
+        return identity(self.settings)
 
-    @functools.cached_property
-    def settings(self) -> dict[str, Any]:
-        """All other settings, under dotted keys."""
-        return other_settings(deciding_settings(self.config))
+    @property
+    def record(self) -> dict[str, Any] | None:
+        """What its measurement recorded, None so far."""
+        return self.run.record(self.name)
 
 
 def load_experiment(name: str, config_dir: str | Path | None = None) -> Experiment:
@@ -86,20 +93,16 @@ def load_experiment(name: str, config_dir: str | Path | None = None) -> Experime
     searched = [f"hydra.searchpath=[file://{Path(config_dir).absolute()}]"] if config_dir else []
     try:
         content = compose_plain("sweep", [f"experiment={name}", *searched])["experiment"]
-    except MissingConfigException as error:
+    except MissingConfigException:
         known = sorted(path.stem for path in (CONF_DIR / "experiment").glob("*.yaml"))
         near = did_you_mean(name, known)
-        raise UserError(
-            f"experiment={name}: unknown; there are {', '.join(known)}{near}"
-        ) from error
+        raise UserError(f"experiment={name}: there are {', '.join(known)}{near}") from None
     return experiment_from(name, content)
 
 
 def experiment_from(name: str, content: Mapping[str, Any]) -> Experiment:
     """Return the experiment that a YAML's content states; `UserError` for a wrong key."""
     experiment: Experiment = checked(Experiment, {"name": name, **content})
-    if not experiment.grid:
-        raise UserError(f"experiment {name}: grid is empty; write a list of mappings to lists")
     return experiment
 
 
@@ -110,39 +113,36 @@ def with_model(experiment: Experiment, model: str) -> Experiment:
 
 
 def cells(experiment: Experiment, overrides: Sequence[str] = ()) -> list[Cell]:
-    """Return the distinct cells in the grid's order, with ``overrides`` added to each.
-
-    Hydra composes once per choice of groups, since that takes tens of milliseconds; other values
-    are set in plain data.
-    """
+    """Return the distinct cells in the grid's order, with ``overrides`` added to each."""
     found: dict[str, Cell] = {}
-    for point in points(experiment):
-        words = [*experiment.base, *(as_override(key, value) for key, value in point.items())]
-        cell = cell_of([*words, *overrides])
-        found.setdefault(cell.name, cell)
+    for product in experiment.grid:
+        for values in itertools.product(*product.values()):
+            point = dict(zip(product, values, strict=True))
+            if not any(matches(point, pattern) for pattern in experiment.exclude):
+                words = [as_override(key, value) for key, value in point.items()]
+                cell = cell_of([*experiment.base, *words, *overrides])
+                found.setdefault(cell.name, cell)
     if not found:
         raise UserError(f"experiment {experiment.name}: exclude leaves nothing of its grid")
     return list(found.values())
 
 
 def cell_of(words: Sequence[str]) -> Cell:
-    """Return the cell that overrides of conf/train.yaml compose; the last of a key counts."""
+    """Return the cell that overrides of conf/train.yaml compose; the last of a key counts.
+
+    Hydra composes once for each choice of a group, since that takes a tenth of a second; other
+    values are set in plain data.
+    """
     last = {word.partition("=")[0]: word for word in words}
     choices = tuple(word for key, word in last.items() if key in GROUPS)
     others = tuple(word for key, word in last.items() if key not in GROUPS)
-    settings = copy.deepcopy(_composed(choices))
+    settings = _composed()
+    for word in choices:
+        settings = settings | {k: v for k, v in _composed(word).items() if v != _composed()[k]}
+    settings = copy.deepcopy(settings)
     for word in others:
         _set(settings, word)
     return Cell(cell_from(settings), (*choices, *others))
-
-
-def points(experiment: Experiment) -> Iterator[dict[str, Any]]:
-    """Yield each combination of the grid's values that is not excluded."""
-    for product in experiment.grid:
-        for values in itertools.product(*product.values()):
-            point = dict(zip(product, values, strict=True))
-            if not any(matches(point, pattern) for pattern in experiment.exclude):
-                yield point
 
 
 def matches(point: Mapping[str, Any], pattern: Mapping[str, Any]) -> bool:
@@ -160,9 +160,9 @@ def as_override(key: str, value: Any) -> str:
     return f"{'++' * new}{key}={word.lower() if isinstance(value, bool) else word}"
 
 
-@functools.lru_cache(maxsize=1024)
-def _composed(choices: tuple[str, ...]) -> dict[str, Any]:
-    return compose_plain("train", choices)
+@functools.cache
+def _composed(*choice: str) -> dict[str, Any]:
+    return compose_plain("train", choice)
 
 
 def _set(settings: dict[str, Any], word: str) -> None:
@@ -178,7 +178,6 @@ def _set(settings: dict[str, Any], word: str) -> None:
     node[last] = _parsed(word.partition("=")[2])
 
 
-@functools.lru_cache(maxsize=65536)
+@functools.cache
 def _parsed(value: str) -> Any:
-    content: Any = OmegaConf.to_container(OmegaConf.from_dotlist([f"value={value}"]))
-    return content["value"]
+    return plain(OmegaConf.from_dotlist([f"value={value}"]))["value"]

@@ -12,87 +12,71 @@ from hydra.core.utils import JobReturn
 from hydra.experimental.callback import Callback
 from hydra.types import HydraContext, RunMode
 
-from common import UserError, WorkerDiedError
-from experiments.config import deciding_settings, measured_task
-from experiments.names import identity
-from experiments.plan import Planned, Sweep, one_of_each_training
-from experiments.run import finished, run_job
+from common import UserError, WorkerDiedError, write_json
+from experiments.config import measured_task
+from experiments.grid import Cell
+from experiments.plan import one_of_each_training
+from experiments.run import run_job
 from experiments.runs import command, provenance
 from hydra_plugins.local_launcher import failure_of
 from tasks.task import build_task
 
 
-def launch(
-    sweep: Sweep,
-    hydra_overrides: Sequence[str],
-    find_open: Callable[[], list[Planned]],
-    hours: float | None = None,
-) -> None:
-    """Run the cells of the sweep that ``find_open`` returns, until it returns none.
-
-    ``hours`` stops cleanly; only the local launcher can.
-    """
-    for cell in sweep.cells:  # a task that cannot be built is refused here
-        measured_task(cell.config, build_task(cell.config.task))
-    launcher = make_launcher(hydra_overrides)
-    if hours is not None:
-        if not hasattr(launcher, "stop_after"):
-            raise UserError("max_hours: only with hydra/launcher=local; a cluster has limits")
-        launcher.stop_after(3600 * hours)
-    launch_cells(launcher, find_open)
-
-
-def launch_cells(launcher: Any, find_open: Callable[[], list[Planned]]) -> None:
+def launch_cells(launcher: Any, find_open: Callable[[], list[Cell]]) -> None:
     """Run one cell of each training that ``find_open`` returns, until it returns nothing new.
 
     The other cells of a training measure its weights in the next round.
     """
     launched: set[str] = set()
     while True:
-        chosen = [p for p in find_open() if p.cell.name not in launched]
-        chosen = one_of_each_training(chosen)
+        chosen = one_of_each_training(c for c in find_open() if c.name not in launched)
         if not chosen:
             return
-        launched |= {planned.cell.name for planned in chosen}
+        launched |= {cell.name for cell in chosen}
         try:
-            results = launcher.launch([planned.cell.overrides for planned in chosen], 0)
+            results = launcher.launch([cell.overrides for cell in chosen], 0)
         except RuntimeError as error:  # submitit: no SLURM, or one job's end without a result
             first = " ".join(str(error).splitlines()[:2])
             print(f"error: {first}; jobs in the queue go on, and the same command continues",
                   file=sys.stderr)  # fmt: skip
             return
-        for planned, result in zip(chosen, results, strict=True):
-            record_lost_worker(planned, result)
+        for cell, result in zip(chosen, results, strict=True):
+            record_lost_worker(cell, result)
 
 
-def record_lost_worker(planned: Planned, result: JobReturn) -> None:
+def record_lost_worker(cell: Cell, result: JobReturn) -> None:
     """Record a cell as failed if its process ended without a record."""
-    failure, config, cell = failure_of(result), planned.cell.config, planned.cell
-    if not isinstance(failure, WorkerDiedError) or planned.run.is_running():
+    failure, config, run = failure_of(result), cell.config, cell.run
+    lost = isinstance(failure, WorkerDiedError) and not run.is_running()
+    if not lost or run.finished(cell.name):  # it died after finishing
         return
-    if finished(planned.run, cell.name):  # it died after finishing
-        return
-    row = identity(deciding_settings(config)) | {
+    row = {
+        **cell.identity,
         "max_len": measured_task(config, build_task(config.task)).max_len,
         "status": "failed",
         "reason": str(failure),
-        "run": cell.run,
+        "run": run.name,
         "cell": cell.name,
         **provenance(),
     }
-    record = {"row": row, "config": deciding_settings(config), "command": command()}
-    planned.run.write_record(cell.name, record)
+    record = {"row": row, "config": cell.settings, "command": command()}
+    write_json(run.record_path(cell.name), record)
 
 
-def make_launcher(hydra_overrides: Sequence[str]) -> Any:
-    """Return the launcher that the Hydra overrides name; its jobs are cells of train.py."""
+def make_launcher(hydra_overrides: Sequence[str], hours: float | None) -> Any:
+    """Return the launcher that the Hydra overrides name; its jobs are cells of train.py.
+
+    After ``hours`` it stops cleanly; only the local launcher can.
+    """
     loader = GlobalHydra.instance().config_loader()
-    config = loader.load_configuration(
-        "train", overrides=list(hydra_overrides), run_mode=RunMode.MULTIRUN
-    )
     callbacks: Any = Callback()
-    return Plugins.instance().instantiate_launcher(
+    launcher: Any = Plugins.instance().instantiate_launcher(
         hydra_context=HydraContext(config_loader=loader, callbacks=callbacks),
         task_function=run_job,
-        config=config,
+        config=loader.load_configuration("train", list(hydra_overrides), RunMode.MULTIRUN),
     )
+    if hours is not None:
+        if not hasattr(launcher, "stop_after"):
+            raise UserError("max_hours: only with hydra/launcher=local; a cluster has limits")
+        launcher.stop_after(3600 * hours)
+    return launcher

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from common import UserError, locate, sha256_of
-from experiments.config import OUR_PACKAGES, CellConfig, measured_settings, plain_section
+from experiments.config import OUR_PACKAGES, CellConfig, deciding_settings, measured_settings
 
 # Increase this when a code change alters results under the same configuration.
 RESULTS_VERSION = 2
@@ -36,13 +36,13 @@ def training_settings(config: CellConfig) -> dict[str, Any]:
     Constructed weights depend on task and model alone. Files are identified by their content,
     classes from outside the project by their source.
     """
-    model = {k: v for k, v in plain_section(config.model).items() if v is not None}
-    settings: dict[str, Any] = {"task": dict(config.task), "model": model}
+    every = deciding_settings(config)
+    model = {key: value for key, value in every["model"].items() if value is not None}
+    settings = {"task": every["task"], "model": model}
     if config.model.construct is None:
-        settings["recipe"] = plain_section(config.recipe)
+        settings |= {"recipe": every["recipe"], "data": _data(config), "seed": config.seed}
         if config.recipe.epochs is not None:
             settings["steps_of_epochs"] = "whole batches"  # once: sequences / batch_size
-        settings |= {"data": _data(config), "seed": config.seed}
     sources = source_digests(config)
     return {**settings, "sources": sources} if sources else settings
 
@@ -61,19 +61,15 @@ def source_digests(config: CellConfig) -> dict[str, str]:
     model = config.model
     parts = (config.task, model.mixer, *(model.mixers or []), model.construct)
     targets = {str(part["_target_"]) for part in parts if part and part.get("_target_")}
-    return {
-        target: sha256_of(_source_file(target))[:16]
-        for target in sorted(targets)
-        if not target.startswith(OUR_PACKAGES)
-    }
-
-
-def _source_file(target: str) -> str:
-    found = locate(target, "_target_")
-    try:
-        return inspect.getfile(found)
-    except TypeError:
-        raise UserError(f"_target_={target}: neither a class nor a function of Python") from None
+    found = {}
+    for target in sorted(targets):
+        if not target.startswith(OUR_PACKAGES):
+            try:
+                path = inspect.getfile(locate(target, "_target_"))
+            except TypeError:
+                raise UserError(f"_target_={target}: no class or function of Python") from None
+            found[target] = sha256_of(path)[:16]
+    return found
 
 
 def _hash(settings: Mapping[str, Any]) -> str:
@@ -91,18 +87,17 @@ def _data(config: CellConfig) -> dict[str, Any]:
 
 def _measure(config: CellConfig) -> dict[str, Any]:
     """Return the measurement's settings, omitted if they equal the training's."""
-    measure, measured = config.measure, measured_settings(config)
-    task = {key: value for key, value in measured.items() if config.task.get(key) != value}
-    found: dict[str, Any] = {"task": task} if task else {}
-    if measure.split != "test":
-        found["split"] = measure.split
-    if measure.file is not None:
-        found["file"] = sha256_of(measure.file)
+    measure, measured = config.measure, measured_settings(config.task, config.measure.task)
     whole = config.data.test if measure.split == "test" else None
-    if measure.count not in (None, whole):
-        found["count"] = measure.count
-    formats = {"state_format": measure.state_format, "weight_format": measure.weight_format}
-    return found | {key: name for key, name in formats.items() if name is not None}
+    found = {
+        "task": {k: value for k, value in measured.items() if config.task.get(k) != value} or None,
+        "split": None if measure.split == "test" else measure.split,
+        "file": measure.file and sha256_of(measure.file),
+        "count": None if measure.count == whole else measure.count,
+        "state_format": measure.state_format,
+        "weight_format": measure.weight_format,
+    }
+    return {key: value for key, value in found.items() if value is not None}
 
 
 IDENTITY = ["task", "size", "format", "model", "layers", "heads", "dim", "seed", "recipe"]
@@ -117,8 +112,7 @@ _COVERED = {
 def identity(config: Mapping[str, Any]) -> dict[str, Any]:
     """Return the standard columns of a cell's deciding settings; size and format as measured."""
     task, model = config["task"], config["model"]
-    changes = (config.get("measure") or {}).get("task", {})
-    measured = {**task, **{key: value for key, value in changes.items() if value is not None}}
+    measured = measured_settings(task, config.get("measure", {}).get("task", {}))
     constructed = model.get("construct") is not None
     return {
         "task": task["name"],
@@ -157,22 +151,21 @@ def varying_keys(configs: list[Mapping[str, Any]]) -> list[str]:
     rows = [(identity(config), other_settings(config)) for config in configs]
     found = []
     for key in sorted({key for _, settings in rows for key in settings}):
-        owner = {"task": "task", "model": "model", "recipe": "recipe"}.get(key.partition(".")[0])
-        values: dict[str, set[str]] = {}
+        section = key.partition(".")[0]
+        owner = section if section in ("task", "model", "recipe") else ""
+        values: dict[Any, set[str]] = {}
         for columns, settings in rows:
-            group = values.setdefault(str(columns.get(owner or "")), set())
-            group.add(json.dumps(settings.get(key), sort_keys=True))
-        if any(len(group) > 1 for group in values.values()):
+            text = json.dumps(settings.get(key), sort_keys=True)
+            values.setdefault(columns.get(owner), set()).add(text)
+        if any(len(group) > 1 for group in values.values()) and not (
+            key in ("task.size", "task.format") and measured_as_trained(configs, key)
+        ):
             found.append(key)
-    return [
-        key
-        for key in found
-        if key not in ("task.size", "task.format") or not measured_as_trained(configs, key)
-    ]
+    return found
 
 
 def measured_as_trained(configs: list[Mapping[str, Any]], key: str) -> bool:
     """Return whether every cell is measured at the size or format (``key``) that it trains at."""
     name = key.removeprefix("task.")
-    default = "cot" if name == "format" else None
-    return all(config["task"].get(name, default) == identity(config)[name] for config in configs)
+    trained = [{"format": "cot", **config["task"]}[name] for config in configs]
+    return trained == [identity(config)[name] for config in configs]

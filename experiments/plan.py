@@ -6,6 +6,8 @@ killed and started again, here or on a cluster that shares the folders.
 
 from __future__ import annotations
 
+import json
+import statistics
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,9 +17,9 @@ from typing import Any
 import pandas as pd
 
 from common import UserError
+from experiments.d90 import passes
 from experiments.grid import Cell, Experiment, cells, matches
-from experiments.names import flat
-from experiments.runs import Run
+from experiments.names import cell_settings, flat, other_settings
 from experiments.table import read_table, upsert
 
 
@@ -26,9 +28,8 @@ class Planned:
     """A cell and its status: done, running, failed, unfinished or missing."""
 
     cell: Cell
-    run: Run
     status: str
-    reason: str | None = None
+    reason: str = ""
 
 
 class Sweep:
@@ -45,54 +46,86 @@ class Sweep:
     ) -> None:
         self.experiment = experiment
         self.folder = Path(results_dir) / experiment.name
-        self.retry_failed = retry_failed
+        self.to_run = {"missing", "unfinished"} | ({"failed"} if retry_failed else set())
         # The sweep enters rows and shows progress itself.
         own = [f"experiment_name={quoted(experiment.name)}", f"runs_dir={quoted(runs_dir)}"]
-        own += ["enter=false", "progress=false"]
-        every = cells(experiment, [*overrides, *own])
+        every = cells(experiment, [*overrides, *own, "enter=false", "progress=false"])
         wanted = {key: value for key, value in flat(only or {}).items() if value is not None}
         self.cells = [cell for cell in every if matches(_columns(cell), wanted)]
         if not self.cells:
             raise UserError(_nothing_matches(every, wanted))
-        self.runs = {cell.name: Run(runs_dir, cell.run) for cell in self.cells}
 
     def plan(self) -> list[Planned]:
         """Return the status of every cell now."""
         table = read_table(self.folder)
         rows = dict(zip(table["cell"], table["status"], strict=True))
-        return [self._planned(cell, rows) for cell in self.cells]
+        return [_planned(cell, rows.get(cell.name, "missing")) for cell in self.cells]
 
-    def _planned(self, cell: Cell, rows: Mapping[str, str]) -> Planned:
-        run = self.runs[cell.name]
-        record = run.record(cell.name)
-        row = record["row"] if record else {"status": rows.get(cell.name, "missing")}
-        if rows.get(cell.name) == "done" or row["status"] == "done":
-            return Planned(cell, run, "done")
-        if run.is_running():
-            return Planned(cell, run, "running")
-        return Planned(cell, run, row["status"], row.get("reason"))
+    def open_cells(self) -> list[Cell]:
+        """Return the cells to run: neither done nor running; failed ones if ``retry_failed``."""
+        return [planned.cell for planned in self.plan() if planned.status in self.to_run]
 
-    def to_launch(self, plan: Iterable[Planned]) -> list[Planned]:
-        """Return the cells to run: neither done nor running; failed ones with ``retry_failed``."""
-        wanted = {"missing", "unfinished"} | ({"failed"} if self.retry_failed else set())
-        return [planned for planned in plan if planned.status in wanted]
+    def climbing_cells(self) -> list[Cell]:
+        """Return the open cells at the next D of every group, one step above the first that passes.
 
-    def open_cells(self) -> list[Planned]:
-        """Return the cells to run now."""
-        return self.to_launch(self.plan())
+        A group waits for a failed cell at its next D.
+        """
+        table = self.enter()
+        done = table[table["status"] == "done"]
+        accuracies = dict(zip(done["cell"], done["answer_accuracy"], strict=True))
+        wanted = {c.name for group in groups(self.cells) for c in next_of_group(group, accuracies)}
+        return [cell for cell in self.open_cells() if cell.name in wanted]
 
     def enter(self, chosen: Iterable[Cell] | None = None) -> pd.DataFrame:
         """Enter the records in runs/ into the results table; return the table."""
         cells = self.cells if chosen is None else chosen
-        records = [self.runs[cell.name].record(cell.name) for cell in cells]
-        if any(records):
-            upsert(self.folder, [record for record in records if record])
+        records = [record for cell in cells if (record := cell.record)]
+        if records:
+            upsert(self.folder, records)
         return read_table(self.folder)
 
 
-def one_of_each_training(planned: Iterable[Planned]) -> list[Planned]:
-    """Return one cell of each training; the others measure it once it has ended."""
-    return list({one.cell.run: one for one in reversed(list(planned))}.values())[::-1]
+def _planned(cell: Cell, entered: str) -> Planned:
+    if entered == "done":
+        return Planned(cell, "done")
+    row = (cell.record or {"row": {"status": entered}})["row"]
+    if row["status"] != "done" and cell.run.is_running():
+        return Planned(cell, "running")
+    return Planned(cell, row["status"], row.get("reason") or "")
+
+
+def groups(cells: Sequence[Cell]) -> list[dict[int, list[Cell]]]:
+    """Return the cells by D, ascending, of each group: cells that differ in D and seed alone."""
+    found: dict[str, dict[int, list[Cell]]] = {}
+    for cell in sorted(cells, key=lambda cell: cell.identity["dim"]):
+        settings = cell_settings(cell.config)
+        settings["model"] = {**settings["model"], "dim": None}
+        key = json.dumps({**settings, "seed": None}, sort_keys=True)
+        found.setdefault(key, {}).setdefault(cell.identity["dim"], []).append(cell)
+    return list(found.values())
+
+
+def next_of_group(
+    group: Mapping[int, Sequence[Cell]], accuracies: Mapping[str, float]
+) -> list[Cell]:
+    """Return the cells without an accuracy at the next D."""
+    passed = False
+    for at_dim in group.values():
+        missing = [cell for cell in at_dim if cell.name not in accuracies]
+        if missing:
+            return missing
+        if passed:
+            return []
+        passed = passes(statistics.median(accuracies[cell.name] for cell in at_dim))
+    return []
+
+
+def one_of_each_training(cells: Iterable[Cell]) -> list[Cell]:
+    """Return the first cell of each training; the others measure it once it has ended."""
+    found: dict[str, Cell] = {}
+    for cell in cells:
+        found.setdefault(cell.run.name, cell)
+    return list(found.values())
 
 
 def counts(plan: Iterable[Planned]) -> str:
@@ -109,16 +142,15 @@ def quoted(value: Any) -> str:
 
 
 def _columns(cell: Cell) -> dict[str, Any]:
-    return {**cell.settings, **cell.identity, "cell": cell.name}
+    return {**other_settings(cell.settings), **cell.identity, "cell": cell.name}
 
 
 def _nothing_matches(every: Sequence[Cell], only: Mapping[str, Any]) -> str:
-    rows = [_columns(cell) for cell in every]
     for key, wanted in only.items():
-        there = {row[key] for row in rows if key in row}
-        if not there & set(wanted if isinstance(wanted, list) else [wanted]):
-            numbers = sorted(value for value in there if isinstance(value, int | float))
-            others = sorted(str(value) for value in there if not isinstance(value, int | float))
-            known = ", ".join(map(str, [*numbers, *others])) or "no such key"
+        columns = (_columns(cell) for cell in every)
+        there = dict.fromkeys(row[key] for row in columns if key in row)
+        if not any(matches({key: value}, {key: wanted}) for value in there):
+            values = sorted(there, key=lambda value: (str(type(value)), value))
+            known = ", ".join(map(str, values)) or "no such key"
             return f"only.{key}={wanted}: no cell matches; there are {known}"
     return f"only={dict(only)}: no cell matches all of these"

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import math
+import time
 import traceback
 from collections.abc import Callable
 from pathlib import Path
@@ -12,17 +14,16 @@ import torch
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
 
-from common import RunError, UserError
-from evaluation.judge import Evaluation, evaluate
+from common import RunError, UserError, write_json
+from evaluation.judge import evaluate
 from evaluation.state_format import StateRounding, rounded_weights, state_rounding
-from experiments import wandb_log
 from experiments.config import CellConfig, cell_from, deciding_settings, measured_task, plain
-from experiments.display import CellProgress, print_outcome
-from experiments.events import both, heartbeat, noting_stop_signals, stop_after
+from experiments.display import cell_progress, print_outcome
 from experiments.names import cell_name, identity, source_digests
 from experiments.row import accuracies, costs, read_curve, reason, status_of, training_cost
-from experiments.runs import Run, command, commit, provenance
+from experiments.runs import Run, command, commit, noting_stop_signals, provenance
 from experiments.table import upsert
+from experiments.wandb_log import track_cell
 from models.build import build_model
 from models.exact import require_causal, require_exact
 from models.transformer import Transformer, scale_embedding
@@ -30,7 +31,7 @@ from tasks.data import DataSets, draw_measured, load_measured, load_or_build
 from tasks.task import SequenceSet, Task, build_task
 from training.checkpoint import load_checkpoint
 from training.device import device_name, resolve_device
-from training.trainer import Evaluated, Interrupted, Listener, Phase, Trainer, ignore
+from training.trainer import Evaluated, Event, Interrupted, Listener, Phase, Trainer, ignore
 
 
 def run_job(settings: DictConfig) -> dict[str, Any] | None:
@@ -44,10 +45,10 @@ def run_and_report(config: CellConfig) -> dict[str, Any] | None:
     Return the row; None where another process works on the cell.
     """
     run, cell = Run.of(config), cell_name(config)
-    known = None if config.force else finished(run, cell)
+    known = None if config.force else run.finished(cell)
     job = OmegaConf.select(HydraConfig.get(), "job.id") if HydraConfig.initialized() else None
     in_multirun = "/" in str(job)  # on this machine, where bars of several would mix
-    with CellProgress(enabled=config.progress and not in_multirun) as progress:
+    with cell_progress(enabled=config.progress and not in_multirun) as progress:
         try:
             record = known or run_cell(config, progress)
         finally:
@@ -72,21 +73,24 @@ def run_cell(config: CellConfig, listener: Listener = ignore) -> dict[str, Any] 
     device = resolve_device(config.machine.device)
     require_buildable(config, task)
     torch.set_num_threads(config.machine.threads)
-    run, cell = Run.of(config), cell_name(config)
+    run, cell, settings = Run.of(config), cell_name(config), deciding_settings(config)
     with run.locked(cell) as mine:
         if not mine:
             return None
-        if not config.force and (record := finished(run, cell)):
-            return record
         if config.force:
             run.discard()
+        elif record := run.finished(cell):
+            return record
         run.write_config(config)
         commit()  # of the code that runs; its files may change until the end
-        tracker = wandb_log.track_cell(config, run)
-        tell = both(both(listener, heartbeat(run, cell)), tracker.listen)
-        row = {**identity(deciding_settings(config)), "max_len": measured.max_len}
-        row |= {"device": device_name(device)}
-        failure = None
+        tracker, beat = track_cell(config, run), run.heartbeat(cell)
+
+        def tell(event: Event) -> None:
+            for listen in (listener, beat, tracker.listen):
+                listen(event)
+
+        row = {**identity(settings), "max_len": measured.max_len, "device": device_name(device)}
+        failure, errors = None, None
         with noting_stop_signals() as stop:
             try:
                 found, errors = train_and_measure(config, task, measured, run, tell, stop)
@@ -95,19 +99,19 @@ def run_cell(config: CellConfig, listener: Listener = ignore) -> dict[str, Any] 
                 tracker.finish(row, failed=True)
                 raise
             except Exception as error:
-                failure, errors = error, None
+                failure = error
                 row |= {"status": status_of(error), "reason": reason(error)}
             row |= {"run": run.name, "cell": cell, **provenance()}
             record = {
                 "row": row,
-                "config": deciding_settings(config),
+                "config": settings,
                 "sources": source_digests(config) or None,
                 "command": command(),
                 "curve": read_curve(run.folder / "curve.csv"),
                 "errors": errors,
                 "traceback": failure and "".join(traceback.format_exception(failure)),
             }
-            run.write_record(cell, record)
+            write_json(run.record_path(cell), record)
         tracker.finish(row, failed=row["status"] == "failed")
         if failure is not None and not isinstance(failure, Interrupted):
             raise failure
@@ -126,12 +130,18 @@ def train_and_measure(
     tell(Phase("data"))
     data = load_data(config, task)
     sequences = measured_sequences(config, task, measured, data)
-    should_stop = stop_after(config.machine.time_limit_seconds, stop)
-    model, cost = trained(config, task, data, run, tell, should_stop)
+    model, cost = trained(config, task, data, run, tell, stop)
+
+    def progress(done: int, total: int) -> None:
+        tell(Evaluated(done, total))
+        if stop():
+            raise Interrupted("stopped while evaluating; the trained weights are kept")
+
     tell(Phase("evaluation"))
     model, rounding = in_formats(config, model, data)
-    evaluation = measure(config, measured, model, sequences, tell, stop, rounding)
-    return {**accuracies(evaluation), **cost, **costs(model, measured)}, evaluation.errors
+    memory, device = config.machine.evaluation_memory_mb, resolve_device(config.machine.device)
+    found = evaluate(model, measured, sequences, memory, device, progress, rounding)
+    return {**accuracies(found), **cost, **costs(model, measured)}, found.errors
 
 
 def require_buildable(config: CellConfig, task: Task) -> None:
@@ -141,23 +151,17 @@ def require_buildable(config: CellConfig, task: Task) -> None:
         costs(build_model(config.model, task), task)
 
 
-def finished(run: Run, cell: str) -> dict[str, Any] | None:
-    """Return the record of a finished measurement."""
-    record = run.record(cell)
-    return record if record and record["row"]["status"] == "done" else None
-
-
 def trained(
     config: CellConfig,
     task: Task,
     data: DataSets,
     run: Run,
     tell: Listener,
-    should_stop: Callable[[], bool],
+    stop: Callable[[], bool],
 ) -> tuple[Transformer, dict[str, Any]]:
     """Return the model, and what its training cost: columns of the table.
 
-    Trains it unless that is done. Raises `Interrupted` when asked to stop.
+    Trains it unless that is done. Raises `Interrupted` when asked to stop, or after the time limit.
     """
     device = resolve_device(config.machine.device)
     if config.model.construct is not None:
@@ -175,13 +179,14 @@ def trained(
     model = initial_model(config, task)
     require_exact(model)
     require_causal(model)
+    end = time.monotonic() + (config.machine.time_limit_seconds or math.inf)
     trainer = Trainer(
         model, config.recipe, config.seed, data.train, data.validation, run.folder,
-        config.machine, tell, should_stop,
+        config.machine, tell, lambda: stop() or time.monotonic() > end,
     )  # fmt: skip
     trainer.fit()
     row = {**training_cost(trainer), "data_fingerprint": data.fingerprint}
-    run.write_training({"row": row, "command": command(), **provenance()})
+    write_json(run.folder / "training.json", {"row": row, "command": command(), **provenance()})
     return trainer.model, row
 
 
@@ -219,33 +224,6 @@ def in_formats(
     if measure.state_format is None:
         return model, None
     return model, state_rounding(measure.state_format, model, data.train)
-
-
-def measure(
-    config: CellConfig,
-    measured: Task,
-    model: Transformer,
-    sequences: SequenceSet,
-    tell: Listener,
-    stop: Callable[[], bool],
-    rounding: StateRounding | None,
-) -> Evaluation:
-    """Return accuracies of what the model writes for ``sequences``."""
-
-    def progress(done: int, total: int) -> None:
-        tell(Evaluated(done, total))
-        if stop():
-            raise Interrupted("stopped while evaluating; the trained weights are kept")
-
-    return evaluate(
-        model,
-        measured,
-        sequences,
-        config.machine.evaluation_memory_mb,
-        resolve_device(config.machine.device),
-        progress,
-        rounding,
-    )
 
 
 def measured_sequences(

@@ -12,17 +12,20 @@ lock               held while a process works here; freed by any death of that p
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import datetime
 import errno
 import fcntl
 import functools
-import importlib.metadata
 import json
+import math
 import shutil
+import signal
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -33,8 +36,10 @@ import yaml
 from common import write_json, write_text
 from experiments.config import CellConfig, deciding_settings
 from experiments.names import cell_name, run_name
+from training.trainer import Event, Listener, Phase
 
 ROOT = Path(__file__).resolve().parent.parent
+HEARTBEAT_SECONDS = 1.0
 
 
 class Run:
@@ -69,7 +74,7 @@ class Run:
         try:
             for left in self.folder.glob(".*"):  # half-written by a process that was killed
                 shutil.rmtree(left, ignore_errors=True)
-            self.write_progress(cell=cell)
+            write_json(self.folder / "progress.json", {"cell": cell})
             yield True
         finally:
             lock.release()
@@ -88,7 +93,7 @@ class Run:
         """Write the settings of the training and its plain measurement."""
         settings = deciding_settings(config)
         if cell_name(config) != self.name:
-            settings["measure"] = {"task": {}, "split": "test", "file": None, "count": None}
+            settings["measure"] = {}
         write_text(self.folder / "config.yaml", yaml.safe_dump(settings, sort_keys=False))
 
     def record_path(self, cell: str) -> Path:
@@ -96,24 +101,31 @@ class Run:
         return self.folder / ("record.json" if cell == self.name else f"record-{cell}.json")
 
     def record(self, cell: str) -> dict[str, Any] | None:
-        """Return the measurement: ``row``, ``config``, ``curve``, ``errors``, ``command``."""
+        """Return what `experiments.run.run_cell` recorded of the measurement; None so far."""
         return _read_json(self.record_path(cell))
 
-    def write_record(self, cell: str, record: dict[str, Any]) -> None:
-        """Record a measurement; its file is the proof that the cell is finished."""
-        write_json(self.record_path(cell), record)
+    def finished(self, cell: str) -> dict[str, Any] | None:
+        """Return the record of a measurement that is done."""
+        record = self.record(cell)
+        return record if record and record["row"]["status"] == "done" else None
 
     def training(self) -> dict[str, Any] | None:
-        """Return what training cost; None where it has not ended."""
+        """Return what training cost; its file says that training has ended. None so far."""
         return _read_json(self.folder / "training.json")
 
-    def write_training(self, training: dict[str, Any]) -> None:
-        """Write what training cost; training is finished once this exists."""
-        write_json(self.folder / "training.json", training)
+    def heartbeat(self, cell: str) -> Listener:
+        """Return a listener that writes progress.json once a second, and at every new phase."""
+        known: dict[str, Any] = {"cell": cell}
+        written = -math.inf
 
-    def write_progress(self, **values: Any) -> None:
-        """Write a heartbeat for `sweep.py status=true`."""
-        write_json(self.folder / "progress.json", {**values, "updated": time.time()})
+        def listen(event: Event) -> None:
+            nonlocal written
+            known.update(dataclasses.asdict(event))
+            if isinstance(event, Phase) or time.monotonic() - written > HEARTBEAT_SECONDS:
+                written = time.monotonic()
+                write_json(self.folder / "progress.json", known)
+
+        return listen
 
     def progress(self) -> dict[str, Any]:
         """Return the last heartbeat, empty without one."""
@@ -126,6 +138,24 @@ class Run:
             if path.name != "lock":
                 aside.mkdir(parents=True, exist_ok=True)
                 path.rename(aside / path.name)
+
+
+@contextlib.contextmanager
+def noting_stop_signals() -> Iterator[Callable[[], bool]]:
+    """Yield a function that returns whether SIGTERM has come; training then saves and stops.
+
+    Where somebody else handles the signal, as submitit does, that handler stays.
+    """
+    received: list[int] = []
+    in_main = threading.current_thread() is threading.main_thread()
+    replaced = in_main and signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+    if replaced:
+        signal.signal(signal.SIGTERM, lambda number, frame: received.append(number))
+    try:
+        yield lambda: bool(received)
+    finally:
+        if replaced:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 def _read_json(path: Path) -> dict[str, Any] | None:
@@ -148,22 +178,14 @@ def command() -> str:
 
 @functools.cache
 def commit() -> str:
-    """Return the commit, with ``-dirty`` if the code differs from it, else the installed version.
+    """Return the commit, with ``-dirty`` if the code differs from it; empty without git.
 
-    Called before anything runs, since files may change meanwhile. Warns once if git does not
-    answer, as in a tarball or somebody else's checkout.
+    Called before anything runs, since files may change meanwhile.
     """
     command = ["git", "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"]
     try:
-        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
-        reason = (done.stderr.strip().splitlines() or ["git failed"])[0]
-        if done.returncode == 0:
-            return done.stdout.strip()
-    except FileNotFoundError:
-        reason = "there is no git here"
-    try:
-        version = f"cotcost {importlib.metadata.version('cotcost')}"
-    except importlib.metadata.PackageNotFoundError:
-        version = ""
-    print(f"warning: results have no commit ({reason})", file=sys.stderr)
-    return version
+        return subprocess.check_output(command, cwd=ROOT, stderr=subprocess.PIPE, text=True).strip()
+    except (FileNotFoundError, subprocess.CalledProcessError) as error:
+        reason = (getattr(error, "stderr", "") or str(error)).strip().splitlines()[0]
+        print(f"warning: results have no commit ({reason})", file=sys.stderr)
+        return ""

@@ -67,7 +67,7 @@ def published_cell(name: str, results_dirs: Iterable[str]) -> dict[str, Any]:
 
 
 def upsert(folder: Path, records: Iterable[Mapping[str, Any]]) -> None:
-    """Enter finished measurements into the table; many processes may do so at once.
+    """Enter measurements into the table; many processes may do so at once.
 
     A finished row is never replaced by an unfinished one; of two finished ones the later stays.
     One whose code from outside the project has changed since, under the same configuration, goes.
@@ -89,15 +89,14 @@ def upsert(folder: Path, records: Iterable[Mapping[str, Any]]) -> None:
 
 def write_table(folder: Path, rows: dict[str, Row], cells: dict[str, dict[str, Any]]) -> None:
     """Write the three files of a table."""
-    keys = varying_keys([cells[cell]["config"] for cell in rows])
-    for cell, row in rows.items():
-        settings = other_settings(cells[cell]["config"])
-        rows[cell] = {column: row[column] for column in COLUMNS}
-        rows[cell] |= {key: _text(settings.get(key)) for key in keys}
+    configs = [cells[cell]["config"] for cell in rows]
+    keys = varying_keys(configs)
+    for row, settings in zip(rows.values(), map(other_settings, configs), strict=True):
+        row |= {key: _text(settings.get(key)) for key in keys}
     table = pd.DataFrame(list(rows.values()), columns=[*COLUMNS, *keys], dtype=object)
     table = table.sort_values([*SORT, *keys, "cell"], kind="stable", key=_sortable)
     lines = [json.dumps(cells[cell], separators=(",", ":")) for cell in sorted(cells)]
-    shared = shared_settings([cells[cell]["config"] for cell in rows])
+    shared = shared_settings(configs)
     write_text(folder / "config.yaml", yaml.safe_dump(shared, sort_keys=True))
     write_text(folder / "cells.jsonl", "\n".join(lines) + "\n")
     write_text(folder / "results.csv", table.to_csv(index=False))
@@ -141,9 +140,7 @@ def text_rows(folder: Path) -> dict[str, Row]:
 
 
 def _text(value: Any) -> str:
-    if value is None or value != value:
-        return ""
-    return repr(value) if isinstance(value, float) else str(value)
+    return "" if value is None or value != value else str(value)
 
 
 def _replaces(row: Mapping[str, Any], old: Row | None) -> bool:

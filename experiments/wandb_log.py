@@ -1,16 +1,16 @@
 """W&B as a mirror of our own records: a run per cell, and one for an experiment's figures.
 
 If W&B fails, one warning is printed and the cell goes on without it. Curves are drawn against our
-own ``step``: W&B's starts at 0 again when an offline run is resumed. WANDB_* variables count
-where our own key has its default.
+own ``step``: W&B's starts at 0 again when an offline run is resumed.
 """
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ import pandas as pd
 
 from experiments.config import CellConfig, LoggerConfig, deciding_settings
 from experiments.names import cell_name, identity
+from experiments.row import read_curve
 from experiments.runs import Run
 from training.trainer import Event, Validation
 
@@ -31,35 +32,35 @@ class Tracker:
 
     def __init__(self, logger: LoggerConfig, **arguments: Any) -> None:
         self._run: Any = None
-        mode = _mode(logger)
-        if mode != "disabled":
-            self._run = self._safely(lambda run: _start(logger, mode, arguments), start=True)
+        if logger.mode != "disabled":
+            with self._safely():
+                self._run = _start(logger, arguments)
 
     def listen(self, event: Event) -> None:
         """Log a row of the learning curve."""
         if isinstance(event, Validation):
             self.log(dataclasses.asdict(event))
 
-    def log(self, values: dict[str, Any]) -> None:
+    def log(self, values: Mapping[str, Any]) -> None:
         """Log values, our own ``step`` among them."""
-        self._safely(lambda run: run.log(values))
+        if self._run is not None:
+            with self._safely():
+                self._run.log(dict(values))
 
-    def finish(self, summary: dict[str, Any], failed: bool = False) -> None:
+    def finish(self, summary: Mapping[str, Any], failed: bool = False) -> None:
         """Write the summary and close the run; online, wait for the upload for a while."""
-        known = {key: value for key, value in summary.items() if value is not None}
-        self._safely(lambda run: run.summary.update(known))
-        self._safely(lambda run: run.finish(exit_code=int(failed)))
-        self._run = None
+        if self._run is not None:
+            with self._safely():
+                self._run.summary.update({k: v for k, v in summary.items() if v is not None})
+                self._run.finish(exit_code=int(failed))
 
-    def _safely(self, action: Callable[[Any], Any], start: bool = False) -> Any:
-        if self._run is None and not start:
-            return None
+    @contextlib.contextmanager
+    def _safely(self) -> Iterator[None]:
         try:
-            return action(self._run)
+            yield
         except Exception as error:
             print(f"warning: W&B: {_first_line(error)}; continuing without it", file=sys.stderr)
             self._run = None
-        return None
 
 
 def track_cell(config: CellConfig, run: Run) -> Tracker:
@@ -68,23 +69,22 @@ def track_cell(config: CellConfig, run: Run) -> Tracker:
     The curve of an interrupted cell is logged again, so that every offline directory holds all of
     it: `wandb sync` writes each from the run's beginning, the last one last.
     """
-    columns = identity(deciding_settings(config))
-    ours = {
-        "WANDB_NAME": ("name", "{model} D={dim} {task} n={size} seed={seed}".format(**columns)),
-        "WANDB_TAGS": ("tags", [f"{key}:{columns[key]}"[:64] for key in TAGS]),
-    }
+    settings = deciding_settings(config)
+    columns = identity(settings)
+    name = "{model} D={dim} {task} n={size} seed={seed}".format(**columns)
     tracker = Tracker(
         config.logger,
         id=cell_name(config),
+        name=os.environ.get("WANDB_NAME", name),
+        tags=[f"{key}:{columns[key]}"[:64] for key in TAGS],
         group=config.experiment_name or "cells",
         job_type="cell",
-        config=deciding_settings(config),
-        **{key: value for name, (key, value) in ours.items() if name not in os.environ},
+        config=settings,
     )
-    path = run.folder / "curve.csv"
-    if path.exists() and run.training() is None:
-        for row in pd.read_csv(path).to_dict("records"):
-            tracker.log({str(key): value for key, value in row.items()})
+    if run.training() is None:
+        curve = read_curve(run.folder / "curve.csv") or {}
+        for values in zip(*curve.values(), strict=True):
+            tracker.log(dict(zip(curve, values, strict=True)))
     return tracker
 
 
@@ -92,7 +92,7 @@ def log_figures(
     logger: LoggerConfig, experiment: str, figures: Sequence[Path], table: pd.DataFrame
 ) -> None:
     """Log an experiment's figures and table as a run of their own."""
-    if _mode(logger) == "disabled":
+    if logger.mode == "disabled":
         return
     import wandb
 
@@ -107,27 +107,11 @@ def _first_line(error: Exception) -> str:
     return (str(error).strip() or type(error).__name__).splitlines()[0]
 
 
-def _mode(logger: LoggerConfig) -> str:
-    if os.environ.get("WANDB_DISABLED", "").lower() in ("true", "1", "yes"):
-        return "disabled"
-    if logger.mode == "offline":  # the default
-        return os.environ.get("WANDB_MODE", logger.mode)
-    return logger.mode
-
-
-def _start(logger: LoggerConfig, mode: str, arguments: dict[str, Any]) -> Any:
+def _start(logger: LoggerConfig, arguments: dict[str, Any]) -> Any:
     """Start a run; fall back to offline without a key or network."""
     import wandb
 
-    environment = {"project": "WANDB_PROJECT", "entity": "WANDB_ENTITY", "dir": "WANDB_DIR"}
-    given: dict[str, Any] = {
-        "project": logger.project, "entity": logger.entity, "dir": logger.directory,
-    }  # fmt: skip
-    default = {"project": "cotcost", "entity": None, "dir": "."}
-    for key, name in environment.items():
-        if given[key] == default[key] and name in os.environ:
-            given[key] = os.environ[name]
-    Path(given["dir"]).mkdir(parents=True, exist_ok=True)
+    Path(logger.directory).mkdir(parents=True, exist_ok=True)
     settings = wandb.Settings(
         console="off", silent=True, init_timeout=INIT_SECONDS, finish_timeout=FINISH_SECONDS,
         x_disable_stats=True,
@@ -136,21 +120,20 @@ def _start(logger: LoggerConfig, mode: str, arguments: dict[str, Any]) -> Any:
     def init(mode: Any) -> Any:
         resume: Any = "allow" if mode == "online" and "id" in arguments else None
         return wandb.init(
-            **given, mode=mode, reinit="finish_previous", resume=resume, settings=settings,
-            **arguments,
+            project=logger.project, entity=logger.entity, dir=logger.directory, mode=mode,
+            reinit="finish_previous", resume=resume, settings=settings, **arguments,
         )  # fmt: skip
 
-    if mode == "online":
-        try:
-            if not wandb.login(prompt=False):
-                raise RuntimeError("no API key")
-            run = init("online")
-        except Exception as error:
-            why = _first_line(error)
-            print(f"warning: W&B is offline ({why}); `wandb sync` uploads later", file=sys.stderr)
-            run = init("offline")
-    else:
-        run = init(mode)
+    try:
+        if logger.mode == "online" and not wandb.login(prompt=False):
+            raise RuntimeError("no API key")
+        run = init(logger.mode)
+    except Exception as error:
+        if logger.mode == "offline":
+            raise
+        print(f"warning: W&B is offline ({_first_line(error)}); `wandb sync` uploads later",
+              file=sys.stderr)  # fmt: skip
+        run = init("offline")
     run.define_metric("step", hidden=True)
     run.define_metric("*", step_metric="step")
     return run

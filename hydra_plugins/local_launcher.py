@@ -31,19 +31,18 @@ from hydra.plugins.launcher import Launcher
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, open_dict
 
-from common import RunError, UserError, WorkerDiedError
+from common import RunError, UserError, WorkerDiedError, write_bytes
 
 
 class LocalLauncher(Launcher):
     """Runs ``jobs`` at a time (None: one per core), each in a process of its own."""
 
     def __init__(self, jobs: int | None = None) -> None:
-        self.jobs = jobs or usable_cores()
+        from loky import cpu_count  # heeds the quotas of containers; a tenth of a second
+
+        self.jobs = jobs or cpu_count()
         self._deadline = math.inf
         self._processes: set[Any] = set()
-        self.config: DictConfig
-        self.task_function: TaskFunction
-        self.hydra_context: HydraContext
 
     def setup(
         self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig
@@ -51,9 +50,7 @@ class LocalLauncher(Launcher):
         """Store what every job needs."""
         if not isinstance(self.jobs, int) or self.jobs < 1:
             raise UserError(f"hydra.launcher.jobs={self.jobs}: must be a whole number from 1")
-        self.config = config
-        self.hydra_context = hydra_context
-        self.task_function = task_function
+        self._job = (hydra_context, task_function, config)
 
     def stop_after(self, seconds: float) -> None:
         """After ``seconds``, start no more jobs and stop the running ones at a checkpoint."""
@@ -67,8 +64,8 @@ class LocalLauncher(Launcher):
         total = initial_job_idx + len(job_overrides)
         with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(self.jobs) as pool:
             futures = [
-                pool.submit(self._run, list(overrides), initial_job_idx + i, Path(folder), total)
-                for i, overrides in enumerate(job_overrides)
+                pool.submit(self._run, list(overrides), number, Path(folder) / str(number), total)
+                for number, overrides in enumerate(job_overrides, initial_job_idx)
             ]
             try:
                 return [future.result() for future in futures]
@@ -78,17 +75,14 @@ class LocalLauncher(Launcher):
                     process.terminate()
                 raise
 
-    def _run(self, overrides: list[str], number: int, folder: Path, total: int) -> JobReturn:
+    def _run(self, overrides: list[str], number: int, path: Path, total: int) -> JobReturn:
         """Run one job in a process and wait for it; called in a thread."""
-        result = JobReturn(overrides=overrides, status=JobStatus.FAILED)
         if time.monotonic() > self._deadline:
-            result.return_value = RunError("out of time, not started")
-            return result
-        job = (self.hydra_context, self.task_function, self.config, overrides, number, total)
-        payload = cloudpickle.dumps((*job, Singleton.get_state()))
+            return _failed(overrides, RunError("out of time, not started"))
+        payload = cloudpickle.dumps((*self._job, overrides, number, total, Singleton.get_state()))
         context = multiprocessing.get_context("forkserver")
         context.set_forkserver_preload(["torch", "experiments.run"])
-        process = context.Process(target=_work, args=(payload, folder / str(number)))
+        process = context.Process(target=_work, args=(payload, path))
         process.start()
         self._processes.add(process)
         left = self._deadline - time.monotonic()
@@ -97,23 +91,20 @@ class LocalLauncher(Launcher):
             process.terminate()  # training writes its checkpoint and ends
             process.join()
         self._processes.discard(process)
-        if (folder / str(number)).exists():
-            result = pickle.loads((folder / str(number)).read_bytes())
-        elif process.exitcode == -signal.SIGTERM and time.monotonic() > self._deadline:
-            result.return_value = RunError("out of time before it began")
-        else:
-            code = process.exitcode or 0
-            how = f"killed by signal {-code}" if code < 0 else f"exit status {code}"
-            result.return_value = WorkerDiedError(f"its process ended without a result ({how})")
-            print(f"error: {' '.join(overrides)}: process {how}", file=sys.stderr)
-        return result
+        if path.exists():
+            return pickle.loads(path.read_bytes())
+        code = process.exitcode or 0
+        if code == -signal.SIGTERM and time.monotonic() > self._deadline:
+            return _failed(overrides, RunError("out of time before it began"))
+        how = f"killed by signal {-code}" if code < 0 else f"exit status {code}"
+        print(f"error: {' '.join(overrides)}: process {how}", file=sys.stderr)
+        return _failed(overrides, WorkerDiedError(f"its process ended without a result ({how})"))
 
 
-def usable_cores() -> int:
-    """Return the cores that this process may use, CPU quotas of containers included."""
-    from loky import cpu_count
-
-    return cpu_count()
+def _failed(overrides: list[str], error: Exception) -> JobReturn:
+    result = JobReturn(overrides=overrides, status=JobStatus.FAILED)
+    result.return_value = error
+    return result
 
 
 def _work(payload: bytes, path: Path) -> None:
@@ -139,25 +130,20 @@ def _work(payload: bytes, path: Path) -> None:
         )
     except SystemExit as stop:  # after one line on why
         kind = UserError if stop.code == 2 else RunError
-        result = JobReturn(overrides=overrides, status=JobStatus.FAILED)
-        result.return_value = kind(f"{' '.join(overrides)}: failed; see above")
+        result = _failed(overrides, kind(f"{' '.join(overrides)}: failed; see above"))
     result.cfg = result.hydra_cfg = None
-    temporary = path.with_suffix(".tmp")
-    temporary.write_bytes(_pickled(result))
-    temporary.replace(path)
+    write_bytes(path, _pickled(result))
 
 
 def _pickled(result: JobReturn) -> bytes:
-    """Return the pickled result; an exception that cannot be pickled keeps its text."""
+    """Return the pickled result, after printing why it failed."""
     error = failure_of(result)
     if isinstance(error, UserError | RunError):
         print(f"error: {error}", file=sys.stderr)
     elif error is not None:
         traceback.print_exception(error)
-        try:
-            pickle.loads(cloudpickle.dumps(error))
-        except Exception:
-            result.return_value = RuntimeError(f"{type(error).__name__}: {error}")
+        # An exception of any other class may not survive pickling.
+        result.return_value = RuntimeError(f"{type(error).__name__}: {error}")
     return cloudpickle.dumps(result)
 
 

@@ -1,5 +1,6 @@
 """The oracles against tables worked by hand and lines of CoT_benchmark by Feng et al.."""
 
+from collections.abc import Callable
 from functools import partial
 from itertools import pairwise, product
 from pathlib import Path
@@ -22,13 +23,9 @@ def sample_lines(name: str) -> list[str]:
     ("numbers", "expected"),
     [
         ([], []),
-        ([7], [1]),
-        ([1, 2, 3], [1, 2, 3]),
         ([3, 2, 1], [1, 1, 1]),
         ([5, 5, 5], [1, 1, 1]),
-        ([3, 1, 2], [1, 1, 2]),
         ([3, 1, 4, 1, 5, 9, 2, 6], [1, 1, 2, 1, 3, 4, 2, 4]),
-        ([10, 20, 5, 6, 7, 30], [1, 2, 1, 2, 3, 4]),
         ([0, 8, 4, 12, 2, 10, 6, 14], [1, 2, 2, 3, 2, 3, 3, 4]),
     ],
 )
@@ -105,11 +102,6 @@ ED_LOCAL_LINE = "a b | b a <sep> 3 1 , b | b a <sep> 1 3 , <sep> 3"
         ("a | a <sep> 0 , <sep> 0", 1, "cot", False),  # equal
         ("a | a a a a <sep> 6", 1, "direct", False),  # more than 2 longer than size
         ("| a <sep> <sep> 1", 1, "cot", False),
-        ("a b | b a <sep> 3 1 1 3 , <sep> 3", 2, "cot", False),
-        ("a b | b a <sep> 3 1 , 1 3 <sep> 3", 2, "cot", False),
-        ("a b | b a <sep> 3 1 , 1 3 , 3", 2, "cot", False),
-        ("a b | b a <sep> 3 1 , 1 3 , <sep>", 2, "cot", False),
-        ("a b b a <sep> 3 1 , 1 3 , <sep> 3", 2, "cot", False),
         ("a 7 | 7 a <sep> 3 1 , 1 3 , <sep> 3", 2, "cot", False),
         ("ab | b a <sep> 3 1 , 1 3 , <sep> 3", 2, "cot", False),
         ("", 2, "cot", False),
@@ -125,14 +117,19 @@ def test_edit_distance_judge(line: str, size: int, format: str, valid: bool) -> 
         (ED_LOCAL_LINE, "cot", True),
         ("a b | b a <sep> 3", "direct", True),
         (ED_LINE, "cot", False),
-        ("a b | b a <sep> 3 1 , a b | b a <sep> 1 3 , <sep> 3", "cot", False),
-        ("a b | b a <sep> 3 1 , b b a <sep> 1 3 , <sep> 3", "cot", False),
-        ("a b | b a <sep> 3 1 , b | b a 1 3 , <sep> 3", "cot", False),
-        ("a b | b a <sep> 3 1 , b | b a <sep> 1 3 , | b a <sep> 3", "cot", False),
     ],
 )
 def test_edit_distance_judge_local(line: str, format: str, valid: bool) -> None:
     assert (edit_distance.judge_local(line, 2, format) is None) == valid
+
+
+@pytest.mark.parametrize(
+    ("judge", "line"), [(edit_distance.judge, ED_LINE), (edit_distance.judge_local, ED_LOCAL_LINE)]
+)
+def test_edit_distance_misses_no_token(judge: Callable[..., str | None], line: str) -> None:
+    tokens = line.split()
+    for i in range(len(tokens)):
+        assert judge(" ".join(tokens[:i] + tokens[i + 1 :]), 2) is not None
 
 
 def test_local_chain_of_three_rows() -> None:
@@ -144,27 +141,16 @@ def test_local_chain_of_three_rows() -> None:
 # Arithmetic
 
 
-@pytest.mark.parametrize(
-    ("expression", "expected"),
-    [
-        ("7", 7),
-        ("7 + 8", 4),
-        ("3 - 9", 5),
-        ("7 * 8", 1),
-        ("1 / 2", 6),
-        ("4 / 5", 3),  # 5 * 3 = 15 = 4
-        ("2 + 3 * 4", 3),
-        ("( 2 + 3 ) * 4", 9),
-        ("9 - 4 - 3", 2),
-        ("9 - ( 4 - 3 )", 8),
-        ("8 / 4 / 2", 1),
-        ("8 / ( 4 / 2 )", 4),
-        ("8 / 4 * 2", 4),
-        ("0 / 10", 0),
-    ],
-)
-def test_arithmetic_value(expression: str, expected: int) -> None:
-    assert arithmetic.value(arithmetic.parse(expression)) == expected
+VALUES = {
+    "7": 7, "7 + 8": 4, "3 - 9": 5, "7 * 8": 1, "1 / 2": 6, "2 + 3 * 4": 3, "( 2 + 3 ) * 4": 9,
+    "9 - 4 - 3": 2, "9 - ( 4 - 3 )": 8, "8 / 4 / 2": 1, "8 / ( 4 / 2 )": 4, "8 / 4 * 2": 4,
+    "0 / 10": 0, "4 / 5": 3,  # 5 * 3 = 15 = 4
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("expression", VALUES)
+def test_arithmetic_value(expression: str) -> None:
+    assert arithmetic.value(arithmetic.parse(expression)) == VALUES[expression]
 
 
 def test_arithmetic_is_that_of_a_field() -> None:
@@ -177,53 +163,32 @@ def test_arithmetic_is_that_of_a_field() -> None:
                 arithmetic.operate(a, "/", b)
 
 
-@pytest.mark.parametrize(
-    "expression",
-    [
-        "",
-        "+",
-        "- 3",
-        "1 +",
-        "2 * * 3",
-        "( 1 + 2",
-        "1 + 2 )",
-        "2 ( 3 )",
-        "1 2",
-        "11 + 1",
-        "01 + 1",
-        "( 3 ) + 1",
-        "( )",
-        "x + 1",
-        "1 % 2",
-        "1 / 0",
-        "1 / ( 6 - 6 )",
-        "( 1 , 2 )",
-        "3 / / 2",
-    ],
-)
+NO_VALUE = [
+    "", "+", "- 3", "1 +", "2 * * 3", "( 1 + 2", "1 + 2 )", "2 ( 3 )", "1 2", "11 + 1", "01 + 1",
+    "( 3 ) + 1", "( )", "x + 1", "1 % 2", "1 / 0", "1 / ( 6 - 6 )", "( 1 , 2 )", "3 / / 2",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("expression", NO_VALUE)
 def test_arithmetic_has_no_value(expression: str) -> None:
     with pytest.raises(arithmetic.Invalid):
         arithmetic.value(arithmetic.parse(expression))
 
 
-@pytest.mark.parametrize(
-    ("expression", "leftmost"),
-    [
-        ("1 + 2", "3"),
-        ("1 + 2 + 3", "3 + 3"),
-        ("1 + 2 * 3", "1 + 6"),
-        ("1 * 2 + 3 * 4", "2 + 3 * 4"),
-        ("1 - ( 2 - 3 )", "1 - 10"),
-        ("1 - ( 2 - 3 - 4 )", "1 - ( 10 - 4 )"),
-        ("( 1 + 2 ) * ( 3 + 4 )", "3 * ( 3 + 4 )"),
-        ("6 + 2 * ( 1 + 1 ) + 3 * 3", "6 + 2 * 2 + 3 * 3"),
-        ("6 - ( 2 + 3 * 4 ) + 5 * 6", "6 - ( 2 + 1 ) + 5 * 6"),
-        ("5 + 8 / ( 4 / 2 * 2 )", "5 + 8 / ( 2 * 2 )"),
-    ],
-)
-def test_leftmost_reduction(expression: str, leftmost: str) -> None:
-    assert arithmetic.leftmost_reduction(expression) == leftmost
-    assert leftmost in arithmetic.reductions(expression)
+LEFTMOST = {
+    "1 + 2": "3", "1 + 2 + 3": "3 + 3", "1 + 2 * 3": "1 + 6", "1 * 2 + 3 * 4": "2 + 3 * 4",
+    "1 - ( 2 - 3 )": "1 - 10", "1 - ( 2 - 3 - 4 )": "1 - ( 10 - 4 )",
+    "( 1 + 2 ) * ( 3 + 4 )": "3 * ( 3 + 4 )",
+    "6 + 2 * ( 1 + 1 ) + 3 * 3": "6 + 2 * 2 + 3 * 3",
+    "6 - ( 2 + 3 * 4 ) + 5 * 6": "6 - ( 2 + 1 ) + 5 * 6",
+    "5 + 8 / ( 4 / 2 * 2 )": "5 + 8 / ( 2 * 2 )",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("expression", LEFTMOST)
+def test_leftmost_reduction(expression: str) -> None:
+    assert arithmetic.leftmost_reduction(expression) == LEFTMOST[expression]
+    assert LEFTMOST[expression] in arithmetic.reductions(expression)
 
 
 def test_reductions_of_every_adjacent_pair() -> None:
@@ -280,22 +245,11 @@ def test_arithmetic_judge(
     assert verdict is None if reason is None else reason in str(verdict)
 
 
-@pytest.mark.parametrize(
-    ("expression", "needless"),
-    [
-        ("1 + 2", False),
-        ("1 + ( 2 + 3 )", True),
-        ("1 - ( 2 + 3 )", False),
-        ("( 1 - 2 ) + 3", True),
-        ("( 1 - 2 ) * 3", False),
-        ("2 * ( 3 / 4 )", True),
-        ("2 / ( 3 * 4 )", False),
-        ("2 - ( 3 * 4 )", True),
-        ("2 - ( ( 3 + 4 ) )", True),
-    ],
-)
-def test_needless_brackets(expression: str, needless: bool) -> None:
-    assert arithmetic.needless_brackets(expression) == needless
+def test_needless_brackets() -> None:
+    needed = ["1 + 2", "1 - ( 2 + 3 )", "( 1 - 2 ) * 3", "2 / ( 3 * 4 )"]
+    needless = ["1 + ( 2 + 3 )", "( 1 - 2 ) + 3", "2 * ( 3 / 4 )", "2 - ( 3 * 4 )"]
+    assert not any(map(arithmetic.needless_brackets, needed))
+    assert all(map(arithmetic.needless_brackets, [*needless, "2 - ( ( 3 + 4 ) )"]))
 
 
 # Lines that CoT_benchmark wrote

@@ -1,7 +1,7 @@
 """Climbing D: which cells are wanted next."""
 
-from experiments.frontier import groups, next_of_group
 from experiments.grid import cell_of
+from experiments.plan import groups, next_of_group
 
 
 def cell(dim, seed, model="standard"):

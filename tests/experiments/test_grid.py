@@ -67,7 +67,7 @@ def test_values_become_overrides(value, word):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ({"grid": []}, "grid is empty"),
+        ({"grid": []}, "grid: .* at least 1"),
         ({"grid": [{"seed": [0]}], "figurs": []}, "figurs"),
         ({"grid": [{"seed": 0}]}, r"grid\.0\.seed"),
         ({"grid": [{"seed": [0]}], "exclude": [{"seed": 0}]}, "exclude leaves nothing"),

@@ -1,11 +1,7 @@
 """Many cells at once: lost workers, cells that share a training, two processes on one folder."""
 
-import os
-import subprocess
-import sys
 import threading
 import time
-from pathlib import Path
 
 import pandas as pd
 import pytest
@@ -23,7 +19,6 @@ from experiments.run import require_buildable, run_and_report, run_cell
 from experiments.runs import Run
 from tasks.task import build_task
 
-ROOT = Path(__file__).resolve().parents[2]
 DYING = """
 import os, signal
 from models.standard import StandardAttention
@@ -37,7 +32,7 @@ class Dying(StandardAttention):
 TINY = [
     "task=lis", "task.size=4", "task.number_range=20", "task.capacity=6", "model.num_layers=1",
     "recipe.steps=20", "recipe.validate_every=20", "data.train=400", "data.validation=50",
-    "data.test=60", "progress=false",
+    "data.test=60",
 ]  # fmt: skip
 
 
@@ -54,18 +49,18 @@ def sweep_of(*only, **options):
 
 
 def test_a_lost_worker_is_a_failure_of_the_measured_size(tiny):
-    [one] = sweep_of(("dim", 8), ("size", 6)).plan()
+    [one] = sweep_of(("dim", 8), ("size", 6)).cells
     record_lost_worker(one, lost())
-    row = one.run.record(one.cell.name)["row"]
+    row = one.record["row"]
     assert row["status"] == "failed" and "signal 9" in row["reason"]
-    assert row["size"] == 6 and row["max_len"] == run_cell(one.cell.config)["row"]["max_len"]
+    assert row["size"] == 6 and row["max_len"] == run_cell(one.config)["row"]["max_len"]
 
 
 def test_a_worker_lost_after_its_work_leaves_the_result(tiny):
-    [one] = sweep_of(("dim", 8), ("size", 4)).plan()
-    before = run_cell(one.cell.config)
+    [one] = sweep_of(("dim", 8), ("size", 4)).cells
+    before = run_cell(one.config)
     record_lost_worker(one, lost())
-    assert one.run.record(one.cell.name) == before
+    assert one.record == before
 
 
 def test_another_measurement_waits_for_the_training_that_it_needs(tiny):
@@ -120,18 +115,18 @@ class InThisProcess:
 def test_cells_of_one_training_run_in_turn_and_a_failed_one_when_asked(tiny):
     sweep = sweep_of()
     launcher = InThisProcess(True)
-    with display.SweepProgress(sweep, sweep.to_launch(sweep.plan())):
-        launch_cells(launcher, lambda: sweep.to_launch(sweep.plan()))
+    with display.SweepProgress(sweep, sweep.open_cells()):
+        launch_cells(launcher, sweep.open_cells)
     assert [len(cells) for cells in launcher.rounds] == [2, 2]
     assert sorted(p.status for p in sweep.plan()) == ["done", "done", "done", "failed"]
-    assert sweep.to_launch(sweep.plan()) == []
+    assert sweep.open_cells() == []
     table = sweep.enter()
     assert table["status"].value_counts().to_dict() == {"done": 3, "failed": 1}
     again = sweep_of(retry_failed=True)
-    [failed] = again.to_launch(again.plan())
-    with failed.run.locked(failed.cell.name):
-        assert [p.status for p in again.plan() if p.cell.name == failed.cell.name] == ["running"]
-    launch_cells(InThisProcess(), lambda: again.to_launch(again.plan()))
+    [failed] = again.open_cells()
+    with failed.run.locked(failed.name):
+        assert [p.status for p in again.plan() if p.cell.name == failed.name] == ["running"]
+    launch_cells(InThisProcess(), again.open_cells)
     assert set(again.enter()["status"]) == {"done"}
     assert {p.status for p in again.plan()} == {"done"}
 
@@ -162,9 +157,9 @@ def test_an_error_of_the_progress_display_is_shown_and_does_not_end_it(tiny, mon
         return enter(*arguments)
 
     monkeypatch.setattr(Sweep, "enter", enter_after_one_failure)
-    [one] = sweep.to_launch(sweep.plan())
+    [one] = sweep.open_cells()
     with display.SweepProgress(sweep, [one]):
-        run_cell(one.cell.config)
+        run_cell(one.config)
         deadline = time.monotonic() + 20
         while len(calls) < 4 and time.monotonic() < deadline:
             time.sleep(0.05)
@@ -188,41 +183,32 @@ def test_watching_outlives_the_pause_between_two_cells(tiny, monkeypatch, capsys
     assert "4 cells: 4 missing" in capsys.readouterr().out
 
 
-def command(folder, program, *words):
-    return subprocess.run(
-        [sys.executable, str(ROOT / program), *words], cwd=folder, capture_output=True, text=True,
-        env={**os.environ, "PYTHONPATH": f"{ROOT}:{folder}"}, timeout=200,
-    )  # fmt: skip
-
-
-@pytest.fixture
-def outside(tmp_path):
-    """A folder outside the repository with a mixer that kills its process until it is cured."""
-    (tmp_path / "conf" / "model").mkdir(parents=True)
-    (tmp_path / "conf" / "experiment").mkdir()
+def test_a_killed_worker_of_a_sweep_is_recorded_and_retried_on_demand(
+    command, tmp_path, monkeypatch
+):
+    """The mixer lies outside the repository, and kills its process until it is cured."""
+    monkeypatch.syspath_prepend(tmp_path)
     (tmp_path / "dying.py").write_text(DYING)
-    (tmp_path / "conf" / "model" / "dying.yaml").write_text(
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "dying.yaml").write_text(
         "defaults: [standard]\nname: dying\nmixer: {_target_: dying.Dying}\n"
     )
-    base = ", ".join(word for word in TINY if not word.startswith("progress"))
-    (tmp_path / "conf" / "experiment" / "trial.yaml").write_text(
-        f"description: ''\nbase: [{base}]\ngrid: [{{model: [dying, standard], model.dim: [8]}}]\n"
+    (tmp_path / "experiment").mkdir()
+    (tmp_path / "experiment" / "trial.yaml").write_text(
+        f"description: ''\nbase: [{', '.join(TINY)}]\n"
+        "grid: [{model: [dying, standard], model.dim: [8]}]\n"
     )
-    return tmp_path
-
-
-def test_a_killed_worker_of_a_sweep_is_recorded_and_retried_on_demand(outside):
-    words = ["sweep.py", "--config-dir=conf", "experiment=trial", "logger=none", "plot=false"]
-    done = command(outside, *words)
-    assert done.returncode == 1 and "1 of 2 cells are not done, 1 of them failed" in done.stderr
-    rows = pd.read_csv(outside / "outputs/trial/results.csv").set_index("model")
+    words = ["sweep.py", "--config-dir=.", "experiment=trial", "logger=none", "plot=false"]
+    done = command(*words)
+    assert done.status == 1 and "1 of 2 cells are not done, 1 of them failed" in done.err
+    rows = pd.read_csv("outputs/trial/results.csv").set_index("model")
     assert rows["status"].to_dict() == {"dying": "failed", "standard": "done"}
     assert "killed by signal 9" in rows["reason"]["dying"]
-    (outside / "cured").touch()
-    done = command(outside, *words, "retry_failed=true")
-    assert "1 of 2 cells to run" in done.stdout
-    assert done.returncode == 0, done.stderr
-    assert set(pd.read_csv(outside / "outputs/trial/results.csv")["status"]) == {"done"}
+    (tmp_path / "cured").touch()
+    done = command(*words, "retry_failed=true")
+    assert "1 of 2 cells to run" in done.out
+    assert done.status == 0, done.err
+    assert set(pd.read_csv("outputs/trial/results.csv")["status"]) == {"done"}
 
 
 def test_what_a_long_sparse_cell_costs_is_known_before_it_starts():

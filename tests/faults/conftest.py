@@ -8,10 +8,6 @@ HERE = Path(__file__).parent
 COUNTS: list[str] = []
 
 
-def pytest_configure(config):
-    config.addinivalue_line("markers", "faults: kills, full disks, clusters; `make test-faults`")
-
-
 def pytest_collection_modifyitems(config, items):
     chosen = "faults" in (config.option.markexpr or "")
     for item in items:
