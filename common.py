@@ -34,7 +34,7 @@ class WorkerDiedError(RunError):
 
 
 def in_one_line(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Print a `UserError` or `RunError` of ``function`` as one line, and exit with its status."""
+    """Print a UserError or RunError of `function` as one line, and exit with its status."""
 
     @functools.wraps(function)
     def wrapper(*arguments: Any) -> Any:
@@ -51,7 +51,7 @@ def in_one_line(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def run_command(main: Callable[[], Any]) -> None:
-    """Run an entry point of Hydra: its own errors, such as an unknown key, exit with status 2."""
+    """Run a Hydra entry point: its own errors, e.g. an unknown key, exit with status 2."""
     from hydra.errors import HydraException
     from omegaconf.errors import OmegaConfBaseException
 
@@ -74,13 +74,13 @@ def run_command(main: Callable[[], Any]) -> None:
 
 
 def did_you_mean(name: str, known: Iterable[str], prefix: str = "") -> str:
-    """Return "; did you mean ...?" with the closest of the ``known`` names, empty without one."""
+    """ "; did you mean ...?" with the closest of the `known` names, or ""."""
     near = difflib.get_close_matches(name, list(known), n=1)
     return f"; did you mean {prefix}{near[0]}?" if near else ""
 
 
 def in_a_group(key: str) -> str:
-    """Return "; did you mean recipe.KEY?" where files of that group of conf/ have ``key``."""
+    """ "; did you mean recipe.KEY?" if files of that group of conf/ have `key`."""
     for group in ("task", "model", "recipe", "data", "measure", "logger"):
         for path in (CONF_DIR / group).glob("*.yaml"):
             if re.search(rf"^{re.escape(key)}:", path.read_text(), re.MULTILINE):
@@ -89,10 +89,8 @@ def in_a_group(key: str) -> str:
 
 
 def read_options(function: Callable[..., Any], words: Sequence[str]) -> dict[str, Any]:
-    """Return the arguments of ``function`` that words ``key=value`` give; a list is ``key=a,b``.
-
-    Raises `UserError` for an unknown or missing key and for a value of another type.
-    """
+    """Arguments of `function` from words `key=value`; a list is `key=a,b`. UserError for an unknown
+    or missing key, or a value of another type."""
     import yaml
     from pydantic import TypeAdapter, ValidationError
 
@@ -117,11 +115,9 @@ def read_options(function: Callable[..., Any], words: Sequence[str]) -> dict[str
 
 
 def locate(target: str, key: str) -> Any:
-    """Return the class or function at a dotted path such as ``tasks.lis.LIS``.
-
-    Raises `UserError` naming ``key``, where the path was written, when there is no such module or
-    name in it. An error while the module runs is raised as it is.
-    """
+    """The class or function at a dotted path, e.g. `tasks.lis.LIS`. UserError naming `key`, where
+    the path was written, if there is no such module or name; errors while the module runs are
+    raised as they are."""
     module_name, _, name = str(target).rpartition(".")
     try:
         found = importlib.import_module(module_name)
@@ -137,10 +133,8 @@ def locate(target: str, key: str) -> Any:
 
 
 def write_bytes(path: Path, content: bytes | memoryview) -> None:
-    """Write ``content`` to ``path``: a reader sees the old content or the new, never a part.
-
-    Raises `RunError` on a full disk.
-    """
+    """Write `content` atomically: readers see the old content or the new. RunError on a full
+    disk."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name}.") as folder:
@@ -157,17 +151,15 @@ def write_bytes(path: Path, content: bytes | memoryview) -> None:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write ``text`` to ``path`` atomically."""
     write_bytes(path, text.encode())
 
 
 def write_json(path: Path, content: Any) -> None:
-    """Write ``content`` to ``path`` as JSON, atomically."""
     write_text(path, json.dumps(content, indent=1) + "\n")
 
 
 def sha256_of(path: str | Path) -> str:
-    """Return the SHA-256 of a file, 64 hexadecimal digits; `UserError` where there is none."""
+    """The SHA-256 of a file in hexadecimal; UserError if there is none."""
     try:
         with Path(path).open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()

@@ -1,8 +1,8 @@
 """A trained model in three lines.
 
-run = cotcost.load("runs/0123456789ab")
-run.generate("3 / 4 / ( 10 - 1 * 2 ) =")
-run.model, run.task
+    run = cotcost.load("runs/0123456789ab")
+    run.generate("3 / 4 / ( 10 - 1 * 2 ) =")
+    run.model, run.task
 
 cotcost.build("model=gla", "model.dim=64", "task=lis") is an untrained model.
 """
@@ -29,10 +29,8 @@ from tasks.task import EOS, SequenceSet, Task, build_task
 @dataclass
 class Written:
     """What a model generates for one prompt, and the right chain and answer, as tokens.
-
-    ``first_mistake`` is the index of the first wrong token, None if all are right, ``len(tokens)``
-    if the model stops too early. ``answer`` is None if generation does not end.
-    """
+    `first_mistake` is the index of the first wrong token, None if all are right, `len(tokens)` if
+    the model stops too early. `answer` is None if generation does not end."""
 
     prompt: list[str]
     tokens: list[str]
@@ -41,7 +39,7 @@ class Written:
     first_mistake: int | None
 
     def __str__(self) -> str:
-        """Return prompt, generated tokens (the first wrong one in brackets) and right ones."""
+        """Prompt, generated tokens (the first wrong one in brackets) and right ones."""
         shown = [*self.tokens, "end"][: max(len(self.tokens), (self.first_mistake or 0) + 1)]
         if self.first_mistake is not None:
             shown[self.first_mistake] = f"[{shown[self.first_mistake]}]"
@@ -58,10 +56,8 @@ class LoadedRun:
     model: Transformer
 
     def generate(self, prompt: str) -> Written:
-        """Return what the model generates greedily after a prompt, tokens separated by spaces.
-
-        Raises `UserError` for a prompt that is not the task's.
-        """
+        """What the model generates greedily after a prompt, tokens separated by spaces. UserError
+        for a prompt that is not the task's."""
         tokens = prompt.split()
         unknown = [token for token in tokens if token not in self.task.vocabulary.index]
         if unknown or not tokens or tokens[-1] != self.task.answer_marker:
@@ -75,11 +71,8 @@ class LoadedRun:
 
 
 def load(folder: str | Path, trust: bool = False) -> LoadedRun:
-    """Return the run in ``folder``, such as runs/0123456789ab.
-
-    Raises `UserError` where there is none, its checkpoint is damaged, or it names code from outside
-    the project and ``trust`` is not given.
-    """
+    """The run in `folder`, e.g. runs/0123456789ab. UserError if there is none, its checkpoint is
+    damaged, or it names code from outside the project without `trust`."""
     folder = Path(folder)
     path = folder / "config.yaml"
     if not path.is_file():
@@ -98,10 +91,8 @@ def load(folder: str | Path, trust: bool = False) -> LoadedRun:
 
 
 def build(*words: str) -> Transformer:
-    """Return the untrained model that words of train.py describe, such as ``model=gla``.
-
-    Each block's ``mixer`` is the one that conf/model/ names.
-    """
+    """The untrained model that words of train.py describe, e.g. `model=gla`. Each block's `mixer`
+    is the one that conf/model/ names."""
     config = cell_of(words).config
     return initial_model(config, build_task(config.task))
 
@@ -109,7 +100,7 @@ def build(*words: str) -> Transformer:
 def written(
     model: Transformer, task: Task, sequences: SequenceSet, rounding: StateRounding | None = None
 ) -> Iterator[Written]:
-    """Yield what the model generates for the prompts of ``sequences``, in order."""
+    """Yield what the model generates for the prompts of `sequences`, in order."""
     if sequences.labels is not None:
         raise UserError("format=tagged: the model writes nothing, it labels what it reads")
     generation = generate(model, sequences, rounding=rounding)

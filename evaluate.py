@@ -23,7 +23,6 @@ from common import CONF_DIR, in_one_line, run_command, write_text
 @hydra.main(version_base="1.3", config_path=str(CONF_DIR), config_name="evaluate")
 @in_one_line
 def main(settings: DictConfig) -> None:
-    """Evaluate the run as the command line says; show and save what the model generates."""
     import torch
     from tqdm import tqdm
 

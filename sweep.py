@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 @hydra.main(version_base="1.3", config_path=str(CONF_DIR), config_name="sweep")
 @in_one_line
 def main(settings: DictConfig) -> None:
-    """Plan the grid, and run it or show its state."""
     from experiments import display
     from experiments.config import SweepCall, call_from, plain
 
@@ -80,7 +79,7 @@ def run(sweep: Sweep, call: SweepCall) -> None:
 
 
 def sweep_from(call: SweepCall, given: dict[str, Any]) -> Sweep:
-    """Return the sweep that the command line asks for."""
+    """The sweep that the command line asks for."""
     from experiments.config import MACHINE_KEYS
     from experiments.grid import experiment_from, with_model
     from experiments.plan import Sweep, quoted

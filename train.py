@@ -19,7 +19,7 @@ from common import CONF_DIR, UserError, did_you_mean, in_one_line, run_command
 @hydra.main(version_base="1.3", config_path=str(CONF_DIR), config_name="train")
 @in_one_line
 def main(settings: DictConfig) -> Any:
-    """Run the cell that the command line describes; return the row, or ``objective`` of it."""
+    """Run the cell that the command line describes; returns the row, or `objective` of it."""
     from experiments.config import cell_from, plain
     from experiments.run import run_and_report
     from experiments.table import COLUMNS
@@ -36,7 +36,7 @@ def main(settings: DictConfig) -> Any:
 
 
 def published_settings(given: dict[str, Any]) -> dict[str, Any]:
-    """Return the configuration of the published cell EXPERIMENT/ID."""
+    """The configuration of the published cell EXPERIMENT/ID."""
     from experiments.config import DECIDING, require_trusted
     from experiments.table import published_cell
 

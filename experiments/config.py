@@ -1,7 +1,7 @@
-"""The configuration of one cell: Hydra composes it, pydantic checks it.
+"""The configuration of one cell: composed by Hydra, checked by pydantic.
 
 A cell is one training and one measurement of it: task, model, recipe, data, seed and what is
-measured. The rest says where and how it runs and decides no result.
+measured. All other settings say where and how it runs, and decide no result.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ STRICT: Any = {"extra": "forbid", "strict": True}
 
 @dataclass(frozen=True)
 class MeasureConfig:
-    """What is measured of trained weights; see conf/measure/plain.yaml."""
+    """How trained weights are measured; see conf/measure/plain.yaml."""
 
     task: dict[str, Any] = field(default_factory=dict)
     split: Literal["test", "validation", "train"] = "test"
@@ -138,11 +138,8 @@ _adapter = functools.cache(TypeAdapter)
 
 
 def cell_from(settings: Mapping[str, Any]) -> CellConfig:
-    """Return the cell that composed settings describe; `UserError` names what is wrong.
-
-    The machine's settings stand at the top level, as on the command line. A name in
-    ``model.mixers`` stands for that model's mixer.
-    """
+    """The cell of composed settings; UserError names what is wrong. Machine settings are at the top
+    level, as on the command line. A name in `model.mixers` stands for that model's mixer."""
     others = (*CALL_KEYS, *MACHINE_KEYS)
     values = {key: value for key, value in settings.items() if key not in others}
     values["machine"] = {key: settings[key] for key in MACHINE_KEYS if key in settings}
@@ -159,13 +156,13 @@ def _mixer_of(model: str) -> dict[str, Any]:
 
 
 def call_from(kind: Any, settings: Mapping[str, Any]) -> Any:
-    """Return the composed settings that are fields of ``kind``, such as `SweepCall`."""
+    """The composed settings that are fields of `kind`, e.g. `SweepCall`."""
     names = [item.name for item in dataclasses.fields(kind)]
     return checked(kind, {name: settings[name] for name in names if name in settings})
 
 
 def checked(kind: Any, values: Mapping[str, Any]) -> Any:
-    """Return ``values`` as ``kind``; raise pydantic's findings as one `UserError`."""
+    """`values` as `kind`; pydantic's findings become one UserError."""
     try:
         return _adapter(kind).validate_json(json.dumps(values))
     except ValidationError as error:
@@ -179,18 +176,18 @@ def _in_words(found: Any) -> str:
 
 
 def deciding_settings(config: CellConfig) -> dict[str, Any]:
-    """Return the sections that decide the result, as plain data."""
+    """The sections that decide the result, as plain data."""
     settings = dataclasses.asdict(config)
     return {key: settings[key] for key in DECIDING}
 
 
 def measured_settings(task: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings of a task that is measured with ``changes``, `MeasureConfig.task`."""
+    """The settings of the measured task: `MeasureConfig.task` applied to the trained one."""
     return {**task, **{key: value for key, value in changes.items() if value is not None}}
 
 
 def measured_task(config: CellConfig, trained: Task) -> Task:
-    """Return the task that is measured; `UserError` where its sequences do not fit the model."""
+    """The measured task; UserError if its sequences do not fit the model."""
     settings = measured_settings(config.task, config.measure.task)
     if settings == config.task:
         return trained
@@ -208,7 +205,7 @@ def compose_plain(config_name: str, overrides: Sequence[str] = ()) -> dict[str, 
 
 
 def plain(config: Any) -> dict[str, Any]:
-    """Return an OmegaConf configuration as plain, resolved data."""
+    """An OmegaConf configuration as plain, resolved data."""
     try:
         content: Any = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
     except MissingMandatoryValue as error:
@@ -217,7 +214,7 @@ def plain(config: Any) -> dict[str, Any]:
 
 
 def require_trusted(settings: Mapping[str, Any], path: str, trust: bool) -> None:
-    """Raise `UserError` where a file names code outside tasks/ and models/, unless trusted."""
+    """Raise UserError if a file names code outside tasks/ and models/, unless trusted."""
     targets = re.findall(r'"_target_": "([^"]*)', json.dumps(settings))
     foreign = [target for target in targets if not target.startswith(OUR_PACKAGES)]
     if foreign and not trust:

@@ -1,4 +1,4 @@
-"""Estimated cost of a sweep; FLOPs and bytes moved of a generated token."""
+"""The estimated cost of a sweep; FLOPs and bytes moved per generated token."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SHORTEST = 100  # steps; shorter trainings say little about speed
 
 
 def training_flops(cell: Cell) -> float:
-    """Return the FLOPs of the cell's whole training budget, every sequence at full length."""
+    """FLOPs of the cell's whole training budget, every sequence at full length."""
     if cell.config.model.construct is not None:
         return 0.0
     recipe, data = cell.config.recipe, cell.config.data
@@ -34,7 +34,7 @@ _COUNTED: dict[str, tuple[int, int]] = {}
 
 
 def _flops_and_length(cell: Cell) -> tuple[int, int]:
-    """Return the training FLOPs of a sequence of full length, and the length."""
+    """Training FLOPs of a sequence of full length, and the length."""
     key = json.dumps([cell.settings["task"], cell.settings["model"]], sort_keys=True)
     if key not in _COUNTED:
         task = build_task(cell.config.task)
@@ -44,10 +44,8 @@ def _flops_and_length(cell: Cell) -> tuple[int, int]:
 
 
 class Estimate:
-    """Seconds that trainings take at most, from FLOPs per second of the most similar one so far.
-
-    All results tables beside the sweep's count.
-    """
+    """Upper bounds on training seconds, from the FLOPs per second of the most similar training in
+    all results tables beside the sweep's."""
 
     def __init__(self, sweep: Sweep) -> None:
         folders = sorted(path.parent for path in sweep.folder.parent.glob("*/results.csv"))
@@ -64,7 +62,6 @@ class Estimate:
             self.source = "assumed 20 GFLOP/s"
 
     def seconds(self, cell: Cell) -> float:
-        """Return the seconds of the cell's training budget on one worker."""
         flops = training_flops(cell)
         if not flops:
             return 0.0
@@ -80,11 +77,9 @@ class Estimate:
 
 
 def token_traffic(model: Transformer, length: int, batch: int) -> tuple[float, float]:
-    """Return FLOPs and bytes moved for one token of one sequence, the mean over ``length`` tokens.
-
-    In float32. A step reads the weights once for ``batch`` sequences, and of each it reads the
-    state and writes what a token changes: all of a constant state, an entry of a cache.
-    """
+    """FLOPs and bytes moved per token and sequence in float32, the mean over `length` tokens. A
+    step reads the weights once for `batch` sequences; of each it reads the state and writes what a
+    token changes: all of a constant state, one entry of a cache."""
     flops = total_flops(model.flops(length)) / length
     weights = 4 * sum(parameter.numel() for parameter in model.parameters())
     read = sum(model.state_bytes(position) for position in range(length)) / length
@@ -92,12 +87,9 @@ def token_traffic(model: Transformer, length: int, batch: int) -> tuple[float, f
 
 
 def winning_intensity(own: tuple[float, float], other: tuple[float, float]) -> float:
-    """Return the least I, in FLOPs a byte, from which ``own`` FLOPs + I · bytes are below those of
-    ``other`` whatever larger I; inf where there is none.
-
-    I is a device's FLOPs a second over its bytes a second (Sadhukhan et al. 2025, "Kinetics",
-    arXiv 2506.05333).
-    """
+    """The least I, in FLOPs per byte, from which on `own` FLOPs + I · bytes are below those of
+    `other`; inf if there is none. I is a device's FLOPs per second over its bytes per second
+    (Sadhukhan et al. 2025, "Kinetics", arXiv 2506.05333)."""
     flops, moved = own[0] - other[0], own[1] - other[1]
     if moved > 0 or (moved == 0 and flops >= 0):
         return math.inf

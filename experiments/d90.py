@@ -1,8 +1,8 @@
 """D90, the required dimension: the smallest D at which a model answers 90 % of the prompts.
 
-Accuracies at a cell's edge are plateaus (41, 99, 100 %), so a D passes when the *median* of its
-seeds reaches 90 %. D90 lies in the bracket (largest D below that was measured and fails, D90]. A
-table is what ``results.csv`` holds; only rows with ``status`` done count.
+Accuracies at the edge are plateaus (41, 99, 100 %), so a D passes if the *median* of its seeds
+reaches 90 %. D90 lies in the bracket (largest smaller D measured, D90]. A table is what
+`results.csv` holds; only rows with `status` done count.
 """
 
 from __future__ import annotations
@@ -22,10 +22,8 @@ COUNTED = ("max_len", "params", "state_bytes", "flops_linear_layers", "flops_tot
 
 
 class Bracket(NamedTuple):
-    """``dim`` is the smallest D that passes, nan where none did; D90 lies in (``low``, ``high``].
-
-    ``low`` is 0 where no smaller D was measured, ``high`` infinite where none passed.
-    """
+    """D90 lies in (`low`, `high`]; `dim` is the smallest D that passes, nan if none. `low` is 0 if
+    no smaller D was measured, `high` infinite if none passed."""
 
     dim: float
     low: float
@@ -33,7 +31,7 @@ class Bracket(NamedTuple):
 
 
 def bracket(medians: Mapping[Any, float]) -> Bracket:
-    """Return the bracket of D90 from the median accuracy of each D that was measured."""
+    """The bracket of D90, from the median accuracy at each D."""
     passing = [dim for dim, median in medians.items() if passes(median)]
     high = min(passing, default=math.inf)
     low = max((dim for dim in medians if dim < high), default=0)
@@ -41,23 +39,19 @@ def bracket(medians: Mapping[Any, float]) -> Bracket:
 
 
 def passes(accuracy: float) -> bool:
-    """Return whether an accuracy reaches 90 %."""
     return accuracy >= THRESHOLD - 1e-9
 
 
 def settings_of(table: pd.DataFrame) -> list[str]:
-    """Return the columns whose values make a group: all settings but D and the seed."""
+    """The columns that make a group: all settings but D and the seed."""
     dotted = [name for name in map(str, table.columns) if "." in name]
     apart = [PRECISION] if PRECISION in table else []
     return [name for name in SETTINGS if name in table] + dotted + apart
 
 
 def finished(table: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows that are done, with the column `PRECISION`.
-
-    A grid that uses float32 at small D and bfloat16 at large ones is one group. Where seeds of
-    the same D ran in two precisions, they are two groups.
-    """
+    """The rows that are done, with the column `PRECISION`. A grid with float32 at small D and
+    bfloat16 at large ones is one group; seeds of one D in two precisions make two groups."""
     done = table[table["status"] == "done"].drop(columns=PRECISION, errors="ignore")
     if done.empty or "precision" not in done:
         return done.assign(**{PRECISION: ""})
@@ -69,11 +63,8 @@ def finished(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def medians(table: pd.DataFrame) -> pd.DataFrame:
-    """Return a row per group and D, sorted by D.
-
-    ``accuracy`` is the median over ``seeds`` of them, ``success`` the share that reach 90 %,
-    ``still_improving`` that of any seed, ``chance_accuracy`` the mean.
-    """
+    """A row per group and D, sorted by D: `accuracy` is the median over `seeds`, `success` the
+    share that reach 90 %, `still_improving` that of any seed, `chance_accuracy` the mean."""
     done = finished(table)
     done = done.assign(
         _passes=done["answer_accuracy"].map(passes).astype(float),
@@ -95,11 +86,11 @@ def medians(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def required(table: pd.DataFrame) -> pd.DataFrame:
-    """Return D90 of every group, a row per group in the table's order.
+    """D90 of every group, a row per group in the table's order.
 
-    ``d90`` (nan where none passed) lies in the bracket ``low``, ``high``. Other columns are those
-    of `medians` at D90, or where none passed at the largest D; but ``still_improving`` is of the
-    largest D that fails, where more steps might move D90, and ``precision`` all that were used.
+    `d90` (nan if none passed) lies in the bracket `low`, `high`. Other columns are those of
+    `medians` at D90, or at the largest D if none passed; but `still_improving` is that of the
+    largest D that fails, and `precision` lists all that were used.
     """
     frame = medians(table)
     keys = settings_of(frame)
@@ -135,10 +126,7 @@ class Ratio(NamedTuple):
 
 
 def ratio(one: Mapping[str, Any], other: Mapping[str, Any]) -> Ratio:
-    """Return D90 of ``one`` over that of ``other``, rows of `required`.
-
-    ``value`` is nan where either did not pass at any D.
-    """
+    """D90 of `one` over that of `other`, rows of `required`; `value` is nan if either has none."""
     low = one["low"] / other["high"] if math.isfinite(other["high"]) else 0.0
     high = one["high"] / other["low"] if other["low"] > 0 else math.inf
     return Ratio(one["d90"] / other["d90"], low, high)

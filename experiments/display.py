@@ -28,7 +28,7 @@ PATIENCE_SECONDS = 30.0  # with nothing running, as between two cells, until wat
 
 @contextlib.contextmanager
 def cell_progress(enabled: bool) -> Iterator[Listener]:
-    """Yield a listener that shows a cell's progress: a bar; in a log, a line every half minute."""
+    """A listener that shows a cell's progress: a bar; in a log, a line every half minute."""
     seconds = 0.1 if sys.stderr.isatty() else 30
     exact = 0.0
     with tqdm(disable=not enabled, leave=False, mininterval=seconds, delay=seconds) as bar:
@@ -57,13 +57,13 @@ def cell_progress(enabled: bool) -> Iterator[Listener]:
 
 
 def label(columns: Mapping[str, Any], others: Mapping[str, Any] | None = None) -> str:
-    """Return a short label of a cell, such as "lis n=20 linear D=32 seed=1"."""
+    """A short label of a cell, e.g. "lis n=20 linear D=32 seed=1"."""
     words = "{task} n={size} {model} D={dim} seed={seed}".format(**columns)
     return " ".join([words, *(f"{k}={v}" for k, v in (others or {}).items() if v is not None)])
 
 
 def outcome(row: Mapping[str, Any]) -> str:
-    """Return a cell's outcome in a few words."""
+    """A cell's outcome in a few words."""
     if row["status"] != "done":
         return f"{row['status']} ({row['reason']})"
     words = (
@@ -78,7 +78,7 @@ def outcome(row: Mapping[str, Any]) -> str:
 def print_outcome(
     config: CellConfig, record: dict[str, Any] | None, already_done: bool, job: str | None
 ) -> None:
-    """Print a cell's outcome and folder; ``job`` is its place in a multirun, "3/12"."""
+    """Print a cell's outcome and folder; `job` is its place in a multirun, "3/12"."""
     text = f"[{job}] " if job else ""
     text += "already done; force=true runs it again: " if already_done else ""
     text += f"{label(identity(deciding_settings(config)))}: "
@@ -89,10 +89,8 @@ def print_outcome(
 
 
 class SweepProgress:
-    """Watches ``cells`` from a thread: prints each that ends and enters it into the table.
-
-    Shows running cells on a terminal, and one line every ten minutes elsewhere.
-    """
+    """Watches `cells` from a thread: prints each one that ends and enters it into the table. Shows
+    running cells on a terminal, and a line every ten minutes elsewhere."""
 
     def __init__(self, sweep: Sweep, cells: Sequence[Cell]) -> None:
         self.sweep = sweep
@@ -154,7 +152,7 @@ class SweepProgress:
 
 
 def varying_settings(cells: Sequence[Cell]) -> dict[str, dict[str, Any]]:
-    """Return by cell the varying settings that `label` does not show."""
+    """By cell, the varying settings that `label` does not show."""
     keys = varying_keys([cell.settings for cell in cells])
     names = [n for n in ("format", "layers", "heads") if len({c.identity[n] for c in cells}) > 1]
     found = {}
@@ -165,7 +163,6 @@ def varying_settings(cells: Sequence[Cell]) -> dict[str, dict[str, Any]]:
 
 
 def running_table(running: Sequence[Cell], varying: Mapping[str, Mapping[str, Any]]) -> Table:
-    """Return a table of the running cells."""
     table = Table("running", "phase", "step", "loss", "chains right", box=None)
     formats = {
         "steps": "{step:,}/{steps:,}",
@@ -180,7 +177,7 @@ def running_table(running: Sequence[Cell], varying: Mapping[str, Mapping[str, An
 
 
 def show_status(sweep: Sweep, watch: bool = False) -> None:
-    """Print what is done, running and open, and the time left; ``watch`` keeps refreshing."""
+    """Print what is done, running and open, and the time left; `watch` keeps refreshing."""
     estimate, varying = Estimate(sweep), varying_settings(sweep.cells)
     active = time.monotonic()
     with Live(console=console(), auto_refresh=False) as live:
@@ -201,7 +198,7 @@ def show_status(sweep: Sweep, watch: bool = False) -> None:
 
 
 def seconds_left(cells: Iterable[Cell], estimate: Estimate) -> float:
-    """Return an upper bound on the seconds that these cells still take on one worker."""
+    """An upper bound on the seconds that these cells still take on one worker."""
     seconds = 0.0
     for cell in one_of_each_training(cells):
         at = cell.run.progress()
@@ -235,12 +232,12 @@ def print_plan(sweep: Sweep) -> None:
 
 
 def console() -> Console:
-    """Return a console of fixed width where the output is no terminal."""
+    """A console, of fixed width if the output is no terminal."""
     return Console(width=None if sys.stdout.isatty() else 160, markup=False, emoji=False)
 
 
 def duration(seconds: float) -> str:
-    """Return e.g. "40 s", "12 min", "3.5 h"."""
+    """E.g. "40 s", "12 min", "3.5 h"."""
     if seconds < 100:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"

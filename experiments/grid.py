@@ -1,4 +1,4 @@
-"""From an experiment's YAML to its cells. Launcher, status and plots all use this grid."""
+"""From an experiment's YAML to its cells; used by launcher, status and plots."""
 
 from __future__ import annotations
 
@@ -35,13 +35,10 @@ GROUPS = ("task", "model", "recipe", "data", "measure", "logger", "machine")
 
 @dataclass(frozen=True)
 class Experiment:
-    """An experiment as conf/experiment/NAME.yaml states it.
-
-    ``base`` are Hydra overrides of all cells; ``grid`` is a list of products, each a mapping from
-    an override's key to its values; ``exclude`` lists combinations to leave out; ``figures`` names
-    modules of plots/, ``facets`` their rows and columns, and what ``only`` they show; ``budget``
-    describes data and steps in words.
-    """
+    """conf/experiment/NAME.yaml. `base`: Hydra overrides of all cells; `grid`: a list of products,
+    each a mapping from a key to its values; `exclude`: combinations to leave out; `figures`:
+    modules of plots/; `facets`: their rows and columns, and what `only` they show; `budget`: data
+    and steps in words."""
 
     name: str
     description: str
@@ -57,24 +54,21 @@ class Experiment:
 
 @dataclass(frozen=True)
 class Cell:
-    """One cell of a grid, and the overrides that compose it."""
+    """A cell of a grid, and the overrides that compose it."""
 
     config: CellConfig
     overrides: tuple[str, ...]
 
     @functools.cached_property
     def name(self) -> str:
-        """The name of the measurement."""
         return cell_name(self.config)
 
     @functools.cached_property
     def run(self) -> Run:
-        """The folder of the training."""
         return Run.of(self.config)
 
     @functools.cached_property
     def settings(self) -> dict[str, Any]:
-        """What decides the result, as plain data."""
         return deciding_settings(self.config)
 
     @functools.cached_property
@@ -84,12 +78,12 @@ class Cell:
 
     @property
     def record(self) -> dict[str, Any] | None:
-        """What its measurement recorded, None so far."""
+        """What its measurement recorded; None so far."""
         return self.run.record(self.name)
 
 
 def load_experiment(name: str, config_dir: str | Path | None = None) -> Experiment:
-    """Return the experiment conf/experiment/NAME.yaml, or that of ``config_dir``."""
+    """The experiment conf/experiment/NAME.yaml, here or in `config_dir`."""
     searched = [f"hydra.searchpath=[file://{Path(config_dir).absolute()}]"] if config_dir else []
     try:
         content = compose_plain("sweep", [f"experiment={name}", *searched])["experiment"]
@@ -101,19 +95,19 @@ def load_experiment(name: str, config_dir: str | Path | None = None) -> Experime
 
 
 def experiment_from(name: str, content: Mapping[str, Any]) -> Experiment:
-    """Return the experiment that a YAML's content states; `UserError` for a wrong key."""
+    """The experiment of a YAML's content; UserError for a wrong key."""
     experiment: Experiment = checked(Experiment, {"name": name, **content})
     return experiment
 
 
 def with_model(experiment: Experiment, model: str) -> Experiment:
-    """Return the experiment with ``model`` and standard attention in place of its models."""
+    """The experiment with only `model` and standard attention as its models."""
     models = {"model": list(dict.fromkeys([BASELINE, model]))}
     return dataclasses.replace(experiment, grid=[{**part, **models} for part in experiment.grid])
 
 
 def cells(experiment: Experiment, overrides: Sequence[str] = ()) -> list[Cell]:
-    """Return the distinct cells in the grid's order, with ``overrides`` added to each."""
+    """The distinct cells in the grid's order, with `overrides` added to each."""
     found: dict[str, Cell] = {}
     for product in experiment.grid:
         for values in itertools.product(*product.values()):
@@ -128,11 +122,8 @@ def cells(experiment: Experiment, overrides: Sequence[str] = ()) -> list[Cell]:
 
 
 def cell_of(words: Sequence[str]) -> Cell:
-    """Return the cell that overrides of conf/train.yaml compose; the last of a key counts.
-
-    Hydra composes once for each choice of a group, since that takes a tenth of a second; other
-    values are set in plain data.
-    """
+    """The cell composed from conf/train.yaml and overrides; the last value of a key counts. Hydra
+    composes once per choice of groups, which takes 0.1 s; other values are set in plain data."""
     last = {word.partition("=")[0]: word for word in words}
     choices = tuple(word for key, word in last.items() if key in GROUPS)
     others = tuple(word for key, word in last.items() if key not in GROUPS)
@@ -146,7 +137,7 @@ def cell_of(words: Sequence[str]) -> Cell:
 
 
 def matches(point: Mapping[str, Any], pattern: Mapping[str, Any]) -> bool:
-    """Return whether ``point`` has each value of ``pattern``, a value or a list of values."""
+    """Whether `point` has each value of `pattern`, a value or a list of values."""
     return all(
         point.get(key) in (wanted if isinstance(wanted, list) else [wanted])
         for key, wanted in pattern.items()
@@ -154,7 +145,7 @@ def matches(point: Mapping[str, Any], pattern: Mapping[str, Any]) -> bool:
 
 
 def as_override(key: str, value: Any) -> str:
-    """Return a value of a grid as a Hydra override; measure.task takes any key of a task."""
+    """A value of a grid as a Hydra override; measure.task takes any key of a task."""
     new = key.startswith("measure.task.") and key != "measure.task.size"
     word = "null" if value is None else str(value)
     return f"{'++' * new}{key}={word.lower() if isinstance(value, bool) else word}"

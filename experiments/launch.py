@@ -1,4 +1,4 @@
-"""Launch cells with the launcher that the command line names."""
+"""Run cells with the Hydra launcher named on the command line."""
 
 from __future__ import annotations
 
@@ -23,10 +23,8 @@ from tasks.task import build_task
 
 
 def launch_cells(launcher: Any, find_open: Callable[[], list[Cell]]) -> None:
-    """Run one cell of each training that ``find_open`` returns, until it returns nothing new.
-
-    The other cells of a training measure its weights in the next round.
-    """
+    """Run one cell of each training that `find_open` returns, until there is nothing new. Other
+    cells of a training measure its weights in the next round."""
     launched: set[str] = set()
     while True:
         chosen = one_of_each_training(c for c in find_open() if c.name not in launched)
@@ -45,7 +43,6 @@ def launch_cells(launcher: Any, find_open: Callable[[], list[Cell]]) -> None:
 
 
 def record_lost_worker(cell: Cell, result: JobReturn) -> None:
-    """Record a cell as failed if its process ended without a record."""
     failure, config, run = failure_of(result), cell.config, cell.run
     lost = isinstance(failure, WorkerDiedError) and not run.is_running()
     if not lost or run.finished(cell.name):  # it died after finishing
@@ -64,10 +61,8 @@ def record_lost_worker(cell: Cell, result: JobReturn) -> None:
 
 
 def make_launcher(hydra_overrides: Sequence[str], hours: float | None) -> Any:
-    """Return the launcher that the Hydra overrides name; its jobs are cells of train.py.
-
-    After ``hours`` it stops cleanly; only the local launcher can.
-    """
+    """The launcher that the Hydra overrides name; its jobs are cells of train.py. After `hours` it
+    stops cleanly (local launcher only)."""
     loader = GlobalHydra.instance().config_loader()
     callbacks: Any = Callback()
     launcher: Any = Plugins.instance().instantiate_launcher(

@@ -1,8 +1,5 @@
-"""The names of trainings and measurements: hashes of the settings that decide them.
-
-``runs/<run>/`` holds one training. A cell measures it; a cell that is measured as it was trained
-has the name of its run.
-"""
+"""Names of trainings and measurements: hashes of the settings that decide them. `runs/<run>/` holds
+one training. A cell measured as it was trained has the name of its run."""
 
 from __future__ import annotations
 
@@ -21,21 +18,18 @@ RESULTS_VERSION = 2
 
 
 def run_name(config: CellConfig) -> str:
-    """Return the 12 hexadecimal digits that name the training."""
+    """12 hexadecimal digits that name the training."""
     return _hash(training_settings(config))
 
 
 def cell_name(config: CellConfig) -> str:
-    """Return the 12 hexadecimal digits that name the measurement."""
+    """12 hexadecimal digits that name the measurement."""
     return _hash(cell_settings(config))
 
 
 def training_settings(config: CellConfig) -> dict[str, Any]:
-    """Return what decides the weights: task, model, recipe, data and seed.
-
-    Constructed weights depend on task and model alone. Files are identified by their content,
-    classes from outside the project by their source.
-    """
+    """What decides the weights: task, model, recipe, data and seed; task and model for constructed
+    weights. Files are identified by content, classes from outside the project by source."""
     every = deciding_settings(config)
     model = {key: value for key, value in every["model"].items() if value is not None}
     settings = {"task": every["task"], "model": model}
@@ -48,7 +42,7 @@ def training_settings(config: CellConfig) -> dict[str, Any]:
 
 
 def cell_settings(config: CellConfig) -> dict[str, Any]:
-    """Return what decides a row: the training's settings, and how it is measured."""
+    """What decides a row: the training's settings, and how it is measured."""
     settings = training_settings(config)
     if config.model.construct is not None:
         settings["data"] = {key: _data(config)[key] for key in ("test", "seed", "file")}
@@ -57,7 +51,7 @@ def cell_settings(config: CellConfig) -> dict[str, Any]:
 
 
 def source_digests(config: CellConfig) -> dict[str, str]:
-    """Return a digest of the source of each class or function from outside the project."""
+    """A digest of the source of each class or function from outside the project."""
     model = config.model
     parts = (config.task, model.mixer, *(model.mixers or []), model.construct)
     targets = {str(part["_target_"]) for part in parts if part and part.get("_target_")}
@@ -86,7 +80,7 @@ def _data(config: CellConfig) -> dict[str, Any]:
 
 
 def _measure(config: CellConfig) -> dict[str, Any]:
-    """Return the measurement's settings, omitted if they equal the training's."""
+    """The measurement's settings, omitted if equal to the training's."""
     measure, measured = config.measure, measured_settings(config.task, config.measure.task)
     whole = config.data.test if measure.split == "test" else None
     found = {
@@ -110,7 +104,7 @@ _COVERED = {
 
 
 def identity(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the standard columns of a cell's deciding settings; size and format as measured."""
+    """The standard columns of a cell's deciding settings; size and format as measured."""
     task, model = config["task"], config["model"]
     measured = measured_settings(task, config.get("measure", {}).get("task", {}))
     constructed = model.get("construct") is not None
@@ -128,12 +122,12 @@ def identity(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def other_settings(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings without a standard column, under dotted keys."""
+    """The settings without a standard column, under dotted keys."""
     return {k: v for k, v in flat(config).items() if k not in _COVERED and v is not None}
 
 
 def flat(settings: Any, prefix: str = "") -> dict[str, Any]:
-    """Return nested settings under dotted keys, such as ``model.mixer.block_size``."""
+    """Nested settings under dotted keys, e.g. `model.mixer.block_size`."""
     if not isinstance(settings, Mapping):
         return {prefix: settings}
     found: dict[str, Any] = {}
@@ -143,11 +137,8 @@ def flat(settings: Any, prefix: str = "") -> dict[str, Any]:
 
 
 def varying_keys(configs: list[Mapping[str, Any]]) -> list[str]:
-    """Return the dotted settings that vary among cells of one task, model or recipe.
-
-    ``task.size`` and ``task.format`` are left out where every cell is measured as trained: the
-    standard columns hold them.
-    """
+    """The dotted settings that vary among cells of one task, model or recipe, without `task.size`
+    and `task.format` if every cell is measured as trained: the standard columns hold them."""
     rows = [(identity(config), other_settings(config)) for config in configs]
     found = []
     for key in sorted({key for _, settings in rows for key in settings}):
@@ -165,7 +156,7 @@ def varying_keys(configs: list[Mapping[str, Any]]) -> list[str]:
 
 
 def measured_as_trained(configs: list[Mapping[str, Any]], key: str) -> bool:
-    """Return whether every cell is measured at the size or format (``key``) that it trains at."""
+    """Whether every cell is measured at the size or format (`key`) it trains at."""
     name = key.removeprefix("task.")
     trained = [{"format": "cot", **config["task"]}[name] for config in configs]
     return trained == [identity(config)[name] for config in configs]

@@ -1,7 +1,7 @@
 """A sweep: which cells are done, running, failed or missing.
 
-The state of a sweep is the state of its cells on disk, so any number of sweeps may be started,
-killed and started again, here or on a cluster that shares the folders.
+Its state is that of its cells on disk, so any number of sweeps can be started, killed and
+restarted, here or on a cluster that shares the folders.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Planned:
 
 
 class Sweep:
-    """One experiment's cells, planned against runs/ and the results table."""
+    """An experiment's cells, planned against runs/ and the results table."""
 
     def __init__(
         self,
@@ -56,20 +56,18 @@ class Sweep:
             raise UserError(_nothing_matches(every, wanted))
 
     def plan(self) -> list[Planned]:
-        """Return the status of every cell now."""
+        """The status of every cell now."""
         table = read_table(self.folder)
         rows = dict(zip(table["cell"], table["status"], strict=True))
         return [_planned(cell, rows.get(cell.name, "missing")) for cell in self.cells]
 
     def open_cells(self) -> list[Cell]:
-        """Return the cells to run: neither done nor running; failed ones if ``retry_failed``."""
+        """Cells that are neither done nor running; failed ones only if `retry_failed`."""
         return [planned.cell for planned in self.plan() if planned.status in self.to_run]
 
     def climbing_cells(self) -> list[Cell]:
-        """Return the open cells at the next D of every group, one step above the first that passes.
-
-        A group waits for a failed cell at its next D.
-        """
+        """Open cells at the next D of every group, up to one step above the first that passes. A
+        failed cell at its next D stops a group."""
         table = self.enter()
         done = table[table["status"] == "done"]
         accuracies = dict(zip(done["cell"], done["answer_accuracy"], strict=True))
@@ -77,7 +75,7 @@ class Sweep:
         return [cell for cell in self.open_cells() if cell.name in wanted]
 
     def enter(self, chosen: Iterable[Cell] | None = None) -> pd.DataFrame:
-        """Enter the records in runs/ into the results table; return the table."""
+        """Enter the records in runs/ into the results table; returns the table."""
         cells = self.cells if chosen is None else chosen
         records = [record for cell in cells if (record := cell.record)]
         if records:
@@ -95,7 +93,7 @@ def _planned(cell: Cell, entered: str) -> Planned:
 
 
 def groups(cells: Sequence[Cell]) -> list[dict[int, list[Cell]]]:
-    """Return the cells by D, ascending, of each group: cells that differ in D and seed alone."""
+    """The cells by ascending D of each group of cells that differ only in D and seed."""
     found: dict[str, dict[int, list[Cell]]] = {}
     for cell in sorted(cells, key=lambda cell: cell.identity["dim"]):
         settings = cell_settings(cell.config)
@@ -108,7 +106,7 @@ def groups(cells: Sequence[Cell]) -> list[dict[int, list[Cell]]]:
 def next_of_group(
     group: Mapping[int, Sequence[Cell]], accuracies: Mapping[str, float]
 ) -> list[Cell]:
-    """Return the cells without an accuracy at the next D."""
+    """The cells without an accuracy at the next D."""
     passed = False
     for at_dim in group.values():
         missing = [cell for cell in at_dim if cell.name not in accuracies]
@@ -121,7 +119,7 @@ def next_of_group(
 
 
 def one_of_each_training(cells: Iterable[Cell]) -> list[Cell]:
-    """Return the first cell of each training; the others measure it once it has ended."""
+    """The first cell of each training; the others measure it once it has ended."""
     found: dict[str, Cell] = {}
     for cell in cells:
         found.setdefault(cell.run.name, cell)
@@ -129,13 +127,13 @@ def one_of_each_training(cells: Iterable[Cell]) -> list[Cell]:
 
 
 def counts(plan: Iterable[Planned]) -> str:
-    """Return e.g. "12 done, 3 missing"."""
+    """E.g. "12 done, 3 missing"."""
     number = Counter(planned.status for planned in plan)
     return ", ".join(f"{count} {status}" for status, count in sorted(number.items()))
 
 
 def quoted(value: Any) -> str:
-    """Return ``value`` as Hydra's override grammar writes it."""
+    """`value` as Hydra's override grammar writes it."""
     if value is None or isinstance(value, bool | int | float):
         return "null" if value is None else str(value).lower()
     return "'" + str(value).replace("'", "\\'") + "'"

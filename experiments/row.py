@@ -1,4 +1,4 @@
-"""The columns of a results row: training, accuracy and cost."""
+"""Columns of a results row: training, accuracy and cost."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from training.trainer import Interrupted, Trainer, still_improving
 
 
 def training_cost(trainer: Trainer) -> dict[str, Any]:
-    """Return the columns of training; FLOPs are counted without padding."""
+    """Columns of training; FLOPs are counted without padding."""
     state = trainer.state
     reached = next((r for r in state.curve if r.validation_chain_exact_match >= 0.9), None)
     lengths, counts = np.unique(trainer.train.host_lengths.numpy() - 1, return_counts=True)
@@ -39,7 +39,6 @@ def training_cost(trainer: Trainer) -> dict[str, Any]:
 
 
 def accuracies(evaluation: Evaluation) -> dict[str, Any]:
-    """Return the columns of an evaluation."""
     names = [
         "answer_accuracy", "answer_accuracy_low", "answer_accuracy_high", "chain_exact_match",
         "chance_accuracy", "n_test",
@@ -49,8 +48,8 @@ def accuracies(evaluation: Evaluation) -> dict[str, Any]:
 
 
 def costs(model: Transformer, measured: Task) -> dict[str, Any]:
-    """Return parameters, FLOPs of a forward pass over the longest sequence in both conventions,
-    and bytes of generation state at that length."""
+    """Parameters; FLOPs of a forward pass over the longest sequence, in both conventions; and bytes
+    of generation state at that length."""
     terms = model.flops(measured.max_len)
     return {
         "params": sum(parameter.numel() for parameter in model.parameters()),
@@ -61,7 +60,7 @@ def costs(model: Transformer, measured: Task) -> dict[str, Any]:
 
 
 def reason(error: BaseException) -> str:
-    """Return in one line why a cell is not done."""
+    """Why a cell is not done, in one line."""
     if isinstance(error, Interrupted):
         return str(error) or "stopped; continues from its checkpoint"
     if isinstance(error, torch.OutOfMemoryError | MemoryError):
@@ -71,14 +70,14 @@ def reason(error: BaseException) -> str:
 
 
 def status_of(error: BaseException) -> str:
-    """Return failed, or unfinished after an interruption or on a full disk."""
+    """ "unfinished" after an interruption or on a full disk, else "failed"."""
     causes = [error, error.__cause__]
     full = any(isinstance(e, OSError) and e.errno in (ENOSPC, EDQUOT) for e in causes)
     return "unfinished" if full or isinstance(error, Interrupted) else "failed"
 
 
 def read_curve(path: Path) -> dict[Any, list[float]] | None:
-    """Return the learning curve by column; None without one."""
+    """The learning curve by column; None without one."""
     if not path.exists():
         return None
     curve = pd.read_csv(path)

@@ -35,15 +35,13 @@ from training.trainer import Evaluated, Event, Interrupted, Listener, Phase, Tra
 
 
 def run_job(settings: DictConfig) -> dict[str, Any] | None:
-    """Run the cell that composed settings describe: what a launcher's worker does."""
+    """Run the cell of composed settings, in a launcher's worker."""
     return run_and_report(cell_from(plain(settings)))
 
 
 def run_and_report(config: CellConfig) -> dict[str, Any] | None:
-    """Run a cell with a progress bar, enter it into its table, print what came of it.
-
-    Return the row; None where another process works on the cell.
-    """
+    """Run a cell with a progress bar, enter it into its table, print the outcome. Returns the row;
+    None if another process works on the cell."""
     run, cell = Run.of(config), cell_name(config)
     known = None if config.force else run.finished(cell)
     job = OmegaConf.select(HydraConfig.get(), "job.id") if HydraConfig.initialized() else None
@@ -63,11 +61,9 @@ def run_and_report(config: CellConfig) -> dict[str, Any] | None:
 
 
 def run_cell(config: CellConfig, listener: Listener = ignore) -> dict[str, Any] | None:
-    """Train and measure the cell unless that is done; return its record.
-
-    None where another process works on it. A failure is recorded before it is raised; a bad
-    configuration raises `UserError` before anything is written.
-    """
+    """Train and measure the cell unless done; returns its record, None if another process works on
+    it. Failures are recorded, then raised; a bad configuration raises UserError before anything is
+    written."""
     task = build_task(config.task)
     measured = measured_task(config, task)
     device = resolve_device(config.machine.device)
@@ -126,7 +122,7 @@ def train_and_measure(
     tell: Listener,
     stop: Callable[[], bool],
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the columns that the cell's training and measurement give, and where chains break."""
+    """The columns of the cell's training and measurement, and where chains break."""
     tell(Phase("data"))
     data = load_data(config, task)
     sequences = measured_sequences(config, task, measured, data)
@@ -159,10 +155,8 @@ def trained(
     tell: Listener,
     stop: Callable[[], bool],
 ) -> tuple[Transformer, dict[str, Any]]:
-    """Return the model, and what its training cost: columns of the table.
-
-    Trains it unless that is done. Raises `Interrupted` when asked to stop, or after the time limit.
-    """
+    """The trained model, and its training's columns. Raises `Interrupted` when asked to stop, or
+    after the time limit."""
     device = resolve_device(config.machine.device)
     if config.model.construct is not None:
         model = build_model(config.model, task).to(device)
@@ -191,7 +185,7 @@ def trained(
 
 
 def initial_model(config: CellConfig, task: Task) -> Transformer:
-    """Return the model before its first step, as seed and recipe make it."""
+    """The model before its first step, as seed and recipe make it."""
     torch.manual_seed(config.seed)
     model = build_model(config.model, task, config.recipe.dropout)
     scale_embedding(model.embedding, config.recipe.embedding_ratio)
@@ -199,7 +193,7 @@ def initial_model(config: CellConfig, task: Task) -> Transformer:
 
 
 def load_model(config: CellConfig, task: Task, run: Run) -> Transformer:
-    """Return the model in the run's checkpoint, or the constructed one."""
+    """The model in the run's checkpoint, or the constructed one."""
     model = build_model(config.model, task, config.recipe.dropout)
     if config.model.construct is None:
         model.load_state_dict(load_checkpoint(run.checkpoint)["model"])
@@ -207,7 +201,7 @@ def load_model(config: CellConfig, task: Task, run: Run) -> Transformer:
 
 
 def load_data(config: CellConfig, task: Task) -> DataSets:
-    """Return the cell's data sets, built where they are not there."""
+    """The cell's data sets, built if missing."""
     data = config.data
     if config.model.construct is not None:  # the test set is the same without training data
         data = dataclasses.replace(data, train=0, validation=0, train_file=None)
@@ -217,7 +211,7 @@ def load_data(config: CellConfig, task: Task) -> DataSets:
 def in_formats(
     config: CellConfig, model: Transformer, data: DataSets
 ) -> tuple[Transformer, StateRounding | None]:
-    """Return the model with its weights, and the rounding of its state, as they are measured."""
+    """The model with its weights, and the rounding of its state, as they are measured."""
     measure = config.measure
     if measure.weight_format is not None:
         model = rounded_weights(model, measure.weight_format)
@@ -229,10 +223,8 @@ def in_formats(
 def measured_sequences(
     config: CellConfig, trained_task: Task, measured: Task, data: DataSets
 ) -> SequenceSet:
-    """Return the sequences to measure, none of whose prompts was trained on.
-
-    Exceptions: ``measure.split=train``, and files, which are measured as they are.
-    """
+    """The test sequences, whose prompts were not trained on, except with `measure.split=train` or
+    for files."""
     chosen = config.measure
     if chosen.file is not None:
         return load_measured(measured, chosen.file, data.train)

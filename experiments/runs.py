@@ -1,8 +1,8 @@
-"""``runs/<run>/``: one folder a training, with every measurement of its weights inside.
+"""`runs/<run>/`: one folder per training, with every measurement of its weights inside.
 
 config.yaml        what decides the training and its plain measurement
 checkpoint.pt      state of training; checkpoint.sha256 beside it
-training.json      what training cost, written when it ends
+training.json      cost of training, written when it ends
 curve.csv          learning curve
 record.json        the plain measurement; record-<cell>.json another one, written last
 progress.json      heartbeat of a running cell
@@ -52,15 +52,12 @@ class Run:
 
     @classmethod
     def of(cls, config: CellConfig) -> Run:
-        """Return the folder of the training that ``config`` describes."""
         return cls(config.runs_dir, run_name(config))
 
     @contextlib.contextmanager
     def locked(self, cell: str) -> Iterator[bool]:
-        """Hold the folder's lock; yield False if another process works on ``cell``.
-
-        Waits for a process that works on another cell of this training.
-        """
+        """Hold the folder's lock; yields False if another process works on `cell`. Waits for a
+        process that works on another cell of this training."""
         self.folder.mkdir(parents=True, exist_ok=True)
         # `is_running` of another process may hold the lock for an instant.
         lock = filelock.FileLock(self.folder / "lock", timeout=0.5)
@@ -80,7 +77,7 @@ class Run:
             lock.release()
 
     def is_running(self) -> bool:
-        """Return whether a living process holds the lock."""
+        """Whether a living process holds the lock."""
         try:
             with (self.folder / "lock").open() as file:
                 # Shared, so that two processes can ask at once.
@@ -90,31 +87,29 @@ class Run:
         return False
 
     def write_config(self, config: CellConfig) -> None:
-        """Write the settings of the training and its plain measurement."""
         settings = deciding_settings(config)
         if cell_name(config) != self.name:
             settings["measure"] = {}
         write_text(self.folder / "config.yaml", yaml.safe_dump(settings, sort_keys=False))
 
     def record_path(self, cell: str) -> Path:
-        """Return where the measurement ``cell`` is recorded."""
         return self.folder / ("record.json" if cell == self.name else f"record-{cell}.json")
 
     def record(self, cell: str) -> dict[str, Any] | None:
-        """Return what `experiments.run.run_cell` recorded of the measurement; None so far."""
+        """What `experiments.run.run_cell` recorded of the measurement; None so far."""
         return _read_json(self.record_path(cell))
 
     def finished(self, cell: str) -> dict[str, Any] | None:
-        """Return the record of a measurement that is done."""
+        """The record of a measurement that is done."""
         record = self.record(cell)
         return record if record and record["row"]["status"] == "done" else None
 
     def training(self) -> dict[str, Any] | None:
-        """Return what training cost; its file says that training has ended. None so far."""
+        """The cost of a training that has ended; None so far."""
         return _read_json(self.folder / "training.json")
 
     def heartbeat(self, cell: str) -> Listener:
-        """Return a listener that writes progress.json once a second, and at every new phase."""
+        """A listener that writes progress.json once a second, and at every new phase."""
         known: dict[str, Any] = {"cell": cell}
         written = -math.inf
 
@@ -128,11 +123,10 @@ class Run:
         return listen
 
     def progress(self) -> dict[str, Any]:
-        """Return the last heartbeat, empty without one."""
         return _read_json(self.folder / "progress.json") or {}
 
     def discard(self) -> None:
-        """Move everything to ``runs/.before/``, to train and measure again."""
+        """Move everything to `runs/.before/`, to train and measure again."""
         aside = self.folder.parent / ".before" / f"{self.name}-{time.time_ns()}"
         for path in list(self.folder.iterdir()):
             if path.name != "lock":
@@ -142,10 +136,8 @@ class Run:
 
 @contextlib.contextmanager
 def noting_stop_signals() -> Iterator[Callable[[], bool]]:
-    """Yield a function that returns whether SIGTERM has come; training then saves and stops.
-
-    Where somebody else handles the signal, as submitit does, that handler stays.
-    """
+    """Yield a function that returns whether SIGTERM has come; training then saves and stops. A
+    handler that somebody else set, such as submitit, stays."""
     received: list[int] = []
     in_main = threading.current_thread() is threading.main_thread()
     replaced = in_main and signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
@@ -163,7 +155,7 @@ def _read_json(path: Path) -> dict[str, Any] | None:
 
 
 def provenance() -> dict[str, Any]:
-    """Return commit, torch version and time, columns of every row."""
+    """Commit, torch version and time, columns of every row."""
     return {
         "commit": commit(),
         "torch_version": torch.__version__,
@@ -172,16 +164,13 @@ def provenance() -> dict[str, Any]:
 
 
 def command() -> str:
-    """Return the command line of this process."""
     return " ".join(["python", Path(sys.argv[0]).name, *sys.argv[1:]])
 
 
 @functools.cache
 def commit() -> str:
-    """Return the commit, with ``-dirty`` if the code differs from it; empty without git.
-
-    Called before anything runs, since files may change meanwhile.
-    """
+    """The commit, with `-dirty` if the code differs; empty without git. Cached at the start: files
+    may change later."""
     command = ["git", "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"]
     try:
         return subprocess.check_output(command, cwd=ROOT, stderr=subprocess.PIPE, text=True).strip()

@@ -1,8 +1,7 @@
 """One number for a model: its D90 over standard attention's, on all tasks of an experiment.
 
-A D90 is known up to its bracket (`experiments.d90`). The grid of D is taken to go on by an octave
-at both ends: a task that is not passed, or did not run, counts as twice the largest D tried, so
-that leaving out what is hard helps nobody.
+A D90 is known up to its bracket (`experiments.d90`). A task that is not passed, or did not run,
+counts as twice the largest D tried, so leaving out hard tasks does not help.
 """
 
 from __future__ import annotations
@@ -21,11 +20,8 @@ DRAWS = 10_000
 
 
 class Score(NamedTuple):
-    """The geometric mean over ``tasks`` of D90 over standard attention's, and its interval.
-
-    ``low`` to ``high`` holds 95 % of what it is when each D90 is drawn from its bracket,
-    log-uniformly.
-    """
+    """The geometric mean over `tasks` of D90 over standard attention's. `low` to `high` is its 95 %
+    interval when each D90 is drawn log-uniformly from its bracket."""
 
     value: float
     low: float
@@ -34,11 +30,9 @@ class Score(NamedTuple):
 
 
 def places(table: pd.DataFrame) -> pd.DataFrame:
-    """Return a row per model and task that standard attention ran, in the table's order.
-
-    Columns: ``model``, `PLACE`, ``d90`` (nan where none passed), ``dim`` (D90, or the largest D
-    that ran), ``accuracy`` (the best median), and ``low`` and ``high``, a closed bracket of D90.
-    """
+    """A row per model and task that standard attention ran, in the table's order: `model`, `PLACE`,
+    `d90` (nan if none passed), `dim` (D90, or the largest D that ran), `accuracy` (the best
+    median), and `low` and `high`, a closed bracket of D90."""
     found = medians(table)
     own = found[found["model"] == BASELINE].groupby(PLACE, sort=False)["dim"]
     rows = []
@@ -58,7 +52,7 @@ def places(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def score(found: pd.DataFrame, model: str) -> Score:
-    """Return the score of a model among the rows of `places`."""
+    """The score of a model among the rows of `places`."""
     mine, base = (found[found["model"] == name] for name in (model, BASELINE))
     if model == BASELINE:
         return Score(1.0, 1.0, 1.0, len(base))

@@ -1,4 +1,4 @@
-"""``<results_dir>/<experiment>/``: the results of an experiment.
+"""`<results_dir>/<experiment>/`: the results of an experiment.
 
 results.csv   a row per measurement and seed, with a column for every setting that varies
 cells.jsonl   a line per cell: its configuration, learning curve and errors
@@ -37,7 +37,7 @@ Row = dict[str, str]
 
 
 def read_table(folder: Path) -> pd.DataFrame:
-    """Return the results table in ``folder``; without rows where there is none."""
+    """The results table in `folder`, possibly empty."""
     path = folder / "results.csv"
     if not path.exists():
         return pd.DataFrame(columns=COLUMNS)
@@ -45,7 +45,7 @@ def read_table(folder: Path) -> pd.DataFrame:
 
 
 def read_cells(folder: Path) -> dict[str, dict[str, Any]]:
-    """Return the entries of cells.jsonl by cell."""
+    """The entries of cells.jsonl by cell."""
     path = folder / "cells.jsonl"
     if not path.exists():
         return {}
@@ -54,7 +54,7 @@ def read_cells(folder: Path) -> dict[str, dict[str, Any]]:
 
 
 def published_cell(name: str, results_dirs: Iterable[str]) -> dict[str, Any]:
-    """Return the deciding settings of EXPERIMENT/CELL from the first table that has it."""
+    """The deciding settings of EXPERIMENT/CELL in the first table that has it."""
     experiment, _, cell = str(name).partition("/")
     known: list[str] = []
     for results_dir in results_dirs:
@@ -67,11 +67,9 @@ def published_cell(name: str, results_dirs: Iterable[str]) -> dict[str, Any]:
 
 
 def upsert(folder: Path, records: Iterable[Mapping[str, Any]]) -> None:
-    """Enter measurements into the table; many processes may do so at once.
-
-    A finished row is never replaced by an unfinished one; of two finished ones the later stays.
-    One whose code from outside the project has changed since, under the same configuration, goes.
-    """
+    """Enter measurements into the table; many processes can do so at once. A finished row is never
+    replaced by an unfinished one; of two finished ones the later stays. A row of the same
+    configuration whose code from outside the project has changed is removed."""
     folder.mkdir(parents=True, exist_ok=True)
     with filelock.FileLock(folder / ".lock"):
         rows, cells = text_rows(folder), read_cells(folder)
@@ -88,7 +86,6 @@ def upsert(folder: Path, records: Iterable[Mapping[str, Any]]) -> None:
 
 
 def write_table(folder: Path, rows: dict[str, Row], cells: dict[str, dict[str, Any]]) -> None:
-    """Write the three files of a table."""
     configs = [cells[cell]["config"] for cell in rows]
     keys = varying_keys(configs)
     for row, settings in zip(rows.values(), map(other_settings, configs), strict=True):
@@ -112,10 +109,8 @@ MEASURED = {"task.size": "size", "task.format": "format"}
 
 
 def shared_settings(configs: list[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return the settings that are not in the rows of a table, under dotted keys.
-
-    ``all`` cells share some; others belong to one task, model or recipe by its name.
-    """
+    """The settings that are not in the rows of a table, under dotted keys: shared by `all` cells,
+    or by those of a task, model or recipe."""
     held = {*varying_keys(configs), *IN_COLUMNS, *(f"measure.{key}" for key in MEASURED)}
     held |= {key for key in MEASURED if measured_as_trained(configs, key)}
     found: dict[str, Any] = {"all": {}, "task": {}, "model": {}, "recipe": {}}
@@ -130,7 +125,7 @@ def shared_settings(configs: list[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def text_rows(folder: Path) -> dict[str, Row]:
-    """Return by cell the rows of the results table in ``folder``, all values as text."""
+    """The rows of the results table by cell, all values as text."""
     path = folder / "results.csv"
     if not path.exists():
         return {}

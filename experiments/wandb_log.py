@@ -1,7 +1,7 @@
-"""W&B as a mirror of our own records: a run per cell, and one for an experiment's figures.
+"""W&B as a mirror of our records: a run per cell, and one for an experiment's figures.
 
-If W&B fails, one warning is printed and the cell goes on without it. Curves are drawn against our
-own ``step``: W&B's starts at 0 again when an offline run is resumed.
+If W&B fails, one warning is printed and the cell continues without it. Curves use our own `step`:
+W&B's starts at 0 again when an offline run is resumed.
 """
 
 from __future__ import annotations
@@ -37,18 +37,17 @@ class Tracker:
                 self._run = _start(logger, arguments)
 
     def listen(self, event: Event) -> None:
-        """Log a row of the learning curve."""
         if isinstance(event, Validation):
             self.log(dataclasses.asdict(event))
 
     def log(self, values: Mapping[str, Any]) -> None:
-        """Log values, our own ``step`` among them."""
+        """Log values, including our own `step`."""
         if self._run is not None:
             with self._safely():
                 self._run.log(dict(values))
 
     def finish(self, summary: Mapping[str, Any], failed: bool = False) -> None:
-        """Write the summary and close the run; online, wait for the upload for a while."""
+        """Write the summary and close the run; online, wait a while for the upload."""
         if self._run is not None:
             with self._safely():
                 self._run.summary.update({k: v for k, v in summary.items() if v is not None})
@@ -64,11 +63,9 @@ class Tracker:
 
 
 def track_cell(config: CellConfig, run: Run) -> Tracker:
-    """Return the tracker of a cell: its id is the cell's, its group the experiment.
-
-    The curve of an interrupted cell is logged again, so that every offline directory holds all of
-    it: `wandb sync` writes each from the run's beginning, the last one last.
-    """
+    """The tracker of a cell; its id is the cell's, its group the experiment. The curve of an
+    interrupted cell is logged again, so that every offline directory holds all of it: `wandb sync`
+    writes each from the run's beginning."""
     settings = deciding_settings(config)
     columns = identity(settings)
     name = "{model} D={dim} {task} n={size} seed={seed}".format(**columns)

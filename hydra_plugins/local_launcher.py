@@ -1,7 +1,5 @@
-"""Hydra launcher ``local``: every job a process of its own on this machine.
-
-Unlike with joblib's launcher, a killed job does not affect the others.
-"""
+"""Hydra launcher `local`: every job in its own process on this machine. Unlike with joblib's
+launcher, a killed job does not affect the others."""
 
 from __future__ import annotations
 
@@ -35,7 +33,7 @@ from common import RunError, UserError, WorkerDiedError, write_bytes
 
 
 class LocalLauncher(Launcher):
-    """Runs ``jobs`` at a time (None: one per core), each in a process of its own."""
+    """Runs `jobs` at a time (None: one per core)."""
 
     def __init__(self, jobs: int | None = None) -> None:
         from loky import cpu_count  # heeds the quotas of containers; a tenth of a second
@@ -47,7 +45,6 @@ class LocalLauncher(Launcher):
     def setup(
         self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig
     ) -> None:
-        """Store what every job needs."""
         if not isinstance(self.jobs, int) or self.jobs < 1:
             raise UserError(f"hydra.launcher.jobs={self.jobs}: must be a whole number from 1")
         self._job = (hydra_context, task_function, config)
@@ -59,7 +56,7 @@ class LocalLauncher(Launcher):
     def launch(
         self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int
     ) -> Sequence[JobReturn]:
-        """Run every list of overrides as a job; return the results in order."""
+        """Run every list of overrides as a job; returns the results in order."""
         setup_globals()
         total = initial_job_idx + len(job_overrides)
         with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(self.jobs) as pool:
@@ -108,7 +105,7 @@ def _failed(overrides: list[str], error: Exception) -> JobReturn:
 
 
 def _work(payload: bytes, path: Path) -> None:
-    """Run one job in this process, and write its pickled `JobReturn` to ``path``."""
+    """Run one job in this process, and write its pickled `JobReturn` to `path`."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()
     context, task_function, config, overrides, number, total, singletons = pickle.loads(payload)
@@ -136,7 +133,7 @@ def _work(payload: bytes, path: Path) -> None:
 
 
 def _pickled(result: JobReturn) -> bytes:
-    """Return the pickled result, after printing why it failed."""
+    """The pickled result, after printing why it failed."""
     error = failure_of(result)
     if isinstance(error, UserError | RunError):
         print(f"error: {error}", file=sys.stderr)
@@ -148,7 +145,7 @@ def _pickled(result: JobReturn) -> bytes:
 
 
 def failure_of(result: JobReturn) -> BaseException | None:
-    """Return why a job failed, None when it did not."""
+    """Why a job failed; None if it did not."""
     try:
         with contextlib.redirect_stderr(io.StringIO()):  # `return_value` prints before it raises
             result.return_value  # noqa: B018
@@ -158,7 +155,7 @@ def failure_of(result: JobReturn) -> BaseException | None:
 
 
 def _end_with_parent() -> None:
-    """Terminate this process once the launcher's process is gone."""
+    """Terminate this process when the launcher's process is gone."""
     parent = multiprocessing.parent_process()
     assert parent is not None
     wait([parent.sentinel])
