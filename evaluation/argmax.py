@@ -22,7 +22,7 @@ SAFETY = 16.0  # tolerance in multiples of the sampled error
 GUARD = 1 / 2  # share of the tolerance that no error may exceed
 MINIMUM_TOLERANCE = 1e-6  # a thousand times `TIE`
 SAMPLED_ROWS = 16
-FALSE_STEP = 1e-2  # error of `step`, relative to the largest logit, that no rounding explains
+FALSE_STEP = 1e-2  # error of `step`, relative to the largest logit, too large for rounding
 
 LARGEST_BATCH = {"cpu": 1024, "cuda": 8192}  # sequences decoded together
 CPU_MEMORY_MB = 1024.0

@@ -10,7 +10,7 @@ import numpy as np
 from evaluation.generate import Generation
 from tasks.task import SequenceSet, Task
 
-LABEL_THRESHOLD = 0.9  # accuracy that a label of the longest prefix has at least
+LABEL_THRESHOLD = 0.9  # least accuracy of each label in the longest prefix
 STEP_SAMPLE = 2000  # sequences whose chains are cut into the task's steps
 
 

@@ -1,4 +1,4 @@
-"""Exact greedy generation, without generating most of it.
+"""Exact greedy generation, mostly without decoding.
 
 The generated token is *by definition* the arg-max of the model's float64 logits on the prefix; two
 logits closer than 1e-9 are a tie, won by the lowest token id (`argmax.exact_argmax`). This module

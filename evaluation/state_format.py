@@ -1,7 +1,7 @@
 """A model's state, or its weights, rounded to numbers of few bits.
 
-Rounding the state after every token makes another model, without float64 arg-maxes to be exact
-against. Float32 logits decide, token by token, prompts included.
+Rounding the state after every token defines another model, with no float64 reference.
+Float32 logits decide, token by token, prompts included.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from models.transformer import State, Transformer
 from tasks.task import EOS_ID, PAD_ID, SequenceSet
 from training.data import SequenceTensors
 
-SCALED_ROWS = 128  # training sequences that scales of integers are taken from
+SCALED_ROWS = 128  # training sequences from which integer scales are taken
 
 
 class Format(NamedTuple):
@@ -185,6 +185,6 @@ def read_and_write_batch(
         ended |= text[:, position] == EOS_ID
         if ended.all() or position + 1 == given.shape[1]:
             break
-        # Rows that have ended run along on padding; nobody reads what they say.
+        # Finished rows run on over padding; their output is ignored.
         logits = model.step(text[:, position], torch.full_like(forced, position), state)
     return text, said

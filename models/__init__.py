@@ -1,1 +1,1 @@
-"""Transformers whose token mixer is exchangeable: one mixer a file, and what each of them costs."""
+"""Transformers with exchangeable token mixers, one file per mixer, and what each costs."""

@@ -45,7 +45,7 @@ class ShortConvolution(nn.Module):
             nn.init.uniform_(self.kernel, -(width**-0.5), width**-0.5)
 
     def forward(self, x: Tensor) -> Tensor:
-        """x (B, T, C) to (B, T, C), computed at least in float32."""
+        """x (B, T, C) to (B, T, C), in at least float32."""
         if self.kernel is None:
             return x
         with without_autocast(x):
@@ -111,7 +111,7 @@ class AttentionMixer(Mixer):
         self.qkv = qkv = nn.Linear(self.dim, self.parts * self.dim)
         self.out = nn.Linear(self.dim, self.dim)
         self.register_rotary(self.head_dim)
-        # Xavier for queries, keys, values and output, each by itself (Yang et al. 2024, section 6).
+        # Xavier for queries, keys, values and output, separately (Yang et al. 2024, section 6).
         for matrix in (*qkv.weight.chunk(self.parts), self.out.weight):
             nn.init.xavier_uniform_(matrix)
         for layer in (qkv, self.out):
@@ -268,7 +268,7 @@ def rotate(x: Tensor, table: Tensor) -> Tensor:
     return turned.flatten(-2).to(x.dtype)  # (..., K / 2, 2) -> (..., K)
 
 
-# All but cuDNN's, which PyTorch prefers on H100 and H200: it plans anew for every shape it meets,
+# All but cuDNN's, which PyTorch prefers on H100 and H200: it replans for every new shape,
 # half a second each, and trimmed batches have a hundred widths.
 KERNELS = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
 

@@ -26,10 +26,10 @@ from models.mixer import (
 from models.packing import PackedRecurrence, Packing, recurrence_takes
 
 CHUNK_SIZE = 32
-# exp of it is 0 in float64 as well; sums of larger numbers would lose digits of the small ones.
+# exp of it is 0 even in float64; sums of larger logarithms would lose digits of small ones.
 LEAST_LOG_DECAY = -800.0
-# K up to which the plain recurrence takes less time than chunks on a CPU: with one decay a head,
-# whose chunks are masked products, and with one a channel, whose chunks are joined from blocks.
+# K up to which the plain recurrence beats chunks on a CPU: with one decay per head,
+# whose chunks are masked products, or one per channel, whose chunks are joined from blocks.
 WIDEST, WIDEST_BY_CHANNEL = 16, 64
 EXEMPT = Role("vector", decays=False)
 RATES = {"decay.A_log": EXEMPT, "decay.dt.bias": EXEMPT}  # of `HeadDecay`, as in Mamba
@@ -232,7 +232,7 @@ def decayed_sums(q: Tensor, k: Tensor, v: Tensor, log_decay: Tensor) -> tuple[Te
     2405.21060, section 6).
     """
     length = q.shape[2]
-    # No sum between chunks weighs more than the chunk.
+    # No sum between chunks is larger than a chunk.
     size = power_of_two(min(max(CHUNK_SIZE, k.shape[-1]), length))
     q, k, v, log_decay = (split(x, size) for x in (q, k, v, log_decay))  # (B, H, N, C, ·)
     within = within_chunks if log_decay.shape[-1] > 1 else within_chunks_of_one_decay

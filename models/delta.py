@@ -32,8 +32,8 @@ from models.mixer import (
 )
 from models.packing import PackedRecurrence, Packing, recurrence_takes
 
-LEAST_NORM = 1e-12  # added, squared, to the squared norm of a key or query
-# On a CPU the plain recurrence takes less time than chunks up to here.
+LEAST_NORM = 1e-12  # its square is added to squared key and query norms
+# On a CPU the plain recurrence beats chunks up to this width.
 WIDEST = 32  # K
 
 

@@ -15,7 +15,7 @@ from models.transformer import Transformer
 
 PROBE_TOKENS = 8
 PROBE_ROWS = 2
-CAUSAL_TOLERANCE = 1e-3  # of the largest output: far above what float32 rounds
+CAUSAL_TOLERANCE = 1e-3  # of the largest output: far above float32 rounding
 
 
 def exact_copy(model: Transformer) -> Transformer:
@@ -58,7 +58,7 @@ def require_exact(model: Transformer) -> None:
 @torch.no_grad()
 def require_causal(model: Transformer) -> None:
     """Raise UserError if changing later tokens of a random input moves a mixer's earlier outputs: a
-    parallel pass then does not stand for generation."""
+    parallel pass then cannot replace generation."""
     x = _probe(model, rows=1)  # (1, T, D)
     for block in model.blocks:
         mixer = copy.deepcopy(block.mixer).eval()
@@ -89,6 +89,6 @@ class _NoRounding(TorchFunctionMode):
         if isinstance(y, Tensor) and y.is_floating_point() and y.dtype != torch.float64:
             for x in args:
                 if isinstance(x, Tensor) and x.dtype == torch.float64:
-                    # No TypeError: Python would take `x += y` for unsupported, try `x = x + y`.
+                    # No TypeError: Python would treat `x += y` as unsupported, try `x + y`.
                     raise ArithmeticError(f"{func} rounds to {y.dtype}")
         return y

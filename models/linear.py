@@ -22,8 +22,8 @@ from models.packing import PackedAttention, Packing
 IMPLEMENTATIONS = ("auto", "dense", "chunked")
 # Measured by `python -m benchmarks scaling forms=true` (CPU, 4 heads of 16, batch 16, forward and
 # backward): dense takes 4.2 ms against 4.7 at 48 tokens, 5.6 against 5.3 at 64, 55 against 19
-# at 221. Chunks of 16, 32 and 64 differ by less than half; 32 is never the worst. No GPU was
-# asked. Heads wider than that have chunks as long as they are wide.
+# at 221. Chunks of 16, 32 and 64 differ by less than half; 32 is never the worst. Not run
+# on GPU. For wider heads, chunks are as long as a head is wide.
 CHUNK_SIZE = 32
 CHUNKED_FROM = 64
 
@@ -64,7 +64,7 @@ class LinearAttention(AttentionMixer):
     ):
         super().__init__(*sizes, **shared)
         if chunk_size is None:
-            chunk_size = max(CHUNK_SIZE, self.head_dim)  # a sum, K x K, weighs no more than a chunk
+            chunk_size = max(CHUNK_SIZE, self.head_dim)  # a K x K sum is no larger than a chunk
         check_sizes(chunk_size=chunk_size)
         check_choice("implementation", implementation, IMPLEMENTATIONS)
         if implementation == "auto":

@@ -203,10 +203,10 @@ def is_read(lengths: Tensor, width: int) -> Tensor:
 
 
 def widened(x: Tensor) -> Tensor:
-    """x in float32, or float64 if it is that already, as in exact evaluation."""
+    """x in float32, or unchanged if float64, as in exact evaluation."""
     return x if x.dtype == torch.float64 else x.float()
 
 
 def without_autocast(x: Tensor) -> AbstractContextManager:
-    """A context that keeps products in float32 under autocast, which the meta device lacks."""
+    """A context that keeps products in float32 under autocast (none on the meta device)."""
     return nullcontext() if x.is_meta else torch.autocast(x.device.type, enabled=False)

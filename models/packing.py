@@ -21,12 +21,12 @@ from torch.autograd.function import once_differentiable
 from models import cpu_attention, cpu_recurrence
 from models.kernels import LANES
 
-# One more group costs a mixer as much as this many tokens of padding.
+# Cost of one more group, in tokens of padding.
 GROUP_OVERHEAD = 300
-GRAINS = 16  # groups end at multiples of this share of the sequences
+GRAINS = 16  # groups end at multiples of 1/16 of the sequences
 # Measured on one core (H = 4, 4096 tokens, forward and backward): at K = 16 and 600 tokens softmax
 # takes 12 ms instead of 27 padded, linear 11 instead of 16; at K = 64 and 64 tokens 28 instead of
-# 33, and 31 instead of 82. What grows with the square overtakes the chunks of linear beyond that.
+# 33, and 31 instead of 82. Beyond that the kernel's quadratic cost exceeds that of chunks.
 LONGEST = 600  # tokens
 
 

@@ -19,7 +19,7 @@ from models.mixer import (
     without_autocast,
 )
 
-# Up to so many tokens weights are computed without features. Forward and backward, one CPU thread:
+# Up to this length, weights are computed without features. Forward and backward, one CPU thread:
 # at 221 tokens, 4 heads of 32, batch 64, chunks of 64 take 0.52 s and of 128 0.40 s; at 16,384
 # tokens, 4 heads of 16, batch 1, chunks of 64, 128 and 256 take 0.74, 0.57 and 0.69 s.
 CHUNK_SIZE = 128
@@ -42,7 +42,7 @@ class TaylorAttention(AttentionMixer):
         convolution_width: int = 4,
         **shared: Any,
     ):
-        Mixer.__init__(self, *sizes, **shared)  # projections are other ones here
+        Mixer.__init__(self, *sizes, **shared)  # it has its own projections
         check_sizes(feature_dim=feature_dim)
         self.feature_dim, self.features = feature_dim, 1 + feature_dim + feature_dim**2
         self.width = self.num_heads * feature_dim  # of all queries, and of all keys

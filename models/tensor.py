@@ -22,10 +22,10 @@ from models.mixer import GenerationState, check_choice, widened, without_autocas
 
 SCALES = ("head_dim", "sqrt")
 MOST_SCORES = 2**28  # of one query: 1 GiB in float32, several times over in a backward pass
-# Scores held at a time, on a CPU and elsewhere. 1 MiB of float32 fits a core's cache; a GPU wants
+# Scores held at once, on a CPU and elsewhere. 1 MiB of float32 fits a core's cache; a GPU wants
 # more work a call.
 SCORES_CPU, SCORES_ELSEWHERE = 2**18, 2**26
-SMALLEST_BLOCK = 16  # queries, where that many fit
+SMALLEST_BLOCK = 16  # queries, if that many fit
 
 
 class TensorAttention(AttentionMixer):

@@ -1,1 +1,1 @@
-"""Task generators: one file per task, the interface in ``task.py``, data sets in ``data.py``."""
+"""Task generators: one file per task, interface in `task.py`, data sets in `data.py`."""

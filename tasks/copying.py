@@ -1,4 +1,4 @@
-"""Copy: the string once more (Jelassi et al. 2024, "Repeat after me")."""
+"""Copy: repeat the string (Jelassi et al. 2024, "Repeat after me")."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tasks.task import Task
 class Copying(Task):
     """`size` letters, uniform among the first `alphabet_size`; the answer repeats them.
 
-    Training mixes strings of 1 .. n letters with equal shares, as the paper does; where too few
+    Training mixes strings of 1 .. n letters in equal shares, as in the paper; where too few
     distinct ones exist, length n fills up. Test strings have length n. There is no chain, so both
     formats are the same.
 

@@ -27,7 +27,7 @@ from common import UserError, sha256_of
 from tasks.generate import SeenPrompts, draw_sets
 from tasks.task import SPLITS, SequenceSet, Task
 
-DRAWN = ("test", "validation", "train")  # the test set is the same whatever the others are
+DRAWN = ("test", "validation", "train")  # the test set does not depend on the others
 
 Count = Annotated[int, pydantic.Field(ge=0, le=10**9, strict=True)]  # a set is held in memory
 Seed = Annotated[int, pydantic.Field(ge=0, lt=2**63, strict=True)]
@@ -167,7 +167,7 @@ def _save(
         "ran_out": ran_out,
     }
     aside = path.with_name(f".{path.name}.building")
-    shutil.rmtree(aside, ignore_errors=True)  # a killed builder's
+    shutil.rmtree(aside, ignore_errors=True)  # left by a kill
     aside.mkdir()
     try:
         for split in SPLITS:
@@ -195,7 +195,7 @@ def _load(path: Path) -> tuple[dict[str, SequenceSet], str] | None:
         if fingerprint(sets) == meta["fingerprint"]:
             return sets, meta["fingerprint"]
         reason = "it has not the fingerprint that was stored with it"
-    except Exception as error:  # whatever a damaged file makes its reader raise
+    except Exception as error:  # a damaged file may raise anything
         reason = f"{type(error).__name__}: {error}".splitlines()[0]
     print(f"warning: {path} is damaged ({reason}); building it again", file=sys.stderr)
     shutil.rmtree(path)
@@ -215,7 +215,7 @@ def draw_measured(
 ) -> SequenceSet:
     """Draw `count` sequences of `task` whose prompts occur in no set of `exclude`.
 
-    For measuring a model at another setting than it was trained at: `exclude` holds its training
+    For measuring a model at a setting it was not trained at: `exclude` holds its training
     prompts in the same vocabulary. Prompts are distinct and use their own random stream. Raises
     UserError if there are too few.
     """

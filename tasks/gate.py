@@ -1,4 +1,4 @@
-"""What a task's final answer can be guessed from without computing it.
+"""How well a task's final answer can be guessed, not computed.
 
 Each baseline is fitted to half of the prompts and tested on the other half. None of them can carry
 out several steps, so if one is good, a model's accuracy says little about computation. (A word
@@ -67,7 +67,7 @@ def _table(tokens: np.ndarray, answers: np.ndarray) -> float:
     """Accuracy of the most frequent answer given each token (N,)."""
     half = len(tokens) // 2
     seen = np.zeros((tokens.max() + 1, MOST_ANSWERS + 1))
-    np.add.at(seen, (tokens[:half], answers[:half]), 1)  # the last column is -1's
+    np.add.at(seen, (tokens[:half], answers[:half]), 1)  # last: rare answers
     return float((seen[:, :-1].argmax(1)[tokens[half:]] == answers[half:]).mean())
 
 

@@ -34,7 +34,7 @@ def kernel(function: Callable[..., Any], **options: Any) -> Callable[..., Any]:
     def compile(signature: Any) -> Any:
         try:
             return load_or_compile(signature)
-        except Exception:  # an unreadable cache raises anything; a real error comes again
+        except Exception:  # an unreadable cache may raise anything; a real error recurs
             shutil.rmtree(folder, ignore_errors=True)
             return load_or_compile(signature)
 

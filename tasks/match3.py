@@ -25,7 +25,7 @@ class Match3(Task):
     three numbers at once. Half of the prompts have exactly one match, half none. Numbers are
     distinct, none is its own partner -q - x, and given q every number is equally frequent with and
     without a match. Averages over the numbers, which one layer of ordinary attention can compute,
-    still tell something: sum and sum of squares give 66 % of the answers at n = 6, p = 25
+    still help: sum and sum of squares give 66 % of the answers at n = 6, p = 25
     (docs/tensor.md). At p = 2n + 1 a single average decides. `modulus` p is odd, at least 2n + 1;
     null means 4n + 1. There is no chain. Training mixes 3 ... n numbers as a curriculum.
 

@@ -35,7 +35,7 @@ class Task(ABC):
 
     Subclasses keep every constructor parameter under its own name: `parameters` identifies data
     sets. Bad values raise UserError or ValueError. `check_defaults` are parameters for checking
-    sequences of other origin; `paper_sizes` are used by `build-all` and `locality`. `formats` lists
+    sequences from elsewhere; `paper_sizes` are used by `build-all` and `locality`. `formats` lists
     what the task supports: "tagged" where the chain has one token per prompt token; `max_len` is
     then the prompt's.
 
@@ -92,7 +92,7 @@ class Task(ABC):
     def solve(self, prompt: list[str]) -> tuple[list[str], list[str]]:
         """The whole chain (whatever the format) and the answer of a well-formed prompt."""
 
-    # What has a default
+    # Defaults
 
     def check_prompt(self, prompt: list[str]) -> str | None:
         """Why `prompt` is not one of this task and size, or None."""
@@ -191,7 +191,7 @@ class Task(ABC):
         counted exactly.
 
         log2 of the number of distinct right continuations; with labels, of the ways to label the
-        rest, at the token where they are most. The default knows only the alphabet of a
+        rest, at the token with the most. The default knows only the alphabet of a
         continuation.
         """
         longest = self.with_parameters(size=size).max_len

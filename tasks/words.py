@@ -1,5 +1,5 @@
 """Draw words over a monoid: with a given product, or a last reset at a given distance. Random
-numbers (N, k), uniform in [0, 1), come in; letters (N, n) go out as element numbers, row by row."""
+numbers (N, k), uniform in [0, 1), are the input; letters (N, n), element numbers, the output."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def member_words(
 
     Over all letters they are uniform given a product from `balanced_targets`. Over few letters,
     words that give e have other letter counts than most, so a no is a shuffle of a yes. If no
-    shuffle is found, the same yes or no stands; distinct prompts keep it once. In a commutative
+    shuffle is found, a fixed yes or no is used; duplicates are dropped later. In a commutative
     group a shuffle changes nothing.
     """
     targets = balanced_targets(monoid, letters, size, numbers[:, :2])

@@ -91,9 +91,9 @@ def compiled(hidden: Callable[..., Tensor], cuda_graphs: bool = False) -> Callab
     caller marks the beginning of each step. If the compiler fails, PyTorch logs why and the model
     runs uncompiled.
     """
-    # Who asks for float32 means its precision: PyTorch's hint to use TensorFloat32 is no help.
+    # float32 is chosen for its precision; ignore PyTorch's hint to use TensorFloat32.
     warnings.filterwarnings("ignore", "TensorFloat32 tensor cores", UserWarning)
-    torch.compiler.reset()  # what earlier models in this process left counts towards the limit
+    torch.compiler.reset()  # earlier models in this process count towards the limit
     torch._dynamo.config.suppress_errors = True
     mode = {"mode": "reduce-overhead"} if cuda_graphs else {}
     return torch.compile(hidden, dynamic=False, backend=BACKEND, **mode)  # type: ignore[call-overload]

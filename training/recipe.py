@@ -94,7 +94,7 @@ class Recipe:
         smaller."""
         if self.steps is not None:
             return self.steps
-        epochs = Fraction(str(self.epochs))  # as it is written: 0.07 * 100 is more than 7
+        epochs = Fraction(str(self.epochs))  # exact decimal: 0.07 * 100 is more than 7
         return max(1, math.ceil(epochs * math.ceil(num_sequences / self.batch_size)))
 
     def rate_factor(self, kind: str, dim: int) -> float:

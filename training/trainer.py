@@ -33,7 +33,7 @@ from training.optim import build_optimizer, update_average
 from training.recipe import Recipe
 
 REPORT_EVERY = 50  # steps
-VALIDATION_BATCH = 256  # sequences, where memory does not ask for fewer
+VALIDATION_BATCH = 256  # sequences, unless memory requires fewer
 # Each width is compiled separately, and PyTorch gives up after eight; so batches are padded to one
 # of a few widths.
 WIDTHS = 4
@@ -144,7 +144,7 @@ class Trainer:
         self.optimizer = build_optimizer(model, recipe)
         self.state = TrainingState()
         self._loss_sum = torch.zeros((), dtype=torch.float64, device=self.device)
-        # CPU seconds do not depend on what else the machine does; a GPU works beside the process.
+        # CPU seconds ignore other load on the machine, but also work done on a GPU.
         self.clock = time.process_time if self.device.type == "cpu" else time.perf_counter
         self._booked = self.clock()  # `TrainingState.seconds` is counted up to here
         # Every shape is compiled separately, so only eager training on a CPU avoids padding.
