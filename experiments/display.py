@@ -30,30 +30,34 @@ PATIENCE_SECONDS = 30.0  # with nothing running, as between two cells, until wat
 def cell_progress(enabled: bool) -> Iterator[Listener]:
     """A listener that shows a cell's progress: a bar; in a log, a line every half minute."""
     seconds = 0.1 if sys.stderr.isatty() else 30
-    exact = 0.0
-    with tqdm(disable=not enabled, leave=False, mininterval=seconds, delay=seconds) as bar:
+    bar, shown, exact = tqdm(disable=True), "", 0.0
 
-        def show(phase: str, done: int, total: int, postfix: str = "") -> None:
-            if not enabled:
-                return
-            if bar.desc != f"{phase}: ":
-                bar.reset(total)
-                bar.initial = bar.n = done
-                bar.set_description(phase, refresh=False)
-            bar.set_postfix_str(postfix, refresh=False)
-            bar.update(done - bar.n)
+    def show(phase: str, done: int, total: int, postfix: str = "") -> None:
+        nonlocal bar, shown
+        if phase != shown:
+            bar.close()
+            bar = tqdm(
+                desc=phase, total=total, initial=done, leave=False, mininterval=seconds,
+                delay=seconds, disable=not enabled,
+            )  # fmt: skip
+            shown = phase
+        bar.set_postfix_str(postfix, refresh=False)
+        bar.update(done - bar.n)
 
-        def listen(event: Event) -> None:
-            nonlocal exact
-            match event:
-                case Validation():
-                    exact = event.validation_chain_exact_match
-                case TrainingStep(step, steps, loss):
-                    show("training", step, steps, f"loss {loss:.4f}, exact {exact:.1%}")
-                case Evaluated(done, total):
-                    show("evaluating", done, total)
+    def listen(event: Event) -> None:
+        nonlocal exact
+        match event:
+            case Validation():
+                exact = event.validation_chain_exact_match
+            case TrainingStep(step, steps, loss):
+                show("training", step, steps, f"loss {loss:.4f}, exact {exact:.1%}")
+            case Evaluated(done, total):
+                show("evaluating", done, total)
 
+    try:
         yield listen
+    finally:
+        bar.close()
 
 
 def label(columns: Mapping[str, Any], others: Mapping[str, Any] | None = None) -> str:

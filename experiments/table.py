@@ -75,7 +75,7 @@ def upsert(folder: Path, records: Iterable[Mapping[str, Any]]) -> None:
         rows, cells = text_rows(folder), read_cells(folder)
         for record in records:
             row, cell = record["row"], record["row"]["cell"]
-            if _replaces(row, rows.get(cell)):
+            if cell not in rows or _rank(row) > _rank(rows[cell]):
                 if record.get("sources") and row["status"] == "done":
                     for old in [c for c in cells if cells[c]["config"] == record["config"]]:
                         del rows[old], cells[old]
@@ -138,10 +138,8 @@ def _text(value: Any) -> str:
     return "" if value is None or value != value else str(value)
 
 
-def _replaces(row: Mapping[str, Any], old: Row | None) -> bool:
-    if old is None or (old["status"] == "done") != (row["status"] == "done"):
-        return old is None or row["status"] == "done"
-    return bool(row["finished_at"] > old["finished_at"])
+def _rank(row: Mapping[str, Any]) -> tuple[bool, str]:
+    return row["status"] == "done", row["finished_at"]
 
 
 def _sortable(column: pd.Series) -> pd.Series:
