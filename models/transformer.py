@@ -162,14 +162,16 @@ class Block(nn.Module):
 
     def __init__(self, mixer: Mixer, dim: int, dropout: float):
         super().__init__()
-        self.dim = dim
+        self.dim, self.sees_lines = dim, mixer.sees_lines
         self.mixer_norm, self.mixer = nn.LayerNorm(dim), mixer
         self.ffn_norm = nn.LayerNorm(dim)
         self.ffn = nn.Sequential(nn.Linear(dim, 4 * dim), Gelu(), nn.Linear(4 * dim, dim))
         self.dropout = nn.Dropout(dropout)
         xavier_uniform(self.ffn)
 
-    def forward(self, x: Tensor, ends: Tensor | None, packing: Packing | None = None) -> Tensor:
+    def forward(
+        self, x: Tensor, ends: Tensor | None = None, packing: Packing | None = None
+    ) -> Tensor:
         normed, seen = self.mixer_norm(x), self.seen(ends)
         if packing is None:
             mixed = self.mixer(normed, **seen)
@@ -192,7 +194,7 @@ class Block(nn.Module):
         return x + self.ffn(self.ffn_norm(x))
 
     def seen(self, ends: Tensor | None) -> dict[str, Tensor | None]:
-        return {"ends": ends} if self.mixer.sees_lines else {}
+        return {"ends": ends} if self.sees_lines else {}
 
     def flops(self, length: int) -> dict[str, int]:
         ffn = 2 * 4 * self.dim**2 * length

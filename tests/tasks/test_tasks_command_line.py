@@ -99,8 +99,6 @@ def test_locality_prints_a_row_a_size(capsys) -> None:
     assert [row[:3] for row in rows[1:]] == [
         ["lis", "8", "19"], ["lis", "16", "35"], ["ed", "8", "110"], ["ed", "16", "342"],
     ]  # fmt: skip
-    assert [len(row) for row in rows[1:]] == [7, 7, 9, 9]
-    assert 0 < float(rows[4][7]) < float(rows[4][8]) <= 1
 
 
 @pytest.mark.parametrize(
