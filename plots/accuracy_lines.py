@@ -27,22 +27,18 @@ def draw(
     facets: data.Facets | None = None,
     over: str = "size",
     width: float = style.PAGE_WIDTH,
-    font_size: float = style.FONT_SIZE,
     **_: Any,
 ) -> Figure:
     """`over` is size, kind or layers. "kind" needs `records` (`experiments.table.read_cells`).
     "layers" shows n*, the longest prefix right in 90 % of the test sequences, on a logarithmic
     axis, if records have it."""
     rows = _points(table, records or {}, over)
-    looks = style.line_looks(list(zip(rows["row"], rows["model"], strict=True)))
+    looks = style.line_looks(rows)
     down, across = rows["group"].unique(), rows["column"].unique()
     if len(across) == 1:
         down, across = across, down
         rows = rows.rename(columns={"group": "column", "column": "group"})
-    scale = font_size / style.FONT_SIZE
-    figure = style.new_figure(
-        min(width, (0.7 + 2.1 * len(across)) * scale), (HEIGHT * len(down) + 0.8) * scale
-    )
+    figure = style.new_figure(min(width, 0.7 + 2.1 * len(across)), HEIGHT * len(down) + 0.8)
     grid = figure.subplots(len(down), len(across), sharex=True, sharey=True, squeeze=False)
     for i, group in enumerate(down):
         for j, column in enumerate(across):
@@ -54,7 +50,7 @@ def draw(
     _finish(figure, grid, rows, over)
     if over == "kind":
         looks = {row: {**look, "linestyle": "none"} for row, look in looks.items()}
-    style.legend_below(figure, [style.handle(name, **look) for name, look in looks.items()])
+    style.legend_below(figure, looks)
     return figure
 
 

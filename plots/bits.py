@@ -50,16 +50,14 @@ def draw(
     table: pd.DataFrame,
     records: Mapping[str, Any] | None = None,
     width: float = style.PAGE_WIDTH,
-    font_size: float = style.FONT_SIZE,
     **_: Any,
 ) -> Figure:
     """A panel per task and size; UserError if no format was measured."""
     if FORMAT not in table or not records:
         raise UserError("bits: no state_format was measured")
     found = bits(table, records)
-    scale = font_size / style.FONT_SIZE
     panels = list(found.groupby(["task", "size"], sort=False))
-    figure = style.new_figure(width, (0.75 + 0.24 * found["model"].nunique()) * scale)
+    figure = style.new_figure(width, 0.75 + 0.24 * found["model"].nunique())
     grid = figure.subplots(1, len(panels), sharex=True, sharey=True, squeeze=False)[0]
     for axes, ((task, size), part) in zip(grid, panels, strict=True):
         heights = np.arange(len(part))
@@ -80,10 +78,10 @@ def draw(
     dot = {"marker": "o", "linestyle": "none", "color": style.GREY}
     style.legend_below(
         figure,
-        [
-            style.handle("needed, by counting", color="black", linewidth=1.5),
-            style.handle("enough for 90 %", **dot),
-            style.handle("held in float32", markerfacecolor="white", **dot),
-        ],
+        {
+            "needed, by counting": {"color": "black", "linewidth": 1.5},
+            "enough for 90 %": dot,
+            "held in float32": {"markerfacecolor": "white", **dot},
+        },
     )
     return figure

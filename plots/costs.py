@@ -120,7 +120,6 @@ def draw(
     speeds: pd.DataFrame | None = None,
     facets: data.Facets | None = None,
     width: float = style.PAGE_WIDTH,
-    font_size: float = style.FONT_SIZE,
     **_: Any,
 ) -> Figure:
     """A panel per model; UserError for none or more than four."""
@@ -131,36 +130,30 @@ def draw(
             f"costs: {len(rows)} models beside {BASELINE} reach 90 %; it draws one to "
             f"{MOST_PANELS}, name them with models={BASELINE},..."
         )
-    scale = font_size / style.FONT_SIZE
     metrics = [name for name in METRICS if (found["metric"] == name).any()]
     places = _places(metrics)
     columns = found["column"].unique()
     colors = _colors(found)
-    stacked = width < 5
-    shape = (len(rows), 1) if stacked else (1, len(rows))
-    height = (0.28 * len(metrics) + 0.4) * scale * shape[0] + 0.7
-    figure = style.new_figure(width, height)
+    shape = (len(rows), 1) if width < 5 else (1, len(rows))
+    figure = style.new_figure(width, (0.28 * len(metrics) + 0.4) * shape[0] + 0.7)
     grid = figure.subplots(*shape, sharex=True, sharey=True, squeeze=False)
     octaves = max(4.4, np.log2(found["less"]).abs().max() + 0.4)
     for axes, row in zip(grid.flat, rows, strict=True):
         _draw_panel(axes, found[found["row"] == row], columns, colors, places)
-        _finish(axes, octaves, metrics, places, room=width / shape[1] - 1.9 * scale / shape[1])
+        _finish(axes, octaves, metrics, places, room=(width - 1.9) / shape[1])
         axes.set_title(f"{row} vs. {style.model_look(BASELINE).label.lower()}")
     style.label_below(grid, "cost, each at its own D90")
     dot = {"marker": "o", "linestyle": "none", "markersize": 5}
-    style.legend_below(figure, [style.handle(c, color=colors[c], **dot) for c in columns])
+    style.legend_below(figure, {c: {"color": colors[c], **dot} for c in columns})
     return figure
 
 
 def _colors(found: pd.DataFrame) -> dict[str, Any]:
     tasks = found.drop_duplicates("column").set_index("column")["task"]
     if tasks.nunique() == len(tasks):
-        return {
-            column: style.task_look(task).color
-            for column, task in zip(tasks.index, tasks, strict=True)
-        }
-    return {c: look["color"] for c, look in style.line_looks(
-        [(c, m) for c, m in zip(tasks.index, style.MODELS, strict=False)]).items()}  # fmt: skip
+        return {column: style.task_look(task).color for column, task in tasks.items()}
+    looks = style.MODELS.values()
+    return {column: look.color for column, look in zip(tasks.index, looks, strict=False)}
 
 
 def _places(metrics: list[str]) -> dict[str, float]:

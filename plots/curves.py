@@ -17,7 +17,6 @@ from common import UserError
 from plots import data, style
 
 HEIGHT = 1.15  # inches of a panel
-AXES = {"step": "training step", "seconds": "training time (s)"}
 
 
 @style.styled
@@ -25,22 +24,20 @@ def draw(
     table: pd.DataFrame,
     records: Mapping[str, Any],
     facets: data.Facets | None = None,
-    over: str = "step",
     width: float = style.PAGE_WIDTH,
-    font_size: float = style.FONT_SIZE,
     **_: Any,
 ) -> Figure:
-    """`over` is step or seconds; `records` are from `read_cells`."""
+    """`records` are from `read_cells`."""
     rows = panels_by_size(table, facets, records, "curve")
-    figure, grid = new_grid(rows, AXES[over], width, font_size)
+    figure, grid = new_grid(rows, "training step", width)
     colors = style.dim_colors(rows["dim"].unique())
     for run in data.rows_of(rows.drop_duplicates(["panel", "row", "run"])):
         curve = records[run["cell"]]["curve"]
         axes, color = grid[run["panel"], run["row"]], colors[run["dim"]]
         right = [100 * share for share in curve["validation_chain_exact_match"]]
-        axes.plot(curve[over], right, color=color, linewidth=1)
+        axes.plot(curve["step"], right, color=color, linewidth=1)
         if run.get("stopped") == "solved":
-            axes.plot(curve[over][-1:], right[-1:], "o", color=color, markerfacecolor="white")
+            axes.plot(curve["step"][-1:], right[-1:], "o", color=color, markerfacecolor="white")
     for axes in figure.axes:
         style.percent_axis(axes)
         axes.set_xlim(left=0)
@@ -69,15 +66,14 @@ def panels_by_size(
 
 
 def new_grid(
-    rows: pd.DataFrame, x_label: str, width: float, font_size: float
+    rows: pd.DataFrame, x_label: str, width: float
 ) -> tuple[Figure, dict[tuple[str, str], Any]]:
     """A figure with a row per `panel` and a column per `row`, and its axes by both."""
     ordered = data.in_order(rows)
     down, across = rows["panel"].unique(), ordered["row"].unique()
-    scale = font_size / style.FONT_SIZE
-    width = min(width, (0.7 + 1.9 * len(across)) * scale)
-    figure = style.new_figure(width, (HEIGHT * len(down) + 0.7) * scale)
-    letters = int((width / scale - 0.6) / len(across) / 0.075)
+    width = min(width, 0.7 + 1.9 * len(across))
+    figure = style.new_figure(width, HEIGHT * len(down) + 0.7)
+    letters = int((width - 0.6) / len(across) / 0.075)
     grid = figure.subplots(len(down), len(across), sharex=True, sharey=True, squeeze=False)
     for axes, row in zip(grid[0], across, strict=True):
         axes.set_title(textwrap.fill(row, letters))
@@ -89,5 +85,4 @@ def new_grid(
 
 
 def dim_legend(figure: Figure, colors: Mapping[Any, Any]) -> None:
-    lines = [style.handle(f"D = {dim}", color=color) for dim, color in colors.items()]
-    style.legend_below(figure, lines)
+    style.legend_below(figure, {f"D = {dim}": {"color": color} for dim, color in colors.items()})

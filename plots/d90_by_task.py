@@ -24,15 +24,13 @@ def draw(
     table: pd.DataFrame,
     facets: data.Facets | None = None,
     width: float = style.PAGE_WIDTH,
-    font_size: float = style.FONT_SIZE,
     **_: Any,
 ) -> Figure:
     groups = data.of_groups(table, facets)
     groups = groups.assign(place=places(groups))
     columns, rows = groups["place"].unique(), groups["row"].unique()
-    scale = font_size / style.FONT_SIZE
-    size = (min(width, (1.2 + WIDTH * len(columns)) * scale), (HEIGHT * len(rows) + 0.5) * scale)
-    figure = style.new_figure(*size)
+    width = min(width, 1.2 + WIDTH * len(columns))
+    figure = style.new_figure(width, HEIGHT * len(rows) + 0.5)
     axes = figure.add_subplot()
     log = np.log2(groups["d90"].dropna())
     shades = matplotlib.colormaps["YlOrBr"]
@@ -46,7 +44,7 @@ def draw(
     axes.set(xlim=(0, len(columns)), ylim=(len(rows), 0))
     axes.set_xticks(np.arange(len(columns)) + 0.5, [place.replace(", ", "\n") for place in columns])
     axes.set_yticks(np.arange(len(rows)) + 0.5, rows)
-    narrow = figure.get_figwidth() < (1.2 + 0.7 * len(columns)) * scale
+    narrow = width < 1.2 + 0.7 * len(columns)
     axes.tick_params(length=0, labeltop=True, labelbottom=False)
     axes.tick_params(axis="x", labelsize="x-small" if narrow else "medium")
     axes.spines[:].set_visible(False)

@@ -16,26 +16,22 @@ from matplotlib.ticker import MaxNLocator
 
 from plots import curves, data, style
 
-AXES = {"position": "tokens after the prompt", "step": "steps of the chain"}
-
 
 @style.styled
 def draw(
     table: pd.DataFrame,
     records: Mapping[str, Any],
     facets: data.Facets | None = None,
-    by: str = "position",
     width: float = style.PAGE_WIDTH,
-    font_size: float = style.FONT_SIZE,
     **_: Any,
 ) -> Figure:
-    """`by` is position or step; a panel per model and size, a line per D."""
+    """A panel per model and size, a line per D."""
     rows = curves.panels_by_size(table, facets, records, "errors")
-    figure, grid = curves.new_grid(rows, AXES[by], width, font_size)
+    figure, grid = curves.new_grid(rows, "tokens after the prompt", width)
     colors = style.dim_colors(rows["dim"].unique())
     for key, part in rows.groupby(["panel", "row", "dim"], sort=True):
         panel, row, dim = cast(tuple[str, str, int], key)
-        places, share = survival(e[f"by_{by}"] for e in data.errors_of(part, records))
+        places, share = survival(e["by_position"] for e in data.errors_of(part, records))
         grid[panel, row].step(places, 100 * share, where="mid", color=colors[dim])
     for axes in figure.axes:
         style.percent_axis(axes)

@@ -46,7 +46,6 @@ def draw(
     table: pd.DataFrame,
     facets: data.Facets | None = None,
     width: float = style.PAGE_WIDTH,
-    font_size: float = style.FONT_SIZE,
     **_: Any,
 ) -> Figure:
     """`facets` names the settings of columns, rows, x and y. With one column of panels, rows stand
@@ -62,18 +61,17 @@ def draw(
              for name in columns}  # fmt: skip
     xs = {name: _x_values(part, over_dim) for name, part in alike.items()}
     ys = {name: _y_values(part) for name, part in alike.items()}
-    scale = font_size / style.FONT_SIZE
     times = 1 if beside_each_other else len(columns)
-    width, cell = _widths(width, scale, xs, ys, times)
+    width, cell = _widths(width, xs, ys, times)
     cells_high = (HEIGHT * max(map(len, ys.values())) + 0.1) * len(rows)
-    height = (max(cells_high, LOWEST) + 0.85) * scale
+    height = max(cells_high, LOWEST) + 0.85
     figure = style.new_figure(width, height, dense=True)
     counts = [len(xs[name]) for name in columns]
     grid = figure.subplots(len(rows), len(columns), squeeze=False, width_ratios=counts)
-    least = cell * min(counts) / scale  # inches: the narrowest panel
+    least = cell * min(counts)  # inches: the narrowest panel
     for (i, row), (j, column) in itertools.product(enumerate(rows), enumerate(columns)):
         part = cells[(cells["row"] == row) & (cells["column"] == column)]
-        _draw_panel(grid[i, j], part, xs[column], ys[column], over_dim, cell / scale)
+        _draw_panel(grid[i, j], part, xs[column], ys[column], over_dim, cell)
         with_labels = j == 0 or not beside_each_other
         grid[i, j].tick_params(labelbottom=i == len(rows) - 1, labelleft=with_labels)
         if i == 0:
@@ -84,26 +82,22 @@ def draw(
         turned = {"rotation": 0, "ha": "right", "va": "center"} if long else {}
         axes.set_ylabel(row.replace(", ", ",\n"), fontsize="large", labelpad=6, **turned)
     for axes, column in zip(grid[-1], columns, strict=True):
-        axes.set_xlabel(_short(data.axis_label(keys["x"]), cell * len(xs[column]) / scale))
+        axes.set_xlabel(_short(data.axis_label(keys["x"]), cell * len(xs[column])))
     _explain(figure, grid, cells, over_dim)
     return figure
 
 
 def _widths(
-    width: float,
-    scale: float,
-    xs: dict[str, list[Any]],
-    ys: dict[str, list[Any]],
-    times: int,
+    width: float, xs: dict[str, list[Any]], ys: dict[str, list[Any]], times: int
 ) -> tuple[float, float]:
     """The width of the figure, at most `width`, and of a cell, in inches. `times`: how many panels
     have y labels."""
     letters = max(len(_tick(y)) for values in ys.values() for y in values)
-    beside = 0.8 + 0.1 * len(xs) + (0.1 + 0.065 * scale * letters) * times
+    beside = 0.8 + 0.1 * len(xs) + (0.1 + 0.065 * letters) * times
     cells = sum(map(len, xs.values()))
     longest = max(len(_tick(x)) for values in xs.values() for x in values)
     titles = max(len(name) / len(values) for name, values in xs.items())
-    widest = max(WIDEST, 0.06 * longest, min(0.08 * titles, 0.7)) * scale
+    widest = max(WIDEST, 0.06 * longest, min(0.08 * titles, 0.7))
     width = min(width, max(beside + widest * cells, style.COLUMN_WIDTH))
     return width, (width - beside) / cells
 
@@ -205,9 +199,9 @@ def _explain(figure: Figure, grid: np.ndarray, cells: pd.DataFrame, over_dim: bo
     bar.set_label("correct answers (%)")
     bar.outline.set_visible(False)
     bar.ax.tick_params(length=0)
-    handles = []
+    looks = {}
     if over_dim and cells["median"].map(passes).any():
-        handles.append(style.handle("D90: median of seeds (stripes) ≥ 90 %", **D90))
+        looks["D90: median of seeds (stripes) ≥ 90 %"] = D90
     if over_dim and cells["paper_dim"].notna().any():
-        handles.append(style.handle("the paper's D90", **PAPER))
-    style.legend_below(figure, handles)
+        looks["the paper's D90"] = PAPER
+    style.legend_below(figure, looks)

@@ -28,7 +28,6 @@ MARKERS = {"ed": "o", "ed_local": "s"}
 def draw(
     table: pd.DataFrame,
     width: float = style.PAGE_WIDTH,
-    font_size: float = style.FONT_SIZE,
     **_: Any,
 ) -> Figure:
     groups = data.of_groups(table)
@@ -40,14 +39,14 @@ def draw(
         style.task_look(task).label: {"color": style.task_look(task).color, "marker": marker}
         for task, marker in MARKERS.items()
     }
-    figure = new_panels(len(models), width, font_size)
+    figure = new_panels(len(models), width)
     for axes, model in zip(figure.axes, models, strict=True):
         part = groups[groups["row"] == model]
         draw_lines(axes, part.assign(row=part["column"]), looks)
         axes.set_title(model)
     label_axes(figure)
     figure.axes[0].set_ylabel("D90")
-    style.legend_below(figure, [style.handle(name, **look) for name, look in looks.items()])
+    style.legend_below(figure, looks)
     return figure
 
 

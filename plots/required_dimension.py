@@ -25,13 +25,12 @@ def draw(
     table: pd.DataFrame,
     facets: data.Facets | None = None,
     width: float = style.PAGE_WIDTH,
-    font_size: float = style.FONT_SIZE,
     **_: Any,
 ) -> Figure:
     groups = data.of_groups(table, facets)
     columns = groups["column"].unique()
-    looks = style.line_looks(list(zip(groups["row"], groups["model"], strict=True)))
-    figure = new_panels(len(columns), width, font_size)
+    looks = style.line_looks(groups)
+    figure = new_panels(len(columns), width)
     for axes, column in zip(figure.axes, columns, strict=True):
         part = groups[groups["column"] == column]
         draw_lines(axes, part, looks)
@@ -39,14 +38,13 @@ def draw(
         axes.set_title(column)
     label_axes(figure)
     figure.axes[0].set_ylabel("D90")
-    style.legend_below(figure, [style.handle(name, **look) for name, look in looks.items()])
+    style.legend_below(figure, looks)
     return figure
 
 
-def new_panels(count: int, width: float, font_size: float) -> Figure:
+def new_panels(count: int, width: float) -> Figure:
     """A row of `count` panels that share the axis of D."""
-    scale = font_size / style.FONT_SIZE
-    figure = style.new_figure(min(width, (0.6 + 2.05 * count) * scale), HEIGHT * scale)
+    figure = style.new_figure(min(width, 0.6 + 2.05 * count), HEIGHT)
     figure.subplots(1, count, sharey=True, squeeze=False)
     return figure
 

@@ -21,45 +21,39 @@ MARKERS = ("o", "s", "^", "D", "v", "p")
 @style.styled
 def draw(
     table: pd.DataFrame,
-    by: str = "heads",
     width: float = style.PAGE_WIDTH,
-    font_size: float = style.FONT_SIZE,
     **_: Any,
 ) -> Figure:
-    """Accuracy over D above, over bytes below, a line per value of `by`."""
-    rows = data.panels(table, {"x": ["dim"], "y": [by]})
+    """Accuracy over D above, over bytes below, a line per number of heads."""
+    rows = data.panels(table, {"x": ["dim"], "y": ["heads"]})
     titles = [f"{c}, {r.lower()}" for c, r in zip(rows["column"], rows["row"], strict=True)]
     rows = rows.assign(panel=pd.Series(titles, rows.index, dtype=object))
     panels = rows["panel"].unique()
-    scale = font_size / style.FONT_SIZE
-    size = (min(width, (0.7 + 1.6 * len(panels)) * scale), (2 * HEIGHT + 0.4) * scale)
-    figure = style.new_figure(*size)
+    given, width = width, min(width, 0.7 + 1.6 * len(panels))
+    figure = style.new_figure(width, 2 * HEIGHT + 0.4)
     grid = figure.subplots(2, len(panels), sharey=True, sharex="row", squeeze=False)
-    colors = style.dim_colors(rows[by].unique())
+    colors = style.dim_colors(rows["heads"].unique())
     looks = {
         value: {"color": color, "marker": MARKERS[place % len(MARKERS)]}
         for place, (value, color) in enumerate(colors.items())
     }
     for column, panel in zip(grid.T, panels, strict=True):
-        column[0].set_title(
-            textwrap.fill(panel, int(figure.get_figwidth() / scale / len(panels) / 0.07))
-        )
+        column[0].set_title(textwrap.fill(panel, int(width / len(panels) / 0.07)))
         part = rows[rows["panel"] == panel]
         for axes, over in zip(column, AXES, strict=True):
-            _draw_panel(axes, part, by, over, looks)
+            _draw_panel(axes, part, over, looks)
     for axes_row, over in zip(grid, AXES, strict=True):
-        _label(axes_row, rows, over, width / len(panels) / scale)
+        _label(axes_row, rows, over, given / len(panels))
     figure.supylabel("correct answers (%)", fontsize="medium")
-    lines = [style.handle(data.in_words(by, value), **look) for value, look in looks.items()]
-    style.legend_below(figure, lines)
+    style.legend_below(figure, {data.in_words("heads", h): look for h, look in looks.items()})
     return figure
 
 
 def _draw_panel(
-    axes: Axes, rows: pd.DataFrame, by: str, over: str, looks: dict[Any, dict[str, Any]]
+    axes: Axes, rows: pd.DataFrame, over: str, looks: dict[Any, dict[str, Any]]
 ) -> None:
     for value, look in looks.items():
-        seeds = 100 * rows[rows[by] == value].set_index(over)["answer_accuracy"]
+        seeds = 100 * rows[rows["heads"] == value].set_index(over)["answer_accuracy"]
         if seeds.empty:
             continue
         axes.plot(seeds.index, seeds, linestyle="none", alpha=0.4, markersize=2.5, **look)

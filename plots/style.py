@@ -5,13 +5,14 @@ from __future__ import annotations
 
 import functools
 import io
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, ParamSpec
+from typing import Any, NamedTuple
 
 import matplotlib
 import matplotlib.style
 import numpy as np
+import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
@@ -79,27 +80,29 @@ MODELS = {
 }
 DASHES = ("-", (0, (4, 1.5)), (0, (1, 1)), (0, (4, 1, 1, 1)))
 
-P = ParamSpec("P")
 
-
-def styled(function: Callable[P, Figure]) -> Callable[P, Figure]:
-    """Apply the project's style inside `function`; `font_size` in points scales all text."""
+def styled(function: Callable[..., Figure]) -> Callable[..., Figure]:
+    """Draw in the project's style, at most `width` inches wide; `font_size` in points scales it
+    all. Inside `function` lengths are those at `FONT_SIZE`; `new_figure` scales them."""
 
     @functools.wraps(function)
-    def wrapper(*args: P.args, **kwargs: P.kwargs) -> Figure:
-        size = {"font.size": float(str(kwargs.get("font_size", FONT_SIZE)))}
-        with matplotlib.style.context([STYLE, size], after_reset=True):
-            return function(*args, **kwargs)
+    def wrapper(
+        *args: Any, width: float = PAGE_WIDTH, font_size: float = FONT_SIZE, **options: Any
+    ) -> Figure:
+        with matplotlib.style.context([STYLE, {"font.size": font_size}], after_reset=True):
+            return function(*args, width=width * FONT_SIZE / font_size, **options)
 
     return wrapper
 
 
 def new_figure(width: float, height: float, dense: bool = False) -> Figure:
-    """An empty figure, sizes in inches; `dense` has narrow gaps, for grids."""
+    """An empty figure, sizes in inches at `FONT_SIZE`; `dense` has narrow gaps, for grids."""
     gaps: dict[str, Any] = (
         {"w_pad": 0.03, "h_pad": 0.03, "hspace": 0.02, "wspace": 0.01} if dense else {}
     )
-    return Figure(figsize=(width, height), layout=ConstrainedLayoutEngine(**gaps))
+    scale = matplotlib.rcParams["font.size"] / FONT_SIZE
+    size = (round(width * scale, 6), round(height * scale, 6))
+    return Figure(figsize=size, layout=ConstrainedLayoutEngine(**gaps))
 
 
 def save(figure: Figure, path: Path) -> None:
@@ -124,10 +127,11 @@ def model_look(model: str) -> ModelLook:
     return MODELS.get(model) or ModelLook(model, "#444444", "o")
 
 
-def line_looks(labels: Sequence[tuple[str, str]]) -> dict[str, dict[str, Any]]:
-    """Colour, marker and dashes of each row label, given (label, model) of every row. Variants of
-    one model differ in dashes only."""
+def line_looks(rows: pd.DataFrame) -> dict[str, dict[str, Any]]:
+    """Colour, marker and dashes of each label `row`. Variants of one `model` differ in dashes
+    only."""
     looks, seen = {}, dict[str, int]()
+    labels = zip(rows["row"], rows["model"], strict=True)
     for label, model in dict.fromkeys(labels):
         look, variant = model_look(model), seen.get(model, 0)
         seen[model] = variant + 1
@@ -176,16 +180,12 @@ def label_below(grid: np.ndarray, text: str) -> None:
         axes.set_xlabel(text)
 
 
-def legend_below(figure: Figure, handles: Sequence[Any], columns: int | None = None) -> None:
-    """Put a legend below the figure, in as few rows as fit."""
-    if not handles:
+def legend_below(figure: Figure, looks: Mapping[str, Mapping[str, Any]]) -> None:
+    """Put a legend below the figure, a line's look by its label, in as few rows as fit."""
+    if not looks:
         return
-    letters = sum(len(str(handle.get_label())) + 9 for handle in handles)  # 9: line and spaces
+    letters = sum(len(label) + 9 for label in looks)  # 9: line and spaces
     room = figure.get_figwidth() * 72 / (0.52 * matplotlib.rcParams["font.size"])
-    rows = int(np.ceil(letters / room))
-    number = columns or int(np.ceil(len(handles) / rows))
-    figure.legend(handles=handles, loc="outside lower center", ncols=number)
-
-
-def handle(label: str, **look: Any) -> Line2D:
-    return Line2D([], [], label=label, **look)
+    columns = int(np.ceil(len(looks) / np.ceil(letters / room)))
+    handles = [Line2D([], [], label=label, **look) for label, look in looks.items()]
+    figure.legend(handles=handles, loc="outside lower center", ncols=columns)
