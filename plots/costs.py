@@ -151,9 +151,9 @@ def draw(
 def _colors(found: pd.DataFrame) -> dict[str, Any]:
     tasks = found.drop_duplicates("column").set_index("column")["task"]
     if tasks.nunique() == len(tasks):
-        return {column: style.task_look(task).color for column, task in tasks.items()}
+        return {str(column): style.task_look(task).color for column, task in tasks.items()}
     looks = style.MODELS.values()
-    return {column: look.color for column, look in zip(tasks.index, looks, strict=False)}
+    return {str(column): look.color for column, look in zip(tasks.index, looks, strict=False)}
 
 
 def _places(metrics: list[str]) -> dict[str, float]:

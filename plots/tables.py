@@ -240,32 +240,17 @@ def printed(frame: pd.DataFrame) -> pd.DataFrame:
     if "yours" in frame:
         frame["model"] = frame["model"].where(~frame.pop("yours"), "**" + frame["model"] + "**")
     if {"D90", "fails"} <= set(frame):
-        frame["bracket"] = [_bracket(*ends) for ends in zip(frame["fails"], frame["D90"],
-                                                            strict=True)]  # fmt: skip
-        frame["× standard"] = [
-            _interval(*values)
-            for values in zip(frame["times"], frame["times low"], frame["times high"], strict=True)
-        ]
-        order = [
-            "task",
-            "n",
-            "L",
-            "model",
-            *RENAMED.values(),
-            "D90",
-            "bracket",
-            "seeds",
-            "median %",
-            "success %",
-        ]
-        order += ["still improving", "× standard", "the paper's D90", "chance %", "precision"]
+        frame["bracket"] = list(map(_bracket, frame["fails"], frame["D90"]))
+        frame["× standard"] = list(
+            map(_interval, frame["times"], frame["times low"], frame["times high"])
+        )
+        order = ["task", "n", "L", "model", *RENAMED.values(), "D90", "bracket", "seeds"]
+        order += ["median %", "success %", "still improving", "× standard", "the paper's D90"]
+        order += ["chance %", "precision"]
         frame = frame[[name for name in order if name in frame and not _is_empty(frame[name])]]
     elif {"low", "high"} <= set(frame):
         name = next(name for name in ("b", "doublings", "score") if name in frame)
-        text = [
-            _interval(*values)
-            for values in zip(frame[name], frame["low"], frame["high"], strict=True)
-        ]
+        text = list(map(_interval, frame[name], frame["low"], frame["high"]))
         frame = frame.assign(**{name: text}).drop(columns=["low", "high"])
         frame = frame[[name for name in frame if not _is_empty(frame[name])]]
     return frame.map(in_words)
