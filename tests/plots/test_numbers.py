@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from plots import accuracy_lines, costs, data, errors, exponents, readme, tables, theory
+from plots import accuracy_lines, bits, costs, data, errors, exponents, readme, tables, theory
 from plots.d90_by_task import d90_in_words, matrix
 from tests.plots.small_tables import cells, joined
 
@@ -241,3 +241,12 @@ def test_the_learning_rate_is_chosen_by_validation_then_by_steps():
     found = tables.learning_rates(table, records).set_index("learning rate")
     assert found["validation %"].tolist() == [98.1, 97.9, 50.0]
     assert found["chosen"].tolist() == [False, True, False]
+
+
+def test_enough_bits_are_those_of_the_shortest_format_whose_median_passes():
+    seeds = {None: [1.0, 1.0, 0.2], "int8": [0.95, 0.91, 0.1], "int4": [0.95, 0.8, 0.7]}
+    table = joined(*(cells({8: own}, **{bits.FORMAT: name}) for name, own in seeds.items()))
+    task = {"_target_": "tasks.lis.LIS", "size": 4}
+    (found,) = data.rows_of(bits.bits(table, {c: {"config": {"task": task}} for c in table.cell}))
+    assert (found["enough"], found["format"], found["held"]) == (16 * 8, "int8", 16 * 32)
+    assert found["needed_low"] == found["needed_high"] == pytest.approx(math.log2(15))
