@@ -80,7 +80,8 @@ class Mixer(nn.Module):
     """
 
     takes_rope = True
-    sees_lines = False  # whether forward, prefill and step take `ends` (`models.last_lines`)
+    # If true, the constructor takes `span`, the other methods `ends`: see `models.last_lines`.
+    sees_lines = False
 
     def __init__(
         self,

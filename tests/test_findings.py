@@ -77,7 +77,10 @@ def test_erasing():
     assert f"answers {own} of Arithmetic with 4 and 6 operators at D = 16" in TEXT
     assert f"standard attention {standard}, linear attention {linear}" in TEXT
     six = (100 * six).round().astype(int)
-    assert f"**{six['last_lines']} %** of 6-operator Arithmetic at D = 16" in README
+    assert (
+        f"**{six['last_lines']} %** of 6-operator Arithmetic at D = 16, learning rate 0.01"
+        in README
+    )
     assert f"standard attention {six['standard']} %, linear {six['linear']} %" in README
 
 
