@@ -1,7 +1,8 @@
 """One number for a model: its D90 over standard attention's, on all tasks of an experiment.
 
-A D90 is known up to its bracket (`experiments.d90`). A task that is not passed, or did not run,
-counts as twice the largest D tried, so leaving out hard tasks does not help.
+A D90 is known up to its bracket (`experiments.d90`). A task that is not passed counts as twice the
+largest D tried. A model that has not run on every task has no score, so leaving out hard tasks does
+not help.
 """
 
 from __future__ import annotations
@@ -27,6 +28,14 @@ class Score(NamedTuple):
     low: float
     high: float
     tasks: int
+
+
+def scorable(table: pd.DataFrame) -> pd.DataFrame:
+    """The rows of models that ran, or failed to, on every task that standard attention ran."""
+    ended = table[table["status"] != "unfinished"]
+    tried = {name: set(map(tuple, rows[PLACE].values)) for name, rows in ended.groupby("model")}
+    every = tried.get(BASELINE, set())
+    return table[table["model"].isin([name for name in tried if every <= tried[name]])]
 
 
 def places(table: pd.DataFrame) -> pd.DataFrame:

@@ -63,12 +63,12 @@ TABLES = {
         "the best in whole percent, then the one with the fewest steps."
     ),
     "score": (
-        "D90 on each task, or the best accuracy where no D reaches 90 %. Score: the geometric mean "
-        "over the tasks of D90 over standard attention's, where a task that is not passed or did "
-        "not run counts as twice the largest D tried; in brackets, 95 % of the scores when each "
-        "D90 is drawn from its bracket, log-uniformly. Then costs as multiples of standard "
-        "attention's in the same table: state and training each at its own D90, tokens per second "
-        "of training at equal D. Bold: yours."
+        "D90 on each task, or the best accuracy where no D reaches 90 %. Score: the geometric "
+        "mean over the tasks of D90 over standard attention's, where a task that is not passed "
+        "counts as twice the largest D tried; in brackets, 95 % of the scores when each D90 is "
+        "drawn from its bracket, log-uniformly. Then costs as multiples of standard attention's "
+        "in the same table: state and training each at its own D90, tokens per second of training "
+        "at equal D. Bold: yours."
     ),
     "d90": (
         "D90 and its bracket (largest D that fails, D90]. Success: seeds that reach 90 % there. "

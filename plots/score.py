@@ -14,7 +14,7 @@ import pandas as pd
 from experiments.config import CONF_DIR
 from experiments.d90 import finished
 from experiments.grid import BASELINE
-from experiments.score import PLACE, places, score
+from experiments.score import PLACE, places, scorable, score
 from experiments.table import read_table
 from plots import d90_by_task, data, style
 
@@ -25,8 +25,8 @@ SPEED = "tokens/s"
 
 
 def references(experiment: str) -> pd.DataFrame:
-    """The published table of an experiment, possibly empty."""
-    return read_table(CONF_DIR.parent / "results" / experiment)
+    """The published rows of an experiment that can be scored, possibly none."""
+    return scorable(read_table(CONF_DIR.parent / "results" / experiment))
 
 
 def beside(table: pd.DataFrame, published: pd.DataFrame) -> pd.DataFrame:
@@ -65,7 +65,7 @@ def headline(table: pd.DataFrame) -> str:
 
 
 def _rows(table: pd.DataFrame) -> list[dict[str, Any]]:
-    done = finished(table)
+    done = finished(scorable(table))
     if BASELINE not in set(done["model"]):
         return []
     found = places(done)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from experiments.score import places, score
+from experiments.score import places, scorable, score
 from plots import score as page
 from plots import tables
 from tests.plots.small_tables import cells, joined
@@ -11,6 +11,10 @@ STANDARD = joined(
     cells({8: [0.1], 16: [0.95], 32: [1.0]}),
     cells({8: [0.1], 16: [0.2], 32: [1.0]}, task="copy"),
 )
+
+
+def both_tasks(accuracies, model, **columns):
+    return [cells(accuracies, task=task, model=model, **columns) for task in ("lis", "copy")]
 
 
 def scored(*tables):
@@ -24,13 +28,24 @@ def test_score_is_the_geometric_mean_of_the_ratios():
     assert found.low < found.value < found.high < 1.2
 
 
-def test_what_is_not_passed_or_left_out_counts_as_twice_the_largest_dim():
+def test_what_is_not_passed_counts_as_twice_the_largest_dim():
     easy = cells({8: [0.1], 16: [0.95]}, model="mine")
-    left_out = scored(easy)
     failed = scored(easy, cells({8: [0.1], 16: [0.5], 32: [0.8]}, task="copy", model="mine"))
-    assert left_out.value == failed.value == pytest.approx(2**0.5)
+    crashed = cells({8: [0.1]}, task="copy", model="mine", status="failed")
+    assert scored(easy, crashed).value == failed.value == pytest.approx(2**0.5)
     stopped = scored(easy, cells({8: [0.1]}, task="copy", model="mine"))
     assert stopped.value == failed.value and stopped.low < failed.low
+
+
+def test_a_model_that_has_not_run_every_task_has_no_score():
+    easy = cells({8: [0.1], 16: [0.95]}, model="mine")
+    unfinished = cells({8: [0.1]}, task="copy", model="mine", status="unfinished")
+    failed = cells({8: [0.1]}, task="copy", model="mine", status="failed")
+    scored_models = [
+        set(scorable(joined(STANDARD, easy, *more))["model"])
+        for more in ([], [unfinished], [failed])
+    ]
+    assert scored_models == [{"standard"}, {"standard"}, {"standard", "mine"}]
 
 
 def test_the_smallest_dim_that_passes_is_worth_an_octave_below():
@@ -40,8 +55,8 @@ def test_the_smallest_dim_that_passes_is_worth_an_octave_below():
 
 
 def test_page_sets_unpublished_models_beside_references_in_bold():
-    mine = cells({8: [0.1], 16: [0.5], 32: [0.7]}, model="mine", train_seconds=7200.0)
-    published = joined(STANDARD, cells({8: [0.1], 16: [0.95]}, model="linear"))
+    mine = joined(*both_tasks({8: [0.1], 16: [0.5], 32: [0.7]}, "mine", train_seconds=7200.0))
+    published = joined(STANDARD, *both_tasks({16: [0.1], 32: [0.95]}, "linear"))
     table = joined(STANDARD, mine)
     found = page.frame(table, published).set_index("model")
     assert found.index.tolist() == ["Standard", "Linear", "mine"]
