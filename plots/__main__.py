@@ -5,7 +5,7 @@ python -m plots experiment=NAME [KEY=VALUE ...]
 They go to results_dir/NAME/figures, and README.md beside them.
 
 results_dir=results   where the experiment's folder lies; outputs if results has none
-format=png,csv        of figures png, pdf, svg; of tables csv, md, tex
+format=png            of figures png, pdf, svg; of tables csv, md, tex; or png,csv
 figures=a,b           the experiment's own by default; or your module with draw(table, **options)
 models=a,b            only these models
 exclude=a,b           not these models
@@ -33,7 +33,7 @@ Positive = Annotated[float, Field(gt=0, lt=100)]
 def draw(
     experiment: str,
     results_dir: Path | None = None,
-    format: tuple[Literal["png", "pdf", "svg", "csv", "md", "tex"], ...] = ("png", "csv"),
+    format: tuple[Literal["png", "pdf", "svg", "csv", "md", "tex"], ...] = ("png",),
     figures: tuple[str, ...] = (),
     models: tuple[str, ...] = (),
     exclude: tuple[str, ...] = (),

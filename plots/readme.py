@@ -38,7 +38,7 @@ def write(
     parts += [exceptions(table, planned)]
     parts += [
         f"Made by `python -m plots experiment={experiment.name}` from [results.csv](results.csv), "
-        "a row per measurement with its seed, commit and device "
+        "a row per measurement with its accuracy, interval, seed, commit and device "
         "([columns](../../docs/columns.md)), and [cells.jsonl](cells.jsonl), each cell's "
         "configuration, learning curve and errors."
     ]
@@ -49,11 +49,11 @@ def _table(
     name: str, frame: pd.DataFrame, table: pd.DataFrame, facets: data.Facets, alone: bool
 ) -> list[str]:
     if name == "accuracy" and not alone:
-        return ["Every seed of every cell: [accuracy.csv](figures/accuracy.csv)."]
+        return []
     by_heads = name == "exponents" and finished(table).groupby("model")["heads"].nunique().max() > 2
     caption = captions.TABLES["heads" if by_heads else name]
     body = tables.markdown(tables.printed(frame))
-    parts = [f"**{name}** ([csv](figures/{name}.csv)): {caption}"]
+    parts = [f"**{name}**: {caption}"]
     if name == "d90":
         wide = d90_by_task.matrix(data.of_groups(table, facets))
         if len(wide.columns) <= MOST_COLUMNS:

@@ -50,7 +50,7 @@ USUAL = ("costs", "heatmap", "required_dimension", TABLES)
 def redraw(
     experiment: Any,
     folder: Path,
-    formats: Sequence[str] = ("png", "csv"),
+    formats: Sequence[str] = ("png",),
     figures: Sequence[str] = (),
     models: Sequence[str] = (),
     exclude: Sequence[str] = (),
@@ -60,9 +60,9 @@ def redraw(
 ) -> list[Path]:
     """Write figures and tables of `folder`, which holds `results.csv`; returns the paths.
 
-    `formats`: png, pdf, svg for figures, csv, md, tex for tables. README is written with png,
-    unless figures or models are selected. Figures without data are skipped, unless named in
-    `figures`.
+    `formats`: png, pdf, svg for figures, csv, md, tex for tables. README, which shows the tables,
+    is written with png, unless figures or models are selected. Figures without data are skipped,
+    unless named in `figures`.
     """
     table = data.select(data.read_results(folder), models, exclude)
     speeds, records = data.read_speeds(folder), read_cells(folder)
