@@ -196,117 +196,126 @@ def test_check_agrees_with_the_oracle(case: Case, tmp_path: Path) -> None:
         assert not disagreements, said
 
 
+# Lines that are valid, invalid, or valid in the order "growth" only.
 EDGES = {
     Case("arithmetic", 3, "growth"): """\
-4 + 8 + 6 = 4 + 3 = 7
-4 * 8 / 6 = 4 * 5 = 9
-4 - 8 - 6 = 4 - 3 = 1
-0 * 5 + 0 = 0 * 5 = 0
-7 - 0 - 0 = 7 - 0 = 7
-1 / 0 * 0 = 1 * 0 = 0
-1 / ( 6 - 6 ) = 1 / 0 = 0
-2 * 3 + 0 * 4 = 2 * 3 + 0 = 6 + 0 = 6
-3 = 3
-1 + 2 = 3 = 3
-( 3 ) + 1 = 3 + 1 = 4
-( 1 + 2 ) = 3
-1 + ( 2 + 3 ) = 1 + ( 5 ) = 6
-1 - ( 2 - 3 ) = 1 - 10 = 2
-- 3 + 4 = 1
-2 ( 3 ) = 6
-1+2 = 3
-1 + 2 = 03
-1 + 2 = 14
-1 + 12 = 2
-1 + 2 = 3 =
-= 1 + 2 = 3
-1 + 2 = 3 <eos>
-1 + 2 + 3 + 4 + 5 = 3 + 3 + 4 + 5 = 6 + 4 + 5 = 10 + 5 = 4
-1 + 2 =
-1 + 2
-1 + = 3
-( 1 + 2 = 3
-1 + 2 ) = 3
-1 + x = 3
-1 - 2 - 3 = 1 - 10 = 2
-1 + 2 + 3 = 6
-1 + 2 + 3 = 3 + 3
-1 * 2 + 3 * 4 = 1 * 2 + 1 = 2 + 1 = 3
-1 * 2 + 3 * 4 = 2 + 3 * 4 = 2 + 1 = 3
+growth  4 + 8 + 6 = 4 + 3 = 7
+growth  4 * 8 / 6 = 4 * 5 = 9
+invalid 4 - 8 - 6 = 4 - 3 = 1
+invalid 0 * 5 + 0 = 0 * 5 = 0
+valid   7 - 0 - 0 = 7 - 0 = 7
+invalid 1 / 0 * 0 = 1 * 0 = 0
+invalid 1 / ( 6 - 6 ) = 1 / 0 = 0
+growth  2 * 3 + 0 * 4 = 2 * 3 + 0 = 6 + 0 = 6
+invalid 3 = 3
+invalid 1 + 2 = 3 = 3
+invalid ( 3 ) + 1 = 3 + 1 = 4
+valid   ( 1 + 2 ) = 3
+invalid 1 + ( 2 + 3 ) = 1 + ( 5 ) = 6
+valid   1 - ( 2 - 3 ) = 1 - 10 = 2
+invalid - 3 + 4 = 1
+invalid 2 ( 3 ) = 6
+invalid 1+2 = 3
+invalid 1 + 2 = 03
+invalid 1 + 2 = 14
+invalid 1 + 12 = 2
+invalid 1 + 2 = 3 =
+invalid = 1 + 2 = 3
+invalid 1 + 2 = 3 <eos>
+invalid 1 + 2 + 3 + 4 + 5 = 3 + 3 + 4 + 5 = 6 + 4 + 5 = 10 + 5 = 4
+invalid 1 + 2 =
+invalid 1 + 2
+invalid 1 + = 3
+invalid ( 1 + 2 = 3
+invalid 1 + 2 ) = 3
+invalid 1 + x = 3
+invalid 1 - 2 - 3 = 1 - 10 = 2
+invalid 1 + 2 + 3 = 6
+invalid 1 + 2 + 3 = 3 + 3
+growth  1 * 2 + 3 * 4 = 1 * 2 + 1 = 2 + 1 = 3
+valid   1 * 2 + 3 * 4 = 2 + 3 * 4 = 2 + 1 = 3
 """,
     Case("lis", 3): """\
-7 8 9 <sep> 1 2 3 <sep> 3
-7 8 9 <sep> 1 2 2 <sep> 3
-7 8 9 <sep> 1 2 3 <sep> 2
-7 8 9 <sep> 1 2 3 <sep>
-7 8 9 <sep> 3
-7 8 9 <sep> 1 2 <sep> 3
-7 8 9 <sep> 1 2 3 3 <sep> 3
-7 8 <sep> 1 2 <sep> 2
-7 8 3 <sep> 1 2 1 <sep> 2
-7 8 250 <sep> 1 2 3 <sep> 3
-7 8 9 <sep> 1 2 3 <sep> 3 3
-7 8 9 1 2 3 3
-9 9 9 <sep> 1 1 1 <sep> 1
+valid   7 8 9 <sep> 1 2 3 <sep> 3
+invalid 7 8 9 <sep> 1 2 2 <sep> 3
+invalid 7 8 9 <sep> 1 2 3 <sep> 2
+invalid 7 8 9 <sep> 1 2 3 <sep>
+invalid 7 8 9 <sep> 3
+invalid 7 8 9 <sep> 1 2 <sep> 3
+invalid 7 8 9 <sep> 1 2 3 3 <sep> 3
+invalid 7 8 <sep> 1 2 <sep> 2
+invalid 7 8 3 <sep> 1 2 1 <sep> 2
+invalid 7 8 250 <sep> 1 2 3 <sep> 3
+invalid 7 8 9 <sep> 1 2 3 <sep> 3 3
+invalid 7 8 9 1 2 3 3
+valid   9 9 9 <sep> 1 1 1 <sep> 1
+invalid 7 x 9 <sep> 1 2 3 <sep> 3
+invalid 07 8 9 <sep> 1 2 3 <sep> 3
 """,
     Case("ed", 3): """\
-r x | c r o <sep> 3 1 3 , 4 3 4 , <sep> 4
-r x | c r o <sep> 3 1 3 , 4 3 5 , <sep> 4
-r x | c r o <sep> 3 1 3 , 4 3 4 , <sep> 5
-r x | c r o <sep> 3 1 3 4 3 4 , <sep> 4
-r x | c r o <sep> 4
-r x | c r o <sep> 3 1 3 , 4 3 4 , <sep>
-c r o | r x <sep> 4
-r x c r o <sep> 4
-r x | c r <sep> 4
-r x s | c r s o x y <sep> 4
-r x s | r x s <sep> 4
-r 3 s | r x s <sep> 4
+valid   a | a b c <sep> 0 2 4 , <sep> 4
+invalid a b c | a <sep> 0 , 2 , 4 , <sep> 4
+invalid | a <sep> <sep> 1
+valid   r x | c r o <sep> 3 1 3 , 4 3 4 , <sep> 4
+invalid r x | c r o <sep> 3 1 3 , 4 3 5 , <sep> 4
+invalid r x | c r o <sep> 3 1 3 , 4 3 4 , <sep> 5
+invalid r x | c r o <sep> 3 1 3 4 3 4 , <sep> 4
+invalid r x | c r o <sep> 4
+invalid r x | c r o <sep> 3 1 3 , 4 3 4 , <sep>
+invalid c r o | r x <sep> 4
+invalid r x c r o <sep> 4
+invalid r x | c r <sep> 4
+invalid r x s | c r s o x y <sep> 4
+invalid r x s | r x s <sep> 4
+invalid r 3 s | r x s <sep> 4
 """,
     Case("ed_local", 3): """\
-r x | c r o <sep> 3 1 3 , x | c r o <sep> 4 3 4 , <sep> 4
-r x | c r o <sep> 3 1 3 , r | c r o <sep> 4 3 4 , <sep> 4
-r x | c r o <sep> 3 1 3 , 4 3 4 , <sep> 4
+valid   r x | c r o <sep> 3 1 3 , x | c r o <sep> 4 3 4 , <sep> 4
+invalid r x | c r o <sep> 3 1 3 , r | c r o <sep> 4 3 4 , <sep> 4
+invalid r x | c r o <sep> 3 1 3 , 4 3 4 , <sep> 4
 """,
     Case("mqar", 2): """\
-1 65 2 66 | 2 1 <sep> 2 66 1 65 <sep> 65
-1 65 2 66 | 2 1 <sep> 2 65 1 65 <sep> 65
-1 65 2 66 | 2 1 <sep> 1 65 2 66 <sep> 66
-1 65 2 66 | 2 1 <sep> 2 66 1 65 <sep> 66
-1 65 1 66 | 1 1 <sep> 1 66 1 66 <sep> 66
-1 65 2 65 | 2 1 <sep> 2 65 1 65 <sep> 65
-1 65 2 66 | 2 2 <sep> 2 66 2 66 <sep> 66
-1 65 2 66 | 2 3 <sep> 2 66 3 66 <sep> 66
-1 65 2 64 | 2 1 <sep> 2 64 1 65 <sep> 65
-1 65 66 2 | 2 1 <sep> 2 66 1 65 <sep> 65
-1 65 2 66 | 2 66 <sep> 2 66 1 65 <sep> 65
-1 65 | 2 66 2 1 <sep> 2 66 1 65 <sep> 65
-1 65 2 66 | 2 <sep> 2 66 <sep> 66
-1 65 2 66 2 1 <sep> 2 66 1 65 <sep> 65
+valid   1 65 2 66 | 2 1 <sep> 2 66 1 65 <sep> 65
+invalid 1 65 2 66 | 2 1 <sep> 2 65 1 65 <sep> 65
+invalid 1 65 2 66 | 2 1 <sep> 1 65 2 66 <sep> 66
+invalid 1 65 2 66 | 2 1 <sep> 2 66 1 65 <sep> 66
+invalid 1 65 1 66 | 1 1 <sep> 1 66 1 66 <sep> 66
+invalid 1 65 2 65 | 2 1 <sep> 2 65 1 65 <sep> 65
+invalid 1 65 2 66 | 2 2 <sep> 2 66 2 66 <sep> 66
+invalid 1 65 2 66 | 2 3 <sep> 2 66 3 66 <sep> 66
+invalid 1 65 2 64 | 2 1 <sep> 2 64 1 65 <sep> 65
+invalid 1 65 66 2 | 2 1 <sep> 2 66 1 65 <sep> 65
+invalid 1 65 2 66 | 2 66 <sep> 2 66 1 65 <sep> 65
+invalid 1 65 | 2 66 2 1 <sep> 2 66 1 65 <sep> 65
+invalid 1 65 2 66 | 2 <sep> 2 66 <sep> 66
+invalid 1 65 2 66 2 1 <sep> 2 66 1 65 <sep> 65
 """,
     Case("copy", 3): """\
-a b <sep> a b
-a <sep> a
-a b <sep> a c
-a b <sep> a
-a b c d <sep> a b c d
-<sep> a
-a b <sep>
-a b a b
-a b <sep> a b <sep> a b
-A b <sep> A b
+valid   a b <sep> a b
+valid   a <sep> a
+invalid a b <sep> a c
+invalid a b <sep> a
+invalid a b c d <sep> a b c d
+invalid <sep> a
+invalid a b <sep>
+invalid a b a b
+invalid a b <sep> a b <sep> a b
+invalid A b <sep> A b
 """,
 }
 EDGES[Case("arithmetic", 3, "leftmost")] = EDGES[Case("arithmetic", 3, "growth")]
 
 
 @pytest.mark.parametrize("case", EDGES, ids=str)
-def test_check_agrees_with_the_oracle_on_made_up_lines(case: Case, tmp_path: Path) -> None:
-    lines = EDGES[case].splitlines()
-    expected = {i for i, line in enumerate(lines, 1) if case.judge(line) is not None}
-    assert 0 < len(expected) < len(lines)
+def test_check_and_oracle_judge_made_up_lines(case: Case, tmp_path: Path) -> None:
+    verdicts, lines = zip(
+        *(line.split(maxsplit=1) for line in EDGES[case].splitlines()), strict=True
+    )
+    valid = ("valid", "growth") if case.order == "growth" else ("valid",)
+    expected = {i for i, verdict in enumerate(verdicts, 1) if verdict not in valid}
+    assert {i for i, line in enumerate(lines, 1) if case.judge(line) is not None} == expected
     options = [f"order={case.order}"] if case.order else []
-    named, said = judged_by_check(case, lines, tmp_path, *options)
+    named, said = judged_by_check(case, list(lines), tmp_path, *options)
     assert named == expected, said
 
 
