@@ -47,10 +47,11 @@ def draw(
             if i == 0:
                 grid[i, j].set_title(column)
         grid[i, 0].set_ylabel(group if len(down) > 1 else "")
-    _finish(figure, grid, rows, over)
+    _finish(figure, rows, over)
     if over == "kind":
         looks = {row: {**look, "linestyle": "none"} for row, look in looks.items()}
-    style.legend_below(figure, looks)
+    label = {"size": "problem size n", "layers": "layers", "kind": "kind of instance"}[over]
+    style.legend_below(figure, looks, label)
     return figure
 
 
@@ -122,9 +123,7 @@ def _kinds(values: pd.Series) -> list[str]:
     return ["all", *rest]
 
 
-def _finish(figure: Figure, grid: np.ndarray, rows: pd.DataFrame, over: str) -> None:
-    label = {"size": "problem size n", "layers": "layers", "kind": "kind of instance"}[over]
-    style.label_below(grid, label)
+def _finish(figure: Figure, rows: pd.DataFrame, over: str) -> None:
     prefix = over == "layers" and rows["value"].max() <= rows["size"].max()
     figure.supylabel(PREFIX if prefix else "correct answers (%)", fontsize="medium")
     for axes in figure.axes:
@@ -132,7 +131,16 @@ def _finish(figure: Figure, grid: np.ndarray, rows: pd.DataFrame, over: str) -> 
             _prefix_axis(axes, rows)
         else:
             style.percent_axis(axes)
-            axes.axhline(100 * rows["chance_accuracy"].mean(), **style.CHANCE)
+            chance = 100 * rows["chance_accuracy"].mean()
+            # one kind of instance may have one answer only: chance is that of all
+            ends = (-0.45, 0.45) if over == "kind" else axes.get_xlim()
+            axes.plot(ends, [chance] * 2, **style.CHANCE)
+            axes.set_xlim(*((None, None) if over == "kind" else ends))
+    if not prefix:
+        figure.axes[0].annotate(
+            "chance", (ends[1], chance), xytext=(-1, -2), textcoords="offset points",
+            ha="right", va="top", color=style.GREY, fontsize="small",
+        )  # fmt: skip
 
 
 def _prefix_axis(axes: Axes, rows: pd.DataFrame) -> None:

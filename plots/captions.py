@@ -9,10 +9,10 @@ FIGURES = {
         "smallest D whose median reaches 90 %. Blank cells did not run."
     ),
     "required_dimension": (
-        "D90 against the longest sequence. The bar below a point reaches down to the largest D "
-        "that fails. An arrow up: no D passes, up to this one. An arrow down: the smallest D "
-        "measured passes. Dotted: the growth that Table 1 of the paper predicts for linear "
-        "attention, as a slope."
+        "D90 against the longest sequence; lines join D90 with a bracket. The bar below a point "
+        "reaches down to the largest D that fails. An arrow up: no D passes, up to this one. An "
+        "arrow down: the smallest D measured passes. Dotted: the growth that Table 1 of the paper "
+        "predicts for linear attention, as a slope."
     ),
     "costs": (
         "Each model at its D90 beside standard attention at its own. A dot is a problem size, "
@@ -40,7 +40,7 @@ FIGURES = {
         "every token. Held: the same numbers in float32."
     ),
     "d90_by_task": (
-        "D90, darker where it is larger. ≤: the smallest D measured passes; > and grey: none "
+        "D90, darker where it is larger. ≤: the smallest D measured passes; >, darkest: none "
         "passes up to this D."
     ),
     "accuracy_by_length": (

@@ -41,7 +41,7 @@ METRICS = {
     "token_time": Metric("time per token, batch 64", "µs/token, batch 64", 1e-6),
     "answer_time": Metric("time per answer, batch 1", "ms/answer, batch 1", 1e-3),
     "flops": Metric("inference FLOPs", "inference MFLOPs", 1e6),
-    "linear_flops": Metric("inference FLOPs, linear layers", "linear-layer MFLOPs", 1e6),
+    "linear_flops": Metric("inference FLOPs without mixing", "linear-layer MFLOPs", 1e6),
     "training_flops": Metric("training FLOPs", "training TFLOPs", 1e12),
     "training_time": Metric("training time", "training core-s", 1),
 }
@@ -141,10 +141,12 @@ def draw(
     for axes, row in zip(grid.flat, rows, strict=True):
         _draw_panel(axes, found[found["row"] == row], columns, colors, places)
         _finish(axes, octaves, metrics, places, room=(width - 1.9) / shape[1])
-        axes.set_title(f"{row} vs. {style.model_look(BASELINE).label.lower()}")
-    style.label_below(grid, "cost, each at its own D90")
+        axes.set_title(row)
     dot = {"marker": "o", "linestyle": "none", "markersize": 5}
-    style.legend_below(figure, {c: {"color": colors[c], **dot} for c in columns})
+    looks = {c: {"color": colors[c], **dot} for c in columns}
+    looks["larger: larger problem"] = {"color": style.GREY, **dot}
+    base = style.model_look(BASELINE).label.lower()
+    style.legend_below(figure, looks, f"cost relative to {base}, each at its own D90")
     return figure
 
 
@@ -152,8 +154,7 @@ def _colors(found: pd.DataFrame) -> dict[str, Any]:
     tasks = found.drop_duplicates("column").set_index("column")["task"]
     if tasks.nunique() == len(tasks):
         return {str(column): style.task_look(task).color for column, task in tasks.items()}
-    looks = style.MODELS.values()
-    return {str(column): look.color for column, look in zip(tasks.index, looks, strict=False)}
+    return style.dim_colors(map(str, tasks.index))
 
 
 def _places(metrics: list[str]) -> dict[str, float]:

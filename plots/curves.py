@@ -5,7 +5,6 @@ A line per D (dark for large) and seed; a ring ends a run that stopped early, it
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Mapping
 from typing import Any
 
@@ -29,7 +28,7 @@ def draw(
 ) -> Figure:
     """`records` are from `read_cells`."""
     rows = panels_by_size(table, facets, records, "curve")
-    figure, grid = new_grid(rows, "training step", width)
+    figure, grid = new_grid(rows, width)
     colors = style.dim_colors(rows["dim"].unique())
     for run in data.rows_of(rows.drop_duplicates(["panel", "row", "run"])):
         curve = records[run["cell"]]["curve"]
@@ -42,8 +41,8 @@ def draw(
         style.percent_axis(axes)
         axes.set_xlim(left=0)
         axes.xaxis.set_major_locator(MaxNLocator(3))
-    figure.supylabel("validation chains right (%)", fontsize="medium")
-    dim_legend(figure, colors)
+    figure.supylabel("chains right (%)", fontsize="medium")
+    dim_legend(figure, colors, "training step")
     return figure
 
 
@@ -65,9 +64,7 @@ def panels_by_size(
     return rows.assign(panel=pd.Series(sizes, rows.index, dtype=object))
 
 
-def new_grid(
-    rows: pd.DataFrame, x_label: str, width: float
-) -> tuple[Figure, dict[tuple[str, str], Any]]:
+def new_grid(rows: pd.DataFrame, width: float) -> tuple[Figure, dict[tuple[str, str], Any]]:
     """A figure with a row per `panel` and a column per `row`, and its axes by both."""
     ordered = data.in_order(rows)
     down, across = rows["panel"].unique(), ordered["row"].unique()
@@ -76,13 +73,13 @@ def new_grid(
     letters = int((width - 0.6) / len(across) / 0.075)
     grid = figure.subplots(len(down), len(across), sharex=True, sharey=True, squeeze=False)
     for axes, row in zip(grid[0], across, strict=True):
-        axes.set_title(textwrap.fill(row, letters))
-    style.label_below(grid, x_label)
+        axes.set_title(style.wrapped(row, letters))
     for axes, panel in zip(grid[:, 0], down, strict=True):
         axes.set_ylabel(panel)
     places = {(p, r): grid[i, j] for i, p in enumerate(down) for j, r in enumerate(across)}
     return figure, places
 
 
-def dim_legend(figure: Figure, colors: Mapping[Any, Any]) -> None:
-    style.legend_below(figure, {f"D = {dim}": {"color": color} for dim, color in colors.items()})
+def dim_legend(figure: Figure, colors: Mapping[Any, Any], x_label: str) -> None:
+    looks = {f"D = {dim}": {"color": color} for dim, color in colors.items()}
+    style.legend_below(figure, looks, x_label)

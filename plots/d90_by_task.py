@@ -1,6 +1,6 @@
 """D90 of many models on several tasks: a shaded table, a row per model, dark for a large D.
 
-`> 96`: no D up to 96 passes. `≤ 8`: the smallest D measured passes. Blank: nothing ran.
+`> 96`, darkest: no D up to 96 passes. `≤ 8`: the smallest D measured passes. Blank: nothing ran.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 from plots import data, style
 
 HEIGHT, WIDTH = 0.19, 0.85  # inches of a cell
-NONE = "#d9d9d9"
+NONE = 0.95  # shade of a D90 above all that ran
 
 
 @style.styled
@@ -33,11 +33,11 @@ def draw(
     figure = style.new_figure(width, HEIGHT * len(rows) + 0.5)
     axes = figure.add_subplot()
     log = np.log2(groups["d90"].dropna())
-    shades = matplotlib.colormaps["YlOrBr"]
+    shades = matplotlib.colormaps["Blues"]
     for line in data.rows_of(groups):
         x, y = columns.tolist().index(line["place"]), rows.tolist().index(line["row"])
         part = (math.log2(line["d90"]) - log.min()) / max(1, log.max() - log.min())
-        color = NONE if math.isnan(part) else shades(0.05 + 0.55 * part)
+        color = shades(NONE if math.isnan(part) else 0.05 + 0.5 * part)
         axes.add_patch(matplotlib.patches.Rectangle((x + 0.02, y + 0.04), 0.96, 0.92, color=color))
         axes.text(x + 0.5, y + 0.5, d90_in_words(line), ha="center", va="center_baseline",
                   color=style.ink_on(color))  # fmt: skip
@@ -48,6 +48,7 @@ def draw(
     axes.tick_params(length=0, labeltop=True, labelbottom=False)
     axes.tick_params(axis="x", labelsize="x-small" if narrow else "medium")
     axes.spines[:].set_visible(False)
+    axes.set_xlabel("D90, the embedding dimension that reaches 90 %")
     return figure
 
 

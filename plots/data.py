@@ -192,7 +192,7 @@ def words(rows: pd.DataFrame, keys: Sequence[str]) -> pd.Series:
 _WORDS = {
     "model.mixer.window_blocks": "k = {}", "layers": "{} layers", "heads": "{} heads",
     "dim": "D = {}", "size": "n = {}", "recipe.learning_rate": "learning rate {}",
-    "recipe": "recipe {}", "model.position": "{} positions", "model.mixer.A_range": "A in {}",
+    "recipe": "{} recipe", "model.position": "{} positions", "model.mixer.A_range": "A in {}",
     "model.mixer.convolution": "{} convolution", PRECISION: "{}", "format": "{}",
     "task.monoid": "{}", "recipe.steps": "{} steps", "data.train": "{} sequences",
 }  # fmt: skip

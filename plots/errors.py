@@ -27,7 +27,7 @@ def draw(
 ) -> Figure:
     """A panel per model and size, a line per D."""
     rows = curves.panels_by_size(table, facets, records, "errors")
-    figure, grid = curves.new_grid(rows, "tokens after the prompt", width)
+    figure, grid = curves.new_grid(rows, width)
     colors = style.dim_colors(rows["dim"].unique())
     for key, part in rows.groupby(["panel", "row", "dim"], sort=True):
         panel, row, dim = cast(tuple[str, str, int], key)
@@ -37,7 +37,7 @@ def draw(
         style.percent_axis(axes)
         axes.xaxis.set_major_locator(MaxNLocator(4, integer=True))
     figure.supylabel("chains still right (%)", fontsize="medium")
-    curves.dim_legend(figure, colors)
+    curves.dim_legend(figure, colors, "tokens after the prompt")
     return figure
 
 

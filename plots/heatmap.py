@@ -7,7 +7,6 @@ Blank where nothing ran.
 from __future__ import annotations
 
 import itertools
-import textwrap
 from typing import Any
 
 import numpy as np
@@ -36,7 +35,9 @@ def points(table: pd.DataFrame, facets: data.Facets | None = None) -> pd.DataFra
     rows = data.panels(table, facets)
     place = ["column", "row", "x", "y"]
     median = rows.groupby(place, dropna=False)["answer_accuracy"].transform("median")
-    rows = rows.assign(median=median, paper_dim=rows.apply(theory.paper_dim, axis=1))
+    paper = rows.apply(theory.paper_dim, axis=1)
+    reached = paper.dropna().isin(rows["dim"]).all()  # all of the paper's D, or none
+    rows = rows.assign(median=median, paper_dim=paper if reached else np.nan)
     accuracy = ["answer_accuracy", "answer_accuracy_low", "answer_accuracy_high"]
     return rows[[*place, "task", "seed", *accuracy, "median", "paper_dim", "cell"]]
 
@@ -59,7 +60,7 @@ def draw(
     columns, rows = cells["column"].unique(), cells["row"].unique()
     alike = {name: cells if beside_each_other else cells[cells["column"] == name]
              for name in columns}  # fmt: skip
-    xs = {name: _x_values(part, over_dim) for name, part in alike.items()}
+    xs = {name: _x_values(part) for name, part in alike.items()}
     ys = {name: _y_values(part) for name, part in alike.items()}
     times = 1 if beside_each_other else len(columns)
     width, cell = _widths(width, xs, ys, times)
@@ -76,9 +77,9 @@ def draw(
         grid[i, j].tick_params(labelbottom=i == len(rows) - 1, labelleft=with_labels)
         if i == 0:
             unit = _unit(alike[column], keys["y"]) if with_labels else ""
-            _write_title(grid[i, j], _wrapped(column, int(least / 0.07)), unit, least < 1.2)
+            _write_title(grid[i, j], style.wrapped(column, int(least / 0.07)), unit, least < 1.2)
+    long = 0.08 * max(map(len, rows)) > HEIGHT * max(map(len, ys.values()))
     for axes, row in zip(grid[:, 0], rows, strict=True):
-        long = 0.08 * len(row) > HEIGHT * max(map(len, ys.values()))
         turned = {"rotation": 0, "ha": "right", "va": "center"} if long else {}
         axes.set_ylabel(row.replace(", ", ",\n"), fontsize="large", labelpad=6, **turned)
     for axes, column in zip(grid[-1], columns, strict=True):
@@ -107,10 +108,6 @@ def _short(label: str, room: float) -> str:
     return label if 0.055 * len(label) < room else label.rpartition(" ")[2]
 
 
-def _wrapped(text: str, letters: int) -> str:
-    return textwrap.fill(text, letters, break_long_words=False)
-
-
 def _write_title(axes: Axes, title: str, unit: str, narrow: bool) -> None:
     """Write the title, and the unit of y above its numbers; on two lines if `narrow`."""
     axes.set_title(title, pad=13 if narrow else 4)
@@ -120,11 +117,8 @@ def _write_title(axes: Axes, title: str, unit: str, narrow: bool) -> None:
     )  # fmt: skip
 
 
-def _x_values(cells: pd.DataFrame, over_dim: bool) -> list[Any]:
-    values = cells["x"].tolist()
-    if over_dim:
-        values += cells["paper_dim"].dropna().astype(int).tolist()
-    distinct = list(dict.fromkeys(values))
+def _x_values(cells: pd.DataFrame) -> list[Any]:
+    distinct = list(dict.fromkeys(cells["x"].tolist()))
     return sorted(distinct) if all(isinstance(v, int | float) for v in distinct) else distinct
 
 
@@ -144,6 +138,8 @@ def _draw_panel(
     axes: Axes, cells: pd.DataFrame, xs: list[Any], ys: list[Any], over_dim: bool, width: float
 ) -> None:
     stripes, values = [], []
+    if cells.empty:
+        axes.tick_params(labelleft=False)
     for (x, y), part in cells.groupby(["x", "y"], sort=False, dropna=False):
         left, bottom = xs.index(x) - MARGIN / 2, ys.index(y) - MARGIN / 2
         step = MARGIN / len(part)
@@ -158,7 +154,7 @@ def _draw_panel(
         _draw_frontier(axes, cells, xs, ys)
     axes.set(xlim=(-0.55, len(xs) - 0.45), ylim=(-0.55, len(ys) - 0.45))
     numbers = all(isinstance(x, int | float) for x in xs)
-    ticks = [_tick(x) if numbers else _wrapped(x, max(4, int(width / 0.06))) for x in xs]
+    ticks = [_tick(x) if numbers else style.wrapped(x, int(width / 0.06)) for x in xs]
     longest = max(map(len, ticks))
     every = int(np.ceil((0.055 * longest + 0.02) / width)) if numbers else 1
     axes.set_xticks(range(0, len(xs), every), ticks[::every])
@@ -183,7 +179,7 @@ def _draw_frontier(axes: Axes, cells: pd.DataFrame, xs: list[Any], ys: list[Any]
     for y, part in cells.groupby("y", sort=False):
         found = bracket(part.groupby("x")["median"].first().to_dict())
         middle = ys.index(y)
-        if found.dim == found.dim:
+        if found.dim == found.dim and (found.low > 0 or found.dim == xs[0]):
             left = xs.index(found.dim) - 0.5
             axes.plot([left] * 2, [middle - 0.5, middle + 0.5], solid_capstyle="butt", **D90)
         for dim in part["paper_dim"].dropna().unique():

@@ -1,7 +1,8 @@
 """D90 against the longest sequence L, a panel per task and a line per model.
 
 The bar below a point reaches down to the largest D that fails; an arrow up starts there if no D
-passed. A dotted line has the slope that Table 1 predicts for linear attention.
+passed. Lines join D90 that have a bracket. A dotted line has the slope that Table 1 predicts for
+linear attention.
 """
 
 from __future__ import annotations
@@ -67,7 +68,9 @@ def draw_lines(axes: Axes, groups: pd.DataFrame, looks: dict[str, dict[str, Any]
     for place, (row, look) in enumerate(looks.items()):
         part = groups[groups["row"] == row].sort_values("max_len")
         lengths = part["max_len"] * span ** (APART * (place - (len(looks) - 1) / 2))
-        axes.plot(lengths, part["d90"], **look)
+        bounded = part["low"] > 0
+        axes.plot(lengths, part["d90"].where(bounded), **look)
+        axes.plot(lengths, part["d90"].mask(bounded), **{**look, "linestyle": "none"})
         for x, line in zip(lengths, data.rows_of(part), strict=True):
             _draw_bracket(axes, x, line, look["color"])
     style.plain_log_axis(axes, "x", spread(sorted(groups["max_len"].unique())))
@@ -102,8 +105,9 @@ def _draw_arrow(axes: Axes, x: float, start: float, end: float, color: str) -> N
 
 
 def _draw_theory(axes: Axes, groups: pd.DataFrame) -> None:
-    """Draw the slope predicted for linear attention from its first point on."""
-    own = groups[(groups["model"] == "linear") & groups["d90"].notna()].sort_values("max_len")
+    """Draw the slope predicted for linear attention from its first bracket on."""
+    known = groups["d90"].notna() & (groups["low"] > 0)
+    own = groups[(groups["model"] == "linear") & known].sort_values("max_len")
     found = theory.prediction(groups["task"].iloc[0], "linear")
     if found is None or own.empty or groups["max_len"].nunique() < 2:
         return

@@ -4,7 +4,6 @@ state's size decides, lines that differ over D coincide over bytes."""
 from __future__ import annotations
 
 import math
-import textwrap
 from typing import Any
 
 import pandas as pd
@@ -38,7 +37,7 @@ def draw(
         for place, (value, color) in enumerate(colors.items())
     }
     for column, panel in zip(grid.T, panels, strict=True):
-        column[0].set_title(textwrap.fill(panel, int(width / len(panels) / 0.07)))
+        column[0].set_title(style.wrapped(panel, int(width / len(panels) / 0.07)))
         part = rows[rows["panel"] == panel]
         for axes, over in zip(column, AXES, strict=True):
             _draw_panel(axes, part, over, looks)

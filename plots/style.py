@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import functools
 import io
+import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -173,19 +174,23 @@ def percent_axis(axes: Axes) -> None:
     axes.axhline(90, **RULE)
 
 
-def label_below(grid: np.ndarray, text: str) -> None:
-    """Label the x axis once, under the middle of the grid."""
-    bottom = grid[-1]
-    for axes in bottom[(len(bottom) - 1) // 2 : len(bottom) // 2 + 1]:
-        axes.set_xlabel(text)
+def wrapped(text: str, letters: int) -> str:
+    """Text on lines of so many letters, broken at commas if that is enough."""
+    lines = text.replace(", ", ",\n").splitlines() if len(text) > letters else [text]
+    fill = functools.partial(textwrap.fill, width=max(letters, 4), break_long_words=False)
+    return "\n".join(map(fill, lines))
 
 
-def legend_below(figure: Figure, looks: Mapping[str, Mapping[str, Any]]) -> None:
-    """Put a legend below the figure, a line's look by its label, in as few rows as fit."""
+def legend_below(figure: Figure, looks: Mapping[str, Mapping[str, Any]], x_label: str = "") -> None:
+    """Put a legend below the figure, a line's look by its label, in as few rows as fit; above it
+    the label of the x axes."""
     if not looks:
         return
     letters = sum(len(label) + 9 for label in looks)  # 9: line and spaces
     room = figure.get_figwidth() * 72 / (0.52 * matplotlib.rcParams["font.size"])
     columns = int(np.ceil(len(looks) / np.ceil(letters / room)))
     handles = [Line2D([], [], label=label, **look) for label, look in looks.items()]
-    figure.legend(handles=handles, loc="outside lower center", ncols=columns)
+    figure.legend(
+        handles=handles, loc="outside lower center", ncols=columns, title=x_label,
+        title_fontsize="medium",
+    )  # fmt: skip
