@@ -25,7 +25,7 @@ from tqdm import tqdm
 
 from common import UserError, did_you_mean
 from tasks.data import DataConfig, DataSets, load_or_build, numbered_lines
-from tasks.generate import SeenPrompts, draw_set
+from tasks.generate import draw_set
 from tasks.locality import locality_table
 from tasks.task import FORMATS, SPLITS, Task, build_task
 
@@ -37,7 +37,7 @@ def sample(args: argparse.Namespace) -> int:
     """Print sequences with distinct prompts, one per line."""
     task = _task(args)
     DataConfig(train=args.count, validation=0, test=0, seed=args.seed)  # their bounds
-    sequences = draw_set(task, args.split, args.count, args.seed, SeenPrompts(args.count))
+    sequences = draw_set(task, args.split, args.count, args.seed)
     for row in range(args.count):
         print(*task.decode(sequences, row).tokens)
     return 0

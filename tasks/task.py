@@ -164,7 +164,8 @@ class Task(ABC):
         return {self.size: 1.0}
 
     def strata(self, sequences: SequenceSet) -> np.ndarray | None:
-        """Group and kind of each of N sequences of one size, (N, 2); None if all are alike.
+        """Group (0 .. size) and kind (0 .. 7) of each of N sequences of one size, (N, 2); None if
+        all are alike.
 
         Stored sets keep the strata of `draw` where distinct prompts run out: a group then ends for
         all of its kinds, e.g. answers, and in all splits alike (`generate.draw_sets`). Within a
