@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from common import UserError
-from evaluation.argmax import LARGEST_BATCH, Memory, longest_sequence, megabytes
+from evaluation.argmax import Memory, longest_sequence, rows_that_fit
 from models.exact import require_causal
 from models.transformer import State, Transformer
 from tasks.task import EOS_ID, PAD_ID, SequenceSet
@@ -156,9 +156,7 @@ def read_and_write(
     model = model.to(device).float().eval()
     tensors = SequenceTensors(sequences, device)
     forced = tensors.prompt_lengths if sequences.labels is None else tensors.lengths
-    budget = megabytes(memory_mb, device) * 2**20
-    most = LARGEST_BATCH.get(device.type, LARGEST_BATCH["cpu"])
-    rows = max(1, min(most, int(budget / (4 * model.state_bytes(width) + 1))))
+    rows = rows_that_fit(memory_mb, device, 4 * model.state_bytes(width) + 1)
     parts, done = [], 0
     for given, until in zip(tensors.tokens[:, :width].split(rows), forced.split(rows), strict=True):
         parts.append(read_and_write_batch(model, given, until, rounding))

@@ -11,8 +11,7 @@ import numpy as np
 from common import UserError
 from tasks.monoids import monoid as monoid_of
 from tasks.random_numbers import random_numbers
-from tasks.sequences import Example, SequenceSet
-from tasks.task import Task, in_proportion
+from tasks.task import Example, SequenceSet, Task, in_proportion
 from tasks.words import choose, prefix_products
 
 OWN = ("<sep>", "yes", "no", "reach", "lost")

@@ -9,8 +9,7 @@ import numpy as np
 
 from tasks.kernels import kernel
 from tasks.random_numbers import below, start
-from tasks.sequences import Example, SequenceSet
-from tasks.task import Task
+from tasks.task import Example, SequenceSet, Task
 
 
 class Copying(Task):

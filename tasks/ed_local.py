@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 from typing import ClassVar
 
-from tasks.ed import EditDistance, neighbours, strings
-from tasks.ed_kernels import LONGER, MAX_LETTERS
+from tasks.ed import LONGER, MAX_LETTERS, EditDistance, neighbours, strings
 from tasks.task import Example
 
 

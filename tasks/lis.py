@@ -9,8 +9,7 @@ import numpy as np
 
 from tasks.kernels import kernel
 from tasks.random_numbers import below, start
-from tasks.sequences import MAX_VOCABULARY, Example, SequenceSet
-from tasks.task import FORMATS, Task
+from tasks.task import FORMATS, MAX_VOCABULARY, Example, SequenceSet, Task
 
 MAX_NUMBER_RANGE = MAX_VOCABULARY - 2  # padding, EOS, the marker, and the numbers from 1
 
@@ -77,11 +76,9 @@ class LIS(Task):
     def dependencies(self, example: Example) -> list[list[int]]:
         """A length needs all numbers up to its own and all earlier lengths; the answer needs
         all."""
+        if self.format != "cot":
+            return super().dependencies(example)
         n = len(example.prompt) - 1
-        if self.format == "direct":
-            return [list(range(n))]
-        if self.labelled:
-            return [list(range(i + 1)) for i in range(n)]
         chain = [[*range(i + 1), *range(n + 1, n + 1 + i)] for i in range(n)]
         return [*chain, [], list(range(n + 1, 2 * n + 1))]
 

@@ -8,8 +8,7 @@ import numpy as np
 
 from tasks.kernels import kernel
 from tasks.random_numbers import below, start
-from tasks.sequences import MAX_VOCABULARY, Example, SequenceSet
-from tasks.task import FORMATS, Task
+from tasks.task import FORMATS, MAX_VOCABULARY, Example, SequenceSet, Task
 
 MOST_TOKENS = MAX_VOCABULARY - 4  # padding, EOS, the marker and the bar
 LEAST_TOKENS = 128

@@ -14,7 +14,8 @@ import inspect
 import math
 import random
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
 from typing import Any, ClassVar, Self
@@ -22,12 +23,100 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from common import UserError, locate
-from tasks.sequences import EOS, EOS_ID, PAD, PAD_ID, Example, SequenceSet, Vocabulary  # noqa: F401
 
+PAD = "<pad>"
+EOS = "<eos>"
+PAD_ID = 0
+EOS_ID = 1
+MAX_VOCABULARY = 2**16
 FORMATS = ("cot", "direct", "tagged")
 SPLITS = ("train", "validation", "test")
 MAX_SIZE = 100_000
 MAX_LEN = 2**20  # every row of a data set is as wide as the longest
+
+
+class Vocabulary:
+    """Tokens and ids; padding is 0 and end of sequence 1 in every task. `tokens` are the task's
+    own, without these two."""
+
+    def __init__(self, tokens: Iterable[str]):
+        self.tokens: tuple[str, ...] = (PAD, EOS, *tokens)
+        self.index: dict[str, int] = {token: i for i, token in enumerate(self.tokens)}
+        if len(self.index) != len(self.tokens):
+            raise ValueError("a vocabulary must not hold a token twice")
+        if len(self.tokens) > MAX_VOCABULARY:
+            raise UserError(
+                f"a vocabulary of {len(self.tokens):,} tokens is too large: ids have 16 bits, "
+                f"so that it holds at most {MAX_VOCABULARY:,}"
+            )
+        self.dtype: np.dtype = np.dtype(np.uint8 if len(self.tokens) <= 256 else np.uint16)
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+    def encode(self, tokens: list[str]) -> np.ndarray:
+        """UserError names an unknown token."""
+        try:
+            return np.array([self.index[token] for token in tokens], dtype=self.dtype)
+        except KeyError as error:
+            raise UserError(f"unknown token {error.args[0]!r}") from None
+
+    def decode(self, ids: Iterable[int]) -> list[str]:
+        return [self.tokens[int(i)] for i in ids]
+
+
+@dataclass(frozen=True)
+class Example:
+    """One sequence in tokens, without EOS.
+
+    `prompt` ends with "=" or "<sep>"; `chain` includes its closing marker, and is empty for
+    format="direct". With format="tagged", the answer is a label for each token before the marker.
+    """
+
+    prompt: list[str]
+    chain: list[str]
+    answer: list[str]
+
+    @property
+    def tokens(self) -> list[str]:
+        return self.prompt + self.chain + self.answer
+
+
+@dataclass
+class SequenceSet:
+    """N encoded sequences.
+
+    tokens: (N, W), W = longest sequence + 1, each row closed by EOS and padded with PAD. lengths:
+    (N,) int32, EOS included. prompt_lengths: (N,) int32. labels: (N, W), or None for next-token
+    prediction; entry j is the label after the tokens before j, for prompt_lengths <= j < lengths,
+    elsewhere PAD.
+    """
+
+    tokens: np.ndarray
+    lengths: np.ndarray
+    prompt_lengths: np.ndarray
+    labels: np.ndarray | None = None
+
+    def __len__(self) -> int:
+        return len(self.lengths)
+
+    def select(self, index: Any) -> SequenceSet:
+        """Rows `index` (slice, mask or integers)."""
+        return SequenceSet(**{name: array[index] for name, array in self.arrays.items()})
+
+    @property
+    def arrays(self) -> dict[str, np.ndarray]:
+        return {name: array for name, array in vars(self).items() if array is not None}
+
+    @property
+    def given_lengths(self) -> np.ndarray:
+        """The number of given tokens, (N,): the prompt, or everything if labelled."""
+        return self.prompt_lengths if self.labels is None else self.lengths - 1
+
+    @property
+    def last_tokens(self) -> np.ndarray:
+        """The token before EOS of each sequence, (N,): an answer of one token."""
+        return self.tokens[np.arange(len(self)), self.lengths - 2]
 
 
 class Task(ABC):
@@ -59,11 +148,7 @@ class Task(ABC):
         self.format = self.one_of("format", format, self.formats)
         self.capacity = capacity
         if capacity is not None:
-            self.capacity = self.whole_number("capacity", capacity, self.min_size, MAX_SIZE)
-            if self.capacity < self.size:
-                raise UserError(
-                    f"task {self.name}: capacity={capacity} must be at least size={self.size}"
-                )
+            self.capacity = self.whole_number("capacity", capacity, self.size, MAX_SIZE)
 
     # What a new task provides
 
@@ -145,7 +230,10 @@ class Task(ABC):
 
     def dependencies(self, example: Example) -> list[list[int]]:
         """The positions in `example.tokens`, from 0, that each token after the prompt needs;
-        structural tokens need none. By default, all earlier ones."""
+        structural tokens need none. By default, all earlier ones; a label, the prompt up to its
+        token."""
+        if self.labelled:
+            return [list(range(i + 1)) for i in range(len(example.answer))]
         first = len(example.prompt)
         return [list(range(i)) for i in range(first, len(example.tokens))]
 
@@ -251,7 +339,10 @@ class Task(ABC):
         raise UserError(f"task {measured.name}: size={measured.size} needs {reason}; {advice}")
 
     def empty(self, count: int) -> SequenceSet:
-        return SequenceSet.empty(count, self.max_len + 1, self.vocabulary.dtype, self.labelled)
+        tokens = np.zeros((count, self.max_len + 1), self.vocabulary.dtype)
+        lengths, prompt_lengths = np.zeros((2, count), np.int32)
+        labels = np.zeros_like(tokens) if self.labelled else None
+        return SequenceSet(tokens, lengths, prompt_lengths, labels)
 
     def join(self, prompt: np.ndarray, chain: np.ndarray | None, answer: np.ndarray) -> SequenceSet:
         """N sequences of one length from ids of prompt (N, n), chain (N, k) or None, both without

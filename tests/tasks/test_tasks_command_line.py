@@ -115,7 +115,7 @@ def test_locality_prints_a_row_a_size(capsys) -> None:
         ("sample lis --size 5 --count -1", "train=-1"),
         ("sample lis --size 5 --split dev", "--split"),
         ("sample lis --size 5 order=growth", "argument 'order'; LIS takes size, format, number_"),
-        ("sample lis --size 5 capacity=4", "capacity=4 must be at least size=5"),
+        ("sample lis --size 5 capacity=4", "capacity=4 must be at least 5"),
         ("sample ed --size 3 capacity=5000", "size=5000 has sequences of up to 25,025,006 tokens"),
         ("sample lis --size 5 number_range=[", "number_range"),
         ("sample arithmetic --size 1 --count 1000", "reached 473"),
