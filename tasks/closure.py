@@ -103,9 +103,7 @@ class Closure(Task):
         outside = np.setdiff1d(np.arange(len(self._monoid)), inside)
         numbers = numbers[:, size + 1 :]
         products = np.where(
-            visits,
-            inside[choose(numbers, len(inside))],
-            outside[choose(numbers, len(outside))],
+            visits, inside[choose(numbers, len(inside))], outside[choose(numbers, len(outside))]
         )
         before = np.pad(products[:, :-1], ((0, 0), (1, 0)))
         return self._monoid.table[self._monoid.inverse[before], products]

@@ -43,11 +43,7 @@ class EditDistance(Task):
     kernel_chain: ClassVar[int] = 1
 
     def __init__(
-        self,
-        size: int,
-        format: str = "cot",
-        alphabet_size: int = 26,
-        capacity: int | None = None,
+        self, size: int, format: str = "cot", alphabet_size: int = 26, capacity: int | None = None
     ):
         super().__init__(size, format, capacity)
         self.alphabet_size = self.whole_number("alphabet_size", alphabet_size, MIN_LETTERS, 26)

@@ -14,13 +14,7 @@ from tasks.monoids import Monoid
 from tasks.monoids import monoid as monoid_of
 from tasks.random_numbers import random_numbers
 from tasks.task import FORMATS, Example, SequenceSet, Task, in_proportion
-from tasks.words import (
-    ROUNDS,
-    choose,
-    flip_flop_words,
-    member_words,
-    prefix_products,
-)
+from tasks.words import ROUNDS, choose, flip_flop_words, member_words, prefix_products
 
 OWN = ("<sep>", "yes", "no")
 MARKER, YES, NO, FIRST = range(2, 6)  # ids, after padding and EOS; FIRST is element 0's

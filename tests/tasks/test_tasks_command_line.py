@@ -112,7 +112,7 @@ def test_locality_prints_a_row_a_size(capsys) -> None:
         ("sample lis --size x", "'x'"),
         ("sample lis --size 5 --wrong", "--wrong"),
         ("sample lis --size 50000", "ids have 16 bits"),
-        ("sample lis --size 5 --count -1", "train=-1"),
+        ("sample lis --size 5 --count -1", "'-1'"),
         ("sample lis --size 5 --split dev", "--split"),
         ("sample lis --size 5 order=growth", "argument 'order'; LIS takes size, format, number_"),
         ("sample lis --size 5 capacity=4", "capacity=4 must be at least 5"),
