@@ -92,7 +92,6 @@ def time_size(
     answers: int,
     repeats: int,
 ) -> list[dict[str, Any]]:
-    """Time the models of one task and size in turns; a row per model."""
     models = {str(cell): Model(c, runs_dir) for cell, c in zip(cells["cell"], configs, strict=True)}
     task = next(iter(models.values())).task
     drawn = task.draw(0, 0, FIRST, max(batch, answers))

@@ -118,7 +118,6 @@ def plain_generation(model: Transformer, sequences: SequenceSet) -> Tensor:
 
 
 def equal(generation: Generation, written: Tensor) -> int:
-    """How many sequences are the same."""
     padding = (0, written.shape[1] - generation.tokens.shape[1])
     found = F.pad(torch.from_numpy(generation.tokens.astype(int)), padding)
     return int((found == written).all(1).sum())

@@ -86,7 +86,6 @@ def cell(recipe: str, precision: str, model: str, dim: int, length: int, batch: 
 
 
 def measure(config: CellConfig, machine: Machine, steps: int) -> dict[str, Any]:
-    """One model's row, averaged over `steps` after a warm-up."""
     run, tokens = warm_steps(config, machine)
     seconds = seconds_of(lambda: run(steps), resolve_device(machine.device)) / steps
     task, model = build_task(config.task), config.model
@@ -123,7 +122,6 @@ def side_by_side(count: int, config: CellConfig, device: str, seconds: float) ->
 def train_beside(
     process: int, config: CellConfig, device: str, seconds: float, start: Any, speeds: Tensor
 ) -> None:
-    """Train for `seconds` and write this process's tokens/s into `speeds`."""
     torch.set_num_threads(1)
     run, tokens = warm_steps(config, Machine(device=device, compile=False))
     start.wait(timeout=PATIENCE)

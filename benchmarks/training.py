@@ -90,7 +90,6 @@ def time_steps(
 def training_step(
     config: CellConfig, task: Task, sequences: SequenceSet, machine: Machine
 ) -> Callable[[], None]:
-    """The `Trainer.step` of a fresh model."""
     recipe = dataclasses.replace(config.recipe, steps=10**9, epochs=None)
     model = initial_model(config, task)
     trainer = Trainer(model, recipe, config.seed, sequences, sequences, Path(), machine)
@@ -152,7 +151,6 @@ class PlainBlock(nn.Module):
 def plain_step(
     model: PlainTransformer, sequences: SequenceSet, batch_size: int
 ) -> Callable[[], None]:
-    """A function that updates `model` with AdamW on a random batch."""
     device = model.head.weight.device
     inputs, targets = (x.to(device) for x in padded(sequences))
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, foreach=True)

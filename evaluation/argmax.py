@@ -43,7 +43,6 @@ def exact_argmax(logits: Tensor) -> Tensor:
 
 
 def argmax_and_lead(logits: Tensor) -> tuple[Tensor, Tensor]:
-    """The arg-max and its lead over the runner-up, both (...)."""
     top = logits.topk(2, dim=-1)
     return top.indices[..., 0], top.values[..., 0] - top.values[..., 1]
 
@@ -216,7 +215,6 @@ def in_halves(work: Callable[[Tensor], None], rows: Tensor) -> None:
 
 
 def largest_difference(logits: Tensor, exact: Tensor) -> float:
-    """The largest absolute difference; RunError if it is not finite."""
     difference = float((logits - exact).abs().max())
     if not math.isfinite(difference):
         raise RunError("the model's logits are not finite; it cannot be evaluated")

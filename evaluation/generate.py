@@ -174,7 +174,6 @@ class Text:
         return (self.tokens[rows, lengths - 1] == EOS_ID) | (lengths > self.longest)
 
     def append(self, rows: Tensor, token: Tensor) -> None:
-        """Append `token` (B,) to `rows` (B,)."""
         self.tokens[rows, self.lengths[rows]] = token.to(self.tokens.dtype)
         self.lengths[rows] += 1
 
@@ -214,7 +213,6 @@ def decode(exact: ExactArgmax, text: Text, report: Callable[[int], None]) -> Non
 
 
 def complete(exact: ExactArgmax, text: Text, rows: Tensor) -> None:
-    """Generate in `rows` (B,) up to EOS or the longest sequence."""
     model = exact.model
     rows = rows[~text.ended(rows)]
     if not len(rows):

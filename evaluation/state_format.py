@@ -87,7 +87,6 @@ class StateRounding:
 
     @torch.no_grad()
     def __call__(self, state: State) -> None:
-        """Round `state` in place."""
         for number, layer in enumerate(state):
             for name, held in layer.tensors.items():
                 if held.is_floating_point():

@@ -59,8 +59,8 @@ def check(args: Words) -> int:
 
 def build(args: Words) -> int:
     """Build the stored data set, or find it."""
-    sets = data_sets(args, named_task(args))
-    print(f"path         {sets.path}\nfingerprint  {sets.fingerprint}\nsamples/s    {speed(sets)}")
+    sets, speed = data_sets(args, named_task(args))
+    print(f"path         {sets.path}\nfingerprint  {sets.fingerprint}\nsamples/s    {speed}")
     return 0
 
 
@@ -69,11 +69,11 @@ def push(args: Words) -> int:
     import datasets
     import huggingface_hub
 
-    sets = data_sets(args, named_task(args))
-    splits = {split: getattr(sets, split) for split in SPLITS}
-    published = datasets.DatasetDict(
-        {name: datasets.Dataset.from_dict(own.arrays) for name, own in splits.items() if len(own)}
-    )
+    sets, _ = data_sets(args, named_task(args))
+    published = datasets.DatasetDict()
+    for split in SPLITS:
+        if len(sequences := getattr(sets, split)):
+            published[split] = datasets.Dataset.from_dict(sequences.arrays)
     print(published)
     if not args.upload:
         print(f"dry run: nothing was uploaded; --upload publishes it as {args.repo}")
@@ -93,8 +93,8 @@ def build_all(args: Words) -> int:
     bar = tqdm(list(paper_tasks(BUILT_IN, None, args.config_dir)), unit="set", disable=None)
     for task in bar:
         bar.set_description(f"{task.name}-{task.size}")
-        sets = data_sets(args, task)
-        found = f"{sets.path}  {sets.fingerprint[:16]}  {speed(sets)}"
+        sets, speed = data_sets(args, task)
+        found = f"{sets.path}  {sets.fingerprint[:16]}  {speed}"
         tqdm.write(f"{task.name:<12} {task.size:>4}  {found}", file=sys.stdout)
         del sets  # before the next one is made
     return 0
@@ -126,14 +126,12 @@ def gate(args: Words) -> int:
     return 0 if passed else 1
 
 
-def data_sets(args: Words, task: Task) -> DataSets:
+def data_sets(args: Words, task: Task) -> tuple[DataSets, str]:
+    """The sets, and the samples/s that building them took."""
     config = DataConfig(**{split: getattr(args, split) for split in SPLITS}, seed=args.seed)
-    return load_or_build(task, config, Path(args.dir), workers=args.workers)
-
-
-def speed(sets: DataSets) -> str:
-    found = sets.samples_per_second
-    return "already there" if found is None else f"{found:,.0f}"
+    sets = load_or_build(task, config, Path(args.dir), workers=args.workers)
+    speed = sets.samples_per_second
+    return sets, "already there" if speed is None else f"{speed:,.0f}"
 
 
 def read_config(group: str, name: str, config_dir: str | None) -> dict[str, Any]:
@@ -165,14 +163,6 @@ def paper_tasks(
         default = task_by_name(name, {}, config_dir)
         for size in sizes or default.paper_sizes or [default.size]:
             yield task_by_name(name, {"size": size}, config_dir)
-
-
-def override(word: str) -> tuple[str, Any]:
-    key, _, value = word.partition("=")
-    try:
-        return key.removeprefix("task."), yaml.safe_load(value)
-    except yaml.YAMLError:
-        return key.removeprefix("task."), value
 
 
 def positive(text: str) -> int:
@@ -244,9 +234,16 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
     args = parser().parse_args([word for word in words if word not in overrides])
     if overrides and args.command in ("build-all", "locality"):
         raise UserError(f"{args.command} takes no key=value, but got {overrides[0]!r}")
-    options = {key: getattr(args, key, None) for key in ("size", "format")}
-    given = {key: value for key, value in options.items() if value is not None}
-    args.overrides = {**dict(map(override, overrides)), **given}
+    args.overrides = {}
+    for word in overrides:
+        key, _, value = word.partition("=")
+        try:
+            args.overrides[key.removeprefix("task.")] = yaml.safe_load(value)
+        except yaml.YAMLError as error:
+            raise UserError(f"{word}: {error.__class__.__name__}") from None
+    for key in ("size", "format"):
+        if (given := getattr(args, key, None)) is not None:
+            args.overrides[key] = given
     return args
 
 

@@ -108,11 +108,8 @@ class Arithmetic(Task):
         """order="leftmost": the only chain; order="growth": any chain of legal reductions."""
         if self.order == "leftmost" or self.format == "direct":
             return super().check_solution(example)
-        return self.check_reductions(split_at_marker(example.tokens))
-
-    def check_reductions(self, expressions: list[list[str]]) -> str | None:
-        for number in range(1, len(expressions)):
-            before, after = expressions[number - 1], expressions[number]
+        expressions = split_at_marker(example.tokens)
+        for number, (before, after) in enumerate(itertools.pairwise(expressions), start=1):
             if self.find_reduction(before, after) is None:
                 return (
                     f"chain step {number}: {' '.join(after)!r} is not one legal reduction of "
@@ -218,7 +215,6 @@ def around(expression: list[str], left: int, right: int) -> tuple[str, str]:
 
 
 def is_pair(expression: list[str], at: int) -> bool:
-    """Whether number, operator, number stand at `at`."""
     three = expression[at : at + 3]
     return len(three) == 3 and three[0].isdigit() and three[1] in OPERATORS and three[2].isdigit()
 
@@ -329,7 +325,6 @@ def _grow(state, size, p, inverse, expression, numbers, places):
 
 @kernel
 def _find_leftmost(expression, at):
-    """The leftmost evaluable pair that starts at `at` or later."""
     window = 0
     for i in range(at - 1, at + 3):
         window = window << 3 | _CLASS[min(expression[i], _ZERO)]

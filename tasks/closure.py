@@ -89,9 +89,8 @@ class Closure(Task):
         return self.size + 2 + (2 * self.size + 1 if self.format == "cot" else 0)
 
     def training_mixture(self) -> dict[int, float]:
-        return in_proportion(
-            range(self.size if self.format == "cot" else self.r + 2, self.size + 1)
-        )
+        least = self.size if self.format == "cot" else self.r + 2
+        return in_proportion(range(least, self.size + 1))
 
     def _draw_letters(self, numbers: np.ndarray) -> np.ndarray:
         """Words (N, n) as element numbers, from `numbers` (N, 2n + 1): products uniform in F where
@@ -192,7 +191,7 @@ def gap_shares(index: int, r: int, size: int) -> np.ndarray:
     total[_ALL_SHORT, 0] = 1
     for left in range(1, size + 1):
         for d in range(1, min(2 * r, left) + 1):
-            rest = total[:, left - d].copy()
+            rest = total[:, left - d]
             if d > r:
                 rest = np.array([0.0, 0.0, rest[_ALL_SHORT]])
             shares[:, left, d] = gap[d] * rest

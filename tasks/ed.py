@@ -47,21 +47,10 @@ class EditDistance(Task):
     ):
         super().__init__(size, format, capacity)
         self.alphabet_size = self.whole_number("alphabet_size", alphabet_size, MIN_LETTERS, 26)
-
-    @property
-    def longest_pair(self) -> tuple[int, int]:
-        """The lengths of the two longest strings."""
-        return self.size, self.size + LONGER
-
-    @property
-    def largest_distance(self) -> int:
-        """The largest table entry, for strings without a common letter."""
-        shorter, longer = self.longest_pair
-        return BORDER * longer + DELETE * shorter
-
-    @property
-    def letters(self) -> list[str]:
-        return list(string.ascii_lowercase[: self.alphabet_size])
+        self.letters = list(string.ascii_lowercase[: self.alphabet_size])
+        self.longest_pair = shorter, longer = self.size, self.size + LONGER  # lengths
+        # The largest table entry, for strings without a common letter.
+        self.largest_distance = BORDER * longer + DELETE * shorter
 
     @property
     def own_tokens(self) -> list[str]:
@@ -74,7 +63,6 @@ class EditDistance(Task):
         return sum(self.longest_pair) + 2 + chain + 1
 
     def chain_len(self, rows: int, columns: int) -> int:
-        """Chain tokens for strings of `rows` and `columns` letters."""
         return rows * (columns + 1) + 1
 
     def solve(self, prompt: list[str]) -> tuple[list[str], list[str]]:
@@ -152,7 +140,6 @@ def strings(prompt: list[str]) -> tuple[list[str], list[str]]:
 
 
 def distances(one: list[str], two: list[str]) -> list[list[int]]:
-    """The table over all prefixes of at least one letter, with border `BORDER`."""
     table = [[BORDER * j for j in range(len(two) + 1)]]
     for i, a in enumerate(one, start=1):
         row = [BORDER * i]

@@ -19,7 +19,6 @@ def locality(task: Task, count: int = 20, seed: int = 0) -> tuple[int, int]:
 
 
 def distances(task: Task, example: Example) -> tuple[int, int]:
-    """The largest distance to a needed token, and to a needed token of the chain."""
     first = len(example.prompt)
     longest = in_chain = 0
     for position, needed in enumerate(task.dependencies(example), start=first):

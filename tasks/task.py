@@ -55,7 +55,6 @@ class Vocabulary:
         return len(self.tokens)
 
     def encode(self, tokens: list[str]) -> np.ndarray:
-        """UserError names an unknown token."""
         try:
             return np.array([self.index[token] for token in tokens], dtype=self.dtype)
         except KeyError as error:
@@ -101,7 +100,6 @@ class SequenceSet:
         return len(self.lengths)
 
     def select(self, index: Any) -> SequenceSet:
-        """Rows `index` (slice, mask or integers)."""
         return SequenceSet(**{name: array[index] for name, array in self.arrays.items()})
 
     @property
@@ -149,6 +147,8 @@ class Task(ABC):
         self.capacity = capacity
         if capacity is not None:
             self.capacity = self.whole_number("capacity", capacity, self.size, MAX_SIZE)
+        self.room_size = self.size if self.capacity is None else self.capacity
+        self.labelled = self.format == "tagged"
 
     # What a new task provides
 
@@ -244,7 +244,6 @@ class Task(ABC):
         return list(accumulate(ends, initial=0))[:-1]
 
     def kind_of(self, example: Example) -> str:
-        """The kind of instance of a sequence; accuracy is reported per kind."""
         return ""
 
     def training_mixture(self) -> dict[int, float]:
@@ -297,15 +296,10 @@ class Task(ABC):
         return self.draw_batch(seed, stream, first, count, self.size if size is None else size)
 
     @property
-    def labelled(self) -> bool:
-        return self.format == "tagged"
-
-    @property
     def parameters(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in inspect.signature(type(self)).parameters}
 
     def with_parameters(self, **changes: Any) -> Self:
-        """A copy with some parameters changed."""
         return type(self)(**{**self.parameters, **changes})
 
     @cached_property
@@ -319,11 +313,6 @@ class Task(ABC):
     @cached_property
     def vocabulary(self) -> Vocabulary:
         return Vocabulary(self.own_tokens) if self.room is self else self.room.vocabulary
-
-    @property
-    def room_size(self) -> int:
-        """`capacity`, or `size` without one."""
-        return self.size if self.capacity is None else self.capacity
 
     def require_room_for(self, measured: Task) -> None:
         """Raise UserError unless a model for this task can read sequences of `measured`."""
@@ -405,7 +394,6 @@ class Task(ABC):
         return int(value)
 
     def one_of(self, key: str, value: Any, choices: Collection[str]) -> str:
-        """`value` if it is among `choices`, else UserError."""
         if value not in choices:
             known = ", ".join(choices)
             raise UserError(f"task {self.name}: {key}={value!r} must be one of {known}")
@@ -443,7 +431,6 @@ def build_task(settings: Mapping[str, Any], key: str = "task") -> Task:
 
 
 def in_proportion(sizes: range) -> dict[int, float]:
-    """A mixture with each size's share proportional to the size."""
     return {size: size / sum(sizes) for size in sizes}
 
 

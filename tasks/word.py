@@ -59,6 +59,9 @@ class Word(Task):
         self.tail = self.one_of("tail", tail, ("none", "omega"))
         self._monoid = monoid_of(monoid)
         self._letters = self._numbers_of(letters)
+        self._accepted = 1 if monoid == "flip-flop" else 0  # element, for question=member
+        # The shortest words that can be drawn.
+        self._least = PERIOD + 1 if self.tail == "omega" else self._accepted + 1
         if monoid == "flip-flop" and len(self._letters) < len(self._monoid):
             raise UserError("task word: letters of the flip-flop must be all three: 1, a, b")
         if self.tail == "omega" and self.question == "value":
@@ -87,13 +90,6 @@ class Word(Task):
         return numbers
 
     @property
-    def _least(self) -> int:
-        """The shortest words that can be drawn."""
-        if self.tail == "omega":
-            return PERIOD + 1
-        return 2 if self.monoid == "flip-flop" else 1
-
-    @property
     def own_tokens(self) -> list[str]:
         bar = ["|"] if self.tail == "omega" else []
         return [*OWN, *self._monoid.elements, *bar]
@@ -105,7 +101,8 @@ class Word(Task):
             return self.size + 1
         chain, bar = self.size + 1, 0
         if self.tail == "omega":
-            chain += PERIOD * (most_passes(self._monoid) - 1)
+            passed = [passes(self._monoid, [], [g])[1] for g in range(len(self._monoid))]
+            chain += PERIOD * (max(map(len, passed)) - 1)
             bar = 1
         return self.size + bar + 2 + (chain if self.format == "cot" else 0)
 
@@ -114,8 +111,15 @@ class Word(Task):
         return in_proportion(range(least, self.size + 1))
 
     def sample_prompt(self, rng: random.Random, size: int) -> list[str]:
-        """Draw `u | v` and the marker; words without a tail come from `draw`."""
-        u, v = draw_omega_word(rng, self._monoid, self._letters, size)
+        """Draw `u | v <sep>`, u and v uniform given an answer drawn by a fair coin; if `ATTEMPTS`
+        draws do not give this answer, the last one is kept. Words without a tail come from
+        `draw`."""
+        wanted = rng.random() < 0.5
+        for _ in range(ATTEMPTS):
+            word = rng.choices(self._letters, k=size)
+            u, v = word[:-PERIOD], word[-PERIOD:]
+            if is_accepted(self._monoid, u, v) == wanted:
+                break
         elements = self._monoid.elements
         return [*(elements[i] for i in u), "|", *(elements[i] for i in v), "<sep>"]
 
@@ -129,10 +133,6 @@ class Word(Task):
         if self.question == "value":
             return [*chain, "<sep>"], chain[-1:]
         return [*chain, "<sep>"], ["yes" if state == self._accepted else "no"]
-
-    @property
-    def _accepted(self) -> int:
-        return 1 if self.monoid == "flip-flop" else 0
 
     def check_prompt(self, prompt: list[str]) -> str | None:
         word = [token for token in prompt[:-1] if token != "|"]
@@ -237,25 +237,6 @@ def passes(monoid: Monoid, u: list[int], v: list[int]) -> tuple[list[int], list[
 def is_accepted(monoid: Monoid, u: list[int], v: list[int]) -> bool:
     _, found, first = passes(monoid, u, v)
     return any(state in accepted(monoid) for products in found[first:] for state in products)
-
-
-def most_passes(monoid: Monoid) -> int:
-    """The maximal number of passes through v until a value recurs."""
-    return max(len(passes(monoid, [], [g])[1]) for g in range(len(monoid)))
-
-
-def draw_omega_word(
-    rng: random.Random, monoid: Monoid, letters: tuple[int, ...], size: int
-) -> tuple[list[int], list[int]]:
-    """Draw u and v uniformly, `size` letters together, given an answer drawn by a fair coin. If
-    `ATTEMPTS` draws do not give this answer, the last one is kept."""
-    wanted = rng.random() < 0.5
-    for _ in range(ATTEMPTS):
-        word = rng.choices(letters, k=size)
-        u, v = word[:-PERIOD], word[-PERIOD:]
-        if is_accepted(monoid, u, v) == wanted:
-            break
-    return u, v
 
 
 def solve_omega(monoid: Monoid, prompt: list[str]) -> tuple[list[str], list[str]]:
