@@ -69,8 +69,7 @@ def main(
 
 
 def models_by_size(table: pd.DataFrame, runs_dir: Path) -> Iterator[pd.DataFrame]:
-    """For each task and size, one cell per model at its D90, preferably with a checkpoint in
-    `runs_dir`."""
+    """For each task and size, one cell per model at its D90, if possible with a checkpoint."""
     rows = finished(table)
     groups = required(rows).dropna(subset="d90")
     groups = groups.assign(dim=groups["d90"])

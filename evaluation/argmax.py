@@ -120,8 +120,7 @@ class ExactArgmax:
         return batches
 
     def at_targets(self, batch: Batch, until_mistake: bool = False) -> Tensor:
-        """The arg-max at every target of `batch`, (targets,). With `until_mistake`, exact only up
-        to a row's first mistake."""
+        """The arg-max at every target, (targets,); `until_mistake`: exact up to the first one."""
         width = batch.inputs.shape[1]
         row, column = batch.counted // width, batch.counted % width  # (targets,)
         logits = self.model.head(batch.at_targets(self.model.hidden(batch.inputs)))
@@ -187,8 +186,7 @@ def longest_sequence(model: Transformer, sequences: SequenceSet) -> int:
 
 
 def megabytes(memory_mb: Memory, device: torch.device) -> float:
-    """The memory limit. auto: `CPU_MEMORY_MB` on a CPU, half of the free memory on a GPU, which
-    leaves room for other cells."""
+    """auto: `CPU_MEMORY_MB` on a CPU, on a GPU half of the free memory: other cells need some."""
     if memory_mb != "auto":
         return float(memory_mb)
     if device.type != "cuda":

@@ -31,9 +31,7 @@ def where_chains_break(
     missed = np.bincount(last[mistaken], minlength=int(last.max()) + 1)
     reached = np.bincount(last, minlength=len(missed))[::-1].cumsum()[::-1]
     return {
-        "by_position": [
-            [i, int(m), int(r)] for i, (m, r) in enumerate(zip(missed, reached, strict=True))
-        ],
+        "by_position": np.column_stack([np.arange(len(missed)), missed, reached]).tolist(),
         "by_step": _by_step(task, sequences, last, mistaken),
         "answer_right_chain_wrong": int((answer_right & mistaken).sum()),
         "answer_wrong_chain_right": int((~answer_right & ~mistaken).sum()),

@@ -117,8 +117,7 @@ def tag(
     progress: Progress = lambda done, total: None,
     rounding: StateRounding | None = None,
 ) -> np.ndarray:
-    """The model's label of each token, (N, W) as in `SequenceSet`; arguments and errors as in
-    `generate`."""
+    """The model's labels, (N, W) as in `SequenceSet`; arguments and errors as in `generate`."""
     if rounding is not None:
         assert sequences.labels is not None
         _, said = read_and_write(model, sequences, rounding, memory_mb, device, progress)

@@ -39,8 +39,7 @@ class Format(NamedTuple):
         return 1 + self.exponent + self.mantissa
 
     def round(self, x: Tensor, scale: Tensor | float = 1.0) -> Tensor:
-        """Round float32 `x` to the nearest, ties to even, saturating. Integers are multiples of
-        `scale`, which broadcasts."""
+        """Round float32 `x`, ties to even, saturating; integers to multiples of `scale`."""
         if self.exponent:
             smallest = 2 - 2 ** (self.exponent - 1)  # the exponent of subnormal numbers
             exponent = torch.frexp(x).exponent - 1
@@ -129,8 +128,7 @@ def _scales(model: Transformer, training: SequenceSet, largest: float) -> list[d
 
 @torch.no_grad()
 def rounded_weights(model: Transformer, name: str) -> Transformer:
-    """A copy with every parameter rounded to format `name`; an integer's scale is that of the
-    tensor's largest entry."""
+    """A copy with rounded parameters; an integer's scale is that of the tensor's largest entry."""
     found, rounded = parse_format(name), copy.deepcopy(model)
     for parameter in rounded.parameters():
         weight = parameter.float()

@@ -135,8 +135,7 @@ def data_sets(args: Words, task: Task) -> tuple[DataSets, str]:
 
 
 def read_config(group: str, name: str, config_dir: str | None) -> dict[str, Any]:
-    """Read GROUP/NAME.yaml from `config_dir`, ./conf, or this repository. Composing with Hydra
-    would take two seconds."""
+    """GROUP/NAME.yaml of `config_dir`, ./conf or this repository; Hydra would take two seconds."""
     folders = [CONF_DIR, Path("conf"), Path(config_dir or "conf")]
     if config_dir and not folders[-1].is_dir():
         raise UserError(f"--config-dir {config_dir}: no such folder")

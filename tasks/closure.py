@@ -155,8 +155,7 @@ class Closure(Task):
         return np.column_stack([np.zeros_like(kinds), kinds])
 
     def dependencies(self, example: Example) -> list[list[int]]:
-        """A product needs its letter and the product before, b_i the chain of the r letters
-        before."""
+        """A product needs its letter and the product before, b_i the chain of r letters before."""
         if self.format == "direct":
             return super().dependencies(example)
         n = len(example.prompt) - 1
@@ -168,8 +167,7 @@ class Closure(Task):
         return [*needed, [], [3 * n]]
 
     def state_bits(self, size: int) -> float:
-        """The products determine the word: log2 of the words of all kinds. Without a chain, one
-        bit."""
+        """The products tell the word: log2 of the words of all kinds. Without a chain, a bit."""
         if self.format == "direct":
             return 1.0
         kinds = gap_shares(self._index, self.r, size)[:, size].sum()  # a share of all words

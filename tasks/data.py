@@ -226,8 +226,7 @@ def load_file(task: Task, path: str) -> SequenceSet:
 
 
 def numbered_lines(path: str) -> list[tuple[int, list[str]]]:
-    """Line numbers and tokens of the non-empty lines of a file; UserError if there are none or it
-    cannot be read."""
+    """Line numbers and tokens of the lines that are not empty; UserError if there are none."""
     try:
         lines = Path(path).read_text(encoding="utf-8-sig").splitlines()
     except (OSError, UnicodeDecodeError) as error:

@@ -45,8 +45,7 @@ class EditDistanceLocal(EditDistance):
         return chain
 
     def dependencies(self, example: Example) -> list[list[int]]:
-        """An entry needs letters and neighbours in the block before; a letter needs its copy
-        there."""
+        """An entry needs letters and neighbours in the block before, a letter its copy there."""
         if self.format == "direct":
             return super().dependencies(example)
         one, two = map(len, strings(example.prompt))

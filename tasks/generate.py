@@ -231,8 +231,7 @@ def _limit(searches: dict[str, Search], limits: dict[str, np.ndarray]) -> bool:
 
 
 def planned_sizes(task: Task, split: str, count: int, seed: int) -> np.ndarray:
-    """The size of each of `count` sequences, (count,) int64: exact shares up to rounding, in a
-    random order."""
+    """The size of each sequence, (count,) int64: exact shares up to rounding, in random order."""
     if split != "train":
         return np.full(count, task.size)
     mixture = task.training_mixture()

@@ -74,8 +74,7 @@ class LIS(Task):
         return None
 
     def dependencies(self, example: Example) -> list[list[int]]:
-        """A length needs all numbers up to its own and all earlier lengths; the answer needs
-        all."""
+        """A length needs all numbers up to its own and all earlier lengths, the answer all."""
         if self.format != "cot":
             return super().dependencies(example)
         n = len(example.prompt) - 1
@@ -123,8 +122,7 @@ def _choose(state, chosen, n, count):
 
 @kernel
 def _run_lengths(state, size):
-    """Draw three run lengths, possibly 0, of `min(3, size)` to `size` numbers in total.
-    (CoT_benchmark's total starts at 3.)"""
+    """Draw three run lengths, possibly 0: in total `min(3, size)` (CoT_benchmark: 3) to `size`."""
     runs = 1 + below(state, 3)
     least = min(3, size)
     total = least + below(state, size - least + 1)

@@ -17,7 +17,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import accumulate
+from itertools import accumulate, zip_longest
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -169,8 +169,7 @@ class Task(ABC):
         return self.max_len
 
     def sample_prompt(self, rng: random.Random, size: int) -> list[str]:
-        """Draw a prompt of `size`, its closing marker included. Not needed if `draw_batch` is
-        overridden."""
+        """Draw a prompt of `size`, closing marker included. Not needed beside `draw_batch`."""
         raise NotImplementedError(f"{type(self).__name__} has neither sample_prompt nor draw_batch")
 
     @abstractmethod
@@ -219,11 +218,10 @@ class Task(ABC):
 
     def check_solution(self, example: Example) -> str | None:
         expected = self.complete(example.prompt)
-        if example.chain != expected.chain:
-            given, right = [*example.chain, None], [*expected.chain, None]
-            at = next(i for i, (a, b) in enumerate(zip(given, right, strict=False)) if a != b)
-            here, there = (repr(t) if t is not None else "missing" for t in (given[at], right[at]))
-            return f"chain token {at + 1} is {here}, not {there}"
+        pairs = zip_longest(example.chain, expected.chain, fillvalue="missing")
+        for number, (given, right) in enumerate(pairs, start=1):
+            if given != right:
+                return f"chain token {number} is {given!r}, not {right!r}"
         if example.answer != expected.answer:
             return f"the answer is {' '.join(expected.answer)}, not {' '.join(example.answer)}"
         return None
@@ -304,8 +302,7 @@ class Task(ABC):
 
     @cached_property
     def room(self) -> Task:
-        """The task of size `capacity`, whose vocabulary and `max_len` a model takes; by default
-        itself."""
+        """The task of size `capacity`, whose vocabulary and `max_len` a model takes."""
         if self.capacity is None:
             return self
         return self.with_parameters(size=self.capacity, capacity=None)

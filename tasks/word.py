@@ -166,8 +166,7 @@ class Word(Task):
         return self.join(letters + FIRST, products + FIRST, answer)
 
     def strata(self, sequences: SequenceSet) -> np.ndarray | None:
-        """For "member" the answers; for the flip-flop the last reset's distance from the end, and
-        which."""
+        """For "member" the answers; for the flip-flop the last reset's distance, and which."""
         if self.monoid != "flip-flop" and self.question == "value":
             return None
         size = int(sequences.given_lengths[0]) - 1
@@ -215,8 +214,7 @@ def accepted(monoid: Monoid) -> set[int]:
 
 
 def passes(monoid: Monoid, u: list[int], v: list[int]) -> tuple[list[int], list[list[int]], int]:
-    """Products along u, those along each v until the value at its end recurs, and from which pass
-    on they repeat."""
+    """Products along u, along each v until its last recurs, and from which pass they repeat."""
     table = monoid.table
     state, along_u = 0, []
     for letter in u:
@@ -240,8 +238,7 @@ def is_accepted(monoid: Monoid, u: list[int], v: list[int]) -> bool:
 
 
 def solve_omega(monoid: Monoid, prompt: list[str]) -> tuple[list[str], list[str]]:
-    """Chain and answer of `u | v <sep>`: products along u, then along v until the value at its end
-    recurs."""
+    """Chain and answer of `u | v <sep>`: products along u, then v until its last one recurs."""
     bar = prompt.index("|")
     u, v = ([monoid.number[t] for t in part] for part in (prompt[:bar], prompt[bar + 1 : -1]))
     along_u, found, _ = passes(monoid, u, v)

@@ -30,8 +30,7 @@ def prefix_products(monoid: Monoid, letters: np.ndarray) -> np.ndarray:
 
 @functools.lru_cache(maxsize=8)
 def ways(monoid: Monoid, letters: tuple[int, ...], steps: int) -> np.ndarray:
-    """(steps + 1, S, S): entry (m, s, t) is the share of words of m `letters` that lead from s to
-    t."""
+    """(steps + 1, S, S): the share of words of m `letters` that lead from s to t."""
     turns = np.zeros((len(monoid), len(monoid)))
     following = monoid.table[:, list(letters)]  # (S, A)
     np.add.at(turns, (np.arange(len(monoid))[:, None], following), 1 / len(letters))
@@ -44,8 +43,7 @@ def ways(monoid: Monoid, letters: tuple[int, ...], steps: int) -> np.ndarray:
 def words_to(
     monoid: Monoid, letters: tuple[int, ...], targets: np.ndarray, numbers: np.ndarray
 ) -> np.ndarray:
-    """Draw words (N, n) uniformly among those with product `targets` (N,), from `numbers` (N,
-    n)."""
+    """Draw words (N, n), uniform among those with product `targets` (N,)."""
     steps = numbers.shape[1]
     shares = ways(monoid, letters, steps)
     chosen = np.array(letters)
