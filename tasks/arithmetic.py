@@ -77,7 +77,9 @@ class Arithmetic(Task):
         while len(expression) > 1:
             pairs = (i for i in range(len(expression)) if is_leftmost_pair(expression, i))
             if (at := next(pairs, None)) is None:
-                raise UserError(f"{' '.join(expression)!r} is malformed: nothing can be evaluated")
+                raise UserError(
+                    f"the prompt is malformed: nothing to reduce in {' '.join(expression)!r}"
+                )
             expression = self.reduce(expression, at)
             history.append(expression)
         example = render(prompt[:-1], history)

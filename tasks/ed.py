@@ -167,8 +167,7 @@ def draw_second(state, size, edits, count, letters, first, second):
             second[i] = letters[below(state, count)]
         return n
     n = size
-    for i in range(n):
-        second[i] = first[i]
+    second[:n] = first[:n]
     for _ in range(edits):
         kind = below(state, 3)
         if kind == 0 and n > 2:
@@ -207,10 +206,7 @@ def draw_strings(state, size, alphabet_size, letters, first, second):
         n = draw_second(state, size, edits, count, letters, first, second)
         if n < max(1, size - SHORTER) or n > size + LONGER:
             continue
-        differ = n != size
-        for i in range(min(n, size)):
-            differ |= first[i] != second[i]
-        if differ:
+        if n != size or (first[:n] != second[:n]).any():
             return n
 
 
@@ -231,23 +227,12 @@ def next_row(table, i, letter, two, columns):
 @kernel
 def write_strings(out, at, one, used, rows, two, columns):
     """Write the first string from letter `used` on, and the second; returns where they end."""
-    for i in range(used, rows):
-        out[at + i - used] = one[i]
+    out[at : at + rows - used] = one[used:rows]
     at += rows - used
     out[at] = BAR_ID
-    for j in range(columns):
-        out[at + 1 + j] = two[j]
+    out[at + 1 : at + 1 + columns] = two[:columns]
     out[at + 1 + columns] = SEP_ID
     return at + columns + 2
-
-
-@kernel
-def write_row(out, at, table, number, columns):
-    """Write a row of the table and its comma; returns where they end."""
-    for j in range(columns):
-        out[at + j] = number + table[j + 1]
-    out[at + columns] = COMMA_ID
-    return at + columns + 1
 
 
 @kernel
@@ -275,7 +260,10 @@ def draw_rows(
         for i in range(rows):
             next_row(table, i, one[i], two, columns)
             if chain != 0:
-                at = write_row(out, at, table, number, columns)
+                for j in range(columns):
+                    out[at + j] = number + table[j + 1]
+                out[at + columns] = COMMA_ID
+                at += columns + 1
             if chain == 2 and i + 1 < rows:
                 at = write_strings(out, at, one, i + 1, rows, two, columns)
         if chain != 0:

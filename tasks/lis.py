@@ -173,13 +173,7 @@ def _draw(seed, stream, first, low, high, number_ids, length_ids, longest):
         best = 0
         for i in range(size):
             number = numbers[i]
-            left, right = 0, best
-            while left < right:
-                middle = (left + right) >> 1
-                if tails[middle] < number:
-                    left = middle + 1
-                else:
-                    right = middle
+            left = np.searchsorted(tails[:best], number)
             tails[left] = number
             best = max(best, left + 1)
             number_ids[row, i] = number + _SEP
