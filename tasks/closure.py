@@ -55,7 +55,7 @@ class Closure(Task):
     ):
         super().__init__(size, format, capacity)
         self.monoid, self.subset = monoid, subset
-        self._monoid = monoid_of(monoid)
+        self._monoid = monoid_of(str(monoid))
         if not self._monoid.is_group:
             raise UserError(f"task closure: monoid={monoid} is no group")
         self._subgroup = self._checked_subgroup(subset)

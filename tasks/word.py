@@ -28,7 +28,7 @@ class Word(Task):
     `letters`: `three` generators, `all` elements, or a list. The chain gives the product of each
     prefix. question="value" asks for the product; "member" whether it is in P: the identity of a
     group, or the flip-flop's state a. tail="omega" asks about the infinite word u v v v ..
-    (see `passes`). Letters are independent and uniform for "value". For "member", half of the
+    (`passes`). Letters are independent and uniform for "value". For "member", half of the
     words are in P and the others have similar letter counts (`words.member_words`,
     `words.flip_flop_words`). format="direct" trains on all lengths up to `size`.
 
@@ -57,7 +57,7 @@ class Word(Task):
         self.monoid, self.letters = monoid, letters
         self.question = self.one_of("question", question, ("value", "member"))
         self.tail = self.one_of("tail", tail, ("none", "omega"))
-        self._monoid = monoid_of(monoid)
+        self._monoid = monoid_of(str(monoid))
         self._letters = self._numbers_of(letters)
         self._accepted = 1 if monoid == "flip-flop" else 0  # element, for question=member
         # The shortest words that can be drawn.
