@@ -92,21 +92,6 @@ class Closure(Task):
         least = self.size if self.format == "cot" else self.r + 2
         return in_proportion(range(least, self.size + 1))
 
-    def _draw_letters(self, numbers: np.ndarray) -> np.ndarray:
-        """Words (N, n) as element numbers, from `numbers` (N, 2n + 1): products uniform in F where
-        it is visited, uniform outside F elsewhere; each letter leads from one product to the
-        next."""
-        size = numbers.shape[1] // 2
-        visits = draw_visits(self._index, self.r, numbers[:, : size + 1])  # (N, n)
-        inside = np.array(self._subgroup)
-        outside = np.setdiff1d(np.arange(len(self._monoid)), inside)
-        numbers = numbers[:, size + 1 :]
-        products = np.where(
-            visits, inside[choose(numbers, len(inside))], outside[choose(numbers, len(outside))]
-        )
-        before = np.pad(products[:, :-1], ((0, 0), (1, 0)))
-        return self._monoid.table[self._monoid.inverse[before], products]
-
     def solve(self, prompt: list[str]) -> tuple[list[str], list[str]]:
         state, last, chain, reached = 0, 0, [], True
         for i, letter in enumerate(prompt[:-1], start=1):
@@ -135,9 +120,18 @@ class Closure(Task):
         return None
 
     def draw_batch(self, seed: int, stream: int, first: int, count: int, size: int) -> SequenceSet:
-        letters = self._draw_letters(random_numbers(seed, stream, size, first, count, 2 * size + 1))
-        products = prefix_products(self._monoid, letters)
-        visits = np.isin(products, self._subgroup)
+        """Products are uniform in F where it is visited, uniform outside F elsewhere; each letter
+        leads from one product to the next."""
+        numbers = random_numbers(seed, stream, size, first, count, 2 * size + 1)
+        visits = draw_visits(self._index, self.r, numbers[:, : size + 1])  # (N, n)
+        inside = np.array(self._subgroup)
+        outside = np.setdiff1d(np.arange(len(self._monoid)), inside)
+        numbers = numbers[:, size + 1 :]
+        products = np.where(
+            visits, inside[choose(numbers, len(inside))], outside[choose(numbers, len(outside))]
+        )
+        before = np.pad(products[:, :-1], ((0, 0), (1, 0)))
+        letters = self._monoid.table[self._monoid.inverse[before], products]
         reached = np.zeros_like(visits)  # (N, n), b_1 .. b_n
         last = np.zeros(count, np.int64)
         for i in range(size):

@@ -221,7 +221,7 @@ class Task(ABC):
         pairs = zip_longest(example.chain, expected.chain, fillvalue="missing")
         for number, (given, right) in enumerate(pairs, start=1):
             if given != right:
-                return f"chain token {number} is {given!r}, not {right!r}"
+                return f"chain token {number} is {given}, not {right}"
         if example.answer != expected.answer:
             return f"the answer is {' '.join(expected.answer)}, not {' '.join(example.answer)}"
         return None
