@@ -15,7 +15,6 @@ USAGE = f"python -m benchmarks NAME [key=value ...]; NAME is one of {', '.join(N
 
 
 def main() -> None:
-    """Call the function ``main`` of benchmarks/NAME.py with the options of the command line."""
     name = sys.argv[1] if len(sys.argv) > 1 else "--help"
     if name in ("-h", "--help"):
         print(USAGE)

@@ -69,8 +69,7 @@ def main(
 
 
 def models_by_size(table: pd.DataFrame, runs_dir: Path) -> Iterator[pd.DataFrame]:
-    """For each task and size, one cell per model at its D90, preferably with a checkpoint in
-    `runs_dir`."""
+    """For each task and size, one cell per model at its D90, if possible with a checkpoint."""
     rows = finished(table)
     groups = required(rows).dropna(subset="d90")
     groups = groups.assign(dim=groups["d90"])
@@ -92,7 +91,6 @@ def time_size(
     answers: int,
     repeats: int,
 ) -> list[dict[str, Any]]:
-    """Time the models of one task and size in turns; a row per model."""
     models = {str(cell): Model(c, runs_dir) for cell, c in zip(cells["cell"], configs, strict=True)}
     task = next(iter(models.values())).task
     drawn = task.draw(0, 0, FIRST, max(batch, answers))

@@ -19,7 +19,7 @@ from tqdm import tqdm
 from benchmarks.timing import RECORDS, in_turns, medians, print_rows, write_record
 from tasks.arithmetic import Arithmetic
 from tasks.ed import EditDistance
-from tasks.generate import SeenPrompts, draw_set
+from tasks.generate import draw_set
 from tasks.lis import LIS
 from tasks.task import Task
 
@@ -47,7 +47,7 @@ def main(count: int = 20_000, repeats: int = 5, record: Path = RECORDS / "data.j
 def measure(task: Task, cot_benchmark: int, count: int, repeats: int) -> dict[str, Any]:
     actions = {
         "drawn": lambda: task.draw(0, 0, 0, count),
-        "distinct": lambda: draw_set(task, "test", count, 0, SeenPrompts(count)),
+        "distinct": lambda: draw_set(task, "test", count),
     }
     speeds = {
         name: count / seconds for name, seconds in medians(in_turns(actions, repeats)).items()

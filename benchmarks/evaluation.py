@@ -17,6 +17,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from benchmarks.timing import RECORDS, print_rows, seconds_of, write_record
 from benchmarks.training import config_of
@@ -27,7 +28,7 @@ from experiments.config import CellConfig
 from experiments.run import initial_model, load_model, run_cell
 from experiments.runs import Run
 from models.transformer import Transformer
-from tasks.task import EOS_ID, SequenceSet, Task, build_task
+from tasks.task import EOS_ID, PAD_ID, SequenceSet, Task, build_task
 from training.data import SequenceTensors
 
 PLAIN_BATCH = 16
@@ -76,17 +77,14 @@ def compare(
     exact_seconds = seconds_of(lambda: generate(model, many)) / sequences
     few_seconds = min(seconds_of(lambda: generate(model, few)) for _ in range(3)) / plain
     return {
-        "model": name,
-        "state": state,
+        "model": name, "state": state,
         "answer_accuracy": float(judge(task, many, exact)[0].mean()),
-        "plain_sequences": plain,
-        "plain_seconds_per_sequence": plain_seconds,
-        "sequences": sequences,
-        "exact_seconds_per_sequence": exact_seconds,
+        "plain_sequences": plain, "plain_seconds_per_sequence": plain_seconds,
+        "sequences": sequences, "exact_seconds_per_sequence": exact_seconds,
         "ratio": plain_seconds / exact_seconds,
         "ratio_same_sequences": plain_seconds / few_seconds,
         "equal_sequences": equal(generate(model, few), written),
-    }
+    }  # fmt: skip
 
 
 def trained_model(config: CellConfig) -> Transformer:
@@ -97,35 +95,29 @@ def trained_model(config: CellConfig) -> Transformer:
 
 
 @torch.inference_mode()
-def plain_generation(model: Transformer, sequences: SequenceSet) -> list[list[int]]:
+def plain_generation(model: Transformer, sequences: SequenceSet) -> Tensor:
     """Greedy generation in float32 that recomputes the prefix for every token, batched by prompt
-    length."""
+    length: padded tokens (N, L + 1)."""
     data = SequenceTensors(sequences)
-    order = torch.argsort(data.prompt_lengths, stable=True)
-    written: dict[int, list[int]] = {}
-    for rows in order.split(PLAIN_BATCH):
-        written |= zip(rows.tolist(), plain_batch(model, data, rows), strict=True)
-    return [written[row] for row in range(len(data))]
+    written = torch.full((len(data), model.max_len + 1), PAD_ID)
+    for rows in torch.argsort(data.prompt_lengths, stable=True).split(PLAIN_BATCH):
+        lengths = data.prompt_lengths[rows].clone()  # (B,)
+        tokens = data.tokens[rows].long()
+        tokens[torch.arange(tokens.shape[1]) >= lengths[:, None]] = PAD_ID
+        tokens = F.pad(tokens, (0, written.shape[1] - tokens.shape[1]))  # (B, L + 1)
+        going = torch.arange(len(rows))  # (b,)
+        while len(going):
+            last = lengths[going] - 1
+            hidden = model.hidden(tokens[going, : int(last.max()) + 1])  # (b, T, D)
+            choice = model.head(hidden[torch.arange(len(going)), last]).argmax(-1)
+            tokens[going, lengths[going]] = choice
+            lengths[going] += 1
+            going = going[(choice != EOS_ID) & (lengths[going] <= model.max_len)]
+        written[rows] = tokens
+    return written
 
 
-def plain_batch(model: Transformer, data: SequenceTensors, rows: Tensor) -> list[list[int]]:
-    """Generate for sequences `rows` (B,)."""
-    lengths = data.prompt_lengths[rows].clone()  # (B,)
-    tokens = torch.zeros(len(rows), model.max_len + 1, dtype=torch.long)  # (B, L + 1)
-    prompts = data.tokens[rows].long()
-    tokens[:, : prompts.shape[1]] = prompts * (torch.arange(prompts.shape[1]) < lengths[:, None])
-    going = torch.arange(len(rows))  # (b,)
-    while len(going):
-        last = lengths[going] - 1
-        hidden = model.hidden(tokens[going, : int(last.max()) + 1])  # (b, T, D)
-        choice = model.head(hidden[torch.arange(len(going)), last]).argmax(-1)
-        tokens[going, lengths[going]] = choice
-        lengths[going] += 1
-        going = going[(choice != EOS_ID) & (lengths[going] <= model.max_len)]
-    return [row[:length].tolist() for row, length in zip(tokens, lengths.tolist(), strict=True)]
-
-
-def equal(generation: Generation, written: list[list[int]]) -> int:
-    lengths = generation.lengths.tolist()
-    rows = [row[:length].tolist() for row, length in zip(generation.tokens, lengths, strict=True)]
-    return sum(a == b for a, b in zip(rows, written, strict=True))
+def equal(generation: Generation, written: Tensor) -> int:
+    padding = (0, written.shape[1] - generation.tokens.shape[1])
+    found = F.pad(torch.from_numpy(generation.tokens.astype(int)), padding)
+    return int((found == written).all(1).sum())

@@ -12,13 +12,13 @@ model, one thread each, uncompiled, at the same time. All sequences are L tokens
 from __future__ import annotations
 
 import itertools
-import multiprocessing
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor, multiprocessing
 from tqdm import tqdm
 
 from benchmarks.timing import RECORDS, in_turns, medians, print_rows, seconds_of, write_record
@@ -55,8 +55,7 @@ def main(
     axes = itertools.product(recipes, precisions, compile, dims, lengths, models)
     for recipe, precision, way, dim, length, model in tqdm(list(axes), disable=None):
         config = cell(recipe, precision, model, dim, length, batch)
-        machine = Machine(device=device, compile=way)
-        row = measure(config, machine, steps)
+        row = measure(config, Machine(device=device, compile=way), steps)
         share = row["tflops"] / ceiling[precision]
         rows.append({"compile": way, **row, "share_of_ceiling": share})
     for dim, length, count in itertools.product(dims, lengths, processes):
@@ -80,61 +79,54 @@ def matmul_tflops(precision: str, device: torch.device) -> float:
 
 def cell(recipe: str, precision: str, model: str, dim: int, length: int, batch: int) -> CellConfig:
     """The cell to time; all sequences of its task have the same length."""
-    task = f"task=copy task.size={(length - 1) // 2} model={model} model.dim={dim}"
     return config_of(
-        f"{task} recipe={recipe} recipe.precision={precision} recipe.batch_size={batch}"
+        f"task=copy task.size={(length - 1) // 2} model={model} model.dim={dim} recipe={recipe}"
+        f" recipe.precision={precision} recipe.batch_size={batch}"
     )
 
 
 def measure(config: CellConfig, machine: Machine, steps: int) -> dict[str, Any]:
-    """One model's row, averaged over `steps` after a warm-up."""
-    task, batch, model = build_task(config.task), config.recipe.batch_size, config.model
-    step = step_of(config, machine)
-    repeat(step, WARM_UP)
-    seconds = seconds_of(lambda: repeat(step, steps), resolve_device(machine.device)) / steps
-    flops = batch * training_step_flops(initial_model(config, task).flops(task.max_len))
+    run, tokens = warm_steps(config, machine)
+    seconds = seconds_of(lambda: run(steps), resolve_device(machine.device)) / steps
+    task, model = build_task(config.task), config.model
+    flops = training_step_flops(initial_model(config, task).flops(task.max_len))
     return {
         "recipe": config.recipe.name, "precision": config.recipe.precision, "model": model.name,
         "dim": model.dim, "length": task.max_len, "seconds_per_step": seconds,
-        "tokens_per_second": batch * task.max_len / seconds, "tflops": flops / seconds / 1e12,
+        "tokens_per_second": tokens / seconds,
+        "tflops": config.recipe.batch_size * flops / seconds / 1e12,
     }  # fmt: skip
 
 
-def step_of(config: CellConfig, machine: Machine) -> Callable[[], None]:
-    task = build_task(config.task)
-    return training_step(config, task, task.draw(0, 2, 0, 4 * config.recipe.batch_size), machine)
+def warm_steps(config: CellConfig, machine: Machine) -> tuple[Callable[[int], None], int]:
+    """A function that trains a number of steps, after a warm-up, and the tokens of a step."""
+    task, batch = build_task(config.task), config.recipe.batch_size
+    step = training_step(config, task, task.draw(0, 2, 0, 4 * batch), machine)
 
+    def run(steps: int) -> None:
+        for _ in range(steps):
+            step()
 
-def repeat(step: Callable[[], None], count: int) -> None:
-    for _ in range(count):
-        step()
+    run(WARM_UP)
+    return run, batch * task.max_len
 
 
 def side_by_side(count: int, config: CellConfig, device: str, seconds: float) -> float:
     """The combined tokens/s of `count` processes."""
-    context = multiprocessing.get_context("spawn")
-    barrier, results = context.Barrier(count), context.Queue()
-    arguments = (config, device, seconds, barrier, results)
-    processes = [context.Process(target=train_beside, args=arguments) for _ in range(count)]
-    for process in processes:
-        process.start()
-    try:
-        return sum(results.get(timeout=PATIENCE + seconds) for _ in processes)
-    finally:
-        for process in processes:
-            process.join(timeout=5)
-            process.kill()
+    speeds = torch.zeros(count).share_memory_()
+    start = multiprocessing.get_context("spawn").Barrier(count)
+    multiprocessing.spawn(train_beside, (config, device, seconds, start, speeds), count)
+    return float(speeds.sum())
 
 
-def train_beside(config: CellConfig, device: str, seconds: float, start: Any, results: Any) -> None:
-    """Train for `seconds` and put this process's tokens/s into `results`."""
+def train_beside(
+    process: int, config: CellConfig, device: str, seconds: float, start: Any, speeds: Tensor
+) -> None:
     torch.set_num_threads(1)
-    step = step_of(config, Machine(device=device, compile=False))
-    repeat(step, WARM_UP)
+    run, tokens = warm_steps(config, Machine(device=device, compile=False))
     start.wait(timeout=PATIENCE)
     begun, steps = time.perf_counter(), 0
     while time.perf_counter() - begun < seconds:
-        seconds_of(lambda: repeat(step, 10), resolve_device(device))  # until the device is done
+        seconds_of(lambda: run(10), resolve_device(device))  # until the device is done
         steps += 10
-    tokens = steps * config.recipe.batch_size * build_task(config.task).max_len
-    results.put(tokens / (time.perf_counter() - begun))
+    speeds[process] = tokens * steps / (time.perf_counter() - begun)

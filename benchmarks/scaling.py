@@ -92,7 +92,6 @@ def mixers_of(name: str, max_len: int, **settings: Any) -> list[Mixer]:
 
 
 def measure(name: str, length: int, room: int) -> dict[str, float]:
-    """Seconds and peak bytes of a pass, in a fresh process."""
     torch.set_num_threads(1)
     run = forward_backward(mixers_of(name, room), length)
     forward_backward(mixers_of(name, room), min(length, 64))()  # libraries loaded

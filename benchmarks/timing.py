@@ -47,7 +47,6 @@ def in_turns(
     device: torch.device = CPU,
     warm_up: int = 1,
 ) -> dict[str, list[float]]:
-    """Seconds of `repeats` calls of each action, taking turns, after a warm-up."""
     taken: dict[str, list[float]] = {name: [] for name in actions}
     for turn in range(warm_up + repeats):
         for name, action in actions.items():
@@ -83,7 +82,6 @@ def print_rows(title: str, rows: Iterable[Mapping[str, Any]]) -> None:
 
 
 def write_record(path: Path, content: dict[str, Any], device: torch.device = CPU) -> None:
-    """Write `content` as JSON, headed by commit, device, threads and time."""
     about = {**provenance(), "device": device_name(device), "threads": torch.get_num_threads()}
     write_json(path, {"about": about, **content})
     print(f"\nrecord: {path}")

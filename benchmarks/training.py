@@ -12,7 +12,6 @@ AdamW. The others are the trainer's whole step. All see the same Arithmetic sequ
 from __future__ import annotations
 
 import dataclasses
-import functools
 import math
 from collections.abc import Callable
 from pathlib import Path
@@ -51,15 +50,11 @@ def main(
 ) -> None:
     torch.set_num_threads(threads)
     machine = Machine(device=device, compile=compile, threads=threads)  # type: ignore[arg-type]
+    cell = f"task=arithmetic task.size={size} recipe={recipe} recipe.batch_size={batch}"
     rows: list[dict[str, Any]] = []
     for dim in tqdm(dims, unit="dim", disable=None):
-        configs = {
-            name: config_of(
-                f"task=arithmetic task.size={size} model={name} model.dim={dim} recipe={recipe}"
-                f" recipe.batch_size={batch}"
-            )
-            for name in dict.fromkeys(("standard", *models))
-        }
+        names = dict.fromkeys(("standard", *models))
+        configs = {name: config_of(f"{cell} model={name} model.dim={dim}") for name in names}
         rows += time_steps(configs, repeats, machine)
     setting = {"task": "arithmetic", "size": size, "recipe": recipe, "batch": batch}
     print_rows("A training step", rows)
@@ -95,7 +90,6 @@ def time_steps(
 def training_step(
     config: CellConfig, task: Task, sequences: SequenceSet, machine: Machine
 ) -> Callable[[], None]:
-    """The `Trainer.step` of a fresh model."""
     recipe = dataclasses.replace(config.recipe, steps=10**9, epochs=None)
     model = initial_model(config, task)
     trainer = Trainer(model, recipe, config.seed, sequences, sequences, Path(), machine)
@@ -149,25 +143,20 @@ class PlainBlock(nn.Module):
         scores = scores.masked_fill(self.mask[:t, :t] == 0, float("-inf"))
         mixed = self.dropout(scores.softmax(-1)) @ v  # (B, H, T, K)
         x = x + self.dropout(self.out(mixed.transpose(1, 2).reshape(b, t, d)))
-        return x + self.dropout(self.down(spelled_gelu(self.up(self.norm_2(x)))))
-
-
-def spelled_gelu(x: Tensor) -> Tensor:
-    """GELU by the tanh approximation."""
-    return 0.5 * x * (1.0 + torch.tanh(math.sqrt(2.0 / math.pi) * (x + 0.044715 * x**3)))
+        h = self.up(self.norm_2(x))
+        gelu = 0.5 * h * (1.0 + torch.tanh(math.sqrt(2.0 / math.pi) * (h + 0.044715 * h**3)))
+        return x + self.dropout(self.down(gelu))
 
 
 def plain_step(
     model: PlainTransformer, sequences: SequenceSet, batch_size: int
 ) -> Callable[[], None]:
-    """A function that updates `model` with AdamW on a random batch."""
     device = model.head.weight.device
     inputs, targets = (x.to(device) for x in padded(sequences))
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, foreach=True)
-    draw = functools.partial(torch.randint, len(inputs), (batch_size,), device=device)
 
     def step() -> None:
-        index = draw()
+        index = torch.randint(len(inputs), (batch_size,), device=device)
         optimizer.zero_grad(set_to_none=True)
         plain_loss(model, inputs[index], targets[index]).backward()
         optimizer.step()

@@ -43,7 +43,6 @@ def exact_argmax(logits: Tensor) -> Tensor:
 
 
 def argmax_and_lead(logits: Tensor) -> tuple[Tensor, Tensor]:
-    """The arg-max and its lead over the runner-up, both (...)."""
     top = logits.topk(2, dim=-1)
     return top.indices[..., 0], top.values[..., 0] - top.values[..., 1]
 
@@ -59,10 +58,10 @@ class ToleranceTooSmall(Exception):
 class ExactArgmax:
     """Exact arg-maxes of `model` on `sequences`.
 
-    `tolerance` (in logits) is the lead from which float32 decides; `close_calls` counts tokens
-    decided in float64. `memory_mb` bounds a batch of sequences of up to `longest` tokens:
-    `most_tokens` to certify, `most_rows` to decode. Raises UserError for sequences longer than the
-    model reads or a mixer that looks ahead, RunError for logits that are not finite.
+    `tolerance` (in logits) is the lead from which float32 decides. `memory_mb` bounds a batch of
+    sequences of up to `longest` tokens: `most_tokens` to certify, `most_rows` to decode, at least
+    one sequence. Raises UserError for sequences longer than the model reads or a mixer that looks
+    ahead, RunError for logits that are not finite.
     """
 
     def __init__(
@@ -78,21 +77,14 @@ class ExactArgmax:
         self.model = model.to(device).float().eval()
         self.exact = exact_copy(self.model)
         self.sequences = SequenceTensors(sequences, device)
-        self._bound_batches(megabytes(memory_mb, device) * 2**20, device)
-        self.close_calls = 0
-        self.tolerance = max(SAFETY * self.sampled_error(), MINIMUM_TOLERANCE)
-
-    def _bound_batches(self, budget: float, device: torch.device) -> None:
-        """Set the largest batches that fit `budget` bytes, at least one sequence."""
-        model = self.model
         bytes_per_token = 4 * (16 * model.dim + 4 * model.head.out_features)
-        self.most_tokens = max(1, int(budget / bytes_per_token))
+        self.most_tokens = int(megabytes(memory_mb, device) * 2**20 / bytes_per_token)
         if device.type == "cpu":
             self.most_tokens = min(self.most_tokens, CPU_TOKENS_PER_BATCH)
         # Mixers may hold their state for max_len tokens at once, and compacting copies it.
         bytes_per_row = 2 * model.state_bytes(model.max_len) + bytes_per_token * self.longest
-        most = LARGEST_BATCH.get(device.type, LARGEST_BATCH["cpu"])
-        self.most_rows = max(1, min(most, int(budget / bytes_per_row)))
+        self.most_rows = rows_that_fit(memory_mb, device, bytes_per_row)
+        self.tolerance = max(SAFETY * self.sampled_error(), MINIMUM_TOLERANCE)
 
     def sampled_error(self) -> float:
         """The largest difference of float32 and float64 logits on a few sequences."""
@@ -128,25 +120,24 @@ class ExactArgmax:
         return batches
 
     def at_targets(self, batch: Batch, until_mistake: bool = False) -> Tensor:
-        """The arg-max at every target of `batch`, (targets,). With `until_mistake`, exact only up
-        to a row's first mistake."""
+        """The arg-max at every target, (targets,); `until_mistake`: exact up to the first one."""
         width = batch.inputs.shape[1]
         row, column = batch.counted // width, batch.counted % width  # (targets,)
         logits = self.model.head(batch.at_targets(self.model.hidden(batch.inputs)))
         choice, lead = argmax_and_lead(logits)  # (targets,)
-        close = matters = ~(lead >= self.tolerance)  # a NaN is no lead
+        close = ~(lead >= self.tolerance)  # a NaN is no lead
         if until_mistake:
-            matters = close & (column <= first_true(batch.spread(choice != batch.targets))[row])
+            close &= column <= first_true(batch.spread(choice != batch.targets))[row]
 
         def decide(rows: Tensor) -> None:
             here = torch.isin(row, rows)
             hidden = self.exact.hidden(batch.inputs[rows]).flatten(0, 1)  # (b * T, D)
             counted = torch.searchsorted(rows, row[here]) * width + column[here]
             exact = self.exact.head(hidden.index_select(0, counted))
-            self.check_error(logits[here], exact, int(close[here].sum()))
+            self.check_error(logits[here], exact)
             choice[here] = exact_argmax(exact)
 
-        self.in_float64(decide, row[matters].unique())
+        self.in_float64(decide, row[close].unique())
         return choice
 
     def after(self, tokens: Tensor, lengths: Tensor, rows: Tensor, logits: Tensor) -> Tensor:
@@ -160,17 +151,16 @@ class ExactArgmax:
             last = torch.arange(len(part), device=rows.device), length - 1
             exact = self.exact.head(self.exact.hidden(prefix)[last])  # (b, V)
             self.refuse_false_step(largest_difference(logits[part], exact), exact)
-            self.check_error(logits[part], exact, len(part))
+            self.check_error(logits[part], exact)
             choice[part] = exact_argmax(exact)
 
         self.in_float64(decide, torch.nonzero(~(lead >= self.tolerance)).flatten())
         return choice
 
-    def check_error(self, logits: Tensor, exact: Tensor, close_calls: int) -> None:
-        """Compare float32 `logits` (n, V) with `exact` ones; count `close_calls`. Raises
-        `ToleranceTooSmall` if a lead of the tolerance might not be one of `TIE`."""
+    def check_error(self, logits: Tensor, exact: Tensor) -> None:
+        """Compare float32 `logits` (n, V) with `exact` ones. Raises `ToleranceTooSmall` if a lead
+        of the tolerance might not be one of `TIE`."""
         error = largest_difference(logits, exact)
-        self.close_calls += close_calls
         if error > GUARD * (self.tolerance - TIE):
             raise ToleranceTooSmall(error)
 
@@ -196,14 +186,18 @@ def longest_sequence(model: Transformer, sequences: SequenceSet) -> int:
 
 
 def megabytes(memory_mb: Memory, device: torch.device) -> float:
-    """The memory limit. auto: `CPU_MEMORY_MB` on a CPU, half of the free memory on a GPU, which
-    leaves room for other cells."""
+    """auto: `CPU_MEMORY_MB` on a CPU, on a GPU half of the free memory: other cells need some."""
     if memory_mb != "auto":
         return float(memory_mb)
     if device.type != "cuda":
         return CPU_MEMORY_MB
     torch.cuda.empty_cache()  # memory that PyTorch caches is free
     return torch.cuda.mem_get_info(device)[0] / 2**20 / 2
+
+
+def rows_that_fit(memory_mb: Memory, device: torch.device, bytes_per_row: float) -> int:
+    most = LARGEST_BATCH.get(device.type, LARGEST_BATCH["cpu"])
+    return max(1, min(most, int(megabytes(memory_mb, device) * 2**20 / bytes_per_row)))
 
 
 def in_halves(work: Callable[[Tensor], None], rows: Tensor) -> None:
@@ -219,7 +213,6 @@ def in_halves(work: Callable[[Tensor], None], rows: Tensor) -> None:
 
 
 def largest_difference(logits: Tensor, exact: Tensor) -> float:
-    """The largest absolute difference; RunError if it is not finite."""
     difference = float((logits - exact).abs().max())
     if not math.isfinite(difference):
         raise RunError("the model's logits are not finite; it cannot be evaluated")

@@ -30,30 +30,22 @@ def where_chains_break(
     last = np.where(mistaken, generation.first_mistake, sequences.lengths - 1) - prompt
     missed = np.bincount(last[mistaken], minlength=int(last.max()) + 1)
     reached = np.bincount(last, minlength=len(missed))[::-1].cumsum()[::-1]
-    return {
-        "by_position": [
-            [i, int(m), int(r)] for i, (m, r) in enumerate(zip(missed, reached, strict=True))
-        ],
-        "by_step": _by_step(task, sequences, last, mistaken),
-        "answer_right_chain_wrong": int((answer_right & mistaken).sum()),
-        "answer_wrong_chain_right": int((~answer_right & ~mistaken).sum()),
-    }
-
-
-def _by_step(
-    task: Task, sequences: SequenceSet, last: np.ndarray, mistaken: np.ndarray
-) -> list[list[int]]:
-    """The rows of `by_step`; `last` (N,) is the last position reached without an earlier mistake,
-    `mistaken` (N,) whether there was one there."""
-    missed: Counter[int] = Counter()
-    reached: Counter[int] = Counter()
+    missed_steps: Counter[int] = Counter()
+    reached_steps: Counter[int] = Counter()
     for row in range(min(STEP_SAMPLE, len(sequences))):
         steps = task.chain_steps(task.decode(sequences, row))
         steps = [*steps, steps[-1]]  # EOS belongs to the last step
-        reached.update(set(steps[: last[row] + 1]))
+        reached_steps.update(set(steps[: last[row] + 1]))
         if mistaken[row]:
-            missed[steps[last[row]]] += 1
-    return [[step, missed[step], reached[step]] for step in sorted(reached)]
+            missed_steps[steps[last[row]]] += 1
+    return {
+        "by_position": np.column_stack([np.arange(len(missed)), missed, reached]).tolist(),
+        "by_step": [
+            [step, missed_steps[step], reached_steps[step]] for step in sorted(reached_steps)
+        ],
+        "answer_right_chain_wrong": int((answer_right & mistaken).sum()),
+        "answer_wrong_chain_right": int((~answer_right & ~mistaken).sum()),
+    }
 
 
 def where_labels_break(sequences: SequenceSet, said: np.ndarray) -> dict[str, Any]:

@@ -58,28 +58,14 @@ class Generation:
     """What greedy generation writes for N sequences.
 
     `tokens` (N, W): prompt and generated tokens, padded; `lengths` (N,) counts both, with EOS if
-    reached; `first_mistake` (N,): position of the first token that is not gold, -1 for none.
-    `certified`: sequences without a mistake; `close_calls`: tokens decided in float64, redone ones
-    included; `tolerance`: the lead, in logits, from which float32 decides.
+    reached; `first_mistake` (N,): position of the first token that is not gold, -1 for none;
+    `tolerance`: the lead, in logits, from which float32 decided.
     """
 
     tokens: np.ndarray
     lengths: np.ndarray
     first_mistake: np.ndarray
-    certified: int = 0
-    close_calls: int = 0
     tolerance: float = 0.0
-
-
-@dataclass
-class Tagging:
-    """A model's labels of N sequences: `labels` (N, W) as in `SequenceSet`, the rest as in
-    `Generation`."""
-
-    labels: np.ndarray
-    certified: int
-    close_calls: int
-    tolerance: float
 
 
 @torch.no_grad()
@@ -104,7 +90,7 @@ def generate(
         wrong, ends = tokens != sequences.tokens[:, : tokens.shape[1]], tokens == EOS_ID
         first = np.where(wrong.any(1), wrong.argmax(1), -1)
         lengths = np.where(ends.any(1), ends.argmax(1) + 1, tokens.shape[1])
-        return Generation(tokens, lengths, first, int((first < 0).sum()))
+        return Generation(tokens, lengths, first)
     exact, total = ExactArgmax(model, sequences, memory_mb, device), len(sequences)
 
     def write() -> Text:
@@ -116,15 +102,10 @@ def generate(
         return text
 
     text = with_enough_tolerance(exact, write)
-    first_mistake = text.first_mistake.cpu().numpy()
-    return Generation(
-        tokens=text.tokens.cpu().numpy().astype(sequences.tokens.dtype),
-        lengths=text.lengths.cpu().numpy(),
-        first_mistake=first_mistake,
-        certified=int((first_mistake < 0).sum()),
-        close_calls=exact.close_calls,
-        tolerance=exact.tolerance,
+    tokens, lengths, first = (
+        x.cpu().numpy() for x in (text.tokens, text.lengths, text.first_mistake)
     )
+    return Generation(tokens.astype(sequences.tokens.dtype), lengths, first, exact.tolerance)
 
 
 @torch.no_grad()
@@ -135,21 +116,19 @@ def tag(
     device: torch.device | str = "cpu",
     progress: Progress = lambda done, total: None,
     rounding: StateRounding | None = None,
-) -> Tagging:
-    """The model's label of each token; arguments and errors as in `generate`."""
+) -> np.ndarray:
+    """The model's labels, (N, W) as in `SequenceSet`; arguments and errors as in `generate`."""
     if rounding is not None:
         assert sequences.labels is not None
         _, said = read_and_write(model, sequences, rounding, memory_mb, device, progress)
         written = np.zeros_like(sequences.labels)
         written[:, : said.shape[1]] = said
         written[sequences.labels == 0] = 0
-        right = (written == sequences.labels).all(1)
-        return Tagging(written, int(right.sum()), close_calls=0, tolerance=0.0)
+        return written
     exact = ExactArgmax(model, sequences, memory_mb, device)
-    gold = exact.sequences.targets  # (N, W)
 
     def write() -> Tensor:
-        labels, done = torch.zeros_like(gold), 0
+        labels, done = torch.zeros_like(exact.sequences.targets), 0
 
         def write_labels(rows: Tensor) -> None:
             batch = exact.sequences.batch(rows)
@@ -162,9 +141,7 @@ def tag(
         return labels
 
     labels = with_enough_tolerance(exact, write)
-    certified = int((labels == gold).all(1).sum())
-    written = labels.cpu().numpy().astype(sequences.tokens.dtype)
-    return Tagging(written, certified, exact.close_calls, exact.tolerance)
+    return labels.cpu().numpy().astype(sequences.tokens.dtype)
 
 
 def with_enough_tolerance(exact: ExactArgmax, work: Callable[[], Result]) -> Result:
@@ -195,16 +172,7 @@ class Text:
         lengths = self.lengths[rows]
         return (self.tokens[rows, lengths - 1] == EOS_ID) | (lengths > self.longest)
 
-    def end_in_mistake(self, rows: Tensor, position: Tensor, token: Tensor) -> None:
-        """Write the first wrong `token` (B,) at `position` (B,) and cut the rows there."""
-        columns = torch.arange(self.tokens.shape[1], device=self.tokens.device)
-        self.tokens[rows] = self.tokens[rows].masked_fill(columns >= position[:, None], PAD_ID)
-        self.tokens[rows, position] = token.to(self.tokens.dtype)
-        self.lengths[rows] = position + 1
-        self.first_mistake[rows] = position
-
     def append(self, rows: Tensor, token: Tensor) -> None:
-        """Append `token` (B,) to `rows` (B,)."""
         self.tokens[rows, self.lengths[rows]] = token.to(self.tokens.dtype)
         self.lengths[rows] += 1
 
@@ -219,12 +187,14 @@ def certify(exact: ExactArgmax, text: Text, report: Callable[[int], None]) -> No
         choice = exact.at_targets(batch, until_mistake=True)  # (targets,)
         wrong = batch.spread(choice != batch.targets)  # (B, T)
         rows = rows.to(text.tokens.device)
-        text.tokens[rows, :width] = sequences.tokens[rows, :width]
-        text.lengths[rows] = sequences.lengths[rows]
         mistaken = torch.nonzero(wrong.any(1)).flatten()
         target = first_true(wrong)[mistaken]
-        token = batch.spread(choice)[mistaken, target]
-        text.end_in_mistake(rows[mistaken], target + 1, token)  # target t is token t + 1
+        text.lengths[rows] = sequences.lengths[rows]
+        text.lengths[rows[mistaken]] = text.first_mistake[rows[mistaken]] = target + 1
+        columns = torch.arange(width, device=rows.device)
+        kept = columns < text.lengths[rows, None]
+        text.tokens[rows, :width] = sequences.tokens[rows, :width].where(kept, PAD_ID)
+        text.append(rows[mistaken], batch.spread(choice)[mistaken, target])
 
     for rows in exact.batches():
         in_halves(write, rows)
@@ -242,7 +212,6 @@ def decode(exact: ExactArgmax, text: Text, report: Callable[[int], None]) -> Non
 
 
 def complete(exact: ExactArgmax, text: Text, rows: Tensor) -> None:
-    """Generate in `rows` (B,) up to EOS or the longest sequence."""
     model = exact.model
     rows = rows[~text.ended(rows)]
     if not len(rows):

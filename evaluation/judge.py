@@ -53,9 +53,9 @@ def evaluate(
     """Accuracies on `sequences`; arguments and errors as in `generate`."""
     started = time.perf_counter()
     if sequences.labels is not None:
-        tagging = tag(model, sequences, memory_mb, device, progress, rounding)
-        answer_right, chain_right = judge_labels(sequences, tagging.labels)
-        errors = where_labels_break(sequences, tagging.labels)
+        said = tag(model, sequences, memory_mb, device, progress, rounding)
+        answer_right, chain_right = judge_labels(sequences, said)
+        errors = where_labels_break(sequences, said)
     else:
         generation = generate(model, sequences, memory_mb, device, progress, rounding)
         answer_right, chain_right = judge(task, sequences, generation)

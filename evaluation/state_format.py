@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from common import UserError
-from evaluation.argmax import LARGEST_BATCH, Memory, longest_sequence, megabytes
+from evaluation.argmax import Memory, longest_sequence, rows_that_fit
 from models.exact import require_causal
 from models.transformer import State, Transformer
 from tasks.task import EOS_ID, PAD_ID, SequenceSet
@@ -39,8 +39,7 @@ class Format(NamedTuple):
         return 1 + self.exponent + self.mantissa
 
     def round(self, x: Tensor, scale: Tensor | float = 1.0) -> Tensor:
-        """Round float32 `x` to the nearest, ties to even, saturating. Integers are multiples of
-        `scale`, which broadcasts."""
+        """Round float32 `x`, ties to even, saturating; integers to multiples of `scale`."""
         if self.exponent:
             smallest = 2 - 2 ** (self.exponent - 1)  # the exponent of subnormal numbers
             exponent = torch.frexp(x).exponent - 1
@@ -87,7 +86,6 @@ class StateRounding:
 
     @torch.no_grad()
     def __call__(self, state: State) -> None:
-        """Round `state` in place."""
         for number, layer in enumerate(state):
             for name, held in layer.tensors.items():
                 if held.is_floating_point():
@@ -130,8 +128,7 @@ def _scales(model: Transformer, training: SequenceSet, largest: float) -> list[d
 
 @torch.no_grad()
 def rounded_weights(model: Transformer, name: str) -> Transformer:
-    """A copy with every parameter rounded to format `name`; an integer's scale is that of the
-    tensor's largest entry."""
+    """A copy with rounded parameters; an integer's scale is that of the tensor's largest entry."""
     found, rounded = parse_format(name), copy.deepcopy(model)
     for parameter in rounded.parameters():
         weight = parameter.float()
@@ -156,9 +153,7 @@ def read_and_write(
     model = model.to(device).float().eval()
     tensors = SequenceTensors(sequences, device)
     forced = tensors.prompt_lengths if sequences.labels is None else tensors.lengths
-    budget = megabytes(memory_mb, device) * 2**20
-    most = LARGEST_BATCH.get(device.type, LARGEST_BATCH["cpu"])
-    rows = max(1, min(most, int(budget / (4 * model.state_bytes(width) + 1))))
+    rows = rows_that_fit(memory_mb, device, 4 * model.state_bytes(width) + 1)
     parts, done = [], 0
     for given, until in zip(tensors.tokens[:, :width].split(rows), forced.split(rows), strict=True):
         parts.append(read_and_write_batch(model, given, until, rounding))

@@ -27,7 +27,8 @@ from experiments.wandb_log import track_cell
 from models.build import build_model
 from models.exact import require_causal, require_exact
 from models.transformer import Transformer, scale_embedding
-from tasks.data import DataSets, draw_measured, load_measured, load_or_build
+from tasks.data import DataSets, load_measured, load_or_build
+from tasks.generate import draw_set
 from tasks.task import SequenceSet, Task, build_task
 from training.checkpoint import load_checkpoint
 from training.device import device_name, resolve_device
@@ -231,7 +232,7 @@ def measured_sequences(
     if measured is not trained_task:
         count = chosen.count or config.data.test
         exclude = [data.train, data.validation]
-        return draw_measured(measured, count, config.data.seed, exclude, config.progress)
+        return draw_set(measured, "measure", count, config.data.seed, exclude, config.progress)
     sequences: SequenceSet = getattr(data, chosen.split)
     if chosen.count is not None and chosen.count > len(sequences):
         raise UserError(

@@ -18,7 +18,7 @@ from plots import data, style
 from plots.required_dimension import draw_lines, label_axes, new_panels
 from tasks.ed import EditDistance
 from tasks.ed_local import EditDistanceLocal
-from tasks.locality import measure
+from tasks.locality import locality
 
 TASKS = {"ed": EditDistance, "ed_local": EditDistanceLocal}
 MARKERS = {"ed": "o", "ed_local": "s"}
@@ -64,4 +64,4 @@ def distances(table: pd.DataFrame) -> pd.DataFrame:
 
 @functools.cache
 def distance(task: str, size: int) -> int:
-    return int(measure(TASKS[task](size)).distance)
+    return locality(TASKS[task](size))[0]

@@ -23,60 +23,57 @@ import pydantic
 import yaml
 from tqdm import tqdm
 
-from common import UserError, did_you_mean
+from common import CONF_DIR, UserError, did_you_mean
 from tasks.data import DataConfig, DataSets, load_or_build, numbered_lines
-from tasks.generate import SeenPrompts, draw_set
-from tasks.locality import locality_table
+from tasks.generate import draw_set
+from tasks.locality import HEAD, locality_row
 from tasks.task import FORMATS, SPLITS, Task, build_task
 
-CONF_DIR = Path(__file__).resolve().parent.parent / "conf"
 BUILT_IN = ("arithmetic", "lis", "ed", "ed_local")
+Words = argparse.Namespace
 
 
-def sample(args: argparse.Namespace) -> int:
+def sample(args: Words) -> int:
     """Print sequences with distinct prompts, one per line."""
-    task = _task(args)
+    task = named_task(args)
     DataConfig(train=args.count, validation=0, test=0, seed=args.seed)  # their bounds
-    sequences = draw_set(task, args.split, args.count, args.seed, SeenPrompts(args.count))
+    sequences = draw_set(task, args.split, args.count, args.seed)
     for row in range(args.count):
         print(*task.decode(sequences, row).tokens)
     return 0
 
 
-def check(args: argparse.Namespace) -> int:
+def check(args: Words) -> int:
     """Check each line of a file; 1 if any is invalid."""
-    task = _task(args)
+    task = named_task(args)
     task = task.with_parameters(**{**task.check_defaults, **args.overrides})
     lines = numbered_lines(args.file)
     invalid = 0
     for number, tokens in tqdm(lines, unit="line", leave=False, disable=None):
-        reason = task.check(tokens)
-        if reason is not None:
+        if reason := task.check(tokens):
             invalid += 1
             print(f"line {number}: {reason}")
     print(f"{len(lines)} lines, {len(lines) - invalid} valid, {invalid} invalid")
     return 1 if invalid else 0
 
 
-def build(args: argparse.Namespace) -> int:
+def build(args: Words) -> int:
     """Build the stored data set, or find it."""
-    sets = _data_sets(args, _task(args))
-    print(f"path         {sets.path}")
-    print(f"fingerprint  {sets.fingerprint}")
-    print(f"samples/s    {_speed(sets)}")
+    sets, speed = data_sets(args, named_task(args))
+    print(f"path         {sets.path}\nfingerprint  {sets.fingerprint}\nsamples/s    {speed}")
     return 0
 
 
-def push(args: argparse.Namespace) -> int:
+def push(args: Words) -> int:
     """Publish a data set on the Hugging Face Hub; a dry run without --upload."""
     import datasets
     import huggingface_hub
 
-    sets = _data_sets(args, _task(args))
-    splits = {split: getattr(sets, split) for split in SPLITS}
-    published = datasets.DatasetDict(
-        {name: datasets.Dataset.from_dict(own.arrays) for name, own in splits.items() if len(own)}
-    )
+    sets, _ = data_sets(args, named_task(args))
+    published = datasets.DatasetDict()
+    for split in SPLITS:
+        if len(sequences := getattr(sets, split)):
+            published[split] = datasets.Dataset.from_dict(sequences.arrays)
     print(published)
     if not args.upload:
         print(f"dry run: nothing was uploaded; --upload publishes it as {args.repo}")
@@ -89,28 +86,29 @@ def push(args: argparse.Namespace) -> int:
     return 0
 
 
-def build_all(args: argparse.Namespace) -> int:
+def build_all(args: Words) -> int:
     """Build the paper's data sets: every built-in task, every size."""
     settings = read_config("data", "paper", args.config_dir)
     vars(args).update({split: round(settings[split] * args.scale) for split in SPLITS})
-    bar = tqdm(list(_paper_tasks(BUILT_IN, None, args.config_dir)), unit="set", disable=None)
+    bar = tqdm(list(paper_tasks(BUILT_IN, None, args.config_dir)), unit="set", disable=None)
     for task in bar:
         bar.set_description(f"{task.name}-{task.size}")
-        sets = _data_sets(args, task)
-        found = f"{sets.path}  {sets.fingerprint[:16]}  {_speed(sets)}"
+        sets, speed = data_sets(args, task)
+        found = f"{sets.path}  {sets.fingerprint[:16]}  {speed}"
         tqdm.write(f"{task.name:<12} {task.size:>4}  {found}", file=sys.stdout)
         del sets  # before the next one is made
     return 0
 
 
-def locality(args: argparse.Namespace) -> int:
+def locality(args: Words) -> int:
     """Print how far tokens lie from what they need."""
-    tasks = _paper_tasks(args.task or BUILT_IN, args.size, args.config_dir)
-    print(*locality_table(tasks, args.count, args.seed), sep="\n")
+    print(HEAD)
+    for task in paper_tasks(args.task or BUILT_IN, args.size, args.config_dir):
+        print(locality_row(task, args.count, args.seed))
     return 0
 
 
-def gate(args: argparse.Namespace) -> int:
+def gate(args: Words) -> int:
     """Guess answers without computing them; 1 if a baseline is too good."""
     import torch
 
@@ -118,7 +116,7 @@ def gate(args: argparse.Namespace) -> int:
     from tasks.gate import gate as accuracies
 
     torch.set_num_threads(1)
-    found = accuracies(_task(args), args.count, args.seed)
+    found = accuracies(named_task(args), args.count, args.seed)
     chance = found["majority"]
     print(f"{'baseline':<24} accuracy   chance")
     for name, accuracy in found.items():
@@ -128,27 +126,19 @@ def gate(args: argparse.Namespace) -> int:
     return 0 if passed else 1
 
 
-def _data_sets(args: argparse.Namespace, task: Task) -> DataSets:
+def data_sets(args: Words, task: Task) -> tuple[DataSets, str]:
+    """The sets, and the samples/s that building them took."""
     config = DataConfig(**{split: getattr(args, split) for split in SPLITS}, seed=args.seed)
-    return load_or_build(task, config, Path(args.dir), workers=args.workers)
-
-
-def _speed(sets: DataSets) -> str:
+    sets = load_or_build(task, config, Path(args.dir), workers=args.workers)
     speed = sets.samples_per_second
-    return "already there" if speed is None else f"{speed:,.0f}"
-
-
-# Tasks by name
+    return sets, "already there" if speed is None else f"{speed:,.0f}"
 
 
 def read_config(group: str, name: str, config_dir: str | None) -> dict[str, Any]:
-    """Read GROUP/NAME.yaml from `config_dir`, ./conf, or this repository. Composing with Hydra
-    would take two seconds."""
-    folders = [CONF_DIR, Path("conf")]
-    if config_dir is not None:
-        folders.append(Path(config_dir))
-        if not folders[-1].is_dir():
-            raise UserError(f"--config-dir {config_dir}: no such folder")
+    """GROUP/NAME.yaml of `config_dir`, ./conf or this repository; Hydra would take two seconds."""
+    folders = [CONF_DIR, Path("conf"), Path(config_dir or "conf")]
+    if config_dir and not folders[-1].is_dir():
+        raise UserError(f"--config-dir {config_dir}: no such folder")
     files = {path.stem: path for folder in folders for path in folder.glob(f"{group}/*.yaml")}
     if name not in files:
         known = ", ".join(sorted(files))
@@ -156,103 +146,103 @@ def read_config(group: str, name: str, config_dir: str | None) -> dict[str, Any]
     return dict(yaml.safe_load(files[name].read_text(encoding="utf-8")))
 
 
-def _parse_override(word: str) -> tuple[str, Any]:
-    key, _, value = word.partition("=")
-    try:
-        return key.removeprefix("task."), yaml.safe_load(value)
-    except yaml.YAMLError:
-        return key.removeprefix("task."), value
-
-
-def _task_by_name(name: str, given: dict[str, Any], config_dir: str | None) -> Task:
+def task_by_name(name: str, given: dict[str, Any], config_dir: str | None) -> Task:
     settings = {"_target_": name} if "." in name else read_config("task", name, config_dir)
     return build_task({**settings, **given})
 
 
-def _task(args: argparse.Namespace) -> Task:
-    return _task_by_name(args.task, args.overrides, args.config_dir)
+def named_task(args: Words) -> Task:
+    return task_by_name(args.task, args.overrides, args.config_dir)
 
 
-def _paper_tasks(
+def paper_tasks(
     names: Sequence[str], sizes: list[int] | None, config_dir: str | None
 ) -> Iterator[Task]:
     for name in names:
-        default = _task_by_name(name, {}, config_dir)
+        default = task_by_name(name, {}, config_dir)
         for size in sizes or default.paper_sizes or [default.size]:
-            yield _task_by_name(name, {"size": size}, config_dir)
+            yield task_by_name(name, {"size": size}, config_dir)
 
 
-# The command line
-
-
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        raise UserError(f"{message} ({self.prog} --help)")
-
-
-def parser() -> argparse.ArgumentParser:
-    top = _Parser(
-        prog="python -m tasks", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
-    commands = top.add_subparsers(dest="command", required=True, parser_class=_Parser)
-    for function in (sample, check, build, build_all, push, locality, gate):
-        name = function.__name__.replace("_", "-")
-        own = commands.add_parser(name, help=function.__doc__, allow_abbrev=False)
-        own.set_defaults(function=function)
-        own.add_argument("--config-dir", help="a folder that holds task/NAME.yaml")
-        if name in ("sample", "check", "build", "push", "gate"):
-            own.add_argument("task", metavar="TASK", help="NAME.yaml, or a dotted path")
-            own.add_argument("--size", type=int)
-            own.add_argument("--format", choices=FORMATS)
-        if name in ("build", "push"):
-            own.add_argument("--train", type=int, required=True)
-            own.add_argument("--validation", type=int, default=0)
-            own.add_argument("--test", type=int, required=True)
-        if name in ("build", "push", "build-all"):
-            own.add_argument("--dir", default="data")
-            threads = len(os.sched_getaffinity(0))
-            own.add_argument("--workers", type=_positive, default=threads)
-        if name != "check":
-            own.add_argument("--seed", type=int, default=0)
-        if name == "sample":
-            own.add_argument("--count", type=int, default=10)
-            own.add_argument("--split", choices=SPLITS, default="train")
-        elif name == "check":
-            own.add_argument("file", metavar="FILE", help="a text file, or /dev/stdin")
-        elif name == "build-all":
-            help = "share of the paper's numbers"
-            own.add_argument("--scale", type=float, default=1.0, help=help)
-        elif name == "push":
-            own.add_argument("--repo", required=True, metavar="NAME", help="also repo=NAME")
-            own.add_argument("--upload", action="store_true", help="without it, a dry run")
-            own.add_argument("--private", action="store_true")
-        elif name == "locality":
-            own.add_argument("task", nargs="*", metavar="TASK")
-            own.add_argument("--size", type=int, action="append")
-            own.add_argument("--count", type=_positive, default=20)
-        elif name == "gate":
-            own.add_argument("--count", type=_positive, default=20_000)
-    return top
-
-
-def _positive(text: str) -> int:
+def positive(text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is no whole number of at least 1")
     return int(text)
 
 
-def parse(argv: Sequence[str]) -> argparse.Namespace:
+class Parser(argparse.ArgumentParser):
+    """One line for an error."""
+
+    def error(self, message: str) -> NoReturn:
+        raise UserError(f"{message} ({self.prog} --help)")
+
+
+ARGUMENTS: dict[str, dict[str, Any]] = {
+    "task": {"metavar": "TASK", "help": "NAME.yaml, or a dotted path"},
+    "--size": {"type": int},
+    "--format": {"choices": FORMATS},
+    "file": {"metavar": "FILE", "help": "a text file, or /dev/stdin"},
+    "--count": {"type": positive},
+    "--seed": {"type": int, "default": 0},
+    "--split": {"choices": SPLITS, "default": "train"},
+    "--train": {"type": int, "required": True},
+    "--validation": {"type": int, "default": 0},
+    "--test": {"type": int, "required": True},
+    "--dir": {"default": "data"},
+    "--workers": {"type": positive, "default": len(os.sched_getaffinity(0))},
+    "--scale": {"type": float, "default": 1.0, "help": "share of the paper's numbers"},
+    "--repo": {"required": True, "metavar": "NAME", "help": "also repo=NAME"},
+    "--upload": {"action": "store_true", "help": "without it, a dry run"},
+    "--private": {"action": "store_true"},
+    "--config-dir": {"help": "a folder that holds task/NAME.yaml"},
+}
+ONE_TASK = "task --size --format"
+SETS = "--train --validation --test --dir --workers --seed"
+COMMANDS = [
+    (sample, f"{ONE_TASK} --count --seed --split", {"count": 10}),
+    (check, f"{ONE_TASK} file", {}),
+    (build, f"{ONE_TASK} {SETS}", {}),
+    (build_all, "--dir --workers --seed --scale", {}),
+    (push, f"{ONE_TASK} {SETS} --repo --upload --private", {}),
+    (locality, "--count --seed", {"count": 20}),
+    (gate, f"{ONE_TASK} --count --seed", {"count": 20_000}),
+]
+
+
+def parser() -> argparse.ArgumentParser:
+    top = Parser(
+        prog="python -m tasks", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    commands = top.add_subparsers(dest="command", required=True, parser_class=Parser)
+    for function, arguments, defaults in COMMANDS:
+        name = function.__name__.replace("_", "-")
+        own = commands.add_parser(name, help=function.__doc__, allow_abbrev=False)
+        for argument in [*arguments.split(), "--config-dir"]:
+            own.add_argument(argument, **ARGUMENTS[argument])
+        if function is locality:
+            own.add_argument("task", nargs="*", metavar="TASK")
+            own.add_argument("--size", type=int, action="append")
+        own.set_defaults(function=function, **defaults)
+    return top
+
+
+def parse(words: Sequence[str]) -> argparse.Namespace:
     """Parse arguments; `key=value` and options named after task parameters go to `overrides`."""
-    argv = [f"--{word}" if word.startswith("repo=") else word for word in argv]
-    overrides = [word for word in argv if "=" in word and not word.startswith("-")]
-    args, unknown = parser().parse_known_args([word for word in argv if word not in overrides])
-    if unknown:
-        raise UserError(f"unknown argument {unknown[0]!r} (python -m tasks {args.command} --help)")
+    words = [f"--{word}" if word.startswith("repo=") else word for word in words]
+    overrides = [word for word in words if "=" in word and not word.startswith("-")]
+    args = parser().parse_args([word for word in words if word not in overrides])
     if overrides and args.command in ("build-all", "locality"):
         raise UserError(f"{args.command} takes no key=value, but got {overrides[0]!r}")
-    options = {key: getattr(args, key, None) for key in ("size", "format")}
-    given = {key: value for key, value in options.items() if value is not None}
-    args.overrides = {**dict(map(_parse_override, overrides)), **given}
+    args.overrides = {}
+    for word in overrides:
+        key, _, value = word.partition("=")
+        try:
+            args.overrides[key.removeprefix("task.")] = yaml.safe_load(value)
+        except yaml.YAMLError as error:
+            raise UserError(f"{word}: {error.__class__.__name__}") from None
+    for key in ("size", "format"):
+        if (given := getattr(args, key, None)) is not None:
+            args.overrides[key] = given
     return args
 
 

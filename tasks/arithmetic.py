@@ -9,8 +9,9 @@ from typing import Any, ClassVar
 import numpy as np
 
 from common import UserError
-from tasks.arithmetic_kernels import draw_rows
-from tasks.task import Example, SequenceSet, Task, in_proportion
+from tasks.kernels import kernel
+from tasks.random_numbers import below, start
+from tasks.task import EOS_ID, Example, SequenceSet, Task, in_proportion
 
 OPERATORS = "+-*/"
 ORDERS = ("leftmost", "growth")
@@ -71,12 +72,14 @@ class Arithmetic(Task):
         """Expressions of 1 .. size operators in proportion to their count (CoT_benchmark)."""
         return in_proportion(range(1, self.size + 1))
 
-    # Solving
-
     def solve(self, prompt: list[str]) -> tuple[list[str], list[str]]:
         expression, history = prompt[:-1], []
         while len(expression) > 1:
-            at = next(i for i in range(len(expression)) if is_leftmost_pair(expression, i))
+            pairs = (i for i in range(len(expression)) if is_leftmost_pair(expression, i))
+            if (at := next(pairs, None)) is None:
+                raise UserError(
+                    f"the prompt is malformed: nothing to reduce in {' '.join(expression)!r}"
+                )
             expression = self.reduce(expression, at)
             history.append(expression)
         example = render(prompt[:-1], history)
@@ -96,25 +99,19 @@ class Arithmetic(Task):
         value = str(self.evaluate(int(a), operator, int(b)))
         return [*expression[:left], value, *expression[right:]]
 
-    # Checking
-
     def check_prompt(self, prompt: list[str]) -> str | None:
-        expression = prompt[:-1]
-        operators = sum(token in OPERATORS for token in expression)
-        wrong = malformed(expression)
-        if wrong is None and not 1 <= operators <= self.size:
+        """Only counts: a malformed expression cannot be reduced."""
+        operators = sum(token in OPERATORS for token in prompt)
+        if not 1 <= operators <= self.size:
             return f"the prompt has {operators} operators, not 1 to {self.size}"
-        return wrong and f"the prompt is malformed: {wrong}"
+        return None
 
     def check_solution(self, example: Example) -> str | None:
         """order="leftmost": the only chain; order="growth": any chain of legal reductions."""
         if self.order == "leftmost" or self.format == "direct":
             return super().check_solution(example)
-        return self.check_reductions(split_at_marker(example.tokens))
-
-    def check_reductions(self, expressions: list[list[str]]) -> str | None:
-        for number in range(1, len(expressions)):
-            before, after = expressions[number - 1], expressions[number]
+        expressions = split_at_marker(example.tokens)
+        for number, (before, after) in enumerate(itertools.pairwise(expressions), start=1):
             if self.find_reduction(before, after) is None:
                 return (
                     f"chain step {number}: {' '.join(after)!r} is not one legal reduction of "
@@ -133,12 +130,10 @@ class Arithmetic(Task):
                 return at
         return None
 
-    # Locality
-
     def dependencies(self, example: Example) -> list[list[int]]:
         """A result needs its pair; any other token needs the token it copies."""
         if self.format == "direct":
-            return [list(range(len(example.prompt) - 1))]
+            return super().dependencies(example)
         needed: list[list[int]] = []
         offset = 0
         expressions = split_at_marker(example.tokens)
@@ -153,8 +148,6 @@ class Arithmetic(Task):
             needed += [[]]
             offset += len(before) + 1
         return needed[:-1]
-
-    # Drawing by the million
 
     def draw_batch(self, seed: int, stream: int, first: int, count: int, size: int) -> SequenceSet:
         out, p = self.empty(count), self.modulus
@@ -224,7 +217,6 @@ def around(expression: list[str], left: int, right: int) -> tuple[str, str]:
 
 
 def is_pair(expression: list[str], at: int) -> bool:
-    """Whether number, operator, number stand at `at`."""
     three = expression[at : at + 3]
     return len(three) == 3 and three[0].isdigit() and three[1] in OPERATORS and three[2].isdigit()
 
@@ -257,24 +249,139 @@ def pair_span(expression: list[str], at: int) -> tuple[int, int]:
     return left, right
 
 
-def malformed(expression: list[str]) -> str | None:
-    """Why `expression` is not well formed, or None."""
-    opened: list[int] = []
-    operand_next = True
-    for i, token in enumerate(expression):
-        if operand_next != (token.isdigit() or token == "("):
-            wanted = "a number or '('" if operand_next else "an operator or ')'"
-            return f"token {i + 1} is {token!r} where {wanted} should be"
-        if token == "(":
-            opened.append(i)
-        elif token == ")":
-            if not opened:
-                return f"token {i + 1} closes a bracket that was never opened"
-            left = opened.pop()
-            if not any(inside in OPERATORS for inside in expression[left + 1 : i]):
-                return f"the brackets at tokens {left + 1} and {i + 1} hold only one number"
-        else:
-            operand_next = token in OPERATORS
-    if operand_next:
-        return "it ends where a number should be"
-    return f"the bracket at token {opened[-1] + 1} is never closed" if opened else None
+# Token ids as `Arithmetic.own_tokens` orders them, after PAD and EOS. In the kernels an expression
+# stands at expression[1 .. n], with the id 0 before and after it.
+_EQUALS, _PLUS, _MINUS, _TIMES, _DIVIDE, _OPEN, _CLOSE, _ZERO = range(2, 10)
+
+
+def _leftmost_windows() -> np.ndarray:
+    """`is_leftmost_pair` as a table, so that the search branches once per token: for the classes of
+    five tokens in a row, three bits each, whether to reduce the middle three."""
+    windows = np.zeros(1 << 15, np.bool_)
+    for classes in itertools.product(range(len(_EXAMPLES)), repeat=5):
+        code = sum(one << 3 * (4 - place) for place, one in enumerate(classes))
+        windows[code] = is_leftmost_pair([_EXAMPLES[one] for one in classes], 1)
+    return windows
+
+
+# A token of each class ("" where an expression begins or ends), and the class of each id, all
+# numbers being one.
+_EXAMPLES = ["", "1", "+", "*", "(", ")"]
+_CLASS = np.array([0, 0, 0, 2, 2, 3, 3, 4, 5, 1])
+_WINDOWS = _leftmost_windows()
+
+
+@kernel
+def _split(state, value, p, inverse):
+    """Draw a, operator id and b with `a operator b` equal to `value`, by rejection."""
+    while True:
+        draw = below(state, 4 * p)
+        a, operator = draw >> 2, _PLUS + (draw & 3)
+        if operator == _PLUS:
+            return a, operator, value - a + (p if value < a else 0)
+        if operator == _MINUS:
+            return a, operator, a - value + (p if a < value else 0)
+        if a == 0 and value == 0:
+            free = below(state, p) if operator == _TIMES else 1 + below(state, p - 1)
+            return a, operator, free
+        if operator == _TIMES and a != 0:
+            return a, operator, value * inverse[a] % p
+        if operator == _DIVIDE and a != 0 and value != 0:
+            return a, operator, a * inverse[value] % p
+
+
+@kernel
+def _grow(state, size, p, inverse, expression, numbers, places):
+    """Grow `size` operators in `expression` and return its length; `places` gets the place of each
+    pair, `numbers` is scratch for those of the size + 1 numbers."""
+    expression[0] = 0
+    expression[1] = _ZERO + below(state, p)
+    expression[2] = 0
+    numbers[0] = 1
+    n = 1
+    for k in range(size):
+        chosen = below(state, k + 1)
+        at = numbers[chosen]
+        a, operator, b = _split(state, expression[at] - _ZERO, p, inverse)
+        before, after = expression[at - 1], expression[at + 1]
+        binds = before in (_TIMES, _MINUS) or after in (_TIMES, _DIVIDE)
+        bracketed = before == _DIVIDE or (binds and operator <= _MINUS)
+        shift = 4 if bracketed else 2
+        for i in range(n + 1, at, -1):
+            expression[i + shift] = expression[i]
+        for i in range(k + 1):
+            numbers[i] += shift if numbers[i] > at else 0
+        n += shift
+        if bracketed:
+            expression[at] = _OPEN
+            expression[at + 4] = _CLOSE
+            at += 1
+        expression[at] = _ZERO + a
+        expression[at + 1] = operator
+        expression[at + 2] = _ZERO + b
+        numbers[chosen] = at
+        numbers[k + 1] = at + 2
+        places[k] = at
+    return n
+
+
+@kernel
+def _find_leftmost(expression, at):
+    window = 0
+    for i in range(at - 1, at + 3):
+        window = window << 3 | _CLASS[min(expression[i], _ZERO)]
+    while True:
+        window = (window << 3 | _CLASS[min(expression[at + 3], _ZERO)]) & 0x7FFF
+        if _WINDOWS[window]:
+            return at
+        at += 1
+
+
+@kernel
+def _reduce(expression, n, at, p, inverse):
+    """Replace the pair at `at` by its value in place; returns new length and place."""
+    a, operator, b = expression[at] - _ZERO, expression[at + 1], expression[at + 2] - _ZERO
+    if operator == _PLUS:
+        value = a + b - (p if a + b >= p else 0)
+    elif operator == _MINUS:
+        value = a - b + (p if a < b else 0)
+    else:
+        value = a * (b if operator == _TIMES else inverse[b]) % p
+    shift = 2
+    if expression[at - 1] == _OPEN and expression[at + 3] == _CLOSE:
+        at -= 1
+        shift = 4
+    expression[at] = _ZERO + value
+    n -= shift
+    for i in range(at + 1, n + 2):
+        expression[i] = expression[i + shift]
+    return n, at
+
+
+@kernel
+def draw_rows(seed, stream, first, size, p, inverse, chain, tokens, lengths, prompt_lengths):
+    """Fill rows of `tokens`; `chain` is 0 for none, 1 for leftmost, 2 for growth order."""
+    state = np.empty(1, np.uint64)
+    expression = np.zeros(4 * size + 16, tokens.dtype)
+    numbers = np.empty(size + 1, np.int64)
+    places = np.empty(size + 1, np.int64)
+    for row in range(tokens.shape[0]):
+        start(state, seed, stream, size, first + row)
+        n = _grow(state, size, p, inverse, expression, numbers, places)
+        out = tokens[row]
+        for i in range(n):
+            out[i] = expression[i + 1]
+        out[n] = _EQUALS
+        length = n + 1
+        prompt_lengths[row] = length
+        at = 1
+        for k in range(size - 1, -1, -1):
+            at = places[k] if chain == 2 else _find_leftmost(expression, max(at - 2, 1))
+            n, at = _reduce(expression, n, at, p, inverse)
+            if chain != 0 or k == 0:
+                rest = out[length:]
+                for i in range(n):
+                    rest[i] = expression[i + 1]
+                rest[n] = _EQUALS if k > 0 else EOS_ID
+                length += n + 1
+        lengths[row] = length

@@ -11,8 +11,7 @@ import numpy as np
 from common import UserError
 from tasks.monoids import monoid as monoid_of
 from tasks.random_numbers import random_numbers
-from tasks.sequences import Example, SequenceSet
-from tasks.task import Task, in_proportion
+from tasks.task import Example, SequenceSet, Task, in_proportion
 from tasks.words import choose, prefix_products
 
 OWN = ("<sep>", "yes", "no", "reach", "lost")
@@ -56,7 +55,7 @@ class Closure(Task):
     ):
         super().__init__(size, format, capacity)
         self.monoid, self.subset = monoid, subset
-        self._monoid = monoid_of(monoid)
+        self._monoid = monoid_of(str(monoid))
         if not self._monoid.is_group:
             raise UserError(f"task closure: monoid={monoid} is no group")
         self._subgroup = self._checked_subgroup(subset)
@@ -90,26 +89,8 @@ class Closure(Task):
         return self.size + 2 + (2 * self.size + 1 if self.format == "cot" else 0)
 
     def training_mixture(self) -> dict[int, float]:
-        return in_proportion(
-            range(self.size if self.format == "cot" else self.r + 2, self.size + 1)
-        )
-
-    def _draw_letters(self, numbers: np.ndarray) -> np.ndarray:
-        """Words (N, n) as element numbers, from `numbers` (N, 2n + 1): products uniform in F where
-        it is visited, uniform outside F elsewhere; each letter leads from one product to the
-        next."""
-        size = numbers.shape[1] // 2
-        visits = draw_visits(self._index, self.r, numbers[:, : size + 1])  # (N, n)
-        inside = np.array(self._subgroup)
-        outside = np.setdiff1d(np.arange(len(self._monoid)), inside)
-        numbers = numbers[:, size + 1 :]
-        products = np.where(
-            visits,
-            inside[choose(numbers, len(inside))],
-            outside[choose(numbers, len(outside))],
-        )
-        before = np.pad(products[:, :-1], ((0, 0), (1, 0)))
-        return self._monoid.table[self._monoid.inverse[before], products]
+        least = self.size if self.format == "cot" else self.r + 2
+        return in_proportion(range(least, self.size + 1))
 
     def solve(self, prompt: list[str]) -> tuple[list[str], list[str]]:
         state, last, chain, reached = 0, 0, [], True
@@ -139,9 +120,18 @@ class Closure(Task):
         return None
 
     def draw_batch(self, seed: int, stream: int, first: int, count: int, size: int) -> SequenceSet:
-        letters = self._draw_letters(random_numbers(seed, stream, size, first, count, 2 * size + 1))
-        products = prefix_products(self._monoid, letters)
-        visits = np.isin(products, self._subgroup)
+        """Products are uniform in F where it is visited, uniform outside F elsewhere; each letter
+        leads from one product to the next."""
+        numbers = random_numbers(seed, stream, size, first, count, 2 * size + 1)
+        visits = draw_visits(self._index, self.r, numbers[:, : size + 1])  # (N, n)
+        inside = np.array(self._subgroup)
+        outside = np.setdiff1d(np.arange(len(self._monoid)), inside)
+        numbers = numbers[:, size + 1 :]
+        products = np.where(
+            visits, inside[choose(numbers, len(inside))], outside[choose(numbers, len(outside))]
+        )
+        before = np.pad(products[:, :-1], ((0, 0), (1, 0)))
+        letters = self._monoid.table[self._monoid.inverse[before], products]
         reached = np.zeros_like(visits)  # (N, n), b_1 .. b_n
         last = np.zeros(count, np.int64)
         for i in range(size):
@@ -159,8 +149,7 @@ class Closure(Task):
         return np.column_stack([np.zeros_like(kinds), kinds])
 
     def dependencies(self, example: Example) -> list[list[int]]:
-        """A product needs its letter and the product before, b_i the chain of the r letters
-        before."""
+        """A product needs its letter and the product before, b_i the chain of r letters before."""
         if self.format == "direct":
             return super().dependencies(example)
         n = len(example.prompt) - 1
@@ -172,8 +161,7 @@ class Closure(Task):
         return [*needed, [], [3 * n]]
 
     def state_bits(self, size: int) -> float:
-        """The products determine the word: log2 of the words of all kinds. Without a chain, one
-        bit."""
+        """The products tell the word: log2 of the words of all kinds. Without a chain, a bit."""
         if self.format == "direct":
             return 1.0
         kinds = gap_shares(self._index, self.r, size)[:, size].sum()  # a share of all words
@@ -195,7 +183,7 @@ def gap_shares(index: int, r: int, size: int) -> np.ndarray:
     total[_ALL_SHORT, 0] = 1
     for left in range(1, size + 1):
         for d in range(1, min(2 * r, left) + 1):
-            rest = total[:, left - d].copy()
+            rest = total[:, left - d]
             if d > r:
                 rest = np.array([0.0, 0.0, rest[_ALL_SHORT]])
             shares[:, left, d] = gap[d] * rest

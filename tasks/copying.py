@@ -7,10 +7,8 @@ import string
 
 import numpy as np
 
-from tasks.kernels import kernel
-from tasks.random_numbers import below, start
-from tasks.sequences import Example, SequenceSet
-from tasks.task import Task
+from tasks.random_numbers import fill
+from tasks.task import Example, SequenceSet, Task
 
 
 class Copying(Task):
@@ -61,22 +59,11 @@ class Copying(Task):
         return [[i] for i in range(len(example.answer))]
 
     def draw_batch(self, seed: int, stream: int, first: int, count: int, size: int) -> SequenceSet:
-        letters = np.empty((count, size), self.vocabulary.dtype)
-        _draw(seed, stream, first, self.alphabet_size, letters)
+        numbers = np.empty((count, size), np.uint64)
+        fill(seed, stream, size, first, numbers)
+        letters = (numbers >> np.uint64(32)) * np.uint64(self.alphabet_size) >> np.uint64(32)
+        letters = letters.astype(self.vocabulary.dtype) + 3  # ids after padding, EOS, marker
         return self.join(letters, None, letters)
 
     def state_bits(self, size: int) -> float:
         return size * math.log2(self.alphabet_size)
-
-
-_LETTERS = 3  # ids, after padding, EOS and the marker
-
-
-@kernel
-def _draw(seed, stream, first, alphabet_size, letters):
-    """Fill letter ids (N, n)."""
-    state = np.empty(1, np.uint64)
-    for row in range(letters.shape[0]):
-        start(state, seed, stream, letters.shape[1], first + row)
-        for i in range(letters.shape[1]):
-            letters[row, i] = below(state, alphabet_size) + _LETTERS

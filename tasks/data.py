@@ -13,7 +13,6 @@ import json
 import shutil
 import sys
 import time
-from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -21,7 +20,6 @@ from typing import Annotated, Any
 import numpy as np
 import pydantic
 from filelock import FileLock
-from tqdm import tqdm
 
 from common import UserError, sha256_of
 from tasks.generate import SeenPrompts, draw_sets
@@ -103,10 +101,7 @@ def build(
     if config.file:
         seen.add(sets["test"])
     drawn = {split: count for split, count in counts.items() if split not in sets}
-    label, quiet = f"{task.name}-{task.size}", None if progress else True
-    total = sum(drawn.values())
-    with tqdm(total=total, desc=label, unit="seq", unit_scale=True, disable=quiet) as bar:
-        found, ran_out = draw_sets(task, drawn, config.seed, seen, workers, bar.update)
+    found, ran_out = draw_sets(task, drawn, config.seed, seen, progress, workers)
     if config.train_file:
         new = seen.add(sets["train"])
         if not new.all():
@@ -133,7 +128,7 @@ def data_key(task: Task, config: DataConfig) -> str:
         "parameters": task.parameters,
         "counts": [getattr(config, split) for split in DRAWN],
         "seed": config.seed,
-        "files": [path and _file_digest(path) for path in (config.file, config.train_file)],
+        "files": [path and sha256_of(path) for path in (config.file, config.train_file)],
     }
     text = json.dumps(content, sort_keys=True, default=str)
     return f"{task.name}-{task.size}-{hashlib.sha256(text.encode()).hexdigest()[:16]}"
@@ -176,9 +171,8 @@ def _save(
         (aside / "vocabulary.json").write_text(json.dumps(task.vocabulary.tokens))
         (aside / "meta.json").write_text(json.dumps(meta, indent=2, default=str) + "\n")
         aside.rename(path)
-    except BaseException:
+    finally:
         shutil.rmtree(aside, ignore_errors=True)
-        raise
     return content
 
 
@@ -203,30 +197,6 @@ def _load(path: Path) -> tuple[dict[str, SequenceSet], str] | None:
 
 
 # Sequences to measure a model with
-
-
-def draw_measured(
-    task: Task,
-    count: int,
-    seed: int,
-    exclude: SequenceSet | Iterable[SequenceSet] = (),
-    progress: bool = True,
-    workers: int = 1,
-) -> SequenceSet:
-    """Draw `count` sequences of `task` whose prompts occur in no set of `exclude`.
-
-    For measuring a model at a setting it was not trained at: `exclude` holds its training
-    prompts in the same vocabulary. Prompts are distinct and use their own random stream. Raises
-    UserError if there are too few.
-    """
-    excluded = [exclude] if isinstance(exclude, SequenceSet) else list(exclude)
-    seen = SeenPrompts(count + sum(map(len, excluded)))
-    for sequences in excluded:
-        seen.add(sequences)
-    label = f"{task.name}-{task.size} measure"
-    quiet = None if progress else True
-    with tqdm(total=count, desc=label, unit="seq", unit_scale=True, disable=quiet) as bar:
-        return draw_sets(task, {"measure": count}, seed, seen, workers, bar.update)[0]["measure"]
 
 
 def load_measured(task: Task, path: str, trained_on: SequenceSet | None = None) -> SequenceSet:
@@ -256,8 +226,7 @@ def load_file(task: Task, path: str) -> SequenceSet:
 
 
 def numbered_lines(path: str) -> list[tuple[int, list[str]]]:
-    """Line numbers and tokens of the non-empty lines of a file; UserError if there are none or it
-    cannot be read."""
+    """Line numbers and tokens of the lines that are not empty; UserError if there are none."""
     try:
         lines = Path(path).read_text(encoding="utf-8-sig").splitlines()
     except (OSError, UnicodeDecodeError) as error:
@@ -266,13 +235,6 @@ def numbered_lines(path: str) -> list[tuple[int, list[str]]]:
     if not found:
         raise UserError(f"{path}: holds no sequence")
     return found
-
-
-def _file_digest(path: str) -> str:
-    try:
-        return sha256_of(Path(path))
-    except OSError as error:
-        raise UserError(f"{path}: cannot be read ({error.strerror})") from None
 
 
 def _warn_repeated(path: str, new: np.ndarray, how: str = "occur in it before") -> None:

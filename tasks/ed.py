@@ -6,18 +6,19 @@ import math
 import string
 from typing import ClassVar
 
-from tasks.ed_kernels import (
-    BORDER,
-    DELETE,
-    INSERT,
-    LONGER,
-    MAX_LETTERS,
-    MIN_LETTERS,
-    REPLACE,
-    SHORTER,
-    draw_rows,
-)
-from tasks.task import Example, SequenceSet, Task
+import numpy as np
+
+from tasks.kernels import kernel
+from tasks.random_numbers import below, start
+from tasks.task import EOS_ID, Example, SequenceSet, Task
+
+INSERT, DELETE, REPLACE = 2, 2, 3
+BORDER = 1  # per letter against the empty string, in the unwritten zeroth row and column
+SHORTER, LONGER = 3, 2  # the second string has between n - SHORTER and n + LONGER letters
+MIN_LETTERS, MAX_LETTERS = 3, 10
+
+# Token ids as `EditDistance.own_tokens` orders them, after PAD and EOS.
+SEP_ID, BAR_ID, COMMA_ID, LETTER_ID = range(2, 6)
 
 
 class EditDistance(Task):
@@ -42,29 +43,14 @@ class EditDistance(Task):
     kernel_chain: ClassVar[int] = 1
 
     def __init__(
-        self,
-        size: int,
-        format: str = "cot",
-        alphabet_size: int = 26,
-        capacity: int | None = None,
+        self, size: int, format: str = "cot", alphabet_size: int = 26, capacity: int | None = None
     ):
         super().__init__(size, format, capacity)
         self.alphabet_size = self.whole_number("alphabet_size", alphabet_size, MIN_LETTERS, 26)
-
-    @property
-    def longest_pair(self) -> tuple[int, int]:
-        """The lengths of the two longest strings."""
-        return self.size, self.size + LONGER
-
-    @property
-    def largest_distance(self) -> int:
-        """The largest table entry, for strings without a common letter."""
-        shorter, longer = self.longest_pair
-        return BORDER * longer + DELETE * shorter
-
-    @property
-    def letters(self) -> list[str]:
-        return list(string.ascii_lowercase[: self.alphabet_size])
+        self.letters = list(string.ascii_lowercase[: self.alphabet_size])
+        self.longest_pair = shorter, longer = self.size, self.size + LONGER  # lengths
+        # The largest table entry, for strings without a common letter.
+        self.largest_distance = BORDER * longer + DELETE * shorter
 
     @property
     def own_tokens(self) -> list[str]:
@@ -77,10 +63,7 @@ class EditDistance(Task):
         return sum(self.longest_pair) + 2 + chain + 1
 
     def chain_len(self, rows: int, columns: int) -> int:
-        """Chain tokens for strings of `rows` and `columns` letters."""
         return rows * (columns + 1) + 1
-
-    # Solving
 
     def solve(self, prompt: list[str]) -> tuple[list[str], list[str]]:
         one, two = strings(prompt)
@@ -90,8 +73,6 @@ class EditDistance(Task):
     def render(self, one: list[str], two: list[str], table: list[list[int]]) -> list[str]:
         """The chain of a table with len(one) rows and len(two) columns."""
         return [token for row in table for token in [*map(str, row), ","]] + ["<sep>"]
-
-    # Checking
 
     def check_prompt(self, prompt: list[str]) -> str | None:
         if prompt.count("|") != 1:
@@ -112,14 +93,12 @@ class EditDistance(Task):
             )
         return None
 
-    # Locality
-
     def dependencies(self, example: Example) -> list[list[int]]:
         """An entry needs its two letters and three neighbours; the answer needs the last entry."""
         one, two = map(len, strings(example.prompt))
         start_two, rows = one + 1, len(example.prompt)
         if self.format == "direct":
-            return [[*range(one), *range(start_two, start_two + two)]]
+            return super().dependencies(example)
         needed: list[list[int]] = []
         for i in range(one):
             row = rows + i * (two + 1)
@@ -127,8 +106,6 @@ class EditDistance(Task):
                 needed.append([i, start_two + j, *neighbours(row, row - two - 1, i, j)])
             needed.append([])
         return [*needed, [], [rows + one * (two + 1) - 2]]
-
-    # Drawing by the million
 
     def draw_batch(self, seed: int, stream: int, first: int, count: int, size: int) -> SequenceSet:
         out = self.empty(count)
@@ -163,7 +140,6 @@ def strings(prompt: list[str]) -> tuple[list[str], list[str]]:
 
 
 def distances(one: list[str], two: list[str]) -> list[list[int]]:
-    """The table over all prefixes of at least one letter, with border `BORDER`."""
     table = [[BORDER * j for j in range(len(two) + 1)]]
     for i, a in enumerate(one, start=1):
         row = [BORDER * i]
@@ -179,3 +155,120 @@ def neighbours(row: int, above: int, i: int, j: int) -> list[int]:
     left = [row + j - 1] if j else []
     up = [above + j] if i else []
     return left + up + ([above + j - 1] if i and j else [])
+
+
+@kernel
+def draw_second(state, size, edits, count, letters, first, second):
+    """Draw the second string into `second` and return its length: independent of the first
+    (probability 0.4), or a copy after `edits` edits that leave at least two letters."""
+    if below(state, 5) < 2:
+        n = max(size - SHORTER + below(state, SHORTER + LONGER + 1), 0)
+        for i in range(n):
+            second[i] = letters[below(state, count)]
+        return n
+    n = size
+    second[:n] = first[:n]
+    for _ in range(edits):
+        kind = below(state, 3)
+        if kind == 0 and n > 2:
+            n -= 1
+            for i in range(below(state, n + 1), n):
+                second[i] = second[i + 1]
+        elif kind == 1:
+            at = below(state, n)
+            second[at] = letters[below(state, count)]
+        else:
+            at = below(state, n + 1)
+            for i in range(n, at, -1):
+                second[i] = second[i - 1]
+            second[at] = letters[below(state, count)]
+            n += 1
+    return n
+
+
+@kernel
+def draw_strings(state, size, alphabet_size, letters, first, second):
+    """Draw two different strings of letter ids; returns the length of the second.
+
+    `letters` is scratch of alphabet_size entries; first and second have 2 size + 3. Inadmissible
+    pairs are redrawn with the same number of edits (CoT_benchmark).
+    """
+    edits = 1 + below(state, size)
+    while True:
+        count = MIN_LETTERS + below(state, min(MAX_LETTERS, alphabet_size) - MIN_LETTERS + 1)
+        for i in range(alphabet_size):
+            letters[i] = LETTER_ID + i
+        for i in range(count):  # a partial shuffle chooses the usable letters
+            j = i + below(state, alphabet_size - i)
+            letters[i], letters[j] = letters[j], letters[i]
+        for i in range(size):
+            first[i] = letters[below(state, count)]
+        n = draw_second(state, size, edits, count, letters, first, second)
+        if n < max(1, size - SHORTER) or n > size + LONGER:
+            continue
+        if n != size or (first[:n] != second[:n]).any():
+            return n
+
+
+@kernel
+def next_row(table, i, letter, two, columns):
+    """Replace row i of `table` (columns + 1 distances) by row i + 1."""
+    diagonal = table[0]
+    left = BORDER * (i + 1)
+    table[0] = left
+    for j in range(columns):
+        up = table[j + 1]
+        best = min(diagonal + (0 if two[j] == letter else REPLACE), up + DELETE)
+        left = min(best, left + INSERT)
+        diagonal = up
+        table[j + 1] = left
+
+
+@kernel
+def write_strings(out, at, one, used, rows, two, columns):
+    """Write the first string from letter `used` on, and the second; returns where they end."""
+    out[at : at + rows - used] = one[used:rows]
+    at += rows - used
+    out[at] = BAR_ID
+    out[at + 1 : at + 1 + columns] = two[:columns]
+    out[at + 1 + columns] = SEP_ID
+    return at + columns + 2
+
+
+@kernel
+def draw_rows(
+    seed, stream, first_index, size, alphabet_size, chain, tokens, lengths, prompt_lengths
+):
+    """Fill rows of `tokens`; `chain` is 0 for none, 1 for the table, 2 for ED_Local's."""
+    state = np.empty(1, np.uint64)
+    letters = np.empty(alphabet_size, np.int64)
+    first = np.empty(2 * size + 3, np.int64)
+    second = np.empty(2 * size + 3, np.int64)
+    table = np.empty(size + LONGER + 1, np.int64)
+    number = LETTER_ID + alphabet_size
+    for row in range(tokens.shape[0]):
+        start(state, seed, stream, size, first_index + row)
+        n = draw_strings(state, size, alphabet_size, letters, first, second)
+        one, rows, two, columns = first, size, second, n
+        if n < size:
+            one, rows, two, columns = second, n, first, size
+        out = tokens[row]
+        at = write_strings(out, 0, one, 0, rows, two, columns)
+        prompt_lengths[row] = at
+        for j in range(columns + 1):
+            table[j] = BORDER * j
+        for i in range(rows):
+            next_row(table, i, one[i], two, columns)
+            if chain != 0:
+                for j in range(columns):
+                    out[at + j] = number + table[j + 1]
+                out[at + columns] = COMMA_ID
+                at += columns + 1
+            if chain == 2 and i + 1 < rows:
+                at = write_strings(out, at, one, i + 1, rows, two, columns)
+        if chain != 0:
+            out[at] = SEP_ID
+            at += 1
+        out[at] = number + table[columns]
+        out[at + 1] = EOS_ID
+        lengths[row] = at + 2

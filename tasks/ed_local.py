@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 from typing import ClassVar
 
-from tasks.ed import EditDistance, neighbours, strings
-from tasks.ed_kernels import LONGER, MAX_LETTERS
+from tasks.ed import LONGER, MAX_LETTERS, EditDistance, neighbours, strings
 from tasks.task import Example
 
 
@@ -46,8 +45,7 @@ class EditDistanceLocal(EditDistance):
         return chain
 
     def dependencies(self, example: Example) -> list[list[int]]:
-        """An entry needs letters and neighbours in the block before; a letter needs its copy
-        there."""
+        """An entry needs letters and neighbours in the block before, a letter its copy there."""
         if self.format == "direct":
             return super().dependencies(example)
         one, two = map(len, strings(example.prompt))

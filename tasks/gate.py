@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from tasks.generate import SeenPrompts, draw_set
+from tasks.generate import draw_set
 from tasks.task import PAD_ID, Task
 
 MARGIN = 0.15  # above chance; a task fails where a baseline is better
@@ -45,7 +45,7 @@ def gate(task: Task, count: int = 20_000, seed: int = 0) -> dict[str, float]:
 def prompts_and_answers(task: Task, count: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
     """Distinct prompts (N, W) as ids, left-padded, without the closing marker, and answers (N,),
     numbered from the most frequent; -1 for a rare one."""
-    drawn = draw_set(task, "test", count, seed, SeenPrompts(count))
+    drawn = draw_set(task, "test", count, seed)
     examples = [task.decode(drawn, row) for row in range(count)]
     width = max(len(example.prompt) - 1 for example in examples)
     prompts = np.full((count, width), PAD_ID)

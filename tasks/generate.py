@@ -8,12 +8,13 @@ on the number of workers or the block size.
 from __future__ import annotations
 
 import math
-from collections import Counter, deque
-from collections.abc import Callable, Iterator, Mapping
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
+from tqdm import tqdm
 
 from common import UserError
 from tasks.kernels import kernel
@@ -21,6 +22,8 @@ from tasks.random_numbers import fill, hash_prompts
 from tasks.task import SequenceSet, Task
 
 STREAMS = {"test": 0, "validation": 1, "train": 2, "measure": 3}
+KINDS = 8  # the most of a group (`Task.strata`)
+UNLIMITED = np.iinfo(np.int64).max
 _BLOCK_BYTES = 1 << 20
 
 
@@ -32,64 +35,41 @@ class SeenPrompts:
 
     def add(self, sequences: SequenceSet) -> np.ndarray:
         """Add every prompt; returns a mask (N,) of the new ones."""
-        return Search(np.iinfo(np.int64).max, most=np.iinfo(np.int64).max).admit(self, sequences)
-
-
-Stratum = tuple[int, int]  # group and kind
+        return Search(UNLIMITED, no_limits(0), UNLIMITED).admit(self, sequences, None)
 
 
 class Search:
     """A search for `wanted` distinct prompts, with a quota per stratum.
 
-    A stratum's quota is its share of the first `wanted` candidates, at most `limits`; a candidate
-    whose prompt was seen is replaced by a later one of its stratum. The search gives up after a
-    long stretch without a new prompt (twice as many candidates as were found, at least 50,000), or
-    after `most` candidates, 50 per wanted prompt.
+    A stratum's quota is its share of the first `wanted` candidates, at most `limits` (groups,
+    KINDS); a candidate whose prompt was seen is replaced by a later one of its stratum. The search
+    gives up after a long stretch without a new prompt (twice as many candidates as were found, at
+    least 50,000), or after `most` candidates, 50 per wanted prompt.
     """
 
-    def __init__(
-        self, wanted: int, limits: Mapping[Stratum, int] | None = None, most: int | None = None
-    ):
+    def __init__(self, wanted: int, limits: np.ndarray, most: int | None = None):
         self.wanted, self.most = wanted, 50 * wanted + 100_000 if most is None else most
-        self.limits = {} if limits is None else limits
-        self.numbers: dict[Stratum, int] = {}  # of each stratum its column in `counts`
-        self.counts = np.zeros((3, 0), np.int64)  # of each stratum: limit, planned, found
+        self.limits = limits
+        self.planned, self.found, self.drawn = np.zeros((3, *limits.shape), np.int64)
         self.counters = np.zeros(4, np.int64)  # found, since the last one, examined, planned
         self.over = not wanted
 
-    @property
-    def planned(self) -> Counter[Stratum]:
-        return Counter({stratum: int(self.counts[1, i]) for stratum, i in self.numbers.items()})
-
-    @property
-    def found(self) -> Counter[Stratum]:
-        return Counter({stratum: int(self.counts[2, i]) for stratum, i in self.numbers.items()})
-
-    def admit(
-        self, seen: SeenPrompts, block: SequenceSet, strata: np.ndarray | None = None
-    ) -> np.ndarray:
+    def admit(self, seen: SeenPrompts, block: SequenceSet, strata: np.ndarray | None) -> np.ndarray:
         """Add new prompts to `seen` until the search is over; returns their mask (N,). `strata` (N,
         2) are the candidates' (`Task.strata`), None if all are alike."""
         keep = np.zeros(len(block), np.bool_)
-        numbers = self._numbered(np.zeros((1, 2), np.int64) if strata is None else strata)
-        numbers = np.broadcast_to(numbers, len(block))
+        strata = np.zeros((len(block), 2), int) if strata is None else strata.astype(int)
+        self.drawn[strata[:, 0], strata[:, 1]] = 1
         self.over = _admit(
-            seen.table, prompt_hashes(block), numbers, keep, self.counts, self.counters,
-            self.wanted, self.most,
+            seen.table, prompt_hashes(block), strata, keep, self.limits, self.planned, self.found,
+            self.counters, self.wanted, self.most,
         )  # fmt: skip
         return keep
 
-    def _numbered(self, strata: np.ndarray) -> np.ndarray:
-        """Columns in `counts` of `strata` (N, 2), (N,); adds new ones."""
-        codes = strata[:, 0].astype(np.int64) << 16 | strata[:, 1]
-        distinct, inverse = np.unique(codes, return_inverse=True)
-        known = [divmod(code, 1 << 16) for code in distinct.tolist()]
-        new = [stratum for stratum in known if stratum not in self.numbers]
-        self.numbers |= {stratum: len(self.numbers) + i for i, stratum in enumerate(new)}
-        added = np.zeros((3, len(new)), np.int64)
-        added[0] = [self.limits.get(stratum, self.wanted) for stratum in new]
-        self.counts = np.hstack([self.counts, added])
-        return np.array([self.numbers[stratum] for stratum in known])[inverse]
+
+def no_limits(size: int) -> np.ndarray:
+    """Limits (groups, KINDS) of the strata of sequences of `size`."""
+    return np.full((size + 1, KINDS), UNLIMITED)
 
 
 def prompt_hashes(sequences: SequenceSet) -> np.ndarray:
@@ -100,16 +80,15 @@ def prompt_hashes(sequences: SequenceSet) -> np.ndarray:
 
 
 @kernel
-def _admit(table, hashes, strata, keep, counts, counters, wanted, most):
+def _admit(table, hashes, strata, keep, limits, planned, found, counters, wanted, most):
     """Mark candidates with a quota left and a new hash; returns whether the search is over."""
-    limits, planned, found = counts
     mask = np.uint64(len(table) - 1)
     for i in range(len(hashes)):
         if counters[0] >= wanted:
             return True
         if counters[1] >= max(50_000, 2 * counters[0]) or counters[2] >= most:
             return True
-        stratum = strata[i]
+        stratum = strata[i, 0], strata[i, 1]
         if counters[3] < wanted and planned[stratum] < limits[stratum]:
             planned[stratum] += 1
             counters[3] += 1
@@ -128,10 +107,20 @@ def _admit(table, hashes, strata, keep, counts, counters, wanted, most):
 
 
 def draw_set(
-    task: Task, split: str, count: int, seed: int, seen: SeenPrompts, workers: int = 1
+    task: Task,
+    split: str,
+    count: int,
+    seed: int = 0,
+    exclude: Sequence[SequenceSet] = (),
+    progress: bool = False,
 ) -> SequenceSet:
-    """`draw_sets` for one split."""
-    return draw_sets(task, {split: count}, seed, seen, workers)[0][split]
+    """`count` sequences with distinct prompts, none of which is in `exclude`, e.g. split="measure"
+    for a model measured at a setting it was not trained at; `exclude` are sets of a task with the
+    same vocabulary. UserError if there are too few."""
+    seen = SeenPrompts(count + sum(map(len, exclude)))
+    for sequences in exclude:
+        seen.add(sequences)
+    return draw_sets(task, {split: count}, seed, seen, progress)[0][split]
 
 
 def draw_sets(
@@ -139,29 +128,31 @@ def draw_sets(
     counts: Mapping[str, int],
     seed: int,
     seen: SeenPrompts,
+    progress: bool = False,
     workers: int = 1,
-    advance: Callable[[int], object] = lambda rows: None,
 ) -> tuple[dict[str, SequenceSet], list[dict[str, Any]]]:
     """Draw the given number of sequences of each split with prompts not in `seen`, and add them.
 
     Training follows `Task.training_mixture`; the task's own size fills up what smaller sizes cannot
     give. Within a size, every split has the strata (`Task.strata`) of its first candidates. A group
     that runs out of prompts gets the same share of its quota in each kind and split, and other
-    groups fill up. Raises UserError if there are too few distinct prompts. `advance` is called with
-    the number of rows added. Also returns what ran out: for each such size, sequences planned and
-    found per split, and the groups.
+    groups fill up. Raises UserError if there are too few distinct prompts. Also returns what ran
+    out: for each such size, sequences planned and found per split, and the groups.
     """
     sizes = {split: planned_sizes(task, split, count, seed) for split, count in counts.items()}
     out = {split: task.empty(count) for split, count in counts.items()}
     missing = {split: np.empty(0, np.int64) for split in counts}
     ran_out = []
     smaller = set(np.concatenate([*sizes.values(), []]).astype(int).tolist()) - {task.size}
+    bar = tqdm(
+        total=sum(counts.values()), desc=f"{task.name}-{task.size}", unit="seq", unit_scale=True,
+        disable=None if progress else True,
+    )  # fmt: skip
     for size in [*sorted(smaller), task.size]:
         rows = {split: np.flatnonzero(own == size) for split, own in sizes.items()}
         if size == task.size:
             rows = {split: np.sort(np.concatenate([rows[split], missing[split]])) for split in rows}
-        source = task, seed, size
-        searches, groups = _draw_size(source, out, rows, seen, workers, advance)
+        searches, groups = _draw_size((task, seed, size), out, rows, seen, workers, bar)
         found = {split: int(search.counters[0]) for split, search in searches.items()}
         planned = {split: len(own) for split, own in rows.items()}
         if groups or found != planned:
@@ -176,6 +167,7 @@ def draw_sets(
                     f"wants {counts[split]:,}, reached {reached:,} after {search.counters[2]:,} "
                     "candidates; ask for fewer sequences or a larger size"
                 )
+    bar.close()
     return out, ran_out
 
 
@@ -185,13 +177,13 @@ def _draw_size(
     rows: dict[str, np.ndarray],
     seen: SeenPrompts,
     workers: int,
-    advance: Callable[[int], object],
+    bar: tqdm,
 ) -> tuple[dict[str, Search], list[int]]:
     """Fill the `rows` of each split with sequences of one size; returns the groups that ran out. A
     group's prompts are counted by running out: it is then limited, and everything is drawn
     again."""
     task, _, size = source
-    limits: dict[str, dict[Stratum, int]] = {split: {} for split in rows}
+    limits = {split: no_limits(size) for split in rows}
     wanted = {split: len(own) for split, own in rows.items()}
     before = seen.table.copy()
     while True:
@@ -205,40 +197,41 @@ def _draw_size(
                     places = slice(places[0], places[-1] + 1)
                 for name, array in kept.arrays.items():
                     out[split].arrays[name][places] = array
-                advance(len(kept))
-        groups = {group for search in searches.values() for group, _ in search.planned}
-        fillable = len(groups) > 1 or size < task.size
+                bar.update(len(kept))
+        groups = sum(search.drawn for search in searches.values()).any(axis=1)
+        fillable = groups.sum() > 1 or size < task.size
         if not fillable or not _limit(searches, limits):
-            return searches, sorted({group for own in limits.values() for group, _ in own})
+            limited = [own.min(axis=1) < UNLIMITED for own in limits.values()]
+            return searches, np.flatnonzero(np.any(limited, axis=0)).tolist()
         for split, search in searches.items():
-            if search.planned.keys() <= limits[split].keys():
-                wanted[split] = sum(limits[split].values())
+            is_limited = limits[split] < UNLIMITED
+            if is_limited[search.drawn > 0].all():
+                wanted[split] = int(limits[split][is_limited].sum())
         seen.table[:] = before
-        advance(-sum(int(search.counters[0]) for search in searches.values()))
+        bar.update(-sum(int(search.counters[0]) for search in searches.values()))
 
 
-def _limit(searches: dict[str, Search], limits: dict[str, dict[Stratum, int]]) -> bool:
+def _limit(searches: dict[str, Search], limits: dict[str, np.ndarray]) -> bool:
     """Limit groups that ran out to nine tenths of their prompts (the last take long to find),
     equally in all kinds and splits; returns whether any did."""
-    planned = sum((search.planned for search in searches.values()), Counter())
-    found = sum((search.found for search in searches.values()), Counter())
-    if len(planned) == 1:
+    planned = np.sum([search.planned for search in searches.values()], axis=0)  # (groups, KINDS)
+    found = np.sum([search.found for search in searches.values()], axis=0)
+    if (planned > 0).sum() == 1:
         return False  # nothing else could fill up
-    kinds = {kind for _, kind in planned}
-    short = {stratum[0] for stratum in planned if found[stratum] < planned[stratum]}
-    for group in short:
-        strata = [(group, kind) for kind in kinds]
-        least = min(strata, key=lambda s: found[s] / planned[s] if planned[s] else 0)
-        for split, search in searches.items():
-            for stratum in strata:
-                own = search.planned[stratum]
-                limits[split][stratum] = 9 * own * found[least] // (10 * max(planned[least], 1))
-    return bool(short)
+    short = (found < planned).any(axis=1)
+    kinds = planned.any(axis=0)
+    shares = np.where(kinds, found / np.maximum(planned, 1), np.inf)
+    least = np.arange(len(shares)), shares.argmin(axis=1)
+    ran_out = short[:, None] & kinds
+    for split, search in searches.items():
+        nine_tenths = 9 * search.planned * found[least][:, None]
+        nine_tenths //= 10 * np.maximum(planned[least], 1)[:, None]
+        limits[split][ran_out] = nine_tenths[ran_out]
+    return bool(short.any())
 
 
 def planned_sizes(task: Task, split: str, count: int, seed: int) -> np.ndarray:
-    """The size of each of `count` sequences, (count,) int64: exact shares up to rounding, in a
-    random order."""
+    """The size of each sequence, (count,) int64: exact shares up to rounding, in random order."""
     if split != "train":
         return np.full(count, task.size)
     mixture = task.training_mixture()

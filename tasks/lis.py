@@ -9,8 +9,7 @@ import numpy as np
 
 from tasks.kernels import kernel
 from tasks.random_numbers import below, start
-from tasks.sequences import MAX_VOCABULARY, Example, SequenceSet
-from tasks.task import FORMATS, Task
+from tasks.task import FORMATS, MAX_VOCABULARY, Example, SequenceSet, Task
 
 MAX_NUMBER_RANGE = MAX_VOCABULARY - 2  # padding, EOS, the marker, and the numbers from 1
 
@@ -75,13 +74,10 @@ class LIS(Task):
         return None
 
     def dependencies(self, example: Example) -> list[list[int]]:
-        """A length needs all numbers up to its own and all earlier lengths; the answer needs
-        all."""
+        """A length needs all numbers up to its own and all earlier lengths, the answer all."""
+        if self.format != "cot":
+            return super().dependencies(example)
         n = len(example.prompt) - 1
-        if self.format == "direct":
-            return [list(range(n))]
-        if self.labelled:
-            return [list(range(i + 1)) for i in range(n)]
         chain = [[*range(i + 1), *range(n + 1, n + 1 + i)] for i in range(n)]
         return [*chain, [], list(range(n + 1, 2 * n + 1))]
 
@@ -126,8 +122,7 @@ def _choose(state, chosen, n, count):
 
 @kernel
 def _run_lengths(state, size):
-    """Draw three run lengths, possibly 0, of `min(3, size)` to `size` numbers in total.
-    (CoT_benchmark's total starts at 3.)"""
+    """Draw three run lengths, possibly 0: in total `min(3, size)` (CoT_benchmark: 3) to `size`."""
     runs = 1 + below(state, 3)
     least = min(3, size)
     total = least + below(state, size - least + 1)
@@ -178,13 +173,7 @@ def _draw(seed, stream, first, low, high, number_ids, length_ids, longest):
         best = 0
         for i in range(size):
             number = numbers[i]
-            left, right = 0, best
-            while left < right:
-                middle = (left + right) >> 1
-                if tails[middle] < number:
-                    left = middle + 1
-                else:
-                    right = middle
+            left = np.searchsorted(tails[:best], number)
             tails[left] = number
             best = max(best, left + 1)
             number_ids[row, i] = number + _SEP

@@ -1,62 +1,33 @@
 """How far a token lies from what it needs, over sampled sequences.
 
 Locality (Yang et al. 2024, Definition 5.3): the largest distance m from a token after the prompt to
-a token it needs; a second measure counts only dependencies on the chain. Both are also given
-relative to L.
+a token it needs; a second measure counts only dependencies on the chain.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
-
 from tasks.task import Example, Task
 
-
-@dataclass(frozen=True)
-class Locality:
-    """Distances in tokens; `chain_distance` is 0 if no token needs an earlier chain token."""
-
-    max_len: int
-    distance: int
-    chain_distance: int
-
-    @property
-    def relative(self) -> float:
-        return self.distance / self.max_len
-
-    @property
-    def chain_relative(self) -> float:
-        return self.chain_distance / self.max_len
+HEAD = f"{'task':<12} {'size':>5} {'L':>6} {'m':>6} {'m/L':>6} {'m chain':>8} {'chain/L':>8}"
 
 
-def measure(task: Task, count: int = 20, seed: int = 0) -> Locality:
+def locality(task: Task, count: int = 20, seed: int = 0) -> tuple[int, int]:
+    """Both distances in tokens; the second is 0 if no token needs an earlier chain token."""
     sequences = task.draw(seed, 0, 0, count)
-    examples = [task.decode(sequences, row) for row in range(count)]
-    longest, in_chain = map(max, zip(*(distances(task, one) for one in examples), strict=True))
-    return Locality(task.max_len, longest, in_chain)
+    found = [distances(task, task.decode(sequences, row)) for row in range(count)]
+    return max(longest for longest, _ in found), max(in_chain for _, in_chain in found)
 
 
 def distances(task: Task, example: Example) -> tuple[int, int]:
-    """The largest distance to a needed token, and to a needed token of the chain."""
     first = len(example.prompt)
-    needed = [
-        (position - other, other >= first)
-        for position, own in enumerate(task.dependencies(example), start=first)
-        for other in own
-    ]
-    in_chain = [distance for distance, own in needed if own]
-    return max((distance for distance, _ in needed), default=0), max(in_chain, default=0)
+    longest = in_chain = 0
+    for position, needed in enumerate(task.dependencies(example), start=first):
+        longest = max([longest, *(position - other for other in needed)])
+        in_chain = max([in_chain, *(position - other for other in needed if other >= first)])
+    return longest, in_chain
 
 
-def locality_table(tasks: Iterable[Task], count: int = 20, seed: int = 0) -> list[str]:
-    """The lines of a table with a row per task."""
-    head = f"{'task':<12} {'size':>5} {'L':>6} {'m':>6} {'m/L':>6} {'m chain':>8} {'chain/L':>8}"
-    lines = [head]
-    for task in tasks:
-        found = measure(task, count, seed)
-        lines.append(
-            f"{task.name:<12} {task.size:>5} {found.max_len:>6} {found.distance:>6} "
-            f"{found.relative:>6.3f} {found.chain_distance:>8} {found.chain_relative:>8.3f}"
-        )
-    return lines
+def locality_row(task: Task, count: int = 20, seed: int = 0) -> str:
+    m, chain = locality(task, count, seed)
+    shares = f"{m / task.max_len:>6.3f} {chain:>8} {chain / task.max_len:>8.3f}"
+    return f"{task.name:<12} {task.size:>5} {task.max_len:>6} {m:>6} {shares}"

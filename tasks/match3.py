@@ -12,8 +12,7 @@ from itertools import combinations
 import numpy as np
 
 from common import UserError
-from tasks.sequences import MAX_VOCABULARY, Example, SequenceSet
-from tasks.task import Task
+from tasks.task import MAX_VOCABULARY, Example, SequenceSet, Task
 
 MAX_MODULUS = MAX_VOCABULARY - 5  # padding, EOS, the marker, yes, no
 
@@ -100,6 +99,3 @@ class Match3(Task):
 
     def state_bits(self, size: int) -> float:
         return 1.0
-
-    def dependencies(self, example: Example) -> list[list[int]]:
-        return [[*range(self.size), self.size + 1] for _ in example.answer]

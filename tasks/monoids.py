@@ -54,7 +54,6 @@ class Monoid:
 
     @functools.cached_property
     def inverse(self) -> np.ndarray:
-        """The number of each element's inverse, (S,); groups only."""
         return (self.table == 0).argmax(axis=1)
 
     @functools.cached_property
@@ -80,8 +79,9 @@ class Monoid:
 def symmetric(points: int, letters: tuple[str, ...], even: bool = False) -> Monoid:
     """S_n, or A_n if `even`, on `points` points; F fixes point 1."""
     digits = "123456789"[:points]
-    every = ["".join(p) for p in itertools.permutations(digits)]
-    kept = [p for p in every if not even or _inversions(p) % 2 == 0]
+    kept = ["".join(p) for p in itertools.permutations(digits)]
+    if even:
+        kept = [p for p in kept if sum(a > b for a, b in itertools.combinations(p, 2)) % 2 == 0]
     number = {p: i for i, p in enumerate(kept)}
     table = [[number["".join(g[int(x) - 1] for x in p)] for g in kept] for p in kept]
     fixing = tuple(i for i, p in enumerate(kept) if p[0] == "1")
@@ -107,16 +107,6 @@ def direct_product(one: Monoid, two: Monoid, letters: tuple[str, ...]) -> Monoid
     return Monoid(f"{one.name}x{two.name}", elements, table, letters, subgroup)
 
 
-def flip_flop() -> Monoid:
-    """{1, a, b} with xa = a and xb = b: a bit that is set, reset or kept; aperiodic."""
-    table = np.array([[0, 1, 2], [1, 1, 2], [2, 1, 2]])
-    return Monoid("flip-flop", ("1", "a", "b"), table, ("1", "a", "b"))
-
-
-def _inversions(permutation: str) -> int:
-    return sum(a > b for a, b in itertools.combinations(permutation, 2))
-
-
 DEFINITIONS: dict[str, Callable[[], Monoid]] = {
     "S3": lambda: symmetric(3, ("123", "213", "231")),
     "A4": lambda: symmetric(4, ("1234", "2314", "2143"), even=True),
@@ -124,24 +114,22 @@ DEFINITIONS: dict[str, Callable[[], Monoid]] = {
     "A5": lambda: symmetric(5, ("12345", "23145", "23451"), even=True),
     "S5": lambda: symmetric(5, ("12345", "21345", "23451")),
     "A4xZ5": lambda: direct_product(DEFINITIONS["A4"](), cyclic(5), ("1234:0", "2314:1", "2143:1")),
-    "flip-flop": flip_flop,
+    # xa = a and xb = b: a bit that is set, reset or kept; aperiodic
+    "flip-flop": lambda: Monoid(
+        "flip-flop", ("1", "a", "b"), np.array([[0, 1, 2], [1, 1, 2], [2, 1, 2]]), ("1", "a", "b")
+    ),
 }
 
 
 @functools.cache
-def _monoid(name: str) -> Monoid | None:
-    if name in DEFINITIONS:
-        return DEFINITIONS[name]()
-    match = re.fullmatch("Z([1-9][0-9]{0,3})", name)
-    return cyclic(int(match[1])) if match and 2 <= int(match[1]) <= MOST_CYCLIC else None
-
-
 def monoid(name: str) -> Monoid:
     """One of `DEFINITIONS`, or Zn; UserError for an unknown name."""
-    found = _monoid(str(name))
-    if found is None:
+    match = re.fullmatch("Z([1-9][0-9]{0,3})", str(name))
+    if match and 2 <= int(match[1]) <= MOST_CYCLIC:
+        return cyclic(int(match[1]))
+    if name not in DEFINITIONS:
         known = ", ".join(DEFINITIONS)
         raise UserError(
             f"monoid={name!r} is unknown: there are {known} and Zn, n from 2 to {MOST_CYCLIC:,}"
         )
-    return found
+    return DEFINITIONS[name]()

@@ -8,8 +8,7 @@ import numpy as np
 
 from tasks.kernels import kernel
 from tasks.random_numbers import below, start
-from tasks.sequences import MAX_VOCABULARY, Example, SequenceSet
-from tasks.task import FORMATS, Task
+from tasks.task import FORMATS, MAX_VOCABULARY, Example, SequenceSet, Task
 
 MOST_TOKENS = MAX_VOCABULARY - 4  # padding, EOS, the marker and the bar
 LEAST_TOKENS = 128
@@ -44,29 +43,19 @@ class MQAR(Task):
     ):
         super().__init__(size, format, capacity)
         self.queries = queries
-        self.num_queries = self.size
-        if queries is not None:
-            self.num_queries = self.whole_number("queries", queries, 1, self.size)
+        asked = self.size if queries is None else queries
+        self.num_queries = self.whole_number("queries", asked, 1, self.size)
+        self.prompt_len = 2 * self.size + self.num_queries + 2
         least = 2 * self.room_size
         self.vocab_size = max(LEAST_TOKENS, 2 * least)
         if vocab_size is not None:
             self.vocab_size = self.whole_number("vocab_size", vocab_size, least, MOST_TOKENS)
-
-    @property
-    def keys(self) -> range:
-        return range(1, self.vocab_size // 2 + 1)
-
-    @property
-    def values(self) -> range:
-        return range(self.vocab_size // 2 + 1, self.vocab_size + 1)
+        half = self.vocab_size // 2
+        self.keys, self.values = range(1, half + 1), range(half + 1, self.vocab_size + 1)
 
     @property
     def own_tokens(self) -> list[str]:
         return ["<sep>", "|", *map(str, range(1, self.vocab_size + 1))]
-
-    @property
-    def prompt_len(self) -> int:
-        return 2 * self.size + self.num_queries + 2
 
     @property
     def max_len(self) -> int:
@@ -175,7 +164,6 @@ def _shuffle_front(state, numbers, count):
 
 @kernel
 def _draw(seed, stream, first, vocab_size, pairs, asked):
-    """Fill ids of the pairs (N, 2n), and of the queried ones (N, 2m), key before value."""
     size, queries, half = pairs.shape[1] // 2, asked.shape[1] // 2, vocab_size // 2
     state = np.empty(1, np.uint64)
     keys, values = np.empty(half, np.int64), np.empty(vocab_size - half, np.int64)

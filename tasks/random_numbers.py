@@ -27,7 +27,6 @@ def mix(z):
 
 @kernel
 def start(state, seed, stream, size, index):
-    """Initialise `state` for one candidate."""
     z = mix(np.uint64(seed) + _GAMMA)
     z = mix((z ^ np.uint64(stream)) + _GAMMA)
     z = mix((z ^ np.uint64(size)) + _GAMMA)

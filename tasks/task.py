@@ -14,20 +14,107 @@ import inspect
 import math
 import random
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
 from functools import cached_property
-from itertools import accumulate
+from itertools import accumulate, zip_longest
 from typing import Any, ClassVar, Self
 
 import numpy as np
 
 from common import UserError, locate
-from tasks.sequences import EOS, EOS_ID, PAD, PAD_ID, Example, SequenceSet, Vocabulary  # noqa: F401
 
+PAD = "<pad>"
+EOS = "<eos>"
+PAD_ID = 0
+EOS_ID = 1
+MAX_VOCABULARY = 2**16
 FORMATS = ("cot", "direct", "tagged")
 SPLITS = ("train", "validation", "test")
 MAX_SIZE = 100_000
 MAX_LEN = 2**20  # every row of a data set is as wide as the longest
+
+
+class Vocabulary:
+    """Tokens and ids; padding is 0 and end of sequence 1 in every task. `tokens` are the task's
+    own, without these two."""
+
+    def __init__(self, tokens: Iterable[str]):
+        self.tokens: tuple[str, ...] = (PAD, EOS, *tokens)
+        self.index: dict[str, int] = {token: i for i, token in enumerate(self.tokens)}
+        if len(self.index) != len(self.tokens):
+            raise ValueError("a vocabulary must not hold a token twice")
+        if len(self.tokens) > MAX_VOCABULARY:
+            raise UserError(
+                f"a vocabulary of {len(self.tokens):,} tokens is too large: ids have 16 bits, "
+                f"so that it holds at most {MAX_VOCABULARY:,}"
+            )
+        self.dtype: np.dtype = np.dtype(np.uint8 if len(self.tokens) <= 256 else np.uint16)
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+    def encode(self, tokens: list[str]) -> np.ndarray:
+        try:
+            return np.array([self.index[token] for token in tokens], dtype=self.dtype)
+        except KeyError as error:
+            raise UserError(f"unknown token {error.args[0]!r}") from None
+
+    def decode(self, ids: Iterable[int]) -> list[str]:
+        return [self.tokens[int(i)] for i in ids]
+
+
+@dataclass(frozen=True)
+class Example:
+    """One sequence in tokens, without EOS.
+
+    `prompt` ends with "=" or "<sep>"; `chain` includes its closing marker, and is empty for
+    format="direct". With format="tagged", the answer is a label for each token before the marker.
+    """
+
+    prompt: list[str]
+    chain: list[str]
+    answer: list[str]
+
+    @property
+    def tokens(self) -> list[str]:
+        return self.prompt + self.chain + self.answer
+
+
+@dataclass
+class SequenceSet:
+    """N encoded sequences.
+
+    tokens: (N, W), W = longest sequence + 1, each row closed by EOS and padded with PAD. lengths:
+    (N,) int32, EOS included. prompt_lengths: (N,) int32. labels: (N, W), or None for next-token
+    prediction; entry j is the label after the tokens before j, for prompt_lengths <= j < lengths,
+    elsewhere PAD.
+    """
+
+    tokens: np.ndarray
+    lengths: np.ndarray
+    prompt_lengths: np.ndarray
+    labels: np.ndarray | None = None
+
+    def __len__(self) -> int:
+        return len(self.lengths)
+
+    def select(self, index: Any) -> SequenceSet:
+        return SequenceSet(**{name: array[index] for name, array in self.arrays.items()})
+
+    @property
+    def arrays(self) -> dict[str, np.ndarray]:
+        return {name: array for name, array in vars(self).items() if array is not None}
+
+    @property
+    def given_lengths(self) -> np.ndarray:
+        """The number of given tokens, (N,): the prompt, or everything if labelled."""
+        return self.prompt_lengths if self.labels is None else self.lengths - 1
+
+    @property
+    def last_tokens(self) -> np.ndarray:
+        """The token before EOS of each sequence, (N,): an answer of one token."""
+        return self.tokens[np.arange(len(self)), self.lengths - 2]
 
 
 class Task(ABC):
@@ -59,11 +146,9 @@ class Task(ABC):
         self.format = self.one_of("format", format, self.formats)
         self.capacity = capacity
         if capacity is not None:
-            self.capacity = self.whole_number("capacity", capacity, self.min_size, MAX_SIZE)
-            if self.capacity < self.size:
-                raise UserError(
-                    f"task {self.name}: capacity={capacity} must be at least size={self.size}"
-                )
+            self.capacity = self.whole_number("capacity", capacity, self.size, MAX_SIZE)
+        self.room_size = self.size if self.capacity is None else self.capacity
+        self.labelled = self.format == "tagged"
 
     # What a new task provides
 
@@ -84,8 +169,7 @@ class Task(ABC):
         return self.max_len
 
     def sample_prompt(self, rng: random.Random, size: int) -> list[str]:
-        """Draw a prompt of `size`, its closing marker included. Not needed if `draw_batch` is
-        overridden."""
+        """Draw a prompt of `size`, closing marker included. Not needed beside `draw_batch`."""
         raise NotImplementedError(f"{type(self).__name__} has neither sample_prompt nor draw_batch")
 
     @abstractmethod
@@ -134,18 +218,20 @@ class Task(ABC):
 
     def check_solution(self, example: Example) -> str | None:
         expected = self.complete(example.prompt)
-        if example.chain != expected.chain:
-            given, right = [*example.chain, None], [*expected.chain, None]
-            at = next(i for i, (a, b) in enumerate(zip(given, right, strict=False)) if a != b)
-            here, there = (repr(t) if t is not None else "missing" for t in (given[at], right[at]))
-            return f"chain token {at + 1} is {here}, not {there}"
+        pairs = zip_longest(example.chain, expected.chain, fillvalue="missing")
+        for number, (given, right) in enumerate(pairs, start=1):
+            if given != right:
+                return f"chain token {number} is {given}, not {right}"
         if example.answer != expected.answer:
             return f"the answer is {' '.join(expected.answer)}, not {' '.join(example.answer)}"
         return None
 
     def dependencies(self, example: Example) -> list[list[int]]:
         """The positions in `example.tokens`, from 0, that each token after the prompt needs;
-        structural tokens need none. By default, all earlier ones."""
+        structural tokens need none. By default, all earlier ones; a label, the prompt up to its
+        token."""
+        if self.labelled:
+            return [list(range(i + 1)) for i in range(len(example.answer))]
         first = len(example.prompt)
         return [list(range(i)) for i in range(first, len(example.tokens))]
 
@@ -156,7 +242,6 @@ class Task(ABC):
         return list(accumulate(ends, initial=0))[:-1]
 
     def kind_of(self, example: Example) -> str:
-        """The kind of instance of a sequence; accuracy is reported per kind."""
         return ""
 
     def training_mixture(self) -> dict[int, float]:
@@ -164,7 +249,8 @@ class Task(ABC):
         return {self.size: 1.0}
 
     def strata(self, sequences: SequenceSet) -> np.ndarray | None:
-        """Group and kind of each of N sequences of one size, (N, 2); None if all are alike.
+        """Group (0 .. size) and kind (0 .. 7) of each of N sequences of one size, (N, 2); None if
+        all are alike.
 
         Stored sets keep the strata of `draw` where distinct prompts run out: a group then ends for
         all of its kinds, e.g. answers, and in all splits alike (`generate.draw_sets`). Within a
@@ -208,21 +294,15 @@ class Task(ABC):
         return self.draw_batch(seed, stream, first, count, self.size if size is None else size)
 
     @property
-    def labelled(self) -> bool:
-        return self.format == "tagged"
-
-    @property
     def parameters(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in inspect.signature(type(self)).parameters}
 
     def with_parameters(self, **changes: Any) -> Self:
-        """A copy with some parameters changed."""
         return type(self)(**{**self.parameters, **changes})
 
     @cached_property
     def room(self) -> Task:
-        """The task of size `capacity`, whose vocabulary and `max_len` a model takes; by default
-        itself."""
+        """The task of size `capacity`, whose vocabulary and `max_len` a model takes."""
         if self.capacity is None:
             return self
         return self.with_parameters(size=self.capacity, capacity=None)
@@ -230,11 +310,6 @@ class Task(ABC):
     @cached_property
     def vocabulary(self) -> Vocabulary:
         return Vocabulary(self.own_tokens) if self.room is self else self.room.vocabulary
-
-    @property
-    def room_size(self) -> int:
-        """`capacity`, or `size` without one."""
-        return self.size if self.capacity is None else self.capacity
 
     def require_room_for(self, measured: Task) -> None:
         """Raise UserError unless a model for this task can read sequences of `measured`."""
@@ -250,7 +325,10 @@ class Task(ABC):
         raise UserError(f"task {measured.name}: size={measured.size} needs {reason}; {advice}")
 
     def empty(self, count: int) -> SequenceSet:
-        return SequenceSet.empty(count, self.max_len + 1, self.vocabulary.dtype, self.labelled)
+        tokens = np.zeros((count, self.max_len + 1), self.vocabulary.dtype)
+        lengths, prompt_lengths = np.zeros((2, count), np.int32)
+        labels = np.zeros_like(tokens) if self.labelled else None
+        return SequenceSet(tokens, lengths, prompt_lengths, labels)
 
     def join(self, prompt: np.ndarray, chain: np.ndarray | None, answer: np.ndarray) -> SequenceSet:
         """N sequences of one length from ids of prompt (N, n), chain (N, k) or None, both without
@@ -313,7 +391,6 @@ class Task(ABC):
         return int(value)
 
     def one_of(self, key: str, value: Any, choices: Collection[str]) -> str:
-        """`value` if it is among `choices`, else UserError."""
         if value not in choices:
             known = ", ".join(choices)
             raise UserError(f"task {self.name}: {key}={value!r} must be one of {known}")
@@ -351,7 +428,6 @@ def build_task(settings: Mapping[str, Any], key: str = "task") -> Task:
 
 
 def in_proportion(sizes: range) -> dict[int, float]:
-    """A mixture with each size's share proportional to the size."""
     return {size: size / sum(sizes) for size in sizes}
 
 

@@ -10,21 +10,16 @@ from typing import Any
 import numpy as np
 
 from common import UserError
-from tasks import omega
+from tasks.monoids import Monoid
 from tasks.monoids import monoid as monoid_of
 from tasks.random_numbers import random_numbers
-from tasks.sequences import Example, SequenceSet
-from tasks.task import FORMATS, Task, in_proportion
-from tasks.words import (
-    ROUNDS,
-    choose,
-    flip_flop_words,
-    member_words,
-    prefix_products,
-)
+from tasks.task import FORMATS, Example, SequenceSet, Task, in_proportion
+from tasks.words import ROUNDS, choose, flip_flop_words, member_words, prefix_products
 
 OWN = ("<sep>", "yes", "no")
 MARKER, YES, NO, FIRST = range(2, 6)  # ids, after padding and EOS; FIRST is element 0's
+PERIOD = 4  # letters of v
+ATTEMPTS = 100
 
 
 class Word(Task):
@@ -33,7 +28,7 @@ class Word(Task):
     `letters`: `three` generators, `all` elements, or a list. The chain gives the product of each
     prefix. question="value" asks for the product; "member" whether it is in P: the identity of a
     group, or the flip-flop's state a. tail="omega" asks about the infinite word u v v v ..
-    (`tasks.omega`). Letters are independent and uniform for "value". For "member", half of the
+    (`passes`). Letters are independent and uniform for "value". For "member", half of the
     words are in P and the others have similar letter counts (`words.member_words`,
     `words.flip_flop_words`). format="direct" trains on all lengths up to `size`.
 
@@ -62,8 +57,11 @@ class Word(Task):
         self.monoid, self.letters = monoid, letters
         self.question = self.one_of("question", question, ("value", "member"))
         self.tail = self.one_of("tail", tail, ("none", "omega"))
-        self._monoid = monoid_of(monoid)
+        self._monoid = monoid_of(str(monoid))
         self._letters = self._numbers_of(letters)
+        self._accepted = 1 if monoid == "flip-flop" else 0  # element, for question=member
+        # The shortest words that can be drawn.
+        self._least = PERIOD + 1 if self.tail == "omega" else self._accepted + 1
         if monoid == "flip-flop" and len(self._letters) < len(self._monoid):
             raise UserError("task word: letters of the flip-flop must be all three: 1, a, b")
         if self.tail == "omega" and self.question == "value":
@@ -92,13 +90,6 @@ class Word(Task):
         return numbers
 
     @property
-    def _least(self) -> int:
-        """The shortest words that can be drawn."""
-        if self.tail == "omega":
-            return omega.PERIOD + 1
-        return 2 if self.monoid == "flip-flop" else 1
-
-    @property
     def own_tokens(self) -> list[str]:
         bar = ["|"] if self.tail == "omega" else []
         return [*OWN, *self._monoid.elements, *bar]
@@ -110,7 +101,8 @@ class Word(Task):
             return self.size + 1
         chain, bar = self.size + 1, 0
         if self.tail == "omega":
-            chain += omega.PERIOD * (omega.most_passes(self._monoid) - 1)
+            passed = [passes(self._monoid, [], [g])[1] for g in range(len(self._monoid))]
+            chain += PERIOD * (max(map(len, passed)) - 1)
             bar = 1
         return self.size + bar + 2 + (chain if self.format == "cot" else 0)
 
@@ -119,14 +111,21 @@ class Word(Task):
         return in_proportion(range(least, self.size + 1))
 
     def sample_prompt(self, rng: random.Random, size: int) -> list[str]:
-        """Draw `u | v` and the marker; words without a tail come from `draw`."""
-        u, v = omega.draw_word(rng, self._monoid, self._letters, size)
+        """Draw `u | v <sep>`, u and v uniform given an answer drawn by a fair coin; if `ATTEMPTS`
+        draws do not give this answer, the last one is kept. Words without a tail come from
+        `draw`."""
+        wanted = rng.random() < 0.5
+        for _ in range(ATTEMPTS):
+            word = rng.choices(self._letters, k=size)
+            u, v = word[:-PERIOD], word[-PERIOD:]
+            if is_accepted(self._monoid, u, v) == wanted:
+                break
         elements = self._monoid.elements
         return [*(elements[i] for i in u), "|", *(elements[i] for i in v), "<sep>"]
 
     def solve(self, prompt: list[str]) -> tuple[list[str], list[str]]:
         if self.tail == "omega":
-            return omega.solve(self._monoid, prompt)
+            return solve_omega(self._monoid, prompt)
         state, chain = 0, []
         for letter in prompt[:-1]:
             state = int(self._monoid.table[state, self._monoid.number[letter]])
@@ -134,10 +133,6 @@ class Word(Task):
         if self.question == "value":
             return [*chain, "<sep>"], chain[-1:]
         return [*chain, "<sep>"], ["yes" if state == self._accepted else "no"]
-
-    @property
-    def _accepted(self) -> int:
-        return 1 if self.monoid == "flip-flop" else 0
 
     def check_prompt(self, prompt: list[str]) -> str | None:
         word = [token for token in prompt[:-1] if token != "|"]
@@ -149,8 +144,8 @@ class Word(Task):
             if token not in known:
                 return f"letter {position + 1}, {token}, is none of the task's letters"
         bars = [position for position, token in enumerate(prompt) if token == "|"]
-        if self.tail == "omega" and bars != [len(word) - omega.PERIOD]:
-            return f"one bar must stand before the last {omega.PERIOD} letters"
+        if self.tail == "omega" and bars != [len(word) - PERIOD]:
+            return f"one bar must stand before the last {PERIOD} letters"
         return None
 
     def draw_batch(self, seed: int, stream: int, first: int, count: int, size: int) -> SequenceSet:
@@ -171,8 +166,7 @@ class Word(Task):
         return self.join(letters + FIRST, products + FIRST, answer)
 
     def strata(self, sequences: SequenceSet) -> np.ndarray | None:
-        """For "member" the answers; for the flip-flop the last reset's distance from the end, and
-        which."""
+        """For "member" the answers; for the flip-flop the last reset's distance, and which."""
         if self.monoid != "flip-flop" and self.question == "value":
             return None
         size = int(sequences.given_lengths[0]) - 1
@@ -185,14 +179,10 @@ class Word(Task):
         return np.column_stack([groups, kinds])
 
     def dependencies(self, example: Example) -> list[list[int]]:
-        """A product needs its letter and the product before; a label needs all letters so far."""
-        n = len(example.prompt) - 1
-        if self.tail == "omega":
+        """A product needs its letter and the product before."""
+        if self.tail == "omega" or self.format != "cot":
             return super().dependencies(example)
-        if self.format == "direct":
-            return [list(range(n))]
-        if self.labelled:
-            return [list(range(i + 1)) for i in range(n)]
+        n = len(example.prompt) - 1
         return [[0], *([i, n + i] for i in range(1, n)), [], [2 * n]]
 
     def state_bits(self, size: int) -> float | tuple[float, float]:
@@ -210,3 +200,48 @@ class Word(Task):
         elif self.question == "member":
             return 1.0
         return high if self._monoid.is_group and self.question == "value" else (1.0, high)
+
+
+# Infinite words: u v^ω is in [P] if the running product passes through P infinitely often: weak
+# recognition by linked pairs (Fleischer and Kufleitner 2019), all pairs (s, e) with s in P, where
+# s e = s and e e = e iff s = h(u) h(v)^i h(x) recurs at every further turn of y x, v = x y.
+
+
+def accepted(monoid: Monoid) -> set[int]:
+    """P: a twentieth of a group's elements, or the flip-flop's state a. About half of uniform words
+    over all letters are in [P] (A5 and S5), two in five over three letters."""
+    return set(range(max(1, len(monoid) // 20))) if monoid.is_group else {1}
+
+
+def passes(monoid: Monoid, u: list[int], v: list[int]) -> tuple[list[int], list[list[int]], int]:
+    """Products along u, along each v until its last recurs, and from which pass they repeat."""
+    table = monoid.table
+    state, along_u = 0, []
+    for letter in u:
+        state = int(table[state, letter])
+        along_u.append(state)
+    ends, found = [state], []
+    while True:
+        products = []
+        for letter in v:
+            state = int(table[state, letter])
+            products.append(state)
+        found.append(products)
+        if state in ends:
+            return along_u, found, ends.index(state)
+        ends.append(state)
+
+
+def is_accepted(monoid: Monoid, u: list[int], v: list[int]) -> bool:
+    _, found, first = passes(monoid, u, v)
+    return any(state in accepted(monoid) for products in found[first:] for state in products)
+
+
+def solve_omega(monoid: Monoid, prompt: list[str]) -> tuple[list[str], list[str]]:
+    """Chain and answer of `u | v <sep>`: products along u, then v until its last one recurs."""
+    bar = prompt.index("|")
+    u, v = ([monoid.number[t] for t in part] for part in (prompt[:bar], prompt[bar + 1 : -1]))
+    along_u, found, _ = passes(monoid, u, v)
+    chain = [*along_u, *(state for products in found for state in products)]
+    answer = "yes" if is_accepted(monoid, u, v) else "no"
+    return [*(monoid.elements[state] for state in chain), "<sep>"], [answer]

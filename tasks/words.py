@@ -28,28 +28,9 @@ def prefix_products(monoid: Monoid, letters: np.ndarray) -> np.ndarray:
     return products
 
 
-@functools.lru_cache(maxsize=64)
-def best_guess_from_counts(monoid: Monoid, letters: tuple[int, ...], size: int) -> float:
-    """The exact accuracy of the best guess of the product from letter counts alone, for words of
-    `size` uniform `letters`."""
-    start = np.zeros(len(monoid))
-    start[0] = 1.0
-    found = {(0,) * len(letters): start}
-    for _ in range(size):
-        longer: dict[tuple[int, ...], np.ndarray] = {}
-        for counts, shares in found.items():
-            for place, letter in enumerate(letters):
-                key = (*counts[:place], counts[place] + 1, *counts[place + 1 :])
-                after = longer.setdefault(key, np.zeros(len(monoid)))
-                np.add.at(after, monoid.table[:, letter], shares / len(letters))
-        found = longer
-    return float(sum(shares.max() for shares in found.values()))
-
-
 @functools.lru_cache(maxsize=8)
 def ways(monoid: Monoid, letters: tuple[int, ...], steps: int) -> np.ndarray:
-    """(steps + 1, S, S): entry (m, s, t) is the share of words of m `letters` that lead from s to
-    t."""
+    """(steps + 1, S, S): the share of words of m `letters` that lead from s to t."""
     turns = np.zeros((len(monoid), len(monoid)))
     following = monoid.table[:, list(letters)]  # (S, A)
     np.add.at(turns, (np.arange(len(monoid))[:, None], following), 1 / len(letters))
@@ -62,8 +43,7 @@ def ways(monoid: Monoid, letters: tuple[int, ...], steps: int) -> np.ndarray:
 def words_to(
     monoid: Monoid, letters: tuple[int, ...], targets: np.ndarray, numbers: np.ndarray
 ) -> np.ndarray:
-    """Draw words (N, n) uniformly among those with product `targets` (N,), from `numbers` (N,
-    n)."""
+    """Draw words (N, n), uniform among those with product `targets` (N,)."""
     steps = numbers.shape[1]
     shares = ways(monoid, letters, steps)
     chosen = np.array(letters)

@@ -110,9 +110,11 @@ def test_plain_generation_is_greedy_decoding(mixer):
     model.head.weight.data.mul_(50)
     sequences = task.draw(0, 1, 0, 20)
     written = evaluation.plain_generation(model, sequences)
-    assert written == plain_greedy(model, sequences)
+    texts = plain_greedy(model, sequences)
+    assert [row[: len(text)] for row, text in zip(written.tolist(), texts, strict=True)] == texts
     assert evaluation.equal(generate(model, sequences), written) == 20
-    written[3] = written[3][:-1]
+    written = written.clone()
+    written[3, 0] = 0
     assert evaluation.equal(generate(model, sequences), written) == 19
 
 

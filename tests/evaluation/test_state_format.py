@@ -15,7 +15,7 @@ from evaluation.judge import evaluate
 from evaluation.state_format import parse_format, rounded_weights, state_rounding
 from models.mixer import GenerationState
 from tasks.lis import LIS
-from tasks.task import EOS_ID, SequenceSet
+from tasks.task import EOS_ID
 from tests.models.configured import model_of, names
 
 DTYPES = {
@@ -124,7 +124,6 @@ def test_float32_writes_what_exact_evaluation_writes(models, task, mixer):
     found = generate(model, sequences, 0.05, rounding=state_rounding("float32", model, sequences))
     assert written(found) == written(exact)
     assert (found.first_mistake == exact.first_mistake).all()
-    assert found.certified == exact.certified
 
 
 def test_more_bits_are_not_worse(models):
@@ -148,13 +147,11 @@ def test_labels_are_said_token_by_token(mixer):
     task = LIS(6, "tagged")
     model, sequences = small_model(task, mixer), task.draw(0, 1, 0, 30)
     found = tag(model, sequences, rounding=state_rounding("float32", model, sequences))
-    assert (found.labels == tag(model, sequences).labels).all()
+    assert (found == tag(model, sequences)).all()
 
 
 def test_positions_and_other_whole_numbers_stay():
-    rounding = state_rounding(
-        "float0e2", small_model(TASKS["lis"]()), SequenceSet.empty(0, 1, "u1")
-    )
+    rounding = state_rounding("float0e2", small_model(TASKS["lis"]()), LIS(4).empty(0))
     tensors = {"positions": torch.tensor([[7, 1000]]), "sums": torch.tensor([[7.0, 1000.0]])}
     layer = GenerationState(tensors, torch.tensor([1]), 1)
     rounding([layer])
@@ -181,4 +178,4 @@ def test_unknown_and_impossible_formats_are_refused(name):
 def test_integers_need_training_sequences():
     model = small_model(TASKS["lis"]())
     with pytest.raises(UserError, match="training sequences"):
-        state_rounding("int8", model, SequenceSet.empty(0, 1, "u1"))
+        state_rounding("int8", model, LIS(4).empty(0))

@@ -13,7 +13,7 @@ from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
 from models.build import ModelConfig, build_model
-from tasks.sequences import Vocabulary
+from tasks.task import Vocabulary
 
 CONF_DIR = Path(__file__).resolve().parents[2] / "conf"
 FOLDERS = [CONF_DIR]

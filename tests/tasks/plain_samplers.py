@@ -9,8 +9,7 @@ import random
 
 from tasks.arithmetic import OPERATORS, Arithmetic, around, render
 from tasks.copying import Copying
-from tasks.ed import EditDistance
-from tasks.ed_kernels import LONGER, MAX_LETTERS, MIN_LETTERS, SHORTER
+from tasks.ed import LONGER, MAX_LETTERS, MIN_LETTERS, SHORTER, EditDistance
 from tasks.lis import LIS
 from tasks.mqar import MQAR
 from tasks.task import Example, Task

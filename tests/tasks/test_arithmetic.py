@@ -9,7 +9,7 @@ from plain_samplers import grow
 
 from common import UserError
 from tasks.arithmetic import Arithmetic, is_leftmost_pair
-from tasks.generate import SeenPrompts, draw_set, planned_sizes
+from tasks.generate import draw_set, planned_sizes
 from tasks.task import Example
 
 
@@ -86,7 +86,7 @@ def test_training_mixture_is_in_proportion_to_the_operators() -> None:
 def test_missing_small_expressions_are_filled_up_with_the_largest() -> None:
     """473 one-operator expressions exist: 121 sums, differences and products, 110 quotients."""
     task = Arithmetic(3)
-    drawn = draw_set(task, "train", 6000, 0, SeenPrompts(6000))
+    drawn = draw_set(task, "train", 6000)
     operators = Counter(
         sum(token in "+-*/" for token in task.decode(drawn, row).prompt) for row in range(6000)
     )

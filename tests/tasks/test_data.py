@@ -18,7 +18,6 @@ from tasks.data import (
     DataSets,
     build,
     data_key,
-    draw_measured,
     fingerprint,
     load_file,
     load_measured,
@@ -26,7 +25,7 @@ from tasks.data import (
 )
 from tasks.ed import EditDistance
 from tasks.ed_local import EditDistanceLocal
-from tasks.generate import STREAMS
+from tasks.generate import STREAMS, draw_set
 from tasks.lis import LIS
 from tasks.task import SPLITS, SequenceSet, Task
 from tasks.word import Word
@@ -348,7 +347,7 @@ def test_prompts_are_those_first_drawn_that_were_not_trained_on(size: int) -> No
     trained = {*prompts(sets["train"]), *prompts(sets["validation"])}
     task = Arithmetic(size, capacity=4)
     count = {1: 60, 2: 500, 3: 500}[size]
-    measured = draw_measured(task, count, 5, [sets["train"], sets["validation"]], progress=False)
+    measured = draw_set(task, "measure", count, 5, [sets["train"], sets["validation"]])
     candidates = task.draw(5, STREAMS["measure"], 0, 40_000)
     expected: dict[bytes, int] = {}
     for index, prompt in enumerate(prompts(candidates)):
@@ -362,7 +361,7 @@ def test_prompts_are_those_first_drawn_that_were_not_trained_on(size: int) -> No
 def test_labelled_sets_leave_out_what_was_trained_on() -> None:
     task = Word(4, "tagged", "S3")
     known = task.draw(0, 2, 0, 40)
-    measured = draw_measured(task, 40, 0, known, progress=False)
+    measured = draw_set(task, "measure", 40, 0, [known])
     assert measured.labels is not None
     assert not set(map(bytes, known.tokens)) & set(map(bytes, measured.tokens))
 
@@ -371,7 +370,7 @@ def test_too_few_prompts_that_were_not_trained_on() -> None:
     """473 one-operator expressions exist."""
     task = Arithmetic(1)
     train = build(task, DataConfig(400, 0, 0), progress=False)[0]["train"]
-    assert len(draw_measured(task, 73, 0, train, progress=False)) == 73
+    assert len(draw_set(task, "measure", 73, 0, [train])) == 73
     reason = "too few distinct prompts outside the given sets: measure wants 74, reached 73"
     with pytest.raises(UserError, match=reason):
-        draw_measured(task, 74, 0, train, progress=False)
+        draw_set(task, "measure", 74, 0, [train])

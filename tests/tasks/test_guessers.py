@@ -7,10 +7,10 @@ import pytest
 
 from tasks.closure import FIRST as CLOSURE_FIRST
 from tasks.closure import Closure
-from tasks.monoids import monoid
+from tasks.monoids import Monoid, monoid
 from tasks.word import FIRST as WORD_FIRST
 from tasks.word import Word
-from tasks.words import best_guess_from_counts, prefix_products
+from tasks.words import prefix_products
 
 N = 16_000  # half of them judge: a standard deviation is 0.0056
 
@@ -102,6 +102,23 @@ def test_closure_is_not_told_by_letter_counts(name, size, by_visits):
     visits = np.isin(prefix_products(group, words), group.subgroup)
     assert table_accuracy(visits[:, -1], answer) == pytest.approx(0.75, abs=0.02)
     assert table_accuracy(visits.sum(1), answer) == pytest.approx(by_visits, abs=0.02)
+
+
+def best_guess_from_counts(monoid: Monoid, letters: tuple[int, ...], size: int) -> float:
+    """The exact accuracy of the best guess of the product from letter counts alone, for words of
+    `size` uniform `letters` (the table of docs/word_problems.md)."""
+    start = np.zeros(len(monoid))
+    start[0] = 1.0
+    found = {(0,) * len(letters): start}
+    for _ in range(size):
+        longer: dict[tuple[int, ...], np.ndarray] = {}
+        for counts, shares in found.items():
+            for place, letter in enumerate(letters):
+                key = (*counts[:place], counts[place] + 1, *counts[place + 1 :])
+                after = longer.setdefault(key, np.zeros(len(monoid)))
+                np.add.at(after, monoid.table[:, letter], shares / len(letters))
+        found = longer
+    return float(sum(shares.max() for shares in found.values()))
 
 
 def test_best_guess_of_a_product_from_counts():

@@ -2,7 +2,7 @@
 
 from tasks.ed import EditDistance
 from tasks.ed_local import EditDistanceLocal
-from tasks.locality import distances, measure
+from tasks.locality import distances, locality
 
 
 def test_distances_of_a_sequence() -> None:
@@ -13,6 +13,7 @@ def test_distances_of_a_sequence() -> None:
 
 
 def test_the_local_chain_is_more_local() -> None:
-    whole, local = measure(EditDistance(12)), measure(EditDistanceLocal(12))
-    assert local.distance < whole.distance / 2
-    assert local.relative < 0.2 < 0.8 < whole.relative
+    tasks = EditDistance(12), EditDistanceLocal(12)
+    (whole, _), (local, _) = map(locality, tasks)
+    assert local < whole / 2
+    assert local < 0.2 * tasks[1].max_len and whole > 0.8 * tasks[0].max_len
