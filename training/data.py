@@ -1,7 +1,5 @@
 """Sequences as tensors on a device, and batches of them."""
 
-from __future__ import annotations
-
 import functools
 from dataclasses import dataclass
 
