@@ -1,7 +1,6 @@
 """What attention-like mixers share: projections, a short convolution, rotary positions."""
 
-from __future__ import annotations
-
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -20,7 +19,7 @@ from models.mixer import (
     widened,
     without_autocast,
 )
-from models.packing import Packing, attention_takes
+from models.packing import PackedAttention, Packing, attention_takes
 
 CONVOLUTIONS = ("none", "canon", "silu")
 
@@ -96,7 +95,8 @@ class AttentionMixer(Mixer):
     With `convolution` "canon" or "silu", the projections first pass a `ShortConvolution` over
     `convolution_width` tokens. Subclasses define `attend` and `mixing_flops`; for generation
     `remember`, `attend_step` and `state_bytes`; for a kernel on packed sequences `packed_kernel`.
-    `parts` is the number of projections, `drops_weights` whether dropout acts on attention weights.
+    `parts` is the number of projections, `drops_weights` whether dropout acts on attention weights;
+    `seen` is what a mixer that sees lines is given besides x.
     """
 
     parts = 3
@@ -122,8 +122,8 @@ class AttentionMixer(Mixer):
     def parameter_roles(self) -> dict[str, Role]:
         return {"qkv.weight": Role("hidden", parts=self.parts)}
 
-    def forward(self, x: Tensor) -> Tensor:
-        return self.merge(self.attend(*self.project(x)))  # each (B, H, T, K)
+    def forward(self, x: Tensor, **seen: Any) -> Tensor:
+        return self.merge(self.attend(*self.project(x), **seen))  # each (B, H, T, K)
 
     def project(self, x: Tensor) -> tuple[Tensor, ...]:
         """Queries, keys and values of x (B, T, D), each (B, H, T, K)."""
@@ -146,14 +146,14 @@ class AttentionMixer(Mixer):
         """Concatenate the heads of (B, H, T, K) and project: (B, T, D)."""
         return self.out(y.transpose(1, 2).flatten(2))
 
-    def forward_packed(self, x: Tensor, packing: Packing) -> Tensor:
+    def forward_packed(self, x: Tensor, packing: Packing, **seen: Any) -> Tensor:
         if overrides(self, "forward_packed", "forward", "project", "heads", "merge"):
             return super().forward_packed(x, packing)
         qkv = self.convolution.forward_packed(self.qkv(x), packing)  # (N, 3D)
         qkv = qkv.unflatten(-1, (self.parts, self.num_heads, -1))  # (N, 3, H, K)
-        return self.out(self.attend_packed(qkv, packing).flatten(1))
+        return self.out(self.attend_packed(qkv, packing, **seen).flatten(1))
 
-    def attend_packed(self, qkv: Tensor, packing: Packing) -> Tensor:
+    def attend_packed(self, qkv: Tensor, packing: Packing, **seen: Any) -> Tensor:
         """`attend` on packed q, k, v (N, 3, H, K), to (N, H, K); uses the kernel if possible."""
         drops = self.drops_weights and self.training and self.dropout > 0
         if (
@@ -162,31 +162,33 @@ class AttentionMixer(Mixer):
             or overrides(self, "packed_kernel", "attend")
             or not attention_takes(qkv, packing)
         ):
-            return self.attend_padded(qkv, packing)
-        return self.packed_kernel(qkv.float(), packing).to(qkv.dtype)
+            return self.attend_padded(qkv, packing, **seen)
+        return self.packed_kernel(qkv.float(), packing, **seen).to(qkv.dtype)
 
     def packed_kernel(self, qkv: Tensor, packing: Packing) -> Tensor:
         """`attend_packed` in float32, without positions and dropout."""
         raise NotImplementedError
 
-    def attend_padded(self, qkv: Tensor, packing: Packing) -> Tensor:
+    def attend_padded(self, qkv: Tensor, packing: Packing, **seen: Any) -> Tensor:
         """`attend_packed` in padded groups."""
 
-        def attend(qkv: Tensor) -> Tensor:  # (B, T, 3, H, K) to (B, T, H, K)
-            return self.attend(*(x.transpose(1, 2) for x in qkv.unbind(2))).transpose(1, 2)
+        def attend(qkv: Tensor, *others: Tensor) -> Tensor:  # (B, T, 3, H, K) to (B, T, H, K)
+            parts = (x.transpose(1, 2) for x in qkv.unbind(2))
+            return self.attend(*parts, **dict(zip(seen, others, strict=True))).transpose(1, 2)
 
-        return packing.in_groups(attend, qkv)
+        return packing.in_groups(attend, qkv, *seen.values())
 
-    def prefill(self, x: Tensor, lengths: Tensor) -> tuple[Tensor, GenerationState]:
+    def prefill(self, x: Tensor, lengths: Tensor, **seen: Any) -> tuple[Tensor, GenerationState]:
         parts = self.project(x)  # (B, H, T, K) each
-        tensors = self.remember(lengths, *parts)
+        tensors = self.remember(lengths, *parts, **seen)
         tensors |= self.convolution.recent(x, lengths, self.qkv)
-        return self.merge(self.attend(*parts)), GenerationState(tensors, lengths, x.shape[1])
+        y = self.merge(self.attend(*parts, **seen))
+        return y, GenerationState(tensors, lengths, x.shape[1])
 
-    def step(self, x: Tensor, positions: Tensor, state: GenerationState) -> Tensor:
+    def step(self, x: Tensor, positions: Tensor, state: GenerationState, **seen: Any) -> Tensor:
         parts = self.project_step(x, state.tensors)  # (B, H, K) each
         state.advance(positions)
-        return self.out(self.attend_step(positions, state, *parts).flatten(1))
+        return self.out(self.attend_step(positions, state, *parts, **seen).flatten(1))
 
     def remember(self, lengths: Tensor, *parts: Any, **named: Any) -> dict[str, Tensor]:
         """The state after the first lengths[b] tokens of each row of q, k, v (B, H, T, K)."""
@@ -229,9 +231,80 @@ class AttentionMixer(Mixer):
             **self.mixing_flops(length),
         }
 
-    def step_flops(self, position: int) -> int:
-        """FLOPs that the token at this position adds to a forward pass."""
-        return sum(self.flops(position + 1).values()) - sum(self.flops(position).values())
+
+class SoftmaxAttention(AttentionMixer):
+    """Softmax attention to the last `window` tokens, by default all. Its state is a ring of their
+    keys and values: position t lies in slot t mod their number."""
+
+    drops_weights = True
+    window = sys.maxsize
+
+    def attend(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        return self.softmax(q, k, v, is_causal=True)
+
+    def softmax(self, q: Tensor, k: Tensor, v: Tensor, **mask: Any) -> Tensor:
+        """PyTorch's fused attention with rotary positions and dropout."""
+        dropout = self.dropout if self.training else 0.0
+        return fused_attention(self.turned(q), self.turned(k), v, dropout_p=dropout, **mask)
+
+    def packed_kernel(self, qkv: Tensor, packing: Packing) -> Tensor:
+        return PackedAttention.apply(qkv, packing, True)
+
+    def remember(self, lengths: Tensor, q: Tensor, k: Tensor, v: Tensor) -> dict[str, Tensor]:
+        source = self.ring_positions(lengths - 1)  # (B, ring)
+        return {"keys": self.in_slots(self.turned(k), source), "values": self.in_slots(v, source)}
+
+    def in_slots(self, x: Tensor, source: Tensor) -> Tensor:
+        """Positions `source` (B, ring) of x (B, H, T, K), (B, H, ring, K). Zeros, not empty, where
+        there are none: a masked slot is multiplied by weight 0, and 0 * nan = nan."""
+        source = source[:, None, :, None].expand(-1, x.shape[1], -1, x.shape[3])
+        return x.gather(2, source.clamp(min=0)) * (source >= 0)
+
+    def ring_positions(self, positions: Tensor) -> Tensor:
+        """The position in each ring slot after writing position p: (B,) to (B, ring), negative if
+        empty."""
+        slots = torch.arange(min(self.window, self.max_len), device=positions.device)
+        return positions[:, None] - (positions[:, None] - slots) % len(slots)
+
+    def attend_step(
+        self, positions: Tensor, state: GenerationState, q: Tensor, k: Tensor, v: Tensor
+    ) -> Tensor:
+        q, k = (self.turned(part, positions[:, None]) for part in (q, k))
+        self.write(state.tensors["keys"], k, positions)
+        self.write(state.tensors["values"], v, positions)
+        visible = self.visible(positions, state)  # (B, E)
+        keys = state.tensors["keys"][:, :, : visible.shape[1]]  # (B, H, E, K)
+        values = state.tensors["values"][:, :, : visible.shape[1]]
+        mask = visible[:, None, None]  # (B, 1, 1, E)
+        return F.scaled_dot_product_attention(q[:, :, None], keys, values, mask).squeeze(2)
+
+    def write(self, held: Tensor, new: Tensor, positions: Tensor) -> None:
+        """Write new (B, H, K), at positions[b], into held (B, H, slots, K)."""
+        rows = torch.arange(len(new), device=new.device)
+        held[rows, :, positions % min(self.window, self.max_len)] = new
+
+    def visible(self, positions: Tensor, state: GenerationState) -> Tensor:
+        """Which of the first E slots a query at positions (B,) sees, (B, E); no later one is
+        written."""
+        return self.ring_positions(positions)[:, : state.extent] >= 0
+
+    def pairs(self, length: int) -> int:
+        """The number of pairs of query and key."""
+        inside = min(length, self.window)
+        return inside * (inside + 1) // 2 + (length - inside) * self.window
+
+    def slots(self, length: int) -> int:
+        """The number of tokens held after `length` of them."""
+        return min(length, self.window)
+
+    def mixing_flops(self, length: int) -> dict[str, int]:
+        """Each pair is K wide in H heads."""
+        pairs = self.pairs(length)
+        return {"mixing/scores": 2 * pairs * self.dim, "mixing/values": 2 * pairs * self.dim}
+
+    def state_bytes(self, length: int) -> int:
+        """A key and a value of D float32 numbers per token held."""
+        return 2 * 4 * self.dim * self.slots(length) + self.convolution.state_bytes()
 
 
 def overrides(mixer: Mixer, known: str, *methods: str) -> bool:

@@ -1,7 +1,5 @@
 """Build a model from the `model` config group."""
 
-from __future__ import annotations
-
 import functools
 import inspect
 from collections.abc import Callable, Mapping
@@ -125,14 +123,10 @@ def _called(
     """Call `function` with `given` and its own `settings`; UserError if the names do not fit."""
     own = {name: value for name, value in settings.items() if name != "_target_"}
     takes = [name for name in parameters_of(function) if name not in given]
-    unknown = next((name for name in own if name not in takes), None)
-    try:
-        inspect.signature(function).bind(**given, **own)
-        if inspect.isclass(function) and unknown is not None:
-            raise TypeError(f"got an unexpected keyword argument {unknown!r}")
-    except TypeError as error:
-        raise UserError(
-            f"{key}: {function.__name__}: {error}; it takes {', '.join(takes) or 'no parameters'}"
-            f"{did_you_mean(unknown or '', takes)}"
-        ) from None
+    for name in own:
+        if name not in takes:
+            raise UserError(
+                f"{key}: {function.__name__}: no parameter {name!r}; it takes "
+                f"{', '.join(takes) or 'no parameters'}{did_you_mean(name, takes)}"
+            )
     return function(**given, **own)

@@ -1,34 +1,21 @@
 """Causal attention on packed sequences on a CPU: no padding and no T x T tensor.
 
-Processes one sequence and head at a time, in buffers with time as the last axis, zero-padded to
-whole vectors (`models.kernels`). Softmax: p_ij = exp(q_i·k_j / √K - lse_i), with an optional bias
+Processes one sequence and head at a time, in float32 buffers (width, length), zero-padded to
+multiples of TILE and LANES. Queries are processed four at a time, so each loaded key is used four
+times. Softmax: p_ij = exp(q_i·k_j / √K - lse_i), with an optional bias
 on the scores (-∞ where a key is hidden) and an optional first visible key per query. Linear: p_ij =
 φ(q_i)·φ(k_j) / n_i, φ and query scaling as in `models.linear`. Either way y_i = Σ_{j<=i} p_ij v_j.
 The backward pass recomputes the weights from lse_i or n_i.
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np
 
-from models.kernels import (
-    TILE,
-    Float,
-    add_products,
-    add_rows,
-    cut,
-    exponential,
-    exponentials,
-    inlined,
-    inverse,
-    kernel,
-    largest,
-    products,
-    sums,
-    whole,
-)
+from models.kernels import Float, exponential, inlined, kernel
+
+LANES, TILE = 16, 4
+TINY = np.finfo(np.float32).tiny
 
 
 @kernel
@@ -223,3 +210,89 @@ def prepare_gradient(q, k, dq, dk, length, width, softmax):
             else:  # φ' is 1 where φ > 1, else φ
                 dq[a, t] *= min(q[a, t], Float(1))
                 dk[a, t] *= min(k[a, t], Float(1))
+
+
+@inlined
+def whole(length):
+    return (length + LANES - 1) // LANES * LANES
+
+
+@inlined
+def products(c, i, rows, n, out):
+    """out[r, j] = Σ_a c[a, i + r] rows[a, j] for j < n."""
+    for a in range(0, rows.shape[0], TILE):
+        c00, c01, c02, c03 = c[a, i], c[a + 1, i], c[a + 2, i], c[a + 3, i]
+        c10, c11, c12, c13 = c[a, i + 1], c[a + 1, i + 1], c[a + 2, i + 1], c[a + 3, i + 1]
+        c20, c21, c22, c23 = c[a, i + 2], c[a + 1, i + 2], c[a + 2, i + 2], c[a + 3, i + 2]
+        c30, c31, c32, c33 = c[a, i + 3], c[a + 1, i + 3], c[a + 2, i + 3], c[a + 3, i + 3]
+        for j in range(n):
+            x0, x1, x2, x3 = rows[a, j], rows[a + 1, j], rows[a + 2, j], rows[a + 3, j]
+            y0 = c00 * x0 + c01 * x1 + c02 * x2 + c03 * x3
+            y1 = c10 * x0 + c11 * x1 + c12 * x2 + c13 * x3
+            y2 = c20 * x0 + c21 * x1 + c22 * x2 + c23 * x3
+            y3 = c30 * x0 + c31 * x1 + c32 * x2 + c33 * x3
+            if a > 0:
+                y0, y1, y2, y3 = y0 + out[0, j], y1 + out[1, j], y2 + out[2, j], y3 + out[3, j]
+            out[0, j], out[1, j], out[2, j], out[3, j] = y0, y1, y2, y3
+
+
+@inlined
+def add_rows(bias, i, n, out):
+    """out[r, j] += bias[i + r, j] for j < n."""
+    for r in range(TILE):
+        for j in range(n):
+            out[r, j] += bias[i + r, j]
+
+
+@inlined
+def add_products(c, i, w, n, out):
+    """out[a, j] += Σ_r c[a, i + r] w[r, j] for j < n."""
+    for a in range(out.shape[0]):
+        c0, c1, c2, c3 = c[a, i], c[a, i + 1], c[a, i + 2], c[a, i + 3]
+        for j in range(n):
+            out[a, j] += c0 * w[0, j] + c1 * w[1, j] + c2 * w[2, j] + c3 * w[3, j]
+
+
+@inlined
+def sums(w, rows, n, i, out):
+    """out[a, i + r] = Σ_{j<n} w[r, j] rows[a, j]."""
+    for a in range(rows.shape[0]):
+        s0 = s1 = s2 = s3 = Float(0)
+        for j in range(n):
+            x = rows[a, j]
+            s0, s1, s2, s3 = s0 + w[0, j] * x, s1 + w[1, j] * x, s2 + w[2, j] * x, s3 + w[3, j] * x
+        out[a, i], out[a, i + 1], out[a, i + 2], out[a, i + 3] = s0, s1, s2, s3
+
+
+@inlined
+def inverse(total):
+    return Float(0) if total < TINY else Float(1) / total
+
+
+@inlined
+def largest(x, r, n):
+    top = x[r, 0]
+    for j in range(1, n):
+        top = max(top, x[r, j])
+    return top
+
+
+@inlined
+def cut(x, r, n, end):
+    """Zero x[r] from n to end; return the sum of the rest."""
+    total = Float(0)
+    for j in range(end):
+        x[r, j] = x[r, j] if j < n else Float(0)
+        total += x[r, j]
+    return total
+
+
+@inlined
+def exponentials(x, r, shift, n, end):
+    """x[r] = exp(x[r] - shift) up to n, 0 up to end; return their sum."""
+    total = Float(0)
+    for j in range(end):
+        power = exponential(x[r, j] - shift)
+        x[r, j] = power if j < n else Float(0)
+        total += x[r, j]
+    return total

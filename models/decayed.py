@@ -1,7 +1,5 @@
 """Linear attention with decay: RetNet, gated linear attention (GLA), Mamba-2's core."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -11,31 +9,18 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from common import UserError
-from models.attention import AttentionMixer, overrides
 from models.linear import split
-from models.mixer import (
-    GenerationState,
-    Mixer,
-    Role,
-    check_choice,
-    is_read,
-    widened,
-    without_autocast,
-    xavier_uniform,
-)
-from models.packing import PackedRecurrence, Packing, recurrence_takes
+from models.mixer import Role, check_choice, widened, without_autocast, xavier_uniform
+from models.recurrent import RecurrentMixer
 
 CHUNK_SIZE = 32
 # exp of it is 0 even in float64; sums of larger logarithms would lose digits of small ones.
 LEAST_LOG_DECAY = -800.0
-# K up to which the plain recurrence beats chunks on a CPU: with one decay per head,
-# whose chunks are masked products, or one per channel, whose chunks are joined from blocks.
-WIDEST, WIDEST_BY_CHANNEL = 16, 64
 EXEMPT = Role("vector", decays=False)
 RATES = {"decay.A_log": EXEMPT, "decay.dt.bias": EXEMPT}  # of `HeadDecay`, as in Mamba
 
 
-class DecayedAttention(AttentionMixer):
+class DecayedAttention(RecurrentMixer):
     """S_t = diag(α_t) S_{t-1} + Δ_t k_t v_t^T, y_t = S_t^T q_t in every head.
 
     decay="fixed": α is a constant per head (RetNet, Sun et al. 2023, arXiv 2307.08621, eq. 6).
@@ -43,8 +28,7 @@ class DecayedAttention(AttentionMixer):
     a gate per head (Mamba-2's SSD, Dao and Gu 2024, arXiv 2405.21060, section 7; A_range as in
     `HeadDecay`), with v_t times a learned gain per head added to y_t (their D). Then RMSNorm per
     head (so q is not divided by √K), with output_gate times SiLU(W_g x_t) (RetNet, eq. 8), and the
-    output projection. There are no attention weights to drop. State and decays are at least
-    float32.
+    output projection.
     """
 
     def __init__(
@@ -58,12 +42,13 @@ class DecayedAttention(AttentionMixer):
         super().__init__(*sizes, **shared)
         dim, num_heads = self.dim, self.num_heads
         check_choice("decay", decay, ("fixed", "channel", "head"))
-        self.decay: Decay
         if decay == "head":
             self.decay = HeadDecay(dim, num_heads, A_range)
         else:
             refuse_range(A_range, f"decay={decay}")
             self.decay = (FixedDecay if decay == "fixed" else ChannelDecay)(dim, num_heads)
+        if decay == "channel":  # whose chunks are joined from blocks, others' are masked products
+            self.widest = 64
         self.gain = nn.Parameter(torch.ones(num_heads, self.head_dim))
         self.skip = nn.Parameter(torch.ones(num_heads, 1)) if decay == "head" else None
         self.gate = nn.Linear(dim, dim) if output_gate else None
@@ -74,77 +59,23 @@ class DecayedAttention(AttentionMixer):
         roles = super().parameter_roles()
         return roles if self.skip is None else {**roles, **RATES, "skip": EXEMPT}
 
-    def forward(self, x: Tensor) -> Tensor:
-        return self.read(x, None)[0]
+    def writes(self, x: Tensor, qkv: Tensor, at: Tensor) -> tuple[Any, ...]:
+        q, k, v = self.heads(qkv)  # (..., H, K)
+        log_decay, dt = self.decay(x)  # (..., H, K or 1), (..., H, 1)
+        q, k = (self.turned(widened(part), at[:, None]) for part in (q, k))
+        return q, k.unsqueeze(-3), (widened(v) * dt).unsqueeze(-3), None, log_decay
 
-    def forward_packed(self, x: Tensor, packing: Packing) -> Tensor:
-        widest = WIDEST_BY_CHANNEL if isinstance(self.decay, ChannelDecay) else WIDEST
-        changed = overrides(self, "forward_packed", "forward", "read", "finish")
-        if changed or not recurrence_takes(x, self.head_dim, widest):
-            return Mixer.forward_packed(self, x, packing)
-        q, k, v = self.heads(self.convolution.forward_packed(self.qkv(x), packing))  # (N, H, K)
-        log_decay, dt = self.decay(x)  # (N, H, K or 1)
+    def scan(
+        self, q: Tensor, k: Tensor, v: Tensor, beta: None, log_decay: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        given = (x.transpose(1, 2) for x in (q, k.squeeze(2), v.squeeze(2), log_decay))
+        y, state = decayed_sums(*given)
+        return y.transpose(1, 2), state
+
+    def normed(self, x: Tensor, y: Tensor, qkv: Tensor) -> Tensor:
         with without_autocast(x):
-            at = packing.positions[:, None]
-            q, k = self.turned(widened(q), at), self.turned(widened(k), at)
-            written = widened(v) * dt
-            y = PackedRecurrence.apply(q, k[:, None], written[:, None], None, log_decay, packing)
-        return self.finish(x, y, v)
-
-    def read(self, x: Tensor, lengths: Tensor | None) -> tuple[Tensor, Tensor]:
-        """The output of `forward`, and the states (B, H, K, K) after lengths[b] tokens (None:
-        all)."""
-        q, k, v = self.project(x)  # (B, H, T, K)
-        log_decay, dt = (part.transpose(1, 2) for part in self.decay(x))  # (B, H, T, K or 1)
-        with without_autocast(x):
-            q, k = self.turned(widened(q)), self.turned(widened(k))
-            written = widened(v) * dt
-            if lengths is not None:  # padding writes nothing and forgets nothing
-                read = is_read(lengths, x.shape[1])[:, None, :, None]
-                k, log_decay = k * read, log_decay * read
-            y, state = decayed_sums(q, k, written, log_decay)
-        return self.finish(x, y.transpose(1, 2), v.transpose(1, 2)), state
-
-    def finish(self, x: Tensor, y: Tensor, v: Tensor) -> Tensor:
-        """Inputs x (..., D), sums y and values v (..., H, K) to the output (..., D)."""
-        with without_autocast(x):
-            y = y if self.skip is None else y + self.skip * widened(v)
-            y = F.rms_norm(y, y.shape[-1:], eps=1e-5) * self.gain
-        y = y.flatten(-2).to(v.dtype)  # (..., D)
-        return self.out(y if self.gate is None else y * F.silu(self.gate(x)))
-
-    def prefill(self, x: Tensor, lengths: Tensor) -> tuple[Tensor, GenerationState]:
-        y, sums = self.read(x, lengths)
-        tensors = {"sums": sums, **self.convolution.recent(x, lengths, self.qkv)}
-        return y, GenerationState(tensors, lengths, x.shape[1])
-
-    def step(self, x: Tensor, positions: Tensor, state: GenerationState) -> Tensor:
-        q, k, v = self.project_step(x, state.tensors)  # (B, H, K)
-        state.advance(positions)
-        log_decay, dt = self.decay(x)  # (B, H, K or 1)
-        sums = state.tensors["sums"]  # (B, H, K, K)
-        with without_autocast(x):
-            q, k = (self.turned(widened(part), positions[:, None]) for part in (q, k))
-            sums.mul_(log_decay.exp()[..., None])
-            sums.addcmul_(k[..., None], (widened(v) * dt)[..., None, :])
-            y = (q[..., None, :] @ sums).squeeze(-2)
-        return self.finish(x, y, v)
-
-    def mixing_flops(self, length: int) -> dict[str, int]:
-        """Decay of, write to and read from a K x K state, whatever the implementation."""
-        state = self.num_heads * self.head_dim**2 * length
-        return {
-            "mixing/state_decay": state,
-            "mixing/state_update": 2 * state,
-            "mixing/state_read": 2 * state,
-        }
-
-    def flops(self, length: int) -> dict[str, int]:
-        gate = {} if self.gate is None else {"linear/output_gate": 2 * self.dim**2 * length}
-        return {**super().flops(length), **self.decay.flops(length), **gate}
-
-    def state_bytes(self, length: int) -> int:
-        return 4 * self.num_heads * self.head_dim**2 + self.convolution.state_bytes()
+            y = y if self.skip is None else y + self.skip * widened(self.heads(qkv)[2])
+            return (F.rms_norm(y, y.shape[-1:], eps=1e-5) * self.gain).to(qkv.dtype)
 
 
 class Decay(nn.Module):

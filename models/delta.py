@@ -9,35 +9,22 @@ Kautz and Hatamizadeh 2025, eq. 10); n > 1: (Gated) DeltaProduct (Siems et al. 2
 q (B, H, T, K); k, v (B, H, T, n, K or V); β (B, H, T, n); log α (B, H, T) or None for 1.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
-from models.attention import AttentionMixer, ShortConvolution, overrides
+from models.attention import ShortConvolution
 from models.decayed import RATES, ChunkDecays, HeadDecay, refuse_range
 from models.linear import split
-from models.mixer import (
-    GenerationState,
-    Mixer,
-    Role,
-    check_sizes,
-    is_read,
-    widened,
-    without_autocast,
-)
-from models.packing import PackedRecurrence, Packing, recurrence_takes
+from models.mixer import Mixer, Role, check_sizes, widened
+from models.recurrent import RecurrentMixer
 
 LEAST_NORM = 1e-12  # its square is added to squared key and query norms
-# On a CPU the plain recurrence beats chunks up to this width.
-WIDEST = 32  # K
 
 
-class DeltaRule(AttentionMixer):
+class DeltaRule(RecurrentMixer):
     """A state per head, corrected towards k -> v at every token.
 
     num_householder is n: each token multiplies the state by n Householder matrices I - β k k^T.
@@ -46,8 +33,10 @@ class DeltaRule(AttentionMixer):
     multiplies the normalised output by SiLU(W x). Projections pass a short convolution with SiLU;
     queries and keys are then divided by their norm, and rotated if position="rope". The layers are
     those of flash-linear-attention, but q is not divided by √K and matrices start Xavier-uniform,
-    without a gain, as everywhere here. There are no attention weights to drop.
+    without a gain, as everywhere here.
     """
+
+    corrects, widest, gate_term = True, 32, "linear/attention_gate"
 
     def __init__(
         self,
@@ -92,137 +81,35 @@ class DeltaRule(AttentionMixer):
         beta = Role("hidden", self.num_householder)
         return {**super().parameter_roles(), "beta.weight": beta, **own}
 
-    def forward(self, x: Tensor) -> Tensor:
-        return self.finish(x, self.mix(self.qkv(x), self.beta(x), self.log_decay(x))[0])
-
-    def forward_packed(self, x: Tensor, packing: Packing) -> Tensor:
-        if overrides(self, "forward_packed", "forward", "finish"):
-            return Mixer.forward_packed(self, x, packing)
-        qkv, beta, log_decay = self.qkv(x), self.beta(x), self.log_decay(x)
-        if recurrence_takes(x, self.head_dim, WIDEST):
-            return self.finish(x, self.mix_packed(qkv, beta, log_decay, packing))
-        inputs = [qkv, beta, *([] if log_decay is None else [log_decay])]
-        return self.finish(x, packing.in_groups(lambda *parts: self.mix(*parts)[0], *inputs))
-
-    def mix_packed(
-        self, qkv: Tensor, beta: Tensor, log_decay: Tensor | None, packing: Packing
-    ) -> Tensor:
-        """`mix` on packed tokens, (N, D)."""
-        with without_autocast(qkv):
-            convolved = self.convolution.forward_packed(qkv, packing)
-            q, k, v = self.directions(convolved, packing.positions)  # (N, 1 or n, H, K)
-            decay = None if log_decay is None else log_decay[..., None]  # (N, H, 1)
-            strengths = self.strengths(beta)  # (N, n, H)
-            y = PackedRecurrence.apply(q.squeeze(1), k, v, strengths, decay, packing)
-        return y.flatten(1)  # (N, H, K) -> (N, D)
-
-    def log_decay(self, x: Tensor) -> Tensor | None:
-        """log α (..., H) of x (..., D), or None without a forget gate."""
-        return None if self.decay is None else self.decay(x)[0].squeeze(-1)
-
-    def mix(
-        self,
-        qkv: Tensor,
-        beta: Tensor,
-        log_decay: Tensor | None = None,
-        lengths: Tensor | None = None,
-    ) -> tuple[Tensor, Tensor]:
-        """The state's output at each token, (B, T, D), and the last state (B, H, K, V).
-
-        qkv (B, T, (1 + 2n) D) and beta (B, T, nH) are projections, log_decay (B, T, H). Only the
-        first lengths[b] tokens of a row change the state.
-        """
-        with without_autocast(qkv):
-            at = torch.arange(qkv.shape[1], device=qkv.device)
-            q, k, v = self.directions(self.convolution(qkv), at)  # (B, T, 1 or n, H, K)
-            beta = self.strengths(beta)  # (B, T, n, H)
-            if lengths is not None:
-                read = is_read(lengths, qkv.shape[1])[..., None]
-                beta = beta * read[..., None]
-                log_decay = None if log_decay is None else log_decay * read
-            y, state = delta_rule(
-                q.squeeze(2).transpose(1, 2),
-                k.permute(0, 3, 1, 2, 4),
-                v.permute(0, 3, 1, 2, 4),
-                beta.permute(0, 3, 1, 2),
-                None if log_decay is None else log_decay.transpose(1, 2),
-                self.chunk_size,
-            )
-        return y.transpose(1, 2).flatten(2), state  # (B, H, T, V) -> (B, T, D)
-
-    def directions(self, qkv: Tensor, at: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Convolved projections (..., M, (1 + 2n) D) at positions (M,) to q (..., M, 1, H, K) and
-        k, v (..., M, n, H, K); q and k have norm 1 and are rotated under rope."""
+    def writes(self, x: Tensor, qkv: Tensor, at: Tensor) -> tuple[Any, ...]:
+        """q and k have norm 1 and are rotated under rope."""
         n = self.num_householder
         heads = widened(qkv).unflatten(-1, (self.parts, self.num_heads, self.head_dim))
         directed, v = heads.split([1 + n, n], -3)
         q, k = self.turned(unit(directed), at[:, None, None]).split([1, n], -3)
-        return q, k, v
+        beta = widened(self.beta(x)).sigmoid().unflatten(-1, (n, self.num_heads))
+        log_decay = None if self.decay is None else self.decay(x)[0]
+        return q.squeeze(-3), k, v, self.largest_beta * beta, log_decay
 
-    def strengths(self, beta: Tensor) -> Tensor:
-        return self.largest_beta * widened(beta).sigmoid().unflatten(-1, (-1, self.num_heads))
+    def scan(
+        self, q: Tensor, k: Tensor, v: Tensor, beta: Tensor, log_decay: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
+        y, state = delta_rule(
+            q.transpose(1, 2),
+            k.permute(0, 3, 1, 2, 4),
+            v.permute(0, 3, 1, 2, 4),
+            beta.permute(0, 3, 1, 2),
+            None if log_decay is None else log_decay.squeeze(-1).transpose(1, 2),
+            self.chunk_size,
+        )
+        return y.transpose(1, 2), state
 
-    def finish(self, x: Tensor, y: Tensor) -> Tensor:
-        """Normalise each head of y (..., D), gate it by x, project."""
-        heads = y.unflatten(-1, (self.num_heads, self.head_dim))
-        y = self.norm(heads).flatten(-2).to(x.dtype)
-        return self.out(y if self.gate is None else y * F.silu(self.gate(x)))
-
-    def prefill(self, x: Tensor, lengths: Tensor) -> tuple[Tensor, GenerationState]:
-        y, memory = self.mix(self.qkv(x), self.beta(x), self.log_decay(x), lengths)
-        tensors = {"memory": memory, **self.convolution.recent(x, lengths, self.qkv)}
-        return self.finish(x, y), GenerationState(tensors, lengths, x.shape[1])
-
-    def step(self, x: Tensor, positions: Tensor, state: GenerationState) -> Tensor:
-        state.advance(positions)
-        qkv = self.convolution.step(self.qkv(x), state.tensors)
-        beta, log_decay = self.strengths(self.beta(x)), self.log_decay(x)  # (B, n, H), (B, H)
-        with without_autocast(x):
-            q, k, v = self.directions(qkv, positions)  # (B, 1 or n, H, K)
-            y = delta_rule_step(
-                state.tensors["memory"],
-                q.squeeze(1),
-                k.transpose(1, 2),
-                v.transpose(1, 2),
-                beta.transpose(1, 2),
-                log_decay,
-            )
-        return self.finish(x, y.flatten(1))
-
-    def mixing_flops(self, length: int) -> dict[str, int]:
-        """Each write reads and updates a K x V state, then the query reads it, whatever the
-        implementation."""
-        state = self.num_heads * self.head_dim**2 * length
-        return {
-            "mixing/state_correction": 2 * self.num_householder * state,
-            "mixing/state_update": 2 * self.num_householder * state,
-            "mixing/state_read": 2 * state,
-            **({} if self.decay is None else {"mixing/state_decay": state}),
-        }
+    def normed(self, x: Tensor, y: Tensor, qkv: Tensor) -> Tensor:
+        return self.norm(y).to(x.dtype)
 
     def flops(self, length: int) -> dict[str, int]:
-        terms = super().flops(length)
-        terms["linear/attention_beta"] = 2 * self.beta.weight.numel() * length
-        if self.gate is not None:
-            terms["linear/attention_gate"] = 2 * self.dim**2 * length
-        return terms if self.decay is None else {**terms, **self.decay.flops(length)}
-
-    def state_bytes(self, length: int) -> int:
-        return 4 * self.num_heads * self.head_dim**2 + self.convolution.state_bytes()
-
-
-def delta_rule_step(
-    state: Tensor, q: Tensor, k: Tensor, v: Tensor, beta: Tensor, log_decay: Tensor | None
-) -> Tensor:
-    """One token: updates `state` (B, H, K, V) in place and returns y (B, H, V). Other shapes as
-    above, without T."""
-    if log_decay is not None:
-        state *= log_decay.exp()[..., None, None]
-    for key, value, strength in zip(k.unbind(2), v.unbind(2), beta.unbind(2), strict=True):
-        known = (key[..., None, :] @ state).squeeze(-2)  # (B, H, V)
-        correction = strength[..., None] * (value - known)
-        state.addcmul_(key[..., None], correction[..., None, :])
-    return (q[..., None, :] @ state).squeeze(-2)
+        beta = 2 * self.beta.weight.numel() * length
+        return {**super().flops(length), "linear/attention_beta": beta}
 
 
 def delta_rule(

@@ -1,7 +1,5 @@
 """Checks before exact evaluation: the model runs in float64, and is causal."""
 
-from __future__ import annotations
-
 import copy
 from typing import cast
 

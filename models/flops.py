@@ -22,7 +22,6 @@ from common import UserError
 
 if TYPE_CHECKING:
     from models.mixer import Mixer
-    from models.transformer import Transformer
 
 
 def linear_layer_flops(terms: dict[str, int]) -> int:
@@ -33,16 +32,6 @@ def linear_layer_flops(terms: dict[str, int]) -> int:
 
 def total_flops(terms: dict[str, int]) -> int:
     return sum(terms.values())
-
-
-def bound_ratio(model: Transformer, length: int) -> float:
-    """Mixing FLOPs over M H T², the cost per pair of tokens, layer and head. Softmax attention with
-    few channels per head needs M H T^(2 - o(1)) steps under SETH ("LHN^(2 - o(1))", arXiv
-    2603.11332); other mixers may go below any constant."""
-    heads = sum(block.mixer.num_heads for block in model.blocks)  # M H
-    terms = model.flops(length)
-    mixing = total_flops(terms) - linear_layer_flops(terms) - terms["head"]
-    return mixing / (heads * length**2)
 
 
 def training_step_flops(terms: dict[str, int]) -> int:

@@ -1,123 +1,74 @@
 """Softmax attention that erases finished lines of the chain (compare PENCIL, arXiv 2503.14337)."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from models.attention import AttentionMixer, fused_attention
+from models.attention import SoftmaxAttention
 from models.mixer import GenerationState, check_sizes
-from models.packing import PackedAttention, Packing, attention_takes
+from models.packing import PackedAttention, Packing
 
 
-class LastLines(AttentionMixer):
+class LastLines(SoftmaxAttention):
     """A token attends to its own line and to the line before; everything older is dropped.
 
     A line ends with the task's answer marker. `span` is the length in tokens of the longest two
     successive lines: no token attends further back, and the state holds that many keys and values.
-    `ends` marks the tokens that end a line; None means that there is a single line.
+    `ends` marks the tokens that end a line; None means that there is a single line. FLOPs are an
+    upper bound: each query with as many keys as `span` allows.
     """
 
-    drops_weights = True
     sees_lines = True
 
     def __init__(self, *sizes: Any, span: int | None = None, **shared: Any):
         super().__init__(*sizes, **shared)
-        self.span = self.max_len if span is None else span
-        check_sizes(span=self.span)
-
-    def forward(self, x: Tensor, ends: Tensor | None = None) -> Tensor:
-        q, k, v = self.project(x)  # (B, H, T, K)
-        return self.merge(self.attend(q, k, v, ends))
+        self.window = self.max_len if span is None else span
+        check_sizes(span=self.window)
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, ends: Tensor | None = None) -> Tensor:
-        batch, _, length, _ = q.shape
-        ends = q.new_zeros(batch, length, dtype=torch.bool) if ends is None else ends
-        at = torch.arange(length, device=q.device)
-        visible = (at <= at[:, None]) & (at >= self.first_seen(ends)[..., None])  # (B, T, T)
-        return fused_attention(
-            self.turned(q), self.turned(k), v,
-            attn_mask=visible[:, None],
-            dropout_p=self.dropout if self.training else 0.0,
-        )  # fmt: skip
+        first = self.first_seen(no_ends(q[:, 0, :, 0]) if ends is None else ends)  # (B, T)
+        at = torch.arange(q.shape[2], device=q.device)
+        visible = (at <= at[:, None]) & (at >= first[..., None])  # (B, T, T)
+        return self.softmax(q, k, v, attn_mask=visible[:, None])
 
-    def forward_packed(self, x: Tensor, packing: Packing, ends: Tensor | None = None) -> Tensor:
-        qkv = self.convolution.forward_packed(self.qkv(x), packing)  # (N, 3D)
-        ends = x.new_zeros(len(x), dtype=torch.bool) if ends is None else ends
-        parts = qkv.unflatten(-1, (3, self.num_heads, -1))  # (N, 3, H, K)
-        drops = self.training and self.dropout > 0
-        if self.position != "rope" and not drops and attention_takes(parts, packing):
-            first = packing.in_groups(self.first_seen, ends)
-            y = PackedAttention.apply(parts.float(), packing, True, None, first).to(x.dtype)
-        else:
-            y = packing.in_groups(self.attend_group, qkv, ends)
-        return self.out(y.flatten(1))  # (N, H, K) to (N, D)
-
-    def attend_group(self, qkv: Tensor, ends: Tensor) -> Tensor:
-        """`attend` for qkv (B, T, 3D) and ends (B, T), to (B, T, H, K)."""
-        q, k, v = (part.transpose(1, 2) for part in self.heads(qkv))
-        return self.attend(q, k, v, ends).transpose(1, 2)
+    def packed_kernel(self, qkv: Tensor, packing: Packing, ends: Tensor | None = None) -> Tensor:
+        ends = no_ends(qkv[:, 0, 0, 0]) if ends is None else ends
+        first = packing.in_groups(self.first_seen, ends)
+        return PackedAttention.apply(qkv, packing, True, None, first)
 
     def first_seen(self, ends: Tensor) -> Tensor:
         """The first position that each token attends to, (B, T) for ends (B, T)."""
         at = torch.arange(ends.shape[1], device=ends.device)
-        return torch.maximum(at - self.span + 1, line_starts(ends)[0][:, :-1])
+        return torch.maximum(at - self.window + 1, line_starts(ends)[0][:, :-1])
 
-    def prefill(
-        self, x: Tensor, lengths: Tensor, ends: Tensor | None = None
-    ) -> tuple[Tensor, GenerationState]:
-        q, k, v = self.project(x)  # (B, H, T, K)
-        ends = x.new_zeros(x.shape[:2], dtype=torch.bool) if ends is None else ends
-        source = self.slot_positions(lengths - 1)  # (B, slots)
-        filled = (source >= 0)[:, None, :, None]  # (B, 1, slots, 1)
-        where = source.clamp(min=0)[:, None, :, None].expand(-1, k.shape[1], -1, k.shape[3])
-        starts = torch.stack(line_starts(ends))  # (2, B, T + 1)
-        at = lengths.expand(2, -1)[..., None]
-        tensors = {
-            "keys": self.turned(k).gather(2, where) * filled,  # (B, H, slots, K)
-            "values": v.gather(2, where) * filled,
-            "starts": starts.gather(2, at).squeeze(2).T.contiguous(),  # (B, 2)
-            **self.convolution.recent(x, lengths, self.qkv),
-        }
-        y = self.merge(self.attend(q, k, v, ends))
-        return y, GenerationState(tensors, lengths, x.shape[1])
+    def remember(
+        self, lengths: Tensor, q: Tensor, k: Tensor, v: Tensor, ends: Tensor | None = None
+    ) -> dict[str, Tensor]:
+        """Also where the previous and the current line start, (B, 2)."""
+        starts = torch.stack(line_starts(no_ends(q[:, 0, :, 0]) if ends is None else ends))
+        starts = starts.gather(2, lengths.expand(2, -1)[..., None])  # of (2, B, T + 1)
+        return super().remember(lengths, q, k, v) | {"starts": starts.squeeze(2).T.contiguous()}
 
-    def step(
-        self, x: Tensor, positions: Tensor, state: GenerationState, ends: Tensor | None = None
-    ) -> Tensor:
-        q, k, v = self.project_step(x, state.tensors)  # (B, H, K)
-        state.advance(positions)
-        keys, values, starts = (state.tensors[name] for name in ("keys", "values", "starts"))
-        rows = torch.arange(len(x), device=x.device)
-        q, k = (self.turned(part, positions[:, None]) for part in (q, k))
-        keys[rows, :, positions % keys.shape[2]] = k
-        values[rows, :, positions % keys.shape[2]] = v
-        held = self.slot_positions(positions)  # (B, slots)
-        visible = (held >= starts[:, :1])[:, None, None]  # (B, 1, 1, slots)
-        y = F.scaled_dot_product_attention(q[:, :, None], keys, values, visible).squeeze(2)
+    def attend_step(
+        self, positions: Tensor, state: GenerationState, q: Tensor, k: Tensor, v: Tensor,
+        ends: Tensor | None = None,
+    ) -> Tensor:  # fmt: skip
+        y = super().attend_step(positions, state, q, k, v)
         if ends is not None:
+            starts = state.tensors["starts"]
             new = torch.stack((starts[:, 1], positions + 1), 1)
             starts.copy_(torch.where(ends[:, None], new, starts))
-        return self.out(y.flatten(1))
+        return y
 
-    def slot_positions(self, positions: Tensor) -> Tensor:
-        """The position in each slot of the ring after writing position p, (B,) to (B, slots);
-        negative if empty."""
-        slots = torch.arange(min(self.span, self.max_len), device=positions.device)
-        return positions[:, None] - (positions[:, None] - slots) % len(slots)
+    def visible(self, positions: Tensor, state: GenerationState) -> Tensor:
+        held = self.ring_positions(positions)[:, : state.extent]
+        return held >= state.tensors["starts"][:, :1]
 
-    def mixing_flops(self, length: int) -> dict[str, int]:
-        """Each query with as many keys as `span` allows: an upper bound."""
-        inside = min(length, self.span)
-        pairs = inside * (inside + 1) // 2 + (length - inside) * self.span
-        return {"mixing/scores": 2 * pairs * self.dim, "mixing/values": 2 * pairs * self.dim}
 
-    def state_bytes(self, length: int) -> int:
-        """A key and a value of D float32 numbers for each of up to `span` tokens."""
-        return 2 * 4 * self.dim * min(length, self.span) + self.convolution.state_bytes()
+def no_ends(like: Tensor) -> Tensor:
+    return torch.zeros_like(like, dtype=torch.bool)
 
 
 def line_starts(ends: Tensor) -> tuple[Tensor, Tensor]:

@@ -1,7 +1,5 @@
 """Linear attention (Katharopoulos et al. 2020): softmax replaced by a product of feature maps."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch
@@ -72,23 +70,19 @@ class LinearAttention(AttentionMixer):
         self.chunk_size, self.implementation = chunk_size, implementation
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        size = self.chunk_size if self.implementation == "chunked" else self.max_len
         with without_autocast(q):
             features_q, features_k = query_features(q), feature_map(k)
             ones = torch.ones_like(features_q[..., :1])  # (B, H, T, 1)
             if self.position == "rope":
                 turned = self.turned(features_q), self.turned(features_k)
-                numerator = self.product(*turned, widened(v))
-                denominator = self.product(features_q, features_k, ones)
+                numerator = chunked(*turned, widened(v), size)
+                denominator = chunked(features_q, features_k, ones, size)
             else:  # the denominator is one more column of values
-                sums = self.product(features_q, features_k, torch.cat((widened(v), ones), -1))
+                values = torch.cat((widened(v), ones), -1)
+                sums = chunked(features_q, features_k, values, size)
                 numerator, denominator = sums[..., :-1], sums[..., -1:]
             return divide(numerator, denominator).to(v.dtype)
-
-    def product(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        """Σ_{j<=i} (q_i·k_j) v_j by the chosen implementation."""
-        if self.implementation == "chunked":
-            return chunked(q, k, v, self.chunk_size)
-        return dense(q, k, v)
 
     def packed_kernel(self, qkv: Tensor, packing: Packing) -> Tensor:
         return PackedAttention.apply(qkv, packing, False)
@@ -130,17 +124,14 @@ def divide(numerator: Tensor, denominator: Tensor) -> Tensor:
     return numerator / denominator.clamp(min=torch.finfo(denominator.dtype).tiny)
 
 
-def dense(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    """Σ_{j<=i} (q_i·k_j) v_j through the T x T matrix; q, k (B, H, T, K), v (B, H, T, W)."""
-    return (q @ k.mT).tril() @ v
-
-
-def chunked(q: Tensor, k: Tensor, v: Tensor, chunk_size: int) -> Tensor:
-    """The same in O(T): matrices within chunks, prefix sums of k v^T between them."""
+def chunked(q: Tensor, k: Tensor, v: Tensor, size: int) -> Tensor:
+    """Σ_{j<=i} (q_i·k_j) v_j in O(T), q, k (B, H, T, K), v (B, H, T, W): matrices within chunks,
+    prefix sums of k v^T between them."""
     length = q.shape[2]
-    size = min(chunk_size, length)
+    if length <= size:
+        return (q @ k.mT).tril() @ v
     q, k, v = split(q, size), split(k, size), split(v, size)  # (B, H, N, C, K or W)
-    within = dense(q, k, v)  # (B, H, N, C, W)
+    within = (q @ k.mT).tril() @ v  # (B, H, N, C, W)
     sums = (k.mT @ v)[:, :, :-1].cumsum(2)  # (B, H, N - 1, K, W)
     before = q @ F.pad(sums, (0, 0, 0, 0, 1, 0))  # (B, H, N, C, W); nothing before chunk 0
     return (within + before).flatten(2, 3)[:, :, :length]

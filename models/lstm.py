@@ -5,8 +5,6 @@ diagonal linear recurrences of fixed depth cannot, unless TC0 = NC1 (Merrill et 
 2404.08819). The price: training reads one token at a time.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from torch import Tensor, nn
@@ -70,9 +68,6 @@ class LSTM(Mixer):
             "linear/lstm_recurrence": matrices,
             "mixing/lstm_cell": 4 * self.dim * length,
         }
-
-    def step_flops(self, position: int) -> int:
-        return sum(self.flops(1).values())
 
     def state_bytes(self, length: int) -> int:
         return 2 * 4 * self.dim

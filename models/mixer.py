@@ -11,8 +11,6 @@ of everything else are correct for any causal mixer, and slow. Override:
     parameter_roles     if it has matrices other than `nn.Linear` weights
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -63,7 +61,7 @@ class GenerationState:
         self.lengths = positions + 1
         self.extent += 1
 
-    def select(self, rows: Tensor) -> GenerationState:
+    def select(self, rows: Tensor) -> "GenerationState":
         """Rows `rows` (R,) of every tensor, in that order."""
         lengths = self.lengths.index_select(0, rows)
         tensors = {name: held.index_select(0, rows) for name, held in self.tensors.items()}
@@ -142,10 +140,13 @@ class Mixer(nn.Module):
         return counted_forward(self, length)
 
     def step_flops(self, position: int) -> int:
-        """FLOPs of one `step` at a 0-based position."""
+        """FLOPs of one `step` at a 0-based position: if `flops` is a formula, what the token adds
+        to a forward pass."""
         if type(self).step is Mixer.step:
             return sum(self.flops(position + 1).values())
-        return counted_step(self, position)
+        if type(self).flops is Mixer.flops:
+            return counted_step(self, position)
+        return sum(self.flops(position + 1).values()) - sum(self.flops(position).values())
 
     def state_bytes(self, length: int) -> int:
         """Bytes of one sequence's state after `length` tokens in float32; by default the inputs."""
@@ -163,19 +164,16 @@ def default_roles(module: nn.Module) -> dict[str, Role]:
 def with_stated_roles(module: nn.Module, stated: Mapping[str, Role]) -> dict[str, Role]:
     """Default roles of `module`, updated with `stated`. Raises UserError for a name that is no
     parameter, or a hidden parameter that is not a stack of `parts` matrices."""
-    where = f"{type(module).__name__}.parameter_roles"
-    named = dict(module.named_parameters(remove_duplicate=False))
-    first_name = {id(parameter): name for name, parameter in module.named_parameters()}
     roles = default_roles(module)
+    where = f"{type(module).__name__}.parameter_roles"
     for name, role in stated.items():
-        if name not in named:
-            known = ", ".join(named) or "none"
+        if name not in roles:
+            known = ", ".join(roles) or "none"
             raise UserError(f"{where}: {name!r} is no parameter of the mixer; it has {known}")
-        shape = tuple(named[name].shape)
+        shape = tuple(module.get_parameter(name).shape)
         if role.kind == "hidden" and (len(shape) != 2 or shape[0] % role.parts):
             raise UserError(f"{where}: {name!r} of shape {shape}: no {role.parts} matrices")
-        roles[first_name[id(named[name])]] = role
-    return roles
+    return {**roles, **stated}
 
 
 def check_sizes(**sizes: int) -> None:

@@ -5,8 +5,6 @@ form sees padded groups of similar length, (B, T, D). On a CPU, compiled kernels
 directly (`PackedAttention`, `PackedRecurrence`).
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -19,7 +17,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from models import cpu_attention, cpu_recurrence
-from models.kernels import LANES
+from models.cpu_attention import LANES
 
 # Cost of one more group, in tokens of padding.
 GROUP_OVERHEAD = 300
@@ -59,7 +57,7 @@ class Packing:
         self._width_step, self._most_width = width_step, most_width or self.longest
 
     @functools.cached_property
-    def groups(self) -> list[Group]:
+    def groups(self) -> "list[Group]":
         grain = max(1, len(self.lengths) // GRAINS)
         ends = np.cumsum(sizes_without_padding(self.lengths, grain, GROUP_OVERHEAD))
         groups = []
@@ -68,11 +66,11 @@ class Packing:
             groups.append(Group(self.lengths[start:end], int(self.offsets[start]), width))
         return groups
 
-    def in_groups(self, function: Callable[..., Tensor], *packed: Tensor) -> Tensor:
-        """Apply `function` (B, T, ...) -> (B, T, ...) to padded groups of packed tokens (N, ...).
-        Returns (N, ...), zeros for the filler."""
+    def in_groups(self, function: Callable[..., Tensor], *packed: Tensor | None) -> Tensor:
+        """Apply `function` (B, T, ...) -> (B, T, ...) to padded groups of packed tokens (N, ...)
+        or None. Returns (N, ...), zeros for the filler."""
         parts = [
-            group.unpad(function(*(group.pad(x) for x in packed)))  # (n, ...)
+            group.unpad(function(*(None if x is None else group.pad(x) for x in packed)))
             for group in self.groups
         ]
         missing = self.size - int(self.offsets[-1])
@@ -108,41 +106,11 @@ class Group:
 
     def pad(self, x: Tensor) -> Tensor:
         """Packed (N, ...) to (B, T, ...)."""
-        return _Pad.apply(x[self.tokens], self.source, self.kept).unflatten(0, self.shape)
+        return x[self.tokens].index_select(0, self.source).unflatten(0, self.shape)
 
     def unpad(self, y: Tensor) -> Tensor:
         """Padded (B, T, ...) to this group's packed tokens (n, ...)."""
-        return _Unpad.apply(y.flatten(0, 1), self.kept)
-
-
-class _Pad(torch.autograd.Function):
-    """Rows `source` of x. Repeated rows get no gradient: nothing depends on them."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, source: Tensor, kept: Tensor) -> Tensor:
-        ctx.save_for_backward(kept)
-        return x.index_select(0, source)
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
-        (kept,) = ctx.saved_tensors
-        return gradient.index_select(0, kept), None, None
-
-
-class _Unpad(torch.autograd.Function):
-    """Rows `kept` of x, all distinct: the gradient copies, where index_select would add."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, kept: Tensor) -> Tensor:
-        ctx.save_for_backward(kept)
-        ctx.rows = len(x)
-        return x.index_select(0, kept)
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
-        (kept,) = ctx.saved_tensors
-        zeros = gradient.new_zeros(ctx.rows, *gradient.shape[1:])
-        return zeros.index_copy_(0, kept, gradient), None
+        return y.flatten(0, 1).index_select(0, self.kept)
 
 
 def rounded_up(size: int, step: int) -> int:
@@ -243,12 +211,6 @@ class PackedRecurrence(torch.autograd.Function):
 def attention_takes(qkv: Tensor, packing: Packing) -> bool:
     """Whether `PackedAttention` supports qkv (N, 3, H, K) and is faster than padding."""
     return qkv.device.type == "cpu" and qkv.dtype != torch.float64 and packing.longest <= LONGEST
-
-
-def recurrence_takes(x: Tensor, head_dim: int, widest: int) -> bool:
-    """Whether `PackedRecurrence` supports tokens like x and is faster, in heads of up to
-    `widest`."""
-    return x.device.type == "cpu" and x.dtype != torch.float64 and head_dim <= widest
 
 
 def bias_shape(length: int) -> tuple[int, int]:

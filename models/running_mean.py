@@ -1,7 +1,5 @@
 """The mean of all tokens so far: a control without parameters."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 
@@ -29,9 +27,6 @@ class RunningMean(Mixer):
 
     def flops(self, length: int) -> dict[str, int]:
         return {"mixing/mean": 2 * self.dim * length}
-
-    def step_flops(self, position: int) -> int:
-        return 2 * self.dim
 
     def state_bytes(self, length: int) -> int:
         return 4 * self.dim

@@ -1,10 +1,10 @@
 """Sliding-window attention (Child et al. 2019; Beltagy et al. 2020, arXiv 2004.05150, section
 3.1)."""
 
-from __future__ import annotations
+from typing import Any
 
 from models.mixer import check_sizes
-from models.sparse import SparseAttention, default_block_size
+from models.sparse import SparseAttention
 
 
 class SlidingWindow(SparseAttention):
@@ -14,22 +14,7 @@ class SlidingWindow(SparseAttention):
     mixer's default, 2^⌊log₂ √max_len⌋.
     """
 
-    def __init__(
-        self,
-        dim: int,
-        num_heads: int,
-        max_len: int,
-        dropout: float = 0.0,
-        position: str = "none",
-        window: int | None = None,
-        implementation: str = "auto",
-        convolution: str = "none",
-        convolution_width: int = 4,
-    ):
-        window = default_block_size(max_len) if window is None else window
-        check_sizes(window=window)
-        super().__init__(
-            dim, num_heads, max_len, dropout, position,
-            block_size=window, window_blocks=1, summary_tokens=0, implementation=implementation,
-            convolution=convolution, convolution_width=convolution_width,
-        )  # fmt: skip
+    def __init__(self, *sizes: Any, window: int | None = None, **shared: Any):
+        if window is not None:
+            check_sizes(window=window)
+        super().__init__(*sizes, block_size=window, summary_tokens=0, **shared)

@@ -1,10 +1,7 @@
 """Sparse attention: a window of recent tokens and the last tokens of every block (Yang et al. 2024,
 eq. 6, after Child et al. 2019)."""
 
-from __future__ import annotations
-
 import math
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -12,7 +9,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from common import UserError
-from models.attention import AttentionMixer, fused_attention
+from models.attention import SoftmaxAttention
 from models.mixer import GenerationState, check_choice, check_sizes
 from models.packing import LONGEST, PackedAttention, Packing, bias_shape
 
@@ -28,74 +25,18 @@ def default_block_size(max_len: int) -> int:
     return 2 ** ((max_len.bit_length() - 1) // 2)
 
 
-@dataclass(frozen=True)
-class SparsePattern:
-    """Which positions token i attends to: I_i = {j : i - kB < j <= i} ∪ {j <= i : (j - 1) mod B >=
-    B - c}, counted from 1 (Yang et al. 2024, eq. 6), with B block_size, k window_blocks, c
-    summary_tokens. Methods count from 0."""
-
-    block_size: int
-    window_blocks: int
-    summary_tokens: int
-
-    @property
-    def window(self) -> int:
-        """kB, the number of recent tokens seen."""
-        return self.window_blocks * self.block_size
-
-    def is_summary(self, positions: Tensor) -> Tensor:
-        return positions % self.block_size >= self.block_size - self.summary_tokens
-
-    def visible(self, query: Tensor, key: Tensor) -> Tensor:
-        """Whether position `query` attends to `key`; broadcasts."""
-        recent = query - key < self.window
-        return (key >= 0) & (key <= query) & (recent | self.is_summary(key))
-
-    def dense(self, length: int) -> Tensor:
-        """(T, T) bool: row i is what position i sees."""
-        every = torch.arange(length)
-        return self.visible(every[:, None], every)
-
-    def blocked(self, length: int) -> Tensor:
-        """(N, B, (k + 1) B + (N - k) c) bool: what each query of each block sees, columns as in
-        `SparseAttention.gather_blocks` (near, then far). A summary token inside the window counts
-        as near only."""
-        size, blocks = self.block_size, math.ceil(length / self.block_size)
-        first = torch.arange(blocks)[:, None, None] * size  # (N, 1, 1)
-        query = first + torch.arange(size)[:, None]  # (N, B, 1)
-        nearby = first - self.window + torch.arange(self.window + size)  # (N, 1, (k + 1) B)
-        local = (nearby >= 0) & (nearby <= query) & (query - nearby < self.window)
-        distant = torch.arange(blocks * size)
-        distant = distant[self.is_summary(distant)][: self.distant(blocks)]
-        return torch.cat((local, distant <= query - self.window), dim=-1)
-
-    def distant(self, blocks: int) -> int:
-        """The number of summary tokens outside the window in a sequence of N blocks."""
-        return max(0, blocks - self.window_blocks) * self.summary_tokens
-
-    def count_summaries(self, length: int) -> int:
-        full, rest = divmod(length, self.block_size)
-        return full * self.summary_tokens + max(0, rest - self.block_size + self.summary_tokens)
-
-    def pairs(self, length: int) -> int:
-        """Σ_{i<=length} |I_i|, the number of query-key pairs."""
-        outside = sum(self.count_summaries(i + 1 - self.window) for i in range(self.window, length))
-        inside = min(length, self.window)
-        return inside * (inside + 1) // 2 + (length - inside) * self.window + outside
-
-
-class SparseAttention(AttentionMixer):
-    """Softmax attention over `SparsePattern`, the same in all heads.
+class SparseAttention(SoftmaxAttention):
+    """Token i attends to I_i = {j : i - kB < j <= i} ∪ {j <= i : (j - 1) mod B >= B - c}, counted
+    from 1 (Yang et al. 2024, eq. 6), the same in all heads; methods count from 0.
 
     block_size B (None: 2^⌊log₂ √max_len⌋), window_blocks k, summary_tokens c. "dense" masks the T x
     T matrix; "blocked" computes O(T (kB + cT/B)) of its entries; "auto" chooses by max_len
-    (BLOCKED_FROM). Raises UserError unless B, k >= 1 and 0 <= c <= B.
+    (BLOCKED_FROM). After the ring of the window, the state holds the summary tokens in order.
+    Raises UserError unless B, k >= 1 and 0 <= c <= B.
     """
 
     pattern: Tensor
     summaries: Tensor
-
-    drops_weights = True
 
     def __init__(
         self,
@@ -119,21 +60,42 @@ class SparseAttention(AttentionMixer):
         if implementation == "auto":
             implementation = "blocked" if max_len >= BLOCKED_FROM else "dense"
         self.implementation = implementation
-        self.sees = sees = SparsePattern(self.block_size, window_blocks, summary_tokens)
-        self.window = sees.window  # kB
+        self.window = window_blocks * self.block_size  # kB, the number of recent tokens seen
         every = torch.arange(max_len, device="cpu")  # indexed below, so never on the meta device
-        self.register_buffer("summaries", every[sees.is_summary(every)], persistent=False)
-        pattern = sees.dense(max_len) if implementation == "dense" else sees.blocked(max_len)
-        self.register_buffer("pattern", pattern, persistent=False)
+        self.register_buffer("summaries", every[self.is_summary(every)], persistent=False)
+        pattern = self.dense_pattern if implementation == "dense" else self.blocked_pattern
+        self.register_buffer("pattern", pattern(max_len), persistent=False)
         self._bias: Tensor | None = None
 
+    def is_summary(self, positions: Tensor) -> Tensor:
+        return positions % self.block_size >= self.block_size - self.summary_tokens
+
+    def dense_pattern(self, length: int) -> Tensor:
+        """(T, T) bool: row i is what position i sees."""
+        key = torch.arange(length)
+        query = key[:, None]
+        return (key <= query) & ((query - key < self.window) | self.is_summary(key))
+
+    def blocked_pattern(self, length: int) -> Tensor:
+        """(N, B, (k + 1) B + (N - k) c) bool: what each query of each block sees, columns as in
+        `gather_blocks` (near, then far). A summary token inside the window counts as near only."""
+        size, blocks = self.block_size, math.ceil(length / self.block_size)
+        first = torch.arange(blocks)[:, None, None] * size  # (N, 1, 1)
+        query = first + torch.arange(size)[:, None]  # (N, B, 1)
+        nearby = first - self.window + torch.arange(self.window + size)  # (N, 1, (k + 1) B)
+        local = (nearby >= 0) & (nearby <= query) & (query - nearby < self.window)
+        distant = torch.arange(max(0, blocks - self.window_blocks) * size)
+        distant = distant[self.is_summary(distant)]
+        return torch.cat((local, distant <= query - self.window), dim=-1)
+
+    def count_summaries(self, length: int) -> int:
+        full, rest = divmod(length, self.block_size)
+        return full * self.summary_tokens + max(0, rest - self.block_size + self.summary_tokens)
+
     def attend(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        q, k = self.turned(q), self.turned(k)
         if self.implementation == "blocked":
-            return self.attend_blocked(q, k, v)
-        mask = self.pattern[: q.shape[2], : q.shape[2]]  # (T, T)
-        dropout = self.dropout if self.training else 0.0
-        return fused_attention(q, k, v, attn_mask=mask, dropout_p=dropout)
+            return self.attend_blocked(self.turned(q), self.turned(k), v)
+        return self.softmax(q, k, v, attn_mask=self.pattern[: q.shape[2], : q.shape[2]])
 
     def packed_kernel(self, qkv: Tensor, packing: Packing) -> Tensor:
         return PackedAttention.apply(qkv, packing, True, self.bias())
@@ -144,7 +106,7 @@ class SparseAttention(AttentionMixer):
         if self._bias is None:
             longest = min(self.max_len, LONGEST)
             bias = torch.zeros(bias_shape(longest), device="cpu")
-            hidden = ~self.sees.dense(longest).cpu()
+            hidden = ~self.dense_pattern(longest).cpu()
             bias[:longest, :longest].masked_fill_(hidden, -torch.inf)
             self._bias = bias
         return self._bias
@@ -181,63 +143,30 @@ class SparseAttention(AttentionMixer):
         ]
         return near, far.flatten(1, 2)
 
-    def remember(self, lengths: Tensor, q: Tensor, k: Tensor, v: Tensor) -> dict[str, Tensor]:
-        """Keys and values (B, H, slots, K): first a ring of min(kB, L) slots, position t in slot t
-        mod their number, then the summary tokens in order."""
-        source = self.ring_positions(lengths - 1)  # (B, ring)
-        return {"keys": self.in_slots(self.turned(k), source), "values": self.in_slots(v, source)}
-
     def in_slots(self, x: Tensor, source: Tensor) -> Tensor:
-        """Fill slots (B, H, slots, K) from x (B, H, T, K): positions `source` (B, ring), then
-        summaries."""
-        batch, heads, width, head_dim = x.shape
-        ring = source.shape[1]
-        held = x.new_zeros(batch, heads, ring + len(self.summaries), head_dim)
-        source = source[:, None, :, None].expand(-1, heads, -1, head_dim)  # (B, H, ring, K)
-        held[:, :, :ring] = x.gather(2, source.clamp(min=0)) * (source >= 0)
-        count = self.sees.count_summaries(width)
-        held[:, :, ring : ring + count] = x[:, :, self.summaries[:count]]
-        return held
-
-    def ring_positions(self, positions: Tensor) -> Tensor:
-        """The position in each ring slot after writing position p: (B,) to (B, ring), negative if
-        empty."""
-        ring = min(self.window, self.max_len)
-        slots = torch.arange(ring, device=positions.device)
-        return positions[:, None] - (positions[:, None] - slots) % ring
-
-    def attend_step(
-        self, positions: Tensor, state: GenerationState, q: Tensor, k: Tensor, v: Tensor
-    ) -> Tensor:
-        self.write(state.tensors["keys"], self.turned(k, positions[:, None]), positions)
-        self.write(state.tensors["values"], v, positions)
-        ring_positions = self.ring_positions(positions)
-        ring, count = ring_positions.shape[1], self.sees.count_summaries(state.extent)
-        count = min(count, len(self.summaries))
-        outside = self.summaries[:count] <= positions[:, None] - self.window
-        mask = torch.cat((ring_positions >= 0, outside), dim=1)[:, None, None]  # (B, 1, 1, keys)
-        keys = state.tensors["keys"][:, :, : ring + count]  # (B, H, keys, K)
-        values = state.tensors["values"][:, :, : ring + count]
-        q = self.turned(q, positions[:, None])[:, :, None]  # (B, H, 1, K)
-        return F.scaled_dot_product_attention(q, keys, values, mask).squeeze(2)
+        held = x[:, :, self.summaries[: self.count_summaries(x.shape[2])]]  # (B, H, count, K)
+        missing = len(self.summaries) - held.shape[2]
+        return torch.cat((super().in_slots(x, source), F.pad(held, (0, 0, 0, missing))), 2)
 
     def write(self, held: Tensor, new: Tensor, positions: Tensor) -> None:
-        """Write new (B, H, K), at positions[b], into held (B, H, slots, K)."""
-        rows = torch.arange(len(new), device=new.device)
-        ring = min(self.window, self.max_len)
-        held[rows, :, positions % ring] = new
+        super().write(held, new, positions)
         if len(self.summaries):
             # Rows that are not at a summary token write back what the slot holds already.
             before = positions // self.block_size * self.summary_tokens
             offset = positions % self.block_size - (self.block_size - self.summary_tokens)
-            slot = ring + (before + offset.clamp(min=0)).clamp(max=len(self.summaries) - 1)
-            keep = self.sees.is_summary(positions)[:, None, None]
+            slot = (before + offset.clamp(min=0)).clamp(max=len(self.summaries) - 1)
+            slot, rows = slot - len(self.summaries), torch.arange(len(new), device=new.device)
+            keep = self.is_summary(positions)[:, None, None]
             held[rows, :, slot] = torch.where(keep, new, held[rows, :, slot])
 
-    def mixing_flops(self, length: int) -> dict[str, int]:
-        pairs = self.sees.pairs(length)
-        return {"mixing/scores": 2 * pairs * self.dim, "mixing/values": 2 * pairs * self.dim}
+    def visible(self, positions: Tensor, state: GenerationState) -> Tensor:
+        count = min(self.count_summaries(state.extent), len(self.summaries))
+        outside = self.summaries[:count] <= positions[:, None] - self.window
+        return torch.cat((self.ring_positions(positions) >= 0, outside), dim=1)
 
-    def state_bytes(self, length: int) -> int:
-        slots = min(length, self.window) + self.sees.count_summaries(length)
-        return 2 * 4 * self.dim * slots + self.convolution.state_bytes()
+    def pairs(self, length: int) -> int:
+        outside = sum(self.count_summaries(i) for i in range(1, length - self.window + 1))
+        return super().pairs(length) + outside
+
+    def slots(self, length: int) -> int:
+        return super().slots(length) + self.count_summaries(length)

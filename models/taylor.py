@@ -1,7 +1,5 @@
 """Linear attention by a Taylor series of softmax: the global half of Based (Arora et al. 2024)."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

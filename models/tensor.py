@@ -7,8 +7,6 @@ channels (2a, 2a + 1), passed as a last axis of K numbers, or of 0 for none. Sha
 heads, R queries of a block, N keys they see.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from typing import Any
 

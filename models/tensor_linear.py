@@ -4,8 +4,6 @@ A product of feature maps replaces exp, as in linear attention (Katharopoulos et
 sum over pairs is a product of two prefix sums.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

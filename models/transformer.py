@@ -1,7 +1,5 @@
 """The decoder-only transformer around a token mixer (Yang et al. 2024, section 6)."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from typing import Any, cast
@@ -177,6 +175,9 @@ class Block(nn.Module):
             mixed = self.mixer(normed, **seen)
         else:
             mixed = self.mixer.forward_packed(normed, packing, **seen)
+        return self.finish(x, mixed)
+
+    def finish(self, x: Tensor, mixed: Tensor) -> Tensor:
         x = x + self.dropout(mixed)
         return x + self.dropout(self.ffn(self.ffn_norm(x)))
 
@@ -184,17 +185,16 @@ class Block(nn.Module):
         self, x: Tensor, ends: Tensor | None, lengths: Tensor
     ) -> tuple[Tensor, GenerationState]:
         mixed, state = self.mixer.prefill(self.mixer_norm(x), lengths, **self.seen(ends))
-        x = x + mixed
-        return x + self.ffn(self.ffn_norm(x)), state
+        return self.finish(x, mixed), state
 
     def step(
         self, x: Tensor, ends: Tensor | None, positions: Tensor, state: GenerationState
     ) -> Tensor:
-        x = x + self.mixer.step(self.mixer_norm(x), positions, state, **self.seen(ends))
-        return x + self.ffn(self.ffn_norm(x))
+        mixed = self.mixer.step(self.mixer_norm(x), positions, state, **self.seen(ends))
+        return self.finish(x, mixed)
 
-    def seen(self, ends: Tensor | None) -> dict[str, Tensor | None]:
-        return {"ends": ends} if self.sees_lines else {}
+    def seen(self, ends: Tensor | None) -> dict[str, Tensor]:
+        return {"ends": ends} if self.sees_lines and ends is not None else {}
 
     def flops(self, length: int) -> dict[str, int]:
         ffn = 2 * 4 * self.dim**2 * length

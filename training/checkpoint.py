@@ -1,7 +1,5 @@
 """Checkpoints, written atomically, with a digest."""
 
-from __future__ import annotations
-
 import hashlib
 import io
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Sequences as tensors on a device, and batches of them."""
 
-from __future__ import annotations
-
 import functools
 from dataclasses import dataclass
 
@@ -109,35 +107,31 @@ class SequenceTensors:
     def batch(self, index: Tensor, layout: Layout = PADDED) -> Batch:
         """The sequences `index` (B,), sorted by length if packed. An index on the CPU avoids a
         sync."""
-        if layout.packed:
-            return self._packed(index, layout)
-        width, total = self.width(index, layout), self.num_targets(index)
-        index = index.to(self.tokens.device, non_blocking=True)
-        tokens = self.tokens[:, : width + 1].index_select(0, index).long()  # (B, T + 1)
-        due = tokens
-        if self.targets is not self.tokens:
-            due = self.targets[:, : width + 1].index_select(0, index).long()
-        lengths = self.lengths.index_select(0, index)
-        first = self.prompt_lengths.index_select(0, index)
-        counted = flat_indices(first - 1, lengths - first, width, total)
-        targets = due[:, 1:].flatten().index_select(0, counted)
-        return Batch(tokens[:, :-1], targets, counted)
-
-    def _packed(self, index: Tensor, layout: Layout) -> Batch:
-        lengths = self.host_lengths[index].numpy()
-        packing = Packing(lengths - 1, layout.size_step, layout.width_step, self.longest - 1)
+        index, device = index.cpu(), self.tokens.device
+        lengths = self.host_lengths[index].numpy() - 1  # of inputs
+        counts = self.host_num_targets[index].numpy()
         row_starts = index.numpy() * self.tokens.shape[1]  # of the flattened tokens
-        inputs = np.repeat(row_starts - packing.offsets[:-1], lengths - 1)
-        inputs += np.arange(len(inputs))
-        num_targets = self.host_num_targets[index].numpy()
-        firsts = packing.offsets[1:] - num_targets
-        counted = np.repeat(firsts - num_targets.cumsum() + num_targets, num_targets)
-        counted += np.arange(len(counted))
-        flat = self.tokens.view(-1)
-        tokens = flat.new_zeros(packing.size)
-        tokens[: len(inputs)] = flat[torch.from_numpy(inputs)]
-        targets = self.targets.view(-1)[torch.from_numpy(inputs[counted] + 1)].long()
-        return Batch(tokens, targets, torch.from_numpy(counted), packing)
+        packing = None
+        if layout.packed:
+            packing = Packing(lengths, layout.size_step, layout.width_step, self.longest - 1)
+            starts = packing.offsets[:-1]
+            inputs = self.tokens.new_zeros(packing.size)
+            inputs[: lengths.sum()] = self.tokens.view(-1)[ranges(row_starts, lengths)]
+        else:
+            width = self.width(index, layout)
+            starts = np.arange(len(index)) * width
+            rows = index.to(device, non_blocking=True)
+            inputs = self.tokens[:, :width].index_select(0, rows).long()  # (B, T)
+        before = lengths - counts  # inputs before the first that counts
+        due = ranges(row_starts + before + 1, counts).to(device, non_blocking=True)
+        counted = ranges(starts + before, counts).to(device, non_blocking=True)
+        return Batch(inputs, self.targets.view(-1)[due].long(), counted, packing)
+
+
+def ranges(starts: np.ndarray, counts: np.ndarray) -> Tensor:
+    """starts[b], starts[b] + 1, ..., counts[b] of them, for all b one after another."""
+    skipped = np.repeat(starts - counts.cumsum() + counts, counts)
+    return torch.from_numpy(skipped + np.arange(len(skipped)))
 
 
 def _small(ids: np.ndarray) -> Tensor:
@@ -146,15 +140,6 @@ def _small(ids: np.ndarray) -> Tensor:
     if ids.dtype == np.uint16:
         ids = ids.astype(np.int16 if ids.max(initial=0) < 2**15 else np.int32)
     return torch.from_numpy(np.array(ids, copy=not ids.flags.writeable))
-
-
-def flat_indices(first: Tensor, counts: Tensor, width: int, total: int) -> Tensor:
-    """Indices (total,), in a flattened (B * width), of `counts` (B,) columns per row from column
-    `first` (B,) on. `total` is the sum of `counts`; passing it avoids a sync."""
-    row_starts = torch.arange(len(first), device=first.device) * width + first  # (B,)
-    counted_before = counts.cumsum(0) - counts  # (B,), in the rows above
-    every = torch.arange(total, device=first.device)
-    return every + (row_starts - counted_before).repeat_interleave(counts, output_size=total)
 
 
 def filled(tokens: list[int], most: int) -> list[int]:

@@ -1,7 +1,5 @@
 """Where a cell runs: device, threads, memory, compilation. Does not affect results."""
 
-from __future__ import annotations
-
 import ctypes
 import functools
 import importlib.util

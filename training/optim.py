@@ -1,7 +1,5 @@
 """Muon for hidden matrices, AdamW for the rest, and the moving average of the weights."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Any
 
@@ -73,7 +71,7 @@ def optimizer_by_role(
     optimizers: list[torch.optim.Optimizer] = []
     if hidden:
         dtype = muon_dtype(hidden[0][0].device, recipe.precision)
-        optimizers.append(BatchedMuon(_groups(hidden, recipe, dim), dtype=dtype))
+        optimizers.append(BatchedMuon(_groups(hidden, recipe, dim, by_shape=True), dtype=dtype))
     if rest:
         fused = rest[0][0].device.type in FUSED_ON
         beta1, beta2 = recipe.betas
@@ -90,15 +88,16 @@ def muon_dtype(device: torch.device, precision: str) -> torch.dtype:
 
 
 def _groups(
-    parameters: Iterable[tuple[Tensor, Role]], recipe: Recipe, dim: int
+    parameters: Iterable[tuple[Tensor, Role]], recipe: Recipe, dim: int, by_shape: bool = False
 ) -> list[dict[str, Any]]:
-    """Group parameters by learning rate and weight decay."""
-    groups: dict[tuple[float, float], dict[str, Any]] = {}
+    """Group parameters by learning rate, weight decay and, if wanted, shape of matrix."""
+    groups: dict[tuple[Any, ...], dict[str, Any]] = {}
     for parameter, role in parameters:
         factor = recipe.rate_factor(role.kind, dim)
         decay = _weight_decay(role, recipe, factor)
         new = {"params": [], "parts": [], "factor": factor, "weight_decay": decay}
-        group = groups.setdefault((factor, decay), new)
+        shape = (len(parameter) // role.parts, *parameter.shape[1:]) if by_shape else None
+        group = groups.setdefault((factor, decay, shape), new)
         group["params"].append(parameter)
         group["parts"].append(role.parts)
     return list(groups.values())
@@ -120,25 +119,22 @@ class BatchedMuon(torch.optim.Optimizer):
     spend a third of their step there. A model of three layers has three shapes, so 45 batched
     products replace 270.
 
-    `parameters` are tensors or groups. A group's `parts`, one per parameter, is the number of
-    matrices it stacks along its rows, orthogonalised separately. A missing gradient counts as 0.
-    `lr` is matched to AdamW's by 0.2 sqrt(max(rows, columns)) (Liu et al. 2025). Weight decay is
-    decoupled. Products run in `dtype`.
+    Matrices of a group have one shape. Its `parts`, one per parameter, is the number of them that
+    the parameter stacks along its rows. A missing gradient counts as 0. `lr` is matched to AdamW's
+    by 0.2 sqrt(max(rows, columns)) (Liu et al. 2025). Weight decay is decoupled. Products run in
+    `dtype`.
     """
 
     def __init__(
         self,
-        parameters: Iterable[Tensor] | Iterable[dict[str, Any]],
+        groups: list[dict[str, Any]],
         lr: float = 1.0,
         momentum: float = 0.95,
         weight_decay: float = 0.01,
         dtype: torch.dtype = torch.float32,
     ) -> None:
         self.dtype = dtype
-        given: list[Any] = list(parameters)
-        groups = given if given and isinstance(given[0], dict) else [{"params": given}]
-        defaults: dict[str, Any] = {"lr": lr, "momentum": momentum, "weight_decay": weight_decay}
-        super().__init__([same for group in groups for same in _by_shape(group)], defaults)
+        super().__init__(groups, {"lr": lr, "momentum": momentum, "weight_decay": weight_decay})
 
     @torch.no_grad()
     def step(self, closure: None = None) -> None:  # type: ignore[override]
@@ -158,19 +154,6 @@ class BatchedMuon(torch.optim.Optimizer):
             by_parameter = zip(parameters, update.split(parts), strict=True)
             updates = [own.reshape(p.shape) for p, own in by_parameter]
             torch._foreach_add_(parameters, updates, alpha=-rate)
-
-
-def _by_shape(group: dict[str, Any]) -> list[dict[str, Any]]:
-    """Split a group by matrix shape, so that each can be one batch."""
-    shared = {key: value for key, value in group.items() if key not in ("params", "parts")}
-    parameters = list(group["params"])
-    split: dict[tuple[int, int], dict[str, Any]] = {}
-    for p, n in zip(parameters, group.get("parts", [1] * len(parameters)), strict=True):
-        rows, columns = p.shape
-        same = split.setdefault((rows // n, columns), {"params": [], "parts": [], **shared})
-        same["params"].append(p)
-        same["parts"].append(n)
-    return list(split.values())
 
 
 def _matrices(parameter: Tensor, parts: int) -> Tensor:

@@ -1,7 +1,5 @@
 """How a model is trained: the Hydra group `recipe`."""
 
-from __future__ import annotations
-
 import math
 from fractions import Fraction
 from typing import Annotated, Literal

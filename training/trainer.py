@@ -1,7 +1,5 @@
 """The training loop: steps, validation, checkpoints, exact resume."""
 
-from __future__ import annotations
-
 import contextlib
 import copy
 import dataclasses

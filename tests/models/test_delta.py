@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from torch.nn import functional as F
 
 from models import delta
-from models.delta import DeltaRule, delta_rule, delta_rule_step
+from models.delta import DeltaRule, delta_rule
+from models.recurrent import recurrence_step
 from tests.models.reference.delta import recurrence
 
 FLOAT32 = 1e-5
@@ -95,7 +96,9 @@ def test_steps_lead_to_the_same_outputs_and_state(gate):
     state = torch.zeros(2, 2, 4, 3)
     for t in range(21):
         q, k, v, beta, *log_decay = (x[:, :, t] for x in inputs)
-        y = delta_rule_step(state, q, k, v, beta, log_decay[0] if log_decay else None)
+        k, v, beta = (x.transpose(1, 2) for x in (k, v, beta))
+        decay = log_decay[0][..., None] if log_decay else None
+        y = recurrence_step(state, q, k, v, beta, decay)
         assert_close([y], [outputs[:, :, t]], FLOAT32)
     assert_close([state], [last], FLOAT32)
 

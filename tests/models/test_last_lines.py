@@ -29,7 +29,7 @@ def model(span=11, position="sinusoidal"):
 def test_a_token_sees_its_line_and_the_one_before(ends, span):
     torch.manual_seed(0)
     mixer, x = LastLines(8, 2, 20, span=span).double(), torch.randn(1, len(ends), 8).double()
-    found = mixer(x, torch.tensor([ends]))
+    found = mixer(x, ends=torch.tensor([ends]))
     torch.testing.assert_close(found, mix(mixer, x, ends))
 
 
@@ -58,9 +58,9 @@ def test_packed_gradients_equal_the_padded_ones():
     torch.manual_seed(0)
     mixer, packing = LastLines(16, 2, 40, span=11), Packing(np.array([5, 9, 17, 30]))
     x, ends = torch.randn(packing.size, 16, requires_grad=True), torch.rand(packing.size) < 0.2
-    packed = mixer.forward_packed(x, packing, ends)
+    packed = mixer.forward_packed(x, packing, ends=ends)
     sequences = [slice(*pair) for pair in zip(packing.offsets, packing.offsets[1:], strict=False)]
-    padded = torch.cat([mixer(x[None, own], ends[None, own])[0] for own in sequences])
+    padded = torch.cat([mixer(x[None, own], ends=ends[None, own])[0] for own in sequences])
     torch.testing.assert_close(packed, padded)
     direction = torch.randn_like(packed)
     gradients = [torch.autograd.grad(y, x, direction)[0] for y in (packed, padded)]

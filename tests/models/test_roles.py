@@ -90,16 +90,6 @@ def test_a_mixer_states_roles_of_its_own():
     assert roles["blocks.0.mixer.dt.weight"] == Role("hidden")
 
 
-def test_a_parameter_of_two_names_has_one_role():
-    class Tied(stating(other=Role("vector"))):
-        def __init__(self, *args, **kwargs):
-            super().__init__(*args, **kwargs)
-            self.other = self.mix
-
-    roles = transformer(Tied).parameter_roles()
-    assert roles["blocks.0.mixer.mix"] == Role("vector") and "blocks.0.mixer.other" not in roles
-
-
 @pytest.mark.parametrize(
     ("stated", "message"),
     [

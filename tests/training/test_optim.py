@@ -24,12 +24,21 @@ def parameters():
     return [torch.nn.Parameter(torch.randn(shape, generator=generator)) for shape in SHAPES]
 
 
+def muon(parameters, **options):
+    """Over parameters of one matrix each."""
+    groups = {p.shape: {"params": [], "parts": []} for p in parameters}
+    for p in parameters:
+        groups[p.shape]["params"].append(p)
+        groups[p.shape]["parts"].append(1)
+    return BatchedMuon(list(groups.values()), **options)
+
+
 @pytest.mark.parametrize("weight_decay", [0.0, 0.3])
 @pytest.mark.parametrize("dtype, tolerance", [(torch.float32, 0.02), (torch.bfloat16, 0.01)])
 def test_same_updates_as_torchs_own_muon(weight_decay, dtype, tolerance):
     """Torch orthogonalises in bfloat16, hence the tolerance."""
     ours, theirs = parameters(), parameters()
-    batched = BatchedMuon(ours, lr=0.01, weight_decay=weight_decay, dtype=dtype)
+    batched = muon(ours, lr=0.01, weight_decay=weight_decay, dtype=dtype)
     reference = torch.optim.Muon(
         theirs, lr=0.01, weight_decay=weight_decay, adjust_lr_fn="match_rms_adamw"
     )
@@ -63,9 +72,9 @@ def test_stacked_matrices_are_orthogonalised_apart(decay):
     apart = [torch.nn.Parameter(m.clone()) for p in stacked for m in p.detach().chunk(3)]
     whole = torch.nn.Parameter(torch.randn(12, 4, generator=generator))
     alone = torch.nn.Parameter(whole.detach().clone())
-    groups = [{"params": [*stacked, whole], "parts": [3, 3, 1], "weight_decay": decay}]
-    ours = BatchedMuon(groups, lr=0.01)
-    theirs = BatchedMuon([*apart, alone], lr=0.01, weight_decay=decay)
+    groups = [{"params": stacked, "parts": [3, 3]}, {"params": [whole], "parts": [1]}]
+    ours = BatchedMuon(groups, lr=0.01, weight_decay=decay)
+    theirs = muon([*apart, alone], lr=0.01, weight_decay=decay)
     for _ in range(3):
         for p in (*stacked, whole):
             p.grad = torch.randn(p.shape, generator=generator)
@@ -83,7 +92,7 @@ def test_a_parameter_without_a_gradient_stays_beside_one_with():
     one, other = parameters()[0], parameters()[0]
     before = one.detach().clone()
     other.grad = torch.ones_like(other)
-    BatchedMuon([one, other], lr=0.1, weight_decay=0.0).step()
+    muon([one, other], lr=0.1, weight_decay=0.0).step()
     assert torch.equal(one, before) and not torch.equal(other, before)
 
 

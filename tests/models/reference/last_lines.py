@@ -15,4 +15,4 @@ def seen(ends: list[bool], span: int, i: int) -> list[int]:
 def mix(mixer: LastLines, x: Tensor, ends: list[bool] | None = None) -> Tensor:
     """x (B, T, D) to (B, T, D); `ends` are those of every row."""
     ends = [False] * x.shape[1] if ends is None else ends
-    return softmax_mix(mixer, x, lambda i: [j + 1 for j in seen(ends, mixer.span, i - 1)])
+    return softmax_mix(mixer, x, lambda i: [j + 1 for j in seen(ends, mixer.window, i - 1)])

@@ -1,0 +1,124 @@
+"""What mixers share whose state is one matrix per head: decayed linear attention, the delta rule.
+
+    S <- diag(exp g_t) S,   then for j = 1 ... n:   S <- S + k_tj u_tj^T,   y_t = S^T q_t
+
+u = v, or under the delta rule β (v - S^T k). Shapes: q (B, T, H, K); k, v (B, T, n, H, K); β (B, T,
+n, H) or None without correction; log decay g <= 0 (B, T, H, K or 1) or None for 0.
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from models.attention import AttentionMixer, overrides
+from models.mixer import GenerationState, Mixer, is_read, without_autocast
+from models.packing import PackedRecurrence, Packing
+
+
+class RecurrentMixer(AttentionMixer):
+    """One K x K state per head; the output is normalised, gated by SiLU(W x) if there is a `gate`,
+    and projected. State and decays are at least float32. No attention weights to drop.
+
+    Subclasses define `writes`, `scan` and `normed`. `num_householder` is n, `corrects` whether
+    there is β, `widest` the K up to which the plain recurrence beats chunks on a CPU.
+    """
+
+    num_householder, corrects, widest = 1, False, 16
+    gate_term = "linear/output_gate"
+    decay: Any
+    gate: nn.Linear | None
+
+    def writes(self, x: Tensor, qkv: Tensor, at: Tensor) -> tuple[Any, ...]:
+        """q, k, v, β and g, in at least float32, of tokens x (..., M, D) at positions (M,) with
+        convolved projections qkv."""
+        raise NotImplementedError
+
+    def scan(self, *given: Any) -> tuple[Tensor, Tensor]:
+        """q, k, v, β and g to y (B, T, H, K) and the last state (B, H, K, K)."""
+        raise NotImplementedError
+
+    def normed(self, x: Tensor, y: Tensor, qkv: Tensor) -> Tensor:
+        """Sums y (..., H, K), normalised."""
+        raise NotImplementedError
+
+    def forward(self, x: Tensor, **seen: Any) -> Tensor:
+        return self.read(x)[0]
+
+    def read(self, x: Tensor, lengths: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """The output of `forward`, and the states after lengths[b] tokens (None: all)."""
+        qkv, at = self.convolution(self.qkv(x)), torch.arange(x.shape[1], device=x.device)
+        q, k, v, beta, log_decay = self.writes(x, qkv, at)
+        if lengths is not None:  # padding writes nothing and forgets nothing
+            read = is_read(lengths, x.shape[1])[..., None, None]  # (B, T, 1, 1)
+            k = k * read[..., None]
+            log_decay = None if log_decay is None else log_decay * read
+        with without_autocast(x):
+            y, state = self.scan(q, k, v, beta, log_decay)
+        return self.finish(x, y, qkv), state
+
+    def finish(self, x: Tensor, y: Tensor, qkv: Tensor) -> Tensor:
+        y = self.normed(x, y, qkv).flatten(-2)  # (..., D)
+        return self.out(y if self.gate is None else y * F.silu(self.gate(x)))
+
+    def forward_packed(self, x: Tensor, packing: Packing, **seen: Any) -> Tensor:
+        if overrides(self, "forward_packed", "forward", "read", "finish"):
+            return Mixer.forward_packed(self, x, packing)
+        qkv = self.convolution.forward_packed(self.qkv(x), packing)
+        given = self.writes(x, qkv, packing.positions)
+        with without_autocast(x):
+            if x.dtype != torch.float64 and self.head_dim <= self.widest:
+                y = PackedRecurrence.apply(*given, packing)
+            else:
+                y = packing.in_groups(lambda *parts: self.scan(*parts)[0], *given)
+        return self.finish(x, y, qkv)
+
+    def prefill(self, x: Tensor, lengths: Tensor, **seen: Any) -> tuple[Tensor, GenerationState]:
+        y, memory = self.read(x, lengths)
+        tensors = {"memory": memory, **self.convolution.recent(x, lengths, self.qkv)}
+        return y, GenerationState(tensors, lengths, x.shape[1])
+
+    def step(self, x: Tensor, positions: Tensor, state: GenerationState, **seen: Any) -> Tensor:
+        qkv = self.convolution.step(self.qkv(x), state.tensors)
+        state.advance(positions)
+        given = self.writes(x, qkv, positions)
+        with without_autocast(x):
+            y = recurrence_step(state.tensors["memory"], *given)
+        return self.finish(x, y, qkv)
+
+    def mixing_flops(self, length: int) -> dict[str, int]:
+        """Decay of, correction by, writes to and a read from a K x K state, whatever the
+        implementation."""
+        state = self.num_heads * self.head_dim**2 * length
+        writes = 2 * self.num_householder * state
+        return {
+            **({} if self.decay is None else {"mixing/state_decay": state}),
+            **({"mixing/state_correction": writes} if self.corrects else {}),
+            "mixing/state_update": writes,
+            "mixing/state_read": 2 * state,
+        }
+
+    def flops(self, length: int) -> dict[str, int]:
+        gate = {} if self.gate is None else {self.gate_term: 2 * self.dim**2 * length}
+        decay = {} if self.decay is None else self.decay.flops(length)
+        return {**super().flops(length), **decay, **gate}
+
+    def state_bytes(self, length: int) -> int:
+        return 4 * self.num_heads * self.head_dim**2 + self.convolution.state_bytes()
+
+
+def recurrence_step(
+    state: Tensor, q: Tensor, k: Tensor, v: Tensor, beta: Tensor | None, log_decay: Tensor | None
+) -> Tensor:
+    """One token: updates `state` (B, H, K, V) in place and returns y (B, H, V). Other shapes as
+    above, without T."""
+    if log_decay is not None:
+        state.mul_(log_decay.exp()[..., None])
+    for j in range(k.shape[1]):
+        key, u = k[:, j], v[:, j]
+        if beta is not None:
+            known = (key[..., None, :] @ state).squeeze(-2)  # (B, H, V)
+            u = beta[:, j, :, None] * (u - known)
+        state.addcmul_(key[..., None], u[..., None, :])
+    return (q[..., None, :] @ state).squeeze(-2)
