@@ -1,7 +1,5 @@
 """Shared by all packages: one-line errors, atomic writes, options of the small commands."""
 
-from __future__ import annotations
-
 import difflib
 import errno
 import functools

@@ -7,8 +7,6 @@
 cotcost.build("model=gla", "model.dim=64", "task=lis") is an untrained model.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path

@@ -8,8 +8,6 @@
 The last line of standard output is one JSON object.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import json
 from pathlib import Path

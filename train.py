@@ -5,8 +5,6 @@ python train.py -m model=standard,sparse,linear model.dim=32,64 seed=0,1,2
 python train.py cell=overnight/ID          # that cell of a table again, exactly
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import hydra

@@ -1,7 +1,5 @@
 """python -m benchmarks NAME [key=value ...]: measure, print, write a record."""
 
-from __future__ import annotations
-
 import importlib
 import sys
 from pathlib import Path

@@ -12,8 +12,6 @@ chain has tokens, so that weights do not affect the time. Weights come from `run
 are fresh (column `weights`).
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable, Iterator
 from pathlib import Path

@@ -7,8 +7,6 @@ uniqueness and copying. CoT_benchmark's are wall seconds of its own code, on two
 EPYC: ratios to it hold on such a machine.
 """
 
-from __future__ import annotations
-
 import math
 import statistics
 from pathlib import Path

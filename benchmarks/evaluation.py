@@ -10,8 +10,6 @@ only `plain` of the `sequences`. CPU seconds of one thread. Models are trained f
 `runs_dir`.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

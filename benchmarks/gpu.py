@@ -9,8 +9,6 @@ product in the same precision. *Side by side*: tokens/s of `processes` that each
 model, one thread each, uncompiled, at the same time. All sequences are L tokens long.
 """
 
-from __future__ import annotations
-
 import itertools
 import time
 from collections.abc import Callable

@@ -8,8 +8,6 @@ sequence, each fed the output below as its values. *Batched* is one call for all
 cases in random order. See docs/heads.md.
 """
 
-from __future__ import annotations
-
 import math
 import random
 from collections.abc import Callable, Sequence

@@ -11,8 +11,6 @@ sequence, so its window is the same at every length. `forms=true` decides BLOCKE
 CHUNKED_FROM in models/, with batches of 16.
 """
 
-from __future__ import annotations
-
 import math
 import statistics
 from collections.abc import Callable, Sequence

@@ -4,8 +4,6 @@ Alternatives are timed in turns in one process, so that a slow moment affects al
 ratios of one run, not seconds of two.
 """
 
-from __future__ import annotations
-
 import multiprocessing
 import resource
 import statistics

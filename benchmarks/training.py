@@ -9,8 +9,6 @@ AdamW. The others are the trainer's whole step. All see the same Arithmetic sequ
 64 and take turns; ratios are those of medians.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Exact arg-maxes of a model's float64 logits, found in float32 where that is safe."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from typing import Literal

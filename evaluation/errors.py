@@ -1,7 +1,5 @@
 """Where chains and labels go wrong, and in which kinds of instances."""
 
-from __future__ import annotations
-
 from collections import Counter
 from typing import Any
 

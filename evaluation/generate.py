@@ -22,8 +22,6 @@ something other than `forward` is an error.
 Labels (`tag`) are the arg-maxes of one pass, decided in the same way.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar

@@ -1,7 +1,5 @@
 """Accuracies of greedy generation, or of labels."""
 
-from __future__ import annotations
-
 import math
 import time
 from collections import Counter

@@ -4,8 +4,6 @@ Rounding the state after every token defines another model, with no float64 refe
 Float32 logits decide, token by token, prompts included.
 """
 
-from __future__ import annotations
-
 import copy
 import re
 from collections.abc import Callable

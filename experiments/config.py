@@ -4,8 +4,6 @@ A cell is one training and one measurement of it: task, model, recipe, data, see
 measured. All other settings say where and how it runs, and decide no result.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import json

@@ -1,7 +1,5 @@
 """The estimated cost of a sweep; FLOPs and bytes moved per generated token."""
 
-from __future__ import annotations
-
 import json
 import math
 from typing import Any

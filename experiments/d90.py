@@ -5,8 +5,6 @@ reaches 90 %. D90 lies in the bracket (largest smaller D measured, D90]. A table
 `results.csv` holds; only rows with `status` done count.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from typing import Any, NamedTuple

@@ -1,7 +1,5 @@
 """From an experiment's YAML to its cells; used by launcher, status and plots."""
 
-from __future__ import annotations
-
 import copy
 import dataclasses
 import functools

@@ -1,7 +1,5 @@
 """Run cells with the Hydra launcher named on the command line."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any

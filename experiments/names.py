@@ -1,8 +1,6 @@
 """Names of trainings and measurements: hashes of the settings that decide them. `runs/<run>/` holds
 one training. A cell measured as it was trained has the name of its run."""
 
-from __future__ import annotations
-
 import dataclasses
 import hashlib
 import inspect

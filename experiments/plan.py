@@ -4,8 +4,6 @@ Its state is that of its cells on disk, so any number of sweeps can be started, 
 restarted, here or on a cluster that shares the folders.
 """
 
-from __future__ import annotations
-
 import json
 import statistics
 from collections import Counter

@@ -1,7 +1,5 @@
 """Columns of a results row: training, accuracy and cost."""
 
-from __future__ import annotations
-
 from errno import EDQUOT, ENOSPC
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """One cell, from configuration to record."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 import time

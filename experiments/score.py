@@ -5,8 +5,6 @@ largest D tried. A model that has not run on every task has no score, so leaving
 not help.
 """
 
-from __future__ import annotations
-
 import math
 from typing import NamedTuple
 

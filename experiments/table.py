@@ -5,8 +5,6 @@ cells.jsonl   a line per cell: its configuration, learning curve and errors
 config.yaml   what all cells share; with a row it is the cell's exact configuration
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path

@@ -4,8 +4,6 @@ If W&B fails, one warning is printed and the cell continues without it. Curves u
 W&B's starts at 0 again when an offline run is resumed.
 """
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import os

@@ -1,8 +1,6 @@
 """Hydra launcher `local`: every job in its own process on this machine. Unlike with joblib's
 launcher, a killed job does not affect the others."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import math

@@ -14,8 +14,6 @@ font_size=7           points
 config_dir=DIR        holds experiment/NAME.yaml outside this repository
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Sequence
 from pathlib import Path

@@ -4,8 +4,6 @@ Columns are formats, rows tasks or monoids, lines models: the median of the seed
 the least to the most accurate seed.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

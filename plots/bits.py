@@ -1,7 +1,5 @@
 """Bits of generation state: needed by counting, enough for 90 %, and held in float32."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

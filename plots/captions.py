@@ -1,7 +1,5 @@
 """Captions of the figures and tables in a README."""
 
-from __future__ import annotations
-
 FIGURES = {
     "heatmap": (
         "Accuracy: the share of right final answers in free greedy generation. A cell is split "

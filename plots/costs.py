@@ -4,8 +4,6 @@ A row per cost metric, a dot per problem size, coloured by task, on a logarithmi
 times more or less than standard attention. Missing values are not drawn.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Any, NamedTuple
 

@@ -3,8 +3,6 @@
 A line per D (dark for large) and seed; a ring ends a run that stopped early, its task solved.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -3,8 +3,6 @@
 `> 96`, darkest: no D up to 96 passes. `≤ 8`: the smallest D measured passes. Blank: nothing ran.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Read an experiment's files into tidy frames, and assign rows to panels."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path

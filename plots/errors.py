@@ -4,8 +4,6 @@ A Kaplan-Meier estimate, the product over places of 1 - first mistakes / chains 
 which allows for chains of different lengths. Seeds are pooled.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from typing import Any, cast
 

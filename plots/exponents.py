@@ -7,8 +7,6 @@ accelerated-failure-time model), where each size contributes the probability of 
 over bootstrap samples of the seeds. With few sizes it is approximate.
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple

@@ -4,8 +4,6 @@ Columns are tasks, rows models. The hue changes at 90 %, a black bar is D90, a r
 Blank where nothing ran.
 """
 
-from __future__ import annotations
-
 import itertools
 from typing import Any
 

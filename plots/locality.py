@@ -5,8 +5,6 @@ attention then needs a constant D, linear attention at least √m. ED_Local rest
 needs, so m is small.
 """
 
-from __future__ import annotations
-
 import functools
 from typing import Any
 

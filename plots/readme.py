@@ -1,7 +1,5 @@
 """`results/<experiment>/README.md`: the finding, every figure and table inline, the protocol."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Draw every figure and write every table of an experiment from its results table."""
 
-from __future__ import annotations
-
 import importlib.util
 from collections.abc import Callable, Sequence
 from pathlib import Path

@@ -5,8 +5,6 @@ passed. Lines join D90 that have a bracket. A dotted line has the slope that Tab
 linear attention.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -4,8 +4,6 @@ References are models of the same experiment in `results/`, each beside the stan
 measured with it.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

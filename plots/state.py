@@ -1,8 +1,6 @@
 """Accuracy against D and against bytes of generation state, a line per number of heads. Where the
 state's size decides, lines that differ over D coincide over bytes."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

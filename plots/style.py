@@ -1,8 +1,6 @@
 """Sizes, fonts, names and colours of tasks and models in all figures. Colours are Okabe and Ito's,
 safe for colour-blind readers."""
 
-from __future__ import annotations
-
 import functools
 import io
 import textwrap

@@ -1,7 +1,5 @@
 """Tables, as frames of plain numbers and as text."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from typing import Any

@@ -1,7 +1,5 @@
 """Numbers of Yang et al. (ICML 2024), "Do Efficient Transformers Really Save Computation?"."""
 
-from __future__ import annotations
-
 from typing import Any, Literal, NamedTuple
 
 # Operators of its Arithmetic data sets -> longest sequence it states for them (section 6.1).

@@ -9,8 +9,6 @@ python -m tasks locality
 python -m tasks gate mqar --size 8 format=tagged
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import signal

@@ -1,7 +1,5 @@
 """Arithmetic: evaluate an expression over a prime field, one reduction at a time."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from typing import Any, ClassVar

@@ -1,7 +1,5 @@
 """The closure problem (A_{F,r})*: can a word be cut into short pieces with products in F?"""
 
-from __future__ import annotations
-
 import functools
 import math
 from typing import Any

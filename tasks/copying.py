@@ -1,7 +1,5 @@
 """Copy: repeat the string (Jelassi et al. 2024, "Repeat after me")."""
 
-from __future__ import annotations
-
 import math
 import string
 

@@ -4,8 +4,6 @@ A stored set is a folder: `SPLIT-ARRAY.npy` for the arrays of `SequenceSet`, `vo
 tokens in id order, `meta.json` with the settings and the fingerprint.
 """
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import inspect

@@ -1,7 +1,5 @@
 """ED: the weighted edit distance of two strings, with the dynamic-programming table as chain."""
 
-from __future__ import annotations
-
 import math
 import string
 from typing import ClassVar

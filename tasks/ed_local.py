@@ -1,7 +1,5 @@
 """ED_Local: edit distance whose chain restates, after each row, what the next row needs."""
 
-from __future__ import annotations
-
 import math
 from typing import ClassVar
 

@@ -5,8 +5,6 @@ out several steps, so if one is good, a model's accuracy says little about compu
 problem's closure was once answered with 99 % accuracy and no correct chain.)
 """
 
-from __future__ import annotations
-
 import numpy as np
 import torch
 from torch import nn

@@ -5,8 +5,6 @@ are compared by a 64-bit hash: a collision only drops a good candidate. The resu
 on the number of workers or the block size.
 """
 
-from __future__ import annotations
-
 import math
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence

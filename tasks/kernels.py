@@ -5,8 +5,6 @@ Numba's cache checks only the function's own file: after an edit in `ed.py`, a k
 folder is named after the content of all files of the package.
 """
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import hashlib

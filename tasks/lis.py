@@ -1,7 +1,5 @@
 """LIS: the length of the longest strictly increasing subsequence."""
 
-from __future__ import annotations
-
 import itertools
 import math
 

@@ -4,8 +4,6 @@ Locality (Yang et al. 2024, Definition 5.3): the largest distance m from a token
 a token it needs; a second measure counts only dependencies on the chain.
 """
 
-from __future__ import annotations
-
 from tasks.task import Example, Task
 
 HEAD = f"{'task':<12} {'size':>5} {'L':>6} {'m':>6} {'m/L':>6} {'m chain':>8} {'chain/L':>8}"

@@ -4,8 +4,6 @@ One layer of third-order attention decides it; one layer of ordinary attention m
 at trainable n the required width is small (Sanford, Hsu and Telgarsky 2023).
 """
 
-from __future__ import annotations
-
 import random
 from itertools import combinations
 

@@ -4,8 +4,6 @@ Elements are tokens. Permutations are in one-line notation (21345 swaps 1 and 2)
 to right, (p g)(x) = g(p(x)), so that the product of a word grows at its end.
 """
 
-from __future__ import annotations
-
 import functools
 import itertools
 import re

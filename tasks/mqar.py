@@ -1,7 +1,5 @@
 """MQAR: multi-query associative recall (Arora et al. 2023, "Zoology")."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

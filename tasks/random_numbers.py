@@ -5,8 +5,6 @@ a hash of (seed, stream, size, index), so it does not matter which process or th
 is an array of one uint64, since compiled functions cannot rebind a caller's scalar.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from tasks.kernels import kernel

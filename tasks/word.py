@@ -1,7 +1,5 @@
 """Word problems of finite monoids: the product of a word, or its membership."""
 
-from __future__ import annotations
-
 import functools
 import math
 import random

@@ -1,8 +1,6 @@
 """Draw words over a monoid: with a given product, or a last reset at a given distance. Random
 numbers (N, k), uniform in [0, 1), are the input; letters (N, n), element numbers, the output."""
 
-from __future__ import annotations
-
 import functools
 import math
 

@@ -1,8 +1,6 @@
 """Small models of every mixer, trained for a moment, and greedy decoding that can be believed on
 sight."""
 
-from __future__ import annotations
-
 import functools
 
 import numpy as np

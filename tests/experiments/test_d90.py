@@ -1,7 +1,5 @@
 """D90, its bracket and ratios, against tables small enough to be computed by hand."""
 
-from __future__ import annotations
-
 import math
 
 import pandas as pd

@@ -1,7 +1,5 @@
 """A sweep of six cells of about two seconds each, run as a person would, in a folder of its own."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

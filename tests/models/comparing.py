@@ -1,7 +1,5 @@
 """Fast forms beside plain ones: outputs and gradients, packed sequences, generation."""
 
-from __future__ import annotations
-
 import copy
 import functools
 import importlib

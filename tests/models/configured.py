@@ -1,8 +1,6 @@
 """The models of conf/model/*.yaml, and of ``--config-dir``, at a small size; and more settings of
 the same mixers."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import types

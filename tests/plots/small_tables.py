@@ -1,7 +1,5 @@
 """Results tables small enough to be computed by hand."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pandas as pd

@@ -1,7 +1,5 @@
 """What is drawn: the heatmap's cells and frontier, and every figure of every committed table."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from types import SimpleNamespace
 

@@ -1,7 +1,5 @@
 """Exponents, costs and tables against numbers computed by hand."""
 
-from __future__ import annotations
-
 import math
 from types import SimpleNamespace
 

@@ -3,8 +3,6 @@
 Each sampler draws one sequence of its task; the compiled kernels are held against it.
 """
 
-from __future__ import annotations
-
 import random
 
 from tasks.arithmetic import OPERATORS, Arithmetic, around, render

@@ -1,7 +1,5 @@
 """Small trainers for the tests of training."""
 
-from __future__ import annotations
-
 import dataclasses
 from pathlib import Path
 

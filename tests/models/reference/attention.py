@@ -4,8 +4,6 @@ Everything here is written from the definitions, a query at a time, and works in
 inputs have (the tests use float64). Positions count from 1 where those of Yang et al. (2024) do.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 
 import torch

@@ -1,7 +1,5 @@
 """Linear attention that forgets, as its recurrence."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

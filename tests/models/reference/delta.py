@@ -1,7 +1,5 @@
 """The delta rule, as its recurrence."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

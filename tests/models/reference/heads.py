@@ -1,7 +1,5 @@
 """Queries, keys, values and outputs by heads, for all references."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 
 import torch

@@ -1,7 +1,5 @@
 """Attention to pairs of tokens with weights that factorise, as a sum over pairs."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 
