@@ -10,6 +10,7 @@ import time
 import numpy as np
 import pytest
 import torch
+from submitit.core.utils import UncompletedJobError
 
 from common import RunError, UserError
 from experiments.names import cell_name, run_name
@@ -113,6 +114,20 @@ def test_a_full_disk_leaves_the_cell_unfinished(tiny, monkeypatch):
         patched.setattr("training.trainer.Trainer.save", full)
         with pytest.raises(RunError, match="disk is full"):
             run_cell(config)
+    assert Run.of(config).record(cell_name(config))["row"]["status"] == "unfinished"
+    assert run_cell(config)["row"]["status"] == "done"
+
+
+def test_a_slurm_job_out_of_time_too_often_leaves_the_cell_unfinished(tiny):
+    """submitit raises in the midst of training."""
+
+    def out_of_time(event):
+        if isinstance(event, TrainingStep):
+            raise UncompletedJobError("Job not requeued because: timed-out too many times.")
+
+    config = tiny()
+    with pytest.raises(UncompletedJobError):
+        run_cell(config, out_of_time)
     assert Run.of(config).record(cell_name(config))["row"]["status"] == "unfinished"
     assert run_cell(config)["row"]["status"] == "done"
 
