@@ -189,9 +189,9 @@ def test_the_umask_is_respected(tiny):
         os.umask(before)
 
 
-def test_the_record_says_which_command_made_it(tiny):
+def test_the_record_says_which_command_and_version_made_it(tiny):
     record = run_cell(tiny("recipe.steps=20"))
-    assert record["command"].startswith("python ")
+    assert record["command"].startswith("python ") and record["version"] == "0.1.0"
     assert json.loads(json.dumps(record)) == record
 
 
