@@ -57,6 +57,10 @@ def run_command(main: Callable[[], Any]) -> None:
     # Workers of a launcher run this clone's code, whichever is installed.
     paths = [str(Path(__file__).resolve().parent), os.environ.get("PYTHONPATH", "")]
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
+    # A job submitted from inside an allocation would inherit its bindings and limits.
+    for name in [name for name in os.environ if name.startswith("SLURM_")]:
+        if name != "SLURM_CONF":
+            del os.environ[name]
     try:
         in_one_line(main)()
     except (HydraException, OmegaConfBaseException) as error:

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
+from submitit.core.utils import UncompletedJobError
 
 from common import RunError
 from evaluation.judge import Evaluation
@@ -68,10 +69,12 @@ def reason(error: BaseException) -> str:
 
 
 def status_of(error: BaseException) -> str:
-    """ "unfinished" after an interruption or on a full disk, else "failed"."""
+    """ "unfinished" after an interruption, out of a SLURM job's time or on a full disk, else
+    "failed"."""
     causes = [error, error.__cause__]
     full = any(isinstance(e, OSError) and e.errno in (ENOSPC, EDQUOT) for e in causes)
-    return "unfinished" if full or isinstance(error, Interrupted) else "failed"
+    stopped = isinstance(error, Interrupted | UncompletedJobError)
+    return "unfinished" if full or stopped else "failed"
 
 
 def read_curve(path: Path) -> dict[Any, list[float]] | None:

@@ -19,7 +19,7 @@ from experiments.config import CellConfig, cell_from, deciding_settings, measure
 from experiments.display import cell_progress, print_outcome
 from experiments.names import cell_name, identity, source_digests
 from experiments.row import accuracies, costs, read_curve, reason, status_of, training_cost
-from experiments.runs import Run, command, commit, noting_stop_signals, provenance
+from experiments.runs import Run, command, commit, noting_stop_signals, provenance, version
 from experiments.table import upsert
 from experiments.wandb_log import track_cell
 from models.build import build_model
@@ -102,6 +102,7 @@ def run_cell(config: CellConfig, listener: Listener = ignore) -> dict[str, Any] 
                 "config": settings,
                 "sources": source_digests(config) or None,
                 "command": command(),
+                "version": version(),
                 "curve": read_curve(run.folder / "curve.csv"),
                 "errors": errors,
                 "traceback": failure and "".join(traceback.format_exception(failure)),

@@ -25,6 +25,7 @@ import subprocess
 import sys
 import threading
 import time
+import tomllib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -165,6 +166,11 @@ def provenance() -> dict[str, Any]:
 
 def command() -> str:
     return " ".join(["python", Path(sys.argv[0]).name, *sys.argv[1:]])
+
+
+def version() -> str:
+    """The package's version: all that a copy without git knows of itself."""
+    return tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
 
 
 @functools.cache

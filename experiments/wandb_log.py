@@ -67,11 +67,12 @@ def track_cell(config: CellConfig, run: Run) -> Tracker:
     settings = deciding_settings(config)
     columns = identity(settings)
     name = "{model} D={dim} {task} n={size} seed={seed}".format(**columns)
+    theirs = filter(None, os.environ.get("WANDB_TAGS", "").split(","))
     tracker = Tracker(
         config.logger,
         id=cell_name(config),
         name=os.environ.get("WANDB_NAME", name),
-        tags=[f"{key}:{columns[key]}"[:64] for key in TAGS],
+        tags=[*(f"{key}:{columns[key]}"[:64] for key in TAGS), *theirs],
         group=config.experiment_name or "cells",
         job_type="cell",
         config=settings,

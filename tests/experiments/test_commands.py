@@ -233,6 +233,15 @@ def test_workers_run_the_code_of_the_program_that_starts_them(monkeypatch):
     assert os.environ["PYTHONPATH"].split(os.pathsep) == [str(ROOT), "theirs"]
 
 
+def test_a_job_inherits_nothing_of_the_allocation_that_submits_it(monkeypatch):
+    """An inherited SLURM_MEM_PER_CPU beside a job's own SLURM_MEM_PER_NODE ends its srun."""
+    for name in ("SLURM_MEM_PER_CPU", "SLURM_CPU_BIND", "SLURM_CONF", "SBATCH_ACCOUNT"):
+        monkeypatch.setenv(name, "theirs")
+    run_command(lambda: None)
+    left = {name for name in os.environ if name.startswith(("SLURM_", "SBATCH_"))}
+    assert left == {"SLURM_CONF", "SBATCH_ACCOUNT"}
+
+
 def test_a_failed_run_is_one_line_and_status_1(command):
     done = command("train.py", *CELL, "recipe.learning_rate=1e30", "recipe.gradient_clip=null")
     assert done.status == 1 and "Traceback" not in done.err

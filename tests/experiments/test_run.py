@@ -10,6 +10,7 @@ import time
 import numpy as np
 import pytest
 import torch
+from submitit.core.utils import UncompletedJobError
 
 from common import RunError, UserError
 from experiments.names import cell_name, run_name
@@ -117,6 +118,20 @@ def test_a_full_disk_leaves_the_cell_unfinished(tiny, monkeypatch):
     assert run_cell(config)["row"]["status"] == "done"
 
 
+def test_a_slurm_job_out_of_time_too_often_leaves_the_cell_unfinished(tiny):
+    """submitit raises in the midst of training."""
+
+    def out_of_time(event):
+        if isinstance(event, TrainingStep):
+            raise UncompletedJobError("Job not requeued because: timed-out too many times.")
+
+    config = tiny()
+    with pytest.raises(UncompletedJobError):
+        run_cell(config, out_of_time)
+    assert Run.of(config).record(cell_name(config))["row"]["status"] == "unfinished"
+    assert run_cell(config)["row"]["status"] == "done"
+
+
 def test_another_process_that_trains_the_cell_is_left_alone(tiny):
     config = tiny()
     with Run.of(config).locked(cell_name(config)) as mine:
@@ -174,9 +189,9 @@ def test_the_umask_is_respected(tiny):
         os.umask(before)
 
 
-def test_the_record_says_which_command_made_it(tiny):
+def test_the_record_says_which_command_and_version_made_it(tiny):
     record = run_cell(tiny("recipe.steps=20"))
-    assert record["command"].startswith("python ")
+    assert record["command"].startswith("python ") and record["version"] == "0.1.0"
     assert json.loads(json.dumps(record)) == record
 
 

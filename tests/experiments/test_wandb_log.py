@@ -68,13 +68,14 @@ def test_the_curve_of_a_continued_cell_is_whole_in_its_last_directory(tiny, tmp_
 def test_wandbs_own_variables_count_where_our_keys_have_defaults(tiny, tmp_path, monkeypatch):
     monkeypatch.setenv("WANDB_PROJECT", "theirs")
     monkeypatch.setenv("WANDB_NAME", "my name")
+    monkeypatch.setenv("WANDB_TAGS", "first,my tag")
     monkeypatch.setenv("WANDB_DIR", str(tmp_path / "elsewhere"))
     grid._composed.cache_clear()
     config = tiny("logger=wandb_offline", "recipe.steps=20")
     run_cell(config)
     (folder,) = offline_runs(tmp_path / "elsewhere")
     text = inspect(folder)
-    assert '"theirs"' in text and '"my name"' in text
+    assert all(word in text for word in ('"theirs"', '"my name"', '"my tag"', '"task:lis"'))
     monkeypatch.setenv("WANDB_MODE", "disabled")
     grid._composed.cache_clear()
     found = tiny("logger=wandb_offline", "logger.project=mine").logger

@@ -17,6 +17,8 @@ pytestmark = [
         reason="needs root and: apt-get install -y slurm-wlm munge",
     )
 ]
+# Some of what a shell inside an allocation has; it ends the srun of a job that inherits it.
+ALLOCATION = {"SLURM_CPU_BIND": "quiet,mask_cpu:0x800", "SLURM_MEM_PER_CPU": "500"}
 LONG = ("recipe.steps=3000", "recipe.validate_every=500")
 
 
@@ -56,7 +58,7 @@ def wait_for(condition, seconds=180):
 )
 def test_a_preempted_job_continues_from_its_checkpoint(tmp_path, long_undisturbed, preempt, count):
     sweep = SmallSweep(tmp_path, *LONG, only="only.dim=16")
-    process = sweep.start("hydra/launcher=slurm_cpu")
+    process = sweep.start("hydra/launcher=slurm_cpu", **ALLOCATION)
     wait_for(lambda: list(tmp_path.glob("runs/*/checkpoint.pt")))
     job = next(job for job, state in queue().items() if state == "RUNNING")
     subprocess.run([*preempt, job], check=False)  # may fail although the signal came through

@@ -121,6 +121,12 @@ def test_what_a_job_raises_arrives_and_is_shown(failure, kind, traceback, capsys
     assert traceback or shown == f"error: {failure}\n"
 
 
+def test_as_many_jobs_as_the_container_may_use_cores(monkeypatch):
+    """loky heeds quotas of cgroups, `os.cpu_count` does not."""
+    monkeypatch.setattr("loky.cpu_count", lambda: 3)
+    assert LocalLauncher().jobs == 3
+
+
 @pytest.mark.parametrize("jobs", [-1, "many", 1.5])
 def test_a_bad_number_of_jobs_is_refused(jobs):
     with pytest.raises(UserError, match=f"jobs={jobs}"):
