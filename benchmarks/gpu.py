@@ -1,22 +1,17 @@
-"""How much of a device training uses, by one model and by several processes.
+"""How much of a device training uses.
 
     python -m benchmarks gpu                                  # device=cuda
     python -m benchmarks gpu compile=false,graphs dims=32,64 lengths=87 recipes=fast
-    python -m benchmarks gpu processes=1,2,4,8 models=
 
-*Ceiling*: tokens/s of the trainer's whole update, and its TFLOP/s over those of one large matrix
-product in the same precision. *Side by side*: tokens/s of `processes` that each train a standard
-model, one thread each, uncompiled, at the same time. All sequences are L tokens long.
+Tokens/s of the trainer's whole update, and its TFLOP/s over those of one large matrix product in
+the same precision. All sequences are L tokens long.
 """
 
 import itertools
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, multiprocessing
 from tqdm import tqdm
 
 from benchmarks.timing import RECORDS, in_turns, medians, print_rows, seconds_of, write_record
@@ -29,7 +24,6 @@ from training.device import Machine, resolve_device
 
 MATMUL = {"cuda": (8192, 30), "cpu": (1024, 10)}  # size of the product, repeats
 WARM_UP = 3
-PATIENCE = 240  # seconds
 
 
 def main(
@@ -40,32 +34,23 @@ def main(
     recipes: tuple[str, ...] = ("fast", "paper"),
     precisions: tuple[str, ...] = ("float32", "bfloat16"),
     compile: tuple[bool | str, ...] = (False,),  # or true, graphs
-    processes: tuple[int, ...] = (),
     batch: int = 64,
     steps: int = 30,
-    seconds: float = 3.0,  # side by side
     record: Path = RECORDS / "gpu.json",
 ) -> None:
     torch.set_num_threads(1)
     place = resolve_device(device)
     ceiling = {precision: matmul_tflops(precision, place) for precision in precisions}
-    rows, together = [], []
+    rows = []
     axes = itertools.product(recipes, precisions, compile, dims, lengths, models)
     for recipe, precision, way, dim, length, model in tqdm(list(axes), disable=None):
         config = cell(recipe, precision, model, dim, length, batch)
         row = measure(config, Machine(device=device, compile=way), steps)
         share = row["tflops"] / ceiling[precision]
         rows.append({"compile": way, **row, "share_of_ceiling": share})
-    for dim, length, count in itertools.product(dims, lengths, processes):
-        config = cell(recipes[0], precisions[0], "standard", dim, length, batch)
-        speed = side_by_side(count, config, device, seconds)
-        setting = {"dim": dim, "length": length, "processes": count}
-        together.append({**setting, "tokens_per_second": speed})
     print_rows("One product of matrices, TFLOP/s", [ceiling])
     print_rows("Training", rows)
-    print_rows("Side by side", together)
-    content = {"batch": batch, "matmul_tflops": ceiling, "rows": rows, "side_by_side": together}
-    write_record(record, content, place)
+    write_record(record, {"batch": batch, "matmul_tflops": ceiling, "rows": rows}, place)
 
 
 def matmul_tflops(precision: str, device: torch.device) -> float:
@@ -84,47 +69,20 @@ def cell(recipe: str, precision: str, model: str, dim: int, length: int, batch: 
 
 
 def measure(config: CellConfig, machine: Machine, steps: int) -> dict[str, Any]:
-    run, tokens = warm_steps(config, machine)
+    task, batch = build_task(config.task), config.recipe.batch_size
+    step = training_step(config, task, task.draw(0, 2, 0, 4 * batch), machine)
+
+    def run(count: int) -> None:
+        for _ in range(count):
+            step()
+
+    run(WARM_UP)
     seconds = seconds_of(lambda: run(steps), resolve_device(machine.device)) / steps
-    task, model = build_task(config.task), config.model
+    model = config.model
     flops = training_step_flops(initial_model(config, task).flops(task.max_len))
     return {
         "recipe": config.recipe.name, "precision": config.recipe.precision, "model": model.name,
         "dim": model.dim, "length": task.max_len, "seconds_per_step": seconds,
-        "tokens_per_second": tokens / seconds,
-        "tflops": config.recipe.batch_size * flops / seconds / 1e12,
+        "tokens_per_second": batch * task.max_len / seconds,
+        "tflops": batch * flops / seconds / 1e12,
     }  # fmt: skip
-
-
-def warm_steps(config: CellConfig, machine: Machine) -> tuple[Callable[[int], None], int]:
-    """A function that trains a number of steps, after a warm-up, and the tokens of a step."""
-    task, batch = build_task(config.task), config.recipe.batch_size
-    step = training_step(config, task, task.draw(0, 2, 0, 4 * batch), machine)
-
-    def run(steps: int) -> None:
-        for _ in range(steps):
-            step()
-
-    run(WARM_UP)
-    return run, batch * task.max_len
-
-
-def side_by_side(count: int, config: CellConfig, device: str, seconds: float) -> float:
-    """The combined tokens/s of `count` processes."""
-    speeds = torch.zeros(count).share_memory_()
-    start = multiprocessing.get_context("spawn").Barrier(count)
-    multiprocessing.spawn(train_beside, (config, device, seconds, start, speeds), count)
-    return float(speeds.sum())
-
-
-def train_beside(
-    process: int, config: CellConfig, device: str, seconds: float, start: Any, speeds: Tensor
-) -> None:
-    torch.set_num_threads(1)
-    run, tokens = warm_steps(config, Machine(device=device, compile=False))
-    start.wait(timeout=PATIENCE)
-    begun, steps = time.perf_counter(), 0
-    while time.perf_counter() - begun < seconds:
-        seconds_of(lambda: run(10), resolve_device(device))  # until the device is done
-        steps += 10
-    speeds[process] = tokens * steps / (time.perf_counter() - begun)

@@ -6,7 +6,6 @@ import re
 from pathlib import Path
 
 import pandas as pd
-import pytest
 
 from experiments.config import cell_from
 from experiments.d90 import passes
@@ -31,10 +30,10 @@ def test_data_are_the_frozen_ones(tmp_path):
     assert found == set(re.findall(r"\b[0-9a-f]{16}\b", page))
 
 
-@pytest.mark.skipif(not RESULTS.exists(), reason="the references are not trained yet")
 def test_a_drawn_cell_trains_to_what_its_row_says(tmp_path):
     table = pd.read_csv(RESULTS / "results.csv", dtype={"cell": str, "run": str})
     table = table[(table["status"] == "done") & (table["cell"] == table["run"])]
+    table = table[table["device"].str.startswith("cpu")]  # tensor attention takes minutes on one
     quick = table[(table["stopped"] == "solved") & (table["train_seconds"] < 30)]
     row = random.Random(len(table)).choice(quick.to_dict("records"))
     local = {"logger": {"mode": "disabled"}, "progress": False, "enter": False}
