@@ -58,6 +58,9 @@ def test_headline():
     assert f"{width} standard attention's D, at {sizes} sizes" in TEXT
     assert f"**{width}** standard attention's embedding dimension D at {sizes}" in README
     state, flops = less("linear", "state"), less("linear", "flops")
+    alone = (less("linear", "memory") > 1.001).sum()
+    assert f"with the weights, at batch 1, only at {alone}." in README
+    assert f"with the weights, at batch 1, it saves memory at {alone}." in TEXT
     assert f"{state.min():.1f} to {state.max():.0f} times smaller" in TEXT
     assert f"**{state.min():.1f} to {state.max():.0f} times** smaller" in README
     for page in (TEXT, README.replace("**", "")):
