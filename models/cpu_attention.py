@@ -247,21 +247,36 @@ def add_rows(bias, i, n, out):
 @inlined
 def add_products(c, i, w, n, out):
     """out[a, j] += Σ_r c[a, i + r] w[r, j] for j < n."""
-    for a in range(out.shape[0]):
-        c0, c1, c2, c3 = c[a, i], c[a, i + 1], c[a, i + 2], c[a, i + 3]
+    for a in range(0, out.shape[0], TILE):
+        c00, c01, c02, c03 = c[a, i], c[a + 1, i], c[a + 2, i], c[a + 3, i]
+        c10, c11, c12, c13 = c[a, i + 1], c[a + 1, i + 1], c[a + 2, i + 1], c[a + 3, i + 1]
+        c20, c21, c22, c23 = c[a, i + 2], c[a + 1, i + 2], c[a + 2, i + 2], c[a + 3, i + 2]
+        c30, c31, c32, c33 = c[a, i + 3], c[a + 1, i + 3], c[a + 2, i + 3], c[a + 3, i + 3]
         for j in range(n):
-            out[a, j] += c0 * w[0, j] + c1 * w[1, j] + c2 * w[2, j] + c3 * w[3, j]
+            w0, w1, w2, w3 = w[0, j], w[1, j], w[2, j], w[3, j]
+            out[a, j] += c00 * w0 + c10 * w1 + c20 * w2 + c30 * w3
+            out[a + 1, j] += c01 * w0 + c11 * w1 + c21 * w2 + c31 * w3
+            out[a + 2, j] += c02 * w0 + c12 * w1 + c22 * w2 + c32 * w3
+            out[a + 3, j] += c03 * w0 + c13 * w1 + c23 * w2 + c33 * w3
 
 
 @inlined
 def sums(w, rows, n, i, out):
     """out[a, i + r] = Σ_{j<n} w[r, j] rows[a, j]."""
-    for a in range(rows.shape[0]):
-        s0 = s1 = s2 = s3 = Float(0)
+    for a in range(0, rows.shape[0], TILE):
+        s00 = s01 = s02 = s03 = s10 = s11 = s12 = s13 = Float(0)
+        s20 = s21 = s22 = s23 = s30 = s31 = s32 = s33 = Float(0)
         for j in range(n):
-            x = rows[a, j]
-            s0, s1, s2, s3 = s0 + w[0, j] * x, s1 + w[1, j] * x, s2 + w[2, j] * x, s3 + w[3, j] * x
-        out[a, i], out[a, i + 1], out[a, i + 2], out[a, i + 3] = s0, s1, s2, s3
+            w0, w1, w2, w3 = w[0, j], w[1, j], w[2, j], w[3, j]
+            x0, x1, x2, x3 = rows[a, j], rows[a + 1, j], rows[a + 2, j], rows[a + 3, j]
+            s00, s01, s02, s03 = s00 + w0 * x0, s01 + w0 * x1, s02 + w0 * x2, s03 + w0 * x3
+            s10, s11, s12, s13 = s10 + w1 * x0, s11 + w1 * x1, s12 + w1 * x2, s13 + w1 * x3
+            s20, s21, s22, s23 = s20 + w2 * x0, s21 + w2 * x1, s22 + w2 * x2, s23 + w2 * x3
+            s30, s31, s32, s33 = s30 + w3 * x0, s31 + w3 * x1, s32 + w3 * x2, s33 + w3 * x3
+        out[a, i], out[a + 1, i], out[a + 2, i], out[a + 3, i] = s00, s01, s02, s03
+        out[a, i + 1], out[a + 1, i + 1], out[a + 2, i + 1], out[a + 3, i + 1] = s10, s11, s12, s13
+        out[a, i + 2], out[a + 1, i + 2], out[a + 2, i + 2], out[a + 3, i + 2] = s20, s21, s22, s23
+        out[a, i + 3], out[a + 1, i + 3], out[a + 2, i + 3], out[a + 3, i + 3] = s30, s31, s32, s33
 
 
 @inlined
