@@ -72,7 +72,8 @@ def draw(
         part = cells[(cells["row"] == row) & (cells["column"] == column)]
         _draw_panel(grid[i, j], part, xs[column], ys[column], over_dim, cell)
         with_labels = j == 0 or not beside_each_other
-        grid[i, j].tick_params(labelbottom=i == len(rows) - 1, labelleft=with_labels)
+        labels = with_labels and not part.empty
+        grid[i, j].tick_params(labelbottom=i == len(rows) - 1, labelleft=labels)
         if i == 0:
             unit = _unit(alike[column], keys["y"]) if with_labels else ""
             _write_title(grid[i, j], style.wrapped(column, int(least / 0.07)), unit, least < 1.2)
@@ -136,8 +137,6 @@ def _draw_panel(
     axes: Axes, cells: pd.DataFrame, xs: list[Any], ys: list[Any], over_dim: bool, width: float
 ) -> None:
     stripes, values = [], []
-    if cells.empty:
-        axes.tick_params(labelleft=False)
     for (x, y), part in cells.groupby(["x", "y"], sort=False, dropna=False):
         left, bottom = xs.index(x) - MARGIN / 2, ys.index(y) - MARGIN / 2
         step = MARGIN / len(part)
