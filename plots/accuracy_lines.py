@@ -111,7 +111,7 @@ def _draw_panel(
         spread = [value["median"] - value["min"], value["max"] - value["median"]]
         axes.errorbar(x, value["median"], spread, ecolor=look["color"], elinewidth=0.7, **look)
     if names:
-        axes.set_xticks(range(len(names)), [name.replace(" ", "\n", 1) for name in names])
+        axes.set_xticks(range(len(names)), [name.replace(" ", "\n") for name in names])
     else:
         axes.set_xticks(sorted(rows["x"].unique()))
 
@@ -129,16 +129,20 @@ def _finish(figure: Figure, rows: pd.DataFrame, over: str) -> None:
             _prefix_axis(axes, rows)
         else:
             style.percent_axis(axes)
-            chance = 100 * rows["chance_accuracy"].mean()
-            # one kind of instance may have one answer only: chance is that of all
-            ends = (-0.45, 0.45) if over == "kind" else axes.get_xlim()
-            axes.plot(ends, [chance] * 2, **style.CHANCE)
-            axes.set_xlim(*((None, None) if over == "kind" else ends))
     if not prefix:
-        figure.axes[0].annotate(
-            "chance", (ends[1], chance), xytext=(-1, -2), textcoords="offset points",
-            ha="right", va="top", color=style.GREY, fontsize="small",
-        )  # fmt: skip
+        _draw_chance(figure, 100 * rows["chance_accuracy"].mean(), over)
+
+
+def _draw_chance(figure: Figure, chance: float, over: str) -> None:
+    """A dashed line; over kinds, at "all" alone, since one kind may have one answer only."""
+    left, right = (-0.45, 0.45) if over == "kind" else figure.axes[0].get_xlim()
+    for axes in figure.axes:
+        axes.plot([left, right], [chance] * 2, scalex=False, **style.CHANCE)
+    below = chance > 20  # room above the axis
+    figure.axes[0].annotate(
+        "chance", (right, chance), xytext=(-1, -2 if below else 2), textcoords="offset points",
+        ha="right", va="top" if below else "bottom", color=style.GREY, fontsize="small",
+    )  # fmt: skip
 
 
 def _prefix_axis(axes: Axes, rows: pd.DataFrame) -> None:
