@@ -85,7 +85,7 @@ def test_heatmap_draws_d90_at_the_left_of_the_first_dim_that_passes():
 
 def test_heatmap_marks_the_papers_dim_where_the_grid_holds_it():
     def ticks(*dims):
-        table = cells(dict.fromkeys(dims, [0.97]), task="arithmetic", size=6)
+        table = cells({dim: [0.97] for dim in dims}, task="arithmetic", size=6)
         lines = heatmap.draw(table).axes[0].lines
         return [line for line in lines if line.get_color() == heatmap.PAPER["color"]]
 
