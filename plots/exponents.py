@@ -91,14 +91,20 @@ def _profile(lengths: tuple[float, ...], ends: Brackets) -> np.ndarray:
     with np.errstate(divide="ignore"):
         low, high = np.log2(np.array(ends)).T
     known = [end for end in (*low, *high) if np.isfinite(end)]
-    intercepts = np.arange(min(known) - 3, max(known) + 3, 0.05)
-    total = np.zeros((len(SCALES), len(SLOPES), len(intercepts)), np.float32)
-    for place, below, up_to in zip(x, low, high, strict=True):
-        line = (intercepts[None, :] + SLOPES[:, None] * place)[None].astype(np.float32)
-        scale = SCALES[:, None, None].astype(np.float32)
-        share = expit((up_to - line) / scale) - expit((below - line) / scale)
-        total += np.log(np.maximum(share, 1e-30))
-    return total.max(axis=(0, 2)).astype(float)
+    scale = SCALES[:, None, None].astype(np.float32)
+
+    def likelihood(intercepts: np.ndarray) -> np.ndarray:  # (scales, slopes, intercepts)
+        total = np.float32(0)
+        for place, below, up_to in zip(x, low, high, strict=True):
+            line = (intercepts + SLOPES[:, None] * place).astype(np.float32)
+            share = expit((up_to - line) / scale) - expit((below - line) / scale)
+            total = total + np.log(np.maximum(share, 1e-30))
+        return total
+
+    # Concave in the intercept, so the best is beside the best of a coarse grid.
+    coarse = np.arange(min(known) - 3, max(known) + 3, 0.25)
+    best = coarse[likelihood(coarse).argmax(axis=2)][..., None]
+    return likelihood(best + np.arange(-5, 6) * 0.05).max(axis=(0, 2)).astype(float)
 
 
 def _p_value(profile: np.ndarray) -> np.ndarray:
