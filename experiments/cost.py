@@ -9,7 +9,7 @@ import pandas as pd
 from experiments.grid import Cell
 from experiments.plan import Sweep
 from experiments.table import read_table
-from models.build import build_model
+from models.build import model_of_shapes
 from models.flops import total_flops, training_step_flops
 from models.transformer import Transformer
 from tasks.task import build_task
@@ -36,7 +36,7 @@ def _flops_and_length(cell: Cell) -> tuple[int, int]:
     key = json.dumps([cell.settings["task"], cell.settings["model"]], sort_keys=True)
     if key not in _COUNTED:
         task = build_task(cell.config.task)
-        model = build_model(cell.config.model, task)
+        model = model_of_shapes(cell.config.model, task)
         _COUNTED[key] = training_step_flops(model.flops(task.max_len)), task.max_len
     return _COUNTED[key]
 

@@ -5,8 +5,11 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
+import torch
 from pydantic import ConfigDict, PositiveInt
 from pydantic.dataclasses import dataclass
+from torch import nn
+from torch.overrides import TorchFunctionMode
 
 from common import UserError, did_you_mean, locate
 from models.mixer import Mixer
@@ -72,6 +75,20 @@ def build_model(config: ModelConfig, task: Task, dropout: float = 0.0) -> Transf
         position=config.position,
         line_end=marker,
     )
+
+
+def model_of_shapes(config: ModelConfig, task: Task) -> Transformer:
+    """`build_model` with weights left as allocated, for FLOPs and bytes: drawing large ones takes
+    most of the time."""
+    with _Undrawn():
+        return build_model(config, task)
+
+
+class _Undrawn(TorchFunctionMode):
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func in (torch.Tensor.uniform_, nn.init.uniform_, nn.init.kaiming_uniform_):
+            return args[0] if args else kwargs["tensor"]
+        return func(*args, **(kwargs or {}))
 
 
 def build_mixer(

@@ -9,7 +9,7 @@ import pandas as pd
 
 from experiments.cost import token_traffic, winning_intensity
 from experiments.d90 import PRECISION, finished, required
-from models.build import ModelConfig, build_model
+from models.build import ModelConfig, model_of_shapes
 from plots import costs, d90_by_task, data, exponents, locality, style, theory
 from tasks.task import build_task
 
@@ -221,7 +221,7 @@ def _intensities(known: pd.DataFrame, records: Mapping[str, Any], batch: int) ->
     traffic = {}
     for cell, length in zip(known["cell"], known["max_len"], strict=True):
         config = records[cell]["config"]
-        model = build_model(ModelConfig(**config["model"]), build_task(config["task"]))
+        model = model_of_shapes(ModelConfig(**config["model"]), build_task(config["task"]))
         traffic[cell] = token_traffic(model, length, batch)
     base = known[known["model"] == BASELINE].drop_duplicates(["column", "size"])
     cells = base.set_index(["column", "size"])["cell"]
