@@ -28,7 +28,7 @@ def test_commands_of_the_readme_run(command, tmp_path, monkeypatch):
             assert not MODULES[program](words)
             continue
         if program == "sweep.py" and "status=true" not in words:
-            words = ["--config-dir=conf", *words, "dry_run=true", "only.model=standard"]
+            words = ["--config-dir=conf", *words, "dry_run=true"]
         elif program == "train.py" and "cell=EXPERIMENT/ID" not in words:
             words = ["--config-dir=conf", *words, *TWO_STEPS]
             words += ["model.dim=16", "seed=0"] * ("-m" in words)
