@@ -3,15 +3,19 @@
 `python tests/test_findings.py` writes the generated tables into the page again.
 """
 
+import math
 import re
 from pathlib import Path
 
 import pandas as pd
 import pytest
 
+from experiments.d90 import medians
+from plots import theory
 from plots.costs import METRICS, ratios
 from plots.d90_by_task import matrix
-from plots.data import load_experiment, of_groups, read_speeds, read_table
+from plots.data import chosen, load_experiment, of_groups, read_speeds, read_table
+from plots.exponents import exponents
 from plots.tables import markdown
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -23,6 +27,19 @@ FACETS = load_experiment("overnight", None, OVERNIGHT).facets
 
 def d90_table():
     return markdown(matrix(of_groups(read_table(OVERNIGHT), FACETS))).strip()
+
+
+def groups(name):
+    folder = ROOT / "results" / name
+    return of_groups(read_table(folder), load_experiment(name, None, folder).facets)
+
+
+def in_words(rows):
+    """D90 of each row, e.g. `≤ 8, 16, > 96`."""
+    dims = zip(rows["d90"], rows["low"], strict=True)
+    return ", ".join(
+        f"> {low:g}" if math.isnan(dim) else f"{'' if low else '≤ '}{dim:g}" for dim, low in dims
+    )
 
 
 def less(model, metric):
@@ -87,6 +104,50 @@ def test_erasing():
     assert f"standard attention {six['standard']} %, linear {six['linear']} %" in README
 
 
+def test_claims():
+    """The evidence on the paper's claims."""
+    own, below = groups("overnight"), groups("table2_below")
+    for model in ("standard", "linear"):
+        assert f"{model} {in_words(below[below['model'] == model])}" in TEXT
+    flops = below.set_index(["size", "model"])["flops_total"].unstack()
+    times = (flops["linear"] / flops["standard"]).dropna()
+    assert f"{', '.join(f'{value:.2f}' for value in times)} times standard's at 6, 10, 13" in TEXT
+    d90 = below.set_index(["size", "model"])["d90"].unstack().loc[10]
+    paper = theory.FRONTIER_DIM
+    assert (
+        f"takes D = {d90['standard']:g}, not {paper['standard'][10]} (standard), and "
+        f"{d90['linear']:g}, not {paper['linear'][10]} (linear)"
+    ) in TEXT
+
+    powers = exponents(read_table(OVERNIGHT), FACETS).set_index(["model", "task"])
+    for places in ([("Standard", task) for task in ("Arithmetic", "ED", "LIS")],
+                   [("Linear", task) for task in ("Arithmetic", "ED", "LIS")],
+                   [("Sparse", "Arithmetic")]):  # fmt: skip
+        found = [
+            f"{row.b:.2f} ({row.low:.2f} to {row.high:.2f})".replace("inf", "∞").replace("-", "−")
+            for row in powers.loc[places].itertuples()
+        ]
+        assert f"b = {', '.join(found)}" in TEXT
+    for task, name in (("arithmetic", "Arithmetic"), ("ed", "ED"), ("lis", "LIS")):
+        dims = in_words(own[(own["model"] == "linear") & (own["task"] == task)]).split(", ")
+        assert f"{dims[0]} to {dims[-1]} on {name}" in TEXT
+
+    best = medians(chosen(read_table(OVERNIGHT), FACETS)).groupby(["task", "size", "model"])
+    best = best["accuracy"].max()
+    assert f"{(best >= 0.95).sum()} of {len(best)} combinations of task, size, model" in TEXT
+    seven = (100 * best.loc["ed", 7]).round()
+    assert (
+        f"it scores {seven['linear']:.0f} %, standard attention {seven['standard']:.0f} %" in TEXT
+    )
+    local = groups("overnight_local").query("size == 4")
+    pairs = [f"{model} {in_words(local[local['model'] == model])}"
+             for model in ("linear", "sparse", "standard")]  # fmt: skip
+    assert "; ".join(pairs) in TEXT
+    depth = groups("overnight_depth").query("model == 'linear' and size <= 4")
+    three, five = (in_words(depth[depth["layers"] == layers]) for layers in (3, 5))
+    assert three == five and f"linear {three} with three layers and with five" in TEXT
+
+
 def test_limits():
     edges = [of_groups(read_table(ROOT / "results" / name), FACETS).query("low > 0")
              for name in ("overnight", "heads", "mixers")]  # fmt: skip
@@ -94,6 +155,25 @@ def test_limits():
     missed, trained = (1 - seeds["success"]) @ seeds["seeds"], seeds["seeds"].sum()
     assert f"{missed:.0f} of {trained} standard-attention runs" in TEXT
     assert f"{edges[0]['still_improving'].sum()} of {len(edges[0])} cases" in TEXT
+    table = read_table(OVERNIGHT)
+    seeds = medians(table)["seeds"]
+    assert f"{(seeds == 1).sum()} of {len(seeds)} cells have only one" in TEXT
+    low_precision = (table["precision"] == "bfloat16").sum()
+    assert f"{low_precision} of {len(table)} runs are in bfloat16" in TEXT
+    assert f"L up to {table['max_len'].max()}" in TEXT
+    bits = pd.read_csv(ROOT / "results/table2/results.csv")["max_len"].max()
+    assert f"on Arithmetic up to {bits};" in TEXT
+
+
+@pytest.mark.parametrize("name", re.findall(r"experiment=(\w+) strategy=frontier` \|", README))
+def test_core_hours(name):
+    spent = re.search(
+        r"\| time \| ([\d.]+) core-hours", (ROOT / f"results/{name}/README.md").read_text()
+    )
+    assert (
+        f"`python sweep.py experiment={name} strategy=frontier` | {float(spent[1]):.0f} core-hours"
+        in README
+    )
 
 
 if __name__ == "__main__":

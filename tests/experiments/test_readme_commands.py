@@ -11,6 +11,7 @@ import tasks.__main__
 
 README = (Path(__file__).resolve().parents[2] / "README.md").read_text(encoding="utf-8")
 COMMANDS = re.findall(r"(?<!\w)python (?:PATH/)?((?:-m )?\w+(?:\.py)?) ([^`\n#]*)", README)
+TERAFLOPS_PER_SECOND = 20  # as README says
 MODULES = {"-m plots": plots.__main__.main, "-m tasks": tasks.__main__.main}
 TWO_STEPS = ["recipe.steps=2", "recipe.validate_every=1", "data.train=200", "data.validation=20",
              "data.test=20", "logger=none"]  # fmt: skip
@@ -39,3 +40,7 @@ def test_commands_of_the_readme_run(command, tmp_path, monkeypatch):
             words = [word.replace(name, value) for word in words]
         done = command(program, *words)
         assert done.status == 0, (program, words, done.err)
+        if hours := re.search(rf"{program} {re.escape(rest)}` \| (\d+) GPU-hours", README):
+            tera = [line.split()[-2] for line in done.out.splitlines() if " missing " in line]
+            seconds = sum(float(text.replace(",", "")) for text in tera) / TERAFLOPS_PER_SECOND
+            assert round(seconds / 3600) == int(hours[1])
