@@ -82,7 +82,10 @@ def test_headline():
     assert f"**{state.min():.1f} to {state.max():.0f} times** smaller" in README
     for page in (TEXT, README.replace("**", "")):
         assert f"{1 / flops.max():.2f} to {1 / flops.min():.1f} times the FLOPs" in page
-    assert f"only {(flops > 1.001).sum()} sizes save any" in README
+    saves = (flops > 1.001).sum()
+    assert f"only {saves} sizes save any" in README
+    assert f"only **{saves} of the {len(times)}** problem sizes it solves" in README
+    assert f"saves FLOPs at {saves} of the {len(times)} sizes it solves" in TEXT
 
 
 def test_erasing():
@@ -115,7 +118,7 @@ def test_claims():
     d90 = below.set_index(["size", "model"])["d90"].unstack().loc[10]
     paper = theory.FRONTIER_DIM
     assert (
-        f"takes D = {d90['standard']:g}, not {paper['standard'][10]} (standard), and "
+        f"needs D = {d90['standard']:g}, not {paper['standard'][10]} (standard), and "
         f"{d90['linear']:g}, not {paper['linear'][10]} (linear)"
     ) in TEXT
 
@@ -134,7 +137,7 @@ def test_claims():
 
     best = medians(chosen(read_table(OVERNIGHT), FACETS)).groupby(["task", "size", "model"])
     best = best["accuracy"].max()
-    assert f"{(best >= 0.95).sum()} of {len(best)} combinations of task, size, model" in TEXT
+    assert f"{(best >= 0.95).sum()} of {len(best)} combinations of task, size and model" in TEXT
     seven = (100 * best.loc["ed", 7]).round()
     assert (
         f"it scores {seven['linear']:.0f} %, standard attention {seven['standard']:.0f} %" in TEXT
@@ -157,12 +160,15 @@ def test_limits():
     assert f"{edges[0]['still_improving'].sum()} of {len(edges[0])} cases" in TEXT
     table = read_table(OVERNIGHT)
     seeds = medians(table)["seeds"]
-    assert f"{(seeds == 1).sum()} of {len(seeds)} cells have only one" in TEXT
+    assert (
+        f"{(seeds == 1).sum()} of {len(seeds)} combinations of task, size, model and D have only"
+        in TEXT
+    )
     low_precision = (table["precision"] == "bfloat16").sum()
-    assert f"{low_precision} of {len(table)} runs are in bfloat16" in TEXT
+    assert f"{low_precision} of {len(table)} runs use bfloat16" in TEXT
     assert f"L up to {table['max_len'].max()}" in TEXT
-    bits = pd.read_csv(ROOT / "results/table2/results.csv")["max_len"].max()
-    assert f"on Arithmetic up to {bits};" in TEXT
+    longest = pd.read_csv(ROOT / "results/table2/results.csv")["max_len"].max()
+    assert f"up to {longest} for Arithmetic" in TEXT
 
 
 @pytest.mark.parametrize("name", re.findall(r"experiment=(\w+) strategy=frontier` \|", README))
