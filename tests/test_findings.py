@@ -140,7 +140,7 @@ def test_claims():
     assert f"{(best >= 0.95).sum()} of {len(best)} combinations of task, size and model" in TEXT
     seven = (100 * best.loc["ed", 7]).round()
     assert (
-        f"it scores {seven['linear']:.0f} %, standard attention {seven['standard']:.0f} %" in TEXT
+        f"it reaches {seven['linear']:.0f} %, standard attention {seven['standard']:.0f} %" in TEXT
     )
     local = groups("overnight_local").query("size == 4")
     pairs = [f"{model} {in_words(local[local['model'] == model])}"
