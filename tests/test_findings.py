@@ -148,7 +148,7 @@ def test_claims():
     assert "; ".join(pairs) in TEXT
     depth = groups("overnight_depth").query("model == 'linear' and size <= 4")
     three, five = (in_words(depth[depth["layers"] == layers]) for layers in (3, 5))
-    assert three == five and f"linear {three} with three layers and with five" in TEXT
+    assert three == five and f"linear needs {three} with three layers and with five" in TEXT
 
 
 def test_limits():
