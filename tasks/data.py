@@ -102,13 +102,8 @@ def build(
     found, ran_out = draw_sets(task, drawn, config.seed, seen, progress, workers)
     if config.train_file:
         new = seen.add(sets["train"])
-        if not new.all():
-            sets["train"] = sets["train"].select(new)
-            print(
-                f"{config.train_file}: {(~new).sum():,} sequences left out, their prompts "
-                "occur twice or in the other sets",
-                file=sys.stderr,
-            )
+        _warn_repeated(config.train_file, new, "are left out: they occur twice, or in other sets")
+        sets["train"] = sets["train"].select(new)
     return {**sets, **found}, ran_out
 
 
@@ -205,7 +200,7 @@ def load_measured(task: Task, path: str, trained_on: SequenceSet | None = None) 
     if trained_on is not None:
         seen = SeenPrompts(len(trained_on) + len(sequences))
         seen.add(trained_on)
-        _warn_repeated(path, seen.add(sequences.select(new)), "were trained on")
+        _warn_repeated(path, seen.add(sequences.select(new)), "were trained on, and count")
     return sequences
 
 
@@ -235,7 +230,6 @@ def numbered_lines(path: str) -> list[tuple[int, list[str]]]:
     return found
 
 
-def _warn_repeated(path: str, new: np.ndarray, how: str = "occur in it before") -> None:
+def _warn_repeated(path: str, new: np.ndarray, how: str = "occur in it before, and count") -> None:
     if not new.all():
-        count = f"{(~new).sum():,} prompts {how}"
-        print(f"warning: {path}: {count}, and count all the same", file=sys.stderr)
+        print(f"warning: {path}: {(~new).sum():,} prompts {how}", file=sys.stderr)

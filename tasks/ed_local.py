@@ -42,10 +42,8 @@ class EditDistanceLocal(EditDistance):
             chain += [*map(str, row), ",", *restated, "<sep>"]
         return chain
 
-    def dependencies(self, example: Example) -> list[list[int]]:
+    def chain_dependencies(self, example: Example) -> list[list[int]]:
         """An entry needs letters and neighbours in the block before, a letter its copy there."""
-        if self.format == "direct":
-            return super().dependencies(example)
         one, two = map(len, strings(example.prompt))
         needed: list[list[int]] = []
         row_above = 0

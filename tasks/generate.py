@@ -230,10 +230,8 @@ def _limit(searches: dict[str, Search], limits: dict[str, np.ndarray]) -> bool:
 
 def planned_sizes(task: Task, split: str, count: int, seed: int) -> np.ndarray:
     """The size of each sequence, (count,) int64: exact shares up to rounding, in random order."""
-    if split != "train":
-        return np.full(count, task.size)
     mixture = task.training_mixture()
-    if list(mixture) == [task.size]:
+    if split != "train" or list(mixture) == [task.size]:
         return np.full(count, task.size)
     if abs(sum(mixture.values()) - 1) > 1e-6:
         raise UserError(f"task {task.name}: the shares of its training mixture do not add up to 1")

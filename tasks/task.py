@@ -14,7 +14,7 @@ import inspect
 import math
 import random
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate, zip_longest
@@ -228,12 +228,16 @@ class Task(ABC):
 
     def dependencies(self, example: Example) -> list[list[int]]:
         """The positions in `example.tokens`, from 0, that each token after the prompt needs;
-        structural tokens need none. By default, all earlier ones; a label, the prompt up to its
-        token."""
+        structural tokens need none. A label needs the prompt up to its token."""
+        if self.format == "cot":
+            return self.chain_dependencies(example)
         if self.labelled:
             return [list(range(i + 1)) for i in range(len(example.answer))]
-        first = len(example.prompt)
-        return [list(range(i)) for i in range(first, len(example.tokens))]
+        return Task.chain_dependencies(self, example)
+
+    def chain_dependencies(self, example: Example) -> list[list[int]]:
+        """`dependencies` of a sequence with a chain; by default, all earlier tokens."""
+        return [list(range(i)) for i in range(len(example.prompt), len(example.tokens))]
 
     def chain_steps(self, example: Example) -> list[int]:
         """The chain step, from 0, of each token after the prompt."""
@@ -269,8 +273,12 @@ class Task(ABC):
 
     def draw_batch(self, seed: int, stream: int, first: int, count: int, size: int) -> SequenceSet:
         """As `draw`; the default calls `sample_prompt` for each."""
-        rngs = (candidate_rng(seed, stream, size, i) for i in range(first, first + count))
-        return self.encode([self.complete(self.sample_prompt(rng, size)) for rng in rngs])
+        examples = []
+        for index in range(first, first + count):
+            digest = hashlib.sha256(f"{seed} {stream} {size} {index}".encode()).digest()
+            rng = random.Random(int.from_bytes(digest[:16], "big"))
+            examples.append(self.complete(self.sample_prompt(rng, size)))
+        return self.encode(examples)
 
     def state_bits(self, size: int) -> float | tuple[float, float]:
         """Bits a state must hold after a prompt of `size`: bounds from below and above, equal if
@@ -427,11 +435,13 @@ def build_task(settings: Mapping[str, Any], key: str = "task") -> Task:
     return task
 
 
+def misplaced(tokens: Sequence[str], allowed: Collection[str], expected: str) -> str | None:
+    """Names the first token that is not `allowed`, and what is `expected` there."""
+    for position, token in enumerate(tokens, start=1):
+        if token not in allowed:
+            return f"token {position} is {token!r}, where {expected} should be"
+    return None
+
+
 def in_proportion(sizes: range) -> dict[int, float]:
     return {size: size / sum(sizes) for size in sizes}
-
-
-def candidate_rng(seed: int, stream: int, size: int, index: int) -> random.Random:
-    """The generator of one candidate: the same in every process and on every machine."""
-    digest = hashlib.sha256(f"{seed} {stream} {size} {index}".encode()).digest()
-    return random.Random(int.from_bytes(digest[:16], "big"))
