@@ -163,8 +163,8 @@ def decayed_sums(q: Tensor, k: Tensor, v: Tensor, log_decay: Tensor) -> tuple[Te
     2405.21060, section 6).
     """
     length = q.shape[2]
-    # No sum between chunks is larger than a chunk.
-    size = power_of_two(min(max(CHUNK_SIZE, k.shape[-1]), length))
+    # A power of two; no sum between chunks is larger than a chunk.
+    size = 1 << (min(max(CHUNK_SIZE, k.shape[-1]), length) - 1).bit_length()
     q, k, v, log_decay = (split(x, size) for x in (q, k, v, log_decay))  # (B, H, N, C, ·)
     within = within_chunks if log_decay.shape[-1] > 1 else within_chunks_of_one_decay
     y, from_start, to_end = within(q, k, v, log_decay)
@@ -224,10 +224,6 @@ def pairs(x: Tensor, span: int) -> tuple[Tensor, ...]:
 
 def joined(early: Tensor, late: Tensor) -> Tensor:
     return torch.stack((early, late), dim=4).flatten(3, 5)
-
-
-def power_of_two(size: int) -> int:
-    return 1 << (size - 1).bit_length()
 
 
 class ChunkDecays:

@@ -14,7 +14,7 @@ of everything else are correct for any causal mixer, and slow. Override:
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -25,7 +25,6 @@ from models.packing import Packing
 
 POSITIONS = ("sinusoidal", "rope", "none")
 Kind = Literal["hidden", "embedding", "head", "vector"]
-KINDS: tuple[str, ...] = get_args(Kind)
 
 
 @dataclass(frozen=True)
@@ -187,11 +186,13 @@ def check_choice(name: str, value: str, choices: Sequence[str]) -> None:
         raise UserError(f"{name}={value!r}: expected one of {', '.join(choices)}")
 
 
-def xavier_uniform(module: nn.Module) -> None:
-    """Xavier-uniform weight matrices (Yang et al. 2024, section 6), zero biases."""
+def xavier_uniform(module: nn.Module, parts: int = 1) -> None:
+    """Xavier-uniform weight matrices (Yang et al. 2024, section 6), zero biases. A weight stacks
+    `parts` matrices, initialised separately."""
     for name, parameter in module.named_parameters():
         if parameter.dim() >= 2:
-            nn.init.xavier_uniform_(parameter)
+            for matrix in parameter.chunk(parts):
+                nn.init.xavier_uniform_(matrix)
         elif name.split(".")[-1] == "bias":
             nn.init.zeros_(parameter)
 

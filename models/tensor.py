@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
+from torch.nn import functional as F
 
 from common import UserError
 from models.attention import AttentionMixer, rotate
@@ -59,7 +60,8 @@ class TensorAttention(AttentionMixer):
 
     def remember(self, lengths: Tensor, q: Tensor, *parts: Tensor) -> dict[str, Tensor]:
         held = self.held(self.rotary_at(slice(q.shape[2])), *parts)
-        return {name: self.cache(part) for name, part in held.items()}
+        missing = self.max_len - q.shape[2]
+        return {name: F.pad(part, (0, 0, 0, missing)) for name, part in held.items()}
 
     def held(
         self, table: Tensor | None, k1: Tensor, k2: Tensor, v1: Tensor, v2: Tensor
