@@ -225,7 +225,7 @@ class AttentionMixer(Mixer):
 
 
 class SoftmaxAttention(AttentionMixer):
-    """Softmax attention to the last `window` tokens, by default all. Its state is a ring of their
+    """Softmax attention to the last `window` tokens (default: all). Its state is a ring of their
     keys and values: position t lies in slot t mod their number."""
 
     drops_weights = True
@@ -253,8 +253,7 @@ class SoftmaxAttention(AttentionMixer):
         return x.gather(2, source.clamp(min=0)) * (source >= 0)
 
     def ring_positions(self, positions: Tensor) -> Tensor:
-        """The position in each ring slot after writing position p: (B,) to (B, ring), negative if
-        empty."""
+        """The position in each slot after writing position p, (B,) to (B, ring); below 0: empty."""
         slots = torch.arange(min(self.window, self.max_len), device=positions.device)
         return positions[:, None] - (positions[:, None] - slots) % len(slots)
 
@@ -276,8 +275,7 @@ class SoftmaxAttention(AttentionMixer):
         held[rows, :, positions % min(self.window, self.max_len)] = new
 
     def visible(self, positions: Tensor, state: GenerationState) -> Tensor:
-        """Which of the first E slots a query at positions (B,) sees, (B, E); no later one is
-        written."""
+        """Which of the first E slots, those written, queries at positions (B,) see, (B, E)."""
         return self.ring_positions(positions)[:, : state.extent] >= 0
 
     def pairs(self, length: int) -> int:
@@ -317,8 +315,7 @@ def angles(max_len: int, dim: int) -> Tensor:
 
 
 def rotate(x: Tensor, table: Tensor) -> Tensor:
-    """Rotate each pair (x[2a], x[2a + 1]) of x (..., K) by its angle (RoFormer, eq. 34). `table`
-    (2, ..., K / 2) broadcasts."""
+    """Rotate pairs (x[2a], x[2a + 1]) of x (..., K) by table (2, ..., K / 2); RoFormer, eq. 34."""
     (even, odd), (cos, sin) = (x[..., 0::2], x[..., 1::2]), table
     turned = torch.stack((even * cos - odd * sin, even * sin + odd * cos), dim=-1)
     return turned.flatten(-2).to(x.dtype)  # (..., K / 2, 2) -> (..., K)

@@ -65,8 +65,7 @@ def load_or_build(
     Prompts are distinct within and across splits. The test set is drawn first, so it does not
     depend on the number of validation and training sequences, unless a stratum of prompts runs out
     (`draw_sets`; recorded in `meta.json`). Two processes that need the same sets build them once.
-    `workers` threads do not change the data. Raises UserError for a bad file or too few distinct
-    prompts.
+    UserError for a bad file or too few distinct prompts.
     """
     path = folder / data_key(task, config)
     speed = None
@@ -205,9 +204,8 @@ def load_measured(task: Task, path: str, trained_on: SequenceSet | None = None) 
 
 
 def load_file(task: Task, path: str) -> SequenceSet:
-    """Read CoT_benchmark's text format, one sequence per line, skipping empty lines. Each line is
-    checked with the task's `check_defaults` (Arithmetic: any order of legal reductions); UserError
-    names file, line and reason."""
+    """Read CoT_benchmark's text format, a sequence per line. Checked with the task's
+    `check_defaults` (Arithmetic: any legal order); UserError names file, line and reason."""
     lenient = task.with_parameters(**task.check_defaults)
     examples = []
     for number, tokens in numbered_lines(path):

@@ -111,9 +111,8 @@ class EditDistance(Task):
 
     def state_bits(self, size: int) -> float | tuple[float, float]:
         """From below: row 1 shows which letters equal a_1, column 1 which equal b_1, all free: 2n +
-        1 bits for strings of n and n + 2 letters. From above: the table depends only on which
-        letters are equal, so restricted growth sequences of at most ten letters, for each pair of
-        lengths."""
+        1 bits for strings of n and n + 2 letters. From above: which letters are equal decides the
+        table, so restricted growth sequences of at most ten letters, for each pair of lengths."""
         if self.format == "direct":
             return 1.0, math.log2(self.largest_distance + 1)
         letters = min(MAX_LETTERS, self.alphabet_size)

@@ -177,9 +177,8 @@ def _draw_size(
     workers: int,
     bar: tqdm,
 ) -> tuple[dict[str, Search], list[int]]:
-    """Fill the `rows` of each split with sequences of one size; returns the groups that ran out. A
-    group's prompts are counted by running out: it is then limited, and everything is drawn
-    again."""
+    """Fill the `rows` of each split with sequences of one size; returns the groups that ran out.
+    These are then limited, and everything is drawn again."""
     task, _, size = source
     limits = {split: no_limits(size) for split in rows}
     wanted = {split: len(own) for split, own in rows.items()}

@@ -3,8 +3,7 @@
 A sequence is prompt + chain + answer, plus EOS when encoded. format="direct" omits the chain.
 format="tagged" turns it into labels: the model reads marker and prompt and labels each token;
 nothing is fed back. A new task subclasses `Task` and needs a name, its tokens, its longest
-sequence, `sample_prompt` and `solve`. Override `draw_batch` with a compiled kernel for millions of
-sequences.
+sequence, `sample_prompt` and `solve`; for millions of sequences, a compiled `draw_batch`.
 """
 
 from __future__ import annotations
@@ -36,8 +35,7 @@ MAX_LEN = 2**20  # every row of a data set is as wide as the longest
 
 
 class Vocabulary:
-    """Tokens and ids; padding is 0 and end of sequence 1 in every task. `tokens` are the task's
-    own, without these two."""
+    """Tokens and ids: padding 0, end of sequence 1, then the task's own `tokens`."""
 
     def __init__(self, tokens: Iterable[str]):
         self.tokens: tuple[str, ...] = (PAD, EOS, *tokens)
@@ -87,8 +85,7 @@ class SequenceSet:
 
     tokens: (N, W), W = longest sequence + 1, each row closed by EOS and padded with PAD. lengths:
     (N,) int32, EOS included. prompt_lengths: (N,) int32. labels: (N, W), or None for next-token
-    prediction; entry j is the label after the tokens before j, for prompt_lengths <= j < lengths,
-    elsewhere PAD.
+    prediction; entry j, prompt_lengths <= j < lengths, is the label after the tokens before j.
     """
 
     tokens: np.ndarray
@@ -164,8 +161,7 @@ class Task(ABC):
 
     @property
     def longest_lines(self) -> int:
-        """Tokens of the longest two successive lines; each line but the last ends with the answer
-        marker. Defaults to `max_len`."""
+        """Tokens of the longest two successive lines (default: all); the answer marker ends one."""
         return self.max_len
 
     def sample_prompt(self, rng: random.Random, size: int) -> list[str]:
@@ -253,8 +249,7 @@ class Task(ABC):
         return {self.size: 1.0}
 
     def strata(self, sequences: SequenceSet) -> np.ndarray | None:
-        """Group (0 .. size) and kind (0 .. 7) of each of N sequences of one size, (N, 2); None if
-        all are alike.
+        """Group (0 .. size) and kind (0 .. 7) of N sequences of one size, (N, 2); None: all alike.
 
         Stored sets keep the strata of `draw` where distinct prompts run out: a group then ends for
         all of its kinds, e.g. answers, and in all splits alike (`generate.draw_sets`). Within a
@@ -281,12 +276,10 @@ class Task(ABC):
         return self.encode(examples)
 
     def state_bits(self, size: int) -> float | tuple[float, float]:
-        """Bits a state must hold after a prompt of `size`: bounds from below and above, equal if
-        counted exactly.
+        """Bits a state must hold after a prompt of `size`, counted, or bounds from below and above.
 
         log2 of the number of distinct right continuations; with labels, of the ways to label the
-        rest, at the token with the most. The default knows only the alphabet of a
-        continuation.
+        rest, at the token with the most. The default knows only the alphabet.
         """
         longest = self.with_parameters(size=size).max_len
         return 0.0, longest * math.log2(len(self.vocabulary))
@@ -297,8 +290,7 @@ class Task(ABC):
         self, seed: int, stream: int, first: int, count: int, size: int | None = None
     ) -> SequenceSet:
         """Draw candidates `first` .. `first + count - 1` of a random stream. Candidate i depends
-        only on (seed, stream, size, i), so calls can be split in any way. `size` defaults to the
-        task's."""
+        only on (seed, stream, size, i), so calls can be split. `size` defaults to the task's."""
         return self.draw_batch(seed, stream, first, count, self.size if size is None else size)
 
     @property
@@ -407,8 +399,7 @@ class Task(ABC):
 
 def build_task(settings: Mapping[str, Any], key: str = "task") -> Task:
     """The task of class `_target_` with the other `settings` as parameters, ignoring `name`, and
-    `capacity: null` if unsupported. Raises UserError, naming `key`, for anything unknown, missing
-    or invalid."""
+    `capacity: null` if unsupported. UserError, naming `key`, for a bad name or value."""
     target = settings.get("_target_")
     cls = locate(str(target), f"{key}._target_")
     if not (isinstance(cls, type) and issubclass(cls, Task)):

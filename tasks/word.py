@@ -110,8 +110,7 @@ class Word(Task):
 
     def sample_prompt(self, rng: random.Random, size: int) -> list[str]:
         """Draw `u | v <sep>`, u and v uniform given an answer drawn by a fair coin; if `ATTEMPTS`
-        draws do not give this answer, the last one is kept. Words without a tail come from
-        `draw`."""
+        draws do not give this answer, the last one is kept."""
         wanted = rng.random() < 0.5
         for _ in range(ATTEMPTS):
             word = rng.choices(self._letters, k=size)

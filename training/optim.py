@@ -84,13 +84,11 @@ class BatchedMuon(torch.optim.Optimizer):
     """Muon for 2-D parameters, all matrices of one shape at once.
 
     The update of `torch.optim.Muon`, which takes one matrix at a time: small transformers would
-    spend a third of their step there. A model of three layers has three shapes, so 45 batched
-    products replace 270.
+    spend a third of their step there.
 
-    Matrices of a group have one shape. Its `parts`, one per parameter, is the number of them that
-    the parameter stacks along its rows. A missing gradient counts as 0. `lr` is matched to AdamW's
-    by 0.2 sqrt(max(rows, columns)) (Liu et al. 2025). Weight decay is decoupled. Products run in
-    `dtype`.
+    Matrices of a group have one shape; `parts` says how many each parameter stacks along its rows.
+    A missing gradient counts as 0. `lr` is matched to AdamW's by 0.2 sqrt(max(rows, columns)) (Liu
+    et al. 2025). Weight decay is decoupled. Products run in `dtype`.
     """
 
     def __init__(self, groups: list[dict[str, Any]], dtype: torch.dtype = torch.float32) -> None:

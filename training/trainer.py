@@ -350,8 +350,7 @@ def validate(
 
 
 def still_improving(curve: list[Validation], total_steps: int) -> bool:
-    """Whether the share of right validation chains rose by more than 2 points in the last fifth of
-    the `total_steps` taken."""
+    """Whether right validation chains rose by more than 2 points in the last fifth of the steps."""
     rows = [row for row in curve if row.step <= total_steps]
     if not rows:
         return False
