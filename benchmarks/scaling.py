@@ -11,6 +11,7 @@ sequence, so its window is the same at every length. `forms=true` decides BLOCKE
 CHUNKED_FROM in models/, with batches of 16.
 """
 
+import functools
 import math
 import statistics
 from collections.abc import Callable, Sequence
@@ -86,7 +87,8 @@ def mixers_of(name: str, max_len: int, **settings: Any) -> list[Mixer]:
     """The mixer of conf/model/NAME.yaml, or those its layers alternate between."""
     model = config_of(f"model={name}").model
     every = model.mixers or [model.mixer or {}]
-    return [build_mixer({**own, **settings}, DIM, HEADS, max_len) for own in every]
+    build = functools.partial(build_mixer, dim=DIM, num_heads=HEADS, max_len=max_len)
+    return [build({**own, **settings}) for own in every]
 
 
 def measure(name: str, length: int, room: int) -> dict[str, float]:

@@ -18,6 +18,7 @@ from models.mixer import (
     check_sizes,
     widened,
     without_autocast,
+    xavier_uniform,
 )
 from models.packing import PackedAttention, Packing, attention_takes
 
@@ -111,11 +112,8 @@ class AttentionMixer(Mixer):
         self.qkv = qkv = nn.Linear(self.dim, self.parts * self.dim)
         self.out = nn.Linear(self.dim, self.dim)
         self.register_rotary(self.head_dim)
-        # Xavier for queries, keys, values and output, separately (Yang et al. 2024, section 6).
-        for matrix in (*qkv.weight.chunk(self.parts), self.out.weight):
-            nn.init.xavier_uniform_(matrix)
-        for layer in (qkv, self.out):
-            nn.init.zeros_(layer.bias)
+        xavier_uniform(qkv, self.parts)
+        xavier_uniform(self.out)
         channels = self.parts * self.dim
         self.convolution = ShortConvolution(channels, convolution, convolution_width)
 
@@ -128,11 +126,6 @@ class AttentionMixer(Mixer):
     def project(self, x: Tensor) -> tuple[Tensor, ...]:
         """Queries, keys and values of x (B, T, D), each (B, H, T, K)."""
         return tuple(part.transpose(1, 2) for part in self.heads(self.convolution(self.qkv(x))))
-
-    def project_step(self, x: Tensor, tensors: dict[str, Tensor]) -> tuple[Tensor, ...]:
-        """The same for one token per row, x (B, D), each (B, H, K); updates the convolution's
-        state."""
-        return self.heads(self.convolution.step(self.qkv(x), tensors))
 
     def heads(self, qkv: Tensor) -> tuple[Tensor, ...]:
         """Split projections (..., 3D) into q, k, v, each (..., H, K)."""
@@ -186,7 +179,7 @@ class AttentionMixer(Mixer):
         return y, GenerationState(tensors, lengths, x.shape[1])
 
     def step(self, x: Tensor, positions: Tensor, state: GenerationState, **seen: Any) -> Tensor:
-        parts = self.project_step(x, state.tensors)  # (B, H, K) each
+        parts = self.heads(self.convolution.step(self.qkv(x), state.tensors))  # (B, H, K) each
         state.advance(positions)
         return self.out(self.attend_step(positions, state, *parts, **seen).flatten(1))
 
@@ -200,15 +193,14 @@ class AttentionMixer(Mixer):
         """One more token per row, q, k, v (B, H, K), to (B, H, K); updates the state's tensors."""
         raise NotImplementedError
 
-    def cache(self, x: Tensor) -> Tensor:
-        """Keys or values (B, H, T, K), zero-padded to all positions, (B, H, L, K). Zeros, not
-        empty: a masked slot is multiplied by weight 0, and 0 * nan = nan."""
-        return F.pad(x, (0, 0, 0, self.max_len - x.shape[2]))
-
     def register_rotary(self, width: int, name: str = "head_dim") -> None:
-        """Store the rotary table for heads of `width` if position is "rope"."""
+        """Under position="rope", store cosines and sines of RoFormer's angles (Su et al. 2021),
+        (2, L, width / 2). UserError for an odd width, called `name`."""
         if self.position == "rope":
-            self.register_buffer("rotary", rotary_table(self.max_len, width, name), False)
+            if width % 2:
+                raise UserError(f"position=rope needs an even {name}, not {width}")
+            turns = angles(self.max_len, width)
+            self.register_buffer("rotary", torch.stack((turns.cos(), turns.sin())), False)
 
     def rotary_at(self, positions: slice | Tensor) -> Tensor | None:
         """Cosines and sines at `positions`, (2, ..., K / 2); None unless position is "rope"."""
@@ -233,7 +225,7 @@ class AttentionMixer(Mixer):
 
 
 class SoftmaxAttention(AttentionMixer):
-    """Softmax attention to the last `window` tokens, by default all. Its state is a ring of their
+    """Softmax attention to the last `window` tokens (default: all). Its state is a ring of their
     keys and values: position t lies in slot t mod their number."""
 
     drops_weights = True
@@ -261,8 +253,7 @@ class SoftmaxAttention(AttentionMixer):
         return x.gather(2, source.clamp(min=0)) * (source >= 0)
 
     def ring_positions(self, positions: Tensor) -> Tensor:
-        """The position in each ring slot after writing position p: (B,) to (B, ring), negative if
-        empty."""
+        """The position in each slot after writing position p, (B,) to (B, ring); below 0: empty."""
         slots = torch.arange(min(self.window, self.max_len), device=positions.device)
         return positions[:, None] - (positions[:, None] - slots) % len(slots)
 
@@ -284,8 +275,7 @@ class SoftmaxAttention(AttentionMixer):
         held[rows, :, positions % min(self.window, self.max_len)] = new
 
     def visible(self, positions: Tensor, state: GenerationState) -> Tensor:
-        """Which of the first E slots a query at positions (B,) sees, (B, E); no later one is
-        written."""
+        """Which of the first E slots, those written, queries at positions (B,) see, (B, E)."""
         return self.ring_positions(positions)[:, : state.extent] >= 0
 
     def pairs(self, length: int) -> int:
@@ -324,18 +314,8 @@ def angles(max_len: int, dim: int) -> Tensor:
     return torch.outer(torch.arange(max_len, dtype=torch.float64), frequencies).float()
 
 
-def rotary_table(max_len: int, head_dim: int, name: str = "head_dim") -> Tensor:
-    """(2, max_len, head_dim / 2): cosines, then sines, of RoFormer's angles (Su et al. 2021).
-    Raises UserError for an odd head_dim, called `name`."""
-    if head_dim % 2:
-        raise UserError(f"position=rope needs an even {name}, not {head_dim}")
-    turns = angles(max_len, head_dim)
-    return torch.stack((turns.cos(), turns.sin()))
-
-
 def rotate(x: Tensor, table: Tensor) -> Tensor:
-    """Rotate each pair (x[2a], x[2a + 1]) of x (..., K) by its angle (RoFormer, eq. 34). `table`
-    (2, ..., K / 2) broadcasts."""
+    """Rotate pairs (x[2a], x[2a + 1]) of x (..., K) by table (2, ..., K / 2); RoFormer, eq. 34."""
     (even, odd), (cos, sin) = (x[..., 0::2], x[..., 1::2]), table
     turned = torch.stack((even * cos - odd * sin, even * sin + odd * cos), dim=-1)
     return turned.flatten(-2).to(x.dtype)  # (..., K / 2, 2) -> (..., K)

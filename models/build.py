@@ -62,18 +62,17 @@ def build_model(config: ModelConfig, task: Task, dropout: float = 0.0) -> Transf
         settings = {"model.mixer": config.mixer or {}}
     else:
         settings = {f"model.mixers.{i}": own for i, own in enumerate(config.mixers)}
-    marker, span = task.vocabulary.index[task.answer_marker], task.room.longest_lines
-    build = functools.partial(build_mixer, span=span)
+    span = task.room.longest_lines
     return Transformer(
         vocab_size=len(task.vocabulary),
         max_len=task.room.max_len,
         dim=config.dim,
         num_layers=config.num_layers,
         num_heads=config.num_heads,
-        mixer=[functools.partial(build, own, key=key) for key, own in settings.items()],
+        mixer=[functools.partial(build_mixer, own, key, span) for key, own in settings.items()],
         dropout=dropout,
         position=config.position,
-        line_end=marker,
+        line_end=task.vocabulary.index[task.answer_marker],
     )
 
 
@@ -92,24 +91,16 @@ class _Undrawn(TorchFunctionMode):
 
 
 def build_mixer(
-    settings: Mapping[str, Any],
-    dim: int,
-    num_heads: int,
-    max_len: int,
-    dropout: float = 0.0,
-    position: str = "none",
-    key: str = "model.mixer",
-    span: int | None = None,
+    settings: Mapping[str, Any], key: str = "model.mixer", span: int | None = None, **given: Any
 ) -> Mixer:
-    """The mixer of `settings` (`_target_` and its own parameters), found under config key `key`;
-    `span` is the task's `longest_lines`."""
+    """The mixer of `settings` (`_target_` and its own parameters), found under config key `key`.
+    `given` is what a `Transformer` gives to all; `span` is the task's `longest_lines`."""
     target = settings.get("_target_")
     cls = locate(str(target), f"{key}._target_")
     if not (inspect.isclass(cls) and issubclass(cls, Mixer)):
         raise UserError(f"{key}._target_={target}: is not a subclass of models.mixer.Mixer")
-    given = {"dim": dim, "num_heads": num_heads, "max_len": max_len, "dropout": dropout}
     lines = {"span": span} if cls.sees_lines else {}
-    return _called(cls, settings, {**given, "position": position, **lines}, key)
+    return _called(cls, settings, {**given, **lines}, key)
 
 
 def _constructed(settings: Mapping[str, Any], task: Task) -> Transformer:

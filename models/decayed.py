@@ -24,11 +24,9 @@ class DecayedAttention(RecurrentMixer):
     """S_t = diag(α_t) S_{t-1} + Δ_t k_t v_t^T, y_t = S_t^T q_t in every head.
 
     decay="fixed": α is a constant per head (RetNet, Sun et al. 2023, arXiv 2307.08621, eq. 6).
-    "channel": a gate per key channel (GLA, Yang et al. 2023, arXiv 2312.06635, section 4). "head":
-    a gate per head (Mamba-2's SSD, Dao and Gu 2024, arXiv 2405.21060, section 7; A_range as in
-    `HeadDecay`), with v_t times a learned gain per head added to y_t (their D). Then RMSNorm per
-    head (so q is not divided by √K), with output_gate times SiLU(W_g x_t) (RetNet, eq. 8), and the
-    output projection.
+    "channel": a gate per key channel (`ChannelDecay`). "head": a gate per head (`HeadDecay`), with
+    v_t times a learned gain per head added to y_t (Mamba-2's D). Then RMSNorm per head (so q is not
+    divided by √K), with output_gate times SiLU(W_g x_t) (RetNet, eq. 8), and the output projection.
     """
 
     def __init__(
@@ -89,8 +87,7 @@ class Decay(nn.Module):
 
 
 class FixedDecay(Decay):
-    """γ_h = 1 - 2^(-5 - h) for head h = 0, 1, ... (RetNet, Sun et al. 2023, arXiv 2307.08621, eq.
-    8)."""
+    """γ_h = 1 - 2^(-5 - h) for head h = 0, 1, ... (RetNet, eq. 8)."""
 
     def __init__(self, dim: int, num_heads: int):
         super().__init__()
@@ -159,12 +156,11 @@ def decayed_sums(q: Tensor, k: Tensor, v: Tensor, log_decay: Tensor) -> tuple[Te
 
     q, k (B, H, T, K), v (B, H, T, W), log_decay g <= 0, finite, (B, H, T, K) or (B, H, T, 1).
     Returns y (B, H, T, W) and the last state (B, H, K, W). Tokens of a chunk mix directly, chunks
-    through the state (Yang et al. 2023, arXiv 2312.06635, section 4; Dao and Gu 2024, arXiv
-    2405.21060, section 6).
+    through the state (GLA, section 4; Mamba-2, section 6).
     """
     length = q.shape[2]
-    # No sum between chunks is larger than a chunk.
-    size = power_of_two(min(max(CHUNK_SIZE, k.shape[-1]), length))
+    # A power of two; no sum between chunks is larger than a chunk.
+    size = 1 << (min(max(CHUNK_SIZE, k.shape[-1]), length) - 1).bit_length()
     q, k, v, log_decay = (split(x, size) for x in (q, k, v, log_decay))  # (B, H, N, C, ·)
     within = within_chunks if log_decay.shape[-1] > 1 else within_chunks_of_one_decay
     y, from_start, to_end = within(q, k, v, log_decay)
@@ -208,8 +204,7 @@ def within_chunks(q: Tensor, k: Tensor, v: Tensor, log_decay: Tensor) -> tuple[T
 def within_chunks_of_one_decay(
     q: Tensor, k: Tensor, v: Tensor, log_decay: Tensor
 ) -> tuple[Tensor, ...]:
-    """`within_chunks` for g (B, H, N, C, 1), the same for all channels: one masked product per
-    chunk."""
+    """`within_chunks` for g (B, H, N, C, 1), of all channels: one masked product per chunk."""
     decay = ChunkDecays(log_decay.flatten(0, 2).squeeze(-1), writes=1)
     of_chunks = log_decay.shape[:3]
     weights = (q @ k.mT * decay.to_queries.unflatten(0, of_chunks)).tril()  # (B, H, N, C, C)
@@ -224,10 +219,6 @@ def pairs(x: Tensor, span: int) -> tuple[Tensor, ...]:
 
 def joined(early: Tensor, late: Tensor) -> Tensor:
     return torch.stack((early, late), dim=4).flatten(3, 5)
-
-
-def power_of_two(size: int) -> int:
-    return 1 << (size - 1).bit_length()
 
 
 class ChunkDecays:

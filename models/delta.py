@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from models.attention import ShortConvolution
 from models.decayed import RATES, ChunkDecays, HeadDecay, refuse_range
 from models.linear import split
-from models.mixer import Mixer, Role, check_sizes, widened
+from models.mixer import Mixer, Role, check_sizes, widened, xavier_uniform
 from models.recurrent import RecurrentMixer
 
 LEAST_NORM = 1e-12  # its square is added to squared key and query norms
@@ -70,10 +70,11 @@ class DeltaRule(RecurrentMixer):
         self.norm = nn.RMSNorm(self.head_dim, eps=1e-5)
         self.gate = nn.Linear(dim, dim, bias=False) if output_gate else None
         self.out = nn.Linear(dim, dim, bias=False)
-        matrices = [*qkv.weight.chunk(self.parts), *self.beta.weight.chunk(num_householder)]
-        matrices += [layer.weight for layer in (self.gate, self.out) if layer is not None]
-        for matrix in matrices:
-            nn.init.xavier_uniform_(matrix)
+        xavier_uniform(qkv, self.parts)
+        xavier_uniform(self.beta, num_householder)
+        for layer in (self.gate, self.out):
+            if layer is not None:
+                xavier_uniform(layer)
         self.register_rotary(self.head_dim)
 
     def parameter_roles(self) -> dict[str, Role]:
@@ -142,7 +143,8 @@ def delta_rule(
     factors = (kept - leaving.mT @ w).unflatten(0, (batch * heads, -1))  # (B H, N, K, K)
     addends = (leaving.mT @ u).unflatten(0, (batch * heads, -1))  # (B H, N, K, V)
     states, last = scan(factors, addends)
-    seen = scores * visible(size, writes, scores)
+    past = torch.ones(size, size, dtype=q.dtype, device=q.device).tril()
+    seen = scores * past.repeat_interleave(writes, 1)  # writes up to the query's token
     y = q @ states + seen @ torch.baddbmm(u, w, states, alpha=-1)  # (M, C, V)
     y = y.reshape(batch, heads, -1, v.shape[-1])[:, :, :length]
     return y, last.unflatten(0, (batch, heads))
@@ -151,12 +153,6 @@ def delta_rule(
 def chunks(x: Tensor, size: int) -> Tensor:
     """(B, H, T, ...) to (M, size, ...), M = B H N, zero-padded."""
     return split(x, size).flatten(0, 2)
-
-
-def visible(size: int, writes: int, like: Tensor) -> Tensor:
-    """(C, Cn): 1 where the query of a token sees a write, 0 where the write is later."""
-    ones = torch.ones(size, size, dtype=like.dtype, device=like.device)
-    return ones.tril().repeat_interleave(writes, 1)
 
 
 def scan(factors: Tensor, addends: Tensor) -> tuple[Tensor, Tensor]:

@@ -12,7 +12,6 @@ from models.mixer import Mixer
 from models.transformer import Transformer
 
 PROBE_TOKENS = 8
-PROBE_ROWS = 2
 CAUSAL_TOLERANCE = 1e-3  # of the largest output: far above float32 rounding
 
 
@@ -31,7 +30,7 @@ def require_exact(model: Transformer) -> None:
     Raises UserError naming the mixer if it changes the shape, or if float64 fails or something on
     the way has lower precision: it must then define `reference`.
     """
-    x = _probe(model, PROBE_ROWS)  # (B, T, D)
+    x = _probe(model)  # (B, T, D)
     for block in model.blocks:
         mixer = copy.deepcopy(block.mixer).eval()
         name, found = type(mixer).__name__, mixer(x)
@@ -57,7 +56,7 @@ def require_exact(model: Transformer) -> None:
 def require_causal(model: Transformer) -> None:
     """Raise UserError if changing later tokens of a random input moves a mixer's earlier outputs: a
     parallel pass then cannot replace generation."""
-    x = _probe(model, rows=1)  # (1, T, D)
+    x = _probe(model)  # (B, T, D)
     for block in model.blocks:
         mixer = copy.deepcopy(block.mixer).eval()
         whole = mixer(x)
@@ -72,8 +71,8 @@ def require_causal(model: Transformer) -> None:
                 )
 
 
-def _probe(model: Transformer, rows: int) -> Tensor:
-    shape = (rows, min(PROBE_TOKENS, model.max_len), model.dim)
+def _probe(model: Transformer) -> Tensor:
+    shape = (2, min(PROBE_TOKENS, model.max_len), model.dim)
     x = torch.randn(shape, generator=torch.Generator().manual_seed(0))
     return x.to(next(model.parameters()))
 

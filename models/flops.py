@@ -2,9 +2,8 @@
 
 Two conventions: `linear_layer_flops`, the blocks' linear layers only, reproduces Table 2 of Yang et
 al. (2024); `total_flops` adds token mixing, which efficient mixers save, and the vocabulary head.
-Both count 2 FLOPs per multiply-add of matrix products only, not embedding, biases, LayerNorm, GELU,
-softmax, feature maps, rotations or dropout. Mixers without a formula are counted by PyTorch's
-`FlopCounterMode`.
+Both count matrix products only, 2 FLOPs per multiply-add: no embedding, biases, LayerNorm, GELU,
+softmax, feature maps or rotations. PyTorch's `FlopCounterMode` counts mixers without a formula.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from models.mixer import GenerationState, Mixer, Role, widened, without_autocast
+from models.mixer import GenerationState, Mixer, Role, widened, without_autocast, xavier_uniform
 
 
 class LSTM(Mixer):
@@ -25,13 +25,8 @@ class LSTM(Mixer):
         super().__init__(*sizes, **shared)
         dim = self.dim
         self.lstm = nn.LSTM(dim, dim, batch_first=True)
-        own = dict(self.lstm.named_parameters())
-        for name in ("weight_ih_l0", "weight_hh_l0"):
-            for matrix in own[name].chunk(4):  # input, forget, cell, output
-                nn.init.xavier_uniform_(matrix)
-        nn.init.zeros_(own["bias_hh_l0"])
-        nn.init.zeros_(own["bias_ih_l0"])
-        nn.init.ones_(own["bias_ih_l0"][dim : 2 * dim])
+        xavier_uniform(self.lstm, parts=4)  # input, forget, cell, output
+        nn.init.ones_(self.lstm.get_parameter("bias_ih_l0")[dim : 2 * dim])
 
     def parameter_roles(self) -> dict[str, Role]:
         stack = Role("hidden", parts=4)

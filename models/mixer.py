@@ -14,7 +14,7 @@ of everything else are correct for any causal mixer, and slow. Override:
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -25,7 +25,6 @@ from models.packing import Packing
 
 POSITIONS = ("sinusoidal", "rope", "none")
 Kind = Literal["hidden", "embedding", "head", "vector"]
-KINDS: tuple[str, ...] = get_args(Kind)
 
 
 @dataclass(frozen=True)
@@ -48,8 +47,7 @@ class GenerationState:
     """What a mixer remembers of B sequences during generation.
 
     tensors: by name, each (B, ...). lengths: (B,), tokens read so far. extent: an upper bound on
-    lengths as a Python number, which avoids a device sync; it may exceed max_len, since finished
-    rows keep running.
+    them without a device sync; it may exceed max_len, since finished rows keep running.
     """
 
     tensors: dict[str, Tensor]
@@ -104,24 +102,20 @@ class Mixer(nn.Module):
         raise NotImplementedError
 
     def forward_packed(self, x: Tensor, packing: Packing) -> Tensor:
-        """`forward` on packed sequences, x (N, D) to (N, D). The default pads them in groups of
-        similar length."""
+        """`forward` on packed x (N, D) to (N, D); by default padded in groups of similar length."""
         return packing.in_groups(self, x)
 
     def parameter_roles(self) -> dict[str, Role]:
-        """Roles, by name, of parameters that differ from the default: `nn.Linear` weights are
-        hidden, all others vectors."""
+        """Roles, by name, where not the default: `nn.Linear` weights hidden, all others vectors."""
         return {}
 
     def reference(self) -> nn.Module:
-        """A module sharing the parameters that computes `forward` in float64; exact evaluation uses
-        it. The default is the mixer itself."""
+        """A module of the same parameters that computes `forward` in float64, for evaluation."""
         return self
 
     def prefill(self, x: Tensor, lengths: Tensor) -> tuple[Tensor, GenerationState]:
         """Read the first lengths[b] >= 1 tokens of each row of x (B, T, D), right-padded. Returns
-        outputs (B, T, D), meaningless where padded, and the state. The default stores the
-        inputs."""
+        outputs (B, T, D), meaningless where padded, and the state: by default, the inputs."""
         inputs = nn.functional.pad(x, (0, 0, 0, self.max_len - x.shape[1]))  # (B, L, D)
         return self(x), GenerationState({"inputs": inputs}, lengths, x.shape[1])
 
@@ -135,13 +129,11 @@ class Mixer(nn.Module):
 
     def flops(self, length: int) -> dict[str, int]:
         """FLOPs of a forward pass over `length` tokens, 2 per multiply-add, as terms "linear/..."
-        and "mixing/...". The default counts matrix products on the meta device; raises UserError if
-        there are none."""
+        and "mixing/...". The default counts matrix products; UserError if there are none."""
         return counted_forward(self, length)
 
     def step_flops(self, position: int) -> int:
-        """FLOPs of one `step` at a 0-based position: if `flops` is a formula, what the token adds
-        to a forward pass."""
+        """FLOPs of one `step` at a 0-based position: what it adds to `flops`, where a formula."""
         if type(self).step is Mixer.step:
             return sum(self.flops(position + 1).values())
         if type(self).flops is Mixer.flops:
@@ -187,12 +179,14 @@ def check_choice(name: str, value: str, choices: Sequence[str]) -> None:
         raise UserError(f"{name}={value!r}: expected one of {', '.join(choices)}")
 
 
-def xavier_uniform(module: nn.Module) -> None:
-    """Xavier-uniform weight matrices (Yang et al. 2024, section 6), zero biases."""
+def xavier_uniform(module: nn.Module, parts: int = 1) -> None:
+    """Xavier-uniform weight matrices (Yang et al. 2024, section 6), zero biases. A weight stacks
+    `parts` matrices, initialised separately."""
     for name, parameter in module.named_parameters():
         if parameter.dim() >= 2:
-            nn.init.xavier_uniform_(parameter)
-        elif name.split(".")[-1] == "bias":
+            for matrix in parameter.chunk(parts):
+                nn.init.xavier_uniform_(matrix)
+        elif name.split(".")[-1].startswith("bias"):
             nn.init.zeros_(parameter)
 
 

@@ -48,11 +48,8 @@ class Packing:
         self.lengths = lengths
         self.offsets = np.concatenate(([0], lengths.cumsum()))
         self.size = rounded_up(int(self.offsets[-1]), size_step)
-        positions = np.zeros(self.size, np.int64)
-        positions[: self.offsets[-1]] = np.arange(self.offsets[-1]) - np.repeat(
-            self.offsets[:-1], lengths
-        )
-        self.positions = torch.from_numpy(positions)
+        self.positions = torch.zeros(self.size, dtype=torch.int64)
+        self.positions[: self.offsets[-1]] = ranges(np.zeros_like(lengths), lengths)
         self.longest = int(lengths[-1])
         self._width_step, self._most_width = width_step, most_width or self.longest
 
@@ -79,8 +76,7 @@ class Packing:
         return torch.cat(parts)
 
     def in_threads(self, work: Callable[[np.ndarray], None]) -> None:
-        """Call `work` on the offsets of shares of the sequences, in as many threads as PyTorch
-        uses."""
+        """Call `work` on the offsets of shares of the sequences, in as many threads as PyTorch."""
         offsets, threads = self.offsets, torch.get_num_threads()
         if threads == 1:
             work(offsets)
@@ -111,6 +107,12 @@ class Group:
     def unpad(self, y: Tensor) -> Tensor:
         """Padded (B, T, ...) to this group's packed tokens (n, ...)."""
         return y.flatten(0, 1).index_select(0, self.kept)
+
+
+def ranges(starts: np.ndarray, counts: np.ndarray) -> Tensor:
+    """starts[b], starts[b] + 1, ..., counts[b] of them, for all b one after another."""
+    skipped = np.repeat(starts - counts.cumsum() + counts, counts)
+    return torch.from_numpy(skipped + np.arange(len(skipped)))
 
 
 def rounded_up(size: int, step: int) -> int:

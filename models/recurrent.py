@@ -31,8 +31,7 @@ class RecurrentMixer(AttentionMixer):
     gate: nn.Linear | None
 
     def writes(self, x: Tensor, qkv: Tensor, at: Tensor) -> tuple[Any, ...]:
-        """q, k, v, β and g, in at least float32, of tokens x (..., M, D) at positions (M,) with
-        convolved projections qkv."""
+        """q, k, v, β and g of tokens x (..., M, D) at positions (M,), from convolved qkv."""
         raise NotImplementedError
 
     def scan(self, *given: Any) -> tuple[Tensor, Tensor]:
@@ -88,8 +87,7 @@ class RecurrentMixer(AttentionMixer):
         return self.finish(x, y, qkv)
 
     def mixing_flops(self, length: int) -> dict[str, int]:
-        """Decay of, correction by, writes to and a read from a K x K state, whatever the
-        implementation."""
+        """Decay of, correction by, writes to and a read from a K x K state per head."""
         state = self.num_heads * self.head_dim**2 * length
         writes = 2 * self.num_householder * state
         return {
@@ -111,8 +109,7 @@ class RecurrentMixer(AttentionMixer):
 def recurrence_step(
     state: Tensor, q: Tensor, k: Tensor, v: Tensor, beta: Tensor | None, log_decay: Tensor | None
 ) -> Tensor:
-    """One token: updates `state` (B, H, K, V) in place and returns y (B, H, V). Other shapes as
-    above, without T."""
+    """One token, shapes as above without T: updates `state` (B, H, K, V), returns y (B, H, V)."""
     if log_decay is not None:
         state.mul_(log_decay.exp()[..., None])
     for j in range(k.shape[1]):

@@ -1,5 +1,4 @@
-"""Sliding-window attention (Child et al. 2019; Beltagy et al. 2020, arXiv 2004.05150, section
-3.1)."""
+"""Sliding-window attention (Beltagy et al. 2020, arXiv 2004.05150, section 3.1)."""
 
 from typing import Any
 

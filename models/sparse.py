@@ -1,6 +1,7 @@
 """Sparse attention: a window of recent tokens and the last tokens of every block (Yang et al. 2024,
 eq. 6, after Child et al. 2019)."""
 
+import functools
 import math
 from typing import Any
 
@@ -65,7 +66,6 @@ class SparseAttention(SoftmaxAttention):
         self.register_buffer("summaries", every[self.is_summary(every)], persistent=False)
         pattern = self.dense_pattern if implementation == "dense" else self.blocked_pattern
         self.register_buffer("pattern", pattern(max_len), persistent=False)
-        self._bias: Tensor | None = None
 
     def is_summary(self, positions: Tensor) -> Tensor:
         return positions % self.block_size >= self.block_size - self.summary_tokens
@@ -98,18 +98,15 @@ class SparseAttention(SoftmaxAttention):
         return self.softmax(q, k, v, attn_mask=self.pattern[: q.shape[2], : q.shape[2]])
 
     def packed_kernel(self, qkv: Tensor, packing: Packing) -> Tensor:
-        return PackedAttention.apply(qkv, packing, True, self.bias())
+        return PackedAttention.apply(qkv, packing, True, self.bias)
 
+    @functools.cached_property
     def bias(self) -> Tensor:
-        """The kernel's bias on scores, 0 or -inf where hidden, for the longest sequences it
-        takes."""
-        if self._bias is None:
-            longest = min(self.max_len, LONGEST)
-            bias = torch.zeros(bias_shape(longest), device="cpu")
-            hidden = ~self.dense_pattern(longest).cpu()
-            bias[:longest, :longest].masked_fill_(hidden, -torch.inf)
-            self._bias = bias
-        return self._bias
+        """The kernel's bias on scores, -inf where hidden, for the longest sequences it takes."""
+        longest = min(self.max_len, LONGEST)
+        bias = torch.zeros(bias_shape(longest), device="cpu")
+        bias[:longest, :longest].masked_fill_(~self.dense_pattern(longest).cpu(), -torch.inf)
+        return bias
 
     def attend_blocked(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         """`attend` by blocks of B queries, in plain matrix products; batch and heads share an axis,

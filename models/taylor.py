@@ -15,6 +15,7 @@ from models.mixer import (
     is_read,
     widened,
     without_autocast,
+    xavier_uniform,
 )
 
 # Up to this length, weights are computed without features. Forward and backward, one CPU thread:
@@ -46,10 +47,8 @@ class TaylorAttention(AttentionMixer):
         self.width = self.num_heads * feature_dim  # of all queries, and of all keys
         self.qk, self.v = nn.Linear(self.dim, 2 * self.width), nn.Linear(self.dim, self.dim)
         self.out = nn.Linear(self.dim, self.dim)
-        for matrix in (*self.qk.weight.chunk(2), self.v.weight, self.out.weight):
-            nn.init.xavier_uniform_(matrix)
-        for layer in (self.qk, self.v, self.out):
-            nn.init.zeros_(layer.bias)
+        for layer, parts in ((self.qk, 2), (self.v, 1), (self.out, 1)):
+            xavier_uniform(layer, parts)
         channels = 2 * self.width + self.dim
         self.convolution = ShortConvolution(channels, convolution, convolution_width)
         self.register_rotary(feature_dim, "feature_dim")

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
+from torch.nn import functional as F
 
 from common import UserError
 from models.attention import AttentionMixer, rotate
@@ -31,8 +32,7 @@ class TensorAttention(AttentionMixer):
 
     s_ijk = (1/K) Σ_a Q_ia K1_ja K2_ka, at least in float32; scale="sqrt" divides by √K.
     position="rope" rotates K1_j by i - j and K2_k by i - k, as in RoPE tensor attention (Definition
-    3.28 there). Time O(T³ D), memory O(T²) per query. There is no attention dropout. UserError if
-    T² scores do not fit.
+    3.28 there). Time O(T³ D), memory O(T²) per query, UserError if too much; no dropout.
     """
 
     parts = 5  # Q, K1, K2, V1, V2
@@ -59,7 +59,8 @@ class TensorAttention(AttentionMixer):
 
     def remember(self, lengths: Tensor, q: Tensor, *parts: Tensor) -> dict[str, Tensor]:
         held = self.held(self.rotary_at(slice(q.shape[2])), *parts)
-        return {name: self.cache(part) for name, part in held.items()}
+        missing = self.max_len - q.shape[2]
+        return {name: F.pad(part, (0, 0, 0, missing)) for name, part in held.items()}
 
     def held(
         self, table: Tensor | None, k1: Tensor, k2: Tensor, v1: Tensor, v2: Tensor
@@ -87,9 +88,8 @@ class TensorAttention(AttentionMixer):
         return y.to(parts[-1].dtype)
 
     def mixing_flops(self, length: int) -> dict[str, int]:
-        """Q_i ∘ K1_j for each of T (T + 1) / 2 pairs (i, j), products with K2 and V2 for each of Σ
-        i² triples (i, j, k), and V1_j ∘ Σ_k p_ijk V2_k, summed, for each pair. Omits rope's two
-        extra terms."""
+        """Q_i ∘ K1_j for each pair (i, j), products with K2 and V2 for each of Σ i² triples, and
+        V1_j ∘ Σ_k p_ijk V2_k, summed, for each pair. Omits rope's two extra terms."""
         pairs = length * (length + 1) // 2
         triples = length * (length + 1) * (2 * length + 1) // 6
         return {
@@ -197,9 +197,8 @@ def _groups(groups: int, length: int, most: int) -> Iterator[slice]:
 
 
 def _blocks(x: Tensor) -> Iterator[tuple[slice, int, int]]:
-    """Yield groups, first and last (excluded) query of blocks of x (G, T, K), sized by their
-    scores. A block computes scores its first queries do not see, so it is at most half as long as
-    what precedes it."""
+    """Yield groups, first and last (excluded) query of blocks of x (G, T, K). A block computes
+    scores its first queries do not see, so it is at most half as long as what precedes it."""
     length = x.shape[1]
     for some in _groups(x.shape[0], length, _most(x)):
         room = _most(x) // (some.stop - some.start)
@@ -234,8 +233,7 @@ def _future(queries: int, device: torch.device) -> Tensor:
 
 
 def _hide(scores: Tensor, hidden: Tensor, value: float = -torch.inf) -> None:
-    """Fill scores (G, R, N, N) of pairs with a hidden key; hidden (., R, n) covers the last n
-    keys."""
+    """Fill scores (G, R, N, N) of pairs with a hidden key, of the last n: hidden (., R, n)."""
     count = hidden.shape[-1]
     if count:
         scores[..., -count:].masked_fill_(hidden[:, :, None], value)

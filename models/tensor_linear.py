@@ -26,8 +26,7 @@ class TensorLinearAttention(AttentionMixer):
     With S1 = Σ_{j<=i} φ(K1_j) V1_jᵀ, S2 likewise, and z1, z2 the sums of features, this is Σ_a
     φ(Q_i)_a S1[a] ∘ S2[a] over Σ_a φ(Q_i)_a z1_a z2_a: O(T K²) per head. φ and query scaling as in
     `models.linear`. position="rope" rotates φ(K1_j) by i - j and φ(K2_k) by i - k in the numerator
-    only. Chunks carry the sums and are recomputed in the backward pass. There are no attention
-    weights to drop.
+    only. Chunks carry the sums and are recomputed in the backward pass. No attention dropout.
     """
 
     parts = 5  # Q, K1, K2, V1, V2

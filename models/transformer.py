@@ -33,8 +33,8 @@ class Transformer(nn.Module):
     makes one layer's mixer from dim, num_heads, max_len, dropout and position, e.g.
     `functools.partial(SparseAttention, block_size=8)`; a list is used in turn. Dropout acts on the
     embedding, on residual branches and on softmax weights, as in CoT_benchmark (Feng et al. 2023).
-    `line_end` is the token that ends a line, for mixers that see lines. Parameters outside mixers
-    start Xavier-uniform. Raises UserError for an odd dim.
+    `line_end` is the token that ends a line (default: padding). Parameters outside mixers start
+    Xavier-uniform. Raises UserError for an odd dim.
     """
 
     sinusoids: Tensor  # (L, D)
@@ -49,7 +49,7 @@ class Transformer(nn.Module):
         mixer: Callable[..., Mixer] | Sequence[Callable[..., Mixer]],
         dropout: float = 0.0,
         position: str = "sinusoidal",
-        line_end: int | None = None,
+        line_end: int = 0,
     ):
         super().__init__()
         if dim % 2:
@@ -81,9 +81,9 @@ class Transformer(nn.Module):
     def hidden(self, tokens: Tensor, packing: Packing | None = None) -> Tensor:
         """The final LayerNorm's output, (B, T, D); with `packing`, tokens (N,) to (N, D). Apply
         `head` where logits are needed."""
-        x = self.dropout(self.embed(tokens, packing))  # (B, T, D)
+        x, ends = self.dropout(self.embed(tokens, packing)), tokens == self.line_end  # (B, T, D)
         for block in self.blocks:
-            x = block(x, self.ends(tokens), packing)
+            x = block(x, ends, packing)
         return self.final_norm(x)
 
     def embed(self, tokens: Tensor, packing: Packing | None = None) -> Tensor:
@@ -94,16 +94,13 @@ class Transformer(nn.Module):
         added = self.sinusoids[:width] if packing is None else self.sinusoids[packing.positions]
         return self.embedding_norm(self.embedding(tokens.long()) + added)
 
-    def ends(self, tokens: Tensor) -> Tensor | None:
-        return None if self.line_end is None else torch.eq(tokens, self.line_end)
-
     def prefill(self, tokens: Tensor, lengths: Tensor) -> tuple[Tensor, State]:
         """Read prompts: the first lengths[b] >= 1 of tokens (B, T). Returns logits (B, V) after
         each row's last token, and the state. Call under `eval()` and `no_grad()`, like `step`."""
         x = self.embed(tokens)  # (B, T, D)
         state: State = []
         for block in self.blocks:
-            x, layer_state = block.prefill(x, self.ends(tokens), lengths)
+            x, layer_state = block.prefill(x, tokens == self.line_end, lengths)
             state.append(layer_state)
         last = x[torch.arange(len(x), device=x.device), lengths - 1]  # (B, D)
         return self.head(self.final_norm(last)), state
@@ -113,7 +110,7 @@ class Transformer(nn.Module):
         far; returns logits (B, V) and updates `state` in place."""
         x = self.embedding_norm(self.embedding(tokens.long()) + self.sinusoids[positions])  # (B, D)
         for block, layer_state in zip(self.blocks, state, strict=True):
-            x = block.step(x, self.ends(tokens), positions, layer_state)
+            x = block.step(x, tokens == self.line_end, positions, layer_state)
         return self.head(self.final_norm(x))
 
     def parameter_roles(self) -> dict[str, Role]:
@@ -167,9 +164,7 @@ class Block(nn.Module):
         self.dropout = nn.Dropout(dropout)
         xavier_uniform(self.ffn)
 
-    def forward(
-        self, x: Tensor, ends: Tensor | None = None, packing: Packing | None = None
-    ) -> Tensor:
+    def forward(self, x: Tensor, ends: Tensor, packing: Packing | None = None) -> Tensor:
         normed, seen = self.mixer_norm(x), self.seen(ends)
         if packing is None:
             mixed = self.mixer(normed, **seen)
@@ -181,20 +176,16 @@ class Block(nn.Module):
         x = x + self.dropout(mixed)
         return x + self.dropout(self.ffn(self.ffn_norm(x)))
 
-    def prefill(
-        self, x: Tensor, ends: Tensor | None, lengths: Tensor
-    ) -> tuple[Tensor, GenerationState]:
+    def prefill(self, x: Tensor, ends: Tensor, lengths: Tensor) -> tuple[Tensor, GenerationState]:
         mixed, state = self.mixer.prefill(self.mixer_norm(x), lengths, **self.seen(ends))
         return self.finish(x, mixed), state
 
-    def step(
-        self, x: Tensor, ends: Tensor | None, positions: Tensor, state: GenerationState
-    ) -> Tensor:
+    def step(self, x: Tensor, ends: Tensor, positions: Tensor, state: GenerationState) -> Tensor:
         mixed = self.mixer.step(self.mixer_norm(x), positions, state, **self.seen(ends))
         return self.finish(x, mixed)
 
-    def seen(self, ends: Tensor | None) -> dict[str, Tensor]:
-        return {"ends": ends} if self.sees_lines and ends is not None else {}
+    def seen(self, ends: Tensor) -> dict[str, Tensor]:
+        return {"ends": ends} if self.sees_lines else {}
 
     def flops(self, length: int) -> dict[str, int]:
         ffn = 2 * 4 * self.dim**2 * length

@@ -73,7 +73,7 @@ class Arithmetic(Task):
     def solve(self, prompt: list[str]) -> tuple[list[str], list[str]]:
         expression, history = prompt[:-1], []
         while len(expression) > 1:
-            pairs = (i for i in range(len(expression)) if is_leftmost_pair(expression, i))
+            pairs = (i for i in range(len(expression)) if is_reducible(expression, i))
             if (at := next(pairs, None)) is None:
                 raise UserError(
                     f"the prompt is malformed: nothing to reduce in {' '.join(expression)!r}"
@@ -122,16 +122,14 @@ class Arithmetic(Task):
         """The place of the pair whose reduction turns `before` into `after`."""
         for at in range(len(before) - 2):
             divides_by_zero = before[at + 1 : at + 3] == ["/", "0"]
-            if not is_legal_pair(before, at) or divides_by_zero:
+            if not is_reducible(before, at, "growth") or divides_by_zero:
                 continue
             if self.reduce(before, at) == after:
                 return at
         return None
 
-    def dependencies(self, example: Example) -> list[list[int]]:
+    def chain_dependencies(self, example: Example) -> list[list[int]]:
         """A result needs its pair; any other token needs the token it copies."""
-        if self.format == "direct":
-            return super().dependencies(example)
         needed: list[list[int]] = []
         offset = 0
         expressions = split_at_marker(example.tokens)
@@ -214,29 +212,17 @@ def around(expression: list[str], left: int, right: int) -> tuple[str, str]:
     )
 
 
-def is_pair(expression: list[str], at: int) -> bool:
-    three = expression[at : at + 3]
-    return len(three) == 3 and three[0].isdigit() and three[1] in OPERATORS and three[2].isdigit()
-
-
-def is_leftmost_pair(expression: list[str], at: int) -> bool:
-    """Whether precedence and left associativity evaluate the pair at `at` by itself."""
-    if not is_pair(expression, at):
+def is_reducible(expression: list[str], at: int, order: str = "leftmost") -> bool:
+    """Whether precedence and left associativity evaluate the pair at `at` by itself; with
+    order="growth", whether reducing it keeps the value, whatever the numbers."""
+    a, operator, b = [*expression[at : at + 3], "", "", ""][:3]
+    if not (a.isdigit() and operator in OPERATORS and b.isdigit()):
         return False
     before, after = around(expression, at, at + 3)
-    if expression[at + 1] in "*/":
-        return before not in ("*", "/")
-    return before in ("", "(") and after not in ("*", "/")
-
-
-def is_legal_pair(expression: list[str], at: int) -> bool:
-    """Whether reducing the pair at `at` keeps the value, whatever the numbers."""
-    if not is_pair(expression, at):
-        return False
-    before, after = around(expression, at, at + 3)
-    if expression[at + 1] in "*/":
-        return before != "/"
-    return before not in ("*", "/", "-") and after not in ("*", "/")
+    if operator in "*/":
+        return before != "/" and (before != "*" or order == "growth")
+    starts = before in ("", "(") or (before == "+" and order == "growth")
+    return starts and after not in ("*", "/")
 
 
 def pair_span(expression: list[str], at: int) -> tuple[int, int]:
@@ -253,12 +239,12 @@ _EQUALS, _PLUS, _MINUS, _TIMES, _DIVIDE, _OPEN, _CLOSE, _ZERO = range(2, 10)
 
 
 def _leftmost_windows() -> np.ndarray:
-    """`is_leftmost_pair` as a table, so that the search branches once per token: for the classes of
+    """`is_reducible` as a table, so that the search branches once per token: for the classes of
     five tokens in a row, three bits each, whether to reduce the middle three."""
     windows = np.zeros(1 << 15, np.bool_)
     for classes in itertools.product(range(len(_EXAMPLES)), repeat=5):
         code = sum(one << 3 * (4 - place) for place, one in enumerate(classes))
-        windows[code] = is_leftmost_pair([_EXAMPLES[one] for one in classes], 1)
+        windows[code] = is_reducible([_EXAMPLES[one] for one in classes], 1)
     return windows
 
 

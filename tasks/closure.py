@@ -9,7 +9,7 @@ import numpy as np
 from common import UserError
 from tasks.monoids import monoid as monoid_of
 from tasks.random_numbers import random_numbers
-from tasks.task import Example, SequenceSet, Task, in_proportion
+from tasks.task import Example, SequenceSet, Task, in_proportion, misplaced
 from tasks.words import choose, prefix_products
 
 OWN = ("<sep>", "yes", "no", "reach", "lost")
@@ -112,10 +112,7 @@ class Closure(Task):
         least = 1 if self.format == "direct" else self.size
         if not least <= letters <= self.size:
             return f"the prompt has {letters} letters, not {self.size}"
-        for position, token in enumerate(prompt[:-1]):
-            if token not in self._monoid.number:
-                return f"letter {position + 1}, {token}, is no element of {self.monoid}"
-        return None
+        return misplaced(prompt[:-1], self._monoid.number, f"an element of {self.monoid}")
 
     def draw_batch(self, seed: int, stream: int, first: int, count: int, size: int) -> SequenceSet:
         """Products are uniform in F where it is visited, uniform outside F elsewhere; each letter
@@ -146,10 +143,8 @@ class Closure(Task):
         kinds[sequences.last_tokens == YES] = _ALL_SHORT
         return np.column_stack([np.zeros_like(kinds), kinds])
 
-    def dependencies(self, example: Example) -> list[list[int]]:
+    def chain_dependencies(self, example: Example) -> list[list[int]]:
         """A product needs its letter and the product before, b_i the chain of r letters before."""
-        if self.format == "direct":
-            return super().dependencies(example)
         n = len(example.prompt) - 1
         needed: list[list[int]] = []
         for i in range(n):

@@ -65,8 +65,7 @@ def load_or_build(
     Prompts are distinct within and across splits. The test set is drawn first, so it does not
     depend on the number of validation and training sequences, unless a stratum of prompts runs out
     (`draw_sets`; recorded in `meta.json`). Two processes that need the same sets build them once.
-    `workers` threads do not change the data. Raises UserError for a bad file or too few distinct
-    prompts.
+    UserError for a bad file or too few distinct prompts.
     """
     path = folder / data_key(task, config)
     speed = None
@@ -102,13 +101,8 @@ def build(
     found, ran_out = draw_sets(task, drawn, config.seed, seen, progress, workers)
     if config.train_file:
         new = seen.add(sets["train"])
-        if not new.all():
-            sets["train"] = sets["train"].select(new)
-            print(
-                f"{config.train_file}: {(~new).sum():,} sequences left out, their prompts "
-                "occur twice or in the other sets",
-                file=sys.stderr,
-            )
+        _warn_repeated(config.train_file, new, "are left out: they occur twice, or in other sets")
+        sets["train"] = sets["train"].select(new)
     return {**sets, **found}, ran_out
 
 
@@ -205,14 +199,13 @@ def load_measured(task: Task, path: str, trained_on: SequenceSet | None = None) 
     if trained_on is not None:
         seen = SeenPrompts(len(trained_on) + len(sequences))
         seen.add(trained_on)
-        _warn_repeated(path, seen.add(sequences.select(new)), "were trained on")
+        _warn_repeated(path, seen.add(sequences.select(new)), "were trained on, and count")
     return sequences
 
 
 def load_file(task: Task, path: str) -> SequenceSet:
-    """Read CoT_benchmark's text format, one sequence per line, skipping empty lines. Each line is
-    checked with the task's `check_defaults` (Arithmetic: any order of legal reductions); UserError
-    names file, line and reason."""
+    """Read CoT_benchmark's text format, a sequence per line. Checked with the task's
+    `check_defaults` (Arithmetic: any legal order); UserError names file, line and reason."""
     lenient = task.with_parameters(**task.check_defaults)
     examples = []
     for number, tokens in numbered_lines(path):
@@ -235,7 +228,6 @@ def numbered_lines(path: str) -> list[tuple[int, list[str]]]:
     return found
 
 
-def _warn_repeated(path: str, new: np.ndarray, how: str = "occur in it before") -> None:
+def _warn_repeated(path: str, new: np.ndarray, how: str = "occur in it before, and count") -> None:
     if not new.all():
-        count = f"{(~new).sum():,} prompts {how}"
-        print(f"warning: {path}: {count}, and count all the same", file=sys.stderr)
+        print(f"warning: {path}: {(~new).sum():,} prompts {how}", file=sys.stderr)

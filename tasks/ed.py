@@ -8,7 +8,7 @@ import numpy as np
 
 from tasks.kernels import kernel
 from tasks.random_numbers import below, start
-from tasks.task import EOS_ID, Example, SequenceSet, Task
+from tasks.task import EOS_ID, Example, SequenceSet, Task, misplaced
 
 INSERT, DELETE, REPLACE = 2, 2, 3
 BORDER = 1  # per letter against the empty string, in the unwritten zeroth row and column
@@ -75,9 +75,8 @@ class EditDistance(Task):
     def check_prompt(self, prompt: list[str]) -> str | None:
         if prompt.count("|") != 1:
             return f"the prompt has {prompt.count('|')} '|', not one"
-        for position, token in enumerate(prompt[:-1]):
-            if token != "|" and token not in self.letters:
-                return f"token {position + 1} is {token!r} where a letter should be"
+        if reason := misplaced(prompt[:-1], ["|", *self.letters], "a letter"):
+            return reason
         if len(set(map(tuple, strings(prompt)))) == 1:
             return "the two strings are equal"
         one, two = map(len, strings(prompt))
@@ -91,12 +90,10 @@ class EditDistance(Task):
             )
         return None
 
-    def dependencies(self, example: Example) -> list[list[int]]:
+    def chain_dependencies(self, example: Example) -> list[list[int]]:
         """An entry needs its two letters and three neighbours; the answer needs the last entry."""
         one, two = map(len, strings(example.prompt))
         start_two, rows = one + 1, len(example.prompt)
-        if self.format == "direct":
-            return super().dependencies(example)
         needed: list[list[int]] = []
         for i in range(one):
             row = rows + i * (two + 1)
@@ -114,9 +111,8 @@ class EditDistance(Task):
 
     def state_bits(self, size: int) -> float | tuple[float, float]:
         """From below: row 1 shows which letters equal a_1, column 1 which equal b_1, all free: 2n +
-        1 bits for strings of n and n + 2 letters. From above: the table depends only on which
-        letters are equal, so restricted growth sequences of at most ten letters, for each pair of
-        lengths."""
+        1 bits for strings of n and n + 2 letters. From above: which letters are equal decides the
+        table, so restricted growth sequences of at most ten letters, for each pair of lengths."""
         if self.format == "direct":
             return 1.0, math.log2(self.largest_distance + 1)
         letters = min(MAX_LETTERS, self.alphabet_size)

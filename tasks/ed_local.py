@@ -42,32 +42,22 @@ class EditDistanceLocal(EditDistance):
             chain += [*map(str, row), ",", *restated, "<sep>"]
         return chain
 
-    def dependencies(self, example: Example) -> list[list[int]]:
+    def chain_dependencies(self, example: Example) -> list[list[int]]:
         """An entry needs letters and neighbours in the block before, a letter its copy there."""
-        if self.format == "direct":
-            return super().dependencies(example)
         one, two = map(len, strings(example.prompt))
         needed: list[list[int]] = []
-        row_above = 0
-        for i, row in enumerate(self.row_starts(example)):
-            block = row - (two + one - i + 2)  # where the letters to use begin
+        block = row_above = 0  # where the letters to use begin, and the row above
+        for i in range(one):
             bar = block + one - i
+            row = bar + two + 2
             for j in range(two):
                 needed.append([block, bar + 1 + j, *neighbours(row, row_above, i, j)])
             needed.append([])
             if i + 1 < one:
                 needed += [[block + r] for r in range(1, one - i)] + [[]]
                 needed += [[bar + 1 + j] for j in range(two)] + [[]]
-            row_above = row
+            row_above, block = row, row + two + 1
         return [*needed, [], [row_above + two - 1]]
-
-    def row_starts(self, example: Example) -> list[int]:
-        one, two = map(len, strings(example.prompt))
-        starts, end = [], 0
-        for i in range(one):
-            starts.append(end + one - i + two + 2)
-            end = starts[-1] + two + 1
-        return starts
 
     def state_bits(self, size: int) -> float | tuple[float, float]:
         """All letters but a_1 are restated, at most ten different ones. One letter less after each

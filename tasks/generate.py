@@ -177,9 +177,8 @@ def _draw_size(
     workers: int,
     bar: tqdm,
 ) -> tuple[dict[str, Search], list[int]]:
-    """Fill the `rows` of each split with sequences of one size; returns the groups that ran out. A
-    group's prompts are counted by running out: it is then limited, and everything is drawn
-    again."""
+    """Fill the `rows` of each split with sequences of one size; returns the groups that ran out.
+    These are then limited, and everything is drawn again."""
     task, _, size = source
     limits = {split: no_limits(size) for split in rows}
     wanted = {split: len(own) for split, own in rows.items()}
@@ -230,10 +229,8 @@ def _limit(searches: dict[str, Search], limits: dict[str, np.ndarray]) -> bool:
 
 def planned_sizes(task: Task, split: str, count: int, seed: int) -> np.ndarray:
     """The size of each sequence, (count,) int64: exact shares up to rounding, in random order."""
-    if split != "train":
-        return np.full(count, task.size)
     mixture = task.training_mixture()
-    if list(mixture) == [task.size]:
+    if split != "train" or list(mixture) == [task.size]:
         return np.full(count, task.size)
     if abs(sum(mixture.values()) - 1) > 1e-6:
         raise UserError(f"task {task.name}: the shares of its training mixture do not add up to 1")

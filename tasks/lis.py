@@ -7,7 +7,7 @@ import numpy as np
 
 from tasks.kernels import kernel
 from tasks.random_numbers import below, start
-from tasks.task import FORMATS, MAX_VOCABULARY, Example, SequenceSet, Task
+from tasks.task import FORMATS, MAX_VOCABULARY, Example, SequenceSet, Task, misplaced
 
 MAX_NUMBER_RANGE = MAX_VOCABULARY - 2  # padding, EOS, the marker, and the numbers from 1
 
@@ -66,15 +66,11 @@ class LIS(Task):
     def check_prompt(self, prompt: list[str]) -> str | None:
         if len(prompt) - 1 != self.size:
             return f"the prompt has {len(prompt) - 1} numbers, not {self.size}"
-        for position, token in enumerate(prompt[:-1]):
-            if int(token) <= self.room_size:
-                return f"token {position + 1} is {token}, a length, where a number should be"
-        return None
+        numbers = set(self.own_tokens[1 + self.room_size :])
+        return misplaced(prompt[:-1], numbers, f"a number above {self.room_size}")
 
-    def dependencies(self, example: Example) -> list[list[int]]:
+    def chain_dependencies(self, example: Example) -> list[list[int]]:
         """A length needs all numbers up to its own and all earlier lengths, the answer all."""
-        if self.format != "cot":
-            return super().dependencies(example)
         n = len(example.prompt) - 1
         chain = [[*range(i + 1), *range(n + 1, n + 1 + i)] for i in range(n)]
         return [*chain, [], list(range(n + 1, 2 * n + 1))]
@@ -87,9 +83,8 @@ class LIS(Task):
         return self.join(numbers, lengths, longest)
 
     def state_bits(self, size: int) -> float:
-        """Chains are restricted growth sequences: Bell(n). Labels depend on the smallest last
-        number of each length: before the last label, a set of at most n - 1 numbers below the
-        largest."""
+        """Chains are restricted growth sequences: Bell(n). Labels depend on the least last number
+        of each length: before the last label, a set of at most n - 1 below the largest."""
         if self.format == "direct":
             return math.log2(size)
         if self.labelled:

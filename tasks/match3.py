@@ -10,7 +10,7 @@ from itertools import combinations
 import numpy as np
 
 from common import UserError
-from tasks.task import MAX_VOCABULARY, Example, SequenceSet, Task
+from tasks.task import MAX_VOCABULARY, Example, SequenceSet, Task, misplaced
 
 MAX_MODULUS = MAX_VOCABULARY - 5  # padding, EOS, the marker, yes, no
 
@@ -86,10 +86,7 @@ class Match3(Task):
     def check_prompt(self, prompt: list[str]) -> str | None:
         if len(prompt) != self.size + 2:
             return f"the prompt has {len(prompt) - 2} numbers, not {self.size}"
-        for position, token in enumerate(prompt):
-            if token in ("yes", "no"):
-                return f"token {position + 1} is {token!r}, where a number should be"
-        return None
+        return misplaced(prompt, set(self.own_tokens) - {"yes", "no"}, "a number")
 
     def strata(self, sequences: SequenceSet) -> np.ndarray:
         answers = sequences.last_tokens

@@ -7,7 +7,7 @@ to right, (p g)(x) = g(p(x)), so that the product of a word grows at its end.
 import functools
 import itertools
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -69,6 +69,12 @@ class Monoid:
             new = sorted(set(products) - found)
             found |= set(new)
         return tuple(sorted(found))
+
+    def products(self, letters: Iterable[int], start: int = 0) -> list[int]:
+        """The product of `start` and each prefix of `letters`."""
+        table = self.table
+        states = itertools.accumulate(letters, lambda s, x: int(table[s, x]), initial=start)
+        return list(states)[1:]
 
     def is_subgroup(self, numbers: tuple[int, ...]) -> bool:
         return 0 in numbers and bool(np.isin(self.table[np.ix_(numbers, numbers)], numbers).all())

@@ -71,10 +71,8 @@ class MQAR(Task):
         """With labels, every token of the prompt has one."""
         if not self.labelled:
             return super().complete(prompt)
-        pairs, queries = split(prompt)
-        values = dict(pairs)
-        nothing = ["|"] * (2 * len(pairs) + 1)
-        return Example(prompt, [], [*nothing, *(values[query] for query in queries)])
+        chain, _ = self.solve(prompt)
+        return Example(prompt, [], ["|"] * (prompt.index("|") + 1) + chain[1:-1:2])
 
     def check_prompt(self, prompt: list[str]) -> str | None:
         if prompt.count("|") != 1 or len(prompt) != self.prompt_len:
@@ -129,9 +127,8 @@ class MQAR(Task):
         return self.join(prompt, asked, values[:, -1:])
 
     def state_bits(self, size: int) -> float | tuple[float, float]:
-        """With a chain, lists of queried pairs; without, the last value. With labels, sets of pairs
-        before the first query: sets with the same keys must be told apart, others need not, since
-        only given keys are queried."""
+        """With a chain, lists of queried pairs; without, the last value. With labels, sets of
+        pairs: only given keys are queried, so those with other keys need not be told apart."""
         keys, values = len(self.keys), len(self.values)
         if self.format == "direct":
             return math.log2(values)

@@ -3,8 +3,7 @@
 A sequence is prompt + chain + answer, plus EOS when encoded. format="direct" omits the chain.
 format="tagged" turns it into labels: the model reads marker and prompt and labels each token;
 nothing is fed back. A new task subclasses `Task` and needs a name, its tokens, its longest
-sequence, `sample_prompt` and `solve`. Override `draw_batch` with a compiled kernel for millions of
-sequences.
+sequence, `sample_prompt` and `solve`; for millions of sequences, a compiled `draw_batch`.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ import inspect
 import math
 import random
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate, zip_longest
@@ -36,8 +35,7 @@ MAX_LEN = 2**20  # every row of a data set is as wide as the longest
 
 
 class Vocabulary:
-    """Tokens and ids; padding is 0 and end of sequence 1 in every task. `tokens` are the task's
-    own, without these two."""
+    """Tokens and ids: padding 0, end of sequence 1, then the task's own `tokens`."""
 
     def __init__(self, tokens: Iterable[str]):
         self.tokens: tuple[str, ...] = (PAD, EOS, *tokens)
@@ -87,8 +85,7 @@ class SequenceSet:
 
     tokens: (N, W), W = longest sequence + 1, each row closed by EOS and padded with PAD. lengths:
     (N,) int32, EOS included. prompt_lengths: (N,) int32. labels: (N, W), or None for next-token
-    prediction; entry j is the label after the tokens before j, for prompt_lengths <= j < lengths,
-    elsewhere PAD.
+    prediction; entry j, prompt_lengths <= j < lengths, is the label after the tokens before j.
     """
 
     tokens: np.ndarray
@@ -164,8 +161,7 @@ class Task(ABC):
 
     @property
     def longest_lines(self) -> int:
-        """Tokens of the longest two successive lines; each line but the last ends with the answer
-        marker. Defaults to `max_len`."""
+        """Tokens of the longest two successive lines (default: all); the answer marker ends one."""
         return self.max_len
 
     def sample_prompt(self, rng: random.Random, size: int) -> list[str]:
@@ -228,12 +224,16 @@ class Task(ABC):
 
     def dependencies(self, example: Example) -> list[list[int]]:
         """The positions in `example.tokens`, from 0, that each token after the prompt needs;
-        structural tokens need none. By default, all earlier ones; a label, the prompt up to its
-        token."""
+        structural tokens need none. A label needs the prompt up to its token."""
+        if self.format == "cot":
+            return self.chain_dependencies(example)
         if self.labelled:
             return [list(range(i + 1)) for i in range(len(example.answer))]
-        first = len(example.prompt)
-        return [list(range(i)) for i in range(first, len(example.tokens))]
+        return Task.chain_dependencies(self, example)
+
+    def chain_dependencies(self, example: Example) -> list[list[int]]:
+        """`dependencies` of a sequence with a chain; by default, all earlier tokens."""
+        return [list(range(i)) for i in range(len(example.prompt), len(example.tokens))]
 
     def chain_steps(self, example: Example) -> list[int]:
         """The chain step, from 0, of each token after the prompt."""
@@ -249,8 +249,7 @@ class Task(ABC):
         return {self.size: 1.0}
 
     def strata(self, sequences: SequenceSet) -> np.ndarray | None:
-        """Group (0 .. size) and kind (0 .. 7) of each of N sequences of one size, (N, 2); None if
-        all are alike.
+        """Group (0 .. size) and kind (0 .. 7) of N sequences of one size, (N, 2); None: all alike.
 
         Stored sets keep the strata of `draw` where distinct prompts run out: a group then ends for
         all of its kinds, e.g. answers, and in all splits alike (`generate.draw_sets`). Within a
@@ -269,16 +268,18 @@ class Task(ABC):
 
     def draw_batch(self, seed: int, stream: int, first: int, count: int, size: int) -> SequenceSet:
         """As `draw`; the default calls `sample_prompt` for each."""
-        rngs = (candidate_rng(seed, stream, size, i) for i in range(first, first + count))
-        return self.encode([self.complete(self.sample_prompt(rng, size)) for rng in rngs])
+        examples = []
+        for index in range(first, first + count):
+            digest = hashlib.sha256(f"{seed} {stream} {size} {index}".encode()).digest()
+            rng = random.Random(int.from_bytes(digest[:16], "big"))
+            examples.append(self.complete(self.sample_prompt(rng, size)))
+        return self.encode(examples)
 
     def state_bits(self, size: int) -> float | tuple[float, float]:
-        """Bits a state must hold after a prompt of `size`: bounds from below and above, equal if
-        counted exactly.
+        """Bits a state must hold after a prompt of `size`, counted, or bounds from below and above.
 
         log2 of the number of distinct right continuations; with labels, of the ways to label the
-        rest, at the token with the most. The default knows only the alphabet of a
-        continuation.
+        rest, at the token with the most. The default knows only the alphabet.
         """
         longest = self.with_parameters(size=size).max_len
         return 0.0, longest * math.log2(len(self.vocabulary))
@@ -289,8 +290,7 @@ class Task(ABC):
         self, seed: int, stream: int, first: int, count: int, size: int | None = None
     ) -> SequenceSet:
         """Draw candidates `first` .. `first + count - 1` of a random stream. Candidate i depends
-        only on (seed, stream, size, i), so calls can be split in any way. `size` defaults to the
-        task's."""
+        only on (seed, stream, size, i), so calls can be split. `size` defaults to the task's."""
         return self.draw_batch(seed, stream, first, count, self.size if size is None else size)
 
     @property
@@ -399,8 +399,7 @@ class Task(ABC):
 
 def build_task(settings: Mapping[str, Any], key: str = "task") -> Task:
     """The task of class `_target_` with the other `settings` as parameters, ignoring `name`, and
-    `capacity: null` if unsupported. Raises UserError, naming `key`, for anything unknown, missing
-    or invalid."""
+    `capacity: null` if unsupported. UserError, naming `key`, for a bad name or value."""
     target = settings.get("_target_")
     cls = locate(str(target), f"{key}._target_")
     if not (isinstance(cls, type) and issubclass(cls, Task)):
@@ -427,11 +426,13 @@ def build_task(settings: Mapping[str, Any], key: str = "task") -> Task:
     return task
 
 
+def misplaced(tokens: Sequence[str], allowed: Collection[str], expected: str) -> str | None:
+    """Names the first token that is not `allowed`, and what is `expected` there."""
+    for position, token in enumerate(tokens, start=1):
+        if token not in allowed:
+            return f"token {position} is {token!r}, where {expected} should be"
+    return None
+
+
 def in_proportion(sizes: range) -> dict[int, float]:
     return {size: size / sum(sizes) for size in sizes}
-
-
-def candidate_rng(seed: int, stream: int, size: int, index: int) -> random.Random:
-    """The generator of one candidate: the same in every process and on every machine."""
-    digest = hashlib.sha256(f"{seed} {stream} {size} {index}".encode()).digest()
-    return random.Random(int.from_bytes(digest[:16], "big"))

@@ -11,7 +11,7 @@ from common import UserError
 from tasks.monoids import Monoid
 from tasks.monoids import monoid as monoid_of
 from tasks.random_numbers import random_numbers
-from tasks.task import FORMATS, Example, SequenceSet, Task, in_proportion
+from tasks.task import FORMATS, Example, SequenceSet, Task, in_proportion, misplaced
 from tasks.words import ROUNDS, choose, flip_flop_words, member_words, prefix_products
 
 OWN = ("<sep>", "yes", "no")
@@ -110,8 +110,7 @@ class Word(Task):
 
     def sample_prompt(self, rng: random.Random, size: int) -> list[str]:
         """Draw `u | v <sep>`, u and v uniform given an answer drawn by a fair coin; if `ATTEMPTS`
-        draws do not give this answer, the last one is kept. Words without a tail come from
-        `draw`."""
+        draws do not give this answer, the last one is kept."""
         wanted = rng.random() < 0.5
         for _ in range(ATTEMPTS):
             word = rng.choices(self._letters, k=size)
@@ -124,13 +123,11 @@ class Word(Task):
     def solve(self, prompt: list[str]) -> tuple[list[str], list[str]]:
         if self.tail == "omega":
             return solve_omega(self._monoid, prompt)
-        state, chain = 0, []
-        for letter in prompt[:-1]:
-            state = int(self._monoid.table[state, self._monoid.number[letter]])
-            chain.append(self._monoid.elements[state])
+        products = self._monoid.products(self._monoid.number[letter] for letter in prompt[:-1])
+        chain = [self._monoid.elements[product] for product in products]
         if self.question == "value":
             return [*chain, "<sep>"], chain[-1:]
-        return [*chain, "<sep>"], ["yes" if state == self._accepted else "no"]
+        return [*chain, "<sep>"], ["yes" if products[-1] == self._accepted else "no"]
 
     def check_prompt(self, prompt: list[str]) -> str | None:
         word = [token for token in prompt[:-1] if token != "|"]
@@ -138,9 +135,8 @@ class Word(Task):
         if not least <= len(word) <= self.size:
             return f"the prompt has {len(word)} letters, not {self.size}"
         known = {self._monoid.elements[i] for i in self._letters}
-        for position, token in enumerate(word):
-            if token not in known:
-                return f"letter {position + 1}, {token}, is none of the task's letters"
+        if reason := misplaced(word, known, "one of the task's letters"):
+            return reason
         bars = [position for position, token in enumerate(prompt) if token == "|"]
         if self.tail == "omega" and bars != [len(word) - PERIOD]:
             return f"one bar must stand before the last {PERIOD} letters"
@@ -176,10 +172,10 @@ class Word(Task):
             kinds = words[np.arange(len(words)), size - groups]
         return np.column_stack([groups, kinds])
 
-    def dependencies(self, example: Example) -> list[list[int]]:
+    def chain_dependencies(self, example: Example) -> list[list[int]]:
         """A product needs its letter and the product before."""
-        if self.tail == "omega" or self.format != "cot":
-            return super().dependencies(example)
+        if self.tail == "omega":
+            return super().chain_dependencies(example)
         n = len(example.prompt) - 1
         return [[0], *([i, n + i] for i in range(1, n)), [], [2 * n]]
 
@@ -213,21 +209,14 @@ def accepted(monoid: Monoid) -> set[int]:
 
 def passes(monoid: Monoid, u: list[int], v: list[int]) -> tuple[list[int], list[list[int]], int]:
     """Products along u, along each v until its last recurs, and from which pass they repeat."""
-    table = monoid.table
-    state, along_u = 0, []
-    for letter in u:
-        state = int(table[state, letter])
-        along_u.append(state)
-    ends, found = [state], []
+    along_u, found = monoid.products(u), []
+    ends = [0, *along_u][-1:]
     while True:
-        products = []
-        for letter in v:
-            state = int(table[state, letter])
-            products.append(state)
-        found.append(products)
-        if state in ends:
-            return along_u, found, ends.index(state)
-        ends.append(state)
+        found.append(monoid.products(v, ends[-1]))
+        end = found[-1][-1]
+        if end in ends:
+            return along_u, found, ends.index(end)
+        ends.append(end)
 
 
 def is_accepted(monoid: Monoid, u: list[int], v: list[int]) -> bool:

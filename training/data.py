@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from models.packing import Packing
+from models.packing import Packing, ranges, rounded_up
 from tasks.task import SequenceSet
 
 
@@ -40,8 +40,7 @@ class Batch:
     """Inputs and targets of some sequences.
 
     `inputs` (B, T), padded, or (N,) packed by `packing`. `targets` (targets,) count in the loss:
-    tokens of chain, answer and EOS, or every label. `counted` (targets,) are the flat indices of
-    their inputs.
+    chain, answer and EOS, or every label; `counted` (targets,) are flat indices of their inputs.
     """
 
     inputs: Tensor
@@ -50,8 +49,7 @@ class Batch:
     packing: Packing | None = None
 
     def at_targets(self, values: Tensor) -> Tensor:
-        """Rows of `values` (B, T, D) or (N, D) at the targets, (targets, D). Unlike a mask, this
-        needs no device sync."""
+        """Rows of `values` (B, T, D) or (N, D) at the targets, (targets, D), without a sync."""
         return values.flatten(0, -2).index_select(0, self.counted)
 
     def spread(self, values: Tensor, fill: float = 0) -> Tensor:
@@ -90,8 +88,7 @@ class SequenceTensors:
     def parts(
         self, index: Tensor, layout: Layout = PADDED, most_sequences: int | None = None
     ) -> list[Tensor]:
-        """Split the batch `index` (B,), sorted by length, into parts; their summed gradients are
-        the batch's, in less memory."""
+        """Split the batch `index` (B,), sorted by length, into parts, to sum their gradients."""
         index = index[self.host_lengths[index].argsort(stable=True)]
         parts = [index]
         if layout.most_tokens is not None:
@@ -102,11 +99,10 @@ class SequenceTensors:
     def width(self, index: Tensor, layout: Layout = PADDED) -> int:
         """T of the padded batch `index` (B,)."""
         longest = int(self.host_lengths[index.cpu()].max()) - 1
-        return min(-(-longest // layout.width_step) * layout.width_step, self.longest - 1)
+        return min(rounded_up(longest, layout.width_step), self.longest - 1)
 
     def batch(self, index: Tensor, layout: Layout = PADDED) -> Batch:
-        """The sequences `index` (B,), sorted by length if packed. An index on the CPU avoids a
-        sync."""
+        """The sequences `index` (B,), sorted by length if packed; on the CPU, to avoid a sync."""
         index, device = index.cpu(), self.tokens.device
         lengths = self.host_lengths[index].numpy() - 1  # of inputs
         counts = self.host_num_targets[index].numpy()
@@ -126,12 +122,6 @@ class SequenceTensors:
         due = ranges(row_starts + before + 1, counts).to(device, non_blocking=True)
         counted = ranges(starts + before, counts).to(device, non_blocking=True)
         return Batch(inputs, self.targets.view(-1)[due].long(), counted, packing)
-
-
-def ranges(starts: np.ndarray, counts: np.ndarray) -> Tensor:
-    """starts[b], starts[b] + 1, ..., counts[b] of them, for all b one after another."""
-    skipped = np.repeat(starts - counts.cumsum() + counts, counts)
-    return torch.from_numpy(skipped + np.arange(len(skipped)))
 
 
 def _small(ids: np.ndarray) -> Tensor:

@@ -11,31 +11,30 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import torch
-from pydantic import ConfigDict, Field, StrictBool
+from pydantic import Field, StrictBool
 from pydantic.dataclasses import dataclass
 from torch import Tensor
 
 from common import UserError
+from training.recipe import CHECKED, Count, Positive
 
-Positive = Annotated[float, Field(gt=0, strict=True)]
 BACKEND: str | Callable[..., Any] = "inductor"  # of torch.compile
 
 
-@dataclass(frozen=True, config=ConfigDict(extra="forbid", allow_inf_nan=False))
+@dataclass(frozen=True, config=CHECKED)
 class Machine:
     """The `machine` group.
 
-    `compile` compiles the forward and backward pass: auto means on CUDA, graphs also records CUDA
-    graphs. `threads` are PyTorch's. `micro_batch_size` splits a batch to save memory, null as fast
-    as possible. `evaluation_memory_mb` bounds evaluation (`evaluation.generate`).
-    `checkpoint_seconds` is the time between checkpoints; after `time_limit_seconds` training stops,
-    to be continued later.
+    `compile` compiles forward and backward pass: auto means on CUDA (a CPU gained nothing), graphs
+    also records CUDA graphs. `threads` are PyTorch's. `micro_batch_size` splits a batch to save
+    memory. `evaluation_memory_mb` bounds evaluation (`evaluation.generate`). `checkpoint_seconds`
+    is the time between checkpoints; `time_limit_seconds` stops training, to be continued later.
     """
 
     device: Annotated[str, Field(pattern=r"^(auto|cpu|cuda(:\d+)?)$")] = "auto"
     compile: Literal["auto", "graphs"] | StrictBool = "auto"
     threads: Annotated[int, Field(ge=1, le=1024, strict=True)] = 1
-    micro_batch_size: Annotated[int, Field(ge=1, strict=True)] | None = None
+    micro_batch_size: Count | None = None
     evaluation_memory_mb: Literal["auto"] | Positive = "auto"
     checkpoint_seconds: Positive = 60
     time_limit_seconds: Positive | None = None
@@ -74,8 +73,7 @@ def device_name(device: torch.device) -> str:
 
 
 def compiles(setting: str | bool, device: torch.device) -> bool:
-    """Whether `machine.compile` compiles on `device`. auto does not on a CPU, where nothing was
-    gained, nor without Triton."""
+    """Whether `machine.compile` compiles on `device`; auto, on CUDA with Triton."""
     if setting == "auto":
         return device.type == "cuda" and importlib.util.find_spec("triton") is not None
     return bool(setting)
@@ -85,9 +83,8 @@ def compiled(hidden: Callable[..., Tensor], cuda_graphs: bool = False) -> Callab
     """`Transformer.hidden`, compiled for every new shape.
 
     With `cuda_graphs`, kernel launches are recorded and replayed: a small model spends most of its
-    step launching. Outputs and gradients then lie in memory that the next step overwrites, so the
-    caller marks the beginning of each step. If the compiler fails, PyTorch logs why and the model
-    runs uncompiled.
+    step launching. The next step overwrites outputs and gradients, so the caller marks where it
+    begins. If the compiler fails, PyTorch logs why and the model runs uncompiled.
     """
     # float32 is chosen for its precision; ignore PyTorch's hint to use TensorFloat32.
     warnings.filterwarnings("ignore", "TensorFloat32 tensor cores", UserWarning)

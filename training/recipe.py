@@ -19,8 +19,7 @@ CHECKED = ConfigDict(extra="forbid", allow_inf_nan=False)
 
 @dataclass(frozen=True, config=CHECKED)
 class RoleRate:
-    """A role's learning rate at width D, relative to the schedule's: factor * (reference_dim / D)
-    ** exponent."""
+    """A role's share of the learning rate at width D: factor * (reference_dim / D) ** exponent."""
 
     factor: Positive = 1.0
     exponent: Exponent = 0.0
@@ -88,8 +87,7 @@ class Recipe:
             raise ValueError("give exactly one of steps and epochs, the other null")
 
     def total_steps(self, num_sequences: int) -> int:
-        """The step budget for `num_sequences` training sequences; an epoch's last batch may be
-        smaller."""
+        """The step budget for `num_sequences`; an epoch's last batch may be smaller."""
         if self.steps is not None:
             return self.steps
         epochs = Fraction(str(self.epochs))  # exact decimal: 0.07 * 100 is more than 7

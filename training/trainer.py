@@ -27,7 +27,7 @@ from training.device import (
     keep_freed_memory,
     resolve_device,
 )
-from training.optim import build_optimizer, update_average
+from training.optim import build_optimizers, set_learning_rate, update_average
 from training.recipe import Recipe
 
 REPORT_EVERY = 50  # steps
@@ -139,7 +139,7 @@ class Trainer:
         self.total_steps = recipe.total_steps(len(train))
         self.raw_model = model.to(self.device)
         self.model = model if recipe.average_decay is None else copy.deepcopy(model)
-        self.optimizer = build_optimizer(model, recipe)
+        self.optimizers = build_optimizers(model, recipe)
         self.state = TrainingState()
         self._loss_sum = torch.zeros((), dtype=torch.float64, device=self.device)
         # CPU seconds ignore other load on the machine, but also work done on a GPU.
@@ -179,8 +179,8 @@ class Trainer:
     def step(self) -> None:
         """One update by the gradient of the mean loss over one batch."""
         step, model = self.state.step, self.raw_model.train()
-        self.optimizer.set_learning_rate(self.recipe.learning_rate_at(step, self.total_steps))
-        self.optimizer.zero_grad()  # before the memory of replayed gradients is used again
+        set_learning_rate(self.optimizers, self.recipe.learning_rate_at(step, self.total_steps))
+        model.zero_grad()  # before the memory of replayed gradients is used again
         index = self.order.indices(step)  # (B,)
         num_targets = self.train.num_targets(index)
         # An epoch's last, incomplete batch is not worth a compilation.
@@ -200,7 +200,8 @@ class Trainer:
             loss += part_loss.detach()
         if self.recipe.gradient_clip is not None:
             torch.nn.utils.clip_grad_norm_(model.parameters(), self.recipe.gradient_clip)
-        self.optimizer.step()
+        for optimizer in self.optimizers:
+            optimizer.step()
         if self.recipe.average_decay is not None:
             update_average(self.model, model, self.recipe.average_decay, first=step == 0)
         self._loss_sum += loss
@@ -290,7 +291,7 @@ class Trainer:
         content = {
             "model": self.model.state_dict(),
             "raw_model": self.raw_model.state_dict(),
-            "optimizer": self.optimizer.state_dict(),
+            "optimizer": [optimizer.state_dict() for optimizer in self.optimizers],
             "random": torch.get_rng_state(),
             "state": asdict(self.state),
         }
@@ -301,8 +302,9 @@ class Trainer:
     def restore(self, content: dict[str, Any]) -> None:
         self.raw_model.load_state_dict(content["raw_model"])
         self.model.load_state_dict(content["model"])
-        self.optimizer.load_state_dict(content["optimizer"])
-        self.optimizer.zero_grad()
+        for optimizer, state in zip(self.optimizers, content["optimizer"], strict=True):
+            optimizer.load_state_dict(state)
+        self.raw_model.zero_grad()
         torch.set_rng_state(content["random"])
         if "random_cuda" in content and self.device.type == "cuda":
             torch.cuda.set_rng_state(content["random_cuda"], self.device)
@@ -348,8 +350,7 @@ def validate(
 
 
 def still_improving(curve: list[Validation], total_steps: int) -> bool:
-    """Whether the share of right validation chains rose by more than 2 points in the last fifth of
-    the `total_steps` taken."""
+    """Whether right validation chains rose by more than 2 points in the last fifth of the steps."""
     rows = [row for row in curve if row.step <= total_steps]
     if not rows:
         return False

@@ -205,7 +205,7 @@ def test_extreme_queries_still_average_step_by_step(position, value):
     inputs, expected = extreme_inputs(value, position)
     given = iter([])
     mixer.project = lambda x: tuple(y[:, :, :1] for y in inputs)
-    mixer.project_step = lambda x, tensors: next(given)
+    mixer.heads = lambda x: next(given)
     mixer.out = torch.nn.Identity()
     expected = expected.transpose(1, 2).flatten(2)  # (B, T, D)
     first, state = mixer.prefill(torch.zeros(2, 1, 8), torch.tensor([1, 1]))

@@ -83,7 +83,7 @@ def test_the_bias_is_no_larger_than_what_the_kernels_take():
     """A window over 7,321 tokens would hold 205 MiB of it otherwise."""
     mixer = SparseAttention(8, 2, 4 * LONGEST)
     compare_packed(mixer, [3, LONGEST], 1e-5)
-    assert mixer.bias().shape == bias_shape(LONGEST)
+    assert mixer.bias.shape == bias_shape(LONGEST)
 
 
 @pytest.mark.parametrize("base", [StandardAttention, LinearAttention])

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from plain_samplers import grow
 
 from common import UserError
-from tasks.arithmetic import Arithmetic, is_leftmost_pair
+from tasks.arithmetic import Arithmetic, is_reducible
 from tasks.generate import draw_set, planned_sizes
 from tasks.task import Example
 
@@ -39,7 +39,7 @@ def test_growth_kernel_writes_legal_reductions(size: int, seed: int, modulus: in
 @settings(max_examples=60, deadline=None)
 def test_leftmost_pair_is_the_parser_s(size: int, seed: int) -> None:
     expression = grow(Arithmetic(size), random.Random(seed), size)[-1]
-    found = next(i for i in range(len(expression)) if is_leftmost_pair(expression, i))
+    found = next(i for i in range(len(expression)) if is_reducible(expression, i))
     assert found == leftmost_by_parser(expression)
 
 

@@ -8,10 +8,9 @@ from tasks.arithmetic import Arithmetic
 from training import optim
 from training.optim import (
     BatchedMuon,
-    build_optimizer,
-    muon_dtype,
-    optimizer_by_role,
+    build_optimizers,
     orthogonalise,
+    set_learning_rate,
 )
 from training.recipe import Rates, RoleRate
 
@@ -24,13 +23,13 @@ def parameters():
     return [torch.nn.Parameter(torch.randn(shape, generator=generator)) for shape in SHAPES]
 
 
-def muon(parameters, **options):
+def muon(parameters, dtype=torch.float32, **options):
     """Over parameters of one matrix each."""
-    groups = {p.shape: {"params": [], "parts": []} for p in parameters}
+    groups = {p.shape: {"params": [], "parts": [], **options} for p in parameters}
     for p in parameters:
         groups[p.shape]["params"].append(p)
         groups[p.shape]["parts"].append(1)
-    return BatchedMuon(list(groups.values()), **options)
+    return BatchedMuon(list(groups.values()), dtype)
 
 
 @pytest.mark.parametrize("weight_decay", [0.0, 0.3])
@@ -73,7 +72,7 @@ def test_stacked_matrices_are_orthogonalised_apart(decay):
     whole = torch.nn.Parameter(torch.randn(12, 4, generator=generator))
     alone = torch.nn.Parameter(whole.detach().clone())
     groups = [{"params": stacked, "parts": [3, 3]}, {"params": [whole], "parts": [1]}]
-    ours = BatchedMuon(groups, lr=0.01, weight_decay=decay)
+    ours = BatchedMuon([{**group, "lr": 0.01, "weight_decay": decay} for group in groups])
     theirs = muon([*apart, alone], lr=0.01, weight_decay=decay)
     for _ in range(3):
         for p in (*stacked, whole):
@@ -104,10 +103,10 @@ def test_adamw_is_adamw_written_out(fused, monkeypatch):
     model = small_model(TASK)
     expected = [p.detach().double() for p in model.parameters()]
     first, second = ([torch.zeros_like(p) for p in expected] for _ in range(2))
-    optimizer = build_optimizer(model, recipe)
+    optimizers = build_optimizers(model, recipe)
     for step in range(1, 4):
         rate = 0.01 * step
-        optimizer.set_learning_rate(rate)
+        set_learning_rate(optimizers, rate)
         for p, e, m, v in zip(model.parameters(), expected, first, second, strict=True):
             p.grad = torch.randn_like(p)
             gradient = p.grad.double()
@@ -115,7 +114,8 @@ def test_adamw_is_adamw_written_out(fused, monkeypatch):
             v.mul_(0.95).add_(0.05 * gradient**2)
             corrected = m / (1 - 0.9**step) / ((v / (1 - 0.95**step)).sqrt() + 1e-8)
             e.sub_(rate * (corrected + 0.1 * e))
-        optimizer.step()
+        for optimizer in optimizers:
+            optimizer.step()
     for p, e in zip(model.parameters(), expected, strict=True):
         torch.testing.assert_close(p.detach().double(), e, rtol=1e-5, atol=1e-6)
 
@@ -123,11 +123,11 @@ def test_adamw_is_adamw_written_out(fused, monkeypatch):
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 def test_muon_works_in_the_precision_of_the_forward_pass_on_a_gpu(tmp_path, precision, monkeypatch):
     wanted = getattr(torch, precision)
-    assert muon_dtype(torch.device("cuda"), precision) == wanted
-    assert muon_dtype(torch.device("cpu"), precision) == torch.float32
+    on_a_cpu = tiny_trainer(tmp_path, TASK, optimizer="muon", precision=precision).optimizers[0]
+    assert on_a_cpu.dtype == torch.float32
     monkeypatch.setattr(optim, "BFLOAT16_ON", ("cpu",))
     trainer = tiny_trainer(tmp_path, TASK, optimizer="muon", precision=precision)
-    muon = trainer.optimizer.parts[0]
+    muon = trainer.optimizers[0]
     assert muon.dtype == wanted
     trainer.fit()
     for held in muon.state.values():
@@ -143,11 +143,11 @@ RATES = Rates(
 )
 
 
-def group_of(optimizer, parameter):
+def group_of(optimizers, parameter):
     """The optimiser and the group that update a parameter; exactly one does."""
     ((owner, group),) = [
         (part, group)
-        for part in optimizer.parts
+        for part in optimizers
         for group in part.param_groups
         if any(p is parameter for p in group["params"])
     ]
@@ -158,11 +158,11 @@ def group_of(optimizer, parameter):
 def test_every_role_has_its_own_rate(name):
     model = small_model(TASK, dim=32)
     recipe = tiny_recipe(optimizer=name, rates=RATES, reference_dim=16)
-    optimizer = build_optimizer(model, recipe)
-    optimizer.set_learning_rate(0.01)
+    optimizers = build_optimizers(model, recipe)
+    set_learning_rate(optimizers, 0.01)
     wanted = {"hidden": 0.01 * 0.5 * 0.5**0.5, "embedding": 0.02, "head": 0.005, "vector": 0.03}
     for parameter_name, role in model.parameter_roles().items():
-        owner, group = group_of(optimizer, model.get_parameter(parameter_name))
+        owner, group = group_of(optimizers, model.get_parameter(parameter_name))
         assert group["lr"] == pytest.approx(wanted[role.kind])
         assert isinstance(owner, BatchedMuon) == (name == "muon" and role.kind == "hidden")
 
@@ -172,11 +172,12 @@ def moved_by_decay(model, recipe, rate):
     with torch.no_grad():
         for p in model.parameters():
             p.fill_(1.0)
-    optimizer = build_optimizer(model, recipe)
-    optimizer.set_learning_rate(rate)
+    optimizers = build_optimizers(model, recipe)
+    set_learning_rate(optimizers, rate)
     for p in model.parameters():
         p.grad = torch.zeros_like(p)
-    optimizer.step()
+    for optimizer in optimizers:
+        optimizer.step()
     return {name: p.detach().double().mean().item() for name, p in model.named_parameters()}
 
 
@@ -205,15 +206,23 @@ def test_coupled_decay_is_the_rate_times_weight_decay(name):
     assert left["head.bias"] == pytest.approx(1 - 0.01 * factors["vector"] * 0.1, abs=1e-6)
 
 
+def of_roles(**roles):
+    """A model of 4 x 4 parameters of ones."""
+    model = torch.nn.ParameterDict({name: torch.ones(4, 4) for name in roles})
+    model.dim, model.parameter_roles = 4, lambda: roles
+    return model
+
+
 @pytest.mark.parametrize("name", ["adamw", "muon"])
 def test_a_role_can_be_exempt_from_decay(name):
-    kept, decayed = (torch.nn.Parameter(torch.ones(4, 4)) for _ in range(2))
-    roles = [(kept, Role("hidden", decays=False)), (decayed, Role("hidden"))]
-    optimizer = optimizer_by_role(roles, tiny_recipe(optimizer=name, weight_decay=0.1), dim=4)
-    optimizer.set_learning_rate(0.1)
+    model = of_roles(kept=Role("hidden", decays=False), decayed=Role("hidden"))
+    kept, decayed = model["kept"], model["decayed"]
+    optimizers = build_optimizers(model, tiny_recipe(optimizer=name, weight_decay=0.1))
+    set_learning_rate(optimizers, 0.1)
     for p in (kept, decayed):
         p.grad = torch.zeros_like(p)
-    optimizer.step()
+    for optimizer in optimizers:
+        optimizer.step()
     assert (kept == 1).all()
     torch.testing.assert_close(decayed.detach(), torch.full((4, 4), 0.99))
 
@@ -221,14 +230,15 @@ def test_a_role_can_be_exempt_from_decay(name):
 def test_queries_keys_and_values_are_orthogonalised_apart():
     """After one step from equal weights each third has moved by an orthogonal matrix, scaled."""
     model = small_model(TASK)
-    optimizer = build_optimizer(model, tiny_recipe(optimizer="muon", weight_decay=0.0))
+    optimizers = build_optimizers(model, tiny_recipe(optimizer="muon", weight_decay=0.0))
     qkv = model.blocks[0].mixer.qkv.weight
     before = qkv.detach().clone()
     for p in model.parameters():
         p.grad = torch.randn_like(p)
     qkv.grad[:16] *= 1000  # would drown keys and values, were they one matrix
-    optimizer.set_learning_rate(1.0)
-    optimizer.step()
+    set_learning_rate(optimizers, 1.0)
+    for optimizer in optimizers:
+        optimizer.step()
     for moved in (qkv.detach() - before).chunk(3):
         values = torch.linalg.svdvals(moved) / (0.2 * 16**0.5)
         assert values.min() > 0.6 and values.max() < 1.3
@@ -236,20 +246,22 @@ def test_queries_keys_and_values_are_orthogonalised_apart():
 
 def test_muon_without_hidden_matrices_is_adamw():
     """A model of vectors alone trains, too."""
-    vector = torch.nn.Parameter(torch.ones(4, 4))
-    optimizer = optimizer_by_role([(vector, Role("vector"))], tiny_recipe(optimizer="muon"), dim=4)
+    model = of_roles(vector=Role("vector"))
+    (vector,) = model.parameters()
+    optimizers = build_optimizers(model, tiny_recipe(optimizer="muon"))
     vector.grad = torch.ones_like(vector)
-    optimizer.set_learning_rate(0.1)
-    optimizer.step()
-    assert [type(part) for part in optimizer.parts] == [torch.optim.AdamW]
+    set_learning_rate(optimizers, 0.1)
+    for optimizer in optimizers:
+        optimizer.step()
+    assert [type(part) for part in optimizers] == [torch.optim.AdamW]
     assert (vector < 1).all()
 
 
 def test_frozen_parameters_are_left_alone():
     model = small_model(TASK)
     model.embedding.weight.requires_grad_(False)
-    optimizer = build_optimizer(model, tiny_recipe(optimizer="muon"))
-    held = [p for part in optimizer.parts for group in part.param_groups for p in group["params"]]
+    optimizers = build_optimizers(model, tiny_recipe(optimizer="muon"))
+    held = [p for part in optimizers for group in part.param_groups for p in group["params"]]
     assert len(held) == len(list(model.parameters())) - 1
     assert not any(p is model.embedding.weight for p in held)
 
@@ -258,15 +270,17 @@ def test_frozen_parameters_are_left_alone():
 def test_state_of_a_recipe_survives_saving(name):
     recipe = tiny_recipe(optimizer=name, rates=RATES, decay="independent", decay_vectors=False)
     models = [small_model(TASK) for _ in range(2)]
-    optimizers_ = [build_optimizer(model, recipe) for model in models]
+    built = [build_optimizers(model, recipe) for model in models]
     for step in range(4):
         if step == 2:
-            restored = build_optimizer(models[1], recipe)
-            restored.load_state_dict(optimizers_[1].state_dict())
-            optimizers_[1] = restored
-        for model, optimizer in zip(models, optimizers_, strict=True):
-            optimizer.set_learning_rate(0.01 / (step + 1))
+            restored = build_optimizers(models[1], recipe)
+            for new, old in zip(restored, built[1], strict=True):
+                new.load_state_dict(old.state_dict())
+            built[1] = restored
+        for model, optimizers in zip(models, built, strict=True):
+            set_learning_rate(optimizers, 0.01 / (step + 1))
             for p in model.parameters():
                 p.grad = p.detach() + step
-            optimizer.step()
+            for optimizer in optimizers:
+                optimizer.step()
     assert all(torch.equal(a, b) for a, b in zip(*(m.parameters() for m in models), strict=True))

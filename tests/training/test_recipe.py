@@ -1,5 +1,6 @@
 import itertools
 from pathlib import Path
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -9,9 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 
-from models.mixer import KINDS
+from models.mixer import Kind
 from training.data import BatchOrder
 from training.recipe import Rates, Recipe, RoleRate
+
+KINDS = get_args(Kind)
 
 
 def recipe(**changes):
