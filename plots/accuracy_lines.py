@@ -20,17 +20,11 @@ PREFIX = "longest prefix right (labels)"
 
 @style.styled
 def draw(
-    table: pd.DataFrame,
-    records: Mapping[str, Any] | None = None,
-    facets: data.Facets | None = None,
-    over: str = "size",
-    width: float = style.PAGE_WIDTH,
-    **_: Any,
+    table: pd.DataFrame, records: Mapping[str, Any], over: str, *, width: float, **_: Any
 ) -> Figure:
-    """`over` is size, kind or layers. "kind" needs `records` (`experiments.table.read_cells`).
-    "layers" shows n*, the longest prefix right in 90 % of the test sequences, on a logarithmic
-    axis, if records have it."""
-    rows = _points(table, records or {}, over)
+    """`over` is size, kind or layers. "layers" shows n*, the longest prefix right in 90 % of the
+    test sequences, on a logarithmic axis, if `records` (`experiments.table.read_cells`) have it."""
+    rows = _points(table, records, over)
     looks = style.line_looks(rows)
     down, across = rows["group"].unique(), rows["column"].unique()
     if len(across) == 1:
@@ -51,18 +45,6 @@ def draw(
     label = {"size": "problem size n", "layers": "layers", "kind": "kind of instance"}[over]
     style.legend_below(figure, looks, label)
     return figure
-
-
-def by_length(table: pd.DataFrame, **options: Any) -> Figure:
-    return draw(table, **{**options, "over": "size"})
-
-
-def by_kind(table: pd.DataFrame, **options: Any) -> Figure:
-    return draw(table, **{**options, "over": "kind"})
-
-
-def by_depth(table: pd.DataFrame, **options: Any) -> Figure:
-    return draw(table, **{**options, "over": "layers"})
 
 
 def _points(table: pd.DataFrame, records: Mapping[str, Any], over: str) -> pd.DataFrame:

@@ -44,12 +44,7 @@ def bits(table: pd.DataFrame, records: Mapping[str, Any]) -> pd.DataFrame:
 
 
 @style.styled
-def draw(
-    table: pd.DataFrame,
-    records: Mapping[str, Any] | None = None,
-    width: float = style.PAGE_WIDTH,
-    **_: Any,
-) -> Figure:
+def draw(table: pd.DataFrame, records: Mapping[str, Any], *, width: float, **_: Any) -> Figure:
     """A panel per task and size; UserError if no format was measured."""
     if FORMAT not in table or not records:
         raise UserError("bits: no state_format was measured")

@@ -20,7 +20,7 @@ HEIGHT = 1.15  # inches of a panel
 def draw(
     table: pd.DataFrame,
     records: Mapping[str, Any],
-    facets: data.Facets | None = None,
+    facets: data.Facets = None,
     width: float = style.PAGE_WIDTH,
     **_: Any,
 ) -> Figure:
@@ -45,7 +45,7 @@ def draw(
 
 
 def panels_by_size(
-    table: pd.DataFrame, facets: data.Facets | None, records: Mapping[str, Any], part: str
+    table: pd.DataFrame, facets: data.Facets, records: Mapping[str, Any], part: str
 ) -> pd.DataFrame:
     """Labelled rows whose records have `part`, e.g. curve. `panel` names task and size, largest
     first."""

@@ -10,13 +10,13 @@ import pandas as pd
 
 from common import UserError, did_you_mean
 from experiments import grid
-from experiments.d90 import PRECISION, Ratio, finished, ratio, required, settings_of
+from experiments.d90 import PRECISION, finished, required, settings_of
 from experiments.grid import BASELINE
 from experiments.table import read_table
 from plots import style
 
 FACETS = {"columns": ["task"], "rows": ["model"], "x": ["dim"], "y": ["size"]}
-Facets = Mapping[str, Any]
+Facets = Mapping[str, Any] | None
 APART = ("recipe.learning_rate", PRECISION)  # have columns of their own in tables
 BESIDE_TASK = ("task.", "data.", "measure.", "format")  # settings that belong to columns
 
@@ -65,7 +65,7 @@ def rows_of(frame: pd.DataFrame) -> list[dict[str, Any]]:
     return [dict(zip(frame.columns, row, strict=True)) for row in frame.itertuples(index=False)]
 
 
-def facets_of(given: Facets | None, table: pd.DataFrame) -> dict[str, list[str]]:
+def facets_of(given: Facets, table: pd.DataFrame) -> dict[str, list[str]]:
     """The facets with their defaults, each a list of columns of the table."""
     found = dict(FACETS)
     for name, value in (given or {}).items():
@@ -79,14 +79,14 @@ def facets_of(given: Facets | None, table: pd.DataFrame) -> dict[str, list[str]]
     return found
 
 
-def chosen(table: pd.DataFrame, facets: Facets | None) -> pd.DataFrame:
+def chosen(table: pd.DataFrame, facets: Facets) -> pd.DataFrame:
     """The finished rows that match `only` of the facets."""
     rows, only = finished(table), (facets or {}).get("only", {})
     varying = {key: value for key, value in only.items() if key in table}
     return rows.loc[[grid.matches(row, varying) for row in rows_of(rows)]]
 
 
-def panels(table: pd.DataFrame, facets: Facets | None = None) -> pd.DataFrame:
+def panels(table: pd.DataFrame, facets: Facets = None) -> pd.DataFrame:
     """The `chosen` rows with labels of their panel and their place in it.
 
     `column` and `row` are words for the facets' settings, `x` and `y` the values on the axes. A
@@ -108,9 +108,7 @@ def _on_axis(rows: pd.DataFrame, keys: list[str]) -> pd.Series:
     return words(rows, keys)
 
 
-def labelled(
-    table: pd.DataFrame, facets: Facets | None = None, apart: Sequence[str] = ()
-) -> pd.DataFrame:
+def labelled(table: pd.DataFrame, facets: Facets = None, apart: Sequence[str] = ()) -> pd.DataFrame:
     """Groups from `experiments.d90` with the labels `column` and `row`, as in `panels`, but no row
     is left out, and labels do not name the settings `apart`."""
     wanted = facets_of(facets, table)
@@ -144,14 +142,19 @@ def beside_standard(groups: pd.DataFrame, names: Sequence[str]) -> pd.DataFrame:
     return groups.merge(base, on=keys, how="left", suffixes=("", "_base"))
 
 
-def ratio_to_standard(line: Mapping[str, Any]) -> Ratio:
-    """D90 of a row of `beside_standard` over standard attention's; nan for itself."""
-    if line["model"] == BASELINE or math.isnan(line["low_base"]):
-        return Ratio(math.nan, math.nan, math.nan)
-    return ratio(line, {key: line[f"{key}_base"] for key in ("d90", "low", "high")})
+def times_standard(groups: pd.DataFrame) -> pd.DataFrame:
+    """Groups with `times`, their D90 over standard attention's (nan for itself), and `times_low` to
+    `times_high`, what the two brackets allow."""
+    found = beside_standard(groups, ["d90", "low", "high"])
+    base = found.where(found["model"] != BASELINE)
+    return found.assign(
+        times=found["d90"] / base["d90_base"],
+        times_low=found["low"] / base["high_base"],
+        times_high=found["high"] / base["low_base"],
+    )
 
 
-def of_groups(table: pd.DataFrame, facets: Facets | None = None) -> pd.DataFrame:
+def of_groups(table: pd.DataFrame, facets: Facets = None) -> pd.DataFrame:
     """`experiments.d90.required` of the `chosen` rows, labelled."""
     return labelled(required(chosen(table, facets)), facets)
 

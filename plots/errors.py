@@ -19,7 +19,7 @@ from plots import curves, data, style
 def draw(
     table: pd.DataFrame,
     records: Mapping[str, Any],
-    facets: data.Facets | None = None,
+    facets: data.Facets = None,
     width: float = style.PAGE_WIDTH,
     **_: Any,
 ) -> Figure:
