@@ -2,9 +2,9 @@
 
 import pytest
 
-from experiments.score import places, scorable, score
 from plots import score as page
 from plots import tables
+from plots.score import places, scorable, score
 from tests.plots.small_tables import cells, joined
 
 STANDARD = joined(
