@@ -19,9 +19,7 @@ PREFIX = "longest prefix right (labels)"
 
 
 @style.styled
-def draw(
-    table: pd.DataFrame, records: Mapping[str, Any], over: str, *, width: float, **_: Any
-) -> Figure:
+def draw(table: pd.DataFrame, records: data.Records, over: str, width: float, **_: Any) -> Figure:
     """`over` is size, kind or layers. "layers" shows n*, the longest prefix right in 90 % of the
     test sequences, on a logarithmic axis, if `records` (`experiments.table.read_cells`) have it."""
     rows = _points(table, records, over)
@@ -47,7 +45,7 @@ def draw(
     return figure
 
 
-def _points(table: pd.DataFrame, records: Mapping[str, Any], over: str) -> pd.DataFrame:
+def _points(table: pd.DataFrame, records: data.Records, over: str) -> pd.DataFrame:
     """A row per cell (and kind): group, column, row, x, value, chance."""
     facets = {"columns": ["format"], "rows": ["model"], "x": ["size"], "y": ["task.monoid"]}
     if "task.monoid" not in table:
@@ -64,12 +62,11 @@ def _points(table: pd.DataFrame, records: Mapping[str, Any], over: str) -> pd.Da
     return rows
 
 
-def _by_kind(rows: pd.DataFrame, records: Mapping[str, Any]) -> pd.DataFrame:
+def _by_kind(rows: pd.DataFrame, records: data.Records) -> pd.DataFrame:
     kinds = [
         {"cell": cell, "kind": kind, "share": 100 * right / count}
         for cell, found in zip(rows["cell"], data.errors_of(rows, records), strict=True)
-        for kind, (right, count) in {"all": (0, 0), **found.get("by_kind", {})}.items()
-        if count
+        for kind, (right, count) in found.get("by_kind", {}).items()
     ]
     found = rows.merge(pd.DataFrame(kinds, columns=["cell", "kind", "share"]), on="cell")
     every = rows.assign(kind="all", share=rows["value"])

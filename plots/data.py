@@ -3,7 +3,6 @@
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pandas as pd
@@ -17,11 +16,12 @@ from plots import style
 
 FACETS = {"columns": ["task"], "rows": ["model"], "x": ["dim"], "y": ["size"]}
 Facets = Mapping[str, Any] | None
+Records = Mapping[str, Any]  # of cells, from `experiments.table.read_cells`
 APART = ("recipe.learning_rate", PRECISION)  # have columns of their own in tables
 BESIDE_TASK = ("task.", "data.", "measure.", "format")  # settings that belong to columns
 
 
-def load_experiment(name: str, config_dir: str | Path | None, folder: Path) -> Any:
+def load_experiment(name: str, config_dir: str | Path | None, folder: Path) -> grid.Experiment:
     """The experiment of that name, from `conf/` or `config_dir`; with the usual figures if it has
     no YAML but results in `folder`. UserError for an unknown name."""
     try:
@@ -29,7 +29,7 @@ def load_experiment(name: str, config_dir: str | Path | None, folder: Path) -> A
     except UserError:
         if not (folder / "results.csv").exists():
             raise
-    return SimpleNamespace(name=name, description="", grid=[], facets={}, figures=[], budget="")
+    return grid.Experiment(name, "", [])
 
 
 def read_results(folder: Path) -> pd.DataFrame:
@@ -82,8 +82,8 @@ def facets_of(given: Facets, table: pd.DataFrame) -> dict[str, list[str]]:
 def chosen(table: pd.DataFrame, facets: Facets) -> pd.DataFrame:
     """The finished rows that match `only` of the facets."""
     rows, only = finished(table), (facets or {}).get("only", {})
-    varying = {key: value for key, value in only.items() if key in table}
-    return rows.loc[[grid.matches(row, varying) for row in rows_of(rows)]]
+    wanted = {key: value for key, value in only.items() if key in table}
+    return rows.loc[[grid.matches(row, wanted) for row in rows_of(rows)]]
 
 
 def panels(table: pd.DataFrame, facets: Facets = None) -> pd.DataFrame:
@@ -131,13 +131,16 @@ def _with_labels(
     return in_order(rows.assign(column=column, row=_label(rows, down, others, ["task", "model"])))
 
 
+def varying(rows: pd.DataFrame, keys: Sequence[str]) -> list[str]:
+    """The `keys` that have several values."""
+    return [key for key in keys if key in rows and rows[key].nunique(dropna=False) > 1]
+
+
 def beside_standard(groups: pd.DataFrame, names: Sequence[str]) -> pd.DataFrame:
     """Groups with the columns `names` of standard attention under the same settings, called
     NAME_base; nan if it did not run."""
     own = groups[groups["model"] == BASELINE]
-    apart = ("layers", "heads", "recipe", "recipe.learning_rate")
-    keys = ["column", "size"]
-    keys += [key for key in apart if key in own and own[key].nunique(dropna=False) > 1]
+    keys = ["column", "size", *varying(own, ["layers", "heads", "recipe", "recipe.learning_rate"])]
     base = own.drop_duplicates(keys)[[*keys, *names]]
     return groups.merge(base, on=keys, how="left", suffixes=("", "_base"))
 
@@ -234,6 +237,6 @@ def axis_label(keys: Sequence[str]) -> str:
     return ", ".join(known.get(key, key.rpartition(".")[2].replace("_", " ")) for key in keys)
 
 
-def errors_of(rows: pd.DataFrame, records: Mapping[str, Mapping[str, Any]]) -> pd.Series:
+def errors_of(rows: pd.DataFrame, records: Records) -> pd.Series:
     """Each row's errors, {} without any."""
     return rows["cell"].map(lambda cell: records.get(cell, {}).get("errors") or {})

@@ -15,7 +15,7 @@ MOST_COLUMNS = 13
 def write(
     experiment: Any,
     table: pd.DataFrame,
-    records: Mapping[str, Any],
+    records: data.Records,
     figures: Sequence[str],
     built: Mapping[str, pd.DataFrame],
 ) -> str:
@@ -82,7 +82,7 @@ def finding(experiment: Any, table: pd.DataFrame) -> str:
     return f"{'; '.join(said)}."
 
 
-def protocol(experiment: Any, table: pd.DataFrame, records: Mapping[str, Any]) -> pd.DataFrame:
+def protocol(experiment: Any, table: pd.DataFrame, records: data.Records) -> pd.DataFrame:
     """Command, data, recipe, seeds, precision, device, time and commits, a row each."""
     configs = [records[cell]["config"] for cell in table["cell"] if cell in records]
     recipes = _distinct(config["recipe"] for config in configs if config.get("recipe"))
@@ -111,10 +111,7 @@ def protocol(experiment: Any, table: pd.DataFrame, records: Mapping[str, Any]) -
 
 
 def _distinct(settings: Any) -> list[dict[str, Any]]:
-    found: dict[str, dict[str, Any]] = {}
-    for item in settings:
-        found.setdefault(repr(sorted(item.items(), key=str)), item)
-    return list(found.values())
+    return list({repr(sorted(item.items(), key=str)): item for item in settings}.values())
 
 
 def _recipe(settings: Sequence[Mapping[str, Any]]) -> str:

@@ -1,7 +1,6 @@
 """Tables, as frames of plain numbers and as text."""
 
 import math
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -20,19 +19,16 @@ RENAMED = {"recipe.learning_rate": "learning rate", PRECISION: "in precision"}
 
 
 def build(
-    table: pd.DataFrame,
-    speeds: pd.DataFrame | None = None,
-    facets: data.Facets = None,
-    records: Mapping[str, Any] | None = None,
+    table: pd.DataFrame, speeds: pd.DataFrame | None, facets: data.Facets, records: data.Records
 ) -> dict[str, pd.DataFrame]:
     """The non-empty tables of an experiment by name: accuracy, prefixes, learning_rates, d90, flops
     (the paper's Table 2), costs, exponents, locality. `records` are from
     `experiments.table.read_cells`."""
     found = {"accuracy": accuracy(table, facets)}
     if finished(table).groupby("model")["layers"].nunique().max() >= exponents.FEWEST:
-        found["prefixes"] = prefixes(table, records or {})
+        found["prefixes"] = prefixes(table, records)
     if "recipe.learning_rate" in data.facets_of(facets, table)["x"]:
-        found["learning_rates"] = learning_rates(table, records or {})
+        found["learning_rates"] = learning_rates(table, records)
     if sweeps_dim(table):
         found["d90"] = d90(table, facets)
         found["flops"] = flops(table, facets)
@@ -60,8 +56,7 @@ def accuracy(table: pd.DataFrame, facets: data.Facets = None) -> pd.DataFrame:
         for seed, middle, low, high in zip(rows["seed"], *(rows[e] for e in ends), strict=True)
     ]
     rows = rows.assign(text=pd.Series(text, rows.index, dtype=object))
-    apart = [key for key in data.APART if key in rows and rows[key].nunique(dropna=False) > 1]
-    keys = ["column", "row", "size", "dim", *apart]
+    keys = ["column", "row", "size", "dim", *data.varying(rows, data.APART)]
     grouped = rows.groupby(keys, sort=False, dropna=False)
     frame = grouped.agg(
         seeds=("seed", "nunique"),
@@ -79,7 +74,7 @@ def accuracy(table: pd.DataFrame, facets: data.Facets = None) -> pd.DataFrame:
     )  # fmt: skip
 
 
-def learning_rates(table: pd.DataFrame, records: Mapping[str, Any]) -> pd.DataFrame:
+def learning_rates(table: pd.DataFrame, records: data.Records) -> pd.DataFrame:
     """Validation accuracy by learning rate, and the rate `chosen` for each task and model: the best
     median of the seeds' last validation, in whole percent; among equals, the fewest steps."""
     rows = data.panels(table, {"x": ["recipe.learning_rate"]})
@@ -96,7 +91,7 @@ def learning_rates(table: pd.DataFrame, records: Mapping[str, Any]) -> pd.DataFr
     return frame.round({"median": 1}).rename(columns=names)
 
 
-def prefixes(table: pd.DataFrame, records: Mapping[str, Any]) -> pd.DataFrame:
+def prefixes(table: pd.DataFrame, records: data.Records) -> pd.DataFrame:
     """n*, the longest prefix right in 90 % of the test words, by number of layers.
 
     A row per task and model: the median of the seeds, and `doublings` of n* per layer with its 95 %
@@ -132,18 +127,13 @@ def d90(table: pd.DataFrame, facets: data.Facets = None) -> pd.DataFrame:
         ["column", "size", "row"], kind="stable",
         key=lambda v: v if v.name == "size" else v.map(list(dict.fromkeys(v)).index),
     )  # fmt: skip
-    rates = {
-        RENAMED[key]: frame[key]
-        for key in data.APART
-        if key in frame and frame[key].nunique(dropna=False) > 1
-    }
     return pd.DataFrame(
         {
             "task": frame["column"],
             "n": frame["size"],
             "L": frame["max_len"],
             "model": frame["row"],
-            **rates,
+            **{RENAMED[key]: frame[key] for key in data.varying(frame, data.APART)},
             "D90": frame["d90"],
             "fails": frame["low"].replace(0, np.nan),
             "seeds": frame["seeds"],
@@ -182,10 +172,7 @@ def flops(table: pd.DataFrame, facets: data.Facets = None) -> pd.DataFrame:
 
 
 def cost_table(
-    table: pd.DataFrame,
-    speeds: pd.DataFrame | None = None,
-    facets: data.Facets = None,
-    records: Mapping[str, Any] | None = None,
+    table: pd.DataFrame, speeds: pd.DataFrame | None, facets: data.Facets, records: data.Records
 ) -> pd.DataFrame:
     """Each model's cost at its D90, a column per metric of `plots.costs`, and I*, in FLOPs per
     byte, for each batch size (`experiments.cost.winning_intensity`)."""
@@ -202,7 +189,7 @@ def cost_table(
     return frame
 
 
-def _intensities(known: pd.DataFrame, records: Mapping[str, Any], batch: int) -> list[float]:
+def _intensities(known: pd.DataFrame, records: data.Records, batch: int) -> list[float]:
     """I* of each row against standard attention on the same task and size."""
     traffic = {}
     for cell, length in zip(known["cell"], known["max_len"], strict=True):
