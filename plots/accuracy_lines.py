@@ -77,7 +77,9 @@ def _by_kind(rows: pd.DataFrame, records: data.Records) -> pd.DataFrame:
 def _draw_panel(
     axes: Axes, rows: pd.DataFrame, looks: Mapping[str, dict[str, Any]], categorical: bool
 ) -> None:
-    names = _kinds(rows["x"]) if categorical else []
+    names: list[str] = []
+    if categorical:
+        names = sorted({"all", *rows["x"]}, key=lambda kind: (kind != "all", kind != "yes", kind))
     for place, (row, look) in enumerate(looks.items()):
         part = rows[rows["row"] == row]
         if part.empty:
@@ -93,11 +95,6 @@ def _draw_panel(
         axes.set_xticks(range(len(names)), [name.replace(" ", "\n") for name in names])
     else:
         axes.set_xticks(sorted(rows["x"].unique()))
-
-
-def _kinds(values: pd.Series) -> list[str]:
-    rest = sorted(set(values) - {"all"}, key=lambda kind: (kind != "yes", kind))
-    return ["all", *rest]
 
 
 def _finish(figure: Figure, rows: pd.DataFrame, over: str) -> None:

@@ -102,10 +102,9 @@ def exponents(
     """b of D90 ~ L^b, or in the number of heads (`against`), a row per task and model with three
     values or more: task, model, points, `b` with its interval, and Table 1 of the paper."""
     rows = data.labelled(data.chosen(table, facets), facets)
-    keys = settings_of(rows)
     if against == "heads":
         rows = rows.assign(row=data.words(rows, ["model"]))
-    apart = [key for key in keys if key not in (("size",) if against == "max_len" else (against,))]
+    apart = [key for key in settings_of(rows) if key != {"max_len": "size"}.get(against, against)]
     found = []
     for _, part in rows.groupby([*apart, "row"], dropna=False, sort=False):
         seeds: Any = {
@@ -120,6 +119,6 @@ def exponents(
         found.append(
             {"task": first["column"], "model": first["row"], "points": len(seeds),
              "b": fitted.exponent, "low": fitted.low, "high": fitted.high,
-             "paper": theory.in_words(said)}
+             "paper": f"{said.bound}{said.exponent:g}" if said else ""}
         )  # fmt: skip
     return pd.DataFrame(found, columns=["task", "model", "points", "b", "low", "high", "paper"])

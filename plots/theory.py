@@ -59,8 +59,3 @@ POWERS = {0.0: "constant", 0.25: "∜L", 0.5: "√L"}
 def prediction(task: str, model: str) -> Prediction | None:
     """Table 1's prediction; None for tasks and models it does not cover."""
     return GROWTH_OF_DIM.get(task, {}).get(model)
-
-
-def in_words(found: Prediction | None) -> str:
-    """`≥ 0.25`, empty without a prediction."""
-    return f"{found.bound}{found.exponent:g}" if found else ""
