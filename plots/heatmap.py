@@ -77,8 +77,10 @@ def draw(table: pd.DataFrame, facets: data.Facets = None, *, width: float, **_: 
     for axes, row in zip(grid[:, 0], rows, strict=True):
         turned = {"rotation": 0, "ha": "right", "va": "center"} if long else {}
         axes.set_ylabel(row.replace(", ", ",\n"), fontsize="large", labelpad=6, **turned)
+    label = data.axis_label(keys["x"])
     for axes, column in zip(grid[-1], columns, strict=True):
-        axes.set_xlabel(_short(data.axis_label(keys["x"]), cell * len(xs[column])))
+        fits = 0.055 * len(label) < cell * len(xs[column])
+        axes.set_xlabel(label if fits else label.rpartition(" ")[2])
     _explain(figure, grid, cells, over_dim)
     return figure
 
@@ -96,11 +98,6 @@ def _widths(
     widest = max(WIDEST, 0.06 * longest, min(0.08 * titles, 0.7))
     width = min(width, max(beside + widest * cells, style.COLUMN_WIDTH))
     return width, (width - beside) / cells
-
-
-def _short(label: str, room: float) -> str:
-    """An axis label, shortened to its last word if wider than `room` inches."""
-    return label if 0.055 * len(label) < room else label.rpartition(" ")[2]
 
 
 def _write_title(axes: Axes, title: str, unit: str, narrow: bool) -> None:

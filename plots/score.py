@@ -27,13 +27,12 @@ SPEED = "tokens/s"
 
 
 class Score(NamedTuple):
-    """The geometric mean over `tasks` of D90 over standard attention's. `low` to `high` is its 95 %
-    interval when each D90 is drawn log-uniformly from its bracket."""
+    """The geometric mean over the tasks of D90 over standard attention's. `low` to `high` is its
+    95 % interval when each D90 is drawn log-uniformly from its bracket."""
 
-    value: float
+    score: float
     low: float
     high: float
-    tasks: int
 
 
 def scorable(table: pd.DataFrame) -> pd.DataFrame:
@@ -70,7 +69,7 @@ def score(found: pd.DataFrame, model: str) -> Score:
     """The score of a model among the rows of `places`."""
     mine, base = (found[found["model"] == name] for name in (model, BASELINE))
     if model == BASELINE:
-        return Score(1.0, 1.0, 1.0, len(base))
+        return Score(1.0, 1.0, 1.0)
     random = np.random.default_rng(0)
 
     def drawn(rows: pd.DataFrame) -> np.ndarray:
@@ -78,7 +77,7 @@ def score(found: pd.DataFrame, model: str) -> Score:
 
     low, high = np.quantile((drawn(mine) - drawn(base)).mean(1), [0.025, 0.975])
     value = np.log(mine["high"].to_numpy() / base["high"].to_numpy()).mean()
-    return Score(float(np.exp(value)), float(np.exp(low)), float(np.exp(high)), len(base))
+    return Score(*np.exp([value, low, high]).tolist())
 
 
 def references(experiment: str) -> pd.DataFrame:
@@ -133,11 +132,10 @@ def _rows(table: pd.DataFrame) -> list[dict[str, Any]]:
     rows = []
     for model in dict.fromkeys(data.in_order(done)["model"]):
         mine = found[found["model"] == model]
-        value, low, high, tasks = score(found, model)
         row = {"name": model, "model": style.model_look(model).label}
         row |= dict(zip(_task_names(mine), map(_in_words, data.rows_of(mine)), strict=True))
-        row |= {"passed": f"{mine['d90'].notna().sum()}/{tasks}"}
-        row |= {"score": value, "low": low, "high": high}
+        row |= {"passed": f"{mine['d90'].notna().sum()}/{len(mine)}"}
+        row |= score(found, model)._asdict()
         ratios = at_d90.loc[model] / at_d90.loc[BASELINE]
         row |= {name: _mean(ratios[column]) for name, column in COSTS.items()}
         row |= {SPEED: _mean((spent.loc[model] / spent.loc[BASELINE])[SPEED])}
