@@ -114,6 +114,3 @@ def written(
             answer=task.extract_answer(tokens),
             first_mistake=mistake if mistake >= 0 else None,
         )
-
-
-__all__ = ["LoadedRun", "Written", "build", "load", "written"]

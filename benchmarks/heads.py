@@ -91,7 +91,7 @@ def chosen(rows: Sequence[Row], **values: Any) -> list[Row]:
 
 def exponents(rows: Sequence[Row]) -> dict[str, float]:
     """Exponents of L, H and N in the seconds, each with half its 95 % interval: least squares of
-    log seconds on the logs; nan for what does not vary."""
+    log seconds on the logs of what varies."""
     names = [name for name in AXES if len({row[name] for row in rows}) > 1]
     design = np.array([[1.0, *(math.log(row[name]) for name in names)] for row in rows])
     seconds = np.log([row["seconds"] for row in rows])
@@ -100,10 +100,9 @@ def exponents(rows: Sequence[Row]) -> dict[str, float]:
     variance = ((seconds - design @ power) ** 2).sum() / free
     error = np.sqrt(variance * np.linalg.inv(design.T @ design).diagonal())
     found = {}
-    for name in AXES:
-        at = names.index(name) + 1 if name in names else None
-        found[name] = math.nan if at is None else float(power[at])
-        found[f"{name}_±"] = math.nan if at is None else float(stdtrit(free, 0.975) * error[at])
+    for place, name in enumerate(names, 1):
+        found[name] = float(power[place])
+        found[f"{name}_±"] = float(stdtrit(free, 0.975) * error[place])
     return found
 
 

@@ -46,11 +46,7 @@ def argmax_and_lead(logits: Tensor) -> tuple[Tensor, Tensor]:
 
 
 class ToleranceTooSmall(Exception):
-    """A float32 `error`, in logits, beyond what the tolerance allows."""
-
-    def __init__(self, error: float) -> None:
-        super().__init__(error)
-        self.error = error
+    """A float32 error (its argument, in logits) beyond what the tolerance allows."""
 
 
 class ExactArgmax:

@@ -26,8 +26,6 @@ def where_chains_break(
     prompt = np.asarray(sequences.prompt_lengths, dtype=np.int64)
     mistaken = generation.first_mistake >= 0
     last = np.where(mistaken, generation.first_mistake, sequences.lengths - 1) - prompt
-    missed = np.bincount(last[mistaken], minlength=int(last.max()) + 1)
-    reached = np.bincount(last, minlength=len(missed))[::-1].cumsum()[::-1]
     missed_steps: Counter[int] = Counter()
     reached_steps: Counter[int] = Counter()
     for row in range(min(STEP_SAMPLE, len(sequences))):
@@ -36,37 +34,38 @@ def where_chains_break(
         reached_steps.update(set(steps[: last[row] + 1]))
         if mistaken[row]:
             missed_steps[steps[last[row]]] += 1
-    return {
-        "by_position": np.column_stack([np.arange(len(missed)), missed, reached]).tolist(),
-        "by_step": [
-            [step, missed_steps[step], reached_steps[step]] for step in sorted(reached_steps)
-        ],
-        "answer_right_chain_wrong": int((answer_right & mistaken).sum()),
-        "answer_wrong_chain_right": int((~answer_right & ~mistaken).sum()),
-    }
+    by_step = [[step, missed_steps[step], reached_steps[step]] for step in sorted(reached_steps)]
+    return {**_counts(last, mistaken, answer_right, int(last.max()) + 1), "by_step": by_step}
 
 
-def where_labels_break(sequences: SequenceSet, said: np.ndarray) -> dict[str, Any]:
+def where_labels_break(
+    sequences: SequenceSet, said: np.ndarray, answer_right: np.ndarray
+) -> dict[str, Any]:
     """`where_chains_break` for labels `said` (N, W); each label is a step. `longest_prefix` is how
     many labels, from the first on, are each right in 90 % of the sequences."""
     assert sequences.labels is not None
     columns = np.arange(said.shape[1])
     labelled = (columns < sequences.lengths[:, None])[:, 2:]  # (N, labels)
     wrong = (said != sequences.labels)[:, 2:] & labelled
-    reached = labelled & (np.cumsum(wrong, axis=1) - wrong == 0)  # no mistake before
     there, right = labelled.sum(axis=0), (labelled & ~wrong).sum(axis=0)
-    missed = (wrong & reached).sum(axis=0)
-    by_position = np.stack([np.arange(len(there)), missed, reached.sum(axis=0)], axis=1).tolist()
     below = np.flatnonzero(right < LABEL_THRESHOLD * there)
-    last = sequences.lengths - 3
-    last_right = ~wrong[np.arange(len(wrong)), last]
     mistaken = wrong.any(axis=1)
+    last = np.where(mistaken, wrong.argmax(axis=1), sequences.lengths - 3)
+    found = _counts(last, mistaken, answer_right, len(there))
+    longest = int(below[0]) if len(below) else len(there)
+    return {**found, "by_step": found["by_position"], "longest_prefix": longest}
+
+
+def _counts(
+    last: np.ndarray, mistaken: np.ndarray, answer_right: np.ndarray, places: int
+) -> dict[str, Any]:
+    """`last` (N,) is the place of a sequence's first mistake, or of its end."""
+    missed = np.bincount(last[mistaken], minlength=places)
+    reached = np.bincount(last, minlength=places)[::-1].cumsum()[::-1]
     return {
-        "by_position": by_position,
-        "by_step": by_position,
-        "answer_right_chain_wrong": int((last_right & mistaken).sum()),
-        "answer_wrong_chain_right": int((~last_right & ~mistaken).sum()),
-        "longest_prefix": int(below[0]) if len(below) else len(there),
+        "by_position": np.column_stack([np.arange(places), missed, reached]).tolist(),
+        "answer_right_chain_wrong": int((answer_right & mistaken).sum()),
+        "answer_wrong_chain_right": int((~answer_right & ~mistaken).sum()),
     }
 
 

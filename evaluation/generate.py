@@ -148,7 +148,7 @@ def with_enough_tolerance(exact: ExactArgmax, work: Callable[[], Result]) -> Res
         try:
             return work()
         except ToleranceTooSmall as failure:
-            exact.tolerance = max(SAFETY * failure.error, 2 * exact.tolerance)
+            exact.tolerance = max(SAFETY * failure.args[0], 2 * exact.tolerance)
 
 
 class Text:

@@ -53,7 +53,7 @@ def evaluate(
     if sequences.labels is not None:
         said = tag(model, sequences, memory_mb, device, progress, rounding)
         answer_right, chain_right = judge_labels(sequences, said)
-        errors = where_labels_break(sequences, said)
+        errors = where_labels_break(sequences, said, answer_right)
     else:
         generation = generate(model, sequences, memory_mb, device, progress, rounding)
         answer_right, chain_right = judge(task, sequences, generation)

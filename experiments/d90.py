@@ -115,21 +115,6 @@ def _of_group(part: pd.DataFrame) -> dict[str, Any]:
     }
 
 
-class Ratio(NamedTuple):
-    """The ratio of two D90, and the interval that their brackets allow."""
-
-    value: float
-    low: float
-    high: float
-
-
-def ratio(one: Mapping[str, Any], other: Mapping[str, Any]) -> Ratio:
-    """D90 of `one` over that of `other`, rows of `required`; `value` is nan if either has none."""
-    low = one["low"] / other["high"] if math.isfinite(other["high"]) else 0.0
-    high = one["high"] / other["low"] if other["low"] > 0 else math.inf
-    return Ratio(one["d90"] / other["d90"], low, high)
-
-
 def _column(table: pd.DataFrame, name: str) -> pd.Series:
     return table[name] if name in table else pd.Series(math.nan, table.index)
 

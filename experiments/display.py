@@ -157,13 +157,15 @@ class SweepProgress:
 
 def varying_settings(cells: Sequence[Cell]) -> dict[str, dict[str, Any]]:
     """By cell, the varying settings that `label` does not show."""
-    keys = varying_keys([cell.settings for cell in cells])
-    names = [n for n in ("format", "layers", "heads") if len({c.identity[n] for c in cells}) > 1]
-    found = {}
-    for cell in cells:
-        columns = {**other_settings(cell.settings), **cell.identity}
-        found[cell.name] = {name: columns.get(name) for name in [*names, *keys]}
-    return found
+    rows = {
+        cell.name: {**other_settings(cell.settings), **cell.identity}
+        | {"precision": cell.settings["recipe"]["precision"]}
+        for cell in cells
+    }
+    standard = ("format", "layers", "heads", "recipe", "precision")
+    keys = [key for key in standard if len({row[key] for row in rows.values()}) > 1]
+    keys += varying_keys([cell.settings for cell in cells])
+    return {name: {key: row.get(key) for key in keys} for name, row in rows.items()}
 
 
 def running_table(running: Sequence[Cell], varying: Mapping[str, Mapping[str, Any]]) -> Table:

@@ -38,11 +38,7 @@ def training_cost(trainer: Trainer) -> dict[str, Any]:
 
 
 def accuracies(evaluation: Evaluation) -> dict[str, Any]:
-    names = [
-        "answer_accuracy", "answer_accuracy_low", "answer_accuracy_high", "chain_exact_match",
-        "chance_accuracy", "n_test",
-    ]  # fmt: skip
-    row = {name: getattr(evaluation, name) for name in names}
+    row = {k: value for k, value in vars(evaluation).items() if k not in ("seconds", "errors")}
     return row | {"eval_seconds": round(evaluation.seconds, 3)}
 
 

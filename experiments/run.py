@@ -32,6 +32,8 @@ from training.checkpoint import load_checkpoint
 from training.device import device_name, resolve_device
 from training.trainer import Evaluated, Event, Interrupted, Listener, Phase, Trainer, ignore
 
+Stop = Callable[[], bool]  # whether to save and stop
+
 
 def run_job(settings: DictConfig) -> dict[str, Any] | None:
     """Run the cell of composed settings, in a launcher's worker."""
@@ -115,12 +117,7 @@ def run_cell(config: CellConfig, listener: Listener = ignore) -> dict[str, Any] 
 
 
 def train_and_measure(
-    config: CellConfig,
-    task: Task,
-    measured: Task,
-    run: Run,
-    tell: Listener,
-    stop: Callable[[], bool],
+    config: CellConfig, task: Task, measured: Task, run: Run, tell: Listener, stop: Stop
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """The columns of the cell's training and measurement, and where chains break."""
     tell(Phase("data"))
@@ -148,12 +145,7 @@ def require_buildable(config: CellConfig, task: Task) -> None:
 
 
 def trained(
-    config: CellConfig,
-    task: Task,
-    data: DataSets,
-    run: Run,
-    tell: Listener,
-    stop: Callable[[], bool],
+    config: CellConfig, task: Task, data: DataSets, run: Run, tell: Listener, stop: Stop
 ) -> tuple[Transformer, dict[str, Any]]:
     """The trained model, and its training's columns. Raises `Interrupted` when asked to stop, or
     after the time limit."""

@@ -34,12 +34,13 @@ SORT = ["task", "format", "size", "model", "layers", "heads", "dim", "recipe", "
 Row = dict[str, str]
 
 
-def read_table(folder: Path) -> pd.DataFrame:
-    """The results table in `folder`, possibly empty."""
+def read_table(folder: Path, **options: Any) -> pd.DataFrame:
+    """The results table in `folder`, possibly empty; `options` are those of `pandas.read_csv`."""
     path = folder / "results.csv"
     if not path.exists():
         return pd.DataFrame(columns=COLUMNS)
-    return pd.read_csv(path, dtype={"cell": str, "run": str})  # some names are all digits
+    types = {"cell": str, "run": str}  # some names are all digits
+    return pd.read_csv(path, **{"dtype": types, **options})
 
 
 def read_cells(folder: Path) -> dict[str, dict[str, Any]]:
@@ -124,11 +125,7 @@ def shared_settings(configs: list[Mapping[str, Any]]) -> dict[str, Any]:
 
 def text_rows(folder: Path) -> dict[str, Row]:
     """The rows of the results table by cell, all values as text."""
-    path = folder / "results.csv"
-    if not path.exists():
-        return {}
-    text = pd.read_csv(path, dtype=str, keep_default_na=False)
-    rows: Any = text.to_dict("records")
+    rows: Any = read_table(folder, dtype=str, keep_default_na=False).to_dict("records")
     return {row["cell"]: row for row in rows}
 
 

@@ -19,18 +19,10 @@ PREFIX = "longest prefix right (labels)"
 
 
 @style.styled
-def draw(
-    table: pd.DataFrame,
-    records: Mapping[str, Any] | None = None,
-    facets: data.Facets | None = None,
-    over: str = "size",
-    width: float = style.PAGE_WIDTH,
-    **_: Any,
-) -> Figure:
-    """`over` is size, kind or layers. "kind" needs `records` (`experiments.table.read_cells`).
-    "layers" shows n*, the longest prefix right in 90 % of the test sequences, on a logarithmic
-    axis, if records have it."""
-    rows = _points(table, records or {}, over)
+def draw(table: pd.DataFrame, records: data.Records, over: str, width: float, **_: Any) -> Figure:
+    """`over` is size, kind or layers. "layers" shows n*, the longest prefix right in 90 % of the
+    test sequences, on a logarithmic axis, if `records` (`experiments.table.read_cells`) have it."""
+    rows = _points(table, records, over)
     looks = style.line_looks(rows)
     down, across = rows["group"].unique(), rows["column"].unique()
     if len(across) == 1:
@@ -53,19 +45,7 @@ def draw(
     return figure
 
 
-def by_length(table: pd.DataFrame, **options: Any) -> Figure:
-    return draw(table, **{**options, "over": "size"})
-
-
-def by_kind(table: pd.DataFrame, **options: Any) -> Figure:
-    return draw(table, **{**options, "over": "kind"})
-
-
-def by_depth(table: pd.DataFrame, **options: Any) -> Figure:
-    return draw(table, **{**options, "over": "layers"})
-
-
-def _points(table: pd.DataFrame, records: Mapping[str, Any], over: str) -> pd.DataFrame:
+def _points(table: pd.DataFrame, records: data.Records, over: str) -> pd.DataFrame:
     """A row per cell (and kind): group, column, row, x, value, chance."""
     facets = {"columns": ["format"], "rows": ["model"], "x": ["size"], "y": ["task.monoid"]}
     if "task.monoid" not in table:
@@ -82,12 +62,11 @@ def _points(table: pd.DataFrame, records: Mapping[str, Any], over: str) -> pd.Da
     return rows
 
 
-def _by_kind(rows: pd.DataFrame, records: Mapping[str, Any]) -> pd.DataFrame:
+def _by_kind(rows: pd.DataFrame, records: data.Records) -> pd.DataFrame:
     kinds = [
         {"cell": cell, "kind": kind, "share": 100 * right / count}
         for cell, found in zip(rows["cell"], data.errors_of(rows, records), strict=True)
-        for kind, (right, count) in {"all": (0, 0), **found.get("by_kind", {})}.items()
-        if count
+        for kind, (right, count) in found.get("by_kind", {}).items()
     ]
     found = rows.merge(pd.DataFrame(kinds, columns=["cell", "kind", "share"]), on="cell")
     every = rows.assign(kind="all", share=rows["value"])
@@ -98,7 +77,9 @@ def _by_kind(rows: pd.DataFrame, records: Mapping[str, Any]) -> pd.DataFrame:
 def _draw_panel(
     axes: Axes, rows: pd.DataFrame, looks: Mapping[str, dict[str, Any]], categorical: bool
 ) -> None:
-    names = _kinds(rows["x"]) if categorical else []
+    names: list[str] = []
+    if categorical:
+        names = sorted({"all", *rows["x"]}, key=lambda kind: (kind != "all", kind != "yes", kind))
     for place, (row, look) in enumerate(looks.items()):
         part = rows[rows["row"] == row]
         if part.empty:
@@ -114,11 +95,6 @@ def _draw_panel(
         axes.set_xticks(range(len(names)), [name.replace(" ", "\n") for name in names])
     else:
         axes.set_xticks(sorted(rows["x"].unique()))
-
-
-def _kinds(values: pd.Series) -> list[str]:
-    rest = sorted(set(values) - {"all"}, key=lambda kind: (kind != "yes", kind))
-    return ["all", *rest]
 
 
 def _finish(figure: Figure, rows: pd.DataFrame, over: str) -> None:

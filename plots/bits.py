@@ -1,6 +1,5 @@
 """Bits of generation state: needed by counting, enough for 90 %, and held in float32."""
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -16,7 +15,7 @@ from tasks.task import build_task
 FORMAT = "measure.state_format"
 
 
-def bits(table: pd.DataFrame, records: Mapping[str, Any]) -> pd.DataFrame:
+def bits(table: pd.DataFrame, records: data.Records) -> pd.DataFrame:
     """A row per task, size, model and D: bits `needed_low` to `needed_high` by counting
     (`Task.state_bits`), `enough` for 90 % in `format`, and `held` in float32.
 
@@ -44,12 +43,7 @@ def bits(table: pd.DataFrame, records: Mapping[str, Any]) -> pd.DataFrame:
 
 
 @style.styled
-def draw(
-    table: pd.DataFrame,
-    records: Mapping[str, Any] | None = None,
-    width: float = style.PAGE_WIDTH,
-    **_: Any,
-) -> Figure:
+def draw(table: pd.DataFrame, records: data.Records, *, width: float, **_: Any) -> Figure:
     """A panel per task and size; UserError if no format was measured."""
     if FORMAT not in table or not records:
         raise UserError("bits: no state_format was measured")

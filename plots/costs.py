@@ -47,7 +47,7 @@ FAMILIES = (3, 2, 2, 2)  # metrics of memory, speed, inference, training
 
 
 def costs(
-    table: pd.DataFrame, speeds: pd.DataFrame | None = None, facets: data.Facets | None = None
+    table: pd.DataFrame, speeds: pd.DataFrame | None = None, facets: data.Facets = None
 ) -> pd.DataFrame:
     """A row per task, size and model with a D90, and its cost in each of `METRICS`.
 
@@ -97,7 +97,7 @@ def _speeds_of(groups: pd.DataFrame, speeds: pd.DataFrame | None) -> pd.DataFram
 
 
 def ratios(
-    table: pd.DataFrame, speeds: pd.DataFrame | None = None, facets: data.Facets | None = None
+    table: pd.DataFrame, speeds: pd.DataFrame | None = None, facets: data.Facets = None
 ) -> pd.DataFrame:
     """How many times less than standard attention each model costs, a row per task, size, model and
     `metric`: `less` (above 1: it saves), and both D90."""
@@ -116,7 +116,7 @@ def ratios(
 def draw(
     table: pd.DataFrame,
     speeds: pd.DataFrame | None = None,
-    facets: data.Facets | None = None,
+    facets: data.Facets = None,
     width: float = style.PAGE_WIDTH,
     **_: Any,
 ) -> Figure:

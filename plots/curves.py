@@ -18,11 +18,7 @@ HEIGHT = 1.15  # inches of a panel
 
 @style.styled
 def draw(
-    table: pd.DataFrame,
-    records: Mapping[str, Any],
-    facets: data.Facets | None = None,
-    width: float = style.PAGE_WIDTH,
-    **_: Any,
+    table: pd.DataFrame, records: data.Records, width: float, facets: data.Facets = None, **_: Any
 ) -> Figure:
     """`records` are from `read_cells`."""
     rows = panels_by_size(table, facets, records, "curve")
@@ -45,7 +41,7 @@ def draw(
 
 
 def panels_by_size(
-    table: pd.DataFrame, facets: data.Facets | None, records: Mapping[str, Any], part: str
+    table: pd.DataFrame, facets: data.Facets, records: data.Records, part: str
 ) -> pd.DataFrame:
     """Labelled rows whose records have `part`, e.g. curve. `panel` names task and size, largest
     first."""
@@ -62,7 +58,7 @@ def panels_by_size(
     return rows.assign(panel=pd.Series(sizes, rows.index, dtype=object))
 
 
-def new_grid(rows: pd.DataFrame, width: float) -> tuple[Figure, dict[tuple[str, str], Any]]:
+def new_grid(rows: pd.DataFrame, width: float) -> tuple[Figure, dict[Any, Any]]:
     """A figure with a row per `panel` and a column per `row`, and its axes by both."""
     ordered = data.in_order(rows)
     down, across = rows["panel"].unique(), ordered["row"].unique()

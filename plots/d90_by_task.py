@@ -18,12 +18,7 @@ NONE = 0.95  # shade of a D90 above all that ran
 
 
 @style.styled
-def draw(
-    table: pd.DataFrame,
-    facets: data.Facets | None = None,
-    width: float = style.PAGE_WIDTH,
-    **_: Any,
-) -> Figure:
+def draw(table: pd.DataFrame, facets: data.Facets = None, *, width: float, **_: Any) -> Figure:
     groups = data.of_groups(table, facets)
     groups = groups.assign(place=places(groups))
     columns, rows = groups["place"].unique(), groups["row"].unique()
@@ -65,12 +60,13 @@ def d90_in_words(line: Any) -> str:
 
 
 def matrix(groups: pd.DataFrame) -> pd.DataFrame:
-    """The same as a table of words: a row per model, a column per task and size."""
-    named = groups.assign(
-        place=places(groups), value=[d90_in_words(line) for line in data.rows_of(groups)]
-    )
-    wide = named.drop_duplicates(["row", "place"]).pivot(
-        index="row", columns="place", values="value"
-    )
-    wide = wide.loc[named["row"].unique(), named["place"].unique()].fillna("")
-    return wide.rename_axis(index="D90", columns=None).reset_index()
+    """The same as a table of words."""
+    return by_place(groups, list(map(d90_in_words, data.rows_of(groups))), "D90").fillna("")
+
+
+def by_place(groups: pd.DataFrame, values: Any, name: str) -> pd.DataFrame:
+    """`values` of the groups, a row per model (column `name`), a column per task and size."""
+    named = groups.assign(place=places(groups), value=values).drop_duplicates(["row", "place"])
+    wide = named.pivot(index="row", columns="place", values="value")
+    wide = wide.loc[named["row"].unique(), named["place"].unique()]
+    return wide.rename_axis(index=name, columns=None).reset_index()

@@ -3,25 +3,25 @@
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pandas as pd
 
 from common import UserError, did_you_mean
 from experiments import grid
-from experiments.d90 import PRECISION, Ratio, finished, ratio, required, settings_of
+from experiments.d90 import PRECISION, finished, required, settings_of
 from experiments.grid import BASELINE
 from experiments.table import read_table
 from plots import style
 
 FACETS = {"columns": ["task"], "rows": ["model"], "x": ["dim"], "y": ["size"]}
-Facets = Mapping[str, Any]
+Facets = Mapping[str, Any] | None
+Records = Mapping[str, Any]  # of cells, from `experiments.table.read_cells`
 APART = ("recipe.learning_rate", PRECISION)  # have columns of their own in tables
 BESIDE_TASK = ("task.", "data.", "measure.", "format")  # settings that belong to columns
 
 
-def load_experiment(name: str, config_dir: str | Path | None, folder: Path) -> Any:
+def load_experiment(name: str, config_dir: str | Path | None, folder: Path) -> grid.Experiment:
     """The experiment of that name, from `conf/` or `config_dir`; with the usual figures if it has
     no YAML but results in `folder`. UserError for an unknown name."""
     try:
@@ -29,7 +29,7 @@ def load_experiment(name: str, config_dir: str | Path | None, folder: Path) -> A
     except UserError:
         if not (folder / "results.csv").exists():
             raise
-    return SimpleNamespace(name=name, description="", grid=[], facets={}, figures=[], budget="")
+    return grid.Experiment(name, "", [])
 
 
 def read_results(folder: Path) -> pd.DataFrame:
@@ -65,7 +65,7 @@ def rows_of(frame: pd.DataFrame) -> list[dict[str, Any]]:
     return [dict(zip(frame.columns, row, strict=True)) for row in frame.itertuples(index=False)]
 
 
-def facets_of(given: Facets | None, table: pd.DataFrame) -> dict[str, list[str]]:
+def facets_of(given: Facets, table: pd.DataFrame) -> dict[str, list[str]]:
     """The facets with their defaults, each a list of columns of the table."""
     found = dict(FACETS)
     for name, value in (given or {}).items():
@@ -79,14 +79,14 @@ def facets_of(given: Facets | None, table: pd.DataFrame) -> dict[str, list[str]]
     return found
 
 
-def chosen(table: pd.DataFrame, facets: Facets | None) -> pd.DataFrame:
+def chosen(table: pd.DataFrame, facets: Facets) -> pd.DataFrame:
     """The finished rows that match `only` of the facets."""
     rows, only = finished(table), (facets or {}).get("only", {})
-    varying = {key: value for key, value in only.items() if key in table}
-    return rows.loc[[grid.matches(row, varying) for row in rows_of(rows)]]
+    wanted = {key: value for key, value in only.items() if key in table}
+    return rows.loc[[grid.matches(row, wanted) for row in rows_of(rows)]]
 
 
-def panels(table: pd.DataFrame, facets: Facets | None = None) -> pd.DataFrame:
+def panels(table: pd.DataFrame, facets: Facets = None) -> pd.DataFrame:
     """The `chosen` rows with labels of their panel and their place in it.
 
     `column` and `row` are words for the facets' settings, `x` and `y` the values on the axes. A
@@ -108,9 +108,7 @@ def _on_axis(rows: pd.DataFrame, keys: list[str]) -> pd.Series:
     return words(rows, keys)
 
 
-def labelled(
-    table: pd.DataFrame, facets: Facets | None = None, apart: Sequence[str] = ()
-) -> pd.DataFrame:
+def labelled(table: pd.DataFrame, facets: Facets = None, apart: Sequence[str] = ()) -> pd.DataFrame:
     """Groups from `experiments.d90` with the labels `column` and `row`, as in `panels`, but no row
     is left out, and labels do not name the settings `apart`."""
     wanted = facets_of(facets, table)
@@ -133,25 +131,33 @@ def _with_labels(
     return in_order(rows.assign(column=column, row=_label(rows, down, others, ["task", "model"])))
 
 
+def varying(rows: pd.DataFrame, keys: Sequence[str]) -> list[str]:
+    """The `keys` that have several values."""
+    return [key for key in keys if key in rows and rows[key].nunique(dropna=False) > 1]
+
+
 def beside_standard(groups: pd.DataFrame, names: Sequence[str]) -> pd.DataFrame:
     """Groups with the columns `names` of standard attention under the same settings, called
     NAME_base; nan if it did not run."""
     own = groups[groups["model"] == BASELINE]
-    apart = ("layers", "heads", "recipe", "recipe.learning_rate")
-    keys = ["column", "size"]
-    keys += [key for key in apart if key in own and own[key].nunique(dropna=False) > 1]
+    keys = ["column", "size", *varying(own, ["layers", "heads", "recipe", "recipe.learning_rate"])]
     base = own.drop_duplicates(keys)[[*keys, *names]]
     return groups.merge(base, on=keys, how="left", suffixes=("", "_base"))
 
 
-def ratio_to_standard(line: Mapping[str, Any]) -> Ratio:
-    """D90 of a row of `beside_standard` over standard attention's; nan for itself."""
-    if line["model"] == BASELINE or math.isnan(line["low_base"]):
-        return Ratio(math.nan, math.nan, math.nan)
-    return ratio(line, {key: line[f"{key}_base"] for key in ("d90", "low", "high")})
+def times_standard(groups: pd.DataFrame) -> pd.DataFrame:
+    """Groups with `times`, their D90 over standard attention's (nan for itself), and `times_low` to
+    `times_high`, what the two brackets allow."""
+    found = beside_standard(groups, ["d90", "low", "high"])
+    base = found.where(found["model"] != BASELINE)
+    return found.assign(
+        times=found["d90"] / base["d90_base"],
+        times_low=found["low"] / base["high_base"],
+        times_high=found["high"] / base["low_base"],
+    )
 
 
-def of_groups(table: pd.DataFrame, facets: Facets | None = None) -> pd.DataFrame:
+def of_groups(table: pd.DataFrame, facets: Facets = None) -> pd.DataFrame:
     """`experiments.d90.required` of the `chosen` rows, labelled."""
     return labelled(required(chosen(table, facets)), facets)
 
@@ -231,6 +237,6 @@ def axis_label(keys: Sequence[str]) -> str:
     return ", ".join(known.get(key, key.rpartition(".")[2].replace("_", " ")) for key in keys)
 
 
-def errors_of(rows: pd.DataFrame, records: Mapping[str, Mapping[str, Any]]) -> pd.Series:
+def errors_of(rows: pd.DataFrame, records: Records) -> pd.Series:
     """Each row's errors, {} without any."""
     return rows["cell"].map(lambda cell: records.get(cell, {}).get("errors") or {})

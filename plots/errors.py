@@ -4,8 +4,8 @@ A Kaplan-Meier estimate, the product over places of 1 - first mistakes / chains 
 which allows for chains of different lengths. Seeds are pooled.
 """
 
-from collections.abc import Iterable, Mapping
-from typing import Any, cast
+from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -17,18 +17,13 @@ from plots import curves, data, style
 
 @style.styled
 def draw(
-    table: pd.DataFrame,
-    records: Mapping[str, Any],
-    facets: data.Facets | None = None,
-    width: float = style.PAGE_WIDTH,
-    **_: Any,
+    table: pd.DataFrame, records: data.Records, width: float, facets: data.Facets = None, **_: Any
 ) -> Figure:
     """A panel per model and size, a line per D."""
     rows = curves.panels_by_size(table, facets, records, "errors")
     figure, grid = curves.new_grid(rows, width)
     colors = style.dim_colors(rows["dim"].unique())
-    for key, part in rows.groupby(["panel", "row", "dim"], sort=True):
-        panel, row, dim = cast(tuple[str, str, int], key)
+    for (panel, row, dim), part in rows.groupby(["panel", "row", "dim"], sort=True):
         places, share = survival(e["by_position"] for e in data.errors_of(part, records))
         grid[panel, row].step(places, 100 * share, where="mid", color=colors[dim])
     for axes in figure.axes:

@@ -8,14 +8,14 @@ over bootstrap samples of the seeds. With few sizes it is approximate.
 """
 
 import functools
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 from scipy.special import chdtrc, expit
 
-from experiments.d90 import Bracket, bracket, settings_of
+from experiments.d90 import bracket, settings_of
 from plots import data, theory
 
 SLOPES = np.round(np.arange(-2.0, 4.0001, 0.02), 2)
@@ -39,9 +39,8 @@ class Growth(NamedTuple):
 
 def growth(seeds: Seeds) -> Growth | None:
     """Fit D90 ~ L^b; None for fewer than three lengths or two brackets bounded on both sides."""
-    lengths = tuple(sorted(seeds))
-    found = _ends([bracket(_medians(seeds[length])) for length in lengths])
-    return fit(lengths, found, _resampled(seeds))
+    medians = [{d: np.median(v) for d, v in by_dim.items()} for _, by_dim in sorted(seeds.items())]
+    return fit(tuple(sorted(seeds)), _brackets(medians), _resampled(seeds))
 
 
 def fit(
@@ -53,35 +52,31 @@ def fit(
         return None
     total = _profile(lengths, found)
     best = float(SLOPES[total >= total.max() - 0.01].mean())
-    p_values = [_p_value(_profile(lengths, ends)) for ends in resampled or [found]]
-    p_value = np.mean(p_values, axis=0)
+    profiles = [_profile(lengths, ends) for ends in resampled or [found]]
+    p_value = np.mean([chdtrc(1, 2 * (p.max() - p)) for p in profiles], axis=0)
     kept = SLOPES[p_value >= LEVEL]
     low = kept[0] if kept[0] > SLOPES[0] else -np.inf
     high = kept[-1] if kept[-1] < SLOPES[-1] else np.inf
     return Growth(round(best, FIGURES) + 0.0, float(low), float(high))
 
 
-def _medians(by_dim: Mapping[float, np.ndarray]) -> dict[float, float]:
-    return {dim: float(np.median(values)) for dim, values in by_dim.items()}
-
-
-def _ends(found: Sequence[Bracket]) -> Brackets:
-    return tuple((item.low, item.high) for item in found)
+def _brackets(medians: Iterable[Mapping[float, float]]) -> Brackets:
+    """The bracket of each length, from the median accuracy at each D."""
+    return tuple(bracket(by_dim)[1:] for by_dim in medians)
 
 
 def _resampled(seeds: Seeds) -> list[Brackets]:
     """Brackets for bootstrap samples of every cell's seeds."""
     draw = np.random.default_rng(0)
-    if all(len(v) == 1 for by_dim in seeds.values() for v in by_dim.values()):
-        return [_ends([bracket(_medians(seeds[length])) for length in sorted(seeds)])]
-    by_length = []
-    for length in sorted(seeds):
-        medians = {
-            dim: np.median(values[draw.integers(len(values), size=(SAMPLES, len(values)))], axis=1)
-            for dim, values in seeds[length].items()
-        }
-        by_length.append([bracket({d: m[i] for d, m in medians.items()}) for i in range(SAMPLES)])
-    return [_ends(found) for found in zip(*by_length, strict=True)]
+    medians = [
+        {dim: np.median(v[draw.integers(len(v), size=(SAMPLES, len(v)))], axis=1)
+         for dim, v in by_dim.items()}
+        for _, by_dim in sorted(seeds.items())
+    ]  # fmt: skip
+    return [
+        _brackets({dim: m[i] for dim, m in by_dim.items()} for by_dim in medians)
+        for i in range(SAMPLES)
+    ]
 
 
 @functools.lru_cache(maxsize=4096)
@@ -107,28 +102,21 @@ def _profile(lengths: tuple[float, ...], ends: Brackets) -> np.ndarray:
     return likelihood(best + np.arange(-5, 6) * 0.05).max(axis=(0, 2)).astype(float)
 
 
-def _p_value(profile: np.ndarray) -> np.ndarray:
-    return np.asarray(chdtrc(1, 2 * (profile.max() - profile)))
-
-
-def _by_dim(rows: pd.DataFrame) -> dict[float, np.ndarray]:
-    dims, values = rows["dim"].to_numpy(float), rows["answer_accuracy"].to_numpy(float)
-    return {float(dim): values[dims == dim] for dim in np.unique(dims)}
-
-
 def exponents(
-    table: pd.DataFrame, facets: data.Facets | None = None, against: str = "max_len"
+    table: pd.DataFrame, facets: data.Facets = None, against: str = "max_len"
 ) -> pd.DataFrame:
     """b of D90 ~ L^b, or in the number of heads (`against`), a row per task and model with three
     values or more: task, model, points, `b` with its interval, and Table 1 of the paper."""
     rows = data.labelled(data.chosen(table, facets), facets)
-    keys = settings_of(rows)
     if against == "heads":
         rows = rows.assign(row=data.words(rows, ["model"]))
-    apart = [key for key in keys if key not in (("size",) if against == "max_len" else (against,))]
+    apart = [key for key in settings_of(rows) if key != {"max_len": "size"}.get(against, against)]
     found = []
     for _, part in rows.groupby([*apart, "row"], dropna=False, sort=False):
-        seeds = {float(x): _by_dim(part[part[against] == x]) for x in np.unique(part[against])}
+        seeds: Any = {
+            x: {dim: own.to_numpy() for dim, own in at_x.groupby("dim")["answer_accuracy"]}
+            for x, at_x in part.groupby(against)
+        }
         fitted = growth(seeds)
         if fitted is None:
             continue
@@ -137,6 +125,6 @@ def exponents(
         found.append(
             {"task": first["column"], "model": first["row"], "points": len(seeds),
              "b": fitted.exponent, "low": fitted.low, "high": fitted.high,
-             "paper": theory.in_words(said)}
+             "paper": f"{said.bound}{said.exponent:g}" if said else ""}
         )  # fmt: skip
     return pd.DataFrame(found, columns=["task", "model", "points", "b", "low", "high", "paper"])

@@ -28,12 +28,12 @@ LOWEST = 0.75  # inches of all rows together, so that the colour bar's numbers f
 MARGIN = 0.94  # coloured share of a cell's width and height
 
 
-def points(table: pd.DataFrame, facets: data.Facets | None = None) -> pd.DataFrame:
+def points(table: pd.DataFrame, facets: data.Facets = None) -> pd.DataFrame:
     """A row per cell and seed: panel, position, accuracy, interval, median."""
     rows = data.panels(table, facets)
     place = ["column", "row", "x", "y"]
     median = rows.groupby(place, dropna=False)["answer_accuracy"].transform("median")
-    paper = rows.apply(theory.paper_dim, axis=1)
+    paper = rows.apply(theory.stated, axis=1, known=theory.FRONTIER_DIM)
     reached = paper.dropna().isin(rows["dim"]).all()  # all of the paper's D, or none
     rows = rows.assign(median=median, paper_dim=paper if reached else np.nan)
     accuracy = ["answer_accuracy", "answer_accuracy_low", "answer_accuracy_high"]
@@ -41,12 +41,7 @@ def points(table: pd.DataFrame, facets: data.Facets | None = None) -> pd.DataFra
 
 
 @style.styled
-def draw(
-    table: pd.DataFrame,
-    facets: data.Facets | None = None,
-    width: float = style.PAGE_WIDTH,
-    **_: Any,
-) -> Figure:
+def draw(table: pd.DataFrame, facets: data.Facets = None, *, width: float, **_: Any) -> Figure:
     """`facets` names the settings of columns, rows, x and y. With one column of panels, rows stand
     side by side."""
     keys = data.facets_of(facets, table)
@@ -58,8 +53,9 @@ def draw(
     columns, rows = cells["column"].unique(), cells["row"].unique()
     alike = {name: cells if beside_each_other else cells[cells["column"] == name]
              for name in columns}  # fmt: skip
-    xs = {name: _x_values(part) for name, part in alike.items()}
-    ys = {name: _y_values(part) for name, part in alike.items()}
+    xs = {name: _distinct(part["x"]) for name, part in alike.items()}
+    down = 1 if cells["y"].dtype.kind in "if" else -1  # words from the top, numbers upwards
+    ys = {name: _distinct(part["y"])[::down] for name, part in alike.items()}
     times = 1 if beside_each_other else len(columns)
     width, cell = _widths(width, xs, ys, times)
     cells_high = (HEIGHT * max(map(len, ys.values())) + 0.1) * len(rows)
@@ -81,8 +77,10 @@ def draw(
     for axes, row in zip(grid[:, 0], rows, strict=True):
         turned = {"rotation": 0, "ha": "right", "va": "center"} if long else {}
         axes.set_ylabel(row.replace(", ", ",\n"), fontsize="large", labelpad=6, **turned)
+    label = data.axis_label(keys["x"])
     for axes, column in zip(grid[-1], columns, strict=True):
-        axes.set_xlabel(_short(data.axis_label(keys["x"]), cell * len(xs[column])))
+        fits = 0.055 * len(label) < cell * len(xs[column])
+        axes.set_xlabel(label if fits else label.rpartition(" ")[2])
     _explain(figure, grid, cells, over_dim)
     return figure
 
@@ -102,11 +100,6 @@ def _widths(
     return width, (width - beside) / cells
 
 
-def _short(label: str, room: float) -> str:
-    """An axis label, shortened to its last word if wider than `room` inches."""
-    return label if 0.055 * len(label) < room else label.rpartition(" ")[2]
-
-
 def _write_title(axes: Axes, title: str, unit: str, narrow: bool) -> None:
     """Write the title, and the unit of y above its numbers; on two lines if `narrow`."""
     axes.set_title(title, pad=13 if narrow else 4)
@@ -116,15 +109,10 @@ def _write_title(axes: Axes, title: str, unit: str, narrow: bool) -> None:
     )  # fmt: skip
 
 
-def _x_values(cells: pd.DataFrame) -> list[Any]:
-    distinct = list(dict.fromkeys(cells["x"].tolist()))
-    return sorted(distinct) if all(isinstance(v, int | float) for v in distinct) else distinct
-
-
-def _y_values(cells: pd.DataFrame) -> list[Any]:
-    distinct = list(dict.fromkeys(cells["y"].tolist()))
-    numbers = all(isinstance(v, int | float) and not isinstance(v, bool) for v in distinct)
-    return sorted(distinct) if numbers else distinct[::-1]
+def _distinct(values: pd.Series) -> list[Any]:
+    """The values, numbers in ascending order."""
+    distinct = list(dict.fromkeys(values.tolist()))
+    return sorted(distinct) if values.dtype.kind in "if" else distinct
 
 
 def _unit(cells: pd.DataFrame, y: list[str]) -> str:
@@ -150,7 +138,7 @@ def _draw_panel(
     if over_dim:
         _draw_frontier(axes, cells, xs, ys)
     axes.set(xlim=(-0.55, len(xs) - 0.45), ylim=(-0.55, len(ys) - 0.45))
-    numbers = all(isinstance(x, int | float) for x in xs)
+    numbers = not isinstance(xs[0], str)
     ticks = [_tick(x) if numbers else style.wrapped(x, int(width / 0.06)) for x in xs]
     longest = max(map(len, ticks))
     every = int(np.ceil((0.055 * longest + 0.02) / width)) if numbers else 1

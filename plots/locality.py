@@ -5,7 +5,6 @@ attention then needs a constant D, linear attention at least √m. ED_Local rest
 needs, so m is small.
 """
 
-import functools
 from typing import Any
 
 import pandas as pd
@@ -13,53 +12,34 @@ from matplotlib.figure import Figure
 
 from common import UserError
 from plots import data, style
-from plots.required_dimension import draw_lines, label_axes, new_panels
+from plots.required_dimension import draw_panels
 from tasks.ed import EditDistance
 from tasks.ed_local import EditDistanceLocal
 from tasks.locality import locality
 
 TASKS = {"ed": EditDistance, "ed_local": EditDistanceLocal}
-MARKERS = {"ed": "o", "ed_local": "s"}
 
 
 @style.styled
-def draw(
-    table: pd.DataFrame,
-    width: float = style.PAGE_WIDTH,
-    **_: Any,
-) -> Figure:
+def draw(table: pd.DataFrame, *, width: float, **_: Any) -> Figure:
     groups = data.of_groups(table)
     groups = groups[groups["task"].isin(TASKS)]
     if groups["task"].nunique() < len(TASKS):
         raise UserError(f"locality: the table must hold {' and '.join(TASKS)}")
-    models = groups["row"].unique()
     looks = {
-        style.task_look(task).label: {"color": style.task_look(task).color, "marker": marker}
-        for task, marker in MARKERS.items()
+        look.label: {"color": look.color, "marker": marker}
+        for look, marker in zip(map(style.task_look, TASKS), "os", strict=True)
     }
-    figure = new_panels(len(models), width)
-    for axes, model in zip(figure.axes, models, strict=True):
-        part = groups[groups["row"] == model]
-        draw_lines(axes, part.assign(row=part["column"]), looks)
-        axes.set_title(model)
-    label_axes(figure)
-    figure.axes[0].set_ylabel("D90")
-    style.legend_below(figure, looks)
-    return figure
+    return draw_panels(groups.rename(columns={"row": "column", "column": "row"}), looks, width)
 
 
 def distances(table: pd.DataFrame) -> pd.DataFrame:
     """A row per task and size: n, L, and the largest distance m to a needed token over 20
     sequences."""
     known = table[table["task"].isin(TASKS)].drop_duplicates(["task", "size"])
-    known = known.sort_values(["task", "size"])
-    frame = known[["task", "size", "max_len"]].reset_index(drop=True)
-    frame["m"] = [distance(t, n) for t, n in zip(frame["task"], frame["size"], strict=True)]
-    return frame.assign(task=[style.task_look(task).label for task in frame["task"]]).rename(
-        columns={"size": "n", "max_len": "L"}
-    )
-
-
-@functools.cache
-def distance(task: str, size: int) -> int:
-    return locality(TASKS[task](size))[0]
+    rows = sorted(known[["task", "size", "max_len"]].itertuples(index=False))
+    found = [
+        {"task": style.task_look(task).label, "n": n, "L": length, "m": locality(TASKS[task](n))[0]}
+        for task, n, length in rows
+    ]
+    return pd.DataFrame(found)

@@ -15,12 +15,11 @@ MOST_COLUMNS = 13
 def write(
     experiment: Any,
     table: pd.DataFrame,
-    records: Mapping[str, Any],
+    records: data.Records,
     figures: Sequence[str],
     built: Mapping[str, pd.DataFrame],
-    planned: pd.DataFrame | None = None,
 ) -> str:
-    """The README of the drawn `figures` and `built` tables; `planned` is the grid."""
+    """The README of the drawn `figures` and `built` tables."""
     parts = [
         f"# {experiment.name}",
         experiment.description,
@@ -33,7 +32,7 @@ def write(
     for name, frame in built.items():
         parts += _table(name, frame, table, experiment.facets, alone="d90" not in built)
     parts += ["## Protocol", tables.markdown(protocol(experiment, table, records))]
-    parts += [exceptions(table, planned)]
+    parts += [exceptions(table)]
     parts += [
         f"Made by `python -m plots experiment={experiment.name}` from [results.csv](results.csv), "
         "a row per measurement with its accuracy, interval, seed, commit and device "
@@ -70,29 +69,20 @@ def finding(experiment: Any, table: pd.DataFrame) -> str:
         solved = int((cells["median %"] / 100).map(passes).sum())
         return f"{solved} of {len(cells)} cells answer 90 % or more (median of the seeds)."
     groups = data.of_groups(table, experiment.facets)
-    compared = _compared(groups)
-    if not compared or len(compared) > 3:
+    known = data.times_standard(groups).dropna(subset="times")
+    compared = known.groupby("row", sort=False)["times"]
+    if not 1 <= compared.ngroups <= 3:
         reached = int(groups["d90"].notna().sum())
         return f"{reached} of {len(groups)} combinations of task, size and model have a D90."
     said = [
-        f"{row} needs {pd.Series(values).median():.3g}× the D90 of standard attention at the "
-        f"median of {len(values)} sizes ({min(values):.3g}–{max(values):.3g}×)"
-        for row, values in compared.items()
+        f"{row} needs {times.median():.3g}× the D90 of standard attention at the median of "
+        f"{len(times)} sizes ({times.min():.3g}–{times.max():.3g}×)"
+        for row, times in compared
     ]
     return f"{'; '.join(said)}."
 
 
-def _compared(groups: pd.DataFrame) -> dict[str, list[float]]:
-    """By row label, ratios of D90 to standard attention's, where both are known."""
-    found: dict[str, list[float]] = {}
-    for line in data.rows_of(data.beside_standard(groups, ["d90", "low", "high"])):
-        value = data.ratio_to_standard(line).value
-        if value == value:
-            found.setdefault(line["row"], []).append(value)
-    return found
-
-
-def protocol(experiment: Any, table: pd.DataFrame, records: Mapping[str, Any]) -> pd.DataFrame:
+def protocol(experiment: Any, table: pd.DataFrame, records: data.Records) -> pd.DataFrame:
     """Command, data, recipe, seeds, precision, device, time and commits, a row each."""
     configs = [records[cell]["config"] for cell in table["cell"] if cell in records]
     recipes = _distinct(config["recipe"] for config in configs if config.get("recipe"))
@@ -121,10 +111,7 @@ def protocol(experiment: Any, table: pd.DataFrame, records: Mapping[str, Any]) -
 
 
 def _distinct(settings: Any) -> list[dict[str, Any]]:
-    found: dict[str, dict[str, Any]] = {}
-    for item in settings:
-        found.setdefault(repr(sorted(item.items(), key=str)), item)
-    return list(found.values())
+    return list({repr(sorted(item.items(), key=str)): item for item in settings}.values())
 
 
 def _recipe(settings: Sequence[Mapping[str, Any]]) -> str:
@@ -180,7 +167,7 @@ def _commits(done: pd.DataFrame) -> str:
     return f"{len(commits)}, from {commits[0]} to {commits[-1]} (column commit)"
 
 
-def exceptions(table: pd.DataFrame, planned: pd.DataFrame | None) -> str:
+def exceptions(table: pd.DataFrame) -> str:
     """A sentence on cells with fewer seeds and on runs that are not done."""
     seeds = tables.accuracy(table)["seeds"]
     said = []
@@ -191,6 +178,4 @@ def exceptions(table: pd.DataFrame, planned: pd.DataFrame | None) -> str:
         )
     for status, part in table[table["status"] != "done"].groupby("status"):
         said.append(f"{len(part)} runs are {status}.")
-    if planned is not None and len(planned) > len(table):
-        said.append(f"{len(planned)} cells are planned, {len(table)} have run.")
     return " ".join(said)

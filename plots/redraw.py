@@ -1,11 +1,10 @@
 """Draw every figure and write every table of an experiment from its results table."""
 
+import functools
 import importlib.util
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
-
-import pandas as pd
 
 from common import UserError, did_you_mean, locate, write_text
 from experiments.table import read_cells
@@ -37,9 +36,9 @@ FIGURES: dict[str, Callable[..., Any]] = {
     "state": state.draw,
     "locality": locality.draw,
     "bits": bits.draw,
-    "accuracy_by_length": accuracy_lines.by_length,
-    "accuracy_by_kind": accuracy_lines.by_kind,
-    "prefix_by_depth": accuracy_lines.by_depth,
+    "accuracy_by_length": functools.partial(accuracy_lines.draw, over="size"),
+    "accuracy_by_kind": functools.partial(accuracy_lines.draw, over="kind"),
+    "prefix_by_depth": functools.partial(accuracy_lines.draw, over="layers"),
 }
 TABLES, SCORE = "tables", "score"
 USUAL = ("costs", "heatmap", "required_dimension", TABLES)
@@ -54,7 +53,6 @@ def redraw(
     exclude: Sequence[str] = (),
     width: float = style.PAGE_WIDTH,
     font_size: float = style.FONT_SIZE,
-    planned: pd.DataFrame | None = None,
 ) -> list[Path]:
     """Write figures and tables of `folder`, which holds `results.csv`; returns the paths.
 
@@ -94,7 +92,7 @@ def redraw(
             write_text(paths[-1], tables.as_text(frame, suffix))
     if "png" in formats and not (figures or models or exclude):
         paths.append(folder / "README.md")
-        write_text(paths[-1], readme.write(experiment, table, records, drawn, built, planned))
+        write_text(paths[-1], readme.write(experiment, table, records, drawn, built))
     return paths
 
 

@@ -20,35 +20,22 @@ APART = 0.016  # of a panel's width between the bars of two models
 
 
 @style.styled
-def draw(
-    table: pd.DataFrame,
-    facets: data.Facets | None = None,
-    width: float = style.PAGE_WIDTH,
-    **_: Any,
-) -> Figure:
+def draw(table: pd.DataFrame, facets: data.Facets = None, *, width: float, **_: Any) -> Figure:
     groups = data.of_groups(table, facets)
+    figure = draw_panels(groups, style.line_looks(groups), width)
+    for axes, column in zip(figure.axes, groups["column"].unique(), strict=True):
+        _draw_theory(axes, groups[groups["column"] == column])
+    return figure
+
+
+def draw_panels(groups: pd.DataFrame, looks: dict[str, dict[str, Any]], width: float) -> Figure:
+    """A panel per `column` label of `groups` (`data.of_groups`), a line per `row` label."""
     columns = groups["column"].unique()
-    looks = style.line_looks(groups)
-    figure = new_panels(len(columns), width)
+    figure = style.new_figure(min(width, 0.6 + 2.05 * len(columns)), HEIGHT)
+    figure.subplots(1, len(columns), sharey=True, squeeze=False)
     for axes, column in zip(figure.axes, columns, strict=True):
-        part = groups[groups["column"] == column]
-        draw_lines(axes, part, looks)
-        _draw_theory(axes, part)
+        _draw_lines(axes, groups[groups["column"] == column], looks)
         axes.set_title(column)
-    label_axes(figure)
-    figure.axes[0].set_ylabel("D90")
-    style.legend_below(figure, looks)
-    return figure
-
-
-def new_panels(count: int, width: float) -> Figure:
-    """A row of `count` panels that share the axis of D."""
-    figure = style.new_figure(min(width, 0.6 + 2.05 * count), HEIGHT)
-    figure.subplots(1, count, sharey=True, squeeze=False)
-    return figure
-
-
-def label_axes(figure: Figure) -> None:
     low, high = figure.axes[0].get_ylim()
     powers = 2.0 ** np.arange(np.ceil(np.log2(low)), np.floor(np.log2(high)) + 1)
     for axes in figure.axes:
@@ -56,10 +43,12 @@ def label_axes(figure: Figure) -> None:
         narrow = figure.get_figwidth() / len(figure.axes) < 1.6
         axes.set_xlabel("L (tokens)" if narrow else "longest sequence L (tokens)")
         axes.grid(True)
+    figure.axes[0].set_ylabel("D90")
+    style.legend_below(figure, looks)
+    return figure
 
 
-def draw_lines(axes: Axes, groups: pd.DataFrame, looks: dict[str, dict[str, Any]]) -> None:
-    """Draw a line per `row` label of `groups` (`data.of_groups`)."""
+def _draw_lines(axes: Axes, groups: pd.DataFrame, looks: dict[str, dict[str, Any]]) -> None:
     axes.set(xscale="log", yscale="log")
     shortest, longest = groups["max_len"].min(), groups["max_len"].max()
     span = 1.44 * longest / shortest

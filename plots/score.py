@@ -1,25 +1,83 @@
-"""A scored model: its D90 on each task and its cost beside standard attention.
+"""A scored model: its D90 on each task and its cost beside standard attention, in one number too.
 
-References are models of the same experiment in `results/`, each beside the standard attention
-measured with it.
+A D90 is known up to its bracket (`experiments.d90`). A task that is not passed counts as twice the
+largest D tried. A model that has not run on every task has no score, so leaving out hard tasks does
+not help. References are models of the same experiment in `results/`, each beside the standard
+attention measured with it.
 """
 
-from typing import Any
+import math
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 
 from experiments.config import CONF_DIR
-from experiments.d90 import finished
+from experiments.d90 import bracket, finished, medians
 from experiments.grid import BASELINE
-from experiments.score import PLACE, places, scorable, score
 from experiments.table import read_table
 from plots import d90_by_task, data, style
 
+PLACE = ["task", "format", "size"]
+DRAWS = 10_000
 MOST_SHOWN = 5  # models in the figure of costs
 MOST_NAMED = 3  # in the headline
 COSTS = {"state": "state_bytes", "training time": "train_seconds"}
 SPEED = "tokens/s"
+
+
+class Score(NamedTuple):
+    """The geometric mean over the tasks of D90 over standard attention's. `low` to `high` is its
+    95 % interval when each D90 is drawn log-uniformly from its bracket."""
+
+    score: float
+    low: float
+    high: float
+
+
+def scorable(table: pd.DataFrame) -> pd.DataFrame:
+    """The rows of models that ran, or failed to, on every task that standard attention ran."""
+    ended = table[table["status"] != "unfinished"]
+    tried = {name: set(map(tuple, rows[PLACE].values)) for name, rows in ended.groupby("model")}
+    every = tried.get(BASELINE, set())
+    return table[table["model"].isin([name for name in tried if every <= tried[name]])]
+
+
+def places(table: pd.DataFrame) -> pd.DataFrame:
+    """A row per model and task that standard attention ran, in the table's order: `model`, `PLACE`,
+    `d90` (nan if none passed), `dim` (D90, or the largest D that ran), `accuracy` (the best
+    median), and `low` and `high`, a closed bracket of D90."""
+    found = medians(table)
+    own = found[found["model"] == BASELINE].groupby(PLACE, sort=False)["dim"]
+    rows = []
+    for model in table["model"].unique():
+        for place, tried in own:
+            here = (found[PLACE] == list(place)).all(axis=1) & (found["model"] == model)
+            by_dim = found[here].set_index("dim")["accuracy"]
+            dim, low, high = bracket(by_dim.to_dict())
+            ran = max(by_dim.index, default=math.nan)
+            rows.append(
+                {"model": model, **dict(zip(PLACE, place, strict=True)), "d90": dim}
+                | {"dim": ran if math.isnan(dim) else dim, "accuracy": by_dim.max()}
+                | {"low": low or (tried.min() / 2 if len(by_dim) else tried.max())}
+                | {"high": high if math.isfinite(high) else 2 * tried.max()}
+            )
+    return pd.DataFrame(rows)
+
+
+def score(found: pd.DataFrame, model: str) -> Score:
+    """The score of a model among the rows of `places`."""
+    mine, base = (found[found["model"] == name] for name in (model, BASELINE))
+    if model == BASELINE:
+        return Score(1.0, 1.0, 1.0)
+    random = np.random.default_rng(0)
+
+    def drawn(rows: pd.DataFrame) -> np.ndarray:
+        return random.uniform(np.log(rows["low"]), np.log(rows["high"]), (DRAWS, len(rows)))
+
+    low, high = np.quantile((drawn(mine) - drawn(base)).mean(1), [0.025, 0.975])
+    value = np.log(mine["high"].to_numpy() / base["high"].to_numpy()).mean()
+    return Score(*np.exp([value, low, high]).tolist())
 
 
 def references(experiment: str) -> pd.DataFrame:
@@ -69,19 +127,18 @@ def _rows(table: pd.DataFrame) -> list[dict[str, Any]]:
     found = places(done)
     trained = done.assign(**{SPEED: done["steps"] / done["train_seconds"]})
     keys = ["model", *PLACE, "dim"]
-    medians = trained.groupby(keys)[[*COSTS.values(), SPEED]].median()
-    at_d90 = found.merge(medians, on=keys, how="left").set_index(["model", *PLACE])
+    spent = trained.groupby(keys)[[*COSTS.values(), SPEED]].median()
+    at_d90 = found.merge(spent, on=keys, how="left").set_index(["model", *PLACE])
     rows = []
     for model in dict.fromkeys(data.in_order(done)["model"]):
         mine = found[found["model"] == model]
-        value, low, high, tasks = score(found, model)
         row = {"name": model, "model": style.model_look(model).label}
         row |= dict(zip(_task_names(mine), map(_in_words, data.rows_of(mine)), strict=True))
-        row |= {"passed": f"{mine['d90'].notna().sum()}/{tasks}"}
-        row |= {"score": value, "low": low, "high": high}
+        row |= {"passed": f"{mine['d90'].notna().sum()}/{len(mine)}"}
+        row |= score(found, model)._asdict()
         ratios = at_d90.loc[model] / at_d90.loc[BASELINE]
         row |= {name: _mean(ratios[column]) for name, column in COSTS.items()}
-        row |= {SPEED: _mean((medians.loc[model] / medians.loc[BASELINE])[SPEED])}
+        row |= {SPEED: _mean((spent.loc[model] / spent.loc[BASELINE])[SPEED])}
         rows.append(row)
     return rows
 

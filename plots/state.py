@@ -16,11 +16,7 @@ MARKERS = ("o", "s", "^", "D", "v", "p")
 
 
 @style.styled
-def draw(
-    table: pd.DataFrame,
-    width: float = style.PAGE_WIDTH,
-    **_: Any,
-) -> Figure:
+def draw(table: pd.DataFrame, *, width: float, **_: Any) -> Figure:
     """Accuracy over D above, over bytes below, a line per number of heads."""
     rows = data.panels(table, {"x": ["dim"], "y": ["heads"]})
     titles = [f"{c}, {r.lower()}" for c, r in zip(rows["column"], rows["row"], strict=True)]

@@ -1,7 +1,6 @@
 """Tables, as frames of plain numbers and as text."""
 
 import math
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -20,19 +19,16 @@ RENAMED = {"recipe.learning_rate": "learning rate", PRECISION: "in precision"}
 
 
 def build(
-    table: pd.DataFrame,
-    speeds: pd.DataFrame | None = None,
-    facets: data.Facets | None = None,
-    records: Mapping[str, Any] | None = None,
+    table: pd.DataFrame, speeds: pd.DataFrame | None, facets: data.Facets, records: data.Records
 ) -> dict[str, pd.DataFrame]:
     """The non-empty tables of an experiment by name: accuracy, prefixes, learning_rates, d90, flops
     (the paper's Table 2), costs, exponents, locality. `records` are from
     `experiments.table.read_cells`."""
     found = {"accuracy": accuracy(table, facets)}
     if finished(table).groupby("model")["layers"].nunique().max() >= exponents.FEWEST:
-        found["prefixes"] = prefixes(table, records or {})
+        found["prefixes"] = prefixes(table, records)
     if "recipe.learning_rate" in data.facets_of(facets, table)["x"]:
-        found["learning_rates"] = learning_rates(table, records or {})
+        found["learning_rates"] = learning_rates(table, records)
     if sweeps_dim(table):
         found["d90"] = d90(table, facets)
         found["flops"] = flops(table, facets)
@@ -51,7 +47,7 @@ def sweeps_dim(table: pd.DataFrame) -> bool:
     return len(done) > 0 and done.groupby(["task", "size", "model"])["dim"].nunique().max() > 1
 
 
-def accuracy(table: pd.DataFrame, facets: data.Facets | None = None) -> pd.DataFrame:
+def accuracy(table: pd.DataFrame, facets: data.Facets = None) -> pd.DataFrame:
     """A row per cell: the median in percent, and every seed with its 95 % interval."""
     rows = data.labelled(finished(table), facets, data.APART)
     ends = ["answer_accuracy", "answer_accuracy_low", "answer_accuracy_high"]
@@ -60,8 +56,7 @@ def accuracy(table: pd.DataFrame, facets: data.Facets | None = None) -> pd.DataF
         for seed, middle, low, high in zip(rows["seed"], *(rows[e] for e in ends), strict=True)
     ]
     rows = rows.assign(text=pd.Series(text, rows.index, dtype=object))
-    apart = [key for key in data.APART if key in rows and rows[key].nunique(dropna=False) > 1]
-    keys = ["column", "row", "size", "dim", *apart]
+    keys = ["column", "row", "size", "dim", *data.varying(rows, data.APART)]
     grouped = rows.groupby(keys, sort=False, dropna=False)
     frame = grouped.agg(
         seeds=("seed", "nunique"),
@@ -79,7 +74,7 @@ def accuracy(table: pd.DataFrame, facets: data.Facets | None = None) -> pd.DataF
     )  # fmt: skip
 
 
-def learning_rates(table: pd.DataFrame, records: Mapping[str, Any]) -> pd.DataFrame:
+def learning_rates(table: pd.DataFrame, records: data.Records) -> pd.DataFrame:
     """Validation accuracy by learning rate, and the rate `chosen` for each task and model: the best
     median of the seeds' last validation, in whole percent; among equals, the fewest steps."""
     rows = data.panels(table, {"x": ["recipe.learning_rate"]})
@@ -96,7 +91,7 @@ def learning_rates(table: pd.DataFrame, records: Mapping[str, Any]) -> pd.DataFr
     return frame.round({"median": 1}).rename(columns=names)
 
 
-def prefixes(table: pd.DataFrame, records: Mapping[str, Any]) -> pd.DataFrame:
+def prefixes(table: pd.DataFrame, records: data.Records) -> pd.DataFrame:
     """n*, the longest prefix right in 90 % of the test words, by number of layers.
 
     A row per task and model: the median of the seeds, and `doublings` of n* per layer with its 95 %
@@ -106,24 +101,21 @@ def prefixes(table: pd.DataFrame, records: Mapping[str, Any]) -> pd.DataFrame:
     rows = data.panels(table, {"x": ["layers"]})
     known = [errors.get("longest_prefix") for errors in data.errors_of(rows, records)]
     rows = rows.assign(prefix=pd.to_numeric(pd.Series(known, rows.index))).dropna(subset="prefix")
-    found = []
+    found, fits = [], []
     for (column, row), part in rows.groupby(["column", "row"], sort=False):
         whole = part["prefix"] >= part["size"]
         ends = zip(part["prefix"], (part["prefix"] + 1).where(~whole, np.inf), strict=True)
-        fitted = exponents.fit(tuple(2.0 ** part["layers"]), tuple(ends))
+        fits.append(exponents.fit(tuple(2.0 ** part["layers"]), tuple(ends)) or [np.nan] * 3)
         by_layers = part.groupby("layers")["prefix"].median()
         counts = zip(by_layers.index, by_layers, strict=True)
         found.append(
             {"task": column, "model": row}
             | {data.in_words("layers", int(layers)): prefix for layers, prefix in counts}
-            | dict(zip(("doublings", "low", "high"), fitted or [np.nan] * 3, strict=True))
         )
-    ends_last = pd.DataFrame(found)
-    last = [name for name in ("doublings", "low", "high") if name in ends_last]
-    return ends_last[[name for name in ends_last if name not in last] + last]
+    return pd.DataFrame(found).join(pd.DataFrame(fits, columns=["doublings", "low", "high"]))
 
 
-def d90(table: pd.DataFrame, facets: data.Facets | None = None) -> pd.DataFrame:
+def d90(table: pd.DataFrame, facets: data.Facets = None) -> pd.DataFrame:
     """D90 of every group.
 
     `fails`: the largest D below that was measured. `success %`: seeds that reach 90 % at D90, or at
@@ -131,24 +123,17 @@ def d90(table: pd.DataFrame, facets: data.Facets | None = None) -> pd.DataFrame:
     standard attention's, with what the two brackets allow.
     """
     groups = data.labelled(required(table), facets, data.APART)
-    frame = data.beside_standard(groups, ["d90", "low", "high"])
-    times = pd.DataFrame(map(data.ratio_to_standard, data.rows_of(frame)), frame.index)
-    frame = frame.join(times.set_axis(["times", "times_low", "times_high"], axis=1)).sort_values(
+    frame = data.times_standard(groups).sort_values(
         ["column", "size", "row"], kind="stable",
         key=lambda v: v if v.name == "size" else v.map(list(dict.fromkeys(v)).index),
     )  # fmt: skip
-    rates = {
-        RENAMED[key]: frame[key]
-        for key in data.APART
-        if key in frame and frame[key].nunique(dropna=False) > 1
-    }
     return pd.DataFrame(
         {
             "task": frame["column"],
             "n": frame["size"],
             "L": frame["max_len"],
             "model": frame["row"],
-            **rates,
+            **{RENAMED[key]: frame[key] for key in data.varying(frame, data.APART)},
             "D90": frame["d90"],
             "fails": frame["low"].replace(0, np.nan),
             "seeds": frame["seeds"],
@@ -158,48 +143,36 @@ def d90(table: pd.DataFrame, facets: data.Facets | None = None) -> pd.DataFrame:
             "times": frame["times"].round(2),
             "times low": frame["times_low"].round(2),
             "times high": frame["times_high"].round(2),
-            "the paper's D90": frame.apply(theory.paper_dim, axis=1),
+            "the paper's D90": frame.apply(theory.stated, axis=1, known=theory.FRONTIER_DIM),
             "chance %": (100 * frame["chance_accuracy"]).round(1),
             "precision": frame["precision"],
         }
     )
 
 
-def flops(table: pd.DataFrame, facets: data.Facets | None = None) -> pd.DataFrame:
+def flops(table: pd.DataFrame, facets: data.Facets = None) -> pd.DataFrame:
     """GFLOPs of one forward pass over L tokens at D90, in the form of the paper's Table 2.
 
     `linear layers` counts 2 * 12 * M * D^2 * L, as the paper does; `total` adds mixing and head.
     The paper's own numbers follow where its sizes match.
     """
     groups = data.of_groups(table, facets)
-    groups = groups.assign(place=d90_by_task.places(groups))
     reached = groups["d90"].notna()
     blocks = {
         "linear layers": (groups["flops_linear_layers"] / GIGA).where(reached),
         "total": (groups["flops_total"] / GIGA).where(reached),
-        "the paper": groups.apply(_paper_gflops, axis=1),
+        "the paper": groups.apply(theory.stated, axis=1, known=theory.TABLE_2_GFLOPS),
     }
     parts = []
     for name, values in blocks.items():
-        if values.notna().any():
-            wide = groups.assign(value=values).drop_duplicates(["row", "place"])
-            wide = wide.pivot(index="row", columns="place", values="value")
-            wide = wide.loc[groups["row"].unique(), groups["place"].unique()].dropna(how="all")
-            parts.append(wide.rename_axis(index="model", columns=None).reset_index())
-            parts[-1].insert(0, "GFLOPs", name)
-    return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame()
-
-
-def _paper_gflops(row: Any) -> float:
-    known = theory.TABLE_2_GFLOPS.get(row["model"], {}) if theory.table_2_applies(row) else {}
-    return known.get(row["size"], math.nan)
+        wide = d90_by_task.by_place(groups, values, "model")
+        wide.insert(0, "GFLOPs", name)
+        parts.append(wide.dropna(how="all", subset=wide.columns[2:]))
+    return pd.concat(parts, ignore_index=True)
 
 
 def cost_table(
-    table: pd.DataFrame,
-    speeds: pd.DataFrame | None = None,
-    facets: data.Facets | None = None,
-    records: Mapping[str, Any] | None = None,
+    table: pd.DataFrame, speeds: pd.DataFrame | None, facets: data.Facets, records: data.Records
 ) -> pd.DataFrame:
     """Each model's cost at its D90, a column per metric of `plots.costs`, and I*, in FLOPs per
     byte, for each batch size (`experiments.cost.winning_intensity`)."""
@@ -216,7 +189,7 @@ def cost_table(
     return frame
 
 
-def _intensities(known: pd.DataFrame, records: Mapping[str, Any], batch: int) -> list[float]:
+def _intensities(known: pd.DataFrame, records: data.Records, batch: int) -> list[float]:
     """I* of each row against standard attention on the same task and size."""
     traffic = {}
     for cell, length in zip(known["cell"], known["max_len"], strict=True):
@@ -234,28 +207,19 @@ def _intensities(known: pd.DataFrame, records: Mapping[str, Any], batch: int) ->
 
 def printed(frame: pd.DataFrame) -> pd.DataFrame:
     """A table as text: three significant digits, a dash for missing values."""
-    frame = frame.copy()
     if "yours" in frame:
-        frame["model"] = frame["model"].where(~frame.pop("yours"), "**" + frame["model"] + "**")
-    if {"D90", "fails"} <= set(frame):
-        frame["bracket"] = list(map(_bracket, frame["fails"], frame["D90"]))
-        frame["× standard"] = list(
-            map(_interval, frame["times"], frame["times low"], frame["times high"])
-        )
-        order = ["task", "n", "L", "model", *RENAMED.values(), "D90", "bracket", "seeds"]
-        order += ["median %", "success %", "still improving", "× standard", "the paper's D90"]
-        order += ["chance %", "precision"]
-        frame = frame[[name for name in order if name in frame and not _is_empty(frame[name])]]
-    elif {"low", "high"} <= set(frame):
-        name = next(name for name in ("b", "doublings", "score") if name in frame)
+        bold = frame["model"].where(~frame["yours"], "**" + frame["model"] + "**")
+        frame = frame.assign(model=bold).drop(columns="yours")
+    if "fails" in frame:
+        frame = frame.assign(fails=list(map(_bracket, frame["fails"], frame["D90"])))
+        headings = {"fails": "bracket", "times": "× standard"}
+        frame = frame.rename(columns={**headings, "times low": "low", "times high": "high"})
+    if "low" in frame:
+        name = next(n for n in ("× standard", "b", "doublings", "score") if n in frame)
         text = list(map(_interval, frame[name], frame["low"], frame["high"]))
         frame = frame.assign(**{name: text}).drop(columns=["low", "high"])
-        frame = frame[[name for name in frame if not _is_empty(frame[name])]]
+        frame = frame.loc[:, ~(frame.isna() | frame.isin(["", NONE])).all()]
     return frame.map(in_words)
-
-
-def _is_empty(values: pd.Series) -> bool:
-    return bool(values.isna().all() or (values == "").all() or (values == NONE).all())
 
 
 def _bracket(low: float, high: float) -> str:

@@ -1,5 +1,7 @@
 """Numbers of Yang et al. (ICML 2024), "Do Efficient Transformers Really Save Computation?"."""
 
+import math
+from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple
 
 # Operators of its Arithmetic data sets -> longest sequence it states for them (section 6.1).
@@ -22,15 +24,11 @@ FRONTIER_DIM = {
 LAYERS = 3
 
 
-def table_2_applies(row: Any) -> bool:
-    """Whether Table 2 covers this task, format and number of layers."""
-    return row["task"] == "arithmetic" and row["format"] == "cot" and row["layers"] == LAYERS
-
-
-def paper_dim(row: Any) -> float:
-    """D of the paper's frontier for a row of results; nan if it states none."""
-    known = FRONTIER_DIM.get(row["model"], {}) if table_2_applies(row) else {}
-    return known.get(row["size"], float("nan"))
+def stated(row: Any, known: Mapping[str, Mapping[int, float]]) -> float:
+    """The paper's number for a row of results, in `FRONTIER_DIM` or `TABLE_2_GFLOPS`; nan if there
+    is none for its task, format, number of layers, model or size."""
+    covered = row["task"] == "arithmetic" and row["format"] == "cot" and row["layers"] == LAYERS
+    return known.get(row["model"], {}).get(row["size"], math.nan) if covered else math.nan
 
 
 class Prediction(NamedTuple):
@@ -61,8 +59,3 @@ POWERS = {0.0: "constant", 0.25: "∜L", 0.5: "√L"}
 def prediction(task: str, model: str) -> Prediction | None:
     """Table 1's prediction; None for tasks and models it does not cover."""
     return GROWTH_OF_DIM.get(task, {}).get(model)
-
-
-def in_words(found: Prediction | None) -> str:
-    """`≥ 0.25`, empty without a prediction."""
-    return f"{found.bound}{found.exponent:g}" if found else ""

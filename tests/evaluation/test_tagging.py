@@ -130,15 +130,14 @@ def test_where_labels_break_by_hand():
     gold = [[4, 5, 6]] * 10
     said = [[4, 5, 6]] * 6 + [[4, 5, 7]] * 2 + [[4, 6, 6], [5, 5, 6]]
     sequences, labels = made_up(gold, said)
-    assert [right.tolist() for right in judge_labels(sequences, labels)] == [
-        [True] * 6 + [False] * 2 + [True] * 2,
-        [True] * 6 + [False] * 4,
-    ]
-    report = where_labels_break(sequences, labels)
+    last_right, all_right = judge_labels(sequences, labels)
+    assert last_right.tolist() == [True] * 6 + [False] * 2 + [True] * 2
+    assert all_right.tolist() == [True] * 6 + [False] * 4
+    report = where_labels_break(sequences, labels, last_right)
     assert report["by_position"] == report["by_step"] == [[0, 1, 10], [1, 1, 9], [2, 2, 8]]
     assert report["longest_prefix"] == 2
     assert (report["answer_right_chain_wrong"], report["answer_wrong_chain_right"]) == (2, 0)
-    assert where_labels_break(sequences, sequences.labels)["longest_prefix"] == 3
+    assert where_labels_break(sequences, sequences.labels, all_right)["longest_prefix"] == 3
 
 
 @pytest.mark.parametrize("name", TASKS)

@@ -1,4 +1,4 @@
-"""D90, its bracket and ratios, against tables small enough to be computed by hand."""
+"""D90 and its bracket, against tables small enough to be computed by hand."""
 
 import math
 
@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from experiments.d90 import bracket, medians, passes, ratio, required, settings_of
+from experiments.d90 import bracket, medians, passes, required, settings_of
 from tests.plots.small_tables import cells, joined, row
 
 DIMS = st.dictionaries(st.integers(1, 512), st.floats(0, 1), min_size=1, max_size=8)
@@ -105,34 +105,6 @@ def test_seeds_of_one_dim_in_two_precisions_are_two_groups():
     found = required(table).set_index("separate_precision")["d90"]
     assert found["bfloat16"] == 64
     assert math.isnan(found["float32"])
-
-
-def test_ratio_is_the_interval_that_the_brackets_allow():
-    one = {"d90": 64, "low": 48, "high": 64}
-    other = {"d90": 24, "low": 16, "high": 24}
-    assert ratio(one, other) == (pytest.approx(64 / 24), 2.0, 4.0)
-
-
-def test_ratio_of_open_brackets():
-    unreached = {"d90": math.nan, "low": 96, "high": math.inf}
-    at_once = {"d90": 8, "low": 0, "high": 8}
-    value, low, high = ratio(unreached, at_once)
-    assert math.isnan(value)
-    assert (low, high) == (12, math.inf)
-    assert ratio(at_once, unreached)[1:] == (0, pytest.approx(8 / 96))
-
-
-@given(DIMS, DIMS, st.floats(0.001, 1), st.floats(0.001, 1))
-def test_ratio_holds_for_all_dims_in_the_brackets(one, other, share, other_share):
-    found = [bracket(one), bracket(other)]
-    lines = [{"d90": b.dim, "low": b.low, "high": b.high} for b in found]
-    true = [
-        b.low + s * (min(b.high, 2 * b.low + 1) - b.low)
-        for b, s in zip(found, (share, other_share), strict=True)
-    ]
-    value, low, high = ratio(*lines)
-    assert low * (1 - 1e-9) <= true[0] / true[1] <= high * (1 + 1e-9)
-    assert math.isnan(value) or low <= value <= high
 
 
 def test_no_finished_row_has_no_group():

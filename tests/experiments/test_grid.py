@@ -4,6 +4,7 @@ import pytest
 
 from common import UserError
 from experiments.config import CONF_DIR, cell_from, compose_plain, measured_task
+from experiments.display import label, varying_settings
 from experiments.grid import as_override, cell_of, cells, experiment_from, load_experiment
 from experiments.names import cell_name
 from experiments.run import require_buildable
@@ -16,10 +17,15 @@ def experiment(**content):
     return experiment_from("mine", {"description": "", **content})
 
 
+def labels(found):
+    varying = varying_settings(found)
+    return {label(cell.identity, varying[cell.name]) for cell in found}
+
+
 @pytest.mark.parametrize("name", SHIPPED)
 def test_every_shipped_experiment_lists_distinct_cells_that_can_run(name):
     found = cells(load_experiment(name))
-    assert len({cell.name for cell in found}) == len(found) > 0
+    assert len({cell.name for cell in found}) == len(labels(found)) == len(found) > 0
     for cell in (found[0], found[-1]):  # a launcher's worker lets Hydra compose it
         assert cell_name(cell_from(compose_plain("train", cell.overrides))) == cell.name
         measured_task(cell.config, build_task(cell.config.task))
@@ -42,6 +48,7 @@ def test_products_exclusions_and_repetitions():
     assert [(c.identity["size"], c.identity["model"]) for c in found] == [
         (3, "standard"), (4, "standard"), (4, "linear"), (5, "linear"),
     ]  # fmt: skip
+    assert len(labels(cells(experiment(grid=[{"recipe.precision": ["float32", "bfloat16"]}])))) == 2
 
 
 def test_overrides_apply_to_every_cell_and_the_last_of_a_key_counts():

@@ -9,10 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from experiments.d90 import bracket
 from plots import accuracy_lines, bits, costs, data, errors, exponents, readme, tables, theory
 from plots.d90_by_task import d90_in_words, matrix
 from tests.plots.small_tables import cells, joined
 
+DIMS = st.dictionaries(st.integers(1, 512), st.floats(0, 1), min_size=1, max_size=8)
 GRID = [2 ** (k / 2) for k in range(4, 24)]
 
 
@@ -128,6 +130,39 @@ def test_d90_table_holds_bracket_and_ratio():
     assert found.loc["Linear", ["D90", "fails"]].tolist() == [32, 16]
     assert found.loc["Linear", ["times", "times low", "times high"]].tolist() == [2, 1, 4]
     assert math.isnan(found.loc["Standard", "times"])
+
+
+def times(one, other):
+    """Return `one` over `other`, each (D90, low, high), and its interval."""
+    groups = pd.DataFrame([one, other], columns=["d90", "low", "high"])
+    groups = groups.assign(model=["linear", "standard"], column="LIS", size=4)
+    found = data.times_standard(groups)[["times", "times_low", "times_high"]]
+    assert found.loc[1].isna().all()
+    return found.loc[0].tolist()
+
+
+def test_times_standard_is_the_interval_that_the_brackets_allow():
+    assert times((64, 48, 64), (24, 16, 24)) == [pytest.approx(64 / 24), 2.0, 4.0]
+
+
+def test_times_standard_of_open_brackets():
+    unreached, at_once = (math.nan, 96, math.inf), (8, 0, 8)
+    value, low, high = times(unreached, at_once)
+    assert math.isnan(value)
+    assert (low, high) == (12, math.inf)
+    assert times(at_once, unreached)[1:] == [0, pytest.approx(8 / 96)]
+
+
+@given(DIMS, DIMS, st.floats(0.001, 1), st.floats(0.001, 1))
+def test_times_standard_holds_for_all_dims_in_the_brackets(one, other, share, other_share):
+    found = [bracket(one), bracket(other)]
+    true = [
+        b.low + s * (min(b.high, 2 * b.low + 1) - b.low)
+        for b, s in zip(found, (share, other_share), strict=True)
+    ]
+    value, low, high = times(*found)
+    assert low * (1 - 1e-9) <= true[0] / true[1] <= high * (1 + 1e-9)
+    assert math.isnan(value) or low <= value <= high
 
 
 def test_words_of_d90():

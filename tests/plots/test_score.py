@@ -2,9 +2,9 @@
 
 import pytest
 
-from experiments.score import places, scorable, score
 from plots import score as page
 from plots import tables
+from plots.score import places, scorable, score
 from tests.plots.small_tables import cells, joined
 
 STANDARD = joined(
@@ -24,17 +24,17 @@ def scored(*tables):
 def test_score_is_the_geometric_mean_of_the_ratios():
     same = cells({8: [0.1], 16: [0.95]}, model="mine")
     found = scored(same, cells({8: [0.1], 16: [0.95]}, task="copy", model="mine"))
-    assert found.value == pytest.approx(2**-0.5) and found.tasks == 2
-    assert found.low < found.value < found.high < 1.2
+    assert found.score == pytest.approx(2**-0.5)
+    assert found.low < found.score < found.high < 1.2
 
 
 def test_what_is_not_passed_counts_as_twice_the_largest_dim():
     easy = cells({8: [0.1], 16: [0.95]}, model="mine")
     failed = scored(easy, cells({8: [0.1], 16: [0.5], 32: [0.8]}, task="copy", model="mine"))
     crashed = cells({8: [0.1]}, task="copy", model="mine", status="failed")
-    assert scored(easy, crashed).value == failed.value == pytest.approx(2**0.5)
+    assert scored(easy, crashed).score == failed.score == pytest.approx(2**0.5)
     stopped = scored(easy, cells({8: [0.1]}, task="copy", model="mine"))
-    assert stopped.value == failed.value and stopped.low < failed.low
+    assert stopped.score == failed.score and stopped.low < failed.low
 
 
 def test_a_model_that_has_not_run_every_task_has_no_score():
