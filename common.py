@@ -20,7 +20,7 @@ CONF_DIR = Path(__file__).resolve().parent / "conf"
 
 
 class UserError(Exception):
-    """Something mistyped or missing: a value, a name, a file, a device. Exit status 2."""
+    """Invalid or missing user input: a value, a name, a file, a device. Exit status 2."""
 
 
 class RunError(Exception):
@@ -149,7 +149,7 @@ def write_bytes(path: Path, content: bytes | memoryview) -> None:
     except OSError as error:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):
             raise
-        raise RunError(f"{path}: the disk is full; make room and run this again") from error
+        raise RunError(f"{path}: the disk is full; free some space and rerun") from error
 
 
 def write_text(path: Path, text: str) -> None:

@@ -26,7 +26,7 @@ from tasks.task import EOS, SequenceSet, Task, build_task
 
 @dataclass
 class Written:
-    """What a model generates for one prompt, and the right chain and answer, as tokens.
+    """A model's generation for one prompt, and the correct chain and answer, as tokens.
     `first_mistake` is the index of the first wrong token, None if all are right, `len(tokens)` if
     the model stops too early. `answer` is None if generation does not end."""
 
@@ -54,7 +54,7 @@ class LoadedRun:
     model: Transformer
 
     def generate(self, prompt: str) -> Written:
-        """What the model generates greedily after a prompt, tokens separated by spaces. UserError
+        """The model's greedy generation after a prompt, tokens separated by spaces. UserError
         for a prompt that is not the task's."""
         tokens = prompt.split()
         unknown = [token for token in tokens if token not in self.task.vocabulary.index]
@@ -83,7 +83,7 @@ def load(folder: str | Path, trust: bool = False) -> LoadedRun:
     local = {"logger": {"mode": "disabled"}, "runs_dir": str(folder.absolute().parent)}
     config = cell_from({**settings, **local})
     if config.model.construct is None and Run.of(config).training() is None:
-        raise UserError(f"run={folder}: its training has not ended; the same command continues it")
+        raise UserError(f"run={folder}: training is not finished; rerun its command to resume")
     task = build_task(config.task)
     return LoadedRun(config, task, load_model(config, task, Run(folder.parent, folder.name)))
 
@@ -100,7 +100,7 @@ def written(
 ) -> Iterator[Written]:
     """Yield what the model generates for the prompts of `sequences`, in order."""
     if sequences.labels is not None:
-        raise UserError("format=tagged: the model writes nothing, it labels what it reads")
+        raise UserError("format=tagged: tagged models label their input and cannot generate")
     generation = generate(model, sequences, rounding=rounding)
     for row in range(len(sequences)):
         start, end = sequences.prompt_lengths[row], generation.lengths[row]

@@ -1,4 +1,4 @@
-"""Run an experiment's grid: what is missing, and only that.
+"""Run the missing cells of an experiment's grid.
 
 python sweep.py experiment=quick
 python sweep.py experiment=suite model=mine              # a model beside standard attention
@@ -73,8 +73,8 @@ def run(sweep: Sweep, call: SweepCall) -> None:
     left = left & {cell.name for cell in wanted} | {planned.cell.name for planned in failed}
     if left:
         raise RunError(
-            f"{len(left)} of {len(sweep.cells)} cells are not done, {len(failed)} of them failed; "
-            "the same command continues, with retry_failed=true failed ones too"
+            f"{len(left)} of {len(sweep.cells)} cells are not done ({len(failed)} failed); rerun "
+            "the command to continue, with retry_failed=true to retry failed cells"
         )
 
 

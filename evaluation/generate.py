@@ -53,7 +53,7 @@ Result = TypeVar("Result")
 
 @dataclass
 class Generation:
-    """What greedy generation writes for N sequences.
+    """The greedy generations of N sequences.
 
     `tokens` (N, W): prompt and generated tokens, padded; `lengths` (N,) counts both, with EOS if
     reached; `first_mistake` (N,): position of the first token that is not gold, -1 for none;
@@ -75,7 +75,7 @@ def generate(
     progress: Progress = lambda done, total: None,
     rounding: StateRounding | None = None,
 ) -> Generation:
-    """What greedy generation writes after the prompts of `sequences`.
+    """Greedy generations after the prompts of `sequences`.
 
     A sequence ends with EOS, or beyond `argmax.longest_sequence`. `memory_mb` bounds a batch
     (`argmax.megabytes`), and is halved when memory runs out. The model is left on `device`, in

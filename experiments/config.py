@@ -50,7 +50,7 @@ class MeasureConfig:
             if name is not None:
                 parse_format(name)
         if self.file is not None and (self.count is not None or self.split != "test"):
-            raise UserError("measure.file: the whole file is measured; drop split and count")
+            raise UserError("measure.file: it is evaluated whole; remove split and count")
         if self.split != "test" and any(value is not None for value in self.task.values()):
             raise UserError(f"measure.split={self.split}: measure.task draws new sequences")
 

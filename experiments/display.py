@@ -87,7 +87,7 @@ def print_outcome(
     text += "already done; force=true runs it again: " if already_done else ""
     text += f"{label(identity(deciding_settings(config)))}: "
     if record is None:
-        print(f"{text}another process works on this cell")
+        print(f"{text}skipped: another process is running this cell")
     else:
         print(f"{text}{outcome(record['row'])}\nrun: {config.runs_dir}/{record['row']['run']}")
 

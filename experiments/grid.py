@@ -76,7 +76,7 @@ class Cell:
 
     @property
     def record(self) -> dict[str, Any] | None:
-        """What its measurement recorded; None so far."""
+        """The evaluation's record; None if it has not run."""
         return self.run.record(self.name)
 
 

@@ -33,7 +33,7 @@ def launch_cells(launcher: Any, find_open: Callable[[], list[Cell]]) -> None:
             results = launcher.launch([cell.overrides for cell in chosen], 0)
         except RuntimeError as error:  # submitit: no SLURM, or one job's end without a result
             first = " ".join(str(error).splitlines()[:2])
-            print(f"error: {first}; jobs in the queue go on, and the same command continues",
+            print(f"error: {first}; queued jobs keep running; rerun the command to continue",
                   file=sys.stderr)  # fmt: skip
             return
         for cell, result in zip(chosen, results, strict=True):

@@ -1,5 +1,5 @@
 """Names of trainings and measurements: hashes of the settings that decide them. `runs/<run>/` holds
-one training. A cell measured as it was trained has the name of its run."""
+one training. If the eval settings equal the training settings, a cell has the name of its run."""
 
 import dataclasses
 import hashlib
@@ -26,7 +26,7 @@ def cell_name(config: CellConfig) -> str:
 
 
 def training_settings(config: CellConfig) -> dict[str, Any]:
-    """What decides the weights: task, model, recipe, data and seed; task and model for constructed
+    """What fixes the weights: task, model, recipe, data and seed; task and model for constructed
     weights. Files are identified by content, classes from outside the project by source."""
     every = deciding_settings(config)
     model = {key: value for key, value in every["model"].items() if value is not None}
@@ -40,7 +40,7 @@ def training_settings(config: CellConfig) -> dict[str, Any]:
 
 
 def cell_settings(config: CellConfig) -> dict[str, Any]:
-    """What decides a row: the training's settings, and how it is measured."""
+    """Settings that determine a row: those of training and of evaluation."""
     settings = training_settings(config)
     if config.model.construct is not None:
         settings["data"] = {key: _data(config)[key] for key in ("test", "seed", "file")}
@@ -59,7 +59,7 @@ def source_digests(config: CellConfig) -> dict[str, str]:
             try:
                 path = inspect.getfile(locate(target, "_target_"))
             except TypeError:
-                raise UserError(f"_target_={target}: no class or function of Python") from None
+                raise UserError(f"_target_={target}: not a Python class or function") from None
             found[target] = sha256_of(path)[:16]
     return found
 

@@ -128,7 +128,7 @@ def train_and_measure(
     def progress(done: int, total: int) -> None:
         tell(Evaluated(done, total))
         if stop():
-            raise Interrupted("stopped while evaluating; the trained weights are kept")
+            raise Interrupted("interrupted during evaluation; the trained weights are saved")
 
     tell(Phase("evaluation"))
     model, rounding = in_formats(config, model, data)
@@ -160,7 +160,7 @@ def trained(
     if known is not None:
         return load_model(config, task, run).to(device), known["row"]
     if not len(data.train):
-        raise UserError(f"data.train_file={config.data.train_file}: nothing is left to train on")
+        raise UserError(f"data.train_file={config.data.train_file}: no training sequences are left")
     tell(Phase("training"))
     model = initial_model(config, task)
     require_exact(model)

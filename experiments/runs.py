@@ -6,7 +6,7 @@ training.json      cost of training, written when it ends
 curve.csv          learning curve
 record.json        the plain measurement; record-<cell>.json another one, written last
 progress.json      heartbeat of a running cell
-lock               held while a process works here; freed by any death of that process
+lock               held by the process that uses this folder; released when it exits
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ class Run:
         return self.folder / ("record.json" if cell == self.name else f"record-{cell}.json")
 
     def record(self, cell: str) -> dict[str, Any] | None:
-        """What `experiments.run.run_cell` recorded of the measurement; None so far."""
+        """The evaluation's record; None if it has not run."""
         return _read_json(self.record_path(cell))
 
     def finished(self, cell: str) -> dict[str, Any] | None:
@@ -138,7 +138,7 @@ class Run:
 @contextlib.contextmanager
 def noting_stop_signals() -> Iterator[Callable[[], bool]]:
     """Yield a function that returns whether SIGTERM has come; training then saves and stops. A
-    handler that somebody else set, such as submitit, stays."""
+    handler set by somebody else, such as submitit, is kept."""
     received: list[int] = []
     in_main = threading.current_thread() is threading.main_thread()
     replaced = in_main and signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
@@ -169,7 +169,7 @@ def command() -> str:
 
 
 def version() -> str:
-    """The package's version: all that a copy without git knows of itself."""
+    """The package's version: identifies the code where git is unavailable."""
     return tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
 
 

@@ -1,4 +1,4 @@
-"""What attention-like mixers share: projections, a short convolution, rotary positions."""
+"""Shared code of attention mixers: projections, a short convolution, rotary positions."""
 
 import sys
 from collections.abc import Callable

@@ -38,7 +38,7 @@ class ModelConfig:
     def __post_init__(self) -> None:
         if [self.mixer, self.mixers, self.construct].count(None) != 2:
             raise UserError(
-                f"model {self.name}: give model.mixer, model.mixers or model.construct, one of them"
+                f"model {self.name}: set exactly one of model.mixer, model.mixers, model.construct"
             )
         if self.construct is not None:
             return

@@ -66,8 +66,8 @@ def require_causal(model: Transformer) -> None:
             moved = (mixer(changed)[:, :cut] - whole[:, :cut]).abs().max()
             if moved > tolerance:
                 raise UserError(
-                    f"mixer {type(mixer).__name__} looks ahead: what it returns for token {cut} "
-                    "changes with the tokens after it; token t may depend on x[:, : t + 1] alone"
+                    f"mixer {type(mixer).__name__} looks ahead: its output at token {cut} "
+                    "changes with later tokens; token t may depend on x[:, : t + 1] only"
                 )
 
 

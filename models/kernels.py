@@ -1,4 +1,4 @@
-"""What the CPU kernels share: the decorator, and the exponential."""
+"""Shared code of the CPU kernels: the decorator and the exponential."""
 
 import math
 from collections.abc import Callable

@@ -29,7 +29,7 @@ Kind = Literal["hidden", "embedding", "head", "vector"]
 
 @dataclass(frozen=True)
 class Role:
-    """What a parameter is to the optimiser.
+    """A parameter's role in the optimiser.
 
     kind: "hidden" (a matrix inside a block, for Muon), "embedding", "head", or "vector" (gains,
     biases, decay rates, convolution kernels). parts: how many matrices of equal height a hidden
@@ -44,7 +44,7 @@ class Role:
 
 @dataclass
 class GenerationState:
-    """What a mixer remembers of B sequences during generation.
+    """A mixer's memory of B sequences during generation.
 
     tensors: by name, each (B, ...). lengths: (B,), tokens read so far. extent: an upper bound on
     them without a device sync; it may exceed max_len, since finished rows keep running.
@@ -93,7 +93,7 @@ class Mixer(nn.Module):
         check_choice("position", position, POSITIONS)
         if position == "rope" and not self.takes_rope:
             kind = type(self).__name__
-            raise UserError(f"position=rope: {kind} has nothing to turn; use sinusoidal or none")
+            raise UserError(f"position=rope: {kind} has no rotation; use sinusoidal or none")
         self.dim, self.num_heads, self.head_dim = dim, num_heads, dim // num_heads
         self.max_len, self.dropout, self.position = max_len, dropout, position
 

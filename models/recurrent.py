@@ -1,4 +1,4 @@
-"""What mixers share whose state is one matrix per head: decayed linear attention, the delta rule.
+"""Shared code of mixers with a matrix of state per head: decayed linear attention, the delta rule.
 
     S <- diag(exp g_t) S,   then for j = 1 ... n:   S <- S + k_tj u_tj^T,   y_t = S^T q_t
 

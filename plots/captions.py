@@ -15,7 +15,7 @@ FIGURES = {
     "costs": (
         "Each model at its D90 beside standard attention at its own. A dot is a problem size, "
         "larger for larger sizes; to the right the model costs less. Training: until 90 % of "
-        "the validation chains are right. What was not timed at this D is missing."
+        "the validation chains are right. Costs not timed at this D are omitted."
     ),
     "curves": (
         "Validation chains that are right from end to end, a line per D and seed. A ring ends a "

@@ -49,9 +49,7 @@ def panels_by_size(
     rows = data.panels(table, named)
     known = [bool(records.get(cell, {}).get(part)) for cell in rows["cell"]]
     if not any(known):
-        raise UserError(
-            f"no {part} of these runs is known; cells.jsonl beside the table holds them"
-        )
+        raise UserError(f"no {part} of these runs was recorded; is cells.jsonl missing?")
     rows = rows[known].sort_values("size", ascending=False, kind="stable")
     sizes = [f"{column}, n = {size}" for column, size in
              zip(rows["column"], rows["size"], strict=True)]  # fmt: skip

@@ -89,7 +89,7 @@ def _profile(lengths: tuple[float, ...], ends: Brackets) -> np.ndarray:
     scale = SCALES[:, None, None].astype(np.float32)
 
     def likelihood(intercepts: np.ndarray) -> np.ndarray:  # (scales, slopes, intercepts)
-        total = np.float32(0)
+        total: Any = np.float32(0)
         for place, below, up_to in zip(x, low, high, strict=True):
             line = (intercepts + SLOPES[:, None] * place).astype(np.float32)
             share = expit((up_to - line) / scale) - expit((below - line) / scale)

@@ -262,6 +262,6 @@ def as_text(frame: pd.DataFrame, suffix: str) -> str:
 
 
 def task_units(table: pd.DataFrame) -> str:
-    """What n counts, e.g. `operators (Arithmetic), letters (ED)`."""
+    """The units of n, e.g. `operators (Arithmetic), letters (ED)`."""
     looks = [style.task_look(task) for task in table["task"].unique()]
     return ", ".join(f"{look.unit} ({look.label})" for look in looks)

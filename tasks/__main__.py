@@ -107,7 +107,7 @@ def locality(args: Words) -> int:
 
 
 def gate(args: Words) -> int:
-    """Guess answers without computing them; 1 if a baseline is too good."""
+    """Run guessing baselines; exit status 1 if one is too accurate."""
     import torch
 
     from tasks.gate import MARGIN

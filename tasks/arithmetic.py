@@ -98,7 +98,7 @@ class Arithmetic(Task):
         return [*expression[:left], value, *expression[right:]]
 
     def check_prompt(self, prompt: list[str]) -> str | None:
-        """Only counts: a malformed expression cannot be reduced."""
+        """Checks only the number of operators; a malformed expression fails in `solve`."""
         operators = sum(token in OPERATORS for token in prompt)
         if not 1 <= operators <= self.size:
             return f"the prompt has {operators} operators, not 1 to {self.size}"

@@ -1,4 +1,4 @@
-"""How well a task's final answer can be guessed, not computed.
+"""Baselines that guess the final answer without computing it.
 
 Each baseline is fitted to half of the prompts and tested on the other half. None of them can carry
 out several steps, so if one is good, a model's accuracy says little about computation. (A word

@@ -1,4 +1,4 @@
-"""How far a token lies from what it needs, over sampled sequences.
+"""Dependency distances in sampled sequences.
 
 Locality (Yang et al. 2024, Definition 5.3): the largest distance m from a token after the prompt to
 a token it needs; a second measure counts only dependencies on the chain.

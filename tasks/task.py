@@ -258,7 +258,7 @@ class Task(ABC):
         return None
 
     def extract_answer(self, generated: list[str]) -> list[str] | None:
-        """What stands between the last answer marker (or the start) and EOS; None without EOS."""
+        """The tokens between the last answer marker (or the start) and EOS; None without EOS."""
         if EOS not in generated:
             return None
         text = generated[: generated.index(EOS)]

@@ -1,4 +1,4 @@
-"""What must not change by itself: data, costs and weights, as they were when results were made.
+"""Pinned data, costs and weights: those that results/ were made with.
 
 A change on purpose raises the task's `generator_version` or RESULTS_VERSION
 (`experiments.names`), and writes golden.json anew.

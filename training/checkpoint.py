@@ -24,7 +24,7 @@ def save_checkpoint(path: Path, content: dict[str, Any]) -> None:
 def load_checkpoint(path: Path, map_location: str | torch.device = "cpu") -> dict[str, Any]:
     """Read what `save_checkpoint` wrote; UserError if missing or damaged."""
     if not path.exists():
-        raise UserError(f"{path}: there is no checkpoint here")
+        raise UserError(f"{path}: no checkpoint found")
     data, beside = path.read_bytes(), digest_path(path)
     digests = beside.read_text().split() if beside.exists() else []
     if hashlib.sha256(data).hexdigest() not in digests:
