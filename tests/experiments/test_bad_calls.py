@@ -94,11 +94,11 @@ def test_bad_evaluations(command, tmp_path):
     assert "absent.txt" in line("data.file=absent.txt")
     (tmp_path / "bad.txt").write_text("1 + 1 = 3 \n")
     assert "bad.txt" in line("data.file=bad.txt")
-    assert "drop split and count" in line("data.file=bad.txt", "count=5")
+    assert "remove split and count" in line("data.file=bad.txt", "count=5")
     (folder / "checkpoint.pt").unlink()
     assert "no checkpoint" in line()
     (folder / "training.json").unlink()
-    assert "training has not ended" in line()
+    assert "training is not finished" in line()
     (folder / "config.yaml").write_text("- a list")
     assert "config.yaml" in line()
 

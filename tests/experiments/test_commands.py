@@ -145,7 +145,7 @@ def test_plan_and_status_run_nothing(swept):
 def test_max_hours_stops_cleanly_and_frontier_climbs_one_step_above(outside, folder):
     words = [*SWEEP, 'overrides=["seed=8"]', "only.model=standard", "strategy=frontier"]
     late = outside("sweep.py", *words, "plot=false", "max_hours=1e-9")
-    assert late.status == 1 and "1 of 2 cells are not done, 0 of them failed" in late.err
+    assert late.status == 1 and "1 of 2 cells are not done (0 failed)" in late.err
     done = outside("sweep.py", *words, "plot=false")
     assert done.status == 0, done.err
     table = pd.read_csv(folder / "outputs" / "tiny" / "results.csv")

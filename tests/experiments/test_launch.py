@@ -139,7 +139,7 @@ def test_a_launchers_own_error_is_one_line_and_any_other_a_traceback(tiny, capsy
     sweep, launcher = sweep_of(), Failing()
     launcher.error = UncompletedJobError("Job 7 (task: 0) has no output.\nlog:\n...")
     launch_cells(launcher, sweep.open_cells)
-    assert "error: Job 7 (task: 0) has no output. log:; jobs in the" in capsys.readouterr().err
+    assert "error: Job 7 (task: 0) has no output. log:; queued jobs" in capsys.readouterr().err
     launcher.error = KeyError("a mistake in the code")
     with pytest.raises(KeyError):
         launch_cells(launcher, sweep.open_cells)
@@ -200,7 +200,7 @@ def test_a_killed_worker_of_a_sweep_is_recorded_and_retried_on_demand(
     )
     words = ["sweep.py", "--config-dir=.", "experiment=trial", "logger=none", "plot=false"]
     done = command(*words)
-    assert done.status == 1 and "1 of 2 cells are not done, 1 of them failed" in done.err
+    assert done.status == 1 and "1 of 2 cells are not done (1 failed)" in done.err
     rows = pd.read_csv("outputs/trial/results.csv").set_index("model")
     assert rows["status"].to_dict() == {"dying": "failed", "standard": "done"}
     assert "killed by signal 9" in rows["reason"]["dying"]

@@ -99,8 +99,8 @@ def test_an_error_inside_a_constructor_is_raised_as_it_is(monkeypatch):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({}, "one of them"),
-        ({"mixer": linear(), "mixers": [linear()]}, "one of them"),
+        ({}, "set exactly one"),
+        ({"mixer": linear(), "mixers": [linear()]}, "set exactly one"),
         ({"mixer": linear(), "dim": None}, "model.dim=null"),
         ({"mixers": []}, "model.mixers: 0 mixers; must be 1 to model.num_layers=4"),
         ({"mixers": [linear()] * 3, "num_layers": 2}, "3 mixers; must be 1 to .*=2"),

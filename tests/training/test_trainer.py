@@ -210,7 +210,7 @@ def test_one_flipped_bit_is_noticed(tmp_path):
     path.write_bytes(content)
     with pytest.raises(UserError, match="damaged checkpoint"):
         load_checkpoint(path)
-    with pytest.raises(UserError, match="no checkpoint here"):
+    with pytest.raises(UserError, match="no checkpoint found"):
         load_checkpoint(tmp_path / "other.pt")
 
 
