@@ -2,9 +2,9 @@
 
 FIGURES = {
     "heatmap": (
-        "Accuracy: the share of right final answers in free greedy generation. A cell is split "
-        "into sorted stripes, one per seed; its number is their median. The black bar is D90, the "
-        "smallest D whose median reaches 90 %. Blank cells did not run."
+        "Accuracy: the share of correct final answers in free greedy generation. Each square is "
+        "split into sorted stripes, one per seed; its number is their median. The black bar is "
+        "D90, the smallest D whose median reaches 90 %. Blank: not run."
     ),
     "required_dimension": (
         "D90 against the longest sequence; lines join D90 with a bracket. The bar below a point "
@@ -13,27 +13,28 @@ FIGURES = {
         "predicts for linear attention, as a slope."
     ),
     "costs": (
-        "Each model at its D90 beside standard attention at its own. A dot is a problem size, "
-        "larger for larger sizes; to the right the model costs less. Training: until 90 % of "
-        "the validation chains are right. Costs not timed at this D are omitted."
+        "Each model at its D90 relative to standard attention at its own. One dot per problem "
+        "size, larger for larger sizes; further right is cheaper. Training: until 90 % of the "
+        "validation chains are correct. Costs not timed at this D are omitted."
     ),
     "curves": (
-        "Validation chains that are right from end to end, a line per D and seed. A ring ends a "
-        "run that stopped because it had solved its task."
+        "Validation chains with an exact match, a line per D and seed. A ring marks a run that "
+        "stopped early because it had solved its task."
     ),
     "errors": "Test chains without a mistake so far (Kaplan–Meier), seeds pooled.",
     "state": (
         "Median of the seeds (faint: each), over D and over the bytes that generation keeps of "
-        "one sequence. If the size of the state decided, the lines would coincide over bytes."
+        "one sequence. If the size of the state determined accuracy, the lines would coincide "
+        "over bytes."
     ),
     "locality": (
-        "The same questions by two kinds of chain: ED needs letters of the prompt at any "
-        "distance, ED_Local restates what the next row needs. Bars and arrows as in "
+        "The same questions with two kinds of chain: ED needs letters of the prompt at any "
+        "distance, ED_Local restates those that the next row needs. Bars and arrows as in "
         "required_dimension."
     ),
     "bits": (
-        "Needed: log2 of the number of distinct right continuations after the prompt. Enough: the "
-        "numbers of the state times the fewest bits of a number, over floats and integers, at "
+        "Needed: log2 of the number of distinct correct continuations after the prompt. Enough: "
+        "the numbers of the state times the fewest bits of a number, over floats and integers, at "
         "which the median of the seeds answers 90 %; the state, caches included, is rounded after "
         "every token. Held: the same numbers in float32."
     ),
@@ -50,53 +51,53 @@ FIGURES = {
         "Dotted: 90 %; dashed: chance, always the more frequent answer."
     ),
     "prefix_by_depth": (
-        "The longest prefix that is labelled right in 90 % of the test words. Dotted: the whole "
-        "word."
+        "The longest prefix that is labelled correctly in 90 % of the test words. Dotted: the "
+        "whole word."
     ),
 }
 
 TABLES = {
     "learning_rates": (
-        "Validation chains right at the end of training, and steps, medians of the seeds. Chosen: "
-        "the best in whole percent, then the one with the fewest steps."
+        "Correct validation chains at the end of training, and steps; medians of the seeds. "
+        "Chosen: the best in whole percent, then the one with the fewest steps."
     ),
     "score": (
         "D90 on each task, or the best accuracy where no D reaches 90 %. Score: the geometric "
-        "mean over the tasks of D90 over standard attention's, where a task that is not passed "
-        "counts as twice the largest D tried; in brackets, 95 % of the scores when each D90 is "
-        "drawn from its bracket, log-uniformly. Then costs as multiples of standard attention's "
-        "in the same table: state and training each at its own D90, tokens per second of training "
-        "at equal D. Bold: yours."
+        "mean over the tasks of D90 divided by standard attention's (lower is better); a failed "
+        "task counts as twice the largest D tried. In brackets, its 95 % interval, each D90 drawn "
+        "log-uniformly from its bracket. Costs are relative to standard attention in the same "
+        "table: state and training time each at its own D90, training tokens per second at equal "
+        "D. Bold: yours."
     ),
     "d90": (
         "D90 and its bracket (largest D that fails, D90]. Success: seeds that reach 90 % there. "
-        "Still improving: whether a seed at the failing end was still gaining when its steps "
-        "ended, so that more steps might move D90. × standard: over standard attention's D90, "
-        "and what the two brackets allow."
+        "Still improving: a seed at the failing end was still gaining when its steps ended, so "
+        "more steps might lower D90. × standard: relative to standard attention's D90, with the "
+        "interval that the two brackets allow."
     ),
     "flops": (
-        "GFLOPs of one forward pass over L tokens at D90, 2 per multiply-add. Linear layers: "
-        "the paper's convention; total: with the mixing of tokens and the head."
+        "GFLOPs of one forward pass over L tokens at D90, 2 per multiply-add. Linear layers: the "
+        "paper's convention; total: with the mixing of tokens and the head."
     ),
     "costs": (
-        "Costs at D90. Memory in float32, of sequences of L tokens; FLOPs of a forward pass "
-        "over L tokens; training until 90 % of the validation chains are right, in the median "
-        "seed. I*: from so many FLOPs a byte on, the model's FLOPs + I · bytes moved a token are "
+        "Costs at D90. Memory in float32, of sequences of L tokens; FLOPs of a forward pass over "
+        "L tokens; training until 90 % of the validation chains are correct, in the median seed. "
+        "I*: the FLOPs per byte from which on the model's FLOPs + I · bytes moved per token are "
         "below standard attention's (H100: 20 in float32); inf: never."
     ),
     "exponents": (
-        "b of D90 ~ L^b, fitted to the brackets (log-logistic, interval-censored), with its 95 "
-        "% interval: likelihood ratio, averaged over bootstrap samples of the seeds. Paper: "
-        "Table 1."
+        "b of D90 ~ L^b, fitted to the brackets (log-logistic, interval-censored), with its 95 % "
+        "interval: likelihood ratio, averaged over bootstrap samples of the seeds. Paper: Table "
+        "1."
     ),
     "heads": (
-        "b of D90 ~ H^b, fitted to the brackets (log-logistic, interval-censored), with its 95 "
-        "% interval. A state of D²/H numbers would ask for b = 0.5 if its size decided."
+        "b of D90 ~ H^b, fitted to the brackets (log-logistic, interval-censored), with its 95 % "
+        "interval. b would be 0.5 if the size of the state, D²/H numbers, determined D90."
     ),
     "prefixes": (
-        "n*, the longest prefix right in 90 % of the test words, by number of layers (median of "
+        "n*, the longest prefix correct in 90 % of the test words, by number of layers (median of "
         "the seeds), and how often it doubles per layer, with a 95 % interval."
     ),
-    "locality": "m: the largest distance from a token to one that it needs, over 20 sequences.",
-    "accuracy": "Accuracy of every cell. Chain: the share of chains right token for token.",
+    "locality": "m: the largest distance from a token to one it depends on, over 20 sequences.",
+    "accuracy": "Accuracy of every setting. Chain: the share of chains with an exact match.",
 }

@@ -67,7 +67,7 @@ def finding(experiment: Any, table: pd.DataFrame) -> str:
     if not tables.sweeps_dim(table):
         cells = tables.accuracy(table)
         solved = int((cells["median %"] / 100).map(passes).sum())
-        return f"{solved} of {len(cells)} cells answer 90 % or more (median of the seeds)."
+        return f"{solved} of {len(cells)} settings answer 90 % or more (median of the seeds)."
     groups = data.of_groups(table, experiment.facets)
     known = data.times_standard(groups).dropna(subset="times")
     compared = known.groupby("row", sort=False)["times"]
@@ -100,7 +100,7 @@ def protocol(experiment: Any, table: pd.DataFrame, records: data.Records) -> pd.
             f"{layers} layers, {heads} heads"
             for layers, heads in done[["layers", "heads"]].drop_duplicates().to_numpy()
         ),
-        "seeds per cell": _seeds(done),
+        "seeds per setting": _seeds(done),
         "precision": _counts(done["precision"]),
         "device": _counts(done["device"]),
         "time": _hours(table),
@@ -144,7 +144,7 @@ def _counts(values: pd.Series) -> str:
 
 def _seeds(done: pd.DataFrame) -> str:
     cells = tables.accuracy(done)["seeds"].value_counts().sort_index(ascending=False)
-    return ", ".join(f"{seeds} ({count} cells)" for seeds, count in cells.items())
+    return ", ".join(f"{seeds} ({count} settings)" for seeds, count in cells.items())
 
 
 def _hours(table: pd.DataFrame) -> str:
@@ -174,7 +174,7 @@ def exceptions(table: pd.DataFrame) -> str:
     if seeds.nunique() > 1:
         fewer = int((seeds < seeds.max()).sum())
         said.append(
-            f"{fewer} of {len(seeds)} cells have fewer than {seeds.max()} seeds (column seeds)."
+            f"{fewer} of {len(seeds)} settings have fewer than {seeds.max()} seeds (column seeds)."
         )
     for status, part in table[table["status"] != "done"].groupby("status"):
         said.append(f"{len(part)} runs are {status}.")
