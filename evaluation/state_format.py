@@ -69,7 +69,7 @@ def parse_format(name: str) -> Format:
     if (found := re.fullmatch(r"int(\d+)", name)) and 2 <= int(found[1]) <= 24:
         return Format(int(found[1]) - 1, 0, 2.0 ** (int(found[1]) - 1) - 1)
     raise UserError(
-        f"format {name}: there are {', '.join(NAMED)}, float8_e4m3, float<m>e<e> of m <= 23 "
+        f"format {name}: unknown; known: {', '.join(NAMED)}, float8_e4m3, float<m>e<e> of m <= 23 "
         "mantissa and 2 <= e <= 8 exponent bits, and int<b> of 2 to 24 bits"
     )
 

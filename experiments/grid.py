@@ -88,7 +88,7 @@ def load_experiment(name: str, config_dir: str | Path | None = None) -> Experime
     except MissingConfigException:
         known = sorted(path.stem for path in (CONF_DIR / "experiment").glob("*.yaml"))
         near = did_you_mean(name, known)
-        raise UserError(f"experiment={name}: there are {', '.join(known)}{near}") from None
+        raise UserError(f"experiment={name}: unknown; known: {', '.join(known)}{near}") from None
     return experiment_from(name, content)
 
 
@@ -115,7 +115,7 @@ def cells(experiment: Experiment, overrides: Sequence[str] = ()) -> list[Cell]:
                 cell = cell_of([*experiment.base, *words, *overrides])
                 found.setdefault(cell.name, cell)
     if not found:
-        raise UserError(f"experiment {experiment.name}: exclude leaves nothing of its grid")
+        raise UserError(f"experiment {experiment.name}: exclude removes every cell of its grid")
     return list(found.values())
 
 

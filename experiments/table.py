@@ -62,7 +62,7 @@ def published_cell(name: str, results_dirs: Iterable[str]) -> dict[str, Any]:
             return cells[cell]["config"]
         known += cells
     near = did_you_mean(cell, known, f"{experiment}/")
-    raise UserError(f"cell={name}: there is no such cell in {' or '.join(results_dirs)}{near}")
+    raise UserError(f"cell={name}: not found in {' or '.join(results_dirs)}{near}")
 
 
 def upsert(folder: Path, records: Iterable[Mapping[str, Any]]) -> None:

@@ -148,7 +148,7 @@ class HeadDecay(Decay):
 
 def refuse_range(A_range: Sequence[float] | None, where: str) -> None:
     if A_range is not None:
-        raise UserError(f"A_range={A_range}: {where} draws no rates; leave A_range out")
+        raise UserError(f"A_range={A_range}: it does not apply to {where}; remove it")
 
 
 def decayed_sums(q: Tensor, k: Tensor, v: Tensor, log_decay: Tensor) -> tuple[Tensor, Tensor]:

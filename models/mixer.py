@@ -161,7 +161,7 @@ def with_stated_roles(module: nn.Module, stated: Mapping[str, Role]) -> dict[str
     for name, role in stated.items():
         if name not in roles:
             known = ", ".join(roles) or "none"
-            raise UserError(f"{where}: {name!r} is no parameter of the mixer; it has {known}")
+            raise UserError(f"{where}: {name!r} is not a parameter of the mixer; it has {known}")
         shape = tuple(module.get_parameter(name).shape)
         if role.kind == "hidden" and (len(shape) != 2 or shape[0] % role.parts):
             raise UserError(f"{where}: {name!r} of shape {shape}: no {role.parts} matrices")

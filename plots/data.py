@@ -36,7 +36,7 @@ def read_results(folder: Path) -> pd.DataFrame:
     """`results.csv`, a row per measurement; UserError if missing."""
     if not (folder / "results.csv").exists():
         raise UserError(
-            f"{folder}/results.csv: not there; python sweep.py experiment={folder.name} makes it"
+            f"{folder}/results.csv: not found; run python sweep.py experiment={folder.name}"
         )
     return read_table(folder)
 
@@ -53,7 +53,7 @@ def select(table: pd.DataFrame, models: Sequence[str], exclude: Sequence[str]) -
     for name in (*models, *exclude):
         if name not in known:
             near = did_you_mean(name, known)
-            raise UserError(f"model {name}: not in the table; there are {', '.join(known)}{near}")
+            raise UserError(f"model {name}: not in the table; known: {', '.join(known)}{near}")
     kept = table[table["model"].isin(list(models) or list(known))]
     kept = kept[~kept["model"].isin(exclude)]
     if kept.empty:
@@ -73,7 +73,7 @@ def facets_of(given: Facets, table: pd.DataFrame) -> dict[str, list[str]]:
             continue
         if name not in FACETS:
             near = did_you_mean(name, FACETS)
-            raise UserError(f"facets: {name}: unknown; there are {', '.join(FACETS)}, only{near}")
+            raise UserError(f"facets: {name}: unknown; known: {', '.join(FACETS)}, only{near}")
         keys = [value] if isinstance(value, str) else list(value)
         found[name] = [key for key in keys if key in table or "." not in key]  # or does not vary
     return found

@@ -71,7 +71,7 @@ def redraw(
     options = {"facets": experiment.facets, "records": records, "speeds": speeds}
     pictures = [suffix for suffix in formats if suffix in ("png", "pdf", "svg")]
     if not (table["status"] == "done").any():
-        raise UserError(f"{folder / 'results.csv'}: no row of these is done")
+        raise UserError(f"{folder / 'results.csv'}: no finished row to draw")
     for name, draw in functions.items() if pictures else ():
         try:
             figure = draw(shown, width=width, font_size=font_size, **options)
@@ -104,4 +104,4 @@ def find_figure(name: str) -> Callable[..., Any]:
         return locate(f"{name}.draw", "figures")
     known = (*FIGURES, TABLES, SCORE)
     near = did_you_mean(name, known)
-    raise UserError(f"figures: unknown figure {name}; there are {', '.join(known)}{near}")
+    raise UserError(f"figures: unknown figure {name}; known: {', '.join(known)}{near}")

@@ -189,7 +189,7 @@ class Task(ABC):
         """Split at the first and the last marker; UserError says what is malformed."""
         for position, token in enumerate(tokens):
             if token not in self.vocabulary.index or token in (PAD, EOS):
-                raise UserError(f"token {position + 1}, {token!r}, is no token of {self.name}")
+                raise UserError(f"token {position + 1}, {token!r}, is not a token of {self.name}")
         marker = self.answer_marker
         if marker not in tokens:
             raise UserError(f"no {marker!r} after the prompt")

@@ -69,7 +69,7 @@ class Word(Task):
         if self.labelled and self.question == "member":
             raise UserError("task word: format=tagged labels products, so it needs question=value")
         if self.size < self._least:
-            raise UserError(f"task word: size={size} must be at least {self._least} here")
+            raise UserError(f"task word: size={size} must be at least {self._least}")
 
     def _numbers_of(self, letters: Any) -> tuple[int, ...]:
         """Numbers of the letters; UserError unless they generate the monoid."""

@@ -105,7 +105,7 @@ def test_bad_evaluations(command, tmp_path):
 
 def test_a_published_cell_is_exact_and_takes_no_settings_beside_it(command):
     for absent in ("quick/cabe939707e0", "nowhere/cabe939707ef", "123"):
-        assert "no such cell" in command("train.py", f"cell={absent}").line
+        assert "not found" in command("train.py", f"cell={absent}").line
     refused = command("train.py", "cell=quick/cabe939707ef", "model.dim=16", "logger=none")
     assert "model.dim=16: cell= runs a cell exactly" in refused.line
 

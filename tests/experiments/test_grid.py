@@ -77,7 +77,7 @@ def test_values_become_overrides(value, word):
         ({"grid": []}, "grid: .* at least 1"),
         ({"grid": [{"seed": [0]}], "figurs": []}, "figurs"),
         ({"grid": [{"seed": 0}]}, r"grid\.0\.seed"),
-        ({"grid": [{"seed": [0]}], "exclude": [{"seed": 0}]}, "exclude leaves nothing"),
+        ({"grid": [{"seed": [0]}], "exclude": [{"seed": 0}]}, "exclude removes every cell"),
         ({"grid": [{"model.dmi": [8]}]}, "did you mean model.dim"),
         ({"grid": [{"recipe.steps": [-1]}]}, r"recipe\.steps=-1"),
         ({"grid": [{"task.size": [2.5]}]}, "size"),

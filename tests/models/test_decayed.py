@@ -165,9 +165,9 @@ def test_a_range_that_is_none_is_refused(wrong):
 
 
 def test_a_range_without_rates_is_refused():
-    with pytest.raises(UserError, match="decay=fixed draws no rates"):
+    with pytest.raises(UserError, match="does not apply to decay=fixed"):
         DecayedAttention(8, 2, 20, decay="fixed", A_range=[1, 16])
-    with pytest.raises(UserError, match="forget_gate=false draws no rates"):
+    with pytest.raises(UserError, match="does not apply to forget_gate=false"):
         DeltaRule(8, 2, 20, A_range=[1, 16])
 
 

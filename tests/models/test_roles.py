@@ -93,7 +93,7 @@ def test_a_mixer_states_roles_of_its_own():
 @pytest.mark.parametrize(
     ("stated", "message"),
     [
-        ({"B_log": Role("vector")}, "Stating.parameter_roles: 'B_log' is no parameter"),
+        ({"B_log": Role("vector")}, "Stating.parameter_roles: 'B_log' is not a parameter"),
         ({"dt__bias": Role("hidden")}, r"'dt.bias' of shape \(8,\): no 1 matrices"),
         ({"conv__weight": Role("hidden")}, r"'conv.weight' of shape \(8, 1, 4\)"),
         ({"mix": Role("hidden", parts=3)}, r"'mix' of shape \(16, 8\): no 3 matrices"),
