@@ -140,7 +140,7 @@ def beside_standard(groups: pd.DataFrame, names: Sequence[str]) -> pd.DataFrame:
     """Groups with the columns `names` of standard attention under the same settings, called
     NAME_base; nan if it did not run."""
     own = groups[groups["model"] == BASELINE]
-    keys = ["column", "size", *varying(own, ["layers", "heads", "recipe", "recipe.learning_rate"])]
+    keys = ["column", "size", *varying(own, ["layers", "heads", "recipe", *APART])]
     base = own.drop_duplicates(keys)[[*keys, *names]]
     return groups.merge(base, on=keys, how="left", suffixes=("", "_base"))
 
