@@ -1,20 +1,24 @@
-"""The numbers of docs/findings.md and README are those of the tables in results/.
+"""The numbers of README and docs/ are those of the tables in results/.
 
-`python tests/test_findings.py` writes the generated tables into the page again.
+`python tests/test_documents.py` writes the generated tables into the pages again.
 """
 
+import itertools
+import json
 import math
 import re
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 
 from experiments.d90 import medians
-from plots import theory
+from experiments.table import read_cells
+from plots import style, theory
 from plots.costs import METRICS, ratios
 from plots.d90_by_task import matrix
-from plots.data import chosen, load_experiment, of_groups, read_speeds, read_table
+from plots.data import chosen, errors_of, load_experiment, of_groups, read_speeds, read_table
 from plots.exponents import exponents
 from plots.tables import markdown
 
@@ -59,12 +63,132 @@ def costs_table():
     return "\n".join(lines)
 
 
-TABLES = {"d90": d90_table, "costs": costs_table}
+def frame_of(name):
+    return read_table(ROOT / "results" / name)
 
 
-@pytest.mark.parametrize("name", TABLES)
-def test_table_is_what_the_results_give(name):
-    assert f"<!-- {name} -->\n\n{TABLES[name]()}\n\n<!-- end -->" in TEXT
+def table_of(head, rows):
+    lines = [f"| {' | '.join(map(str, line))} |".replace("  ", " ") for line in (head, *rows)]
+    return "\n".join([lines[0], "|" + "---|" * len(head), *lines[1:]])
+
+
+def savings_table():
+    """On how many tasks each mixer at its D90 costs less than standard attention."""
+    metrics = {
+        "state": "state", "inference FLOPs": "flops", "time per answer": "answer_time",
+        "time per token, batch 64": "token_time", "training FLOPs": "training_flops",
+    }  # fmt: skip
+    folder = ROOT / "results/mixers"
+    found = ratios(read_table(folder), read_speeds(folder))
+    rows = []
+    for model, own in found.groupby("model", sort=False):
+        values = [own.loc[own["metric"] == metric, "less"] for metric in metrics.values()]
+        counts = [f"{(less > 1.001).sum()}/{len(less)}" for less in values]
+        rows.append([style.model_look(model).label, *counts])
+    return table_of(["", *metrics], rows)
+
+
+def words_table():
+    """Accuracy on words without a chain, at n = 12, 16, 24, 32."""
+    table = frame_of("tracking")
+    rows = []
+    for model, position in itertools.product(["standard", "linear", "sparse", "tensor"],
+                                             ["sinusoidal", "rope"]):  # fmt: skip
+        own = table[(table["model"] == model) & (table["model.position"] == position)]
+        if len(own):
+            keys = ["format", "task.monoid", "size"]
+            median = (100 * own.groupby(keys)["answer_accuracy"].median()).round()
+            cells = [
+                " ".join(f"{median.get((form, group, n), np.nan):.0f}" for n in (12, 16, 24, 32))
+                for form, group in itertools.product(["direct", "tagged"], ["A4xZ5", "A5"])
+            ]
+            name = model + ", rotary" * (position == "rope")
+            rows.append([name, *(cell.replace("nan", "–") for cell in cells)])
+    return table_of(["", "`direct`: A4xZ5", "A5", "`tagged`: A4xZ5", "A5"], rows)
+
+
+def depth_table():
+    """The longest prefix of 24 letters right in 90 % of words, on A4xZ5 and A5, by layers."""
+    folder = ROOT / "results/tracking_depth"
+    table = read_table(folder)
+    table = table[table["model.position"] == "sinusoidal"]
+    errors = errors_of(table, read_cells(folder))
+    table = table.assign(prefix=[own["longest_prefix"] for own in errors])
+    keys = ["model", "layers", "task.monoid"]
+    median = table.groupby(keys)["prefix"].median().unstack()
+    rows = []
+    for model in ("standard", "linear", "sparse", "tensor", "delta_product", "lstm"):
+        own = median.loc[model].reindex([1, 2, 3, 4, 6])
+        pairs = zip(own["A4xZ5"], own["A5"], strict=True)
+        cells = ["" if np.isnan(a) else f"{a:.0f}, {b:.0f}" for a, b in pairs]
+        rows.append([style.model_look(model).label, *cells])
+    return table_of(["layers", 1, 2, 3, 4, 6], rows)
+
+
+def recall_table():
+    """MQAR accuracy at D = 16, 32, 64, with a short convolution."""
+    table = frame_of("recall").query("task == 'mqar'")
+    table = table[(table["model"] == "delta_net") | (table["model.mixer.convolution"] == "silu")]
+    median = 100 * table.groupby(["model", "size", "dim"])["answer_accuracy"].median()
+    rows = [
+        [style.model_look(model).label,
+         *(", ".join(f"{value:.3g}" for value in median.loc[model, n]) for n in (4, 8, 16))]
+        for model in ("standard", "linear", "delta_net")
+    ]  # fmt: skip
+    return table_of(["", "4 pairs", "8 pairs", "16 pairs"], rows)
+
+
+def heads_table():
+    """D90 by number of heads."""
+    d90 = groups("heads").set_index(["task", "model", "heads"]).sort_index()
+    places = [("arithmetic", model) for model in ("linear", "standard", "sparse")]
+    rows = [
+        [f"{model}, {style.task_look(task).label}",
+         *(in_words(d90.loc[(task, model)].loc[[heads]]) for heads in (1, 2, 4, 8))]
+        for task, model in [*places, ("ed", "linear")]
+    ]  # fmt: skip
+    return table_of(["", 1, 2, 4, 8], rows)
+
+
+def powers_table():
+    """Exponents of the time of attention in layers, heads and tokens."""
+    record = json.loads((ROOT / "benchmarks/records/heads.json").read_text())
+    rows = [
+        [f"m = {fit['m']}, {fit['calls']}",
+         *(f"{fit[axis]:.2f} ± {fit[f'{axis}_±']:.2f}" for axis in ("layers", "heads", "tokens"))]
+        for fit in record["exponents"]
+    ]  # fmt: skip
+    return table_of(["", "L", "H", "N"], rows)
+
+
+def match3_table():
+    table = frame_of("match3").fillna({"model.mixer.scale": ""})
+    table = table[(table["dim"] == 32) | ((table["model"] == "standard") & (table["dim"] == 64))]
+    rows = []
+    keys = ["model", "model.mixer.scale", "layers", "dim"]
+    for (model, scale, layers, dim), own in table.groupby(keys, sort=False):
+        words = [model, SCALES.get(scale), f"{layers} layer{'s' * (layers > 1)}", f"D = {dim}"]
+        accuracy = f"{100 * own['answer_accuracy'].median():.1f}"
+        rows.append([", ".join(filter(None, words)), accuracy, len(own)])
+    return table_of(["", "accuracy, %", "seeds"], rows)
+
+
+SCALES = {"sqrt": "scores over √K", "head_dim": "scores over K"}
+TABLES = {
+    "findings": {"d90": d90_table, "costs": costs_table},
+    "mixers": {"savings": savings_table},
+    "word_problems": {"words": words_table, "depth": depth_table},
+    "recall": {"recall": recall_table},
+    "heads": {"heads": heads_table, "powers": powers_table},
+    "tensor": {"match3": match3_table},
+}
+PLACES = [(page, name) for page, tables in TABLES.items() for name in tables]
+
+
+@pytest.mark.parametrize(("page", "name"), PLACES)
+def test_table_is_what_the_results_give(page, name):
+    text = (ROOT / f"docs/{page}.md").read_text(encoding="utf-8")
+    assert f"<!-- {name} -->\n\n{TABLES[page][name]()}\n\n<!-- end -->" in text
 
 
 def test_headline():
@@ -183,7 +307,9 @@ def test_core_hours(name):
 
 
 if __name__ == "__main__":
-    for name, table in TABLES.items():
-        found = re.compile(rf"(<!-- {name} -->\n).*?(<!-- end -->)", re.DOTALL)
-        TEXT = found.sub(lambda m, table=table: f"{m[1]}\n{table()}\n\n{m[2]}", TEXT)
-    PAGE.write_text(TEXT, encoding="utf-8")
+    for page, name in PLACES:
+        path = ROOT / f"docs/{page}.md"
+        marked = re.compile(rf"(<!-- {name} -->\n).*?(<!-- end -->)", re.DOTALL)
+        table = TABLES[page][name]()
+        text = marked.sub(lambda m, table=table: f"{m[1]}\n{table}\n\n{m[2]}", path.read_text())
+        path.write_text(text, encoding="utf-8")
