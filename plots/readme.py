@@ -71,7 +71,7 @@ def finding(experiment: Any, table: pd.DataFrame) -> str:
     groups = data.of_groups(table, experiment.facets)
     known = data.times_standard(groups).dropna(subset="times")
     compared = known.groupby("row", sort=False)["times"]
-    if not 1 <= compared.ngroups <= 3:
+    if not 1 <= compared.ngroups <= 3 or compared.size().min() < 2:
         reached = int(groups["d90"].notna().sum())
         return f"{reached} of {len(groups)} combinations of task, size and model have a D90."
     said = [

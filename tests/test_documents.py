@@ -291,6 +291,10 @@ def test_limits():
     low_precision = (table["precision"] == "bfloat16").sum()
     assert f"{low_precision} of {len(table)} runs use bfloat16" in TEXT
     assert f"L up to {table['max_len'].max()}" in TEXT
+    edges = groups("precision").query("separate_precision != ''").fillna({"d90": np.inf})
+    d90 = edges.pivot(index=["task", "format", "model"], columns="precision", values="d90")
+    moved = (d90["bfloat16"] != d90["float32"]).sum()
+    assert f"moves D90 at [{moved} of {len(d90)} edges]" in TEXT
     longest = pd.read_csv(ROOT / "results/table2/results.csv")["max_len"].max()
     assert f"up to {longest} for Arithmetic" in TEXT
 
