@@ -71,12 +71,13 @@ def finding(experiment: Any, table: pd.DataFrame) -> str:
     groups = data.of_groups(table, experiment.facets)
     known = data.times_standard(groups).dropna(subset="times")
     compared = known.groupby("row", sort=False)["times"]
-    if not 1 <= compared.ngroups <= 3 or compared.size().min() < 2:
+    if not 1 <= compared.ngroups <= 3:
         reached = int(groups["d90"].notna().sum())
         return f"{reached} of {len(groups)} combinations of task, size and model have a D90."
     said = [
-        f"{row} needs {times.median():.3g}× the D90 of standard attention at the median of "
-        f"{len(times)} sizes ({times.min():.3g}–{times.max():.3g}×)"
+        f"{row} needs {times.median():.3g}× the D90 of standard attention"
+        + f" at the median of {len(times)} sizes ({times.min():.3g}–{times.max():.3g}×)"
+        * (len(times) > 1)
         for row, times in compared
     ]
     return f"{'; '.join(said)}."
