@@ -100,7 +100,7 @@ def written(
 ) -> Iterator[Written]:
     """Yield what the model generates for the prompts of `sequences`, in order."""
     if sequences.labels is not None:
-        raise UserError("format=tagged: tagged models label their input and cannot generate")
+        raise UserError(f"format={task.format}: the model labels its input and cannot generate")
     generation = generate(model, sequences, rounding=rounding)
     for row in range(len(sequences)):
         start, end = sequences.prompt_lengths[row], generation.lengths[row]

@@ -23,9 +23,9 @@ class Evaluation:
 
     `answer_accuracy`: right final answers, with the 95 % Wilson interval `answer_accuracy_low` to
     `answer_accuracy_high`; `chain_exact_match`: sequences with every generated token gold. With
-    labels, the last label is the answer and all labels are the chain. `chance_accuracy`: that of
-    the most frequent answer. `n_test`: sequences; `seconds`: wall time; `errors`: where chains
-    break (`errors.where_chains_break`, `where_labels_break`), and accuracy by kind of instance
+    labels, the last label is the answer and all labels are the chain; online, all are both.
+    `chance_accuracy`: that of the most frequent answer. `n_test`: sequences; `seconds`: wall time;
+    `errors`: where chains break (`errors.where_chains_break`, `where_labels_break`), and accuracy by kind of instance
     (`errors.by_kind`).
     """
 
@@ -53,6 +53,8 @@ def evaluate(
     if sequences.labels is not None:
         said = tag(model, sequences, memory_mb, device, progress, rounding)
         answer_right, chain_right = judge_labels(sequences, said)
+        if task.format == "online":  # beyond its first mistake, the model reads labels not its own
+            answer_right = chain_right
         errors = where_labels_break(sequences, said, answer_right)
     else:
         generation = generate(model, sequences, memory_mb, device, progress, rounding)

@@ -12,8 +12,6 @@ from experiments.d90 import finished, passes
 from plots import data, style
 from tasks.task import build_task
 
-FORMAT = "measure.state_format"
-
 
 def bits(table: pd.DataFrame, records: data.Records) -> pd.DataFrame:
     """A row per task, size, model and D: bits `needed_low` to `needed_high` by counting
@@ -22,11 +20,11 @@ def bits(table: pd.DataFrame, records: data.Records) -> pd.DataFrame:
     Enough is the state's numbers times the bits of the shortest format at which the seeds' median
     is 90 %; nan if there is none.
     """
-    rows = finished(table).fillna({FORMAT: "float32"})
+    rows = finished(table).fillna({data.STATE_FORMAT: "float32"})
     found = []
     for _, part in rows.groupby(["task", "size", "model", "dim"]):
         task, size, model, dim = part[["task", "size", "model", "dim"]].iloc[0]
-        medians = part.groupby(FORMAT)["answer_accuracy"].median()
+        medians = part.groupby(data.STATE_FORMAT)["answer_accuracy"].median()
         good = sorted(
             (parse_format(name).bits, name) for name in medians.index[medians.map(passes)]
         )
@@ -45,7 +43,7 @@ def bits(table: pd.DataFrame, records: data.Records) -> pd.DataFrame:
 @style.styled
 def draw(table: pd.DataFrame, records: data.Records, *, width: float, **_: Any) -> Figure:
     """A panel per task and size; UserError if no format was measured."""
-    if FORMAT not in table or not records:
+    if data.STATE_FORMAT not in table or not records:
         raise UserError("bits: no state_format was measured")
     found = bits(table, records)
     panels = list(found.groupby(["task", "size"], sort=False))

@@ -8,6 +8,7 @@ from typing import Any
 import pandas as pd
 
 from common import UserError, did_you_mean
+from evaluation.state_format import parse_format
 from experiments import grid
 from experiments.d90 import PRECISION, finished, required, settings_of
 from experiments.grid import BASELINE
@@ -18,6 +19,7 @@ FACETS = {"columns": ["task"], "rows": ["model"], "x": ["dim"], "y": ["size"]}
 Facets = Mapping[str, Any] | None
 Records = Mapping[str, Any]  # of cells, from `experiments.table.read_cells`
 APART = ("recipe.learning_rate", PRECISION)  # have columns of their own in tables
+STATE_FORMAT = "measure.state_format"
 BESIDE_TASK = ("task.", "data.", "measure.", "format")  # settings that belong to columns
 
 
@@ -212,6 +214,7 @@ _VALUES = {
     ("format", "cot"): "chain of thought",
     ("format", "direct"): "no chain",
     ("format", "tagged"): "labels",
+    ("format", "online"): "online chain",
     ("task.monoid", "A4xZ5"): "A4×Z5",
 }
 
@@ -224,6 +227,8 @@ def in_words(key: str, value: Any) -> str:
         return style.task_look(str(value)).label
     if key == "model":
         return style.model_look(str(value)).label
+    if key == STATE_FORMAT:
+        return f"{value}, {parse_format(value).bits} bits"
     if (key, str(value)) in _VALUES:
         return _VALUES[key, str(value)]
     text = f"{value:g}" if isinstance(value, float) else str(value)

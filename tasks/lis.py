@@ -19,7 +19,7 @@ class LIS(Task):
     is uniform, as in CoT_benchmark (Feng et al. 2023). The chain gives the length of the longest
     strictly increasing subsequence ending at each position; the answer is the largest.
     `number_range` is 250 in CoT_benchmark, too small for n > 124 distinct numbers: None means
-    max(250, 2n + 1). With format="tagged", the lengths are labels.
+    max(250, 2n + 1). With format="tagged" or "online", the lengths are labels.
 
     Example (size 6)::
 
@@ -29,7 +29,7 @@ class LIS(Task):
     """
 
     name = "lis"
-    formats = FORMATS
+    formats = (*FORMATS, "online")
     paper_sizes = (40, 110, 175, 250)
 
     def __init__(
@@ -53,8 +53,9 @@ class LIS(Task):
 
     @property
     def max_len(self) -> int:
-        """2n + 3 with a chain, n + 2 without, n + 1 with labels."""
-        return self.size + {"cot": self.size + 3, "direct": 2, "tagged": 1}[self.format]
+        """2n + 3 with a chain, n + 2 without, n + 1 with tags, 2n online."""
+        n = self.size
+        return {"cot": 2 * n + 3, "direct": n + 2, "tagged": n + 1, "online": 2 * n}[self.format]
 
     def solve(self, prompt: list[str]) -> tuple[list[str], list[str]]:
         numbers = [int(token) for token in prompt[:-1]]

@@ -2,8 +2,10 @@
 
 A sequence is prompt + chain + answer, plus EOS when encoded. format="direct" omits the chain.
 format="tagged" turns it into labels: the model reads marker and prompt and labels each token;
-nothing is fed back. A new task subclasses `Task` and needs a name, its tokens, its longest
-sequence, `sample_prompt` and `solve`; for millions of sequences, a compiled `draw_batch`.
+nothing is fed back. format="online" feeds each label back before the next token.
+
+A new task subclasses `Task` and needs a name, its tokens, its longest sequence, `sample_prompt` and
+`solve`; for millions of sequences, a compiled `draw_batch`.
 """
 
 from __future__ import annotations
@@ -67,7 +69,7 @@ class Example:
     """One sequence in tokens, without EOS.
 
     `prompt` ends with "=" or "<sep>"; `chain` includes its closing marker, and is empty for
-    format="direct". With format="tagged", the answer is a label for each token before the marker.
+    format="direct". With labels, the answer is a label for each token before the marker.
     """
 
     prompt: list[str]
@@ -120,8 +122,8 @@ class Task(ABC):
     Subclasses keep every constructor parameter under its own name: `parameters` identifies data
     sets. Bad values raise UserError or ValueError. `check_defaults` are parameters for checking
     sequences from elsewhere; `paper_sizes` are used by `build-all` and `locality`. `formats` lists
-    what the task supports: "tagged" where the chain has one token per prompt token; `max_len` is
-    then the prompt's.
+    what the task supports: "tagged" and "online" where the chain has one token per prompt token;
+    `max_len` is then the input's.
 
     `capacity` makes one model measurable at several sizes: the task draws sequences of `size` with
     the token ids of size `capacity`, and a model has the vocabulary and positions of `room`. Tokens
@@ -145,7 +147,7 @@ class Task(ABC):
         if capacity is not None:
             self.capacity = self.whole_number("capacity", capacity, self.size, MAX_SIZE)
         self.room_size = self.size if self.capacity is None else self.capacity
-        self.labelled = self.format == "tagged"
+        self.labelled = self.format in ("tagged", "online")
 
     # What a new task provides
 
@@ -224,9 +226,11 @@ class Task(ABC):
 
     def dependencies(self, example: Example) -> list[list[int]]:
         """The positions in `example.tokens`, from 0, that each token after the prompt needs;
-        structural tokens need none. A label needs the prompt up to its token."""
+        structural tokens need none. A tag needs the prompt up to its token."""
         if self.format == "cot":
             return self.chain_dependencies(example)
+        if self.format == "online":
+            return self.chain_dependencies(example)[: len(example.answer)]
         if self.labelled:
             return [list(range(i + 1)) for i in range(len(example.answer))]
         return Task.chain_dependencies(self, example)
@@ -335,9 +339,12 @@ class Task(ABC):
         markers, and answer (N, a).
 
         With format="tagged", labels (N, n); sequences start with the marker: without a start token,
-        models with only rotary positions did not learn the second label of a word problem.
+        models with only rotary positions did not learn the second label of a word problem. With
+        format="online", each label but the last is also the next token, and labelled by the marker.
         """
         marker = self.vocabulary.index[self.answer_marker]
+        if self.format == "online" and chain is not None:
+            prompt, chain = _alternating(prompt, chain), _alternating(chain, marker)
         middle: list[Any] = [] if chain is None or self.format == "direct" else [chain, marker]
         parts: list[Any] = [marker, prompt] if self.labelled else [prompt, marker, *middle, answer]
         out, at = self.empty(len(prompt)), 0
@@ -356,10 +363,13 @@ class Task(ABC):
         width = self.max_len + 1
         out = self.empty(len(examples))
         for row, example in enumerate(examples):
-            tokens = example.tokens
+            tokens, labels = example.tokens, self.vocabulary.encode(example.answer)
             if self.labelled:
                 tokens = [self.answer_marker, *example.prompt[:-1]]
             ids = self.vocabulary.encode([*tokens, EOS])
+            if self.format == "online":
+                fed_back = _alternating(ids[None, 1:-1], labels)[0]
+                ids, labels = np.r_[ids[0], fed_back, EOS_ID], _alternating(labels[None], ids[0])[0]
             if len(ids) > width:
                 raise ValueError(
                     f"task {self.name}: a sequence has {len(tokens)} tokens, more than the longest "
@@ -369,7 +379,7 @@ class Task(ABC):
             out.lengths[row] = len(ids)
             out.prompt_lengths[row] = 2 if self.labelled else len(example.prompt)
             if out.labels is not None:
-                out.labels[row, 2 : len(ids)] = self.vocabulary.encode(example.answer)
+                out.labels[row, 2 : len(ids)] = labels
         return out
 
     def decode(self, sequences: SequenceSet, row: int) -> Example:
@@ -377,7 +387,8 @@ class Task(ABC):
         tokens = self.vocabulary.decode(sequences.tokens[row, : length - 1])
         if sequences.labels is not None:
             labels = self.vocabulary.decode(sequences.labels[row, 2:length])
-            tokens = [*tokens[1:], self.answer_marker, *labels]
+            every = 2 if self.format == "online" else 1
+            tokens = [*tokens[1::every], self.answer_marker, *labels[::every]]
         return self.parse(tokens)
 
     def whole_number(self, key: str, value: Any, least: int, most: int | None = None) -> int:
@@ -424,6 +435,13 @@ def build_task(settings: Mapping[str, Any], key: str = "task") -> Task:
             f"at most {MAX_LEN:,} are possible"
         )
     return task
+
+
+def _alternating(first: np.ndarray, second: Any) -> np.ndarray:
+    """Ids f1 s1 f2 s2 .. fn of `first` (N, n) and `second`, (N, n) or one id; (N, 2n - 1)."""
+    out = np.empty((len(first), 2 * first.shape[1]), first.dtype)
+    out[:, ::2], out[:, 1::2] = first, second
+    return out[:, :-1]
 
 
 def misplaced(tokens: Sequence[str], allowed: Collection[str], expected: str) -> str | None:

@@ -39,7 +39,7 @@ class Word(Task):
 
     name = "word"
     generator_version = 4
-    formats = FORMATS
+    formats = (*FORMATS, "online")
 
     def __init__(
         self,
@@ -67,7 +67,9 @@ class Word(Task):
                 "task word: tail=omega needs question=member: u v^ω has no last product"
             )
         if self.labelled and self.question == "member":
-            raise UserError("task word: format=tagged labels products, so it needs question=value")
+            raise UserError(
+                f"task word: format={self.format} labels products, so it needs question=value"
+            )
         if self.size < self._least:
             raise UserError(f"task word: size={size} must be at least {self._least}")
 
@@ -94,9 +96,9 @@ class Word(Task):
 
     @property
     def max_len(self) -> int:
-        """2n + 3 with a chain, n + 2 without, n + 1 with labels; more for u v v v .. ."""
+        """2n + 3 with a chain, n + 2 without, n + 1 with tags, 2n online; more for u v v v .. ."""
         if self.labelled:
-            return self.size + 1
+            return 2 * self.size if self.format == "online" else self.size + 1
         chain, bar = self.size + 1, 0
         if self.tail == "omega":
             passed = [passes(self._monoid, [], [g])[1] for g in range(len(self._monoid))]
@@ -163,13 +165,13 @@ class Word(Task):
         """For "member" the answers; for the flip-flop the last reset's distance, and which."""
         if self.monoid != "flip-flop" and self.question == "value":
             return None
-        size = int(sequences.given_lengths[0]) - 1
+        end = int(sequences.given_lengths[0]) - (not self.labelled)
         groups, kinds = np.zeros(len(sequences), np.int64), sequences.last_tokens
-        first = 1 if self.labelled else 0
-        words = sequences.tokens[:, first : first + size].astype(np.int64) - FIRST
+        every = 2 if self.format == "online" else 1
+        words = sequences.tokens[:, self.labelled : end : every].astype(np.int64) - FIRST
         if self.monoid == "flip-flop" and self.tail == "none":
             groups = 1 + (words[:, ::-1] > 0).argmax(axis=1)
-            kinds = words[np.arange(len(words)), size - groups]
+            kinds = words[np.arange(len(words)), -groups]
         return np.column_stack([groups, kinds])
 
     def chain_dependencies(self, example: Example) -> list[list[int]]:

@@ -1,6 +1,7 @@
 """States and weights of few bits, against one sequence at a time rounded in plain numpy."""
 
 import itertools
+import math
 
 import numpy as np
 import pytest
@@ -12,8 +13,15 @@ from small_models import MIXERS, TASKS, small_model, written
 from common import UserError
 from evaluation.generate import generate, tag
 from evaluation.judge import evaluate
-from evaluation.state_format import parse_format, rounded_weights, state_rounding
+from evaluation.state_format import (
+    StateRounding,
+    parse_format,
+    read_and_write_batch,
+    rounded_weights,
+    state_rounding,
+)
 from models.mixer import GenerationState
+from tasks.copying import Copying
 from tasks.lis import LIS
 from tasks.task import EOS_ID
 from tests.models.configured import model_of, names
@@ -148,6 +156,43 @@ def test_labels_are_said_token_by_token(mixer):
     model, sequences = small_model(task, mixer), task.draw(0, 1, 0, 30)
     found = tag(model, sequences, rounding=state_rounding("float32", model, sequences))
     assert (found == tag(model, sequences)).all()
+
+
+class Register:
+    """Copies letters, ids from 3: its state holds the first `cells` of them, a number each."""
+
+    def __init__(self, task, cells):
+        self.task, self.cells = task, cells
+
+    def prefill(self, tokens, lengths):
+        state = [GenerationState({"kept": torch.zeros(len(tokens), self.cells)}, 0 * lengths, 0)]
+        return self.step(tokens[:, 0], lengths - 1, state), state
+
+    def step(self, token, positions, state):
+        n, middle, place = self.task.size, self.task.alphabet_size // 2, int(positions[0])
+        kept = state[0].tensors["kept"]
+        if place < self.cells:
+            kept[:, place] = token - 3.0 - middle
+        due = place - n  # the letter that comes next
+        right = kept[:, due] + middle if 0 <= due < self.cells else torch.zeros(len(token))
+        ids = right.long() + 3 if due < n else torch.full((len(token),), EOS_ID)
+        return torch.nn.functional.one_hot(ids, 3 + self.task.alphabet_size).float()
+
+
+@pytest.mark.parametrize("alphabet", [3, 4, 7])
+@pytest.mark.parametrize("name", ["int2", "int3"])
+@pytest.mark.parametrize("cells", [2, 3, 4])
+def test_a_copy_succeeds_if_and_only_if_the_state_holds_the_counted_bits(alphabet, name, cells):
+    """With the best use of its state, a model copies as many strings as the state has values."""
+    task, format = Copying(4, alphabet_size=alphabet), parse_format(name)
+    strings = itertools.product(task.own_tokens[1:], repeat=4)
+    every = task.encode([task.complete([*letters, "<sep>"]) for letters in strings])
+    given, prompts = (torch.from_numpy(x.astype(int)) for x in (every.tokens, every.prompt_lengths))
+    text, _ = read_and_write_batch(Register(task, cells), given, prompts, StateRounding(format, []))
+    held = cells * math.log2(min(2 * format.largest + 1, alphabet))
+    share = (text == given).all(1).double().mean().item()
+    assert share == pytest.approx(2 ** (held - task.state_bits(4)))
+    assert (share == 1) == (held >= task.state_bits(4))
 
 
 def test_positions_and_other_whole_numbers_stay():

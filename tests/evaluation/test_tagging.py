@@ -21,6 +21,7 @@ from tasks.task import SequenceSet
 from tasks.word import Word
 
 TASKS = {"lis": LIS(6, "tagged"), "word": Word(6, "tagged", "S3", "all")}
+ONLINE = {"lis": LIS(6, "online"), "word": Word(6, "online", "S3", "all")}
 
 
 @torch.no_grad()
@@ -54,7 +55,7 @@ class MeanOfAll(Mixer):
         return x.mean(1, keepdim=True).expand_as(x)
 
 
-@pytest.mark.parametrize("format", ["cot", "direct", "tagged"])
+@pytest.mark.parametrize("format", ["cot", "direct", "tagged", "online"])
 def test_a_model_that_looks_ahead_is_refused_in_every_format(format):
     """Whichever way its weights came about: a constructed model is never trained."""
     task = LIS(6, format)
@@ -151,6 +152,37 @@ def test_accuracies_are_those_of_the_labels(name):
     last = sequences.labels[:, 7].tolist()
     assert result.chance_accuracy == max(map(last.count, last)) / 40
     assert "by_kind" not in result.errors
+
+
+@torch.no_grad()
+def own_labels_fed_back(model, tokens):
+    """What a model says after each letter of one online sequence, reading its own labels."""
+    exact, text, said = model.double().eval(), [int(tokens[0])], []
+    for letter in tokens[1:-1:2]:
+        logits = exact(torch.tensor([[*text, int(letter)]]))[0, -1].numpy()
+        said.append(int(np.flatnonzero(logits.max() - logits < 1e-9)[0]))
+        text += [int(letter), said[-1]]
+    model.float()
+    return said
+
+
+@pytest.mark.parametrize("mixer", MIXERS)
+@pytest.mark.parametrize("name", ONLINE)
+def test_online_accuracy_counts_chains_whose_own_labels_are_all_right(name, mixer):
+    task = ONLINE[name]
+    sequences, model = task.draw(0, 1, 0, 30), small_model(task, mixer)
+    assert (tag(model, sequences) == plain_labels(model, sequences)).all()
+    for row, tokens in enumerate(sequences.tokens[:10]):  # gold is what the model says
+        sequences.tokens[row, 2:-1:2] = own_labels_fed_back(model, tokens)[:-1]
+        sequences.labels[row, 2::2] = own_labels_fed_back(model, tokens)
+    sequences.labels[:, 3::2] = tag(model, sequences)[:, 3::2]  # the markers
+    right = [
+        own_labels_fed_back(model, row) == labels[2::2].tolist()
+        for row, labels in zip(sequences.tokens, sequences.labels, strict=True)
+    ]
+    result = evaluate(model, task, sequences)
+    assert result.answer_accuracy == result.chain_exact_match == np.mean(right)
+    assert 0 < np.mean(right) < 1
 
 
 def test_accuracy_by_kind_of_instance():

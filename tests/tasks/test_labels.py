@@ -6,10 +6,13 @@ from tasks.generate import SeenPrompts, prompt_hashes
 from tasks.lis import LIS
 from tasks.word import Word
 
-TAGGED = [LIS(6, "tagged"), Word(6, "tagged", "S3", "all")]
+LABELLED = [
+    LIS(6, "tagged"), Word(6, "tagged", "S3", "all"), LIS(6, "online"),
+    Word(6, "online", "S3", "all"),
+]  # fmt: skip
 
 
-@pytest.mark.parametrize("task", TAGGED, ids=lambda task: task.name)
+@pytest.mark.parametrize("task", LABELLED, ids=lambda task: f"{task.name}-{task.format}")
 def test_labels_are_the_chain(task):
     drawn, cot = task.draw(4, 1, 7, 50), task.with_parameters(format="cot").draw(4, 1, 7, 50)
     for row in range(50):
@@ -37,9 +40,14 @@ def test_by_hand():
     assert task.vocabulary.decode(encoded.tokens[0]) == "<sep> 9 7 8 <eos>".split()
     assert task.vocabulary.decode(encoded.labels[0]) == "<pad> <pad> 1 1 2".split()
     assert task.max_len == 4
+    online = LIS(3, "online")
+    fed_back = online.encode([online.complete("9 7 8 <sep>".split())])
+    assert task.vocabulary.decode(fed_back.tokens[0]) == "<sep> 9 1 7 1 8 <eos>".split()
+    assert task.vocabulary.decode(fed_back.labels[0]) == "<pad> <pad> 1 <sep> 1 <sep> 2".split()
+    assert online.max_len == 6
 
 
-@pytest.mark.parametrize("task", TAGGED, ids=lambda task: task.name)
+@pytest.mark.parametrize("task", LABELLED, ids=lambda task: f"{task.name}-{task.format}")
 def test_prompts_are_told_apart_by_all_their_tokens(task):
     drawn = task.draw(0, 0, 0, 300)
     different = len(set(map(bytes, drawn.tokens)))

@@ -58,6 +58,8 @@ LABELLED = [
     MQAR(2, format="tagged", vocab_size=4),
     MQAR(2, format="tagged", vocab_size=6),
     Word(3, format="tagged", monoid="S3"),
+    Word(3, format="online", monoid="S3"),
+    LIS(3, format="online", number_range=8),
 ]
 
 
@@ -72,7 +74,8 @@ def test_as_many_ways_to_label_as_a_state_must_tell_apart(task: Task) -> None:
     for cut in range(2, task.max_len):
         rests: dict[tuple[int, ...], dict[tuple[int, ...], tuple[int, ...]]] = {}
         for row, labels in zip(drawn.tokens.tolist(), drawn.labels.tolist(), strict=True):
-            rests.setdefault(tuple(row[:cut]), {})[tuple(row[cut:])] = tuple(labels[cut + 1 :])
+            rest = row[cut:] if task.format == "tagged" else row[cut | 1 :: 2]  # of the prompt
+            rests.setdefault(tuple(row[:cut]), {})[tuple(rest)] = tuple(labels[cut + 1 :])
         apart: list[dict[tuple[int, ...], tuple[int, ...]]] = []
         for rest in rests.values():
             if all(any(rest[k] != other[k] for k in rest.keys() & other) for other in apart):

@@ -34,13 +34,13 @@ def resets(word):
     return len(word) - last, word[last], sum(letter > 0 for letter in word)
 
 
-@pytest.mark.parametrize("format", ["cot", "tagged"])
+@pytest.mark.parametrize("format", ["cot", "tagged", "online"])
 def test_resets_of_the_flip_flop_are_as_far_as_there_are_words(format):
     """Equal shares of all distances but those whose words run out: most of these are stored."""
     task, counts = Word(9, format, "flip-flop"), {"train": 1500, "validation": 60, "test": 240}
     sets, _ = build(task.with_parameters(format="cot"), DataConfig(**counts), progress=False)
     tagged, _ = build(task, DataConfig(**counts), progress=False)
-    assert (tagged["train"].prompt_lengths == (2 if format == "tagged" else 10)).all()
+    assert (tagged["train"].prompt_lengths == (10 if format == "cot" else 2)).all()
     every = [w for w in itertools.product(range(3), repeat=9) if w.count(1) == w.count(2) > 0]
     there = Counter(resets(word)[0] for word in every)
     found = {split: [resets(word) for word in words(task, own)] for split, own in sets.items()}
