@@ -25,8 +25,8 @@ class Evaluation:
     `answer_accuracy_high`; `chain_exact_match`: sequences with every generated token gold. With
     labels, the last label is the answer and all labels are the chain; online, all are both.
     `chance_accuracy`: that of the most frequent answer. `n_test`: sequences; `seconds`: wall time;
-    `errors`: where chains break (`errors.where_chains_break`, `where_labels_break`), and accuracy by kind of instance
-    (`errors.by_kind`).
+    `errors`: where chains break (`errors.where_chains_break`, `where_labels_break`), and accuracy
+    by kind of instance (`errors.by_kind`).
     """
 
     answer_accuracy: float
