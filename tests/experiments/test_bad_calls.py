@@ -31,7 +31,7 @@ BAD_CELLS = [
     ("~model", "model"), ("task.size=0", "size"), ("task.size=two", "size"),
     ("task.size=2.5", "size"), ("task.format=prose", "format"),
     ("task=lis task.number_range=3 task.size=4", "number_range"), ("model.dim=0", "dim"),
-    ("model.num_heads=3", "heads"), ("model.position=learned", "position"),
+    ("model.num_heads=3", "heads"), ("model.dim=15 model.num_heads=1", "odd"),
     ("model=sparse model.mixer.block_size=-1", "block_size"),
     ("model.mixer._target_=models.absent.Attention", "models.absent"),
     ("model.mixer._target_=models.standard.Nothing", "Nothing"),
