@@ -37,8 +37,9 @@ def test_links_and_paths_lead_somewhere(page):
 
 def keys_of(script):
     """Top-level keys of the script's configuration and of its machine settings, and the groups."""
-    files = (ROOT / "conf" / name for name in (f"{script}.yaml", "machine/default.yaml"))
-    return GROUPS.union({"hydra", "hydra/launcher"}, *(yaml.safe_load(f.read_text()) for f in files))
+    files = [ROOT / "conf" / name for name in (f"{script}.yaml", "machine/default.yaml")]
+    own = [yaml.safe_load(path.read_text()) for path in files]
+    return GROUPS.union({"hydra", "hydra/launcher"}, *own)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
