@@ -57,4 +57,3 @@ def test_commands_name_keys_and_choices_that_exist(page):
         assert name in ("pytest", "venv") or (ROOT / name / "__main__.py").exists(), name
     for name in re.findall(r"python -m benchmarks ([a-z]+)", text):
         assert (ROOT / f"benchmarks/{name}.py").exists(), name
-
