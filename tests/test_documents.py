@@ -3,6 +3,7 @@
 `python tests/test_documents.py` writes the generated tables into the pages again.
 """
 
+import functools
 import itertools
 import json
 import math
@@ -25,17 +26,30 @@ from plots.tables import markdown
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs/findings.md"
 TEXT, README = (path.read_text(encoding="utf-8") for path in (PAGE, ROOT / "README.md"))
-OVERNIGHT = ROOT / "results/overnight"
-FACETS = load_experiment("overnight", None, OVERNIGHT).facets
+
+
+@functools.cache
+def frame_of(name):
+    return read_table(ROOT / "results" / name)
+
+
+@functools.cache
+def facets_of(name):
+    return load_experiment(name, None, ROOT / "results" / name).facets
+
+
+@functools.cache
+def groups(name):
+    return of_groups(frame_of(name), facets_of(name))
+
+
+@functools.cache
+def ratios_of(name):
+    return ratios(frame_of(name), read_speeds(ROOT / "results" / name), facets_of(name))
 
 
 def d90_table():
-    return markdown(matrix(of_groups(read_table(OVERNIGHT), FACETS))).strip()
-
-
-def groups(name):
-    folder = ROOT / "results" / name
-    return of_groups(read_table(folder), load_experiment(name, None, folder).facets)
+    return markdown(matrix(groups("overnight"))).strip()
 
 
 def in_words(rows):
@@ -48,7 +62,7 @@ def in_words(rows):
 
 def less(model, metric):
     """How many times less than standard attention the model costs, by size."""
-    found = ratios(read_table(OVERNIGHT), read_speeds(OVERNIGHT), FACETS)
+    found = ratios_of("overnight")
     return found.loc[(found["model"] == model) & (found["metric"] == metric), "less"]
 
 
@@ -63,10 +77,6 @@ def costs_table():
     return "\n".join(lines)
 
 
-def frame_of(name):
-    return read_table(ROOT / "results" / name)
-
-
 def table_of(head, rows):
     lines = [f"| {' | '.join(map(str, line))} |".replace("  ", " ") for line in (head, *rows)]
     return "\n".join([lines[0], "|" + "---|" * len(head), *lines[1:]])
@@ -78,10 +88,8 @@ def savings_table():
         "state": "state", "inference FLOPs": "flops", "time per answer": "answer_time",
         "time per token, batch 64": "token_time", "training FLOPs": "training_flops",
     }  # fmt: skip
-    folder = ROOT / "results/mixers"
-    found = ratios(read_table(folder), read_speeds(folder))
     rows = []
-    for model, own in found.groupby("model", sort=False):
+    for model, own in ratios_of("mixers").groupby("model", sort=False):
         values = [own.loc[own["metric"] == metric, "less"] for metric in metrics.values()]
         counts = [f"{(less > 1.001).sum()}/{len(less)}" for less in values]
         rows.append([style.model_look(model).label, *counts])
@@ -109,10 +117,8 @@ def words_table():
 
 def depth_table():
     """The longest prefix of 24 letters right in 90 % of words, on A4xZ5 and A5, by layers."""
-    folder = ROOT / "results/tracking_depth"
-    table = read_table(folder)
-    table = table[table["model.position"] == "sinusoidal"]
-    errors = errors_of(table, read_cells(folder))
+    table = frame_of("tracking_depth").query("`model.position` == 'sinusoidal'")
+    errors = errors_of(table, read_cells(ROOT / "results/tracking_depth"))
     table = table.assign(prefix=[own["longest_prefix"] for own in errors])
     keys = ["model", "layers", "task.monoid"]
     median = table.groupby(keys)["prefix"].median().unstack()
@@ -192,8 +198,7 @@ def test_table_is_what_the_results_give(page, name):
 
 
 def test_headline():
-    table = of_groups(read_table(OVERNIGHT), FACETS)
-    dims = table.set_index(["task", "size", "model"])["d90"].unstack()
+    dims = groups("overnight").set_index(["task", "size", "model"])["d90"].unstack()
     times = (dims["linear"] / dims["standard"]).dropna()
     width, sizes = f"{times.min():.0f} to {times.max():.1f} times", f"{len(times)} of {len(dims)}"
     assert f"{width} standard attention's D, at {sizes} sizes" in TEXT
@@ -214,7 +219,7 @@ def test_headline():
 
 def test_erasing():
     """At D = 16, attention to the last two lines beside the others."""
-    table = read_table(ROOT / "results" / "erase").query("dim == 16")
+    table = frame_of("erase").query("dim == 16")
     shares = table.groupby(["model", "size"])["answer_accuracy"].median()
     four, six = (shares.xs(size, level="size") for size in (4, 6))
     own, standard, linear = (
@@ -246,7 +251,7 @@ def test_claims():
         f"{d90['linear']:g}, not {paper['linear'][10]} (linear)"
     ) in TEXT
 
-    powers = exponents(read_table(OVERNIGHT), FACETS).set_index(["model", "task"])
+    powers = exponents(frame_of("overnight"), facets_of("overnight")).set_index(["model", "task"])
     for places in ([("Standard", task) for task in ("Arithmetic", "ED", "LIS")],
                    [("Linear", task) for task in ("Arithmetic", "ED", "LIS")],
                    [("Sparse", "Arithmetic")]):  # fmt: skip
@@ -259,7 +264,9 @@ def test_claims():
         dims = in_words(own[(own["model"] == "linear") & (own["task"] == task)]).split(", ")
         assert f"{dims[0]} to {dims[-1]} on {name}" in TEXT
 
-    best = medians(chosen(read_table(OVERNIGHT), FACETS)).groupby(["task", "size", "model"])
+    best = medians(chosen(frame_of("overnight"), facets_of("overnight"))).groupby(
+        ["task", "size", "model"]
+    )
     best = best["accuracy"].max()
     assert f"{(best >= 0.95).sum()} of {len(best)} combinations of task, size and model" in TEXT
     seven = (100 * best.loc["ed", 7]).round()
@@ -276,13 +283,13 @@ def test_claims():
 
 
 def test_limits():
-    edges = [of_groups(read_table(ROOT / "results" / name), FACETS).query("low > 0")
+    edges = [of_groups(frame_of(name), facets_of("overnight")).query("low > 0")
              for name in ("overnight", "heads", "mixers")]  # fmt: skip
     seeds = pd.concat(edges).query("model == 'standard' and seeds >= 3")
     missed, trained = (1 - seeds["success"]) @ seeds["seeds"], seeds["seeds"].sum()
     assert f"{missed:.0f} of {trained} standard-attention runs" in TEXT
     assert f"{edges[0]['still_improving'].sum()} of {len(edges[0])} cases" in TEXT
-    table = read_table(OVERNIGHT)
+    table = frame_of("overnight")
     seeds = medians(table)["seeds"]
     assert (
         f"{(seeds == 1).sum()} of {len(seeds)} combinations of task, size, model and D have only"
@@ -295,7 +302,7 @@ def test_limits():
     d90 = edges.pivot(index=["task", "format", "model"], columns="precision", values="d90")
     moved = (d90["bfloat16"] != d90["float32"]).sum()
     assert f"moves D90 at [{moved} of {len(d90)} edges]" in TEXT
-    longest = pd.read_csv(ROOT / "results/table2/results.csv")["max_len"].max()
+    longest = frame_of("table2")["max_len"].max()
     assert f"up to {longest} for Arithmetic" in TEXT
 
 

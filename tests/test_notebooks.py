@@ -1,9 +1,8 @@
 """The notebooks in docs/ run from top to bottom, and what they show is kept with them."""
 
 import json
-import os
-import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pandas as pd
@@ -18,31 +17,35 @@ def code_cells(name):
     return [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
 
 
-def run(name, folder):
-    """Run the code with trainings of 50 steps; return what it prints and the table of its runs."""
-    script = "\n".join("".join(cell["source"]) for cell in code_cells(name))
-    shortened = script.replace("recipe=quick", "recipe=quick recipe.steps=50")
-    assert shortened != script
-    done = subprocess.run(
-        [sys.executable, "-c", shortened],
-        cwd=ROOT / "docs", capture_output=True, text=True, timeout=300,
-        env={**os.environ, "TMPDIR": str(folder), "OMP_NUM_THREADS": "1"},
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    [table] = folder.glob("*/outputs/manual/results.csv")
-    return done.stdout, pd.read_csv(table)
+@pytest.fixture
+def run(tmp_path, monkeypatch, capsys):
+    """Return a function that runs a notebook's code with trainings of 50 steps, and returns what
+    it prints and the table of its runs."""
+
+    def run(name):
+        monkeypatch.chdir(ROOT / "docs")
+        monkeypatch.setattr(sys, "path", [*sys.path])
+        monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+        script = "\n".join("".join(cell["source"]) for cell in code_cells(name))
+        shortened = script.replace("recipe=quick", "recipe=quick recipe.steps=50")
+        assert shortened != script
+        exec(compile(shortened, name, "exec"), {})
+        [table] = tmp_path.glob("*/outputs/manual/results.csv")
+        return capsys.readouterr().out, pd.read_csv(table)
+
+    return run
 
 
-def test_first_look_runs(tmp_path):
-    printed, table = run("first_look", tmp_path)
+def test_first_look_runs(run):
+    printed, table = run("first_look")
     assert "None\nchain token 1" in printed  # a right chain, a wrong one
     assert "model " in printed and "right  9 - 1 = 8" in printed
     assert table["status"].tolist() == ["done"]
     assert "image/png" in code_cells("first_look")[-1]["outputs"][-1]["data"]
 
 
-def test_trained_model_runs(tmp_path):
-    printed, table = run("trained_model", tmp_path)
+def test_trained_model_runs(run):
+    printed, table = run("trained_model")
     assert "right  9 - 1 = 8" in printed and "of 200 chains go wrong" in printed
     assert table["heads"].tolist() == [1, 2, 4] and set(table["status"]) == {"done"}
 

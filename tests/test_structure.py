@@ -31,17 +31,15 @@ def imported(path):
             yield node.module or ""
 
 
-def package_of(path):
-    return path.relative_to(ROOT).parts[0].removesuffix(".py")
-
-
 @pytest.mark.parametrize("path", sorted(sources()), ids=lambda path: str(path.relative_to(ROOT)))
-def test_imports_point_downwards(path):
-    own = package_of(path)
+def test_imports_point_downwards_and_use_no_private_part_of_a_library(path):
+    own = path.relative_to(ROOT).parts[0].removesuffix(".py")
     for module in imported(path):
-        package = module.split(".")[0]
+        package, *parts = module.split(".")
         if package in FLOOR and package != own and not module.startswith("hydra_plugins.hydra_"):
             assert FLOOR[package] < FLOOR[own], f"{path} imports {module}"
+        private = [part for part in parts if part.startswith("_") and not part.endswith("__")]
+        assert not private, f"{path} imports {module}"
 
 
 def test_every_package_has_its_place():
@@ -58,11 +56,3 @@ def test_bounds_admit_what_is_pinned_and_no_filelock_that_deletes_others_locks()
     assert [name for name, bound in bounds.items() if pins[name] not in bound] == []
     assert not any(bounds["filelock"].filter(["3.21.0", "3.21.2", "3.29.0", "3.29.4"]))
     assert "2.14.0" not in bounds["torch"] and "1.4.0" not in bounds["hydra-core"]
-
-
-def test_no_private_part_of_a_library_is_used():
-    for path in sources():
-        for module in imported(path):
-            parts = module.split(".")
-            private = [p for p in parts if p.startswith("_") and not p.endswith("__")]
-            assert not private, f"{path} imports {module}"

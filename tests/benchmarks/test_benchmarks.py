@@ -28,10 +28,7 @@ def run(benchmark, folder, **options):
     return record
 
 
-# The command line
-
-
-def test_options_are_read_by_their_types():
+def test_options_are_read_by_their_types_and_a_wrong_one_is_named():
     assert NAMES == ["costs", "data", "evaluation", "gpu", "heads", "scaling", "training"]
     words = ["dims=32,64", "compile=false,graphs", "models=linear", "batch=4", "precisions="]
     assert read_options(gpu.main, words) == {
@@ -39,12 +36,9 @@ def test_options_are_read_by_their_types():
         "precisions": (),
     }  # fmt: skip
     assert read_options(scaling.main, ["lengths=[32, 64]"]) == {"lengths": (32, 64)}
-
-
-@pytest.mark.parametrize("word", ["dims=x", "dim=32", "dims", "batch=1.5"])
-def test_a_wrong_option_is_named(word):
-    with pytest.raises(UserError, match=word):
-        read_options(gpu.main, [word])
+    for word in ("dims=x", "dim=32", "dims", "batch=1.5"):
+        with pytest.raises(UserError, match=word):
+            read_options(gpu.main, [word])
 
 
 def test_actions_take_turns():
@@ -54,9 +48,6 @@ def test_actions_take_turns():
     assert calls == list("abababab")
     assert [len(seconds) for seconds in taken.values()] == [3, 3]
     assert timing.medians({"a": [3.0, 1.0, 2.0]}) == {"a": 2.0}
-
-
-# Training
 
 
 def test_training_steps_beside_the_plain_module(tmp_path, capsys):
@@ -100,9 +91,6 @@ def test_the_plain_loss_is_the_trainers():
     torch.testing.assert_close(training.plain_loss(model, inputs, targets), expected)
 
 
-# Evaluation and data
-
-
 @pytest.mark.parametrize("mixer", MIXERS)
 def test_plain_generation_is_greedy_decoding(mixer):
     """In float32, hence on a model without close calls: a large head makes margins wide."""
@@ -144,9 +132,6 @@ def test_sequences_per_second(tmp_path, monkeypatch):
     assert record["geometric_means"]["distinct_ratio"] == pytest.approx(mean)
 
 
-# Scaling
-
-
 def test_slope_finds_the_power():
     assert scaling.slope([(x, 3 * x**1.5) for x in (512, 1024, 4096)]) == pytest.approx(1.5)
     assert scaling.slope([(512, 1.0)]) is None
@@ -165,10 +150,10 @@ def test_seconds_and_peak_memory_from_a_fresh_process():
 
 
 def test_record_of_scaling(tmp_path, monkeypatch):
-    rooms = []
+    rooms = {}
 
     def measured(function, name, length, room):
-        rooms.append((name, length, room))
+        rooms.setdefault(name, []).append((length, room))
         return {"seconds": length**2.0, "peak_bytes": 1000 * length}
 
     monkeypatch.setattr(scaling, "in_new_process", measured)
@@ -177,10 +162,8 @@ def test_record_of_scaling(tmp_path, monkeypatch):
     record = run(scaling, tmp_path, models=models, lengths=(32, 64, 128, 256))
     window, standard = record["powers"]
     assert window["seconds"] == pytest.approx(2) and standard["peak_bytes"] == pytest.approx(1)
-    assert [room for name, *room in rooms if name == "sliding_window"] == [
-        [32, 256], [64, 256], [128, 256],
-    ]  # fmt: skip
-    assert [room for name, *room in rooms if name == "standard"] == [[32, 32], [64, 64], [128, 128]]
+    assert rooms["sliding_window"] == [(32, 256), (64, 256), (128, 256)]
+    assert rooms["standard"] == [(32, 32), (64, 64), (128, 128)]
 
 
 def test_every_form_is_timed(tmp_path):
@@ -188,9 +171,6 @@ def test_every_form_is_timed(tmp_path):
     assert set(row) == {
         "length", "sparse dense", "sparse blocked", "linear dense", "linear chunked",
     }  # fmt: skip
-
-
-# GPU, on a CPU
 
 
 def test_share_of_the_ceiling(tmp_path, monkeypatch):

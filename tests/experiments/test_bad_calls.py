@@ -25,13 +25,13 @@ def replaced(words, changes):
 
 BAD_CELLS = [
     ("task=chess", "chess"), ("model=standrad", "standrad"), ("nonsense", "nonsense"),
-    ("sede=1", "sede"), ("precision=float32", "did you mean recipe.precision?"),
+    ("precision=float32", "did you mean recipe.precision?"),
     ("task.colour=red", "colour"), ("+task.colour=red", "colour"),
     ("recipe.stepz=5", "recipe.stepz"), ("+model.mixer.block_sise=4", "block_sise"),
-    ("~model", "model"), ("task.size=0", "size"), ("task.size=two", "size"),
-    ("task.size=2.5", "size"), ("task.format=prose", "format"),
+    ("~model", "model"), ("task.size=0", "size"), ("task.size=2.5", "size"),
+    ("task.format=prose", "format"),
     ("task=lis task.number_range=3 task.size=4", "number_range"), ("model.dim=0", "dim"),
-    ("model.num_heads=3", "heads"), ("model.position=learned", "position"),
+    ("model.num_heads=3", "heads"), ("model.dim=15 model.num_heads=1", "odd"),
     ("model=sparse model.mixer.block_size=-1", "block_size"),
     ("model.mixer._target_=models.absent.Attention", "models.absent"),
     ("model.mixer._target_=models.standard.Nothing", "Nothing"),
@@ -61,14 +61,12 @@ def test_a_bad_cell(command, tmp_path, words, named):
 BAD_SWEEPS = [
     ("experiment=qiuck", "qiuck"), ("only.model=mamba", "there are linear, sparse, standard"),
     ("only.dim=[9,99]", "there are 8, 16, 32"), ("+only.colour=red", "no such key"),
-    ("only.colour=red", "colour"), ("only=lis", "only"), ("retry_failed=flase", "retry_failed"),
-    ("status=perhaps", "status"), ("strategy=best", "strategy"), ("max_hours=soon", "max_hours"),
-    ("max_hours=-1", "max_hours"), ("max_hours=1 hydra/launcher=basic", "max_hours"),
+    ("only.colour=red", "colour"), ("only=lis", "only"), ("status=perhaps", "status"),
+    ("strategy=best", "strategy"), ("max_hours=-1", "max_hours"),
+    ("max_hours=1 hydra/launcher=basic", "max_hours"), ("threads=0", "threads"),
     ("overrides=recipe.steps=9", "overrides=recipe.steps=9"),
-    ('overrides=["recipe.stepz=1"]', "recipe.stepz"),
     ('overrides=["precision=float32"]', "did you mean recipe.precision?"),
-    ('overrides=["task.size=two"]', "size"), ("threads=0", "threads"),
-    ("hydra.launcher.jobs=-1", "hydra.launcher.jobs=-1"),
+    ('overrides=["task.size=two"]', "size"), ("hydra.launcher.jobs=-1", "hydra.launcher.jobs=-1"),
 ]  # fmt: skip
 
 
@@ -87,14 +85,14 @@ def test_bad_evaluations(command, tmp_path):
 
     assert "run=VALUE" in command("evaluate.py").line
     assert "runs/nowhere: no such run" in command("evaluate.py", "run=runs/nowhere").line
-    for word in ("count=0", "count=21", "show=-1", "show=all", "trust=perhaps", "threads=0"):
-        assert word.partition("=")[0] in line(word)
-    assert "capacity" in line("task.size=3")
-    assert "size" in line("task.size=two")
-    assert "absent.txt" in line("data.file=absent.txt")
     (tmp_path / "bad.txt").write_text("1 + 1 = 3 \n")
-    assert "bad.txt" in line("data.file=bad.txt")
-    assert "remove split and count" in line("data.file=bad.txt", "count=5")
+    for words, named in [
+        ("count=0", "count"), ("count=21", "count"), ("show=-1", "show"), ("threads=0", "threads"),
+        ("trust=perhaps", "trust"), ("task.size=3", "capacity"), ("task.size=two", "size"),
+        ("data.file=absent.txt", "absent.txt"), ("data.file=bad.txt", "bad.txt"),
+        ("data.file=bad.txt count=5", "remove split and count"),
+    ]:  # fmt: skip
+        assert named in line(*words.split())
     (folder / "checkpoint.pt").unlink()
     assert "no checkpoint" in line()
     (folder / "training.json").unlink()

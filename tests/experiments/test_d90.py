@@ -22,19 +22,17 @@ def test_d90_is_the_smallest_dim_whose_median_passes():
     assert line["success"] == pytest.approx(2 / 3)
 
 
-def test_bracket_reaches_down_to_the_largest_dim_measured_below():
-    assert bracket({8: 0.1, 12: 0.95, 32: 0.99}) == (12, 8, 12)
-    assert bracket({8: 0.1, 32: 0.99}) == (32, 8, 32)
-
-
-def test_bracket_is_open_below_where_the_smallest_dim_passes():
-    assert bracket({8: 0.9, 16: 0.2}) == (8, 0, 8)
-
-
-def test_bracket_is_open_above_where_none_passes():
-    dim, low, high = bracket({8: 0.1, 96: 0.899})
-    assert math.isnan(dim)
-    assert (low, high) == (96, math.inf)
+@pytest.mark.parametrize(
+    ("measured", "expected"),
+    [
+        ({8: 0.1, 12: 0.95, 32: 0.99}, (12, 8, 12)),
+        ({8: 0.1, 32: 0.99}, (32, 8, 32)),
+        ({8: 0.9, 16: 0.2}, (8, 0, 8)),
+        ({8: 0.1, 96: 0.899}, (math.nan, 96, math.inf)),
+    ],
+)
+def test_bracket_reaches_down_to_the_largest_dim_that_fails(measured, expected):
+    assert bracket(measured) == pytest.approx(expected, nan_ok=True)
 
 
 @given(DIMS)
@@ -57,9 +55,11 @@ def test_an_even_number_of_seeds_has_the_mean_of_the_middle_two_as_median():
     assert medians(cells({8: [0.5, 0.9, 1.0, 0.8]}))["accuracy"].tolist() == [pytest.approx(0.85)]
 
 
-def test_rows_that_are_not_done_do_not_count():
-    table = joined(cells({8: [0.2], 16: [0.95]}), cells({12: [0.99]}, status="unfinished"))
+@pytest.mark.parametrize("status", ["unfinished", "failed"])
+def test_rows_that_are_not_done_do_not_count(status):
+    table = joined(cells({8: [0.2], 16: [0.95]}), cells({12: [0.99]}, status=status))
     assert required(table)["d90"].tolist() == [16]
+    assert required(cells({8: [0.1]}, status=status)).empty
 
 
 def test_groups_are_told_apart_by_every_setting_but_dim_and_seed():
@@ -82,15 +82,11 @@ def test_a_setting_that_some_models_lack_makes_groups_too():
 @pytest.mark.parametrize(
     ("edge", "expected"), [([False, False], False), ([True, False], True), ([None, None], False)]
 )
-def test_still_improving_is_of_any_seed_at_the_failing_edge(edge, expected):
+@pytest.mark.parametrize("above", [[cells({32: [1.0]})], []], ids=["passes", "none passes"])
+def test_still_improving_is_of_any_seed_at_the_largest_dim_that_fails(edge, expected, above):
     rows = [row(16, 0.2, seed=i, still_improving=flag) for i, flag in enumerate(edge)]
-    table = joined(cells({8: [0.1]}, still_improving=True), pd.DataFrame(rows), cells({32: [1.0]}))
+    table = joined(cells({8: [0.1]}, still_improving=True), pd.DataFrame(rows), *above)
     assert required(table)["still_improving"].tolist() == [expected]
-
-
-def test_still_improving_where_none_passes_is_of_the_largest_dim():
-    table = joined(cells({8: [0.1]}), cells({16: [0.2]}, still_improving=True))
-    assert required(table)["still_improving"].tolist() == [True]
 
 
 def test_precision_that_changes_with_dim_is_one_group():
@@ -105,7 +101,3 @@ def test_seeds_of_one_dim_in_two_precisions_are_two_groups():
     found = required(table).set_index("separate_precision")["d90"]
     assert found["bfloat16"] == 64
     assert math.isnan(found["float32"])
-
-
-def test_no_finished_row_has_no_group():
-    assert required(cells({8: [0.1]}, status="failed")).empty

@@ -2,6 +2,7 @@
 
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pandas as pd
 import pytest
@@ -48,19 +49,15 @@ def sweep_of(*only, **options):
     return Sweep(experiment, only=dict(only), **options)
 
 
-def test_a_lost_worker_is_a_failure_of_the_measured_size(tiny):
+def test_a_lost_worker_is_a_failure_of_the_measured_size_and_leaves_a_result_that_is_there(tiny):
     [one] = sweep_of(("dim", 8), ("size", 6)).cells
     record_lost_worker(one, lost())
     row = one.record["row"]
-    assert row["status"] == "failed" and "signal 9" in row["reason"]
-    assert row["size"] == 6 and row["max_len"] == run_cell(one.config)["row"]["max_len"]
-
-
-def test_a_worker_lost_after_its_work_leaves_the_result(tiny):
-    [one] = sweep_of(("dim", 8), ("size", 4)).cells
-    before = run_cell(one.config)
+    assert row["status"] == "failed" and "signal 9" in row["reason"] and row["size"] == 6
+    done = run_cell(one.config)
+    assert row["max_len"] == done["row"]["max_len"]
     record_lost_worker(one, lost())
-    assert one.record == before
+    assert one.record == done
 
 
 def test_another_measurement_waits_for_the_training_that_it_needs(tiny):
@@ -85,14 +82,9 @@ def test_who_asks_whether_a_cell_runs_is_not_taken_for_one_who_runs_it(tiny):
     assert not run.is_running()
     with run.locked("a cell"):
         assert run.is_running()
-    seen = []
-    asking = [threading.Thread(target=lambda: seen.extend(run.is_running() for _ in range(300)))
-              for _ in range(4)]  # fmt: skip
-    for thread in asking:
-        thread.start()
-    for thread in asking:
-        thread.join()
-    assert len(seen) == 1200 and not any(seen)
+    with ThreadPoolExecutor(4) as pool:
+        seen = list(pool.map(lambda _: run.is_running(), range(1200)))
+    assert not any(seen)
 
 
 class InThisProcess:
@@ -148,20 +140,19 @@ def test_a_launchers_own_error_is_one_line_and_any_other_a_traceback(tiny, capsy
 def test_an_error_of_the_progress_display_is_shown_and_does_not_end_it(tiny, monkeypatch, capsys):
     monkeypatch.setattr(display, "POLL_SECONDS", 0.05)
     sweep = sweep_of(("dim", 8), ("size", 4))
-    enter, calls = Sweep.enter, []
+    enter, failures = Sweep.enter, [OSError("no room for the table")] * 3
 
-    def enter_after_one_failure(*arguments):
-        calls.append(arguments)
-        if len(calls) < 4:
-            raise OSError("no room for the table")
+    def enter_after_failures(*arguments):
+        if failures:
+            raise failures.pop()
         return enter(*arguments)
 
-    monkeypatch.setattr(Sweep, "enter", enter_after_one_failure)
+    monkeypatch.setattr(Sweep, "enter", enter_after_failures)
     [one] = sweep.open_cells()
     with display.SweepProgress(sweep, [one]):
         run_cell(one.config)
         deadline = time.monotonic() + 20
-        while len(calls) < 4 and time.monotonic() < deadline:
+        while failures and time.monotonic() < deadline:
             time.sleep(0.05)
     shown = capsys.readouterr().out
     assert shown.count("warning: progress: OSError: no room for the table") == 1
@@ -188,16 +179,15 @@ def test_a_killed_worker_of_a_sweep_is_recorded_and_retried_on_demand(
 ):
     """The mixer lies outside the repository, and kills its process until it is cured."""
     monkeypatch.syspath_prepend(tmp_path)
-    (tmp_path / "dying.py").write_text(DYING)
-    (tmp_path / "model").mkdir()
-    (tmp_path / "model" / "dying.yaml").write_text(
-        "defaults: [standard]\nname: dying\nmixer: {_target_: dying.Dying}\n"
-    )
-    (tmp_path / "experiment").mkdir()
-    (tmp_path / "experiment" / "trial.yaml").write_text(
-        f"description: ''\nbase: [{', '.join(TINY)}]\n"
-        "grid: [{model: [dying, standard], model.dim: [8]}]\n"
-    )
+    files = {
+        "dying.py": DYING,
+        "model/dying.yaml": "defaults: [standard]\nname: dying\nmixer: {_target_: dying.Dying}\n",
+        "experiment/trial.yaml": f"description: ''\nbase: [{', '.join(TINY)}]\n"
+        "grid: [{model: [dying, standard], model.dim: [8]}]\n",
+    }
+    for name, content in files.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(content)
     words = ["sweep.py", "--config-dir=.", "experiment=trial", "logger=none", "plot=false"]
     done = command(*words)
     assert done.status == 1 and "1 of 2 cells are not done (1 failed)" in done.err
@@ -206,8 +196,7 @@ def test_a_killed_worker_of_a_sweep_is_recorded_and_retried_on_demand(
     assert "killed by signal 9" in rows["reason"]["dying"]
     (tmp_path / "cured").touch()
     done = command(*words, "retry_failed=true")
-    assert "1 of 2 cells to run" in done.out
-    assert done.status == 0, done.err
+    assert done.status == 0 and "1 of 2 cells to run" in done.out, done.err
     assert set(pd.read_csv("outputs/trial/results.csv")["status"]) == {"done"}
 
 

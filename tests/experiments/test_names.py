@@ -14,10 +14,15 @@ class Mine(StandardAttention):
 """
 
 
-def test_the_machine_and_folders_are_no_part_of_a_name(tiny):
-    here = tiny()
-    there = tiny("runs_dir=x", "data_dir=y", "threads=2", "device=cpu", "checkpoint_seconds=5")
-    assert cell_name(here) == cell_name(there)
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["runs_dir=x", "data_dir=y", "threads=2", "device=cpu", "checkpoint_seconds=5"],
+        ["measure.count=60"],  # the whole test set
+    ],
+)
+def test_machine_folders_and_the_usual_measurement_are_no_part_of_a_name(tiny, words):
+    assert cell_name(tiny(*words)) == cell_name(tiny()) == run_name(tiny())
 
 
 @pytest.mark.parametrize(
@@ -28,17 +33,11 @@ def test_every_setting_that_decides_weights_is_part_of_both_names(tiny, word):
     assert cell_name(tiny(word)) == run_name(tiny(word))
 
 
-def test_a_measurement_of_the_whole_test_set_has_the_name_of_the_training(tiny):
-    assert cell_name(tiny("measure.count=60")) == run_name(tiny())
-    assert cell_name(tiny("measure.count=30")) != run_name(tiny())
-    assert cell_name(tiny("measure.split=validation")) != run_name(tiny())
-
-
-def test_a_format_names_a_measurement_and_no_training(tiny):
-    words = ["", "measure.state_format=int8", "measure.state_format=int9",
-             "measure.weight_format=int8"]  # fmt: skip
-    cells = [tiny(word) if word else tiny() for word in words]
-    assert len({cell_name(cell) for cell in cells}) == 4
+def test_another_measurement_has_a_name_of_its_own_and_shares_the_training(tiny):
+    words = [[], ["measure.count=30"], ["measure.split=validation"], ["measure.state_format=int8"],
+             ["measure.state_format=int9"], ["measure.weight_format=int8"]]  # fmt: skip
+    cells = [tiny(*word) for word in words]
+    assert len({cell_name(cell) for cell in cells}) == 6
     assert len({run_name(cell) for cell in cells}) == 1
 
 

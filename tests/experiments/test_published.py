@@ -1,7 +1,8 @@
-"""What results/ publishes: every row's names follow from its configuration."""
+"""What results/ publishes: names of rows follow from their configurations, numbers from a run."""
 
 import ast
 import json
+import random
 from pathlib import Path
 
 import pandas as pd
@@ -9,7 +10,9 @@ import pytest
 import yaml
 
 from experiments.config import cell_from
+from experiments.d90 import passes
 from experiments.names import cell_name, identity, run_name
+from experiments.run import run_cell
 from experiments.table import (
     IN_COLUMNS,
     MEASURED,
@@ -22,6 +25,7 @@ from experiments.table import (
 RESULTS = Path(__file__).resolve().parents[2] / "results"
 EXPERIMENTS = sorted(path.parent.name for path in RESULTS.glob("*/results.csv"))
 LOCAL = {"logger": {"mode": "disabled"}}
+COMPARED = ["data_fingerprint", "params", "flops_total", "state_bytes", "max_len"]
 
 
 @pytest.mark.parametrize("experiment", EXPERIMENTS)
@@ -51,7 +55,7 @@ def test_what_cells_share_and_a_row_make_the_cells_configuration(experiment):
 
 def config_of_row(text, shared):
     """Return the exact configuration of a row, read as text, from what all cells share."""
-    row = {key: _parsed(value) for key, value in text.items()}
+    row = {key: parsed(value) for key, value in text.items()}
     found = dict(shared["all"])
     for section in ("task", "model", "recipe"):
         found |= shared[section].get(row[section], {})
@@ -64,7 +68,7 @@ def config_of_row(text, shared):
     return nested(found)
 
 
-def _parsed(text):
+def parsed(text):
     try:
         return ast.literal_eval(text)
     except (ValueError, SyntaxError):
@@ -81,3 +85,17 @@ def nested(settings):
             node = node.setdefault(part, {})
         node[last] = value
     return found
+
+
+def test_a_drawn_cell_trains_to_what_its_row_says(tmp_path):
+    table = pd.concat(read_table(RESULTS / name).assign(of=name) for name in EXPERIMENTS)
+    quick = table["train_seconds"] + table["eval_seconds"] < 10
+    trained = (table["stopped"] == "solved") & (table["cell"] == table["run"])
+    rows = table[quick & trained & table["device"].str.startswith("cpu")]
+    row = random.Random(len(table)).choice(rows.to_dict("records"))
+    local = {"progress": False, "enter": False}
+    local |= {"runs_dir": str(tmp_path / "runs"), "data_dir": str(tmp_path / "data")}
+    settings = read_cells(RESULTS / row["of"])[row["cell"]]["config"]
+    record = run_cell(cell_from({**settings, **LOCAL, **local}))
+    assert {key: record["row"][key] for key in COMPARED} == {key: row[key] for key in COMPARED}
+    assert passes(record["row"]["answer_accuracy"])  # to the digit only on the same processor

@@ -1,15 +1,23 @@
-"""Every python command in README runs: cells for two steps, sweeps as far as their plan."""
+"""The python commands and examples of README and CONTRIBUTING run: cells for a few steps, sweeps as
+far as their plan."""
 
+import os
 import re
 import shlex
+import subprocess
+import sys
 from pathlib import Path
 
 import pandas as pd
+import pytest
 
 import plots.__main__
 import tasks.__main__
 
-README = (Path(__file__).resolve().parents[2] / "README.md").read_text(encoding="utf-8")
+ROOT = Path(__file__).resolve().parents[2]
+README, CONTRIBUTING = (
+    (ROOT / name).read_text(encoding="utf-8") for name in ("README.md", "CONTRIBUTING.md")
+)
 COMMANDS = re.findall(r"(?<!\w)python (?:PATH/)?((?:-m )?\w+(?:\.py)?) ([^`\n#]*)", README)
 TERAFLOPS_PER_SECOND = 20  # as README says
 MODULES = {"-m plots": plots.__main__.main, "-m tasks": tasks.__main__.main}
@@ -17,11 +25,19 @@ TWO_STEPS = ["recipe.steps=2", "recipe.validate_every=1", "data.train=200", "dat
              "data.test=20", "logger=none"]  # fmt: skip
 
 
-def test_commands_of_the_readme_run(command, tmp_path, monkeypatch):
-    for name, content in re.findall(r"```(?:python|yaml)\n# (\S+\.\S+)\n(.*?)```", README, re.S):
+@pytest.fixture
+def examples(tmp_path, monkeypatch):
+    """Write the code blocks whose first line is a comment with a file's name."""
+    blocks = re.findall(
+        r"```(?:python|yaml)\n# (\S+\.\S+)\n(.*?)```", README + CONTRIBUTING, re.DOTALL
+    )
+    for name, content in blocks:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(content)
     monkeypatch.syspath_prepend(tmp_path)
+
+
+def test_commands_of_the_readme_run(examples, command, tmp_path):
     assert {program for program, _ in COMMANDS} >= {"train.py", "sweep.py", "evaluate.py"}
     for program, rest in COMMANDS:
         words = shlex.split(rest)
@@ -30,8 +46,10 @@ def test_commands_of_the_readme_run(command, tmp_path, monkeypatch):
             continue
         if program == "sweep.py" and "status=true" not in words:
             words = ["--config-dir=conf", *words, "dry_run=true"]
+            words += ["only.dim=16"] * ("strategy=frontier" in words)
         elif program == "train.py" and "cell=EXPERIMENT/ID" not in words:
             words = ["--config-dir=conf", *words, *TWO_STEPS]
+            words += ["task.size=2"] * ("task.size" not in rest)
             words += ["model.dim=16", "seed=0", "hydra/launcher=basic"] * ("-m" in words)
         table = tmp_path / "outputs/manual/results.csv"  # README's names stand for its first cell
         first = pd.read_csv(table).iloc[0] if table.exists() else {"run": "", "cell": ""}
@@ -44,3 +62,35 @@ def test_commands_of_the_readme_run(command, tmp_path, monkeypatch):
             tera = [line.split()[-2] for line in done.out.splitlines() if " missing " in line]
             seconds = sum(float(text.replace(",", "")) for text in tera) / TERAFLOPS_PER_SECOND
             assert round(seconds / 3600) == int(hours[1])
+
+
+def test_mixer_and_experiment_of_the_readme_run(examples, command, tmp_path):
+    listed = ",".join(f'"{word}"' for word in [*TWO_STEPS[:-1], "task.size=2"])
+    words = ["--config-dir=conf", "experiment=mine", "logger=none", "hydra/launcher=basic",
+             f"overrides=[{listed}]", "only.dim=16", "only.seed=0"]  # fmt: skip
+    done = command("sweep.py", *words)
+    assert done.status == 0, done.err
+    rows = pd.read_csv(tmp_path / "outputs/mine/results.csv").set_index("model")
+    assert set(rows.index) == {"mean", "standard"} and set(rows["status"]) == {"done"}
+    assert rows.loc["mean", "flops_total"] > rows.loc["mean", "flops_linear_layers"] > 0
+    assert (tmp_path / "outputs/mine/figures/heatmap.png").exists()
+    told = command("evaluate.py", f"run=runs/{rows.loc['mean', 'run']}", "show=2", "trust=true").out
+    assert told.count("prompt ") == 2 and '"answer_accuracy"' in told.splitlines()[-1]
+
+
+def test_task_of_contributing_trains(examples, command):
+    words = ["--config-dir=conf", "task=parity", "model=linear", "model.dim=16", *TWO_STEPS]
+    assert "answers" in command("train.py", *words).out
+
+
+def test_examples_are_held_to_what_ours_keep(examples, tmp_path):
+    files = ["models/test_every_model.py", "tasks/test_every_task.py"]
+    words = [*(str(ROOT / "tests" / name) for name in files), f"--config-dir={tmp_path / 'conf'}",
+             "-q", "-n0", "-p", "no:cacheprovider", "--override-ini=addopts=",
+             "-k", "(mean and not running) or parity"]  # fmt: skip
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", *words],
+        cwd=tmp_path, capture_output=True, text=True, timeout=300,
+        env={**os.environ, "PYTHONPATH": f"{tmp_path}:{ROOT}", "OMP_NUM_THREADS": "1"},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr

@@ -1,5 +1,6 @@
 """A sweep of six cells of about two seconds each, run as a person would, in a folder of its own."""
 
+import contextlib
 import json
 import os
 import subprocess
@@ -60,6 +61,9 @@ class SmallSweep:
         """Every record in the runs' folders; fails when one cannot be read."""
         return [json.loads(p.read_text()) for p in sorted(self.folder.glob("runs/*/record.json"))]
 
+    def is_done(self) -> bool:
+        return [record["row"]["status"] for record in self.records()] == ["done"] * CELLS
+
     def check_equal(self, undisturbed: pd.DataFrame) -> None:
         """Every cell there once, nothing half-written, the table as if nothing had happened."""
         table = self.table()
@@ -70,16 +74,11 @@ class SmallSweep:
 
 def descendants(pid: int) -> list[int]:
     """Return the processes that ``pid`` started, and those that they started."""
-    children: dict[int, list[int]] = {}
+    parents: dict[int, int] = {}
     for stat in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            parent = int(stat.read_text().rpartition(")")[2].split()[1])
-        except (OSError, ValueError):
-            continue
-        children.setdefault(parent, []).append(int(stat.parent.name))
-    found, waiting = [], [pid]
-    while waiting:
-        fresh = children.get(waiting.pop(), [])
-        found += fresh
-        waiting += fresh
-    return found
+        with contextlib.suppress(OSError):  # it has ended
+            parents[int(stat.parent.name)] = int(stat.read_text().rpartition(")")[2].split()[1])
+    found = [pid]
+    for known in found:  # grows
+        found += [child for child, parent in parents.items() if parent == known]
+    return found[1:]

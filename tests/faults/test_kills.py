@@ -7,7 +7,7 @@ import subprocess
 import time
 from collections import Counter
 
-from small_sweep import CELLS, SmallSweep, descendants
+from small_sweep import SmallSweep, descendants
 
 KILLS = int(os.environ.get("FAULT_KILLS", "40"))
 SEED = int(os.environ.get("FAULT_SEED", random.SystemRandom().randrange(10**6)))
@@ -40,14 +40,17 @@ def _disturb(sweep: SmallSweep, chance: random.Random, kills: Counter) -> None:
         of_worker = chance.random() < 0.65
         if of_worker:
             _wait_for_workers(process)
-        if _ended_within(process, chance.uniform(0.0, 1.0 if of_worker else 5.0)):
-            if _all_done(sweep):
+        try:
+            process.wait(chance.uniform(0.0, 1.0 if of_worker else 5.0))
+        except subprocess.TimeoutExpired:
+            pass
+        else:
+            if sweep.is_done():
                 break
             process = sweep.start("retry_failed=true")
             continue
-        whom = (
-            chance.choice(descendants(process.pid) or [process.pid]) if of_worker else process.pid
-        )
+        workers = descendants(process.pid) if of_worker else []
+        whom = chance.choice(workers or [process.pid])
         number = chance.choice([signal.SIGKILL, signal.SIGTERM])
         try:
             os.kill(whom, number)
@@ -65,16 +68,3 @@ def _wait_for_workers(process: subprocess.Popen) -> None:
         if len(descendants(process.pid)) > 2:
             return
         time.sleep(0.05)
-
-
-def _ended_within(process: subprocess.Popen, seconds: float) -> bool:
-    try:
-        process.wait(seconds)
-    except subprocess.TimeoutExpired:
-        return False
-    return True
-
-
-def _all_done(sweep: SmallSweep) -> bool:
-    records = sweep.records()
-    return len(records) == CELLS and all(record["row"]["status"] == "done" for record in records)

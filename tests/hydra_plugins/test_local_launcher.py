@@ -70,11 +70,7 @@ def test_no_more_jobs_run_at_a_time_than_asked_for(launch):
 
 @pytest.mark.parametrize(
     ("code", "how"),
-    [
-        ("os.kill(os.getpid(), signal.SIGKILL)", "killed by signal 9"),
-        ("os.kill(os.getpid(), signal.SIGTERM)", "killed by signal 15"),
-        ("os._exit(7)", "exit status 7"),
-    ],
+    [("os.kill(os.getpid(), signal.SIGKILL)", "killed by signal 9"), ("os._exit(7)", "status 7")],
 )
 def test_a_process_that_dies_fails_alone(launch, capsys, code, how):
     died, other = launch(code, "1 + 1", jobs=1)
@@ -127,12 +123,6 @@ def test_as_many_jobs_as_the_container_may_use_cores(monkeypatch):
     assert LocalLauncher().jobs == 3
 
 
-@pytest.mark.parametrize("jobs", [-1, "many", 1.5])
-def test_a_bad_number_of_jobs_is_refused(jobs):
-    with pytest.raises(UserError, match=f"jobs={jobs}"):
-        LocalLauncher(jobs).setup(hydra_context=None, task_function=None, config=None)
-
-
 def test_ctrl_c_ends_a_multirun_and_its_workers_which_save(tmp_path):
     words = ["task=lis", "task.size=3", "data.train=400", "data.test=20", "recipe.steps=1000000",
              "recipe.stop_at=null", "model.num_layers=1", "logger=none", "seed=0,1,2"]  # fmt: skip
@@ -143,9 +133,9 @@ def test_ctrl_c_ends_a_multirun_and_its_workers_which_save(tmp_path):
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     )  # fmt: skip
     deadline = time.monotonic() + 120
-    while len(list(tmp_path.glob("runs/*/curve.csv"))) < 2 and time.monotonic() < deadline:
-        if any('"step"' in path.read_text() for path in tmp_path.glob("runs/*/progress.json")):
-            break
+    while time.monotonic() < deadline and not any(
+        '"step"' in path.read_text() for path in tmp_path.glob("runs/*/progress.json")
+    ):
         time.sleep(0.1)
     process.send_signal(signal.SIGINT)
     _, shown = process.communicate(timeout=120)  # workers that live on would hold the pipe

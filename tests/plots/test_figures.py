@@ -1,11 +1,11 @@
 """What is drawn: the heatmap's cells and frontier, and every figure of every committed table."""
 
+import functools
 from pathlib import Path
 from types import SimpleNamespace
 
 import matplotlib
 import numpy as np
-import pandas as pd
 import pytest
 import yaml
 from matplotlib.colors import to_hex
@@ -29,21 +29,34 @@ def experiment_of(folder):
     return SimpleNamespace(name=folder.name, **plain)
 
 
-@pytest.mark.filterwarnings("error")
-@pytest.mark.parametrize("width", [style.PAGE_WIDTH, style.COLUMN_WIDTH])
-@pytest.mark.parametrize("folder", COMMITTED, ids=IDS)
-def test_every_figure_of_every_committed_table_is_drawn(folder, width):
-    experiment = experiment_of(folder)
-    table, records = data.read_results(folder), read_cells(folder)
+@functools.cache
+def results_of(folder):
+    return data.read_results(folder), data.read_speeds(folder), read_cells(folder)
+
+
+def draw_and_measure(folder, name, width):
+    experiment, (table, speeds, records) = experiment_of(folder), results_of(folder)
     if "score" in experiment.figures:
         table = score.beside(table, table)
-    options = {"records": records, "speeds": data.read_speeds(folder)}
-    for name in experiment.figures:
-        if name in FIGURES:
-            figure = FIGURES[name](table, facets=experiment.facets, width=width, **options)
-            figure.draw_without_rendering()
-            assert figure.axes
-            assert figure.get_figwidth() <= width
+    facets = experiment.facets
+    figure = FIGURES[name](table, facets=facets, width=width, records=records, speeds=speeds)
+    figure.draw_without_rendering()
+    assert figure.axes
+    assert figure.get_figwidth() <= width
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("folder", COMMITTED, ids=IDS)
+def test_every_figure_of_every_committed_table_is_drawn(folder):
+    for name in FIGURES.keys() & set(experiment_of(folder).figures):
+        draw_and_measure(folder, name, style.PAGE_WIDTH)
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("name", FIGURES)
+def test_every_kind_of_figure_fits_a_column(name):
+    folder = next(folder for folder in COMMITTED if name in experiment_of(folder).figures)
+    draw_and_measure(folder, name, style.COLUMN_WIDTH)
 
 
 @pytest.mark.parametrize("folder", COMMITTED, ids=IDS)
@@ -51,8 +64,8 @@ def test_committed_readme_shows_the_tables_of_the_results(folder):
     text = (folder / "README.md").read_text()
     for picture in (folder / "figures").glob("*.png"):
         assert f"figures/{picture.name}" in text
-    built = tables.build(data.read_results(folder), data.read_speeds(folder),
-                         experiment_of(folder).facets, read_cells(folder))  # fmt: skip
+    table, speeds, records = results_of(folder)
+    built = tables.build(table, speeds, experiment_of(folder).facets, records)
     for name in built.keys() - {"accuracy"}:
         assert tables.markdown(tables.printed(built[name])).strip() in text
 
@@ -76,11 +89,13 @@ def test_heatmap_has_a_stripe_per_seed_and_the_median_in_a_cell():
     assert [text.get_text() for text in axes.texts if text.get_text()] == ["60", "97", "numbers"]
 
 
-def test_heatmap_draws_d90_at_the_left_of_the_first_dim_that_passes():
-    table = joined(cells({8: [0.2], 16: [0.97]}), cells({8: [0.1], 16: [0.3]}, size=10))
-    (bar,) = [line for line in heatmap.draw(table).axes[0].lines if line.get_color() == "black"]
+def test_heatmap_draws_d90_at_the_left_of_the_first_dim_that_passes_and_blank_what_did_not_run():
+    table = joined(cells({8: [0.2], 16: [0.97]}), cells({16: [0.3]}, size=10))
+    axes = heatmap.draw(table).axes[0]
+    (bar,) = [line for line in axes.lines if line.get_color() == "black"]
     assert list(bar.get_xdata()) == [0.5, 0.5]
     assert list(bar.get_ydata()) == [-0.5, 0.5]
+    assert len(stripes(axes)) == 3
 
 
 def test_heatmap_marks_the_papers_dim_where_the_grid_holds_it():
@@ -100,11 +115,6 @@ def test_heatmap_does_not_round_up_to_ninety(accuracy, text):
     assert axes.texts[0].get_text() == text
 
 
-def test_heatmap_is_blank_where_nothing_ran():
-    table = joined(cells({8: [0.2], 16: [0.97]}), cells({16: [0.97]}, size=10))
-    assert len(stripes(heatmap.draw(table).axes[0])) == 3
-
-
 def test_required_dimension_has_an_arrow_where_none_passes():
     table = joined(cells({8: [0.1], 16: [0.97]}), cells({8: [0.1], 64: [0.3]}, size=9, max_len=21))
     axes = required_dimension.draw(table).axes[0]
@@ -115,8 +125,7 @@ def test_required_dimension_has_an_arrow_where_none_passes():
 
 def test_costs_puts_what_costs_less_to_the_right():
     table = joined(cells({8: [0.95]}, state_bytes=800), cells({8: [0.95]}, model="linear"))
-    figure = costs.draw(table)
-    state = figure.axes[0].collections[0].get_offsets()[0]
+    state = costs.draw(table).axes[0].collections[0].get_offsets()[0]
     assert state[0] == pytest.approx(np.log2(800 / 64))
 
 
@@ -127,14 +136,10 @@ def test_costs_refuses_more_panels_than_are_read():
         costs.draw(table)
 
 
-def test_drawing_leaves_the_callers_matplotlib_as_it_was():
+def test_drawing_leaves_the_callers_matplotlib_and_takes_the_callers_width_and_font_size():
     before = dict(matplotlib.rcParams)
-    heatmap.draw(cells({8: [0.2]}), font_size=9)
-    assert dict(matplotlib.rcParams) == before
-
-
-def test_font_size_and_width_are_the_callers():
     figure = heatmap.draw(cells({8: [0.2], 16: [0.95]}), width=3.25, font_size=9)
+    assert dict(matplotlib.rcParams) == before
     assert figure.get_figwidth() <= 3.25
     assert figure.axes[0].texts[0].get_fontsize() == 9
 
@@ -146,67 +151,64 @@ def test_tasks_and_models_share_no_colour():
 
 
 @pytest.fixture
-def published(tmp_path):
-    """Return a folder of results with one experiment of our own."""
-    folder = tmp_path / "results" / "mine"
+def published(tmp_path, monkeypatch):
+    """Enter a folder with results of one experiment of our own, where a sweep leaves them."""
+    folder = tmp_path / "outputs" / "mine"
     folder.mkdir(parents=True)
     both = [cells({8: [0.1], 16: [0.97]}, model=model) for model in ("standard", "linear")]
     joined(*both).to_csv(folder / "results.csv", index=False)
-    return tmp_path
+    monkeypatch.chdir(tmp_path)
+    return folder
 
 
-def drawn(published, *words, capsys):
-    main(["experiment=mine", f"results_dir={published / 'results'}", *words])
-    return [Path(line).name for line in capsys.readouterr().out.splitlines()]
+@pytest.fixture
+def drawn(published, capsys):
+    """Return a function that calls `python -m plots` and returns the files that it names."""
+
+    def drawn(*words):
+        main(["experiment=mine", *words])
+        paths = [Path(line) for line in capsys.readouterr().out.splitlines()]
+        assert all(path.exists() for path in paths)
+        return [path.name for path in paths]
+
+    return drawn
 
 
-def test_a_table_without_yaml_has_the_usual_figures(published, capsys):
-    names = drawn(published, capsys=capsys)
-    assert {"heatmap.png", "costs.png", "required_dimension.png", "README.md"} <= set(names)
+def test_a_table_without_yaml_has_the_usual_figures(drawn):
+    assert {"heatmap.png", "costs.png", "required_dimension.png", "README.md"} <= set(drawn())
 
 
-def test_formats_and_figures_are_the_callers(published, capsys):
-    words = ("format=pdf,tex", "figures=heatmap,tables", "exclude=linear")
-    names = drawn(published, *words, capsys=capsys)
-    assert "heatmap.pdf" in names
-    assert "d90.tex" in names
+def test_formats_and_figures_are_the_callers(drawn):
+    names = drawn("format=pdf,tex", "figures=heatmap,tables", "exclude=linear")
+    assert {"heatmap.pdf", "d90.tex"} <= set(names) and "README.md" not in names
     assert not [name for name in names if name.endswith((".png", ".csv"))]
-    assert "README.md" not in names
 
 
-def test_an_experiment_of_a_folder_of_your_own(published, capsys):
-    conf = published / "conf" / "experiment"
+def test_an_experiment_of_a_folder_of_your_own(published, drawn):
+    conf = Path("conf/experiment")
     conf.mkdir(parents=True)
     (conf / "mine.yaml").write_text("description: Ours.\ngrid: [{seed: [0]}]\nfigures: [heatmap]\n")
-    names = drawn(published, f"--config-dir={conf.parent}", capsys=capsys)
+    published.parent.rename("results")
+    names = drawn("--config-dir=conf", "results_dir=results")
     assert names == ["heatmap.png", "README.md"]
-    assert "Ours." in (published / "results" / "mine" / "README.md").read_text()
+    assert "Ours." in Path("results/mine/README.md").read_text()
 
 
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["experiment=mine", "widht=3"], "did you mean width"),
-        (["experiment=mine", "width=wide"], "width=wide"),
-        (["experiment=mine", "format=gif"], "format=gif"),
-        (["experiment=mine", "models=standrad"], "did you mean standard"),
-        (["experiment=mine", "figures=heatmpa"], "did you mean heatmap"),
-        (["experiment=mien"], "mien"),
-        (["experiment=mine", "exclude=standard,linear"], "no model is left"),
-        ([], "experiment=... is missing"),
+        ("experiment=mine widht=3", "did you mean width"), ("experiment=mien", "mien"),
+        ("experiment=mine width=wide", "width=wide"), ("experiment=mine format=gif", "format=gif"),
+        ("experiment=mine models=standrad", "did you mean standard"),
+        ("experiment=mine figures=heatmpa", "did you mean heatmap"),
+        ("experiment=mine exclude=standard,linear", "no model is left"),
+        ("", "experiment=... is missing"),
     ],
-)
+)  # fmt: skip
 def test_what_is_mistyped_is_said_in_one_line(published, words, said):
     with pytest.raises(UserError, match=said) as found:
-        main([*words, f"results_dir={published / 'results'}"])
+        main(words.split())
     assert "\n" not in str(found.value)
-
-
-def test_results_are_found_where_a_sweep_leaves_them(published, monkeypatch, capsys):
-    (published / "results").rename(published / "outputs")
-    monkeypatch.chdir(published)
-    main(["experiment=mine", "figures=heatmap"])
-    assert capsys.readouterr().out.split() == ["outputs/mine/figures/heatmap.png"]
 
 
 def test_a_figure_may_be_a_module_of_your_own(tmp_path, monkeypatch):
@@ -214,8 +216,3 @@ def test_a_figure_may_be_a_module_of_your_own(tmp_path, monkeypatch):
     (tmp_path / "my_figure.py").write_text("from plots.heatmap import draw\n")
     monkeypatch.syspath_prepend(tmp_path)
     assert find_figure("my_figure") is heatmap.draw
-
-
-def test_draw_works_from_a_table_alone(published):
-    table = pd.read_csv(published / "results" / "mine" / "results.csv")
-    assert heatmap.draw(table).axes

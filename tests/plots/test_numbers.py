@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from experiments.d90 import bracket
 from plots import accuracy_lines, bits, costs, data, errors, exponents, readme, tables, theory
-from plots.d90_by_task import d90_in_words, matrix
+from plots.d90_by_task import matrix
 from tests.plots.small_tables import cells, joined
 
 DIMS = st.dictionaries(st.integers(1, 512), st.floats(0, 1), min_size=1, max_size=8)
@@ -35,24 +35,18 @@ def test_a_planted_exponent_lies_in_the_interval_and_near_the_estimate(exponent,
     assert found.exponent == pytest.approx(exponent, abs=0.15)
 
 
-def test_fewer_than_three_lengths_or_two_brackets_have_no_exponent():
-    assert exponents.growth(planted(0.5, lengths=(16, 64))) is None
-    open_above = {n: {8.0: np.array([0.1])} for n in (16, 32, 64)}
-    assert exponents.growth(open_above) is None
-
-
-def test_a_length_without_d90_raises_the_exponent():
-    seeds = planted(0.5, lengths=(16, 32)) | {64: {64.0: np.array([0.1])}}
-    found = exponents.growth(seeds)
+def test_a_length_without_d90_raises_the_exponent_and_fewer_than_three_lengths_have_none():
+    unreached = {64: {64.0: np.array([0.1])}}
+    found = exponents.growth(planted(0.5, lengths=(16, 32)) | unreached)
     assert found.exponent > 1
     assert found.high > 2
+    assert exponents.growth(planted(0.5, lengths=(16, 64))) is None
+    assert exponents.growth(dict.fromkeys((16, 32, 64), unreached[64])) is None
 
 
 def test_seeds_that_disagree_widen_the_interval():
-    sure = planted(0.5)
-    unsure = planted(0.5)
-    for dim in (d for d in unsure[256] if d >= 64):
-        unsure[256][dim] = np.array([1.0, 1.0, 0.1])
+    sure, unsure = planted(0.5), planted(0.5)
+    unsure[256] |= {dim: np.array([1.0, 1.0, 0.1]) for dim in GRID if dim >= 64}
     one, other = exponents.growth(sure), exponents.growth(unsure)
     assert other.high - other.low > one.high - one.low
 
@@ -97,27 +91,19 @@ def test_costs_at_d90():
     assert linear["training_flops"] == 9000 * 500 / 1000
 
 
-def test_ratios_are_standard_over_the_model():
+def test_ratios_are_standard_over_the_model_and_missing_where_this_dim_was_not_timed():
     found = costs.ratios(two_models(), SPEEDS).set_index("metric")["less"]
-    assert found["state"] == 10
-    assert found["flops"] == 0.25
-    assert found["answer_time"] == 2
-    assert found["token_time"] == 4
-    assert found["training_time"] == pytest.approx(100 / 50)
-    assert found["training_flops"] == pytest.approx(1200 / 4500)
-
-
-def test_what_was_not_timed_at_this_dim_is_missing():
-    found = costs.ratios(two_models(), SPEEDS[SPEEDS["model"] != "standard"])
-    assert set(found["metric"]) & {"answer_time", "token_time", "training_time"} == set()
-    assert "state" in set(found["metric"])
+    expected = {"state": 10, "flops": 0.25, "answer_time": 2, "token_time": 4, "training_time": 2,
+                "training_flops": 1200 / 4500}  # fmt: skip
+    assert found[list(expected)].to_dict() == pytest.approx(expected)
+    untimed = costs.ratios(two_models(), SPEEDS[SPEEDS["model"] != "standard"])["metric"]
+    assert set(expected) - set(untimed) == {"answer_time", "token_time", "training_time"}
 
 
 def test_a_median_seed_that_did_not_get_there_has_no_training_cost():
     table = two_models()
     table.loc[(table["model"] == "standard") & (table["seed"] > 0), "steps_to_90"] = math.nan
-    found = costs.costs(table).set_index("model")
-    assert math.isnan(found.loc["standard", "training_flops"])
+    assert math.isnan(costs.costs(table).set_index("model").loc["standard", "training_flops"])
 
 
 def test_a_model_without_d90_is_not_compared():
@@ -142,14 +128,9 @@ def times(one, other):
 
 
 def test_times_standard_is_the_interval_that_the_brackets_allow():
-    assert times((64, 48, 64), (24, 16, 24)) == [pytest.approx(64 / 24), 2.0, 4.0]
-
-
-def test_times_standard_of_open_brackets():
     unreached, at_once = (math.nan, 96, math.inf), (8, 0, 8)
-    value, low, high = times(unreached, at_once)
-    assert math.isnan(value)
-    assert (low, high) == (12, math.inf)
+    assert times((64, 48, 64), (24, 16, 24)) == [pytest.approx(64 / 24), 2.0, 4.0]
+    assert times(unreached, at_once) == pytest.approx([math.nan, 12, math.inf], nan_ok=True)
     assert times(at_once, unreached)[1:] == [0, pytest.approx(8 / 96)]
 
 
@@ -165,18 +146,14 @@ def test_times_standard_holds_for_all_dims_in_the_brackets(one, other, share, ot
     assert math.isnan(value) or low <= value <= high
 
 
-def test_words_of_d90():
-    assert d90_in_words({"d90": 24, "low": 16}) == "24"
-    assert d90_in_words({"d90": 8, "low": 0}) == "≤ 8"
-    assert d90_in_words({"d90": math.nan, "low": 96}) == "> 96"
-
-
-def test_matrix_has_a_column_per_task_and_size():
-    table = joined(two_models(), cells({8: [0.95]}, size=10, max_len=23))
-    found = matrix(data.of_groups(table))
-    assert found["D90"].tolist() == ["Standard", "Linear"]
-    assert found["LIS, 4 numbers"].tolist() == ["16", "32"]
-    assert found["LIS, 10 numbers"].tolist() == ["≤ 8", ""]
+def test_matrix_says_d90_in_words_with_a_column_per_task_and_size():
+    table = joined(two_models(), cells({8: [0.95]}, size=10, max_len=23),
+                   cells({96: [0.1]}, model="sparse"))  # fmt: skip
+    found = matrix(data.of_groups(table)).set_index("D90")
+    assert found.loc["Standard"].tolist() == ["16", "≤ 8"]
+    assert found.loc["Linear"].tolist() == ["32", ""]
+    assert found.loc["Sparse"].tolist() == ["> 96", ""]
+    assert list(found) == ["LIS, 4 numbers", "LIS, 10 numbers"]
 
 
 def test_flops_table_has_the_papers_form_and_numbers():
@@ -199,9 +176,8 @@ def test_accuracy_table_has_every_seed_and_its_interval():
 
 
 def test_finding_says_how_many_times():
-    assert "Linear needs 2× the D90 of standard attention" in readme.finding(
-        SimpleNamespace(facets={}, figures=[]), two_models()
-    )
+    found = readme.finding(SimpleNamespace(facets={}, figures=[]), two_models())
+    assert "Linear needs 2× the D90 of standard attention" in found
 
 
 def test_survival_is_kaplan_meier():
@@ -213,13 +189,12 @@ def test_survival_is_kaplan_meier():
 
 
 def test_longest_prefixes_double_once_a_layer():
-    table = joined(
-        *(cells({32: [0.1]}, size=64, layers=n, task="word", heads=4) for n in (1, 2, 3, 4))
-    )
-    table["cell"] = table["layers"].astype(str)
-    records = {str(n): {"errors": {"longest_prefix": 2**n}} for n in (1, 2, 3, 4)}
+    layers = (1, 2, 3, 4)
+    parts = [cells({32: [0.1]}, size=64, layers=n, task="word", heads=4) for n in layers]
+    table = joined(*parts).assign(cell=[str(n) for n in layers])
+    records = {str(n): {"errors": {"longest_prefix": 2**n}} for n in layers}
     (line,) = tables.prefixes(table, records).to_dict("records")
-    assert [line[f"{n} layer{'s' * (n > 1)}"] for n in (1, 2, 3, 4)] == [2, 4, 8, 16]
+    assert [line[f"{n} layer{'s' * (n > 1)}"] for n in layers] == [2, 4, 8, 16]
     assert line["low"] <= 1 <= line["high"]
     assert line["doublings"] == pytest.approx(0.9, abs=0.15)
 
@@ -260,16 +235,16 @@ def test_labels_name_what_tells_rows_apart():
 
 
 def test_the_learning_rate_is_chosen_by_validation_then_by_steps():
+    rates = {0.01: (0.1, 900), 0.02: (0.9, 500), 0.04: (0.9, 100)}
     table = joined(
-        cells({8: [0.1, 0.1, 0.1]}, steps=900).assign(**{"recipe.learning_rate": 0.01}),
-        cells({8: [0.9, 0.9, 0.9]}, steps=500).assign(**{"recipe.learning_rate": 0.02}),
-        cells({8: [0.9, 0.9, 0.9]}, steps=100).assign(**{"recipe.learning_rate": 0.04}),
-    )
-    table["cell"] = [str(number) for number in range(9)]
+        *(cells({8: [accuracy] * 3}, steps=steps, **{"recipe.learning_rate": rate})
+          for rate, (accuracy, steps) in rates.items())
+    )  # fmt: skip
     last = [0.981, 0.982, 0.1, 0.979, 0.984, 0.2, 0.5, 0.5, 0.99]  # three seeds of each
+    table["cell"] = [str(number) for number in range(9)]
     records = {
-        str(number): {"curve": {"validation_chain_exact_match": [0.3, share]}}
-        for number, share in enumerate(last)
+        name: {"curve": {"validation_chain_exact_match": [0.3, share]}}
+        for name, share in zip(table["cell"], last, strict=True)
     }
     found = tables.learning_rates(table, records).set_index("learning rate")
     assert found["validation %"].tolist() == [98.1, 97.9, 50.0]
@@ -278,7 +253,7 @@ def test_the_learning_rate_is_chosen_by_validation_then_by_steps():
 
 def test_enough_bits_are_those_of_the_shortest_format_whose_median_passes():
     seeds = {None: [1.0, 1.0, 0.2], "int8": [0.95, 0.91, 0.1], "int4": [0.95, 0.8, 0.7]}
-    table = joined(*(cells({8: own}, **{bits.FORMAT: name}) for name, own in seeds.items()))
+    table = joined(*(cells({8: own}, **{data.STATE_FORMAT: name}) for name, own in seeds.items()))
     task = {"_target_": "tasks.lis.LIS", "size": 4}
     (found,) = data.rows_of(bits.bits(table, {c: {"config": {"task": task}} for c in table.cell}))
     assert (found["enough"], found["format"], found["held"]) == (16 * 8, "int8", 16 * 32)

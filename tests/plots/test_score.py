@@ -7,6 +7,7 @@ from plots import tables
 from plots.score import places, scorable, score
 from tests.plots.small_tables import cells, joined
 
+EASY = cells({8: [0.1], 16: [0.95]}, model="mine")
 STANDARD = joined(
     cells({8: [0.1], 16: [0.95], 32: [1.0]}),
     cells({8: [0.1], 16: [0.2], 32: [1.0]}, task="copy"),
@@ -22,30 +23,25 @@ def scored(*tables):
 
 
 def test_score_is_the_geometric_mean_of_the_ratios():
-    same = cells({8: [0.1], 16: [0.95]}, model="mine")
-    found = scored(same, cells({8: [0.1], 16: [0.95]}, task="copy", model="mine"))
+    found = scored(EASY, EASY.assign(task="copy"))
     assert found.score == pytest.approx(2**-0.5)
     assert found.low < found.score < found.high < 1.2
 
 
 def test_what_is_not_passed_counts_as_twice_the_largest_dim():
-    easy = cells({8: [0.1], 16: [0.95]}, model="mine")
-    failed = scored(easy, cells({8: [0.1], 16: [0.5], 32: [0.8]}, task="copy", model="mine"))
+    failed = scored(EASY, cells({8: [0.1], 16: [0.5], 32: [0.8]}, task="copy", model="mine"))
     crashed = cells({8: [0.1]}, task="copy", model="mine", status="failed")
-    assert scored(easy, crashed).score == failed.score == pytest.approx(2**0.5)
-    stopped = scored(easy, cells({8: [0.1]}, task="copy", model="mine"))
+    assert scored(EASY, crashed).score == failed.score == pytest.approx(2**0.5)
+    stopped = scored(EASY, cells({8: [0.1]}, task="copy", model="mine"))
     assert stopped.score == failed.score and stopped.low < failed.low
 
 
 def test_a_model_that_has_not_run_every_task_has_no_score():
-    easy = cells({8: [0.1], 16: [0.95]}, model="mine")
     unfinished = cells({8: [0.1]}, task="copy", model="mine", status="unfinished")
     failed = cells({8: [0.1]}, task="copy", model="mine", status="failed")
-    scored_models = [
-        set(scorable(joined(STANDARD, easy, *more))["model"])
-        for more in ([], [unfinished], [failed])
-    ]
-    assert scored_models == [{"standard"}, {"standard"}, {"standard", "mine"}]
+    found = [set(scorable(joined(STANDARD, EASY, *more))["model"])
+             for more in ([], [unfinished], [failed])]  # fmt: skip
+    assert found == [{"standard"}, {"standard"}, {"standard", "mine"}]
 
 
 def test_the_smallest_dim_that_passes_is_worth_an_octave_below():
