@@ -76,7 +76,7 @@ class LocalLauncher(Launcher):
             return _failed(overrides, RunError("out of time, not started"))
         payload = cloudpickle.dumps((*self._job, overrides, number, total, Singleton.get_state()))
         context = multiprocessing.get_context("forkserver")
-        context.set_forkserver_preload(["torch", "experiments.run"])
+        context.set_forkserver_preload(["torch", "torch._dynamo", "experiments.run"])
         process = context.Process(target=_work, args=(payload, path))
         process.start()
         self._processes.add(process)
