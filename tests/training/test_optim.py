@@ -6,12 +6,7 @@ from tiny import tiny_recipe, tiny_trainer
 from models.mixer import Role
 from tasks.arithmetic import Arithmetic
 from training import optim
-from training.optim import (
-    BatchedMuon,
-    build_optimizers,
-    orthogonalise,
-    set_learning_rate,
-)
+from training.optim import BatchedMuon, build_optimizers, orthogonalise, set_learning_rate
 from training.recipe import Rates, RoleRate
 
 TASK = Arithmetic(2)
