@@ -1,10 +1,8 @@
 """The two controls: a running mean that remembers no order, and an LSTM."""
 
 import torch
-from torch.utils.flop_counter import FlopCounterMode
 
 from models.lstm import LSTM
-from models.mixer import Role
 from models.running_mean import RunningMean
 
 
@@ -16,17 +14,6 @@ def test_the_mean_has_no_parameters_and_forgets_order():
     assert mixer.flops(20) == {"mixing/mean": 2 * 8 * 20}
 
 
-def test_an_lstm_is_never_free():
-    """PyTorch's counter takes it for free; ours are its eight matrices, once a token."""
-    mixer = LSTM(8, 2, 20)
-    with FlopCounterMode(display=False) as counter:
-        mixer(torch.randn(1, 20, 8))
-    terms = mixer.flops(20)
-    matrices = sum(w.numel() for w in mixer.parameters() if w.dim() == 2)
-    assert counter.get_total_flops() in (0, 2 * matrices * 20)
-    assert terms["linear/lstm_input"] + terms["linear/lstm_recurrence"] == 2 * matrices * 20
-
-
 def test_an_lstm_starts_by_remembering():
     own = dict(LSTM(64, 2, 20).lstm.named_parameters())
     assert own["bias_ih_l0"].tolist() == [0] * 64 + [1] * 64 + [0] * 128
@@ -34,8 +21,3 @@ def test_an_lstm_starts_by_remembering():
     for name in ("weight_ih_l0", "weight_hh_l0"):
         bound = (6 / 128) ** 0.5  # Xavier-uniform, each gate by itself
         assert 0.95 * bound < own[name].abs().max() <= bound
-
-
-def test_muon_takes_the_gates_apart():
-    roles = LSTM(8, 2, 20).parameter_roles()
-    assert roles == dict.fromkeys(["lstm.weight_ih_l0", "lstm.weight_hh_l0"], Role("hidden", 4))

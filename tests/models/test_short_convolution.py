@@ -4,9 +4,7 @@ import pytest
 import torch
 from comparing import assert_close, with_gradients
 
-from common import UserError
 from models.attention import ShortConvolution
-from models.linear import LinearAttention
 from tests.models.reference.heads import convolved
 
 
@@ -27,12 +25,3 @@ def test_initial_values_are_those_of_pytorchs_convolution():
     kernel = ShortConvolution(4000, "canon", 4).kernel
     assert 0.49 < kernel.abs().max() <= 0.5
     assert kernel.std().item() == pytest.approx(0.5 / 3**0.5, rel=0.03)
-
-
-@pytest.mark.parametrize(
-    ("own", "message"),
-    [({"convolution": "mamba"}, "one of none, canon, silu"), ({"convolution_width": 0}, "width=0")],
-)
-def test_unknown_forms_are_refused(own, message):
-    with pytest.raises(UserError, match=message):
-        LinearAttention(8, 2, 12, **own)

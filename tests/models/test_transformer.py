@@ -6,14 +6,19 @@ import pytest
 import torch
 from comparing import plain_form
 from configured import VOCABULARY, model_of
-from toy_mixers import CumulativeMean
+from small_models import CumulativeMean
 
 from common import UserError
+from models.decayed import DecayedAttention
+from models.delta import DeltaRule
 from models.linear import LinearAttention
 from models.mixer import POSITIONS
+from models.sliding_window import SlidingWindow
 from models.sparse import SparseAttention, default_block_size
 from models.standard import StandardAttention
+from models.taylor import TaylorAttention
 from models.tensor import TensorAttention
+from models.tensor_linear import TensorLinearAttention
 from models.transformer import Transformer, scale_embedding
 
 
@@ -69,13 +74,6 @@ def test_logits_equal_the_equations(name, position):
 
 
 @torch.no_grad()
-def test_head_of_hidden_gives_the_logits_at_chosen_positions():
-    model, tokens = transformer().eval(), tokens_of()
-    chosen = torch.rand(3, 12) < 0.5
-    torch.testing.assert_close(model.head(model.hidden(tokens)[chosen]), model(tokens)[chosen])
-
-
-@torch.no_grad()
 @pytest.mark.parametrize("dtype", [torch.uint8, torch.int32, torch.int64])
 def test_tokens_of_any_whole_number_type(dtype):
     model, tokens = transformer().eval(), tokens_of()
@@ -114,46 +112,49 @@ def test_dropout_acts_on_embedding_and_both_branches_in_training_alone():
 
 
 @pytest.mark.parametrize(
-    ("lengths", "block_size"), [((72, 83, 87, 210, 221, 223), 8), ((342, 353, 505, 506), 16)]
+    "length", [1, 3, 4, 15, 16, 63, 64, 72, 223, 255, 256, 342, 506, 2**20 - 1, 2**20]
 )
-def test_default_block_size_is_the_papers(lengths, block_size):
-    for length in lengths:
-        assert default_block_size(length) == block_size
-        assert SparseAttention(8, 2, length).block_size == block_size
-
-
-@pytest.mark.parametrize("length", [1, 3, 4, 15, 16, 63, 64, 255, 256, 2**20 - 1, 2**20])
-def test_default_block_size_at_powers_of_two(length):
-    """The largest power of two whose square is at most L; no rounding of logarithms."""
+def test_default_block_size_is_the_largest_power_of_two_whose_square_is_at_most_l(length):
+    """8 for the paper's lengths from 72 to 223, 16 from 342 to 506; no rounding of logarithms."""
     size = default_block_size(length)
-    assert size**2 <= length < (2 * size) ** 2
+    assert size.bit_count() == 1 and size**2 <= length < (2 * size) ** 2
+    if length < 1000:
+        assert SparseAttention(8, 2, length).block_size == size
 
 
-BAD = {
-    "dim=9 is odd": {"dim": 9, "num_heads": 3},
-    "position=rope needs an even head_dim, not 3": {"dim": 6, "position": "rope"},
-}
+@pytest.mark.parametrize(
+    ("sizes", "message"),
+    [
+        ({"dim": 9, "num_heads": 3}, "dim=9 is odd"),
+        ({"dim": 6, "position": "rope"}, "position=rope needs an even head_dim, not 3"),
+    ],
+)
+def test_sizes_that_do_not_fit_are_refused(sizes, message):
+    with pytest.raises(UserError, match=message):
+        transformer(**sizes)
 
 
-@pytest.mark.parametrize("message", BAD)
-def test_sizes_that_do_not_fit_are_refused(message):
-    with pytest.raises(UserError) as refusal:
-        transformer(**BAD[message])
-    assert message in str(refusal.value)
+HEAD, FORGETS = {"decay": "head"}, {"forget_gate": True}
 
 
 @pytest.mark.parametrize(
     ("build", "own"),
     [
-        (SparseAttention, {"block_size": 0}),
-        (SparseAttention, {"window_blocks": 0}),
+        (SparseAttention, {"block_size": 0}), (SparseAttention, {"window_blocks": 0}),
         (SparseAttention, {"summary_tokens": -1}),
         (SparseAttention, {"block_size": 4, "summary_tokens": 5}),
-        (SparseAttention, {"implementation": "chunked"}),
-        (LinearAttention, {"chunk_size": 0}),
-        (LinearAttention, {"implementation": "blocked"}),
+        (SparseAttention, {"implementation": "chunked"}), (SlidingWindow, {"window": 0}),
+        (LinearAttention, {"chunk_size": 0}), (LinearAttention, {"implementation": "blocked"}),
+        (LinearAttention, {"convolution": "mamba"}), (LinearAttention, {"convolution_width": 0}),
+        (TensorAttention, {"scale": "none"}), (TensorLinearAttention, {"chunk_size": 0}),
+        (TaylorAttention, {"feature_dim": 0}),
+        (TaylorAttention, {"position": "rope", "feature_dim": 3}),
+        *((DecayedAttention, {**HEAD, "A_range": wrong}) for wrong in (None, [16, 1], [-1, 16])),
+        *((DeltaRule, {**FORGETS, "A_range": wrong}) for wrong in (None, [16, 1], [-1, 16])),
+        (DecayedAttention, {"decay": "fixed", "A_range": [1, 16]}),
+        (DeltaRule, {"A_range": [1, 16]}),
     ],
-)
+)  # fmt: skip
 def test_parameters_of_mixers_are_checked(build, own):
     with pytest.raises(UserError, match=next(reversed(own))):
         build(8, 2, 20, **own)
