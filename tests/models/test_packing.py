@@ -1,6 +1,7 @@
 """Packed sequences: the layout, and mixers on it against the same mixers on padded batches."""
 
 import functools
+import itertools
 from itertools import pairwise
 
 import numpy as np
@@ -10,12 +11,14 @@ from comparing import compare_functions, compare_packed, with_gradients
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from models.delta import DeltaRule
 from models.linear import LinearAttention
 from models.packing import LONGEST, Packing, attention_takes, bias_shape, sizes_without_padding
 from models.sparse import SparseAttention
 from models.standard import StandardAttention
 
 EACH = pytest.mark.parametrize("mixer", [StandardAttention, SparseAttention, LinearAttention])
+METHODS = "forward", "project", "merge", "attend"
 LENGTHS = st.lists(st.integers(1, 40), min_size=1, max_size=40).map(sorted)
 
 
@@ -86,8 +89,10 @@ def test_the_bias_is_no_larger_than_what_the_kernels_take():
     assert mixer.bias.shape == bias_shape(LONGEST)
 
 
-@pytest.mark.parametrize("base", [StandardAttention, LinearAttention])
-@pytest.mark.parametrize("method", ["forward", "project", "merge", "attend"])
+@pytest.mark.parametrize(
+    ("base", "method"),
+    [*itertools.product([StandardAttention, LinearAttention], METHODS), (DeltaRule, "forward")],
+)
 def test_a_mixer_that_changes_a_method_of_its_parent_keeps_its_change(base, method):
     def changed(self, *inputs):
         result = getattr(base, method)(self, *inputs)

@@ -9,9 +9,11 @@ from configured import VOCABULARY, model_of
 from small_models import CumulativeMean
 
 from common import UserError
+from models.attention import ShortConvolution
 from models.decayed import DecayedAttention
 from models.delta import DeltaRule
 from models.linear import LinearAttention
+from models.lstm import LSTM
 from models.mixer import POSITIONS
 from models.sliding_window import SlidingWindow
 from models.sparse import SparseAttention, default_block_size
@@ -96,6 +98,21 @@ def test_every_matrix_is_xavier_uniform_and_every_bias_zero(mixer):
             assert (weight == (1 if "norm" in name and name.endswith("weight") else 0)).all(), name
 
 
+def test_a_short_convolution_starts_as_pytorchs_does():
+    kernel = ShortConvolution(4000, "canon", 4).kernel
+    assert 0.49 < kernel.abs().max() <= 0.5
+    assert kernel.std().item() == pytest.approx(0.5 / 3**0.5, rel=0.03)
+
+
+def test_an_lstm_starts_by_remembering():
+    own = dict(LSTM(64, 2, 20).lstm.named_parameters())
+    assert own["bias_ih_l0"].tolist() == [0] * 64 + [1] * 64 + [0] * 128
+    assert not own["bias_hh_l0"].any()
+    for name in ("weight_ih_l0", "weight_hh_l0"):
+        bound = (6 / 128) ** 0.5  # Xavier-uniform, each gate by itself
+        assert 0.95 * bound < own[name].abs().max() <= bound
+
+
 def test_dropout_acts_on_embedding_and_both_branches_in_training_alone():
     model = transformer(CumulativeMean, dropout=0.5, num_layers=1)
     seen = []
@@ -167,14 +184,14 @@ def test_more_tokens_than_max_len_are_refused():
 
 
 def test_auto_resolves_by_max_len():
-    for build, small in ((SparseAttention, "dense"), (LinearAttention, "dense")):
-        assert build(8, 2, 16).implementation == small
-        assert build(8, 2, 4096).implementation != small
+    for build in (SparseAttention, LinearAttention):
+        assert build(8, 2, 16).implementation == "dense" != build(8, 2, 4096).implementation
 
 
-@pytest.mark.parametrize(
-    "name", ["standard", "sparse:blocked", "linear:chunked", "tensor", "tensor_linear"]
-)
+COMPILED = ["standard", "sparse:blocked", "linear:chunked", "tensor", "tensor_linear"]
+
+
+@pytest.mark.parametrize("name", COMPILED)
 def test_compiles_into_one_graph(name):
     """No break for torch.compile in training; "eager" runs the traced graph as it is."""
     torch.compiler.reset()

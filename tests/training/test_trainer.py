@@ -189,9 +189,9 @@ def test_a_damaged_checkpoint_is_set_aside_and_training_starts_again(tmp_path, c
     assert torch.equal(weights(whole), weights(again))
 
 
-def test_one_flipped_bit_is_noticed(tmp_path):
-    tiny_trainer(tmp_path, TASK).fit()
+def test_one_flipped_bit_is_noticed_and_a_missing_checkpoint_named(tmp_path):
     path = tmp_path / "checkpoint.pt"
+    save_checkpoint(path, {"step": 1})
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 1
     path.write_bytes(content)
