@@ -29,11 +29,11 @@ def update(optimizers, model, gradient, rate):
 
 def muon(parameters, dtype=torch.float32, **options):
     """Over parameters of one matrix each."""
-    groups = {p.shape: {"params": [], "parts": [], **options} for p in parameters}
-    for p in parameters:
-        groups[p.shape]["params"].append(p)
-        groups[p.shape]["parts"].append(1)
-    return BatchedMuon(list(groups.values()), dtype)
+    groups = []
+    for shape in {p.shape for p in parameters}:
+        own = [p for p in parameters if p.shape == shape]
+        groups.append({"params": own, "parts": [1] * len(own), **options})
+    return BatchedMuon(groups, dtype)
 
 
 @pytest.mark.parametrize("weight_decay", [0.0, 0.3])
@@ -60,17 +60,16 @@ def test_same_updates_as_torchs_own_muon(weight_decay, dtype, tolerance):
 @pytest.mark.parametrize("decay", [0.0, 0.3])
 def test_stacked_matrices_are_orthogonalised_apart(decay):
     """One parameter of three parts moves as three parameters do; other shapes stay whole."""
-    generator = torch.Generator().manual_seed(2)
-    stacked = [torch.nn.Parameter(torch.randn(12, 4, generator=generator)) for _ in range(2)]
+    torch.manual_seed(2)
+    *stacked, whole = (torch.nn.Parameter(torch.randn(12, 4)) for _ in range(3))
     apart = [torch.nn.Parameter(m.clone()) for p in stacked for m in p.detach().chunk(3)]
-    whole = torch.nn.Parameter(torch.randn(12, 4, generator=generator))
     alone = torch.nn.Parameter(whole.detach().clone())
     groups = [{"params": stacked, "parts": [3, 3]}, {"params": [whole], "parts": [1]}]
     ours = BatchedMuon([{**group, "lr": 0.01, "weight_decay": decay} for group in groups])
     theirs = muon([*apart, alone], lr=0.01, weight_decay=decay)
     for _ in range(3):
         for p in (*stacked, whole):
-            p.grad = torch.randn(p.shape, generator=generator)
+            p.grad = torch.randn_like(p)
         gradients = [matrix for p in stacked for matrix in p.grad.chunk(3)]
         for p, gradient in zip(apart, gradients, strict=True):
             p.grad = gradient.clone()

@@ -86,7 +86,7 @@ def test_validation_waits_once_however_many_batches(tmp_path):
 @pytest.mark.parametrize("task", TASKS)
 def test_generation_there_is_generation_here(task, mixer):
     task = TASKS[task]()
-    sequences = task.draw(0, 0, 0, 12)
+    sequences = task.draw(0, 0, 0, 6)
     expected = generate(small_model(task, mixer), sequences)
     with OtherDevice():
         found = generate(small_model(task, mixer), sequences, device=ELSEWHERE)

@@ -175,17 +175,15 @@ def test_divergence_ends_with_a_reason(tmp_path):
 
 
 def test_a_damaged_checkpoint_is_set_aside_and_training_starts_again(tmp_path, capsys):
-    whole = tiny_trainer(tmp_path / "whole", TASK)
+    whole = tiny_trainer(tmp_path, TASK)
     whole.fit()
-    folder = tmp_path / "hurt"
-    tiny_trainer(folder, TASK).fit()
-    content = (folder / "checkpoint.pt").read_bytes()
-    (folder / "checkpoint.pt").write_bytes(content[: len(content) // 2])
-    again = tiny_trainer(folder, TASK)
+    path = tmp_path / "checkpoint.pt"
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+    again = tiny_trainer(tmp_path, TASK)
     again.fit()
     warning = capsys.readouterr().err
     assert "damaged checkpoint" in warning and "force=true" not in warning  # nothing is to be done
-    assert (folder / "checkpoint.damaged").exists()
+    assert path.with_suffix(".damaged").exists()
     assert torch.equal(weights(whole), weights(again))
 
 
