@@ -22,13 +22,15 @@ def random_qkv(length, batch=2, heads=2, width=4, parts=3) -> list[Tensor]:
 
 
 def with_gradients(function, inputs, direction, parameters=()) -> list[Tensor]:
-    """function(*inputs), and the gradients of its product with `direction`: of inputs that are not
-    None, of parameters; zeros where there are none."""
+    """function(*inputs), one tensor or several, and the gradients of the first one's product with
+    `direction`: of inputs that are not None, of parameters; zeros where there are none."""
     leaves = [None if x is None else x.detach().clone().requires_grad_() for x in inputs]
     y = function(*leaves)
+    y, *others = y if isinstance(y, tuple) else (y,)
     wanted = [*(x for x in leaves if x is not None), *parameters]
     direction = direction.to(y.dtype).expand_as(y)
-    return [y.detach(), *torch.autograd.grad(y, wanted, direction, materialize_grads=True)]
+    gradients = torch.autograd.grad(y, wanted, direction, materialize_grads=True)
+    return [x.detach() for x in (y, *others, *gradients)]
 
 
 def assert_close(actual: list[Tensor], expected: list[Tensor], relative: float) -> None:
@@ -38,6 +40,17 @@ def assert_close(actual: list[Tensor], expected: list[Tensor], relative: float) 
         worst = (found.double() - wanted.double()).abs().max().item()
         scale = wanted.abs().max().item()
         assert worst <= relative * max(scale, 1.0), f"off by {worst:.2e} at magnitude {scale:.2e}"
+
+
+def compare_functions(fast, plain, inputs, tolerance):
+    """The fast form in the inputs' type against the plain one in float64."""
+    with torch.no_grad():
+        y = fast(*inputs)
+    direction = torch.randn_like(y[0] if isinstance(y, tuple) else y)
+    exact = [x if x is None else x.double() for x in inputs]
+    found = with_gradients(fast, inputs, direction)
+    assert all(part.dtype == inputs[0].dtype for part in found)
+    assert_close(found, with_gradients(plain, exact, direction.double()), tolerance)
 
 
 def plain_form(mixer):
@@ -54,13 +67,10 @@ def plain_form(mixer):
 
 def compare(mixer, x, tolerance):
     """The mixer in its own type against its plain form in float64."""
-    direction = torch.randn(x.shape).to(x)
-    found = with_gradients(mixer, [x], direction, mixer.parameters())
-    exact = copy.deepcopy(mixer).cpu().double()
+    direction, exact = torch.randn(x.shape).to(x), copy.deepcopy(mixer).cpu().double()
+    found = [part.cpu() for part in with_gradients(mixer, [x], direction, mixer.parameters())]
     given = [x.cpu().double()], direction.cpu().double(), exact.parameters()
-    assert_close(
-        [part.cpu() for part in found], with_gradients(plain_form(exact), *given), tolerance
-    )
+    assert_close(found, with_gradients(plain_form(exact), *given), tolerance)
 
 
 def padded(x, packing):

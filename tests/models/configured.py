@@ -60,14 +60,9 @@ def names():
 
 
 def model_of(
-    name,
-    position="sinusoidal",
-    max_len=LONGEST,
-    dropout=0.0,
-    layers=None,
-    seed=0,
+    name, position="sinusoidal", max_len=LONGEST, dropout=0.0, layers=None, seed=0,
     vocabulary=VOCABULARY,
-):
+):  # fmt: skip
     """A model by the file, of D = 16 and two heads, with at least one layer of every mixer.
 
     Every parameter is moved a little: norms and biases that start at 1 and 0 would hide.

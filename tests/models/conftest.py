@@ -1,4 +1,4 @@
-"""One thread and a fixed seed for every test of the models; models of ``--config-dir``, too."""
+"""A fixed seed for every test of the models; models of ``--config-dir``, too."""
 
 from pathlib import Path
 
@@ -14,9 +14,5 @@ def pytest_configure(config):
 
 
 @pytest.fixture(autouse=True)
-def one_thread_and_seed():
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
+def seed():
     torch.manual_seed(0)
-    yield
-    torch.set_num_threads(threads)

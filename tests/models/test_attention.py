@@ -8,11 +8,10 @@ such roundings: 4e-2. Linear attention rounds inputs and outputs only, 1e-2.
 
 import pytest
 import torch
-from comparing import assert_close, random_qkv, with_gradients
+from comparing import assert_close, compare_functions, random_qkv, with_gradients
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from common import UserError
 from models.linear import LinearAttention, feature_map
 from models.sliding_window import SlidingWindow
 from models.sparse import SparseAttention
@@ -41,16 +40,9 @@ def weighted(form, length, block=5, window=2, summaries=3, dropout=0.0):
     return mixer, lambda i: reference.sparse_set(i, *pattern)
 
 
-def compare(fast, plain, inputs, tolerance=FLOAT32):
-    direction = torch.randn(inputs[0].shape).to(inputs[0])
-    found = with_gradients(fast, inputs, direction)
-    assert all(x.dtype == inputs[0].dtype for x in found)
-    wanted = with_gradients(plain, [x.double() for x in inputs], direction.double())
-    assert_close(found, wanted, tolerance)
-
-
-def plain_softmax(attended, keep=None):
-    return lambda q, k, v: reference.softmax_attention(q, k, v, attended, keep)
+def compare_softmax(mixer, attended, inputs, tolerance=FLOAT32):
+    plain = lambda q, k, v: reference.softmax_attention(q, k, v, attended)  # noqa: E731
+    compare_functions(mixer.attend, plain, inputs, tolerance)
 
 
 @settings(max_examples=40, deadline=None)
@@ -59,8 +51,8 @@ def plain_softmax(attended, keep=None):
 )
 def test_any_sparse_pattern_equals_the_definition(block, window, summaries, length, longer):
     for form in ("dense", "blocked"):
-        mixer, attended = weighted(form, length + longer, block, window, summaries)
-        compare(mixer.attend, plain_softmax(attended), random_qkv(length, batch=1))
+        pattern = weighted(form, length + longer, block, window, summaries)
+        compare_softmax(*pattern, random_qkv(length, batch=1))
 
 
 @settings(max_examples=40, deadline=None)
@@ -68,16 +60,7 @@ def test_any_sparse_pattern_equals_the_definition(block, window, summaries, leng
 def test_any_sliding_window_equals_the_definition(window, length, form):
     mixer = SlidingWindow(8, 2, 50, window=window, implementation=form)
     seen = lambda i: range(max(1, i - window + 1), i + 1)  # noqa: E731
-    compare(mixer.attend, plain_softmax(seen), random_qkv(length))
-
-
-def test_the_state_of_a_sliding_window_stops_growing():
-    mixer = SlidingWindow(8, 2, 50, window=6)
-    assert [mixer.state_bytes(t) for t in (1, 6, 7, 50)] == [64, 6 * 64, 6 * 64, 6 * 64]
-    assert mixer.step_flops(10) == mixer.step_flops(49) > mixer.step_flops(4)
-    assert [SlidingWindow(8, 2, length).window for length in (64, 223, 505)] == [8, 8, 16]
-    with pytest.raises(UserError, match="window=0"):
-        SlidingWindow(8, 2, 20, window=0)
+    compare_softmax(mixer, seen, random_qkv(length))
 
 
 def test_pattern_example_of_equation_6():
@@ -89,22 +72,20 @@ def test_pattern_example_of_equation_6():
 
 def test_length_1000():
     inputs = random_qkv(1000, batch=1, heads=1)
-    mixer, attended = weighted("blocked", 1000, 16, 1, 1)
-    compare(mixer.attend, plain_softmax(attended), inputs)
+    compare_softmax(*weighted("blocked", 1000, 16, 1, 1), inputs)
     mixer = LinearAttention(8, 2, 1000, implementation="chunked")
-    compare(mixer.attend, reference.linear_attention, inputs)
+    compare_functions(mixer.attend, reference.linear_attention, inputs, FLOAT32)
 
 
 @WEIGHTED
 def test_bf16_of_softmax(form):
-    mixer, attended = weighted(form, 63)
-    compare(mixer.attend, plain_softmax(attended), [x.bfloat16() for x in random_qkv(63)], 4e-2)
+    compare_softmax(*weighted(form, 63), [x.bfloat16() for x in random_qkv(63)], 4e-2)
 
 
 @FORMS
 def test_bf16_of_linear_attention(form):
     inputs = [x.bfloat16() for x in random_qkv(39)]
-    compare(linear(form).attend, reference.linear_attention, inputs, 1e-2)
+    compare_functions(linear(form).attend, reference.linear_attention, inputs, 1e-2)
 
 
 def attention_matrix(mixer, q, k, seed=0):
@@ -131,7 +112,8 @@ def test_dropout_with_the_same_mask(form, length):
         torch.manual_seed(5)
         return mixer.attend(*inputs)
 
-    compare(fast, plain_softmax(attended, keep), [q, k, v])
+    plain = lambda q, k, v: reference.softmax_attention(q, k, v, attended, keep)  # noqa: E731
+    compare_functions(fast, plain, [q, k, v], FLOAT32)
 
 
 @pytest.mark.parametrize("build", [LinearAttention, TensorAttention])
@@ -151,31 +133,19 @@ def test_feature_map_keeps_its_digits_and_its_slope(dtype):
     assert phi.dtype == torch.float32
     torch.testing.assert_close(phi.double(), expected, rtol=1e-6, atol=0)
     slope = torch.where(exact > 0, torch.ones(()).double(), exact.exp())
-    torch.testing.assert_close(
-        x.grad.double(), slope, rtol=1e-6 if dtype.itemsize > 2 else 1e-2, atol=0
-    )
+    rtol = 1e-6 if dtype == torch.float32 else 1e-2
+    torch.testing.assert_close(x.grad.double(), slope, rtol=rtol, atol=0)
 
 
-@FORMS
-def test_tiny_features_still_average(form):
-    """Weights near e^-70 must cancel in the quotient, and one huge late key must not wash out.
-
-    A guard such as 1e-6 in the denominator, or prefix sums got by subtraction, would fail here.
-    """
-    q, k, v = random_qkv(40)
-    q, k = q - 35, k - 35
-    k[:, :, 20:] += 60
-    mixer = linear(form)
-    # The naive elu + 1 cancels too, at e^-35 even in float64: exp itself is the reference here.
-    weights = q.double().exp() @ torch.where(k > 0, k + 1.0, k.exp()).double().transpose(-1, -2)
-    expected = (weights.tril() @ v.double()) / weights.tril().sum(-1, keepdim=True)
-    assert_close([mixer.attend(q, k, v)], [expected], FLOAT32)
-
-
-def extreme_inputs(value, position, length=40):
-    """q, k, v of which most queries lie near `value`; and the output in float64 without φ's 0."""
+def extreme_inputs(case, position, length=40):
+    """q, k, v of which most queries lie near the number `case`, or all features near e^-35 with
+    huge late keys; and the output in float64, without the zeros of φ."""
     q, k, v = random_qkv(length)
-    q[:, :, 1::2] += value
+    if case == "tiny features":
+        q, k = q - 35, k - 35
+        k[:, :, 20:] += 60
+    else:
+        q[:, :, 1::2] += case
     exact = [x.double() for x in (q, k)]
     # exp itself, shifted: the naive elu + 1 cancels at -37 and exp underflows at -745 in float64.
     shift = exact[0].clamp(max=0).amax(-1, keepdim=True)
@@ -187,33 +157,29 @@ def extreme_inputs(value, position, length=40):
     return [q, k, v], (features_q @ features_k.mT).tril() @ v.double() / total
 
 
-@FORMS
-@pytest.mark.parametrize("position", ["none", "rope"])
-@pytest.mark.parametrize("value", [-200.0, -1e4, 300.0])
-def test_extreme_queries_still_average(form, position, value):
-    """φ(-200) is 0 in float32: without a factor of its own such a query averages nothing."""
-    inputs, expected = extreme_inputs(value, position)
-    mixer = linear(form, position)
-    assert_close([mixer.attend(*inputs)], [expected], FLOAT32)
+def step_by_step(mixer, inputs):
+    """What `attend` gives, from a prompt of one token and steps with these q, k, v."""
+    at, take = iter(range(1, 40)), lambda t: tuple(y[:, :, t] for y in inputs)
+    mixer.project = lambda x: take(slice(1))
+    mixer.heads = lambda x: take(next(at))
+    mixer.out = torch.nn.Identity()
+    first, state = mixer.prefill(torch.zeros(2, 1, 8), torch.tensor([1, 1]))
+    steps = [mixer.step(torch.zeros(2, 8), torch.tensor([t, t]), state) for t in range(1, 40)]
+    return torch.stack([first[:, 0], *steps], 1).unflatten(-1, (2, -1)).transpose(1, 2)
 
 
 @torch.no_grad()
+@pytest.mark.parametrize("form", ["dense", "chunked", "steps"])
 @pytest.mark.parametrize("position", ["none", "rope"])
-@pytest.mark.parametrize("value", [-200.0, -1e4, 300.0])
-def test_extreme_queries_still_average_step_by_step(position, value):
-    mixer = linear("chunked", position)
-    inputs, expected = extreme_inputs(value, position)
-    given = iter([])
-    mixer.project = lambda x: tuple(y[:, :, :1] for y in inputs)
-    mixer.heads = lambda x: next(given)
-    mixer.out = torch.nn.Identity()
-    expected = expected.transpose(1, 2).flatten(2)  # (B, T, D)
-    first, state = mixer.prefill(torch.zeros(2, 1, 8), torch.tensor([1, 1]))
-    assert_close([first[:, 0]], [expected[:, 0]], FLOAT32)
-    for t in range(1, 40):
-        given = iter([tuple(y[:, :, t] for y in inputs)])
-        output = mixer.step(torch.zeros(2, 8), torch.tensor([t, t]), state)
-        assert_close([output], [expected[:, t]], FLOAT32)
+@pytest.mark.parametrize("case", [-200.0, -1e4, 300.0, "tiny features"])
+def test_extreme_features_still_average(form, position, case):
+    """φ(-200) is 0 in float32: without a factor of its own such a query averages nothing. Weights
+    near e^-70 must cancel in the quotient, and one huge late key must not wash out: a guard such as
+    1e-6 in the denominator, or prefix sums got by subtraction, would fail here."""
+    inputs, expected = extreme_inputs(case, position)
+    mixer = linear("chunked" if form == "steps" else form, position)
+    found = step_by_step(mixer, inputs) if form == "steps" else mixer.attend(*inputs)
+    assert_close([found], [expected], FLOAT32)
 
 
 @FORMS

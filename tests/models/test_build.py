@@ -76,18 +76,13 @@ def test_weights_that_nobody_trains():
         ({"_target_": "models.linear.LinaerAttention"}, "mean models.linear.LinearAttention"),
         ({"_target_": "models.linaer.LinearAttention"}, "no module"),
         ({"_target_": "models.linear.divide"}, "is not a subclass of models.mixer.Mixer"),
+        ([linear(), linear(chunk_sise=3)], r"^model.mixers.1: .*'chunk_sise'"),
     ],
 )  # fmt: skip
-def test_what_is_mistyped_gets_one_line(own, message):
+def test_what_is_mistyped_gets_one_line_that_names_its_place(own, message):
     with pytest.raises(UserError, match=message) as refusal:
-        build_model(config(mixer=own), TASK)
+        build_model(config(**{"mixers" if isinstance(own, list) else "mixer": own}), TASK)
     assert len(str(refusal.value).splitlines()) == 1
-
-
-def test_a_wrong_parameter_is_named_by_its_place():
-    window = {"_target_": "models.sliding_window.SlidingWindow", "windw": 3}
-    with pytest.raises(UserError, match=r"^model.mixers.1: .*'windw'; .* did you mean window"):
-        build_model(config(mixers=[linear(), window]), TASK)
 
 
 def test_an_error_inside_a_constructor_is_raised_as_it_is(monkeypatch):

@@ -2,7 +2,7 @@
 
 import numpy as np
 import torch
-from comparing import assert_close, with_gradients
+from comparing import compare_functions
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -35,20 +35,6 @@ def plain(q, k, v, strengths, log_decay, lengths):
     return torch.stack(rows)
 
 
-def compare(lengths, head_dim, writes, corrects, forgets, heads=2):
-    tokens = sum(lengths)
-    q, direction = torch.randn(2, tokens, heads, head_dim)
-    k, v = torch.randn(2, tokens, writes, heads, head_dim)
-    k = torch.nn.functional.normalize(k, dim=-1)
-    strengths = 2 * torch.rand(tokens, writes, heads) if corrects else None
-    given = [q, k, v, strengths, FORGETTING[forgets](q.shape)]
-    packing = Packing(np.array(lengths))
-    found = with_gradients(lambda *xs: PackedRecurrence.apply(*xs, packing), given, direction)
-    exact = [None if x is None else x.double() for x in given]
-    wanted = with_gradients(lambda *xs: plain(*xs, lengths), exact, direction.double())
-    assert_close(found, wanted, 2e-5)
-
-
 @settings(max_examples=35, deadline=None)
 @given(
     st.lists(st.integers(1, 24), min_size=1, max_size=4).map(sorted),
@@ -58,19 +44,25 @@ def test_output_and_gradients_equal_the_plain_recurrence(
     lengths, head_dim, writes, corrects, forgets
 ):
     torch.manual_seed(0)
-    compare(lengths, head_dim, writes, corrects, forgets)
+    q = torch.randn(sum(lengths), 2, head_dim)
+    k, v = torch.randn(2, sum(lengths), writes, 2, head_dim)
+    k = torch.nn.functional.normalize(k, dim=-1)
+    strengths = 2 * torch.rand(sum(lengths), writes, 2) if corrects else None
+    packing = Packing(np.array(lengths))
+    compare_functions(
+        lambda *inputs: PackedRecurrence.apply(*inputs, packing),
+        lambda *inputs: plain(*inputs, lengths),
+        [q, k, v, strengths, FORGETTING[forgets](q.shape)],
+        2e-5,
+    )
 
 
 def test_threads_share_the_sequences():
     given = [torch.randn(40, 2, 4), *torch.randn(2, 40, 1, 2, 4), None, None]
     packing = Packing(np.array([1, 3, 6, 10, 20]))
     alone = PackedRecurrence.apply(*given, packing)
-    before = torch.get_num_threads()
     torch.set_num_threads(3)
-    try:
-        assert torch.equal(PackedRecurrence.apply(*given, packing), alone)
-    finally:
-        torch.set_num_threads(before)
+    assert torch.equal(PackedRecurrence.apply(*given, packing), alone)
 
 
 def test_filler_is_zero_and_gets_no_gradient():

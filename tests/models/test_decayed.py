@@ -1,43 +1,29 @@
-"""Decayed linear attention against its recurrence: chunks, extreme gates, initial values."""
+"""Decayed linear attention against its recurrence: chunks, extreme gates, initial values; bf16 in
+it and in the delta rule."""
 
 import math
 
 import numpy as np
 import pytest
 import torch
-from comparing import assert_close, with_gradients
+from comparing import assert_close, compare_functions
 from configured import mixers_of
 from configured import settings as settings_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.nn import functional as F
 
-from common import UserError
-from models import decayed as fast
-from models.decayed import ChannelDecay, DecayedAttention, FixedDecay, HeadDecay
-from models.delta import DeltaRule
-from models.mixer import Role
+from models import decayed, delta
+from models.decayed import ChannelDecay, HeadDecay
 from tests.models.reference.decayed import recurrence
+from tests.models.reference.delta import recurrence as delta_recurrence
 
 
-def inputs(length, width, gates, dtype=torch.float64, key_width=4, value_width=3):
-    """q, k, v and log decays, (2, 2, T, ·); gates(shape) gives the last."""
-    shapes = [(2, 2, length, n) for n in (key_width, key_width, value_width, width)]
-    q, k, v = (torch.randn(shape, dtype=dtype) for shape in shapes[:3])
-    return [q, k, v, gates(shapes[3]).to(dtype)]
-
-
-def compare(given, tolerance):
-    direction = torch.randn(given[2].shape, dtype=given[2].dtype)
-    found = with_gradients(lambda *xs: fast.decayed_sums(*xs)[0], given, direction)
-    exact = [x.double() for x in given]
-    wanted = with_gradients(recurrence, exact, direction.double())
-    assert_close(found, wanted, tolerance)
-
-
-def mixed(shape):
-    """From gates that forget nothing, exp(-1e-9), to ones that forget all, exp(-1e4)."""
-    return -(10 ** torch.empty(shape).uniform_(-9, 4))
+def compare(length, width, gates, tolerance, key_width=4, dtype=torch.float64):
+    """q, k, v and log decays, (2, 2, T, ·): outputs, last state and gradients."""
+    shapes = [(2, 2, length, n) for n in (key_width, key_width, 3, width)]
+    inputs = [*(torch.randn(shape) for shape in shapes[:3]), GATES[gates](shapes[3])]
+    compare_functions(decayed.decayed_sums, recurrence, [x.to(dtype) for x in inputs], tolerance)
 
 
 def alternating(shape):
@@ -48,7 +34,8 @@ def alternating(shape):
 
 
 GATES = {
-    "mixed": mixed,
+    # From gates that forget nothing, exp(-1e-9), to ones that forget all, exp(-1e4).
+    "mixed": lambda shape: -(10 ** torch.empty(shape).uniform_(-9, 4)),
     "alternating": alternating,
     "zero": torch.zeros,
     "all": lambda shape: torch.full(shape, -1e4),
@@ -61,7 +48,7 @@ GATES = {
 def test_float32_at_extreme_gates(width, gates):
     """No digits are lost to sums of 1e4 beside a gate of 1e-3."""
     for length in (1, 31, 32, 33, 100):
-        compare(inputs(length, width, GATES[gates], torch.float32), 1e-5)
+        compare(length, width, gates, 1e-5, dtype=torch.float32)
 
 
 @settings(max_examples=35, deadline=None)
@@ -70,50 +57,44 @@ def test_float32_at_extreme_gates(width, gates):
     st.sampled_from(sorted(GATES)),
 )  # fmt: skip
 def test_any_length_chunk_and_head(length, chunk, key_width, gates):
-    before, fast.CHUNK_SIZE = fast.CHUNK_SIZE, chunk
-    try:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(decayed, "CHUNK_SIZE", chunk)
         # One decay for all channels is a difference of sums of up to 5e4, in float64.
-        compare(inputs(length, 1, GATES[gates], key_width=key_width), 1e-11)
-        compare(inputs(length, key_width, GATES[gates], key_width=key_width), 1e-12)
-    finally:
-        fast.CHUNK_SIZE = before
+        compare(length, 1, gates, 1e-11, key_width)
+        compare(length, key_width, gates, 1e-12, key_width)
 
 
+@torch.no_grad()
 @pytest.mark.parametrize("name", ["retnet", "gla", "mamba2"])
 def test_bf16_ends_before_the_sums(name, monkeypatch):
     """q and k are rounded to bfloat16; what is made of them is as exact as float32."""
-    calls, sums = [], fast.decayed_sums
-
-    def recorded(*given):
-        calls.append((given, sums(*given)))
-        return calls[-1][1]
-
-    monkeypatch.setattr(fast, "decayed_sums", recorded)
-    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
-        y = mixers_of(name, max_len=100)[0](torch.randn(2, 100, 16))
-    [((q, k, v, log_decay), (found, _))] = calls
-    assert y.dtype == torch.bfloat16
+    (q, k, v, log_decay), found = under_bf16(name, decayed, "decayed_sums", monkeypatch)
     assert torch.equal(q, q.bfloat16().float()) and torch.equal(k, k.bfloat16().float())
-    exact = [x.double() for x in (q, k, v, log_decay)]
-    assert_close([found], [recurrence(*exact)], 1e-5)
+    assert_close(found, recurrence(*(x.double() for x in (q, k, v, log_decay))), 1e-5)
 
 
-def test_the_last_state_is_the_sum_of_what_is_left():
-    q, k, v, g = inputs(45, 4, GATES["usual"])
-    expected = 0
-    for t in range(45):
-        left = g[:, :, t + 1 :].sum(2).exp()  # (B, H, K)
-        expected = expected + (left * k[:, :, t])[..., None] * v[:, :, t, None]
-    torch.testing.assert_close(fast.decayed_sums(q, k, v, g)[1], expected)
+@torch.no_grad()
+@pytest.mark.parametrize("name", ["delta_net", "gated_delta_net", "delta_product"])
+def test_bf16_ends_before_the_delta_rule(name, monkeypatch):
+    """v is rounded to bfloat16; what is made of q, k and v is as exact as float32."""
+    (q, k, v, beta, log_decay, _), found = under_bf16(name, delta, "delta_rule", monkeypatch)
+    assert torch.equal(v, v.bfloat16().float())
+    assert_close([k.square().sum(-1)], [torch.ones(k.shape[:-1])], 1e-6)
+    decay = torch.ones_like(beta[..., 0]) if log_decay is None else log_decay.exp()
+    exact = delta_recurrence(*(x.double() for x in (q, k, v, beta, decay)))
+    assert_close(found, exact, 1e-5)
 
 
-def test_retnet_decays():
-    """31/32, 63/64, ...: RetNet's γ."""
-    log_decay, scale = FixedDecay(8, 4)(torch.zeros(3, 8))
-    torch.testing.assert_close(
-        log_decay.exp()[0, :, 0], torch.tensor([31, 63, 127, 255]) / 2.0 ** torch.arange(5, 9)
-    )
-    assert (scale == 1).all()
+def under_bf16(name, module, function, monkeypatch):
+    """What one forward pass under autocast gives this function and gets from it."""
+    calls, plain = [], getattr(module, function)
+    recorded = lambda *given: calls.append((given, plain(*given))) or calls[-1][1]  # noqa: E731
+    monkeypatch.setattr(module, function, recorded)
+    with torch.autocast("cpu", torch.bfloat16):
+        y = mixers_of(name, max_len=100)[0](torch.randn(2, 100, 16))
+    assert y.dtype == torch.bfloat16
+    (call,) = calls
+    return call
 
 
 def test_gla_starts_by_forgetting_little():
@@ -121,16 +102,6 @@ def test_gla_starts_by_forgetting_little():
     log_decay, _ = decay(torch.randn(100, 64))
     assert log_decay.shape == (100, 4, 16)
     assert log_decay.exp().mean().item() == pytest.approx(0.5 ** (1 / 16), abs=0.01)
-
-
-def test_mamba2_starts_as_published():
-    decay = HeadDecay(64, 4000, [1, 16])
-    log_decay, dt = decay(torch.zeros(64))
-    assert 0.99e-3 < dt.min() < 1.1e-3 and 0.09 < dt.max() < 0.1001
-    assert dt.log().mean().item() == pytest.approx(math.log(1e-2), abs=0.1)
-    rates = -log_decay / dt
-    assert 1 <= rates.min() < 1.1 and 15.9 < rates.max() <= 16.001
-    assert rates.mean().item() == pytest.approx(8.5, abs=0.3)
 
 
 @torch.no_grad()
@@ -154,25 +125,3 @@ def test_how_long_the_first_weights_remember(name, low):
     shares = [0.1, 0.25, 0.5, 0.75, 0.9]
     found = np.quantile(math.log(2) / forgotten, shares)
     np.testing.assert_allclose(found, np.quantile(math.log(2) / published, shares), rtol=0.12)
-
-
-@pytest.mark.parametrize("wrong", [None, [16, 1], [-1, 16]])
-def test_a_range_that_is_none_is_refused(wrong):
-    with pytest.raises(UserError, match=r"A_range=.*: expected \[low, high\]"):
-        DecayedAttention(8, 2, 20, decay="head", A_range=wrong)
-    with pytest.raises(UserError, match=r"A_range=.*: expected \[low, high\]"):
-        DeltaRule(8, 2, 20, forget_gate=True, A_range=wrong)
-
-
-def test_a_range_without_rates_is_refused():
-    with pytest.raises(UserError, match="does not apply to decay=fixed"):
-        DecayedAttention(8, 2, 20, decay="fixed", A_range=[1, 16])
-    with pytest.raises(UserError, match="does not apply to forget_gate=false"):
-        DeltaRule(8, 2, 20, A_range=[1, 16])
-
-
-def test_rates_of_mamba2_are_exempt_from_weight_decay():
-    roles = DecayedAttention(8, 2, 20, decay="head", A_range=[1, 16]).parameter_roles()
-    exempt = {name for name, role in roles.items() if role == Role("vector", decays=False)}
-    assert exempt == {"decay.A_log", "decay.dt.bias", "skip"}
-    assert DecayedAttention(8, 2, 20).parameter_roles().keys() == {"qkv.weight"}

@@ -38,22 +38,18 @@ def test_the_controls_alone_refuse_rotary_positions():
 
 
 @every
-def test_output_and_gradients_equal_the_plain_form(name):
-    for mixer in mixers_of(name):
-        compare(mixer, torch.randn(2, 33, 16), 1e-4)
-        for length in (1, 7, 32, 70):
-            compare(mixer.double(), torch.randn(2, length, 16, dtype=torch.float64), 1e-9)
-
-
-@every
-def test_rotary_positions(name):
-    """Sines and cosines are kept in float32."""
-    if not takes_rope(name):
+@pytest.mark.parametrize("position", ["none", "rope"])
+def test_output_and_gradients_equal_the_plain_form(name, position):
+    """Under rope sines and cosines are kept in float32."""
+    if position == "rope" and not takes_rope(name):
         with pytest.raises(UserError, match=r"^position=rope: .* use sinusoidal or none"):
             model_of(name, position="rope")
         return
-    for mixer in mixers_of(name, position="rope"):
-        compare(mixer.double(), torch.randn(2, 33, 16, dtype=torch.float64), 1e-6)
+    for mixer in mixers_of(name, position=position):
+        compare(mixer, torch.randn(2, 33, 16), 1e-4)
+        for length in (1, 7, 32, 70) if position == "none" else (33,):
+            x = torch.randn(2, length, 16, dtype=torch.float64)
+            compare(mixer.double(), x, 1e-9 if position == "none" else 1e-6)
 
 
 @every
@@ -69,26 +65,20 @@ def test_tokens_of_extreme_size(name):
 
 @every
 def test_bf16_is_near_float32(name):
-    """At the middle of seven inputs: where a head's sums are near 0 before their norm, it turns the
-    rounding of q and k into any error at all.  Of 100 inputs some 10 have a gradient more than 10 %
-    off (RetNet, GLA, Mamba-2), nearly always at the token with the smallest such sums."""
+    """Output and gradients, each relative to its largest, at the middle of seven inputs: where a
+    head's sums are near 0 before their norm, it turns the rounding of q and k into any error at
+    all.  Of 100 inputs some 10 have a gradient more than 10 % off (RetNet, GLA, Mamba-2), nearly
+    always at the token with the smallest such sums."""
     for mixer in mixers_of(name):
-        worst = [bf16_error(mixer, torch.randn(2, 33, 16)) for _ in range(7)]
+        worst = []
+        for x in torch.randn(7, 2, 33, 16):
+            given = mixer, [x], torch.ones_like(x), list(mixer.parameters())
+            with torch.autocast("cpu", torch.bfloat16):
+                found = with_gradients(*given)
+            assert all(rounded.isfinite().all() for rounded in found)
+            pairs = zip(found, with_gradients(*given), strict=True)
+            worst.append(max((a - b).abs().max() / b.abs().max().clamp(min=1) for a, b in pairs))
         assert sorted(worst)[3] < 0.1
-
-
-def bf16_error(mixer, x):
-    """The largest error under autocast of output and gradients, each relative to its largest."""
-    given = mixer, [x], torch.ones_like(x), list(mixer.parameters())
-    exact = with_gradients(*given)
-    with torch.autocast("cpu", torch.bfloat16):
-        found = with_gradients(*given)
-    assert all(rounded.isfinite().all() for rounded in found)
-    errors = [
-        (rounded - wanted).abs().max() / wanted.abs().max().clamp(min=1)
-        for rounded, wanted in zip(found, exact, strict=True)
-    ]
-    return float(max(errors))
 
 
 @torch.no_grad()
@@ -110,7 +100,7 @@ def test_the_future_changes_nothing(name):
 def test_generation_equals_reading_the_prefix_again(name, position):
     """Prompts of unlike lengths, rows that leave and change places."""
     if position == "rope" and not takes_rope(name):
-        pytest.skip("refused, as test_rotary_positions sees")
+        pytest.skip("refused, as another test sees")
     model = model_of(name, position, max_len=41).eval()
     tokens = torch.randint(0, VOCABULARY, (6, 41))
     lengths = torch.tensor([1, 2, 7, 8, 9, 33])
@@ -161,20 +151,18 @@ def test_state_bytes_equal_the_bytes_held(name, prompt):
     for _, positions, _, state in generate(model, tokens, torch.tensor([prompt])):
         length = int(positions[0]) + 1
         for mixer, layer in zip(mixers, state, strict=True):
-            constant = mixer.state_bytes(1) == mixer.state_bytes(41)
-            used = held_bytes(layer) if constant else sum(map(bytes_in_use, caches(layer)))
+            used = held_bytes(layer)
+            if mixer.state_bytes(1) != mixer.state_bytes(41):
+                held = [pair for pair in layer.tensors.items() if pair[1].is_floating_point()]
+                used = sum(bytes_in_use(*pair) for pair in held)
             assert mixer.state_bytes(length) == used
     assert model.state_bytes(41) == sum(held_bytes(layer) for layer in state)
 
 
-def caches(layer):
-    """A state's numbers; the inputs that the default `step` keeps, as a cache of one head."""
-    held = {key: own for key, own in layer.tensors.items() if own.is_floating_point()}
-    return [own[:, None] if key == "inputs" else own for key, own in held.items()]
-
-
-def bytes_in_use(tensor):
+def bytes_in_use(key, tensor):
     """Bytes of what was written into a (1, H, slots, K) cache; sums (1, H, K[, K]) are whole."""
+    if key == "inputs":  # that the default `step` keeps: a cache of one head
+        tensor = tensor[:, None]
     used = tensor.flatten(3).any(-1).any(1) if tensor.dim() == 4 else tensor.new_ones(1)
     return tensor.nbytes * int(used.sum()) // used.numel()
 

@@ -2,8 +2,8 @@
 
 import pytest
 import torch
+from small_models import CumulativeMean
 from torch import nn
-from toy_mixers import CumulativeMean
 
 from common import UserError
 from evaluation.generate import generate
@@ -30,20 +30,18 @@ class Kernel(Mixer):
         return self.out(x.cumsum(1))
 
 
+def kernel(name, forward, **own):
+    return type(name, (Kernel,), {"forward": forward, **own})
+
+
+Plain = kernel("Plain", lambda self, x: self.out(x.cumsum(1)))
+
+
 class WithReference(Kernel):
     def reference(self):
-        return Sum(self.out)
-
-
-class Sum(nn.Module):
-    """`Kernel` in any type, with its parameters."""
-
-    def __init__(self, out):
-        super().__init__()
-        self.out = out
-
-    def forward(self, x):
-        return self.out(x.cumsum(1))
+        plain = Plain(8, 2, 12)
+        plain.out = self.out
+        return plain
 
 
 @torch.no_grad()
@@ -62,78 +60,40 @@ def test_exact_copy_takes_the_reference_with_the_same_parameters():
     assert next(model.parameters()).dtype == torch.float32
 
 
-class Plain(Kernel):
-    def forward(self, x):
-        return self.out(x.cumsum(1))
-
-
 @pytest.mark.parametrize("mixer", [WithReference, Plain, CumulativeMean])
 def test_mixers_that_are_exact_pass(mixer):
     require_exact(transformer(mixer))
 
 
-class RoundsInside(Kernel):
-    def forward(self, x):
-        return self.out(x.float().cumsum(1).to(x.dtype))
-
-
-class RoundsItsState(Kernel):
-    def forward(self, x):
-        state = torch.zeros(x.shape, dtype=torch.float32)
-        state += x.cumsum(1)
-        return self.out(state.to(x.dtype))
-
-
-class ReturnsFloat32(Kernel):
-    def forward(self, x):
-        return torch.ones(x.shape, dtype=torch.float32)
-
-
 @pytest.mark.parametrize(
-    ("mixer", "reason"),
+    ("forward", "reason"),
     [
-        (Kernel, "kernel: float64 is not supported"),
-        (RoundsInside, "rounds to torch.float32"),
-        (RoundsItsState, "rounds to torch.float32"),
-        (ReturnsFloat32, "it returns torch.float32"),
+        (Kernel.forward, "kernel: float64 is not supported"),
+        (lambda self, x: self.out(x.float().cumsum(1).to(x.dtype)), "rounds to torch.float32"),
+        (lambda self, x: self.out(torch.zeros(x.shape).add_(x.cumsum(1)).to(x.dtype)),
+         "rounds to torch.float32"),
+        (lambda self, x: torch.ones(x.shape, dtype=torch.float32), "it returns torch.float32"),
     ],
-)
-def test_a_mixer_that_is_not_exact_is_told_to_define_reference(mixer, reason):
+)  # fmt: skip
+def test_a_mixer_that_is_not_exact_is_told_to_define_reference(forward, reason):
     with pytest.raises(UserError) as refused:
-        require_exact(transformer(mixer))
+        require_exact(transformer(kernel("Rounds", forward)))
     line = str(refused.value)
-    assert line.startswith(f"mixer {mixer.__name__} does not run in float64")
+    assert line.startswith("mixer Rounds does not run in float64")
     assert reason in line and "define `reference()`" in line
 
 
-class DropsChannels(Kernel):
-    def forward(self, x):
-        return x[..., :3]
-
-
-class ForgetsTheBatch(Kernel):
-    """Right for one sequence alone."""
-
-    def forward(self, x):
-        return x[:1]
-
-
-class ReturnsWeightsToo(Kernel):
-    def forward(self, x):
-        return self.out(x), None
-
-
 @pytest.mark.parametrize(
-    ("mixer", "found"),
+    ("forward", "found"),
     [
-        (DropsChannels, r"\(2, 8, 3\)"),
-        (ForgetsTheBatch, r"\(1, 8, 8\)"),
-        (ReturnsWeightsToo, "tuple"),
+        (lambda self, x: x[..., :3], r"\(2, 8, 3\)"),
+        (lambda self, x: x[:1], r"\(1, 8, 8\)"),  # right for one sequence alone
+        (lambda self, x: (self.out(x), None), "tuple"),
     ],
 )
-def test_another_shape_is_named(mixer, found):
-    with pytest.raises(UserError, match=rf"mixer {mixer.__name__}: `forward` returns {found}"):
-        require_exact(transformer(mixer))
+def test_another_shape_is_named(forward, found):
+    with pytest.raises(UserError, match=rf"mixer Shapes: `forward` returns {found}"):
+        require_exact(transformer(kernel("Shapes", forward)))
 
 
 def test_a_bug_in_forward_is_raised_as_it_is():
@@ -141,20 +101,31 @@ def test_a_bug_in_forward_is_raised_as_it_is():
         require_exact(transformer(Mixer))
 
 
-class LooksAhead(Kernel):
-    """At the next token, as a shift in the wrong direction does."""
-
-    def forward(self, x):
-        return self.out(torch.cat((x[:, 1:], x[:, :1]), 1))
+# At the next token, as a shift in the wrong direction does.
+LooksAhead = kernel("LooksAhead", lambda self, x: self.out(torch.cat((x[:, 1:], x[:, :1]), 1)))
+RoundsOnDemand = kernel(
+    "RoundsOnDemand",
+    lambda self, x: self.out((x.float() if self.rounds else x).cumsum(1).to(x.dtype)),
+    rounds=False,
+)
 
 
 @pytest.mark.parametrize("layer", [0, 1])
-def test_a_mixer_that_looks_ahead_is_refused(layer):
+def test_a_mixer_that_looks_ahead_in_any_layer_is_refused(layer):
     model = transformer(CumulativeMean)
     require_causal(model)
     model.blocks[layer].mixer = LooksAhead(8, 2, 12)
     with pytest.raises(UserError, match=r"mixer LooksAhead looks ahead: .* token 1 changes"):
         require_causal(model)
+
+
+@pytest.mark.parametrize("layer", [0, 1])
+def test_layers_of_one_class_may_differ_in_their_options(layer):
+    model = transformer(RoundsOnDemand)
+    require_exact(model)
+    model.blocks[layer].mixer.rounds = True
+    with pytest.raises(UserError, match="rounds to"):
+        require_exact(model)
 
 
 def test_a_mixer_that_has_learned_to_look_ahead_is_not_measured():
@@ -165,19 +136,3 @@ def test_a_mixer_that_has_learned_to_look_ahead_is_not_measured():
     torch.nn.init.eye_(model.blocks[0].mixer.out.weight)
     with pytest.raises(UserError, match="looks ahead"):
         generate(model, task.draw(0, 0, 0, 3))
-
-
-class RoundsOnDemand(Kernel):
-    rounds = False
-
-    def forward(self, x):
-        return self.out((x.float() if self.rounds else x).cumsum(1).to(x.dtype))
-
-
-@pytest.mark.parametrize("layer", [0, 1])
-def test_layers_of_one_class_may_differ_in_their_options(layer):
-    model = transformer(RoundsOnDemand)
-    require_exact(model)
-    model.blocks[layer].mixer.rounds = True
-    with pytest.raises(UserError, match="rounds to"):
-        require_exact(model)

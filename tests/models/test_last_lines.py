@@ -1,6 +1,7 @@
 """Attention to the last two lines, held against a plain loop over positions."""
 
 import functools
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -55,11 +56,10 @@ def test_generation_and_packing_equal_the_forward_pass(span, position):
 
 
 def test_packed_gradients_equal_the_padded_ones():
-    torch.manual_seed(0)
     mixer, packing = LastLines(16, 2, 40, span=11), Packing(np.array([5, 9, 17, 30]))
     x, ends = torch.randn(packing.size, 16, requires_grad=True), torch.rand(packing.size) < 0.2
     packed = mixer.forward_packed(x, packing, ends=ends)
-    sequences = [slice(*pair) for pair in zip(packing.offsets, packing.offsets[1:], strict=False)]
+    sequences = [slice(*pair) for pair in pairwise(packing.offsets)]
     padded = torch.cat([mixer(x[None, own], ends=ends[None, own])[0] for own in sequences])
     torch.testing.assert_close(packed, padded)
     direction = torch.randn_like(packed)
@@ -75,7 +75,7 @@ def test_the_longest_two_lines(cls, size):
     for row in range(300):
         tokens = task.decode(sequences, row).tokens
         ends = [i + 1 for i, token in enumerate(tokens) if token == task.answer_marker]
-        cuts = [0, *ends, len(tokens)]
-        longest = max(longest, *(end - start for start, end in zip(cuts, cuts[2:], strict=False)))
+        lines = np.diff([0, *ends, len(tokens)])
+        longest = max(longest, *(lines[:-1] + lines[1:]))
     assert longest <= task.longest_lines <= task.max_len
     assert longest >= 0.7 * task.longest_lines

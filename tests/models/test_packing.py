@@ -1,21 +1,24 @@
 """Packed sequences: the layout, and mixers on it against the same mixers on padded batches."""
 
+import functools
+import itertools
 from itertools import pairwise
 
 import numpy as np
 import pytest
 import torch
-from comparing import assert_close, compare_packed, with_gradients
+from comparing import compare_functions, compare_packed, with_gradients
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from models.delta import DeltaRule
 from models.linear import LinearAttention
 from models.packing import LONGEST, Packing, attention_takes, bias_shape, sizes_without_padding
 from models.sparse import SparseAttention
 from models.standard import StandardAttention
-from models.transformer import Transformer
 
 EACH = pytest.mark.parametrize("mixer", [StandardAttention, SparseAttention, LinearAttention])
+METHODS = "forward", "project", "merge", "attend"
 LENGTHS = st.lists(st.integers(1, 40), min_size=1, max_size=40).map(sorted)
 
 
@@ -86,8 +89,10 @@ def test_the_bias_is_no_larger_than_what_the_kernels_take():
     assert mixer.bias.shape == bias_shape(LONGEST)
 
 
-@pytest.mark.parametrize("base", [StandardAttention, LinearAttention])
-@pytest.mark.parametrize("method", ["forward", "project", "merge", "attend"])
+@pytest.mark.parametrize(
+    ("base", "method"),
+    [*itertools.product([StandardAttention, LinearAttention], METHODS), (DeltaRule, "forward")],
+)
 def test_a_mixer_that_changes_a_method_of_its_parent_keeps_its_change(base, method):
     def changed(self, *inputs):
         result = getattr(base, method)(self, *inputs)
@@ -102,26 +107,20 @@ def test_a_mixer_that_changes_a_method_of_its_parent_keeps_its_change(base, meth
 @pytest.mark.parametrize("size", [1.0, 30.0])
 def test_kernels_at_large_scores(mixer, size):
     """Weights that underflow, and features of keys and queries that do."""
-    own = mixer(8, 2, 20)
-    packing = Packing(np.array([1, 2, 9, 20]))
-    torch.manual_seed(0)
+    own, packing = mixer(8, 2, 20), Packing(np.array([1, 2, 9, 20]))
     qkv = torch.randn(packing.size, 3, 2, 4) * size
     qkv[:, 2] /= size
-    direction = torch.randn(packing.size, 2, 4)
-    found = with_gradients(lambda x: own.attend_packed(x, packing), [qkv], direction)
-    wanted = with_gradients(
-        lambda x: own.attend_padded(x, packing), [qkv.double()], direction.double()
-    )
-    assert_close(found, wanted, 1e-5 * size**2)  # scores of 900 are known to 1e-4
+    packed = functools.partial(own.attend_packed, packing=packing)
+    padded = functools.partial(own.attend_padded, packing=packing)
+    compare_functions(packed, padded, [qkv], 1e-5 * size**2)  # scores of 900 are known to 1e-4
     qkv[:, :2] *= 1e4
-    found = with_gradients(lambda x: own.attend_packed(x, packing), [qkv], direction)
+    found = with_gradients(packed, [qkv], torch.randn(packing.size, 2, 4))
     assert all(x.isfinite().all() for x in found)
 
 
 @EACH
 def test_nan_is_passed_on(mixer):
-    own = mixer(8, 2, 20)
-    packing = Packing(np.array([5, 6]))
+    own, packing = mixer(8, 2, 20), Packing(np.array([5, 6]))
     x = torch.randn(packing.size, 8)
     x[2] = torch.nan
     y = own.forward_packed(x, packing)
@@ -130,8 +129,7 @@ def test_nan_is_passed_on(mixer):
 
 @EACH
 def test_kernels_under_autocast(mixer):
-    own = mixer(16, 2, 20)
-    packing = Packing(np.array([5, 6, 20]))
+    own, packing = mixer(16, 2, 20), Packing(np.array([5, 6, 20]))
     x = torch.randn(packing.size, 16)
     with torch.autocast("cpu", torch.bfloat16):
         y = own.forward_packed(x, packing)
@@ -139,15 +137,6 @@ def test_kernels_under_autocast(mixer):
         wanted = own.out(wanted.flatten(1))
     assert y.dtype == torch.bfloat16
     torch.testing.assert_close(y, wanted, rtol=2e-2, atol=2e-2)
-
-
-def test_hidden_of_packed_tokens():
-    model = Transformer(11, 20, 8, 2, 2, LinearAttention)
-    packing = Packing(np.array([1, 4, 20]), 8)
-    tokens = torch.randint(11, (packing.size,))
-    found = model.hidden(tokens, packing)
-    for start, end in pairwise(packing.offsets):
-        torch.testing.assert_close(found[start:end], model.hidden(tokens[None, start:end])[0])
 
 
 def test_dropout_of_weights_is_kept():
@@ -163,10 +152,9 @@ def test_dropout_of_weights_is_kept():
 def test_threads_share_the_sequences(mixer):
     own, packing = mixer(8, 2, 20), Packing(np.array([1, 1, 1, 5, 9, 20]), 8)
     x, direction = torch.randn(packing.size, 8), torch.randn(packing.size, 8)
-    usual, results = torch.get_num_threads(), []
+    results = []
     for threads in (1, 2, 5, 20):
         torch.set_num_threads(threads)
         results.append(with_gradients(lambda x: own.forward_packed(x, packing), [x], direction))
-    torch.set_num_threads(usual)
     for result in results[1:]:
         torch.testing.assert_close(result, results[0])

@@ -1,14 +1,22 @@
 """Roles of parameters: the defaults, what mixers state, refusals."""
 
+import functools
+
 import pytest
 import torch
 from torch import nn
 
 from common import UserError
+from models.decayed import DecayedAttention
+from models.delta import DeltaRule
+from models.lstm import LSTM
 from models.mixer import Mixer, Role
 from models.standard import StandardAttention
 from models.tensor import TensorAttention
 from models.transformer import Transformer
+
+EXEMPT = Role("vector", decays=False)
+RATES = {"decay.A_log": EXEMPT, "decay.dt.bias": EXEMPT}
 
 
 class StateSpace(Mixer):
@@ -72,21 +80,29 @@ def test_roles_of_our_own_models(mixer):
 def test_by_default_only_linear_weights_are_hidden_whatever_the_number_of_axes():
     roles = transformer(StateSpace).parameter_roles()
     kinds = {name.split("mixer.")[1]: r.kind for name, r in roles.items() if "mixer." in name}
-    assert kinds == {
-        "A_log": "vector",
-        "mix": "vector",
-        "dt.weight": "hidden",
-        "dt.bias": "vector",
-        "conv.weight": "vector",
-        "conv.bias": "vector",
-    }
+    vectors = "A_log", "mix", "dt.bias", "conv.weight", "conv.bias"
+    assert kinds == {"dt.weight": "hidden", **dict.fromkeys(vectors, "vector")}
+
+
+@pytest.mark.parametrize(
+    ("mixer", "stated"),
+    [
+        (LSTM, dict.fromkeys(["lstm.weight_ih_l0", "lstm.weight_hh_l0"], Role("hidden", 4))),
+        (functools.partial(DeltaRule, num_householder=2, forget_gate=True, A_range=[0, 16]),
+         {"qkv.weight": Role("hidden", 5), "beta.weight": Role("hidden", 2), **RATES}),
+        (functools.partial(DecayedAttention, decay="head", A_range=[1, 16]),
+         {"qkv.weight": Role("hidden", 3), "skip": EXEMPT, **RATES}),
+        (DecayedAttention, {"qkv.weight": Role("hidden", 3)}),
+    ],
+)  # fmt: skip
+def test_our_mixers_state_stacked_matrices_and_rates_that_do_not_decay(mixer, stated):
+    assert mixer(16, 2, 20).parameter_roles() == stated
 
 
 def test_a_mixer_states_roles_of_its_own():
-    exempt = Role("vector", decays=False)
-    roles = transformer(stating(mix=Role("hidden", parts=2), A_log=exempt)).parameter_roles()
+    roles = transformer(stating(mix=Role("hidden", parts=2), A_log=EXEMPT)).parameter_roles()
     assert roles["blocks.1.mixer.mix"] == Role("hidden", parts=2)
-    assert roles["blocks.0.mixer.A_log"] == exempt
+    assert roles["blocks.0.mixer.A_log"] == EXEMPT
     assert roles["blocks.0.mixer.dt.weight"] == Role("hidden")
 
 

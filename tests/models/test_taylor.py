@@ -1,11 +1,10 @@
-"""The Taylor series of softmax: its features, its chunks, its state."""
+"""The Taylor series of softmax: its chunks, large scores, small ones."""
 
 import pytest
 import torch
 from comparing import assert_close, compare
 from torch.nn import functional as F
 
-from common import UserError
 from models import taylor
 from models.taylor import TaylorAttention
 
@@ -31,30 +30,9 @@ def test_chunks_in_float32(monkeypatch, size):
     assert_close([own(x)], [own.double()(x.double())], 1e-5)
 
 
-def test_features_multiply_to_the_series():
-    q, k = torch.randn(2, 50, 6, dtype=torch.float64)
-    own = mixer(8, feature_dim=6)
-    features = [own.feature_map(x / 6**0.25) for x in (q, k)]
-    assert features[0].shape[-1] == own.features == 1 + 6 + 36
-    s = (q * k).sum(-1) / 6**0.5
-    torch.testing.assert_close((features[0] * features[1]).sum(-1), 1 + s + s**2 / 2)
-
-
 def test_small_scores_give_softmax():
     """The series is exp(s) up to s³ / 6."""
     own = mixer(20, feature_dim=8).double()
     q, k, v = (0.05 * torch.randn(1, 2, 20, 8, dtype=torch.float64) for _ in range(3))
     softmax = F.scaled_dot_product_attention(q, k, v, is_causal=True)
     assert (own.attend(q, k, v) - softmax).abs().max() < 1e-6
-
-
-@pytest.mark.parametrize(
-    ("own", "message"),
-    [
-        ({"feature_dim": 0}, "feature_dim=0"),
-        ({"feature_dim": 3, "position": "rope"}, "needs an even feature_dim, not 3"),
-    ],
-)
-def test_bad_widths_are_refused(own, message):
-    with pytest.raises(UserError, match=message):
-        mixer(20, **own)

@@ -1,63 +1,81 @@
-"""Tensor attention in blocks of any size, its memory, large scores; what one head decides."""
+"""Tensor attention and its kernelised form in blocks of any size, their memory, large scores and
+queries; what one head decides."""
+
+import functools
 
 import pytest
 import torch
-from comparing import assert_close, random_qkv, with_gradients
+from comparing import assert_close, compare_functions, random_qkv, with_gradients
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch.nn import functional as F
 
 from common import UserError
 from models import tensor
 from models.tensor import TensorAttention
+from models.tensor_linear import TensorLinearAttention
 from tasks.match3 import Match3
 from tests.models.reference.tensor import tensor_attention
+from tests.models.reference.tensor_linear import tensor_linear_attention
 
 POSITIONS = pytest.mark.parametrize("position", ["none", "rope"])
 
 
-def inputs(length, parts=5, **sizes):
-    return [x.double() for x in random_qkv(length, parts=parts, **sizes)]
+def compare(mixer, plain, parts, tolerance):
+    plain = functools.partial(plain, position=mixer.position)
+    compare_functions(mixer.attend, plain, [x.double() for x in parts], tolerance)
 
 
 @settings(max_examples=30, deadline=None)
 @given(
-    position=st.sampled_from(["none", "rope"]),
-    length=st.integers(1, 20),
-    batch=st.integers(1, 3),
-    heads=st.integers(1, 3),
-    width=st.sampled_from([2, 4, 6]),
-    held=st.integers(0, 11),
-)
+    st.sampled_from(["none", "rope"]), st.integers(1, 20), st.integers(1, 3), st.integers(1, 3),
+    st.sampled_from([2, 4, 6]), st.integers(0, 11),
+)  # fmt: skip
 def test_blocks_of_any_size_give_the_definition(position, length, batch, heads, width, held):
     mixer = TensorAttention(heads * width, heads, length, position=position)
-    parts = inputs(length, batch=batch, heads=heads, width=width)
-    direction = torch.randn_like(parts[0])
+    parts = random_qkv(length, batch, heads, width, parts=5)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(tensor, "SCORES_CPU", 2**held)
-        found = with_gradients(mixer.attend, parts, direction)
-    wanted = with_gradients(lambda *x: tensor_attention(*x, position), parts, direction)
-    assert_close(found, wanted, 1e-10 if position == "none" else 1e-5)  # a float32 table
+        # Tables of sines are kept in float32.
+        compare(mixer, tensor_attention, parts, 1e-10 if position == "none" else 1e-5)
 
 
-def test_nothing_of_t_squared_is_kept_for_the_backward_pass():
-    mixer, length = TensorAttention(8, 2, 60, position="rope"), 60
+@settings(max_examples=15, deadline=None)
+@given(
+    st.sampled_from(["none", "rope"]), st.integers(1, 20), st.integers(1, 22),
+    st.sampled_from([2, 4, 6]),
+)  # fmt: skip
+def test_chunks_of_any_size_give_the_definition(position, length, chunk_size, width):
+    mixer = TensorLinearAttention(2 * width, 2, length, position=position, chunk_size=chunk_size)
+    parts = random_qkv(length, width=width, parts=5)
+    compare(mixer, tensor_linear_attention, parts, 1e-12 if position == "none" else 1e-6)
+
+
+@pytest.mark.parametrize(
+    ("mixer", "least_of_scores"),
+    [
+        (TensorAttention(8, 2, 60, position="rope"), 60**2),
+        (TensorLinearAttention(32, 2, 96, chunk_size=32), 32 * 16**2),
+    ],
+)
+def test_what_is_kept_for_the_backward_pass_grows_with_the_length_alone(mixer, least_of_scores):
+    """Scores, T x T, and sums within a chunk, K x K a token, are computed again."""
     kept = []
     with torch.autograd.graph.saved_tensors_hooks(lambda x: kept.append(x.numel()), lambda x: x):
-        mixer(torch.randn(3, length, 8))
-    assert max(kept) <= 3 * 5 * 8 * length < 3 * 2 * length**2
+        mixer(torch.randn(3, mixer.max_len, mixer.dim))
+    assert max(kept) <= 3 * 5 * mixer.dim * mixer.max_len < 3 * 2 * least_of_scores
 
 
 @POSITIONS
 def test_scores_in_the_thousands(position):
-    parts = [x.float() for x in inputs(30)]
+    parts = random_qkv(30, parts=5)
     parts[:3] = [20 * x for x in parts[:3]]
     mixer = TensorAttention(8, 2, 30, position=position)
     found = with_gradients(mixer.attend, parts, torch.randn_like(parts[0]))
     assert all(x.isfinite().all() for x in found)
     wanted = tensor_attention(*(x.double() for x in parts), position)
-    assert_close(
-        found[:1], [wanted], 1e-2
-    )  # a score of 4,000 is known to 2e-4, its turned keys less
+    # A score of 4,000 is known to 2e-4, its turned keys less.
+    assert_close(found[:1], [wanted], 1e-2)
 
 
 @torch.no_grad()
@@ -84,9 +102,20 @@ def test_scores_that_cannot_be_held_are_refused():
     assert "16,385 tokens" in line and "268,468,225 scores" in line and "tensor_linear" in line
 
 
-def test_scale_is_checked():
-    with pytest.raises(UserError, match="scale='none': expected one of head_dim, sqrt"):
-        TensorAttention(8, 2, 20, scale="none")
+@pytest.mark.parametrize("value", [-200.0, -1e4, 300.0])
+def test_extreme_queries_of_the_kernelised_form_still_average(value):
+    """A factor of each query's own keeps its features above 0."""
+    q, k1, k2, v1, v2 = random_qkv(20, parts=5)
+    mixer = TensorLinearAttention(8, 2, 20)
+    far = mixer.attend(q + value, k1, k2, v1, v2)
+    first = k1[:, :, :1], k2[:, :, :1], v1[:, :, :1], v2[:, :, :1]
+    alone = mixer.attend(q[:, :, :1] + value, *first)
+    assert far.isfinite().all()
+    torch.testing.assert_close(alone, v1[:, :, :1] * v2[:, :, :1])
+    if value < 0:  # moved by one constant, features of one query differ by one factor
+        near = -(q.abs() + 0.1).mul(256).round().div(256)
+        parts = k1, k2, v1, v2
+        assert_close([mixer.attend(near + value, *parts)], [mixer.attend(near, *parts)], 1e-5)
 
 
 @pytest.mark.parametrize("size", [3, 8])
@@ -104,7 +133,7 @@ def test_one_head_of_four_channels_decides_match3(size):
         example = task.decode(sequences, row)
         numbers = torch.tensor([int(x) for x in example.prompt[:size]]).double() * step
         asked = torch.tensor(int(example.prompt[-1])).double() * step
-        cos, sin = torch.nn.functional.pad(torch.stack((numbers.cos(), numbers.sin())), (0, 2))
+        cos, sin = F.pad(torch.stack((numbers.cos(), numbers.sin())), (0, 2))
         first, second = torch.stack((cos, sin, sin, cos), 1), torch.stack((cos, sin, cos, sin), 1)
         signs = torch.stack((asked.cos(), -asked.cos(), -asked.sin(), -asked.sin()))
         query = (4 * 400 * signs).expand_as(first)

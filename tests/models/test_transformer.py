@@ -6,14 +6,21 @@ import pytest
 import torch
 from comparing import plain_form
 from configured import VOCABULARY, model_of
-from toy_mixers import CumulativeMean
+from small_models import CumulativeMean
 
 from common import UserError
+from models.attention import ShortConvolution
+from models.decayed import DecayedAttention
+from models.delta import DeltaRule
 from models.linear import LinearAttention
+from models.lstm import LSTM
 from models.mixer import POSITIONS
+from models.sliding_window import SlidingWindow
 from models.sparse import SparseAttention, default_block_size
 from models.standard import StandardAttention
+from models.taylor import TaylorAttention
 from models.tensor import TensorAttention
+from models.tensor_linear import TensorLinearAttention
 from models.transformer import Transformer, scale_embedding
 
 
@@ -69,13 +76,6 @@ def test_logits_equal_the_equations(name, position):
 
 
 @torch.no_grad()
-def test_head_of_hidden_gives_the_logits_at_chosen_positions():
-    model, tokens = transformer().eval(), tokens_of()
-    chosen = torch.rand(3, 12) < 0.5
-    torch.testing.assert_close(model.head(model.hidden(tokens)[chosen]), model(tokens)[chosen])
-
-
-@torch.no_grad()
 @pytest.mark.parametrize("dtype", [torch.uint8, torch.int32, torch.int64])
 def test_tokens_of_any_whole_number_type(dtype):
     model, tokens = transformer().eval(), tokens_of()
@@ -98,6 +98,21 @@ def test_every_matrix_is_xavier_uniform_and_every_bias_zero(mixer):
             assert (weight == (1 if "norm" in name and name.endswith("weight") else 0)).all(), name
 
 
+def test_a_short_convolution_starts_as_pytorchs_does():
+    kernel = ShortConvolution(4000, "canon", 4).kernel
+    assert 0.49 < kernel.abs().max() <= 0.5
+    assert kernel.std().item() == pytest.approx(0.5 / 3**0.5, rel=0.03)
+
+
+def test_an_lstm_starts_by_remembering():
+    own = dict(LSTM(64, 2, 20).lstm.named_parameters())
+    assert own["bias_ih_l0"].tolist() == [0] * 64 + [1] * 64 + [0] * 128
+    assert not own["bias_hh_l0"].any()
+    for name in ("weight_ih_l0", "weight_hh_l0"):
+        bound = (6 / 128) ** 0.5  # Xavier-uniform, each gate by itself
+        assert 0.95 * bound < own[name].abs().max() <= bound
+
+
 def test_dropout_acts_on_embedding_and_both_branches_in_training_alone():
     model = transformer(CumulativeMean, dropout=0.5, num_layers=1)
     seen = []
@@ -114,46 +129,49 @@ def test_dropout_acts_on_embedding_and_both_branches_in_training_alone():
 
 
 @pytest.mark.parametrize(
-    ("lengths", "block_size"), [((72, 83, 87, 210, 221, 223), 8), ((342, 353, 505, 506), 16)]
+    "length", [1, 3, 4, 15, 16, 63, 64, 72, 223, 255, 256, 342, 506, 2**20 - 1, 2**20]
 )
-def test_default_block_size_is_the_papers(lengths, block_size):
-    for length in lengths:
-        assert default_block_size(length) == block_size
-        assert SparseAttention(8, 2, length).block_size == block_size
-
-
-@pytest.mark.parametrize("length", [1, 3, 4, 15, 16, 63, 64, 255, 256, 2**20 - 1, 2**20])
-def test_default_block_size_at_powers_of_two(length):
-    """The largest power of two whose square is at most L; no rounding of logarithms."""
+def test_default_block_size_is_the_largest_power_of_two_whose_square_is_at_most_l(length):
+    """8 for the paper's lengths from 72 to 223, 16 from 342 to 506; no rounding of logarithms."""
     size = default_block_size(length)
-    assert size**2 <= length < (2 * size) ** 2
+    assert size.bit_count() == 1 and size**2 <= length < (2 * size) ** 2
+    if length < 1000:
+        assert SparseAttention(8, 2, length).block_size == size
 
 
-BAD = {
-    "dim=9 is odd": {"dim": 9, "num_heads": 3},
-    "position=rope needs an even head_dim, not 3": {"dim": 6, "position": "rope"},
-}
+@pytest.mark.parametrize(
+    ("sizes", "message"),
+    [
+        ({"dim": 9, "num_heads": 3}, "dim=9 is odd"),
+        ({"dim": 6, "position": "rope"}, "position=rope needs an even head_dim, not 3"),
+    ],
+)
+def test_sizes_that_do_not_fit_are_refused(sizes, message):
+    with pytest.raises(UserError, match=message):
+        transformer(**sizes)
 
 
-@pytest.mark.parametrize("message", BAD)
-def test_sizes_that_do_not_fit_are_refused(message):
-    with pytest.raises(UserError) as refusal:
-        transformer(**BAD[message])
-    assert message in str(refusal.value)
+HEAD, FORGETS = {"decay": "head"}, {"forget_gate": True}
 
 
 @pytest.mark.parametrize(
     ("build", "own"),
     [
-        (SparseAttention, {"block_size": 0}),
-        (SparseAttention, {"window_blocks": 0}),
+        (SparseAttention, {"block_size": 0}), (SparseAttention, {"window_blocks": 0}),
         (SparseAttention, {"summary_tokens": -1}),
         (SparseAttention, {"block_size": 4, "summary_tokens": 5}),
-        (SparseAttention, {"implementation": "chunked"}),
-        (LinearAttention, {"chunk_size": 0}),
-        (LinearAttention, {"implementation": "blocked"}),
+        (SparseAttention, {"implementation": "chunked"}), (SlidingWindow, {"window": 0}),
+        (LinearAttention, {"chunk_size": 0}), (LinearAttention, {"implementation": "blocked"}),
+        (LinearAttention, {"convolution": "mamba"}), (LinearAttention, {"convolution_width": 0}),
+        (TensorAttention, {"scale": "none"}), (TensorLinearAttention, {"chunk_size": 0}),
+        (TaylorAttention, {"feature_dim": 0}),
+        (TaylorAttention, {"position": "rope", "feature_dim": 3}),
+        *((DecayedAttention, {**HEAD, "A_range": wrong}) for wrong in (None, [16, 1], [-1, 16])),
+        *((DeltaRule, {**FORGETS, "A_range": wrong}) for wrong in (None, [16, 1], [-1, 16])),
+        (DecayedAttention, {"decay": "fixed", "A_range": [1, 16]}),
+        (DeltaRule, {"A_range": [1, 16]}),
     ],
-)
+)  # fmt: skip
 def test_parameters_of_mixers_are_checked(build, own):
     with pytest.raises(UserError, match=next(reversed(own))):
         build(8, 2, 20, **own)
@@ -166,14 +184,14 @@ def test_more_tokens_than_max_len_are_refused():
 
 
 def test_auto_resolves_by_max_len():
-    for build, small in ((SparseAttention, "dense"), (LinearAttention, "dense")):
-        assert build(8, 2, 16).implementation == small
-        assert build(8, 2, 4096).implementation != small
+    for build in (SparseAttention, LinearAttention):
+        assert build(8, 2, 16).implementation == "dense" != build(8, 2, 4096).implementation
 
 
-@pytest.mark.parametrize(
-    "name", ["standard", "sparse:blocked", "linear:chunked", "tensor", "tensor_linear"]
-)
+COMPILED = ["standard", "sparse:blocked", "linear:chunked", "tensor", "tensor_linear"]
+
+
+@pytest.mark.parametrize("name", COMPILED)
 def test_compiles_into_one_graph(name):
     """No break for torch.compile in training; "eager" runs the traced graph as it is."""
     torch.compiler.reset()

@@ -1,17 +1,8 @@
 """Mixers such as a newcomer would write: `forward` alone, everything else inherited."""
 
 import torch
-from torch import Tensor
 
 from models.mixer import Mixer
-
-
-class CumulativeMean(Mixer):
-    """Every token becomes the mean of those up to it."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        count = torch.arange(1, x.shape[1] + 1, device=x.device)[:, None]
-        return x.cumsum(1) / count
 
 
 class Multiplies(Mixer):

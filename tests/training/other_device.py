@@ -6,10 +6,6 @@ caught up: when it learns something from there, or copies something there and do
 non_blocking.
 """
 
-from __future__ import annotations
-
-from typing import Any
-
 import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -18,15 +14,10 @@ from torch.utils._pytree import tree_iter, tree_map
 ELSEWHERE = torch.device("meta")
 aten = torch.ops.aten
 MOVES = (aten.copy_.default, aten._to_copy.default)
-# What these return has a size that the numbers decide, or is a number of the host's.
-ASKING = (
-    aten._local_scalar_dense.default,
-    aten.is_nonzero.default,
-    aten.nonzero.default,
-    aten.masked_select.default,
-    aten.equal.default,
-    aten._unique2.default,
-)
+ASKING = (  # what these return has a size that the numbers decide, or is a number of the host's
+    aten._local_scalar_dense.default, aten.is_nonzero.default, aten.nonzero.default,
+    aten.masked_select.default, aten.equal.default, aten._unique2.default,
+)  # fmt: skip
 INDEXING = (aten.index.Tensor, aten.index_put.default, aten.index_put_.default)
 
 
@@ -41,52 +32,50 @@ class Held(Tensor):
     __torch_function__ = torch._C._disabled_torch_function_impl
 
     @staticmethod
-    def __new__(cls, held: Tensor) -> Held:
+    def __new__(cls, held):
         return torch.Tensor._make_wrapper_subclass(
-            cls,
-            held.size(),
-            strides=held.stride(),
-            storage_offset=held.storage_offset(),
-            dtype=held.dtype,
-            device=ELSEWHERE,
-        )
+            cls, held.size(), strides=held.stride(), storage_offset=held.storage_offset(),
+            dtype=held.dtype, device=ELSEWHERE,
+        )  # fmt: skip
 
-    def __init__(self, held: Tensor) -> None:
+    def __init__(self, held):
         self.held = held
 
-    def __reduce_ex__(self, protocol: Any) -> Any:
+    def __reduce_ex__(self, protocol):
         return self.held.__reduce_ex__(protocol)  # saved as what loads on any machine
 
-    def tolist(self) -> list:
+    def tolist(self):
         return self.cpu().tolist()
 
     @classmethod
-    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(cls, func, types, args=(), kwargs=None):
         raise RuntimeError(f"{func} outside OtherDevice")
 
 
 class OtherDevice(TorchDispatchMode):
     """The context in which it exists; ``asked`` lists what made the host wait for it."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.asked: list[str] = []
 
-    def __enter__(self) -> OtherDevice:
+    def __enter__(self):
         # Otherwise Module.to() and double() put new numbers in a tensor that keeps the old ones.
         torch.__future__.set_overwrite_module_params_on_conversion(True)
         return super().__enter__()
 
-    def __exit__(self, *exception: Any) -> None:
+    def __exit__(self, *exception):
         super().__exit__(*exception)
         torch.__future__.set_overwrite_module_params_on_conversion(False)
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         kwargs = dict(kwargs or {})
         tensors = [x for x in tree_iter((args, kwargs)) if isinstance(x, Tensor)]
         elsewhere = any(isinstance(x, Held) for x in tensors)
-        if elsewhere and func not in MOVES:
-            refuse_both(func, tensors)
+        here_alone = any(x.dim() > 0 and not isinstance(x, Held) for x in tensors)
+        if elsewhere and here_alone and func not in MOVES:
+            shapes = [(type(x).__name__, tuple(x.shape)) for x in tensors]
+            raise MixedDevices(f"{func}: {shapes}")
         if waits(func, args, kwargs):
             self.asked.append(str(func))
         if kwargs.get("device") is not None:
@@ -97,14 +86,7 @@ class OtherDevice(TorchDispatchMode):
         return tree_map(lambda x: there(x, same), result) if elsewhere else result
 
 
-def refuse_both(func: Any, tensors: list[Tensor]) -> None:
-    """Raise `MixedDevices` unless all tensors, single numbers apart, are elsewhere."""
-    if any(x.dim() > 0 and not isinstance(x, Held) for x in tensors):
-        shapes = [(type(x).__name__, tuple(x.shape)) for x in tensors]
-        raise MixedDevices(f"{func}: {shapes}")
-
-
-def waits(func: Any, args: Any, kwargs: Any) -> bool:
+def waits(func, args, kwargs):
     """Tell whether the host can go on only when the device has done what it was given."""
     if func is aten._to_copy.default:
         target = torch.device(kwargs.get("device") or args[0].device)
@@ -120,13 +102,10 @@ def waits(func: Any, args: Any, kwargs: Any) -> bool:
     return func in ASKING and isinstance(args[0], Held)
 
 
-def here(x: Any) -> Any:
-    """Return the numbers of a tensor elsewhere, anything else as it is."""
+def here(x):
     return x.held if isinstance(x, Held) else x
 
 
-def there(x: Any, same: dict[int, Held]) -> Any:
-    """Return the tensor elsewhere that holds ``x``."""
-    if not isinstance(x, Tensor):
-        return x
-    return same[id(x)] if id(x) in same else Held(x)
+def there(x, same):
+    """The tensor elsewhere that holds x; anything else as it is."""
+    return same[id(x)] if id(x) in same else Held(x) if isinstance(x, Tensor) else x

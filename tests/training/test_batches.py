@@ -8,8 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from small_models import small_model
-from tiny import MIXERS, loss_of, tiny_trainer
-from torch.nn import functional as F
+from tiny import MIXERS, loss_of, plain_logits, plain_loss, tiny_trainer
 
 from tasks.arithmetic import Arithmetic
 from tasks.lis import LIS
@@ -100,38 +99,30 @@ def test_batches_hold_labels_as_targets(task):
     assert tensors.batch(index, Layout(packed=True)).targets.tolist() == batch.targets.tolist()
 
 
-def plain_logits(model, task, sequences, row):
-    """Logits at the labelled tokens of one sequence (n, V), and its labels (n,)."""
-    example = task.decode(sequences, row)
-    read = torch.from_numpy(task.vocabulary.encode(["<sep>", *example.prompt[:-1]]).astype(int))
-    labels = torch.from_numpy(task.vocabulary.encode(example.answer).astype(int))
-    with torch.no_grad():
-        return model(read[None])[0, 1:], labels
-
-
 @pytest.mark.parametrize("mixer", MIXERS)
-@pytest.mark.parametrize("task", TAGGED, ids=lambda task: task.name)
-def test_the_loss_is_the_mean_over_all_labels(task, mixer):
+@pytest.mark.parametrize("task", [TASK, *TAGGED], ids=lambda task: task.name)
+def test_the_loss_is_the_mean_over_chain_answer_and_eos_or_all_labels(task, mixer):
     sequences, model = task.draw(0, 7, 0, 9), small_model(task, mixer).eval()
     tensors, every = SequenceTensors(sequences), torch.arange(9)
-    found = [plain_logits(model, task, sequences, row) for row in range(9)]
-    expected = F.cross_entropy(*map(torch.cat, zip(*found, strict=True))).item()
+    expected = plain_loss([plain_logits(model, task, sequences, row) for row in range(9)])
     for layout in (Layout(), Layout(packed=True)):
-        loss = loss_of(model, tensors.batch(every, layout)).item()
+        (index,) = tensors.parts(every)
+        loss = loss_of(model, tensors.batch(index, layout)).item()
         assert loss == pytest.approx(expected, rel=1e-5)
 
 
-def test_validation_counts_sequences_whose_every_label_is_right(tmp_path):
-    task = Word(4, "tagged", "S3")
+@pytest.mark.parametrize("task", [LIS(3), Word(4, "tagged", "S3")], ids=lambda task: task.name)
+def test_validation_counts_sequences_whose_every_choice_is_right(tmp_path, task):
     trainer = tiny_trainer(tmp_path, task, steps=60)
     trainer.fit()
     sequences, model = task.draw(0, 2, 0, 50), trainer.model.eval()
-    loss, exact = validate(model, SequenceTensors(sequences), "float32")
     found = [plain_logits(model, task, sequences, row) for row in range(50)]
-    right = [bool((logits.argmax(-1) == labels).all()) for logits, labels in found]
-    assert exact == np.mean(right)
-    assert 0 < np.mean(right) < 1
-    assert loss == pytest.approx(float(F.cross_entropy(*map(torch.cat, zip(*found, strict=True)))))
+    right = np.mean([bool((logits.argmax(-1) == labels).all()) for logits, labels in found])
+    assert 0 < right < 1
+    for batch_size in (7, 50):
+        loss, exact = validate(model, SequenceTensors(sequences), "float32", batch_size)
+        assert exact == right
+        assert loss == pytest.approx(plain_loss(found))
 
 
 @settings(max_examples=100, deadline=None)
@@ -221,8 +212,7 @@ def test_a_batch_is_a_plain_sample():
 
     A twentieth of the batches hold two of the same pair; sorting would put most pairs together.
     """
-    order = BatchOrder(2000, 64, 0)
-    together = 0
+    order, together = BatchOrder(2000, 64, 0), 0
     for step in range(order.batches_per_epoch):
         held = set(order.indices(step).tolist())
         together += sum(i + 1 in held for i in held)

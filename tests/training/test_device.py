@@ -8,17 +8,10 @@ from common import UserError
 from training.device import Machine, compiles, device_name, resolve_device
 
 OUT_OF_RANGE = [
-    {"device": "gpu"},
-    {"compile": "yes"},
-    {"threads": 0},
-    {"micro_batch_size": 0},
-    {"evaluation_memory_mb": 0},
-    {"evaluation_memory_mb": "much"},
-    {"checkpoint_seconds": 0},
-    {"checkpoint_seconds": math.nan},
-    {"time_limit_seconds": -1},
-    {"cores": 2},
-]
+    {"device": "gpu"}, {"compile": "yes"}, {"threads": 0}, {"micro_batch_size": 0},
+    {"evaluation_memory_mb": 0}, {"evaluation_memory_mb": "much"}, {"checkpoint_seconds": 0},
+    {"checkpoint_seconds": math.nan}, {"time_limit_seconds": -1}, {"cores": 2},
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("values", OUT_OF_RANGE, ids=str)

@@ -1,13 +1,12 @@
-"""Slow attention that can be believed on sight, for the tests to hold the fast forms against.
-
-Everything here is written from the definitions, a query at a time, and works in whatever type its
-inputs have (the tests use float64). Positions count from 1 where those of Yang et al. (2024) do.
-"""
+"""Attention from its definitions, a query at a time, in whatever type the inputs have. Positions
+count from 1 where those of Yang et al. (2024) do."""
 
 from collections.abc import Callable, Iterable
 
 import torch
 from torch import Tensor
+
+Attended = Callable[[int], Iterable[int]]  # by a token, from 1
 
 
 def standard_set(i: int) -> list[int]:
@@ -23,11 +22,7 @@ def sparse_set(i: int, block_size: int, window_blocks: int, summary_tokens: int)
 
 
 def softmax_attention(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    attended: Callable[[int], Iterable[int]],
-    keep: Tensor | None = None,
+    q: Tensor, k: Tensor, v: Tensor, attended: Attended, keep: Tensor | None = None
 ) -> Tensor:
     """Softmax attention of each token i (from 1) to attended(i); q, k, v (..., T, K).
 

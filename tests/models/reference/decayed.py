@@ -9,12 +9,11 @@ from tests.models.reference.heads import affine, by_heads, joined, projected, si
 
 
 def mix(mixer: DecayedAttention, x: Tensor) -> Tensor:
-    """x (B, T, D) to (B, T, D)."""
     q, k, v = projected(mixer, x)
     if mixer.position == "rope":
         q, k = rotated(q), rotated(k)
     log_decay, dt = decays(mixer, x)
-    y = recurrence(q, k, v * dt, log_decay)
+    y, _ = recurrence(q, k, v * dt, log_decay)
     if mixer.skip is not None:
         y = y + mixer.skip[:, :, None] * v
     y = y / (y.square().mean(-1, keepdim=True) + 1e-5).sqrt() * mixer.gain[:, None]
@@ -22,15 +21,15 @@ def mix(mixer: DecayedAttention, x: Tensor) -> Tensor:
     return affine(mixer.out, y if mixer.gate is None else y * silu(affine(mixer.gate, x)))
 
 
-def recurrence(q: Tensor, k: Tensor, v: Tensor, log_decay: Tensor) -> Tensor:
-    """S_t = diag(exp g_t) S_{t-1} + k_t v_t^T and y_t = S_t^T q_t; all (B, H, T, ·)."""
+def recurrence(q: Tensor, k: Tensor, v: Tensor, log_decay: Tensor) -> tuple[Tensor, Tensor]:
+    """S_t = diag(exp g_t) S_{t-1} + k_t v_t^T and y_t = S_t^T q_t, all (B, H, T, ·); y and S."""
     state = q.new_zeros(*q.shape[:2], q.shape[-1], v.shape[-1])
     rows = []
     for t in range(q.shape[2]):
         write = k[:, :, t, :, None] * v[:, :, t, None, :]
         state = log_decay[:, :, t].exp()[..., None] * state + write
         rows.append((q[:, :, t, :, None] * state).sum(-2))
-    return torch.stack(rows, dim=2)
+    return torch.stack(rows, dim=2), state
 
 
 def decays(mixer: DecayedAttention, x: Tensor) -> tuple[Tensor, Tensor]:

@@ -1,12 +1,10 @@
 """Queries, keys, values and outputs by heads, for all references."""
 
-from collections.abc import Callable, Iterable
-
 import torch
 from torch import Tensor
 
 from models.attention import AttentionMixer, ShortConvolution
-from tests.models.reference.attention import rotated, softmax_attention
+from tests.models.reference.attention import Attended, rotated, softmax_attention
 
 
 def projected(mixer: AttentionMixer, x: Tensor) -> list[Tensor]:
@@ -15,9 +13,7 @@ def projected(mixer: AttentionMixer, x: Tensor) -> list[Tensor]:
     return [by_heads(part, mixer.num_heads) for part in qkv.chunk(mixer.parts, -1)]
 
 
-def softmax_mix(
-    mixer: AttentionMixer, x: Tensor, attended: Callable[[int], Iterable[int]]
-) -> Tensor:
+def softmax_mix(mixer: AttentionMixer, x: Tensor, attended: Attended) -> Tensor:
     """What softmax attention of each token i (from 1) to attended(i) makes of x (B, T, D)."""
     q, k, v = projected(mixer, x)
     if mixer.position == "rope":
@@ -26,7 +22,6 @@ def softmax_mix(
 
 
 def affine(layer: torch.nn.Linear, x: Tensor) -> Tensor:
-    """W x + b."""
     return x @ layer.weight.T + (0 if layer.bias is None else layer.bias)
 
 
@@ -54,5 +49,4 @@ def convolved(convolution: ShortConvolution, x: Tensor) -> Tensor:
 
 
 def silu(x: Tensor) -> Tensor:
-    """x times its logistic function."""
     return x * torch.sigmoid(x)

@@ -8,6 +8,5 @@ from tests.models.reference.heads import affine, joined, projected
 
 
 def mix(mixer: LinearAttention, x: Tensor) -> Tensor:
-    """x (B, T, D) to (B, T, D)."""
     q, k, v = projected(mixer, x)
     return affine(mixer.out, joined(linear_attention(q, k, v, mixer.position)))

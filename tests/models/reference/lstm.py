@@ -7,7 +7,6 @@ from models.lstm import LSTM
 
 
 def mix(mixer: LSTM, x: Tensor) -> Tensor:
-    """x (B, T, D) to (B, T, D)."""
     own = dict(mixer.lstm.named_parameters())
     h = c = x.new_zeros(len(x), mixer.dim)
     rows = []

@@ -7,5 +7,4 @@ from models.running_mean import RunningMean
 
 
 def mix(mixer: RunningMean, x: Tensor) -> Tensor:
-    """x (B, T, D) to (B, T, D)."""
     return torch.stack([x[:, : t + 1].mean(1) for t in range(x.shape[1])], dim=1)

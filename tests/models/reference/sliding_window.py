@@ -7,5 +7,4 @@ from tests.models.reference.heads import softmax_mix
 
 
 def mix(mixer: SlidingWindow, x: Tensor) -> Tensor:
-    """x (B, T, D) to (B, T, D)."""
     return softmax_mix(mixer, x, lambda i: range(max(1, i - mixer.window + 1), i + 1))

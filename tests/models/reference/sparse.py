@@ -8,6 +8,5 @@ from tests.models.reference.heads import softmax_mix
 
 
 def mix(mixer: SparseAttention, x: Tensor) -> Tensor:
-    """x (B, T, D) to (B, T, D)."""
     pattern = mixer.block_size, mixer.window_blocks, mixer.summary_tokens
     return softmax_mix(mixer, x, lambda i: sparse_set(i, *pattern))

@@ -8,5 +8,4 @@ from tests.models.reference.heads import softmax_mix
 
 
 def mix(mixer: StandardAttention, x: Tensor) -> Tensor:
-    """x (B, T, D) to (B, T, D)."""
     return softmax_mix(mixer, x, standard_set)

@@ -9,7 +9,6 @@ from tests.models.reference.heads import affine, by_heads, convolved, joined
 
 
 def mix(mixer: TaylorAttention, x: Tensor) -> Tensor:
-    """x (B, T, D) to (B, T, D)."""
     qkv = torch.cat((affine(mixer.qk, x), affine(mixer.v, x)), dim=-1)
     parts = convolved(mixer.convolution, qkv).split((mixer.width, mixer.width, mixer.dim), dim=-1)
     q, k, v = (by_heads(part, mixer.num_heads) for part in parts)

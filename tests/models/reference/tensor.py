@@ -9,22 +9,15 @@ from tests.models.reference.heads import affine, joined, projected
 
 
 def mix(mixer: TensorAttention, x: Tensor) -> Tensor:
-    """x (B, T, D) to (B, T, D)."""
     q, k1, k2, v1, v2 = projected(mixer, x)
-    return affine(
-        mixer.out, joined(tensor_attention(q, k1, k2, v1, v2, mixer.position, mixer.scale))
-    )
+    y = tensor_attention(q, k1, k2, v1, v2, mixer.position, mixer.scale)
+    return affine(mixer.out, joined(y))
 
 
 def tensor_attention(
-    q: Tensor,
-    k1: Tensor,
-    k2: Tensor,
-    v1: Tensor,
-    v2: Tensor,
-    position: str = "none",
-    scale: float | None = None,
-) -> Tensor:
+    q: Tensor, k1: Tensor, k2: Tensor, v1: Tensor, v2: Tensor,
+    position: str = "none", scale: float | None = None,
+) -> Tensor:  # fmt: skip
     """Softmax of each token i over all pairs j, k <= i; every tensor (..., T, K).
 
     s_ijk = scale Σ_a q_ia k1_ja k2_ka, scale 1 / K unless given; position="rope" turns k1_j by
@@ -44,6 +37,4 @@ def tensor_attention(
 def pair_keys(keys: Tensor, i: int, position: str) -> Tensor:
     """Keys 0..i of (..., T, K) as query i sees them: key j turned by i - j under rope."""
     seen = keys[..., : i + 1, :]
-    if position != "rope":
-        return seen
-    return rotated(seen.flip(-2)).flip(-2)
+    return rotated(seen.flip(-2)).flip(-2) if position == "rope" else seen

@@ -9,7 +9,6 @@ from tests.models.reference.tensor import pair_keys
 
 
 def mix(mixer: TensorLinearAttention, x: Tensor) -> Tensor:
-    """x (B, T, D) to (B, T, D)."""
     q, k1, k2, v1, v2 = projected(mixer, x)
     return affine(mixer.out, joined(tensor_linear_attention(q, k1, k2, v1, v2, mixer.position)))
 
