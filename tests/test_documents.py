@@ -14,14 +14,18 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from cotcost import build
 from experiments.d90 import medians
+from experiments.grid import cell_of
 from experiments.table import read_cells
 from plots import style, theory
+from plots.bits import bits
 from plots.costs import METRICS, ratios
 from plots.d90_by_task import matrix
 from plots.data import chosen, errors_of, load_experiment, of_groups, read_speeds, read_table
 from plots.exponents import exponents
 from plots.tables import markdown
+from tasks.task import build_task
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs/findings.md"
@@ -29,6 +33,26 @@ TEXT, README = (path.read_text(encoding="utf-8") for path in (PAGE, ROOT / "READ
 
 
 @functools.cache
+def bounds_table():
+    """Bits of linear attention's state: needed by counting, and held at its D90."""
+    overnight, below = groups("overnight"), groups("table2_below")
+    found = pd.concat([overnight, below]).query("model == 'linear'")
+    dims = found.drop_duplicates(["task", "size"]).set_index(["task", "size"])["d90"]
+    rows = []
+    for task, size in (("arithmetic", 6), ("arithmetic", 10), ("ed", 4), ("lis", 40)):
+        words = [f"task={task}", f"task.size={size}"]
+        needed = build_task(cell_of(words).config.task).state_bits(size)
+        low, high = needed if isinstance(needed, tuple) else (needed, needed)
+        look, line = style.task_look(task), []
+        paper = theory.FRONTIER_DIM["linear"].get(size) if task == "arithmetic" else None
+        for dim in (dims[task, size], paper):
+            model = dim and build(*words, "model=linear", f"model.dim={dim:g}")
+            line.append(f"{8 * model.state_bytes(1):,} (D = {dim:g})" if dim else "–")
+        span = f"{low:.0f}" if low == high else f"{low:.0f} to {high:.0f}"
+        rows.append([f"{look.label}, {size} {look.unit}", span, *line])
+    return table_of(["", "needed", "held at D90 here", "at the paper's D"], rows)
+
+
 def frame_of(name):
     return read_table(ROOT / "results" / name)
 
@@ -80,20 +104,6 @@ def costs_table():
 def table_of(head, rows):
     lines = [f"| {' | '.join(map(str, line))} |".replace("  ", " ") for line in (head, *rows)]
     return "\n".join([lines[0], "|" + "---|" * len(head), *lines[1:]])
-
-
-def savings_table():
-    """On how many tasks each mixer at its D90 costs less than standard attention."""
-    metrics = {
-        "state": "state", "inference FLOPs": "flops", "time per answer": "answer_time",
-        "time per token, batch 64": "token_time", "training FLOPs": "training_flops",
-    }  # fmt: skip
-    rows = []
-    for model, own in ratios_of("mixers").groupby("model", sort=False):
-        values = [own.loc[own["metric"] == metric, "less"] for metric in metrics.values()]
-        counts = [f"{(less > 1.001).sum()}/{len(less)}" for less in values]
-        rows.append([style.model_look(model).label, *counts])
-    return table_of(["", *metrics], rows)
 
 
 def words_table():
@@ -181,8 +191,7 @@ def match3_table():
 
 SCALES = {"sqrt": "scores over √K", "head_dim": "scores over K"}
 TABLES = {
-    "findings": {"d90": d90_table, "costs": costs_table},
-    "mixers": {"savings": savings_table},
+    "findings": {"d90": d90_table, "costs": costs_table, "bounds": bounds_table},
     "word_problems": {"words": words_table, "depth": depth_table},
     "recall": {"recall": recall_table},
     "heads": {"heads": heads_table, "powers": powers_table},
@@ -215,6 +224,21 @@ def test_headline():
     assert f"only {saves} sizes save any" in README
     assert f"only **{saves} of the {len(times)}** problem sizes it solves" in README
     assert f"saves FLOPs at {saves} of the {len(times)} sizes it solves" in TEXT
+
+
+def test_mixers_save_state_and_no_time():
+    found = ratios_of("mixers")
+    found = found[found["model"] != "standard"].assign(saves=found["less"] > 1.001)
+    share = found.groupby(["metric", "model"])["saves"].mean()
+    assert not share["answer_time"].any()
+    assert set(share["state"].index[share["state"] < 0.5]) == {"taylor", "based"}
+
+
+def test_bits():
+    table, records = (read(ROOT / "results/bits") for read in (read_table, read_cells))
+    row = bits(table, records).set_index(["model", "size"]).loc[("linear", 10)]
+    assert row["dim"] == 32
+    assert f"in {row['enough']:,.0f} bits; {row['needed_high']:.0f} are needed" in TEXT
 
 
 def test_erasing():
