@@ -53,7 +53,6 @@ def test_one_match_or_none_among_distinct_numbers(modulus):
 def test_training_mixes_smaller_prompts():
     task = Match3(8, modulus=17)
     assert list(task.training_mixture()) == [3, 4, 5, 6, 7, 8]
-    assert sum(task.training_mixture().values()) == pytest.approx(1)
     assert Match3(2).training_mixture() == {2: 1.0}
     sets, _ = build(task, DataConfig(train=600, validation=50, test=50), progress=False)
     counts = Counter(sets["train"].lengths - 4)
