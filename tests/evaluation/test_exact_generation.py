@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from small_models import MIXERS, TASKS, plain_greedy, small_model, trained_model, written
+from small_models import MIXERS, TASKS, plain_greedy, prepared, small_model, trained_model, written
 
 from common import RunError, UserError
 from evaluation.generate import generate
@@ -14,8 +14,8 @@ TRAINED = [("arithmetic", 0), ("arithmetic", 150), *((name, 40) for name in TASK
 
 @pytest.mark.parametrize(("task_name", "steps"), TRAINED)
 @pytest.mark.parametrize("mixer", MIXERS)
-def test_certified_generation_is_plain_greedy_decoding(models, task_name, mixer, steps):
-    task, model = models(task_name, mixer, steps)
+def test_certified_generation_is_plain_greedy_decoding(task_name, mixer, steps):
+    task, model = prepared(task_name, mixer, steps)
     sequences = task.draw(0, 1, 0, 24)
     generation = generate(model, sequences)
     assert written(generation) == plain_greedy(model, sequences)
@@ -71,16 +71,16 @@ def test_nan_weights_are_an_error_not_an_accuracy():
         evaluate(model, task, task.draw(0, 1, 0, 5))
 
 
-def test_progress_only_grows_and_ends_at_the_number_of_sequences(models):
-    task, model = models("arithmetic", "standard", 40)
+def test_progress_only_grows_and_ends_at_the_number_of_sequences():
+    task, model = prepared("arithmetic", "standard", 40)
     seen = []
     generate(model, task.draw(0, 1, 0, 60), 1, progress=lambda done, total: seen.append(done))
     assert seen == sorted(seen)
     assert seen[-1] == 60
 
 
-def test_the_model_is_left_in_float32_on_the_device(models):
-    task, model = models("arithmetic", "standard", 0)
+def test_the_model_is_left_in_float32_on_the_device():
+    task, model = prepared("arithmetic", "standard", 0)
     generate(model.double().train(), task.draw(0, 1, 0, 4))
     assert not model.training
     assert {parameter.dtype for parameter in model.parameters()} == {torch.float32}
