@@ -40,7 +40,8 @@ class Case:
     @property
     def options(self) -> list[str]:
         room = [f"capacity={self.capacity}"] * bool(self.capacity)
-        return [self.task, "--size", str(self.size), "--format", self.format, *room]
+        order = [f"order={self.order}"] * bool(self.order)
+        return [self.task, "--size", str(self.size), "--format", self.format, *room, *order]
 
     def judge(self, line: str) -> str | None:
         own = {"size": self.size, "format": self.format, "capacity": self.capacity or None}
@@ -56,8 +57,7 @@ def run(*arguments: str) -> tuple[int, str, str]:
 
 
 def sample(case: Case) -> list[str]:
-    order = [f"order={case.order}"] * bool(case.order)
-    words = ["--count", str(case.count), "--seed", str(case.seed), "--split", case.split, *order]
+    words = ["--count", str(case.count), "--seed", str(case.seed), "--split", case.split]
     status, lines, error = run("sample", *case.options, *words)
     assert status == 0, error
     return lines.splitlines()
@@ -110,20 +110,20 @@ def test_seed_decides_the_lines(task: str) -> None:
     assert not set(first) & set(test)
 
 
-def judged_by_check(
-    case: Case, lines: list[str], folder: Path, *options: str
-) -> tuple[set[int], str]:
-    """Numbers of the lines that `check` calls invalid (from 1), and all that it said."""
+def refused_by_check(case: Case, lines: list[str], folder: Path) -> set[int]:
+    """Numbers of the lines that `check` calls invalid, from 1."""
     path = folder / "lines.txt"
     path.write_text("".join(f"{line}\n" for line in lines))
-    status, printed, error = run("check", *case.options, str(path), *options)
-    said = printed + error
-    named = {int(number) for number in re.findall(r"\bline (\d+)", said)}
-    last = printed.splitlines()[-1] if printed else said
-    valid = len(lines) - len(named)
-    assert last == f"{len(lines)} lines, {valid} valid, {len(named)} invalid", said
-    assert status == (1 if named else 0), said
-    return named, said
+    status, printed, error = run("check", *case.options, str(path))
+    named = {int(number) for number in re.findall(r"\bline (\d+)", printed)}
+    total = f"{len(lines)} lines, {len(lines) - len(named)} valid, {len(named)} invalid"
+    assert printed.splitlines()[-1:] == [total], printed + error
+    assert status == (1 if named else 0)
+    return named
+
+
+def refused_by_oracle(case: Case, lines: list[str]) -> set[int]:
+    return {number for number, line in enumerate(lines, 1) if case.judge(line) is not None}
 
 
 CHECKED = [
@@ -145,14 +145,13 @@ def test_check_agrees_with_the_oracle(case: Case, tmp_path: Path) -> None:
     """On sampled lines, a hundred damaged ones and, where there is an order, on either order."""
     lines = sample(case)
     lines += mutants(lines, 100, seed=3)
-    orders = ["leftmost", "growth"] if case.task == "arithmetic" else [""]
-    for order in orders:
-        judge = replace(case, order=order).judge
-        expected = {i for i, line in enumerate(lines, 1) if judge(line) is not None}
-        options = [f"order={order}"] if order else []
-        named, said = judged_by_check(case, lines, tmp_path, *options)
-        disagreements = {i: (judge(lines[i - 1]), lines[i - 1]) for i in named ^ expected}
-        assert not disagreements, said
+    for order in ["leftmost", "growth"] if case.task == "arithmetic" else [""]:
+        asked = replace(case, order=order)
+        expected, refused = (
+            refused_by_oracle(asked, lines),
+            refused_by_check(asked, lines, tmp_path),
+        )
+        assert refused == expected, [lines[number - 1] for number in refused ^ expected]
 
 
 # Lines that are valid, invalid, or valid in the order "growth" only.
@@ -247,12 +246,9 @@ EDGES[Case("arithmetic", 3, "leftmost")] = EDGES[Case("arithmetic", 3, "growth")
 
 @pytest.mark.parametrize("case", EDGES, ids=str)
 def test_check_and_oracle_judge_made_up_lines(case: Case, tmp_path: Path) -> None:
-    verdicts, lines = zip(
-        *(line.split(maxsplit=1) for line in EDGES[case].splitlines()), strict=True
-    )
+    pairs = [line.split(maxsplit=1) for line in EDGES[case].splitlines()]
+    verdicts, lines = zip(*pairs, strict=True)
     valid = ("valid", "growth") if case.order == "growth" else ("valid",)
-    expected = {i for i, verdict in enumerate(verdicts, 1) if verdict not in valid}
-    assert {i for i, line in enumerate(lines, 1) if case.judge(line) is not None} == expected
-    options = [f"order={case.order}"] if case.order else []
-    named, said = judged_by_check(case, list(lines), tmp_path, *options)
-    assert named == expected, said
+    expected = {number for number, verdict in enumerate(verdicts, 1) if verdict not in valid}
+    assert refused_by_oracle(case, list(lines)) == expected
+    assert refused_by_check(case, list(lines), tmp_path) == expected

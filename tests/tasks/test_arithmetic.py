@@ -40,10 +40,3 @@ def test_training_mixes_operators_in_proportion_and_fills_up_with_the_largest() 
         sum(token in "+-*/" for token in task.decode(drawn, row).prompt) for row in range(6000)
     )
     assert operators == {1: 473, 2: 2000, 3: 3527}
-
-
-def test_dependencies_of_a_short_chain() -> None:
-    task = Arithmetic(2)
-    sequence = task.parse("2 * ( 3 + 4 ) = 2 * 7 = 3".split())
-    # positions:             0 1 2 3 4 5 6 7 8 9 10 11 12
-    assert task.dependencies(sequence) == [[0], [1], [2, 3, 4, 5, 6], [], [8, 9, 10]]

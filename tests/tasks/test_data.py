@@ -40,17 +40,24 @@ EACH = pytest.mark.parametrize("task", ALL, ids=lambda task: task.name)
 
 
 def prompts(sequences: SequenceSet) -> list[bytes]:
-    return [
-        row[:length].tobytes()
-        for row, length in zip(sequences.tokens, sequences.prompt_lengths, strict=True)
-    ]
+    rows = zip(sequences.tokens, sequences.prompt_lengths, strict=True)
+    return [row[:length].tobytes() for row, length in rows]
+
+
+def first_distinct(candidates: SequenceSet, count: int, without: set[bytes] = frozenset()):
+    """The first ``count`` candidates of different prompts, none of which is in ``without``."""
+    first: dict[bytes, int] = {}
+    for index, prompt in enumerate(prompts(candidates)):
+        if prompt not in without:
+            first.setdefault(prompt, index)
+    return candidates.select(list(first.values())[:count])
 
 
 def assert_same(one: SequenceSet, two: SequenceSet) -> None:
-    for name in ("tokens", "lengths", "prompt_lengths", "labels"):
-        a, b = getattr(one, name), getattr(two, name)
-        assert (a is None) == (b is None)
-        assert a is None or (a.dtype == b.dtype and np.array_equal(a, b))
+    assert one.arrays.keys() == two.arrays.keys()
+    for name, array in one.arrays.items():
+        other = two.arrays[name]
+        assert array.dtype == other.dtype and np.array_equal(array, other)
 
 
 # What is drawn
@@ -67,11 +74,7 @@ def test_prompts_are_distinct_and_splits_disjoint(task: Task) -> None:
 @EACH
 def test_test_set_is_the_first_distinct_candidates_in_order(task: Task) -> None:
     sets, _ = build(task, DataConfig(0, 0, 500), progress=False)
-    candidates = task.draw(0, 0, 0, 5000)
-    first: dict[bytes, int] = {}
-    for index, prompt in enumerate(prompts(candidates)):
-        first.setdefault(prompt, index)
-    assert_same(sets["test"], candidates.select(list(first.values())[:500]))
+    assert_same(sets["test"], first_distinct(task.draw(0, 0, 0, 5000), 500))
 
 
 def python(script: str, *words: str, **environment: str) -> subprocess.Popen[str]:
@@ -82,24 +85,16 @@ def python(script: str, *words: str, **environment: str) -> subprocess.Popen[str
     )  # fmt: skip
 
 
-def test_bytes_do_not_depend_on_the_hash_seed_or_on_workers() -> None:
+def test_bytes_do_not_depend_on_hash_seed_or_workers_and_need_neither_torch_nor_hydra() -> None:
+    """Blocked modules raise ImportError; nothing below `models` may import them."""
     script = (
+        "import sys\n"
+        "sys.modules.update(dict.fromkeys('hydra omegaconf wandb torch datasets'.split()))\n"
         "from test_data import ALL, CONFIG, build, fingerprint\n"
         "for task in ALL: print(fingerprint(build(task, CONFIG, False, 3)[0]))\n"
     )
     printed, _ = python(script, PYTHONHASHSEED="77").communicate()
     assert printed.split() == [fingerprint(build(task, CONFIG, False)[0]) for task in ALL]
-
-
-def test_drawing_needs_no_torch_and_no_hydra() -> None:
-    """Blocked modules raise ImportError; nothing below `models` may import them."""
-    script = (
-        "import sys\n"
-        "sys.modules.update(dict.fromkeys('hydra omegaconf wandb torch datasets'.split()))\n"
-        "from tasks import data, lis\n"
-        "print(len(data.build(lis.LIS(5), data.DataConfig(10, 1, 1), progress=False)[0]['train']))"
-    )
-    assert python(script).communicate()[0] == "10\n"
 
 
 def test_too_few_distinct_prompts_is_an_error_that_names_how_many_there_are() -> None:
@@ -332,18 +327,6 @@ def test_prompts_are_those_first_drawn_that_were_not_trained_on(size: int) -> No
     count = {1: 60, 2: 500, 3: 500}[size]
     measured = draw_set(task, "measure", count, 5, [sets["train"], sets["validation"]])
     candidates = task.draw(5, STREAMS["measure"], 0, 40_000)
-    expected: dict[bytes, int] = {}
-    for index, prompt in enumerate(prompts(candidates)):
-        if prompt not in trained:
-            expected.setdefault(prompt, index)
     assert len(set(prompts(measured))) == count
-    assert_same(measured, candidates.select(list(expected.values())[:count]))
+    assert_same(measured, first_distinct(candidates, count, trained))
     assert set(prompts(candidates)) & trained  # else nothing was left out
-
-
-def test_labelled_sets_leave_out_what_was_trained_on() -> None:
-    task = Word(4, "tagged", "S3")
-    known = task.draw(0, 2, 0, 40)
-    measured = draw_set(task, "measure", 40, 0, [known])
-    assert measured.labels is not None
-    assert not set(map(bytes, known.tokens)) & set(map(bytes, measured.tokens))

@@ -30,55 +30,45 @@ def test_one_distribution_is_accepted_and_two_are_told_apart() -> None:
 
 
 def of_arithmetic(sequence):
+    prompt = sequence.prompt
     return {
-        "prompt length": len(sequence.prompt),
-        "sequence length": len(sequence.tokens),
-        "first token": sequence.prompt[0],
-        "last token": sequence.prompt[-2],
-        "answer": sequence.answer[0],
-    } | {token: sequence.prompt.count(token) for token in "+-*/0"}
+        "prompt length": len(prompt), "sequence length": len(sequence.tokens),
+        "first token": prompt[0], "last token": prompt[-2], "answer": sequence.answer[0],
+    } | {token: prompt.count(token) for token in "+-*/0"}  # fmt: skip
 
 
 def of_two_strings(sequence):
     one, two = strings(sequence.prompt)
     return {
-        "lengths": (len(one), len(two)),
-        "answer": sequence.answer[0],
-        "letters used": len(set(one + two)),
-        "first letter": one[0],
-        "last letter": two[-1],
+        "lengths": (len(one), len(two)), "answer": sequence.answer[0],
+        "first letter": one[0], "last letter": two[-1], "letters used": len(set(one + two)),
         "same place": sum(a == b for a, b in zip(one, two, strict=False)),
         "same letters": len(set(one) & set(two)),
-    }
+    }  # fmt: skip
 
 
 def of_numbers(sequence):
     numbers = np.array(sequence.prompt[:-1], int)
     return {
-        "answer": sequence.answer[0],
-        "first number": int(numbers[0]) // 5,
-        "last number": int(numbers[-1]) // 5,
-        "smallest": int(numbers.min()) // 2,
-        "largest": int(numbers.max()) // 2,
-        "ascents": int((np.diff(numbers) > 0).sum()),
+        "first number": int(numbers[0]) // 5, "last number": int(numbers[-1]) // 5,
+        "smallest": int(numbers.min()) // 2, "largest": int(numbers.max()) // 2,
+        "ascents": int((np.diff(numbers) > 0).sum()), "answer": sequence.answer[0],
         "repeats": len(numbers) - len(set(numbers.tolist())),
         "middle length": sequence.chain[len(numbers) // 2],
-    }
+    }  # fmt: skip
 
 
 def of_pairs(sequence):
     pairs, queries = split(sequence.prompt)
     keys, values = zip(*pairs, strict=True)
     return {
-        "first key": int(keys[0]),
-        "last key": int(keys[-1]),
-        "first value": int(values[0]),
+        "first key": int(keys[0]), "last key": int(keys[-1]), "first value": int(values[0]),
         "ascents": int((np.diff([int(key) for key in keys]) > 0).sum()),
         "place of the first query": keys.index(queries[0]),
         "place of the last query": keys.index(queries[-1]),
         "queries in order": queries == sorted(queries, key=keys.index),
         "answer": sequence.answer[0],
-    }
+    }  # fmt: skip
 
 
 def of_letters(sequence):

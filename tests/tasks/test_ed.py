@@ -28,20 +28,3 @@ def test_local_has_the_same_prompts_and_answers() -> None:
     for row in range(100):
         a, b = task.decode(one, row), local.decode(two, row)
         assert (a.prompt, a.answer) == (b.prompt, b.answer)
-
-
-def test_dependencies_of_a_short_chain() -> None:
-    task, local = EditDistance(2), EditDistanceLocal(2)
-    sequence = task.complete("a b | c d <sep>".split())
-    # a b | c d <sep> 0..5, first row 6 7 , second row 9 10 , <sep> answer
-    assert task.dependencies(sequence) == [
-        [0, 3], [0, 4, 6], [], [1, 3, 6], [1, 4, 9, 7, 6], [], [], [10],
-    ]  # fmt: skip
-    assert task.chain_steps(sequence) == [0, 0, 0, 1, 1, 1, 2, 2]
-    # first block 6 7 , b | c d <sep> is 6..13, second block 14 15 , <sep>, answer
-    sequence = local.complete(sequence.prompt)
-    assert local.dependencies(sequence) == [
-        [0, 3], [0, 4, 6], [], [1], [], [3], [4], [],
-        [9, 11, 6], [9, 12, 14, 7, 6], [], [], [15],
-    ]  # fmt: skip
-    assert local.chain_steps(sequence) == [0] * 8 + [1] * 4 + [2]

@@ -29,10 +29,3 @@ def test_number_range() -> None:
     assert LIS(250).vocabulary.dtype == np.uint16
     assert len(LIS(10, number_range=65534).vocabulary) == 2**16
     assert LIS(10, number_range=65534).vocabulary.encode(["65533"])[0] == 2**16 - 1
-
-
-def test_dependencies() -> None:
-    task = LIS(2)
-    sequence = task.complete("5 6 <sep>".split())
-    assert task.dependencies(sequence) == [[0], [0, 1, 3], [], [3, 4]]
-    assert task.chain_steps(sequence) == [0, 1, 2, 3]

@@ -12,7 +12,6 @@ from oracles import match3 as oracle
 from oracles.mutations import mutants
 
 from experiments.grid import cell_of
-from tasks.data import DataConfig, build
 from tasks.match3 import Match3
 
 
@@ -48,17 +47,6 @@ def test_one_match_or_none_among_distinct_numbers(modulus):
         matches = sum((x + y + query) % modulus == 0 for x, y in combinations(numbers, 2))
         assert matches == answer and len(set(numbers)) == 8
         assert all((2 * x + query) % modulus for x in numbers)
-
-
-def test_training_mixes_smaller_prompts():
-    task = Match3(8, modulus=17)
-    assert list(task.training_mixture()) == [3, 4, 5, 6, 7, 8]
-    assert Match3(2).training_mixture() == {2: 1.0}
-    sets, _ = build(task, DataConfig(train=600, validation=50, test=50), progress=False)
-    counts = Counter(sets["train"].lengths - 4)
-    expected = {k: 600 * share for k, share in task.training_mixture().items()}
-    assert all(abs(counts[k] - expected[k]) < 1 for k in expected)
-    assert set(sets["test"].lengths - 4) == {8}
 
 
 def test_what_is_no_pair_tells_nothing():

@@ -24,17 +24,3 @@ def test_sizes_of_the_vocabulary() -> None:
     odd = MQAR(2, vocab_size=5)
     assert (list(odd.keys), list(odd.values)) == ([1, 2], [3, 4, 5])
     assert len(MQAR(4, vocab_size=8192).vocabulary) == 8192 + 4
-
-
-def test_dependencies_and_steps() -> None:
-    task = MQAR(2)
-    sequence = task.complete("1 65 2 66 | 2 1 <sep>".split())
-    assert sequence.tokens[8:] == ["2", "66", "1", "65", "<sep>", "65"]
-    assert task.dependencies(sequence) == [[5], [2, 3, 8], [6], [0, 1, 10], [], [11]]
-    assert task.chain_steps(sequence) == [0, 0, 1, 1, 2, 2]
-    direct = MQAR(2, "direct")
-    assert direct.dependencies(direct.complete(sequence.prompt)) == [[0, 1, 6]]
-    tagged = MQAR(2, "tagged")
-    example = tagged.complete(sequence.prompt)
-    assert tagged.dependencies(example) == [[]] * 5 + [[2, 3, 5], [0, 1, 6]]
-    assert tagged.chain_steps(example) == list(range(7))

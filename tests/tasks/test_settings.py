@@ -1,4 +1,6 @@
-"""Settings of the tasks: how long the sequences of a size get, and which are refused."""
+"""Settings of the tasks: how long sequences get, which sizes are mixed, what is refused."""
+
+from collections import Counter
 
 import pytest
 
@@ -8,6 +10,7 @@ from tasks.closure import Closure
 from tasks.copying import Copying
 from tasks.ed import EditDistance
 from tasks.ed_local import EditDistanceLocal
+from tasks.generate import planned_sizes
 from tasks.lis import LIS
 from tasks.match3 import Match3
 from tasks.mqar import MQAR
@@ -35,6 +38,24 @@ def test_longest_sequence_is_reached_and_never_exceeded(cls: type[Task]) -> None
         for format in cls(size).formats[:2]:
             task = cls(size, format)
             assert task.draw(0, 0, 0, 20_000).lengths.max() - 1 == task.max_len
+
+
+MIXED = [  # the sizes in training, and in what proportion
+    (Arithmetic(4), {1: 1, 2: 2, 3: 3, 4: 4}), (LIS(4), {4: 1}), (Word(4), {4: 1}),
+    (Word(4, "direct"), {1: 1, 2: 2, 3: 3, 4: 4}), (Word(4, "tagged"), {4: 1}),
+    (Word(4, "direct", "flip-flop"), {2: 2, 3: 3, 4: 4}), (Closure(14), {14: 1}),
+    (Closure(14, "direct"), {12: 12, 13: 13, 14: 14}), (Match3(2), {2: 1}),
+    (Match3(8), {k: 1 / k for k in range(3, 9)}), (Copying(5), dict.fromkeys(range(1, 6), 1)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("task", "shares"), MIXED, ids=lambda x: getattr(x, "name", ""))
+def test_training_mixes_sizes_and_tests_have_the_largest(task, shares) -> None:
+    exact = {size: share / sum(shares.values()) for size, share in shares.items()}
+    assert task.training_mixture() == pytest.approx(exact)
+    planned = Counter(planned_sizes(task, "train", 1000, 0).tolist())
+    assert all(abs(planned[size] - 1000 * share) < 1 for size, share in exact.items())
+    assert set(planned_sizes(task, "test", 10, 0).tolist()) == {task.size}
 
 
 BAD = [

@@ -1,4 +1,5 @@
 from collections import Counter
+from functools import partial
 from itertools import product
 
 import numpy as np
@@ -7,11 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracles import drawn_lines
 from oracles.mutations import mutants
-from oracles.words import judge_word, omega_member, value
+from oracles.words import judge_closure, judge_word, omega_member, value
 from two_samples import deviation
 
-from tasks.data import DataConfig, build
-from tasks.generate import planned_sizes
+from tasks.closure import Closure
 from tasks.monoids import monoid
 from tasks.word import Word, accepted, is_accepted
 from tasks.words import (
@@ -36,16 +36,23 @@ def test_lines_are_those_of_the_definition(name, letters):
             assert task.check(line.split()) is None
 
 
-@pytest.mark.parametrize(("format", "question"), [("cot", "member"), ("tagged", "value")])
-def test_check_agrees_with_the_oracle_on_damaged_lines(format, question):
-    task = Word(5, format, "S3", "all", question)
+OF_S3 = [
+    (Word(5, "cot", "S3", "all", "member"), partial(judge_word, question="member")),
+    (Word(5, "tagged", "S3", "all"), partial(judge_word, format="tagged")),
+    (Closure(6, monoid="S3", r=2), partial(judge_closure, subset={"123", "132"}, r=2)),
+]
+
+
+@pytest.mark.parametrize(("task", "judge"), OF_S3, ids=["member", "tagged", "closure"])
+def test_check_agrees_with_the_oracle_on_damaged_lines(task, judge):
     good = drawn_lines(task, 40)
-    damaged = [line.replace("213 <sep>", "312 <sep>") for line in good] + mutants(good, 100, seed=3)
+    damaged = [line.replace("213 <sep>", "312 <sep>") for line in good]
+    damaged += [line.replace("reach", "lost", 1) for line in good] + mutants(good, 100, seed=3)
     for line in damaged:
         word = line.split("<sep>")[0].split()
-        known = len(word) == 5 and set(word) <= set(monoid("S3").elements)
+        known = len(word) == task.size and set(word) <= set(monoid("S3").elements)
         known = known and set(line.split()) <= set(task.vocabulary.tokens)
-        expected = known and judge_word(line, "S3", format, question) is None
+        expected = known and judge(line, "S3") is None
         assert (task.check(line.split()) is None) == expected, line
 
 
@@ -128,18 +135,6 @@ def test_flip_flop_words():
     assert abs((last == 1).mean() - 0.5) < 0.03
     for d in (1, 4, 8):
         assert abs((last[distance == d] == 1).mean() - 0.5) < 0.08
-
-
-def test_without_a_chain_all_lengths_are_trained_on():
-    mixture = Word(4, "direct").training_mixture()
-    assert mixture == pytest.approx({1: 0.1, 2: 0.2, 3: 0.3, 4: 0.4})
-    assert Word(4).training_mixture() == Word(4, "tagged").training_mixture() == {4: 1.0}
-    assert list(Word(4, "direct", "flip-flop").training_mixture()) == [2, 3, 4]
-    sizes = planned_sizes(Word(12, "direct"), "train", 780, 0)
-    assert np.bincount(sizes)[1:].tolist() == [10 * k for k in range(1, 13)]
-    sets, _ = build(Word(6, "direct", "S3", "all"), DataConfig(60, 10, 20), progress=False)
-    assert set(sets["train"].prompt_lengths - 1) == set(range(1, 7))
-    assert set(sets["test"].prompt_lengths - 1) == {6}
 
 
 # u v v v ...
