@@ -89,12 +89,16 @@ def twin_model(task: Task, mixer: str, perturbation: float) -> tuple[Transformer
     return model, half
 
 
+def lowest_of_tie(logits: np.ndarray) -> np.ndarray:
+    """Of the tokens whose float64 logit (..., V) is closer than 1e-9 to the largest, the lowest."""
+    return (logits.max(-1, keepdims=True) - logits < 1e-9).argmax(-1)
+
+
 @torch.no_grad()
 def plain_greedy(
     model: Transformer, sequences: SequenceSet, longest: int | None = None
 ) -> list[list[int]]:
-    """A full float64 forward pass a token; of the tokens whose logit is closer than 1e-9 to the
-    largest, the one with the lowest id."""
+    """A full float64 forward pass a token."""
     exact, longest = model.double().eval(), longest or model.max_len
     rows = zip(sequences.tokens.tolist(), sequences.prompt_lengths, strict=True)
     texts = [tokens[:length] for tokens, length in rows]
@@ -102,8 +106,8 @@ def plain_greedy(
         read = pad_sequence([torch.tensor(text) for text in going], batch_first=True)
         last = torch.tensor([len(text) - 1 for text in going])
         logits = exact(read)[torch.arange(len(going)), last].numpy()
-        for text, own in zip(going, logits, strict=True):
-            text.append(int(np.flatnonzero(own.max() - own < 1e-9)[0]))
+        for text, token in zip(going, lowest_of_tie(logits).tolist(), strict=True):
+            text.append(token)
     model.float()
     return texts
 

@@ -106,14 +106,6 @@ def leftmost_reduction(expression: str) -> str:
     return unbracket(reduced, value(node))
 
 
-def judge_step(before: str, after: str, order: str) -> str | None:
-    if order == "leftmost" and after != leftmost_reduction(before):
-        return f"{before} = {after} where {leftmost_reduction(before)} is expected"
-    if after not in reductions(before):
-        return f"{before} = {after} is not a single reduction"
-    return None
-
-
 def judge(line: str, size: int, order: str = "any", format: str = "cot") -> str | None:
     """`expression = expression = ... = number`, or `expression = number` when direct."""
     expressions = [part.strip() for part in " ".join(line.split()).split("=")]
@@ -131,8 +123,10 @@ def judge(line: str, size: int, order: str = "any", format: str = "cot") -> str 
         if format == "direct":
             return None
         for before, after in itertools.pairwise(expressions):
-            if (reason := judge_step(before, after, order)) is not None:
-                return reason
+            if order == "leftmost" and after != leftmost_reduction(before):
+                return f"{before} = {after} where {leftmost_reduction(before)} is expected"
+            if after not in reductions(before):
+                return f"{before} = {after} is not a single reduction"
     except Invalid as invalid:
         return str(invalid)
     return None
