@@ -38,9 +38,6 @@ def sample_prompt(task: Task, rng: random.Random, size: int) -> list[str]:
     return task.sample_prompt(rng, size)
 
 
-# Arithmetic
-
-
 def grow(task: Arithmetic, rng: random.Random, size: int) -> list[list[str]]:
     """The expressions with 0, 1, .., ``size`` operators of one growth."""
     expression = [str(rng.randrange(task.modulus))]
@@ -79,12 +76,9 @@ def needs_brackets(expression: list[str], at: int, operator: str) -> bool:
     )
 
 
-# Edit distance
-
-
 def two_strings(task: EditDistance, rng: random.Random, size: int) -> list[str]:
-    """Pairs that are not admissible are drawn again with the same number of edits (CoT_benchmark),
-    in everything else anew."""
+    """Pairs that are not admissible are drawn again with the same number of edits, in everything
+    else anew, as by CoT_benchmark, whose copies at n = 20 have 10.03 edits on average."""
     edits = rng.randint(1, size)
     while True:
         first, second = draw_pair(task, rng, size, edits)
@@ -116,9 +110,6 @@ def edit(rng: random.Random, word: list[str], letters: list[str], edits: int) ->
         else:
             word.insert(rng.randint(0, len(word)), rng.choice(letters))
     return word
-
-
-# LIS
 
 
 def planted_runs(task: LIS, rng: random.Random, size: int) -> list[str]:

@@ -24,11 +24,13 @@ EACH = pytest.mark.parametrize("cls", TASKS, ids=lambda cls: cls.name)
 
 @st.composite
 def tasks(draw, largest=130) -> Task:
-    """Any task of these, and any of its settings that its oracle knows."""
     cls, size = draw(st.sampled_from(TASKS)), draw(st.integers(1, 12))
     format = draw(st.sampled_from(cls(1).formats))
     own = {"capacity": size + draw(st.integers(0, largest))}
-    if cls is MQAR:
+    if cls is Arithmetic:
+        own["order"] = draw(st.sampled_from(["leftmost", "growth"]))
+        own["modulus"] = draw(st.sampled_from([2, 3, 5, 11, 97, 257]))
+    elif cls is MQAR:
         own["queries"] = draw(st.integers(1, size))
     elif issubclass(cls, EditDistance):
         own["alphabet_size"] = draw(st.integers(3, 26))
@@ -45,9 +47,11 @@ def test_kernel_and_plain_sampler_agree_with_solver_and_oracle(task, seed: int, 
     assert drawn.tokens.dtype == task.room.vocabulary.dtype
     rng = random.Random(seed)
     for example in (task.decode(drawn, 0), task.decode(drawn, 1), sample(task, rng)):
-        assert example == task.complete(example.prompt)
+        complete = task.complete(example.prompt)
+        assert example == complete or task.parameters.get("order") == "growth"
+        assert example.answer == complete.answer
         assert task.check(example.tokens) is None
-        if not (isinstance(task, LIS) and task.labelled):
+        if not (isinstance(task, LIS) and task.labelled) and getattr(task, "modulus", 11) == 11:
             assert judge(" ".join(example.tokens), task.name, **task.parameters) is None
         assert task.room.vocabulary.encode([*example.tokens, EOS]).max() < len(task.vocabulary)
 

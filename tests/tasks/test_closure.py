@@ -41,12 +41,6 @@ def test_worked_by_hand():
         assert (sequence.answer, task.kind_of(sequence)) == ([answer], kind)
 
 
-def test_default_subgroups_and_pieces():
-    assert {Closure(12, monoid=name).r for name in ("A5", "S5", "Z5", "Z60", "A4xZ5")} == {10}
-    assert (Closure(12).max_len, Closure(12, "direct").max_len) == (3 * 12 + 3, 14)
-    assert len(Closure(12).vocabulary) == 60 + 7
-
-
 def test_visits_are_those_of_uniform_words_of_each_kind():
     """Against all 2^8 patterns of visits, weighed as independent visits with share 1 / 3."""
     index, r, size = 3, 3, 8

@@ -60,21 +60,20 @@ def assert_same(one: SequenceSet, two: SequenceSet) -> None:
         assert array.dtype == other.dtype and np.array_equal(array, other)
 
 
-# What is drawn
-
-
 @EACH
-def test_prompts_are_distinct_and_splits_disjoint(task: Task) -> None:
-    sets, _ = build(task, CONFIG, progress=False)
-    assert [len(sets[split]) for split in SPLITS] == [3000, 200, 500]
-    everything = [prompt for own in sets.values() for prompt in prompts(own)]
-    assert len(set(everything)) == len(everything) == 3700
-
-
-@EACH
-def test_test_set_is_the_first_distinct_candidates_in_order(task: Task) -> None:
-    sets, _ = build(task, DataConfig(0, 0, 500), progress=False)
-    assert_same(sets["test"], first_distinct(task.draw(0, 0, 0, 5000), 500))
+def test_sets_are_the_first_distinct_candidates_and_disjoint(task: Task, tmp_path: Path) -> None:
+    """The test set in particular, which does not depend on the others."""
+    whole, _ = build(task, CONFIG, progress=False)
+    assert [len(whole[split]) for split in SPLITS] == [3000, 200, 500]
+    assert len({prompt for own in whole.values() for prompt in prompts(own)}) == 3700
+    assert_same(whole["test"], first_distinct(task.draw(0, 0, 0, 5000), 500))
+    for _ in range(2):  # built, then read
+        alone = get(tmp_path, task, DataConfig(train=0, validation=0, test=500))
+        assert_same(alone.test, whole["test"])
+        for empty in (alone.train, alone.validation):
+            assert empty.tokens.shape == (0, task.max_len + 1)
+            assert empty.tokens.dtype == task.vocabulary.dtype
+    assert alone.samples_per_second is None
 
 
 def python(script: str, *words: str, **environment: str) -> subprocess.Popen[str]:
@@ -115,9 +114,6 @@ def test_bad_configuration(bad: dict[str, int]) -> None:
         DataConfig(**{"train": 1, "validation": 1, "test": 1, **bad})
 
 
-# The store
-
-
 def get(folder: Path, task: Task = ALL[0], config: DataConfig = CONFIG) -> DataSets:
     return load_or_build(task, config, folder, progress=False)
 
@@ -141,18 +137,6 @@ def test_stored_sets_are_the_built_ones(task: Task, tmp_path: Path) -> None:
         assert fingerprint(sets) != first.fingerprint
     vocabulary = json.loads((first.path / "vocabulary.json").read_text())
     assert tuple(vocabulary) == task.vocabulary.tokens
-
-
-@EACH
-def test_a_test_set_alone_is_that_of_the_whole(task: Task, tmp_path: Path) -> None:
-    whole, _ = build(task, CONFIG, progress=False)
-    for _ in range(2):  # built, then read
-        alone = get(tmp_path, task, DataConfig(train=0, validation=0, test=500))
-        assert_same(alone.test, whole["test"])
-        for empty in (alone.train, alone.validation):
-            assert empty.tokens.shape == (0, task.max_len + 1)
-            assert empty.tokens.dtype == task.vocabulary.dtype
-    assert alone.samples_per_second is None
 
 
 def test_key_tells_apart_what_decides_the_content(tmp_path: Path) -> None:
@@ -246,9 +230,6 @@ def test_a_write_that_fails_leaves_nothing(tmp_path: Path, monkeypatch) -> None:
     assert not [path for path in tmp_path.iterdir() if path.is_dir()]
 
 
-# Files in the text format of CoT_benchmark
-
-
 @pytest.mark.parametrize("path", sorted(SAMPLES.glob("*.txt")), ids=lambda path: path.stem)
 def test_files_of_cot_benchmark_are_valid_and_load(path: Path, capsys) -> None:
     name, size = path.stem.split("-")
@@ -279,12 +260,6 @@ def test_bad_files(tmp_path: Path, content: bytes | None, reason: str) -> None:
         get(tmp_path, Arithmetic(2), DataConfig(1, 1, 1, file=str(path)))
 
 
-def test_a_byte_order_mark_is_no_token(tmp_path: Path) -> None:
-    path = tmp_path / "lines.txt"
-    path.write_bytes(b"\xef\xbb\xbf1 + 2 = 3\n")
-    assert len(load_file(Arithmetic(2), str(path))) == 1
-
-
 def test_files_stand_in_for_test_and_training_sets(tmp_path: Path, capsys) -> None:
     test, train = tmp_path / "test.txt", tmp_path / "train.txt"
     test.write_text("1 + 2 = 3\n1 + 2 = 3\n")
@@ -302,12 +277,9 @@ def test_files_stand_in_for_test_and_training_sets(tmp_path: Path, capsys) -> No
     assert repeated in capsys.readouterr().err  # of stored sets too
 
 
-# Sets for measuring a model: prompts that it did not train on
-
-
 def test_a_measured_file_is_compared_with_itself_and_with_the_training_set(tmp_path, capsys):
     path = tmp_path / "lines.txt"
-    path.write_text("1 + 2 = 3\n1 + 2 = 3\n2 + 2 = 4\n")
+    path.write_text("\ufeff1 + 2 = 3\n1 + 2 = 3\n2 + 2 = 4\n")  # a byte order mark is no token
     task = Arithmetic(1)
     trained_on = load_file(task, str(path)).select(slice(1, 3))
     assert len(load_measured(task, str(path), trained_on)) == 3

@@ -4,9 +4,8 @@ import random
 from itertools import pairwise
 
 import numpy as np
-import plain_samplers
 import pytest
-from plain_samplers import edit, sample, sample_prompt
+from plain_samplers import sample
 from two_samples import deviation
 
 from tasks.arithmetic import Arithmetic
@@ -93,31 +92,6 @@ def test_kernel_draws_the_plain_sampler_s_distribution(task: Task, features) -> 
         assert score < 3.5, (name, score)
 
 
-def test_the_number_of_edits_is_kept_when_strings_are_drawn_again(monkeypatch) -> None:
-    """CoT_benchmark's copies at n = 20 have 10.03 edits on average; 9.49 if drawn again too."""
-    calls: list[tuple[list[str], int]] = []
-
-    def recorded(rng, word, letters, edits):
-        calls.append((edit(rng, word, letters, edits), edits))
-        return calls[-1][0]
-
-    monkeypatch.setattr(plain_samplers, "edit", recorded)
-    task, rng, edits = EditDistance(20, "direct"), random.Random(0), []
-    for _ in range(20_000):
-        calls.clear()
-        pair = strings(sample_prompt(task, rng, 20))
-        assert len({number for _, number in calls}) <= 1
-        if calls and calls[-1][0] in pair:  # the last one was admitted
-            edits.append(calls[-1][1])
-    error = 5.77 / len(edits) ** 0.5  # the standard deviation of 1..20 is 5.77
-    assert 4 * error < 0.3
-    assert abs(sum(edits) / len(edits) - 10.03) < 4 * error
-
-
-@pytest.mark.parametrize("size", [1, 2, 3, 300])
-def test_every_number_of_edits_comes_to_an_end(size: int) -> None:
+def test_every_number_of_edits_comes_to_an_end() -> None:
     """Also where an edited copy is hardly ever admissible: the next pair may be independent."""
-    task, rng = EditDistance(size, "direct", alphabet_size=3), random.Random(0)
-    assert len(task.draw(0, 0, 0, 500)) == 500
-    for _ in range(200):
-        assert task.check_prompt(sample_prompt(task, rng, size)) is None
+    assert len(EditDistance(300, "direct", alphabet_size=3).draw(0, 0, 0, 500)) == 500

@@ -67,7 +67,7 @@ def test_training_split_is_the_default_and_mixes_sizes(capsys) -> None:
 
 
 def test_build_says_where_and_what(tmp_path: Path, capsys) -> None:
-    call = ["build", "lis", "--size", "5", "--train", "100", "--test", "10", "--dir", str(tmp_path)]
+    call = f"build lis --size 5 --train 100 --test 10 --dir {tmp_path}".split()
     assert main(call) == 0
     first = capsys.readouterr().out
     assert re.search(r"samples/s +[\d,]+\n", first)
@@ -142,8 +142,7 @@ def test_push_is_dry_until_upload_is_asked_for(tmp_path, monkeypatch, capsys) ->
 
     monkeypatch.setattr(datasets.DatasetDict, "push_to_hub", push_to_hub)
     monkeypatch.setattr(huggingface_hub.HfApi, "upload_folder", upload_folder)
-    counts = ["--train", "60", "--test", "20", "--dir", str(tmp_path)]
-    call = ["push", "lis", "--size", "5", *counts, "repo=me/lis-5"]
+    call = f"push lis --size 5 --train 60 --test 20 repo=me/lis-5 --dir {tmp_path}".split()
     assert main(call) == 0
     printed = capsys.readouterr().out
     assert "num_rows: 60" in printed

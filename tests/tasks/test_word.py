@@ -64,9 +64,6 @@ def test_worked_by_hand():
     assert tagged.tokens == "213 231 <sep> 213 321".split()
 
 
-# Which words are drawn
-
-
 def test_letters_of_value_are_uniform():
     drawn = Word(3, monoid="A4", letters="all").draw(1, 0, 0, 9000).tokens[:, :3]
     expected = list(product(range(12), repeat=3)) * 5
@@ -135,9 +132,6 @@ def test_flip_flop_words():
     assert abs((last == 1).mean() - 0.5) < 0.03
     for d in (1, 4, 8):
         assert abs((last[distance == d] == 1).mean() - 0.5) < 0.08
-
-
-# u v v v ...
 
 
 def omega_task(name: str, size: int = 7, letters: str = "three") -> Word:
