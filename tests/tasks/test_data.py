@@ -246,6 +246,7 @@ def test_files_of_cot_benchmark_are_valid_and_load(path: Path, capsys) -> None:
     [
         (b"1 + 2 = 3\n\n1 + 2 = 4\n", "line 3: chain step 1"),
         (b"", "holds no sequence"),
+        (b"\xef\xbb\xbf\n \n", "holds no sequence"),
         (b"1 + 2 = 3\n\xc3", "cannot be read"),
         (None, "cannot be read"),
     ],
