@@ -70,33 +70,52 @@ def trained_model(task: Task, mixer: str, steps: int, max_len: int | None = None
     return model.eval()
 
 
+@functools.cache
+def prepared(task_name: str, mixer: str, steps: int) -> tuple[Task, Transformer]:
+    """Untrained, half-trained and trained models of every task and mixer, made once."""
+    task = TASKS[task_name]()
+    return task, trained_model(task, mixer, steps)
+
+
+def twin_model(task: Task, mixer: str, perturbation: float) -> tuple[Transformer, int]:
+    """A model each of whose tokens has a twin in the vocabulary's other half, whose row of the head
+    is the same and whose bias is higher by ``perturbation``: every arg-max is a tie."""
+    model, half = small_model(task, mixer), len(task.vocabulary) // 2
+    with torch.no_grad():
+        weight = model.head.weight.mul_(20)
+        weight[half : 2 * half] = weight[:half]
+        model.head.bias.zero_()
+        model.head.bias[half : 2 * half] = perturbation
+    return model, half
+
+
+def lowest_of_tie(logits: np.ndarray) -> np.ndarray:
+    """Of the tokens whose float64 logit (..., V) is closer than 1e-9 to the largest, the lowest."""
+    return (logits.max(-1, keepdims=True) - logits < 1e-9).argmax(-1)
+
+
 @torch.no_grad()
 def plain_greedy(
     model: Transformer, sequences: SequenceSet, longest: int | None = None
 ) -> list[list[int]]:
-    """A full float64 forward pass a token; of the tokens whose logit is closer than 1e-9 to the
-    largest, the one with the lowest id."""
+    """A full float64 forward pass a token."""
     exact, longest = model.double().eval(), longest or model.max_len
-    texts = [
-        tokens[:length].astype(int).tolist()
-        for tokens, length in zip(sequences.tokens, sequences.prompt_lengths, strict=True)
-    ]
+    rows = zip(sequences.tokens.tolist(), sequences.prompt_lengths, strict=True)
+    texts = [tokens[:length] for tokens, length in rows]
     while going := [text for text in texts if text[-1] != EOS_ID and len(text) <= longest]:
         read = pad_sequence([torch.tensor(text) for text in going], batch_first=True)
         last = torch.tensor([len(text) - 1 for text in going])
         logits = exact(read)[torch.arange(len(going)), last].numpy()
-        for text, own in zip(going, logits, strict=True):
-            text.append(int(np.flatnonzero(own.max() - own < 1e-9)[0]))
+        for text, token in zip(going, lowest_of_tie(logits).tolist(), strict=True):
+            text.append(token)
     model.float()
     return texts
 
 
 def written(generation) -> list[list[int]]:
     """What was generated, row by row, as `plain_greedy` gives it."""
-    return [
-        tokens[:length].tolist()
-        for tokens, length in zip(generation.tokens, generation.lengths, strict=True)
-    ]
+    rows = zip(generation.tokens.tolist(), generation.lengths, strict=True)
+    return [tokens[:length] for tokens, length in rows]
 
 
 def held_bytes(state):

@@ -3,37 +3,20 @@
 import contextlib
 import io
 import re
-from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 
 import pytest
-from oracles import arithmetic, copying, edit_distance, lis, mqar
+from oracles import arithmetic, judge
 from oracles.mutations import mutants
 
 from tasks.__main__ import main
 
-ROOT = Path(__file__).resolve().parents[1]
-
 SIZES = {
-    "arithmetic": [1, 2, 3, 6, 10, 13, 16],
-    "lis": [3, 4, 10, 40, 110, 175, 250],
-    "ed": [2, 3, 4, 6, 12, 16, 20],
-    "ed_local": [2, 3, 4, 6, 12, 16, 20],
-    "mqar": [1, 2, 3, 8, 16, 64],
-    "copy": [3, 4, 5, 10, 40, 100],
-}
-MARKERS = dict.fromkeys(SIZES, "<sep>") | {"arithmetic": "="}
-LONGEST = {  # prompt, chain and answer; the paper's text says how many tokens there are at most
-    "arithmetic": lambda n: 2 * n * n + 2 * n + 1,
-    "lis": lambda n: 2 * n + 3,
-    "ed": lambda n: n * n + 5 * n + 6,
-    # the rows of ED, and before all but the first: |, s2, <sep> and what is left of s1
-    "ed_local": lambda n: n * n + 5 * n + 6 + (n - 1) * (n + 4) + n * (n - 1) // 2,
-    "mqar": lambda n: 5 * n + 4,  # pairs, |, keys, <sep>, pairs, <sep>, value
-    "copy": lambda n: 2 * n + 1,
-}
+    "arithmetic": [1, 2, 3, 6, 10, 13, 16], "lis": [3, 4, 10, 40, 110, 175, 250],
+    "ed": [2, 3, 4, 6, 12, 16, 20], "ed_local": [2, 3, 4, 6, 12, 16, 20],
+    "mqar": [1, 2, 3, 8, 16, 64], "copy": [3, 4, 5, 10, 40, 100],
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -56,29 +39,17 @@ class Case:
 
     @property
     def options(self) -> list[str]:
-        """What `sample` and `check` both take."""
         room = [f"capacity={self.capacity}"] * bool(self.capacity)
-        return [self.task, "--size", str(self.size), "--format", self.format, *room]
+        order = [f"order={self.order}"] * bool(self.order)
+        return [self.task, "--size", str(self.size), "--format", self.format, *room, *order]
 
     def judge(self, line: str) -> str | None:
-        if self.task == "arithmetic":
-            order = "leftmost" if self.order == "leftmost" else "any"
-            return arithmetic.judge(line, self.size, order, self.format)
-        judges: dict[str, Callable[..., str | None]] = {
-            "lis": partial(lis.judge, capacity=self.capacity or self.size),
-            "ed": edit_distance.judge,
-            "ed_local": edit_distance.judge_local,
-            "mqar": partial(mqar.judge, capacity=self.capacity or self.size),
-            "copy": copying.judge,
-        }
-        return judges[self.task](line, self.size, self.format)
-
-    def prompt(self, line: str) -> str:
-        return line.split(f" {MARKERS[self.task]} ")[0]
+        own = {"size": self.size, "format": self.format, "capacity": self.capacity or None}
+        order = "leftmost" if self.order == "leftmost" else "any"
+        return judge(line, self.task, order=order, **own)
 
 
 def run(*arguments: str) -> tuple[int, str, str]:
-    """Exit status, standard output and standard error of `python -m tasks ...`."""
     stdout, stderr = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(stdout), contextlib.redirect_stderr(stderr):
         status = main(arguments)
@@ -86,8 +57,7 @@ def run(*arguments: str) -> tuple[int, str, str]:
 
 
 def sample(case: Case) -> list[str]:
-    order = [f"order={case.order}"] * bool(case.order)
-    words = ["--count", str(case.count), "--seed", str(case.seed), "--split", case.split, *order]
+    words = ["--count", str(case.count), "--seed", str(case.seed), "--split", case.split]
     status, lines, error = run("sample", *case.options, *words)
     assert status == 0, error
     return lines.splitlines()
@@ -120,8 +90,7 @@ def test_sampled_lines_are_valid(case: Case) -> None:
     assert len(lines) == case.count
     for line in lines:
         assert case.judge(line) is None, line
-        assert len(line.split()) <= LONGEST[case.task](case.size)
-    prompts = [case.prompt(line) for line in lines]
+    prompts = [re.split(" (?:=|<sep>) ", line)[0] for line in lines]
     assert len(set(prompts)) == case.count
     for prompt in prompts:
         if case.task == "arithmetic":
@@ -129,16 +98,6 @@ def test_sampled_lines_are_valid(case: Case) -> None:
             assert case.split == "train" or operators(prompt) == case.size, prompt
         if case.task.startswith("ed"):
             assert len(set(prompt.split()) - {"|"}) <= 10, "more than 10 usable letters"
-
-
-def test_training_expressions_have_one_to_n_operators_in_proportion() -> None:
-    """With n = 4 the shares are 1, 2, 3 and 4 in 10; four standard deviations either way."""
-    lines = sample(Case("arithmetic", 4, count=1000))
-    counts = [operators(line.split(" = ")[0]) for line in lines]
-    for k in (1, 2, 3, 4):
-        share = k / 10
-        deviation = 4 * (1000 * share * (1 - share)) ** 0.5
-        assert abs(counts.count(k) - 1000 * share) < deviation, (k, counts.count(k))
 
 
 @pytest.mark.parametrize("task", SIZES)
@@ -151,20 +110,20 @@ def test_seed_decides_the_lines(task: str) -> None:
     assert not set(first) & set(test)
 
 
-def judged_by_check(
-    case: Case, lines: list[str], folder: Path, *options: str
-) -> tuple[set[int], str]:
-    """Numbers of the lines that `check` calls invalid (from 1), and all that it said."""
+def refused_by_check(case: Case, lines: list[str], folder: Path) -> set[int]:
+    """Numbers of the lines that `check` calls invalid, from 1."""
     path = folder / "lines.txt"
     path.write_text("".join(f"{line}\n" for line in lines))
-    status, printed, error = run("check", *case.options, str(path), *options)
-    said = printed + error
-    named = {int(number) for number in re.findall(r"\bline (\d+)", said)}
-    last = printed.splitlines()[-1] if printed else said
-    valid = len(lines) - len(named)
-    assert last == f"{len(lines)} lines, {valid} valid, {len(named)} invalid", said
-    assert status == (1 if named else 0), said
-    return named, said
+    status, printed, error = run("check", *case.options, str(path))
+    named = {int(number) for number in re.findall(r"\bline (\d+)", printed)}
+    total = f"{len(lines)} lines, {len(lines) - len(named)} valid, {len(named)} invalid"
+    assert printed.splitlines()[-1:] == [total], printed + error
+    assert status == (1 if named else 0)
+    return named
+
+
+def refused_by_oracle(case: Case, lines: list[str]) -> set[int]:
+    return {number for number, line in enumerate(lines, 1) if case.judge(line) is not None}
 
 
 CHECKED = [
@@ -186,14 +145,10 @@ def test_check_agrees_with_the_oracle(case: Case, tmp_path: Path) -> None:
     """On sampled lines, a hundred damaged ones and, where there is an order, on either order."""
     lines = sample(case)
     lines += mutants(lines, 100, seed=3)
-    orders = ["leftmost", "growth"] if case.task == "arithmetic" else [""]
-    for order in orders:
-        judge = replace(case, order=order).judge
-        expected = {i for i, line in enumerate(lines, 1) if judge(line) is not None}
-        options = [f"order={order}"] if order else []
-        named, said = judged_by_check(case, lines, tmp_path, *options)
-        disagreements = {i: (judge(lines[i - 1]), lines[i - 1]) for i in named ^ expected}
-        assert not disagreements, said
+    for order in ["leftmost", "growth"] if case.task == "arithmetic" else [""]:
+        asked = replace(case, order=order)
+        differing = refused_by_oracle(asked, lines) ^ refused_by_check(asked, lines, tmp_path)
+        assert not differing, [lines[number - 1] for number in differing]
 
 
 # Lines that are valid, invalid, or valid in the order "growth" only.
@@ -217,39 +172,22 @@ invalid - 3 + 4 = 1
 invalid 2 ( 3 ) = 6
 invalid 1+2 = 3
 invalid 1 + 2 = 03
-invalid 1 + 2 = 14
 invalid 1 + 12 = 2
-invalid 1 + 2 = 3 =
 invalid = 1 + 2 = 3
 invalid 1 + 2 = 3 <eos>
 invalid 1 + 2 + 3 + 4 + 5 = 3 + 3 + 4 + 5 = 6 + 4 + 5 = 10 + 5 = 4
-invalid 1 + 2 =
-invalid 1 + 2
-invalid 1 + = 3
-invalid ( 1 + 2 = 3
-invalid 1 + 2 ) = 3
-invalid 1 + x = 3
-invalid 1 - 2 - 3 = 1 - 10 = 2
 invalid 1 + 2 + 3 = 6
-invalid 1 + 2 + 3 = 3 + 3
 growth  1 * 2 + 3 * 4 = 1 * 2 + 1 = 2 + 1 = 3
 valid   1 * 2 + 3 * 4 = 2 + 3 * 4 = 2 + 1 = 3
 """,
     Case("lis", 3): """\
 valid   7 8 9 <sep> 1 2 3 <sep> 3
-invalid 7 8 9 <sep> 1 2 2 <sep> 3
-invalid 7 8 9 <sep> 1 2 3 <sep> 2
-invalid 7 8 9 <sep> 1 2 3 <sep>
 invalid 7 8 9 <sep> 3
-invalid 7 8 9 <sep> 1 2 <sep> 3
-invalid 7 8 9 <sep> 1 2 3 3 <sep> 3
 invalid 7 8 <sep> 1 2 <sep> 2
 invalid 7 8 3 <sep> 1 2 1 <sep> 2
 invalid 7 8 250 <sep> 1 2 3 <sep> 3
-invalid 7 8 9 <sep> 1 2 3 <sep> 3 3
 invalid 7 8 9 1 2 3 3
 valid   9 9 9 <sep> 1 1 1 <sep> 1
-invalid 7 x 9 <sep> 1 2 3 <sep> 3
 invalid 07 8 9 <sep> 1 2 3 <sep> 3
 """,
     Case("ed", 3): """\
@@ -257,11 +195,7 @@ valid   a | a b c <sep> 0 2 4 , <sep> 4
 invalid a b c | a <sep> 0 , 2 , 4 , <sep> 4
 invalid | a <sep> <sep> 1
 valid   r x | c r o <sep> 3 1 3 , 4 3 4 , <sep> 4
-invalid r x | c r o <sep> 3 1 3 , 4 3 5 , <sep> 4
-invalid r x | c r o <sep> 3 1 3 , 4 3 4 , <sep> 5
-invalid r x | c r o <sep> 3 1 3 4 3 4 , <sep> 4
 invalid r x | c r o <sep> 4
-invalid r x | c r o <sep> 3 1 3 , 4 3 4 , <sep>
 invalid c r o | r x <sep> 4
 invalid r x c r o <sep> 4
 invalid r x | c r <sep> 4
@@ -271,14 +205,13 @@ invalid r 3 s | r x s <sep> 4
 """,
     Case("ed_local", 3): """\
 valid   r x | c r o <sep> 3 1 3 , x | c r o <sep> 4 3 4 , <sep> 4
+valid   a b c | x y z <sep> 3 4 5 , b c | x y z <sep> 4 6 7 , c | x y z <sep> 5 7 9 , <sep> 9
 invalid r x | c r o <sep> 3 1 3 , r | c r o <sep> 4 3 4 , <sep> 4
 invalid r x | c r o <sep> 3 1 3 , 4 3 4 , <sep> 4
 """,
     Case("mqar", 2): """\
 valid   1 65 2 66 | 2 1 <sep> 2 66 1 65 <sep> 65
-invalid 1 65 2 66 | 2 1 <sep> 2 65 1 65 <sep> 65
 invalid 1 65 2 66 | 2 1 <sep> 1 65 2 66 <sep> 66
-invalid 1 65 2 66 | 2 1 <sep> 2 66 1 65 <sep> 66
 invalid 1 65 1 66 | 1 1 <sep> 1 66 1 66 <sep> 66
 invalid 1 65 2 65 | 2 1 <sep> 2 65 1 65 <sep> 65
 invalid 1 65 2 66 | 2 2 <sep> 2 66 2 66 <sep> 66
@@ -288,16 +221,13 @@ invalid 1 65 66 2 | 2 1 <sep> 2 66 1 65 <sep> 65
 invalid 1 65 2 66 | 2 66 <sep> 2 66 1 65 <sep> 65
 invalid 1 65 | 2 66 2 1 <sep> 2 66 1 65 <sep> 65
 invalid 1 65 2 66 | 2 <sep> 2 66 <sep> 66
-invalid 1 65 2 66 2 1 <sep> 2 66 1 65 <sep> 65
 """,
     Case("copy", 3): """\
 valid   a b <sep> a b
 valid   a <sep> a
 invalid a b <sep> a c
-invalid a b <sep> a
 invalid a b c d <sep> a b c d
 invalid <sep> a
-invalid a b <sep>
 invalid a b a b
 invalid a b <sep> a b <sep> a b
 invalid A b <sep> A b
@@ -308,23 +238,9 @@ EDGES[Case("arithmetic", 3, "leftmost")] = EDGES[Case("arithmetic", 3, "growth")
 
 @pytest.mark.parametrize("case", EDGES, ids=str)
 def test_check_and_oracle_judge_made_up_lines(case: Case, tmp_path: Path) -> None:
-    verdicts, lines = zip(
-        *(line.split(maxsplit=1) for line in EDGES[case].splitlines()), strict=True
-    )
+    pairs = [line.split(maxsplit=1) for line in EDGES[case].splitlines()]
+    verdicts, lines = zip(*pairs, strict=True)
     valid = ("valid", "growth") if case.order == "growth" else ("valid",)
-    expected = {i for i, verdict in enumerate(verdicts, 1) if verdict not in valid}
-    assert {i for i, line in enumerate(lines, 1) if case.judge(line) is not None} == expected
-    options = [f"order={case.order}"] if case.order else []
-    named, said = judged_by_check(case, list(lines), tmp_path, *options)
-    assert named == expected, said
-
-
-@pytest.mark.parametrize(
-    ("task", "size"),
-    [("arithmetic", 6), ("arithmetic", 16), ("lis", 40), ("lis", 110), ("ed", 6), ("ed", 20)],
-)
-def test_check_accepts_the_lines_of_cot_benchmark(task: str, size: int) -> None:
-    path = ROOT / "tests" / "oracles" / "samples" / f"{task}-{size}.txt"
-    status, printed, error = run("check", task, "--size", str(size), str(path))
-    assert status == 0, printed + error
-    assert printed.splitlines()[-1] == "10 lines, 10 valid, 0 invalid"
+    expected = {number for number, verdict in enumerate(verdicts, 1) if verdict not in valid}
+    assert refused_by_oracle(case, list(lines)) == expected
+    assert refused_by_check(case, list(lines), tmp_path) == expected

@@ -2,11 +2,12 @@
 
 import pytest
 import torch
-from small_models import MIXERS, TASKS, plain_greedy, small_model, trained_model, written
+from small_models import MIXERS, TASKS, plain_greedy, prepared, small_model, trained_model, written
 
 from common import RunError, UserError
 from evaluation.generate import generate
 from evaluation.judge import evaluate
+from tasks.arithmetic import Arithmetic
 from tasks.task import EOS_ID
 
 TRAINED = [("arithmetic", 0), ("arithmetic", 150), *((name, 40) for name in TASKS)]
@@ -14,8 +15,8 @@ TRAINED = [("arithmetic", 0), ("arithmetic", 150), *((name, 40) for name in TASK
 
 @pytest.mark.parametrize(("task_name", "steps"), TRAINED)
 @pytest.mark.parametrize("mixer", MIXERS)
-def test_certified_generation_is_plain_greedy_decoding(models, task_name, mixer, steps):
-    task, model = models(task_name, mixer, steps)
+def test_certified_generation_is_plain_greedy_decoding(task_name, mixer, steps):
+    task, model = prepared(task_name, mixer, steps)
     sequences = task.draw(0, 1, 0, 24)
     generation = generate(model, sequences)
     assert written(generation) == plain_greedy(model, sequences)
@@ -39,26 +40,26 @@ def test_a_model_with_more_room_than_the_task_stops_where_the_task_does(mixer, e
         assert (generation.lengths == task.max_len + 1).all()
 
 
+SMALL, LARGE = Arithmetic(2), Arithmetic(3)
+
+
 @pytest.mark.parametrize("mixer", MIXERS)
 def test_sequences_of_a_larger_task_than_the_model_was_trained_on(mixer):
     """Weights of a small task measured at a larger one, as far as the model has room."""
-    small, large = TASKS["arithmetic"]().with_parameters(size=2), TASKS["arithmetic"]()
-    model = trained_model(small, mixer, 40, max_len=large.max_len)
-    sequences = large.draw(0, 1, 0, 24)
-    assert written(generate(model, sequences)) == plain_greedy(model, sequences)
-    assert written(generate(model, small.draw(0, 1, 0, 24))) == plain_greedy(
-        model, small.draw(0, 1, 0, 24), small.max_len
-    )
+    model = trained_model(SMALL, mixer, 40, max_len=LARGE.max_len)
+    for task in (SMALL, LARGE):
+        sequences = task.draw(0, 1, 0, 24)
+        expected = plain_greedy(model, sequences, task.max_len)
+        assert written(generate(model, sequences)) == expected
 
 
 def test_sequences_longer_than_the_model_reads_are_refused_and_shorter_ones_are_not():
     """Room in the set for longer sequences is no sequence that is longer."""
-    small, large = TASKS["arithmetic"]().with_parameters(size=2), TASKS["arithmetic"]()
-    model, sequences = small_model(small), large.draw(0, 1, 0, 24)
+    model, sequences = small_model(SMALL), LARGE.draw(0, 1, 0, 24)
     longest = int(sequences.lengths.max()) - 1
-    with pytest.raises(UserError, match=f"{longest} tokens.* max_len={small.max_len}"):
-        evaluate(model, large, sequences)
-    sequences = large.encode([small.decode(small.draw(0, 1, 0, 8), row) for row in range(8)])
+    with pytest.raises(UserError, match=f"{longest} tokens.* max_len={SMALL.max_len}"):
+        evaluate(model, LARGE, sequences)
+    sequences = LARGE.encode([SMALL.decode(SMALL.draw(0, 1, 0, 8), row) for row in range(8)])
     assert sequences.tokens.shape[1] - 1 > model.max_len
     assert written(generate(model, sequences)) == plain_greedy(model, sequences)
 
@@ -71,16 +72,16 @@ def test_nan_weights_are_an_error_not_an_accuracy():
         evaluate(model, task, task.draw(0, 1, 0, 5))
 
 
-def test_progress_only_grows_and_ends_at_the_number_of_sequences(models):
-    task, model = models("arithmetic", "standard", 40)
+def test_progress_only_grows_and_ends_at_the_number_of_sequences():
+    task, model = prepared("arithmetic", "standard", 40)
     seen = []
     generate(model, task.draw(0, 1, 0, 60), 1, progress=lambda done, total: seen.append(done))
     assert seen == sorted(seen)
     assert seen[-1] == 60
 
 
-def test_the_model_is_left_in_float32_on_the_device(models):
-    task, model = models("arithmetic", "standard", 0)
+def test_the_model_is_left_in_float32_on_the_device():
+    task, model = prepared("arithmetic", "standard", 0)
     generate(model.double().train(), task.draw(0, 1, 0, 4))
     assert not model.training
     assert {parameter.dtype for parameter in model.parameters()} == {torch.float32}

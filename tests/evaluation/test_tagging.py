@@ -1,11 +1,12 @@
 """Labels by one pass, against a float64 pass over one sequence at a time; what is made of them."""
 
+from collections import Counter
 from unittest.mock import Mock
 
 import numpy as np
 import pytest
 import torch
-from small_models import MIXERS, small_model
+from small_models import MIXERS, lowest_of_tie, small_model, twin_model
 
 from common import UserError
 from evaluation import argmax
@@ -20,28 +21,29 @@ from tasks.lis import LIS
 from tasks.task import SequenceSet
 from tasks.word import Word
 
-TASKS = {"lis": LIS(6, "tagged"), "word": Word(6, "tagged", "S3", "all")}
-ONLINE = {"lis": LIS(6, "online"), "word": Word(6, "online", "S3", "all")}
+TAGGED = [LIS(6, "tagged"), Word(6, "tagged", "S3", "all")]
+ONLINE = [LIS(6, "online"), Word(6, "online", "S3", "all")]
+WORD = TAGGED[1]
+
+
+def each(tasks):
+    return pytest.mark.parametrize("task", tasks, ids=lambda task: f"{task.name}-{task.format}")
 
 
 @torch.no_grad()
 def plain_labels(model, sequences):
-    """One float64 pass a sequence; of logits closer than 1e-9 to the largest, the lowest id."""
-    exact = model.double().eval()
-    said = np.zeros_like(sequences.tokens)
+    """One float64 pass a sequence."""
+    exact, said = model.double().eval(), np.zeros_like(sequences.tokens)
     for row, length in enumerate(sequences.lengths):
-        logits = exact(torch.from_numpy(sequences.tokens[row : row + 1, : length - 1].astype(int)))
-        for j in range(2, length):
-            at = logits[0, j - 1].numpy()
-            said[row, j] = np.flatnonzero(at.max() - at < 1e-9)[0]
+        read = torch.from_numpy(sequences.tokens[row : row + 1, : length - 1].astype(int))
+        said[row, 2:length] = lowest_of_tie(exact(read)[0, 1:].numpy())
     model.float()
     return said
 
 
 @pytest.mark.parametrize("mixer", MIXERS)
-@pytest.mark.parametrize("name", TASKS)
-def test_labels_are_those_of_plain_passes(name, mixer):
-    task = TASKS[name]
+@each(TAGGED + ONLINE)
+def test_labels_are_those_of_plain_passes(task, mixer):
     model, sequences = small_model(task, mixer), task.draw(0, 1, 0, 30)
     expected = plain_labels(model, sequences)
     for memory_mb in (1024, 0.01):
@@ -66,13 +68,8 @@ def test_a_model_that_looks_ahead_is_refused_in_every_format(format):
 
 @pytest.mark.parametrize("perturbation", [0.0, 1e-12, -1e-12])
 def test_ties_go_to_the_lowest_id_whatever_the_batch(perturbation, monkeypatch):
-    task = TASKS["word"]
-    model, half = small_model(task), len(task.vocabulary) // 2
-    with torch.no_grad():
-        model.head.weight[half : 2 * half] = model.head.weight[:half]
-        model.head.bias.zero_()
-        model.head.bias[half : 2 * half] = perturbation
-    sequences = task.draw(0, 1, 0, 12)
+    model, half = twin_model(WORD, "standard", perturbation)
+    sequences = WORD.draw(0, 1, 0, 12)
     expected = plain_labels(model, sequences)
     assert not ((half <= expected) & (expected < 2 * half)).any()
     for memory_mb in (1024, 0.001):
@@ -83,13 +80,18 @@ def test_ties_go_to_the_lowest_id_whatever_the_batch(perturbation, monkeypatch):
 
 
 def test_a_tolerance_too_small_is_raised_and_all_is_done_again(monkeypatch):
-    task = TASKS["word"]
-    model, sequences = small_model(task), task.draw(0, 1, 0, 40)
-    expected = plain_labels(model, sequences)
+    model, sequences = small_model(WORD), WORD.draw(0, 1, 0, 40)
+    expected, check, tolerances = plain_labels(model, sequences), ExactArgmax.check_error, []
+
+    def wrong_once(self, logits, exact):
+        tolerances.append(self.tolerance)
+        check(self, logits + (1e-3 if len(tolerances) == 1 else 0.0), exact)
+
     monkeypatch.setattr(ExactArgmax, "sampled_error", lambda exact: 1e-12)
     monkeypatch.setattr(argmax, "argmax_and_lead", closer(argmax.argmax_and_lead))
-    monkeypatch.setattr(ExactArgmax, "check_error", raised_once(ExactArgmax.check_error))
+    monkeypatch.setattr(ExactArgmax, "check_error", wrong_once)
     assert (tag(model, sequences) == expected).all()
+    assert tolerances[0] < 1e-5 < min(tolerances[1:])
 
 
 def closer(function):
@@ -102,35 +104,11 @@ def closer(function):
     return wrapper
 
 
-def raised_once(function):
-    calls = []
-
-    def wrapper(self, logits, exact):
-        calls.append(self.tolerance)
-        assert len(calls) < 2 or self.tolerance > 1e-5
-        shift = 1e-3 if len(calls) == 1 else 0.0
-        function(self, logits + shift, exact)
-
-    return wrapper
-
-
-def made_up(labels, said):
-    """A set of two sequences of three labelled tokens, and what was said of them."""
-    count = len(labels)
-    tokens = np.full((count, 5), 3, np.uint8)
-    columns = np.zeros((count, 2), np.uint8)
-    lengths = np.full(count, 5, np.int32)
-    starts = np.full(count, 2, np.int32)
-    gold = np.hstack([columns, np.array(labels, np.uint8)])
-    return SequenceSet(tokens, lengths, starts, gold), np.hstack(
-        [columns, np.array(said, np.uint8)]
-    )
-
-
 def test_where_labels_break_by_hand():
-    gold = [[4, 5, 6]] * 10
+    gold = np.array([[0, 0, 4, 5, 6]] * 10)
     said = [[4, 5, 6]] * 6 + [[4, 5, 7]] * 2 + [[4, 6, 6], [5, 5, 6]]
-    sequences, labels = made_up(gold, said)
+    sequences = SequenceSet(np.full((10, 5), 3), np.full(10, 5), np.full(10, 2), gold)
+    labels = np.hstack([gold[:, :2], said])
     last_right, all_right = judge_labels(sequences, labels)
     assert last_right.tolist() == [True] * 6 + [False] * 2 + [True] * 2
     assert all_right.tolist() == [True] * 6 + [False] * 4
@@ -141,9 +119,8 @@ def test_where_labels_break_by_hand():
     assert where_labels_break(sequences, sequences.labels, all_right)["longest_prefix"] == 3
 
 
-@pytest.mark.parametrize("name", TASKS)
-def test_accuracies_are_those_of_the_labels(name):
-    task = TASKS[name]
+@each(TAGGED)
+def test_accuracies_are_those_of_the_labels(task):
     model, sequences = small_model(task), task.draw(0, 1, 0, 40)
     expected = plain_labels(model, sequences)
     result = evaluate(model, task, sequences)
@@ -160,26 +137,22 @@ def own_labels_fed_back(model, tokens):
     exact, text, said = model.double().eval(), [int(tokens[0])], []
     for letter in tokens[1:-1:2]:
         logits = exact(torch.tensor([[*text, int(letter)]]))[0, -1].numpy()
-        said.append(int(np.flatnonzero(logits.max() - logits < 1e-9)[0]))
+        said.append(int(lowest_of_tie(logits)))
         text += [int(letter), said[-1]]
     model.float()
     return said
 
 
 @pytest.mark.parametrize("mixer", MIXERS)
-@pytest.mark.parametrize("name", ONLINE)
-def test_online_accuracy_counts_chains_whose_own_labels_are_all_right(name, mixer):
-    task = ONLINE[name]
+@each(ONLINE)
+def test_online_accuracy_counts_chains_whose_own_labels_are_all_right(task, mixer):
     sequences, model = task.draw(0, 1, 0, 30), small_model(task, mixer)
-    assert (tag(model, sequences) == plain_labels(model, sequences)).all()
     for row, tokens in enumerate(sequences.tokens[:10]):  # gold is what the model says
         sequences.tokens[row, 2:-1:2] = own_labels_fed_back(model, tokens)[:-1]
         sequences.labels[row, 2::2] = own_labels_fed_back(model, tokens)
     sequences.labels[:, 3::2] = tag(model, sequences)[:, 3::2]  # the markers
-    right = [
-        own_labels_fed_back(model, row) == labels[2::2].tolist()
-        for row, labels in zip(sequences.tokens, sequences.labels, strict=True)
-    ]
+    rows = zip(sequences.tokens, sequences.labels[:, 2::2].tolist(), strict=True)
+    right = [own_labels_fed_back(model, tokens) == labels for tokens, labels in rows]
     result = evaluate(model, task, sequences)
     assert result.answer_accuracy == result.chain_exact_match == np.mean(right)
     assert 0 < np.mean(right) < 1
@@ -190,15 +163,10 @@ def test_accuracy_by_kind_of_instance():
     sequences = task.draw(0, 1, 0, 40)
     right = np.arange(40) % 3 > 0
     kinds = [task.kind_of(task.decode(sequences, row)) for row in range(40)]
-    expected = {
-        kind: [sum(r for r, k in zip(right, kinds, strict=True) if k == kind), kinds.count(kind)]
-        for kind in sorted(set(kinds))
-    }
+    good = [kind for kind, is_right in zip(kinds, right, strict=True) if is_right]
+    expected = {kind: [good.count(kind), kinds.count(kind)] for kind in sorted(set(kinds))}
     assert by_kind(task, sequences, right) == expected
     assert len(expected) == 3
-    model = small_model(task)
-    counts = evaluate(model, task, sequences).errors["by_kind"]
-    assert {kind: total for kind, (_, total) in counts.items()} == {
-        kind: total for kind, (_, total) in expected.items()
-    }
+    counts = evaluate(small_model(task), task, sequences).errors["by_kind"]
+    assert {kind: total for kind, (_, total) in counts.items()} == Counter(kinds)
     assert by_kind(LIS(6), LIS(6).draw(0, 1, 0, 3), np.ones(3, bool)) == {}

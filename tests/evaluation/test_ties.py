@@ -5,17 +5,13 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from small_models import MIXERS, TASKS, plain_greedy, small_model, written
+from small_models import MIXERS, TASKS, plain_greedy, small_model, twin_model, written
 
 from evaluation.argmax import exact_argmax
 from evaluation.generate import generate
 
 
-@given(
-    logits=st.lists(
-        st.sampled_from([0.0, 1.0, 1 - 1e-12, 1 - 9e-10, 1 - 2e-9, 1 + 1e-12]), min_size=1
-    )
-)
+@given(st.lists(st.sampled_from([0.0, 1.0, 1 - 1e-12, 1 - 9e-10, 1 - 2e-9, 1 + 1e-12]), min_size=1))
 def test_the_arg_max_is_the_lowest_id_within_the_margin(logits):
     """Closeness to the largest counts, not to a neighbour: a chain of ties is no tie."""
     found = int(exact_argmax(torch.tensor([logits], dtype=torch.float64)))
@@ -24,21 +20,8 @@ def test_the_arg_max_is_the_lowest_id_within_the_margin(logits):
 
 
 def generated_ids(rows, sequences):
-    starts = sequences.prompt_lengths
-    return {i for tokens, start in zip(rows, starts, strict=True) for i in tokens[start:]}
-
-
-def twin_model(task, mixer, perturbation):
-    """A model each of whose tokens has a twin in the vocabulary's other half, whose row of the head
-    is the same and whose bias is higher by ``perturbation``: every arg-max is a tie."""
-    model = small_model(task, mixer)
-    half = len(task.vocabulary) // 2
-    with torch.no_grad():
-        weight = model.head.weight.mul_(20)
-        weight[half : 2 * half] = weight[:half]
-        model.head.bias.zero_()
-        model.head.bias[half : 2 * half] = perturbation
-    return model, half
+    both = zip(rows, sequences.prompt_lengths, strict=True)
+    return {i for tokens, start in both for i in tokens[start:]}
 
 
 @pytest.mark.parametrize("perturbation", [0.0, 1e-12, -1e-12])

@@ -14,15 +14,11 @@ class Invalid(Exception):
 
 def operate(left: int, operator: str, right: int) -> int:
     """One operation of the field with 11 elements; a quotient is found by trying all elements."""
-    if operator == "+":
-        return (left + right) % 11
-    if operator == "-":
-        return (left - right) % 11
-    if operator == "*":
-        return (left * right) % 11
-    if right == 0:
+    if operator == "/" and right == 0:
         raise Invalid("division by zero")
-    return next(quotient for quotient in range(11) if quotient * right % 11 == left)
+    if operator == "/":
+        return next(quotient for quotient in range(11) if quotient * right % 11 == left)
+    return {"+": left + right, "-": left - right, "*": left * right}[operator] % 11
 
 
 SYMBOLS = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/"}
@@ -54,7 +50,6 @@ def value(node: ast.AST) -> int:
 
 
 def unbracket(expression: str, number: int) -> str:
-    """Remove brackets that hold nothing but `number`."""
     while f"( {number} )" in expression:
         expression = expression.replace(f"( {number} )", str(number))
     return expression
@@ -68,12 +63,9 @@ def same_formula(first: list[str], second: list[str]) -> bool:
 
     def evaluate(tokens: list[str]) -> Fraction:
         rng = random.Random(0)
-        for_number = [f"F({rng.randrange(1, 10**6)},{rng.randrange(1, 10**6)})" for _ in tokens]
-        numbers = iter(for_number)
-        return eval(
-            " ".join(next(numbers) if token in NUMBERS else token for token in tokens),
-            {"F": Fraction},
-        )
+        fractions = (f"F({rng.randrange(1, 10**6)},{rng.randrange(1, 10**6)})" for _ in tokens)
+        formula = [next(fractions) if token in NUMBERS else token for token in tokens]
+        return eval(" ".join(formula), {"F": Fraction})
 
     return evaluate(first) == evaluate(second)
 
@@ -91,9 +83,8 @@ def reductions(expression: str) -> list[str]:
         if left not in NUMBERS or operator not in "+-*/" or right not in NUMBERS:
             continue
         before, after = tokens[: i - 1], tokens[i + 2 :]
-        if operator == "/" and right == "0":
-            continue
-        if same_formula(tokens, [*before, "(", *pair, ")", *after]):
+        bracketed = [*before, "(", *pair, ")", *after]
+        if (operator, right) != ("/", "0") and same_formula(tokens, bracketed):
             number = operate(int(left), operator, int(right))
             results.append(unbracket(" ".join([*before, str(number), *after]), number))
     return results
@@ -115,15 +106,6 @@ def leftmost_reduction(expression: str) -> str:
     return unbracket(reduced, value(node))
 
 
-def judge_step(before: str, after: str, order: str) -> str | None:
-    """One step of the chain, between two expressions of equal value."""
-    if order == "leftmost" and after != leftmost_reduction(before):
-        return f"{before} = {after} where {leftmost_reduction(before)} is expected"
-    if after not in reductions(before):
-        return f"{before} = {after} is not a single reduction"
-    return None
-
-
 def judge(line: str, size: int, order: str = "any", format: str = "cot") -> str | None:
     """`expression = expression = ... = number`, or `expression = number` when direct."""
     expressions = [part.strip() for part in " ".join(line.split()).split("=")]
@@ -141,8 +123,10 @@ def judge(line: str, size: int, order: str = "any", format: str = "cot") -> str 
         if format == "direct":
             return None
         for before, after in itertools.pairwise(expressions):
-            if (reason := judge_step(before, after, order)) is not None:
-                return reason
+            if order == "leftmost" and after != leftmost_reduction(before):
+                return f"{before} = {after} where {leftmost_reduction(before)} is expected"
+            if after not in reductions(before):
+                return f"{before} = {after} is not a single reduction"
     except Invalid as invalid:
         return str(invalid)
     return None

@@ -9,9 +9,8 @@ def judge(line: str, size: int, format: str = "direct", alphabet_size: int = 26)
     marker = tokens.index("<sep>")
     first, second = tokens[:marker], tokens[marker + 1 :]
     letters = "abcdefghijklmnopqrstuvwxyz"[:alphabet_size]
-    for token in first + second:
-        if len(token) != 1 or token not in letters:
-            return f"{token} is no letter"
+    if not set(first + second) <= set(letters):
+        return "not letters"
     if not 1 <= len(first) <= size:
         return f"{len(first)} letters"
     return None if first == second else "the strings differ"

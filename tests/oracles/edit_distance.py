@@ -1,35 +1,30 @@
 """Edit distance with insert 2, delete 2, replace 3, match 0, by its recursive definition.
 
 CoT_benchmark (Feng et al. 2023), whose generator wrote the sample files, fills the zeroth row and
-column with 0, 1, 2, 3, ... instead of 0, 2, 4, 6, ...: letters of one string that go before
-anything else happens cost 1 each. The default here is what the samples say; ``border=2`` is the
-textbook's distance.
+column with 0, 1, 2, 3, ... instead of the textbook's 0, 2, 4, 6, ...: letters of one string that go
+before anything else happens cost 1 each.
 """
 
 from collections.abc import Callable
 from functools import cache
 
 
-def prefix_distances(first: str, second: str, border: int = 1) -> Callable[[int, int], int]:
-    """Cost of turning i letters of `first` into j of `second`: `border` a letter if either is 0."""
+def prefix_distances(first: str, second: str) -> Callable[[int, int], int]:
+    """Least cost of turning i letters of `first` into j of `second`."""
 
     @cache
     def prefix(i: int, j: int) -> int:
         if i == 0 or j == 0:
-            return border * (i + j)
+            return i + j
         match_or_replace = 0 if first[i - 1] == second[j - 1] else 3
-        return min(
-            prefix(i - 1, j) + 2,
-            prefix(i, j - 1) + 2,
-            prefix(i - 1, j - 1) + match_or_replace,
-        )
+        either = min(prefix(i - 1, j), prefix(i, j - 1)) + 2
+        return min(either, prefix(i - 1, j - 1) + match_or_replace)
 
     return prefix
 
 
-def distance(first: str, second: str, border: int = 1) -> int:
-    """Least cost of turning `first` into `second`."""
-    return prefix_distances(first, second, border)(len(first), len(second))
+def distance(first: str, second: str) -> int:
+    return prefix_distances(first, second)(len(first), len(second))
 
 
 def rows(first: str, second: str) -> list[list[int]]:
@@ -39,11 +34,9 @@ def rows(first: str, second: str) -> list[list[int]]:
 
 
 def chain(first: str, second: str, local: bool) -> list[str]:
-    """The tokens between prompt and answer."""
-    tokens: list[str] = []
-    table = rows(first, second)
+    tokens, table = [], rows(first, second)
     for i, row in enumerate(table):
-        tokens += [str(entry) for entry in row] + [","]
+        tokens += [*map(str, row), ","]
         if local and i + 1 < len(table):
             tokens += [*first[i + 1 :], "|", *second, "<sep>"]
     return [*tokens, "<sep>"]
@@ -54,12 +47,10 @@ def judge(line: str, size: int, format: str = "cot", local: bool = False) -> str
     tokens = line.split()
     if "<sep>" not in tokens or tokens[: tokens.index("<sep>")].count("|") != 1:
         return "no prompt of the form s1 | s2 <sep>"
-    end = tokens.index("<sep>")
-    bar = tokens.index("|")
+    end, bar = tokens.index("<sep>"), tokens.index("|")
     first, second = tokens[:bar], tokens[bar + 1 : end]
-    for letter in first + second:
-        if letter not in list("abcdefghijklmnopqrstuvwxyz"):
-            return f"{letter} is not a letter"
+    if not set(first + second) <= set("abcdefghijklmnopqrstuvwxyz"):
+        return "not letters"
     if not 1 <= len(first) <= len(second):
         return "an empty string, or the longer string first"
     if size not in (len(first), len(second)):
@@ -69,13 +60,11 @@ def judge(line: str, size: int, format: str = "cot", local: bool = False) -> str
     if first == second:
         return "equal strings"
     s1, s2 = "".join(first), "".join(second)
-    expected = chain(s1, s2, local) if format == "cot" else []
-    expected = [*expected, str(distance(s1, s2))]
+    expected = [*(chain(s1, s2, local) if format == "cot" else []), str(distance(s1, s2))]
     if tokens[end + 1 :] != expected:
         return f"after the prompt {' '.join(expected)} is expected"
     return None
 
 
 def judge_local(line: str, size: int, format: str = "cot") -> str | None:
-    """`judge` for ED_Local."""
     return judge(line, size, format, local=True)

@@ -20,15 +20,13 @@ def judge(line: str, size: int, format: str = "cot", capacity: int | None = None
     parts = [part.split() for part in " ".join(line.split()).split("<sep>")]
     if len(parts) != (3 if format == "cot" else 2):
         return f"{len(parts) - 1} <sep>"
-    for token in [token for part in parts for token in part]:
-        if not re.fullmatch("0|[1-9][0-9]*", token):
-            return f"{token} is not a number"
+    if not all(re.fullmatch("0|[1-9][0-9]*", token) for part in parts for token in part):
+        return "not numbers"
     prompt, *chain, answer = [[int(token) for token in part] for part in parts]
     if len(prompt) != size:
         return f"{len(prompt)} numbers instead of {size}"
-    for number in prompt:
-        if not largest + 1 <= number < max(250, 2 * largest + 1):
-            return f"{number} is outside the range of the numbers"
+    if not all(largest < number < max(250, 2 * largest + 1) for number in prompt):
+        return "numbers outside their range"
     if chain and chain[0] != lengths(prompt):
         return f"the lengths are {chain[0]} instead of {lengths(prompt)}"
     if answer != [max(lengths(prompt))]:

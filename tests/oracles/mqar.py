@@ -22,9 +22,9 @@ def judge(
     parts = [part.split() for part in " ".join(line.split()).split("<sep>")]
     if len(parts) != (3 if format == "cot" else 2):
         return f"{len(parts) - 1} <sep>"
-    for token in [token for part in parts for token in part if token != "|"]:
-        if not re.fullmatch("[1-9][0-9]*", token) or int(token) > vocab_size:
-            return f"{token} is not in the vocabulary"
+    numbers = {token for part in parts for token in part} - {"|"}
+    if not all(re.fullmatch("[1-9][0-9]*", n) and int(n) <= vocab_size for n in numbers):
+        return "not in the vocabulary"
     prompt, *chain, answer = parts
     if len(prompt) != 2 * size + 1 + asked or prompt.count("|") != 1 or prompt[2 * size] != "|":
         return "the prompt is not pairs, a bar and queries"
@@ -36,11 +36,8 @@ def judge(
         return "the values are not different values"
     if len(set(wanted)) != asked or not set(wanted) <= set(keys):
         return "the queries are not different keys of the pairs"
-    expected = []
-    for query in wanted:
-        for i in range(size):
-            if keys[i] == query:
-                expected += [str(query), values[i]]
+    value_of = dict(zip(keys, values, strict=True))
+    expected = [token for query in wanted for token in (str(query), value_of[query])]
     if chain and chain[0] != expected:
         return f"the chain is {chain[0]} instead of {expected}"
     right = ["|"] * (2 * size + 1) + expected[1::2] if format == "tagged" else expected[-1:]

@@ -4,7 +4,6 @@ import random
 
 
 def another(token: str, rng: random.Random) -> str:
-    """A different token of the same kind."""
     if token.isdecimal():
         low, high = max(0, int(token) - 2), int(token) + 2
         return rng.choice([str(n) for n in range(low, high + 1) if n != int(token)])

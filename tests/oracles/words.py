@@ -28,16 +28,12 @@ def times(monoid: str) -> Times:
     return one_after_the_other
 
 
-IDENTITY = {"S3": "123", "A4": "1234", "S4": "1234", "A5": "12345", "S5": "12345"}
-IDENTITY |= {"A4xZ5": "1234:0", "flip-flop": "1"}
-
-
 def identity(monoid: str) -> str:
-    return IDENTITY.get(monoid, "0")
+    known = {"A4xZ5": "1234:0", "flip-flop": "1"} | dict.fromkeys(("A4", "S4"), "1234")
+    return (known | {"S3": "123", "A5": "12345", "S5": "12345"}).get(monoid, "0")
 
 
 def value(monoid: str, word: list[str]) -> str:
-    """The product of a word."""
     product = identity(monoid)
     for letter in word:
         product = times(monoid)(product, letter)

@@ -23,7 +23,6 @@ def sample(task: Task, rng: random.Random, size: int | None = None) -> Example:
 
 
 def sample_prompt(task: Task, rng: random.Random, size: int) -> list[str]:
-    """Draw the prompt of one sequence, its marker included."""
     if isinstance(task, Arithmetic):
         return [*grow(task, rng, size)[-1], "="]
     if isinstance(task, EditDistance):
@@ -39,11 +38,8 @@ def sample_prompt(task: Task, rng: random.Random, size: int) -> list[str]:
     return task.sample_prompt(rng, size)
 
 
-# Arithmetic
-
-
 def grow(task: Arithmetic, rng: random.Random, size: int) -> list[list[str]]:
-    """Return the expressions with 0, 1, .., ``size`` operators of one growth."""
+    """The expressions with 0, 1, .., ``size`` operators of one growth."""
     expression = [str(rng.randrange(task.modulus))]
     history = [expression]
     for _ in range(size):
@@ -58,19 +54,16 @@ def grow(task: Arithmetic, rng: random.Random, size: int) -> list[list[str]]:
 
 
 def operands(rng: random.Random, value: int, p: int) -> tuple[int, str, int]:
-    """Draw a, operator and b with ``a operator b`` equal to ``value`` modulo ``p``."""
     while True:
         a, operator = rng.randrange(p), rng.choice(OPERATORS)
         if operator == "+":
             return a, operator, (value - a) % p
         if operator == "-":
             return a, operator, (a - value) % p
-        if operator == "*" and a == 0 and value == 0:
-            return a, operator, rng.randrange(p)
+        if a == 0 and value == 0:  # any b, but none to divide by
+            return a, operator, rng.randrange(operator == "/", p)
         if operator == "*" and a != 0:
             return a, operator, value * pow(a, -1, p) % p
-        if operator == "/" and a == 0 and value == 0:
-            return a, operator, rng.randrange(1, p)
         if operator == "/" and a != 0 and value != 0:
             return a, operator, a * pow(value, -1, p) % p
 
@@ -83,15 +76,9 @@ def needs_brackets(expression: list[str], at: int, operator: str) -> bool:
     )
 
 
-# Edit distance
-
-
 def two_strings(task: EditDistance, rng: random.Random, size: int) -> list[str]:
-    """Draw two different strings of admissible lengths, the shorter first.
-
-    Pairs that are not admissible are drawn again with the same number of edits (CoT_benchmark), in
-    everything else anew.
-    """
+    """Pairs that are not admissible are drawn again with the same number of edits, in everything
+    else anew, as by CoT_benchmark, whose copies at n = 20 have 10.03 edits on average."""
     edits = rng.randint(1, size)
     while True:
         first, second = draw_pair(task, rng, size, edits)
@@ -100,10 +87,8 @@ def two_strings(task: EditDistance, rng: random.Random, size: int) -> list[str]:
             return [*shorter, "|", *longer, "<sep>"]
 
 
-def draw_pair(
-    task: EditDistance, rng: random.Random, size: int, edits: int
-) -> tuple[list[str], list[str]]:
-    """Draw usable letters and two strings; the second may equal the first or be too long."""
+def draw_pair(task: EditDistance, rng: random.Random, size: int, edits: int):
+    """Two strings; the second may equal the first or be too long."""
     count = rng.randint(MIN_LETTERS, min(MAX_LETTERS, task.alphabet_size))
     letters = rng.sample(task.letters, count)
     first = [rng.choice(letters) for _ in range(size)]
@@ -114,7 +99,7 @@ def draw_pair(
 
 
 def edit(rng: random.Random, word: list[str], letters: list[str], edits: int) -> list[str]:
-    """Return a copy of ``word`` after random edits; never fewer than two letters are left."""
+    """A copy of ``word`` after random edits; never fewer than two letters are left."""
     word = list(word)
     for _ in range(edits):
         kind = rng.randint(0, 2)
@@ -127,11 +112,7 @@ def edit(rng: random.Random, word: list[str], letters: list[str], edits: int) ->
     return word
 
 
-# LIS
-
-
 def planted_runs(task: LIS, rng: random.Random, size: int) -> list[str]:
-    """Plant increasing runs, fill up with uniform numbers."""
     values = range(task.room_size + 1, task.number_range)
     planted: list[int] = []
     for part in run_lengths(rng, size):

@@ -2,11 +2,10 @@ import itertools
 
 import numpy as np
 import pytest
-from oracles.mutations import mutants
+from oracles import drawn_lines
 from oracles.words import judge_closure
 from two_samples import deviation
 
-from common import UserError
 from tasks.closure import KINDS, Closure, draw_visits
 from tasks.monoids import monoid
 
@@ -22,56 +21,24 @@ def subset_of(task: Closure) -> set[str]:
 @pytest.mark.parametrize(("name", "size"), GROUPS.items())
 def test_lines_are_those_of_the_definition(name, size, format):
     task = Closure(size, format, name)
-    drawn = task.draw(5, 1, 0, 20)
-    for row in range(20):
-        line = " ".join(task.decode(drawn, row).tokens)
+    for line in drawn_lines(task, 20):
         assert judge_closure(line, name, subset_of(task), task.r, format) is None, line
         assert task.check(line.split()) is None
-
-
-def test_check_agrees_with_the_oracle_on_damaged_lines():
-    task = Closure(6, monoid="S3", r=2)
-    drawn = task.draw(5, 1, 0, 40)
-    good = [" ".join(task.decode(drawn, row).tokens) for row in range(40)]
-    swapped = [line.replace("reach", "lost", 1) for line in good]
-    for line in [*swapped, *mutants(good, 100, seed=3)]:
-        word = line.split("<sep>")[0].split()
-        fits = len(word) == 6 and set(word) <= set(monoid("S3").elements)
-        expected = fits and judge_closure(line, "S3", subset_of(task), 2) is None
-        assert (task.check(line.split()) is None) == expected, line
 
 
 def test_worked_by_hand():
     task = Closure(5, monoid="S3", r=2, subset=["123", "132"])
     sequence = task.complete("213 312 123 213 312 <sep>".split())
-    assert " ".join(sequence.chain) == (
-        "213 lost 132 reach 132 reach 231 lost 123 reach <sep>"
-    )  # fmt: skip
-    assert sequence.answer == ["yes"]
-    assert task.kind_of(sequence) == "yes"
-    outside = task.complete("213 312 123 213 123 <sep>".split())
-    assert task.kind_of(outside) == "ends outside F"
-    twice = task.complete("213 213 213 213 123 <sep>".split())
-    assert (twice.answer, task.kind_of(twice)) == (["yes"], "yes")
-    late = task.complete("213 123 123 213 123 <sep>".split())
-    assert (late.answer, task.kind_of(late)) == (["no"], "gap too long")
-
-
-def test_default_subgroups_and_pieces():
-    for name in ("A5", "S5", "Z5", "Z60", "A4xZ5"):
-        assert Closure(12, monoid=name).r == 10
-    assert Closure(12).max_len == 3 * 12 + 3
-    assert Closure(12, "direct").max_len == 14
-    assert len(Closure(12).vocabulary) == 60 + 7
-
-
-@pytest.mark.parametrize("name", ["A5", "Z5"])
-def test_half_yes_a_quarter_of_each_kind_of_no(name):
-    task = Closure(16, monoid=name)
-    drawn = task.draw(1, 0, 0, 3000)
-    kinds = [task.kind_of(task.decode(drawn, row)) for row in range(3000)]
-    shares = [kinds.count(kind) / 3000 for kind in KINDS]
-    assert shares == pytest.approx([0.5, 0.25, 0.25], abs=0.035)
+    chain = "213 lost 132 reach 132 reach 231 lost 123 reach <sep>"
+    assert (" ".join(sequence.chain), sequence.answer) == (chain, ["yes"])
+    for word, answer, kind in (
+        ("213 312 123 213 312", "yes", "yes"),
+        ("213 213 213 213 123", "yes", "yes"),
+        ("213 312 123 213 123", "no", "ends outside F"),
+        ("213 123 123 213 123", "no", "gap too long"),
+    ):
+        sequence = task.complete([*word.split(), "<sep>"])
+        assert (sequence.answer, task.kind_of(sequence)) == ([answer], kind)
 
 
 def test_visits_are_those_of_uniform_words_of_each_kind():
@@ -112,27 +79,3 @@ def test_products_are_uniform_inside_and_outside():
     for part in (inside, set(range(6)) - inside):
         found = [p for p in products.tolist() if p in part]
         assert deviation(found, sorted(part) * (len(found) // len(part))) < 3.5
-
-
-def test_without_a_chain_all_lengths_with_all_kinds_are_trained_on():
-    assert list(Closure(14, "direct").training_mixture()) == [12, 13, 14]
-    assert Closure(14).training_mixture() == {14: 1.0}
-
-
-@pytest.mark.parametrize(
-    ("settings", "said"),
-    [
-        ({"monoid": "M11"}, "monoid='M11' is unknown: there are S3"),
-        ({"monoid": "flip-flop"}, "monoid=flip-flop is no group"),
-        ({"r": 0}, "r=0 must be at least 1"),
-        ({"size": 11}, "size=11 must be at least r + 2 = 12"),
-        ({"subset": [12345, 23451]}, "subset=12345,23451 is no subgroup of A5"),
-        ({"subset": 12345}, "subset=12345 must be a list of elements"),
-        ({"monoid": "Z5", "subset": [0, 1, 2, 3, 4]}, "subset is all of Z5"),
-    ],
-)  # fmt: skip
-def test_bad_settings_are_one_clear_line(settings, said):
-    with pytest.raises(UserError) as raised:
-        Closure(**{"size": 16, **settings})
-    assert said in str(raised.value)
-    assert len(str(raised.value).splitlines()) == 1

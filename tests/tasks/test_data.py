@@ -12,6 +12,7 @@ import pydantic
 import pytest
 
 from common import UserError
+from tasks.__main__ import main
 from tasks.arithmetic import Arithmetic
 from tasks.data import (
     DataConfig,
@@ -39,86 +40,78 @@ EACH = pytest.mark.parametrize("task", ALL, ids=lambda task: task.name)
 
 
 def prompts(sequences: SequenceSet) -> list[bytes]:
-    return [
-        row[:length].tobytes()
-        for row, length in zip(sequences.tokens, sequences.prompt_lengths, strict=True)
-    ]
+    rows = zip(sequences.tokens, sequences.prompt_lengths, strict=True)
+    return [row[:length].tobytes() for row, length in rows]
+
+
+def first_distinct(candidates: SequenceSet, count: int, without: set[bytes] = frozenset()):
+    """The first ``count`` candidates of different prompts, none of which is in ``without``."""
+    first: dict[bytes, int] = {}
+    for index, prompt in enumerate(prompts(candidates)):
+        if prompt not in without:
+            first.setdefault(prompt, index)
+    return candidates.select(list(first.values())[:count])
 
 
 def assert_same(one: SequenceSet, two: SequenceSet) -> None:
-    for name in ("tokens", "lengths", "prompt_lengths", "labels"):
-        a, b = getattr(one, name), getattr(two, name)
-        assert (a is None) == (b is None)
-        assert a is None or (a.dtype == b.dtype and np.array_equal(a, b))
-
-
-# What is drawn
+    assert one.arrays.keys() == two.arrays.keys()
+    for name, array in one.arrays.items():
+        other = two.arrays[name]
+        assert array.dtype == other.dtype and np.array_equal(array, other)
 
 
 @EACH
-def test_prompts_are_distinct_and_splits_disjoint(task: Task) -> None:
-    sets, _ = build(task, CONFIG, progress=False)
-    assert {split: len(sets[split]) for split in SPLITS} == {
-        "train": 3000, "validation": 200, "test": 500,
-    }  # fmt: skip
-    everything = [prompt for own in sets.values() for prompt in prompts(own)]
-    assert len(set(everything)) == len(everything) == 3700
+def test_sets_are_the_first_distinct_candidates_and_disjoint(task: Task, tmp_path: Path) -> None:
+    """The test set in particular, which does not depend on the others."""
+    whole, _ = build(task, CONFIG, progress=False)
+    assert [len(whole[split]) for split in SPLITS] == [3000, 200, 500]
+    assert len({prompt for own in whole.values() for prompt in prompts(own)}) == 3700
+    assert_same(whole["test"], first_distinct(task.draw(0, 0, 0, 5000), 500))
+    for _ in range(2):  # built, then read
+        alone = get(tmp_path, task, DataConfig(train=0, validation=0, test=500))
+        assert_same(alone.test, whole["test"])
+        for empty in (alone.train, alone.validation):
+            assert empty.tokens.shape == (0, task.max_len + 1)
+            assert empty.tokens.dtype == task.vocabulary.dtype
+    assert alone.samples_per_second is None
 
 
-@EACH
-def test_test_set_is_the_first_distinct_candidates_in_order(task: Task) -> None:
-    sets, _ = build(task, DataConfig(0, 0, 500), progress=False)
-    candidates = task.draw(0, 0, 0, 5000)
-    first: dict[bytes, int] = {}
-    for index, prompt in enumerate(prompts(candidates)):
-        first.setdefault(prompt, index)
-    assert_same(sets["test"], candidates.select(list(first.values())[:500]))
-
-
-def test_bytes_do_not_depend_on_the_hash_seed_or_on_workers() -> None:
-    script = (
-        "from test_data import ALL, CONFIG, build, fingerprint\n"
-        "for task in ALL: print(fingerprint(build(task, CONFIG, False, 3)[0]))\n"
-    )
+def python(script: str, *words: str, **environment: str) -> subprocess.Popen[str]:
     path = f"{ROOT}:{Path(__file__).parent}"
-    printed = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, check=True,
-        env={**os.environ, "PYTHONHASHSEED": "77", "PYTHONPATH": path},
-    ).stdout  # fmt: skip
-    assert printed.split() == [fingerprint(build(task, CONFIG, False)[0]) for task in ALL]
+    return subprocess.Popen(
+        [sys.executable, "-c", script, *words], stdout=subprocess.PIPE, text=True,
+        env={**os.environ, "PYTHONPATH": path, **environment},
+    )  # fmt: skip
 
 
-def test_drawing_needs_no_torch_and_no_hydra() -> None:
+def test_bytes_do_not_depend_on_hash_seed_or_workers_and_need_neither_torch_nor_hydra() -> None:
     """Blocked modules raise ImportError; nothing below `models` may import them."""
     script = (
         "import sys\n"
-        "blocked = ['hydra', 'omegaconf', 'wandb', 'torch', 'datasets']\n"
-        "sys.modules.update(dict.fromkeys(blocked))\n"
-        "from tasks import data, lis\n"
-        "sets, _ = data.build(lis.LIS(5), data.DataConfig(10, 1, 1), progress=False)\n"
-        "print(len(sets['train']))\n"
+        "sys.modules.update(dict.fromkeys('hydra omegaconf wandb torch datasets'.split()))\n"
+        "from test_data import ALL, CONFIG, build, fingerprint\n"
+        "for task in ALL: print(fingerprint(build(task, CONFIG, False, 3)[0]))\n"
     )
-    result = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, check=False, cwd=ROOT
-    )
-    assert result.stdout == "10\n", result.stderr
+    printed, _ = python(script, PYTHONHASHSEED="77").communicate()
+    assert printed.split() == [fingerprint(build(task, CONFIG, False)[0]) for task in ALL]
 
 
 def test_too_few_distinct_prompts_is_an_error_that_names_how_many_there_are() -> None:
-    config = DataConfig(train=300, validation=100, test=100)
-    with pytest.raises(UserError, match="too few distinct prompts: train wants 300, reached 273"):
-        build(Arithmetic(1), config, progress=False)
-    sets, _ = build(Arithmetic(1), DataConfig(273, 100, 100), progress=False)
-    assert len(sets["train"]) == 273
+    """473 one-operator expressions exist."""
+    task, reason = Arithmetic(1), "too few distinct prompts: train wants 300, reached 273"
+    with pytest.raises(UserError, match=reason):
+        build(task, DataConfig(train=300, validation=100, test=100), progress=False)
+    train = build(task, DataConfig(400, 73, 0), progress=False)[0]["train"]
+    assert len(draw_set(task, "measure", 73, 0, [train])) == 73
+    reason = "too few distinct prompts outside the given sets: measure wants 74, reached 73"
+    with pytest.raises(UserError, match=reason):
+        draw_set(task, "measure", 74, 0, [train])
 
 
 @pytest.mark.parametrize("bad", [{"train": -1}, {"test": 10**9 + 1}, {"seed": -1}, {"seed": 2**63}])
 def test_bad_configuration(bad: dict[str, int]) -> None:
     with pytest.raises(pydantic.ValidationError, match=next(iter(bad))):
         DataConfig(**{"train": 1, "validation": 1, "test": 1, **bad})
-
-
-# The store
 
 
 def get(folder: Path, task: Task = ALL[0], config: DataConfig = CONFIG) -> DataSets:
@@ -136,9 +129,9 @@ def test_stored_sets_are_the_built_ones(task: Task, tmp_path: Path) -> None:
     assert first.samples_per_second is not None
     assert again.samples_per_second is None
     assert first.fingerprint == again.fingerprint
-    for split in SPLITS:
-        assert_same(getattr(first, split), getattr(again, split))
     sets = {split: getattr(again, split) for split in SPLITS}
+    for split in SPLITS:
+        assert_same(getattr(first, split), sets[split])
     if task.labelled:
         sets["test"].labels[0, 2] += 1
         assert fingerprint(sets) != first.fingerprint
@@ -146,61 +139,37 @@ def test_stored_sets_are_the_built_ones(task: Task, tmp_path: Path) -> None:
     assert tuple(vocabulary) == task.vocabulary.tokens
 
 
-@EACH
-def test_a_test_set_alone_is_that_of_the_whole(task: Task, tmp_path: Path) -> None:
-    whole, _ = build(task, CONFIG, progress=False)
-    for _ in range(2):  # built, then read
-        alone = get(tmp_path, task, DataConfig(train=0, validation=0, test=500))
-        assert_same(alone.test, whole["test"])
-        for empty in (alone.train, alone.validation):
-            assert empty.tokens.shape == (0, task.max_len + 1)
-            assert empty.tokens.dtype == task.vocabulary.dtype
-    assert alone.samples_per_second is None
-
-
 def test_key_tells_apart_what_decides_the_content(tmp_path: Path) -> None:
-    line = "1 + 2 = 3\n"
-    (tmp_path / "a.txt").write_text(line)
-    (tmp_path / "b.txt").write_text(line * 2)
-    configs = [
-        DataConfig(10, 1, 1),
-        DataConfig(11, 1, 1),
-        DataConfig(10, 2, 1),
-        DataConfig(10, 1, 1, seed=1),
-        DataConfig(10, 1, 1, file=str(tmp_path / "a.txt")),
-        DataConfig(10, 1, 1, file=str(tmp_path / "b.txt")),
-        DataConfig(10, 1, 1, train_file=str(tmp_path / "b.txt")),
-    ]
-    keys = [data_key(Arithmetic(2), config) for config in configs]
-    keys += [data_key(task, configs[0]) for task in ALL]
-    keys += [data_key(Arithmetic(2, order="growth"), configs[0])]
+    one, two = str(tmp_path / "a.txt"), str(tmp_path / "b.txt")
+    Path(one).write_text("1 + 2 = 3\n")
+    Path(two).write_text("1 + 2 = 3\n" * 2)
+    changes = [{}, {"train": 11}, {"validation": 2}, {"seed": 1}, {"file": one}, {"file": two},
+               {"train_file": two}]  # fmt: skip
+    first, *others = (DataConfig(**{"train": 10, "validation": 1, "test": 1, **c}) for c in changes)
+    keys = [data_key(Arithmetic(2), config) for config in (first, *others)]
+    keys += [data_key(task, first) for task in (*ALL, Arithmetic(2, order="growth"))]
     assert len(set(keys)) == len(keys)
 
 
-def truncate(path: Path) -> None:
-    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
-
-
-def alter(path: Path) -> None:
-    content = bytearray(path.read_bytes())
-    content[len(content) // 2] ^= 1
-    path.write_bytes(content)
-
-
-DAMAGE: dict[str, Callable[[Path], object]] = {
-    "truncated": lambda path: truncate(path / "train-tokens.npy"),
-    "altered": lambda path: alter(path / "train-tokens.npy"),
-    "empty": lambda path: (path / "test-lengths.npy").write_bytes(b""),
-    "missing": lambda path: (path / "validation-tokens.npy").unlink(),
-    "no meta": lambda path: (path / "meta.json").unlink(),
-    "broken meta": lambda path: (path / "meta.json").write_text("{"),
+DAMAGE: dict[str, tuple[str, Callable[[bytes], bytes] | None]] = {
+    "truncated": ("train-tokens.npy", lambda content: content[: len(content) // 2]),
+    "altered": ("train-tokens.npy", lambda content: content[:-1] + bytes([content[-1] ^ 1])),
+    "empty": ("test-lengths.npy", lambda content: b""),
+    "broken meta": ("meta.json", lambda content: b"{"),
+    "missing": ("validation-tokens.npy", None),
+    "no meta": ("meta.json", None),
 }
 
 
 @pytest.mark.parametrize("damage", DAMAGE)
 def test_damage_is_noticed_and_repaired_with_one_line(damage: str, tmp_path: Path, capsys) -> None:
     first = get(tmp_path)
-    DAMAGE[damage](first.path)
+    name, damaged = DAMAGE[damage]
+    path = first.path / name
+    content = path.read_bytes()
+    path.unlink()
+    if damaged is not None:
+        path.write_bytes(damaged(content))
     capsys.readouterr()
     again = get(tmp_path)
     [line] = capsys.readouterr().err.splitlines()
@@ -221,32 +190,27 @@ def slow(file, array):
     print("saved", flush=True)
     time.sleep(float(sys.argv[2]))
 np.save = slow
-sets = get(Path(sys.argv[1]))
-print(sets.fingerprint)
+print(get(Path(sys.argv[1])).fingerprint)
 """
 
 
 def builder(folder: Path, seconds_a_file: float) -> subprocess.Popen[str]:
-    path = f"{ROOT}:{Path(__file__).parent}"
-    return subprocess.Popen(
-        [sys.executable, "-c", BUILDER, str(folder), str(seconds_a_file)],
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        env={**os.environ, "PYTHONPATH": path},
-    )  # fmt: skip
+    """A process that builds a set and has saved the first of its nine files."""
+    process = python(BUILDER, str(folder), str(seconds_a_file))
+    assert process.stdout is not None and process.stdout.readline() == "saved\n"
+    return process
 
 
 def test_two_processes_build_once(tmp_path: Path) -> None:
-    both = [builder(tmp_path, 0.2), builder(tmp_path, 0.2)]
-    outputs = [process.communicate(timeout=60) for process in both]
-    assert [process.returncode for process in both] == [0, 0], outputs
-    assert sorted(out.count("saved") for out, _ in outputs) == [0, 9]
-    assert len({out.splitlines()[-1] for out, _ in outputs}) == 1
+    other = builder(tmp_path, 0.1)
+    own = get(tmp_path)
+    printed, _ = other.communicate(timeout=60)
+    assert own.samples_per_second is None
+    assert printed.split() == ["saved"] * 8 + [own.fingerprint]
 
 
 def test_a_killed_builder_leaves_nothing_that_counts(tmp_path: Path) -> None:
     process = builder(tmp_path, 60)
-    assert process.stdout is not None
-    assert process.stdout.readline() == "saved\n"
     process.kill()
     process.communicate(timeout=20)
     assert not [path for path in tmp_path.iterdir() if not path.name.startswith(".")]
@@ -266,17 +230,15 @@ def test_a_write_that_fails_leaves_nothing(tmp_path: Path, monkeypatch) -> None:
     assert not [path for path in tmp_path.iterdir() if path.is_dir()]
 
 
-# Files in the text format of CoT_benchmark
-
-
-@pytest.mark.parametrize("task", [Arithmetic(6), LIS(40), EditDistance(6)], ids=lambda t: t.name)
-def test_loads_the_files_of_cot_benchmark(task: Task) -> None:
-    path = SAMPLES / f"{task.name}-{task.size}.txt"
+@pytest.mark.parametrize("path", sorted(SAMPLES.glob("*.txt")), ids=lambda path: path.stem)
+def test_files_of_cot_benchmark_are_valid_and_load(path: Path, capsys) -> None:
+    name, size = path.stem.split("-")
+    assert main(["check", name, "--size", size, str(path)]) == 0
+    assert capsys.readouterr().out == "10 lines, 10 valid, 0 invalid\n"
+    task = next(task for task in ALL if task.name == name).with_parameters(size=int(size))
     loaded = load_file(task, str(path))
-    lines = path.read_text().splitlines()
-    assert [" ".join(task.decode(loaded, row).tokens) for row in range(len(loaded))] == [
-        " ".join(line.split()) for line in lines
-    ]
+    lines = [" ".join(task.decode(loaded, row).tokens) for row in range(10)]
+    assert lines == [" ".join(line.split()) for line in path.read_text().splitlines()]
 
 
 @pytest.mark.parametrize(
@@ -284,6 +246,7 @@ def test_loads_the_files_of_cot_benchmark(task: Task) -> None:
     [
         (b"1 + 2 = 3\n\n1 + 2 = 4\n", "line 3: chain step 1"),
         (b"", "holds no sequence"),
+        (b"\xef\xbb\xbf\n \n", "holds no sequence"),
         (b"1 + 2 = 3\n\xc3", "cannot be read"),
         (None, "cannot be read"),
     ],
@@ -292,18 +255,10 @@ def test_bad_files(tmp_path: Path, content: bytes | None, reason: str) -> None:
     path = tmp_path / "lines.txt"
     if content is not None:
         path.write_bytes(content)
-    with pytest.raises(UserError, match=reason) as caught:
+    with pytest.raises(UserError, match=f"{path}.*{reason}"):
         load_file(Arithmetic(2), str(path))
-    assert str(path) in str(caught.value)
-    if content is None:
-        with pytest.raises(UserError, match=reason):
-            get(tmp_path, Arithmetic(2), DataConfig(1, 1, 1, file=str(path)))
-
-
-def test_a_byte_order_mark_is_no_token(tmp_path: Path) -> None:
-    path = tmp_path / "lines.txt"
-    path.write_bytes(b"\xef\xbb\xbf1 + 2 = 3\n")
-    assert len(load_file(Arithmetic(2), str(path))) == 1
+    with pytest.raises(UserError, match=reason):
+        get(tmp_path, Arithmetic(2), DataConfig(1, 1, 1, file=str(path)))
 
 
 def test_files_stand_in_for_test_and_training_sets(tmp_path: Path, capsys) -> None:
@@ -313,23 +268,19 @@ def test_files_stand_in_for_test_and_training_sets(tmp_path: Path, capsys) -> No
     task, config = Arithmetic(1), DataConfig(9, 400, 9, file=str(test), train_file=str(train))
     sets = get(tmp_path / "data", task, config)
     assert [" ".join(task.decode(sets.test, 0).tokens), len(sets.test)] == ["1 + 2 = 3", 2]
-    own = prompts(sets.validation)
-    assert len(own) == 400
-    assert prompts(sets.test)[0] not in own
+    assert len(sets.validation) == 400
+    assert prompts(sets.test)[0] not in prompts(sets.validation)
     assert len(sets.train) <= 1
+    repeated = f"{test}: 1 prompts occur in it before"
     printed = capsys.readouterr().err
-    assert "left out" in printed
-    assert f"{test}: 1 prompts occur in it before" in printed
+    assert "left out" in printed and repeated in printed
     get(tmp_path / "data", task, config)
-    assert f"{test}: 1 prompts occur in it before" in capsys.readouterr().err  # of stored sets too
-
-
-# Sets for measuring a model: prompts that it did not train on
+    assert repeated in capsys.readouterr().err  # of stored sets too
 
 
 def test_a_measured_file_is_compared_with_itself_and_with_the_training_set(tmp_path, capsys):
     path = tmp_path / "lines.txt"
-    path.write_text("1 + 2 = 3\n1 + 2 = 3\n2 + 2 = 4\n")
+    path.write_text("\ufeff1 + 2 = 3\n1 + 2 = 3\n2 + 2 = 4\n")  # a byte order mark is no token
     task = Arithmetic(1)
     trained_on = load_file(task, str(path)).select(slice(1, 3))
     assert len(load_measured(task, str(path), trained_on)) == 3
@@ -349,28 +300,6 @@ def test_prompts_are_those_first_drawn_that_were_not_trained_on(size: int) -> No
     count = {1: 60, 2: 500, 3: 500}[size]
     measured = draw_set(task, "measure", count, 5, [sets["train"], sets["validation"]])
     candidates = task.draw(5, STREAMS["measure"], 0, 40_000)
-    expected: dict[bytes, int] = {}
-    for index, prompt in enumerate(prompts(candidates)):
-        if prompt not in trained:
-            expected.setdefault(prompt, index)
     assert len(set(prompts(measured))) == count
-    assert_same(measured, candidates.select(list(expected.values())[:count]))
+    assert_same(measured, first_distinct(candidates, count, trained))
     assert set(prompts(candidates)) & trained  # else nothing was left out
-
-
-def test_labelled_sets_leave_out_what_was_trained_on() -> None:
-    task = Word(4, "tagged", "S3")
-    known = task.draw(0, 2, 0, 40)
-    measured = draw_set(task, "measure", 40, 0, [known])
-    assert measured.labels is not None
-    assert not set(map(bytes, known.tokens)) & set(map(bytes, measured.tokens))
-
-
-def test_too_few_prompts_that_were_not_trained_on() -> None:
-    """473 one-operator expressions exist."""
-    task = Arithmetic(1)
-    train = build(task, DataConfig(400, 0, 0), progress=False)[0]["train"]
-    assert len(draw_set(task, "measure", 73, 0, [train])) == 73
-    reason = "too few distinct prompts outside the given sets: measure wants 74, reached 73"
-    with pytest.raises(UserError, match=reason):
-        draw_set(task, "measure", 74, 0, [train])

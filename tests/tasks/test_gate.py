@@ -13,19 +13,11 @@ COUNT = 8000
 class Leaky(Task):
     """Letters; the answer is told by one of them, by pairs, or by counts."""
 
-    name = "leaky"
+    name, own_tokens, max_len = "leaky", ("<sep>", *"abcd"), 14
 
     def __init__(self, size, format="direct", leak="count"):
         super().__init__(size, format)
         self.leak = leak
-
-    @property
-    def own_tokens(self):
-        return ["<sep>", *"abcd"]
-
-    @property
-    def max_len(self):
-        return self.size + 2
 
     def sample_prompt(self, rng, size):
         return [*rng.choices("abcd", k=size), "<sep>"]
@@ -33,12 +25,10 @@ class Leaky(Task):
     def solve(self, prompt):
         text = "".join(prompt[:-1])
         answers = {
-            "position": text[2],
-            "last": text[-1],
+            "position": text[2], "last": text[-1], "bigram": "ab"["ab" in text],
             "count": "ab"[text.count("a") > text.count("b")],
-            "bigram": "ab"["ab" in text],
             "network": "abcd"[text.count("a") % 4],
-        }
+        }  # fmt: skip
         return [], [answers[self.leak]]
 
 

@@ -7,18 +7,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from oracles import drawn_lines
 from oracles import match3 as oracle
 from oracles.mutations import mutants
 
-from common import UserError
 from experiments.grid import cell_of
-from tasks.data import DataConfig, build
 from tasks.match3 import Match3
-
-
-def lines(task, count, seed=0):
-    drawn = task.draw(seed, 1, 0, count)
-    return [" ".join(task.decode(drawn, row).tokens) for row in range(count)]
 
 
 def split(line):
@@ -30,16 +24,15 @@ def split(line):
 def test_by_hand():
     task = Match3(5)
     assert task.modulus == 21 and task.max_len == 8
-    assert task.complete("11 15 20 2 8 <sep> 4".split()).answer == ["yes"]
-    assert task.complete("11 15 20 2 8 <sep> 5".split()).answer == ["no"]
-    assert task.complete("11 15 20 2 8 <sep> 20".split()).answer == ["yes"]  # 20 + 20 + 2
+    for query, answer in (("4", "yes"), ("5", "no"), ("20", "yes")):  # 20 + 20 + 2
+        assert task.complete(f"11 15 20 2 8 <sep> {query}".split()).answer == [answer]
 
 
 @settings(max_examples=12, deadline=None)
 @given(st.integers(2, 9), st.integers(0, 8), st.integers(0, 99))
 def test_every_line_is_right_by_the_oracle(size, more, seed):
     task = Match3(size, modulus=2 * (size + more) + 1)
-    drawn = lines(task, 12, seed)
+    drawn = drawn_lines(task, 12, seed)
     for line in drawn:
         assert oracle.judge(line, size, task.modulus) is None and task.check(line.split()) is None
     for line in mutants(drawn, 12, seed):
@@ -49,26 +42,11 @@ def test_every_line_is_right_by_the_oracle(size, more, seed):
 
 @pytest.mark.parametrize("modulus", [17, 33])
 def test_one_match_or_none_among_distinct_numbers(modulus):
-    for line in lines(Match3(8, modulus=modulus), 400):
+    for line in drawn_lines(Match3(8, modulus=modulus), 400, 0):
         numbers, query, answer = split(line)
         matches = sum((x + y + query) % modulus == 0 for x, y in combinations(numbers, 2))
         assert matches == answer and len(set(numbers)) == 8
         assert all((2 * x + query) % modulus for x in numbers)
-
-
-def test_training_mixes_smaller_prompts():
-    task = Match3(8, modulus=17)
-    assert list(task.training_mixture()) == [3, 4, 5, 6, 7, 8]
-    assert sum(task.training_mixture().values()) == pytest.approx(1)
-    assert Match3(2).training_mixture() == {2: 1.0}
-    sets, _ = build(task, DataConfig(train=600, validation=50, test=50), progress=False)
-    counts = Counter(sets["train"].lengths - 4)
-    expected = {k: 600 * share for k, share in task.training_mixture().items()}
-    assert all(abs(counts[k] - expected[k]) < 1 for k in expected)
-    assert set(sets["test"].lengths - 4) == {8}
-    for row in range(0, 600, 7):
-        line = " ".join(task.decode(sets["train"], row).tokens)
-        assert oracle.judge(line, int(sets["train"].lengths[row]) - 4, 17) is None
 
 
 def test_what_is_no_pair_tells_nothing():
@@ -78,7 +56,7 @@ def test_what_is_no_pair_tells_nothing():
     standard deviations of a share of half.
     """
     modulus, count = 17, 2000
-    found = [split(line) for line in lines(Match3(8, modulus=modulus), count)]
+    found = [split(line) for line in drawn_lines(Match3(8, modulus=modulus), count, 0)]
     assert abs(np.mean([answer for *_, answer in found]) - 0.5) < 4.5 * (0.25 / count) ** 0.5
     counts, matched = Counter(), Counter()
     for numbers, query, answer in found:
@@ -87,23 +65,21 @@ def test_what_is_no_pair_tells_nothing():
     assert len(counts) == modulus * (modulus - 1)
     for key, seen in counts.items():
         assert abs(matched[key] / seen - 0.5) < 4.5 * (0.25 / seen) ** 0.5
-    spread = [(np.ptp(numbers), sum(numbers) % modulus, answer) for numbers, _, answer in found]
-    for feature in (0, 1):
+    for feature in (np.ptp, lambda numbers: sum(numbers) % modulus):
         with_match, without = (
-            np.mean([row[feature] for row in spread if row[2] == kind]) for kind in (True, False)
+            np.mean([feature(numbers) for numbers, _, answer in found if answer == kind])
+            for kind in (True, False)
         )
         assert abs(with_match - without) < 1  # a sum modulo 17 has deviation 4.9: 4.5 times 0.22
 
 
 def averages(size, modulus, count, frequencies):
     """Per line: means over the numbers of cos and sin of f (x + q / 2) 2π / p, and the answer."""
-    found = [split(line) for line in lines(Match3(size, modulus=modulus), count)]
+    found = [split(line) for line in drawn_lines(Match3(size, modulus=modulus), count, 0)]
     numbers, queries = (np.array([row[i] for row in found]) for i in (0, 1))
     own = -queries * (modulus + 1) // 2 % modulus
-    waves = (
-        2j * np.pi / modulus * (numbers - own[:, None])[:, :, None] * np.arange(1, frequencies + 1)
-    )
-    means = np.exp(waves).mean(axis=1)
+    angles = 2 * np.pi / modulus * (numbers - own[:, None])[:, :, None]
+    means = np.exp(1j * angles * np.arange(1, frequencies + 1)).mean(axis=1)
     return means.real, means.imag, np.array([answer for *_, answer in found])
 
 
@@ -155,34 +131,3 @@ def test_all_averages_of_the_numbers_tell_all():
     cos, sin, answers = averages(8, 33, 300, 16)
     pairs = 64 * (1 + 2 * (cos**2 - sin**2).sum(axis=1)) / 33
     np.testing.assert_allclose(pairs, 2 * answers, atol=1e-9)
-
-
-@pytest.mark.parametrize(
-    ("parameters", "message"),
-    [
-        ({"size": 1}, "size=1 must be at least 2"),
-        ({"size": 4, "modulus": 7}, "modulus=7 must be at least 9"),
-        ({"size": 4, "modulus": 10}, "modulus=10 must be odd"),
-        ({"size": 4, "modulus": 10**6 + 1}, "must be at most"),
-        ({"size": 4, "format": "cot"}, "format='cot' must be one of direct"),
-    ],
-)
-def test_bad_parameters_are_named(parameters, message):
-    with pytest.raises(UserError, match=message):
-        Match3(**parameters)
-
-
-@pytest.mark.parametrize(
-    "line",
-    [
-        "1 2 3 <sep> 4 yes",
-        "1 2 yes 3 <sep> 4 no",
-        "1 2 3 5 <sep> 4",
-        "1 2 3 5 <sep> 4 no",
-        "1 2 3 5 4 yes",
-        "1 2 3 5 <sep> 4 <sep> no",
-    ],
-)
-def test_what_is_malformed_is_refused_as_by_the_oracle(line):
-    assert Match3(4, modulus=9).check(line.split()) is not None
-    assert oracle.judge(line, 4, 9) is not None

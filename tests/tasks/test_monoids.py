@@ -1,12 +1,9 @@
 """Tables against maps that are composed, and the facts that textbooks state of these groups."""
 
-import random
-
 import numpy as np
 import pytest
 from oracles.words import identity, times
 
-from common import UserError
 from tasks.monoids import DEFINITIONS, monoid
 
 ORDERS = {"S3": 6, "A4": 12, "S4": 24, "A5": 60, "S5": 120, "A4xZ5": 60, "Z60": 60, "Z5": 5}
@@ -19,20 +16,9 @@ NAMES = [*DEFINITIONS, "Z2", "Z5", "Z60"]
 def test_table_is_that_of_the_maps(name):
     found, mul = monoid(name), times(name)
     assert found.elements[0] == identity(name)
-    assert len(set(found.elements)) == len(found)
+    assert len(set(found.elements)) == len(found) and len(found.letters) == min(3, len(found))
     expected = [[found.number[mul(a, b)] for b in found.elements] for a in found.elements]
     assert found.table.tolist() == expected
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_products_are_associative(name):
-    table = monoid(name).table
-    every = np.arange(len(table))
-    if len(table) > 60:
-        every = np.array(random.Random(0).sample(range(len(table)), 40))
-    a, b, c = np.ix_(every, every, every)
-    assert (table[table[a, b], c] == table[a, table[b, c]]).all()
-    assert (table[0] == np.arange(len(table))).all() and (table[:, 0] == table[0]).all()
 
 
 @pytest.mark.parametrize("name", ORDERS)
@@ -45,14 +31,6 @@ def test_orders_and_abelianisations(name):
     assert len(group) // len(group.commutators) == ABELIANISATIONS[name]
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_the_three_letters_generate(name):
-    found = monoid(name)
-    assert len(found.letters) == min(3, len(found))
-    reached = found.generated([found.number[letter] for letter in found.letters])
-    assert reached == tuple(range(len(found)))
-
-
 @pytest.mark.parametrize("name", INDICES)
 def test_subgroups_have_the_index_that_is_compared(name):
     group = monoid(name)
@@ -61,9 +39,3 @@ def test_subgroups_have_the_index_that_is_compared(name):
     if name in ("S3", "A4", "S4", "A5", "S5"):
         fixing = [i for i, element in enumerate(group.elements) if element[0] == "1"]
         assert list(group.subgroup) == fixing
-
-
-@pytest.mark.parametrize("name", ["Q8", "Z1", "Z1001", ""])
-def test_unknown_ones_are_named_with_those_that_exist(name):
-    with pytest.raises(UserError, match=r"is unknown: there are S3, .*A5.* and Zn"):
-        monoid(name)

@@ -1,17 +1,17 @@
-import itertools
 from collections import Counter
+from functools import partial
+from itertools import product
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from oracles import drawn_lines
 from oracles.mutations import mutants
-from oracles.words import judge_word, omega_member, value
+from oracles.words import judge_closure, judge_word, omega_member, value
 from two_samples import deviation
 
-from common import UserError
-from tasks.data import DataConfig, build
-from tasks.generate import planned_sizes
+from tasks.closure import Closure
 from tasks.monoids import monoid
 from tasks.word import Word, accepted, is_accepted
 from tasks.words import (
@@ -26,38 +26,34 @@ from tasks.words import (
 MONOIDS = ["S3", "A4", "S4", "A5", "S5", "A4xZ5", "Z60", "Z5", "flip-flop"]
 
 
-def lines(task: Word, count: int, first: int = 0) -> list[str]:
-    drawn = task.draw(3, 1, first, count)
-    return [" ".join(task.decode(drawn, row).tokens) for row in range(count)]
-
-
 @pytest.mark.parametrize("letters", ["three", "all"])
 @pytest.mark.parametrize("name", MONOIDS)
 def test_lines_are_those_of_the_definition(name, letters):
-    for format, question in (
-        ("cot", "value"), ("direct", "value"), ("tagged", "value"), ("cot", "member"),
-        ("direct", "member"),
-    ):  # fmt: skip
+    for format, question in (*product(("cot", "direct"), ("value", "member")), ("tagged", "value")):
         task = Word(7, format, name, letters, question)
-        for line in lines(task, 15):
+        for line in drawn_lines(task, 15):
             assert judge_word(line, name, format, question) is None, line
             assert task.check(line.split()) is None
 
 
-@pytest.mark.parametrize(("format", "question"), [("cot", "member"), ("tagged", "value")])
-def test_check_agrees_with_the_oracle_on_damaged_lines(format, question):
-    task = Word(5, format, "S3", "all", question)
-    good = lines(task, 40)
-    damaged = [line.replace("213 <sep>", "312 <sep>") for line in good] + mutants(good, 100, seed=3)
+OF_S3 = [
+    (Word(5, "cot", "S3", "all", "member"), partial(judge_word, question="member")),
+    (Word(5, "tagged", "S3", "all"), partial(judge_word, format="tagged")),
+    (Closure(6, monoid="S3", r=2), partial(judge_closure, subset={"123", "132"}, r=2)),
+]
+
+
+@pytest.mark.parametrize(("task", "judge"), OF_S3, ids=["member", "tagged", "closure"])
+def test_check_agrees_with_the_oracle_on_damaged_lines(task, judge):
+    good = drawn_lines(task, 40)
+    damaged = [line.replace("213 <sep>", "312 <sep>") for line in good]
+    damaged += [line.replace("reach", "lost", 1) for line in good] + mutants(good, 100, seed=3)
     for line in damaged:
-        tokens = line.split()
-        known = set(tokens) <= set(task.vocabulary.tokens)
-        prompt, *_ = line.split("<sep>")
-        right = known and len(prompt.split()) == 5 and set(prompt.split()) <= set(
-            monoid("S3").elements
-        )  # fmt: skip
-        expected = right and judge_word(line, "S3", format, question) is None
-        assert (task.check(tokens) is None) == expected, line
+        word = line.split("<sep>")[0].split()
+        known = len(word) == task.size and set(word) <= set(monoid("S3").elements)
+        known = known and set(line.split()) <= set(task.vocabulary.tokens)
+        expected = known and judge(line, "S3") is None
+        assert (task.check(line.split()) is None) == expected, line
 
 
 def test_worked_by_hand():
@@ -68,12 +64,9 @@ def test_worked_by_hand():
     assert tagged.tokens == "213 231 <sep> 213 321".split()
 
 
-# Which words are drawn
-
-
 def test_letters_of_value_are_uniform():
     drawn = Word(3, monoid="A4", letters="all").draw(1, 0, 0, 9000).tokens[:, :3]
-    expected = list(itertools.product(range(12), repeat=3)) * 5
+    expected = list(product(range(12), repeat=3)) * 5
     letters = [tuple((row.astype(int) - 5).tolist()) for row in drawn]
     assert deviation(letters, expected, least=8) < 3.5
 
@@ -83,10 +76,8 @@ def test_words_to_a_product_are_uniform_among_all_of_them(name, target):
     """Held against all words of six letters, multiplied by the oracle."""
     found = monoid(name)
     letters = tuple(found.number[letter] for letter in found.letters)
-    every = itertools.product(letters, repeat=6)
-    wanted = [
-        word for word in every if value(name, [found.elements[i] for i in word]) == target
-    ]  # fmt: skip
+    every = product(letters, repeat=6)
+    wanted = [w for w in every if value(name, [found.elements[i] for i in w]) == target]
     numbers = np.random.default_rng(0).random((8000, 6))
     drawn = words_to(found, letters, np.full(8000, found.number[target]), numbers)
     assert len(wanted) > 20
@@ -117,14 +108,8 @@ def test_under_few_letters_a_no_is_a_yes_in_another_order():
     often = {word for word, times in Counter(map(tuple, words)).items() if times > 50}
     assert len(often) == 2  # where no other order was found, always the same yes or no
     counts = [tuple((word == letter).sum() for letter in letters) for word in words]
-    of_yes, of_no = (
-        [
-            c
-            for c, y, w in zip(counts, yes, words, strict=True)
-            if y == kind and tuple(w) not in often
-        ]
-        for kind in (True, False)
-    )
+    rows = [row for row, word in enumerate(words) if tuple(word) not in often]
+    of_yes, of_no = ([counts[row] for row in rows if yes[row] == kind] for kind in (True, False))
     assert deviation(of_yes, of_no) < 3.5
 
 
@@ -133,9 +118,8 @@ def test_short_words_without_an_alternative_are_drawn_too(letters):
     """Of one letter of S4, none but e lies in the commutator subgroup under three letters."""
     task = Word(3, "direct", "S4", letters, "member")
     for size in (1, 2, 3):
-        drawn = task.draw(0, 2, 0, 40, size)
-        for row in range(40):
-            assert task.check(task.decode(drawn, row).tokens) is None
+        for line in drawn_lines(task.with_parameters(size=size), 40):
+            assert task.check(line.split()) is None
 
 
 def test_flip_flop_words():
@@ -148,21 +132,6 @@ def test_flip_flop_words():
     assert abs((last == 1).mean() - 0.5) < 0.03
     for d in (1, 4, 8):
         assert abs((last[distance == d] == 1).mean() - 0.5) < 0.08
-
-
-def test_without_a_chain_all_lengths_are_trained_on():
-    mixture = Word(4, "direct").training_mixture()
-    assert mixture == pytest.approx({1: 0.1, 2: 0.2, 3: 0.3, 4: 0.4})
-    assert Word(4).training_mixture() == Word(4, "tagged").training_mixture() == {4: 1.0}
-    assert list(Word(4, "direct", "flip-flop").training_mixture()) == [2, 3, 4]
-    sizes = planned_sizes(Word(12, "direct"), "train", 780, 0)
-    assert np.bincount(sizes)[1:].tolist() == [10 * k for k in range(1, 13)]
-    sets, _ = build(Word(6, "direct", "S3", "all"), DataConfig(60, 10, 20), progress=False)
-    assert set(sets["train"].prompt_lengths - 1) == set(range(1, 7))
-    assert set(sets["test"].prompt_lengths - 1) == {6}
-
-
-# u v v v ...
 
 
 def omega_task(name: str, size: int = 7, letters: str = "three") -> Word:
@@ -185,8 +154,7 @@ def test_infinite_words_are_judged_by_linked_pairs(name, data):
 def test_infinite_words_by_hand():
     """h(u) = 2 and h(v) = 4 in Z5: v is read five times until 2 returns."""
     chain, answer = omega_task("Z5").solve("1 1 0 | 1 1 1 1 <sep>".split())
-    assert chain[:3] == "1 2 2".split()
-    assert chain[3:] == "3 4 0 1  2 3 4 0  1 2 3 4  0 1 2 3  4 0 1 2  <sep>".split()
+    assert chain == "1 2 2  3 4 0 1  2 3 4 0  1 2 3 4  0 1 2 3  4 0 1 2  <sep>".split()
     assert answer == ["yes"]
     chain, answer = omega_task("flip-flop").solve("b 1 1 | 1 1 1 1 <sep>".split())
     assert (" ".join(chain), answer) == ("b b b b b b b <sep>", ["no"])
@@ -204,27 +172,3 @@ def test_half_of_the_infinite_words_are_accepted(name):
         assert task.check(sequence.tokens) is None
         assert len(sequence.tokens) <= task.max_len
     assert (drawn.tokens[np.arange(400), drawn.lengths - 1] == 1).all()
-
-
-# Bad input
-
-
-@pytest.mark.parametrize(
-    ("settings", "said"),
-    [
-        ({"monoid": "Q8"}, "monoid='Q8' is unknown: there are S3"),
-        ({"letters": ["12345", "23145"]}, "letters=12345,23145 do not generate A5: they reach 3"),
-        ({"letters": [12345, 54321, 99999]}, "letters: 99999 is no element of A5"),
-        ({"letters": "some"}, "letters='some' must be three, all, or a list"),
-        ({"format": "tagged", "question": "member"}, "needs question=value"),
-        ({"tail": "omega"}, "tail=omega needs question=member"),
-        ({"tail": "omega", "question": "member", "size": 4}, "size=4 must be at least 5"),
-        ({"monoid": "flip-flop", "size": 1}, "size=1 must be at least 2"),
-        ({"monoid": "flip-flop", "letters": ["a", "b"]}, "must be all three: 1, a, b"),
-    ],
-)  # fmt: skip
-def test_bad_settings_are_one_clear_line(settings, said):
-    with pytest.raises(UserError) as raised:
-        Word(**{"size": 8, **settings})
-    assert said in str(raised.value)
-    assert len(str(raised.value).splitlines()) == 1
