@@ -31,7 +31,7 @@ from experiments.run import initial_model, load_model
 from experiments.runs import Run, provenance
 from experiments.table import read_cells, read_table
 from models.transformer import Transformer
-from tasks.task import SequenceSet, build_task
+from tasks.task import LABELLED, SequenceSet, build_task
 from training.device import Machine, device_name, keep_freed_memory
 
 FIRST = 10**6  # no cell trains or tests on sequences of the test stream from here on
@@ -72,7 +72,7 @@ def models_by_size(table: pd.DataFrame, runs_dir: Path) -> Iterator[pd.DataFrame
     groups = required(rows).dropna(subset="d90")
     groups = groups.assign(dim=groups["d90"])
     keys = [*settings_of(rows), "dim"]
-    cells = groups[keys].merge(rows[rows["format"] != "tagged"], on=keys)
+    cells = groups[keys].merge(rows[~rows["format"].isin(LABELLED)], on=keys)
     trained = cells["run"].map(lambda run: Run(runs_dir, str(run)).checkpoint.exists())
     cells = cells.assign(_trained=trained).sort_values("_trained", ascending=False, kind="stable")
     cells = cells.drop_duplicates(keys).sort_index()

@@ -3,7 +3,7 @@
 import math
 import time
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -52,10 +52,11 @@ def evaluate(
     started = time.perf_counter()
     if sequences.labels is not None:
         said = tag(model, sequences, memory_mb, device, progress, rounding)
-        answer_right, chain_right = judge_labels(sequences, said)
+        labelled, said = (sequences, said) if task.format == "tagged" else as_tags(sequences, said)
+        answer_right, chain_right = judge_labels(labelled, said)
         if task.format == "online":  # beyond its first mistake, the model reads labels not its own
             answer_right = chain_right
-        errors = where_labels_break(sequences, said, answer_right)
+        errors = where_labels_break(labelled, said, answer_right)
     else:
         generation = generate(model, sequences, memory_mb, device, progress, rounding)
         answer_right, chain_right = judge(task, sequences, generation)
@@ -97,6 +98,14 @@ def judge_labels(sequences: SequenceSet, said: np.ndarray) -> tuple[np.ndarray, 
     return right[np.arange(len(right)), sequences.lengths - 1], right.all(axis=1)
 
 
+def as_tags(sequences: SequenceSet, said: np.ndarray) -> tuple[SequenceSet, np.ndarray]:
+    """Labels and what was said, (N, W), of format="online" without the markers between labels."""
+    kept = np.r_[0, 1, 2 : said.shape[1] : 2]
+    lengths, labels = (sequences.lengths + 3) // 2, sequences.labels
+    assert labels is not None
+    return replace(sequences, lengths=lengths, labels=labels[:, kept]), said[:, kept]
+
+
 def chance_accuracy(task: Task, sequences: SequenceSet) -> float:
     """The accuracy of always giving the most frequent answer of `sequences`."""
     answers = Counter(_gold_answer(task, sequences, row) for row in range(len(sequences)))
@@ -106,7 +115,8 @@ def chance_accuracy(task: Task, sequences: SequenceSet) -> float:
 def _gold_answer(task: Task, sequences: SequenceSet, row: int) -> tuple[str, ...] | None:
     start, stop = sequences.prompt_lengths[row], sequences.lengths[row]
     if sequences.labels is not None:
-        return (str(sequences.labels[row, stop - 1]),)
+        labels = sequences.labels[row, start:stop].tolist()
+        return tuple(map(str, labels if task.format == "online" else labels[-1:]))
     return _answer(task, sequences.tokens[row, start:stop])
 
 

@@ -11,6 +11,7 @@ from typing import Annotated, Any
 
 from hydra.errors import MissingConfigException
 from omegaconf import OmegaConf
+from omegaconf.errors import InterpolationKeyError
 from pydantic import Field
 
 from common import UserError, did_you_mean, in_a_group
@@ -121,13 +122,14 @@ def cells(experiment: Experiment, overrides: Sequence[str] = ()) -> list[Cell]:
 
 def cell_of(words: Sequence[str]) -> Cell:
     """The cell composed from conf/train.yaml and overrides; the last value of a key counts. Hydra
-    composes models apart and once per choice of the other groups, since each composition takes 0.1
-    to 0.2 s; other values are set in plain data."""
+    composes models apart where they stand alone, and once per choice of the other groups, since
+    each composition takes 0.1 to 0.2 s; other values are set in plain data."""
     last = {word.partition("=")[0]: word for word in words}
     choices = tuple(word for key, word in last.items() if key in GROUPS)
     others = tuple(word for key, word in last.items() if key not in GROUPS)
-    composed = _composed(*(word for word in choices if word != last.get("model")))
-    settings = copy.deepcopy(composed | _model(last["model"]) if "model" in last else composed)
+    model = _model(last["model"]) if "model" in last else {}
+    composed = _composed(*(word for word in choices if not model or word != last["model"]))
+    settings = copy.deepcopy(composed | model)
     for word in others:
         _set(settings, word)
     return Cell(cell_from(settings), (*choices, *others))
@@ -155,14 +157,12 @@ def _composed(*choice: str) -> dict[str, Any]:
 
 @functools.cache
 def _model(choice: str) -> dict[str, Any]:
-    """The settings that `model=NAME` changes."""
+    """The settings of `model=NAME` alone; {} if it is unknown, nested, or needs other settings."""
     try:
         found = compose_plain(choice.replace("=", "/"))
-    except MissingConfigException:
-        found = {}  # composed as usual, Hydra lists the known ones
-    if found.keys() == {"model"}:
-        return found
-    return {k: v for k, v in _composed(choice).items() if v != _composed()[k]}
+    except (MissingConfigException, InterpolationKeyError):
+        return {}
+    return found if found.keys() == {"model"} and "name" in found["model"] else {}
 
 
 def _set(settings: dict[str, Any], word: str) -> None:

@@ -228,7 +228,7 @@ def in_words(key: str, value: Any) -> str:
     if key == "model":
         return style.model_look(str(value)).label
     if key == STATE_FORMAT:
-        return f"{value}, {parse_format(value).bits} bits"
+        return f"{parse_format(value).bits} bits ({value})"
     if (key, str(value)) in _VALUES:
         return _VALUES[key, str(value)]
     text = f"{value:g}" if isinstance(value, float) else str(value)

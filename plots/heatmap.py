@@ -5,6 +5,7 @@ Blank where nothing ran.
 """
 
 import itertools
+import re
 from typing import Any
 
 import numpy as np
@@ -110,9 +111,14 @@ def _write_title(axes: Axes, title: str, unit: str, narrow: bool) -> None:
 
 
 def _distinct(values: pd.Series) -> list[Any]:
-    """The values, numbers in ascending order."""
+    """The values, numbers and words that begin with one in ascending order."""
     distinct = list(dict.fromkeys(values.tolist()))
-    return sorted(distinct) if values.dtype.kind in "if" else distinct
+    if values.dtype.kind in "if":
+        return sorted(distinct)
+    first = [re.match(r"\d+ ", value) for value in distinct]
+    if None in first:
+        return distinct
+    return sorted(distinct, key=lambda value: int(value.split()[0]))
 
 
 def _unit(cells: pd.DataFrame, y: list[str]) -> str:

@@ -29,7 +29,7 @@ class LIS(Task):
     """
 
     name = "lis"
-    formats = (*FORMATS, "online")
+    formats = FORMATS
     paper_sizes = (40, 110, 175, 250)
 
     def __init__(

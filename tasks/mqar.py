@@ -6,7 +6,7 @@ import numpy as np
 
 from tasks.kernels import kernel
 from tasks.random_numbers import below, start
-from tasks.task import FORMATS, MAX_VOCABULARY, Example, SequenceSet, Task
+from tasks.task import MAX_VOCABULARY, Example, SequenceSet, Task
 
 MOST_TOKENS = MAX_VOCABULARY - 4  # padding, EOS, the marker and the bar
 LEAST_TOKENS = 128
@@ -29,7 +29,7 @@ class MQAR(Task):
     """
 
     name = "mqar"
-    formats = FORMATS
+    formats = ("cot", "direct", "tagged")
 
     def __init__(
         self,

@@ -30,7 +30,8 @@ EOS = "<eos>"
 PAD_ID = 0
 EOS_ID = 1
 MAX_VOCABULARY = 2**16
-FORMATS = ("cot", "direct", "tagged")
+FORMATS = ("cot", "direct", "tagged", "online")
+LABELLED = ("tagged", "online")
 SPLITS = ("train", "validation", "test")
 MAX_SIZE = 100_000
 MAX_LEN = 2**20  # every row of a data set is as wide as the longest
@@ -147,7 +148,7 @@ class Task(ABC):
         if capacity is not None:
             self.capacity = self.whole_number("capacity", capacity, self.size, MAX_SIZE)
         self.room_size = self.size if self.capacity is None else self.capacity
-        self.labelled = self.format in ("tagged", "online")
+        self.labelled = self.format in LABELLED
 
     # What a new task provides
 
@@ -372,8 +373,8 @@ class Task(ABC):
                 ids, labels = np.r_[ids[0], fed_back, EOS_ID], _alternating(labels[None], ids[0])[0]
             if len(ids) > width:
                 raise ValueError(
-                    f"task {self.name}: a sequence has {len(tokens)} tokens, more than the longest "
-                    f"possible, {self.max_len}"
+                    f"task {self.name}: a sequence has {len(ids) - 1} tokens, more than the "
+                    f"longest possible, {self.max_len}"
                 )
             out.tokens[row, : len(ids)] = ids
             out.lengths[row] = len(ids)

@@ -39,7 +39,7 @@ class Word(Task):
 
     name = "word"
     generator_version = 4
-    formats = (*FORMATS, "online")
+    formats = FORMATS
 
     def __init__(
         self,

@@ -13,7 +13,7 @@ from evaluation import argmax
 from evaluation.argmax import ExactArgmax
 from evaluation.errors import by_kind, where_labels_break
 from evaluation.generate import tag
-from evaluation.judge import evaluate, judge_labels
+from evaluation.judge import as_tags, evaluate, judge_labels
 from models.mixer import Mixer
 from models.transformer import Transformer
 from tasks.closure import Closure
@@ -150,12 +150,15 @@ def test_online_accuracy_counts_chains_whose_own_labels_are_all_right(task, mixe
     for row, tokens in enumerate(sequences.tokens[:10]):  # gold is what the model says
         sequences.tokens[row, 2:-1:2] = own_labels_fed_back(model, tokens)[:-1]
         sequences.labels[row, 2::2] = own_labels_fed_back(model, tokens)
-    sequences.labels[:, 3::2] = tag(model, sequences)[:, 3::2]  # the markers
     rows = zip(sequences.tokens, sequences.labels[:, 2::2].tolist(), strict=True)
     right = [own_labels_fed_back(model, tokens) == labels for tokens, labels in rows]
     result = evaluate(model, task, sequences)
     assert result.answer_accuracy == result.chain_exact_match == np.mean(right)
     assert 0 < np.mean(right) < 1
+    chains = Counter(map(bytes, sequences.labels[:, 2::2]))
+    assert result.chance_accuracy == max(chains.values()) / 30
+    best = where_labels_break(*as_tags(sequences, sequences.labels), np.ones(30, bool))
+    assert best["longest_prefix"] == 6 and len(best["by_step"]) == 6
 
 
 def test_accuracy_by_kind_of_instance():

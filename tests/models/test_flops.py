@@ -87,6 +87,18 @@ def test_steps_cost_what_the_forward_pass_does(name, prompt):
     assert flops.total_flops(read) + steps == flops.total_flops(whole) - saved
 
 
+@EACH
+def test_step_flops_equal_pytorchs_count_of_linear_layers(name):
+    model = transformer(name)
+    state = model.prefill(torch.zeros(1, 20, dtype=torch.int64), torch.tensor([20]))[1]
+    with torch.no_grad(), FlopCounterMode(display=False) as counter:
+        model.step(torch.tensor([3]), torch.tensor([20]), state)
+    by_operator = counter.get_flop_counts()["Global"]
+    terms = model.flops(1)
+    expected = flops.linear_layer_flops(terms) + terms["head"]
+    assert sum(n for op, n in by_operator.items() if "addmm" in str(op)) == expected
+
+
 def test_default_generation_pays_for_every_forward_pass():
     mixer = Multiplies(16, 2, MAX_LEN)
     assert mixer.flops(8) == {"linear/mixer": 2 * 8 * 16**2, "mixing/products": 2 * 8**2 * 16}
