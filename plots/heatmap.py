@@ -55,9 +55,11 @@ def draw(table: pd.DataFrame, facets: data.Facets = None, *, width: float, **_: 
     alike = {name: cells if beside_each_other else cells[cells["column"] == name]
              for name in columns}  # fmt: skip
     xs = {name: _distinct(part["x"]) for name, part in alike.items()}
-    down = 1 if cells["y"].dtype.kind in "if" else -1  # words from the top, numbers upwards
+    words = cells["y"].dtype.kind not in "if"
+    down = -1 if words else 1  # words from the top, numbers upwards
     ys = {name: _distinct(part["y"])[::down] for name, part in alike.items()}
-    times = 1 if beside_each_other else len(columns)
+    once = beside_each_other or (words and len(set(map(tuple, ys.values()))) == 1)
+    times = 1 if once else len(columns)
     width, cell = _widths(width, xs, ys, times)
     cells_high = (HEIGHT * max(map(len, ys.values())) + 0.1) * len(rows)
     height = max(cells_high, LOWEST) + 0.85
@@ -68,7 +70,7 @@ def draw(table: pd.DataFrame, facets: data.Facets = None, *, width: float, **_: 
     for (i, row), (j, column) in itertools.product(enumerate(rows), enumerate(columns)):
         part = cells[(cells["row"] == row) & (cells["column"] == column)]
         _draw_panel(grid[i, j], part, xs[column], ys[column], over_dim, cell)
-        with_labels = j == 0 or not beside_each_other
+        with_labels = j == 0 or not once
         labels = with_labels and not part.empty
         grid[i, j].tick_params(labelbottom=i == len(rows) - 1, labelleft=labels)
         if i == 0:

@@ -241,6 +241,19 @@ def test_bits():
     assert f"in {row['enough']:,.0f} bits; {row['needed_high']:.0f} are needed" in TEXT
 
 
+def test_online():
+    d90 = groups("online").query("task == 'word'")
+    d90 = d90.set_index(["model", "format", "measure.state_format"]).sort_index()
+    whole = ["float32"]
+    linear, lstm = (d90.xs("online", level="format").loc[model] for model in ("linear", "lstm"))
+    assert in_words(linear.loc[whole]) == in_words(lstm.loc[whole]) == "≤ 8"
+    after = [in_words(d90.loc[(model, "cot")].loc[whole]) for model in ("linear", "lstm")]
+    assert f"needs D = 8 (linear and LSTM) instead of {after[0]} and {after[1]}" in TEXT
+    dims = in_words(lstm.loc[["float1e3", "float0e3", "float0e2"]]).removeprefix("≤ ")
+    assert f"D90 is {dims} with 5, 4, 3 bits per number" in TEXT
+    assert in_words(linear.loc[["float8_e4m3", "float2e3"]]) == "16, > 24"
+
+
 def test_erasing():
     """At D = 16, attention to the last two lines beside the others."""
     table = frame_of("erase").query("dim == 16")
