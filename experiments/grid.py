@@ -4,6 +4,7 @@ import copy
 import dataclasses
 import functools
 import itertools
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -159,7 +160,9 @@ def _composed(*choice: str) -> dict[str, Any]:
 def _model(choice: str) -> dict[str, Any]:
     """The settings of `model=NAME` alone; {} if it is unknown, nested, or needs other settings."""
     try:
-        found = compose_plain(choice.replace("=", "/"))
+        # Hydra wants `_self_` among the defaults of what it composes alone; a model has no need.
+        with warnings.catch_warnings(action="ignore", category=UserWarning):
+            found = compose_plain(choice.replace("=", "/"))
     except (MissingConfigException, InterpolationKeyError):
         return {}
     return found if found.keys() == {"model"} and "name" in found["model"] else {}
