@@ -272,7 +272,10 @@ class SoftmaxAttention(AttentionMixer):
     def write(self, held: Tensor, new: Tensor, positions: Tensor) -> None:
         """Write new (B, H, K), at positions[b], into held (B, H, slots, K)."""
         rows = torch.arange(len(new), device=new.device)
-        held[rows, :, positions % min(self.window, self.max_len)] = new
+        held[rows, :, self.slot(positions)] = new
+
+    def slot(self, positions: Tensor) -> Tensor:
+        return positions % min(self.window, self.max_len)
 
     def visible(self, positions: Tensor, state: GenerationState) -> Tensor:
         """Which of the first E slots, those written, queries at positions (B,) see, (B, E)."""

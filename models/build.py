@@ -62,17 +62,17 @@ def build_model(config: ModelConfig, task: Task, dropout: float = 0.0) -> Transf
         settings = {"model.mixer": config.mixer or {}}
     else:
         settings = {f"model.mixers.{i}": own for i, own in enumerate(config.mixers)}
-    span = task.room.longest_lines
+    lines, ids = task.room.longest_lines, task.vocabulary.index
     return Transformer(
         vocab_size=len(task.vocabulary),
         max_len=task.room.max_len,
         dim=config.dim,
         num_layers=config.num_layers,
         num_heads=config.num_heads,
-        mixer=[functools.partial(build_mixer, own, key, span) for key, own in settings.items()],
+        mixer=[functools.partial(build_mixer, own, key, lines) for key, own in settings.items()],
         dropout=dropout,
         position=config.position,
-        line_end=task.vocabulary.index[task.answer_marker],
+        line_ends=[ids[token] for token in task.line_ends],
     )
 
 
@@ -91,16 +91,19 @@ class _Undrawn(TorchFunctionMode):
 
 
 def build_mixer(
-    settings: Mapping[str, Any], key: str = "model.mixer", span: int | None = None, **given: Any
+    settings: Mapping[str, Any],
+    key: str = "model.mixer",
+    lines: tuple[int, int] | None = None,
+    **given: Any,
 ) -> Mixer:
     """The mixer of `settings` (`_target_` and its own parameters), found under config key `key`.
-    `given` is what a `Transformer` gives to all; `span` is the task's `longest_lines`."""
+    `given` is what a `Transformer` gives to all; `lines` are the task's `longest_lines`."""
     target = settings.get("_target_")
     cls = locate(str(target), f"{key}._target_")
     if not (inspect.isclass(cls) and issubclass(cls, Mixer)):
         raise UserError(f"{key}._target_={target}: is not a subclass of models.mixer.Mixer")
-    lines = {"span": span} if cls.sees_lines else {}
-    return _called(cls, settings, {**given, **lines}, key)
+    seen = {"lines": lines} if cls.sees_lines else {}
+    return _called(cls, settings, {**given, **seen}, key)
 
 
 def _constructed(settings: Mapping[str, Any], task: Task) -> Transformer:

@@ -2,10 +2,10 @@
 
 Processes one sequence and head at a time, in float32 buffers (width, length), zero-padded to
 multiples of TILE and LANES. Queries are processed four at a time, so each loaded key is used four
-times. Softmax: p_ij = exp(q_i·k_j / √K - lse_i), with an optional bias
-on the scores (-∞ where a key is hidden) and an optional first visible key per query. Linear: p_ij =
-φ(q_i)·φ(k_j) / n_i, φ and query scaling as in `models.linear`. Either way y_i = Σ_{j<=i} p_ij v_j.
-The backward pass recomputes the weights from lse_i or n_i.
+times. Softmax: p_ij = exp(q_i·k_j / √K - lse_i), with an optional bias on the scores (-∞ where a
+key is hidden) and an optional range of hidden keys per query. Linear: p_ij = φ(q_i)·φ(k_j) / n_i, φ
+and query scaling as in `models.linear`. Either way y_i = Σ_{j<=i} p_ij v_j. The backward pass
+recomputes the weights from lse_i or n_i.
 """
 
 import math
@@ -19,7 +19,7 @@ TINY = np.finfo(np.float32).tiny
 
 
 @kernel
-def attend(qkv, out, kept, offsets, softmax, bias, starts):
+def attend(qkv, out, kept, offsets, softmax, bias, hidden):
     """Write y and the normaliser of each query, for qkv (N, 3, H, K)."""
     heads, width, length, lengths = sizes(qkv, offsets)
     q, k, v, y = buffers(width, length)
@@ -36,8 +36,8 @@ def attend(qkv, out, kept, offsets, softmax, bias, starts):
                 products(q, i, k, n, weights)
                 if bias.shape[0] > 0:
                     add_rows(bias, i, n, weights)
-                if starts.shape[0] > 0:
-                    _hide_before(starts[first + i : first + T], weights)
+                if hidden.shape[0] > 0:
+                    _hide(hidden[first + i : first + T], weights)
                 _normalise(weights, i, n, softmax, norm)
                 sums(weights, v, n, i, y)
             write(y, first, T, 0, h, out)
@@ -46,10 +46,10 @@ def attend(qkv, out, kept, offsets, softmax, bias, starts):
 
 
 @inlined
-def _hide_before(starts, scores):
-    """Set the scores of keys before starts[r] to -∞ for each of up to TILE queries."""
-    for r in range(min(TILE, len(starts))):
-        scores[r, : starts[r]] = -np.inf
+def _hide(hidden, scores):
+    """Set the scores of keys hidden[r, 0] to hidden[r, 1] - 1 to -∞ for up to TILE queries."""
+    for r in range(min(TILE, len(hidden))):
+        scores[r, hidden[r, 0] : hidden[r, 1]] = -np.inf
 
 
 @inlined
@@ -70,7 +70,7 @@ def _normalise(weights, i, n, softmax, norm):
 
 
 @kernel
-def attend_backward(qkv, out, gradient, kept, result, offsets, softmax, bias, starts):
+def attend_backward(qkv, out, gradient, kept, result, offsets, softmax, bias, hidden):
     """The gradient of qkv (N, 3, H, K), given that of `out`."""
     heads, width, length, lengths = sizes(qkv, offsets)
     q, k, v, y = buffers(width, length)
@@ -92,8 +92,8 @@ def attend_backward(qkv, out, gradient, kept, result, offsets, softmax, bias, st
                 products(q, i, k, n, weights)
                 if bias.shape[0] > 0:
                     add_rows(bias, i, n, weights)
-                if starts.shape[0] > 0:
-                    _hide_before(starts[first + i : first + T], weights)
+                if hidden.shape[0] > 0:
+                    _hide(hidden[first + i : first + T], weights)
                 products(dy, i, v, n, dscores)
                 _score_gradients(weights, dscores, i, n, softmax, delta, norm)
                 sums(dscores, k, n, i, dq)

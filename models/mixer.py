@@ -76,7 +76,7 @@ class Mixer(nn.Module):
     """
 
     takes_rope = True
-    # If true, the constructor takes `span`, the other methods `ends`: see `models.last_lines`.
+    # If true, the constructor takes `lines`, the other methods `ends`: see `models.last_lines`.
     sees_lines = False
 
     def __init__(

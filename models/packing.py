@@ -134,8 +134,8 @@ def sizes_without_padding(lengths: np.ndarray, grain: int, overhead: int) -> lis
 class PackedAttention(torch.autograd.Function):
     """Softmax or linear attention on packed q, k, v (N, 3, H, K) in float32, to (N, H, K).
 
-    Softmax takes an optional `bias` (`bias_shape`) on scores, and `starts` (N,), the first position
-    that each query sees. Each query must see itself.
+    Softmax takes an optional `bias` (`bias_shape`) on scores, and `hidden` (N, 2): each query does
+    not see positions hidden[0] to hidden[1] - 1. It must see itself.
     """
 
     @staticmethod
@@ -145,15 +145,15 @@ class PackedAttention(torch.autograd.Function):
         packing: Packing,
         softmax: bool,
         bias: Tensor | None = None,
-        starts: Tensor | None = None,
+        hidden: Tensor | None = None,
     ) -> Tensor:
         qkv = qkv.contiguous()
         out = qkv.new_zeros(len(qkv), *qkv.shape[2:])
         kept = qkv.new_empty(out.shape[:2])
         arrays = qkv.numpy(), out.unsqueeze(1).numpy(), kept.numpy()
         added = (qkv.new_empty(0, 0) if bias is None else bias).numpy()
-        seen = (torch.empty(0, dtype=torch.int64) if starts is None else starts).numpy()
-        ctx.packing, ctx.options = packing, (softmax, added, seen)
+        unseen = (torch.empty(0, 2, dtype=torch.int64) if hidden is None else hidden).numpy()
+        ctx.packing, ctx.options = packing, (softmax, added, unseen)
         packing.in_threads(lambda offsets: cpu_attention.attend(*arrays, offsets, *ctx.options))
         ctx.save_for_backward(qkv, out, kept)
         return out

@@ -26,6 +26,13 @@ def default_block_size(max_len: int) -> int:
     return 2 ** ((max_len.bit_length() - 1) // 2)
 
 
+def hiding_bias(pattern: Tensor) -> Tensor:
+    """The kernel's bias on scores, -inf where `pattern` (T, T) is False."""
+    bias = torch.zeros(bias_shape(len(pattern)), device="cpu")
+    bias[: len(pattern), : len(pattern)].masked_fill_(~pattern, -torch.inf)
+    return bias
+
+
 class SparseAttention(SoftmaxAttention):
     """Token i attends to I_i = {j : i - kB < j <= i} ∪ {j <= i : (j - 1) mod B >= B - c}, counted
     from 1 (Yang et al. 2024, eq. 6), the same in all heads; methods count from 0.
@@ -102,11 +109,8 @@ class SparseAttention(SoftmaxAttention):
 
     @functools.cached_property
     def bias(self) -> Tensor:
-        """The kernel's bias on scores, -inf where hidden, for the longest sequences it takes."""
-        longest = min(self.max_len, LONGEST)
-        bias = torch.zeros(bias_shape(longest), device="cpu")
-        bias[:longest, :longest].masked_fill_(~self.dense_pattern(longest).cpu(), -torch.inf)
-        return bias
+        """The kernel's bias on scores, for the longest sequences it takes."""
+        return hiding_bias(self.dense_pattern(min(self.max_len, LONGEST)).cpu())
 
     def attend_blocked(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         """`attend` by blocks of B queries, in plain matrix products; batch and heads share an axis,

@@ -33,11 +33,12 @@ class Transformer(nn.Module):
     makes one layer's mixer from dim, num_heads, max_len, dropout and position, e.g.
     `functools.partial(SparseAttention, block_size=8)`; a list is used in turn. Dropout acts on the
     embedding, on residual branches and on softmax weights, as in CoT_benchmark (Feng et al. 2023).
-    `line_end` is the token that ends a line (default: padding). Parameters outside mixers start
+    `line_ends` are the tokens that end a line (default: padding). Parameters outside mixers start
     Xavier-uniform. Raises UserError for an odd dim.
     """
 
     sinusoids: Tensor  # (L, D)
+    ends_line: Tensor  # (V,)
 
     def __init__(
         self,
@@ -49,13 +50,15 @@ class Transformer(nn.Module):
         mixer: Callable[..., Mixer] | Sequence[Callable[..., Mixer]],
         dropout: float = 0.0,
         position: str = "sinusoidal",
-        line_end: int = 0,
+        line_ends: Sequence[int] = (0,),
     ):
         super().__init__()
         if dim % 2:
             raise UserError(f"dim={dim} is odd: positions need pairs of channels")
         self.vocab_size, self.max_len, self.dim = vocab_size, max_len, dim
-        self.line_end = line_end
+        ends = torch.zeros(vocab_size, dtype=torch.bool)
+        ends[list(line_ends)] = True
+        self.register_buffer("ends_line", ends, persistent=False)
         self.embedding = nn.Embedding(vocab_size, dim)
         added = sinusoids(max_len, dim) * (position == "sinusoidal")
         self.register_buffer("sinusoids", added, persistent=False)
@@ -81,7 +84,7 @@ class Transformer(nn.Module):
     def hidden(self, tokens: Tensor, packing: Packing | None = None) -> Tensor:
         """The final LayerNorm's output, (B, T, D); with `packing`, tokens (N,) to (N, D). Apply
         `head` where logits are needed."""
-        x, ends = self.dropout(self.embed(tokens, packing)), tokens == self.line_end  # (B, T, D)
+        x, ends = self.dropout(self.embed(tokens, packing)), self.ends(tokens)  # (B, T, D)
         for block in self.blocks:
             x = block(x, ends, packing)
         return self.final_norm(x)
@@ -94,13 +97,17 @@ class Transformer(nn.Module):
         added = self.sinusoids[:width] if packing is None else self.sinusoids[packing.positions]
         return self.embedding_norm(self.embedding(tokens.long()) + added)
 
+    def ends(self, tokens: Tensor) -> Tensor:
+        """Which tokens end a line."""
+        return self.ends_line[tokens.long()]
+
     def prefill(self, tokens: Tensor, lengths: Tensor) -> tuple[Tensor, State]:
         """Read prompts: the first lengths[b] >= 1 of tokens (B, T). Returns logits (B, V) after
         each row's last token, and the state. Call under `eval()` and `no_grad()`, like `step`."""
-        x = self.embed(tokens)  # (B, T, D)
+        x, ends = self.embed(tokens), self.ends(tokens)  # (B, T, D)
         state: State = []
         for block in self.blocks:
-            x, layer_state = block.prefill(x, tokens == self.line_end, lengths)
+            x, layer_state = block.prefill(x, ends, lengths)
             state.append(layer_state)
         last = x[torch.arange(len(x), device=x.device), lengths - 1]  # (B, D)
         return self.head(self.final_norm(last)), state
@@ -110,7 +117,7 @@ class Transformer(nn.Module):
         far; returns logits (B, V) and updates `state` in place."""
         x = self.embedding_norm(self.embedding(tokens.long()) + self.sinusoids[positions])  # (B, D)
         for block, layer_state in zip(self.blocks, state, strict=True):
-            x = block.step(x, tokens == self.line_end, positions, layer_state)
+            x = block.step(x, self.ends(tokens), positions, layer_state)
         return self.head(self.final_norm(x))
 
     def parameter_roles(self) -> dict[str, Role]:

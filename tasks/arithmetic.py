@@ -63,8 +63,8 @@ class Arithmetic(Task):
         return 4 * self.size + chain + 1
 
     @property
-    def longest_lines(self) -> int:
-        return 4 * self.size + max(1, 4 * (self.size - 1))
+    def longest_lines(self) -> tuple[int, int]:
+        return 4 * self.size, max(1, 4 * (self.size - 1))
 
     def training_mixture(self) -> dict[int, float]:
         """Expressions of 1 .. size operators in proportion to their count (CoT_benchmark)."""

@@ -60,6 +60,11 @@ class EditDistance(Task):
         chain = self.chain_len(*self.longest_pair) if self.format == "cot" else 0
         return sum(self.longest_pair) + 2 + chain + 1
 
+    @property
+    def longest_lines(self) -> tuple[int, int]:
+        one, two = self.longest_pair
+        return one + two + 2, two + 1
+
     def chain_len(self, rows: int, columns: int) -> int:
         return rows * (columns + 1) + 1
 

@@ -31,9 +31,9 @@ class EditDistanceLocal(EditDistance):
         return rows * (columns + 1) + restated + 1
 
     @property
-    def longest_lines(self) -> int:
+    def longest_lines(self) -> tuple[int, int]:
         one, two = self.longest_pair
-        return min(self.max_len, 4 * two + 2 * one + 3)
+        return one + two + 2, 2 * two + one + 2 if one > 1 else two + 2
 
     def render(self, one: list[str], two: list[str], table: list[list[int]]) -> list[str]:
         chain: list[str] = []

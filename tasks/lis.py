@@ -57,6 +57,14 @@ class LIS(Task):
         n = self.size
         return {"cot": 2 * n + 3, "direct": n + 2, "tagged": n + 1, "online": 2 * n}[self.format]
 
+    @property
+    def line_ends(self) -> list[str]:
+        return self.own_tokens[: 1 + self.room_size]  # the marker and the chain's numbers
+
+    @property
+    def longest_lines(self) -> tuple[int, int]:
+        return self.size + 1, 1
+
     def solve(self, prompt: list[str]) -> tuple[list[str], list[str]]:
         numbers = [int(token) for token in prompt[:-1]]
         best: list[int] = []

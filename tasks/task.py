@@ -163,9 +163,15 @@ class Task(ABC):
         """Tokens of the longest prompt + chain + answer in this format, without EOS."""
 
     @property
-    def longest_lines(self) -> int:
-        """Tokens of the longest two successive lines (default: all); the answer marker ends one."""
-        return self.max_len
+    def line_ends(self) -> list[str]:
+        """The tokens that end a line: the prompt, or a step of the chain."""
+        step_ends = {self.answer_marker, self.step_end or self.answer_marker}
+        return sorted(step_ends)
+
+    @property
+    def longest_lines(self) -> tuple[int, int]:
+        """Tokens of the longest prompt and of the longest line of the chain (default: all)."""
+        return self.max_len, self.max_len
 
     def sample_prompt(self, rng: random.Random, size: int) -> list[str]:
         """Draw a prompt of `size`, closing marker included. Not needed beside `draw_batch`."""

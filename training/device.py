@@ -55,6 +55,8 @@ def resolve_device(device: str) -> torch.device:
             f"device={device}: there are {torch.cuda.device_count()} CUDA devices here; "
             "use device=cpu or device=auto"
         )
+    if resolved.type == "cuda":  # float32 is float32: cuDNN's default for LSTMs is TensorFloat32
+        torch.backends.cudnn.allow_tf32 = False
     return resolved
 
 
