@@ -2,13 +2,11 @@
 
     python -m benchmarks scaling                          # every model but tensor
     python -m benchmarks scaling models=gla,mamba2 record=FILE.json
-    python -m benchmarks scaling forms=true               # dense against block-wise forms
 
 The mixers of conf/model with their projections, one of each kind a model has, D = 64, H = 4; one
 sequence, float32, one thread. Each length runs in its own process: peak memory is what a first pass
 adds, seconds are the median of later passes. A mixer of linear time has room for the longest
-sequence, so its window is the same at every length. `forms=true` decides BLOCKED_FROM and
-CHUNKED_FROM in models/, with batches of 16.
+sequence, so its window is the same at every length.
 """
 
 import functools
@@ -40,23 +38,14 @@ from training.device import keep_freed_memory
 DIM, HEADS = 64, 4
 LENGTHS = (512, 1024, 2048, 4096, 8192, 16384)
 LONGEST_PASS = 30.0  # seconds; longer sequences are not tried after a slower pass
-FORMS = {"sparse": ("dense", "blocked"), "linear": ("dense", "chunked")}
-FORM_LENGTHS = (32, 48, 64, 87, 112, 144, 160, 221, 355, 505)
-FORM_BATCH = 16
 
 
 def main(
     models: tuple[str, ...] = MODELS,
     lengths: tuple[int, ...] | None = None,
-    forms: bool = False,
     record: Path | None = None,
 ) -> None:
     torch.set_num_threads(1)
-    if forms:
-        rows = [time_forms(length) for length in tqdm(lengths or FORM_LENGTHS, disable=None)]
-        print_rows("Forward and backward, milliseconds", rows)
-        write_record(record or RECORDS / "forms.json", {"batch": FORM_BATCH, "rows": rows})
-        return
     record = record or RECORDS / "scaling.json"
     measured = {name: measure_lengths(name, lengths or LENGTHS) for name in tqdm(models)}
     rows = [row for found in measured.values() for row in found]
@@ -108,19 +97,6 @@ def forward_backward(mixers: list[Mixer], length: int, batch: int = 1) -> Callab
     chain = nn.Sequential(*mixers)
     leaves = [x.requires_grad_(), *chain.parameters()]
     return lambda: torch.autograd.grad(chain(x), leaves, direction)
-
-
-def time_forms(length: int) -> dict[str, float]:
-    """The least milliseconds of each form, timed in turns."""
-    passes = {
-        f"{name} {form}": forward_backward(
-            mixers_of(name, length, implementation=form), length, FORM_BATCH
-        )
-        for name, forms in FORMS.items()
-        for form in forms
-    }
-    taken = in_turns(passes, repeats=9)
-    return {"length": length, **{name: 1000 * min(seconds) for name, seconds in taken.items()}}
 
 
 def powers_of_length(rows: list[dict[str, Any]]) -> dict[str, float | None]:

@@ -37,8 +37,7 @@ GROUPS = ("task", "model", "recipe", "data", "measure", "logger", "machine")
 class Experiment:
     """conf/experiment/NAME.yaml. `base`: Hydra overrides of all cells; `grid`: a list of products,
     each a mapping from a key to its values; `exclude`: combinations to leave out; `figures`:
-    modules of plots/; `facets`: their rows and columns, and what `only` they show; `budget`: data
-    and steps in words."""
+    modules of plots/; `facets`: their rows and columns, and what `only` they show."""
 
     name: str
     description: str
@@ -47,7 +46,6 @@ class Experiment:
     exclude: list[dict[str, Any]] = field(default_factory=list)
     figures: list[str] = field(default_factory=list)
     facets: dict[str, Any] = field(default_factory=dict)
-    budget: str = ""
 
     __pydantic_config__ = STRICT
 

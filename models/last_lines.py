@@ -41,10 +41,11 @@ class LastLines(SoftmaxAttention):
         self.window = max(1, min(window, self.max_len - self.kept))
         self.block_size = default_block_size(self.max_len) if sparse else None
 
-    def sees(self, query: Tensor, key: Tensor, first: Tensor, prompt: Tensor) -> Tensor:
-        """Whether `query` attends to `key`, for positions; `first` is where the line before begins,
-        `prompt` where the prompt, if kept, has ended."""
-        return ((key >= first) | (key < prompt)) & self.in_pattern(query, key)
+    def sees(self, query: Tensor, key: Tensor, previous: Tensor, prompt: Tensor) -> Tensor:
+        """Whether `query` attends to `key`, for positions; `previous` is where the line before
+        begins, `prompt` where the prompt, if kept, has ended."""
+        recent = (key >= previous) & (query - key < self.window)
+        return (recent | (key < prompt)) & self.in_pattern(query, key)
 
     def in_pattern(self, query: Tensor, key: Tensor) -> Tensor:
         seen = key <= query
@@ -55,37 +56,42 @@ class LastLines(SoftmaxAttention):
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, ends: Tensor | None = None) -> Tensor:
         at = torch.arange(q.shape[2], device=q.device)
-        ends = no_ends(q[:, 0, :, 0]) if ends is None else ends
-        first, prompt = self.bounds(ends).unbind(-1)  # (B, T) each
-        visible = self.sees(at[:, None], at, first[..., None], prompt[..., None])  # (B, T, T)
+        previous, _, prompt = self.lines_of(ends, q[:, 0, :, 0])[:, :-1, None].unbind(
+            -1
+        )  # (B, T, 1) each
+        visible = self.sees(at[:, None], at, previous, prompt)  # (B, T, T)
         return self.softmax(q, k, v, attn_mask=visible[:, None])
 
     def packed_kernel(self, qkv: Tensor, packing: Packing, ends: Tensor | None = None) -> Tensor:
-        ends = no_ends(qkv[:, 0, 0, 0]) if ends is None else ends
-        first, prompt = packing.in_groups(self.bounds, ends).unbind(-1)  # (N,) each
+        def lines_of(qkv: Tensor, ends: Tensor | None) -> Tensor:
+            return self.lines_of(ends, qkv[:, :, 0, 0, 0])[:, :-1]
+
+        previous, _, prompt = packing.in_groups(lines_of, qkv, ends).unbind(-1)  # (N,) each
+        first = previous.maximum(packing.positions - self.window + 1)
         hidden, bias = torch.stack((prompt.minimum(first), first), -1), None
         if self.block_size is not None:
             at = torch.arange(min(self.max_len, LONGEST))
             bias = hiding_bias(self.in_pattern(at[:, None], at))
         return PackedAttention.apply(qkv, packing, True, bias, hidden)
 
-    def bounds(self, ends: Tensor) -> Tensor:
-        """`first` and `prompt` of each token, (B, T, 2) for ends (B, T)."""
-        at = torch.arange(ends.shape[1], device=ends.device)
-        previous, current = (x[:, :-1] for x in line_starts(ends))
-        prompt = torch.where(current > 0, first_end(ends)[:, None], self.kept).clamp(max=self.kept)
-        return torch.stack((torch.maximum(at - self.window + 1, previous), prompt), -1)
+    def lines_of(self, ends: Tensor | None, like: Tensor) -> Tensor:
+        """Where the line before each token and its own begin, and where its prompt, if kept, has
+        ended, (B, T + 1, 3) for ends (B, T), the last for the next token; `like` is (B, T)."""
+        ends = torch.zeros_like(like, dtype=torch.bool) if ends is None else ends
+        at = torch.arange(1, ends.shape[1] + 1, device=ends.device)
+        current = F.pad((ends * at).cummax(1).values, (1, 0))  # (B, T + 1)
+        previous = current.gather(1, (current - 1).clamp(min=0))
+        first_end = ends.int().argmax(1, keepdim=True) + 1
+        prompt = torch.where(current > 0, first_end, self.kept).clamp(max=self.kept)
+        return torch.stack((previous, current, prompt), -1)
 
     def remember(
         self, lengths: Tensor, q: Tensor, k: Tensor, v: Tensor, ends: Tensor | None = None
     ) -> dict[str, Tensor]:
-        """Also where the previous and the current line start and the prompt has ended, (B, 3)."""
-        ends = no_ends(q[:, 0, :, 0]) if ends is None else ends
-        starts = torch.stack(line_starts(ends)).gather(2, lengths.expand(2, -1)[..., None])
-        previous, current = starts.squeeze(2)  # (B,) each
-        prompt = torch.where(current > 0, first_end(ends), self.kept).clamp(max=self.kept)
-        bounds = torch.stack((previous, current, prompt), 1)
-        return super().remember(lengths, q, k, v) | {"bounds": bounds}
+        """Also `lines_of` the next token, (B, 3)."""
+        rows = torch.arange(len(lengths), device=lengths.device)
+        lines = self.lines_of(ends, q[:, 0, :, 0])[rows, lengths]
+        return super().remember(lengths, q, k, v) | {"lines": lines}
 
     def attend_step(
         self, positions: Tensor, state: GenerationState, q: Tensor, k: Tensor, v: Tensor,
@@ -93,17 +99,15 @@ class LastLines(SoftmaxAttention):
     ) -> Tensor:  # fmt: skip
         y = super().attend_step(positions, state, q, k, v)
         if ends is not None:
-            bounds, after = state.tensors["bounds"], positions + 1
-            new = torch.stack((bounds[:, 1], after, bounds[:, 2].minimum(after)), 1)
-            bounds.copy_(torch.where(ends[:, None], new, bounds))
+            lines, after = state.tensors["lines"], positions + 1
+            new = torch.stack((lines[:, 1], after, lines[:, 2].minimum(after)), 1)
+            lines.copy_(torch.where(ends[:, None], new, lines))
         return y
 
     def visible(self, positions: Tensor, state: GenerationState) -> Tensor:
         held = self.ring_positions(positions)[:, : state.extent]
-        previous, _, prompt = state.tensors["bounds"].split(1, 1)  # (B, 1) each
-        last = positions[:, None]
-        first = previous.maximum(last - self.window + 1)
-        return (held >= 0) & self.sees(last, held, first, prompt)
+        previous, _, prompt = state.tensors["lines"].split(1, 1)  # (B, 1) each
+        return (held >= 0) & self.sees(positions[:, None], held, previous, prompt)
 
     def slot(self, positions: Tensor) -> Tensor:
         """The first `kept` positions stay; the others share a ring."""
@@ -111,35 +115,14 @@ class LastLines(SoftmaxAttention):
         return torch.where(positions < self.kept, positions, ring)
 
     def ring_positions(self, positions: Tensor) -> Tensor:
+        slots = torch.arange(self.kept + self.window, device=positions.device)
         last = positions[:, None]
-        kept = torch.arange(self.kept, device=positions.device)
-        ring = torch.arange(self.window, device=positions.device)
-        ring = last - (last - self.kept - ring) % self.window
-        held = torch.where(ring < self.kept, -1, ring)
-        return torch.cat((torch.where(kept <= last, kept, -1), held), 1)
+        held = torch.where(slots < self.kept, slots, last - (last - slots) % self.window)
+        return torch.where((held <= last) & ((held >= self.kept) | (slots < self.kept)), held, -1)
 
     def pairs(self, length: int) -> int:
-        at = torch.arange(length, device="cpu")
-        query = at[:, None]
-        first, prompt = query - self.window + 1, torch.tensor(self.kept, device="cpu")
-        return int(self.sees(query, at, first, prompt).sum())
+        at, zero = torch.arange(length, device="cpu"), torch.zeros((), device="cpu")
+        return int(self.sees(at[:, None], at, zero, zero + self.kept).sum())
 
     def slots(self, length: int) -> int:
         return min(length, self.kept + self.window)
-
-
-def no_ends(like: Tensor) -> Tensor:
-    return torch.zeros_like(like, dtype=torch.bool)
-
-
-def line_starts(ends: Tensor) -> tuple[Tensor, Tensor]:
-    """For ends (B, T), where the previous and the current line of each token start, (B, T + 1)
-    each; the last column is that of the next token."""
-    at = torch.arange(1, ends.shape[1] + 1, device=ends.device)
-    current = F.pad((ends * at).cummax(1).values, (1, 0))  # (B, T + 1)
-    return current.gather(1, (current - 1).clamp(min=0)), current
-
-
-def first_end(ends: Tensor) -> Tensor:
-    """The position after the first end of each row of ends (B, T), (B,)."""
-    return ends.int().argmax(1) + 1

@@ -4,9 +4,6 @@ import math
 from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple
 
-# Operators of its Arithmetic data sets -> longest sequence it states for them (section 6.1).
-ARITHMETIC_LENGTHS = {6: 87, 10: 221, 13: 355, 16: 505}
-
 # Table 2: least GFLOPs for an accuracy above 90 % on Arithmetic, by model and operators.
 TABLE_2_GFLOPS = {
     "standard": {6: 0.027, 10: 0.266, 13: 0.426, 16: 0.605},

@@ -3,7 +3,6 @@
 python -m tasks sample lis --size 40 --count 3 --seed 1 --split test
 python -m tasks check arithmetic --size 6 lines.txt
 python -m tasks build ed --size 6 --train 10000 --test 1000
-python -m tasks build-all --scale 0.1
 python -m tasks push ed --size 6 --train 10000 --test 1000 repo=me/ed-6      # dry; --upload
 python -m tasks locality
 python -m tasks gate mqar --size 8 format=tagged
@@ -13,7 +12,7 @@ import argparse
 import os
 import signal
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -84,25 +83,14 @@ def push(args: Words) -> int:
     return 0
 
 
-def build_all(args: Words) -> int:
-    """Build the paper's data sets: every built-in task, every size."""
-    settings = read_config("data", "paper", args.config_dir)
-    vars(args).update({split: round(settings[split] * args.scale) for split in SPLITS})
-    bar = tqdm(list(paper_tasks(BUILT_IN, None, args.config_dir)), unit="set", disable=None)
-    for task in bar:
-        bar.set_description(f"{task.name}-{task.size}")
-        sets, speed = data_sets(args, task)
-        found = f"{sets.path}  {sets.fingerprint[:16]}  {speed}"
-        tqdm.write(f"{task.name:<12} {task.size:>4}  {found}", file=sys.stdout)
-        del sets  # before the next one is made
-    return 0
-
-
 def locality(args: Words) -> int:
     """Print how far tokens lie from what they need."""
     print(HEAD)
-    for task in paper_tasks(args.task or BUILT_IN, args.size, args.config_dir):
-        print(locality_row(task, args.count, args.seed))
+    for name in args.task or BUILT_IN:
+        default = task_by_name(name, {}, args.config_dir)
+        for size in args.size or default.paper_sizes or [default.size]:
+            task = task_by_name(name, {"size": size}, args.config_dir)
+            print(locality_row(task, args.count, args.seed))
     return 0
 
 
@@ -153,15 +141,6 @@ def named_task(args: Words) -> Task:
     return task_by_name(args.task, args.overrides, args.config_dir)
 
 
-def paper_tasks(
-    names: Sequence[str], sizes: list[int] | None, config_dir: str | None
-) -> Iterator[Task]:
-    for name in names:
-        default = task_by_name(name, {}, config_dir)
-        for size in sizes or default.paper_sizes or [default.size]:
-            yield task_by_name(name, {"size": size}, config_dir)
-
-
 def positive(text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is no whole number of at least 1")
@@ -188,7 +167,6 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "--test": {"type": int, "required": True},
     "--dir": {"default": "data"},
     "--workers": {"type": positive, "default": len(os.sched_getaffinity(0))},
-    "--scale": {"type": float, "default": 1.0, "help": "share of the paper's numbers"},
     "--repo": {"required": True, "metavar": "NAME", "help": "also repo=NAME"},
     "--upload": {"action": "store_true", "help": "without it, a dry run"},
     "--private": {"action": "store_true"},
@@ -200,7 +178,6 @@ COMMANDS = [
     (sample, f"{ONE_TASK} --count --seed --split", {"count": 10}),
     (check, f"{ONE_TASK} file", {}),
     (build, f"{ONE_TASK} {SETS}", {}),
-    (build_all, "--dir --workers --seed --scale", {}),
     (push, f"{ONE_TASK} {SETS} --repo --upload --private", {}),
     (locality, "--count --seed", {"count": 20}),
     (gate, f"{ONE_TASK} --count --seed", {"count": 20_000}),
@@ -213,8 +190,7 @@ def parser() -> argparse.ArgumentParser:
     )
     commands = top.add_subparsers(dest="command", required=True, parser_class=Parser)
     for function, arguments, defaults in COMMANDS:
-        name = function.__name__.replace("_", "-")
-        own = commands.add_parser(name, help=function.__doc__, allow_abbrev=False)
+        own = commands.add_parser(function.__name__, help=function.__doc__, allow_abbrev=False)
         for argument in [*arguments.split(), "--config-dir"]:
             own.add_argument(argument, **ARGUMENTS[argument])
         if function is locality:
@@ -229,7 +205,7 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
     words = [f"--{word}" if word.startswith("repo=") else word for word in words]
     overrides = [word for word in words if "=" in word and not word.startswith("-")]
     args = parser().parse_args([word for word in words if word not in overrides])
-    if overrides and args.command in ("build-all", "locality"):
+    if overrides and args.command == "locality":
         raise UserError(f"{args.command} takes no key=value, but got {overrides[0]!r}")
     args.overrides = {}
     for word in overrides:

@@ -122,7 +122,7 @@ class Task(ABC):
 
     Subclasses keep every constructor parameter under its own name: `parameters` identifies data
     sets. Bad values raise UserError or ValueError. `check_defaults` are parameters for checking
-    sequences from elsewhere; `paper_sizes` are used by `build-all` and `locality`. `formats` lists
+    sequences from elsewhere; `paper_sizes` are used by `locality`. `formats` lists
     what the task supports: "tagged" and "online" where the chain has one token per prompt token;
     `max_len` is then the input's.
 

@@ -166,13 +166,6 @@ def test_record_of_scaling(tmp_path, monkeypatch):
     assert rooms["standard"] == [(32, 32), (64, 64), (128, 128)]
 
 
-def test_every_form_is_timed(tmp_path):
-    (row,) = run(scaling, tmp_path, forms=True, lengths=(16,))["rows"]
-    assert set(row) == {
-        "length", "sparse dense", "sparse blocked", "linear dense", "linear chunked",
-    }  # fmt: skip
-
-
 def test_share_of_the_ceiling(tmp_path, monkeypatch):
     monkeypatch.setitem(gpu.MATMUL, "cpu", (64, 2))
     record = run(

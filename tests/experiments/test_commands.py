@@ -32,7 +32,6 @@ grid:
     model.dim: [8, 16]
     seed: [0]
 figures: [heatmap, costs, tables]
-budget: tiny
 """
 SWEEP = ["--config-dir=conf", "experiment=tiny", "logger=none"]
 # Of a cell in seconds, for train.py.

@@ -71,14 +71,6 @@ def test_build_says_where_and_what(tmp_path: Path, capsys) -> None:
     assert again == re.sub(r"samples/s +.*", "samples/s    already there", first)
 
 
-def test_build_all_makes_the_sixteen_sets_of_the_paper(tmp_path: Path, capsys) -> None:
-    assert main(["build-all", "--scale", "0.0005", "--dir", str(tmp_path)]) == 0
-    made = [line.split()[:2] for line in capsys.readouterr().out.splitlines()]
-    sizes = {"arithmetic": "6 10 13 16", "lis": "40 110 175 250"}
-    sizes |= dict.fromkeys(("ed", "ed_local"), "6 12 16 20")
-    assert made == [[name, size] for name, own in sizes.items() for size in own.split()]
-
-
 def test_locality_prints_a_row_a_size(capsys) -> None:
     assert main(["locality", "lis", "ed", "--size", "8", "--size", "16"]) == 0
     rows = [line.split() for line in capsys.readouterr().out.splitlines()]
