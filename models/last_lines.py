@@ -63,10 +63,8 @@ class LastLines(SoftmaxAttention):
         return self.softmax(q, k, v, attn_mask=visible[:, None])
 
     def packed_kernel(self, qkv: Tensor, packing: Packing, ends: Tensor | None = None) -> Tensor:
-        def lines_of(qkv: Tensor, ends: Tensor | None) -> Tensor:
-            return self.lines_of(ends, qkv[:, :, 0, 0, 0])[:, :-1]
-
-        previous, _, prompt = packing.in_groups(lines_of, qkv, ends).unbind(-1)  # (N,) each
+        of = packing.in_groups(lambda x, e: self.lines_of(e, x[:, :, 0, 0, 0])[:, :-1], qkv, ends)
+        previous, _, prompt = of.unbind(-1)  # (N,) each
         first = previous.maximum(packing.positions - self.window + 1)
         hidden, bias = torch.stack((prompt.minimum(first), first), -1), None
         if self.block_size is not None:
