@@ -108,9 +108,8 @@ def draw(sweep: Sweep, table: pd.DataFrame) -> None:
     experiment = sweep.experiment
     figures = [path for path in redraw(experiment, sweep.folder) if path.suffix == ".png"]
     groups = data.of_groups(table, experiment.facets)
-    print(
-        f"\nD90, the smallest D whose median answer accuracy is 90 %\n{d90_by_task.matrix(groups)}"
-    )
+    found = d90_by_task.matrix(groups).to_string(index=False)
+    print(f"\nD90, the smallest D whose median answer accuracy is 90 %\n{found}")
     print(f"\n{readme.finding(experiment, table)}")
     for path in [*figures[:2], sweep.folder / "README.md"]:
         print(path)

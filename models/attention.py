@@ -141,7 +141,7 @@ class AttentionMixer(Mixer):
 
     def forward_packed(self, x: Tensor, packing: Packing, **seen: Any) -> Tensor:
         if overrides(self, "forward_packed", "forward", "project", "heads", "merge"):
-            return super().forward_packed(x, packing)
+            return super().forward_packed(x, packing, **seen)
         qkv = self.convolution.forward_packed(self.qkv(x), packing)  # (N, 3D)
         qkv = qkv.unflatten(-1, (self.parts, self.num_heads, -1))  # (N, 3, H, K)
         return self.out(self.attend_packed(qkv, packing, **seen).flatten(1))

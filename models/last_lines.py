@@ -1,5 +1,6 @@
 """Softmax attention that erases finished lines of the chain (compare PENCIL, arXiv 2503.14337)."""
 
+import functools
 from typing import Any
 
 import torch
@@ -14,14 +15,13 @@ from models.sparse import default_block_size, hiding_bias
 
 class LastLines(SoftmaxAttention):
     """A token attends to its own line and to the line before; everything older is dropped, but for
-    the prompt with `keep_prompt`. With `sparse`, it attends to that part of them which
-    `SparseAttention` with k = c = 1 shows it.
+    the prompt with `keep_prompt`. With `sparse`, of these only to the tokens that `SparseAttention`
+    with k = c = 1 sees.
 
-    The task's `line_ends` end a line; the prompt is the first. `lines`: tokens of the longest
-    prompt and of the longest line of the chain (default: max_len each). They bound how far back a
-    token attends and how many keys the state holds. `ends` marks the tokens that end a line; None
-    means that there is a single line. FLOPs are an upper bound: each query with as many keys as
-    `lines` allows.
+    The task's `line_ends` end a line; the prompt is the first line. `lines`: the most tokens, end
+    included, of a prompt and of a line of the chain (default: max_len each); what is longer is cut
+    off. `ends` marks the tokens that end a line; None means that there is a single line. FLOPs are
+    an upper bound: each query with as many keys as `lines` allows.
     """
 
     sees_lines = True
@@ -37,51 +37,51 @@ class LastLines(SoftmaxAttention):
         super().__init__(*sizes, **shared)
         prompt, line = lines or (self.max_len, self.max_len)
         self.kept = min(prompt, self.max_len) if keep_prompt else 0
-        window = 2 * line if keep_prompt else max(prompt + line, 2 * line)
-        self.window = max(1, min(window, self.max_len - self.kept))
-        self.block_size = default_block_size(self.max_len) if sparse else None
+        self.window = min(line + (line if keep_prompt else max(prompt, line)), self.max_len)
+        self.block_size = default_block_size(self.max_len) if sparse else 1
+        self.fixed = self.kept // self.block_size
+        self.ring = max(1, -(-min(self.window, self.max_len - self.kept) // self.block_size))
 
-    def sees(self, query: Tensor, key: Tensor, previous: Tensor, prompt: Tensor) -> Tensor:
+    def sees(self, query: Tensor, key: Tensor, previous: Any, prompt: Any) -> Tensor:
         """Whether `query` attends to `key`, for positions; `previous` is where the line before
-        begins, `prompt` where the prompt, if kept, has ended."""
+        begins, `prompt` how many first positions stay visible."""
         recent = (key >= previous) & (query - key < self.window)
         return (recent | (key < prompt)) & self.in_pattern(query, key)
 
     def in_pattern(self, query: Tensor, key: Tensor) -> Tensor:
-        seen = key <= query
-        if self.block_size is not None:
-            summary = key % self.block_size == self.block_size - 1
-            seen &= (query - key < self.block_size) | summary
-        return seen
+        ends_block = key % self.block_size == self.block_size - 1
+        return (key <= query) & ((query - key < self.block_size) | ends_block)
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, ends: Tensor | None = None) -> Tensor:
         at = torch.arange(q.shape[2], device=q.device)
-        previous, _, prompt = self.lines_of(ends, q[:, 0, :, 0])[:, :-1, None].unbind(
-            -1
-        )  # (B, T, 1) each
+        lines = self.lines_of(ends, q[:, 0, :, 0])[:, :-1, None]  # (B, T, 1, 3)
+        previous, _, prompt = lines.unbind(-1)
         visible = self.sees(at[:, None], at, previous, prompt)  # (B, T, T)
         return self.softmax(q, k, v, attn_mask=visible[:, None])
 
     def packed_kernel(self, qkv: Tensor, packing: Packing, ends: Tensor | None = None) -> Tensor:
-        of = packing.in_groups(lambda x, e: self.lines_of(e, x[:, :, 0, 0, 0])[:, :-1], qkv, ends)
-        previous, _, prompt = of.unbind(-1)  # (N,) each
+        ends = torch.zeros(len(qkv), dtype=torch.bool) if ends is None else ends
+        lines = packing.in_groups(lambda ends: self.lines_of(ends, ends)[:, :-1], ends)  # (N, 3)
+        previous, _, prompt = lines.unbind(-1)
         first = previous.maximum(packing.positions - self.window + 1)
-        hidden, bias = torch.stack((prompt.minimum(first), first), -1), None
-        if self.block_size is not None:
-            at = torch.arange(min(self.max_len, LONGEST))
-            bias = hiding_bias(self.in_pattern(at[:, None], at))
-        return PackedAttention.apply(qkv, packing, True, bias, hidden)
+        hidden = torch.stack((prompt.minimum(first), first), -1)
+        return PackedAttention.apply(qkv, packing, True, self.bias, hidden)
+
+    @functools.cached_property
+    def bias(self) -> Tensor | None:
+        at = torch.arange(min(self.max_len, LONGEST))
+        return None if self.block_size == 1 else hiding_bias(self.in_pattern(at[:, None], at))
 
     def lines_of(self, ends: Tensor | None, like: Tensor) -> Tensor:
-        """Where the line before each token and its own begin, and where its prompt, if kept, has
-        ended, (B, T + 1, 3) for ends (B, T), the last for the next token; `like` is (B, T)."""
+        """For each token of ends (B, T), where the previous line begins, where its own begins, and
+        how many first positions stay visible, (B, T + 1, 3); the last column is for the token after
+        the sequence. `like` is (B, T)."""
         ends = torch.zeros_like(like, dtype=torch.bool) if ends is None else ends
-        at = torch.arange(1, ends.shape[1] + 1, device=ends.device)
-        current = F.pad((ends * at).cummax(1).values, (1, 0))  # (B, T + 1)
+        after = torch.arange(1, ends.shape[1] + 1, device=ends.device)
+        current = F.pad((ends * after).cummax(1).values, (1, 0))  # (B, T + 1)
         previous = current.gather(1, (current - 1).clamp(min=0))
-        first_end = ends.int().argmax(1, keepdim=True) + 1
-        prompt = torch.where(current > 0, first_end, self.kept).clamp(max=self.kept)
-        return torch.stack((previous, current, prompt), -1)
+        prompt = F.pad(torch.where(ends, after, self.kept), (1, 0), value=self.kept)
+        return torch.stack((previous, current, prompt.cummin(1).values), -1)
 
     def remember(
         self, lengths: Tensor, q: Tensor, k: Tensor, v: Tensor, ends: Tensor | None = None
@@ -103,24 +103,31 @@ class LastLines(SoftmaxAttention):
         return y
 
     def visible(self, positions: Tensor, state: GenerationState) -> Tensor:
-        held = self.ring_positions(positions)[:, : state.extent]
+        held = self.ring_positions(positions)  # (B, slots)
         previous, _, prompt = state.tensors["lines"].split(1, 1)  # (B, 1) each
         return (held >= 0) & self.sees(positions[:, None], held, previous, prompt)
 
     def slot(self, positions: Tensor) -> Tensor:
-        """The first `kept` positions stay; the others share a ring."""
-        ring = self.kept + (positions - self.kept) % self.window
-        return torch.where(positions < self.kept, positions, ring)
+        """Tokens inside blocks share B - 1 slots; of block ends the first `fixed` stay, the others
+        share a ring."""
+        size, number = self.block_size, positions // self.block_size
+        ring = self.fixed + (number - self.fixed) % self.ring
+        ends = size - 1 + torch.where(number < self.fixed, number, ring)
+        return torch.where(positions % size == size - 1, ends, positions % size)
 
     def ring_positions(self, positions: Tensor) -> Tensor:
-        slots = torch.arange(self.kept + self.window, device=positions.device)
-        last = positions[:, None]
-        held = torch.where(slots < self.kept, slots, last - (last - slots) % self.window)
-        return torch.where((held <= last) & ((held >= self.kept) | (slots < self.kept)), held, -1)
+        last, size = positions[:, None], self.block_size
+        inside = torch.arange(size - 1, device=last.device)
+        slots = torch.arange(self.fixed + self.ring, device=last.device)
+        period = torch.where(slots < self.fixed, self.max_len, self.ring)
+        ended = (last + 1) // size - 1  # the last block that has ended
+        held = ended - (ended - slots) % period
+        held = held.where(held >= slots.clamp(max=self.fixed), -1) * size + size - 1
+        return torch.cat((last - (last - inside) % size, held), 1)
 
     def pairs(self, length: int) -> int:
-        at, zero = torch.arange(length, device="cpu"), torch.zeros((), device="cpu")
-        return int(self.sees(at[:, None], at, zero, zero + self.kept).sum())
+        at = torch.arange(length, device="cpu")
+        return int(self.sees(at[:, None], at, 0, self.kept).sum())
 
     def slots(self, length: int) -> int:
-        return min(length, self.kept + self.window)
+        return min(length, self.block_size - 1 + self.fixed + self.ring)

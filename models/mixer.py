@@ -101,9 +101,11 @@ class Mixer(nn.Module):
         """Mix x (B, T, D), T <= max_len, into (B, T, D)."""
         raise NotImplementedError
 
-    def forward_packed(self, x: Tensor, packing: Packing) -> Tensor:
+    def forward_packed(self, x: Tensor, packing: Packing, **seen: Tensor) -> Tensor:
         """`forward` on packed x (N, D) to (N, D); by default padded in groups of similar length."""
-        return packing.in_groups(self, x)
+        return packing.in_groups(
+            lambda x, *others: self(x, **dict(zip(seen, others, strict=True))), x, *seen.values()
+        )
 
     def parameter_roles(self) -> dict[str, Role]:
         """Roles, by name, where not the default: `nn.Linear` weights hidden, all others vectors."""

@@ -63,7 +63,7 @@ class RecurrentMixer(AttentionMixer):
 
     def forward_packed(self, x: Tensor, packing: Packing, **seen: Any) -> Tensor:
         if overrides(self, "forward_packed", "forward", "read", "finish"):
-            return Mixer.forward_packed(self, x, packing)
+            return Mixer.forward_packed(self, x, packing, **seen)
         qkv = self.convolution.forward_packed(self.qkv(x), packing)
         given = self.writes(x, qkv, packing.positions)
         with without_autocast(x):

@@ -116,8 +116,9 @@ class Transformer(nn.Module):
         """Read one more token per row: tokens (B,) at 0-based positions (B,), the number read so
         far; returns logits (B, V) and updates `state` in place."""
         x = self.embedding_norm(self.embedding(tokens.long()) + self.sinusoids[positions])  # (B, D)
+        ends = self.ends(tokens)
         for block, layer_state in zip(self.blocks, state, strict=True):
-            x = block.step(x, self.ends(tokens), positions, layer_state)
+            x = block.step(x, ends, positions, layer_state)
         return self.head(self.final_norm(x))
 
     def parameter_roles(self) -> dict[str, Role]:

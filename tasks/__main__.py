@@ -4,7 +4,6 @@ python -m tasks sample lis --size 40 --count 3 --seed 1 --split test
 python -m tasks check arithmetic --size 6 lines.txt
 python -m tasks build ed --size 6 --train 10000 --test 1000
 python -m tasks push ed --size 6 --train 10000 --test 1000 repo=me/ed-6      # dry; --upload
-python -m tasks locality
 python -m tasks gate mqar --size 8 format=tagged
 """
 
@@ -23,10 +22,8 @@ from tqdm import tqdm
 from common import CONF_DIR, UserError, did_you_mean
 from tasks.data import DataConfig, DataSets, load_or_build, numbered_lines
 from tasks.generate import draw_set
-from tasks.locality import HEAD, locality_row
 from tasks.task import FORMATS, SPLITS, Task, build_task
 
-BUILT_IN = ("arithmetic", "lis", "ed", "ed_local")
 Words = argparse.Namespace
 
 
@@ -80,17 +77,6 @@ def push(args: Words) -> int:
         repo_id=args.repo, repo_type="dataset", folder_path=sets.path, allow_patterns="*.json"
     )
     print(f"published    {done}")
-    return 0
-
-
-def locality(args: Words) -> int:
-    """Print how far tokens lie from what they need."""
-    print(HEAD)
-    for name in args.task or BUILT_IN:
-        default = task_by_name(name, {}, args.config_dir)
-        for size in args.size or default.paper_sizes or [default.size]:
-            task = task_by_name(name, {"size": size}, args.config_dir)
-            print(locality_row(task, args.count, args.seed))
     return 0
 
 
@@ -179,7 +165,6 @@ COMMANDS = [
     (check, f"{ONE_TASK} file", {}),
     (build, f"{ONE_TASK} {SETS}", {}),
     (push, f"{ONE_TASK} {SETS} --repo --upload --private", {}),
-    (locality, "--count --seed", {"count": 20}),
     (gate, f"{ONE_TASK} --count --seed", {"count": 20_000}),
 ]
 
@@ -193,9 +178,6 @@ def parser() -> argparse.ArgumentParser:
         own = commands.add_parser(function.__name__, help=function.__doc__, allow_abbrev=False)
         for argument in [*arguments.split(), "--config-dir"]:
             own.add_argument(argument, **ARGUMENTS[argument])
-        if function is locality:
-            own.add_argument("task", nargs="*", metavar="TASK")
-            own.add_argument("--size", type=int, action="append")
         own.set_defaults(function=function, **defaults)
     return top
 
@@ -205,8 +187,6 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
     words = [f"--{word}" if word.startswith("repo=") else word for word in words]
     overrides = [word for word in words if "=" in word and not word.startswith("-")]
     args = parser().parse_args([word for word in words if word not in overrides])
-    if overrides and args.command == "locality":
-        raise UserError(f"{args.command} takes no key=value, but got {overrides[0]!r}")
     args.overrides = {}
     for word in overrides:
         key, _, value = word.partition("=")

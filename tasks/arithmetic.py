@@ -33,7 +33,6 @@ class Arithmetic(Task):
 
     name = "arithmetic"
     step_end = "="
-    paper_sizes = (6, 10, 13, 16)
     answer_marker = "="
     check_defaults: ClassVar[dict[str, Any]] = {"order": "growth"}
 

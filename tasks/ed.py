@@ -37,7 +37,6 @@ class EditDistance(Task):
 
     name = "ed"
     step_end = ","  # a row of the table is a step
-    paper_sizes = (6, 12, 16, 20)
     kernel_chain: ClassVar[int] = 1
 
     def __init__(

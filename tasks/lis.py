@@ -30,7 +30,6 @@ class LIS(Task):
 
     name = "lis"
     formats = FORMATS
-    paper_sizes = (40, 110, 175, 250)
 
     def __init__(
         self,
@@ -63,7 +62,7 @@ class LIS(Task):
 
     @property
     def longest_lines(self) -> tuple[int, int]:
-        return self.size + 1, 1
+        return super().longest_lines if self.labelled else (self.size + 1, 1)
 
     def solve(self, prompt: list[str]) -> tuple[list[str], list[str]]:
         numbers = [int(token) for token in prompt[:-1]]

@@ -6,8 +6,6 @@ a token it needs; a second measure counts only dependencies on the chain.
 
 from tasks.task import Example, Task
 
-HEAD = f"{'task':<12} {'size':>5} {'L':>6} {'m':>6} {'m/L':>6} {'m chain':>8} {'chain/L':>8}"
-
 
 def locality(task: Task, count: int = 20, seed: int = 0) -> tuple[int, int]:
     """Both distances in tokens; the second is 0 if no token needs an earlier chain token."""
@@ -23,9 +21,3 @@ def distances(task: Task, example: Example) -> tuple[int, int]:
         longest = max([longest, *(position - other for other in needed)])
         in_chain = max([in_chain, *(position - other for other in needed if other >= first)])
     return longest, in_chain
-
-
-def locality_row(task: Task, count: int = 20, seed: int = 0) -> str:
-    m, chain = locality(task, count, seed)
-    shares = f"{m / task.max_len:>6.3f} {chain:>8} {chain / task.max_len:>8.3f}"
-    return f"{task.name:<12} {task.size:>5} {task.max_len:>6} {m:>6} {shares}"

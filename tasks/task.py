@@ -122,9 +122,8 @@ class Task(ABC):
 
     Subclasses keep every constructor parameter under its own name: `parameters` identifies data
     sets. Bad values raise UserError or ValueError. `check_defaults` are parameters for checking
-    sequences from elsewhere; `paper_sizes` are used by `locality`. `formats` lists
-    what the task supports: "tagged" and "online" where the chain has one token per prompt token;
-    `max_len` is then the input's.
+    sequences from elsewhere. `formats` lists what the task supports: "tagged" and "online" where
+    the chain has one token per prompt token; `max_len` is then the input's.
 
     `capacity` makes one model measurable at several sizes: the task draws sequences of `size` with
     the token ids of size `capacity`, and a model has the vocabulary and positions of `room`. Tokens
@@ -137,7 +136,6 @@ class Task(ABC):
     answer_marker: ClassVar[str] = "<sep>"
     min_size: ClassVar[int] = 1
     step_end: ClassVar[str | None] = None  # the token that ends a step of the chain; None: every
-    paper_sizes: ClassVar[tuple[int, ...]] = ()
     check_defaults: ClassVar[dict[str, Any]] = {}
     formats: ClassVar[tuple[str, ...]] = ("cot", "direct")
 
@@ -164,13 +162,13 @@ class Task(ABC):
 
     @property
     def line_ends(self) -> list[str]:
-        """The tokens that end a line: the prompt, or a step of the chain."""
-        step_ends = {self.answer_marker, self.step_end or self.answer_marker}
-        return sorted(step_ends)
+        """The tokens that end the prompt or a line of the chain; by default the marker and what
+        ends a step, if a token does."""
+        return [self.answer_marker, self.step_end or self.answer_marker]
 
     @property
     def longest_lines(self) -> tuple[int, int]:
-        """Tokens of the longest prompt and of the longest line of the chain (default: all)."""
+        """The most tokens, end included, of a prompt and of a line of the chain (default: all)."""
         return self.max_len, self.max_len
 
     def sample_prompt(self, rng: random.Random, size: int) -> list[str]:

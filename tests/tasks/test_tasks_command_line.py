@@ -71,15 +71,6 @@ def test_build_says_where_and_what(tmp_path: Path, capsys) -> None:
     assert again == re.sub(r"samples/s +.*", "samples/s    already there", first)
 
 
-def test_locality_prints_a_row_a_size(capsys) -> None:
-    assert main(["locality", "lis", "ed", "--size", "8", "--size", "16"]) == 0
-    rows = [line.split() for line in capsys.readouterr().out.splitlines()]
-    assert rows[0][:4] == ["task", "size", "L", "m"]
-    assert [row[:3] for row in rows[1:]] == [
-        ["lis", "8", "19"], ["lis", "16", "35"], ["ed", "8", "110"], ["ed", "16", "342"],
-    ]  # fmt: skip
-
-
 @pytest.mark.parametrize(
     ("call", "said"),
     [

@@ -14,7 +14,7 @@ def seen(mixer: LastLines, ends: list[bool], i: int) -> list[int]:
         j
         for j in range(i + 1)
         if (line[j] >= line[i] - 1 and i - j < mixer.window) or (j < mixer.kept and line[j] == 0)
-        if block is None or i - j < block or j % block == block - 1
+        if i - j < block or j % block == block - 1
     ]
 
 
