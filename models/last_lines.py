@@ -130,4 +130,5 @@ class LastLines(SoftmaxAttention):
         return int(self.sees(at[:, None], at, 0, self.kept).sum())
 
     def slots(self, length: int) -> int:
-        return min(length, self.block_size - 1 + self.fixed + self.ring)
+        ended, size = length // self.block_size, self.block_size
+        return min(length - ended, size - 1) + min(ended, self.fixed + self.ring)
