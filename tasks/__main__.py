@@ -106,25 +106,22 @@ def data_sets(args: Words, task: Task) -> tuple[DataSets, str]:
     return sets, "already there" if speed is None else f"{speed:,.0f}"
 
 
-def read_config(group: str, name: str, config_dir: str | None) -> dict[str, Any]:
-    """GROUP/NAME.yaml of `config_dir`, ./conf or this repository; Hydra would take two seconds."""
+def read_config(name: str, config_dir: str | None) -> dict[str, Any]:
+    """task/NAME.yaml of `config_dir`, ./conf or this repository; Hydra would take two seconds."""
     folders = [CONF_DIR, Path("conf"), Path(config_dir or "conf")]
     if config_dir and not folders[-1].is_dir():
         raise UserError(f"--config-dir {config_dir}: no such folder")
-    files = {path.stem: path for folder in folders for path in folder.glob(f"{group}/*.yaml")}
+    files = {path.stem: path for folder in folders for path in folder.glob("task/*.yaml")}
     if name not in files:
         known = ", ".join(sorted(files))
-        raise UserError(f"no {group} named {name!r}: there are {known}{did_you_mean(name, files)}")
+        raise UserError(f"no task named {name!r}: there are {known}{did_you_mean(name, files)}")
     return dict(yaml.safe_load(files[name].read_text(encoding="utf-8")))
 
 
-def task_by_name(name: str, given: dict[str, Any], config_dir: str | None) -> Task:
-    settings = {"_target_": name} if "." in name else read_config("task", name, config_dir)
-    return build_task({**settings, **given})
-
-
 def named_task(args: Words) -> Task:
-    return task_by_name(args.task, args.overrides, args.config_dir)
+    name = args.task
+    settings = {"_target_": name} if "." in name else read_config(name, args.config_dir)
+    return build_task({**settings, **args.overrides})
 
 
 def positive(text: str) -> int:
