@@ -14,8 +14,10 @@ import huggingface_hub
 import pytest
 from test_task_interface import Parity
 
-from tasks.__main__ import main, task_by_name
+from experiments.grid import cell_of
+from tasks.__main__ import main
 from tasks.lis import LIS
+from tasks.task import build_task
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -23,7 +25,7 @@ ROOT = Path(__file__).resolve().parents[2]
 @pytest.mark.parametrize("name", ["lis", "word"])
 def test_tagged_sequences_are_printed_with_their_labels(name: str, capsys) -> None:
     assert main(["sample", name, "--size", "6", "--format", "tagged", "--count", "20"]) == 0
-    task = task_by_name(name, {"size": 6, "format": "tagged"}, None)
+    task = build_task(cell_of([f"task={name}", "task.size=6", "task.format=tagged"]).config.task)
     lines = [line.split() for line in capsys.readouterr().out.splitlines()]
     assert [len(line) for line in lines] == [6 + 1 + 6] * 20
     assert all(task.check(line) is None for line in lines)
