@@ -35,6 +35,15 @@ def test_a_device_that_is_not_there_is_refused(monkeypatch):
         assert resolve_device("auto") == torch.device(device)
 
 
+def test_float32_on_cuda_is_not_tensorfloat32(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", True)
+    resolve_device("cpu")
+    assert torch.backends.cudnn.allow_tf32
+    resolve_device("cuda")
+    assert not torch.backends.cudnn.allow_tf32
+
+
 def test_a_device_has_a_name():
     assert device_name(torch.device("cpu")).startswith("cpu: ")
 
