@@ -80,6 +80,23 @@ def test_packed_gradients_equal_the_padded_ones(options):
     torch.testing.assert_close(*gradients)
 
 
+class Doubled(LastLines):
+    """A mixer of one's own, without a packed form."""
+
+    def forward(self, x, **seen):
+        return 2 * super().forward(x, **seen)
+
+
+def test_a_mixer_of_ones_own_sees_the_lines_of_packed_sequences():
+    torch.manual_seed(0)
+    mixer, packing = Doubled(16, 2, 40, lines=(PROMPT, 5)), Packing(np.array([5, 9, 17, 30]))
+    x, ends = torch.randn(packing.size, 16), torch.rand(packing.size) < 0.2
+    packed = mixer.forward_packed(x, packing, ends=ends)
+    sequences = [slice(*pair) for pair in pairwise(packing.offsets)]
+    padded = torch.cat([mixer(x[None, own], ends=ends[None, own])[0] for own in sequences])
+    torch.testing.assert_close(packed, padded)
+
+
 TASKS = [
     (cls, form, size, capacity)
     for cls in (Arithmetic, EditDistance, EditDistanceLocal, LIS)
