@@ -254,22 +254,34 @@ def test_online():
 
 
 def test_erasing():
-    """At D = 16, attention to the last two lines beside the others."""
-    table = frame_of("erase").query("task == 'arithmetic' and dim == 16")
-    shares = table.groupby(["model", "size"])["answer_accuracy"].median()
-    four, six = (shares.xs(size, level="size") for size in (4, 6))
-    own, standard, linear = (
-        f"{100 * four[model]:.0f} and {100 * six[model]:.0f} %"
-        for model in ("last_lines", "standard", "linear")
-    )
-    assert f"answers {own} of Arithmetic with 4 and 6 operators at D = 16" in TEXT
+    """Attention to the last two lines beside the others, medians in percent."""
+    keys = ["task", "size", "dim", "model"]
+    shares = 100 * frame_of("erase").groupby(keys)["answer_accuracy"].median()
+
+    def of(model, *places):
+        *first, last = (f"{shares[(*place, model)]:.0f}" for place in places)
+        return f"{', '.join(first)} and {last} %" if first else f"{last} %"
+
+    four, six, eight = (("arithmetic", size, 16) for size in (4, 6, 8))
+    assert f"answers {of('last_lines', four, six, eight)} of Arithmetic" in TEXT
+    standard, linear = of("standard", four, six, eight), of("linear", four, six)
     assert f"standard attention {standard}, linear attention {linear}" in TEXT
-    six = (100 * six).round().astype(int)
-    assert (
-        f"**{six['last_lines']} %** of 6-operator Arithmetic at D = 16, learning rate 0.01"
-        in README
-    )
-    assert f"standard attention {six['standard']} %, linear {six['linear']} %" in README
+    ed, lis, sparse = ("ed", 2, 12), ("lis", 10, 32), ("arithmetic", 4, 24)
+    prompt, ours = of("last_lines_prompt", four), of("last_lines_prompt", ed)
+    there = of("standard", ed).removesuffix(" %")
+    assert f"{prompt} with 4 operators, and {ours} of ED with two letters" in TEXT
+    assert f"at D = 12 (standard {there})" in TEXT
+    before = of("sparse", sparse).removesuffix(" %")
+    assert f"{of('last_lines_sparse', sparse)} after erasing, {before} before" in TEXT
+    assert f"D = 32, {of('last_lines_prompt', lis)} (standard 99)" in TEXT
+    assert of("standard", lis) == "99 %"
+    state = ratios_of("erase").query("metric == 'state' and task == 'arithmetic'")
+    less = {model: own["less"] for model, own in state.groupby("model")}
+    own, other = less["last_lines"], less["linear"]
+    assert f"{own.min():.1f} to {own.max():.1f} times smaller than standard" in TEXT
+    assert f"linear attention's {other.min():.0f} to {other.max():.0f} times" in TEXT
+    assert f"**{of('last_lines', six)}** of 6-operator Arithmetic at D = 16" in README
+    assert f"standard attention {of('standard', six)}, linear {of('linear', six)}" in README
 
 
 def test_thirteen_operators():
