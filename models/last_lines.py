@@ -14,9 +14,8 @@ from models.sparse import default_block_size, hiding_bias
 
 
 class LastLines(SoftmaxAttention):
-    """A token attends to its own line and to the line before; everything older is dropped, but for
-    the prompt with `keep_prompt`. With `sparse`, of these only to the tokens that `SparseAttention`
-    with k = c = 1 sees.
+    """A token attends to its own line and to the line before; older tokens are dropped
+    (`keep_prompt`: except the prompt). `sparse` adds the pattern of `SparseAttention`, k = c = 1.
 
     The task's `line_ends` end a line; the prompt is the first line. `lines`: the most tokens, end
     included, of a prompt and of a line of the chain (default: max_len each); what is longer is cut
@@ -43,8 +42,8 @@ class LastLines(SoftmaxAttention):
         self.ring = max(1, -(-min(self.window, self.max_len - self.kept) // self.block_size))
 
     def sees(self, query: Tensor, key: Tensor, previous: Any, prompt: Any) -> Tensor:
-        """Whether `query` attends to `key`, for positions; `previous` is where the line before
-        begins, `prompt` how many first positions stay visible."""
+        """Whether position `query` attends to `key`; `previous`: start of the previous line;
+        `prompt`: number of leading positions that stay visible."""
         recent = (key >= previous) & (query - key < self.window)
         return (recent | (key < prompt)) & self.in_pattern(query, key)
 

@@ -162,8 +162,8 @@ class Task(ABC):
 
     @property
     def line_ends(self) -> list[str]:
-        """The tokens that end the prompt or a line of the chain; by default the marker and what
-        ends a step, if a token does."""
+        """The tokens that end the prompt or a line of the chain; default: `answer_marker` and, if
+        set, `step_end`."""
         return [self.answer_marker, self.step_end or self.answer_marker]
 
     @property
