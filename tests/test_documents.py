@@ -282,7 +282,7 @@ def test_erasing():
     own, other = (state[state["model"] == name]["less"] for name in ("last_lines", "linear"))
     assert f"{own.min():.1f} to {own.max():.1f} times smaller than standard" in TEXT
     assert f"linear attention's {other.min():.0f} to {other.max():.0f} times" in TEXT
-    assert f"three letters it answers {of('last_lines', local)} % at D = 16 (standard" in TEXT
+    assert f"at D = 16 it reaches {of('last_lines', local)} % (standard" in TEXT
     assert (
         f"(standard {of('standard', local)}, linear {of('linear', local)}, one seed each)" in TEXT
     )
@@ -294,7 +294,8 @@ def test_erasing():
     one = (100 * one.set_index("model")["answer_accuracy"]).round().astype(int)
     assert f"erasing reaches {one['last_lines_sparse']} % with 4 operators" in TEXT
     assert f"the same seed without erasing {one['sparse']})" in TEXT
-    assert f"D = 32, {of('last_lines_prompt', lis)} % (standard {of('standard', lis)})" in TEXT
+    prompt = of("last_lines_prompt", lis)
+    assert f"it answers {prompt} % at D = 32 (standard {of('standard', lis)})" in TEXT
     assert f"**{of('last_lines', six)} %** of 6-operator Arithmetic at D = 16" in README
     assert f"standard attention {of('standard', six)} % ({half:.0f} % at half" in README
     assert f"linear {of('linear', six)} %" in README
