@@ -293,9 +293,11 @@ def test_erasing():
     one = table.query("task == 'arithmetic' and size == 4 and dim == 24 and seed == 0")
     one = (100 * one.set_index("model")["answer_accuracy"]).round().astype(int)
     assert f"erasing reaches {one['last_lines_sparse']} % with 4 operators" in TEXT
-    assert f"the same seed without erasing {one['sparse']})" in TEXT
+    assert f"(one seed; without erasing {one['sparse']})" in TEXT
     prompt = of("last_lines_prompt", lis)
-    assert f"it answers {prompt} % at D = 32 (standard {of('standard', lis)})" in TEXT
+    least, narrow = of("last_lines_prompt", ("lis", 10, 8)), of("standard", ("lis", 10, 8))
+    assert f"it answers {least} % at D = 8, {prompt} % at D = 32" in TEXT
+    assert f"(standard {narrow}, {of('standard', lis)}; one and two seeds)" in TEXT
     assert f"**{of('last_lines', six)} %** of 6-operator Arithmetic at D = 16" in README
     assert f"standard attention {of('standard', six)} % ({half:.0f} % at half" in README
     assert f"linear {of('linear', six)} %" in README
