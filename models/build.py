@@ -125,7 +125,7 @@ def parameters_of(function: Callable[..., Any]) -> list[str]:
         names += [p.name for p in own if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
         if not any(p.kind == p.VAR_KEYWORD for p in own):
             break
-    return names
+    return list(dict.fromkeys(names))
 
 
 def _called(
