@@ -175,11 +175,13 @@ def version() -> str:
 
 @functools.cache
 def commit() -> str:
-    """The commit, with `-dirty` if the code differs; empty without git. Cached at the start: files
-    may change later."""
-    command = ["git", "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"]
+    """The commit, with `-dirty` if tracked files outside `results/` differ; empty without git.
+    Cached at the start: files may change later."""
+    git = functools.partial(subprocess.run, cwd=ROOT, check=True, capture_output=True, text=True)
     try:
-        return subprocess.check_output(command, cwd=ROOT, stderr=subprocess.PIPE, text=True).strip()
+        head = git(["git", "rev-parse", "--short=12", "HEAD"]).stdout.strip()
+        changed = git(["git", "status", "--porcelain", "-uno", "--", ":!results"]).stdout
+        return head + "-dirty" * bool(changed)
     except (FileNotFoundError, subprocess.CalledProcessError) as error:
         reason = (getattr(error, "stderr", "") or str(error)).strip().splitlines()[0]
         print(f"warning: results have no commit ({reason})", file=sys.stderr)

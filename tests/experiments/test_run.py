@@ -4,6 +4,7 @@ import dataclasses
 import multiprocessing
 import os
 import signal
+import subprocess
 import time
 
 import pytest
@@ -166,6 +167,21 @@ def test_without_git_there_is_no_commit_but_a_warning(monkeypatch, capsys):
     monkeypatch.setenv("PATH", "")
     assert commit.__wrapped__() == ""
     assert "results have no commit" in capsys.readouterr().err
+
+
+def test_the_commit_is_dirty_if_code_differs_but_not_if_results_do(tmp_path, monkeypatch):
+    monkeypatch.setattr("experiments.runs.ROOT", tmp_path)
+    for name in ["train.py", "results/results.csv"]:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("1")
+    author = ["-c", "user.name=a", "-c", "user.email=a@b"]
+    for words in [["init", "-q"], ["add", "."], [*author, "commit", "-qm", "first"]]:
+        subprocess.run(["git", *words], cwd=tmp_path, check=True)
+    (tmp_path / "results/results.csv").write_text("2")
+    clean = commit.__wrapped__()
+    assert len(clean) == 12
+    (tmp_path / "train.py").write_text("2")
+    assert commit.__wrapped__() == f"{clean}-dirty"
 
 
 HAND_BUILT = """
