@@ -64,7 +64,11 @@ class LoadedRun:
                 f"prompt {prompt!r}: {what}; {self.task.name} prompts are tokens separated by "
                 f"spaces, {self.task.answer_marker!r} last"
             )
-        sequences = self.task.encode([self.task.complete(tokens)])
+        try:
+            sequences = self.task.encode([self.task.complete(tokens)])
+        except (ValueError, IndexError):
+            reason = self.task.check_prompt(tokens)
+            raise UserError(f"prompt {prompt!r}: {reason or 'not a prompt'}") from None
         return next(written(self.model, self.task, sequences))
 
 

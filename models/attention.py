@@ -152,7 +152,7 @@ class AttentionMixer(Mixer):
         if (
             drops
             or self.position == "rope"
-            or overrides(self, "packed_kernel", "attend")
+            or overrides(self, "packed_kernel", "attend", "softmax")
             or not attention_takes(qkv, packing)
         ):
             return self.attend_padded(qkv, packing, **seen)
@@ -165,11 +165,11 @@ class AttentionMixer(Mixer):
     def attend_padded(self, qkv: Tensor, packing: Packing, **seen: Any) -> Tensor:
         """`attend_packed` in padded groups."""
 
-        def attend(qkv: Tensor, *others: Tensor) -> Tensor:  # (B, T, 3, H, K) to (B, T, H, K)
+        def attend(qkv: Tensor, **seen: Tensor) -> Tensor:  # (B, T, 3, H, K) to (B, T, H, K)
             parts = (x.transpose(1, 2) for x in qkv.unbind(2))
-            return self.attend(*parts, **dict(zip(seen, others, strict=True))).transpose(1, 2)
+            return self.attend(*parts, **seen).transpose(1, 2)
 
-        return packing.in_groups(attend, qkv, *seen.values())
+        return packing.in_groups(attend, qkv, **seen)
 
     def prefill(self, x: Tensor, lengths: Tensor, **seen: Any) -> tuple[Tensor, GenerationState]:
         parts = self.project(x)  # (B, H, T, K) each

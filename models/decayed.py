@@ -29,6 +29,8 @@ class DecayedAttention(RecurrentMixer):
     divided by √K), with output_gate times SiLU(W_g x_t) (RetNet, eq. 8), and the output projection.
     """
 
+    widest = 16
+
     def __init__(
         self,
         *sizes: Any,

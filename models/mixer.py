@@ -103,9 +103,7 @@ class Mixer(nn.Module):
 
     def forward_packed(self, x: Tensor, packing: Packing, **seen: Tensor) -> Tensor:
         """`forward` on packed x (N, D) to (N, D); by default padded in groups of similar length."""
-        return packing.in_groups(
-            lambda x, *others: self(x, **dict(zip(seen, others, strict=True))), x, *seen.values()
-        )
+        return packing.in_groups(self, x, **seen)
 
     def parameter_roles(self) -> dict[str, Role]:
         """Roles, by name, where not the default: `nn.Linear` weights hidden, all others vectors."""
@@ -166,13 +164,15 @@ def with_stated_roles(module: nn.Module, stated: Mapping[str, Role]) -> dict[str
             raise UserError(f"{where}: {name!r} is not a parameter of the mixer; it has {known}")
         shape = tuple(module.get_parameter(name).shape)
         if role.kind == "hidden" and (len(shape) != 2 or shape[0] % role.parts):
-            raise UserError(f"{where}: {name!r} of shape {shape}: no {role.parts} matrices")
+            raise UserError(
+                f"{where}: {name!r} of shape {shape} is not a stack of {role.parts} matrices"
+            )
     return {**roles, **stated}
 
 
 def check_sizes(**sizes: int) -> None:
     for name, size in sizes.items():
-        if not isinstance(size, int) or size < 1:
+        if isinstance(size, bool) or not isinstance(size, int) or size < 1:
             raise UserError(f"{name}={size!r}: expected a whole number of at least 1")
 
 

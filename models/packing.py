@@ -63,13 +63,16 @@ class Packing:
             groups.append(Group(self.lengths[start:end], int(self.offsets[start]), width))
         return groups
 
-    def in_groups(self, function: Callable[..., Tensor], *packed: Tensor | None) -> Tensor:
+    def in_groups(
+        self, function: Callable[..., Tensor], *packed: Tensor | None, **named: Tensor
+    ) -> Tensor:
         """Apply `function` (B, T, ...) -> (B, T, ...) to padded groups of packed tokens (N, ...)
         or None. Returns (N, ...), zeros for the filler."""
-        parts = [
-            group.unpad(function(*(None if x is None else group.pad(x) for x in packed)))
-            for group in self.groups
-        ]
+        parts = []
+        for group in self.groups:
+            padded = (None if x is None else group.pad(x) for x in packed)
+            others = {name: group.pad(x) for name, x in named.items()}
+            parts.append(group.unpad(function(*padded, **others)))
         missing = self.size - int(self.offsets[-1])
         if missing:
             parts.append(parts[0].new_zeros(missing, *parts[0].shape[1:]))

@@ -67,7 +67,8 @@ class RecurrentMixer(AttentionMixer):
         qkv = self.convolution.forward_packed(self.qkv(x), packing)
         given = self.writes(x, qkv, packing.positions)
         with without_autocast(x):
-            if x.dtype != torch.float64 and self.head_dim <= self.widest:
+            narrow = self.head_dim <= self.widest and not overrides(self, "widest", "scan")
+            if narrow and x.dtype != torch.float64:
                 y = PackedRecurrence.apply(*given, packing)
             else:
                 y = packing.in_groups(lambda *parts: self.scan(*parts)[0], *given)

@@ -9,6 +9,7 @@ python -m tasks gate mqar --size 8 format=tagged
 
 import argparse
 import os
+import re
 import signal
 import sys
 from collections.abc import Sequence
@@ -40,7 +41,8 @@ def sample(args: Words) -> int:
 def check(args: Words) -> int:
     """Check each line of a file; 1 if any is invalid."""
     task = named_task(args)
-    task = task.with_parameters(**{**task.check_defaults, **args.overrides})
+    defaults = {k: v for k, v in task.check_defaults.items() if k not in args.overrides}
+    task = task.with_parameters(**defaults)
     lines = numbered_lines(args.file)
     invalid = 0
     for number, tokens in tqdm(lines, unit="line", leave=False, disable=None):
@@ -126,7 +128,7 @@ def named_task(args: Words) -> Task:
 
 def positive(text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is no whole number of at least 1")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 1")
     return int(text)
 
 
@@ -182,7 +184,7 @@ def parser() -> argparse.ArgumentParser:
 def parse(words: Sequence[str]) -> argparse.Namespace:
     """Parse arguments; `key=value` and options named after task parameters go to `overrides`."""
     words = [f"--{word}" if word.startswith("repo=") else word for word in words]
-    overrides = [word for word in words if "=" in word and not word.startswith("-")]
+    overrides = [word for word in words if re.match(r"[\w.]+=", word)]
     args = parser().parse_args([word for word in words if word not in overrides])
     args.overrides = {}
     for word in overrides:

@@ -101,7 +101,9 @@ def build(
     found, ran_out = draw_sets(task, drawn, config.seed, seen, progress, workers)
     if config.train_file:
         new = seen.add(sets["train"])
-        _warn_repeated(config.train_file, new, "are left out: they occur twice, or in other sets")
+        _warn_repeated(
+            config.train_file, new, "are left out: they appear earlier or in another set"
+        )
         sets["train"] = sets["train"].select(new)
     return {**sets, **found}, ran_out
 
@@ -180,8 +182,10 @@ def _load(path: Path) -> tuple[dict[str, SequenceSet], str] | None:
             sets[split] = SequenceSet(**{name: np.load(file) for name, file in files.items()})
         if fingerprint(sets) == meta["fingerprint"]:
             return sets, meta["fingerprint"]
-        reason = "it has not the fingerprint that was stored with it"
+        reason = "its content does not match its fingerprint"
     except Exception as error:  # a damaged file may raise anything
+        if isinstance(error, (MemoryError, OSError)) and not isinstance(error, FileNotFoundError):
+            raise
         reason = f"{type(error).__name__}: {error}".splitlines()[0]
     print(f"warning: {path} is damaged ({reason}); building it again", file=sys.stderr)
     shutil.rmtree(path)
@@ -199,7 +203,9 @@ def load_measured(task: Task, path: str, trained_on: SequenceSet | None = None) 
     if trained_on is not None:
         seen = SeenPrompts(len(trained_on) + len(sequences))
         seen.add(trained_on)
-        _warn_repeated(path, seen.add(sequences.select(new)), "were trained on, and count")
+        _warn_repeated(
+            path, seen.add(sequences.select(new)), "are also in the training set; they still count"
+        )
     return sequences
 
 
@@ -228,6 +234,8 @@ def numbered_lines(path: str) -> list[tuple[int, list[str]]]:
     return found
 
 
-def _warn_repeated(path: str, new: np.ndarray, how: str = "occur in it before, and count") -> None:
+def _warn_repeated(
+    path: str, new: np.ndarray, how: str = "appear earlier in the file; they still count"
+) -> None:
     if not new.all():
         print(f"warning: {path}: {(~new).sum():,} prompts {how}", file=sys.stderr)

@@ -45,11 +45,14 @@ def prompts_and_answers(task: Task, count: int, seed: int) -> tuple[np.ndarray, 
     numbered from the most frequent; -1 for a rare one."""
     drawn = draw_set(task, "test", count, seed)
     examples = [task.decode(drawn, row) for row in range(count)]
-    width = max(len(example.prompt) - 1 for example in examples)
-    prompts = np.full((count, width), PAD_ID)
-    for row, example in enumerate(examples):
-        ids = task.vocabulary.encode(example.prompt[:-1])
-        prompts[row, width - len(ids) :] = ids
+    given = [
+        prompt[:-1] if prompt[-1] == task.answer_marker else prompt
+        for prompt in (example.prompt for example in examples)
+    ]
+    prompts = np.full((count, max(map(len, given))), PAD_ID)
+    for row, prompt in enumerate(given):
+        ids = task.vocabulary.encode(prompt)
+        prompts[row, -len(ids) :] = ids
     last = slice(-1 if task.labelled else 0, None)
     numbers = _ranked(np.array([" ".join(example.answer[last]) for example in examples]))
     return prompts, np.where(numbers < MOST_ANSWERS, numbers, -1)

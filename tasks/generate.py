@@ -20,7 +20,7 @@ from tasks.random_numbers import fill, hash_prompts
 from tasks.task import SequenceSet, Task
 
 STREAMS = {"test": 0, "validation": 1, "train": 2, "measure": 3}
-KINDS = 8  # the most of a group (`Task.strata`)
+KINDS = 8  # largest number of kinds in a group (`Task.strata`)
 UNLIMITED = np.iinfo(np.int64).max
 _BLOCK_BYTES = 1 << 20
 
@@ -33,7 +33,7 @@ class SeenPrompts:
 
     def add(self, sequences: SequenceSet) -> np.ndarray:
         """Add every prompt; returns a mask (N,) of the new ones."""
-        return Search(UNLIMITED, no_limits(0), UNLIMITED).admit(self, sequences, None)
+        return Search(UNLIMITED, no_limits(0), UNLIMITED, UNLIMITED).admit(self, sequences, None)
 
 
 class Search:
@@ -42,12 +42,14 @@ class Search:
     A stratum's quota is its share of the first `wanted` candidates, at most `limits` (groups,
     KINDS); a candidate whose prompt was seen is replaced by a later one of its stratum. The search
     gives up after a long stretch without a new prompt (twice as many candidates as were found, at
-    least 50,000), or after `most` candidates, 50 per wanted prompt.
+    least `patience`), or after `most` candidates.
     """
 
-    def __init__(self, wanted: int, limits: np.ndarray, most: int | None = None):
+    def __init__(
+        self, wanted: int, limits: np.ndarray, most: int | None = None, patience: int = 50_000
+    ):
         self.wanted, self.most = wanted, 50 * wanted + 100_000 if most is None else most
-        self.limits = limits
+        self.limits, self.patience = limits, patience
         self.planned, self.found, self.drawn = np.zeros((3, *limits.shape), np.int64)
         self.counters = np.zeros(4, np.int64)  # found, since the last one, examined, planned
         self.over = not wanted
@@ -60,7 +62,7 @@ class Search:
         self.drawn[strata[:, 0], strata[:, 1]] = 1
         self.over = _admit(
             seen.table, prompt_hashes(block), strata, keep, self.limits, self.planned, self.found,
-            self.counters, self.wanted, self.most,
+            self.counters, self.wanted, self.most, self.patience,
         )  # fmt: skip
         return keep
 
@@ -78,13 +80,13 @@ def prompt_hashes(sequences: SequenceSet) -> np.ndarray:
 
 
 @kernel
-def _admit(table, hashes, strata, keep, limits, planned, found, counters, wanted, most):
+def _admit(table, hashes, strata, keep, limits, planned, found, counters, wanted, most, patience):
     """Mark candidates with a quota left and a new hash; returns whether the search is over."""
     mask = np.uint64(len(table) - 1)
     for i in range(len(hashes)):
         if counters[0] >= wanted:
             return True
-        if counters[1] >= max(50_000, 2 * counters[0]) or counters[2] >= most:
+        if counters[1] >= max(patience, 2 * counters[0]) or counters[2] >= most:
             return True
         stratum = strata[i, 0], strata[i, 1]
         if counters[3] < wanted and planned[stratum] < limits[stratum]:

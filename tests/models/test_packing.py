@@ -11,6 +11,7 @@ from comparing import compare_functions, compare_packed, with_gradients
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from models.decayed import DecayedAttention
 from models.delta import DeltaRule
 from models.linear import LinearAttention
 from models.packing import LONGEST, Packing, attention_takes, bias_shape, sizes_without_padding
@@ -91,11 +92,13 @@ def test_the_bias_is_no_larger_than_what_the_kernels_take():
 
 @pytest.mark.parametrize(
     ("base", "method"),
-    [*itertools.product([StandardAttention, LinearAttention], METHODS), (DeltaRule, "forward")],
-)
+    [*itertools.product([StandardAttention, LinearAttention], METHODS),
+     (StandardAttention, "softmax"),
+     *itertools.product([DeltaRule, DecayedAttention], ["forward", "scan"])],
+)  # fmt: skip
 def test_a_mixer_that_changes_a_method_of_its_parent_keeps_its_change(base, method):
-    def changed(self, *inputs):
-        result = getattr(base, method)(self, *inputs)
+    def changed(self, *inputs, **named):
+        result = getattr(base, method)(self, *inputs, **named)
         return tuple(2 * x for x in result) if isinstance(result, tuple) else 2 * result
 
     own = type("Own", (base,), {method: changed})

@@ -110,9 +110,12 @@ def test_a_mixer_states_roles_of_its_own():
     ("stated", "message"),
     [
         ({"B_log": Role("vector")}, "Stating.parameter_roles: 'B_log' is not a parameter"),
-        ({"dt__bias": Role("hidden")}, r"'dt.bias' of shape \(8,\): no 1 matrices"),
+        ({"dt__bias": Role("hidden")}, r"'dt.bias' of shape \(8,\) is not a stack of 1 matrices"),
         ({"conv__weight": Role("hidden")}, r"'conv.weight' of shape \(8, 1, 4\)"),
-        ({"mix": Role("hidden", parts=3)}, r"'mix' of shape \(16, 8\): no 3 matrices"),
+        (
+            {"mix": Role("hidden", parts=3)},
+            r"'mix' of shape \(16, 8\) is not a stack of 3 matrices",
+        ),
     ],
 )
 def test_wrong_roles_are_refused(stated, message):

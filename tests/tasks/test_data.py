@@ -261,6 +261,14 @@ def test_bad_files(tmp_path: Path, content: bytes | None, reason: str) -> None:
         get(tmp_path, Arithmetic(2), DataConfig(1, 1, 1, file=str(path)))
 
 
+def test_a_sorted_training_file_is_kept_to_its_end(tmp_path: Path) -> None:
+    """It begins with more equal prompts than a search for new ones would wait for."""
+    (tmp_path / "train.txt").write_text("1 + 2 = 3\n" * 50_001 + "2 + 2 = 4\n")
+    path = str(tmp_path / "train.txt")
+    sets = get(tmp_path / "data", Arithmetic(1), DataConfig(0, 0, 0, train_file=path))
+    assert len(sets.train) == 2
+
+
 def test_files_stand_in_for_test_and_training_sets(tmp_path: Path, capsys) -> None:
     test, train = tmp_path / "test.txt", tmp_path / "train.txt"
     test.write_text("1 + 2 = 3\n1 + 2 = 3\n")
@@ -271,7 +279,7 @@ def test_files_stand_in_for_test_and_training_sets(tmp_path: Path, capsys) -> No
     assert len(sets.validation) == 400
     assert prompts(sets.test)[0] not in prompts(sets.validation)
     assert len(sets.train) <= 1
-    repeated = f"{test}: 1 prompts occur in it before"
+    repeated = f"{test}: 1 prompts appear earlier in the file"
     printed = capsys.readouterr().err
     assert "left out" in printed and repeated in printed
     get(tmp_path / "data", task, config)
@@ -285,8 +293,8 @@ def test_a_measured_file_is_compared_with_itself_and_with_the_training_set(tmp_p
     trained_on = load_file(task, str(path)).select(slice(1, 3))
     assert len(load_measured(task, str(path), trained_on)) == 3
     printed = capsys.readouterr().err
-    assert f"{path}: 1 prompts occur in it before" in printed
-    assert f"{path}: 2 prompts were trained on" in printed
+    assert f"{path}: 1 prompts appear earlier in the file" in printed
+    assert f"{path}: 2 prompts are also in the training set" in printed
     path.write_text("1 + 2 = 3\n")
     load_measured(task, str(path), trained_on.select(slice(1, 2)))
     assert capsys.readouterr().err == ""
