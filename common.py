@@ -107,7 +107,8 @@ def read_options(function: Callable[..., Any], words: Sequence[str]) -> dict[str
         if typing.get_origin(types[key]) is tuple:
             value = f"[{value.strip('[]')}]"
         try:
-            options[key] = TypeAdapter(types[key]).validate_python(yaml.safe_load(value))
+            read = value if types[key] is str else yaml.safe_load(value)  # 2025 can be a name
+            options[key] = TypeAdapter(types[key]).validate_python(read)
         except ValidationError as error:
             raise UserError(f"{word}: {error.errors()[0]['msg']}") from None
     for key, parameter in parameters.items():

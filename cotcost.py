@@ -11,13 +11,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import torch
 import yaml
 
 from common import UserError
+from evaluation.argmax import Memory
 from evaluation.generate import generate
 from evaluation.state_format import StateRounding
 from experiments.config import DECIDING, CellConfig, cell_from, require_trusted
 from experiments.grid import cell_of
+from experiments.names import run_name, source_digests
 from experiments.run import initial_model, load_model
 from experiments.runs import Run
 from models.transformer import Transformer
@@ -59,11 +62,9 @@ class LoadedRun:
         tokens = prompt.split()
         unknown = [token for token in tokens if token not in self.task.vocabulary.index]
         if unknown or not tokens or tokens[-1] != self.task.answer_marker:
-            what = f"{unknown[0]!r} is no token" if unknown else "it lacks its end"
-            raise UserError(
-                f"prompt {prompt!r}: {what}; {self.task.name} prompts are tokens separated by "
-                f"spaces, {self.task.answer_marker!r} last"
-            )
+            end = f"it must end with {self.task.answer_marker!r}"
+            what = f"{unknown[0]!r} is not a token of {self.task.name}" if unknown else end
+            raise UserError(f"prompt {prompt!r}: {what} (tokens are separated by spaces)")
         try:
             sequences = self.task.encode([self.task.complete(tokens)])
         except (ValueError, IndexError):
@@ -86,10 +87,13 @@ def load(folder: str | Path, trust: bool = False) -> LoadedRun:
     require_trusted(settings, str(path), trust)
     local = {"logger": {"mode": "disabled"}, "runs_dir": str(folder.absolute().parent)}
     config = cell_from({**settings, **local})
-    if config.model.construct is None and Run.of(config).training() is None:
+    run = Run(folder.parent, folder.name)
+    if config.model.construct is None and run.training() is None:
         raise UserError(f"run={folder}: training is not finished; rerun its command to resume")
+    if source_digests(config) and run_name(config) != run.name:
+        raise UserError(f"run={folder}: code from outside the project has changed since it trained")
     task = build_task(config.task)
-    return LoadedRun(config, task, load_model(config, task, Run(folder.parent, folder.name)))
+    return LoadedRun(config, task, load_model(config, task, run))
 
 
 def build(*words: str) -> Transformer:
@@ -100,12 +104,17 @@ def build(*words: str) -> Transformer:
 
 
 def written(
-    model: Transformer, task: Task, sequences: SequenceSet, rounding: StateRounding | None = None
+    model: Transformer,
+    task: Task,
+    sequences: SequenceSet,
+    memory_mb: Memory = "auto",
+    device: torch.device | str = "cpu",
+    rounding: StateRounding | None = None,
 ) -> Iterator[Written]:
     """Yield what the model generates for the prompts of `sequences`, in order."""
     if sequences.labels is not None:
         raise UserError(f"format={task.format}: the model labels its input and cannot generate")
-    generation = generate(model, sequences, rounding=rounding)
+    generation = generate(model, sequences, memory_mb, device, rounding=rounding)
     for row in range(len(sequences)):
         start, end = sequences.prompt_lengths[row], generation.lengths[row]
         tokens = task.vocabulary.decode(generation.tokens[row, start:end])

@@ -45,18 +45,18 @@ def main(settings: DictConfig) -> None:
     data = load_data(config, run.task)
     sequences = measured_sequences(config, run.task, measured, data)
     model, rounding = in_formats(config, run.model, data)
-    with tqdm(total=len(sequences), desc="evaluating", disable=None, leave=False) as bar:
-        result = evaluate(
-            model, measured, sequences, config.machine.evaluation_memory_mb, device,
-            lambda done, total: bar.update(done - bar.n), rounding=rounding,
-        )  # fmt: skip
+    how = config.machine.evaluation_memory_mb, device
     if call.show:
-        shown = sequences.select(slice(call.show))
-        print("\n\n".join(map(str, cotcost.written(model, measured, shown, rounding))), end="\n\n")
+        shown = cotcost.written(model, measured, sequences.select(slice(call.show)), *how, rounding)
+        print("\n\n".join(map(str, shown)), end="\n\n")
     if call.out:
-        every = cotcost.written(model, measured, sequences, rounding)
+        every = cotcost.written(model, measured, sequences, *how, rounding)
         lines = [json.dumps(dataclasses.asdict(one)) for one in every]
         write_text(Path(call.out), "\n".join(lines) + "\n")
+    with tqdm(total=len(sequences), desc="evaluating", disable=None, leave=False) as bar:
+        result = evaluate(
+            model, measured, sequences, *how, lambda done, total: bar.update(done - bar.n), rounding
+        )
     found = accuracies(result) | {"seconds": round(result.seconds, 3)}
     found |= {k: result.errors[k] for k in ("by_kind", "longest_prefix") if k in result.errors}
     print(json.dumps(found))

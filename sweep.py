@@ -59,7 +59,7 @@ def run(sweep: Sweep, call: SweepCall) -> None:
         for cell in sweep.cells:  # a task that cannot be built is refused here
             measured_task(cell.config, build_task(cell.config.task))
         launcher = make_launcher(HydraConfig.get().overrides.hydra, call.max_hours)
-        with display.SweepProgress(sweep, sweep.open_cells()):
+        with display.SweepProgress(sweep, sweep.open_cells(), None if climbs else todo):
             launch_cells(launcher, find_open)
     table = sweep.enter()
     if call.plot and (table["status"] == "done").any():

@@ -1,6 +1,5 @@
 """Where chains and labels go wrong, and in which kinds of instances."""
 
-from collections import Counter
 from typing import Any
 
 import numpy as np
@@ -9,40 +8,20 @@ from evaluation.generate import Generation
 from tasks.task import SequenceSet, Task
 
 LABEL_THRESHOLD = 0.9  # least accuracy of each label in the longest prefix
-STEP_SAMPLE = 2000  # sequences whose chains are cut into the task's steps
 
 
-def where_chains_break(
-    task: Task, sequences: SequenceSet, generation: Generation, answer_right: np.ndarray
-) -> dict[str, Any]:
-    """Where accuracy is lost.
-
-    `by_position` and `by_step` have rows [position or step, first mistakes there, sequences without
-    an earlier mistake]; positions count from 0 after the prompt; steps are the task's own (an
-    expression, a table row, a number), over the first `STEP_SAMPLE` sequences.
-    `answer_right_chain_wrong` and `answer_wrong_chain_right` count sequences; `answer_right` (N,)
-    is from `judge.judge`.
-    """
+def where_chains_break(sequences: SequenceSet, generation: Generation) -> dict[str, Any]:
+    """`by_position`: rows [position after the prompt, first mistakes there, sequences without an
+    earlier mistake]."""
     prompt = np.asarray(sequences.prompt_lengths, dtype=np.int64)
     mistaken = generation.first_mistake >= 0
     last = np.where(mistaken, generation.first_mistake, sequences.lengths - 1) - prompt
-    missed_steps: Counter[int] = Counter()
-    reached_steps: Counter[int] = Counter()
-    for row in range(min(STEP_SAMPLE, len(sequences))):
-        steps = task.chain_steps(task.decode(sequences, row))
-        steps = [*steps, steps[-1]]  # EOS belongs to the last step
-        reached_steps.update(set(steps[: last[row] + 1]))
-        if mistaken[row]:
-            missed_steps[steps[last[row]]] += 1
-    by_step = [[step, missed_steps[step], reached_steps[step]] for step in sorted(reached_steps)]
-    return {**_counts(last, mistaken, answer_right, int(last.max()) + 1), "by_step": by_step}
+    return {"by_position": _counts(last, mistaken, int(last.max()) + 1)}
 
 
-def where_labels_break(
-    sequences: SequenceSet, said: np.ndarray, answer_right: np.ndarray
-) -> dict[str, Any]:
-    """`where_chains_break` for labels `said` (N, W); each label is a step. `longest_prefix` is how
-    many labels, from the first on, are each right in 90 % of the sequences."""
+def where_labels_break(sequences: SequenceSet, said: np.ndarray) -> dict[str, Any]:
+    """`where_chains_break` for labels `said` (N, W). `longest_prefix` is how many labels, from the
+    first on, are each right in 90 % of the sequences."""
     assert sequences.labels is not None
     columns = np.arange(said.shape[1])
     labelled = (columns < sequences.lengths[:, None])[:, 2:]  # (N, labels)
@@ -51,22 +30,16 @@ def where_labels_break(
     below = np.flatnonzero(right < LABEL_THRESHOLD * there)
     mistaken = wrong.any(axis=1)
     last = np.where(mistaken, wrong.argmax(axis=1), sequences.lengths - 3)
-    found = _counts(last, mistaken, answer_right, len(there))
     longest = int(below[0]) if len(below) else len(there)
-    return {**found, "by_step": found["by_position"], "longest_prefix": longest}
+    return {"by_position": _counts(last, mistaken, len(there)), "longest_prefix": longest}
 
 
-def _counts(
-    last: np.ndarray, mistaken: np.ndarray, answer_right: np.ndarray, places: int
-) -> dict[str, Any]:
+def _counts(last: np.ndarray, mistaken: np.ndarray, places: int) -> list[list[int]]:
     """`last` (N,) is the place of a sequence's first mistake, or of its end."""
     missed = np.bincount(last[mistaken], minlength=places)
     reached = np.bincount(last, minlength=places)[::-1].cumsum()[::-1]
-    return {
-        "by_position": np.column_stack([np.arange(places), missed, reached]).tolist(),
-        "answer_right_chain_wrong": int((answer_right & mistaken).sum()),
-        "answer_wrong_chain_right": int((~answer_right & ~mistaken).sum()),
-    }
+    rows: list[list[int]] = np.column_stack([np.arange(places), missed, reached]).tolist()
+    return rows
 
 
 def by_kind(task: Task, sequences: SequenceSet, answer_right: np.ndarray) -> dict[str, list[int]]:

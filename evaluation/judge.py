@@ -56,11 +56,11 @@ def evaluate(
         answer_right, chain_right = judge_labels(labelled, said)
         if task.format == "online":  # beyond its first mistake, the model reads labels not its own
             answer_right = chain_right
-        errors = where_labels_break(labelled, said, answer_right)
+        errors = where_labels_break(labelled, said)
     else:
         generation = generate(model, sequences, memory_mb, device, progress, rounding)
         answer_right, chain_right = judge(task, sequences, generation)
-        errors = where_chains_break(task, sequences, generation, answer_right)
+        errors = where_chains_break(sequences, generation)
     if kinds := by_kind(task, sequences, answer_right):
         errors["by_kind"] = kinds
     low, high = wilson_interval(int(answer_right.sum()), len(sequences))

@@ -50,7 +50,7 @@ class Estimate:
         table = pd.concat(map(read_table, folders or [sweep.folder]), ignore_index=True)
         device = device_name(resolve_device("auto"))
         trained = table[(table["status"] == "done") & (table["steps"] >= SHORTEST)]
-        known = trained[trained["device"].str[:3] == device[:3]].drop_duplicates("run")
+        known = trained[trained["device"].astype(str).str[:3] == device[:3]].drop_duplicates("run")
         speed = known["flops_training"] / known["train_seconds"]
         keys = [known["model"], known["device"] == device, known["dim"], known["max_len"]]
         self.speeds: dict[Any, float] = speed.groupby(keys).median().to_dict()

@@ -94,13 +94,14 @@ def print_outcome(
 
 class SweepProgress:
     """Watches `cells` from a thread: prints each one that ends and enters it into the table. Shows
-    running cells on a terminal, and a line every ten minutes elsewhere."""
+    running cells on a terminal, and a line every ten minutes elsewhere. `total`: how many will run,
+    None if unknown."""
 
-    def __init__(self, sweep: Sweep, cells: Sequence[Cell]) -> None:
+    def __init__(self, sweep: Sweep, cells: Sequence[Cell], total: int | None = None) -> None:
         self.sweep = sweep
         self.seen = {cell.name: cell.record for cell in cells}
         self.open = list(cells)
-        self.total, self.ended = len(cells), 0
+        self.total, self.ended = total, 0
         self.varying = varying_settings(sweep.cells)
         self.started = time.monotonic()
         self.console = Console(markup=False, emoji=False, highlight=False)
@@ -144,13 +145,14 @@ class SweepProgress:
             if record["row"]["status"] == "done":
                 self.open.remove(cell)
             which = label(cell.identity, self.varying[cell.name])
-            text = f"[{self.ended}/{self.total}] {which}: {outcome(record['row'])}"
-            self.console.print(text, soft_wrap=True)
+            count = f"{self.ended}/{self.total}" if self.total else self.ended
+            self.console.print(f"[{count}] {which}: {outcome(record['row'])}", soft_wrap=True)
 
     def _footer(self) -> str:
         passed = time.monotonic() - self.started
-        text = f"{self.ended} of {self.total} cells in {duration(passed)}"
-        if 0 < self.ended < self.total:
+        count = f"{self.ended} of {self.total}" if self.total else self.ended
+        text = f"{count} cells in {duration(passed)}"
+        if self.total and 0 < self.ended < self.total:
             text += f", about {duration(passed / self.ended * (self.total - self.ended))} left"
         return text
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
+from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import MissingConfigException
 from omegaconf import OmegaConf
 from omegaconf.errors import InterpolationKeyError
@@ -31,6 +32,10 @@ from experiments.runs import Run
 
 BASELINE = "standard"  # what every other model is compared with
 GROUPS = ("task", "model", "recipe", "data", "measure", "logger", "machine")
+
+
+class UnknownExperimentError(UserError):
+    """No YAML has this name."""
 
 
 @dataclass(frozen=True)
@@ -88,7 +93,8 @@ def load_experiment(name: str, config_dir: str | Path | None = None) -> Experime
     except MissingConfigException:
         known = sorted(path.stem for path in (CONF_DIR / "experiment").glob("*.yaml"))
         near = did_you_mean(name, known)
-        raise UserError(f"experiment={name}: unknown; known: {', '.join(known)}{near}") from None
+        message = f"experiment={name}: unknown; known: {', '.join(known)}{near}"
+        raise UnknownExperimentError(message) from None
     return experiment_from(name, content)
 
 
@@ -137,7 +143,7 @@ def cell_of(words: Sequence[str]) -> Cell:
 def matches(point: Mapping[str, Any], pattern: Mapping[str, Any]) -> bool:
     """Whether `point` has each value of `pattern`, a value or a list of values."""
     return all(
-        point.get(key) in (wanted if isinstance(wanted, list) else [wanted])
+        point.get(key) == wanted or (isinstance(wanted, list) and point.get(key) in wanted)
         for key, wanted in pattern.items()
     )
 
@@ -181,4 +187,6 @@ def _set(settings: dict[str, Any], word: str) -> None:
 
 @functools.cache
 def _parsed(value: str) -> Any:
-    return plain(OmegaConf.from_dotlist([f"value={value}"]))["value"]
+    """The value as Hydra's grammar reads it, since workers are given the same words."""
+    read = OverridesParser.create().parse_override(f"value={value}").value()
+    return plain(OmegaConf.create({"value": read}))["value"]

@@ -144,9 +144,9 @@ def _columns(cell: Cell) -> dict[str, Any]:
 def _nothing_matches(every: Sequence[Cell], only: Mapping[str, Any]) -> str:
     for key, wanted in only.items():
         columns = (_columns(cell) for cell in every)
-        there = dict.fromkeys(row[key] for row in columns if key in row)
-        if not any(matches({key: value}, {key: wanted}) for value in there):
-            values = sorted(there, key=lambda value: (str(type(value)), value))
+        there = {str(row[key]): row[key] for row in columns if key in row}
+        if not any(matches({key: value}, {key: wanted}) for value in there.values()):
+            values = sorted(there.values(), key=lambda value: (str(type(value)), value))
             known = ", ".join(map(str, values)) or "no such key"
             return f"only.{key}={wanted}: no cell matches; there are {known}"
     return f"only={dict(only)}: no cell matches all of these"

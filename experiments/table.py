@@ -77,7 +77,8 @@ def upsert(folder: Path, records: Iterable[Mapping[str, Any]]) -> None:
             if cell not in rows or _rank(row) > _rank(rows[cell]):
                 if record.get("sources") and row["status"] == "done":
                     for old in [c for c in cells if cells[c]["config"] == record["config"]]:
-                        del rows[old], cells[old]
+                        rows.pop(old, None)
+                        cells.pop(old)
                 rows[cell] = {column: _text(row.get(column)) for column in COLUMNS}
                 kept = {k: v for k, v in record.items() if k != "row" and v is not None}
                 cells[cell] = {"cell": cell, **kept}

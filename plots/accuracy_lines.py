@@ -37,7 +37,7 @@ def draw(table: pd.DataFrame, records: data.Records, over: str, width: float, **
             if i == 0:
                 grid[i, j].set_title(column)
         grid[i, 0].set_ylabel(group if len(down) > 1 else "")
-    _finish(figure, rows, over)
+    _finish(figure, rows, over, prefix=over == "layers" and bool(records))
     if over == "kind":
         looks = {row: {**look, "linestyle": "none"} for row, look in looks.items()}
     label = {"size": "problem size n", "layers": "layers", "kind": "kind of instance"}[over]
@@ -97,8 +97,7 @@ def _draw_panel(
         axes.set_xticks(sorted(rows["x"].unique()))
 
 
-def _finish(figure: Figure, rows: pd.DataFrame, over: str) -> None:
-    prefix = over == "layers" and rows["value"].max() <= rows["size"].max()
+def _finish(figure: Figure, rows: pd.DataFrame, over: str, prefix: bool) -> None:
     figure.supylabel(PREFIX if prefix else "correct answers (%)", fontsize="medium")
     for axes in figure.axes:
         if prefix:

@@ -28,7 +28,7 @@ def load_experiment(name: str, config_dir: str | Path | None, folder: Path) -> g
     no YAML but results in `folder`. UserError for an unknown name."""
     try:
         return grid.load_experiment(name, config_dir)
-    except UserError:
+    except grid.UnknownExperimentError:
         if not (folder / "results.csv").exists():
             raise
     return grid.Experiment(name, "", [])

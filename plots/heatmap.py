@@ -172,12 +172,13 @@ def _draw_frontier(axes: Axes, cells: pd.DataFrame, xs: list[Any], ys: list[Any]
     for y, part in cells.groupby("y", sort=False):
         found = bracket(part.groupby("x")["median"].first().to_dict())
         middle = ys.index(y)
-        if found.dim == found.dim and (found.low > 0 or found.dim == xs[0]):
+        if found.dim in xs and (found.low > 0 or found.dim == xs[0]):
             left = xs.index(found.dim) - 0.5
             axes.plot([left] * 2, [middle - 0.5, middle + 0.5], solid_capstyle="butt", **D90)
         for dim in part["paper_dim"].dropna().unique():
-            left = xs.index(int(dim)) - 0.5
-            axes.plot([left] * 2, [middle - 0.5, middle + 0.5], solid_capstyle="butt", **PAPER)
+            if dim in xs:
+                left = xs.index(dim) - 0.5
+                axes.plot([left] * 2, [middle - 0.5, middle + 0.5], solid_capstyle="butt", **PAPER)
 
 
 def _explain(figure: Figure, grid: np.ndarray, cells: pd.DataFrame, over_dim: bool) -> None:

@@ -87,11 +87,11 @@ class MQAR(Task):
         ):
             for token in tokens:
                 if int(token) not in range_:
-                    return f"{token} is no {role}"
+                    return f"{token} is not a {role}"
             if len(set(tokens)) < len(tokens):
                 return f"a {role} occurs twice"
         unknown = [query for query in queries if query not in dict(pairs)]
-        return f"{unknown[0]} is asked for and has no value" if unknown else None
+        return f"{unknown[0]} is queried but has no value" if unknown else None
 
     def dependencies(self, example: Example) -> list[list[int]]:
         """A query needs its place in the list; a value needs the query before it and its pair."""
@@ -109,11 +109,6 @@ class MQAR(Task):
             pair = key_at[query]
             needed += [[listed + i], [pair, pair + 1, chain + 2 * i]]
         return [*needed, [], [chain + 2 * len(queries) - 1]]
-
-    def chain_steps(self, example: Example) -> list[int]:
-        """A query and its value are one step; so is a label."""
-        count = len(example.chain) + len(example.answer)
-        return [i if self.labelled else i // 2 for i in range(count)]
 
     def draw_batch(self, seed: int, stream: int, first: int, count: int, size: int) -> SequenceSet:
         dtype = self.vocabulary.dtype

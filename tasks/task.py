@@ -18,7 +18,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import accumulate, zip_longest
+from itertools import zip_longest
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -243,12 +243,6 @@ class Task(ABC):
     def chain_dependencies(self, example: Example) -> list[list[int]]:
         """`dependencies` of a sequence with a chain; by default, all earlier tokens."""
         return [list(range(i)) for i in range(len(example.prompt), len(example.tokens))]
-
-    def chain_steps(self, example: Example) -> list[int]:
-        """The chain step, from 0, of each token after the prompt."""
-        tokens = example.chain + example.answer
-        ends = [self.step_end in (None, token) for token in tokens]
-        return list(accumulate(ends, initial=0))[:-1]
 
     def kind_of(self, example: Example) -> str:
         return ""

@@ -27,7 +27,7 @@ class RoleRate:
 
 @dataclass(frozen=True, config=CHECKED)
 class Rates:
-    """Learning rates by role (`models.roles`), equal by default.
+    """Learning rates by role (`models.mixer.Role`), equal by default.
 
     muP exponents keep the effect of updates equal at every width: with AdamW 1 for hidden matrices
     and head, 0 for embedding and vectors (Yang and Hu 2021; Yang et al. 2022, table 3). With Muon ½

@@ -112,11 +112,10 @@ def test_where_labels_break_by_hand():
     last_right, all_right = judge_labels(sequences, labels)
     assert last_right.tolist() == [True] * 6 + [False] * 2 + [True] * 2
     assert all_right.tolist() == [True] * 6 + [False] * 4
-    report = where_labels_break(sequences, labels, last_right)
-    assert report["by_position"] == report["by_step"] == [[0, 1, 10], [1, 1, 9], [2, 2, 8]]
+    report = where_labels_break(sequences, labels)
+    assert report["by_position"] == [[0, 1, 10], [1, 1, 9], [2, 2, 8]]
     assert report["longest_prefix"] == 2
-    assert (report["answer_right_chain_wrong"], report["answer_wrong_chain_right"]) == (2, 0)
-    assert where_labels_break(sequences, sequences.labels, all_right)["longest_prefix"] == 3
+    assert where_labels_break(sequences, sequences.labels)["longest_prefix"] == 3
 
 
 @each(TAGGED)
@@ -157,8 +156,8 @@ def test_online_accuracy_counts_chains_whose_own_labels_are_all_right(task, mixe
     assert 0 < np.mean(right) < 1
     chains = Counter(map(bytes, sequences.labels[:, 2::2]))
     assert result.chance_accuracy == max(chains.values()) / 30
-    best = where_labels_break(*as_tags(sequences, sequences.labels), np.ones(30, bool))
-    assert best["longest_prefix"] == 6 and len(best["by_step"]) == 6
+    best = where_labels_break(*as_tags(sequences, sequences.labels))
+    assert best["longest_prefix"] == len(best["by_position"]) == 6
 
 
 def test_accuracy_by_kind_of_instance():

@@ -149,7 +149,7 @@ def test_an_error_of_the_progress_display_is_shown_and_does_not_end_it(tiny, mon
 
     monkeypatch.setattr(Sweep, "enter", enter_after_failures)
     [one] = sweep.open_cells()
-    with display.SweepProgress(sweep, [one]):
+    with display.SweepProgress(sweep, [one], 1):
         run_cell(one.config)
         deadline = time.monotonic() + 20
         while failures and time.monotonic() < deadline:

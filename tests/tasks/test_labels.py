@@ -21,7 +21,7 @@ def test_labels_are_the_chain(task):
         assert task.check(example.tokens) is None
         wrong = next(token for token in task.vocabulary.tokens[3:] if token != example.answer[-1])
         assert task.check([*example.tokens[:-1], wrong]) is not None
-        assert len(task.dependencies(example)) == len(task.chain_steps(example)) == 6
+        assert len(task.dependencies(example)) == 6
     assert drawn.tokens.shape == drawn.labels.shape == (50, task.max_len + 1)
     assert (drawn.select(slice(3, 5)).labels == drawn.labels[3:5]).all()
 
