@@ -180,7 +180,7 @@ def longest_sequence(model: Transformer, sequences: SequenceSet) -> int:
 
 
 def megabytes(memory_mb: Memory, device: torch.device) -> float:
-    """auto: `CPU_MEMORY_MB` on a CPU, on a GPU half of the free memory: other cells need some."""
+    """auto: `CPU_MEMORY_MB` on a CPU, half of the free memory on a GPU (others share it)."""
     if memory_mb != "auto":
         return float(memory_mb)
     if device.type != "cuda":

@@ -240,7 +240,7 @@ def print_plan(sweep: Sweep) -> None:
 
 
 def console() -> Console:
-    """A console, of fixed width if the output is no terminal."""
+    """A console, of fixed width if the output is not a terminal."""
     return Console(width=None if sys.stdout.isatty() else 160, markup=False, emoji=False)
 
 

@@ -70,6 +70,9 @@ def make_launcher(hydra_overrides: Sequence[str], hours: float | None) -> Any:
     )
     if hours is not None:
         if not hasattr(launcher, "stop_after"):
-            raise UserError("max_hours: only with hydra/launcher=local; a cluster has limits")
+            raise UserError(
+                "max_hours works only with hydra/launcher=local; on a cluster, set "
+                "hydra.launcher.timeout_min"
+            )
         launcher.stop_after(3600 * hours)
     return launcher

@@ -62,9 +62,9 @@ def run_and_report(config: CellConfig) -> dict[str, Any] | None:
 
 
 def run_cell(config: CellConfig, listener: Listener = ignore) -> dict[str, Any] | None:
-    """Train and measure the cell unless done; returns its record, None if another process works on
-    it. Failures are recorded, then raised; a bad configuration raises UserError before anything is
-    written."""
+    """Train and measure the cell unless done; returns its record, None if another process is
+    working on it. Failures are recorded, then raised; a bad configuration raises UserError before
+    anything is written."""
     task = build_task(config.task)
     measured = measured_task(config, task)
     device = resolve_device(config.machine.device)
@@ -160,7 +160,9 @@ def trained(
     if known is not None:
         return load_model(config, task, run).to(device), known["row"]
     if not len(data.train):
-        raise UserError(f"data.train_file={config.data.train_file}: no training sequences are left")
+        raise UserError(
+            f"data.train_file={config.data.train_file}: contains no usable training sequences"
+        )
     tell(Phase("training"))
     model = initial_model(config, task)
     require_exact(model)

@@ -113,7 +113,9 @@ def _constructed(settings: Mapping[str, Any], task: Task) -> Transformer:
     if not isinstance(model, Transformer):
         raise UserError(f"{key}: must return a models.transformer.Transformer, not {type(model)}")
     if model.vocab_size != len(task.vocabulary) or model.max_len < task.room.max_len:
-        raise UserError(f"{key}: the model it returns has no room for the task's sequences")
+        raise UserError(
+            f"{key}: the model it returns is too small for the task's vocabulary or sequences"
+        )
     return model
 
 

@@ -1,7 +1,7 @@
 """The token mixer interface.
 
-A new mixer subclasses `Mixer`, initialises its own parameters and defines `forward`. The defaults
-of everything else are correct for any causal mixer, and slow. Override:
+A new mixer subclasses `Mixer`, initialises its own parameters and defines `forward`. Everything
+else has a default that is correct for any causal mixer, but slow. Override:
 
     prefill, step       to generate without a full forward pass per token
     state_bytes         to report the size of that state
@@ -133,7 +133,7 @@ class Mixer(nn.Module):
         return counted_forward(self, length)
 
     def step_flops(self, position: int) -> int:
-        """FLOPs of one `step` at a 0-based position: what it adds to `flops`, where a formula."""
+        """FLOPs of one `step` at a 0-based position; if `flops` is a formula, its increase."""
         if type(self).step is Mixer.step:
             return sum(self.flops(position + 1).values())
         if type(self).flops is Mixer.flops:

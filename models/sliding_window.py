@@ -1,5 +1,8 @@
 """Sliding-window attention (Beltagy et al. 2020, arXiv 2004.05150, section 3.1)."""
 
+from typing import Any
+
+from common import UserError
 from models.mixer import check_sizes
 from models.sparse import SparseAttention
 
@@ -11,22 +14,9 @@ class SlidingWindow(SparseAttention):
     mixer's default, 2^⌊log₂ √max_len⌋.
     """
 
-    def __init__(
-        self,
-        dim: int,
-        num_heads: int,
-        max_len: int,
-        dropout: float = 0.0,
-        position: str = "none",
-        window: int | None = None,
-        implementation: str = "auto",
-        convolution: str = "none",
-        convolution_width: int = 4,
-    ):
+    def __init__(self, *sizes: Any, window: int | None = None, **shared: Any):
+        for name in {"block_size", "window_blocks", "summary_tokens"} & shared.keys():
+            raise UserError(f"sliding-window attention takes window, not {name}")
         if window is not None:
             check_sizes(window=window)
-        super().__init__(
-            dim, num_heads, max_len, dropout, position, block_size=window, summary_tokens=0,
-            implementation=implementation, convolution=convolution,
-            convolution_width=convolution_width,
-        )  # fmt: skip
+        super().__init__(*sizes, block_size=window, summary_tokens=0, **shared)

@@ -21,8 +21,8 @@ from models.mixer import GenerationState, check_choice, widened, without_autocas
 
 SCALES = ("head_dim", "sqrt")
 MOST_SCORES = 2**28  # of one query: 1 GiB in float32, several times over in a backward pass
-# Scores held at once, on a CPU and elsewhere. 1 MiB of float32 fits a core's cache; a GPU wants
-# more work a call.
+# Scores held at once, on a CPU and on other devices. 1 MiB of float32 fits in a core's cache; a GPU
+# needs more work per call.
 SCORES_CPU, SCORES_ELSEWHERE = 2**18, 2**26
 SMALLEST_BLOCK = 16  # queries, if that many fit
 
@@ -44,7 +44,7 @@ class TensorAttention(AttentionMixer):
         if max_len**2 > MOST_SCORES:
             raise UserError(
                 f"tensor attention: among {max_len:,} tokens a query has {max_len**2:,} scores, "
-                f"more than the {MOST_SCORES:,} that can be held; take shorter sequences, or "
+                f"more than the {MOST_SCORES:,} allowed; use shorter sequences or "
                 "model=tensor_linear"
             )
         self.scale = 1 / (self.head_dim if scale == "head_dim" else self.head_dim**0.5)

@@ -22,7 +22,7 @@ from models.mixer import (
 )
 from models.packing import Packing
 
-State = list[GenerationState]  # one a layer
+State = list[GenerationState]  # one per layer
 SINUSOIDS_RMS = 0.5**0.5  # of sines and cosines, at any width
 
 

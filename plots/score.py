@@ -1,4 +1,4 @@
-"""A scored model: its D90 on each task and its cost beside standard attention, in one number too.
+"""Score a model: its D90 on each task relative to standard attention's, their mean, and its costs.
 
 A D90 is known up to its bracket (`experiments.d90`). A task that is not passed counts as twice the
 largest D tried. A model that has not run on every task has no score, so leaving out hard tasks does

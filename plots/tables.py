@@ -119,8 +119,8 @@ def d90(table: pd.DataFrame, facets: data.Facets = None) -> pd.DataFrame:
     """D90 of every group.
 
     `fails`: the largest D below that was measured. `success %`: seeds that reach 90 % at D90, or at
-    the largest D if none passed. `still improving`: a seed at `fails` was. `times`: D90 over
-    standard attention's, with what the two brackets allow.
+    the largest D if none passed. `still improving`: whether a seed at `fails` was still gaining
+    when its steps ended. `times`: D90 over standard attention's, with what the two brackets allow.
     """
     groups = data.labelled(required(table), facets, data.APART)
     frame = data.times_standard(groups).sort_values(

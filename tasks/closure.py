@@ -55,7 +55,7 @@ class Closure(Task):
         self.monoid, self.subset = monoid, subset
         self._monoid = monoid_of(str(monoid))
         if not self._monoid.is_group:
-            raise UserError(f"task closure: monoid={monoid} is no group")
+            raise UserError(f"task closure: monoid={monoid} is not a group")
         self._subgroup = self._checked_subgroup(subset)
         self._index = len(self._monoid) // len(self._subgroup)
         self.r = 2 * self._index if r is None else self.whole_number("r", r, 1)
@@ -71,7 +71,7 @@ class Closure(Task):
         numbers = tuple(sorted(self._monoid.numbers_of("subset", subset)))
         if not self._monoid.is_subgroup(numbers):
             raise UserError(
-                f"task closure: subset={','.join(map(str, subset))} is no subgroup of "
+                f"task closure: subset={','.join(map(str, subset))} is not a subgroup of "
                 f"{self.monoid}: products of its elements, or the identity, are missing"
             )
         if len(numbers) == len(self._monoid):

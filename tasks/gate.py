@@ -13,7 +13,7 @@ from tasks.generate import draw_set
 from tasks.task import PAD_ID, Task
 
 MARGIN = 0.15  # above chance; a task fails where a baseline is better
-MOST_ANSWERS, MOST_BIGRAMS = 256, 1000  # the most frequent; rarer ones are not told apart
+MOST_ANSWERS, MOST_BIGRAMS = 256, 1000  # the most frequent; the rest are pooled
 EPOCHS, BATCH, HIDDEN, RATE = 15, 100, 128, 3e-3
 
 

@@ -164,7 +164,7 @@ def draw_sets(
                 reached = counts[split] - planned[split] + found[split]
                 raise UserError(
                     f"task {task.name} size={size} has too few distinct prompts{outside}: {split} "
-                    f"wants {counts[split]:,}, reached {reached:,} after {search.counters[2]:,} "
+                    f"wants {counts[split]:,}, found {reached:,} after {search.counters[2]:,} "
                     "candidates; ask for fewer sequences or a larger size"
                 )
     bar.close()

@@ -43,7 +43,7 @@ class Monoid:
             raise UserError(f"{key}={elements!r} must be a list of elements of {self.name}")
         unknown = [element for element in elements if str(element) not in self.number]
         if unknown:
-            raise UserError(f"{key}: {unknown[0]} is no element of {self.name}")
+            raise UserError(f"{key}: {unknown[0]} is not an element of {self.name}")
         return tuple(dict.fromkeys(self.number[str(element)] for element in elements))
 
     @property

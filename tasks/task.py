@@ -44,7 +44,7 @@ class Vocabulary:
         self.tokens: tuple[str, ...] = (PAD, EOS, *tokens)
         self.index: dict[str, int] = {token: i for i, token in enumerate(self.tokens)}
         if len(self.index) != len(self.tokens):
-            raise ValueError("a vocabulary must not hold a token twice")
+            raise ValueError("a vocabulary must not contain a token twice")
         if len(self.tokens) > MAX_VOCABULARY:
             raise UserError(
                 f"a vocabulary of {len(self.tokens):,} tokens is too large: ids have 16 bits, "
@@ -135,7 +135,7 @@ class Task(ABC):
     generator_version: ClassVar[int] = 3  # of stored sets; raise it when a seed gives others
     answer_marker: ClassVar[str] = "<sep>"
     min_size: ClassVar[int] = 1
-    step_end: ClassVar[str | None] = None  # the token that ends a step of the chain; None: every
+    step_end: ClassVar[str | None] = None  # ends a step of the chain; None: every token does
     check_defaults: ClassVar[dict[str, Any]] = {}
     formats: ClassVar[tuple[str, ...]] = ("cot", "direct")
 
@@ -270,7 +270,7 @@ class Task(ABC):
         return text
 
     def draw_batch(self, seed: int, stream: int, first: int, count: int, size: int) -> SequenceSet:
-        """As `draw`; the default calls `sample_prompt` for each."""
+        """Like `draw`; the default calls `sample_prompt` for each sequence."""
         examples = []
         for index in range(first, first + count):
             digest = hashlib.sha256(f"{seed} {stream} {size} {index}".encode()).digest()

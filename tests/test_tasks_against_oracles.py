@@ -7,16 +7,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
-from oracles import arithmetic, judge
+from oracles import JUDGES, arithmetic, judge
 from oracles.mutations import mutants
 
 from tasks.__main__ import main
-
-SIZES = {
-    "arithmetic": [1, 2, 3, 6, 10, 13, 16], "lis": [3, 4, 10, 40, 110, 175, 250],
-    "ed": [2, 3, 4, 6, 12, 16, 20], "ed_local": [2, 3, 4, 6, 12, 16, 20],
-    "mqar": [1, 2, 3, 8, 16, 64], "copy": [3, 4, 5, 10, 40, 100],
-}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -63,44 +57,7 @@ def sample(case: Case) -> list[str]:
     return lines.splitlines()
 
 
-def operators(expression: str) -> int:
-    return sum(token in "+-*/" for token in expression.split())
-
-
-def all_cases() -> list[Case]:
-    """Every size from the training split; every other one from the test split, half without chain.
-
-    The orders of Arithmetic take turns, so that the test split of every size is seen.
-    """
-    cases = []
-    for task, sizes in SIZES.items():
-        for shift, order in enumerate(["leftmost", "growth"] if task == "arithmetic" else [""]):
-            cases += [Case(task, size, order) for size in sizes]
-            for i, size in enumerate(sizes[shift::2]):
-                cases.append(Case(task, size, order, "test", "direct" if i % 2 else "cot"))
-        cases.append(Case(task, sizes[3], format="direct"))
-        cases.append(Case(task, sizes[2], capacity=sizes[-1]))
-        cases.append(Case(task, sizes[1], split="test", capacity=sizes[3]))
-    return cases
-
-
-@pytest.mark.parametrize("case", all_cases(), ids=lambda case: f"{case}-{case.format}")
-def test_sampled_lines_are_valid(case: Case) -> None:
-    lines = sample(case)
-    assert len(lines) == case.count
-    for line in lines:
-        assert case.judge(line) is None, line
-    prompts = [re.split(" (?:=|<sep>) ", line)[0] for line in lines]
-    assert len(set(prompts)) == case.count
-    for prompt in prompts:
-        if case.task == "arithmetic":
-            assert not arithmetic.needless_brackets(prompt), prompt
-            assert case.split == "train" or operators(prompt) == case.size, prompt
-        if case.task.startswith("ed"):
-            assert len(set(prompt.split()) - {"|"}) <= 10, "more than 10 usable letters"
-
-
-@pytest.mark.parametrize("task", SIZES)
+@pytest.mark.parametrize("task", JUDGES)
 def test_seed_decides_the_lines(task: str) -> None:
     first, other = sample(Case(task, 6)), sample(Case(task, 6, seed=2))
     assert first == sample(Case(task, 6))
@@ -137,13 +94,19 @@ CHECKED = [
     Case("ed_local", 6, format="direct", count=100), Case("ed_local", 20, count=20),
     Case("mqar", 5, count=100), Case("mqar", 4, count=100, capacity=40),
     Case("mqar", 8, format="direct", count=100), Case("copy", 10, count=100),
+    Case("lis", 110, split="test", count=20), Case("ed", 16, split="test", count=20),
+    Case("mqar", 64, split="test", count=20), Case("copy", 100, split="test"),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize("case", CHECKED, ids=lambda case: f"{case}-{case.format}")
-def test_check_agrees_with_the_oracle(case: Case, tmp_path: Path) -> None:
+def test_samples_are_valid_and_check_agrees_with_the_oracle(case: Case, tmp_path: Path) -> None:
     """On sampled lines, a hundred damaged ones and, where there is an order, on either order."""
     lines = sample(case)
+    prompts = {re.split(" (?:=|<sep>) ", line)[0] for line in lines}
+    assert len(prompts) == case.count and not refused_by_oracle(case, lines)
+    if case.task == "arithmetic":
+        assert not any(map(arithmetic.needless_brackets, prompts))
     lines += mutants(lines, 100, seed=3)
     for order in ["leftmost", "growth"] if case.task == "arithmetic" else [""]:
         asked = replace(case, order=order)
@@ -156,14 +119,11 @@ EDGES = {
     Case("arithmetic", 3, "growth"): """\
 growth  4 + 8 + 6 = 4 + 3 = 7
 growth  4 * 8 / 6 = 4 * 5 = 9
-invalid 4 - 8 - 6 = 4 - 3 = 1
 invalid 0 * 5 + 0 = 0 * 5 = 0
 valid   7 - 0 - 0 = 7 - 0 = 7
 invalid 1 / 0 * 0 = 1 * 0 = 0
 invalid 1 / ( 6 - 6 ) = 1 / 0 = 0
 growth  2 * 3 + 0 * 4 = 2 * 3 + 0 = 6 + 0 = 6
-invalid 3 = 3
-invalid 1 + 2 = 3 = 3
 invalid ( 3 ) + 1 = 3 + 1 = 4
 valid   ( 1 + 2 ) = 3
 invalid 1 + ( 2 + 3 ) = 1 + ( 5 ) = 6
@@ -171,9 +131,7 @@ valid   1 - ( 2 - 3 ) = 1 - 10 = 2
 invalid - 3 + 4 = 1
 invalid 2 ( 3 ) = 6
 invalid 1+2 = 3
-invalid 1 + 2 = 03
 invalid 1 + 12 = 2
-invalid = 1 + 2 = 3
 invalid 1 + 2 = 3 <eos>
 invalid 1 + 2 + 3 + 4 + 5 = 3 + 3 + 4 + 5 = 6 + 4 + 5 = 10 + 5 = 4
 invalid 1 + 2 + 3 = 6
@@ -183,22 +141,17 @@ valid   1 * 2 + 3 * 4 = 2 + 3 * 4 = 2 + 1 = 3
     Case("lis", 3): """\
 valid   7 8 9 <sep> 1 2 3 <sep> 3
 invalid 7 8 9 <sep> 3
-invalid 7 8 <sep> 1 2 <sep> 2
 invalid 7 8 3 <sep> 1 2 1 <sep> 2
 invalid 7 8 250 <sep> 1 2 3 <sep> 3
-invalid 7 8 9 1 2 3 3
 valid   9 9 9 <sep> 1 1 1 <sep> 1
 invalid 07 8 9 <sep> 1 2 3 <sep> 3
 """,
     Case("ed", 3): """\
 valid   a | a b c <sep> 0 2 4 , <sep> 4
 invalid a b c | a <sep> 0 , 2 , 4 , <sep> 4
-invalid | a <sep> <sep> 1
 valid   r x | c r o <sep> 3 1 3 , 4 3 4 , <sep> 4
 invalid r x | c r o <sep> 4
 invalid c r o | r x <sep> 4
-invalid r x c r o <sep> 4
-invalid r x | c r <sep> 4
 invalid r x s | c r s o x y <sep> 4
 invalid r x s | r x s <sep> 4
 invalid r 3 s | r x s <sep> 4
@@ -215,21 +168,14 @@ invalid 1 65 2 66 | 2 1 <sep> 1 65 2 66 <sep> 66
 invalid 1 65 1 66 | 1 1 <sep> 1 66 1 66 <sep> 66
 invalid 1 65 2 65 | 2 1 <sep> 2 65 1 65 <sep> 65
 invalid 1 65 2 66 | 2 2 <sep> 2 66 2 66 <sep> 66
-invalid 1 65 2 66 | 2 3 <sep> 2 66 3 66 <sep> 66
-invalid 1 65 2 64 | 2 1 <sep> 2 64 1 65 <sep> 65
 invalid 1 65 66 2 | 2 1 <sep> 2 66 1 65 <sep> 65
 invalid 1 65 2 66 | 2 66 <sep> 2 66 1 65 <sep> 65
-invalid 1 65 | 2 66 2 1 <sep> 2 66 1 65 <sep> 65
-invalid 1 65 2 66 | 2 <sep> 2 66 <sep> 66
 """,
     Case("copy", 3): """\
 valid   a b <sep> a b
 valid   a <sep> a
 invalid a b <sep> a c
 invalid a b c d <sep> a b c d
-invalid <sep> a
-invalid a b a b
-invalid a b <sep> a b <sep> a b
 invalid A b <sep> A b
 """,
 }

@@ -132,17 +132,6 @@ def test_sequences_per_second(tmp_path, monkeypatch):
     assert record["geometric_means"]["distinct_ratio"] == pytest.approx(mean)
 
 
-def test_slope_finds_the_power():
-    assert scaling.slope([(x, 3 * x**1.5) for x in (512, 1024, 4096)]) == pytest.approx(1.5)
-    assert scaling.slope([(512, 1.0)]) is None
-
-
-def test_what_claims_linear_time_is_found():
-    found = {name for name in training.MODELS if scaling.takes_linear_time(name)}
-    assert {"linear", "sliding_window", "based", "lstm", "tensor_linear"} <= found
-    assert not {"standard", "sparse", "hybrid"} & found
-
-
 def test_seconds_and_peak_memory_from_a_fresh_process():
     (row,) = scaling.measure_lengths("based", [512])  # two mixers in turn
     assert row["seconds"] > 0

@@ -49,21 +49,6 @@ def test_batched_and_separate_heads_compute_the_same():
     torch.testing.assert_close(batched, weights @ (weights @ v[0]))
 
 
-def test_ratios_leave_out_a_single_head():
-    def seconds(row):
-        return (0.8 if row["calls"] == "batched" else 1.0) if row["heads"] > 1 else row["tokens"]
-
-    assert heads.batched_over_separate(rows(seconds)) == 0.8
-
-
-def test_bound_ratios_of_configured_mixers():
-    found = {row["model"]: row for row in heads.bound_ratios([35, 221])}
-    for t in (35, 221):
-        assert found["standard"][str(t)] == pytest.approx(2 * 16 * (1 + 1 / t))
-        assert found["linear"][str(t)] == pytest.approx(4 * 16 * 17 / t)
-    assert found["tensor"]["221"] > 5 * found["tensor"]["35"]
-
-
 def test_record_of_a_small_run(tmp_path):
     path = tmp_path / "heads.json"
     heads.main((1, 2), (1, 2), (16, 32), (16, 32), record=path)

@@ -47,6 +47,11 @@ BAD_CELLS = [
     ("measure.count=0", "measure.count"),
     ("measure.count=21", "measure.count=21: the test set has 20"),
     ("measure.file=absent.txt", "absent.txt"), ("measure.state_format=float7", "format float7"),
+    ("model.dim=16.5", "dim"), ("model.position=ropes", "position"), ("+model.layers=3", "layers"),
+    ("model.position=rope model.dim=6", "even head_dim"), ("recipe.stop_at=2", "stop_at"),
+    ("micro_batch_size=0", "micro_batch_size"), ("checkpoint_seconds=0", "checkpoint_seconds"),
+    ("time_limit_seconds=-1", "time_limit"), ("task._target_=tasks.data.DataConfig", "subclass"),
+    ("recipe.rates.hidden.factor=0", "factor"),
     ("force=flase", "force"), ("objective=anser_accuracy", "did you mean answer_accuracy?"),
 ]  # fmt: skip
 
@@ -61,6 +66,7 @@ def test_a_bad_cell(command, tmp_path, words, named):
 BAD_SWEEPS = [
     ("experiment=qiuck", "qiuck"), ("only.model=mamba", "there are linear, sparse, standard"),
     ("only.dim=[9,99]", "there are 8, 16, 32"), ("+only.colour=red", "no such key"),
+    ("experiment=gates +only.model.mixer.A_range=[0,1]", "no cell matches"),
     ("only.colour=red", "colour"), ("only=lis", "only"), ("status=perhaps", "status"),
     ("strategy=best", "strategy"), ("max_hours=-1", "max_hours"),
     ("max_hours=1 hydra/launcher=basic", "max_hours"), ("threads=0", "threads"),

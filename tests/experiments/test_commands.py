@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from hydra.core.singleton import Singleton
+from omegaconf import OmegaConf
 
 import cotcost
 import train
@@ -37,23 +37,6 @@ SWEEP = ["--config-dir=conf", "experiment=tiny", "logger=none"]
 # Of a cell in seconds, for train.py.
 CELL = ["task=lis", "task.size=3", "task.number_range=20", "data.train=400", "data.test=60",
         "recipe.steps=40", "model.num_layers=1", "logger=none"]  # fmt: skip
-SWEEPER = """
-import json
-from pathlib import Path
-from hydra.core.plugins import Plugins
-from hydra.plugins.sweeper import Sweeper
-
-class BestOfTwo(Sweeper):
-    def setup(self, **context):
-        self.launcher = Plugins.instance().instantiate_launcher(**context)
-
-    def sweep(self, arguments):
-        tried = []
-        for word in ("model.dim=8", "model.dim=16"):
-            [job] = self.launcher.launch([[*arguments, word]], len(tried))
-            tried.append((job.return_value, word))
-        Path("best.json").write_text(json.dumps(max(tried)))
-"""
 
 
 def started(program, *words, cwd, **environment):
@@ -150,22 +133,10 @@ def test_max_hours_stops_cleanly_and_frontier_climbs_one_step_above(outside, fol
     assert table.query("seed == 8")["dim"].tolist() == [8, 16]
 
 
-def test_a_sweeper_that_optimises_sees_the_objective(outside, folder):
-    (folder / "hydra_plugins").mkdir()
-    (folder / "hydra_plugins" / "best_of_two.py").write_text(SWEEPER)
-    (folder / "conf" / "hydra" / "sweeper").mkdir(parents=True)
-    (folder / "conf" / "hydra" / "sweeper" / "best_of_two.yaml").write_text(
-        "_target_: hydra_plugins.best_of_two.BestOfTwo\n"
-    )
-    Singleton.set_state(Singleton.get_state())  # Hydra looks for plugins again
-    words = ["-m", "--config-dir=conf", "hydra/sweeper=best_of_two", "objective=answer_accuracy",
-             "experiment_name=optimised"]  # fmt: skip
-    done = outside("train.py", *words, *CELL)
-    assert done.status == 0, done.err
-    table = pd.read_csv(folder / "outputs" / "optimised" / "results.csv")
-    best = table.loc[table["answer_accuracy"].idxmax()]
-    told = json.loads((folder / "best.json").read_text())
-    assert told == [best["answer_accuracy"], f"model.dim={best['dim']}"] and len(table) == 2
+def test_a_sweeper_that_optimises_gets_the_objective(monkeypatch):
+    monkeypatch.setattr("experiments.run.run_and_report", lambda config: {"answer_accuracy": 0.5})
+    settings = OmegaConf.create(compose_plain("train", ["objective=answer_accuracy"]))
+    assert train.main.__wrapped__(settings) == 0.5
 
 
 def test_evaluate_ends_with_one_json_object_and_shows_chains(swept, trained, folder):
@@ -189,6 +160,15 @@ def test_evaluate_reads_sequences_from_a_file(swept, trained, folder):
     done = swept[0]("evaluate.py", f"run={trained}", "data.file=mine.txt")
     assert done.status == 0, done.err
     assert json.loads(done.out.splitlines()[-1])["n_test"] == 2
+
+
+def test_evaluate_counts_sizes_and_formats_of_its_own(swept, trained):
+    for words in ("count=30", "task.size=3 count=30", "state_format=float8_e4m3 count=30",
+                  "weight_format=float16 count=30"):  # fmt: skip
+        done = swept[0]("evaluate.py", f"run={trained}", *words.split())
+        assert done.status == 0, done.err
+        told = json.loads(done.out.splitlines()[-1])
+        assert told["n_test"] == 30, words
 
 
 def test_a_trained_model_in_three_lines(trained):

@@ -5,8 +5,9 @@ import pytest
 from common import UserError
 from experiments.config import CONF_DIR, cell_from, compose_plain, measured_task
 from experiments.display import label, varying_settings
-from experiments.grid import as_override, cell_of, cells, experiment_from, load_experiment
+from experiments.grid import cell_of, cells, experiment_from, load_experiment
 from experiments.names import cell_name
+from experiments.plan import quoted
 from experiments.run import require_buildable
 from tasks.task import build_task
 
@@ -51,10 +52,10 @@ def test_overrides_apply_to_every_cell_and_the_last_of_a_key_counts():
     assert [(c.config.recipe.steps, c.config.seed) for c in found] == [(7, 4)]
 
 
-def test_values_become_overrides():
-    values = [None, True, 0.001, "rope", [1, 2]]
-    words = ["k=null", "k=true", "k=0.001", "k=rope", "k=[1, 2]"]
-    assert [as_override("k", value) for value in values] == words
+def test_values_are_read_as_a_worker_s_hydra_reads_them():
+    for value in ("/home/o'neil/runs", "off", "1:30"):
+        assert cell_of([f"runs_dir={quoted(value)}"]).config.runs_dir == value
+    assert cell_of(["experiment_name=off"]).config.experiment_name == "off"
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ import pytest
 
 from common import UserError
 from experiments.config import require_trusted
-from experiments.names import cell_name, run_name, varying_keys
+from experiments.names import cell_name, run_name
 
 MIXER = """
 from models.standard import StandardAttention
@@ -70,22 +70,3 @@ def test_classes_from_outside_need_trust_where_a_file_names_them():
     require_trusted(foreign, "config.yaml", trust=True)
     with pytest.raises(UserError, match=r"os\.system"):
         require_trusted(foreign, "config.yaml", trust=False)
-
-
-def test_columns_are_the_settings_that_vary_within_a_task_model_or_recipe():
-    def config(task, size, model, **mixer):
-        return {
-            "task": {"name": task, "size": size, f"{task}_setting": 1},
-            "model": {"name": model, "dim": 8, "mixer": mixer},
-            "recipe": {"name": "fast", "learning_rate": 0.01},
-            "data": {"train": 10},
-            "seed": 0,
-        }
-
-    two = [config("lis", 4, "sparse", k=1), config("ed", 5, "standard")]
-    assert varying_keys(two) == []
-    assert varying_keys([*two, config("lis", 4, "sparse", k=2)]) == ["model.mixer.k"]
-    longer = {**two[0], "measure": {"task": {"size": 9}}}
-    assert varying_keys([*two, longer]) == []
-    other_training = {**config("lis", 6, "sparse", k=1), "measure": {"task": {"size": 9}}}
-    assert varying_keys([*two, longer, other_training]) == ["task.size"]

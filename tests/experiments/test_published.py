@@ -8,6 +8,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 import yaml
+from omegaconf import OmegaConf
 
 from experiments.config import cell_from
 from experiments.d90 import passes
@@ -65,7 +66,10 @@ def config_of_row(text, shared):
         trained = found.setdefault(key, row[column])
         if trained != row[column]:
             found[f"measure.{key}"] = row[column]
-    return nested(found)
+    config = OmegaConf.create()
+    for key, value in found.items():
+        OmegaConf.update(config, key, value, force_add=True)
+    return OmegaConf.to_container(config)
 
 
 def parsed(text):
@@ -73,18 +77,6 @@ def parsed(text):
         return ast.literal_eval(text)
     except (ValueError, SyntaxError):
         return text or None
-
-
-def nested(settings):
-    """Return settings under dotted keys as nested mappings."""
-    found = {}
-    for key, value in settings.items():
-        *path, last = key.split(".")
-        node = found
-        for part in path:
-            node = node.setdefault(part, {})
-        node[last] = value
-    return found
 
 
 def test_a_drawn_cell_trains_to_what_its_row_says(tmp_path):

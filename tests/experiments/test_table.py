@@ -52,6 +52,9 @@ def test_a_row_of_code_that_has_changed_since_is_replaced(tmp_path):
     upsert(tmp_path, [mine[0], record("ours", seed=1)])
     upsert(tmp_path, [mine[1]])
     assert set(read_table(tmp_path)["cell"]) == set(read_cells(tmp_path)) == {"ours", "second"}
+    (tmp_path / "results.csv").unlink()  # as after a kill between the two files
+    upsert(tmp_path, [mine[0]])
+    assert read_table(tmp_path)["cell"].tolist() == ["first"]
 
 
 def test_a_name_of_digits_alone_stays_a_name(tmp_path):

@@ -6,6 +6,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 import torch
+from comparing import assert_close
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -22,12 +23,6 @@ END, PROMPT = 3, 6
 OPTIONS = [{}, {"keep_prompt": True}, {"sparse": True}, {"keep_prompt": True, "sparse": True}]
 
 
-def model(line=5, position="sinusoidal", **options):
-    torch.manual_seed(0)
-    mixer = functools.partial(LastLines, lines=(PROMPT, line), **options)
-    return Transformer(7, 40, 16, 2, 2, mixer, position=position, line_ends=[END]).eval()
-
-
 @given(
     st.lists(st.booleans(), min_size=1, max_size=20),
     st.tuples(st.integers(1, 12), st.integers(1, 12)),
@@ -42,44 +37,6 @@ def test_a_token_sees_its_line_and_the_one_before(ends, lines, options):
     torch.testing.assert_close(found, mix(mixer, x, ends))
 
 
-@pytest.mark.parametrize("position", ["sinusoidal", "rope"])
-@pytest.mark.parametrize("line", [1, 5, 40])
-@pytest.mark.parametrize("options", OPTIONS, ids=str)
-def test_generation_and_packing_equal_the_forward_pass(line, position, options):
-    own, lengths = model(line, position, **options), torch.tensor([1, 4, 9, 12, 20])
-    tokens = torch.randint(0, 7, (5, 30))
-    with torch.inference_mode():
-        whole, rows = own(tokens), torch.arange(5)
-        logits, state = own.prefill(tokens[:, :20], lengths)
-        torch.testing.assert_close(logits, whole[rows, lengths - 1])
-        for positions in (lengths + step for step in range(10)):
-            logits = own.step(tokens[rows, positions], positions, state)
-            torch.testing.assert_close(logits, whole[rows, positions])
-        held = state[0].tensors["keys"].shape[2]
-        least = PROMPT + 2 * line if "keep_prompt" in options else max(PROMPT + line, 2 * line)
-        assert held < min(least, 40) if "sparse" in options else held == min(least, 40)
-        assert own.blocks[0].mixer.slots(40) == held
-        packing = Packing(lengths.numpy())
-        packed = torch.cat([row[:n] for row, n in zip(tokens, lengths, strict=True)])
-        rows = own.head(own.hidden(packed, packing)).split(lengths.tolist())
-        for row, found in zip(whole, rows, strict=True):
-            torch.testing.assert_close(found, row[: len(found)])
-
-
-@pytest.mark.parametrize("options", OPTIONS, ids=str)
-def test_packed_gradients_equal_the_padded_ones(options):
-    mixer = LastLines(16, 2, 40, lines=(PROMPT, 5), **options)
-    packing = Packing(np.array([5, 9, 17, 30]))
-    x, ends = torch.randn(packing.size, 16, requires_grad=True), torch.rand(packing.size) < 0.2
-    packed = mixer.forward_packed(x, packing, ends=ends)
-    sequences = [slice(*pair) for pair in pairwise(packing.offsets)]
-    padded = torch.cat([mixer(x[None, own], ends=ends[None, own])[0] for own in sequences])
-    torch.testing.assert_close(packed, padded)
-    direction = torch.randn_like(packed)
-    gradients = [torch.autograd.grad(y, x, direction)[0] for y in (packed, padded)]
-    torch.testing.assert_close(*gradients)
-
-
 class Doubled(LastLines):
     """A mixer of one's own, without a packed form."""
 
@@ -87,14 +44,19 @@ class Doubled(LastLines):
         return 2 * super().forward(x, **seen)
 
 
-def test_a_mixer_of_ones_own_sees_the_lines_of_packed_sequences():
-    torch.manual_seed(0)
-    mixer, packing = Doubled(16, 2, 40, lines=(PROMPT, 5)), Packing(np.array([5, 9, 17, 30]))
-    x, ends = torch.randn(packing.size, 16), torch.rand(packing.size) < 0.2
-    packed = mixer.forward_packed(x, packing, ends=ends)
-    sequences = [slice(*pair) for pair in pairwise(packing.offsets)]
-    padded = torch.cat([mixer(x[None, own], ends=ends[None, own])[0] for own in sequences])
-    torch.testing.assert_close(packed, padded)
+@pytest.mark.parametrize("cls", [LastLines, Doubled])
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+def test_packed_sequences_and_gradients_equal_padded_ones(cls, options):
+    mixer = functools.partial(cls, lines=(PROMPT, 5), **options)
+    own = Transformer(7, 40, 16, 2, 2, mixer, line_ends=[END])
+    packing = Packing(np.array([5, 9, 17, 30]))
+    tokens = torch.randint(0, 7, (packing.size,))
+    cuts = [slice(*pair) for pair in pairwise(packing.offsets)]
+    packed = own.hidden(tokens, packing)
+    padded = torch.cat([own.hidden(tokens[None, rows])[0] for rows in cuts])
+    direction, weights = torch.randn_like(packed), list(own.blocks.parameters())
+    both = [[y, *torch.autograd.grad(y, weights, direction)] for y in (packed, padded)]
+    assert_close(*both, 1e-5)
 
 
 TASKS = [

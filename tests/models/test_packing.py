@@ -14,36 +14,13 @@ from hypothesis import strategies as st
 from models.decayed import DecayedAttention
 from models.delta import DeltaRule
 from models.linear import LinearAttention
-from models.packing import LONGEST, Packing, attention_takes, bias_shape, sizes_without_padding
+from models.packing import LONGEST, Packing, attention_takes, bias_shape
 from models.sparse import SparseAttention
 from models.standard import StandardAttention
 
 EACH = pytest.mark.parametrize("mixer", [StandardAttention, SparseAttention, LinearAttention])
 METHODS = "forward", "project", "merge", "attend"
 LENGTHS = st.lists(st.integers(1, 40), min_size=1, max_size=40).map(sorted)
-
-
-@settings(max_examples=100, deadline=None)
-@given(LENGTHS, st.integers(0, 200), st.integers(1, 9))
-def test_every_cut_saves_more_than_a_group_costs(lengths, overhead, grain):
-    def cost(sizes):
-        ends = np.cumsum(sizes)
-        return sum(size * lengths[end - 1] for size, end in zip(sizes, ends, strict=True))
-
-    sizes = sizes_without_padding(np.array(lengths), grain, overhead)
-    assert sum(sizes) == len(lengths) and min(sizes) > 0
-    extra = len(sizes) - 1
-    assert cost(sizes) + extra * overhead <= cost([len(lengths)])
-    assert extra == 0 or cost(sizes) + extra * overhead < cost([len(lengths)])
-
-
-def test_mixed_lengths_are_cut_and_like_lengths_are_not():
-    assert len(Packing(np.full(64, 23)).groups) == 1
-    assert len(Packing(np.sort(np.arange(64) % 4 + 17)).groups) == 1
-    mixed = Packing(np.repeat([20, 40, 60, 80], 16))
-    assert len(mixed.groups) > 2
-    held = sum(group.shape[0] * group.shape[1] for group in mixed.groups)
-    assert 1 - mixed.size / held < 0.25
 
 
 @settings(max_examples=100, deadline=None)

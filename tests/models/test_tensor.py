@@ -1,5 +1,5 @@
 """Tensor attention and its kernelised form in blocks of any size, their memory, large scores and
-queries; what one head decides."""
+queries."""
 
 import functools
 
@@ -8,13 +8,11 @@ import torch
 from comparing import assert_close, compare_functions, random_qkv, with_gradients
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch.nn import functional as F
 
 from common import UserError
 from models import tensor
 from models.tensor import TensorAttention
 from models.tensor_linear import TensorLinearAttention
-from tasks.match3 import Match3
 from tests.models.reference.tensor import tensor_attention
 from tests.models.reference.tensor_linear import tensor_linear_attention
 
@@ -116,27 +114,3 @@ def test_extreme_queries_of_the_kernelised_form_still_average(value):
         near = -(q.abs() + 0.1).mul(256).round().div(256)
         parts = k1, k2, v1, v2
         assert_close([mixer.attend(near + value, *parts)], [mixer.attend(near, *parts)], 1e-5)
-
-
-@pytest.mark.parametrize("size", [3, 8])
-def test_one_head_of_four_channels_decides_match3(size):
-    """cos(x + y + q), the score of a pair, is a sum of four products of a sine or cosine each.
-
-    The weights concentrate on the best pair, whose values tell its cosine: 1 of a match, else at
-    most that of one step of the circle.
-    """
-    task = Match3(size, modulus=17)
-    step = 2 * torch.pi / task.modulus
-    mixer = TensorAttention(4, 1, task.max_len)
-    sequences = task.draw(0, 0, 0, 60)
-    for row in range(60):
-        example = task.decode(sequences, row)
-        numbers = torch.tensor([int(x) for x in example.prompt[:size]]).double() * step
-        asked = torch.tensor(int(example.prompt[-1])).double() * step
-        cos, sin = F.pad(torch.stack((numbers.cos(), numbers.sin())), (0, 2))
-        first, second = torch.stack((cos, sin, sin, cos), 1), torch.stack((cos, sin, cos, sin), 1)
-        signs = torch.stack((asked.cos(), -asked.cos(), -asked.sin(), -asked.sin()))
-        query = (4 * 400 * signs).expand_as(first)
-        y = mixer.attend(*(x[None, None] for x in (query, first, second, first, second)))[0, 0, -1]
-        found = (y @ signs) > (1 + torch.tensor(step).cos()) / 2
-        assert example.answer == (["yes"] if found else ["no"])

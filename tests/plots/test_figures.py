@@ -144,12 +144,6 @@ def test_drawing_leaves_the_callers_matplotlib_and_takes_the_callers_width_and_f
     assert figure.axes[0].texts[0].get_fontsize() == 9
 
 
-def test_tasks_and_models_share_no_colour():
-    main_tasks = [style.TASKS[name].color for name in ("arithmetic", "ed", "lis", "ed_local")]
-    main_models = [style.MODELS[name].color for name in ("standard", "linear", "sparse")]
-    assert len({*main_tasks, *main_models}) == 7
-
-
 @pytest.fixture
 def published(tmp_path, monkeypatch):
     """Enter a folder with results of one experiment of our own, where a sweep leaves them."""
@@ -192,6 +186,9 @@ def test_an_experiment_of_a_folder_of_your_own(published, drawn):
     names = drawn("--config-dir=conf", "results_dir=results")
     assert names == ["heatmap.png", "README.md"]
     assert "Ours." in Path("results/mine/README.md").read_text()
+    (conf / "mine.yaml").write_text("description: x\ngrid: [{seed: [0]}]\nfigure: [heatmap]\n")
+    with pytest.raises(UserError, match="figure"):
+        drawn("--config-dir=conf", "results_dir=results")
 
 
 @pytest.mark.parametrize(

@@ -13,11 +13,6 @@ def test_hand_worked_chain() -> None:
     assert Arithmetic(4, "direct").complete(prompt) == Example(prompt, [], ["8"])
 
 
-def test_nested_quotients_have_the_longest_chain() -> None:
-    nested = "1 / ( 1 / ( 1 / ( 1 / ( 1 / 1 ) ) ) ) =".split()
-    assert len(Arithmetic(5).complete(nested).tokens) == Arithmetic(5).max_len
-
-
 def test_training_mixes_operators_in_proportion_and_fills_up_with_the_largest() -> None:
     """Of 1,000, 2,000 and 3,000; but only 473 one-operator expressions exist: 121 sums, differences
     and products, 110 quotients."""

@@ -81,16 +81,6 @@ def test_capacity_changes_no_text_where_it_changes_no_token_of_the_prompt(cls, c
         assert plain.vocabulary.tokens == task.vocabulary.tokens
 
 
-@pytest.mark.parametrize(("capacity", "end"), [(40, 250), (124, 250), (125, 251), (300, 601)])
-def test_numbers_of_lis_lie_above_the_capacity(capacity: int, end: int) -> None:
-    task = LIS(6, capacity=capacity)
-    assert task.number_range == end
-    numbers = task.draw(0, 0, 0, 3000).tokens[:, :6]
-    drawn = {int(token) for token in task.vocabulary.decode(numbers.ravel())}
-    assert (min(drawn), max(drawn)) == (capacity + 1, end - 1)
-    assert "a number above" in (task.check(["1"] * 6 + ["<sep>", "1", "<sep>", "1"]) or "")
-
-
 @EACH
 def test_a_model_of_one_size_reads_the_others(cls) -> None:
     trained = cls(4, capacity=10)

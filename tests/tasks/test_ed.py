@@ -1,17 +1,7 @@
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-from oracles import edit_distance
 
 from tasks.ed import EditDistance, distances
 from tasks.ed_local import EditDistanceLocal
-
-WORDS = st.text("abc", min_size=1, max_size=6)
-
-
-@given(WORDS, WORDS)
-def test_table_against_the_recursive_definition(one: str, two: str) -> None:
-    assert distances(list(one), list(two)) == edit_distance.rows(one, two)
 
 
 @pytest.mark.parametrize("size", [1, 2, 6, 20])

@@ -97,13 +97,6 @@ def test_encoding_and_decoding_are_inverse(task: Task) -> None:
     assert [task.decode(encoded, row) for row in range(50)] == sequences
 
 
-def test_parameters_make_the_same_task(task: Task) -> None:
-    again = task.with_parameters()
-    assert again.parameters == task.parameters
-    assert (again.draw(0, 0, 0, 5).tokens == task.draw(0, 0, 0, 5).tokens).all()
-    assert sum(task.training_mixture().values()) == pytest.approx(1)
-
-
 def test_dependencies_fit_the_sequence(read: Task) -> None:
     drawn = read.draw(0, 2, 0, 20)
     for sequence in (read.decode(drawn, row) for row in range(20)):

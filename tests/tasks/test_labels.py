@@ -11,21 +11,6 @@ LABELLED = [LIS(6, "tagged"), Word(6, "tagged", "S3", "all"), LIS(6, "online"),
 EACH = pytest.mark.parametrize("task", LABELLED, ids=lambda task: f"{task.name}-{task.format}")
 
 
-@EACH
-def test_labels_are_the_chain(task):
-    cot = task.with_parameters(format="cot")
-    drawn, whole = task.draw(4, 1, 7, 50), cot.draw(4, 1, 7, 50)
-    for row in range(50):
-        example, read = task.decode(drawn, row), cot.decode(whole, row)
-        assert (example.prompt, example.answer) == (read.prompt, read.chain[:-1])
-        assert task.check(example.tokens) is None
-        wrong = next(token for token in task.vocabulary.tokens[3:] if token != example.answer[-1])
-        assert task.check([*example.tokens[:-1], wrong]) is not None
-        assert len(task.dependencies(example)) == 6
-    assert drawn.tokens.shape == drawn.labels.shape == (50, task.max_len + 1)
-    assert (drawn.select(slice(3, 5)).labels == drawn.labels[3:5]).all()
-
-
 @pytest.mark.parametrize(
     ("format", "read", "labels"),
     [

@@ -7,7 +7,7 @@ from tasks.copying import Copying
 from tasks.ed import EditDistance
 from tasks.ed_local import EditDistanceLocal
 from tasks.lis import LIS
-from tasks.locality import distances, locality
+from tasks.locality import distances
 from tasks.mqar import MQAR
 
 NEEDED = [  # task, prompt, needed positions of each token after the prompt
@@ -37,10 +37,3 @@ def test_distances_of_a_sequence() -> None:
     # entry above and left of it, 5 tokens back.
     example = EditDistance(3).complete("r x | c r o <sep>".split())
     assert distances(EditDistance(3), example) == (12, 5)
-
-
-def test_the_local_chain_is_more_local() -> None:
-    tasks = EditDistance(12), EditDistanceLocal(12)
-    (whole, _), (local, _) = map(locality, tasks)
-    assert local < whole / 2
-    assert local < 0.2 * tasks[1].max_len and whole > 0.8 * tasks[0].max_len

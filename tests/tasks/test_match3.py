@@ -1,7 +1,7 @@
-"""Match3 against the oracle, its construction, and guessers that look at no pair."""
+"""Match3 against the oracle, and its construction."""
 
 from collections import Counter
-from itertools import combinations, product
+from itertools import combinations
 
 import numpy as np
 import pytest
@@ -11,7 +11,6 @@ from oracles import drawn_lines
 from oracles import match3 as oracle
 from oracles.mutations import mutants
 
-from experiments.grid import cell_of
 from tasks.match3 import Match3
 
 
@@ -71,63 +70,3 @@ def test_what_is_no_pair_tells_nothing():
             for kind in (True, False)
         )
         assert abs(with_match - without) < 1  # a sum modulo 17 has deviation 4.9: 4.5 times 0.22
-
-
-def averages(size, modulus, count, frequencies):
-    """Per line: means over the numbers of cos and sin of f (x + q / 2) 2π / p, and the answer."""
-    found = [split(line) for line in drawn_lines(Match3(size, modulus=modulus), count, 0)]
-    numbers, queries = (np.array([row[i] for row in found]) for i in (0, 1))
-    own = -queries * (modulus + 1) // 2 % modulus
-    angles = 2 * np.pi / modulus * (numbers - own[:, None])[:, :, None]
-    means = np.exp(1j * angles * np.arange(1, frequencies + 1)).mean(axis=1)
-    return means.real, means.imag, np.array([answer for *_, answer in found])
-
-
-@pytest.mark.parametrize(("frequencies", "most"), [(1, 0.63), (2, 0.66), (4, 0.72)])
-def test_few_averages_of_the_numbers_tell_little(frequencies, most):
-    """What a uniform head can average, and its squares, fitted on half of the lines by least
-    squares: three standard deviations above what 6,000 lines gave."""
-    cos, sin, answers = averages(8, 33, 3000, frequencies)
-    features = np.column_stack([cos, cos**2, sin**2, np.ones(len(cos))])
-    weights = np.linalg.lstsq(features[:1500], 2.0 * answers[:1500] - 1, rcond=None)[0]
-    guesses = features[1500:] @ weights > 0
-    assert (guesses == answers[1500:]).mean() < most
-
-
-@pytest.mark.parametrize(
-    ("size", "modulus", "of_sum", "of_both"), [(3, 13, 0.654, 0.977), (4, 17, 0.581, 0.906)]
-)
-def test_what_sums_tell_is_what_the_document_says(size, modulus, of_sum, of_both):
-    """docs/tensor.md, exactly: the best guess of who knows q and the numbers' sum, or that and the
-    sum of their squares."""
-
-    def signed(count):
-        pairs = np.array(list(combinations(range(1, modulus // 2 + 1), count)))
-        signs = np.array(list(product((1, -1), repeat=count)))
-        return (pairs[:, None] * signs).reshape(-1, count)  # from q's own partner
-
-    fewer = signed(size - 1)
-    match = np.concatenate([np.column_stack([fewer, -fewer[:, i]]) for i in range(size - 1)])
-    for powers, expected in (((1,), of_sum), ((1, 2), of_both)):
-        ranges = [size * modulus**power for power in powers]
-        right = 0.0
-        for own in range(modulus):
-            shares = []
-            for offsets in (signed(size), match):
-                sums = [((own + offsets) % modulus) ** power for power in powers]
-                codes = np.ravel_multi_index([x.sum(1) for x in sums], ranges)
-                shares.append(np.bincount(codes, minlength=np.prod(ranges)) / len(codes))
-            right += np.maximum(*shares).sum() / 2 / modulus
-        assert right == pytest.approx(expected, abs=5e-4)
-
-
-def test_the_shipped_modulus_is_the_documented_one():
-    shipped = cell_of(["task=match3"]).config.task
-    assert (shipped["size"], shipped["modulus"]) == (8, 65)
-
-
-def test_all_averages_of_the_numbers_tell_all():
-    """Parseval: Σ_f cos² - sin² counts ordered pairs of partners (none is its own)."""
-    cos, sin, answers = averages(8, 33, 300, 16)
-    pairs = 64 * (1 + 2 * (cos**2 - sin**2).sum(axis=1)) / 33
-    np.testing.assert_allclose(pairs, 2 * answers, atol=1e-9)

@@ -38,6 +38,8 @@ def test_resets_of_the_flip_flop_are_as_far_as_there_are_words():
     every = [w for w in itertools.product(range(3), repeat=9) if w.count(1) == w.count(2) > 0]
     there = Counter(resets(word)[0] for word in every)
     found = {split: [resets(word) for word in words(task, own)] for split, own in sets.items()}
+    every_stored = [word for own in sets.values() for word in words(task, own)]
+    assert all(word.count(1) == word.count(2) for word in every_stored)
     stored = Counter(distance for own in found.values() for distance, *_ in own)
     level = (1800 - sum(stored[d] for d, n in there.items() if n < 300)) / sum(
         n > 300 for n in there.values()

@@ -75,30 +75,6 @@ def test_sixteen_bit_tokens_survive():
     assert (batch.inputs.tolist(), batch.targets.tolist()) == ([[5, 300, 40_000]], [40_000, 1])
 
 
-@pytest.mark.parametrize("step", [1, 7, 16, 1000])
-def test_rounded_batches_hold_the_same_targets(step):
-    sequences = SequenceTensors(TASK.draw(0, 1, 0, 30))
-    index = torch.arange(10)
-    plain, rounded = sequences.batch(index), sequences.batch(index, Layout(width_step=step))
-    width = rounded.inputs.shape[1]
-    assert width % step == 0 or width == sequences.longest - 1
-    assert torch.equal(rounded.inputs[:, : plain.inputs.shape[1]], plain.inputs)
-    assert (rounded.inputs[:, plain.inputs.shape[1] + 1 :] == 0).all()
-    assert torch.equal(rounded.targets, plain.targets)
-
-
-@pytest.mark.parametrize("task", TAGGED, ids=lambda task: task.name)
-def test_batches_hold_labels_as_targets(task):
-    sequences = task.draw(0, 7, 0, 20)
-    tensors, index = SequenceTensors(sequences), torch.tensor([3, 11])
-    batch = tensors.batch(index)
-    expected = [token for i in (3, 11) for token in task.decode(sequences, i).answer]
-    assert task.vocabulary.decode(batch.targets.tolist()) == expected
-    assert (batch.counted % batch.inputs.shape[1] > 0).all()
-    assert tensors.num_targets(index) == 12
-    assert tensors.batch(index, Layout(packed=True)).targets.tolist() == batch.targets.tolist()
-
-
 @pytest.mark.parametrize("mixer", MIXERS)
 @pytest.mark.parametrize("task", [TASK, *TAGGED], ids=lambda task: task.name)
 def test_the_loss_is_the_mean_over_chain_answer_and_eos_or_all_labels(task, mixer):
@@ -205,16 +181,3 @@ def test_a_batch_is_a_function_of_seed_and_step():
     assert torch.equal(one.indices(3), other.indices(3))
     assert not torch.equal(BatchOrder(500, 16, 2).indices(3), other.indices(3))
     assert not torch.equal(one.indices(3), one.indices(3 + one.batches_per_epoch))
-
-
-def test_a_batch_is_a_plain_sample():
-    """Neighbours in the data fall into one batch as often as chance has it: 63 of 1,999 pairs.
-
-    A twentieth of the batches hold two of the same pair; sorting would put most pairs together.
-    """
-    order, together = BatchOrder(2000, 64, 0), 0
-    for step in range(order.batches_per_epoch):
-        held = set(order.indices(step).tolist())
-        together += sum(i + 1 in held for i in held)
-    expected = 1999 * 63 / 1999
-    assert abs(together - expected) < 4 * expected**0.5

@@ -29,23 +29,6 @@ def test_training_has_the_same_losses_compiled_or_when_the_compiler_fails(
         np.testing.assert_allclose(figures(one), figures(other), rtol=1e-4)
 
 
-@pytest.mark.filterwarnings("ignore:.torch.jit.script_method")
-def test_graphs_are_pytorch_s_own(tmp_path, monkeypatch):
-    """What replays on a GPU runs as it is here; that it is asked for is all that can be seen."""
-    asked = []
-
-    def compiled(function, **options):
-        asked.append(options)
-        return function
-
-    monkeypatch.setattr(torch, "compile", compiled)
-    for setting in (True, "graphs"):
-        tiny_trainer(tmp_path / str(setting), TASK, steps=2, compile=setting).fit()
-    plain, replayed = asked
-    assert "mode" not in plain
-    assert replayed == plain | {"mode": "reduce-overhead"}
-
-
 def test_few_shapes_are_compiled_and_all_before_the_clock_starts(tmp_path, monkeypatch):
     shapes, before = [], []
 

@@ -216,19 +216,3 @@ def test_frozen_parameters_are_left_alone():
     held = [p for part in optimizers for group in part.param_groups for p in group["params"]]
     assert len(held) == len(list(model.parameters())) - 1
     assert not any(p is model.embedding.weight for p in held)
-
-
-@BOTH
-def test_state_of_a_recipe_survives_saving(name):
-    recipe = tiny_recipe(optimizer=name, rates=RATES, decay="independent", decay_vectors=False)
-    models = [small_model(TASK) for _ in range(2)]
-    built = [build_optimizers(model, recipe) for model in models]
-    for step in range(4):
-        if step == 2:
-            restored = build_optimizers(models[1], recipe)
-            for new, old in zip(restored, built[1], strict=True):
-                new.load_state_dict(old.state_dict())
-            built[1] = restored
-        for model, optimizers in zip(models, built, strict=True):
-            update(optimizers, model, lambda p: p.detach() + step, 0.01 / (step + 1))  # noqa: B023
-    assert all(torch.equal(a, b) for a, b in zip(*(m.parameters() for m in models), strict=True))

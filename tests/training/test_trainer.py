@@ -31,13 +31,6 @@ def test_the_loss_of_the_curve_is_that_of_the_batch_written_out(tmp_path):
     assert trainer.fit().curve[0].train_loss == pytest.approx(expected)
 
 
-@pytest.mark.parametrize("optimizer", ["adamw", "muon"])
-def test_training_lowers_the_loss(tmp_path, optimizer):
-    state = tiny_trainer(tmp_path, TASK, steps=60, optimizer=optimizer, learning_rate=3e-3).fit()
-    assert state.curve[-1].validation_loss < 0.9 * state.curve[0].validation_loss
-    assert state.stopped == "budget"
-
-
 def test_same_seed_same_weights(tmp_path):
     one = tiny_trainer(tmp_path / "a", TASK, dropout=0.1)
     other = tiny_trainer(tmp_path / "b", TASK, dropout=0.1)
@@ -211,6 +204,7 @@ def test_a_kill_between_digest_and_checkpoint_leaves_the_old_checkpoint(tmp_path
 def test_listeners_hear_losses_and_the_rows_of_the_curve_which_is_a_file(tmp_path):
     heard = []
     state = tiny_trainer(tmp_path, TASK, listener=heard.append).fit()
+    assert state.stopped == "budget"
     assert [event for event in heard if isinstance(event, Validation)] == state.curve
     steps = [event for event in heard if isinstance(event, TrainingStep)]
     assert [(event.step, event.steps) for event in steps] == [(10, 30), (20, 30), (30, 30)]
