@@ -261,7 +261,6 @@ def test_online():
     assert f"needs D = 8 (linear and LSTM) instead of {after[0]} and {after[1]}" in TEXT
     dims = in_words(lstm.loc[["float1e3", "float0e3", "float0e2"]]).removeprefix("≤ ")
     assert f"D90 is {dims} with 5, 4, 3 bits per number" in TEXT
-    assert in_words(linear.loc[["float8_e4m3", "float2e3"]]) == "16, > 24"
 
 
 def test_erasing():
@@ -274,8 +273,8 @@ def test_erasing():
     half = frame_of("overnight").query("model == 'standard' and size == 6 and dim == 16")
     half = half[half["recipe.learning_rate"] == 0.005]["answer_accuracy"].median()
     assert f"at D = 16, in {saved}" in TEXT
-    assert f"at **D = 16**, standard attention at {', '.join(map(str, standard))}" in README
-    assert f"with {saved}" in README and half > 0.9 and "(at half the learning rate 16" in README
+    needs = f"standard attention needs {', '.join(map(str, standard))} (at half the learning rate"
+    assert f"at **D = 16** with {saved}; {needs} 16 for 6)" in README and half > 0.9
 
 
 def test_thirteen_operators():
@@ -299,18 +298,15 @@ def test_thirteen_operators():
     assert f"{less['state']:.0f} times less state" in TEXT
     narrow = frame_of("arithmetic").query("model == 'standard' and size == 13 and dim == 16")
     passed = (narrow["answer_accuracy"] >= 0.9).sum()
-    assert (passed, len(narrow)) == (2, 5) and "Two of five seeds of standard attention" in TEXT
+    assert (passed, len(narrow)) == (2, 5) and "two of five at 13 operators with D = 16" in TEXT
     rates = [f"{own.loc[name, 'recipe.learning_rate']:g}" for name in ("linear", "standard")]
-    assert f"D = 24: linear {rates[0]}, standard {rates[1]})" in TEXT
+    assert f"D = 24: linear {rates[0]}, standard {rates[1]}." in TEXT
     passed = (own["success"] * own["seeds"]).round().astype(int)
     assert (
         f"at 13: {standard['d90']:g} ({passed['standard']} of 5 pass) and "
         f"{linear['d90']:g} ({passed['linear']} of 5) |"
     ) in TEXT
     assert f"tuned, five seeds: {flops:.2f} ({least:.2f} to {most:.2f}) at 13 |" in TEXT
-    wider = total_flops_of(48, "linear") / total_flops_of(32, "standard")
-    assert f"at D = 32 takes {flops:.2f} times the FLOPs of standard attention at 24" in TEXT
-    assert f"but at 48 {wider:.2f} times those at 32" in TEXT
     tuned = 100 * linear["accuracy"]
     common = frame_of("table2_below").query("size == 13 and model == 'linear' and dim == 32")
     reached = 100 * common["answer_accuracy"].item()
