@@ -31,7 +31,7 @@ class WorkerDiedError(RunError):
     """A job's process ended without a result."""
 
 
-def in_one_line(function: Callable[..., Any]) -> Callable[..., Any]:
+def exit_on_user_error(function: Callable[..., Any]) -> Callable[..., Any]:
     """Print a UserError or RunError of `function` as one line, and exit with its status."""
 
     @functools.wraps(function)
@@ -62,12 +62,12 @@ def run_command(main: Callable[[], Any]) -> None:
         if name != "SLURM_CONF":
             del os.environ[name]
     try:
-        in_one_line(main)()
+        exit_on_user_error(main)()
     except (HydraException, OmegaConfBaseException) as error:
         reason = error.__cause__ if isinstance(error.__cause__, OmegaConfBaseException) else ""
         word = getattr(error, "override", None)  # that cannot be parsed
         unknown = re.match(r"Could not override '(\w+)'", str(error))
-        near = in_a_group(unknown[1]) if unknown else ""
+        near = suggest_group(unknown[1]) if unknown else ""
         text = f"{f'{word}: ' if word else ''}{error} {reason}".partition("Config search path:")[0]
         print("error:", " ".join(text.split()) + near, file=sys.stderr)
         sys.exit(2)
@@ -81,7 +81,7 @@ def did_you_mean(name: str, known: Iterable[str], prefix: str = "") -> str:
     return f"; did you mean {prefix}{near[0]}?" if near else ""
 
 
-def in_a_group(key: str) -> str:
+def suggest_group(key: str) -> str:
     """ "; did you mean recipe.KEY?" if files of that group of conf/ have `key`."""
     for group in ("task", "model", "recipe", "data", "measure", "logger"):
         for path in (CONF_DIR / group).glob("*.yaml"):

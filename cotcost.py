@@ -18,7 +18,7 @@ from common import UserError
 from evaluation.argmax import Memory
 from evaluation.generate import generate
 from evaluation.state_format import StateRounding
-from experiments.config import DECIDING, CellConfig, cell_from, require_trusted
+from experiments.config import HASHED_SECTIONS, CellConfig, cell_from, require_trusted
 from experiments.grid import cell_of
 from experiments.names import run_name, source_digests
 from experiments.run import initial_model, load_model
@@ -83,7 +83,7 @@ def load(folder: str | Path, trust: bool = False) -> LoadedRun:
     content = yaml.safe_load(path.read_text())
     if not isinstance(content, dict) or "task" not in content:
         raise UserError(f"{path}: not the configuration of a cell")
-    settings = {key: content[key] for key in DECIDING if key in content}
+    settings = {key: content[key] for key in HASHED_SECTIONS if key in content}
     require_trusted(settings, str(path), trust)
     local = {"logger": {"mode": "disabled"}, "runs_dir": str(folder.absolute().parent)}
     config = cell_from({**settings, **local})

@@ -15,11 +15,11 @@ from pathlib import Path
 import hydra
 from omegaconf import DictConfig
 
-from common import CONF_DIR, in_one_line, run_command, write_text
+from common import CONF_DIR, exit_on_user_error, run_command, write_text
 
 
 @hydra.main(version_base="1.3", config_path=str(CONF_DIR), config_name="evaluate")
-@in_one_line
+@exit_on_user_error
 def main(settings: DictConfig) -> None:
     import torch
     from tqdm import tqdm
@@ -27,7 +27,7 @@ def main(settings: DictConfig) -> None:
     import cotcost
     from evaluation.judge import evaluate
     from experiments.config import EvaluateCall, MeasureConfig, call_from, measured_task, plain
-    from experiments.run import accuracies, in_formats, load_data, measured_sequences
+    from experiments.run import accuracies, load_data, measured_sequences, rounded_model
     from training.device import Machine, resolve_device
 
     given = plain(settings)
@@ -44,7 +44,7 @@ def main(settings: DictConfig) -> None:
     measured = measured_task(config, run.task)
     data = load_data(config, run.task)
     sequences = measured_sequences(config, run.task, measured, data)
-    model, rounding = in_formats(config, run.model, data)
+    model, rounding = rounded_model(config, run.model, data)
     how = config.machine.evaluation_memory_mb, device
     if call.show:
         shown = cotcost.written(model, measured, sequences.select(slice(call.show)), *how, rounding)

@@ -16,7 +16,7 @@ import hydra
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 
-from common import CONF_DIR, RunError, in_one_line, run_command
+from common import CONF_DIR, RunError, exit_on_user_error, run_command
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 @hydra.main(version_base="1.3", config_path=str(CONF_DIR), config_name="sweep")
-@in_one_line
+@exit_on_user_error
 def main(settings: DictConfig) -> None:
     from experiments import display
     from experiments.config import SweepCall, call_from, plain
@@ -107,7 +107,7 @@ def draw(sweep: Sweep, table: pd.DataFrame) -> None:
 
     experiment = sweep.experiment
     figures = [path for path in redraw(experiment, sweep.folder) if path.suffix == ".png"]
-    groups = data.of_groups(table, experiment.facets)
+    groups = data.d90_of_groups(table, experiment.facets)
     found = d90_by_task.matrix(groups).to_string(index=False)
     print(f"\nD90, the smallest D whose median answer accuracy is 90 %\n{found}")
     print(f"\n{readme.finding(experiment, table)}")

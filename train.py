@@ -11,11 +11,11 @@ import hydra
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 
-from common import CONF_DIR, UserError, did_you_mean, in_one_line, run_command
+from common import CONF_DIR, UserError, did_you_mean, exit_on_user_error, run_command
 
 
 @hydra.main(version_base="1.3", config_path=str(CONF_DIR), config_name="train")
-@in_one_line
+@exit_on_user_error
 def main(settings: DictConfig) -> Any:
     """Run the cell that the command line describes; returns the row, or `objective` of it."""
     from experiments.config import cell_from, plain
@@ -35,12 +35,12 @@ def main(settings: DictConfig) -> Any:
 
 def published_settings(given: dict[str, Any]) -> dict[str, Any]:
     """The configuration of the published cell EXPERIMENT/ID."""
-    from experiments.config import DECIDING, require_trusted
+    from experiments.config import HASHED_SECTIONS, require_trusted
     from experiments.table import published_cell
 
     words = HydraConfig.get().overrides.task if HydraConfig.initialized() else []
     for word in words:
-        if word.lstrip("+~").partition("=")[0].partition(".")[0] in DECIDING:
+        if word.lstrip("+~").partition("=")[0].partition(".")[0] in HASHED_SECTIONS:
             raise UserError(f"{word}: cell= runs a cell exactly as it was; leave this out")
     shipped = str(CONF_DIR.parent / "results")
     published = published_cell(given["cell"], [given["results_dir"], shipped])

@@ -4,7 +4,7 @@ import importlib
 import sys
 from pathlib import Path
 
-from common import UserError, did_you_mean, in_one_line, read_options
+from common import UserError, did_you_mean, exit_on_user_error, read_options
 
 NAMES = sorted(
     path.stem for path in Path(__file__).parent.glob("[a-z]*.py") if path.stem != "timing"
@@ -24,4 +24,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    in_one_line(main)()
+    exit_on_user_error(main)()

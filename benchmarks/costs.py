@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
-from benchmarks.timing import CPU, in_turns, medians, print_rows
+from benchmarks.timing import CPU, interleaved, medians, print_rows
 from benchmarks.training import training_mixture, training_step
 from common import UserError, write_text
 from experiments.config import CellConfig, cell_from, measured_task, require_trusted
@@ -97,7 +97,7 @@ def time_size(
 
     def timed(action: Callable[[Model], object]) -> dict[str, float]:
         turns = {cell: (lambda model=model: action(model)) for cell, model in models.items()}
-        return medians(in_turns(turns, repeats))
+        return medians(interleaved(turns, repeats))
 
     singly = timed(lambda model: [prompt.generate(model.net) for prompt in alone])
     together = timed(lambda model: whole.generate(model.net))

@@ -14,7 +14,7 @@ from typing import Any
 
 from tqdm import tqdm
 
-from benchmarks.timing import RECORDS, in_turns, medians, print_rows, write_record
+from benchmarks.timing import RECORDS, interleaved, medians, print_rows, write_record
 from tasks.arithmetic import Arithmetic
 from tasks.ed import EditDistance
 from tasks.generate import draw_set
@@ -48,7 +48,7 @@ def measure(task: Task, cot_benchmark: int, count: int, repeats: int) -> dict[st
         "distinct": lambda: draw_set(task, "test", count),
     }
     speeds = {
-        name: count / seconds for name, seconds in medians(in_turns(actions, repeats)).items()
+        name: count / seconds for name, seconds in medians(interleaved(actions, repeats)).items()
     }
     ratios = {f"{name}_ratio": speed / cot_benchmark for name, speed in speeds.items()}
     return {"task": task.name, "size": task.size, "cot_benchmark": cot_benchmark} | speeds | ratios

@@ -23,7 +23,7 @@ from tqdm import tqdm
 from benchmarks.timing import (
     RECORDS,
     in_new_process,
-    in_turns,
+    interleaved,
     medians,
     peak_bytes,
     print_rows,
@@ -88,7 +88,7 @@ def measure(name: str, length: int, room: int) -> dict[str, float]:
     first = seconds_of(run)
     peak = peak_bytes() - before
     keep_freed_memory()  # as in a training
-    seconds = medians(in_turns({"": run}, repeats=3 if first > 2 else 15))[""]
+    seconds = medians(interleaved({"": run}, repeats=3 if first > 2 else 15))[""]
     return {"seconds": seconds, "peak_bytes": peak}
 
 

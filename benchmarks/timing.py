@@ -39,7 +39,7 @@ def seconds_of(action: Callable[[], object], device: torch.device = CPU) -> floa
     return time.perf_counter() - begun
 
 
-def in_turns(
+def interleaved(
     actions: Mapping[str, Callable[[], object]],
     repeats: int,
     device: torch.device = CPU,

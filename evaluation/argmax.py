@@ -100,7 +100,7 @@ class ExactArgmax:
         """Call `work` on `rows` (B,), as many at a time as fit a float64 forward pass."""
         for some in rows.split(max(1, self.most_rows // 8)):
             if len(some):
-                in_halves(work, some)
+                halve_on_oom(work, some)
 
     def batches(self) -> list[Tensor]:
         """All rows, sorted by length, in batches to certify."""
@@ -134,7 +134,7 @@ class ExactArgmax:
         self.in_float64(decide, row[close].unique())
         return choice
 
-    def after(self, tokens: Tensor, lengths: Tensor, rows: Tensor, logits: Tensor) -> Tensor:
+    def next_token(self, tokens: Tensor, lengths: Tensor, rows: Tensor, logits: Tensor) -> Tensor:
         """The token after the first `lengths` (N,) in `rows` (B,) of `tokens` (N, W), given the
         `logits` (B, V) of `Transformer.step`."""
         choice, lead = argmax_and_lead(logits)
@@ -194,7 +194,7 @@ def rows_that_fit(memory_mb: Memory, device: torch.device, bytes_per_row: float)
     return max(1, min(most, int(megabytes(memory_mb, device) * 2**20 / bytes_per_row)))
 
 
-def in_halves(work: Callable[[Tensor], None], rows: Tensor) -> None:
+def halve_on_oom(work: Callable[[Tensor], None], rows: Tensor) -> None:
     """Call `work` on `rows` (B,), or on halves of them if memory runs out."""
     try:
         return work(rows)
@@ -202,7 +202,7 @@ def in_halves(work: Callable[[Tensor], None], rows: Tensor) -> None:
         if len(rows) == 1:
             raise
     for half in rows.chunk(2):
-        in_halves(work, half)
+        halve_on_oom(work, half)
     return None
 
 

@@ -19,13 +19,13 @@ def where_chains_break(sequences: SequenceSet, generation: Generation) -> dict[s
     return {"by_position": _counts(last, mistaken, int(last.max()) + 1)}
 
 
-def where_labels_break(sequences: SequenceSet, said: np.ndarray) -> dict[str, Any]:
-    """`where_chains_break` for labels `said` (N, W). `longest_prefix` is how many labels, from the
-    first on, are each right in 90 % of the sequences."""
+def where_labels_break(sequences: SequenceSet, predicted: np.ndarray) -> dict[str, Any]:
+    """`where_chains_break` for labels `predicted` (N, W). `longest_prefix` is how many labels, from
+    the first on, are each right in 90 % of the sequences."""
     assert sequences.labels is not None
-    columns = np.arange(said.shape[1])
+    columns = np.arange(predicted.shape[1])
     labelled = (columns < sequences.lengths[:, None])[:, 2:]  # (N, labels)
-    wrong = (said != sequences.labels)[:, 2:] & labelled
+    wrong = (predicted != sequences.labels)[:, 2:] & labelled
     there, right = labelled.sum(axis=0), (labelled & ~wrong).sum(axis=0)
     below = np.flatnonzero(right < LABEL_THRESHOLD * there)
     mistaken = wrong.any(axis=1)

@@ -19,7 +19,7 @@ tolerance, the tolerance is raised and everything is redone.
 4. **Check.** Some decoded sequences are read by a float64 forward pass: a `step` that computes
 something other than `forward` is an error.
 
-Labels (`tag`) are the arg-maxes of one pass, decided in the same way.
+Labels (`predict_labels`) are the arg-maxes of one pass, decided in the same way.
 """
 
 from collections.abc import Callable
@@ -37,9 +37,9 @@ from evaluation.argmax import (
     Memory,
     ToleranceTooSmall,
     first_true,
-    in_halves,
+    halve_on_oom,
 )
-from evaluation.state_format import StateRounding, read_and_write
+from evaluation.state_format import StateRounding, generate_rounded
 from models.transformer import Transformer
 from tasks.task import EOS_ID, PAD_ID, SequenceSet
 from training.data import SequenceTensors
@@ -84,15 +84,15 @@ def generate(
     (`state_format`).
     """
     if rounding is not None:
-        tokens, _ = read_and_write(model, sequences, rounding, memory_mb, device, progress)
+        tokens, _ = generate_rounded(model, sequences, rounding, memory_mb, device, progress)
         wrong, ends = tokens != sequences.tokens[:, : tokens.shape[1]], tokens == EOS_ID
         first = np.where(wrong.any(1), wrong.argmax(1), -1)
         lengths = np.where(ends.any(1), ends.argmax(1) + 1, tokens.shape[1])
         return Generation(tokens, lengths, first)
     exact, total = ExactArgmax(model, sequences, memory_mb, device), len(sequences)
 
-    def write() -> Text:
-        text = Text(exact.sequences, exact.longest)
+    def write() -> Generations:
+        text = Generations(exact.sequences, exact.longest)
         certify(exact, text, lambda done: progress(done, total))
         certified = int((text.first_mistake < 0).sum())
         decode(exact, text, lambda done: progress(certified + done, total))
@@ -107,7 +107,7 @@ def generate(
 
 
 @torch.no_grad()
-def tag(
+def predict_labels(
     model: Transformer,
     sequences: SequenceSet,
     memory_mb: Memory = "auto",
@@ -118,9 +118,9 @@ def tag(
     """The model's labels, (N, W) as in `SequenceSet`; arguments and errors as in `generate`."""
     if rounding is not None:
         assert sequences.labels is not None
-        _, said = read_and_write(model, sequences, rounding, memory_mb, device, progress)
+        _, predicted = generate_rounded(model, sequences, rounding, memory_mb, device, progress)
         written = np.zeros_like(sequences.labels)
-        written[:, : said.shape[1]] = said
+        written[:, : predicted.shape[1]] = predicted
         written[sequences.labels == 0] = 0
         return written
     exact = ExactArgmax(model, sequences, memory_mb, device)
@@ -130,11 +130,11 @@ def tag(
 
         def write_labels(rows: Tensor) -> None:
             batch = exact.sequences.batch(rows)
-            said = batch.spread(exact.at_targets(batch)).to(labels.dtype)  # (B, T)
-            labels[rows, 1 : 1 + said.shape[1]] = said
+            predicted = batch.spread(exact.at_targets(batch)).to(labels.dtype)  # (B, T)
+            labels[rows, 1 : 1 + predicted.shape[1]] = predicted
 
         for rows in exact.batches():
-            in_halves(write_labels, rows)
+            halve_on_oom(write_labels, rows)
             progress(done := done + len(rows), len(sequences))
         return labels
 
@@ -151,7 +151,7 @@ def with_enough_tolerance(exact: ExactArgmax, work: Callable[[], Result]) -> Res
             exact.tolerance = max(SAFETY * failure.args[0], 2 * exact.tolerance)
 
 
-class Text:
+class Generations:
     """The tokens written for N sequences, on their device.
 
     `tokens` (N, `longest` + 1): prompt and generated tokens, padded; `lengths` (N,) counts both;
@@ -175,7 +175,7 @@ class Text:
         self.lengths[rows] += 1
 
 
-def certify(exact: ExactArgmax, text: Text, report: Callable[[int], None]) -> None:
+def certify(exact: ExactArgmax, text: Generations, report: Callable[[int], None]) -> None:
     """Write each gold sequence up to the first token at which the model differs. `report` is called
     after each batch with the number of certified sequences."""
     sequences = exact.sequences
@@ -195,21 +195,21 @@ def certify(exact: ExactArgmax, text: Text, report: Callable[[int], None]) -> No
         text.append(rows[mistaken], batch.spread(choice)[mistaken, target])
 
     for rows in exact.batches():
-        in_halves(write, rows)
+        halve_on_oom(write, rows)
         report(int(((text.lengths > 0) & (text.first_mistake < 0)).sum()))
 
 
-def decode(exact: ExactArgmax, text: Text, report: Callable[[int], None]) -> None:
+def decode(exact: ExactArgmax, text: Generations, report: Callable[[int], None]) -> None:
     """Generate token by token in every row of `text` that differs from gold. `report` is called
     after each batch with the number of complete rows."""
     mistaken, done = torch.nonzero(text.first_mistake >= 0).flatten(), 0
     order = mistaken[torch.argsort(text.first_mistake[mistaken])]
     for rows in order.split(exact.most_rows):
-        in_halves(lambda some: complete(exact, text, some), rows)
+        halve_on_oom(lambda some: decode_rows(exact, text, some), rows)
         report(done := done + len(rows))
 
 
-def complete(exact: ExactArgmax, text: Text, rows: Tensor) -> None:
+def decode_rows(exact: ExactArgmax, text: Generations, rows: Tensor) -> None:
     model = exact.model
     rows = rows[~text.ended(rows)]
     if not len(rows):
@@ -220,7 +220,7 @@ def complete(exact: ExactArgmax, text: Text, rows: Tensor) -> None:
     live = torch.arange(len(rows), device=rows.device)  # the rows of the batch still going
     while True:
         going = rows[live]
-        token[live] = exact.after(text.tokens, text.lengths, going, logits[live])
+        token[live] = exact.next_token(text.tokens, text.lengths, going, logits[live])
         text.append(going, token[live])
         live = live[~text.ended(going)]
         if not len(live):
@@ -233,7 +233,7 @@ def complete(exact: ExactArgmax, text: Text, rows: Tensor) -> None:
         logits = model.step(token, positions, state)  # (B, V)
 
 
-def check_steps(exact: ExactArgmax, text: Text) -> None:
+def check_steps(exact: ExactArgmax, text: Generations) -> None:
     """Reread `CHECKED_ROWS` decoded sequences by float64 forward passes. RunError if they differ,
     `ToleranceTooSmall` if rounding can be the reason."""
     decoded = torch.nonzero(text.first_mistake >= 0).flatten()

@@ -11,7 +11,7 @@ import torch
 
 from evaluation.argmax import Memory
 from evaluation.errors import by_kind, where_chains_break, where_labels_break
-from evaluation.generate import Generation, Progress, generate, tag
+from evaluation.generate import Generation, Progress, generate, predict_labels
 from evaluation.state_format import StateRounding
 from models.transformer import Transformer
 from tasks.task import SequenceSet, Task
@@ -51,12 +51,14 @@ def evaluate(
     """Accuracies on `sequences`; arguments and errors as in `generate`."""
     started = time.perf_counter()
     if sequences.labels is not None:
-        said = tag(model, sequences, memory_mb, device, progress, rounding)
-        labelled, said = (sequences, said) if task.format == "tagged" else as_tags(sequences, said)
-        answer_right, chain_right = judge_labels(labelled, said)
+        predicted = predict_labels(model, sequences, memory_mb, device, progress, rounding)
+        labelled = sequences
+        if task.format == "online":
+            labelled, predicted = as_tags(sequences, predicted)
+        answer_right, chain_right = judge_labels(labelled, predicted)
         if task.format == "online":  # beyond its first mistake, the model reads labels not its own
             answer_right = chain_right
-        errors = where_labels_break(labelled, said)
+        errors = where_labels_break(labelled, predicted)
     else:
         generation = generate(model, sequences, memory_mb, device, progress, rounding)
         answer_right, chain_right = judge(task, sequences, generation)
@@ -91,19 +93,19 @@ def judge(
     return answer_right, chain_right
 
 
-def judge_labels(sequences: SequenceSet, said: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """(last label right, all labels right) per sequence, both (N,) bool; said (N, W)."""
+def judge_labels(sequences: SequenceSet, predicted: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(last label right, all labels right) per sequence, both (N,) bool; predicted (N, W)."""
     assert sequences.labels is not None
-    right = said == sequences.labels
+    right = predicted == sequences.labels
     return right[np.arange(len(right)), sequences.lengths - 1], right.all(axis=1)
 
 
-def as_tags(sequences: SequenceSet, said: np.ndarray) -> tuple[SequenceSet, np.ndarray]:
-    """Labels and what was said, (N, W), of format="online" without the markers between labels."""
-    kept = np.r_[0, 1, 2 : said.shape[1] : 2]
+def as_tags(sequences: SequenceSet, predicted: np.ndarray) -> tuple[SequenceSet, np.ndarray]:
+    """Correct and predicted labels of format="online" (N, W), without the markers in between."""
+    kept = np.r_[0, 1, 2 : predicted.shape[1] : 2]
     lengths, labels = (sequences.lengths + 3) // 2, sequences.labels
     assert labels is not None
-    return replace(sequences, lengths=lengths, labels=labels[:, kept]), said[:, kept]
+    return replace(sequences, lengths=lengths, labels=labels[:, kept]), predicted[:, kept]
 
 
 def chance_accuracy(task: Task, sequences: SequenceSet) -> float:

@@ -134,7 +134,7 @@ def rounded_weights(model: Transformer, name: str) -> Transformer:
     return rounded
 
 
-def read_and_write(
+def generate_rounded(
     model: Transformer,
     sequences: SequenceSet,
     rounding: StateRounding,
@@ -156,28 +156,28 @@ def read_and_write(
     for given, until in zip(tensors.tokens[:, :width].split(rows), forced.split(rows), strict=True):
         parts.append(read_and_write_batch(model, given, until, rounding))
         progress(done := done + len(given), len(sequences))
-    text, said = (torch.cat(part).cpu().numpy() for part in zip(*parts, strict=True))
+    text, predicted = (torch.cat(part).cpu().numpy() for part in zip(*parts, strict=True))
     dtype = sequences.tokens.dtype
-    return text.astype(dtype), said.astype(dtype)
+    return text.astype(dtype), predicted.astype(dtype)
 
 
 @torch.no_grad()
 def read_and_write_batch(
     model: Transformer, given: Tensor, forced: Tensor, rounding: StateRounding
 ) -> tuple[Tensor, Tensor]:
-    """`read_and_write` with the first `forced` (B,) tokens taken from `given` (B, W)."""
-    text, said = torch.full_like(given, PAD_ID), torch.full_like(given, PAD_ID)
+    """`generate_rounded` with the first `forced` (B,) tokens taken from `given` (B, W)."""
+    text, predicted = torch.full_like(given, PAD_ID), torch.full_like(given, PAD_ID)
     text[:, 0] = given[:, 0]
     logits, state = model.prefill(given[:, :1], torch.ones_like(forced))
     ended = torch.zeros_like(forced, dtype=torch.bool)
     for position in range(1, given.shape[1]):
         rounding(state)
-        said[:, position] = logits.argmax(-1)
-        token = torch.where(position < forced, given[:, position], said[:, position])
+        predicted[:, position] = logits.argmax(-1)
+        token = torch.where(position < forced, given[:, position], predicted[:, position])
         text[:, position] = token.masked_fill(ended, PAD_ID)
         ended |= text[:, position] == EOS_ID
         if ended.all() or position + 1 == given.shape[1]:
             break
         # Finished rows run on over padding; their output is ignored.
         logits = model.step(text[:, position], torch.full_like(forced, position), state)
-    return text, said
+    return text, predicted

@@ -27,7 +27,7 @@ from training.device import Machine
 from training.recipe import Recipe
 
 # The sections that decide a result; the rest of a cell's configuration is local.
-DECIDING = ("task", "model", "recipe", "data", "measure", "seed")
+HASHED_SECTIONS = ("task", "model", "recipe", "data", "measure", "seed")
 OUR_PACKAGES = ("tasks.", "models.")
 STRICT: Any = {"extra": "forbid", "strict": True}
 
@@ -176,7 +176,7 @@ def _in_words(found: Any) -> str:
 def deciding_settings(config: CellConfig) -> dict[str, Any]:
     """The sections that decide the result, as plain data."""
     settings = dataclasses.asdict(config)
-    return {key: settings[key] for key in DECIDING}
+    return {key: settings[key] for key in HASHED_SECTIONS}
 
 
 def measured_settings(task: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:

@@ -84,7 +84,7 @@ def token_traffic(model: Transformer, length: int, batch: int) -> tuple[float, f
     return flops, weights / batch + read + model.state_bytes(1)
 
 
-def winning_intensity(own: tuple[float, float], other: tuple[float, float]) -> float:
+def break_even_intensity(own: tuple[float, float], other: tuple[float, float]) -> float:
     """The least I, in FLOPs per byte, from which on `own` FLOPs + I · bytes are below those of
     `other`; inf if there is none. I is a device's FLOPs per second over its bytes per second
     (Sadhukhan et al. 2025, "Kinetics", arXiv 2506.05333)."""

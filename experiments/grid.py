@@ -16,7 +16,7 @@ from omegaconf import OmegaConf
 from omegaconf.errors import InterpolationKeyError
 from pydantic import Field
 
-from common import UserError, did_you_mean, in_a_group
+from common import UserError, did_you_mean, suggest_group
 from experiments.config import (
     CONF_DIR,
     STRICT,
@@ -180,7 +180,7 @@ def _set(settings: dict[str, Any], word: str) -> None:
         node = node.get(part) if isinstance(node, dict) else None
     if not isinstance(node, dict) or (last not in node and not key.startswith("+")):
         near = did_you_mean(last, node, key.removesuffix(last)) if isinstance(node, dict) else ""
-        near = in_a_group(key) or near
+        near = suggest_group(key) or near
         raise UserError(f"override {word!r}: unknown key{near}")
     node[last] = _parsed(word.partition("=")[2])
 

@@ -22,7 +22,7 @@ from experiments.table import read_table, upsert
 
 
 @dataclass
-class Planned:
+class CellStatus:
     """A cell and its status: done, running, failed, unfinished or missing."""
 
     cell: Cell
@@ -53,7 +53,7 @@ class Sweep:
         if not self.cells:
             raise UserError(_nothing_matches(every, wanted))
 
-    def plan(self) -> list[Planned]:
+    def plan(self) -> list[CellStatus]:
         """The status of every cell now."""
         table = read_table(self.folder)
         rows = dict(zip(table["cell"], table["status"], strict=True))
@@ -81,13 +81,13 @@ class Sweep:
         return read_table(self.folder)
 
 
-def _planned(cell: Cell, entered: str) -> Planned:
+def _planned(cell: Cell, entered: str) -> CellStatus:
     if entered == "done":
-        return Planned(cell, "done")
+        return CellStatus(cell, "done")
     row = (cell.record or {"row": {"status": entered}})["row"]
     if row["status"] != "done" and cell.run.is_running():
-        return Planned(cell, "running")
-    return Planned(cell, row["status"], row.get("reason") or "")
+        return CellStatus(cell, "running")
+    return CellStatus(cell, row["status"], row.get("reason") or "")
 
 
 def groups(cells: Sequence[Cell]) -> list[dict[int, list[Cell]]]:
@@ -124,7 +124,7 @@ def one_of_each_training(cells: Iterable[Cell]) -> list[Cell]:
     return list(found.values())
 
 
-def counts(plan: Iterable[Planned]) -> str:
+def counts(plan: Iterable[CellStatus]) -> str:
     """E.g. "12 done, 3 missing"."""
     number = Counter(planned.status for planned in plan)
     return ", ".join(f"{count} {status}" for status, count in sorted(number.items()))

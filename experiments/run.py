@@ -131,7 +131,7 @@ def train_and_measure(
             raise Interrupted("interrupted during evaluation; the trained weights are saved")
 
     tell(Phase("evaluation"))
-    model, rounding = in_formats(config, model, data)
+    model, rounding = rounded_model(config, model, data)
     memory, device = config.machine.evaluation_memory_mb, resolve_device(config.machine.device)
     found = evaluate(model, measured, sequences, memory, device, progress, rounding)
     return {**accuracies(found), **cost, **costs(model, measured)}, found.errors
@@ -202,7 +202,7 @@ def load_data(config: CellConfig, task: Task) -> DataSets:
     return load_or_build(task, data, Path(config.data_dir), config.progress)
 
 
-def in_formats(
+def rounded_model(
     config: CellConfig, model: Transformer, data: DataSets
 ) -> tuple[Transformer, StateRounding | None]:
     """The model with its weights, and the rounding of its state, as they are measured."""

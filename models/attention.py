@@ -16,11 +16,11 @@ from models.mixer import (
     Role,
     check_choice,
     check_sizes,
-    widened,
+    upcast,
     without_autocast,
     xavier_uniform,
 )
-from models.packing import PackedAttention, Packing, attention_takes
+from models.packing import PackedAttention, Packing, kernel_supports
 
 CONVOLUTIONS = ("none", "canon", "silu")
 
@@ -49,16 +49,16 @@ class ShortConvolution(nn.Module):
         if self.kernel is None:
             return x
         with without_autocast(x):
-            rows = F.pad(widened(x).transpose(1, 2), (self.width - 1, 0))  # (B, C, W - 1 + T)
+            rows = F.pad(upcast(x).transpose(1, 2), (self.width - 1, 0))  # (B, C, W - 1 + T)
             mixed = F.conv1d(rows, self.kernel[:, None], groups=self.channels)  # (B, C, T)
             return self.finish(x, mixed.transpose(1, 2))
 
     def forward_packed(self, x: Tensor, packing: Packing) -> Tensor:
         """`forward` on packed sequences, x (N, C)."""
-        return x if self.kernel is None else packing.in_groups(self, x)
+        return x if self.kernel is None else packing.map_padded(self, x)
 
     def finish(self, x: Tensor, mixed: Tensor) -> Tensor:
-        return (widened(x) + mixed if self.form == "canon" else F.silu(mixed)).to(x.dtype)
+        return (upcast(x) + mixed if self.form == "canon" else F.silu(mixed)).to(x.dtype)
 
     def recent(
         self, x: Tensor, lengths: Tensor, projection: Callable[[Tensor], Tensor]
@@ -79,7 +79,7 @@ class ShortConvolution(nn.Module):
         window = torch.cat((tensors["recent"], x[:, None]), dim=1)  # (B, W, C)
         tensors["recent"].copy_(window[:, 1:])
         with without_autocast(x):
-            return self.finish(x, (widened(window) * self.kernel.T).sum(1))
+            return self.finish(x, (upcast(window) * self.kernel.T).sum(1))
 
     def flops(self, length: int) -> dict[str, int]:
         if self.kernel is None:
@@ -95,7 +95,7 @@ class AttentionMixer(Mixer):
 
     With `convolution` "canon" or "silu", the projections first pass a `ShortConvolution` over
     `convolution_width` tokens. Subclasses define `attend` and `mixing_flops`; for generation
-    `remember`, `attend_step` and `state_bytes`; for a kernel on packed sequences `packed_kernel`.
+    `state_after`, `attend_step` and `state_bytes`; for a kernel on packed tokens `packed_kernel`.
     `parts` is the number of projections, `drops_weights` whether dropout acts on attention weights;
     `seen` is what a mixer that sees lines is given besides x.
     """
@@ -121,13 +121,15 @@ class AttentionMixer(Mixer):
         return {"qkv.weight": Role("hidden", parts=self.parts)}
 
     def forward(self, x: Tensor, **seen: Any) -> Tensor:
-        return self.merge(self.attend(*self.project(x), **seen))  # each (B, H, T, K)
+        return self.merge_heads(self.attend(*self.project(x), **seen))  # each (B, H, T, K)
 
     def project(self, x: Tensor) -> tuple[Tensor, ...]:
         """Queries, keys and values of x (B, T, D), each (B, H, T, K)."""
-        return tuple(part.transpose(1, 2) for part in self.heads(self.convolution(self.qkv(x))))
+        return tuple(
+            part.transpose(1, 2) for part in self.split_heads(self.convolution(self.qkv(x)))
+        )
 
-    def heads(self, qkv: Tensor) -> tuple[Tensor, ...]:
+    def split_heads(self, qkv: Tensor) -> tuple[Tensor, ...]:
         """Split projections (..., 3D) into q, k, v, each (..., H, K)."""
         return qkv.unflatten(-1, (self.parts, self.num_heads, -1)).unbind(-3)
 
@@ -135,12 +137,12 @@ class AttentionMixer(Mixer):
         """Causal attention, q, k, v (B, H, T, K) before rotation to (B, H, T, K)."""
         raise NotImplementedError
 
-    def merge(self, y: Tensor) -> Tensor:
+    def merge_heads(self, y: Tensor) -> Tensor:
         """Concatenate the heads of (B, H, T, K) and project: (B, T, D)."""
         return self.out(y.transpose(1, 2).flatten(2))
 
     def forward_packed(self, x: Tensor, packing: Packing, **seen: Any) -> Tensor:
-        if overrides(self, "forward_packed", "forward", "project", "heads", "merge"):
+        if overrides(self, "forward_packed", "forward", "project", "split_heads", "merge_heads"):
             return super().forward_packed(x, packing, **seen)
         qkv = self.convolution.forward_packed(self.qkv(x), packing)  # (N, 3D)
         qkv = qkv.unflatten(-1, (self.parts, self.num_heads, -1))  # (N, 3, H, K)
@@ -153,7 +155,7 @@ class AttentionMixer(Mixer):
             drops
             or self.position == "rope"
             or overrides(self, "packed_kernel", "attend", "softmax")
-            or not attention_takes(qkv, packing)
+            or not kernel_supports(qkv, packing)
         ):
             return self.attend_padded(qkv, packing, **seen)
         return self.packed_kernel(qkv.float(), packing, **seen).to(qkv.dtype)
@@ -169,21 +171,23 @@ class AttentionMixer(Mixer):
             parts = (x.transpose(1, 2) for x in qkv.unbind(2))
             return self.attend(*parts, **seen).transpose(1, 2)
 
-        return packing.in_groups(attend, qkv, **seen)
+        return packing.map_padded(attend, qkv, **seen)
 
     def prefill(self, x: Tensor, lengths: Tensor, **seen: Any) -> tuple[Tensor, GenerationState]:
         parts = self.project(x)  # (B, H, T, K) each
-        tensors = self.remember(lengths, *parts, **seen)
+        tensors = self.state_after(lengths, *parts, **seen)
         tensors |= self.convolution.recent(x, lengths, self.qkv)
-        y = self.merge(self.attend(*parts, **seen))
+        y = self.merge_heads(self.attend(*parts, **seen))
         return y, GenerationState(tensors, lengths, x.shape[1])
 
     def step(self, x: Tensor, positions: Tensor, state: GenerationState, **seen: Any) -> Tensor:
-        parts = self.heads(self.convolution.step(self.qkv(x), state.tensors))  # (B, H, K) each
+        parts = self.split_heads(
+            self.convolution.step(self.qkv(x), state.tensors)
+        )  # (B, H, K) each
         state.advance(positions)
         return self.out(self.attend_step(positions, state, *parts, **seen).flatten(1))
 
-    def remember(self, lengths: Tensor, *parts: Any, **named: Any) -> dict[str, Tensor]:
+    def state_after(self, lengths: Tensor, *parts: Any, **named: Any) -> dict[str, Tensor]:
         """The state after the first lengths[b] tokens of each row of q, k, v (B, H, T, K)."""
         raise NotImplementedError
 
@@ -206,7 +210,7 @@ class AttentionMixer(Mixer):
         """Cosines and sines at `positions`, (2, ..., K / 2); None unless position is "rope"."""
         return self.rotary[:, positions] if self.position == "rope" else None
 
-    def turned(self, x: Tensor, positions: Tensor | None = None) -> Tensor:
+    def apply_rotary(self, x: Tensor, positions: Tensor | None = None) -> Tensor:
         """x (..., K) rotated by `positions`, broadcastable to (...), if position is "rope". None
         means 0 to T - 1 along the second-last axis."""
         table = self.rotary_at(slice(x.shape[-2]) if positions is None else positions)
@@ -237,14 +241,19 @@ class SoftmaxAttention(AttentionMixer):
     def softmax(self, q: Tensor, k: Tensor, v: Tensor, **mask: Any) -> Tensor:
         """PyTorch's fused attention with rotary positions and dropout."""
         dropout = self.dropout if self.training else 0.0
-        return fused_attention(self.turned(q), self.turned(k), v, dropout_p=dropout, **mask)
+        return fused_attention(
+            self.apply_rotary(q), self.apply_rotary(k), v, dropout_p=dropout, **mask
+        )
 
     def packed_kernel(self, qkv: Tensor, packing: Packing) -> Tensor:
         return PackedAttention.apply(qkv, packing, True)
 
-    def remember(self, lengths: Tensor, q: Tensor, k: Tensor, v: Tensor) -> dict[str, Tensor]:
+    def state_after(self, lengths: Tensor, q: Tensor, k: Tensor, v: Tensor) -> dict[str, Tensor]:
         source = self.ring_positions(lengths - 1)  # (B, ring)
-        return {"keys": self.in_slots(self.turned(k), source), "values": self.in_slots(v, source)}
+        return {
+            "keys": self.in_slots(self.apply_rotary(k), source),
+            "values": self.in_slots(v, source),
+        }
 
     def in_slots(self, x: Tensor, source: Tensor) -> Tensor:
         """Positions `source` (B, ring) of x (B, H, T, K), (B, H, ring, K). Zeros, not empty, where
@@ -260,7 +269,7 @@ class SoftmaxAttention(AttentionMixer):
     def attend_step(
         self, positions: Tensor, state: GenerationState, q: Tensor, k: Tensor, v: Tensor
     ) -> Tensor:
-        q, k = (self.turned(part, positions[:, None]) for part in (q, k))
+        q, k = (self.apply_rotary(part, positions[:, None]) for part in (q, k))
         self.write(state.tensors["keys"], k, positions)
         self.write(state.tensors["values"], v, positions)
         visible = self.visible(positions, state)  # (B, E)
@@ -336,5 +345,5 @@ def fused_attention(q: Tensor, k: Tensor, v: Tensor, **options) -> Tensor:
         with sdpa_kernel(KERNELS):
             return F.scaled_dot_product_attention(q, k, v, **options)
     with without_autocast(q):
-        y = F.scaled_dot_product_attention(widened(q), widened(k), widened(v), **options)
+        y = F.scaled_dot_product_attention(upcast(q), upcast(k), upcast(v), **options)
     return y.to(v.dtype)

@@ -10,7 +10,7 @@ from torch.nn import functional as F
 
 from common import UserError
 from models.linear import split
-from models.mixer import Role, check_choice, widened, without_autocast, xavier_uniform
+from models.mixer import Role, check_choice, upcast, without_autocast, xavier_uniform
 from models.recurrent import RecurrentMixer
 
 CHUNK_SIZE = 32
@@ -29,7 +29,7 @@ class DecayedAttention(RecurrentMixer):
     divided by √K), with output_gate times SiLU(W_g x_t) (RetNet, eq. 8), and the output projection.
     """
 
-    widest = 16
+    kernel_head_dim = 16
 
     def __init__(
         self,
@@ -48,7 +48,7 @@ class DecayedAttention(RecurrentMixer):
             refuse_range(A_range, f"decay={decay}")
             self.decay = (FixedDecay if decay == "fixed" else ChannelDecay)(dim, num_heads)
         if decay == "channel":  # whose chunks are joined from blocks, others' are masked products
-            self.widest = 64
+            self.kernel_head_dim = 64
         self.gain = nn.Parameter(torch.ones(num_heads, self.head_dim))
         self.skip = nn.Parameter(torch.ones(num_heads, 1)) if decay == "head" else None
         self.gate = nn.Linear(dim, dim) if output_gate else None
@@ -59,11 +59,11 @@ class DecayedAttention(RecurrentMixer):
         roles = super().parameter_roles()
         return roles if self.skip is None else {**roles, **RATES, "skip": EXEMPT}
 
-    def writes(self, x: Tensor, qkv: Tensor, at: Tensor) -> tuple[Any, ...]:
-        q, k, v = self.heads(qkv)  # (..., H, K)
+    def recurrence_inputs(self, x: Tensor, qkv: Tensor, at: Tensor) -> tuple[Any, ...]:
+        q, k, v = self.split_heads(qkv)  # (..., H, K)
         log_decay, dt = self.decay(x)  # (..., H, K or 1), (..., H, 1)
-        q, k = (self.turned(widened(part), at[:, None]) for part in (q, k))
-        return q, k.unsqueeze(-3), (widened(v) * dt).unsqueeze(-3), None, log_decay
+        q, k = (self.apply_rotary(upcast(part), at[:, None]) for part in (q, k))
+        return q, k.unsqueeze(-3), (upcast(v) * dt).unsqueeze(-3), None, log_decay
 
     def scan(
         self, q: Tensor, k: Tensor, v: Tensor, beta: None, log_decay: Tensor
@@ -74,7 +74,7 @@ class DecayedAttention(RecurrentMixer):
 
     def normed(self, x: Tensor, y: Tensor, qkv: Tensor) -> Tensor:
         with without_autocast(x):
-            y = y if self.skip is None else y + self.skip * widened(self.heads(qkv)[2])
+            y = y if self.skip is None else y + self.skip * upcast(self.split_heads(qkv)[2])
             return (F.rms_norm(y, y.shape[-1:], eps=1e-5) * self.gain).to(qkv.dtype)
 
 
@@ -96,7 +96,7 @@ class FixedDecay(Decay):
         self.num_heads = num_heads
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        heads = torch.arange(self.num_heads, device=x.device, dtype=widened(x).dtype)
+        heads = torch.arange(self.num_heads, device=x.device, dtype=upcast(x).dtype)
         log_decay = torch.log1p(-torch.exp2(-5 - heads))[:, None]  # (H, 1)
         log_decay = log_decay.expand(*x.shape[:-1], -1, -1)
         return log_decay, torch.ones_like(log_decay)
@@ -117,7 +117,7 @@ class ChannelDecay(Decay):
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         gate = self.up(self.down(x)).unflatten(-1, (self.num_heads, -1))
-        log_decay = F.logsigmoid(widened(gate)) / self.TEMPERATURE
+        log_decay = F.logsigmoid(upcast(gate)) / self.TEMPERATURE
         return log_decay, torch.ones_like(log_decay[..., :1])
 
 
@@ -143,7 +143,7 @@ class HeadDecay(Decay):
             self.dt.bias.copy_(dt + torch.log(-torch.expm1(-dt)))  # softplus of it is dt
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        dt = F.softplus(widened(self.dt(x)))[..., None]
+        dt = F.softplus(upcast(self.dt(x)))[..., None]
         with without_autocast(x):
             return -self.A_log.exp()[:, None] * dt, dt
 

@@ -1,6 +1,6 @@
 """The gated delta rule with several writes per token: DeltaNet, Gated DeltaNet, DeltaProduct.
 
-A state S (K x V) maps keys to values. Token t scales it by α_t and corrects it n times:
+A state S (K x V) maps keys to values. Token t scales it by α_t and uses_delta_rule it n times:
 
     S <- α_t S,   then for j = 1 ... n:   S <- S + β_tj k_tj (v_tj - S^T k_tj)^T,   y_t = S^T q_t
 
@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from models.attention import ShortConvolution
 from models.decayed import RATES, ChunkDecays, HeadDecay, refuse_range
 from models.linear import split
-from models.mixer import Mixer, Role, check_sizes, widened, xavier_uniform
+from models.mixer import Mixer, Role, check_sizes, upcast, xavier_uniform
 from models.recurrent import RecurrentMixer
 
 LEAST_NORM = 1e-12  # its square is added to squared key and query norms
@@ -36,7 +36,7 @@ class DeltaRule(RecurrentMixer):
     without a gain, as everywhere here.
     """
 
-    corrects, widest, gate_term = True, 32, "linear/attention_gate"
+    uses_delta_rule, kernel_head_dim, gate_term = True, 32, "linear/attention_gate"
 
     def __init__(
         self,
@@ -82,13 +82,13 @@ class DeltaRule(RecurrentMixer):
         beta = Role("hidden", self.num_householder)
         return {**super().parameter_roles(), "beta.weight": beta, **own}
 
-    def writes(self, x: Tensor, qkv: Tensor, at: Tensor) -> tuple[Any, ...]:
+    def recurrence_inputs(self, x: Tensor, qkv: Tensor, at: Tensor) -> tuple[Any, ...]:
         """q and k have norm 1 and are rotated under rope."""
         n = self.num_householder
-        heads = widened(qkv).unflatten(-1, (self.parts, self.num_heads, self.head_dim))
+        heads = upcast(qkv).unflatten(-1, (self.parts, self.num_heads, self.head_dim))
         directed, v = heads.split([1 + n, n], -3)
-        q, k = self.turned(unit(directed), at[:, None, None]).split([1, n], -3)
-        beta = widened(self.beta(x)).sigmoid().unflatten(-1, (n, self.num_heads))
+        q, k = self.apply_rotary(unit(directed), at[:, None, None]).split([1, n], -3)
+        beta = upcast(self.beta(x)).sigmoid().unflatten(-1, (n, self.num_heads))
         log_decay = None if self.decay is None else self.decay(x)[0]
         return q.squeeze(-3), k, v, self.largest_beta * beta, log_decay
 

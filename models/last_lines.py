@@ -60,7 +60,7 @@ class LastLines(SoftmaxAttention):
 
     def packed_kernel(self, qkv: Tensor, packing: Packing, ends: Tensor | None = None) -> Tensor:
         ends = torch.zeros(len(qkv), dtype=torch.bool) if ends is None else ends
-        lines = packing.in_groups(lambda ends: self.lines_of(ends, ends)[:, :-1], ends)  # (N, 3)
+        lines = packing.map_padded(lambda ends: self.lines_of(ends, ends)[:, :-1], ends)  # (N, 3)
         previous, _, prompt = lines.unbind(-1)
         first = previous.maximum(packing.positions - self.window + 1)
         hidden = torch.stack((prompt.minimum(first), first), -1)
@@ -82,13 +82,13 @@ class LastLines(SoftmaxAttention):
         prompt = F.pad(torch.where(ends, after, self.kept), (1, 0), value=self.kept)
         return torch.stack((previous, current, prompt.cummin(1).values), -1)
 
-    def remember(
+    def state_after(
         self, lengths: Tensor, q: Tensor, k: Tensor, v: Tensor, ends: Tensor | None = None
     ) -> dict[str, Tensor]:
         """Also `lines_of` the next token, (B, 3)."""
         rows = torch.arange(len(lengths), device=lengths.device)
         lines = self.lines_of(ends, q[:, 0, :, 0])[rows, lengths]
-        return super().remember(lengths, q, k, v) | {"lines": lines}
+        return super().state_after(lengths, q, k, v) | {"lines": lines}
 
     def attend_step(
         self, positions: Tensor, state: GenerationState, q: Tensor, k: Tensor, v: Tensor,

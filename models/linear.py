@@ -11,8 +11,8 @@ from models.mixer import (
     GenerationState,
     check_choice,
     check_sizes,
-    is_read,
-    widened,
+    length_mask,
+    upcast,
     without_autocast,
 )
 from models.packing import PackedAttention, Packing
@@ -28,7 +28,7 @@ CHUNKED_FROM = 64
 def feature_map(x: Tensor) -> Tensor:
     """φ(x) = elu(x) + 1 = exp(min(x, 0)) + max(x, 0), at least in float32. The sum elu(x) + 1 would
     be exactly 0 below x = -17 in float32 and below x = -8 in bf16."""
-    x = widened(x)
+    x = upcast(x)
     return x.clamp(max=0).exp() + x.relu()
 
 
@@ -38,7 +38,7 @@ def query_features(q: Tensor) -> Tensor:
     The factor exp(-min(max q, 0)) cancels in the quotient; without it, a query below -103 has no
     nonzero feature in float32. No gradient passes through it: the quotient does not depend on it.
     """
-    q = widened(q)
+    q = upcast(q)
     negative = q.clamp(max=0)
     return (negative - negative.detach().amax(-1, keepdim=True)).exp() + q.relu()
 
@@ -74,11 +74,11 @@ class LinearAttention(AttentionMixer):
             features_q, features_k = query_features(q), feature_map(k)
             ones = torch.ones_like(features_q[..., :1])  # (B, H, T, 1)
             if self.position == "rope":
-                turned = self.turned(features_q), self.turned(features_k)
-                numerator = chunked(*turned, widened(v), size)
+                turned = self.apply_rotary(features_q), self.apply_rotary(features_k)
+                numerator = chunked(*turned, upcast(v), size)
                 denominator = chunked(features_q, features_k, ones, size)
             else:  # the denominator is one more column of values
-                values = torch.cat((widened(v), ones), -1)
+                values = torch.cat((upcast(v), ones), -1)
                 sums = chunked(features_q, features_k, values, size)
                 numerator, denominator = sums[..., :-1], sums[..., -1:]
             return divide(numerator, denominator).to(v.dtype)
@@ -86,11 +86,11 @@ class LinearAttention(AttentionMixer):
     def packed_kernel(self, qkv: Tensor, packing: Packing) -> Tensor:
         return PackedAttention.apply(qkv, packing, False)
 
-    def remember(self, lengths: Tensor, q: Tensor, k: Tensor, v: Tensor) -> dict[str, Tensor]:
+    def state_after(self, lengths: Tensor, q: Tensor, k: Tensor, v: Tensor) -> dict[str, Tensor]:
         """Σ φ(k) v^T (B, H, K, K) and Σ φ(k) (B, H, K)."""
         with without_autocast(k):
-            features = feature_map(k) * is_read(lengths, k.shape[2])[:, None, :, None]
-            sums = self.turned(features).mT @ widened(v)  # (B, H, K, K)
+            features = feature_map(k) * length_mask(lengths, k.shape[2])[:, None, :, None]
+            sums = self.apply_rotary(features).mT @ upcast(v)  # (B, H, K, K)
         return {"sums": sums, "normaliser": features.sum(2)}
 
     def attend_step(
@@ -100,10 +100,10 @@ class LinearAttention(AttentionMixer):
         with without_autocast(q):
             features_q, features_k = query_features(q), feature_map(k)
             turned_q, turned_k = (
-                self.turned(x, positions[:, None]) for x in (features_q, features_k)
+                self.apply_rotary(x, positions[:, None]) for x in (features_q, features_k)
             )
             normaliser += features_k
-            sums.addcmul_(turned_k[..., None], widened(v)[..., None, :])  # (B, H, K, K)
+            sums.addcmul_(turned_k[..., None], upcast(v)[..., None, :])  # (B, H, K, K)
             numerator = (turned_q[..., None, :] @ sums).squeeze(-2)  # (B, H, K)
             y = divide(numerator, (features_q * normaliser).sum(-1, keepdim=True))
         return y.to(v.dtype)

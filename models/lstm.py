@@ -9,7 +9,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from models.mixer import GenerationState, Mixer, Role, widened, without_autocast, xavier_uniform
+from models.mixer import GenerationState, Mixer, Role, upcast, without_autocast, xavier_uniform
 
 
 class LSTM(Mixer):
@@ -34,11 +34,11 @@ class LSTM(Mixer):
 
     def forward(self, x: Tensor) -> Tensor:
         with without_autocast(x):
-            return self.lstm(widened(x))[0].to(x.dtype)
+            return self.lstm(upcast(x))[0].to(x.dtype)
 
     def prefill(self, x: Tensor, lengths: Tensor) -> tuple[Tensor, GenerationState]:
         rows = nn.utils.rnn.pack_padded_sequence(
-            widened(x), lengths.cpu(), batch_first=True, enforce_sorted=False
+            upcast(x), lengths.cpu(), batch_first=True, enforce_sorted=False
         )
         with without_autocast(x):
             packed, (h, c) = self.lstm(rows)
@@ -50,7 +50,7 @@ class LSTM(Mixer):
         state.advance(positions)
         held = (state.tensors["h"][None], state.tensors["c"][None])  # (1, B, D) each
         with without_autocast(x):
-            y, (h, c) = self.lstm(widened(x)[:, None], held)
+            y, (h, c) = self.lstm(upcast(x)[:, None], held)
         state.tensors["h"], state.tensors["c"] = h[0], c[0]
         return y[:, 0].to(x.dtype)
 

@@ -103,7 +103,7 @@ class Mixer(nn.Module):
 
     def forward_packed(self, x: Tensor, packing: Packing, **seen: Tensor) -> Tensor:
         """`forward` on packed x (N, D) to (N, D); by default padded in groups of similar length."""
-        return packing.in_groups(self, x, **seen)
+        return packing.map_padded(self, x, **seen)
 
     def parameter_roles(self) -> dict[str, Role]:
         """Roles, by name, where not the default: `nn.Linear` weights hidden, all others vectors."""
@@ -192,12 +192,12 @@ def xavier_uniform(module: nn.Module, parts: int = 1) -> None:
             nn.init.zeros_(parameter)
 
 
-def is_read(lengths: Tensor, width: int) -> Tensor:
+def length_mask(lengths: Tensor, width: int) -> Tensor:
     """(B, width): which tokens are among the first lengths[b] of their row."""
     return torch.arange(width, device=lengths.device) < lengths[:, None]
 
 
-def widened(x: Tensor) -> Tensor:
+def upcast(x: Tensor) -> Tensor:
     """x in float32, or unchanged if float64, as in exact evaluation."""
     return x if x.dtype == torch.float64 else x.float()
 

@@ -56,14 +56,14 @@ class Packing:
     @functools.cached_property
     def groups(self) -> "list[Group]":
         grain = max(1, len(self.lengths) // GRAINS)
-        ends = np.cumsum(sizes_without_padding(self.lengths, grain, GROUP_OVERHEAD))
+        ends = np.cumsum(group_sizes(self.lengths, grain, GROUP_OVERHEAD))
         groups = []
         for start, end in zip((0, *ends[:-1]), ends, strict=True):
             width = min(rounded_up(int(self.lengths[end - 1]), self._width_step), self._most_width)
             groups.append(Group(self.lengths[start:end], int(self.offsets[start]), width))
         return groups
 
-    def in_groups(
+    def map_padded(
         self, function: Callable[..., Tensor], *packed: Tensor | None, **named: Tensor
     ) -> Tensor:
         """Apply `function` (B, T, ...) -> (B, T, ...) to padded groups of packed tokens (N, ...)
@@ -122,7 +122,7 @@ def rounded_up(size: int, step: int) -> int:
     return -(-size // step) * step
 
 
-def sizes_without_padding(lengths: np.ndarray, grain: int, overhead: int) -> list[int]:
+def group_sizes(lengths: np.ndarray, grain: int, overhead: int) -> list[int]:
     """Group sizes for sorted `lengths` (B,): cut where it saves most padding, at a multiple of
     `grain`, then each side likewise, while a cut saves more than `overhead` tokens."""
     cuts = np.arange(grain, len(lengths), grain)
@@ -130,8 +130,8 @@ def sizes_without_padding(lengths: np.ndarray, grain: int, overhead: int) -> lis
     if not len(cuts) or saved.max() <= overhead:
         return [len(lengths)]
     cut = cuts[saved.argmax()]
-    shorter = sizes_without_padding(lengths[:cut], grain, overhead)
-    return shorter + sizes_without_padding(lengths[cut:], grain, overhead)
+    shorter = group_sizes(lengths[:cut], grain, overhead)
+    return shorter + group_sizes(lengths[cut:], grain, overhead)
 
 
 class PackedAttention(torch.autograd.Function):
@@ -213,7 +213,7 @@ class PackedRecurrence(torch.autograd.Function):
         return *(x if needed else None for x, needed in wanted), None
 
 
-def attention_takes(qkv: Tensor, packing: Packing) -> bool:
+def kernel_supports(qkv: Tensor, packing: Packing) -> bool:
     """Whether `PackedAttention` supports qkv (N, 3, H, K) and is faster than padding."""
     return qkv.device.type == "cpu" and qkv.dtype != torch.float64 and packing.longest <= LONGEST
 

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from models.attention import AttentionMixer, overrides
-from models.mixer import GenerationState, Mixer, is_read, without_autocast
+from models.mixer import GenerationState, Mixer, length_mask, without_autocast
 from models.packing import PackedRecurrence, Packing
 
 
@@ -21,16 +21,17 @@ class RecurrentMixer(AttentionMixer):
     """One K x K state per head; the output is normalised, gated by SiLU(W x) if there is a `gate`,
     and projected. State and decays are at least float32. No attention weights to drop.
 
-    Subclasses define `writes`, `scan` and `normed`. `num_householder` is n, `corrects` whether
-    there is β, `widest` the K up to which the plain recurrence beats chunks on a CPU.
+    Subclasses define `recurrence_inputs`, `scan` and `normed`. `num_householder` is n,
+    `uses_delta_rule` whether there is β, `kernel_head_dim` the K up to which the plain recurrence
+    beats chunks on a CPU.
     """
 
-    num_householder, corrects, widest = 1, False, 16
+    num_householder, uses_delta_rule, kernel_head_dim = 1, False, 16
     gate_term = "linear/output_gate"
     decay: Any
     gate: nn.Linear | None
 
-    def writes(self, x: Tensor, qkv: Tensor, at: Tensor) -> tuple[Any, ...]:
+    def recurrence_inputs(self, x: Tensor, qkv: Tensor, at: Tensor) -> tuple[Any, ...]:
         """q, k, v, β and g of tokens x (..., M, D) at positions (M,), from convolved qkv."""
         raise NotImplementedError
 
@@ -43,49 +44,51 @@ class RecurrentMixer(AttentionMixer):
         raise NotImplementedError
 
     def forward(self, x: Tensor, **seen: Any) -> Tensor:
-        return self.read(x)[0]
+        return self.forward_with_state(x)[0]
 
-    def read(self, x: Tensor, lengths: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    def forward_with_state(self, x: Tensor, lengths: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """The output of `forward`, and the states after lengths[b] tokens (None: all)."""
         qkv, at = self.convolution(self.qkv(x)), torch.arange(x.shape[1], device=x.device)
-        q, k, v, beta, log_decay = self.writes(x, qkv, at)
+        q, k, v, beta, log_decay = self.recurrence_inputs(x, qkv, at)
         if lengths is not None:  # padding writes nothing and forgets nothing
-            read = is_read(lengths, x.shape[1])[..., None, None]  # (B, T, 1, 1)
+            read = length_mask(lengths, x.shape[1])[..., None, None]  # (B, T, 1, 1)
             k = k * read[..., None]
             log_decay = None if log_decay is None else log_decay * read
         with without_autocast(x):
             y, state = self.scan(q, k, v, beta, log_decay)
-        return self.finish(x, y, qkv), state
+        return self.project_out(x, y, qkv), state
 
-    def finish(self, x: Tensor, y: Tensor, qkv: Tensor) -> Tensor:
+    def project_out(self, x: Tensor, y: Tensor, qkv: Tensor) -> Tensor:
         y = self.normed(x, y, qkv).flatten(-2)  # (..., D)
         return self.out(y if self.gate is None else y * F.silu(self.gate(x)))
 
     def forward_packed(self, x: Tensor, packing: Packing, **seen: Any) -> Tensor:
-        if overrides(self, "forward_packed", "forward", "read", "finish"):
+        if overrides(self, "forward_packed", "forward", "forward_with_state", "project_out"):
             return Mixer.forward_packed(self, x, packing, **seen)
         qkv = self.convolution.forward_packed(self.qkv(x), packing)
-        given = self.writes(x, qkv, packing.positions)
+        given = self.recurrence_inputs(x, qkv, packing.positions)
         with without_autocast(x):
-            narrow = self.head_dim <= self.widest and not overrides(self, "widest", "scan")
+            narrow = self.head_dim <= self.kernel_head_dim and not overrides(
+                self, "kernel_head_dim", "scan"
+            )
             if narrow and x.dtype != torch.float64:
                 y = PackedRecurrence.apply(*given, packing)
             else:
-                y = packing.in_groups(lambda *parts: self.scan(*parts)[0], *given)
-        return self.finish(x, y, qkv)
+                y = packing.map_padded(lambda *parts: self.scan(*parts)[0], *given)
+        return self.project_out(x, y, qkv)
 
     def prefill(self, x: Tensor, lengths: Tensor, **seen: Any) -> tuple[Tensor, GenerationState]:
-        y, memory = self.read(x, lengths)
+        y, memory = self.forward_with_state(x, lengths)
         tensors = {"memory": memory, **self.convolution.recent(x, lengths, self.qkv)}
         return y, GenerationState(tensors, lengths, x.shape[1])
 
     def step(self, x: Tensor, positions: Tensor, state: GenerationState, **seen: Any) -> Tensor:
         qkv = self.convolution.step(self.qkv(x), state.tensors)
         state.advance(positions)
-        given = self.writes(x, qkv, positions)
+        given = self.recurrence_inputs(x, qkv, positions)
         with without_autocast(x):
             y = recurrence_step(state.tensors["memory"], *given)
-        return self.finish(x, y, qkv)
+        return self.project_out(x, y, qkv)
 
     def mixing_flops(self, length: int) -> dict[str, int]:
         """Decay of, correction by, writes to and a read from a K x K state per head."""
@@ -93,7 +96,7 @@ class RecurrentMixer(AttentionMixer):
         writes = 2 * self.num_householder * state
         return {
             **({} if self.decay is None else {"mixing/state_decay": state}),
-            **({"mixing/state_correction": writes} if self.corrects else {}),
+            **({"mixing/state_correction": writes} if self.uses_delta_rule else {}),
             "mixing/state_update": writes,
             "mixing/state_read": 2 * state,
         }

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from models.mixer import GenerationState, Mixer, is_read, widened
+from models.mixer import GenerationState, Mixer, length_mask, upcast
 
 
 class RunningMean(Mixer):
@@ -14,10 +14,10 @@ class RunningMean(Mixer):
 
     def forward(self, x: Tensor) -> Tensor:
         count = torch.arange(1, x.shape[1] + 1, device=x.device)[:, None]  # (T, 1)
-        return (widened(x).cumsum(1) / count).to(x.dtype)
+        return (upcast(x).cumsum(1) / count).to(x.dtype)
 
     def prefill(self, x: Tensor, lengths: Tensor) -> tuple[Tensor, GenerationState]:
-        total = (widened(x) * is_read(lengths, x.shape[1])[..., None]).sum(1)
+        total = (upcast(x) * length_mask(lengths, x.shape[1])[..., None]).sum(1)
         return self(x), GenerationState({"total": total}, lengths, x.shape[1])
 
     def step(self, x: Tensor, positions: Tensor, state: GenerationState) -> Tensor:

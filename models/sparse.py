@@ -100,7 +100,7 @@ class SparseAttention(SoftmaxAttention):
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         if self.implementation == "blocked":
-            return self.attend_blocked(self.turned(q), self.turned(k), v)
+            return self.attend_blocked(self.apply_rotary(q), self.apply_rotary(k), v)
         return self.softmax(q, k, v, attn_mask=self.pattern[: q.shape[2], : q.shape[2]])
 
     def packed_kernel(self, qkv: Tensor, packing: Packing) -> Tensor:

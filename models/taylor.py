@@ -12,8 +12,8 @@ from models.mixer import (
     Mixer,
     Role,
     check_sizes,
-    is_read,
-    widened,
+    length_mask,
+    upcast,
     without_autocast,
     xavier_uniform,
 )
@@ -59,13 +59,13 @@ class TaylorAttention(AttentionMixer):
     def qkv(self, x: Tensor) -> Tensor:
         return torch.cat((self.qk(x), self.v(x)), dim=-1)
 
-    def heads(self, qkv: Tensor) -> tuple[Tensor, ...]:
+    def split_heads(self, qkv: Tensor) -> tuple[Tensor, ...]:
         """(..., H, d), (..., H, d) and (..., H, K)."""
         parts = qkv.split((self.width, self.width, self.dim), dim=-1)
         return tuple(part.unflatten(-1, (self.num_heads, -1)) for part in parts)
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        q, k = self.scaled(self.turned(q)), self.scaled(self.turned(k))
+        q, k = self.scaled(self.apply_rotary(q)), self.scaled(self.apply_rotary(k))
         with without_autocast(q):
             qs, ks, vs = (x.split(CHUNK_SIZE, dim=2) for x in (q, k, with_ones(v)))
             sums = [weights(qs[0] @ ks[0].mT).tril() @ vs[0]]  # (B, H, C, K + 1)
@@ -78,24 +78,24 @@ class TaylorAttention(AttentionMixer):
 
     def scaled(self, x: Tensor) -> Tensor:
         """x / d^(1/4), at least in float32."""
-        return widened(x) / self.feature_dim**0.25
+        return upcast(x) / self.feature_dim**0.25
 
     def feature_map(self, x: Tensor) -> Tensor:
         """φ of `scaled` x (..., d): (..., F)."""
         pairs = (x[..., :, None] * x[..., None, :]).flatten(-2) / 2**0.5
         return torch.cat((torch.ones_like(x[..., :1]), x, pairs), dim=-1)
 
-    def remember(self, lengths: Tensor, q: Tensor, k: Tensor, v: Tensor) -> dict[str, Tensor]:
+    def state_after(self, lengths: Tensor, q: Tensor, k: Tensor, v: Tensor) -> dict[str, Tensor]:
         """Σ φ(k) [v, 1]^T, (B, H, F, K + 1)."""
-        read = is_read(lengths, k.shape[2])[:, None, :, None]  # (B, 1, T, 1)
+        read = length_mask(lengths, k.shape[2])[:, None, :, None]  # (B, 1, T, 1)
         with without_autocast(k):
-            features = self.feature_map(self.scaled(self.turned(k)))
+            features = self.feature_map(self.scaled(self.apply_rotary(k)))
             return {"sums": (features * read).mT @ with_ones(v)}
 
     def attend_step(
         self, positions: Tensor, state: GenerationState, q: Tensor, k: Tensor, v: Tensor
     ) -> Tensor:
-        q, k = (self.scaled(self.turned(x, positions[:, None])) for x in (q, k))  # (B, H, d)
+        q, k = (self.scaled(self.apply_rotary(x, positions[:, None])) for x in (q, k))  # (B, H, d)
         sums = state.tensors["sums"]
         with without_autocast(q):
             sums.addcmul_(self.feature_map(k)[..., None], with_ones(v)[..., None, :])
@@ -125,7 +125,7 @@ def weights(scores: Tensor) -> Tensor:
 
 def with_ones(v: Tensor) -> Tensor:
     """(..., W) to (..., W + 1): the last column sums the weights."""
-    return F.pad(widened(v), (0, 1), value=1.0)
+    return F.pad(upcast(v), (0, 1), value=1.0)
 
 
 def quotient(sums: Tensor) -> Tensor:

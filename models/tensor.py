@@ -17,7 +17,7 @@ from torch.nn import functional as F
 
 from common import UserError
 from models.attention import AttentionMixer, rotate
-from models.mixer import GenerationState, check_choice, widened, without_autocast
+from models.mixer import GenerationState, check_choice, upcast, without_autocast
 
 SCALES = ("head_dim", "sqrt")
 MOST_SCORES = 2**28  # of one query: 1 GiB in float32, several times over in a backward pass
@@ -53,11 +53,11 @@ class TensorAttention(AttentionMixer):
         """q, k1, k2, v1, v2 (B, H, T, K) to (B, H, T, K)."""
         table = self.rotary_at(slice(q.shape[2]))
         with without_autocast(q):
-            form = query_form(self.scale * widened(q), table)
+            form = query_form(self.scale * upcast(q), table)
             y = PairAttention.apply(*form, *self.held(table, k1, k2, v1, v2).values())
         return y.to(v1.dtype)
 
-    def remember(self, lengths: Tensor, q: Tensor, *parts: Tensor) -> dict[str, Tensor]:
+    def state_after(self, lengths: Tensor, q: Tensor, *parts: Tensor) -> dict[str, Tensor]:
         held = self.held(self.rotary_at(slice(q.shape[2])), *parts)
         missing = self.max_len - q.shape[2]
         return {name: F.pad(part, (0, 0, 0, missing)) for name, part in held.items()}
@@ -67,10 +67,10 @@ class TensorAttention(AttentionMixer):
     ) -> dict[str, Tensor]:
         """The state of tokens with rotary positions `table`."""
         return {
-            "keys1": turned_keys(k1, table),
-            "keys2": turned_keys(k2, table),
-            "values1": widened(v1),
-            "values2": widened(v2),
+            "keys1": rotated_keys(k1, table),
+            "keys2": rotated_keys(k2, table),
+            "values1": upcast(v1),
+            "values2": upcast(v2),
         }
 
     def attend_step(
@@ -84,7 +84,7 @@ class TensorAttention(AttentionMixer):
             seen = [state.tensors[name][:, :, : state.extent] for name in held]  # (B, H, E, K)
             slots = torch.arange(seen[0].shape[2], device=q.device)
             hidden = slots > positions[:, None]  # (B, E)
-            y = attend_last(query_form(self.scale * widened(q), table), seen, hidden)
+            y = attend_last(query_form(self.scale * upcast(q), table), seen, hidden)
         return y.to(parts[-1].dtype)
 
     def mixing_flops(self, length: int) -> dict[str, int]:
@@ -103,9 +103,9 @@ class TensorAttention(AttentionMixer):
         return 4 * 4 * self.dim * length + self.convolution.state_bytes()
 
 
-def turned_keys(k: Tensor, table: Tensor | None) -> Tensor:
+def rotated_keys(k: Tensor, table: Tensor | None) -> Tensor:
     """K̃_j = R₋ⱼ K_j, at least in float32; k (..., K), `table` of its positions."""
-    k = widened(k)
+    k = upcast(k)
     return k if table is None else rotate(k, torch.stack((table[0], -table[1])))
 
 

@@ -12,8 +12,8 @@ from torch.utils.checkpoint import checkpoint
 
 from models.attention import AttentionMixer
 from models.linear import divide, feature_map, query_features
-from models.mixer import GenerationState, check_sizes, is_read, widened, without_autocast
-from models.tensor import query_form, swapped, turned_keys
+from models.mixer import GenerationState, check_sizes, length_mask, upcast, without_autocast
+from models.tensor import query_form, rotated_keys, swapped
 
 # Measured on a CPU (4 heads of 8 and 16, batch 16, forward and backward): at 128 tokens and K = 8
 # chunks of 8, 16, 32, 64 take 43, 38, 28, 26 ms, at K = 16 88, 67, 68, 89. Not run on a GPU.
@@ -42,8 +42,8 @@ class TensorLinearAttention(AttentionMixer):
             features = query_features(q), feature_map(k1), feature_map(k2)
             total = weight_of(features[0], features[1].cumsum(2), features[2].cumsum(2))
             form = query_form(features[0], table)
-            first, second = (turned_keys(x, table) for x in features[1:])
-            mixed = self.carried(*form, first, second, widened(v1), widened(v2))
+            first, second = (rotated_keys(x, table) for x in features[1:])
+            mixed = self.carried(*form, first, second, upcast(v1), upcast(v2))
             return divide(mixed, total).to(v1.dtype)
 
     def carried(self, *inputs: Tensor) -> Tensor:
@@ -56,16 +56,16 @@ class TensorLinearAttention(AttentionMixer):
             mixed.append(y)
         return torch.cat(mixed, 2)
 
-    def remember(
+    def state_after(
         self, lengths: Tensor, q: Tensor, k1: Tensor, k2: Tensor, v1: Tensor, v2: Tensor
     ) -> dict[str, Tensor]:
         """S1, S2 (B, H, K, K) and z1, z2 (B, H, K)."""
-        read = is_read(lengths, q.shape[2])[:, None, :, None]
+        read = length_mask(lengths, q.shape[2])[:, None, :, None]
         table, tensors = self.rotary_at(slice(q.shape[2])), {}
         with without_autocast(q):
             for name, k, v in (("1", k1, v1), ("2", k2, v2)):
                 features = feature_map(k) * read
-                tensors["sums" + name] = turned_keys(features, table).mT @ widened(v)
+                tensors["sums" + name] = rotated_keys(features, table).mT @ upcast(v)
                 tensors["normaliser" + name] = features.sum(2)
         return tensors
 
@@ -78,8 +78,8 @@ class TensorLinearAttention(AttentionMixer):
             for name, k, v in (("1", k1, v1), ("2", k2, v2)):
                 features = feature_map(k)
                 held["normaliser" + name] += features
-                turned = turned_keys(features, table)
-                held["sums" + name].addcmul_(turned[..., None], widened(v)[..., None, :])
+                turned = rotated_keys(features, table)
+                held["sums" + name].addcmul_(turned[..., None], upcast(v)[..., None, :])
             features = query_features(q)
             form = query_form(features, table)
             mixed = read(*form, held["sums1"], held["sums2"])  # (B, H, K)

@@ -21,7 +21,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from common import in_one_line, read_options
+from common import exit_on_user_error, read_options
 from plots.data import load_experiment
 from plots.redraw import redraw
 
@@ -56,4 +56,4 @@ def main(words: Sequence[str]) -> None:
 
 
 if __name__ == "__main__":
-    in_one_line(main)(sys.argv[1:])
+    exit_on_user_error(main)(sys.argv[1:])

@@ -56,7 +56,7 @@ def costs(
     `speeds` is the table of `benchmarks costs`; costs not timed at this D are nan. `cell` is one of
     those at this D.
     """
-    groups = data.of_groups(table, facets)
+    groups = data.d90_of_groups(table, facets)
     groups = groups[groups["d90"].notna()].assign(dim=lambda frame: frame["d90"].astype(int))
     keys = [*settings_of(groups), "dim"]
     rows = data.chosen(table, facets)

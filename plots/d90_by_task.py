@@ -19,7 +19,7 @@ NONE = 0.95  # shade of a D90 above all that ran
 
 @style.styled
 def draw(table: pd.DataFrame, facets: data.Facets = None, *, width: float, **_: Any) -> Figure:
-    groups = data.of_groups(table, facets)
+    groups = data.d90_of_groups(table, facets)
     groups = groups.assign(place=places(groups))
     columns, rows = groups["place"].unique(), groups["row"].unique()
     width = min(width, 1.2 + WIDTH * len(columns))

@@ -159,7 +159,7 @@ def times_standard(groups: pd.DataFrame) -> pd.DataFrame:
     )
 
 
-def of_groups(table: pd.DataFrame, facets: Facets = None) -> pd.DataFrame:
+def d90_of_groups(table: pd.DataFrame, facets: Facets = None) -> pd.DataFrame:
     """`experiments.d90.required` of the `chosen` rows, labelled."""
     return labelled(required(chosen(table, facets)), facets)
 

@@ -22,7 +22,7 @@ TASKS = {"ed": EditDistance, "ed_local": EditDistanceLocal}
 
 @style.styled
 def draw(table: pd.DataFrame, *, width: float, **_: Any) -> Figure:
-    groups = data.of_groups(table)
+    groups = data.d90_of_groups(table)
     groups = groups[groups["task"].isin(TASKS)]
     if groups["task"].nunique() < len(TASKS):
         raise UserError(f"locality: the table must hold {' and '.join(TASKS)}")

@@ -52,7 +52,7 @@ def _table(
     body = tables.markdown(tables.printed(frame))
     parts = [f"**{name}**: {caption}"]
     if name == "d90":
-        wide = d90_by_task.matrix(data.of_groups(table, facets))
+        wide = d90_by_task.matrix(data.d90_of_groups(table, facets))
         if len(wide.columns) <= MOST_COLUMNS:
             parts.append(tables.markdown(wide))
     folded = len(frame) > LONG
@@ -68,7 +68,7 @@ def finding(experiment: Any, table: pd.DataFrame) -> str:
         cells = tables.accuracy(table)
         solved = int((cells["median %"] / 100).map(passes).sum())
         return f"{solved} of {len(cells)} settings answer 90 % or more (median of the seeds)."
-    groups = data.of_groups(table, experiment.facets)
+    groups = data.d90_of_groups(table, experiment.facets)
     known = data.times_standard(groups).dropna(subset="times")
     compared = known.groupby("row", sort=False)["times"]
     if not 1 <= compared.ngroups <= 3:

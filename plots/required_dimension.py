@@ -21,7 +21,7 @@ APART = 0.016  # of a panel's width between the bars of two models
 
 @style.styled
 def draw(table: pd.DataFrame, facets: data.Facets = None, *, width: float, **_: Any) -> Figure:
-    groups = data.of_groups(table, facets)
+    groups = data.d90_of_groups(table, facets)
     figure = draw_panels(groups, style.line_looks(groups), width)
     for axes, column in zip(figure.axes, groups["column"].unique(), strict=True):
         _draw_theory(axes, groups[groups["column"] == column])
@@ -29,7 +29,7 @@ def draw(table: pd.DataFrame, facets: data.Facets = None, *, width: float, **_: 
 
 
 def draw_panels(groups: pd.DataFrame, looks: dict[str, dict[str, Any]], width: float) -> Figure:
-    """A panel per `column` label of `groups` (`data.of_groups`), a line per `row` label."""
+    """A panel per `column` label of `groups` (`data.d90_of_groups`), a line per `row` label."""
     columns = groups["column"].unique()
     figure = style.new_figure(min(width, 0.6 + 2.05 * len(columns)), HEIGHT)
     figure.subplots(1, len(columns), sharey=True, squeeze=False)

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from experiments.cost import token_traffic, winning_intensity
+from experiments.cost import break_even_intensity, token_traffic
 from experiments.d90 import PRECISION, finished, required
 from models.build import ModelConfig, model_of_shapes
 from plots import costs, d90_by_task, data, exponents, locality, style, theory
@@ -156,7 +156,7 @@ def flops(table: pd.DataFrame, facets: data.Facets = None) -> pd.DataFrame:
     `linear layers` counts 2 * 12 * M * D^2 * L, as the paper does; `total` adds mixing and head.
     The paper's own numbers follow where its sizes match.
     """
-    groups = data.of_groups(table, facets)
+    groups = data.d90_of_groups(table, facets)
     reached = groups["d90"].notna()
     blocks = {
         "linear layers": (groups["flops_linear_layers"] / GIGA).where(reached),
@@ -175,7 +175,7 @@ def cost_table(
     table: pd.DataFrame, speeds: pd.DataFrame | None, facets: data.Facets, records: data.Records
 ) -> pd.DataFrame:
     """Each model's cost at its D90, a column per metric of `plots.costs`, and I*, in FLOPs per
-    byte, for each batch size (`experiments.cost.winning_intensity`)."""
+    byte, for each batch size (`experiments.cost.break_even_intensity`)."""
     known = costs.costs(table, speeds, facets)
     frame = known[["column", "size", "max_len", "row", "d90"]].set_axis(
         ["task", "n", "L", "model", "D90"], axis=1
@@ -200,7 +200,7 @@ def _intensities(known: pd.DataFrame, records: data.Records, batch: int) -> list
     cells = base.set_index(["column", "size"])["cell"]
     others = [cells.get(key) for key in zip(known["column"], known["size"], strict=True)]
     return [
-        winning_intensity(traffic[own], traffic[other]) if other and other != own else math.nan
+        break_even_intensity(traffic[own], traffic[other]) if other and other != own else math.nan
         for own, other in zip(known["cell"], others, strict=True)
     ]
 

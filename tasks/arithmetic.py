@@ -237,23 +237,6 @@ def pair_span(expression: list[str], at: int) -> tuple[int, int]:
 _EQUALS, _PLUS, _MINUS, _TIMES, _DIVIDE, _OPEN, _CLOSE, _ZERO = range(2, 10)
 
 
-def _leftmost_windows() -> np.ndarray:
-    """`is_reducible` as a table, so that the search branches once per token: for the classes of
-    five tokens in a row, three bits each, whether to reduce the middle three."""
-    windows = np.zeros(1 << 15, np.bool_)
-    for classes in itertools.product(range(len(_EXAMPLES)), repeat=5):
-        code = sum(one << 3 * (4 - place) for place, one in enumerate(classes))
-        windows[code] = is_reducible([_EXAMPLES[one] for one in classes], 1)
-    return windows
-
-
-# A token of each class ("" where an expression begins or ends), and the class of each id, all
-# numbers being one.
-_EXAMPLES = ["", "1", "+", "*", "(", ")"]
-_CLASS = np.array([0, 0, 0, 2, 2, 3, 3, 4, 5, 1])
-_WINDOWS = _leftmost_windows()
-
-
 @kernel
 def _split(state, value, p, inverse):
     """Draw a, operator id and b with `a operator b` equal to `value`, by rejection."""
@@ -310,13 +293,16 @@ def _grow(state, size, p, inverse, expression, numbers, places):
 
 @kernel
 def _find_leftmost(expression, at):
-    window = 0
-    for i in range(at - 1, at + 3):
-        window = window << 3 | _CLASS[min(expression[i], _ZERO)]
+    """`is_reducible` of the first pair from `at` on."""
     while True:
-        window = (window << 3 | _CLASS[min(expression[at + 3], _ZERO)]) & 0x7FFF
-        if _WINDOWS[window]:
-            return at
+        operator, before, after = expression[at + 1], expression[at - 1], expression[at + 3]
+        if expression[at] >= _ZERO and _PLUS <= operator <= _DIVIDE and expression[at + 2] >= _ZERO:
+            if operator >= _TIMES:
+                reducible = before != _TIMES and before != _DIVIDE
+            else:
+                reducible = (before == 0 or before == _OPEN) and not _TIMES <= after <= _DIVIDE
+            if reducible:
+                return at
         at += 1
 
 

@@ -22,7 +22,7 @@ from plots import style, theory
 from plots.bits import bits
 from plots.costs import METRICS, ratios
 from plots.d90_by_task import matrix
-from plots.data import chosen, errors_of, load_experiment, of_groups, read_speeds, read_table
+from plots.data import chosen, d90_of_groups, errors_of, load_experiment, read_speeds, read_table
 from plots.exponents import exponents
 from plots.tables import markdown
 from tasks.task import build_task
@@ -64,7 +64,7 @@ def facets_of(name):
 
 @functools.cache
 def groups(name):
-    return of_groups(frame_of(name), facets_of(name))
+    return d90_of_groups(frame_of(name), facets_of(name))
 
 
 @functools.cache
@@ -366,7 +366,7 @@ def test_claims():
 
 
 def test_limits():
-    edges = [of_groups(frame_of(name), facets_of("overnight")).query("low > 0")
+    edges = [d90_of_groups(frame_of(name), facets_of("overnight")).query("low > 0")
              for name in ("overnight", "heads", "mixers")]  # fmt: skip
     seeds = pd.concat(edges).query("model == 'standard' and seeds >= 3")
     missed, trained = (1 - seeds["success"]) @ seeds["seeds"], seeds["seeds"].sum()

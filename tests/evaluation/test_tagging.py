@@ -12,7 +12,7 @@ from common import UserError
 from evaluation import argmax
 from evaluation.argmax import ExactArgmax
 from evaluation.errors import by_kind, where_labels_break
-from evaluation.generate import tag
+from evaluation.generate import predict_labels
 from evaluation.judge import as_tags, evaluate, judge_labels
 from models.mixer import Mixer
 from models.transformer import Transformer
@@ -47,7 +47,7 @@ def test_labels_are_those_of_plain_passes(task, mixer):
     model, sequences = small_model(task, mixer), task.draw(0, 1, 0, 30)
     expected = plain_labels(model, sequences)
     for memory_mb in (1024, 0.01):
-        assert (tag(model, sequences, memory_mb) == expected).all()
+        assert (predict_labels(model, sequences, memory_mb) == expected).all()
 
 
 class MeanOfAll(Mixer):
@@ -75,7 +75,7 @@ def test_ties_go_to_the_lowest_id_whatever_the_batch(perturbation, monkeypatch):
     for memory_mb in (1024, 0.001):
         check = Mock(return_value=None)
         monkeypatch.setattr(ExactArgmax, "check_error", check)
-        assert (tag(model, sequences, memory_mb) == expected).all()
+        assert (predict_labels(model, sequences, memory_mb) == expected).all()
         assert check.called  # in float64
 
 
@@ -90,7 +90,7 @@ def test_a_tolerance_too_small_is_raised_and_all_is_done_again(monkeypatch):
     monkeypatch.setattr(ExactArgmax, "sampled_error", lambda exact: 1e-12)
     monkeypatch.setattr(argmax, "argmax_and_lead", closer(argmax.argmax_and_lead))
     monkeypatch.setattr(ExactArgmax, "check_error", wrong_once)
-    assert (tag(model, sequences) == expected).all()
+    assert (predict_labels(model, sequences) == expected).all()
     assert tolerances[0] < 1e-5 < min(tolerances[1:])
 
 

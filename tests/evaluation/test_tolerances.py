@@ -18,7 +18,7 @@ def test_an_error_met_at_any_moment_leaves_nothing_half_done(mixer, calls, monke
     sequences = task.draw(0, 1, 0, 40)
     monkeypatch.setitem(LARGEST_BATCH, "cpu", 8)
     monkeypatch.setattr(ExactArgmax, "sampled_error", lambda exact: 1e-3)
-    after, seen = ExactArgmax.after, []
+    after, seen = ExactArgmax.next_token, []
 
     def failing(exact, tokens, lengths, rows, logits):
         seen.append(len(rows))
@@ -26,7 +26,7 @@ def test_an_error_met_at_any_moment_leaves_nothing_half_done(mixer, calls, monke
             raise ToleranceTooSmall(2e-3)
         return after(exact, tokens, lengths, rows, logits)
 
-    monkeypatch.setattr(ExactArgmax, "after", failing)
+    monkeypatch.setattr(ExactArgmax, "next_token", failing)
     found = generate(model, sequences)
     assert len(seen) > calls
     assert found.tolerance == max(16 * 2e-3, 2 * 16 * 1e-3)

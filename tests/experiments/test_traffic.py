@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from experiments.cost import token_traffic, winning_intensity
+from experiments.cost import break_even_intensity, token_traffic
 from models.linear import LinearAttention
 from models.standard import StandardAttention
 from models.transformer import Transformer
@@ -21,6 +21,6 @@ def test_bytes_are_weights_shared_and_state_of_ones_own(batch):
 
 
 def test_intensity_is_where_the_two_costs_are_equal():
-    assert winning_intensity((30, 5), (10, 9)) == 5
-    assert winning_intensity((10, 5), (30, 9)) == 0
-    assert winning_intensity((10, 9), (30, 5)) == math.inf
+    assert break_even_intensity((30, 5), (10, 9)) == 5
+    assert break_even_intensity((10, 5), (30, 9)) == 0
+    assert break_even_intensity((10, 9), (30, 5)) == math.inf

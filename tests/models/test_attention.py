@@ -161,7 +161,7 @@ def step_by_step(mixer, inputs):
     """What `attend` gives, from a prompt of one token and steps with these q, k, v."""
     at, take = iter(range(1, 40)), lambda t: tuple(y[:, :, t] for y in inputs)
     mixer.project = lambda x: take(slice(1))
-    mixer.heads = lambda x: take(next(at))
+    mixer.split_heads = lambda x: take(next(at))
     mixer.out = torch.nn.Identity()
     first, state = mixer.prefill(torch.zeros(2, 1, 8), torch.tensor([1, 1]))
     steps = [mixer.step(torch.zeros(2, 8), torch.tensor([t, t]), state) for t in range(1, 40)]

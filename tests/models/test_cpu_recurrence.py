@@ -41,13 +41,13 @@ def plain(q, k, v, strengths, log_decay, lengths):
     st.integers(1, 33), st.integers(1, 3), st.booleans(), st.sampled_from(sorted(FORGETTING)),
 )  # fmt: skip
 def test_output_and_gradients_equal_the_plain_recurrence(
-    lengths, head_dim, writes, corrects, forgets
+    lengths, head_dim, writes, uses_delta_rule, forgets
 ):
     torch.manual_seed(0)
     q = torch.randn(sum(lengths), 2, head_dim)
     k, v = torch.randn(2, sum(lengths), writes, 2, head_dim)
     k = torch.nn.functional.normalize(k, dim=-1)
-    strengths = 2 * torch.rand(sum(lengths), writes, 2) if corrects else None
+    strengths = 2 * torch.rand(sum(lengths), writes, 2) if uses_delta_rule else None
     packing = Packing(np.array(lengths))
     compare_functions(
         lambda *inputs: PackedRecurrence.apply(*inputs, packing),

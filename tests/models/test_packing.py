@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 from models.decayed import DecayedAttention
 from models.delta import DeltaRule
 from models.linear import LinearAttention
-from models.packing import LONGEST, Packing, attention_takes, bias_shape
+from models.packing import LONGEST, Packing, bias_shape, kernel_supports
 from models.sparse import SparseAttention
 from models.standard import StandardAttention
 
 EACH = pytest.mark.parametrize("mixer", [StandardAttention, SparseAttention, LinearAttention])
-METHODS = "forward", "project", "merge", "attend"
+METHODS = "forward", "project", "merge_heads", "attend"
 LENGTHS = st.lists(st.integers(1, 40), min_size=1, max_size=40).map(sorted)
 
 
@@ -36,7 +36,7 @@ def test_groups_hold_every_sequence_and_give_it_back(lengths, step):
         assert row[: end - start].tolist() == x[start:end].tolist()
         assert set(row[end - start :].tolist()) <= {x[end - 1].item()}
     assert all(part.shape[1] % step == 0 or part.shape[1] == 40 for part in held)
-    back = packing.in_groups(lambda part: part, x)
+    back = packing.map_padded(lambda part: part, x)
     assert back.tolist() == x.tolist()
 
 
@@ -55,7 +55,7 @@ def test_kernels_at_every_head_width(mixer, head_dim):
 @EACH
 def test_longer_sequences_than_the_kernels_take(mixer):
     packing = Packing(np.array([3, LONGEST + 1]))
-    assert not attention_takes(torch.zeros(packing.size, 3, 2, 4), packing)
+    assert not kernel_supports(torch.zeros(packing.size, 3, 2, 4), packing)
     for longest in (LONGEST, LONGEST + 1):
         compare_packed(mixer(8, 2, longest), [3, longest], 1e-5, size_step=1, width_step=1)
 

@@ -142,7 +142,7 @@ def test_times_standard_holds_for_all_dims_in_the_brackets(one, other, share, ot
 def test_matrix_says_d90_in_words_with_a_column_per_task_and_size():
     table = joined(two_models(), cells({8: [0.95]}, size=10, max_len=23),
                    cells({96: [0.1]}, model="sparse"))  # fmt: skip
-    found = matrix(data.of_groups(table)).set_index("D90")
+    found = matrix(data.d90_of_groups(table)).set_index("D90")
     assert found.loc["Standard"].tolist() == ["16", "≤ 8"]
     assert found.loc["Linear"].tolist() == ["32", ""]
     assert found.loc["Sparse"].tolist() == ["> 96", ""]
@@ -207,9 +207,9 @@ def test_a_second_learning_rate_is_a_row_and_a_line_unless_left_out():
     )
     both = ["Standard, learning rate 0.0001", "Standard, learning rate 0.01"]
     assert list(data.panels(table)["row"].unique()) == both
-    assert list(data.of_groups(table)["row"]) == both
+    assert list(data.d90_of_groups(table)["row"]) == both
     only = {"only": {rate: 0.01}}
-    assert list(data.of_groups(table, only)["d90"]) == [16]
+    assert list(data.d90_of_groups(table, only)["d90"]) == [16]
     assert set(data.panels(table, only)[rate]) == {0.01}
 
 

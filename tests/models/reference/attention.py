@@ -56,10 +56,10 @@ def linear_attention(q: Tensor, k: Tensor, v: Tensor, position: str = "none") ->
 
 def rotated(x: Tensor) -> Tensor:
     """RoFormer's R_t x_t for t = 0, 1, ...: pairs as complex numbers times exp(i t θ_a)."""
-    return torch.stack([turned(x[..., t, :], t) for t in range(x.shape[-2])], dim=-2)
+    return torch.stack([apply_rotary(x[..., t, :], t) for t in range(x.shape[-2])], dim=-2)
 
 
-def turned(x: Tensor, t: int) -> Tensor:
+def apply_rotary(x: Tensor, t: int) -> Tensor:
     """R_t x of every x (..., K)."""
     pairs = torch.complex(x[..., 0::2], x[..., 1::2])  # (..., K / 2)
     theta = [10000.0 ** (-2 * a / x.shape[-1]) for a in range(x.shape[-1] // 2)]
