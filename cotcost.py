@@ -67,7 +67,7 @@ class LoadedRun:
             raise UserError(f"prompt {prompt!r}: {what} (tokens are separated by spaces)")
         try:
             sequences = self.task.encode([self.task.complete(tokens)])
-        except (ValueError, IndexError):
+        except (ValueError, LookupError):
             reason = self.task.check_prompt(tokens)
             raise UserError(f"prompt {prompt!r}: {reason or 'not a prompt'}") from None
         return next(written(self.model, self.task, sequences))
@@ -76,7 +76,7 @@ class LoadedRun:
 def load(folder: str | Path, trust: bool = False) -> LoadedRun:
     """The run in `folder`, e.g. runs/0123456789ab. UserError if there is none, its checkpoint is
     damaged, or it names code from outside the project without `trust`."""
-    folder = Path(folder)
+    folder = Path(folder).resolve()
     path = folder / "config.yaml"
     if not path.is_file():
         raise UserError(f"run={folder}: no such run")
@@ -91,7 +91,7 @@ def load(folder: str | Path, trust: bool = False) -> LoadedRun:
     if config.model.construct is None and run.training() is None:
         raise UserError(f"run={folder}: training is not finished; rerun its command to resume")
     if source_digests(config) and run_name(config) != run.name:
-        raise UserError(f"run={folder}: code from outside the project has changed since it trained")
+        raise UserError(f"run={folder}: renamed, or its code from outside the project has changed")
     task = build_task(config.task)
     return LoadedRun(config, task, load_model(config, task, run))
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.errors import MissingConfigException
+from hydra.errors import HydraException, MissingConfigException
 from omegaconf import OmegaConf
 from omegaconf.errors import InterpolationKeyError
 from pydantic import Field
@@ -182,11 +182,19 @@ def _set(settings: dict[str, Any], word: str) -> None:
         near = did_you_mean(last, node, key.removesuffix(last)) if isinstance(node, dict) else ""
         near = suggest_group(key) or near
         raise UserError(f"override {word!r}: unknown key{near}")
-    node[last] = _parsed(word.partition("=")[2])
+    try:
+        node[last] = _parsed(word.partition("=")[2])
+    except UserError as error:
+        raise UserError(f"override {word!r}: {error}") from None
 
 
 @functools.cache
 def _parsed(value: str) -> Any:
     """The value as Hydra's grammar reads it, since workers are given the same words."""
-    read = OverridesParser.create().parse_override(f"value={value}").value()
-    return plain(OmegaConf.create({"value": read}))["value"]
+    try:
+        override = OverridesParser.create().parse_override(f"value={value}")
+    except HydraException as error:
+        raise UserError(f"{value!r}: {str(error).splitlines()[0]}") from None
+    if override.is_sweep_override():
+        raise UserError(f"{value!r}: one value is needed, not several")
+    return plain(OmegaConf.create({"value": override.value()}))["value"]

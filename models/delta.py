@@ -1,6 +1,6 @@
 """The gated delta rule with several writes per token: DeltaNet, Gated DeltaNet, DeltaProduct.
 
-A state S (K x V) maps keys to values. Token t scales it by α_t and uses_delta_rule it n times:
+A state S (K x V) maps keys to values. Token t scales it by α_t and corrects it n times:
 
     S <- α_t S,   then for j = 1 ... n:   S <- S + β_tj k_tj (v_tj - S^T k_tj)^T,   y_t = S^T q_t
 

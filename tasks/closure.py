@@ -111,7 +111,7 @@ class Closure(Task):
         letters = len(prompt) - 1
         least = 1 if self.format == "direct" else self.size
         if not least <= letters <= self.size:
-            return f"the prompt has {letters} letters, expected {least} to {self.size}"
+            return f"the prompt has {letters} letters, outside {least} to {self.size}"
         return misplaced(prompt[:-1], self._monoid.number, f"an element of {self.monoid}")
 
     def draw_batch(self, seed: int, stream: int, first: int, count: int, size: int) -> SequenceSet:

@@ -36,7 +36,7 @@ class EditDistance(Task):
     """
 
     name = "ed"
-    step_end = ","  # a row of the table is a step
+    step_end = ","  # a row of the table is a line
     kernel_chain: ClassVar[int] = 1
 
     def __init__(

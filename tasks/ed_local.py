@@ -23,7 +23,7 @@ class EditDistanceLocal(EditDistance):
     """
 
     name = "ed_local"
-    step_end = "<sep>"  # a row and what is restated after it are a step
+    step_end = "<sep>"  # a row and what is restated after it are a line
     kernel_chain: ClassVar[int] = 2
 
     def chain_len(self, rows: int, columns: int) -> int:

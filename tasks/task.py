@@ -135,7 +135,7 @@ class Task(ABC):
     generator_version: ClassVar[int] = 3  # of stored sets; raise it when a seed gives others
     answer_marker: ClassVar[str] = "<sep>"
     min_size: ClassVar[int] = 1
-    step_end: ClassVar[str | None] = None  # ends a step of the chain; None: every token does
+    step_end: ClassVar[str | None] = None  # ends a line of the chain; None: it is one line
     check_defaults: ClassVar[dict[str, Any]] = {}
     formats: ClassVar[tuple[str, ...]] = ("cot", "direct")
 

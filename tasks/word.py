@@ -135,7 +135,7 @@ class Word(Task):
         word = [token for token in prompt[:-1] if token != "|"]
         least = self._least if self.format == "direct" else self.size
         if not least <= len(word) <= self.size:
-            return f"the prompt has {len(word)} letters, expected {least} to {self.size}"
+            return f"the prompt has {len(word)} letters, outside {least} to {self.size}"
         known = {self._monoid.elements[i] for i in self._letters}
         if reason := misplaced(word, known, "one of the task's letters"):
             return reason

@@ -72,14 +72,6 @@ def test_nan_weights_are_an_error_not_an_accuracy():
         evaluate(model, task, task.draw(0, 1, 0, 5))
 
 
-def test_progress_only_grows_and_ends_at_the_number_of_sequences():
-    task, model = prepared("arithmetic", "standard", 40)
-    seen = []
-    generate(model, task.draw(0, 1, 0, 60), 1, progress=lambda done, total: seen.append(done))
-    assert seen == sorted(seen)
-    assert seen[-1] == 60
-
-
 def test_the_model_is_left_in_float32_on_the_device():
     task, model = prepared("arithmetic", "standard", 0)
     generate(model.double().train(), task.draw(0, 1, 0, 4))

@@ -36,7 +36,9 @@ BAD_CELLS = [
     ("model.mixer._target_=models.absent.Attention", "models.absent"),
     ("model.mixer._target_=models.standard.Nothing", "Nothing"),
     ("model.mixer._target_=os.system", "os.system"), ("recipe.learning_rate=fast", "learning_rate"),
-    ("recipe.steps=0", "recipe.steps=0"), ("recipe.epochs=3", "exactly one"),
+    ("recipe.steps=0", "recipe.steps=0"), ("recipe.steps=null", "exactly one"),
+    ("data.seed=-1", "data.seed"), ("data.test=2000000000", "data.test"),
+    ("recipe.epochs=3", "exactly one"),
     ("data.train=0", "data.train"), ("data.train=1000000", "distinct"),
     ("data.file=absent.txt", "absent.txt"), ("seed=-1", "seed"), ("compile=maybe", "compile"),
     ("micro_batch_size=8 compile=graphs", "micro_batch_size"), ("device=tpu", "tpu"),
@@ -72,7 +74,9 @@ BAD_SWEEPS = [
     ("max_hours=1 hydra/launcher=basic", "max_hours"), ("threads=0", "threads"),
     ("overrides=recipe.steps=9", "overrides=recipe.steps=9"),
     ('overrides=["precision=float32"]', "did you mean recipe.precision?"),
-    ('overrides=["task.size=two"]', "size"), ("hydra.launcher.jobs=-1", "hydra.launcher.jobs=-1"),
+    ('overrides=["task.size=two"]', "size"), ('overrides=["recipe.steps=1,2"]', "recipe.steps=1,2"),
+    ('overrides=["recipe.steps=["]', "recipe.steps=["),
+    ("hydra.launcher.jobs=-1", "hydra.launcher.jobs=-1"),
 ]  # fmt: skip
 
 

@@ -23,6 +23,15 @@ METHODS = "forward", "project", "merge_heads", "attend"
 LENGTHS = st.lists(st.integers(1, 40), min_size=1, max_size=40).map(sorted)
 
 
+def test_mixed_lengths_are_cut_and_like_lengths_are_not():
+    assert len(Packing(np.full(64, 23)).groups) == 1
+    assert len(Packing(np.sort(np.arange(64) % 4 + 17)).groups) == 1
+    mixed = Packing(np.repeat([20, 40, 60, 80], 16))
+    assert len(mixed.groups) > 2
+    held = sum(group.shape[0] * group.shape[1] for group in mixed.groups)
+    assert 1 - mixed.size / held < 0.25
+
+
 @settings(max_examples=100, deadline=None)
 @given(LENGTHS, st.integers(1, 9))
 def test_groups_hold_every_sequence_and_give_it_back(lengths, step):

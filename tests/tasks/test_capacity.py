@@ -98,17 +98,6 @@ def test_bad_capacity(cls, bad: object) -> None:
         cls(4, capacity=bad)
 
 
-class RoomyParity(Parity):
-    """An outsider's task that takes a capacity: three lines."""
-
-    def __init__(self, size: int, format: str = "cot", ones: int = 1, capacity: int | None = None):
-        Task.__init__(self, size, format, capacity)
-        self.ones = ones
-
-
-def test_an_outsider_s_task_needs_no_capacity_and_may_take_one() -> None:
+def test_an_outsider_s_task_needs_no_capacity() -> None:
     plain = build_task({"_target_": f"{Parity.__module__}.Parity", "size": 3, "capacity": None})
     assert plain.parameters == {"size": 3, "format": "cot", "ones": 1}
-    roomy = RoomyParity(3, capacity=5)
-    assert (plain.room.max_len, roomy.max_len, roomy.room.max_len) == (9, 9, 13)
-    assert drawn_lines(roomy, 20) == drawn_lines(plain, 20)

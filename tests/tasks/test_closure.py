@@ -68,14 +68,3 @@ def kind_of(visits: tuple[bool, ...], r: int) -> str | None:
         return KINDS[0] if open_gap == 0 else (KINDS[1] if open_gap <= r else None)
     long = [gap for gap in gaps if gap > r]
     return KINDS[2] if open_gap == 0 and len(long) == 1 and long[0] <= 2 * r else None
-
-
-def test_products_are_uniform_inside_and_outside():
-    task = Closure(12, monoid="S3", r=2)
-    group = monoid("S3")
-    drawn = task.draw(2, 0, 0, 2000)
-    products = drawn.tokens[:, 13:37:2].astype(int).ravel() - 7
-    inside = set(group.subgroup)
-    for part in (inside, set(range(6)) - inside):
-        found = [p for p in products.tolist() if p in part]
-        assert deviation(found, sorted(part) * (len(found) // len(part))) < 3.5

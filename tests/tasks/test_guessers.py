@@ -5,7 +5,7 @@ import pytest
 
 from tasks.closure import FIRST as CLOSURE_FIRST
 from tasks.closure import Closure
-from tasks.monoids import monoid
+from tasks.monoids import Monoid, monoid
 from tasks.word import FIRST as WORD_FIRST
 from tasks.word import Word
 from tasks.words import prefix_products
@@ -71,3 +71,27 @@ def test_closure_is_not_told_by_letter_counts(name, size, by_visits):
     visits = np.isin(prefix_products(group, words), group.subgroup).astype(int)
     assert table_accuracy(visits[:, -1], answer) == pytest.approx(0.75, abs=0.02)
     assert table_accuracy(visits.sum(1), answer) == pytest.approx(by_visits, abs=0.02)
+
+
+def best_guess_from_counts(monoid: Monoid, letters: tuple[int, ...], size: int) -> float:
+    """The exact accuracy of the best guess of the product from letter counts alone, for words of
+    `size` uniform `letters` (the table of docs/word_problems.md)."""
+    found = {(): np.eye(len(monoid))[0]}
+    for _ in range(size):
+        longer: dict[tuple[int, ...], np.ndarray] = {}
+        for counts, shares in found.items():
+            for letter in letters:
+                key = tuple(sorted((*counts, letter)))
+                after = longer.setdefault(key, np.zeros(len(monoid)))
+                np.add.at(after, monoid.table[:, letter], shares / len(letters))
+        found = longer
+    return float(sum(shares.max() for shares in found.values()))
+
+
+def test_best_guess_of_a_product_from_counts():
+    """All of it in a commutative group; of A5 under three letters little, and all of one letter."""
+    assert best_guess_from_counts(monoid("Z60"), (0, 1, 7), 6) == pytest.approx(1)
+    a5 = monoid("A5")
+    letters = tuple(a5.number[letter] for letter in a5.letters)
+    assert best_guess_from_counts(a5, letters, 1) == pytest.approx(1)
+    assert best_guess_from_counts(a5, letters, 16) == pytest.approx(0.117, abs=0.003)

@@ -1,7 +1,7 @@
 """Match3 against the oracle, and its construction."""
 
 from collections import Counter
-from itertools import combinations
+from itertools import combinations, product
 
 import numpy as np
 import pytest
@@ -11,6 +11,7 @@ from oracles import drawn_lines
 from oracles import match3 as oracle
 from oracles.mutations import mutants
 
+from experiments.grid import cell_of
 from tasks.match3 import Match3
 
 
@@ -70,3 +71,35 @@ def test_what_is_no_pair_tells_nothing():
             for kind in (True, False)
         )
         assert abs(with_match - without) < 1  # a sum modulo 17 has deviation 4.9: 4.5 times 0.22
+
+
+@pytest.mark.parametrize(
+    ("size", "modulus", "of_sum", "of_both"), [(3, 13, 0.654, 0.977), (4, 17, 0.581, 0.906)]
+)
+def test_what_sums_tell_is_what_the_document_says(size, modulus, of_sum, of_both):
+    """docs/tensor.md, exactly: the best guess of who knows q and the numbers' sum, or that and the
+    sum of their squares."""
+
+    def signed(count):
+        pairs = np.array(list(combinations(range(1, modulus // 2 + 1), count)))
+        signs = np.array(list(product((1, -1), repeat=count)))
+        return (pairs[:, None] * signs).reshape(-1, count)  # from q's own partner
+
+    fewer = signed(size - 1)
+    match = np.concatenate([np.column_stack([fewer, -fewer[:, i]]) for i in range(size - 1)])
+    for powers, expected in (((1,), of_sum), ((1, 2), of_both)):
+        ranges = [size * modulus**power for power in powers]
+        right = 0.0
+        for own in range(modulus):
+            shares = []
+            for offsets in (signed(size), match):
+                sums = [((own + offsets) % modulus) ** power for power in powers]
+                codes = np.ravel_multi_index([x.sum(1) for x in sums], ranges)
+                shares.append(np.bincount(codes, minlength=np.prod(ranges)) / len(codes))
+            right += np.maximum(*shares).sum() / 2 / modulus
+        assert right == pytest.approx(expected, abs=5e-4)
+
+
+def test_the_shipped_modulus_is_the_documented_one():
+    shipped = cell_of(["task=match3"]).config.task
+    assert (shipped["size"], shipped["modulus"]) == (8, 65)

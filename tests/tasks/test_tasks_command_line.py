@@ -31,16 +31,6 @@ def test_check_names_line_and_reason(tmp_path: Path, capsys) -> None:
     assert capsys.readouterr().out.splitlines()[-1] == "3 lines, 1 valid, 2 invalid"
 
 
-def test_check_reads_a_pipe(tmp_path: Path) -> None:
-    words = ["check", "arithmetic", "--size", "3", "/dev/stdin"]
-    done = subprocess.run(
-        [sys.executable, "-m", "tasks", *words], cwd=ROOT, input="1 + 2 = 3\n1 + 2 = 4\n",
-        capture_output=True, text=True,
-    )  # fmt: skip
-    assert done.returncode == 1, done.stderr
-    assert done.stdout.splitlines()[-1] == "2 lines, 1 valid, 1 invalid"
-
-
 def test_build_says_where_and_what(tmp_path: Path, capsys) -> None:
     call = f"build lis --size 5 --train 100 --test 10 --dir {tmp_path}".split()
     assert main(call) == 0
