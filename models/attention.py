@@ -125,9 +125,8 @@ class AttentionMixer(Mixer):
 
     def project(self, x: Tensor) -> tuple[Tensor, ...]:
         """Queries, keys and values of x (B, T, D), each (B, H, T, K)."""
-        return tuple(
-            part.transpose(1, 2) for part in self.split_heads(self.convolution(self.qkv(x)))
-        )
+        parts = self.split_heads(self.convolution(self.qkv(x)))  # (B, T, H, K) each
+        return tuple(part.transpose(1, 2) for part in parts)
 
     def split_heads(self, qkv: Tensor) -> tuple[Tensor, ...]:
         """Split projections (..., 3D) into q, k, v, each (..., H, K)."""
@@ -241,19 +240,16 @@ class SoftmaxAttention(AttentionMixer):
     def softmax(self, q: Tensor, k: Tensor, v: Tensor, **mask: Any) -> Tensor:
         """PyTorch's fused attention with rotary positions and dropout."""
         dropout = self.dropout if self.training else 0.0
-        return fused_attention(
-            self.apply_rotary(q), self.apply_rotary(k), v, dropout_p=dropout, **mask
-        )
+        q, k = self.apply_rotary(q), self.apply_rotary(k)
+        return fused_attention(q, k, v, dropout_p=dropout, **mask)
 
     def packed_kernel(self, qkv: Tensor, packing: Packing) -> Tensor:
         return PackedAttention.apply(qkv, packing, True)
 
     def state_after(self, lengths: Tensor, q: Tensor, k: Tensor, v: Tensor) -> dict[str, Tensor]:
         source = self.ring_positions(lengths - 1)  # (B, ring)
-        return {
-            "keys": self.in_slots(self.apply_rotary(k), source),
-            "values": self.in_slots(v, source),
-        }
+        keys = self.in_slots(self.apply_rotary(k), source)
+        return {"keys": keys, "values": self.in_slots(v, source)}
 
     def in_slots(self, x: Tensor, source: Tensor) -> Tensor:
         """Positions `source` (B, ring) of x (B, H, T, K), (B, H, ring, K). Zeros, not empty, where

@@ -68,10 +68,8 @@ class RecurrentMixer(AttentionMixer):
         qkv = self.convolution.forward_packed(self.qkv(x), packing)
         given = self.recurrence_inputs(x, qkv, packing.positions)
         with without_autocast(x):
-            narrow = self.head_dim <= self.kernel_head_dim and not overrides(
-                self, "kernel_head_dim", "scan"
-            )
-            if narrow and x.dtype != torch.float64:
+            own_scan = overrides(self, "kernel_head_dim", "scan")
+            if x.dtype != torch.float64 and self.head_dim <= self.kernel_head_dim and not own_scan:
                 y = PackedRecurrence.apply(*given, packing)
             else:
                 y = packing.map_padded(lambda *parts: self.scan(*parts)[0], *given)
