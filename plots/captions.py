@@ -1,47 +1,6 @@
-"""Captions of the figures and tables in a README."""
+"""Captions of the tables in a README, and of figures whose module draws several."""
 
 FIGURES = {
-    "heatmap": (
-        "Accuracy: the share of correct final answers in free greedy generation. Each square is "
-        "split into sorted stripes, one per seed; its number is their median. The black bar is "
-        "D90, the smallest D whose median reaches 90 %. Blank: not run."
-    ),
-    "required_dimension": (
-        "D90 against the longest sequence; lines join D90 with a bracket. The bar below a point "
-        "reaches down to the largest D that fails. An arrow up: no D passes, up to this one. An "
-        "arrow down: the smallest D measured passes. Dotted: the growth that Table 1 of the paper "
-        "predicts for linear attention, as a slope."
-    ),
-    "costs": (
-        "Each model at its D90 relative to standard attention at its own. One dot per problem "
-        "size, larger for larger sizes; further right is cheaper. Training: until 90 % of the "
-        "validation chains are correct. Costs not timed at this D are omitted."
-    ),
-    "curves": (
-        "Validation chains with an exact match, a line per D and seed. A ring marks a run that "
-        "stopped early because it had solved its task."
-    ),
-    "errors": "Test chains without a mistake so far (Kaplan–Meier), seeds pooled.",
-    "state": (
-        "Median of the seeds (faint: each), over D and over the bytes that generation keeps of "
-        "one sequence. If the size of the state determined accuracy, the lines would coincide "
-        "over bytes."
-    ),
-    "locality": (
-        "The same questions with two kinds of chain: ED needs letters of the prompt at any "
-        "distance, ED_Local restates those that the next row needs. Bars and arrows as in "
-        "required_dimension."
-    ),
-    "bits": (
-        "Needed: log2 of the number of distinct correct continuations after the prompt. Enough: "
-        "the numbers of the state times the fewest bits of a number, over floats and integers, at "
-        "which the median of the seeds answers 90 %; the state, caches included, is rounded after "
-        "every token. Held: the same numbers in float32."
-    ),
-    "d90_by_task": (
-        "D90, darker where it is larger. ≤: the smallest D measured passes; >, darkest: none "
-        "passes up to this D."
-    ),
     "accuracy_by_length": (
         "Median of the seeds, bars from the least to the most accurate. Dotted: 90 %; dashed: "
         "chance."

@@ -1,7 +1,8 @@
-"""The cost of 90 %: each model at its D90 beside standard attention at its own.
+"""The cost of 90 %, a row per cost metric, on a logarithmic axis.
 
-A row per cost metric, a dot per problem size, coloured by task, on a logarithmic axis of how many
-times more or less than standard attention. Missing values are not drawn.
+Each model at its D90 relative to standard attention at its own. One dot per problem size, larger
+for larger sizes; further right is cheaper. Training: until 90 % of the validation chains are
+correct. Costs not timed at this D are omitted.
 """
 
 import math

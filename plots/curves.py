@@ -1,6 +1,7 @@
-"""Learning curves: validation chains right against steps, a panel per model and size.
+"""Learning curves, a panel per model and size.
 
-A line per D (dark for large) and seed; a ring ends a run that stopped early, its task solved.
+Validation chains with an exact match, a line per D and seed. A ring marks a run that stopped early
+because it had solved its task.
 """
 
 from collections.abc import Mapping

@@ -1,6 +1,7 @@
-"""D90 of many models on several tasks: a shaded table, a row per model, dark for a large D.
+"""D90 of many models on several tasks, a shaded table with a row per model.
 
-`> 96`, darkest: no D up to 96 passes. `≤ 8`: the smallest D measured passes. Blank: nothing ran.
+D90, darker where it is larger. ≤: the smallest D measured passes; >, darkest: none passes up to
+this D.
 """
 
 import math

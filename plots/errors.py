@@ -1,7 +1,8 @@
-"""Where generated chains first go wrong: the share still right after each position.
+"""The share of generated chains still right after each position.
 
-A Kaplan-Meier estimate, the product over places of 1 - first mistakes / chains that get there,
-which allows for chains of different lengths. Seeds are pooled.
+Test chains without a mistake so far (Kaplan–Meier), seeds pooled.
+
+The estimate is the product over places of 1 - first mistakes / chains that get there.
 """
 
 from collections.abc import Iterable

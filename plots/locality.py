@@ -1,8 +1,10 @@
 """Does a local chain help? D90 on ED beside ED_Local at equal L, a panel per model.
 
+The same questions with two kinds of chain: ED needs letters of the prompt at any distance, ED_Local
+restates those that the next row needs. Bars and arrows as in required_dimension.
+
 A task is m-local if no token needs one further back than m (the paper's section 5): sparse
-attention then needs a constant D, linear attention at least √m. ED_Local restates what the next row
-needs, so m is small.
+attention then needs a constant D, linear attention at least √m.
 """
 
 from typing import Any

@@ -1,5 +1,6 @@
 """`results/<experiment>/README.md`: the finding, every figure and table inline, the protocol."""
 
+import inspect
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -16,17 +17,17 @@ def write(
     experiment: Any,
     table: pd.DataFrame,
     records: data.Records,
-    figures: Sequence[str],
+    figures: Mapping[str, Any],
     built: Mapping[str, pd.DataFrame],
 ) -> str:
-    """The README of the drawn `figures` and `built` tables."""
+    """The README of `figures` (name to the function that drew it) and `built` tables."""
     parts = [
         f"# {experiment.name}",
         experiment.description,
         f"**{finding(experiment, table)}**",
     ]
-    for name in figures:
-        caption = captions.FIGURES.get(name, "")
+    for name, draw in figures.items():
+        caption = captions.FIGURES.get(name) or _caption(draw)
         parts += [f"![{name}](figures/{name}.png)", f"*{caption}*" if caption else ""]
     parts += ["## Tables", f"n counts {tables.task_units(table)}; L is the longest sequence."]
     for name, frame in built.items():
@@ -40,6 +41,12 @@ def write(
         "configuration, learning curve and errors."
     ]
     return "\n\n".join(part.rstrip("\n") for part in parts if part) + "\n"
+
+
+def _caption(draw: Any) -> str:
+    """The second paragraph of the docstring of the figure's module, if there is one."""
+    paragraphs = (inspect.getdoc(inspect.getmodule(draw)) or "").split("\n\n")
+    return " ".join(paragraphs[1].split()) if len(paragraphs) > 1 else ""
 
 
 def _table(

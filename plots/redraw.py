@@ -67,7 +67,8 @@ def redraw(
     scored = SCORE in wanted
     published = score.references(experiment.name) if scored else table.head(0)
     shown = score.beside(table, published) if scored else table
-    paths, drawn = [], []
+    paths: list[Path] = []
+    drawn: dict[str, Any] = {}
     options = {"facets": experiment.facets, "records": records, "speeds": speeds}
     pictures = [suffix for suffix in formats if suffix in ("png", "pdf", "svg")]
     if not (table["status"] == "done").any():
@@ -79,7 +80,7 @@ def redraw(
             if figures:
                 raise
             continue
-        drawn.append(name)
+        drawn[name] = draw
         for suffix in pictures:
             paths.append(folder / "figures" / f"{name}.{suffix}")
             style.save(figure, paths[-1])

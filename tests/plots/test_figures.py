@@ -185,7 +185,8 @@ def test_an_experiment_of_a_folder_of_your_own(published, drawn):
     published.parent.rename("results")
     names = drawn("--config-dir=conf", "results_dir=results")
     assert names == ["heatmap.png", "README.md"]
-    assert "Ours." in Path("results/mine/README.md").read_text()
+    text = Path("results/mine/README.md").read_text()
+    assert "Ours." in text and "*Accuracy: the share of correct final answers" in text
     (conf / "mine.yaml").write_text("description: x\ngrid: [{seed: [0]}]\nfigure: [heatmap]\n")
     with pytest.raises(UserError, match="figure"):
         drawn("--config-dir=conf", "results_dir=results")
