@@ -62,10 +62,10 @@ def build_model(config: ModelConfig, task: Task, dropout: float = 0.0) -> Transf
         settings = {"model.mixer": config.mixer or {}}
     else:
         settings = {f"model.mixers.{i}": own for i, own in enumerate(config.mixers)}
-    lines, ids = task.room.longest_lines, task.vocabulary.index
+    lines, ids = task.at_capacity.longest_lines, task.vocabulary.index
     return Transformer(
         vocab_size=len(task.vocabulary),
-        max_len=task.room.max_len,
+        max_len=task.at_capacity.max_len,
         dim=config.dim,
         num_layers=config.num_layers,
         num_heads=config.num_heads,
@@ -112,7 +112,7 @@ def _constructed(settings: Mapping[str, Any], task: Task) -> Transformer:
     model = _called(function, settings, {"task": task}, key)
     if not isinstance(model, Transformer):
         raise UserError(f"{key}: must return a models.transformer.Transformer, not {type(model)}")
-    if model.vocab_size != len(task.vocabulary) or model.max_len < task.room.max_len:
+    if model.vocab_size != len(task.vocabulary) or model.max_len < task.at_capacity.max_len:
         raise UserError(
             f"{key}: the model it returns is too small for the task's vocabulary or sequences"
         )

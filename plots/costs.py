@@ -60,7 +60,7 @@ def costs(
     groups = data.d90_of_groups(table, facets)
     groups = groups[groups["d90"].notna()].assign(dim=lambda frame: frame["d90"].astype(int))
     keys = [*settings_of(groups), "dim"]
-    rows = data.chosen(table, facets)
+    rows = data.finished_rows(table, facets)
     for name in ("steps_to_90", "flops_training"):
         rows[name] = pd.to_numeric(rows[name]) if name in rows else math.nan
     rows = rows.assign(_flops=rows["flops_training"] * rows["steps_to_90"] / rows["steps"])

@@ -81,7 +81,7 @@ def facets_of(given: Facets, table: pd.DataFrame) -> dict[str, list[str]]:
     return found
 
 
-def chosen(table: pd.DataFrame, facets: Facets) -> pd.DataFrame:
+def finished_rows(table: pd.DataFrame, facets: Facets) -> pd.DataFrame:
     """The finished rows that match `only` of the facets."""
     rows, only = finished(table), (facets or {}).get("only", {})
     wanted = {key: value for key, value in only.items() if key in table}
@@ -89,14 +89,14 @@ def chosen(table: pd.DataFrame, facets: Facets) -> pd.DataFrame:
 
 
 def panels(table: pd.DataFrame, facets: Facets = None) -> pd.DataFrame:
-    """The `chosen` rows with labels of their panel and their place in it.
+    """The `finished_rows` rows with labels of their panel and their place in it.
 
     `column` and `row` are words for the facets' settings, `x` and `y` the values on the axes. A
     setting that no facet names is added to a label if it distinguishes rows of one task (columns)
     or of one task and model (rows).
     """
     wanted = facets_of(facets, table)
-    rows = chosen(table, facets)
+    rows = finished_rows(table, facets)
     rows = rows.assign(x=_on_axis(rows, wanted["x"]), y=_on_axis(rows, wanted["y"]))
     named = [key for keys in wanted.values() for key in keys]
     rest = [key for key in (*settings_of(rows), "dim") if key not in named]
@@ -160,8 +160,8 @@ def times_standard(groups: pd.DataFrame) -> pd.DataFrame:
 
 
 def d90_of_groups(table: pd.DataFrame, facets: Facets = None) -> pd.DataFrame:
-    """`experiments.d90.required` of the `chosen` rows, labelled."""
-    return labelled(required(chosen(table, facets)), facets)
+    """`experiments.d90.required` of the `finished_rows` rows, labelled."""
+    return labelled(required(finished_rows(table, facets)), facets)
 
 
 def _label(

@@ -107,7 +107,7 @@ def exponents(
 ) -> pd.DataFrame:
     """b of D90 ~ L^b, or in the number of heads (`against`), a row per task and model with three
     values or more: task, model, points, `b` with its interval, and Table 1 of the paper."""
-    rows = data.labelled(data.chosen(table, facets), facets)
+    rows = data.labelled(data.finished_rows(table, facets), facets)
     if against == "heads":
         rows = rows.assign(row=data.words(rows, ["model"]))
     apart = [key for key in settings_of(rows) if key != {"max_len": "size"}.get(against, against)]

@@ -39,7 +39,7 @@ class LIS(Task):
         capacity: int | None = None,
     ):
         super().__init__(size, format, capacity)
-        least = 2 * self.room_size + 1
+        least = 2 * self.largest_size + 1
         self.number_range = max(250, least)
         if number_range is not None:
             self.number_range = self.whole_number(
@@ -58,7 +58,7 @@ class LIS(Task):
 
     @property
     def line_ends(self) -> list[str]:
-        return self.own_tokens[: 1 + self.room_size]  # the marker and the chain's numbers
+        return self.own_tokens[: 1 + self.largest_size]  # the marker and the chain's numbers
 
     @property
     def longest_lines(self) -> tuple[int, int]:
@@ -74,8 +74,8 @@ class LIS(Task):
     def check_prompt(self, prompt: list[str]) -> str | None:
         if len(prompt) - 1 != self.size:
             return f"the prompt has {len(prompt) - 1} numbers, not {self.size}"
-        numbers = set(self.own_tokens[1 + self.room_size :])
-        return misplaced(prompt[:-1], numbers, f"a number above {self.room_size}")
+        numbers = set(self.own_tokens[1 + self.largest_size :])
+        return misplaced(prompt[:-1], numbers, f"a number above {self.largest_size}")
 
     def chain_dependencies(self, example: Example) -> list[list[int]]:
         """A length needs all numbers up to its own and all earlier lengths, the answer all."""
@@ -86,7 +86,7 @@ class LIS(Task):
     def draw_batch(self, seed: int, stream: int, first: int, count: int, size: int) -> SequenceSet:
         numbers, lengths = np.empty((2, count, size), self.vocabulary.dtype)  # (N, n) each
         longest = np.empty((count, 1), self.vocabulary.dtype)
-        low, high = self.room_size + 1, self.number_range
+        low, high = self.largest_size + 1, self.number_range
         _draw(seed, stream, first, low, high, numbers, lengths, longest)
         return self.join(numbers, lengths, longest)
 
@@ -96,7 +96,7 @@ class LIS(Task):
         if self.format == "direct":
             return math.log2(size)
         if self.labelled:
-            values = self.number_range - self.room_size - 2
+            values = self.number_range - self.largest_size - 2
             return math.log2(sum(math.comb(values, k) for k in range(size)))
         row = [1]  # of the Bell triangle
         for _ in range(size - 1):

@@ -44,7 +44,7 @@ class MQAR(Task):
         asked = self.size if queries is None else queries
         self.num_queries = self.whole_number("queries", asked, 1, self.size)
         self.prompt_len = 2 * self.size + self.num_queries + 2
-        least = 2 * self.room_size
+        least = 2 * self.largest_size
         self.vocab_size = max(LEAST_TOKENS, 2 * least)
         if vocab_size is not None:
             self.vocab_size = self.whole_number("vocab_size", vocab_size, least, MOST_TOKENS)

@@ -126,9 +126,9 @@ class Task(ABC):
     the chain has one token per prompt token; `max_len` is then the input's.
 
     `capacity` makes one model measurable at several sizes: the task draws sequences of `size` with
-    the token ids of size `capacity`, and a model has the vocabulary and positions of `room`. Tokens
-    of a smaller size must be tokens of a larger one too. A constructor that accepts `capacity`
-    passes it on.
+    the token ids of size `capacity`, and a model has the vocabulary and positions of `at_capacity`.
+    Tokens of a smaller size must be tokens of a larger one too. A constructor that accepts
+    `capacity` passes it on.
     """
 
     name: ClassVar[str]
@@ -145,7 +145,7 @@ class Task(ABC):
         self.capacity = capacity
         if capacity is not None:
             self.capacity = self.whole_number("capacity", capacity, self.size, MAX_SIZE)
-        self.room_size = self.size if self.capacity is None else self.capacity
+        self.largest_size = self.size if self.capacity is None else self.capacity
         self.labelled = self.format in LABELLED
 
     # What a new task provides
@@ -304,7 +304,7 @@ class Task(ABC):
         return type(self)(**{**self.parameters, **changes})
 
     @cached_property
-    def room(self) -> Task:
+    def at_capacity(self) -> Task:
         """The task of size `capacity`, whose vocabulary and `max_len` a model takes."""
         if self.capacity is None:
             return self
@@ -312,16 +312,18 @@ class Task(ABC):
 
     @cached_property
     def vocabulary(self) -> Vocabulary:
-        return Vocabulary(self.own_tokens) if self.room is self else self.room.vocabulary
+        return (
+            Vocabulary(self.own_tokens) if self.at_capacity is self else self.at_capacity.vocabulary
+        )
 
     def require_room_for(self, measured: Task) -> None:
         """Raise UserError unless a model for this task can read sequences of `measured`."""
         needed, there = len(measured.vocabulary), len(self.vocabulary)
         reason = f"another vocabulary than the model's ({needed} tokens, not {there})"
         if measured.vocabulary.tokens == self.vocabulary.tokens:
-            if measured.max_len <= self.room.max_len:
+            if measured.max_len <= self.at_capacity.max_len:
                 return
-            reason = f"{measured.max_len} positions, the model has {self.room.max_len}"
+            reason = f"{measured.max_len} positions, the model has {self.at_capacity.max_len}"
         advice = "this task takes no capacity, so a model is measured at its own size"
         if "capacity" in self.parameters:
             advice = "train with task.capacity at least as large as every size to be measured"
@@ -425,13 +427,13 @@ def build_task(settings: Mapping[str, Any], key: str = "task") -> Task:
         raise UserError(f"{key}: {error}; {cls.__name__} takes {taken}") from None
     try:
         task = cls(**given)
-        longest, _ = task.room.max_len, task.vocabulary
+        longest, _ = task.at_capacity.max_len, task.vocabulary
     except ValueError as error:
         raise UserError(f"{key}: {error}") from error
     if longest > MAX_LEN:
         raise UserError(
-            f"task {task.name}: size={task.room_size} has sequences of up to {longest:,} tokens; "
-            f"at most {MAX_LEN:,} are possible"
+            f"task {task.name}: size={task.largest_size} has sequences of {longest:,} tokens, more "
+            f"than the {MAX_LEN:,} allowed"
         )
     return task
 

@@ -22,7 +22,14 @@ from plots import style, theory
 from plots.bits import bits
 from plots.costs import METRICS, ratios
 from plots.d90_by_task import matrix
-from plots.data import chosen, d90_of_groups, errors_of, load_experiment, read_speeds, read_table
+from plots.data import (
+    d90_of_groups,
+    errors_of,
+    finished_rows,
+    load_experiment,
+    read_speeds,
+    read_table,
+)
 from plots.exponents import exponents
 from plots.tables import markdown
 from tasks.task import build_task
@@ -359,7 +366,7 @@ def test_claims():
         dims = in_words(own[(own["model"] == "linear") & (own["task"] == task)]).split(", ")
         assert f"{dims[0]} to {dims[-1]} on {name}" in TEXT
 
-    best = medians(chosen(frame_of("overnight"), facets_of("overnight"))).groupby(
+    best = medians(finished_rows(frame_of("overnight"), facets_of("overnight"))).groupby(
         ["task", "size", "model"]
     )
     best = best["accuracy"].max()

@@ -189,7 +189,7 @@ from models.transformer import Transformer
 from models.standard import StandardAttention
 
 def build(task, dim=8):
-    return Transformer(len(task.vocabulary), task.room.max_len, dim, 1, 2, StandardAttention)
+    return Transformer(len(task.vocabulary), task.at_capacity.max_len, dim, 1, 2, StandardAttention)
 """
 
 

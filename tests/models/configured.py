@@ -73,7 +73,7 @@ def model_of(
     config = dataclasses.replace(config, dim=16, num_heads=2, num_layers=layers, position=position)
     room = types.SimpleNamespace(max_len=max_len, longest_lines=(max_len // 4, max_len // 6))
     tokens = Vocabulary(["<sep>", *map(str, range(vocabulary - 3))])
-    task = types.SimpleNamespace(vocabulary=tokens, room=room, line_ends=["<sep>"])
+    task = types.SimpleNamespace(vocabulary=tokens, at_capacity=room, line_ends=["<sep>"])
     torch.manual_seed(seed)
     model = build_model(config, task, dropout)
     with torch.no_grad():

@@ -54,7 +54,7 @@ def constructed(task, max_len=None, layers=1):
 def test_weights_that_nobody_trains():
     construct = {"_target_": f"{__name__}.constructed", "layers": 3}
     assert len(build_model(ModelConfig("mine", construct=construct), TASK).blocks) == 3
-    with pytest.raises(UserError, match="has no room"):
+    with pytest.raises(UserError, match="too small for"):
         build_model(ModelConfig("mine", construct={**construct, "max_len": 5}), TASK)
 
 

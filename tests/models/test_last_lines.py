@@ -82,7 +82,7 @@ def drawn(task, count=200):
 @pytest.mark.parametrize("keep_prompt", [False, True])
 def test_no_line_of_a_task_is_cut_off(cls, form, size, capacity, keep_prompt):
     task = cls(size, format=form, capacity=capacity)
-    room = task.room
+    room = task.at_capacity
     mixer = LastLines(8, 2, room.max_len, lines=room.longest_lines, keep_prompt=keep_prompt)
     for ends in drawn(task):
         line = np.cumsum([0, *ends[:-1]])

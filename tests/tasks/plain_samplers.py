@@ -113,7 +113,7 @@ def edit(rng: random.Random, word: list[str], letters: list[str], edits: int) ->
 
 
 def planted_runs(task: LIS, rng: random.Random, size: int) -> list[str]:
-    values = range(task.room_size + 1, task.number_range)
+    values = range(task.largest_size + 1, task.number_range)
     planted: list[int] = []
     for part in run_lengths(rng, size):
         planted += sorted(rng.sample(values, part))

@@ -44,7 +44,7 @@ def tasks(draw, largest=130) -> Task:
 def test_kernel_and_plain_sampler_agree_with_solver_and_oracle(task, seed: int, index: int) -> None:
     drawn = task.draw(seed, 3, index, 2)
     assert drawn.tokens.shape == (2, task.max_len + 1)
-    assert drawn.tokens.dtype == task.room.vocabulary.dtype
+    assert drawn.tokens.dtype == task.at_capacity.vocabulary.dtype
     rng = random.Random(seed)
     for example in (task.decode(drawn, 0), task.decode(drawn, 1), sample(task, rng)):
         complete = task.complete(example.prompt)
@@ -53,17 +53,19 @@ def test_kernel_and_plain_sampler_agree_with_solver_and_oracle(task, seed: int, 
         assert task.check(example.tokens) is None
         if not (isinstance(task, LIS) and task.labelled) and getattr(task, "modulus", 11) == 11:
             assert judge(" ".join(example.tokens), task.name, **task.parameters) is None
-        assert task.room.vocabulary.encode([*example.tokens, EOS]).max() < len(task.vocabulary)
+        assert task.at_capacity.vocabulary.encode([*example.tokens, EOS]).max() < len(
+            task.vocabulary
+        )
 
 
 @EACH
 @pytest.mark.parametrize("format", ["cot", "direct"])
 def test_room_is_the_task_of_that_size(cls, format: str) -> None:
     task, large = cls(5, format, capacity=12), cls(12, format)
-    assert task.room.parameters == large.parameters
+    assert task.at_capacity.parameters == large.parameters
     assert task.vocabulary.tokens == large.vocabulary.tokens
-    assert (task.room.max_len, task.max_len) == (large.max_len, cls(5, format).max_len)
-    assert cls(5, format).room.max_len == cls(5, format).max_len
+    assert (task.at_capacity.max_len, task.max_len) == (large.max_len, cls(5, format).max_len)
+    assert cls(5, format).at_capacity.max_len == cls(5, format).max_len
     assert task.with_parameters(size=7).vocabulary.tokens == task.vocabulary.tokens
 
 
