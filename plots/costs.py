@@ -19,7 +19,7 @@ from experiments.d90 import settings_of
 from experiments.grid import BASELINE
 from plots import data, style
 
-MOST_PANELS = 4
+MOST_PANELS = 5
 BATCH = 64
 GREEN = "#eaf4ec"
 SPEEDS = ["answer_seconds", "tokens_per_second", "training_step_seconds"]
@@ -121,7 +121,7 @@ def draw(
     width: float = style.PAGE_WIDTH,
     **_: Any,
 ) -> Figure:
-    """A panel per model; UserError for none or more than four."""
+    """A panel per model; UserError for none or more than `MOST_PANELS`."""
     found = ratios(table, speeds, facets)
     rows = found["row"].unique()
     if not 1 <= len(rows) <= MOST_PANELS:
@@ -139,8 +139,9 @@ def draw(
     octaves = max(4.4, np.log2(found["less"]).abs().max() + 0.4)
     for axes, row in zip(grid.flat, rows, strict=True):
         _draw_panel(axes, found[found["row"] == row], columns, colors, places)
-        _finish(axes, octaves, metrics, places, room=(width - 1.9) / shape[1])
-        axes.set_title(row)
+        room = (width - 1.9) / shape[1]
+        _finish(axes, octaves, metrics, places, room)
+        axes.set_title(style.wrapped(row, int(room / 0.065)))
     dot = {"marker": "o", "linestyle": "none", "markersize": 5}
     looks = {c: {"color": colors[c], **dot} for c in columns}
     looks["larger: larger problem"] = {"color": style.GREY, **dot}

@@ -97,12 +97,12 @@ def test_bytes_do_not_depend_on_hash_seed_or_workers_and_need_neither_torch_nor_
 
 def test_too_few_distinct_prompts_is_an_error_that_names_how_many_there_are() -> None:
     """473 one-operator expressions exist."""
-    task, reason = Arithmetic(1), "too few distinct prompts: train wants 300, reached 273"
+    task, reason = Arithmetic(1), "too few distinct prompts: train wants 300, found 273"
     with pytest.raises(UserError, match=reason):
         build(task, DataConfig(train=300, validation=100, test=100), progress=False)
     train = build(task, DataConfig(400, 73, 0), progress=False)[0]["train"]
     assert len(draw_set(task, "measure", 73, 0, [train])) == 73
-    reason = "too few distinct prompts outside the given sets: measure wants 74, reached 73"
+    reason = "too few distinct prompts outside the given sets: measure wants 74, found 73"
     with pytest.raises(UserError, match=reason):
         draw_set(task, "measure", 74, 0, [train])
 
