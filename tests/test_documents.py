@@ -300,6 +300,11 @@ def test_erasing():
     shares = [1 - 1 / saved("last_lines_prompt", *place) for place in places]
     words = "{:.0%} (4 operators), {:.0%} (ED), {:.0%} (LIS)".format(*shares).replace("%", " %")
     assert f"at equal D {words}" in TEXT
+    local = ratios_of("erase").query("metric == 'state' and task == 'ed_local'").set_index("model")
+    assert f"D, with {local.loc['last_lines', 'less']:.1f} times less state. Where" in TEXT
+    control = frame_of("erase").query("model == 'sliding_window' and dim == 16")
+    reached = 100 * control["answer_accuracy"].median()
+    assert f"(28) reaches {reached:.0f} % with 4 operators at D = 16" in TEXT
 
 
 def test_what_the_brackets_leave_of_the_saving():
