@@ -19,7 +19,7 @@ from experiments.d90 import settings_of
 from experiments.grid import BASELINE
 from plots import data, style
 
-MOST_PANELS = 5
+MOST_PANELS = 6
 BATCH = 64
 GREEN = "#eaf4ec"
 SPEEDS = ["answer_seconds", "tokens_per_second", "training_step_seconds"]

@@ -294,7 +294,7 @@ def test_erasing():
     own, same = f"{less.min():.1f} to {less.max():.1f}", f"{min(equal):.1f} to {max(equal):.1f}"
     text = f"with {own} times less state than standard attention at its D90 ({needs}), {same} times"
     assert text in TEXT
-    assert f"attention: {needs}), with {own} times less state, {same} at equal D" in README
+    assert f"attention: {needs}), with {same} times less state at equal D" in README
     assert f"state is {linear.min():.0f} to {linear.max():.0f} times smaller than" in TEXT
     places = [("arithmetic", 4, 16), ("ed", 2, 12), ("lis", 10, 8)]
     shares = [1 - 1 / saved("last_lines_prompt", *place) for place in places]
@@ -302,9 +302,8 @@ def test_erasing():
     assert f"at equal D {words}" in TEXT
     local = ratios_of("erase").query("metric == 'state' and task == 'ed_local'").set_index("model")
     assert f"D, with {local.loc['last_lines', 'less']:.1f} times less state. Where" in TEXT
-    control = frame_of("erase").query("model == 'sliding_window' and dim == 16")
-    reached = 100 * control["answer_accuracy"].median()
-    assert f"(28) reaches {reached:.0f} % with 4 operators at D = 16" in TEXT
+    control = groups("erase").query("model == 'sliding_window' and size == 4")
+    assert control["d90"].item() == 16 and "(28) also solves 4 operators at D = 16" in TEXT
 
 
 def test_what_the_brackets_leave_of_the_saving():

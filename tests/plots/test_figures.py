@@ -130,7 +130,7 @@ def test_costs_puts_what_costs_less_to_the_right():
 
 
 def test_costs_refuses_more_panels_than_are_read():
-    models = ["standard", "linear", "sparse", "gla", "lstm", "taylor", "retnet"]
+    models = ["standard", "linear", "sparse", "gla", "lstm", "taylor", "retnet", "mamba2"]
     table = joined(*(cells({8: [0.95]}, model=model) for model in models))
     with pytest.raises(UserError, match="models="):
         costs.draw(table)
