@@ -294,14 +294,14 @@ def test_erasing():
     own, same = f"{less.min():.1f} to {less.max():.1f}", f"{min(equal):.1f} to {max(equal):.1f}"
     text = f"with {own} times less state than standard attention at its D90 ({needs}), {same} times"
     assert text in TEXT
-    assert f"attention: {needs}), with {same} times less state at equal D" in README
+    assert f"(standard: {needs}), with {same} times less state at equal D" in README
     assert f"state is {linear.min():.0f} to {linear.max():.0f} times smaller than" in TEXT
     places = [("arithmetic", 4, 16), ("ed", 2, 12), ("lis", 10, 8)]
     shares = [1 - 1 / saved("last_lines_prompt", *place) for place in places]
     words = "{:.0%} (4 operators), {:.0%} (ED), {:.0%} (LIS)".format(*shares).replace("%", " %")
     assert f"at equal D {words}" in TEXT
     local = ratios_of("erase").query("metric == 'state' and task == 'ed_local'").set_index("model")
-    assert f"D, with {local.loc['last_lines', 'less']:.1f} times less state. Where" in TEXT
+    assert f"D, with {local.loc['last_lines', 'less']:.1f} times less state. Lines" in TEXT
     control = groups("erase").query("model == 'sliding_window' and size == 4")
     assert control["d90"].item() == 16 and "(28) also solves 4 operators at D = 16" in TEXT
 
