@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
-from benchmarks.timing import CPU, interleaved, medians, print_rows
+from benchmarks.timing import CPU, FIRST, median_seconds, print_rows
 from benchmarks.training import training_mixture, training_step
 from common import UserError, write_text
 from experiments.config import CellConfig, cell_from, measured_task, require_trusted
@@ -34,7 +34,6 @@ from models.transformer import Transformer
 from tasks.task import LABELLED, SequenceSet, build_task
 from training.device import Machine, device_name, keep_freed_memory
 
-FIRST = 10**6  # no cell trains or tests on sequences of the test stream from here on
 TRAINED_ON = 2000  # sequences, for the training step
 
 
@@ -97,7 +96,7 @@ def time_size(
 
     def timed(action: Callable[[Model], object]) -> dict[str, float]:
         turns = {cell: (lambda model=model: action(model)) for cell, model in models.items()}
-        return medians(interleaved(turns, repeats))
+        return median_seconds(turns, repeats)
 
     singly = timed(lambda model: [prompt.generate(model.net) for prompt in alone])
     together = timed(lambda model: whole.generate(model.net))

@@ -14,7 +14,7 @@ from typing import Any
 
 from tqdm import tqdm
 
-from benchmarks.timing import RECORDS, interleaved, medians, print_rows, write_record
+from benchmarks.timing import RECORDS, median_seconds, print_rows, write_record
 from tasks.arithmetic import Arithmetic
 from tasks.ed import EditDistance
 from tasks.generate import draw_set
@@ -47,8 +47,6 @@ def measure(task: Task, cot_benchmark: int, count: int, repeats: int) -> dict[st
         "drawn": lambda: task.draw(0, 0, 0, count),
         "distinct": lambda: draw_set(task, "test", count),
     }
-    speeds = {
-        name: count / seconds for name, seconds in medians(interleaved(actions, repeats)).items()
-    }
+    speeds = {name: count / seconds for name, seconds in median_seconds(actions, repeats).items()}
     ratios = {f"{name}_ratio": speed / cot_benchmark for name, speed in speeds.items()}
     return {"task": task.name, "size": task.size, "cot_benchmark": cot_benchmark} | speeds | ratios

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from benchmarks.timing import RECORDS, print_rows, seconds_of, write_record
+from benchmarks.timing import FIRST, RECORDS, print_rows, seconds_of, write_record
 from benchmarks.training import config_of
 from common import RunError
 from evaluation.generate import Generation, generate
@@ -30,7 +30,6 @@ from tasks.task import EOS_ID, PAD_ID, SequenceSet, Task, build_task
 from training.data import SequenceTensors
 
 PLAIN_BATCH = 16
-FIRST = 10**6  # no cell trains or tests on sequences of the test stream from here on
 
 
 def main(

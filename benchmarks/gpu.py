@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from tqdm import tqdm
 
-from benchmarks.timing import RECORDS, interleaved, medians, print_rows, seconds_of, write_record
+from benchmarks.timing import RECORDS, median_seconds, print_rows, seconds_of, write_record
 from benchmarks.training import config_of, training_step
 from experiments.config import CellConfig
 from experiments.run import initial_model
@@ -56,7 +56,7 @@ def main(
 def matmul_tflops(precision: str, device: torch.device) -> float:
     size, repeats = MATMUL[device.type]
     a, b = torch.randn(2, size, size, device=device).to(getattr(torch, precision))
-    seconds = medians(interleaved({"": lambda: a @ b}, repeats, device, WARM_UP))[""]
+    seconds = median_seconds({"": lambda: a @ b}, repeats, device, WARM_UP)[""]
     return 2 * size**3 / seconds / 1e12
 
 

@@ -23,11 +23,6 @@ from torch.nn import functional as F
 from tqdm import tqdm
 
 from benchmarks.timing import RECORDS, print_rows, seconds_of, write_record
-from benchmarks.training import MODELS, config_of
-from experiments.run import initial_model
-from models.flops import linear_layer_flops, total_flops
-from models.transformer import Transformer
-from tasks.task import build_task
 
 REPEATS = 3
 AXES = ("layers", "heads", "tokens")
@@ -61,7 +56,6 @@ def main(
               for m, n, _ in sizes]  # fmt: skip
     print_rows("Powers in seconds, each with half its 95 % interval", fits)
     print_rows("Batched over separate, median over L and H > 1", ratios)
-    print_rows("Mixing FLOPs over M H T², D = 64, by T", bound_ratios())
     write_record(record, {"exponents": fits, "batched_over_separate": ratios, "rows": rows})
 
 
@@ -110,23 +104,3 @@ def batched_over_separate(rows: Sequence[Row]) -> float:
     """The median ratio over all cases with H > 1."""
     pairs = zip(chosen(rows, calls="batched"), chosen(rows, calls="separate"), strict=True)
     return float(np.median([a["seconds"] / b["seconds"] for a, b in pairs if a["heads"] > 1]))
-
-
-def bound_ratio(model: Transformer, length: int) -> float:
-    """Mixing FLOPs over M H T², the cost per pair of tokens, layer and head. Softmax attention with
-    few channels per head needs M H T^(2 - o(1)) steps under SETH ("LHN^(2 - o(1))", arXiv
-    2603.11332); other mixers may go below any constant."""
-    heads = sum(block.mixer.num_heads for block in model.blocks)  # M H
-    terms = model.flops(length)
-    mixing = total_flops(terms) - linear_layer_flops(terms) - terms["head"]
-    return mixing / (heads * length**2)
-
-
-def bound_ratios(lengths: Sequence[int] = (35, 221, 505)) -> list[Row]:
-    """`bound_ratio` of every model, a column per length."""
-    found = []
-    for name in (*MODELS, "tensor"):
-        config = config_of(f"task=copy task.size={max(lengths) // 2} model={name} model.dim=64")
-        model = initial_model(config, build_task(config.task))
-        found.append({"model": name, **{str(t): bound_ratio(model, t) for t in lengths}})
-    return found

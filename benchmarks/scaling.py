@@ -23,8 +23,7 @@ from tqdm import tqdm
 from benchmarks.timing import (
     RECORDS,
     in_new_process,
-    interleaved,
-    medians,
+    median_seconds,
     peak_bytes,
     print_rows,
     seconds_of,
@@ -42,12 +41,11 @@ LONGEST_PASS = 30.0  # seconds; longer sequences are not tried after a slower pa
 
 def main(
     models: tuple[str, ...] = MODELS,
-    lengths: tuple[int, ...] | None = None,
-    record: Path | None = None,
+    lengths: tuple[int, ...] = LENGTHS,
+    record: Path = RECORDS / "scaling.json",
 ) -> None:
     torch.set_num_threads(1)
-    record = record or RECORDS / "scaling.json"
-    measured = {name: measure_lengths(name, lengths or LENGTHS) for name in tqdm(models)}
+    measured = {name: measure_lengths(name, lengths) for name in tqdm(models)}
     rows = [row for found in measured.values() for row in found]
     powers = [{"model": name, **powers_of_length(found)} for name, found in measured.items()]
     print_rows("Forward and backward of a mixer", rows)
@@ -68,16 +66,20 @@ def measure_lengths(name: str, lengths: Sequence[int]) -> list[dict[str, Any]]:
 
 def takes_linear_time(name: str) -> bool:
     """Whether a late token costs no more than an early one in every mixer."""
-    mixers = mixers_of(name, LENGTHS[0])
-    return all(m.step_flops(LENGTHS[0] - 1) == m.step_flops(LENGTHS[0] // 2) for m in mixers)
+    late, early = LENGTHS[0], LENGTHS[0] // 2
+
+    def cost(mixer: Mixer, length: int) -> int:
+        return sum(mixer.flops(length).values()) - sum(mixer.flops(length - 1).values())
+
+    return all(cost(m, late) == cost(m, early) for m in mixers_of(name, late))
 
 
-def mixers_of(name: str, max_len: int, **settings: Any) -> list[Mixer]:
+def mixers_of(name: str, max_len: int) -> list[Mixer]:
     """The mixer of conf/model/NAME.yaml, or those its layers alternate between."""
     model = config_of(f"model={name}").model
     every = model.mixers or [model.mixer or {}]
     build = functools.partial(build_mixer, dim=DIM, num_heads=HEADS, max_len=max_len)
-    return [build({**own, **settings}) for own in every]
+    return [build(own) for own in every]
 
 
 def measure(name: str, length: int, room: int) -> dict[str, float]:
@@ -88,12 +90,12 @@ def measure(name: str, length: int, room: int) -> dict[str, float]:
     first = seconds_of(run)
     peak = peak_bytes() - before
     keep_freed_memory()  # as in a training
-    seconds = medians(interleaved({"": run}, repeats=3 if first > 2 else 15))[""]
+    seconds = median_seconds({"": run}, repeats=3 if first > 2 else 15)[""]
     return {"seconds": seconds, "peak_bytes": peak}
 
 
-def forward_backward(mixers: list[Mixer], length: int, batch: int = 1) -> Callable[[], object]:
-    x, direction = torch.randn(2, batch, length, DIM)  # (B, T, D)
+def forward_backward(mixers: list[Mixer], length: int) -> Callable[[], object]:
+    x, direction = torch.randn(2, 1, length, DIM)  # (1, T, D)
     chain = nn.Sequential(*mixers)
     leaves = [x.requires_grad_(), *chain.parameters()]
     return lambda: torch.autograd.grad(chain(x), leaves, direction)

@@ -22,6 +22,7 @@ from training.device import device_name
 
 CPU = torch.device("cpu")
 RECORDS = Path(__file__).parent / "records"
+FIRST = 10**6  # no cell trains or tests on sequences of the test stream from here on
 Result = TypeVar("Result")
 
 
@@ -39,22 +40,19 @@ def seconds_of(action: Callable[[], object], device: torch.device = CPU) -> floa
     return time.perf_counter() - begun
 
 
-def interleaved(
+def median_seconds(
     actions: Mapping[str, Callable[[], object]],
     repeats: int,
     device: torch.device = CPU,
     warm_up: int = 1,
-) -> dict[str, list[float]]:
+) -> dict[str, float]:
+    """The median `seconds_of` each action, timed in turns."""
     taken: dict[str, list[float]] = {name: [] for name in actions}
     for turn in range(warm_up + repeats):
         for name, action in actions.items():
             seconds = seconds_of(action, device)
             if turn >= warm_up:
                 taken[name].append(seconds)
-    return taken
-
-
-def medians(taken: Mapping[str, list[float]]) -> dict[str, float]:
     return {name: statistics.median(seconds) for name, seconds in taken.items()}
 
 

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from tqdm import tqdm
 
-from benchmarks.timing import RECORDS, interleaved, medians, print_rows, write_record
+from benchmarks.timing import RECORDS, median_seconds, print_rows, write_record
 from experiments.config import CONF_DIR, CellConfig
 from experiments.grid import cell_of
 from experiments.run import initial_model
@@ -75,7 +75,7 @@ def time_steps(
     plain = PlainTransformer(len(task.vocabulary), task.max_len, dim, config.recipe.dropout)
     steps = {"plain": plain_step(plain.to(device), data, config.recipe.batch_size)}
     steps |= {name: training_step(own, task, data, machine) for name, own in configs.items()}
-    found = medians(interleaved(steps, repeats, device, warm_up=2))
+    found = median_seconds(steps, repeats, device, warm_up=2)
     return [
         {
             "model": name, "dim": dim, "max_len": task.max_len, "milliseconds": 1000 * seconds,

@@ -23,7 +23,7 @@ from experiments.runs import Run, command, commit, noting_stop_signals, provenan
 from experiments.table import upsert
 from experiments.wandb_log import track_cell
 from models.build import build_model
-from models.exact import require_causal, require_exact
+from models.exact import require_causal, require_exact, require_same_step
 from models.transformer import Transformer, scale_embedding
 from tasks.data import DataSets, load_measured, load_or_build
 from tasks.generate import draw_set
@@ -138,10 +138,12 @@ def train_and_measure(
 
 
 def require_buildable(config: CellConfig, task: Task) -> None:
-    """Build the model and count its cost, so that a bad cell never starts."""
+    """Build the model, check its mixers and count its cost, so that a bad cell never starts."""
     # Not on the meta device: sparse attention's pattern needs values, and it loads the compiler.
-    if config.model.construct is None:
-        costs(build_model(config.model, task), task)
+    model = build_model(config.model, task)
+    for require in (require_exact, require_causal, require_same_step):
+        require(model)
+    costs(model, task)
 
 
 def trained(
@@ -152,7 +154,6 @@ def trained(
     device = resolve_device(config.machine.device)
     if config.model.construct is not None:
         model = build_model(config.model, task).to(device)
-        require_exact(model)
         sizes = {"layers": len(model.blocks), "dim": model.dim}
         heads = model.blocks[0].mixer.num_heads if len(model.blocks) else 0
         return model, {**sizes, "heads": heads, "data_fingerprint": data.fingerprint}
@@ -165,8 +166,6 @@ def trained(
         )
     tell(Phase("training"))
     model = initial_model(config, task)
-    require_exact(model)
-    require_causal(model)
     end = time.monotonic() + (config.machine.time_limit_seconds or math.inf)
     trainer = Trainer(
         model, config.recipe, config.seed, data.train, data.validation, run.folder,

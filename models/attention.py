@@ -2,9 +2,10 @@
 
 import sys
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 import torch
+from pydantic import PositiveInt
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
@@ -14,15 +15,13 @@ from models.mixer import (
     GenerationState,
     Mixer,
     Role,
-    check_choice,
-    check_sizes,
     upcast,
     without_autocast,
     xavier_uniform,
 )
 from models.packing import PackedAttention, Packing, kernel_supports
 
-CONVOLUTIONS = ("none", "canon", "silu")
+Convolution = Literal["none", "canon", "silu"]
 
 
 class ShortConvolution(nn.Module):
@@ -34,10 +33,8 @@ class ShortConvolution(nn.Module):
     uniform in ±1/√W, as PyTorch's `Conv1d`, without a bias.
     """
 
-    def __init__(self, channels: int, form: str = "none", width: int = 4):
+    def __init__(self, channels: int, form: Convolution = "none", width: int = 4):
         super().__init__()
-        check_choice("convolution", form, CONVOLUTIONS)
-        check_sizes(convolution_width=width)
         self.channels, self.form, self.width = channels, form, width
         kernel = torch.empty(channels, width)  # its last column is for the token itself
         self.kernel = None if form == "none" else nn.Parameter(kernel)
@@ -106,7 +103,11 @@ class AttentionMixer(Mixer):
     qkv: Callable[[Tensor], Tensor]
 
     def __init__(
-        self, *sizes: Any, convolution: str = "none", convolution_width: int = 4, **shared: Any
+        self,
+        *sizes: Any,
+        convolution: Convolution = "none",
+        convolution_width: PositiveInt = 4,
+        **shared: Any,
     ):
         super().__init__(*sizes, **shared)
         self.qkv = qkv = nn.Linear(self.dim, self.parts * self.dim)

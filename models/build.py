@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
 import torch
-from pydantic import ConfigDict, PositiveInt
+from pydantic import ConfigDict, PositiveInt, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass
 from torch import nn
 from torch.overrides import TorchFunctionMode
@@ -15,6 +15,8 @@ from common import UserError, did_you_mean, locate
 from models.mixer import Mixer
 from models.transformer import Transformer
 from tasks.task import Task
+
+VALUES = ConfigDict(strict=True, arbitrary_types_allowed=True)
 
 
 @dataclass(frozen=True, config=ConfigDict(extra="forbid", strict=True))
@@ -119,27 +121,39 @@ def _constructed(settings: Mapping[str, Any], task: Task) -> Transformer:
     return model
 
 
-def parameters_of(function: Callable[..., Any]) -> list[str]:
-    """Parameter names of a function, or of a class including those passed on to its bases."""
-    names: list[str] = []
+def parameters_of(function: Callable[..., Any]) -> dict[str, Any]:
+    """Parameters of a function, or of a class including those passed on to its bases, and their
+    annotations."""
+    found: dict[str, Any] = {}
     for source in inspect.getmro(function) if inspect.isclass(function) else [function]:
         own = inspect.signature(source).parameters.values()
-        names += [p.name for p in own if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
+        for p in own:
+            if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY):
+                found.setdefault(p.name, p.annotation)
         if not any(p.kind == p.VAR_KEYWORD for p in own):
             break
-    return list(dict.fromkeys(names))
+    return found
 
 
 def _called(
     function: Callable[..., Any], settings: Mapping[str, Any], given: dict[str, Any], key: str
 ) -> Any:
-    """Call `function` with `given` and its own `settings`; UserError if the names do not fit."""
+    """Call `function` with `given` and its own `settings`; UserError if a name or an annotated
+    value does not fit."""
     own = {name: value for name, value in settings.items() if name != "_target_"}
-    takes = [name for name in parameters_of(function) if name not in given]
-    for name in own:
+    takes = {name: kind for name, kind in parameters_of(function).items() if name not in given}
+    for name, value in own.items():
         if name not in takes:
             raise UserError(
                 f"{key}: {function.__name__}: no parameter {name!r}; it takes "
                 f"{', '.join(takes) or 'no parameters'}{did_you_mean(name, takes)}"
             )
+        kind = takes[name]
+        if kind is inspect.Parameter.empty or isinstance(kind, str):  # not annotated, or later
+            continue
+        try:
+            TypeAdapter(kind, config=VALUES).validate_python(value)
+        except ValidationError as error:
+            reason = error.errors()[0]["msg"]
+            raise UserError(f"{key}.{name}={value!r}: {reason}") from None
     return function(**given, **own)

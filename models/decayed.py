@@ -2,17 +2,19 @@
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import torch
+from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from common import UserError
 from models.linear import split
-from models.mixer import Role, check_choice, upcast, without_autocast, xavier_uniform
+from models.mixer import Role, upcast, without_autocast, xavier_uniform
 from models.recurrent import RecurrentMixer
 
+Range = Annotated[Sequence[float], Field(min_length=2, max_length=2)] | None
 CHUNK_SIZE = 32
 # exp of it is 0 even in float64; sums of larger logarithms would lose digits of small ones.
 LEAST_LOG_DECAY = -800.0
@@ -34,14 +36,13 @@ class DecayedAttention(RecurrentMixer):
     def __init__(
         self,
         *sizes: Any,
-        decay: str = "fixed",
-        A_range: Sequence[float] | None = None,
+        decay: Literal["fixed", "channel", "head"] = "fixed",
+        A_range: Range = None,
         output_gate: bool = True,
         **shared: Any,
     ):
         super().__init__(*sizes, **shared)
         dim, num_heads = self.dim, self.num_heads
-        check_choice("decay", decay, ("fixed", "channel", "head"))
         if decay == "head":
             self.decay = HeadDecay(dim, num_heads, A_range)
         else:
@@ -130,7 +131,7 @@ class HeadDecay(Decay):
     so few rows, would halve the memory.
     """
 
-    def __init__(self, dim: int, num_heads: int, A_range: Sequence[float] | None):
+    def __init__(self, dim: int, num_heads: int, A_range: Range):
         super().__init__()
         low, high = A_range or (0, 0)
         if not 0 <= low < high:
@@ -148,7 +149,7 @@ class HeadDecay(Decay):
             return -self.A_log.exp()[:, None] * dt, dt
 
 
-def refuse_range(A_range: Sequence[float] | None, where: str) -> None:
+def refuse_range(A_range: Range, where: str) -> None:
     if A_range is not None:
         raise UserError(f"A_range={A_range}: it does not apply to {where}; remove it")
 

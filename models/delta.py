@@ -9,16 +9,16 @@ Kautz and Hatamizadeh 2025, eq. 10); n > 1: (Gated) DeltaProduct (Siems et al. 2
 q (B, H, T, K); k, v (B, H, T, n, K or V); β (B, H, T, n); log α (B, H, T) or None for 1.
 """
 
-from collections.abc import Sequence
 from typing import Any
 
 import torch
+from pydantic import PositiveInt
 from torch import Tensor, nn
 
-from models.attention import ShortConvolution
-from models.decayed import RATES, ChunkDecays, HeadDecay, refuse_range
+from models.attention import Convolution, ShortConvolution
+from models.decayed import RATES, ChunkDecays, HeadDecay, Range, refuse_range
 from models.linear import split
-from models.mixer import Mixer, Role, check_sizes, upcast, xavier_uniform
+from models.mixer import Mixer, Role, upcast, xavier_uniform
 from models.recurrent import RecurrentMixer
 
 LEAST_NORM = 1e-12  # its square is added to squared key and query norms
@@ -41,25 +41,23 @@ class DeltaRule(RecurrentMixer):
     def __init__(
         self,
         *sizes: Any,
-        num_householder: int = 1,
+        num_householder: PositiveInt = 1,
         negative_eigenvalues: bool = False,
         forget_gate: bool = False,
-        A_range: Sequence[float] | None = None,
+        A_range: Range = None,
         output_gate: bool = False,
-        convolution: str = "silu",
-        convolution_width: int = 4,
-        chunk_size: int | None = None,
+        convolution: Convolution = "silu",
+        convolution_width: PositiveInt = 4,
+        chunk_size: PositiveInt | None = None,
         **shared: Any,
     ):
         Mixer.__init__(self, *sizes, **shared)  # projections have no bias here
         dim, num_heads = self.dim, self.num_heads
-        check_sizes(num_householder=num_householder)
         self.num_householder = num_householder
         self.parts = 1 + 2 * num_householder  # q, then n keys, then n values
         self.largest_beta = 2.0 if negative_eigenvalues else 1.0
         if chunk_size is None:  # 16 writes for heads up to 16 wide, 32 for wider ones
             chunk_size = max(1, (16 if self.head_dim <= 16 else 32) // num_householder)
-        check_sizes(chunk_size=chunk_size)
         self.chunk_size = chunk_size
         self.qkv = qkv = nn.Linear(dim, self.parts * dim, bias=False)
         self.convolution = ShortConvolution(self.parts * dim, convolution, convolution_width)

@@ -1,4 +1,4 @@
-"""Checks before exact evaluation: the model runs in float64, and is causal."""
+"""Checks before training: each mixer runs in float64, is causal, and steps as it trains."""
 
 import copy
 from typing import cast
@@ -12,7 +12,7 @@ from models.mixer import Mixer
 from models.transformer import Transformer
 
 PROBE_TOKENS = 8
-CAUSAL_TOLERANCE = 1e-3  # of the largest output: far above float32 rounding
+TOLERANCE = 1e-3  # of the largest output: far above float32 rounding
 
 
 def exact_copy(model: Transformer) -> Transformer:
@@ -60,7 +60,7 @@ def require_causal(model: Transformer) -> None:
     for block in model.blocks:
         mixer = copy.deepcopy(block.mixer).eval()
         whole = mixer(x)
-        tolerance = CAUSAL_TOLERANCE * float(whole.abs().max())
+        tolerance = TOLERANCE * float(whole.abs().max())
         for cut in range(1, x.shape[1]):
             changed = torch.cat((x[:, :cut], -x[:, cut:]), 1)
             moved = (mixer(changed)[:, :cut] - whole[:, :cut]).abs().max()
@@ -68,6 +68,24 @@ def require_causal(model: Transformer) -> None:
                 raise UserError(
                     f"mixer {type(mixer).__name__} looks ahead: its output at token {cut} "
                     "changes with later tokens; token t may depend on x[:, : t + 1] only"
+                )
+
+
+@torch.no_grad()
+def require_same_step(model: Transformer) -> None:
+    """Raise UserError if a mixer's `prefill` and `step` differ from its `forward`, as where a
+    subclass of our attention overrides one of them only."""
+    x = _probe(model)  # (B, T, D)
+    for block in model.blocks:
+        mixer = copy.deepcopy(block.mixer).eval()
+        whole, lengths = mixer(x), torch.ones(len(x), dtype=torch.long, device=x.device)
+        _, state = mixer.prefill(x[:, :1], lengths)
+        for t in range(1, x.shape[1]):
+            apart = (mixer.step(x[:, t], lengths * t, state) - whole[:, t]).abs().max()
+            if apart > TOLERANCE * whole.abs().max():
+                raise UserError(
+                    f"mixer {type(mixer).__name__}: `step` differs from `forward` at token {t}; "
+                    "override `prefill` and `step` to match"
                 )
 
 

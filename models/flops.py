@@ -2,15 +2,14 @@
 
 Two conventions: `linear_layer_flops`, the blocks' linear layers only, reproduces Table 2 of Yang et
 al. (2024); `total_flops` adds token mixing, which efficient mixers save, and the vocabulary head.
-Both count matrix products only, 2 FLOPs per multiply-add: no embedding, biases, LayerNorm, GELU,
-softmax, feature maps or rotations. PyTorch's `FlopCounterMode` counts mixers without a formula.
+Both count matrix products and updates of a mixer's state, 2 FLOPs per multiply-add: no embedding,
+biases, LayerNorm, GELU, softmax, feature maps or rotations. PyTorch's `FlopCounterMode` counts
+mixers without a formula.
 """
 
 from __future__ import annotations
 
 import copy
-import functools
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import torch
@@ -42,43 +41,24 @@ def counted_forward(mixer: Mixer, length: int) -> dict[str, int]:
     """FLOPs of the matrix products of one pass over `length` tokens, on the meta device:
     "linear/mixer" inside `nn.Linear`, "mixing/products" all others. Raises UserError if there are
     none of the latter, or the mixer does not run on the meta device."""
-    x = torch.empty(1, length, mixer.dim, device="meta")
-    return _counted(mixer, "flops", lambda moved: functools.partial(moved, x))
-
-
-def counted_step(mixer: Mixer, position: int) -> int:
-    """FLOPs of one `step` at a 0-based position, by the same count; position 0 counts as 1."""
-
-    def prepare(moved: Mixer) -> Callable[[], Tensor]:
-        x = torch.empty(1, max(1, position), mixer.dim, device="meta")
-        positions = torch.tensor([x.shape[1]]).to("meta")
-        state = moved.prefill(x, positions)[1]
-        return lambda: moved.step(x[:, 0], positions, state)
-
-    return sum(_counted(mixer, "step_flops", prepare).values())
-
-
-def _counted(
-    mixer: Mixer, formula: str, prepare: Callable[[Mixer], Callable[[], Tensor]]
-) -> dict[str, int]:
     linear, name = 0, type(mixer).__name__
-    remedy = f"state `{formula}`, its cost as a formula (models/mixer.py)"
+    remedy = "state `flops`, its cost as a formula (models/mixer.py)"
 
     def add(layer: nn.Linear, inputs: tuple[Tensor, ...], output: Tensor) -> None:
         nonlocal linear
         linear += 2 * output.numel() * layer.in_features
 
     moved = copy.deepcopy(mixer).to("meta").eval()
+    for layer in moved.modules():
+        if isinstance(layer, nn.Linear):
+            layer.register_forward_hook(add)
     try:
-        with torch.no_grad():
-            run = prepare(moved)
-            for layer in moved.modules():
-                if isinstance(layer, nn.Linear):
-                    layer.register_forward_hook(add)
-            with FlopCounterMode(display=False) as counter:
-                run()
+        with torch.no_grad(), FlopCounterMode(display=False) as counter:
+            moved(torch.empty(1, length, mixer.dim, device="meta"))
     except Exception as error:
-        raise UserError(f"mixer {name} does not run on the meta device; {remedy}") from error
+        raise UserError(
+            f"mixer {name} does not run on the meta device ({error}); {remedy}"
+        ) from error
     products = counter.get_total_flops() - linear
     if products == 0:
         raise UserError(f"mixer {name}: its mixing has no product of matrices to count; {remedy}")

@@ -1,23 +1,21 @@
 """Linear attention (Katharopoulos et al. 2020): softmax replaced by a product of feature maps."""
 
-from typing import Any
+from typing import Any, Literal
 
 import torch
+from pydantic import PositiveInt
 from torch import Tensor
 from torch.nn import functional as F
 
 from models.attention import AttentionMixer
 from models.mixer import (
     GenerationState,
-    check_choice,
-    check_sizes,
     length_mask,
     upcast,
     without_autocast,
 )
 from models.packing import PackedAttention, Packing
 
-IMPLEMENTATIONS = ("auto", "dense", "chunked")
 # Measured on a CPU at commit 22bf7fbc715f, 4 heads of 16, batch 16, forward and backward: dense
 # takes 4.2 ms against 4.7 at 48 tokens, 5.6 against 5.3 at 64, 55 against 19 at 221. Chunks of 16,
 # 32 and 64 differ by less than half. For wider heads, chunks are as long as a head is wide.
@@ -55,15 +53,13 @@ class LinearAttention(AttentionMixer):
     def __init__(
         self,
         *sizes: Any,
-        chunk_size: int | None = None,
-        implementation: str = "auto",
+        chunk_size: PositiveInt | None = None,
+        implementation: Literal["auto", "dense", "chunked"] = "auto",
         **shared: Any,
     ):
         super().__init__(*sizes, **shared)
         if chunk_size is None:
             chunk_size = max(CHUNK_SIZE, self.head_dim)  # a K x K sum is no larger than a chunk
-        check_sizes(chunk_size=chunk_size)
-        check_choice("implementation", implementation, IMPLEMENTATIONS)
         if implementation == "auto":
             implementation = "chunked" if self.max_len >= CHUNKED_FROM else "dense"
         self.chunk_size, self.implementation = chunk_size, implementation

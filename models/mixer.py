@@ -5,13 +5,13 @@ else has a default that is correct for any causal mixer, but slow. Override:
 
     prefill, step       to generate without a full forward pass per token
     state_bytes         to report the size of that state
-    flops, step_flops   if mixing is not matrix products, which are counted automatically
+    flops               if mixing is not matrix products, which are counted automatically
     forward_packed      to train without padding
     reference           if the kernel does not run in float64
     parameter_roles     if it has matrices other than `nn.Linear` weights
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Literal
@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from common import UserError
-from models.flops import counted_forward, counted_step
+from models.flops import counted_forward
 from models.packing import Packing
 
 POSITIONS = ("sinusoidal", "rope", "none")
@@ -90,7 +90,8 @@ class Mixer(nn.Module):
         super().__init__()
         if dim % num_heads:
             raise UserError(f"dim={dim} is not divisible by num_heads={num_heads}")
-        check_choice("position", position, POSITIONS)
+        if position not in POSITIONS:
+            raise UserError(f"position={position!r}: expected one of {', '.join(POSITIONS)}")
         if position == "rope" and not self.takes_rope:
             kind = type(self).__name__
             raise UserError(f"position=rope: {kind} has no rotation; use sinusoidal or none")
@@ -132,14 +133,6 @@ class Mixer(nn.Module):
         and "mixing/...". The default counts matrix products; UserError if there are none."""
         return counted_forward(self, length)
 
-    def step_flops(self, position: int) -> int:
-        """FLOPs of one `step` at a 0-based position; if `flops` is a formula, its increase."""
-        if type(self).step is Mixer.step:
-            return sum(self.flops(position + 1).values())
-        if type(self).flops is Mixer.flops:
-            return counted_step(self, position)
-        return sum(self.flops(position + 1).values()) - sum(self.flops(position).values())
-
     def state_bytes(self, length: int) -> int:
         """Bytes of one sequence's state after `length` tokens in float32; by default the inputs."""
         return 4 * length * self.dim
@@ -168,17 +161,6 @@ def with_stated_roles(module: nn.Module, stated: Mapping[str, Role]) -> dict[str
                 f"{where}: {name!r} of shape {shape} is not a stack of {role.parts} matrices"
             )
     return {**roles, **stated}
-
-
-def check_sizes(**sizes: int) -> None:
-    for name, size in sizes.items():
-        if isinstance(size, bool) or not isinstance(size, int) or size < 1:
-            raise UserError(f"{name}={size!r}: expected a whole number of at least 1")
-
-
-def check_choice(name: str, value: str, choices: Sequence[str]) -> None:
-    if value not in choices:
-        raise UserError(f"{name}={value!r}: expected one of {', '.join(choices)}")
 
 
 def xavier_uniform(module: nn.Module, parts: int = 1) -> None:

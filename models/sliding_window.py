@@ -2,8 +2,9 @@
 
 from typing import Any
 
+from pydantic import PositiveInt
+
 from common import UserError
-from models.mixer import check_sizes
 from models.sparse import SparseAttention
 
 
@@ -14,9 +15,7 @@ class SlidingWindow(SparseAttention):
     mixer's default, 2^⌊log₂ √max_len⌋.
     """
 
-    def __init__(self, *sizes: Any, window: int | None = None, **shared: Any):
+    def __init__(self, *sizes: Any, window: PositiveInt | None = None, **shared: Any):
         for name in {"block_size", "window_blocks", "summary_tokens"} & shared.keys():
             raise UserError(f"sliding-window attention takes window, not {name}")
-        if window is not None:
-            check_sizes(window=window)
         super().__init__(*sizes, block_size=window, summary_tokens=0, **shared)

@@ -3,15 +3,15 @@
 from typing import Any
 
 import torch
+from pydantic import PositiveInt
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from models.attention import AttentionMixer, ShortConvolution
+from models.attention import AttentionMixer, Convolution, ShortConvolution
 from models.mixer import (
     GenerationState,
     Mixer,
     Role,
-    check_sizes,
     length_mask,
     upcast,
     without_autocast,
@@ -36,13 +36,12 @@ class TaylorAttention(AttentionMixer):
     def __init__(
         self,
         *sizes: Any,
-        feature_dim: int = 16,
-        convolution: str = "none",
-        convolution_width: int = 4,
+        feature_dim: PositiveInt = 16,
+        convolution: Convolution = "none",
+        convolution_width: PositiveInt = 4,
         **shared: Any,
     ):
         Mixer.__init__(self, *sizes, **shared)  # it has its own projections
-        check_sizes(feature_dim=feature_dim)
         self.feature_dim, self.features = feature_dim, 1 + feature_dim + feature_dim**2
         self.width = self.num_heads * feature_dim  # of all queries, and of all keys
         self.qk, self.v = nn.Linear(self.dim, 2 * self.width), nn.Linear(self.dim, self.dim)

@@ -8,7 +8,7 @@ heads, R queries of a block, N keys they see.
 """
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -17,9 +17,8 @@ from torch.nn import functional as F
 
 from common import UserError
 from models.attention import AttentionMixer, rotate
-from models.mixer import GenerationState, check_choice, upcast, without_autocast
+from models.mixer import GenerationState, upcast, without_autocast
 
-SCALES = ("head_dim", "sqrt")
 MOST_SCORES = 2**28  # of one query: 1 GiB in float32, several times over in a backward pass
 # Scores held at once, on a CPU and on other devices. 1 MiB of float32 fits in a core's cache; a GPU
 # needs more work per call.
@@ -37,10 +36,9 @@ class TensorAttention(AttentionMixer):
 
     parts = 5  # Q, K1, K2, V1, V2
 
-    def __init__(self, *sizes: Any, scale: str = "head_dim", **shared: Any):
+    def __init__(self, *sizes: Any, scale: Literal["head_dim", "sqrt"] = "head_dim", **shared: Any):
         super().__init__(*sizes, **shared)
         max_len = self.max_len
-        check_choice("scale", scale, SCALES)
         if max_len**2 > MOST_SCORES:
             raise UserError(
                 f"tensor attention: among {max_len:,} tokens a query has {max_len**2:,} scores, "

@@ -7,12 +7,13 @@ sum over pairs is a product of two prefix sums.
 from typing import Any
 
 import torch
+from pydantic import PositiveInt
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from models.attention import AttentionMixer
 from models.linear import divide, feature_map, query_features
-from models.mixer import GenerationState, check_sizes, length_mask, upcast, without_autocast
+from models.mixer import GenerationState, length_mask, upcast, without_autocast
 from models.tensor import query_form, rotated_keys, swapped
 
 # Measured on a CPU (4 heads of 8 and 16, batch 16, forward and backward): at 128 tokens and K = 8
@@ -31,9 +32,8 @@ class TensorLinearAttention(AttentionMixer):
 
     parts = 5  # Q, K1, K2, V1, V2
 
-    def __init__(self, *sizes: Any, chunk_size: int = CHUNK_SIZE, **shared: Any):
+    def __init__(self, *sizes: Any, chunk_size: PositiveInt = CHUNK_SIZE, **shared: Any):
         super().__init__(*sizes, **shared)
-        check_sizes(chunk_size=chunk_size)
         self.chunk_size = chunk_size
 
     def attend(self, q: Tensor, k1: Tensor, k2: Tensor, v1: Tensor, v2: Tensor) -> Tensor:

@@ -138,19 +138,13 @@ class Transformer(nn.Module):
 
     def flops(self, length: int) -> dict[str, int]:
         """FLOPs of a forward pass over `length` tokens by term, 2 per multiply-add: "linear/..."
-        the blocks' linear layers, "mixing/..." token mixing, "head" all logits. Only matrix
-        products count (`models.flops`)."""
+        the blocks' linear layers, "mixing/..." token mixing, "head" all logits (`models.flops`)."""
         terms: dict[str, int] = {}
         for block in self.blocks:
             for name, count in block.flops(length).items():
                 terms[name] = terms.get(name, 0) + count
         terms["head"] = 2 * self.dim * self.vocab_size * length
         return terms
-
-    def step_flops(self, position: int) -> int:
-        """FLOPs of one `step` at a 0-based position."""
-        blocks = sum(block.step_flops(position) for block in self.blocks)
-        return blocks + 2 * self.dim * self.vocab_size
 
     def state_bytes(self, length: int) -> int:
         """Bytes of one sequence's state after `length` tokens, all layers, in float32."""
@@ -198,9 +192,6 @@ class Block(nn.Module):
     def flops(self, length: int) -> dict[str, int]:
         ffn = 2 * 4 * self.dim**2 * length
         return {**self.mixer.flops(length), "linear/ffn_in": ffn, "linear/ffn_out": ffn}
-
-    def step_flops(self, position: int) -> int:
-        return self.mixer.step_flops(position) + 2 * 2 * 4 * self.dim**2
 
 
 class Gelu(nn.GELU):

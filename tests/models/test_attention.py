@@ -13,7 +13,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from models.linear import LinearAttention, feature_map
-from models.sliding_window import SlidingWindow
 from models.sparse import SparseAttention
 from models.standard import StandardAttention
 from models.tensor import TensorAttention
@@ -53,14 +52,6 @@ def test_any_sparse_pattern_equals_the_definition(block, window, summaries, leng
     for form in ("dense", "blocked"):
         pattern = weighted(form, length + longer, block, window, summaries)
         compare_softmax(*pattern, random_qkv(length, batch=1))
-
-
-@settings(max_examples=40, deadline=None)
-@given(st.integers(1, 20), st.integers(1, 50), st.sampled_from(["dense", "blocked"]))
-def test_any_sliding_window_equals_the_definition(window, length, form):
-    mixer = SlidingWindow(8, 2, 50, window=window, implementation=form)
-    seen = lambda i: range(max(1, i - window + 1), i + 1)  # noqa: E731
-    compare_softmax(mixer, seen, random_qkv(length))
 
 
 def test_pattern_example_of_equation_6():

@@ -37,15 +37,6 @@ def test_layers_take_mixers_in_turn():
     assert kinds == [one, two, three, one, two, three, one]
 
 
-def test_costs_are_the_sums_over_layers():
-    model = build_model(settings("hybrid"), TASK)
-    terms = model.flops(11)
-    head = 2 * model.dim * model.vocab_size * 11
-    assert sum(terms.values()) == head + sum(sum(b.flops(11).values()) for b in model.blocks)
-    assert terms["mixing/scores"] == model.blocks[3].flops(11)["mixing/scores"]
-    assert model.state_bytes(11) == sum(b.mixer.state_bytes(11) for b in model.blocks)
-
-
 def constructed(task, max_len=None, layers=1):
     vocabulary, room = len(task.vocabulary), max_len or task.max_len
     return Transformer(vocabulary, room, 16, layers, 2, LinearAttention)

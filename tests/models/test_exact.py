@@ -6,8 +6,9 @@ from small_models import CumulativeMean
 from torch import nn
 
 from common import UserError
-from models.exact import exact_copy, require_causal, require_exact
+from models.exact import exact_copy, require_causal, require_exact, require_same_step
 from models.mixer import Mixer
+from models.standard import StandardAttention
 from models.transformer import Transformer
 
 
@@ -106,3 +107,16 @@ def test_a_mixer_that_looks_ahead_in_any_layer_is_refused(layer):
     model.blocks[layer].mixer = LooksAhead(8, 2, 12)
     with pytest.raises(UserError, match=r"mixer LooksAhead looks ahead: .* token 1 changes"):
         require_causal(model)
+
+
+class Halved(StandardAttention):
+    """Changes what `forward` sees, not what `step` does."""
+
+    def project(self, x):
+        return super().project(0.5 * x)
+
+
+def test_a_step_that_differs_from_forward_is_refused():
+    require_same_step(transformer(StandardAttention))
+    with pytest.raises(UserError, match=r"mixer Halved: `step` differs from `forward` at token 1"):
+        require_same_step(transformer(Halved))

@@ -10,6 +10,7 @@ from small_models import CumulativeMean
 
 from common import UserError
 from models.attention import ShortConvolution
+from models.build import build_mixer
 from models.decayed import DecayedAttention
 from models.delta import DeltaRule
 from models.linear import LinearAttention
@@ -157,12 +158,14 @@ HEAD, FORGETS = {"decay": "head"}, {"forget_gate": True}
         *((DecayedAttention, {**HEAD, "A_range": wrong}) for wrong in (None, [16, 1], [-1, 16])),
         *((DeltaRule, {**FORGETS, "A_range": wrong}) for wrong in (None, [16, 1], [-1, 16])),
         (DecayedAttention, {"decay": "fixed", "A_range": [1, 16]}),
-        (DeltaRule, {"A_range": [1, 16]}),
+        (DeltaRule, {"A_range": [1, 16]}), (DeltaRule, {"negative_eigenvalues": "no"}),
+        (DecayedAttention, {**HEAD, "A_range": 16}), (DecayedAttention, {"output_gate": "off"}),
     ],
 )  # fmt: skip
 def test_parameters_of_mixers_are_checked(build, own):
+    target = f"{build.__module__}.{build.__name__}"
     with pytest.raises(UserError, match=next(reversed(own))):
-        build(8, 2, 20, **own)
+        build_mixer({"_target_": target, **own}, dim=8, num_heads=2, max_len=20)
 
 
 def test_more_tokens_than_max_len_are_refused():
