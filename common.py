@@ -111,6 +111,8 @@ def read_options(function: Callable[..., Any], words: Sequence[str]) -> dict[str
             options[key] = TypeAdapter(types[key]).validate_python(read)
         except ValidationError as error:
             raise UserError(f"{word}: {error.errors()[0]['msg']}") from None
+        except yaml.YAMLError:
+            raise UserError(f"{word}: not a YAML value") from None
     for key, parameter in parameters.items():
         if parameter.default is parameter.empty and key not in options:
             raise UserError(f"{key}=... is missing; {known}")

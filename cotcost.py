@@ -58,18 +58,18 @@ class LoadedRun:
 
     def generate(self, prompt: str) -> Written:
         """The model's greedy generation after a prompt, tokens separated by spaces. UserError
-        for a prompt that is not the task's."""
-        tokens = prompt.split()
-        unknown = [token for token in tokens if token not in self.task.vocabulary.index]
-        if unknown or not tokens or tokens[-1] != self.task.answer_marker:
-            end = f"it must end with {self.task.answer_marker!r}"
-            what = f"{unknown[0]!r} is not a token of {self.task.name}" if unknown else end
-            raise UserError(f"prompt {prompt!r}: {what} (tokens are separated by spaces)")
+        for a prompt that the task cannot solve."""
+        task, tokens = self.task, prompt.split()
         try:
-            sequences = self.task.encode([self.task.complete(tokens)])
+            if task.parse([*tokens, task.own_tokens[-1]]).prompt != tokens:  # with any answer
+                raise UserError(f"it must end with {task.answer_marker!r}")
+            sequences = task.encode([task.complete(tokens)])
+        except UserError as error:
+            reason = f"{error} (tokens are separated by spaces)"
+            raise UserError(f"prompt {prompt!r}: {reason}") from None
         except (ValueError, LookupError):
-            reason = self.task.check_prompt(tokens)
-            raise UserError(f"prompt {prompt!r}: {reason or 'not a prompt'}") from None
+            reason = task.check_prompt(tokens) or "not a prompt"
+            raise UserError(f"prompt {prompt!r}: {reason}") from None
         return next(written(self.model, self.task, sequences))
 
 

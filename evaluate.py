@@ -27,7 +27,8 @@ def main(settings: DictConfig) -> None:
     import cotcost
     from evaluation.judge import evaluate
     from experiments.config import EvaluateCall, MeasureConfig, call_from, measured_task, plain
-    from experiments.run import accuracies, load_data, measured_sequences, rounded_model
+    from experiments.row import accuracies
+    from experiments.run import load_data, measured_sequences, rounded_model
     from training.device import Machine, resolve_device
 
     given = plain(settings)

@@ -49,28 +49,23 @@ def run(sweep: Sweep, call: SweepCall) -> None:
     from experiments.launch import launch_cells, make_launcher
     from tasks.task import build_task
 
-    sweep.enter()
-    climbs = call.strategy == "frontier"
-    find_open = sweep.climbing_cells if climbs else sweep.open_cells
-    todo = len(find_open())
-    more = ", more as D climbs" if climbs and todo else ""
+    todo = len(sweep.open_cells())
+    more = ", more as D climbs" if sweep.frontier and todo else ""
     print(f"{sweep.experiment.name}: {todo} of {len(sweep.cells)} cells to run{more}", flush=True)
     if todo:
         for cell in sweep.cells:  # a task that cannot be built is refused here
             measured_task(cell.config, build_task(cell.config.task))
-        launcher = make_launcher(HydraConfig.get().overrides.hydra, call.max_hours)
-        with display.SweepProgress(sweep, sweep.open_cells(), None if climbs else todo):
-            launch_cells(launcher, find_open)
-    table = sweep.enter()
+        launcher = make_launcher(HydraConfig.get().overrides.hydra, call.runs_dir, call.max_hours)
+        with display.SweepProgress(sweep, sweep.cells, None if sweep.frontier else todo):
+            launch_cells(launcher, sweep.open_cells)
+    table = sweep.enter_records()
     if call.plot and (table["status"] == "done").any():
         draw(sweep, table)
     plan = sweep.plan()
     failed = [planned for planned in plan if planned.status == "failed"]
     for planned in failed:
         print(f"failed: {display.label(planned.cell.identity)}: {planned.reason}", file=sys.stderr)
-    wanted = sweep.climbing_cells() if climbs else sweep.cells
-    left = {planned.cell.name for planned in plan if planned.status != "done"}
-    left = left & {cell.name for cell in wanted} | {planned.cell.name for planned in failed}
+    left = {cell.name for cell in sweep.wanted()} | {planned.cell.name for planned in failed}
     if left:
         raise RunError(
             f"{len(left)} of {len(sweep.cells)} cells are not done ({len(failed)} failed); rerun "
@@ -94,9 +89,21 @@ def sweep_from(call: SweepCall, given: dict[str, Any]) -> Sweep:
         results_dir=call.results_dir,
         runs_dir=call.runs_dir,
         overrides=[*call.overrides, *local],
-        only=call.only,
+        only=only_of(call.only),
         retry_failed=call.retry_failed,
+        frontier=call.strategy == "frontier",
     )
+
+
+def only_of(composed: dict[str, Any]) -> dict[str, Any]:
+    """The filters of the command line by column. Each word is also read by itself, since Hydra puts
+    only.model=a and only.model.position=b into one mapping, where the later replaces the other."""
+    from experiments.grid import parsed
+    from experiments.names import flat
+
+    words = [word.lstrip("+").partition("=") for word in HydraConfig.get().overrides.task]
+    own = {key[5:]: parsed(value) for key, _, value in words if key.startswith("only.")}
+    return {key: value for key, value in {**flat(composed), **own}.items() if value is not None}
 
 
 def draw(sweep: Sweep, table: pd.DataFrame) -> None:

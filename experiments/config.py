@@ -150,7 +150,10 @@ def cell_from(settings: Mapping[str, Any]) -> CellConfig:
 
 @functools.cache
 def _mixer_of(model: str) -> dict[str, Any]:
-    return compose_plain("train", [f"model={model}"])["model"]["mixer"]
+    settings = compose_plain("train", [f"model={model}"])["model"]
+    if settings.get("mixer") is None:
+        raise UserError(f"model.mixers: {model} has several mixers of its own; name those instead")
+    return settings["mixer"]
 
 
 def call_from(kind: Any, settings: Mapping[str, Any]) -> Any:

@@ -17,7 +17,7 @@ from tqdm import tqdm
 from experiments.config import CellConfig, deciding_settings
 from experiments.cost import Estimate, training_flops
 from experiments.grid import Cell
-from experiments.names import identity, other_settings, varying_keys
+from experiments.names import identity, varying_keys
 from experiments.plan import Sweep, counts, one_of_each_training
 from training.trainer import Evaluated, Event, Listener, TrainingStep, Validation
 
@@ -139,7 +139,7 @@ class SweepProgress:
             record = cell.record
             if record is None or record == self.seen[cell.name]:
                 continue
-            self.sweep.enter([cell])
+            self.sweep.enter_records([cell])
             self.seen[cell.name] = record
             self.ended += 1
             if record["row"]["status"] == "done":
@@ -159,11 +159,7 @@ class SweepProgress:
 
 def varying_settings(cells: Sequence[Cell]) -> dict[str, dict[str, Any]]:
     """By cell, the varying settings that `label` does not show."""
-    rows = {
-        cell.name: {**other_settings(cell.settings), **cell.identity}
-        | {"precision": cell.settings["recipe"]["precision"]}
-        for cell in cells
-    }
+    rows = {cell.name: cell.columns for cell in cells}
     standard = ("format", "layers", "heads", "recipe", "precision")
     keys = [key for key in standard if len({row[key] for row in rows.values()}) > 1]
     keys += varying_keys([cell.settings for cell in cells])
@@ -231,7 +227,7 @@ def print_plan(sweep: Sweep) -> None:
             f"{estimate.seconds(cell) / 60:,.3g}",
         )
     console().print(table)
-    open_cells = [planned.cell for planned in plan if planned.status in sweep.to_run]
+    open_cells = sweep.open_cells()
     seconds = duration(seconds_left(open_cells, estimate))
     print(
         f"{sweep.experiment.name}: {len(plan)} cells: {counts(plan)}; {len(open_cells)} to run, at "

@@ -27,7 +27,7 @@ from experiments.config import (
     deciding_settings,
     plain,
 )
-from experiments.names import cell_name, identity
+from experiments.names import cell_name, identity, other_settings
 from experiments.runs import Run
 
 BASELINE = "standard"  # what every other model is compared with
@@ -79,6 +79,13 @@ class Cell:
         """The standard columns of its row."""
         return identity(self.settings)
 
+    @functools.cached_property
+    def columns(self) -> dict[str, Any]:
+        """Every setting, by the name of its column."""
+        precision = self.settings["recipe"]["precision"]
+        named = {"precision": precision, "cell": self.name}
+        return {**other_settings(self.settings), **self.identity, **named}
+
     @property
     def record(self) -> dict[str, Any] | None:
         """The evaluation's record; None if it has not run."""
@@ -105,9 +112,11 @@ def experiment_from(name: str, content: Mapping[str, Any]) -> Experiment:
 
 
 def with_model(experiment: Experiment, model: str) -> Experiment:
-    """The experiment with only `model` and standard attention as its models."""
+    """The experiment with only `model` and standard attention, without mixers' own settings."""
     models = {"model": list(dict.fromkeys([BASELINE, model]))}
-    return dataclasses.replace(experiment, grid=[{**part, **models} for part in experiment.grid])
+    parts = [{key: v for key, v in part.items() if ".mixer." not in key} | models
+             for part in experiment.grid]  # fmt: skip
+    return dataclasses.replace(experiment, grid=parts)
 
 
 def cells(experiment: Experiment, overrides: Sequence[str] = ()) -> list[Cell]:
@@ -183,13 +192,13 @@ def _set(settings: dict[str, Any], word: str) -> None:
         near = suggest_group(key) or near
         raise UserError(f"override {word!r}: unknown key{near}")
     try:
-        node[last] = _parsed(word.partition("=")[2])
+        node[last] = parsed(word.partition("=")[2])
     except UserError as error:
         raise UserError(f"override {word!r}: {error}") from None
 
 
 @functools.cache
-def _parsed(value: str) -> Any:
+def parsed(value: str) -> Any:
     """The value as Hydra's grammar reads it, since workers are given the same words."""
     try:
         override = OverridesParser.create().parse_override(f"value={value}")

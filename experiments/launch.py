@@ -13,7 +13,7 @@ from hydra.types import HydraContext, RunMode
 from common import UserError, WorkerDiedError, write_json
 from experiments.config import measured_task
 from experiments.grid import Cell
-from experiments.plan import one_of_each_training
+from experiments.plan import one_of_each_training, quoted
 from experiments.run import run_job
 from experiments.runs import command, provenance
 from hydra_plugins.local_launcher import failure_of
@@ -58,15 +58,16 @@ def record_lost_worker(cell: Cell, result: JobReturn) -> None:
     write_json(run.record_path(cell.name), record)
 
 
-def make_launcher(hydra_overrides: Sequence[str], hours: float | None) -> Any:
+def make_launcher(hydra_overrides: Sequence[str], runs_dir: str, hours: float | None) -> Any:
     """The launcher that the Hydra overrides name; its jobs are cells of train.py. After `hours` it
     stops cleanly (local launcher only)."""
     loader = GlobalHydra.instance().config_loader()
+    words = [*hydra_overrides, f"runs_dir={quoted(runs_dir)}"]  # where submitit writes
     callbacks: Any = Callback()
     launcher: Any = Plugins.instance().instantiate_launcher(
         hydra_context=HydraContext(config_loader=loader, callbacks=callbacks),
         task_function=run_job,
-        config=loader.load_configuration("train", list(hydra_overrides), RunMode.MULTIRUN),
+        config=loader.load_configuration("train", words, RunMode.MULTIRUN),
     )
     if hours is not None:
         if not hasattr(launcher, "stop_after"):

@@ -17,7 +17,7 @@ import pandas as pd
 from common import UserError
 from experiments.d90 import passes
 from experiments.grid import Cell, Experiment, cells, matches
-from experiments.names import cell_settings, flat, other_settings
+from experiments.names import cell_settings
 from experiments.table import read_table, upsert
 
 
@@ -41,17 +41,17 @@ class Sweep:
         overrides: Sequence[str] = (),
         only: Mapping[str, Any] | None = None,
         retry_failed: bool = False,
+        frontier: bool = False,
     ) -> None:
-        self.experiment = experiment
+        self.experiment, self.frontier = experiment, frontier
         self.folder = Path(results_dir) / experiment.name
         self.to_run = {"missing", "unfinished"} | ({"failed"} if retry_failed else set())
         # The sweep enters rows and shows progress itself.
         own = [f"experiment_name={quoted(experiment.name)}", f"runs_dir={quoted(runs_dir)}"]
         every = cells(experiment, [*overrides, *own, "enter=false", "progress=false"])
-        wanted = {key: value for key, value in flat(only or {}).items() if value is not None}
-        self.cells = [cell for cell in every if matches(_columns(cell), wanted)]
+        self.cells = [cell for cell in every if matches(cell.columns, only or {})]
         if not self.cells:
-            raise UserError(_nothing_matches(every, wanted))
+            raise UserError(_nothing_matches(every, only or {}))
 
     def plan(self) -> list[CellStatus]:
         """The status of every cell now."""
@@ -59,20 +59,26 @@ class Sweep:
         rows = dict(zip(table["cell"], table["status"], strict=True))
         return [_planned(cell, rows.get(cell.name, "missing")) for cell in self.cells]
 
-    def open_cells(self) -> list[Cell]:
-        """Cells that are neither done nor running; failed ones only if `retry_failed`."""
-        return [planned.cell for planned in self.plan() if planned.status in self.to_run]
-
-    def climbing_cells(self) -> list[Cell]:
-        """Open cells at the next D of every group, up to one step above the first that passes. A
-        failed cell at its next D stops a group."""
-        table = self.enter()
+    def wanted(self) -> list[Cell]:
+        """Cells that are not done; with `frontier`, those at the next D of every group, up to one
+        step above the first that passes. A failed cell at its next D stops a group."""
+        table = read_table(self.folder)
         done = table[table["status"] == "done"]
         accuracies = dict(zip(done["cell"], done["answer_accuracy"], strict=True))
-        wanted = {c.name for group in groups(self.cells) for c in next_of_group(group, accuracies)}
-        return [cell for cell in self.open_cells() if cell.name in wanted]
+        for cell in self.cells:
+            if cell.name not in accuracies and (record := cell.run.finished(cell.name)):
+                accuracies[cell.name] = record["row"]["answer_accuracy"]
+        if not self.frontier:
+            return [cell for cell in self.cells if cell.name not in accuracies]
+        return [c for group in groups(self.cells) for c in next_of_group(group, accuracies)]
 
-    def enter(self, chosen: Iterable[Cell] | None = None) -> pd.DataFrame:
+    def open_cells(self) -> list[Cell]:
+        """Wanted cells that are not running; failed ones only if `retry_failed`."""
+        wanted = {cell.name for cell in self.wanted()}
+        statuses = [planned for planned in self.plan() if planned.status in self.to_run]
+        return [planned.cell for planned in statuses if planned.cell.name in wanted]
+
+    def enter_records(self, chosen: Iterable[Cell] | None = None) -> pd.DataFrame:
         """Enter the records in runs/ into the results table; returns the table."""
         cells = self.cells if chosen is None else chosen
         records = [record for cell in cells if (record := cell.record)]
@@ -137,13 +143,9 @@ def quoted(value: Any) -> str:
     return "'" + str(value).replace("'", "\\'") + "'"
 
 
-def _columns(cell: Cell) -> dict[str, Any]:
-    return {**other_settings(cell.settings), **cell.identity, "cell": cell.name}
-
-
 def _nothing_matches(every: Sequence[Cell], only: Mapping[str, Any]) -> str:
     for key, wanted in only.items():
-        columns = (_columns(cell) for cell in every)
+        columns = (cell.columns for cell in every)
         there = {str(row[key]): row[key] for row in columns if key in row}
         if not any(matches({key: value}, {key: wanted}) for value in there.values()):
             values = sorted(there.values(), key=lambda value: (str(type(value)), value))

@@ -123,6 +123,8 @@ def train_and_measure(
     tell(Phase("data"))
     data = load_data(config, task)
     sequences = measured_sequences(config, task, measured, data)
+    if not len(sequences):
+        raise UserError("data.test=0: no sequences to measure with")
     model, cost = trained(config, task, data, run, tell, stop)
 
     def progress(done: int, total: int) -> None:
@@ -138,12 +140,10 @@ def train_and_measure(
 
 
 def require_buildable(config: CellConfig, task: Task) -> None:
-    """Build the model, check its mixers and count its cost, so that a bad cell never starts."""
+    """Build the model and count its cost, so that a bad cell never starts."""
     # Not on the meta device: sparse attention's pattern needs values, and it loads the compiler.
-    model = build_model(config.model, task)
-    for require in (require_exact, require_causal, require_same_step):
-        require(model)
-    costs(model, task)
+    if config.model.construct is None:
+        costs(build_model(config.model, task), task)
 
 
 def trained(
@@ -154,18 +154,21 @@ def trained(
     device = resolve_device(config.machine.device)
     if config.model.construct is not None:
         model = build_model(config.model, task).to(device)
+        require_exact(model)
         sizes = {"layers": len(model.blocks), "dim": model.dim}
         heads = model.blocks[0].mixer.num_heads if len(model.blocks) else 0
         return model, {**sizes, "heads": heads, "data_fingerprint": data.fingerprint}
     known = run.training()
     if known is not None:
         return load_model(config, task, run).to(device), known["row"]
-    if not len(data.train):
-        raise UserError(
-            f"data.train_file={config.data.train_file}: contains no usable training sequences"
-        )
+    for split in ("train", "validation"):
+        if not len(getattr(data, split)):
+            given = getattr(config.data, f"{split}_file", None) or getattr(config.data, split)
+            raise UserError(f"data.{split}={given}: no sequences to use")
     tell(Phase("training"))
     model = initial_model(config, task)
+    for require in (require_exact, require_causal, require_same_step):
+        require(model)
     end = time.monotonic() + (config.machine.time_limit_seconds or math.inf)
     trainer = Trainer(
         model, config.recipe, config.seed, data.train, data.validation, run.folder,

@@ -41,7 +41,7 @@ def distances(table: pd.DataFrame) -> pd.DataFrame:
     known = table[table["task"].isin(TASKS)].drop_duplicates(["task", "size"])
     rows = sorted(known[["task", "size", "max_len"]].itertuples(index=False))
     found = [
-        {"task": style.task_look(task).label, "n": n, "L": length, "m": locality(TASKS[task](n))[0]}
+        {"task": style.task_look(task).label, "n": n, "L": length, "m": locality(TASKS[task](n))}
         for task, n, length in rows
     ]
     return pd.DataFrame(found)

@@ -54,10 +54,8 @@ def _table(
 ) -> list[str]:
     if name == "accuracy" and not alone:
         return []
-    by_heads = name == "exponents" and finished(table).groupby("model")["heads"].nunique().max() > 2
-    caption = captions.TABLES["heads" if by_heads else name]
     body = tables.markdown(tables.printed(frame))
-    parts = [f"**{name}**: {caption}"]
+    parts = [f"**{name}**: {captions.TABLES[name]}"]
     if name == "d90":
         wide = d90_by_task.matrix(data.d90_of_groups(table, facets))
         if len(wide.columns) <= MOST_COLUMNS:

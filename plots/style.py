@@ -79,6 +79,7 @@ MODELS = {
     "tensor": ModelLook("Tensor", "#CC79A7", "D"),
     "tensor_linear": ModelLook("Tensor, kernelised", "#AA4499", "d"),
 }
+CATEGORIES = ("#56B4E9", "#CC79A7", "#E69F00", "#009E73", "#0072B2", "#D55E00", "#882255")
 DASHES = ("-", (0, (4, 1.5)), (0, (1, 1)), (0, (4, 1, 1, 1)))
 
 
@@ -109,7 +110,7 @@ def new_figure(width: float, height: float, dense: bool = False) -> Figure:
 def save(figure: Figure, path: Path) -> None:
     """Write a figure in the format of its suffix, without timestamps."""
     content = io.BytesIO()
-    metadata = {"CreationDate": None} if path.suffix == ".pdf" else {}
+    metadata = {".pdf": {"CreationDate": None}, ".svg": {"Date": None}}.get(path.suffix)
     with matplotlib.style.context(STYLE, after_reset=True):
         figure.savefig(content, format=path.suffix[1:], metadata=metadata)
     common.write_bytes(path, content.getvalue())

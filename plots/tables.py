@@ -35,7 +35,8 @@ def build(
         found["costs"] = cost_table(table, speeds, facets, records)
         found["exponents"] = exponents.exponents(table, facets)
         if finished(table).groupby("model")["heads"].nunique().max() >= exponents.FEWEST:
-            found["exponents"] = exponents.exponents(table, facets, against="heads")
+            del found["exponents"]
+            found["heads"] = exponents.exponents(table, facets, against="heads")
     if set(locality.TASKS) <= set(table["task"]):
         found["locality"] = locality.distances(table)
     return {name: frame for name, frame in found.items() if len(frame)}

@@ -32,7 +32,6 @@ class Arithmetic(Task):
     """
 
     name = "arithmetic"
-    step_end = "="
     answer_marker = "="
     check_defaults: ClassVar[dict[str, Any]] = {"order": "growth"}
 
@@ -71,7 +70,7 @@ class Arithmetic(Task):
 
     def solve(self, prompt: list[str]) -> tuple[list[str], list[str]]:
         expression, history = prompt[:-1], []
-        while len(expression) > 1:
+        while len(expression) != 1 or not expression[0].isdigit():
             pairs = (i for i in range(len(expression)) if is_reducible(expression, i))
             if (at := next(pairs, None)) is None:
                 raise UserError(

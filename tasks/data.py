@@ -75,6 +75,9 @@ def load_or_build(
         with FileLock(folder / f".{path.name}.lock"):
             stored = _load(path)  # built by another process meanwhile
             if stored is None:
+                if path.exists():
+                    print(f"warning: {path} is damaged; building it again", file=sys.stderr)
+                    shutil.rmtree(path)
                 task.draw(config.seed, 0, 0, 1)  # compile before the clock starts
                 begun = time.perf_counter()
                 sets, ran_out = build(task, config, progress, workers)
@@ -171,7 +174,7 @@ def _save(
 
 
 def _load(path: Path) -> tuple[dict[str, SequenceSet], str] | None:
-    """Read a stored folder, None if missing. A damaged one is removed with a warning."""
+    """Read a stored folder; None if it is missing or damaged."""
     if not path.is_dir():
         return None
     try:
@@ -180,16 +183,12 @@ def _load(path: Path) -> tuple[dict[str, SequenceSet], str] | None:
         for split in SPLITS:
             files = {file.stem.removeprefix(f"{split}-"): file for file in path.glob(f"{split}-*")}
             sets[split] = SequenceSet(**{name: np.load(file) for name, file in files.items()})
-        if fingerprint(sets) == meta["fingerprint"]:
-            return sets, meta["fingerprint"]
-        reason = "its content does not match its fingerprint"
+        right = fingerprint(sets) == meta["fingerprint"]
+        return (sets, meta["fingerprint"]) if right else None
     except Exception as error:  # a damaged file may raise anything
         if isinstance(error, (MemoryError, OSError)) and not isinstance(error, FileNotFoundError):
             raise
-        reason = f"{type(error).__name__}: {error}".splitlines()[0]
-    print(f"warning: {path} is damaged ({reason}); building it again", file=sys.stderr)
-    shutil.rmtree(path)
-    return None
+        return None
 
 
 # Sequences to measure a model with

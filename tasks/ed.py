@@ -36,7 +36,6 @@ class EditDistance(Task):
     """
 
     name = "ed"
-    step_end = ","  # a row of the table is a line
     kernel_chain: ClassVar[int] = 1
 
     def __init__(
@@ -52,6 +51,10 @@ class EditDistance(Task):
     @property
     def own_tokens(self) -> list[str]:
         return ["<sep>", "|", ",", *self.letters, *map(str, range(self.largest_distance + 1))]
+
+    @property
+    def line_ends(self) -> list[str]:
+        return [self.answer_marker, ","]  # a row of the table is a line
 
     @property
     def max_len(self) -> int:

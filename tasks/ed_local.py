@@ -23,12 +23,15 @@ class EditDistanceLocal(EditDistance):
     """
 
     name = "ed_local"
-    step_end = "<sep>"  # a row and what is restated after it are a line
     kernel_chain: ClassVar[int] = 2
 
     def chain_len(self, rows: int, columns: int) -> int:
         restated = sum(rows - i + columns + 2 for i in range(1, rows))
         return rows * (columns + 1) + restated + 1
+
+    @property
+    def line_ends(self) -> list[str]:
+        return [self.answer_marker]  # a row and what is restated after it are a line
 
     @property
     def longest_lines(self) -> tuple[int, int]:

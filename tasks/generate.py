@@ -20,7 +20,8 @@ from tasks.random_numbers import fill, hash_prompts
 from tasks.task import SequenceSet, Task
 
 STREAMS = {"test": 0, "validation": 1, "train": 2, "measure": 3}
-KINDS = 8  # largest number of kinds in a group (`Task.strata`)
+MOST_KINDS = 8  # in a group (`Task.strata`)
+FOUND, WAITED, EXAMINED, PLANNED = range(4)  # counters of a `Search`; waited: since the last find
 UNLIMITED = np.iinfo(np.int64).max
 _BLOCK_BYTES = 1 << 20
 
@@ -40,7 +41,7 @@ class Search:
     """A search for `wanted` distinct prompts, with a quota per stratum.
 
     A stratum's quota is its share of the first `wanted` candidates, at most `limits` (groups,
-    KINDS); a candidate whose prompt was seen is replaced by a later one of its stratum. The search
+    kinds); a candidate whose prompt was seen is replaced by a later one of its stratum. The search
     gives up after a long stretch without a new prompt (twice as many candidates as were found, at
     least `patience`), or after `most` candidates.
     """
@@ -51,7 +52,7 @@ class Search:
         self.wanted, self.most = wanted, 50 * wanted + 100_000 if most is None else most
         self.limits, self.patience = limits, patience
         self.planned, self.found, self.drawn = np.zeros((3, *limits.shape), np.int64)
-        self.counters = np.zeros(4, np.int64)  # found, since the last one, examined, planned
+        self.counters = np.zeros(4, np.int64)
         self.over = not wanted
 
     def admit(self, seen: SeenPrompts, block: SequenceSet, strata: np.ndarray | None) -> np.ndarray:
@@ -68,8 +69,8 @@ class Search:
 
 
 def no_limits(size: int) -> np.ndarray:
-    """Limits (groups, KINDS) of the strata of sequences of `size`."""
-    return np.full((size + 1, KINDS), UNLIMITED)
+    """Limits (groups, kinds) of the strata of sequences of `size`."""
+    return np.full((size + 1, MOST_KINDS), UNLIMITED)
 
 
 def prompt_hashes(sequences: SequenceSet) -> np.ndarray:
@@ -84,26 +85,26 @@ def _admit(table, hashes, strata, keep, limits, planned, found, counters, wanted
     """Mark candidates with a quota left and a new hash; returns whether the search is over."""
     mask = np.uint64(len(table) - 1)
     for i in range(len(hashes)):
-        if counters[0] >= wanted:
+        if counters[FOUND] >= wanted:
             return True
-        if counters[1] >= max(patience, 2 * counters[0]) or counters[2] >= most:
+        if counters[WAITED] >= max(patience, 2 * counters[FOUND]) or counters[EXAMINED] >= most:
             return True
         stratum = strata[i, 0], strata[i, 1]
-        if counters[3] < wanted and planned[stratum] < limits[stratum]:
+        if counters[PLANNED] < wanted and planned[stratum] < limits[stratum]:
             planned[stratum] += 1
-            counters[3] += 1
+            counters[PLANNED] += 1
         slot = hashes[i] & mask
         while table[slot] != 0 and table[slot] != hashes[i]:
             slot = (slot + np.uint64(1)) & mask
-        counters[1] += 1
-        counters[2] += 1
+        counters[WAITED] += 1
+        counters[EXAMINED] += 1
         if table[slot] == 0 and found[stratum] < planned[stratum]:
             table[slot] = hashes[i]
             keep[i] = True
             found[stratum] += 1
-            counters[0] += 1
-            counters[1] = 0
-    return counters[0] >= wanted
+            counters[FOUND] += 1
+            counters[WAITED] = 0
+    return counters[FOUND] >= wanted
 
 
 def draw_set(
@@ -143,7 +144,7 @@ def draw_sets(
     out = {split: task.empty(count) for split, count in counts.items()}
     missing = {split: np.empty(0, np.int64) for split in counts}
     ran_out = []
-    smaller = set(np.concatenate([*sizes.values(), []]).astype(int).tolist()) - {task.size}
+    smaller = {int(size) for own in sizes.values() for size in np.unique(own)} - {task.size}
     bar = tqdm(
         total=sum(counts.values()), desc=f"{task.name}-{task.size}", unit="seq", unit_scale=True,
         disable=None if progress else True,
@@ -152,8 +153,8 @@ def draw_sets(
         rows = {split: np.flatnonzero(own == size) for split, own in sizes.items()}
         if size == task.size:
             rows = {split: np.sort(np.concatenate([rows[split], missing[split]])) for split in rows}
-        searches, groups = _draw_size((task, seed, size), out, rows, seen, workers, bar)
-        found = {split: int(search.counters[0]) for split, search in searches.items()}
+        searches, groups = _draw_size(task, seed, size, out, rows, seen, workers, bar)
+        found = {split: int(search.counters[FOUND]) for split, search in searches.items()}
         planned = {split: len(own) for split, own in rows.items()}
         if groups or found != planned:
             ran_out.append({"size": size, "planned": planned, "found": found, "groups": groups})
@@ -162,9 +163,10 @@ def draw_sets(
             if size == task.size and found[split] < planned[split]:
                 outside = " outside the given sets" if split == "measure" else ""
                 reached = counts[split] - planned[split] + found[split]
+                examined = int(search.counters[EXAMINED])
                 raise UserError(
                     f"task {task.name} size={size} has too few distinct prompts{outside}: {split} "
-                    f"wants {counts[split]:,}, found {reached:,} after {search.counters[2]:,} "
+                    f"wants {counts[split]:,}, found {reached:,} after {examined:,} "
                     "candidates; ask for fewer sequences or a larger size"
                 )
     bar.close()
@@ -172,7 +174,9 @@ def draw_sets(
 
 
 def _draw_size(
-    source: tuple[Task, int, int],
+    task: Task,
+    seed: int,
+    size: int,
     out: dict[str, SequenceSet],
     rows: dict[str, np.ndarray],
     seen: SeenPrompts,
@@ -181,7 +185,6 @@ def _draw_size(
 ) -> tuple[dict[str, Search], list[int]]:
     """Fill the `rows` of each split with sequences of one size; returns the groups that ran out.
     These are then limited, and everything is drawn again."""
-    task, _, size = source
     limits = {split: no_limits(size) for split in rows}
     wanted = {split: len(own) for split, own in rows.items()}
     before = seen.table.copy()
@@ -189,8 +192,8 @@ def _draw_size(
         searches = {}
         for split, own in rows.items():
             searches[split] = search = Search(wanted[split], limits[split])
-            for kept in _distinct(source, split, search, seen, workers):
-                found = int(search.counters[0])
+            for kept in _distinct(task, seed, size, split, search, seen, workers):
+                found = int(search.counters[FOUND])
                 places: Any = own[found - len(kept) : found]
                 if len(kept) and places[-1] - places[0] + 1 == len(kept):  # faster as a slice
                     places = slice(places[0], places[-1] + 1)
@@ -207,13 +210,13 @@ def _draw_size(
             if is_limited[search.drawn > 0].all():
                 wanted[split] = int(limits[split][is_limited].sum())
         seen.table[:] = before
-        bar.update(-sum(int(search.counters[0]) for search in searches.values()))
+        bar.update(-sum(int(search.counters[FOUND]) for search in searches.values()))
 
 
 def _limit(searches: dict[str, Search], limits: dict[str, np.ndarray]) -> bool:
     """Limit groups that ran out to nine tenths of their prompts (the last take long to find),
     equally in all kinds and splits; returns whether any did."""
-    planned = np.sum([search.planned for search in searches.values()], axis=0)  # (groups, KINDS)
+    planned = np.sum([search.planned for search in searches.values()], axis=0)  # (groups, kinds)
     found = np.sum([search.found for search in searches.values()], axis=0)
     if (planned > 0).sum() == 1:
         return False  # nothing else could fill up
@@ -248,10 +251,9 @@ def planned_sizes(task: Task, split: str, count: int, seed: int) -> np.ndarray:
 
 
 def _distinct(
-    source: tuple[Task, int, int], split: str, search: Search, seen: SeenPrompts, workers: int
+    task: Task, seed: int, size: int, split: str, search: Search, seen: SeenPrompts, workers: int
 ) -> Iterator[SequenceSet]:
-    """Yield blocks of admitted candidates of `source` (task, seed, size), in order."""
-    task, seed, size = source
+    """Yield blocks of admitted candidates, in order."""
     most = max(1, _BLOCK_BYTES // ((task.max_len + 1) * task.vocabulary.dtype.itemsize))
     if type(task).draw_batch is Task.draw_batch:
         most = min(most, 256)  # plain Python: small blocks, so that progress is seen

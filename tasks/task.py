@@ -135,7 +135,6 @@ class Task(ABC):
     generator_version: ClassVar[int] = 3  # of stored sets; raise it when a seed gives others
     answer_marker: ClassVar[str] = "<sep>"
     min_size: ClassVar[int] = 1
-    step_end: ClassVar[str | None] = None  # ends a line of the chain; None: it is one line
     check_defaults: ClassVar[dict[str, Any]] = {}
     formats: ClassVar[tuple[str, ...]] = ("cot", "direct")
 
@@ -162,9 +161,8 @@ class Task(ABC):
 
     @property
     def line_ends(self) -> list[str]:
-        """The tokens that end the prompt or a line of the chain; default: `answer_marker` and, if
-        set, `step_end`."""
-        return [self.answer_marker, self.step_end or self.answer_marker]
+        """The tokens that end the prompt or a line of the chain (default: `answer_marker`)."""
+        return [self.answer_marker]
 
     @property
     def longest_lines(self) -> tuple[int, int]:

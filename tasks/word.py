@@ -59,7 +59,7 @@ class Word(Task):
         self._letters = self._numbers_of(letters)
         self._accepted = 1 if monoid == "flip-flop" else 0  # element, for question=member
         # The shortest words that can be drawn.
-        self._least = PERIOD + 1 if self.tail == "omega" else self._accepted + 1
+        self._least = PERIOD + 1 if self.tail == "omega" else 1 + (monoid == "flip-flop")
         if monoid == "flip-flop" and len(self._letters) < len(self._monoid):
             raise UserError("task word: letters of the flip-flop must be all three: 1, a, b")
         if self.tail == "omega" and self.question == "value":

@@ -6,7 +6,6 @@
 import functools
 import itertools
 import json
-import math
 import re
 from pathlib import Path
 
@@ -21,7 +20,7 @@ from experiments.table import read_cells
 from plots import style, theory
 from plots.bits import bits
 from plots.costs import METRICS, ratios
-from plots.d90_by_task import matrix
+from plots.d90_by_task import d90_in_words, matrix
 from plots.data import (
     d90_of_groups,
     errors_of,
@@ -29,6 +28,7 @@ from plots.data import (
     load_experiment,
     read_speeds,
     read_table,
+    rows_of,
 )
 from plots.exponents import exponents
 from plots.tables import markdown
@@ -93,10 +93,7 @@ def erasing_table():
 
 def in_words(rows):
     """D90 of each row, e.g. `≤ 8, 16, > 96`."""
-    dims = zip(rows["d90"], rows["low"], strict=True)
-    return ", ".join(
-        f"> {low:g}" if math.isnan(dim) else f"{'' if low else '≤ '}{dim:g}" for dim, low in dims
-    )
+    return ", ".join(map(d90_in_words, rows_of(rows)))
 
 
 def less(model, metric):
@@ -106,19 +103,18 @@ def less(model, metric):
 
 
 def costs_table():
-    lines = ["| cost | linear | saves at | sparse | saves at |", "|---|---|---|---|---|"]
+    rows = []
     for name, metric in METRICS.items():
         words = [metric.label]
         for values in (less("linear", name), less("sparse", name)):
             words.append(f"{1 / values.max():.2g} to {1 / values.min():.2g} times")
             words.append(f"{(values > 1.001).sum()} of {len(values)} sizes")
-        lines.append(f"| {' | '.join(words)} |")
-    return "\n".join(lines)
+        rows.append(words)
+    return table_of(["cost", "linear", "saves at", "sparse", "saves at"], rows)
 
 
 def table_of(head, rows):
-    lines = [f"| {' | '.join(map(str, line))} |".replace("  ", " ") for line in (head, *rows)]
-    return "\n".join([lines[0], "|" + "---|" * len(head), *lines[1:]])
+    return markdown(pd.DataFrame(rows, columns=head)).strip()
 
 
 def words_table():
@@ -326,10 +322,11 @@ def test_thirteen_operators():
     own = groups("arithmetic").query("size == 13").set_index("model")
     assert (own["seeds"] == 5).all()
     linear, standard = own.loc["linear"], own.loc["standard"]
-    flops = linear["flops_total"] / standard["flops_total"]
-    least, most = (
-        total_flops_of(linear_dim, "linear") / total_flops_of(standard_dim, "standard")
-        for linear_dim, standard_dim in ((standard["d90"], standard["d90"]), (32, 16))
+    rows = frame_of("arithmetic").query("size == 13")
+    cost = rows.groupby(["model", "dim"])["flops_total"].first()
+    flops, least, most = (
+        cost["linear", own_dim] / cost["standard", dim]
+        for own_dim, dim in ((32, 24), (24, 24), (32, 16))
     )
     assert (linear["low"], linear["d90"], standard["low"]) == (standard["d90"], 32, 16)
     found = ratios_of("arithmetic").query("model == 'linear' and size == 13").set_index("metric")
@@ -342,18 +339,10 @@ def test_thirteen_operators():
     assert f"{less['state']:.0f} times less state" in TEXT
     narrow = frame_of("arithmetic").query("model == 'standard' and size == 13 and dim == 16")
     passed = (narrow["answer_accuracy"] >= 0.9).sum()
-    assert (passed, len(narrow)) == (
-        2,
-        5,
-    ) and "two of five of its runs at 13 operators with D = 16" in TEXT
+    assert (passed, len(narrow)) == (2, 5)
+    assert "two of five of its runs at 13 operators with D = 16" in TEXT
     rates = [f"{own.loc[name, 'recipe.learning_rate']:g}" for name in ("linear", "standard")]
     assert f"D = 24: linear {rates[0]}, standard {rates[1]} (0.005" in TEXT
-
-
-def total_flops_of(dim, model):
-    """FLOPs of a forward pass over the longest sequence of 13-operator Arithmetic."""
-    words = ["task=arithmetic", "task.size=13", f"model={model}", f"model.dim={dim:g}"]
-    return sum(build(*words).flops(365).values())
 
 
 def test_claims():

@@ -177,7 +177,12 @@ def test_a_trained_model_in_three_lines(trained):
     assert written.right == ["1", "2", "2", "3", "<sep>", "3"]
     assert (written.tokens == written.right) == (written.first_mistake is None)
     assert loaded.task.name == "lis" and loaded.model.dim == 16
-    for prompt, reason in [("5 8", "end"), ("5 x 6 <sep>", "'x'"), ("<sep>", "numbers")]:
+    for prompt, reason in [
+        ("5 8", "no '<sep>'"),
+        ("5 <sep> 8 <sep>", "must end"),
+        ("5 x 6 <sep>", "'x'"),
+        ("<sep>", "numbers"),
+    ]:
         with pytest.raises(UserError, match=reason):
             loaded.generate(prompt)
     with pytest.raises(UserError, match="no such run"):

@@ -5,7 +5,7 @@ import pytest
 from common import UserError
 from experiments.config import CONF_DIR, cell_from, compose_plain, measured_task
 from experiments.display import label, varying_settings
-from experiments.grid import cell_of, cells, experiment_from, load_experiment
+from experiments.grid import cell_of, cells, experiment_from, load_experiment, with_model
 from experiments.names import cell_name
 from experiments.plan import quoted
 from experiments.run import require_buildable
@@ -44,6 +44,11 @@ def test_products_exclusions_and_repetitions():
         (3, "standard"), (4, "standard"), (4, "linear"), (5, "linear"),
     ]  # fmt: skip
     assert len(labels(cells(experiment(grid=[{"recipe.precision": ["float32", "bfloat16"]}])))) == 2
+
+
+def test_a_model_takes_the_place_of_an_experiments_models():
+    found = cells(with_model(load_experiment("gates"), "lstm"))
+    assert {cell.identity["model"] for cell in found} == {"standard", "lstm"}
 
 
 def test_overrides_apply_to_every_cell_and_the_last_of_a_key_counts():

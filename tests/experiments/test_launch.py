@@ -110,14 +110,15 @@ def test_cells_of_one_training_run_in_turn_and_a_failed_one_when_asked(tiny):
     assert [len(cells) for cells in launcher.rounds] == [2, 2]
     assert sorted(p.status for p in sweep.plan()) == ["done", "done", "done", "failed"]
     assert sweep.open_cells() == []
-    table = sweep.enter()
+    table = sweep.enter_records()
     assert table["status"].value_counts().to_dict() == {"done": 3, "failed": 1}
-    again = sweep_of(retry_failed=True)
+    again = sweep_of(retry_failed=True, frontier=True)
     [failed] = again.open_cells()
     with failed.run.locked(failed.name):
         assert [p.status for p in again.plan() if p.cell.name == failed.name] == ["running"]
+        assert again.open_cells() == [] and again.wanted() == [failed]
     launch_cells(InThisProcess(), again.open_cells)
-    assert set(again.enter()["status"]) == {"done"}
+    assert set(again.enter_records()["status"]) == {"done"}
     assert {p.status for p in again.plan()} == {"done"}
 
 
@@ -138,15 +139,15 @@ def test_a_launchers_own_error_is_one_line_and_any_other_a_traceback(tiny, capsy
 def test_an_error_of_the_progress_display_is_shown_and_does_not_end_it(tiny, monkeypatch, capsys):
     monkeypatch.setattr(display, "POLL_SECONDS", 0.05)
     sweep = sweep_of(("dim", 8), ("size", 4))
-    enter, failures = Sweep.enter, [OSError("no room for the table")] * 3
+    [one] = sweep.open_cells()
+    enter, failures = Sweep.enter_records, [OSError("no room for the table")] * 3
 
     def enter_after_failures(*arguments):
         if failures:
             raise failures.pop()
         return enter(*arguments)
 
-    monkeypatch.setattr(Sweep, "enter", enter_after_failures)
-    [one] = sweep.open_cells()
+    monkeypatch.setattr(Sweep, "enter_records", enter_after_failures)
     with display.SweepProgress(sweep, [one], 1):
         run_cell(one.config)
         deadline = time.monotonic() + 20

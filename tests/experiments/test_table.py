@@ -50,9 +50,13 @@ def test_a_setting_that_varies_has_a_column_and_what_is_missing_is_empty(tmp_pat
 def test_a_row_of_code_that_has_changed_since_is_replaced(tmp_path):
     mine = [record(cell) | {"sources": {"my.EMA": cell}} for cell in ("first", "second")]
     upsert(tmp_path, [mine[0], record("ours", seed=1)])
+    before = (tmp_path / "results.csv").read_text()
     upsert(tmp_path, [mine[1]])
     assert set(read_table(tmp_path)["cell"]) == set(read_cells(tmp_path)) == {"ours", "second"}
-    (tmp_path / "results.csv").unlink()  # as after a kill between the two files
+    (tmp_path / "results.csv").write_text(before)  # as after a kill between the two files
+    upsert(tmp_path, [mine[1]])
+    assert set(read_table(tmp_path)["cell"]) == {"ours", "second"}
+    (tmp_path / "results.csv").unlink()
     upsert(tmp_path, [mine[0]])
     assert read_table(tmp_path)["cell"].tolist() == ["first"]
 

@@ -76,6 +76,9 @@ def test_what_cannot_be_counted_is_refused():
         CumulativeMean(16, 2, MAX_LEN).flops(8)
     with pytest.raises(UserError, match="mixer Unpredictable does not run on the meta device"):
         Unpredictable(16, 2, MAX_LEN).flops(8)
+    buggy = type("Buggy", (Multiplies,), {"forward": lambda self, x: self.out(x[..., :3])})
+    with pytest.raises(RuntimeError, match="cannot be multiplied"):
+        buggy(16, 2, MAX_LEN).flops(8)
 
 
 LENGTHS = {6: 87, 10: 221, 13: 355, 16: 505}  # as the paper states (section 6.1)

@@ -7,7 +7,7 @@ from tasks.copying import Copying
 from tasks.ed import EditDistance
 from tasks.ed_local import EditDistanceLocal
 from tasks.lis import LIS
-from tasks.locality import distances
+from tasks.locality import distance
 from tasks.mqar import MQAR
 
 NEEDED = [  # task, prompt, needed positions of each token after the prompt
@@ -32,8 +32,7 @@ def test_dependencies_by_hand(task, prompt, needed) -> None:
     assert task.dependencies(task.complete(prompt.split())) == needed
 
 
-def test_distances_of_a_sequence() -> None:
-    # r x | c r o <sep> 3 1 3 , 4 3 4 , <sep> 4: the last entry needs x, 12 tokens back, and the
-    # entry above and left of it, 5 tokens back.
+def test_distance_of_a_sequence() -> None:
+    # r x | c r o <sep> 3 1 3 , 4 3 4 , <sep> 4: the last entry needs x, 12 tokens back.
     example = EditDistance(3).complete("r x | c r o <sep>".split())
-    assert distances(EditDistance(3), example) == (12, 5)
+    assert distance(EditDistance(3), example) == 12

@@ -1,15 +1,14 @@
 import itertools
-from pathlib import Path
 from typing import get_args
 
 import numpy as np
 import pytest
 import torch
-import yaml
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import TypeAdapter, ValidationError
+from pydantic import ValidationError
 
+from experiments.grid import cell_of
 from models.mixer import Kind
 from training.data import BatchOrder
 from training.recipe import Rates, Recipe, RoleRate
@@ -112,13 +111,7 @@ def test_bad_values_are_refused_by_name(changes):
 
 
 def shipped(name):
-    """The recipe of a file in conf/recipe, those that it builds on included."""
-    folder = Path(__file__).parents[2] / "conf" / "recipe"
-    own = yaml.safe_load((folder / f"{name}.yaml").read_text())
-    values = {}
-    for base in own.pop("defaults", []):
-        values |= yaml.safe_load((folder / f"{base}.yaml").read_text())
-    return TypeAdapter(Recipe).validate_python(values | own)
+    return cell_of([f"recipe={name}"]).config.recipe
 
 
 def test_paper_trains_every_parameter_at_one_rate_and_decays_matrices_alone():
