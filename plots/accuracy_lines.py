@@ -19,10 +19,18 @@ PREFIX = "longest prefix right (labels)"
 
 
 @style.styled
-def draw(table: pd.DataFrame, records: data.Records, over: str, width: float, **_: Any) -> Figure:
+def draw(
+    table: pd.DataFrame,
+    records: data.Records,
+    over: str,
+    width: float,
+    facets: data.Facets = None,
+    **_: Any,
+) -> Figure:
     """`over` is size, kind or layers. "layers" shows n*, the longest prefix right in 90 % of the
-    test sequences, on a logarithmic axis, if `records` (`experiments.table.read_cells`) have it."""
-    rows = _points(table, records, over)
+    test sequences, on a logarithmic axis, if `records` (`experiments.table.read_cells`) have it. Of
+    `facets`, only `only` counts."""
+    rows = _points(data.finished_rows(table, facets), records, over)
     looks = style.line_looks(rows)
     down, across = rows["group"].unique(), rows["column"].unique()
     if len(across) == 1:

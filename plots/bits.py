@@ -18,6 +18,8 @@ from experiments.d90 import finished, passes
 from plots import data, style
 from tasks.task import build_task
 
+COLOR = style.model_look("standard").color
+
 
 def bits(table: pd.DataFrame, records: data.Records) -> pd.DataFrame:
     """A row per task, size, model and D: bits `needed_low` to `needed_high` by counting
@@ -52,6 +54,8 @@ def draw(table: pd.DataFrame, records: data.Records, *, width: float, **_: Any) 
     if data.STATE_FORMAT not in table or not records:
         raise UserError("bits: no state_format was measured")
     found = bits(table, records)
+    if found[["task", "size"]].drop_duplicates().shape[0] == 1:
+        found = found.sort_values(["enough", "held"], kind="stable")
     panels = list(found.groupby(["task", "size"], sort=False))
     figure = style.new_figure(width, 0.75 + 0.24 * found["model"].nunique())
     grid = figure.subplots(1, len(panels), sharex=True, sharey=True, squeeze=False)[0]
@@ -59,19 +63,22 @@ def draw(table: pd.DataFrame, records: data.Records, *, width: float, **_: Any) 
         heights = np.arange(len(part))
         axes.axvspan(part["needed_low"].min(), part["needed_high"].max(), color="black", lw=1.5)
         axes.hlines(heights, part["needed_high"], part["held"], color="#d0d0d0", lw=1, zorder=1)
-        for height, line in zip(heights, part.itertuples(), strict=True):
-            color = style.model_look(str(line.model)).color
-            axes.plot(line.enough, height, "o", color=color, markersize=6)
-            axes.plot(line.held, height, "o", color=color, markerfacecolor="white", markersize=6)
-        names = [f"{style.model_look(m).label}, D = {d}" for m, d in part[["model", "dim"]].values]
+        axes.plot(part["enough"], heights, "o", color=COLOR, markersize=6)
+        axes.plot(part["held"], heights, "o", color=COLOR, markerfacecolor="white", markersize=6)
+        one_dim = part["dim"].nunique() == 1
+        ends = ["" if one_dim else f", D = {dim}" for dim in part["dim"]]
+        names = [
+            style.model_look(str(m)).label + end for m, end in zip(part["model"], ends, strict=True)
+        ]
         axes.set_yticks(heights, names)
         axes.set_ylim(len(part) - 0.5, -0.5)
         look = style.task_look(str(task))
-        axes.set_title(f"{look.label}, {size} {look.unit}")
+        title = f"{look.label}, {size} {look.unit}"
+        axes.set_title(title + f", D = {part['dim'].iloc[0]}" * one_dim)
         axes.set_xscale("log")
-        axes.set_xlim(1, 2 * found["held"].max())
+        axes.set_xlim(max(1, found["needed_low"].min() / 2), 2 * found["held"].max())
         axes.set_xlabel("bits of state")
-    dot = {"marker": "o", "linestyle": "none", "color": style.GREY}
+    dot = {"marker": "o", "linestyle": "none", "color": COLOR}
     style.legend_below(
         figure,
         {

@@ -1,10 +1,11 @@
 """The cost of 90 %, a row per cost metric, on a logarithmic axis.
 
 Each model at its D90 relative to standard attention at its own. One dot per problem size, larger
-for larger sizes; further right is cheaper. Training: until 90 % of the validation chains are
-correct. Costs not timed at this D are omitted.
+for larger sizes; further right is cheaper. The title counts the sizes with a D90. Training: until
+90 % of the validation chains are correct. Costs not timed at this D are omitted.
 """
 
+import itertools
 import math
 from typing import Any, NamedTuple
 
@@ -132,7 +133,7 @@ def draw(
     metrics = [name for name in METRICS if (found["metric"] == name).any()]
     places = _places(metrics)
     columns = found["column"].unique()
-    colors = _colors(found)
+    colors, solved = _colors(found), _solved(table, facets)
     shape = (len(rows), 1) if width < 5 else (1, len(rows))
     figure = style.new_figure(width, (0.28 * len(metrics) + 0.4) * shape[0] + 0.7)
     grid = figure.subplots(*shape, sharex=True, sharey=True, squeeze=False)
@@ -141,7 +142,7 @@ def draw(
         _draw_panel(axes, found[found["row"] == row], columns, colors, places)
         room = (width - 1.9) / shape[1]
         _finish(axes, octaves, metrics, places, room)
-        axes.set_title(style.wrapped(row, int(room / 0.065)))
+        axes.set_title(style.wrapped(f"{row}{solved[row]}", int(room / 0.065)))
     dot = {"marker": "o", "linestyle": "none", "markersize": 5}
     looks = {c: {"color": colors[c], **dot} for c in columns}
     looks["larger: larger problem"] = {"color": style.GREY, **dot}
@@ -154,7 +155,16 @@ def _colors(found: pd.DataFrame) -> dict[str, Any]:
     tasks = found.drop_duplicates("column").set_index("column")["task"]
     if tasks.nunique() == len(tasks):
         return {str(column): style.task_look(task).color for column, task in tasks.items()}
-    return style.dim_colors(map(str, tasks.index))
+    return dict(zip(map(str, tasks.index), itertools.cycle(style.CATEGORIES), strict=False))
+
+
+def _solved(table: pd.DataFrame, facets: data.Facets) -> dict[str, str]:
+    """ ", 11 of 12 sizes" of each model that has no D90 at some size, else ""."""
+    reached = data.d90_of_groups(table, facets).groupby("row")["d90"].agg(["count", "size"])
+    return {
+        str(row): f", {some} of {every} sizes" * (some < every)
+        for row, some, every in reached.itertuples()
+    }
 
 
 def _places(metrics: list[str]) -> dict[str, float]:

@@ -21,7 +21,7 @@ from matplotlib.patches import Rectangle
 from experiments.d90 import bracket, passes
 from plots import data, style, theory
 
-CLASSES = ListedColormap(["#f0f3f8", "#ccd7e6", "#a0b3ce", "#6d89b0", "#f2a83b"])
+CLASSES = ListedColormap(["#f4f6fa", "#dbe3ee", "#bccbe0", "#9db2d1", "#f0962e"])
 EDGES = BoundaryNorm([0, 25, 50, 75, 90, 100], 5)
 PAPER: dict[str, Any] = {"color": "#d00000", "linewidth": 1.4}
 D90: dict[str, Any] = {"color": "black", "linewidth": 2.2}
@@ -173,7 +173,7 @@ def _draw_frontier(axes: Axes, cells: pd.DataFrame, xs: list[Any], ys: list[Any]
     for y, part in cells.groupby("y", sort=False):
         found = bracket(part.groupby("x")["median"].first().to_dict())
         middle = ys.index(y)
-        if found.dim in xs and (found.low > 0 or found.dim == xs[0]):
+        if found.dim in xs:
             left = xs.index(found.dim) - 0.5
             axes.plot([left] * 2, [middle - 0.5, middle + 0.5], solid_capstyle="butt", **D90)
         for dim in part["paper_dim"].dropna().unique():
