@@ -83,7 +83,7 @@ def test_heatmap_has_a_stripe_per_seed_and_the_median_in_a_cell():
     axes = figure.axes[0]
     found = stripes(axes)
     assert len(found) == 4
-    assert [color for *_, color in found] == ["#f0f3f8", "#a0b3ce", "#f2a83b", "#f2a83b"]
+    assert [color for *_, color in found] == [heatmap.CLASSES.colors[i] for i in (0, 2, 4, 4)]
     assert found[0][2] == pytest.approx(heatmap.MARGIN / 3)
     assert found[3][2] == pytest.approx(heatmap.MARGIN)
     assert [text.get_text() for text in axes.texts if text.get_text()] == ["60", "97", "numbers"]
