@@ -91,8 +91,8 @@ def generate(
         return Generation(tokens, lengths, first)
     exact, total = ExactArgmax(model, sequences, memory_mb, device), len(sequences)
 
-    def write() -> Generations:
-        text = Generations(exact.sequences, exact.longest)
+    def write() -> TextBuffer:
+        text = TextBuffer(exact.sequences, exact.longest)
         certify(exact, text, lambda done: progress(done, total))
         certified = int((text.first_mistake < 0).sum())
         decode(exact, text, lambda done: progress(certified + done, total))
@@ -151,7 +151,7 @@ def with_enough_tolerance(exact: ExactArgmax, work: Callable[[], Result]) -> Res
             exact.tolerance = max(SAFETY * failure.args[0], 2 * exact.tolerance)
 
 
-class Generations:
+class TextBuffer:
     """The tokens written for N sequences, on their device.
 
     `tokens` (N, `longest` + 1): prompt and generated tokens, padded; `lengths` (N,) counts both;
@@ -175,7 +175,7 @@ class Generations:
         self.lengths[rows] += 1
 
 
-def certify(exact: ExactArgmax, text: Generations, report: Callable[[int], None]) -> None:
+def certify(exact: ExactArgmax, text: TextBuffer, report: Callable[[int], None]) -> None:
     """Write each gold sequence up to the first token at which the model differs. `report` is called
     after each batch with the number of certified sequences."""
     sequences = exact.sequences
@@ -199,7 +199,7 @@ def certify(exact: ExactArgmax, text: Generations, report: Callable[[int], None]
         report(int(((text.lengths > 0) & (text.first_mistake < 0)).sum()))
 
 
-def decode(exact: ExactArgmax, text: Generations, report: Callable[[int], None]) -> None:
+def decode(exact: ExactArgmax, text: TextBuffer, report: Callable[[int], None]) -> None:
     """Generate token by token in every row of `text` that differs from gold. `report` is called
     after each batch with the number of complete rows."""
     mistaken, done = torch.nonzero(text.first_mistake >= 0).flatten(), 0
@@ -209,7 +209,7 @@ def decode(exact: ExactArgmax, text: Generations, report: Callable[[int], None])
         report(done := done + len(rows))
 
 
-def decode_rows(exact: ExactArgmax, text: Generations, rows: Tensor) -> None:
+def decode_rows(exact: ExactArgmax, text: TextBuffer, rows: Tensor) -> None:
     model = exact.model
     rows = rows[~text.ended(rows)]
     if not len(rows):
@@ -233,7 +233,7 @@ def decode_rows(exact: ExactArgmax, text: Generations, rows: Tensor) -> None:
         logits = model.step(token, positions, state)  # (B, V)
 
 
-def check_steps(exact: ExactArgmax, text: Generations) -> None:
+def check_steps(exact: ExactArgmax, text: TextBuffer) -> None:
     """Reread `CHECKED_ROWS` decoded sequences by float64 forward passes. RunError if they differ,
     `ToleranceTooSmall` if rounding can be the reason."""
     decoded = torch.nonzero(text.first_mistake >= 0).flatten()

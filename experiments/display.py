@@ -15,7 +15,7 @@ from rich.table import Table
 from tqdm import tqdm
 
 from experiments.config import CellConfig, deciding_settings
-from experiments.cost import Estimate, training_flops
+from experiments.estimate import Estimate, training_flops
 from experiments.grid import Cell
 from experiments.names import identity, varying_keys
 from experiments.plan import Sweep, counts, one_of_each_training

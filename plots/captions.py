@@ -25,8 +25,8 @@ TABLES = {
         "mean over the tasks of D90 divided by standard attention's (lower is better); a failed "
         "task counts as twice the largest D tried. In brackets, its 95 % interval, each D90 drawn "
         "log-uniformly from its bracket. Costs are relative to standard attention in the same "
-        "table: state and training time each at its own D90, training tokens per second at equal "
-        "D. Bold: yours."
+        "table: parameters, state and training time each at its own D90, training tokens per "
+        "second at equal D. Bold: yours."
     ),
     "d90": (
         "D90 and its bracket (largest D that fails, D90]. Success: seeds that reach 90 % there. "

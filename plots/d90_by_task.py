@@ -21,7 +21,7 @@ NONE = 0.95  # shade of a D90 above all that ran
 @style.styled
 def draw(table: pd.DataFrame, facets: data.Facets = None, *, width: float, **_: Any) -> Figure:
     groups = data.d90_of_groups(table, facets)
-    groups = groups.assign(place=places(groups))
+    groups = groups.assign(place=place_names(groups))
     columns, rows = groups["place"].unique(), groups["row"].unique()
     width = min(width, 1.2 + WIDTH * len(columns))
     figure = style.new_figure(width, HEIGHT * len(rows) + 0.5)
@@ -46,7 +46,7 @@ def draw(table: pd.DataFrame, facets: data.Facets = None, *, width: float, **_: 
     return figure
 
 
-def places(groups: pd.DataFrame) -> pd.Series:
+def place_names(groups: pd.DataFrame) -> pd.Series:
     """Task and size of each group in words, e.g. `Arithmetic, 4 operators`."""
     pairs = zip(groups["column"], groups["task"], groups["size"], strict=True)
     names = [f"{column}, {size} {style.unit(task, size)}" for column, task, size in pairs]
@@ -67,7 +67,7 @@ def matrix(groups: pd.DataFrame) -> pd.DataFrame:
 
 def by_place(groups: pd.DataFrame, values: Any, name: str) -> pd.DataFrame:
     """`values` of the groups, a row per model (column `name`), a column per task and size."""
-    named = groups.assign(place=places(groups), value=values).drop_duplicates(["row", "place"])
+    named = groups.assign(place=place_names(groups), value=values).drop_duplicates(["row", "place"])
     wide = named.pivot(index="row", columns="place", values="value")
     wide = wide.loc[named["row"].unique(), named["place"].unique()]
     return wide.rename_axis(index=name, columns=None).reset_index()

@@ -22,7 +22,7 @@ PLACE = ["task", "format", "size"]
 DRAWS = 10_000
 MOST_SHOWN = 5  # models in the figure of costs
 MOST_NAMED = 3  # in the headline
-COSTS = {"state": "state_bytes", "training time": "train_seconds"}
+COSTS = {"parameters": "params", "state": "state_bytes", "training time": "train_seconds"}
 SPEED = "tokens/s"
 
 
@@ -43,7 +43,7 @@ def scorable(table: pd.DataFrame) -> pd.DataFrame:
     return table[table["model"].isin([name for name in tried if every <= tried[name]])]
 
 
-def places(table: pd.DataFrame) -> pd.DataFrame:
+def brackets(table: pd.DataFrame) -> pd.DataFrame:
     """A row per model and task that standard attention ran, in the table's order: `model`, `PLACE`,
     `d90` (nan if none passed), `dim` (D90, or the largest D that ran), `accuracy` (the best
     median), and `low` and `high`, a closed bracket of D90."""
@@ -66,7 +66,7 @@ def places(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def score(found: pd.DataFrame, model: str) -> Score:
-    """The score of a model among the rows of `places`."""
+    """The score of a model among the rows of `brackets`."""
     mine, base = (found[found["model"] == name] for name in (model, BASELINE))
     if model == BASELINE:
         return Score(1.0, 1.0, 1.0)
@@ -98,8 +98,9 @@ def frame(table: pd.DataFrame, published: pd.DataFrame) -> pd.DataFrame:
     """A row per model, the lowest score first; `yours` marks those not published.
 
     `low` to `high` is the score's interval. A task's column holds D90, or the best median accuracy
-    if no D passes. Costs are geometric means over tasks, relative to standard attention: state and
-    training time each at its own D90 (else the largest D), training tokens per second at equal D.
+    if no D passes. Costs are geometric means over tasks, relative to standard attention:
+    parameters, state and training time each at its own D90 (else the largest D), training tokens
+    per second at equal D.
     """
     ran, known = set(table["model"]), {*published["model"], BASELINE}
     rows = _rows(table) + [row for row in _rows(published) if row["name"] not in ran]
@@ -124,7 +125,7 @@ def _rows(table: pd.DataFrame) -> list[dict[str, Any]]:
     done = finished(scorable(table))
     if BASELINE not in set(done["model"]):
         return []
-    found = places(done)
+    found = brackets(done)
     trained = done.assign(**{SPEED: done["steps"] / done["train_seconds"]})
     keys = ["model", *PLACE, "dim"]
     spent = trained.groupby(keys)[[*COSTS.values(), SPEED]].median()
@@ -146,7 +147,7 @@ def _rows(table: pd.DataFrame) -> list[dict[str, Any]]:
 def _task_names(rows: pd.DataFrame) -> pd.Series:
     """Task, format (unless chain of thought) and size in words."""
     named = rows.assign(format=rows["format"].where(rows["format"] != "cot"))
-    return d90_by_task.places(rows.assign(column=data.words(named, ["task", "format"])))
+    return d90_by_task.place_names(rows.assign(column=data.words(named, ["task", "format"])))
 
 
 def _in_words(line: dict[str, Any]) -> str:

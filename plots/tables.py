@@ -6,15 +6,14 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from experiments.cost import break_even_intensity, token_traffic
 from experiments.d90 import PRECISION, finished, required
+from experiments.grid import BASELINE
 from models.build import ModelConfig, model_of_shapes
 from plots import costs, d90_by_task, data, exponents, locality, style, theory
 from tasks.task import build_task
 
 NONE = "–"
 GIGA = 1e9
-BASELINE = costs.BASELINE
 RENAMED = {"recipe.learning_rate": "learning rate", PRECISION: "in precision"}
 
 
@@ -176,7 +175,7 @@ def cost_table(
     table: pd.DataFrame, speeds: pd.DataFrame | None, facets: data.Facets, records: data.Records
 ) -> pd.DataFrame:
     """Each model's cost at its D90, a column per metric of `plots.costs`, and I*, in FLOPs per
-    byte, for each batch size (`experiments.cost.break_even_intensity`)."""
+    byte, for each batch size (`plots.costs.break_even_intensity`)."""
     known = costs.costs(table, speeds, facets)
     frame = known[["column", "size", "max_len", "row", "d90"]].set_axis(
         ["task", "n", "L", "model", "D90"], axis=1
@@ -196,12 +195,14 @@ def _intensities(known: pd.DataFrame, records: data.Records, batch: int) -> list
     for cell, length in zip(known["cell"], known["max_len"], strict=True):
         config = records[cell]["config"]
         model = model_of_shapes(ModelConfig(**config["model"]), build_task(config["task"]))
-        traffic[cell] = token_traffic(model, length, batch)
+        traffic[cell] = costs.token_traffic(model, length, batch)
     base = known[known["model"] == BASELINE].drop_duplicates(["column", "size"])
     cells = base.set_index(["column", "size"])["cell"]
     others = [cells.get(key) for key in zip(known["column"], known["size"], strict=True)]
     return [
-        break_even_intensity(traffic[own], traffic[other]) if other and other != own else math.nan
+        costs.break_even_intensity(traffic[own], traffic[other])
+        if other and other != own
+        else math.nan
         for own, other in zip(known["cell"], others, strict=True)
     ]
 

@@ -57,7 +57,7 @@ class Word(Task):
         self.tail = self.one_of("tail", tail, ("none", "omega"))
         self._monoid = monoid_of(str(monoid))
         self._letters = self._numbers_of(letters)
-        self._accepted = 1 if monoid == "flip-flop" else 0  # element, for question=member
+        self._yes_product = 1 if monoid == "flip-flop" else 0  # element, for question=member
         # The shortest words that can be drawn.
         self._least = PERIOD + 1 if self.tail == "omega" else 1 + (monoid == "flip-flop")
         if monoid == "flip-flop" and len(self._letters) < len(self._monoid):
@@ -129,7 +129,7 @@ class Word(Task):
         chain = [self._monoid.elements[product] for product in products]
         if self.question == "value":
             return [*chain, "<sep>"], chain[-1:]
-        return [*chain, "<sep>"], ["yes" if products[-1] == self._accepted else "no"]
+        return [*chain, "<sep>"], ["yes" if products[-1] == self._yes_product else "no"]
 
     def check_prompt(self, prompt: list[str]) -> str | None:
         word = [token for token in prompt[:-1] if token != "|"]
@@ -158,7 +158,7 @@ class Word(Task):
         products = prefix_products(self._monoid, letters)
         answer = products[:, -1:] + FIRST
         if self.question == "member":
-            answer = np.where(products[:, -1:] == self._accepted, YES, NO)
+            answer = np.where(products[:, -1:] == self._yes_product, YES, NO)
         return self.join(letters + FIRST, products + FIRST, answer)
 
     def strata(self, sequences: SequenceSet) -> np.ndarray | None:

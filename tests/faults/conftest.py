@@ -5,7 +5,6 @@ from pathlib import Path
 import pytest
 
 HERE = Path(__file__).parent
-COUNTS: list[str] = []
 
 
 def pytest_collection_modifyitems(config, items):
@@ -15,19 +14,6 @@ def pytest_collection_modifyitems(config, items):
             item.add_marker(pytest.mark.faults)
             if not chosen:
                 item.add_marker(pytest.mark.skip(reason="make test-faults"))
-
-
-def pytest_terminal_summary(terminalreporter):
-    if COUNTS:
-        terminalreporter.section("what was done to the sweeps")
-        for line in COUNTS:
-            terminalreporter.write_line(line)
-
-
-@pytest.fixture
-def count(request):
-    """Print a line of figures at the end of the session."""
-    return lambda line: COUNTS.append(f"{request.node.name}: {line}")
 
 
 @pytest.fixture(scope="session")

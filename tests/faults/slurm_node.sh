@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# A SLURM cluster of this one machine, without systemd, as root: slurm_node.sh up | down | status
+# A SLURM cluster of this one machine, without systemd, as root: slurm_node.sh up | down
 # Needs slurm-wlm and munge (apt-get install -y slurm-wlm munge). No accounting database: the
 # sweep asks squeue. State lies in $SLURM_NODE_DIR (default /var/tmp/cotcost-slurm).
 set -euo pipefail
@@ -87,11 +87,8 @@ down)
   stop
   rm -rf "$DIR"
   ;;
-status)
-  sinfo && squeue
-  ;;
 *)
-  echo "usage: $0 up | down | status" >&2
+  echo "usage: $0 up | down" >&2
   exit 2
   ;;
 esac

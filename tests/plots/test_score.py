@@ -4,7 +4,7 @@ import pytest
 
 from plots import score as page
 from plots import tables
-from plots.score import places, scorable, score
+from plots.score import brackets, scorable, score
 from tests.plots.small_tables import cells, joined
 
 EASY = cells({8: [0.1], 16: [0.95]}, model="mine")
@@ -19,7 +19,7 @@ def both_tasks(accuracies, model, **columns):
 
 
 def scored(*tables):
-    return score(places(joined(STANDARD, *tables)), "mine")
+    return score(brackets(joined(STANDARD, *tables)), "mine")
 
 
 def test_score_is_the_geometric_mean_of_the_ratios():
@@ -45,7 +45,9 @@ def test_a_model_that_has_not_run_every_task_has_no_score():
 
 
 def test_the_smallest_dim_that_passes_is_worth_an_octave_below():
-    found = places(joined(STANDARD, cells({8: [0.95]}, model="mine"))).set_index(["model", "task"])
+    found = brackets(joined(STANDARD, cells({8: [0.95]}, model="mine"))).set_index(
+        ["model", "task"]
+    )
     assert found.loc[("mine", "lis"), ["low", "high"]].tolist() == [4, 8]
     assert found.loc[("mine", "copy"), ["low", "high"]].tolist() == [32, 64]
 

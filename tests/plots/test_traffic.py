@@ -4,10 +4,10 @@ import math
 
 import pytest
 
-from experiments.cost import break_even_intensity, token_traffic
 from models.linear import LinearAttention
 from models.standard import StandardAttention
 from models.transformer import Transformer
+from plots.costs import break_even_intensity, token_traffic
 
 
 @pytest.mark.parametrize("batch", [1, 64])
