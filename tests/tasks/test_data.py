@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -170,6 +171,16 @@ def test_damage_is_noticed_and_repaired_with_one_line(damage: str, tmp_path: Pat
     assert again.samples_per_second is not None
     assert again.fingerprint == first.fingerprint
     assert get(tmp_path).samples_per_second is None
+
+
+def test_many_workers_that_meet_a_damaged_set_rebuild_it_once(tmp_path: Path, capsys) -> None:
+    first = get(tmp_path)
+    (first.path / "meta.json").write_text("{")
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(get, [tmp_path] * 4))
+    assert {sets.fingerprint for sets in found} == {first.fingerprint}
+    assert sum(sets.samples_per_second is not None for sets in found) == 1
+    assert capsys.readouterr().err.count("damaged") == 1
 
 
 BUILDER = """
