@@ -1,7 +1,8 @@
 """The token mixer interface.
 
-A new mixer subclasses `Mixer`, initialises its own parameters and defines `forward`. Everything
-else has a default that is correct for any causal mixer, but slow. Override:
+A new mixer subclasses `Mixer`, initialises its own parameters and defines `forward`. Values in
+`model.mixer` are checked against the constructor's annotations. Everything else has a default that
+is correct for any causal mixer, but slow. Override:
 
     prefill, step       to generate without a full forward pass per token
     state_bytes         to report the size of that state
