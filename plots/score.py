@@ -53,7 +53,7 @@ def brackets(table: pd.DataFrame) -> pd.DataFrame:
     for model in table["model"].unique():
         for place, tried in own:
             here = (found[PLACE] == list(place)).all(axis=1) & (found["model"] == model)
-            by_dim = found[here].set_index("dim")["accuracy"]
+            by_dim = found[here].groupby("dim")["accuracy"].max()  # over learning rates
             dim, low, high = bracket(by_dim.to_dict())
             ran = max(by_dim.index, default=math.nan)
             rows.append(

@@ -44,6 +44,13 @@ def test_a_model_that_has_not_run_every_task_has_no_score():
     assert found == [{"standard"}, {"standard"}, {"standard", "mine"}]
 
 
+def test_the_better_of_two_learning_rates_counts():
+    every = [EASY.assign(task="copy"), *both_tasks({8: [0.1], 16: [0.2], 32: [0.3]}, "mine")]
+    every = [table.assign(**{"recipe.learning_rate": rate}) for table, rate in
+             zip([EASY, *every], (0.01, 0.01, 0.005, 0.005), strict=True)]  # fmt: skip
+    assert scored(*every) == scored(*every[:2])
+
+
 def test_the_smallest_dim_that_passes_is_worth_an_octave_below():
     found = brackets(joined(STANDARD, cells({8: [0.95]}, model="mine"))).set_index(
         ["model", "task"]
