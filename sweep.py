@@ -56,7 +56,8 @@ def run(sweep: Sweep, call: SweepCall) -> None:
         for cell in sweep.cells:  # a task that cannot be built is refused here
             measured_task(cell.config, build_task(cell.config.task))
         launcher = make_launcher(HydraConfig.get().overrides.hydra, call.runs_dir, call.max_hours)
-        with display.SweepProgress(sweep, sweep.cells, None if sweep.frontier else todo):
+        ahead = [planned.cell for planned in sweep.plan() if planned.status != "done"]
+        with display.SweepProgress(sweep, ahead, None if sweep.frontier else todo):
             launch_cells(launcher, sweep.open_cells)
     table = sweep.enter_records()
     if call.plot and (table["status"] == "done").any():
