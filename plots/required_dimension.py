@@ -104,6 +104,6 @@ def _draw_theory(axes: Axes, groups: pd.DataFrame) -> None:
     dims = first["d90"] * (lengths / first["max_len"]) ** found.exponent
     axes.plot(lengths, dims, **style.RULE)
     axes.annotate(
-        f"{found.bound}{theory.POWERS[found.exponent]}", (lengths[1], dims[1]), xytext=(3, 0),
+        f"{found.bound}{theory.POWERS[found.exponent]}", (lengths[1], dims[1]), xytext=(8, 0),
         textcoords="offset points", va="center", color=style.GREY, annotation_clip=False,
     )  # fmt: skip
