@@ -60,9 +60,11 @@ class LoadedRun:
         """The model's greedy generation after a prompt, tokens separated by spaces. UserError
         for a prompt that the task cannot solve."""
         task, tokens = self.task, prompt.split()
+        marker = task.answer_marker
+        answer = next(token for token in task.own_tokens if token != marker)  # any
         try:
-            if task.parse([*tokens, task.own_tokens[-1]]).prompt != tokens:  # with any answer
-                raise UserError(f"it must end with {task.answer_marker!r}")
+            if task.parse([*tokens, answer]).prompt != tokens:
+                raise UserError(f"it must end with its only {marker!r}")
             sequences = task.encode([task.complete(tokens)])
         except UserError as error:
             reason = f"{error} (tokens are separated by spaces)"

@@ -56,7 +56,7 @@ def run(sweep: Sweep, call: SweepCall) -> None:
         for cell in sweep.cells:  # a task that cannot be built is refused here
             measured_task(cell.config, build_task(cell.config.task))
         launcher = make_launcher(HydraConfig.get().overrides.hydra, call.runs_dir, call.max_hours)
-        ahead = [planned.cell for planned in sweep.plan() if planned.status != "done"]
+        ahead = [planned.cell for planned in sweep.plan() if planned.status in sweep.to_run]
         with display.SweepProgress(sweep, ahead, None if sweep.frontier else todo):
             launch_cells(launcher, sweep.open_cells)
     table = sweep.enter_records()
@@ -104,7 +104,9 @@ def only_of(composed: dict[str, Any]) -> dict[str, Any]:
 
     words = [word.lstrip("+").partition("=") for word in HydraConfig.get().overrides.task]
     own = {key[5:]: parsed(value) for key, _, value in words if key.startswith("only.")}
-    return {key: value for key, value in {**flat(composed), **own}.items() if value is not None}
+    return {
+        key: value for key, value in {**flat(composed), **flat(own)}.items() if value is not None
+    }
 
 
 def draw(sweep: Sweep, table: pd.DataFrame) -> None:

@@ -95,6 +95,16 @@ class CellConfig:
                 raise UserError(f"missing key task.{key}: write {key}: ... into the task's YAML")
         if self.model.construct is not None and self.measure.split != "test":
             raise UserError("measure.split: constructed weights have a test set only")
+        data = self.data
+        needed = {"data.test": data.test or data.file or self.measure.file}
+        if self.model.construct is None:
+            needed |= {
+                "data.train": data.train or data.train_file,
+                "data.validation": data.validation,
+            }
+        for key, given in needed.items():
+            if not given:
+                raise UserError(f"{key}=0: needs at least one sequence")
 
 
 @dataclass(frozen=True)
@@ -152,7 +162,7 @@ def cell_from(settings: Mapping[str, Any]) -> CellConfig:
 def _mixer_of(model: str) -> dict[str, Any]:
     settings = compose_plain("train", [f"model={model}"])["model"]
     if settings.get("mixer") is None:
-        raise UserError(f"model.mixers: {model} has several mixers of its own; name those instead")
+        raise UserError(f"model.mixers: {model} has no single mixer; name those it consists of")
     return settings["mixer"]
 
 

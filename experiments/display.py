@@ -227,7 +227,7 @@ def print_plan(sweep: Sweep) -> None:
             f"{estimate.seconds(cell) / 60:,.3g}",
         )
     console().print(table)
-    open_cells = sweep.open_cells()
+    open_cells = [planned.cell for planned in plan if planned.status in sweep.to_run]
     seconds = duration(seconds_left(open_cells, estimate))
     print(
         f"{sweep.experiment.name}: {len(plan)} cells: {counts(plan)}; {len(open_cells)} to run, at "

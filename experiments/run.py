@@ -123,8 +123,6 @@ def train_and_measure(
     tell(Phase("data"))
     data = load_data(config, task)
     sequences = measured_sequences(config, task, measured, data)
-    if not len(sequences):
-        raise UserError("data.test=0: no sequences to measure with")
     model, cost = trained(config, task, data, run, tell, stop)
 
     def progress(done: int, total: int) -> None:
@@ -161,10 +159,8 @@ def trained(
     known = run.training()
     if known is not None:
         return load_model(config, task, run).to(device), known["row"]
-    for split in ("train", "validation"):
-        if not len(getattr(data, split)):
-            given = getattr(config.data, f"{split}_file", None) or getattr(config.data, split)
-            raise UserError(f"data.{split}={given}: no sequences to use")
+    if not len(data.train):
+        raise UserError(f"data.train_file={config.data.train_file}: no usable sequences")
     tell(Phase("training"))
     model = initial_model(config, task)
     for require in (require_exact, require_causal, require_same_step):

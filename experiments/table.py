@@ -71,7 +71,7 @@ def upsert(folder: Path, records: Iterable[Mapping[str, Any]]) -> None:
     configuration whose code from outside the project has changed is removed."""
     folder.mkdir(parents=True, exist_ok=True)
     with filelock.FileLock(folder / ".lock"):
-        cells = read_cells(folder)  # written first: a kill may have left a row without its cell
+        cells = read_cells(folder)  # written first, so a kill may leave a row whose cell is gone
         rows = {cell: row for cell, row in text_rows(folder).items() if cell in cells}
         for record in records:
             row, cell = record["row"], record["row"]["cell"]

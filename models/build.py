@@ -2,11 +2,12 @@
 
 import functools
 import inspect
+import json
 from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
 import torch
-from pydantic import ConfigDict, PositiveInt, TypeAdapter, ValidationError
+from pydantic import ConfigDict, PositiveInt, PydanticUserError, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass
 from torch import nn
 from torch.overrides import TorchFunctionMode
@@ -121,15 +122,14 @@ def _constructed(settings: Mapping[str, Any], task: Task) -> Transformer:
     return model
 
 
-def parameters_of(function: Callable[..., Any]) -> dict[str, Any]:
-    """Parameters of a function, or of a class including those passed on to its bases, and their
-    annotations."""
-    found: dict[str, Any] = {}
+def parameters_of(function: Callable[..., Any]) -> dict[str, inspect.Parameter]:
+    """Parameters of a function, or of a class including those passed on to its bases."""
+    found: dict[str, inspect.Parameter] = {}
     for source in inspect.getmro(function) if inspect.isclass(function) else [function]:
         own = inspect.signature(source).parameters.values()
         for p in own:
             if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY):
-                found.setdefault(p.name, p.annotation)
+                found.setdefault(p.name, p)
         if not any(p.kind == p.VAR_KEYWORD for p in own):
             break
     return found
@@ -141,19 +141,25 @@ def _called(
     """Call `function` with `given` and its own `settings`; UserError if a name or an annotated
     value does not fit."""
     own = {name: value for name, value in settings.items() if name != "_target_"}
-    takes = {name: kind for name, kind in parameters_of(function).items() if name not in given}
+    takes = {name: own for name, own in parameters_of(function).items() if name not in given}
     for name, value in own.items():
         if name not in takes:
             raise UserError(
                 f"{key}: {function.__name__}: no parameter {name!r}; it takes "
                 f"{', '.join(takes) or 'no parameters'}{did_you_mean(name, takes)}"
             )
-        kind = takes[name]
-        if kind is inspect.Parameter.empty or isinstance(kind, str):  # not annotated, or later
-            continue
-        try:
-            TypeAdapter(kind, config=VALUES).validate_python(value)
-        except ValidationError as error:
-            reason = error.errors()[0]["msg"]
-            raise UserError(f"{key}.{name}={value!r}: {reason}") from None
+        if value != takes[name].default:
+            _check(takes[name].annotation, value, f"{key}.{name}")
     return function(**given, **own)
+
+
+def _check(kind: Any, value: Any, key: str) -> None:
+    """Raise UserError for a value, as YAML gives it, that is not of an annotated `kind`."""
+    if kind is inspect.Parameter.empty or isinstance(kind, str):  # unannotated, or not evaluated
+        return
+    try:
+        TypeAdapter(kind, config=VALUES).validate_json(json.dumps(value))
+    except ValidationError as error:
+        raise UserError(f"{key}={value!r}: {error.errors()[0]['msg']}") from None
+    except PydanticUserError:
+        return  # a kind that pydantic does not know

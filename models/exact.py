@@ -1,6 +1,7 @@
-"""Checks before training: each mixer runs in float64, is causal, and steps as it trains."""
+"""Checks before training: mixers run in float64, are causal, and `step` agrees with `forward`."""
 
 import copy
+from collections.abc import Iterator
 from typing import cast
 
 import torch
@@ -30,9 +31,7 @@ def require_exact(model: Transformer) -> None:
     Raises UserError naming the mixer if it changes the shape, or if float64 fails or something on
     the way has lower precision: it must then define `reference`.
     """
-    x = _probe(model)  # (B, T, D)
-    for block in model.blocks:
-        mixer = copy.deepcopy(block.mixer).eval()
+    for mixer, x in _probed(model):
         name, found = type(mixer).__name__, mixer(x)
         if not isinstance(found, Tensor) or found.shape != x.shape:
             shape = tuple(found.shape) if isinstance(found, Tensor) else type(found).__name__
@@ -56,9 +55,7 @@ def require_exact(model: Transformer) -> None:
 def require_causal(model: Transformer) -> None:
     """Raise UserError if changing later tokens of a random input moves a mixer's earlier outputs: a
     parallel pass then cannot replace generation."""
-    x = _probe(model)  # (B, T, D)
-    for block in model.blocks:
-        mixer = copy.deepcopy(block.mixer).eval()
+    for mixer, x in _probed(model):
         whole = mixer(x)
         tolerance = TOLERANCE * float(whole.abs().max())
         for cut in range(1, x.shape[1]):
@@ -75,9 +72,7 @@ def require_causal(model: Transformer) -> None:
 def require_same_step(model: Transformer) -> None:
     """Raise UserError if a mixer's `prefill` and `step` differ from its `forward`, as where a
     subclass of our attention overrides one of them only."""
-    x = _probe(model)  # (B, T, D)
-    for block in model.blocks:
-        mixer = copy.deepcopy(block.mixer).eval()
+    for mixer, x in _probed(model):
         whole, lengths = mixer(x), torch.ones(len(x), dtype=torch.long, device=x.device)
         _, state = mixer.prefill(x[:, :1], lengths)
         for t in range(1, x.shape[1]):
@@ -89,10 +84,13 @@ def require_same_step(model: Transformer) -> None:
                 )
 
 
-def _probe(model: Transformer) -> Tensor:
+def _probed(model: Transformer) -> Iterator[tuple[Mixer, Tensor]]:
+    """A copy of each mixer in evaluation mode, and a random input (B, T, D)."""
     shape = (2, min(PROBE_TOKENS, model.max_len), model.dim)
     x = torch.randn(shape, generator=torch.Generator().manual_seed(0))
-    return x.to(next(model.parameters()))
+    x = x.to(next(model.parameters()))
+    for block in model.blocks:
+        yield copy.deepcopy(block.mixer).eval(), x
 
 
 class _NoRounding(TorchFunctionMode):

@@ -39,7 +39,7 @@ class SparseAttention(SoftmaxAttention):
     block_size B (None: 2^⌊log₂ √max_len⌋), window_blocks k, summary_tokens c. "dense" masks the T x
     T matrix; "blocked" computes O(T (kB + cT/B)) of its entries; "auto" chooses by max_len
     (BLOCKED_FROM). After the ring of the window, the state holds the summary tokens in order.
-    Raises UserError unless B, k >= 1 and 0 <= c <= B.
+    Raises UserError if c > B.
     """
 
     pattern: Tensor

@@ -53,7 +53,7 @@ def brackets(table: pd.DataFrame) -> pd.DataFrame:
     for model in table["model"].unique():
         for place, tried in own:
             here = (found[PLACE] == list(place)).all(axis=1) & (found["model"] == model)
-            by_dim = found[here].groupby("dim")["accuracy"].max()  # over learning rates
+            by_dim = found[here].set_index("dim")["accuracy"]
             dim, low, high = bracket(by_dim.to_dict())
             ran = max(by_dim.index, default=math.nan)
             rows.append(
@@ -63,6 +63,16 @@ def brackets(table: pd.DataFrame) -> pd.DataFrame:
                 | {"high": high if math.isfinite(high) else 2 * tried.max()}
             )
     return pd.DataFrame(rows)
+
+
+def best_rates(done: pd.DataFrame) -> pd.DataFrame:
+    """Finished rows, of several learning rates those of the best median at each D."""
+    rate, keys = "recipe.learning_rate", ["model", *PLACE, "dim"]
+    if rate not in done:
+        return done
+    median = done.groupby([*keys, rate], dropna=False)["answer_accuracy"].transform("median")
+    best = median.groupby([done[key] for key in keys]).transform("max")
+    return done[median == best].drop(columns=rate)
 
 
 def score(found: pd.DataFrame, model: str) -> Score:
@@ -87,6 +97,7 @@ def references(experiment: str) -> pd.DataFrame:
 
 def beside(table: pd.DataFrame, published: pd.DataFrame) -> pd.DataFrame:
     """Rows of the models to draw: standard attention, yours, then references."""
+    table = best_rates(finished(table))
     rest = published[~published["model"].isin(table["model"])]
     both = data.in_order(pd.concat([table, rest], ignore_index=True) if len(rest) else table)
     known = set(published["model"])
@@ -122,7 +133,7 @@ def headline(table: pd.DataFrame) -> str:
 
 
 def _rows(table: pd.DataFrame) -> list[dict[str, Any]]:
-    done = finished(scorable(table))
+    done = best_rates(finished(scorable(table)))
     if BASELINE not in set(done["model"]):
         return []
     found = brackets(done)

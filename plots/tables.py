@@ -32,10 +32,10 @@ def build(
         found["d90"] = d90(table, facets)
         found["flops"] = flops(table, facets)
         found["costs"] = cost_table(table, speeds, facets, records)
-        found["exponents"] = exponents.exponents(table, facets)
         if finished(table).groupby("model")["heads"].nunique().max() >= exponents.FEWEST:
-            del found["exponents"]
             found["heads"] = exponents.exponents(table, facets, against="heads")
+        else:
+            found["exponents"] = exponents.exponents(table, facets)
     if set(locality.TASKS) <= set(table["task"]):
         found["locality"] = locality.distances(table)
     return {name: frame for name, frame in found.items() if len(frame)}

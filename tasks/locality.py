@@ -1,4 +1,4 @@
-"""Locality (Yang et al. 2024, Definition 5.3): how far back the tokens that a token needs are."""
+"""Locality (Yang et al. 2024, Definition 5.3): how far back a token's dependencies reach."""
 
 from tasks.task import Example, Task
 

@@ -51,7 +51,7 @@ BAD_CELLS = [
     ("measure.count=21", "measure.count=21: the test set has 20"),
     ("measure.file=absent.txt", "absent.txt"), ("measure.state_format=float7", "format float7"),
     ("model.dim=16.5", "dim"), ("model.position=ropes", "position"), ("+model.layers=3", "layers"),
-    ("model=hybrid model.mixers=[based,standard]", "based has several mixers"),
+    ("model=hybrid model.mixers=[based,standard]", "based has no single mixer"),
     ("model.position=rope model.dim=6", "even head_dim"), ("recipe.stop_at=2", "stop_at"),
     ("micro_batch_size=0", "micro_batch_size"), ("checkpoint_seconds=0", "checkpoint_seconds"),
     ("time_limit_seconds=-1", "time_limit"), ("task._target_=tasks.data.DataConfig", "subclass"),
