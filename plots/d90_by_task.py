@@ -36,9 +36,10 @@ def draw(table: pd.DataFrame, facets: data.Facets = None, *, width: float, **_: 
         axes.text(x + 0.5, y + 0.5, d90_in_words(line), ha="center", va="center_baseline",
                   color=style.ink_on(color))  # fmt: skip
     axes.set(xlim=(0, len(columns)), ylim=(len(rows), 0))
-    axes.set_xticks(np.arange(len(columns)) + 0.5, [place.replace(", ", "\n") for place in columns])
-    axes.set_yticks(np.arange(len(rows)) + 0.5, rows)
     narrow = width < 1.2 + 0.7 * len(columns)
+    names = [place.rpartition(" ")[0] if narrow else place for place in columns]  # without the unit
+    axes.set_xticks(np.arange(len(columns)) + 0.5, [name.replace(", ", "\n") for name in names])
+    axes.set_yticks(np.arange(len(rows)) + 0.5, rows)
     axes.tick_params(length=0, labeltop=True, labelbottom=False)
     axes.tick_params(axis="x", labelsize="x-small" if narrow else "medium")
     axes.spines[:].set_visible(False)

@@ -207,8 +207,6 @@ _VALUES = {
     ("model.position", "rope"): "rotary",
     ("model.position", "sinusoidal"): "sinusoidal",
     ("model.mixer.convolution", "silu"): "convolution",
-    ("model.mixer.keep_prompt", "True"): "prompt",
-    ("model.mixer.keep_prompt", "False"): "",
     ("model.mixer.output_gate", "True"): "output gate",
     ("model.mixer.output_gate", "False"): "no output gate",
     ("model.mixer.scale", "sqrt"): "scores / √K",

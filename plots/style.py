@@ -62,6 +62,7 @@ MODELS = {
     "last_lines": ModelLook("Last lines", "#E69F00", "D"),
     "last_lines_prompt": ModelLook("Last lines, prompt", "#882255", "P"),
     "last_lines_sparse": ModelLook("Last lines, sparse", "#44AA99", "X"),
+    "last_lines_sparse_prompt": ModelLook("Last lines, sparse, prompt", "#661100", "h"),
     "linear": ModelLook("Linear", "#D55E00", "s"),
     "sparse": ModelLook("Sparse", "#009E73", "^"),
     "sliding_window": ModelLook("Sliding window", "#E69F00", "v"),
