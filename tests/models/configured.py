@@ -33,7 +33,6 @@ VARIANTS = {  # a file in conf/model, and what changes of its mixer
     "delta_product:gated": (
         "delta_product", {"forget_gate": True, "A_range": [0, 16], "convolution": "none"},
     ),
-    "last_lines:prompt_sparse": ("last_lines_sparse", {"keep_prompt": True}),
     "tensor:sqrt": ("tensor", {"scale": "sqrt"}),
     "toy": ("standard", {"_target_": "toy_mixers.Multiplies"}),
 }  # fmt: skip
