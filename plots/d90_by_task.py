@@ -22,14 +22,14 @@ NONE = 0.95  # shade of a D90 above all that ran
 def draw(table: pd.DataFrame, facets: data.Facets = None, *, width: float, **_: Any) -> Figure:
     groups = data.d90_of_groups(table, facets)
     groups = groups.assign(place=place_names(groups))
-    columns, rows = groups["place"].unique(), groups["row"].unique()
+    columns, rows = groups["place"].unique(), rows_in_order(groups)
     width = min(width, 1.2 + WIDTH * len(columns))
     figure = style.new_figure(width, HEIGHT * len(rows) + 0.5)
     axes = figure.add_subplot()
     log = np.log2(groups["d90"].dropna())
     shades = matplotlib.colormaps["Blues"]
     for line in data.rows_of(groups):
-        x, y = columns.tolist().index(line["place"]), rows.tolist().index(line["row"])
+        x, y = columns.tolist().index(line["place"]), rows.index(line["row"])
         part = (math.log2(line["d90"]) - log.min()) / max(1, log.max() - log.min())
         color = shades(NONE if math.isnan(part) else 0.05 + 0.5 * part)
         axes.add_patch(matplotlib.patches.Rectangle((x + 0.02, y + 0.04), 0.96, 0.92, color=color))
@@ -45,6 +45,13 @@ def draw(table: pd.DataFrame, facets: data.Facets = None, *, width: float, **_: 
     axes.spines[:].set_visible(False)
     axes.set_xlabel("D90, the embedding dimension that reaches 90 %")
     return figure
+
+
+def rows_in_order(groups: pd.DataFrame) -> list[str]:
+    """The labels `row`, known models in their usual order, then others."""
+    order = list(dict.fromkeys([*style.MODELS, *groups["model"]]))
+    by_model = groups.sort_values("model", kind="stable", key=lambda names: names.map(order.index))
+    return by_model["row"].unique().tolist()
 
 
 def place_names(groups: pd.DataFrame) -> pd.Series:
@@ -70,5 +77,5 @@ def by_place(groups: pd.DataFrame, values: Any, name: str) -> pd.DataFrame:
     """`values` of the groups, a row per model (column `name`), a column per task and size."""
     named = groups.assign(place=place_names(groups), value=values).drop_duplicates(["row", "place"])
     wide = named.pivot(index="row", columns="place", values="value")
-    wide = wide.loc[named["row"].unique(), named["place"].unique()]
+    wide = wide.loc[rows_in_order(named), named["place"].unique()]
     return wide.rename_axis(index=name, columns=None).reset_index()
