@@ -97,8 +97,8 @@ def sweep_from(call: SweepCall, given: dict[str, Any]) -> Sweep:
 
 
 def only_of(composed: dict[str, Any]) -> dict[str, Any]:
-    """The filters of the command line by column. Each word is also read by itself, since Hydra puts
-    only.model=a and only.model.position=b into one mapping, where the later replaces the other."""
+    """Filters by column. Words are also read one by one: Hydra lets only.model.position=b replace
+    only.model=a."""
     from experiments.grid import parsed
     from experiments.names import flat
 

@@ -46,7 +46,6 @@ def median_seconds(
     device: torch.device = CPU,
     warm_up: int = 1,
 ) -> dict[str, float]:
-    """The median `seconds_of` each action, timed in turns."""
     taken: dict[str, list[float]] = {name: [] for name in actions}
     for turn in range(warm_up + repeats):
         for name, action in actions.items():

@@ -80,7 +80,7 @@ class CellConfig:
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
     machine: Machine = field(default_factory=Machine)
     enter: bool = True
-    experiment_name: Annotated[str, Field(pattern=r"^[\w\-+][\w\-+. ]*$")] | None = "manual"
+    experiment_name: Annotated[str, Field(pattern=r"^[\w\-+][\w\-+. ]*$")] = "manual"
     results_dir: str = "outputs"
     runs_dir: str = "runs"
     data_dir: str = "data"
@@ -96,15 +96,12 @@ class CellConfig:
         if self.model.construct is not None and self.measure.split != "test":
             raise UserError("measure.split: constructed weights have a test set only")
         data = self.data
-        needed = {"data.test": data.test or data.file or self.measure.file}
+        given = {"test": data.test or data.file or self.measure.file}
         if self.model.construct is None:
-            needed |= {
-                "data.train": data.train or data.train_file,
-                "data.validation": data.validation,
-            }
-        for key, given in needed.items():
-            if not given:
-                raise UserError(f"{key}=0: needs at least one sequence")
+            given |= {"train": data.train or data.train_file, "validation": data.validation}
+        for split, value in given.items():
+            if not value:
+                raise UserError(f"data.{split}=0: needs at least one sequence")
 
 
 @dataclass(frozen=True)

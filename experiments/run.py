@@ -52,7 +52,7 @@ def run_and_report(config: CellConfig) -> dict[str, Any] | None:
             record = known or run_cell(config, progress)
         finally:
             entered = run.record(cell)
-            if entered and config.enter and config.experiment_name:
+            if entered and config.enter:
                 upsert(Path(config.results_dir) / config.experiment_name, [entered])
     if config.progress:
         print_outcome(config, record, known is not None, job if in_multirun else None)

@@ -73,7 +73,7 @@ def track_cell(config: CellConfig, run: Run) -> Tracker:
         id=cell_name(config),
         name=os.environ.get("WANDB_NAME", name),
         tags=[*(f"{key}:{columns[key]}"[:64] for key in TAGS), *theirs],
-        group=config.experiment_name or "cells",
+        group=config.experiment_name,
         job_type="cell",
         config=settings,
     )

@@ -17,8 +17,6 @@ from models.mixer import Mixer
 from models.transformer import Transformer
 from tasks.task import Task
 
-VALUES = ConfigDict(strict=True, arbitrary_types_allowed=True)
-
 
 @dataclass(frozen=True, config=ConfigDict(extra="forbid", strict=True))
 class ModelConfig:
@@ -157,8 +155,9 @@ def _check(kind: Any, value: Any, key: str) -> None:
     """Raise UserError for a value, as YAML gives it, that is not of an annotated `kind`."""
     if kind is inspect.Parameter.empty or isinstance(kind, str):  # unannotated, or not evaluated
         return
+    config = ConfigDict(strict=True, arbitrary_types_allowed=True)
     try:
-        TypeAdapter(kind, config=VALUES).validate_json(json.dumps(value))
+        TypeAdapter(kind, config=config).validate_json(json.dumps(value))
     except ValidationError as error:
         raise UserError(f"{key}={value!r}: {error.errors()[0]['msg']}") from None
     except PydanticUserError:

@@ -85,7 +85,7 @@ def require_same_step(model: Transformer) -> None:
 
 
 def _probed(model: Transformer) -> Iterator[tuple[Mixer, Tensor]]:
-    """A copy of each mixer in evaluation mode, and a random input (B, T, D)."""
+    """A copy of each mixer, in evaluation mode, and a random input (B, T, D)."""
     shape = (2, min(PROBE_TOKENS, model.max_len), model.dim)
     x = torch.randn(shape, generator=torch.Generator().manual_seed(0))
     x = x.to(next(model.parameters()))

@@ -183,10 +183,8 @@ def _colors(found: pd.DataFrame) -> dict[str, Any]:
 def _solved(table: pd.DataFrame, facets: data.Facets) -> dict[str, str]:
     """ ", 11 of 12 sizes" of each model that has no D90 at some size, else ""."""
     reached = data.d90_of_groups(table, facets).groupby("row")["d90"].agg(["count", "size"])
-    return {
-        str(row): f", {some} of {every} sizes" * (some < every)
-        for row, some, every in reached.itertuples()
-    }
+    rows = reached.itertuples()
+    return {str(row): f", {k} of {n} sizes" * (k < n) for row, k, n in rows}
 
 
 def _heights(metrics: list[str]) -> dict[str, float]:

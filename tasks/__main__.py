@@ -3,7 +3,7 @@
 python -m tasks sample lis --size 40 --count 3 --seed 1 --split test
 python -m tasks check arithmetic --size 6 lines.txt
 python -m tasks build ed --size 6 --train 10000 --test 1000
-python -m tasks push ed --size 6 --train 10000 --test 1000 repo=me/ed-6      # dry; --upload
+python -m tasks push ed --size 6 --train 10000 --test 1000 --repo me/ed-6    # dry; --upload
 python -m tasks gate mqar --size 8 format=tagged
 """
 
@@ -12,6 +12,7 @@ import os
 import re
 import signal
 import sys
+from argparse import Namespace
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NoReturn
@@ -25,10 +26,8 @@ from tasks.data import DataConfig, DataSets, load_or_build, numbered_lines
 from tasks.generate import draw_set
 from tasks.task import FORMATS, SPLITS, Task, build_task
 
-Words = argparse.Namespace
 
-
-def sample(args: Words) -> int:
+def sample(args: Namespace) -> int:
     """Print sequences with distinct prompts, one per line."""
     task = named_task(args)
     DataConfig(train=args.count, validation=0, test=0, seed=args.seed)  # their bounds
@@ -38,7 +37,7 @@ def sample(args: Words) -> int:
     return 0
 
 
-def check(args: Words) -> int:
+def check(args: Namespace) -> int:
     """Check each line of a file; 1 if any is invalid."""
     task = named_task(args)
     defaults = {k: v for k, v in task.check_defaults.items() if k not in args.overrides}
@@ -53,14 +52,14 @@ def check(args: Words) -> int:
     return 1 if invalid else 0
 
 
-def build(args: Words) -> int:
+def build(args: Namespace) -> int:
     """Build the stored data set, or find it."""
     sets, speed = data_sets(args, named_task(args))
     print(f"path         {sets.path}\nfingerprint  {sets.fingerprint}\nsamples/s    {speed}")
     return 0
 
 
-def push(args: Words) -> int:
+def push(args: Namespace) -> int:
     """Publish a data set on the Hugging Face Hub; a dry run without --upload."""
     import datasets
     import huggingface_hub
@@ -82,7 +81,7 @@ def push(args: Words) -> int:
     return 0
 
 
-def gate(args: Words) -> int:
+def gate(args: Namespace) -> int:
     """Run guessing baselines; exit status 1 if one is too accurate."""
     import torch
 
@@ -100,7 +99,7 @@ def gate(args: Words) -> int:
     return 0 if passed else 1
 
 
-def data_sets(args: Words, task: Task) -> tuple[DataSets, str]:
+def data_sets(args: Namespace, task: Task) -> tuple[DataSets, str]:
     """The sets, and the samples/s that building them took."""
     config = DataConfig(**{split: getattr(args, split) for split in SPLITS}, seed=args.seed)
     sets = load_or_build(task, config, Path(args.dir), workers=args.workers)
@@ -120,7 +119,7 @@ def read_config(name: str, config_dir: str | None) -> dict[str, Any]:
     return dict(yaml.safe_load(files[name].read_text(encoding="utf-8")))
 
 
-def named_task(args: Words) -> Task:
+def named_task(args: Namespace) -> Task:
     name = args.task
     settings = {"_target_": name} if "." in name else read_config(name, args.config_dir)
     return build_task({**settings, **args.overrides})
@@ -152,7 +151,7 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "--test": {"type": int, "required": True},
     "--dir": {"default": "data"},
     "--workers": {"type": positive, "default": len(os.sched_getaffinity(0))},
-    "--repo": {"required": True, "metavar": "NAME", "help": "also repo=NAME"},
+    "--repo": {"required": True, "metavar": "NAME"},
     "--upload": {"action": "store_true", "help": "without it, a dry run"},
     "--private": {"action": "store_true"},
     "--config-dir": {"help": "a folder that holds task/NAME.yaml"},
@@ -181,9 +180,8 @@ def parser() -> argparse.ArgumentParser:
     return top
 
 
-def parse(words: Sequence[str]) -> argparse.Namespace:
+def parse(words: Sequence[str]) -> Namespace:
     """Parse arguments; `key=value` and options named after task parameters go to `overrides`."""
-    words = [f"--{word}" if word.startswith("repo=") else word for word in words]
     overrides = [word for word in words if re.match(r"[\w.]+=", word)]
     args = parser().parse_args([word for word in words if word not in overrides])
     args.overrides = {}

@@ -84,7 +84,7 @@ def test_push_is_dry_until_upload_is_asked_for(tmp_path, monkeypatch, capsys) ->
 
     monkeypatch.setattr(datasets.DatasetDict, "push_to_hub", push_to_hub)
     monkeypatch.setattr(huggingface_hub.HfApi, "upload_folder", upload_folder)
-    call = f"push lis --size 5 --train 60 --test 20 repo=me/lis-5 --dir {tmp_path}".split()
+    call = f"push lis --size 5 --train 60 --test 20 --repo me/lis-5 --dir {tmp_path}".split()
     assert main(call) == 0
     printed = capsys.readouterr().out
     assert "num_rows: 60" in printed
