@@ -48,6 +48,12 @@ def test_actions_take_turns():
     assert calls == list("abababab") and taken.keys() == set("ab")
 
 
+def test_the_median_of_the_repeats_is_taken(monkeypatch):
+    seconds = iter([9.0, 3.0, 1.0, 2.0])  # the first warms up
+    monkeypatch.setattr(timing, "seconds_of", lambda action, device: next(seconds))
+    assert timing.median_seconds({"a": print}, repeats=3) == {"a": 2.0}
+
+
 def test_training_steps_beside_the_plain_module(tmp_path, capsys):
     record = run(
         training, tmp_path, size=2, dims=(8,), models=("running_mean",), repeats=1, batch=4

@@ -37,6 +37,14 @@ def test_layers_take_mixers_in_turn():
     assert kinds == [one, two, three, one, two, three, one]
 
 
+def test_costs_are_the_sums_over_layers():
+    model = build_model(settings("hybrid"), TASK)
+    head = 2 * model.dim * model.vocab_size * 11
+    layers = sum(sum(block.flops(11).values()) for block in model.blocks)
+    assert sum(model.flops(11).values()) == head + layers
+    assert model.state_bytes(11) == sum(b.mixer.state_bytes(11) for b in model.blocks)
+
+
 def constructed(task, max_len=None, layers=1):
     vocabulary, room = len(task.vocabulary), max_len or task.max_len
     return Transformer(vocabulary, room, 16, layers, 2, LinearAttention)

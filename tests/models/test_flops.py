@@ -45,6 +45,21 @@ def test_linear_terms_equal_pytorchs_count(name, length):
     for term, layer in layers.items():
         assert terms[term] == sum(by_module[f"Transformer.blocks.{b}.{layer}"] for b in range(2))
     assert terms["head"] == by_module["Transformer.head"]
+    linear = sum(count for term, count in terms.items() if term.startswith("linear/"))
+    mixing = sum(count for term, count in terms.items() if term.startswith("mixing/"))
+    assert flops.linear_layer_flops(terms) == linear
+    assert flops.total_flops(terms) == linear + mixing + terms["head"]
+    assert flops.training_step_flops(terms) == 3 * (linear + mixing + terms["head"])
+
+
+@pytest.mark.parametrize("length", [1, 9, 40])
+def test_mixing_is_that_of_the_pairs_seen_or_of_the_recurrence(length):
+    """Each query times the keys it sees, their weights times values; linear attention adds
+    φ(k) [v, 1]^T to its state and reads it by φ(q)."""
+    terms = StandardAttention(16, 2, MAX_LEN).flops(length)
+    assert terms["mixing/scores"] == terms["mixing/values"] == 2 * 16 * length * (length + 1) // 2
+    terms = LinearAttention(16, 2, MAX_LEN).flops(length)
+    assert terms["mixing/state_update"] == terms["mixing/state_read"] == 2 * 16 * (8 + 1) * length
 
 
 @settings(max_examples=50, deadline=None)
