@@ -43,13 +43,15 @@ def _counts(last: np.ndarray, mistaken: np.ndarray, places: int) -> list[list[in
 
 
 def by_kind(task: Task, sequences: SequenceSet, answer_right: np.ndarray) -> dict[str, list[int]]:
-    """For each kind of instance (`Task.kind_of`), the number of right answers and of sequences;
-    empty if there is only one kind."""
-    if type(task).kind_of is Task.kind_of:
+    """For each kind of instance (`Task.kind_names`), the number of right answers and of sequences;
+    empty if the task names none."""
+    if not task.kind_names:
         return {}
     found: dict[str, list[int]] = {}
-    for row in range(len(sequences)):
-        counts = found.setdefault(task.kind_of(task.decode(sequences, row)), [0, 0])
+    for row in range(len(sequences)):  # sequences of a file may have several sizes
+        strata = task.strata(sequences.select([row]))
+        assert strata is not None
+        counts = found.setdefault(task.kind_names[strata[0, 1]], [0, 0])
         counts[0] += int(answer_right[row])
         counts[1] += 1
     return dict(sorted(found.items()))

@@ -17,7 +17,7 @@ from plots import data, style
 from plots.required_dimension import draw_panels
 from tasks.ed import EditDistance
 from tasks.ed_local import EditDistanceLocal
-from tasks.locality import locality
+from tasks.task import Task
 
 TASKS = {"ed": EditDistance, "ed_local": EditDistanceLocal}
 
@@ -35,9 +35,20 @@ def draw(table: pd.DataFrame, *, width: float, **_: Any) -> Figure:
     return draw_panels(groups.rename(columns={"row": "column", "column": "row"}), looks, width)
 
 
+def locality(task: Task) -> int:
+    """m: the largest distance from a token to one it needs (Definition 5.3), in 20 sequences."""
+    drawn = task.draw(0, 0, 0, 20)
+    examples = [task.decode(drawn, row) for row in range(20)]
+    return max(
+        at - other
+        for example in examples
+        for at, needed in enumerate(task.dependencies(example), start=len(example.prompt))
+        for other in needed
+    )
+
+
 def distances(table: pd.DataFrame) -> pd.DataFrame:
-    """A row per task and size: n, L, and the largest distance m to a needed token over 20
-    sequences."""
+    """A row per task and size: n, L and `locality` m."""
     known = table[table["task"].isin(TASKS)].drop_duplicates(["task", "size"])
     rows = sorted(known[["task", "size", "max_len"]].itertuples(index=False))
     found = [

@@ -8,12 +8,11 @@ python -m tasks gate mqar --size 8 format=tagged
 """
 
 import argparse
-import os
 import re
 import signal
 import sys
 from argparse import Namespace
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -102,7 +101,7 @@ def gate(args: Namespace) -> int:
 def data_sets(args: Namespace, task: Task) -> tuple[DataSets, str]:
     """The sets, and the samples/s that building them took."""
     config = DataConfig(**{split: getattr(args, split) for split in SPLITS}, seed=args.seed)
-    sets = load_or_build(task, config, Path(args.dir), workers=args.workers)
+    sets = load_or_build(task, config, Path(args.dir))
     speed = sets.samples_per_second
     return sets, "already there" if speed is None else f"{speed:,.0f}"
 
@@ -138,45 +137,39 @@ class Parser(argparse.ArgumentParser):
         raise UserError(f"{message} ({self.prog} --help)")
 
 
-ARGUMENTS: dict[str, dict[str, Any]] = {
-    "task": {"metavar": "TASK", "help": "NAME.yaml, or a dotted path"},
-    "--size": {"type": int},
-    "--format": {"choices": FORMATS},
-    "file": {"metavar": "FILE", "help": "a text file, or /dev/stdin"},
-    "--count": {"type": positive},
-    "--seed": {"type": int, "default": 0},
-    "--split": {"choices": SPLITS, "default": "train"},
-    "--train": {"type": int, "required": True},
-    "--validation": {"type": int, "default": 0},
-    "--test": {"type": int, "required": True},
-    "--dir": {"default": "data"},
-    "--workers": {"type": positive, "default": len(os.sched_getaffinity(0))},
-    "--repo": {"required": True, "metavar": "NAME"},
-    "--upload": {"action": "store_true", "help": "without it, a dry run"},
-    "--private": {"action": "store_true"},
-    "--config-dir": {"help": "a folder that holds task/NAME.yaml"},
-}
-ONE_TASK = "task --size --format"
-SETS = "--train --validation --test --dir --workers --seed"
-COMMANDS = [
-    (sample, f"{ONE_TASK} --count --seed --split", {"count": 10}),
-    (check, f"{ONE_TASK} file", {}),
-    (build, f"{ONE_TASK} {SETS}", {}),
-    (push, f"{ONE_TASK} {SETS} --repo --upload --private", {}),
-    (gate, f"{ONE_TASK} --count --seed", {"count": 20_000}),
-]
-
-
 def parser() -> argparse.ArgumentParser:
     top = Parser(
         prog="python -m tasks", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
     commands = top.add_subparsers(dest="command", required=True, parser_class=Parser)
-    for function, arguments, defaults in COMMANDS:
-        own = commands.add_parser(function.__name__, help=function.__doc__, allow_abbrev=False)
-        for argument in [*arguments.split(), "--config-dir"]:
-            own.add_argument(argument, **ARGUMENTS[argument])
-        own.set_defaults(function=function, **defaults)
+    one, seed, sets = (argparse.ArgumentParser(add_help=False) for _ in range(3))
+    one.add_argument("task", metavar="TASK", help="NAME.yaml, or a dotted path")
+    one.add_argument("--size", type=int)
+    one.add_argument("--format", choices=FORMATS)
+    one.add_argument("--config-dir", help="a folder that holds task/NAME.yaml")
+    seed.add_argument("--seed", type=int, default=0)
+    sets.add_argument("--train", type=int, required=True)
+    sets.add_argument("--validation", type=int, default=0)
+    sets.add_argument("--test", type=int, required=True)
+    sets.add_argument("--dir", default="data")
+
+    def add(function: Callable[[Namespace], int], *parents: Any) -> argparse.ArgumentParser:
+        own = commands.add_parser(
+            function.__name__, help=function.__doc__, parents=parents, allow_abbrev=False
+        )
+        own.set_defaults(function=function)
+        return own
+
+    sampled = add(sample, one, seed)
+    sampled.add_argument("--count", type=positive, default=10)
+    sampled.add_argument("--split", choices=SPLITS, default="train")
+    add(check, one).add_argument("file", metavar="FILE", help="a text file, or /dev/stdin")
+    add(build, one, seed, sets)
+    pushed = add(push, one, seed, sets)
+    pushed.add_argument("--repo", required=True, metavar="NAME")
+    pushed.add_argument("--upload", action="store_true", help="without it, a dry run")
+    pushed.add_argument("--private", action="store_true")
+    add(gate, one, seed).add_argument("--count", type=positive, default=20_000)
     return top
 
 

@@ -78,8 +78,7 @@ class Arithmetic(Task):
                 )
             expression = self.reduce(expression, at)
             history.append(expression)
-        example = render(prompt[:-1], history)
-        return example.chain, example.answer
+        return [token for step in history[:-1] for token in [*step, "="]], history[-1]
 
     def evaluate(self, a: int, operator: str, b: int) -> int:
         """`a operator b` in the field; UserError for a division by zero."""
@@ -126,7 +125,7 @@ class Arithmetic(Task):
                 return at
         return None
 
-    def chain_dependencies(self, example: Example) -> list[list[int]]:
+    def dependencies(self, example: Example) -> list[list[int]]:
         """A result needs its pair; any other token needs the token it copies."""
         needed: list[list[int]] = []
         offset = 0
@@ -188,11 +187,6 @@ def count_expressions(operators: int, p: int) -> np.ndarray:
             sums[k] += joined("+", every[left], terms[right])
             sums[k] += joined("-", every[left], every[right])
     return (numbers + sums + products)[-1]
-
-
-def render(expression: list[str], history: list[list[str]]) -> Example:
-    chain = [token for step in history[:-1] for token in [*step, "="]]
-    return Example([*expression, "="], chain, history[-1])
 
 
 # Expressions as lists of tokens

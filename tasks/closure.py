@@ -9,13 +9,12 @@ import numpy as np
 from common import UserError
 from tasks.monoids import monoid as monoid_of
 from tasks.random_numbers import random_numbers
-from tasks.task import Example, SequenceSet, Task, in_proportion, misplaced
+from tasks.task import SequenceSet, Task, in_proportion, misplaced
 from tasks.words import choose, prefix_products
 
 OWN = ("<sep>", "yes", "no", "reach", "lost")
-MARKER, YES, NO, REACH, LOST, FIRST = range(2, 8)  # ids, after padding and EOS
-KINDS = ("yes", "ends outside F", "gap too long")
-_ALL_SHORT, _ENDS_OUTSIDE, _ONE_LONG = range(3)
+YES, NO, REACH, LOST, FIRST = range(3, 8)  # ids, after padding and EOS
+_YES, _ENDS_OUTSIDE, _GAP_TOO_LONG = range(3)  # kinds
 
 
 class Closure(Task):
@@ -41,6 +40,7 @@ class Closure(Task):
 
     name = "closure"
     generator_version = 4
+    kind_names = ("yes", "ends outside F", "gap too long")
 
     def __init__(
         self,
@@ -99,14 +99,6 @@ class Closure(Task):
             chain += [self._monoid.elements[state], "reach" if reached else "lost"]
         return [*chain, "<sep>"], ["yes" if reached else "no"]
 
-    def kind_of(self, example: Example) -> str:
-        """Whether the word can be cut, and if not, why."""
-        chain, (answer,) = self.solve(example.prompt)
-        if answer == "yes":
-            return KINDS[0]
-        inside = self._monoid.number[chain[-3]] in self._subgroup
-        return KINDS[2] if inside else KINDS[1]
-
     def check_prompt(self, prompt: list[str]) -> str | None:
         letters = len(prompt) - 1
         least = 1 if self.format == "direct" else self.size
@@ -139,19 +131,9 @@ class Closure(Task):
     def strata(self, sequences: SequenceSet) -> np.ndarray:
         size = int(sequences.prompt_lengths[0]) - 1
         products = prefix_products(self._monoid, sequences.tokens[:, :size].astype(int) - FIRST)
-        kinds = np.where(np.isin(products[:, -1], self._subgroup), _ONE_LONG, _ENDS_OUTSIDE)
-        kinds[sequences.last_tokens == YES] = _ALL_SHORT
+        kinds = np.where(np.isin(products[:, -1], self._subgroup), _GAP_TOO_LONG, _ENDS_OUTSIDE)
+        kinds[sequences.last_tokens == YES] = _YES
         return np.column_stack([np.zeros_like(kinds), kinds])
-
-    def chain_dependencies(self, example: Example) -> list[list[int]]:
-        """A product needs its letter and the product before, b_i the chain of r letters before."""
-        n = len(example.prompt) - 1
-        needed: list[list[int]] = []
-        for i in range(n):
-            at = n + 1 + 2 * i
-            needed.append([i, at - 2] if i else [0])
-            needed.append(list(range(max(n + 1, at - 2 * self.r + 1), at + 1)))
-        return [*needed, [], [3 * n]]
 
     def state_bits(self, size: int) -> float:
         """The products tell the word: log2 of the words of all kinds. Without a chain, a bit."""
@@ -173,12 +155,12 @@ def gap_shares(index: int, r: int, size: int) -> np.ndarray:
     gap = (1 - 1 / index) ** (np.arange(2 * r + 1) - 1) / index  # of d letters; gap[0] is not used
     shares = np.zeros((3, size + 1, 2 * r + 1))
     total = np.zeros((3, size + 1))
-    total[_ALL_SHORT, 0] = 1
+    total[_YES, 0] = 1
     for left in range(1, size + 1):
         for d in range(1, min(2 * r, left) + 1):
             rest = total[:, left - d]
             if d > r:
-                rest = np.array([0.0, 0.0, rest[_ALL_SHORT]])
+                rest = np.array([0.0, 0.0, rest[_YES]])
             shares[:, left, d] = gap[d] * rest
         if left <= r:
             shares[_ENDS_OUTSIDE, left, 0] = (1 - 1 / index) ** left
@@ -204,6 +186,6 @@ def draw_visits(index: int, r: int, numbers: np.ndarray) -> np.ndarray:
         rows, gap = rows[gap > 0], gap[gap > 0]
         at[rows] += gap
         visits[rows, at[rows] - 1] = True
-        kind[rows[gap > r]] = _ALL_SHORT
+        kind[rows[gap > r]] = _YES
         rows = rows[at[rows] < size]
     return visits

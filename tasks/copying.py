@@ -3,10 +3,9 @@
 import math
 import string
 
-import numpy as np
-
-from tasks.random_numbers import fill
-from tasks.task import Example, SequenceSet, Task
+from tasks.random_numbers import random_numbers
+from tasks.task import SequenceSet, Task
+from tasks.words import choose
 
 
 class Copying(Task):
@@ -53,14 +52,9 @@ class Copying(Task):
             return f"the prompt has {len(prompt) - 1} letters, not 1 to {self.size}"
         return None
 
-    def dependencies(self, example: Example) -> list[list[int]]:
-        return [[i] for i in range(len(example.answer))]
-
     def draw_batch(self, seed: int, stream: int, first: int, count: int, size: int) -> SequenceSet:
-        numbers = np.empty((count, size), np.uint64)
-        fill(seed, stream, size, first, numbers)
-        letters = (numbers >> np.uint64(32)) * np.uint64(self.alphabet_size) >> np.uint64(32)
-        letters = letters.astype(self.vocabulary.dtype) + 3  # ids after padding, EOS, marker
+        numbers = random_numbers(seed, stream, size, first, count, size)
+        letters = choose(numbers, self.alphabet_size) + 3  # ids after padding, EOS, marker
         return self.join(letters, None, letters)
 
     def state_bits(self, size: int) -> float:

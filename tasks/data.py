@@ -57,9 +57,7 @@ class DataSets:
     samples_per_second: float | None
 
 
-def load_or_build(
-    task: Task, config: DataConfig, folder: Path, progress: bool = True, workers: int = 1
-) -> DataSets:
+def load_or_build(task: Task, config: DataConfig, folder: Path, progress: bool = True) -> DataSets:
     """Load the sets of `task` from `folder`, or build and store them.
 
     Prompts are distinct within and across splits. The test set is drawn first, so it does not
@@ -80,7 +78,7 @@ def load_or_build(
                     shutil.rmtree(path)
                 task.draw(config.seed, 0, 0, 1)  # compile before the clock starts
                 begun = time.perf_counter()
-                sets, ran_out = build(task, config, progress, workers)
+                sets, ran_out = build(task, config, progress)
                 seconds = time.perf_counter() - begun
                 speed = sum(map(len, sets.values())) / max(seconds, 1e-9)
                 stored = sets, _save(path, task, config, sets, ran_out)
@@ -91,7 +89,7 @@ def load_or_build(
 
 
 def build(
-    task: Task, config: DataConfig, progress: bool = True, workers: int = 1
+    task: Task, config: DataConfig, progress: bool = True
 ) -> tuple[dict[str, SequenceSet], list[dict[str, Any]]]:
     """Draw (or read) test, validation and training set; also what ran out (`draw_sets`)."""
     counts = {split: getattr(config, split) for split in DRAWN}
@@ -101,7 +99,7 @@ def build(
     if config.file:
         seen.add(sets["test"])
     drawn = {split: count for split, count in counts.items() if split not in sets}
-    found, ran_out = draw_sets(task, drawn, config.seed, seen, progress, workers)
+    found, ran_out = draw_sets(task, drawn, config.seed, seen, progress)
     if config.train_file:
         new = seen.add(sets["train"])
         _warn_repeated(

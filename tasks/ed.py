@@ -97,7 +97,7 @@ class EditDistance(Task):
             )
         return None
 
-    def chain_dependencies(self, example: Example) -> list[list[int]]:
+    def dependencies(self, example: Example) -> list[list[int]]:
         """An entry needs its two letters and three neighbours; the answer needs the last entry."""
         one, two = map(len, strings(example.prompt))
         start_two, rows = one + 1, len(example.prompt)

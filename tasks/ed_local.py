@@ -45,7 +45,7 @@ class EditDistanceLocal(EditDistance):
             chain += [*map(str, row), ",", *restated, "<sep>"]
         return chain
 
-    def chain_dependencies(self, example: Example) -> list[list[int]]:
+    def dependencies(self, example: Example) -> list[list[int]]:
         """An entry needs letters and neighbours in the block before, a letter its copy there."""
         one, two = map(len, strings(example.prompt))
         needed: list[list[int]] = []

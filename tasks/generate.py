@@ -1,14 +1,11 @@
-"""Draw sets of sequences with distinct prompts, in parallel, in one fixed order.
+"""Draw sets of sequences with distinct prompts, in one fixed order.
 
-Threads draw blocks of candidates (kernels release the GIL); one loop admits them by index. Prompts
-are compared by a 64-bit hash: a collision only drops a good candidate. The result does not depend
-on the number of workers or the block size.
+Prompts are compared by a 64-bit hash: a collision only drops a good candidate. The result does not
+depend on the block size.
 """
 
 import math
-from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -20,7 +17,7 @@ from tasks.random_numbers import fill, hash_prompts
 from tasks.task import SequenceSet, Task
 
 STREAMS = {"test": 0, "validation": 1, "train": 2, "measure": 3}
-MOST_KINDS = 8  # in a group (`Task.strata`)
+MAX_KINDS = 8  # in a group (`Task.strata`)
 FOUND, WAITED, EXAMINED, PLANNED = range(4)  # counters of a `Search`; waited: since the last find
 UNLIMITED = np.iinfo(np.int64).max
 _BLOCK_BYTES = 1 << 20
@@ -70,7 +67,7 @@ class Search:
 
 def no_limits(size: int) -> np.ndarray:
     """Limits (groups, kinds) of the strata of sequences of `size`."""
-    return np.full((size + 1, MOST_KINDS), UNLIMITED)
+    return np.full((size + 1, MAX_KINDS), UNLIMITED)
 
 
 def prompt_hashes(sequences: SequenceSet) -> np.ndarray:
@@ -130,7 +127,6 @@ def draw_sets(
     seed: int,
     seen: SeenPrompts,
     progress: bool = False,
-    workers: int = 1,
 ) -> tuple[dict[str, SequenceSet], list[dict[str, Any]]]:
     """Draw the given number of sequences of each split with prompts not in `seen`, and add them.
 
@@ -153,7 +149,7 @@ def draw_sets(
         rows = {split: np.flatnonzero(own == size) for split, own in sizes.items()}
         if size == task.size:
             rows = {split: np.sort(np.concatenate([rows[split], missing[split]])) for split in rows}
-        searches, groups = _draw_size(task, seed, size, out, rows, seen, workers, bar)
+        searches, groups = _draw_size(task, seed, size, out, rows, seen, bar)
         found = {split: int(search.counters[FOUND]) for split, search in searches.items()}
         planned = {split: len(own) for split, own in rows.items()}
         if groups or found != planned:
@@ -180,7 +176,6 @@ def _draw_size(
     out: dict[str, SequenceSet],
     rows: dict[str, np.ndarray],
     seen: SeenPrompts,
-    workers: int,
     bar: tqdm,
 ) -> tuple[dict[str, Search], list[int]]:
     """Fill the `rows` of each split with sequences of one size; returns the groups that ran out.
@@ -192,13 +187,10 @@ def _draw_size(
         searches = {}
         for split, own in rows.items():
             searches[split] = search = Search(wanted[split], limits[split])
-            for kept in _distinct(task, seed, size, split, search, seen, workers):
+            for kept in _distinct(task, seed, size, split, search, seen):
                 found = int(search.counters[FOUND])
-                places: Any = own[found - len(kept) : found]
-                if len(kept) and places[-1] - places[0] + 1 == len(kept):  # faster as a slice
-                    places = slice(places[0], places[-1] + 1)
                 for name, array in kept.arrays.items():
-                    out[split].arrays[name][places] = array
+                    out[split].arrays[name][own[found - len(kept) : found]] = array
                 bar.update(len(kept))
         groups = sum(search.drawn for search in searches.values()).any(axis=1)
         fillable = groups.sum() > 1 or size < task.size
@@ -251,26 +243,16 @@ def planned_sizes(task: Task, split: str, count: int, seed: int) -> np.ndarray:
 
 
 def _distinct(
-    task: Task, seed: int, size: int, split: str, search: Search, seen: SeenPrompts, workers: int
+    task: Task, seed: int, size: int, split: str, search: Search, seen: SeenPrompts
 ) -> Iterator[SequenceSet]:
     """Yield blocks of admitted candidates, in order."""
-    most = max(1, _BLOCK_BYTES // ((task.max_len + 1) * task.vocabulary.dtype.itemsize))
+    block = max(1, _BLOCK_BYTES // ((task.max_len + 1) * task.vocabulary.dtype.itemsize))
     if type(task).draw_batch is Task.draw_batch:
-        most = min(most, 256)  # plain Python: small blocks, so that progress is seen
-    block = min(most, 1 + search.wanted // workers)
-
-    def draw(first: int) -> tuple[SequenceSet, np.ndarray | None]:
-        drawn = task.draw(seed, STREAMS[split], first, block, size)
-        return drawn, task.strata(drawn)
-
-    drawing: deque[Future[tuple[SequenceSet, np.ndarray | None]]] = deque()
+        block = min(block, 256)  # plain Python: small blocks, so that progress is seen
+    block = min(block, 1 + search.wanted)
     first = 0
-    with ThreadPoolExecutor(workers) as pool:
-        while not search.over:
-            while len(drawing) < 2 * workers:
-                drawing.append(pool.submit(draw, first))
-                first += block
-            candidates, strata = drawing.popleft().result()
-            keep = search.admit(seen, candidates, strata)
-            yield candidates if keep.all() else candidates.select(keep)
-        pool.shutdown(cancel_futures=True)
+    while not search.over:
+        candidates = task.draw(seed, STREAMS[split], first, block, size)
+        first += block
+        keep = search.admit(seen, candidates, task.strata(candidates))
+        yield candidates if keep.all() else candidates.select(keep)

@@ -77,7 +77,7 @@ class LIS(Task):
         numbers = set(self.own_tokens[1 + self.largest_size :])
         return misplaced(prompt[:-1], numbers, f"a number above {self.largest_size}")
 
-    def chain_dependencies(self, example: Example) -> list[list[int]]:
+    def dependencies(self, example: Example) -> list[list[int]]:
         """A length needs all numbers up to its own and all earlier lengths, the answer all."""
         n = len(example.prompt) - 1
         chain = [[*range(i + 1), *range(n + 1, n + 1 + i)] for i in range(n)]

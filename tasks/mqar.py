@@ -8,8 +8,8 @@ from tasks.kernels import kernel
 from tasks.random_numbers import below, start
 from tasks.task import MAX_VOCABULARY, Example, SequenceSet, Task
 
-MOST_TOKENS = MAX_VOCABULARY - 4  # padding, EOS, the marker and the bar
-LEAST_TOKENS = 128
+MAX_TOKENS = MAX_VOCABULARY - 4  # padding, EOS, the marker and the bar
+MIN_TOKENS = 128
 
 
 class MQAR(Task):
@@ -45,9 +45,9 @@ class MQAR(Task):
         self.num_queries = self.whole_number("queries", asked, 1, self.size)
         self.prompt_len = 2 * self.size + self.num_queries + 2
         least = 2 * self.largest_size
-        self.vocab_size = max(LEAST_TOKENS, 2 * least)
+        self.vocab_size = max(MIN_TOKENS, 2 * least)
         if vocab_size is not None:
-            self.vocab_size = self.whole_number("vocab_size", vocab_size, least, MOST_TOKENS)
+            self.vocab_size = self.whole_number("vocab_size", vocab_size, least, MAX_TOKENS)
         half = self.vocab_size // 2
         self.keys, self.values = range(1, half + 1), range(half + 1, self.vocab_size + 1)
 
@@ -92,23 +92,6 @@ class MQAR(Task):
                 return f"a {role} occurs twice"
         unknown = [query for query in queries if query not in dict(pairs)]
         return f"{unknown[0]} is queried but has no value" if unknown else None
-
-    def dependencies(self, example: Example) -> list[list[int]]:
-        """A query needs its place in the list; a value needs the query before it and its pair."""
-        pairs, queries = split(example.prompt)
-        key_at = {key: 2 * i for i, (key, _) in enumerate(pairs)}
-        listed, chain = 2 * len(pairs) + 1, len(example.prompt)
-        if self.labelled:
-            asked = [[key_at[key], key_at[key] + 1, listed + i] for i, key in enumerate(queries)]
-            return [[]] * listed + asked
-        if self.format == "direct":
-            pair = key_at[queries[-1]]
-            return [[pair, pair + 1, listed + len(queries) - 1]]
-        needed: list[list[int]] = []
-        for i, query in enumerate(queries):
-            pair = key_at[query]
-            needed += [[listed + i], [pair, pair + 1, chain + 2 * i]]
-        return [*needed, [], [chain + 2 * len(queries) - 1]]
 
     def draw_batch(self, seed: int, stream: int, first: int, count: int, size: int) -> SequenceSet:
         dtype = self.vocabulary.dtype

@@ -137,6 +137,9 @@ class Task(ABC):
     min_size: ClassVar[int] = 1
     check_defaults: ClassVar[dict[str, Any]] = {}
     formats: ClassVar[tuple[str, ...]] = ("cot", "direct")
+    kind_names: ClassVar[
+        tuple[str, ...]
+    ] = ()  # of the kinds in `strata`, to report accuracy by kind
 
     def __init__(self, size: int, format: str = "cot", capacity: int | None = None):
         self.size = self.whole_number("size", size, self.min_size, MAX_SIZE)
@@ -228,22 +231,9 @@ class Task(ABC):
         return None
 
     def dependencies(self, example: Example) -> list[list[int]]:
-        """The positions in `example.tokens`, from 0, that each token after the prompt needs;
-        structural tokens need none. A tag needs the prompt up to its token."""
-        if self.format == "cot":
-            return self.chain_dependencies(example)
-        if self.format == "online":
-            return self.chain_dependencies(example)[: len(example.answer)]
-        if self.labelled:
-            return [list(range(i + 1)) for i in range(len(example.answer))]
-        return Task.chain_dependencies(self, example)
-
-    def chain_dependencies(self, example: Example) -> list[list[int]]:
-        """`dependencies` of a sequence with a chain; by default, all earlier tokens."""
+        """The positions in `example.tokens`, from 0, that each token after the prompt needs
+        (format="cot"); structural tokens need none. By default, all earlier tokens."""
         return [list(range(i)) for i in range(len(example.prompt), len(example.tokens))]
-
-    def kind_of(self, example: Example) -> str:
-        return ""
 
     def training_mixture(self) -> dict[int, float]:
         """The share of each size among training sequences."""
@@ -319,6 +309,10 @@ class Task(ABC):
         needed, there = len(measured.vocabulary), len(self.vocabulary)
         reason = f"another vocabulary than the model's ({needed} tokens, not {there})"
         if measured.vocabulary.tokens == self.vocabulary.tokens:
+            if self.format != measured.format and (self.labelled or measured.labelled):
+                raise UserError(
+                    f"format={measured.format}: the model was trained with {self.format}"
+                )
             if measured.max_len <= self.at_capacity.max_len:
                 return
             reason = f"{measured.max_len} positions, the model has {self.at_capacity.max_len}"

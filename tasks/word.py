@@ -11,11 +11,11 @@ from common import UserError
 from tasks.monoids import Monoid
 from tasks.monoids import monoid as monoid_of
 from tasks.random_numbers import random_numbers
-from tasks.task import FORMATS, Example, SequenceSet, Task, in_proportion, misplaced
+from tasks.task import FORMATS, SequenceSet, Task, in_proportion, misplaced
 from tasks.words import ROUNDS, choose, flip_flop_words, member_words, prefix_products
 
 OWN = ("<sep>", "yes", "no")
-MARKER, YES, NO, FIRST = range(2, 6)  # ids, after padding and EOS; FIRST is element 0's
+YES, NO, FIRST = range(3, 6)  # ids, after padding and EOS; FIRST is element 0's
 PERIOD = 4  # letters of v
 ATTEMPTS = 100
 
@@ -173,13 +173,6 @@ class Word(Task):
             groups = 1 + (words[:, ::-1] > 0).argmax(axis=1)
             kinds = words[np.arange(len(words)), -groups]
         return np.column_stack([groups, kinds])
-
-    def chain_dependencies(self, example: Example) -> list[list[int]]:
-        """A product needs its letter and the product before."""
-        if self.tail == "omega":
-            return super().chain_dependencies(example)
-        n = len(example.prompt) - 1
-        return [[0], *([i, n + i] for i in range(1, n)), [], [2 * n]]
 
     def state_bits(self, size: int) -> float | tuple[float, float]:
         """With a chain, words; without, products; for membership, a bit. Where not every word is

@@ -5,7 +5,7 @@ Each sampler draws one sequence of its task; the compiled kernels are held again
 
 import random
 
-from tasks.arithmetic import OPERATORS, Arithmetic, around, render
+from tasks.arithmetic import OPERATORS, Arithmetic, around
 from tasks.copying import Copying
 from tasks.ed import LONGER, MAX_LETTERS, MIN_LETTERS, SHORTER, EditDistance
 from tasks.lis import LIS
@@ -18,7 +18,9 @@ def sample(task: Task, rng: random.Random, size: int | None = None) -> Example:
     size = task.size if size is None else size
     if isinstance(task, Arithmetic) and task.order == "growth" and task.format == "cot":
         *history, expression = grow(task, rng, size)
-        return render(expression, history[::-1])
+        *steps, answer = history[::-1]
+        chain = [token for step in steps for token in [*step, "="]]
+        return Example([*expression, "="], chain, answer)
     return task.complete(sample_prompt(task, rng, size))
 
 
