@@ -18,7 +18,7 @@ from common import UserError
 from evaluation.argmax import Memory
 from evaluation.generate import generate
 from evaluation.state_format import StateRounding
-from experiments.config import HASHED_SECTIONS, CellConfig, cell_from, require_trusted
+from experiments.config import CellConfig, cell_from, require_trusted
 from experiments.grid import cell_of
 from experiments.names import run_name, source_digests
 from experiments.run import initial_model, load_model
@@ -82,15 +82,12 @@ def load(folder: str | Path, trust: bool = False) -> LoadedRun:
     path = folder / "config.yaml"
     if not path.is_file():
         raise UserError(f"run={folder}: no such run")
-    content = yaml.safe_load(path.read_text())
-    if not isinstance(content, dict) or "task" not in content:
-        raise UserError(f"{path}: not the configuration of a cell")
-    settings = {key: content[key] for key in HASHED_SECTIONS if key in content}
+    settings = yaml.safe_load(path.read_text())
     require_trusted(settings, str(path), trust)
-    local = {"logger": {"mode": "disabled"}, "runs_dir": str(folder.absolute().parent)}
+    local = {"logger": {"mode": "disabled"}, "runs_dir": str(folder.parent)}
     config = cell_from({**settings, **local})
     run = Run(folder.parent, folder.name)
-    if config.model.construct is None and run.training() is None:
+    if run.training() is None:
         raise UserError(f"run={folder}: training is not finished; rerun its command to resume")
     if source_digests(config) and run_name(config) != run.name:
         raise UserError(f"run={folder}: renamed, or its code from outside the project has changed")

@@ -58,7 +58,8 @@ def main(settings: DictConfig) -> None:
         result = evaluate(
             model, measured, sequences, *how, lambda done, total: bar.update(done - bar.n), rounding
         )
-    found = accuracies(result) | {"seconds": round(result.seconds, 3)}
+    found = accuracies(result)
+    found["seconds"] = found.pop("eval_seconds")
     found |= {k: result.errors[k] for k in ("by_kind", "longest_prefix") if k in result.errors}
     print(json.dumps(found))
 

@@ -90,23 +90,21 @@ def sweep_from(call: SweepCall, given: dict[str, Any]) -> Sweep:
         results_dir=call.results_dir,
         runs_dir=call.runs_dir,
         overrides=[*call.overrides, *local],
-        only=only_of(call.only),
+        only=filters(),
         retry_failed=call.retry_failed,
         frontier=call.strategy == "frontier",
     )
 
 
-def only_of(composed: dict[str, Any]) -> dict[str, Any]:
-    """Filters by column. Words are also read one by one: Hydra lets only.model.position=b replace
-    only.model=a."""
+def filters() -> dict[str, Any]:
+    """The words `only.KEY=VALUE`. Hydra would let only.model.position=b replace only.model=a."""
     from experiments.grid import parsed
     from experiments.names import flat
 
     words = [word.lstrip("+").partition("=") for word in HydraConfig.get().overrides.task]
-    own = {key[5:]: parsed(value) for key, _, value in words if key.startswith("only.")}
-    return {
-        key: value for key, value in {**flat(composed), **flat(own)}.items() if value is not None
-    }
+    own = {key: parsed(value) for key, _, value in words if key.partition(".")[0] == "only"}
+    values = {key.removeprefix("only."): value for key, value in flat(own).items()}
+    return {key: value for key, value in values.items() if value is not None}
 
 
 def draw(sweep: Sweep, table: pd.DataFrame) -> None:

@@ -124,7 +124,7 @@ class Model:
         task = build_task(config.task)
         self.task = measured_task(config, task)
         run = Run.of(dataclasses.replace(config, runs_dir=str(runs_dir)))
-        if trained := config.model.construct is not None or run.checkpoint.exists():
+        if trained := run.checkpoint.exists():
             self.net = load_model(config, task, run).eval()
         else:
             self.net = initial_model(config, task).eval()

@@ -11,7 +11,7 @@ from common import RunError, UserError
 from models.exact import exact_copy, require_causal
 from models.transformer import Transformer
 from tasks.task import SequenceSet
-from training.data import Batch, SequenceTensors
+from training.data import Batch, Layout, SequenceTensors
 
 TIE = 1e-9
 # An arg-max can flip where the lead is below twice the error, so 16 stays right where the true
@@ -104,14 +104,8 @@ class ExactArgmax:
 
     def batches(self) -> list[Tensor]:
         """All rows, sorted by length, in batches to certify."""
-        order = torch.argsort(self.sequences.host_lengths)
-        widths = (self.sequences.host_lengths[order] - 1).tolist()
-        batches, start = [], 0
-        for stop in range(1, len(order) + 1):
-            if stop == len(order) or (stop + 1 - start) * widths[stop] > self.most_tokens:
-                batches.append(order[start:stop])
-                start = stop
-        return batches
+        every = torch.arange(len(self.sequences))
+        return self.sequences.parts(every, Layout(most_tokens=self.most_tokens))
 
     def at_targets(self, batch: Batch, until_mistake: bool = False) -> Tensor:
         """The arg-max at every target, (targets,); `until_mistake`: exact up to the first one."""
@@ -152,8 +146,8 @@ class ExactArgmax:
         return choice
 
     def check_error(self, logits: Tensor, exact: Tensor) -> None:
-        """Compare float32 `logits` (n, V) with `exact` ones. Raises `ToleranceTooSmall` if a lead
-        of the tolerance might not be one of `TIE`."""
+        """Compare float32 `logits` (n, V) with `exact` ones. Raises `ToleranceTooSmall` if the
+        error is so large that a lead of the tolerance could be a tie in float64."""
         error = largest_difference(logits, exact)
         if error > GUARD * (self.tolerance - TIE):
             raise ToleranceTooSmall(error)

@@ -23,9 +23,9 @@ def where_labels_break(sequences: SequenceSet, predicted: np.ndarray) -> dict[st
     """`where_chains_break` for labels `predicted` (N, W). `longest_prefix` is how many labels, from
     the first on, are each right in 90 % of the sequences."""
     assert sequences.labels is not None
-    columns = np.arange(predicted.shape[1])
-    labelled = (columns < sequences.lengths[:, None])[:, 2:]  # (N, labels)
-    wrong = (predicted != sequences.labels)[:, 2:] & labelled
+    columns = np.arange(2, sequences.lengths.max())
+    labelled = columns < sequences.lengths[:, None]  # (N, labels)
+    wrong = (predicted != sequences.labels)[:, columns] & labelled
     there, right = labelled.sum(axis=0), (labelled & ~wrong).sum(axis=0)
     below = np.flatnonzero(right < LABEL_THRESHOLD * there)
     mistaken = wrong.any(axis=1)

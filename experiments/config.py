@@ -93,13 +93,13 @@ class CellConfig:
         for key in ("name", "size"):
             if key not in self.task:
                 raise UserError(f"missing key task.{key}: write {key}: ... into the task's YAML")
-        if self.model.construct is not None and self.measure.split != "test":
-            raise UserError("measure.split: constructed weights have a test set only")
         data = self.data
-        given = {"test": data.test or data.file or self.measure.file}
-        if self.model.construct is None:
-            given |= {"train": data.train or data.train_file, "validation": data.validation}
-        for split, value in given.items():
+        sizes = {
+            "train": data.train or data.train_file,
+            "validation": data.validation,
+            "test": data.test or data.file or self.measure.file,
+        }
+        for split, value in sizes.items():
             if not value:
                 raise UserError(f"data.{split}=0: needs at least one sequence")
 
@@ -148,10 +148,12 @@ def cell_from(settings: Mapping[str, Any]) -> CellConfig:
     others = (*CALL_KEYS, *MACHINE_KEYS)
     values = {key: value for key, value in settings.items() if key not in others}
     values["machine"] = {key: settings[key] for key in MACHINE_KEYS if key in settings}
-    model = values.get("model")
-    if isinstance(model, dict) and isinstance(model.get("mixers"), list):
-        mixers = [_mixer_of(own) if isinstance(own, str) else own for own in model["mixers"]]
-        values["model"] = {**model, "mixers": mixers}
+    if isinstance(values.get("model"), dict):
+        model = {key: value for key, value in values["model"].items() if value is not None}
+        if isinstance(model.get("mixers"), list):
+            named = model["mixers"]
+            model["mixers"] = [_mixer_of(own) if isinstance(own, str) else own for own in named]
+        values["model"] = model
     return checked(CellConfig, values)
 
 

@@ -51,7 +51,7 @@ def finished(table: pd.DataFrame) -> pd.DataFrame:
     """The rows that are done, with the column `PRECISION`. A grid with float32 at small D and
     bfloat16 at large ones is one group; seeds of one D in two precisions make two groups."""
     done = table[table["status"] == "done"].drop(columns=PRECISION, errors="ignore")
-    if done.empty or "precision" not in done:
+    if done.empty:
         return done.assign(**{PRECISION: ""})
     keys = settings_of(done)
     group = done.groupby(keys, dropna=False, sort=False).ngroup()
@@ -66,9 +66,8 @@ def medians(table: pd.DataFrame) -> pd.DataFrame:
     done = finished(table)
     done = done.assign(
         _passes=done["answer_accuracy"].map(passes).astype(float),
-        _improving=_column(done, "still_improving").isin([True, "True"]),
-        _precision=_column(done, "precision").fillna(""),
-        **{name: _column(done, name) for name in ("chance_accuracy", *COUNTED)},
+        _improving=done["still_improving"].isin([True, "True"]),
+        _precision=done["precision"].fillna(""),
     )
     grouped = done.groupby([*settings_of(done), "dim"], dropna=False, sort=False)
     frame = grouped.agg(
@@ -113,10 +112,6 @@ def _of_group(part: pd.DataFrame) -> dict[str, Any]:
         "still_improving": bool(edge),
         "precision": _joined(part["precision"]),
     }
-
-
-def _column(table: pd.DataFrame, name: str) -> pd.Series:
-    return table[name] if name in table else pd.Series(math.nan, table.index)
 
 
 def _joined(values: pd.Series) -> str:

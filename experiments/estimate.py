@@ -20,8 +20,6 @@ SHORTEST = 100  # steps; shorter trainings say little about speed
 
 def training_flops(cell: Cell) -> float:
     """FLOPs of the cell's whole training budget, every sequence at full length."""
-    if cell.config.model.construct is not None:
-        return 0.0
     recipe, data = cell.config.recipe, cell.config.data
     sequences = recipe.total_steps(data.train) * min(recipe.batch_size, data.train)
     return sequences * _flops_and_length(cell)[0]
@@ -47,7 +45,7 @@ class Estimate:
     def __init__(self, sweep: Sweep) -> None:
         folders = sorted(path.parent for path in sweep.folder.parent.glob("*/results.csv"))
         table = pd.concat(map(read_table, folders or [sweep.folder]), ignore_index=True)
-        device = device_name(resolve_device("auto"))
+        device = device_name(resolve_device(sweep.cells[0].config.machine.device))
         trained = table[(table["status"] == "done") & (table["steps"] >= SHORTEST)]
         known = trained[trained["device"].astype(str).str[:3] == device[:3]].drop_duplicates("run")
         speed = known["flops_training"] / known["train_seconds"]

@@ -34,10 +34,6 @@ BASELINE = "standard"  # what every other model is compared with
 GROUPS = ("task", "model", "recipe", "data", "measure", "logger", "machine")
 
 
-class UnknownExperimentError(UserError):
-    """No YAML has this name."""
-
-
 @dataclass(frozen=True)
 class Experiment:
     """conf/experiment/NAME.yaml. `base`: Hydra overrides of all cells; `grid`: a list of products,
@@ -92,16 +88,20 @@ class Cell:
         return self.run.record(self.name)
 
 
-def load_experiment(name: str, config_dir: str | Path | None = None) -> Experiment:
-    """The experiment conf/experiment/NAME.yaml, here or in `config_dir`."""
+def load_experiment(
+    name: str, config_dir: str | Path | None = None, folder: Path | None = None
+) -> Experiment:
+    """The experiment conf/experiment/NAME.yaml, here or in `config_dir`; with the usual figures if
+    it has none but a table in `folder`, as after `train.py -m`. UserError for an unknown name."""
     searched = [f"hydra.searchpath=[file://{Path(config_dir).absolute()}]"] if config_dir else []
     try:
         content = compose_plain("sweep", [f"experiment={name}", *searched])["experiment"]
     except MissingConfigException:
+        if folder is not None and (folder / "results.csv").exists():
+            return Experiment(name, "", [])
         known = sorted(path.stem for path in (CONF_DIR / "experiment").glob("*.yaml"))
         near = did_you_mean(name, known)
-        message = f"experiment={name}: unknown; known: {', '.join(known)}{near}"
-        raise UnknownExperimentError(message) from None
+        raise UserError(f"experiment={name}: unknown; known: {', '.join(known)}{near}") from None
     return experiment_from(name, content)
 
 

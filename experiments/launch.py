@@ -10,14 +10,11 @@ from hydra.core.utils import JobReturn
 from hydra.experimental.callback import Callback
 from hydra.types import HydraContext, RunMode
 
-from common import UserError, WorkerDiedError, write_json
-from experiments.config import measured_task
+from common import UserError, WorkerDiedError
 from experiments.grid import Cell
 from experiments.plan import one_of_each_training, quoted
 from experiments.run import run_job
-from experiments.runs import command, provenance
 from hydra_plugins.local_launcher import failure_of
-from tasks.task import build_task
 
 
 def launch_cells(launcher: Any, find_open: Callable[[], list[Cell]]) -> None:
@@ -41,21 +38,11 @@ def launch_cells(launcher: Any, find_open: Callable[[], list[Cell]]) -> None:
 
 
 def record_lost_worker(cell: Cell, result: JobReturn) -> None:
-    failure, config, run = failure_of(result), cell.config, cell.run
+    failure, run = failure_of(result), cell.run
     lost = isinstance(failure, WorkerDiedError) and not run.is_running()
     if not lost or run.finished(cell.name):  # it died after finishing
         return
-    row = {
-        **cell.identity,
-        "max_len": measured_task(config, build_task(config.task)).max_len,
-        "status": "failed",
-        "reason": str(failure),
-        "run": run.name,
-        "cell": cell.name,
-        **provenance(),
-    }
-    record = {"row": row, "config": cell.settings, "command": command()}
-    write_json(run.record_path(cell.name), record)
+    run.write_record(cell.config, {"status": "failed", "reason": str(failure)})
 
 
 def make_launcher(hydra_overrides: Sequence[str], runs_dir: str, hours: float | None) -> Any:

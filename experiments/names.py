@@ -26,15 +26,14 @@ def cell_name(config: CellConfig) -> str:
 
 
 def training_settings(config: CellConfig) -> dict[str, Any]:
-    """What fixes the weights: task, model, recipe, data and seed; task and model for constructed
-    weights. Files are identified by content, classes from outside the project by source."""
-    every = deciding_settings(config)
-    model = {key: value for key, value in every["model"].items() if value is not None}
-    settings = {"task": every["task"], "model": model}
-    if config.model.construct is None:
-        settings |= {"recipe": every["recipe"], "data": _data(config), "seed": config.seed}
-        if config.recipe.epochs is not None:
-            settings["steps_of_epochs"] = "whole batches"  # once: sequences / batch_size
+    """What fixes the weights: task, model, recipe, data and seed. Files are identified by content,
+    classes from outside the project by source."""
+    settings = deciding_settings(config)
+    del settings["measure"]
+    model = {key: value for key, value in settings["model"].items() if value is not None}
+    settings |= {"model": model, "data": _data(config)}
+    if config.recipe.epochs is not None:
+        settings["steps_of_epochs"] = "whole batches"  # formerly sequences / batch_size
     sources = source_digests(config)
     return {**settings, "sources": sources} if sources else settings
 
@@ -42,8 +41,6 @@ def training_settings(config: CellConfig) -> dict[str, Any]:
 def cell_settings(config: CellConfig) -> dict[str, Any]:
     """Settings that determine a row: those of training and of evaluation."""
     settings = training_settings(config)
-    if config.model.construct is not None:
-        settings["data"] = {key: _data(config)[key] for key in ("test", "seed", "file")}
     measure = _measure(config)
     return {**settings, "measure": measure} if measure else settings
 
@@ -51,7 +48,7 @@ def cell_settings(config: CellConfig) -> dict[str, Any]:
 def source_digests(config: CellConfig) -> dict[str, str]:
     """A digest of the source of each class or function from outside the project."""
     model = config.model
-    parts = (config.task, model.mixer, *(model.mixers or []), model.construct)
+    parts = (config.task, model.mixer, *(model.mixers or []))
     targets = {str(part["_target_"]) for part in parts if part and part.get("_target_")}
     found = {}
     for target in sorted(targets):
@@ -105,17 +102,16 @@ def identity(config: Mapping[str, Any]) -> dict[str, Any]:
     """The standard columns of a cell's deciding settings; size and format as measured."""
     task, model = config["task"], config["model"]
     measured = measured_settings(task, config.get("measure", {}).get("task", {}))
-    constructed = model.get("construct") is not None
     return {
         "task": task["name"],
         "size": measured["size"],
         "format": measured.get("format", "cot"),
         "model": model["name"],
-        "layers": model.get("num_layers"),
-        "heads": model.get("num_heads"),
-        "dim": model.get("dim"),
+        "layers": model["num_layers"],
+        "heads": model["num_heads"],
+        "dim": model["dim"],
         "seed": config["seed"],
-        "recipe": "constructed" if constructed else config["recipe"]["name"],
+        "recipe": config["recipe"]["name"],
     }
 
 

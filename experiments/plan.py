@@ -5,6 +5,7 @@ restarted, here or on a cluster that shares the folders.
 """
 
 import json
+import re
 import statistics
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -140,7 +141,8 @@ def quoted(value: Any) -> str:
     """`value` as Hydra's override grammar writes it."""
     if value is None or isinstance(value, bool | int | float):
         return "null" if value is None else str(value).lower()
-    return "'" + str(value).replace("'", "\\'") + "'"
+    escaped = re.sub(r"(\\*)('|$)", r"\1\1\2", str(value)).replace("'", "\\'")
+    return f"'{escaped}'"
 
 
 def _nothing_matches(every: Sequence[Cell], only: Mapping[str, Any]) -> str:

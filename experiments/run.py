@@ -1,6 +1,5 @@
 """One cell, from configuration to record."""
 
-import dataclasses
 import math
 import time
 import traceback
@@ -15,11 +14,11 @@ from omegaconf import DictConfig, OmegaConf
 from common import RunError, UserError, write_json
 from evaluation.judge import evaluate
 from evaluation.state_format import StateRounding, rounded_weights, state_rounding
-from experiments.config import CellConfig, cell_from, deciding_settings, measured_task, plain
+from experiments.config import CellConfig, cell_from, measured_task, plain
 from experiments.display import cell_progress, print_outcome
-from experiments.names import cell_name, identity, source_digests
+from experiments.names import cell_name, source_digests
 from experiments.row import accuracies, costs, read_curve, reason, status_of, training_cost
-from experiments.runs import Run, command, commit, noting_stop_signals, provenance, version
+from experiments.runs import Run, command, commit, noting_stop_signals, provenance
 from experiments.table import upsert
 from experiments.wandb_log import track_cell
 from models.build import build_model
@@ -68,9 +67,9 @@ def run_cell(config: CellConfig, listener: Listener = ignore) -> dict[str, Any] 
     task = build_task(config.task)
     measured = measured_task(config, task)
     device = resolve_device(config.machine.device)
-    require_buildable(config, task)
+    costs(build_model(config.model, task), task)  # a bad cell never starts
     torch.set_num_threads(config.machine.threads)
-    run, cell, settings = Run.of(config), cell_name(config), deciding_settings(config)
+    run, cell = Run.of(config), cell_name(config)
     with run.locked(cell) as mine:
         if not mine:
             return None
@@ -86,7 +85,7 @@ def run_cell(config: CellConfig, listener: Listener = ignore) -> dict[str, Any] 
             for listen in (listener, beat, tracker.listen):
                 listen(event)
 
-        row = {**identity(settings), "max_len": measured.max_len, "device": device_name(device)}
+        row: dict[str, Any] = {"max_len": measured.max_len, "device": device_name(device)}
         failure, errors = None, None
         with noting_stop_signals() as stop:
             try:
@@ -98,19 +97,15 @@ def run_cell(config: CellConfig, listener: Listener = ignore) -> dict[str, Any] 
             except Exception as error:
                 failure = error
                 row |= {"status": status_of(error), "reason": reason(error)}
-            row |= {"run": run.name, "cell": cell, **provenance()}
-            record = {
-                "row": row,
-                "config": settings,
-                "sources": source_digests(config) or None,
-                "command": command(),
-                "version": version(),
-                "curve": read_curve(run.folder / "curve.csv"),
-                "errors": errors,
-                "traceback": failure and "".join(traceback.format_exception(failure)),
-            }
-            write_json(run.record_path(cell), record)
-        tracker.finish(row, failed=row["status"] == "failed")
+            record = run.write_record(
+                config,
+                row,
+                sources=source_digests(config) or None,
+                curve=read_curve(run.folder / "curve.csv"),
+                errors=errors,
+                traceback=failure and "".join(traceback.format_exception(failure)),
+            )
+        tracker.finish(record["row"], failed=row["status"] == "failed")
         if failure is not None and not isinstance(failure, Interrupted):
             raise failure
         return record
@@ -137,25 +132,12 @@ def train_and_measure(
     return {**accuracies(found), **cost, **costs(model, measured)}, found.errors
 
 
-def require_buildable(config: CellConfig, task: Task) -> None:
-    """Build the model and count its cost, so that a bad cell never starts."""
-    # Not on the meta device: sparse attention's pattern needs values, and it loads the compiler.
-    if config.model.construct is None:
-        costs(build_model(config.model, task), task)
-
-
 def trained(
     config: CellConfig, task: Task, data: DataSets, run: Run, tell: Listener, stop: Stop
 ) -> tuple[Transformer, dict[str, Any]]:
     """The trained model, and its training's columns. Raises `Interrupted` when asked to stop, or
     after the time limit."""
     device = resolve_device(config.machine.device)
-    if config.model.construct is not None:
-        model = build_model(config.model, task).to(device)
-        require_exact(model)
-        sizes = {"layers": len(model.blocks), "dim": model.dim}
-        heads = model.blocks[0].mixer.num_heads if len(model.blocks) else 0
-        return model, {**sizes, "heads": heads, "data_fingerprint": data.fingerprint}
     known = run.training()
     if known is not None:
         return load_model(config, task, run).to(device), known["row"]
@@ -185,19 +167,15 @@ def initial_model(config: CellConfig, task: Task) -> Transformer:
 
 
 def load_model(config: CellConfig, task: Task, run: Run) -> Transformer:
-    """The model in the run's checkpoint, or the constructed one."""
+    """The model in the run's checkpoint."""
     model = build_model(config.model, task, config.recipe.dropout)
-    if config.model.construct is None:
-        model.load_state_dict(load_checkpoint(run.checkpoint)["model"])
+    model.load_state_dict(load_checkpoint(run.checkpoint)["model"])
     return model
 
 
 def load_data(config: CellConfig, task: Task) -> DataSets:
     """The cell's data sets, built if missing."""
-    data = config.data
-    if config.model.construct is not None:  # the test set is the same without training data
-        data = dataclasses.replace(data, train=0, validation=0, train_file=None)
-    return load_or_build(task, data, Path(config.data_dir), config.progress)
+    return load_or_build(task, config.data, Path(config.data_dir), config.progress)
 
 
 def rounded_model(

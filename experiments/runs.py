@@ -26,7 +26,7 @@ import sys
 import threading
 import time
 import tomllib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +36,7 @@ import yaml
 
 from common import write_json, write_text
 from experiments.config import CellConfig, deciding_settings
-from experiments.names import cell_name, run_name
+from experiments.names import cell_name, identity, run_name
 from training.trainer import Event, Listener, Phase
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -88,9 +88,7 @@ class Run:
         return False
 
     def write_config(self, config: CellConfig) -> None:
-        settings = deciding_settings(config)
-        if cell_name(config) != self.name:
-            settings["measure"] = {}
+        settings = {**deciding_settings(config), "measure": {}}
         write_text(self.folder / "config.yaml", yaml.safe_dump(settings, sort_keys=False))
 
     def record_path(self, cell: str) -> Path:
@@ -99,6 +97,23 @@ class Run:
     def record(self, cell: str) -> dict[str, Any] | None:
         """The evaluation's record; None if it has not run."""
         return _read_json(self.record_path(cell))
+
+    def write_record(
+        self, config: CellConfig, row: Mapping[str, Any], **more: Any
+    ) -> dict[str, Any]:
+        """Write and return the record of a measurement: its row, with standard columns added, its
+        configuration, and `more`."""
+        cell, settings = cell_name(config), deciding_settings(config)
+        row = {**identity(settings), **row, "run": self.name, "cell": cell, **provenance()}
+        record = {
+            "row": row,
+            "config": settings,
+            "command": command(),
+            "version": version(),
+            **more,
+        }
+        write_json(self.record_path(cell), record)
+        return record
 
     def finished(self, cell: str) -> dict[str, Any] | None:
         """The record of a measurement that is done."""

@@ -71,7 +71,7 @@ def upsert(folder: Path, records: Iterable[Mapping[str, Any]]) -> None:
     configuration whose code from outside the project has changed is removed."""
     folder.mkdir(parents=True, exist_ok=True)
     with filelock.FileLock(folder / ".lock"):
-        cells = read_cells(folder)  # written first, so a kill may leave a row whose cell is gone
+        cells = read_cells(folder)  # written first, so a kill can leave a row without its cell
         rows = {cell: row for cell, row in text_rows(folder).items() if cell in cells}
         for record in records:
             row, cell = record["row"], record["row"]["cell"]
@@ -94,7 +94,7 @@ def write_table(folder: Path, rows: dict[str, Row], cells: dict[str, dict[str, A
     table = pd.DataFrame(list(rows.values()), columns=[*COLUMNS, *keys], dtype=object)
     table = table.sort_values([*SORT, *keys, "cell"], kind="stable", key=_sortable)
     lines = [json.dumps(cells[cell], separators=(",", ":")) for cell in sorted(cells)]
-    shared = shared_settings(configs)
+    shared = shared_settings(configs, keys)
     write_text(folder / "config.yaml", yaml.safe_dump(shared, sort_keys=True))
     write_text(folder / "cells.jsonl", "\n".join(lines) + "\n")
     write_text(folder / "results.csv", table.to_csv(index=False))
@@ -109,10 +109,10 @@ IN_COLUMNS = {
 MEASURED = {"task.size": "size", "task.format": "format"}
 
 
-def shared_settings(configs: list[Mapping[str, Any]]) -> dict[str, Any]:
-    """The settings that are not in the rows of a table, under dotted keys: shared by `all` cells,
-    or by those of a task, model or recipe."""
-    held = {*varying_keys(configs), *IN_COLUMNS, *(f"measure.{key}" for key in MEASURED)}
+def shared_settings(configs: list[Mapping[str, Any]], varying: list[str]) -> dict[str, Any]:
+    """The settings that are not in the rows of a table, where `varying` have columns, under dotted
+    keys: shared by `all` cells, or by those of a task, model or recipe."""
+    held = {*varying, *IN_COLUMNS, *(f"measure.{key}" for key in MEASURED)}
     held |= {key for key in MEASURED if measured_as_trained(configs, key)}
     found: dict[str, Any] = {"all": {}, "task": {}, "model": {}, "recipe": {}}
     for config in configs:

@@ -19,7 +19,7 @@ from models.mixer import (
     without_autocast,
     xavier_uniform,
 )
-from models.packing import PackedAttention, Packing, kernel_supports
+from models.packing import LONGEST, PackedAttention, Packing
 
 Convolution = Literal["none", "canon", "silu"]
 
@@ -155,7 +155,8 @@ class AttentionMixer(Mixer):
             drops
             or self.position == "rope"
             or overrides(self, "packed_kernel", "attend", "softmax")
-            or not kernel_supports(qkv, packing)
+            or qkv.dtype == torch.float64
+            or packing.longest > LONGEST  # padding is faster
         ):
             return self.attend_padded(qkv, packing, **seen)
         return self.packed_kernel(qkv.float(), packing, **seen).to(qkv.dtype)
@@ -220,9 +221,10 @@ class AttentionMixer(Mixer):
         raise NotImplementedError
 
     def flops(self, length: int) -> dict[str, int]:
+        layers = (layer for layer in self.modules() if isinstance(layer, nn.Linear))
+        weights = sum(layer.weight.numel() for layer in layers)
         return {
-            "linear/attention_qkv": 2 * self.parts * self.dim**2 * length,
-            "linear/attention_out": 2 * self.dim**2 * length,
+            "linear/mixer": 2 * weights * length,
             **self.convolution.flops(length),
             **self.mixing_flops(length),
         }

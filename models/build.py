@@ -3,7 +3,7 @@
 import functools
 import inspect
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, Literal
 
 import torch
@@ -20,33 +20,21 @@ from tasks.task import Task
 
 @dataclass(frozen=True, config=ConfigDict(extra="forbid", strict=True))
 class ModelConfig:
-    """The `model` group: a transformer to train, or constructed weights.
-
-    `mixer` holds `_target_` and that class's own parameters; `mixers` is a list of these, used in
-    turn. `dim`, `num_layers`, `num_heads` are D, M, H. `construct` instead holds the `_target_` of
-    a function that returns a finished model for a task, and its parameters.
-    """
+    """The `model` group: a transformer of D `dim`, M `num_layers` and H `num_heads`. `mixer` holds
+    `_target_` and that class's own parameters; `mixers` is a list of these, used in turn."""
 
     name: str
-    dim: PositiveInt | None = None
-    num_layers: PositiveInt | None = None
-    num_heads: PositiveInt | None = None
+    dim: PositiveInt
+    num_layers: PositiveInt
+    num_heads: PositiveInt
     mixer: dict[str, Any] | None = None
     mixers: list[dict[str, Any]] | None = None
-    construct: dict[str, Any] | None = None
     position: Literal["sinusoidal", "rope", "none"] = "sinusoidal"
 
     def __post_init__(self) -> None:
-        if [self.mixer, self.mixers, self.construct].count(None) != 2:
-            raise UserError(
-                f"model {self.name}: set exactly one of model.mixer, model.mixers, model.construct"
-            )
-        if self.construct is not None:
-            return
-        for key in ("dim", "num_layers", "num_heads"):
-            if getattr(self, key) is None:
-                raise UserError(f"model.{key}=null: must be a whole number of at least 1")
-        if self.mixers is not None and not 1 <= len(self.mixers) <= (self.num_layers or 0):
+        if (self.mixer is None) == (self.mixers is None):
+            raise UserError(f"model {self.name}: set exactly one of model.mixer, model.mixers")
+        if self.mixers is not None and not 1 <= len(self.mixers) <= self.num_layers:
             raise UserError(
                 f"model.mixers: {len(self.mixers)} mixers; "
                 f"must be 1 to model.num_layers={self.num_layers}, which take them in turn"
@@ -54,11 +42,8 @@ class ModelConfig:
 
 
 def build_model(config: ModelConfig, task: Task, dropout: float = 0.0) -> Transformer:
-    """A model sized for `task`, initialised by torch's generator, or constructed. Raises UserError
-    for an unknown target, wrong parameters, or sizes that do not fit."""
-    if config.construct is not None:
-        return _constructed(config.construct, task)
-    assert config.dim and config.num_layers and config.num_heads
+    """A model sized for `task`, initialised by torch's generator. Raises UserError for an unknown
+    target, wrong parameters, or sizes that do not fit."""
     if config.mixers is None:
         settings = {"model.mixer": config.mixer or {}}
     else:
@@ -103,27 +88,25 @@ def build_mixer(
     cls = locate(str(target), f"{key}._target_")
     if not (inspect.isclass(cls) and issubclass(cls, Mixer)):
         raise UserError(f"{key}._target_={target}: is not a subclass of models.mixer.Mixer")
-    seen = {"lines": lines} if cls.sees_lines else {}
-    return _called(cls, settings, {**given, **seen}, key)
+    if cls.sees_lines:
+        given["lines"] = lines
+    own = {name: value for name, value in settings.items() if name != "_target_"}
+    takes = {name: found for name, found in parameters_of(cls).items() if name not in given}
+    for name, value in own.items():
+        if name not in takes:
+            raise UserError(
+                f"{key}: {cls.__name__}: no parameter {name!r}; it takes "
+                f"{', '.join(takes) or 'no parameters'}{did_you_mean(name, takes)}"
+            )
+        if value != takes[name].default:
+            _check(takes[name].annotation, value, f"{key}.{name}")
+    return cls(**given, **own)
 
 
-def _constructed(settings: Mapping[str, Any], task: Task) -> Transformer:
-    key = "model.construct"
-    function = locate(str(settings.get("_target_")), f"{key}._target_")
-    model = _called(function, settings, {"task": task}, key)
-    if not isinstance(model, Transformer):
-        raise UserError(f"{key}: must return a models.transformer.Transformer, not {type(model)}")
-    if model.vocab_size != len(task.vocabulary) or model.max_len < task.at_capacity.max_len:
-        raise UserError(
-            f"{key}: the model it returns is too small for the task's vocabulary or sequences"
-        )
-    return model
-
-
-def parameters_of(function: Callable[..., Any]) -> dict[str, inspect.Parameter]:
-    """Parameters of a function, or of a class including those passed on to its bases."""
+def parameters_of(cls: type) -> dict[str, inspect.Parameter]:
+    """Parameters of a class, including those passed on to its bases."""
     found: dict[str, inspect.Parameter] = {}
-    for source in inspect.getmro(function) if inspect.isclass(function) else [function]:
+    for source in inspect.getmro(cls):
         own = inspect.signature(source).parameters.values()
         for p in own:
             if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY):
@@ -131,24 +114,6 @@ def parameters_of(function: Callable[..., Any]) -> dict[str, inspect.Parameter]:
         if not any(p.kind == p.VAR_KEYWORD for p in own):
             break
     return found
-
-
-def _called(
-    function: Callable[..., Any], settings: Mapping[str, Any], given: dict[str, Any], key: str
-) -> Any:
-    """Call `function` with `given` and its own `settings`; UserError if a name or an annotated
-    value does not fit."""
-    own = {name: value for name, value in settings.items() if name != "_target_"}
-    takes = {name: own for name, own in parameters_of(function).items() if name not in given}
-    for name, value in own.items():
-        if name not in takes:
-            raise UserError(
-                f"{key}: {function.__name__}: no parameter {name!r}; it takes "
-                f"{', '.join(takes) or 'no parameters'}{did_you_mean(name, takes)}"
-            )
-        if value != takes[name].default:
-            _check(takes[name].annotation, value, f"{key}.{name}")
-    return function(**given, **own)
 
 
 def _check(kind: Any, value: Any, key: str) -> None:

@@ -14,7 +14,7 @@ from models.linear import split
 from models.mixer import Role, upcast, without_autocast, xavier_uniform
 from models.recurrent import RecurrentMixer
 
-Range = Annotated[Sequence[float], Field(min_length=2, max_length=2)] | None
+Range = Annotated[Sequence[float], Field(min_length=2, max_length=2)]
 CHUNK_SIZE = 32
 # exp of it is 0 even in float64; sums of larger logarithms would lose digits of small ones.
 LEAST_LOG_DECAY = -800.0
@@ -37,7 +37,7 @@ class DecayedAttention(RecurrentMixer):
         self,
         *sizes: Any,
         decay: Literal["fixed", "channel", "head"] = "fixed",
-        A_range: Range = None,
+        A_range: Range = (1, 16),
         output_gate: bool = True,
         **shared: Any,
     ):
@@ -46,7 +46,6 @@ class DecayedAttention(RecurrentMixer):
         if decay == "head":
             self.decay = HeadDecay(dim, num_heads, A_range)
         else:
-            refuse_range(A_range, f"decay={decay}")
             self.decay = (FixedDecay if decay == "fixed" else ChannelDecay)(dim, num_heads)
         if decay == "channel":  # whose chunks are joined from blocks, others' are masked products
             self.kernel_head_dim = 64
@@ -79,17 +78,11 @@ class DecayedAttention(RecurrentMixer):
             return (F.rms_norm(y, y.shape[-1:], eps=1e-5) * self.gain).to(qkv.dtype)
 
 
-class Decay(nn.Module):
-    """How fast heads forget. `forward` maps x (..., D) to the log decay, at most 0, (..., H, K) or
-    (..., H, 1), and to the factor on written values, (..., H, 1)."""
-
-    def flops(self, length: int) -> dict[str, int]:
-        layers = (layer for layer in self.modules() if isinstance(layer, nn.Linear))
-        weights = sum(layer.weight.numel() for layer in layers)
-        return {"linear/decay": 2 * weights * length} if weights else {}
+# How fast heads forget. `forward` maps x (..., D) to the log decay, at most 0, (..., H, K) or
+# (..., H, 1), and to the factor on written values, (..., H, 1).
 
 
-class FixedDecay(Decay):
+class FixedDecay(nn.Module):
     """γ_h = 1 - 2^(-5 - h) for head h = 0, 1, ... (RetNet, eq. 8)."""
 
     def __init__(self, dim: int, num_heads: int):
@@ -103,7 +96,7 @@ class FixedDecay(Decay):
         return log_decay, torch.ones_like(log_decay)
 
 
-class ChannelDecay(Decay):
+class ChannelDecay(nn.Module):
     """α_t = σ(W_2 W_1 x_t + b)^(1/τ) for every key channel, τ = 16, W_1 with 16 rows (GLA, Yang et
     al. 2023, arXiv 2312.06635, section 4)."""
 
@@ -122,7 +115,7 @@ class ChannelDecay(Decay):
         return log_decay, torch.ones_like(log_decay[..., :1])
 
 
-class HeadDecay(Decay):
+class HeadDecay(nn.Module):
     """a_t = exp(-Δ_t exp(A_log)) per head, Δ_t = softplus(W x_t + b) also scales the values.
 
     Mamba-2 (Dao and Gu 2024, arXiv 2405.21060, section 7), initialised as in their code: W by
@@ -133,7 +126,7 @@ class HeadDecay(Decay):
 
     def __init__(self, dim: int, num_heads: int, A_range: Range):
         super().__init__()
-        low, high = A_range or (0, 0)
+        low, high = A_range
         if not 0 <= low < high:
             raise UserError(f"A_range={A_range}: expected [low, high] with 0 <= low < high")
         self.dt = nn.Linear(dim, num_heads)
@@ -147,11 +140,6 @@ class HeadDecay(Decay):
         dt = F.softplus(upcast(self.dt(x)))[..., None]
         with without_autocast(x):
             return -self.A_log.exp()[:, None] * dt, dt
-
-
-def refuse_range(A_range: Range, where: str) -> None:
-    if A_range is not None:
-        raise UserError(f"A_range={A_range}: it does not apply to {where}; remove it")
 
 
 def decayed_sums(q: Tensor, k: Tensor, v: Tensor, log_decay: Tensor) -> tuple[Tensor, Tensor]:
@@ -237,14 +225,9 @@ class ChunkDecays:
         dtype = log_decay.dtype
         sums = log_decay.clamp(min=LEAST_LOG_DECAY).double().cumsum(1)[..., None]  # (M, C, 1)
         between = (sums - sums.mT).to(dtype).clamp(max=0).exp()  # (M, C, C)
-        self.to_queries = repeated(between, writes, 2)
-        self.to_writes = repeated(self.to_queries, writes, 1)
+        self.to_queries = between.repeat_interleave(writes, 2)
+        self.to_writes = self.to_queries.repeat_interleave(writes, 1)
         self.queries_from_start = sums.to(dtype).exp()
-        self.writes_from_start = repeated(self.queries_from_start, writes, 1)
-        self.to_end = repeated((sums[:, -1:] - sums).to(dtype).exp(), writes, 1)
+        self.writes_from_start = self.queries_from_start.repeat_interleave(writes, 1)
+        self.to_end = (sums[:, -1:] - sums).to(dtype).exp().repeat_interleave(writes, 1)
         self.whole = self.queries_from_start[:, -1:]
-
-
-def repeated(x: Tensor, times: int, dim: int) -> Tensor:
-    """Repeat each entry along `dim`; no copy for once."""
-    return x if times == 1 else x.repeat_interleave(times, dim)

@@ -16,7 +16,7 @@ from pydantic import PositiveInt
 from torch import Tensor, nn
 
 from models.attention import Convolution, ShortConvolution
-from models.decayed import RATES, ChunkDecays, HeadDecay, Range, refuse_range
+from models.decayed import RATES, ChunkDecays, HeadDecay, Range
 from models.linear import split
 from models.mixer import Mixer, Role, upcast, xavier_uniform
 from models.recurrent import RecurrentMixer
@@ -29,14 +29,14 @@ class DeltaRule(RecurrentMixer):
 
     num_householder is n: each token multiplies the state by n Householder matrices I - β k k^T.
     negative_eigenvalues lets β reach 2 instead of 1, so that eigenvalues reach -1 (Grazzi et al.
-    2025). forget_gate adds Mamba-2's decay with rates in A_range (`HeadDecay`); output_gate
+    2025). forget_gate adds Mamba-2's decay, its rates drawn from A_range (`HeadDecay`); output_gate
     multiplies the normalised output by SiLU(W x). Projections pass a short convolution with SiLU;
     queries and keys are then divided by their norm, and rotated if position="rope". The layers are
     those of flash-linear-attention, but q is not divided by √K and matrices start Xavier-uniform,
     without a gain, as everywhere here.
     """
 
-    uses_delta_rule, kernel_head_dim, gate_term = True, 32, "linear/attention_gate"
+    uses_delta_rule, kernel_head_dim = True, 32
 
     def __init__(
         self,
@@ -44,7 +44,7 @@ class DeltaRule(RecurrentMixer):
         num_householder: PositiveInt = 1,
         negative_eigenvalues: bool = False,
         forget_gate: bool = False,
-        A_range: Range = None,
+        A_range: Range = (0, 16),
         output_gate: bool = False,
         convolution: Convolution = "silu",
         convolution_width: PositiveInt = 4,
@@ -62,8 +62,6 @@ class DeltaRule(RecurrentMixer):
         self.qkv = qkv = nn.Linear(dim, self.parts * dim, bias=False)
         self.convolution = ShortConvolution(self.parts * dim, convolution, convolution_width)
         self.beta = nn.Linear(dim, num_householder * num_heads, bias=False)
-        if not forget_gate:
-            refuse_range(A_range, "forget_gate=false")
         self.decay = HeadDecay(dim, num_heads, A_range) if forget_gate else None
         self.norm = nn.RMSNorm(self.head_dim, eps=1e-5)
         self.gate = nn.Linear(dim, dim, bias=False) if output_gate else None
@@ -93,22 +91,13 @@ class DeltaRule(RecurrentMixer):
     def scan(
         self, q: Tensor, k: Tensor, v: Tensor, beta: Tensor, log_decay: Tensor | None
     ) -> tuple[Tensor, Tensor]:
-        y, state = delta_rule(
-            q.transpose(1, 2),
-            k.permute(0, 3, 1, 2, 4),
-            v.permute(0, 3, 1, 2, 4),
-            beta.permute(0, 3, 1, 2),
-            None if log_decay is None else log_decay.squeeze(-1).transpose(1, 2),
-            self.chunk_size,
-        )
+        q, k, v = (x.movedim(-2, 1) for x in (q, k, v))  # heads before tokens
+        g = None if log_decay is None else log_decay.squeeze(-1).transpose(1, 2)
+        y, state = delta_rule(q, k, v, beta.movedim(-1, 1), g, self.chunk_size)
         return y.transpose(1, 2), state
 
     def normed(self, x: Tensor, y: Tensor, qkv: Tensor) -> Tensor:
         return self.norm(y).to(x.dtype)
-
-    def flops(self, length: int) -> dict[str, int]:
-        beta = 2 * self.beta.weight.numel() * length
-        return {**super().flops(length), "linear/attention_beta": beta}
 
 
 def delta_rule(

@@ -7,19 +7,13 @@ biases, LayerNorm, GELU, softmax, feature maps or rotations. PyTorch's `FlopCoun
 mixers without a formula.
 """
 
-from __future__ import annotations
-
 import copy
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from common import UserError
-
-if TYPE_CHECKING:
-    from models.mixer import Mixer
 
 
 def linear_layer_flops(terms: dict[str, int]) -> int:
@@ -37,7 +31,7 @@ def training_step_flops(terms: dict[str, int]) -> int:
     return 3 * total_flops(terms)
 
 
-def counted_forward(mixer: Mixer, length: int) -> dict[str, int]:
+def counted_forward(mixer: nn.Module, dim: int, length: int) -> dict[str, int]:
     """FLOPs of the matrix products of one pass over `length` tokens, on the meta device:
     "linear/mixer" inside `nn.Linear`, "mixing/products" all others. Raises UserError if there are
     none of the latter, or the mixer does not run on the meta device."""
@@ -54,9 +48,9 @@ def counted_forward(mixer: Mixer, length: int) -> dict[str, int]:
             layer.register_forward_hook(add)
     try:
         with torch.no_grad(), FlopCounterMode(display=False) as counter:
-            moved(torch.empty(1, length, mixer.dim, device="meta"))
+            moved(torch.empty(1, length, dim, device="meta"))
     except Exception as error:
-        mixer(torch.zeros(1, length, mixer.dim))  # a bug in `forward` is raised as it is
+        mixer(torch.zeros(1, length, dim))  # a bug in `forward` is raised as it is
         raise UserError(f"mixer {name} does not run on the meta device; {remedy}") from error
     products = counter.get_total_flops() - linear
     if products == 0:

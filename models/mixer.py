@@ -12,7 +12,6 @@ is correct for any causal mixer, but slow. Override:
     parameter_roles     if it has matrices other than `nn.Linear` weights
 """
 
-from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Literal
@@ -25,7 +24,6 @@ from models.flops import counted_forward
 from models.packing import Packing
 
 POSITIONS = ("sinusoidal", "rope", "none")
-Kind = Literal["hidden", "embedding", "head", "vector"]
 
 
 @dataclass(frozen=True)
@@ -38,7 +36,7 @@ class Role:
     from weight decay; vectors decay only if the recipe also says so.
     """
 
-    kind: Kind
+    kind: Literal["hidden", "embedding", "head", "vector"]
     parts: int = 1
     decays: bool = True
 
@@ -77,7 +75,8 @@ class Mixer(nn.Module):
     """
 
     takes_rope = True
-    # If true, the constructor takes `lines`, the other methods `ends`: see `models.last_lines`.
+    # If true, the constructor takes `lines` and the other methods `ends` (`models.last_lines`);
+    # `prefill` and `step` have no default then.
     sees_lines = False
 
     def __init__(
@@ -112,7 +111,8 @@ class Mixer(nn.Module):
         return {}
 
     def reference(self) -> nn.Module:
-        """A module of the same parameters that computes `forward` in float64, for evaluation."""
+        """A module of the same parameters that computes `forward` in float64, without rounding to
+        less on the way, for evaluation."""
         return self
 
     def prefill(self, x: Tensor, lengths: Tensor) -> tuple[Tensor, GenerationState]:
@@ -132,36 +132,11 @@ class Mixer(nn.Module):
     def flops(self, length: int) -> dict[str, int]:
         """FLOPs of a forward pass over `length` tokens, 2 per multiply-add, as terms "linear/..."
         and "mixing/...". The default counts matrix products; UserError if there are none."""
-        return counted_forward(self, length)
+        return counted_forward(self, self.dim, length)
 
     def state_bytes(self, length: int) -> int:
         """Bytes of one sequence's state after `length` tokens in float32; by default the inputs."""
         return 4 * length * self.dim
-
-
-def default_roles(module: nn.Module) -> dict[str, Role]:
-    matrices = {id(layer.weight) for layer in module.modules() if isinstance(layer, nn.Linear)}
-    return {
-        name: Role("hidden" if id(parameter) in matrices else "vector")
-        for name, parameter in module.named_parameters()
-    }
-
-
-def with_stated_roles(module: nn.Module, stated: Mapping[str, Role]) -> dict[str, Role]:
-    """Default roles of `module`, updated with `stated`. Raises UserError for a name that is no
-    parameter, or a hidden parameter that is not a stack of `parts` matrices."""
-    roles = default_roles(module)
-    where = f"{type(module).__name__}.parameter_roles"
-    for name, role in stated.items():
-        if name not in roles:
-            known = ", ".join(roles) or "none"
-            raise UserError(f"{where}: {name!r} is not a parameter of the mixer; it has {known}")
-        shape = tuple(module.get_parameter(name).shape)
-        if role.kind == "hidden" and (len(shape) != 2 or shape[0] % role.parts):
-            raise UserError(
-                f"{where}: {name!r} of shape {shape} is not a stack of {role.parts} matrices"
-            )
-    return {**roles, **stated}
 
 
 def xavier_uniform(module: nn.Module, parts: int = 1) -> None:

@@ -17,7 +17,6 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from models import cpu_attention, cpu_recurrence
-from models.cpu_attention import LANES
 
 # Cost of one more group, in tokens of padding.
 GROUP_OVERHEAD = 300
@@ -137,8 +136,8 @@ def group_sizes(lengths: np.ndarray, grain: int, overhead: int) -> list[int]:
 class PackedAttention(torch.autograd.Function):
     """Softmax or linear attention on packed q, k, v (N, 3, H, K) in float32, to (N, H, K).
 
-    Softmax takes an optional `bias` (`bias_shape`) on scores, and `hidden` (N, 2): each query does
-    not see positions hidden[0] to hidden[1] - 1. It must see itself.
+    Softmax takes an optional `bias` (L, L) on scores, L a multiple of LANES, and `hidden` (N, 2):
+    each query does not see positions hidden[0] to hidden[1] - 1. It must see itself.
     """
 
     @staticmethod
@@ -211,13 +210,3 @@ class PackedRecurrence(torch.autograd.Function):
         ctx.packing.in_threads(lambda offsets: cpu_recurrence.recur_backward(*arrays, offsets))
         wanted = zip(found, ctx.needs_input_grad, strict=False)
         return *(x if needed else None for x, needed in wanted), None
-
-
-def kernel_supports(qkv: Tensor, packing: Packing) -> bool:
-    """Whether `PackedAttention` supports qkv (N, 3, H, K) and is faster than padding."""
-    return qkv.device.type == "cpu" and qkv.dtype != torch.float64 and packing.longest <= LONGEST
-
-
-def bias_shape(length: int) -> tuple[int, int]:
-    """Shape of the bias for sequences of up to `length` tokens: whole vectors."""
-    return rounded_up(length, LANES), rounded_up(length, LANES)

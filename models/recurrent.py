@@ -27,7 +27,6 @@ class RecurrentMixer(AttentionMixer):
     """
 
     num_householder, uses_delta_rule, kernel_head_dim = 1, False, 16
-    gate_term = "linear/output_gate"
     decay: Any
     gate: nn.Linear | None
 
@@ -98,11 +97,6 @@ class RecurrentMixer(AttentionMixer):
             "mixing/state_update": writes,
             "mixing/state_read": 2 * state,
         }
-
-    def flops(self, length: int) -> dict[str, int]:
-        gate = {} if self.gate is None else {self.gate_term: 2 * self.dim**2 * length}
-        decay = {} if self.decay is None else self.decay.flops(length)
-        return {**super().flops(length), **decay, **gate}
 
     def state_bytes(self, length: int) -> int:
         return 4 * self.num_heads * self.head_dim**2 + self.convolution.state_bytes()

@@ -101,17 +101,10 @@ class TaylorAttention(AttentionMixer):
             y = quotient((self.feature_map(q)[..., None, :] @ sums).squeeze(-2))  # (B, H, K)
         return y.to(v.dtype)
 
-    def flops(self, length: int) -> dict[str, int]:
+    def mixing_flops(self, length: int) -> dict[str, int]:
         """An F x (K + 1) state per head is updated and read."""
         state = self.num_heads * self.features * (self.head_dim + 1) * length
-        return {
-            "linear/attention_qk": 2 * 2 * self.width * self.dim * length,
-            "linear/attention_v": 2 * self.dim**2 * length,
-            "linear/attention_out": 2 * self.dim**2 * length,
-            **self.convolution.flops(length),
-            "mixing/state_update": 2 * state,
-            "mixing/state_read": 2 * state,
-        }
+        return {"mixing/state_update": 2 * state, "mixing/state_read": 2 * state}
 
     def state_bytes(self, length: int) -> int:
         sums = 4 * self.num_heads * self.features * (self.head_dim + 1)

@@ -15,11 +15,9 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
-from common import UserError
 from models.attention import AttentionMixer, rotate
 from models.mixer import GenerationState, upcast, without_autocast
 
-MOST_SCORES = 2**28  # of one query: 1 GiB in float32, several times over in a backward pass
 # Scores held at once, on a CPU and on other devices. 1 MiB of float32 fits in a core's cache; a GPU
 # needs more work per call.
 SCORES_CPU, SCORES_ELSEWHERE = 2**18, 2**26
@@ -31,20 +29,13 @@ class TensorAttention(AttentionMixer):
 
     s_ijk = (1/K) Σ_a Q_ia K1_ja K2_ka, at least in float32; scale="sqrt" divides by √K.
     position="rope" rotates K1_j by i - j and K2_k by i - k, as in RoPE tensor attention (Definition
-    3.28 there). Time O(T³ D), memory O(T²) per query, UserError if too much; no dropout.
+    3.28 there). Time O(T³ D), memory O(T²) per query; no dropout.
     """
 
     parts = 5  # Q, K1, K2, V1, V2
 
     def __init__(self, *sizes: Any, scale: Literal["head_dim", "sqrt"] = "head_dim", **shared: Any):
         super().__init__(*sizes, **shared)
-        max_len = self.max_len
-        if max_len**2 > MOST_SCORES:
-            raise UserError(
-                f"tensor attention: among {max_len:,} tokens a query has {max_len**2:,} scores, "
-                f"more than the {MOST_SCORES:,} allowed; use shorter sequences or "
-                "model=tensor_linear"
-            )
         self.scale = 1 / (self.head_dim if scale == "head_dim" else self.head_dim**0.5)
 
     def attend(self, q: Tensor, k1: Tensor, k2: Tensor, v1: Tensor, v2: Tensor) -> Tensor:

@@ -1,25 +1,15 @@
 """The decoder-only transformer around a token mixer (Yang et al. 2024, section 6)."""
 
-import math
+from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import Any, cast
+from typing import cast
 
 import torch
 from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
-from torch.nn import functional as F
 
 from common import UserError
 from models.attention import angles
-from models.kernels import Float, exponential, kernel
-from models.mixer import (
-    GenerationState,
-    Mixer,
-    Role,
-    default_roles,
-    with_stated_roles,
-    xavier_uniform,
-)
+from models.mixer import GenerationState, Mixer, Role, xavier_uniform
 from models.packing import Packing
 
 State = list[GenerationState]  # one per layer
@@ -124,14 +114,20 @@ class Transformer(nn.Module):
     def parameter_roles(self) -> dict[str, Role]:
         """The role of every parameter, by its name in `named_parameters`. UserError if a mixer
         states a role for a parameter it does not have."""
-        roles = default_roles(self) | {
-            "embedding.weight": Role("embedding"),
-            "head.weight": Role("head"),
+        matrices = {id(layer.weight) for layer in self.modules() if isinstance(layer, nn.Linear)}
+        roles = {
+            name: Role("hidden" if id(parameter) in matrices else "vector")
+            for name, parameter in self.named_parameters()
         }
+        roles |= {"embedding.weight": Role("embedding"), "head.weight": Role("head")}
         for number, block in enumerate(self.blocks):
-            for name, role in with_stated_roles(block.mixer, block.mixer.parameter_roles()).items():
-                roles[f"blocks.{number}.mixer.{name}"] = role
-        return {name: roles[name] for name, _ in self.named_parameters()}
+            for name, role in block.mixer.parameter_roles().items():
+                key = f"blocks.{number}.mixer.{name}"
+                if key not in roles:
+                    kind = type(block.mixer).__name__
+                    raise UserError(f"{kind}.parameter_roles: {name!r} is not a parameter")
+                roles[key] = role
+        return roles
 
     def select(self, state: State, rows: Tensor) -> State:
         return [layer_state.select(rows) for layer_state in state]
@@ -139,11 +135,9 @@ class Transformer(nn.Module):
     def flops(self, length: int) -> dict[str, int]:
         """FLOPs of a forward pass over `length` tokens by term, 2 per multiply-add: "linear/..."
         the blocks' linear layers, "mixing/..." token mixing, "head" all logits (`models.flops`)."""
-        terms: dict[str, int] = {}
+        terms = Counter(head=2 * self.dim * self.vocab_size * length)
         for block in self.blocks:
-            for name, count in block.flops(length).items():
-                terms[name] = terms.get(name, 0) + count
-        terms["head"] = 2 * self.dim * self.vocab_size * length
+            terms.update(block.flops(length))
         return terms
 
     def state_bytes(self, length: int) -> int:
@@ -162,7 +156,7 @@ class Block(nn.Module):
         self.dim, self.sees_lines = dim, mixer.sees_lines
         self.mixer_norm, self.mixer = nn.LayerNorm(dim), mixer
         self.ffn_norm = nn.LayerNorm(dim)
-        self.ffn = nn.Sequential(nn.Linear(dim, 4 * dim), Gelu(), nn.Linear(4 * dim, dim))
+        self.ffn = nn.Sequential(nn.Linear(dim, 4 * dim), nn.GELU(), nn.Linear(4 * dim, dim))
         self.dropout = nn.Dropout(dropout)
         xavier_uniform(self.ffn)
 
@@ -192,51 +186,6 @@ class Block(nn.Module):
     def flops(self, length: int) -> dict[str, int]:
         ffn = 2 * 4 * self.dim**2 * length
         return {**self.mixer.flops(length), "linear/ffn_in": ffn, "linear/ffn_out": ffn}
-
-
-class Gelu(nn.GELU):
-    """Exact `torch.nn.GELU` that stores its derivative, so the exponential is computed once. Saves
-    3 to 5 % of a float32 training step on a CPU (D = 32). It rounds differently from PyTorch's:
-    without it, the same seed gives other weights."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        trains = x.requires_grad and torch.is_grad_enabled() and not torch.compiler.is_compiling()
-        if trains and x.device.type == "cpu" and x.dtype == torch.float32:
-            return _GeluWithDerivative.apply(x)
-        return F.gelu(x)
-
-
-class _GeluWithDerivative(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, x: Tensor) -> Tensor:
-        x = x.contiguous()
-        y, derivative = torch.empty_like(x), torch.empty_like(x)
-        _gelu(x.view(-1).numpy(), y.view(-1).numpy(), derivative.view(-1).numpy())
-        ctx.save_for_backward(derivative)
-        return y
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> Tensor:
-        (derivative,) = ctx.saved_tensors
-        return gradient * derivative
-
-
-@kernel
-def _gelu(x, y, derivative):
-    """y = x Φ(x) and Φ(x) + x φ(x); Φ to 1e-7 (Abramowitz and Stegun 1964, 7.1.26), as PyTorch."""
-    for i in range(x.shape[0]):
-        u = x[i]
-        t = Float(1) / (Float(1) + Float(0.3275911 / math.sqrt(2)) * abs(u))
-        tail = t * Float(1.061405429 / 2) - Float(1.453152027 / 2)
-        tail = t * tail + Float(1.421413741 / 2)
-        tail = t * tail - Float(0.284496736 / 2)
-        tail = t * (t * tail + Float(0.254829592 / 2))
-        bell = exponential(Float(-0.5) * u * u)
-        tail *= bell
-        share = tail if u < Float(0) else Float(1) - tail
-        y[i] = u * share
-        derivative[i] = share + u * bell * Float(1 / math.sqrt(2 * math.pi))
 
 
 def sinusoids(max_len: int, dim: int) -> Tensor:

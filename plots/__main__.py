@@ -22,7 +22,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from common import exit_on_user_error, read_options
-from plots.data import load_experiment
+from experiments.grid import load_experiment
 from plots.redraw import redraw
 
 Positive = Annotated[float, Field(gt=0, lt=100)]

@@ -23,17 +23,6 @@ STATE_FORMAT = "measure.state_format"
 BESIDE_TASK = ("task.", "data.", "measure.", "format")  # settings that belong to columns
 
 
-def load_experiment(name: str, config_dir: str | Path | None, folder: Path) -> grid.Experiment:
-    """The experiment of that name, from `conf/` or `config_dir`; with the usual figures if it has
-    no YAML but results in `folder`. UserError for an unknown name."""
-    try:
-        return grid.load_experiment(name, config_dir)
-    except grid.UnknownExperimentError:
-        if not (folder / "results.csv").exists():
-            raise
-    return grid.Experiment(name, "", [])
-
-
 def read_results(folder: Path) -> pd.DataFrame:
     """`results.csv`, a row per measurement; UserError if missing."""
     if not (folder / "results.csv").exists():

@@ -17,20 +17,17 @@ def save_checkpoint(path: Path, content: dict[str, Any]) -> None:
     digests = [hashlib.sha256(buffer.getbuffer()).hexdigest()]
     if path.exists():
         digests.append(sha256_of(path))  # a kill between the two files leaves the old checkpoint
-    write_text(digest_path(path), "".join(f"{digest}  {path.name}\n" for digest in digests))
+    lines = "".join(f"{digest}  {path.name}\n" for digest in digests)
+    write_text(path.with_suffix(".sha256"), lines)
     write_bytes(path, buffer.getbuffer())
 
 
-def load_checkpoint(path: Path, map_location: str | torch.device = "cpu") -> dict[str, Any]:
+def load_checkpoint(path: Path) -> dict[str, Any]:
     """Read what `save_checkpoint` wrote; UserError if missing or damaged."""
     if not path.exists():
         raise UserError(f"{path}: no checkpoint found")
-    data, beside = path.read_bytes(), digest_path(path)
+    data, beside = path.read_bytes(), path.with_suffix(".sha256")
     digests = beside.read_text().split() if beside.exists() else []
     if hashlib.sha256(data).hexdigest() not in digests:
         raise UserError(f"{path}: damaged checkpoint (its SHA-256 is not that in {beside.name})")
-    return torch.load(io.BytesIO(data), map_location=map_location, weights_only=True)
-
-
-def digest_path(path: Path) -> Path:
-    return path.with_suffix(".sha256")
+    return torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)

@@ -52,9 +52,9 @@ class Batch:
         """Rows of `values` (B, T, D) or (N, D) at the targets, (targets, D), without a sync."""
         return values.flatten(0, -2).index_select(0, self.counted)
 
-    def spread(self, values: Tensor, fill: float = 0) -> Tensor:
-        """`values` (targets,) placed at their inputs (B, T), `fill` elsewhere."""
-        spread = values.new_full(self.inputs.shape, fill)
+    def spread(self, values: Tensor) -> Tensor:
+        """`values` (targets,) placed at their inputs (B, T), 0 elsewhere."""
+        spread = values.new_zeros(self.inputs.shape)
         spread.view(-1).index_copy_(0, self.counted, values)
         return spread
 
@@ -92,8 +92,8 @@ class SequenceTensors:
         index = index[self.host_lengths[index].argsort(stable=True)]
         parts = [index]
         if layout.most_tokens is not None:
-            tokens = (self.host_lengths[index] - 1).tolist()
-            parts = list(index.split(filled(tokens, layout.most_tokens)))
+            widths = (self.host_lengths[index] - 1).tolist()
+            parts = list(index.split(part_sizes(widths, layout.most_tokens, layout.packed)))
         return [piece for part in parts for piece in part.split(most_sequences or len(part))]
 
     def width(self, index: Tensor, layout: Layout = PADDED) -> int:
@@ -132,14 +132,15 @@ def _small(ids: np.ndarray) -> Tensor:
     return torch.from_numpy(np.array(ids, copy=not ids.flags.writeable))
 
 
-def filled(tokens: list[int], most: int) -> list[int]:
-    """The number of sequences in each part of at most `most` tokens."""
-    sizes, held = [0], 0
-    for count in tokens:
-        if held + count > most and sizes[-1]:
-            sizes, held = [*sizes, 0], 0
+def part_sizes(widths: list[int], most: int, packed: bool) -> list[int]:
+    """The number of sequences in each part of at most `most` tokens, for ascending `widths`;
+    padding counts unless packed."""
+    sizes, tokens = [0], 0
+    for width in widths:
+        tokens = tokens + width if packed else (sizes[-1] + 1) * width
+        if sizes[-1] and tokens > most:
+            sizes, tokens = [*sizes, 0], width
         sizes[-1] += 1
-        held += count
     return sizes
 
 

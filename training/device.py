@@ -1,4 +1,4 @@
-"""Where a cell runs: device, threads, memory, compilation. Does not affect results."""
+"""Where a cell runs: device, threads, memory, compilation. Changes nothing but rounding."""
 
 import ctypes
 import functools
@@ -52,7 +52,7 @@ def resolve_device(device: str) -> torch.device:
     resolved = torch.device(device)
     if resolved.type == "cuda" and (resolved.index or 0) >= torch.cuda.device_count():
         raise UserError(
-            f"device={device}: there are {torch.cuda.device_count()} CUDA devices here; "
+            f"device={device}: CUDA devices here: {torch.cuda.device_count()}; "
             "use device=cpu or device=auto"
         )
     if resolved.type == "cuda":  # float32 is float32: cuDNN's default for LSTMs is TensorFloat32

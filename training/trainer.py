@@ -7,10 +7,11 @@ import math
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import asdict, astuple, dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+import pandas as pd
 import torch
 from torch.nn import functional as F
 
@@ -85,7 +86,6 @@ class Evaluated:
 
 Event = Phase | TrainingStep | Validation | Evaluated
 Listener = Callable[[Event], None]
-CURVE_COLUMNS = tuple(column.name for column in dataclasses.fields(Validation))
 
 
 def ignore(event: Event) -> None: ...
@@ -234,6 +234,12 @@ class Trainer:
         self.state.seconds += now - self._booked
         self._booked = now
 
+    def _tell(self, event: Event) -> None:
+        """Call the listener, whose time does not count as training."""
+        self._book_seconds()
+        self.listener(event)
+        self._booked = self.clock()
+
     def _report(self) -> None:
         """Report the loss and validate, each on schedule; RunError for a NaN."""
         step = self.state.step
@@ -244,13 +250,15 @@ class Trainer:
         loss = float(self._loss_sum) / (step - last)
         if not math.isfinite(loss):
             raise RunError(f"training diverged: loss {loss} within {step} steps")
-        self.listener(TrainingStep(step, self.total_steps, loss))
+        self._tell(TrainingStep(step, self.total_steps, loss))
         if validates:
             self._validate(loss)
 
     def _validate(self, train_loss: float) -> None:
         """Add a row to the learning curve; stop if solved or out of budget."""
         state, step = self.state, self.state.step
+        for mean, current in zip(self.model.buffers(), self.raw_model.buffers(), strict=True):
+            mean.copy_(current)  # only parameters are averaged
         most = min(VALIDATION_BATCH, self.machine.micro_batch_size or VALIDATION_BATCH)
         loss, exact = validate(self.model, self.validation, self.recipe.precision, most)
         if not math.isfinite(loss):
@@ -259,7 +267,7 @@ class Trainer:
         self._book_seconds()  # this step and validation count as training time
         state.curve.append(Validation(step, state.seconds, train_loss, loss, exact, learning_rate))
         self._loss_sum.zero_()
-        self.listener(state.curve[-1])
+        self._tell(state.curve[-1])
         if self.recipe.stop_at is not None and exact >= self.recipe.stop_at:
             state.stopped = "solved"
         elif step >= self.total_steps:
@@ -271,7 +279,9 @@ class Trainer:
         self._book_seconds()
         content["state"]["seconds"] = self.state.seconds
         save_checkpoint(self.folder / "checkpoint.pt", content)
-        write_curve(self.folder / "curve.csv", self.state.curve)
+        columns = [column.name for column in dataclasses.fields(Validation)]
+        curve = pd.DataFrame(self.state.curve, columns=columns)
+        write_text(self.folder / "curve.csv", curve.to_csv(index=False, float_format="%.8g"))
 
     def resume(self) -> None:
         """Continue from the checkpoint, if any. A damaged one is set aside with a warning."""
@@ -357,9 +367,3 @@ def still_improving(curve: list[Validation], total_steps: int) -> bool:
     early = [row for row in rows if row.step <= 0.8 * rows[-1].step]
     before = early[-1].validation_chain_exact_match if early else 0.0
     return rows[-1].validation_chain_exact_match - before > 0.02 + 1e-9
-
-
-def write_curve(path: Path, curve: list[Validation]) -> None:
-    rows = [",".join(CURVE_COLUMNS)]
-    rows += [",".join(f"{value:.8g}" for value in astuple(row)) for row in curve]
-    write_text(path, "\n".join(rows) + "\n")

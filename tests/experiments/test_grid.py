@@ -8,7 +8,8 @@ from experiments.display import label, varying_settings
 from experiments.grid import cell_of, cells, experiment_from, load_experiment, with_model
 from experiments.names import cell_name
 from experiments.plan import quoted
-from experiments.run import require_buildable
+from experiments.row import costs
+from models.build import build_model
 from tasks.task import build_task
 
 SHIPPED = sorted(path.stem for path in (CONF_DIR / "experiment").glob("*.yaml"))
@@ -31,7 +32,8 @@ def test_every_shipped_experiment_lists_distinct_cells_that_can_run(name):
         assert cell_name(cell_from(compose_plain("train", cell.overrides))) == cell.name
         measured_task(cell.config, build_task(cell.config.task))
     least = min(found, key=lambda cell: (cell.config.model.dim, cell.identity["size"]))
-    require_buildable(least.config, build_task(least.config.task))
+    task = build_task(least.config.task)
+    costs(build_model(least.config.model, task), task)
 
 
 def test_products_exclusions_and_repetitions():
@@ -58,7 +60,7 @@ def test_overrides_apply_to_every_cell_and_the_last_of_a_key_counts():
 
 
 def test_values_are_read_as_a_worker_s_hydra_reads_them():
-    for value in ("/home/o'neil/runs", "off", "1:30"):
+    for value in ("/home/o'neil/runs", "off", "1:30", "C:\\runs\\", "a\\'b"):
         assert cell_of([f"runs_dir={quoted(value)}"]).config.runs_dir == value
     assert cell_of(["experiment_name=off"]).config.experiment_name == "off"
 

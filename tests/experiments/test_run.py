@@ -182,26 +182,3 @@ def test_the_commit_is_dirty_if_code_differs_but_not_if_results_do(tmp_path, mon
     assert len(clean) == 12
     (tmp_path / "train.py").write_text("2")
     assert commit.__wrapped__() == f"{clean}-dirty"
-
-
-HAND_BUILT = """
-from models.transformer import Transformer
-from models.standard import StandardAttention
-
-def build(task, dim=8):
-    return Transformer(len(task.vocabulary), task.at_capacity.max_len, dim, 1, 2, StandardAttention)
-"""
-
-
-def test_constructed_weights_are_measured_without_training(tiny, tmp_path, monkeypatch):
-    (tmp_path / "hand_built.py").write_text(HAND_BUILT)
-    monkeypatch.syspath_prepend(tmp_path)
-    words = ["+model.construct={_target_: hand_built.build}", "model.mixer=null"]
-    row = run_cell(tiny(*words))["row"]
-    assert row["status"] == "done" and row["recipe"] == "constructed"
-    assert (row["layers"], row["heads"], row["dim"]) == (1, 2, 8)
-    assert "steps" not in row
-    rounded = run_cell(tiny(*words, "measure.state_format=float2e4"))["row"]
-    assert rounded["status"] == "done"
-    with pytest.raises(UserError, match="training sequences"):
-        run_cell(tiny(*words, "measure.state_format=int8"))

@@ -54,9 +54,7 @@ def settings(name):
 
 
 def names():
-    """Of all models that are trained."""
-    found = sorted({path.stem for folder in FOLDERS for path in folder.glob("model/*.yaml")})
-    return [name for name in found if settings(name).construct is None]
+    return sorted({path.stem for folder in FOLDERS for path in folder.glob("model/*.yaml")})
 
 
 def model_of(

@@ -6,7 +6,6 @@ from configured import settings
 from common import UserError
 from models.build import ModelConfig, build_model
 from models.linear import LinearAttention
-from models.transformer import Transformer
 from tasks.lis import LIS
 
 TASK = LIS(8)
@@ -45,18 +44,6 @@ def test_costs_are_the_sums_over_layers():
     assert model.state_bytes(11) == sum(b.mixer.state_bytes(11) for b in model.blocks)
 
 
-def constructed(task, max_len=None, layers=1):
-    vocabulary, room = len(task.vocabulary), max_len or task.max_len
-    return Transformer(vocabulary, room, 16, layers, 2, LinearAttention)
-
-
-def test_weights_that_nobody_trains():
-    construct = {"_target_": f"{__name__}.constructed", "layers": 3}
-    assert len(build_model(ModelConfig("mine", construct=construct), TASK).blocks) == 3
-    with pytest.raises(UserError, match="too small for"):
-        build_model(ModelConfig("mine", construct={**construct, "max_len": 5}), TASK)
-
-
 @pytest.mark.parametrize(
     ("own", "message"),
     [
@@ -83,7 +70,6 @@ def test_an_error_inside_a_constructor_is_raised_as_it_is(monkeypatch):
     [
         ({}, "set exactly one"),
         ({"mixer": linear(), "mixers": [linear()]}, "set exactly one"),
-        ({"mixer": linear(), "dim": None}, "model.dim=null"),
         ({"mixers": []}, "model.mixers: 0 mixers; must be 1 to model.num_layers=4"),
         ({"mixers": [linear()] * 3, "num_layers": 2}, "3 mixers; must be 1 to .*=2"),
     ],

@@ -20,7 +20,7 @@ from evaluation.generate import generate as generate_exactly
 from models import flops
 from models.build import parameters_of
 from models.exact import exact_copy, require_causal, require_exact, require_same_step
-from models.mixer import POSITIONS, with_stated_roles
+from models.mixer import POSITIONS
 from tasks.arithmetic import Arithmetic
 
 every = pytest.mark.parametrize("name", [*names(), *VARIANTS])
@@ -171,9 +171,11 @@ def bytes_in_use(key, tensor):
 def test_flops_are_those_of_the_matrices_and_add_up_step_by_step(name):
     """Every weight matrix meets every token once, 2 FLOPs a weight; mixing is counted; a sequence
     costs as much token by token, where there is a `step`; a constant state, constant time."""
-    for mixer in mixers_of(name):
-        roles = with_stated_roles(mixer, mixer.parameter_roles())
-        hidden = [w for key, w in mixer.named_parameters() if roles[key].kind == "hidden"]
+    model = model_of(name)
+    roles = model.parameter_roles()
+    for number, block in enumerate(model.blocks):
+        mixer, own = block.mixer, f"blocks.{number}.mixer."
+        hidden = [w for key, w in mixer.named_parameters() if roles[own + key].kind == "hidden"]
         weights = sum(w.numel() for w in hidden)
         for length in (1, 9, 70):
             assert flops.linear_layer_flops(mixer.flops(length)) == 2 * weights * length

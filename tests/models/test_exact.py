@@ -1,5 +1,7 @@
 """The float64 copy of the model, kernels that have none of their own, mixers that look ahead."""
 
+import functools
+
 import pytest
 import torch
 from small_models import CumulativeMean
@@ -7,6 +9,7 @@ from torch import nn
 
 from common import UserError
 from models.exact import exact_copy, require_causal, require_exact, require_same_step
+from models.last_lines import LastLines
 from models.mixer import Mixer
 from models.standard import StandardAttention
 from models.transformer import Transformer
@@ -64,9 +67,6 @@ def test_exact_copy_takes_the_reference_with_the_same_parameters():
     ("forward", "reason"),
     [
         (Kernel.forward, "kernel: float64 is not supported"),
-        (lambda self, x: self.out(x.float().cumsum(1).to(x.dtype)), "rounds to torch.float32"),
-        (lambda self, x: self.out(torch.zeros(x.shape).add_(x.cumsum(1)).to(x.dtype)),
-         "rounds to torch.float32"),
         (lambda self, x: torch.ones(x.shape, dtype=torch.float32), "it returns torch.float32"),
     ],
 )  # fmt: skip
@@ -81,8 +81,8 @@ def test_a_mixer_that_is_not_exact_is_told_to_define_reference(forward, reason):
 @pytest.mark.parametrize(
     ("forward", "found"),
     [
-        (lambda self, x: x[..., :3], r"\(2, 8, 3\)"),
-        (lambda self, x: x[:1], r"\(1, 8, 8\)"),  # right for one sequence alone
+        (lambda self, x: x[..., :3], r"\(2, 12, 3\)"),
+        (lambda self, x: x[:1], r"\(1, 12, 8\)"),  # right for one sequence alone
         (lambda self, x: (self.out(x), None), "tuple"),
     ],
 )
@@ -109,6 +109,14 @@ def test_a_mixer_that_looks_ahead_in_any_layer_is_refused(layer):
         require_causal(model)
 
 
+@pytest.mark.parametrize("make", [LastLines, functools.partial(LastLines, sparse=True)])
+def test_mixers_that_see_lines_are_compared_with_lines(make):
+    model = transformer(functools.partial(make, lines=(9, 5)))
+    require_exact(model)
+    require_causal(model)
+    require_same_step(model)
+
+
 class Halved(StandardAttention):
     """Changes what `forward` sees, not what `step` does."""
 
@@ -120,3 +128,9 @@ def test_a_step_that_differs_from_forward_is_refused():
     require_same_step(transformer(StandardAttention))
     with pytest.raises(UserError, match=r"mixer Halved: `step` differs from `forward` at token 1"):
         require_same_step(transformer(Halved))
+
+
+def test_a_step_that_is_not_a_number_is_refused():
+    broken = kernel("Broken", Plain.forward, step=lambda self, x, *_: x * torch.nan)
+    with pytest.raises(UserError, match="mixer Broken: `step` differs"):
+        require_same_step(transformer(broken))

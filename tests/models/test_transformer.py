@@ -155,10 +155,9 @@ HEAD, FORGETS = {"decay": "head"}, {"forget_gate": True}
         (TensorAttention, {"scale": "none"}), (TensorLinearAttention, {"chunk_size": 0}),
         (TaylorAttention, {"feature_dim": 0}),
         (TaylorAttention, {"position": "rope", "feature_dim": 3}),
-        *((DecayedAttention, {**HEAD, "A_range": wrong}) for wrong in (None, [16, 1], [-1, 16])),
-        *((DeltaRule, {**FORGETS, "A_range": wrong}) for wrong in (None, [16, 1], [-1, 16])),
-        (DecayedAttention, {"decay": "fixed", "A_range": [1, 16]}),
-        (DeltaRule, {"A_range": [1, 16]}), (DeltaRule, {"negative_eigenvalues": "no"}),
+        *((DecayedAttention, {**HEAD, "A_range": wrong}) for wrong in ([16], [16, 1], [-1, 16])),
+        *((DeltaRule, {**FORGETS, "A_range": wrong}) for wrong in ([16], [16, 1], [-1, 16])),
+        (DeltaRule, {"negative_eigenvalues": "no"}),
         (DecayedAttention, {**HEAD, "A_range": 16}), (DecayedAttention, {"output_gate": "off"}),
     ],
 )  # fmt: skip

@@ -5,10 +5,8 @@ import torch
 from other_device import ELSEWHERE, MixedDevices, OtherDevice
 from small_models import TASKS, small_model
 from tiny import MIXERS, figures, tiny_trainer
-from torch import nn
 
 from evaluation.generate import generate
-from models.transformer import Gelu
 from training import optim, trainer
 from training.data import Layout, SequenceTensors
 from training.trainer import Interrupted, validate
@@ -35,7 +33,6 @@ def on_host(model):
 def test_training_there_is_training_here(tmp_path, mixer, optimizer, monkeypatch):
     # AdamW steps by the rounding of gradients that are 0, such as that of softmax's key bias.
     monkeypatch.setattr(optim, "FUSED_ON", ())
-    monkeypatch.setattr(Gelu, "forward", nn.GELU.forward)
     changes = {
         "optimizer": optimizer, "average_decay": 0.9, "gradient_clip": 1.0, "learning_rate": 1e-3,
         "steps": 12, "validate_every": 4, "dropout": 0.1,

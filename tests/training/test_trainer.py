@@ -8,7 +8,7 @@ from tiny import figures, loss_of, plain_logits, plain_loss, tiny_trainer
 
 from common import RunError, UserError
 from tasks.arithmetic import Arithmetic
-from training.checkpoint import digest_path, load_checkpoint, save_checkpoint
+from training.checkpoint import load_checkpoint, save_checkpoint
 from training.data import Layout
 from training.trainer import Interrupted, TrainingStep, Validation, still_improving, validate
 
@@ -198,7 +198,7 @@ def test_a_kill_between_digest_and_checkpoint_leaves_the_old_checkpoint(tmp_path
     monkeypatch.setattr("training.checkpoint.write_bytes", lambda *given: None)
     save_checkpoint(path, {"step": 2})
     assert load_checkpoint(path) == {"step": 1}
-    assert len(digest_path(path).read_text().splitlines()) == 2
+    assert len(path.with_suffix(".sha256").read_text().splitlines()) == 2
 
 
 def test_listeners_hear_losses_and_the_rows_of_the_curve_which_is_a_file(tmp_path):
