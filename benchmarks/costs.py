@@ -2,11 +2,11 @@
 
     python -m benchmarks costs experiment=overnight
 
-    answer_seconds          seconds per answer at batch 1, mean of `answers` prompts
-    tokens_per_second       generated tokens per second at batch `batch`
+    answer_seconds          seconds per answer at batch 1, mean of 8 prompts
+    tokens_per_second       generated tokens per second at batch 64
     training_step_seconds   one update by the cell's recipe, data ready, no validation
 
-Medians of `repeats` turns, in CPU seconds of one thread; the models of a task and size take turns.
+Medians of five turns, in CPU seconds of one thread; the models of a task and size take turns.
 Generation is plain: `prefill` of the prompt, then greedy `step`s in float32, as many as the right
 chain has tokens, so that weights do not affect the time. Weights come from `runs_dir`, else they
 are fresh (column `weights`).
@@ -31,9 +31,11 @@ from experiments.run import initial_model, load_model
 from experiments.runs import Run, provenance
 from experiments.table import read_cells, read_table
 from models.transformer import Transformer
+from plots.costs import BATCH
 from tasks.task import LABELLED, SequenceSet, build_task
 from training.device import Machine, device_name, keep_freed_memory
 
+ANSWERS, REPEATS = 8, 5
 TRAINED_ON = 2000  # sequences, for the training step
 
 
@@ -41,9 +43,6 @@ def main(
     experiment: str,
     results_dir: Path = Path("results"),
     runs_dir: Path = Path("runs"),
-    batch: int = 64,
-    answers: int = 8,
-    repeats: int = 5,
     trust: bool = False,
 ) -> None:
     torch.set_num_threads(1)
@@ -58,11 +57,12 @@ def main(
         for settings in (known[cell]["config"] for cell in cells["cell"]):
             require_trusted(settings, str(folder), trust)
             configs.append(cell_from({**settings, "logger": {"mode": "disabled"}}))
-        rows += time_size(cells, configs, runs_dir, batch, answers, repeats)
+        rows += time_size(cells, configs, runs_dir)
     table = pd.DataFrame(rows)
     write_text(folder / "costs.csv", table.to_csv(index=False))
     print_rows("At D90, CPU seconds of one thread", rows)
-    print(f"\nwrote {folder / 'costs.csv'}; python -m plots experiment={experiment} draws it")
+    print(f"\nwrote {folder / 'costs.csv'}; to draw it: python -m plots experiment={experiment} "
+          f"results_dir={results_dir}")  # fmt: skip
 
 
 def models_by_size(table: pd.DataFrame, runs_dir: Path) -> Iterator[pd.DataFrame]:
@@ -81,22 +81,17 @@ def models_by_size(table: pd.DataFrame, runs_dir: Path) -> Iterator[pd.DataFrame
 
 
 def time_size(
-    cells: pd.DataFrame,
-    configs: list[CellConfig],
-    runs_dir: Path,
-    batch: int,
-    answers: int,
-    repeats: int,
+    cells: pd.DataFrame, configs: list[CellConfig], runs_dir: Path
 ) -> list[dict[str, Any]]:
     models = {str(cell): Model(c, runs_dir) for cell, c in zip(cells["cell"], configs, strict=True)}
     task = next(iter(models.values())).task
-    drawn = task.draw(0, 0, FIRST, max(batch, answers))
-    whole = Prompts(drawn.select(slice(batch)))
-    alone = [Prompts(drawn.select(slice(i, i + 1))) for i in range(answers)]
+    drawn = task.draw(0, 0, FIRST, max(BATCH, ANSWERS))
+    whole = Prompts(drawn.select(slice(BATCH)))
+    alone = [Prompts(drawn.select(slice(i, i + 1))) for i in range(ANSWERS)]
 
     def timed(action: Callable[[Model], object]) -> dict[str, float]:
         turns = {cell: (lambda model=model: action(model)) for cell, model in models.items()}
-        return median_seconds(turns, repeats)
+        return median_seconds(turns, REPEATS)
 
     singly = timed(lambda model: [prompt.generate(model.net) for prompt in alone])
     together = timed(lambda model: whole.generate(model.net))
@@ -104,11 +99,10 @@ def time_size(
     about = provenance()
     return [
         {
-            "task": row["task"], "size": row["size"], "max_len": task.max_len,
-            "model": row["model"], "dim": int(row["dim"]), "cell": cell, "batch": batch,
-            "answer_seconds": singly[cell] / answers,
+            **row[settings_of(cells)], "max_len": task.max_len, "dim": int(row["dim"]),
+            "cell": cell, "batch": BATCH, "answer_seconds": singly[cell] / ANSWERS,
             "tokens_per_second": whole.count / together[cell],
-            "training_step_seconds": updates[cell], "repeats": repeats,
+            "training_step_seconds": updates[cell], "repeats": REPEATS,
             "weights": models[cell].weights, "commit": about["commit"],
             "device": device_name(CPU), "torch_version": about["torch_version"],
             "measured_at": about["finished_at"],

@@ -7,7 +7,6 @@ uniqueness and copying. CoT_benchmark's are wall seconds of its own code, on two
 EPYC: ratios to it hold on such a machine.
 """
 
-import math
 import statistics
 from pathlib import Path
 from typing import Any
@@ -34,7 +33,7 @@ COT_BENCHMARK: list[tuple[Task, int]] = [  # sequences/s on one core
 def main(count: int = 20_000, repeats: int = 5, record: Path = RECORDS / "data.json") -> None:
     rows = [measure(task, known, count, repeats) for task, known in tqdm(COT_BENCHMARK)]
     means = {
-        name: math.exp(statistics.fmean(math.log(row[name]) for row in rows))
+        name: statistics.geometric_mean(row[name] for row in rows)
         for name in ("drawn_ratio", "distinct_ratio")
     }
     print_rows("Sequences per CPU second, and over CoT_benchmark's", rows)

@@ -43,11 +43,14 @@ def main(
     ceiling = {precision: matmul_tflops(precision, place) for precision in precisions}
     rows = []
     axes = itertools.product(recipes, precisions, compile, dims, lengths, models)
-    for recipe, precision, way, dim, length, model in tqdm(list(axes), disable=None):
-        config = cell(recipe, precision, model, dim, length, batch)
-        row = measure(config, Machine(device=device, compile=way), steps)
+    for recipe, precision, compile_mode, dim, length, model in tqdm(list(axes), disable=None):
+        config = config_of(  # all sequences of this task have the same length
+            f"task=copy task.size={(length - 1) // 2} model={model} model.dim={dim} recipe={recipe}"
+            f" recipe.precision={precision} recipe.batch_size={batch}"
+        )
+        row = measure(config, Machine(device=device, compile=compile_mode), steps)
         share = row["tflops"] / ceiling[precision]
-        rows.append({"compile": way, **row, "share_of_ceiling": share})
+        rows.append({"compile": compile_mode, **row, "share_of_ceiling": share})
     print_rows("One product of matrices, TFLOP/s", [ceiling])
     print_rows("Training", rows)
     write_record(record, {"batch": batch, "matmul_tflops": ceiling, "rows": rows}, place)
@@ -58,14 +61,6 @@ def matmul_tflops(precision: str, device: torch.device) -> float:
     a, b = torch.randn(2, size, size, device=device).to(getattr(torch, precision))
     seconds = median_seconds({"": lambda: a @ b}, repeats, device, WARM_UP)[""]
     return 2 * size**3 / seconds / 1e12
-
-
-def cell(recipe: str, precision: str, model: str, dim: int, length: int, batch: int) -> CellConfig:
-    """The cell to time; all sequences of its task have the same length."""
-    return config_of(
-        f"task=copy task.size={(length - 1) // 2} model={model} model.dim={dim} recipe={recipe}"
-        f" recipe.precision={precision} recipe.batch_size={batch}"
-    )
 
 
 def measure(config: CellConfig, machine: Machine, steps: int) -> dict[str, Any]:

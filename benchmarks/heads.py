@@ -10,12 +10,13 @@ cases in random order. See docs/heads.md.
 
 import math
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from itertools import product
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import torch
 from scipy.special import stdtrit
 from torch import Tensor
@@ -48,15 +49,10 @@ def main(
     for _ in tqdm(range(REPEATS), desc="rounds", disable=None):
         for row in order.sample(rows, len(rows)):
             row["seconds"] = min(row["seconds"], seconds_of(attention(row)))
-    fits = [
-        {"m": m, "calls": calls, **exponents(chosen(rows, m=m, calls=calls))}
-        for m, calls in product(("16", "N"), ("batched", "separate"))
-    ]
-    ratios = [{"m": m, "tokens": n, "ratio": batched_over_separate(chosen(rows, m=m, tokens=n))}
-              for m, n, _ in sizes]  # fmt: skip
+    groups = pd.DataFrame(rows).groupby(["m", "calls"], sort=False)
+    fits = [{"m": m, "calls": calls, **exponents(part)} for (m, calls), part in groups]
     print_rows("Powers in seconds, each with half its 95 % interval", fits)
-    print_rows("Batched over separate, median over L and H > 1", ratios)
-    write_record(record, {"exponents": fits, "batched_over_separate": ratios, "rows": rows})
+    write_record(record, {"exponents": fits, "rows": rows})
 
 
 def attention(row: Row) -> Callable[[], Tensor]:
@@ -79,18 +75,14 @@ def attention(row: Row) -> Callable[[], Tensor]:
     return run
 
 
-def chosen(rows: Sequence[Row], **values: Any) -> list[Row]:
-    return [row for row in rows if all(row[key] == value for key, value in values.items())]
-
-
-def exponents(rows: Sequence[Row]) -> dict[str, float]:
+def exponents(table: pd.DataFrame) -> dict[str, float]:
     """Exponents of L, H and N in the seconds, each with half its 95 % interval: least squares of
     log seconds on the logs of what varies."""
-    names = [name for name in AXES if len({row[name] for row in rows}) > 1]
-    design = np.array([[1.0, *(math.log(row[name]) for name in names)] for row in rows])
-    seconds = np.log([row["seconds"] for row in rows])
+    names = [name for name in AXES if table[name].nunique() > 1]
+    design = np.column_stack([np.ones(len(table)), np.log(table[names])])
+    seconds = np.log(table["seconds"].to_numpy())
     power, *_ = np.linalg.lstsq(design, seconds, rcond=None)
-    free = len(rows) - len(power)
+    free = len(table) - len(power)
     variance = ((seconds - design @ power) ** 2).sum() / free
     error = np.sqrt(variance * np.linalg.inv(design.T @ design).diagonal())
     found = {}
@@ -98,9 +90,3 @@ def exponents(rows: Sequence[Row]) -> dict[str, float]:
         found[name] = float(power[place])
         found[f"{name}_±"] = float(stdtrit(free, 0.975) * error[place])
     return found
-
-
-def batched_over_separate(rows: Sequence[Row]) -> float:
-    """The median ratio over all cases with H > 1."""
-    pairs = zip(chosen(rows, calls="batched"), chosen(rows, calls="separate"), strict=True)
-    return float(np.median([a["seconds"] / b["seconds"] for a, b in pairs if a["heads"] > 1]))

@@ -47,9 +47,12 @@ def main(
     torch.set_num_threads(1)
     measured = {name: measure_lengths(name, lengths) for name in tqdm(models)}
     rows = [row for found in measured.values() for row in found]
-    powers = [{"model": name, **powers_of_length(found)} for name, found in measured.items()]
+    powers = [
+        {"model": name, **{part: slope(found, part) for part in ("seconds", "peak_bytes")}}
+        for name, found in measured.items()
+    ]
     print_rows("Forward and backward of a mixer", rows)
-    print_rows("Powers of L, over all lengths and over the upper half", powers)
+    print_rows("Powers of L", powers)
     write_record(record, {"dim": DIM, "heads": HEADS, "rows": rows, "powers": powers})
 
 
@@ -101,19 +104,9 @@ def forward_backward(mixers: list[Mixer], length: int) -> Callable[[], object]:
     return lambda: torch.autograd.grad(chain(x), leaves, direction)
 
 
-def powers_of_length(rows: list[dict[str, Any]]) -> dict[str, float | None]:
-    """Exponents of L in seconds and bytes, over all lengths and over the upper half."""
-    found = {}
-    for quantity in ("seconds", "peak_bytes"):
-        points = [(row["length"], row[quantity]) for row in rows]
-        found[quantity] = slope(points)
-        found[f"{quantity}_upper_half"] = slope(points[len(points) // 2 :])
-    return found
-
-
-def slope(points: Sequence[tuple[float, float]]) -> float | None:
-    """The slope of log y on log x; None for fewer than two points, or y = 0."""
-    if len(points) < 2 or min(y for _, y in points) <= 0:
+def slope(rows: Sequence[dict[str, Any]], quantity: str) -> float | None:
+    """The exponent of L in a quantity; None for fewer than two lengths, or a quantity of 0."""
+    if len(rows) < 2 or min(row[quantity] for row in rows) <= 0:
         return None
-    logs = [(math.log(x), math.log(y)) for x, y in points]
-    return statistics.linear_regression(*zip(*logs, strict=True)).slope
+    x, y = ([math.log(row[name]) for row in rows] for name in ("length", quantity))
+    return statistics.linear_regression(x, y).slope

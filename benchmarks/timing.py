@@ -5,13 +5,12 @@ ratios of one run, not seconds of two.
 """
 
 import multiprocessing
-import resource
 import statistics
 import time
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import pandas as pd
 import torch
@@ -23,7 +22,6 @@ from training.device import device_name
 CPU = torch.device("cpu")
 RECORDS = Path(__file__).parent / "records"
 FIRST = 10**6  # no cell trains or tests on sequences of the test stream from here on
-Result = TypeVar("Result")
 
 
 def seconds_of(action: Callable[[], object], device: torch.device = CPU) -> float:
@@ -55,19 +53,17 @@ def median_seconds(
     return {name: statistics.median(seconds) for name, seconds in taken.items()}
 
 
-def in_new_process(function: Callable[..., Result], *arguments: Any) -> Result:
+def in_new_process(function: Callable[..., Any], *arguments: Any) -> Any:
     with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
         return pool.submit(function, *arguments).result()
 
 
 def peak_bytes(restart: bool = False) -> int:
-    """Peak memory of this process in bytes, on Linux since the last `restart`."""
-    status = Path("/proc/self/status")
-    if not status.exists():
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # bytes on macOS
+    """Peak memory of this process in bytes since the last `restart` (Linux only)."""
     if restart:
         Path("/proc/self/clear_refs").write_text("5")
-    line = next(line for line in status.read_text().splitlines() if line.startswith("VmHWM"))
+    lines = Path("/proc/self/status").read_text().splitlines()
+    line = next(line for line in lines if line.startswith("VmHWM"))
     return int(line.split()[1]) * 1024
 
 

@@ -4,7 +4,7 @@ python -m plots experiment=NAME [KEY=VALUE ...]
 
 They go to results_dir/NAME/figures, and README.md beside them.
 
-results_dir=results   where the experiment's folder lies; outputs if results has none
+results_dir=DIR       where the experiment's folder lies: outputs, or results if outputs has none
 format=png            of figures png, pdf, svg; of tables csv, md, tex; or png,csv
 figures=a,b           the experiment's own by default; or your module with draw(table, **options)
 models=a,b            only these models
@@ -40,7 +40,7 @@ def draw(
     config_dir: Path | None = None,
 ) -> None:
     """Draw, and print each file written."""
-    folders = [results_dir] if results_dir else [Path("results"), Path("outputs")]
+    folders = [results_dir] if results_dir else [Path("outputs"), Path("results")]
     tables = [folder / experiment / "results.csv" for folder in folders]
     folder = next(filter(Path.exists, tables), tables[-1]).parent
     found = load_experiment(experiment, config_dir, folder)

@@ -28,10 +28,16 @@ def draw(
     **_: Any,
 ) -> Figure:
     """`over` is size, kind or layers. "layers" shows n*, the longest prefix right in 90 % of the
-    test sequences, on a logarithmic axis, if `records` (`experiments.table.read_cells`) have it. Of
+    test sequences, on a logarithmic axis. `records` are from `experiments.table.read_cells`. Of
     `facets`, only `only` counts."""
     rows = _points(data.finished_rows(table, facets), records, over)
     looks = style.line_looks(rows)
+    kinds: list[str] = []
+    if over == "kind":
+        kinds = sorted(rows["x"].unique(), key=lambda kind: (kind != "all", kind != "yes", kind))
+        looks = {row: {**look, "linestyle": "none"} for row, look in looks.items()}
+        places = rows["row"].map(list(looks).index) - (len(looks) - 1) / 2
+        rows["x"] = rows["x"].map(kinds.index) + 0.13 * places
     down, across = rows["group"].unique(), rows["column"].unique()
     if len(across) == 1:
         down, across = across, down
@@ -41,13 +47,15 @@ def draw(
     for i, group in enumerate(down):
         for j, column in enumerate(across):
             part = rows[(rows["group"] == group) & (rows["column"] == column)]
-            _draw_panel(grid[i, j], part, looks, categorical=over == "kind")
+            _draw_panel(grid[i, j], part, looks)
             if i == 0:
                 grid[i, j].set_title(column)
         grid[i, 0].set_ylabel(group if len(down) > 1 else "")
-    _finish(figure, rows, over, prefix=over == "layers" and bool(records))
-    if over == "kind":
-        looks = {row: {**look, "linestyle": "none"} for row, look in looks.items()}
+    if kinds:  # of all panels, which share the axis
+        figure.axes[0].set_xticks(range(len(kinds)), [kind.replace(" ", "\n") for kind in kinds])
+    else:
+        figure.axes[0].set_xticks(sorted(rows["x"].unique()))
+    _finish(figure, rows, over)
     label = {"size": "problem size n", "layers": "layers", "kind": "kind of instance"}[over]
     style.legend_below(figure, looks, label)
     return figure
@@ -55,57 +63,41 @@ def draw(
 
 def _points(table: pd.DataFrame, records: data.Records, over: str) -> pd.DataFrame:
     """A row per cell (and kind): group, column, row, x, value, chance."""
-    facets = {"columns": ["format"], "rows": ["model"], "x": ["size"], "y": ["task.monoid"]}
-    if "task.monoid" not in table:
-        facets["y"] = ["task"]
-    if over == "layers":
-        facets["x"] = ["layers"]
-    rows = data.panels(table, facets)
+    x = "layers" if over == "layers" else "size"
+    y = "task.monoid" if "task.monoid" in table else "task"
+    rows = data.panels(table, {"columns": ["format"], "x": [x], "y": [y]})
     rows = rows.rename(columns={"y": "group"}).assign(value=100 * rows["answer_accuracy"])
     if over == "kind":
         return _by_kind(rows, records)
-    if over == "layers" and records:
-        prefix = data.errors_of(rows, records).map(lambda e: e.get("longest_prefix", np.nan))
-        rows = rows.assign(value=prefix.astype(float)).dropna(subset=["value"])
+    if over == "layers":
+        prefix = data.errors_of(rows, records).map(lambda errors: errors.get("longest_prefix"))
+        rows = data.recorded(rows.assign(value=pd.to_numeric(prefix)), prefix, "longest_prefix")
     return rows
 
 
 def _by_kind(rows: pd.DataFrame, records: data.Records) -> pd.DataFrame:
-    kinds = [
-        {"cell": cell, "kind": kind, "share": 100 * right / count}
-        for cell, found in zip(rows["cell"], data.errors_of(rows, records), strict=True)
-        for kind, (right, count) in found.get("by_kind", {}).items()
+    by_kind = data.errors_of(rows, records).map(lambda errors: errors.get("by_kind") or None)
+    known = data.recorded(rows, by_kind, "by_kind")
+    shares = [
+        {"cell": cell, "x": kind, "value": 100 * right / count}
+        for cell, kinds in zip(known["cell"], by_kind.dropna(), strict=True)
+        for kind, (right, count) in kinds.items()
     ]
-    found = rows.merge(pd.DataFrame(kinds, columns=["cell", "kind", "share"]), on="cell")
-    every = rows.assign(kind="all", share=rows["value"])
-    both = pd.concat([every, found], ignore_index=True)
-    return both.assign(x=both["kind"], value=both["share"])
+    found = rows.drop(columns=["x", "value"]).merge(pd.DataFrame(shares), on="cell")
+    return pd.concat([rows.assign(x="all"), found], ignore_index=True)
 
 
-def _draw_panel(
-    axes: Axes, rows: pd.DataFrame, looks: Mapping[str, dict[str, Any]], categorical: bool
-) -> None:
-    names: list[str] = []
-    if categorical:
-        names = sorted({"all", *rows["x"]}, key=lambda kind: (kind != "all", kind != "yes", kind))
-    for place, (row, look) in enumerate(looks.items()):
-        part = rows[rows["row"] == row]
-        if part.empty:
-            continue
-        value = part.groupby("x")["value"].agg(["median", "min", "max"])
-        x = np.array([names.index(name) for name in value.index] if names else value.index, float)
-        if names:
-            x += 0.13 * (place - (len(looks) - 1) / 2)
-            look = {**look, "linestyle": "none"}
+def _draw_panel(axes: Axes, rows: pd.DataFrame, looks: Mapping[str, dict[str, Any]]) -> None:
+    for row, part in rows.groupby("row", sort=False):
+        look, value = looks[str(row)], part.groupby("x")["value"].agg(["median", "min", "max"])
         spread = [value["median"] - value["min"], value["max"] - value["median"]]
-        axes.errorbar(x, value["median"], spread, ecolor=look["color"], elinewidth=0.7, **look)
-    if names:
-        axes.set_xticks(range(len(names)), [name.replace(" ", "\n") for name in names])
-    else:
-        axes.set_xticks(sorted(rows["x"].unique()))
+        axes.errorbar(
+            value.index, value["median"], spread, ecolor=look["color"], elinewidth=0.7, **look
+        )
 
 
-def _finish(figure: Figure, rows: pd.DataFrame, over: str, prefix: bool) -> None:
+def _finish(figure: Figure, rows: pd.DataFrame, over: str) -> None:
+    prefix = over == "layers"
     figure.supylabel(PREFIX if prefix else "correct answers (%)", fontsize="medium")
     for axes in figure.axes:
         if prefix:

@@ -52,7 +52,7 @@ def bits(table: pd.DataFrame, records: data.Records) -> pd.DataFrame:
 def draw(table: pd.DataFrame, records: data.Records, *, width: float, **_: Any) -> Figure:
     """A panel per task and size; UserError if no format was measured."""
     if data.STATE_FORMAT not in table or not records:
-        raise UserError("bits: no state_format was measured")
+        raise UserError("no state_format was measured")
     found = bits(table, records)
     if found[["task", "size"]].drop_duplicates().shape[0] == 1:
         found = found.sort_values(["enough", "held"], kind="stable")

@@ -23,10 +23,10 @@ TABLES = {
     "score": (
         "D90 on each task, or the best accuracy where no D reaches 90 %. Score: the geometric "
         "mean over the tasks of D90 divided by standard attention's (lower is better); a failed "
-        "task counts as twice the largest D tried. In brackets, its 95 % interval, each D90 drawn "
-        "log-uniformly from its bracket. Costs are relative to standard attention in the same "
-        "table: parameters, state and training time each at its own D90, training tokens per "
-        "second at equal D. Bold: yours."
+        "task counts as twice the largest D tried. In parentheses, the central 95 % of scores if "
+        "each D90 is drawn log-uniformly from its bracket. Costs are relative to standard "
+        "attention in the same table: parameters, state and training time each at its own D90, "
+        "training tokens per second at equal D. Bold: yours."
     ),
     "d90": (
         "D90 and its bracket (largest D that fails, D90]. Success: seeds that reach 90 % there. "
@@ -42,7 +42,7 @@ TABLES = {
         "Costs at D90. Memory in float32, of sequences of L tokens; FLOPs of a forward pass over "
         "L tokens; training until 90 % of the validation chains are correct, in the median seed. "
         "I*: the FLOPs per byte from which on the model's FLOPs + I · bytes moved per token are "
-        "below standard attention's (H100: 20 in float32); inf: never."
+        "below standard attention's (H100: 20 in float32); ∞: never."
     ),
     "exponents": (
         "b of D90 ~ L^b, fitted to the brackets (log-logistic, interval-censored), with its 95 % "

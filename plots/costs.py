@@ -22,7 +22,7 @@ from models.flops import total_flops
 from models.transformer import Transformer
 from plots import data, style
 
-MOST_PANELS = 6
+MAX_PANELS = 6
 BATCH = 64
 GREEN = "#eaf4ec"
 SPEEDS = ["answer_seconds", "tokens_per_second", "training_step_seconds"]
@@ -53,19 +53,13 @@ FAMILIES = (3, 2, 2, 2)  # metrics of memory, speed, inference, training
 def costs(
     table: pd.DataFrame, speeds: pd.DataFrame | None = None, facets: data.Facets = None
 ) -> pd.DataFrame:
-    """A row per task, size and model with a D90, and its cost in each of `METRICS`.
-
-    Memory is in float32 bytes, for L tokens; FLOPs are those of one forward pass over L tokens.
-    Training counts until 90 % of the validation chains are right (steps_to_90), in the median seed.
-    `speeds` is the table of `benchmarks costs`; costs not timed at this D are nan. `cell` is one of
-    those at this D.
-    """
+    """A row per task, size and model with a D90, and its cost in each of `METRICS`, in bytes,
+    seconds and FLOPs. `speeds` is the table of `benchmarks costs`; costs not timed at this D are
+    nan. `cell` is one of those at this D."""
     groups = data.d90_of_groups(table, facets)
     groups = groups[groups["d90"].notna()].assign(dim=lambda frame: frame["d90"].astype(int))
     keys = [*settings_of(groups), "dim"]
     rows = data.finished_rows(table, facets)
-    for name in ("steps_to_90", "flops_training"):
-        rows[name] = pd.to_numeric(rows[name]) if name in rows else math.nan
     rows = rows.assign(_flops=rows["flops_training"] * rows["steps_to_90"] / rows["steps"])
     cells = rows.groupby(keys, dropna=False)
     spent = cells[["steps_to_90", "_flops"]].agg(_median_with_missing)
@@ -95,8 +89,8 @@ def _median_with_missing(values: pd.Series) -> float:
 def _speeds_of(groups: pd.DataFrame, speeds: pd.DataFrame | None) -> pd.DataFrame:
     if speeds is None:
         return pd.DataFrame(math.nan, index=groups.index, columns=SPEEDS)
-    keys = [key for key in ("task", "size", "max_len", "model", "dim", "layers") if key in speeds]
-    known = speeds.drop_duplicates(keys)[[*keys, *SPEEDS]]
+    keys = [key for key in (*settings_of(groups), "max_len", "dim") if key in speeds]
+    known = speeds.drop_duplicates(keys)[[*keys, *SPEEDS]].astype(groups[keys].dtypes)
     return groups[keys].merge(known, on=keys, how="left").set_index(groups.index)[SPEEDS]
 
 
@@ -104,16 +98,16 @@ def ratios(
     table: pd.DataFrame, speeds: pd.DataFrame | None = None, facets: data.Facets = None
 ) -> pd.DataFrame:
     """How many times less than standard attention each model costs, a row per task, size, model and
-    `metric`: `less` (above 1: it saves), and both D90."""
-    both = data.beside_standard(costs(table, speeds, facets), ["d90", *METRICS])
+    `metric`: `saving` (above 1: it saves), and both D90."""
+    both = data.join_baseline(costs(table, speeds, facets), ["d90", *METRICS])
     both = both[both["model"] != BASELINE]
     parts = [
         both[["task", "column", "row", "model", "size", "max_len", "d90", "d90_base"]].assign(
-            metric=name, less=both[f"{name}_base"] / both[name]
+            metric=name, saving=both[f"{name}_base"] / both[name]
         )
         for name in METRICS
     ]
-    return pd.concat(parts, ignore_index=True).dropna(subset=["less"])
+    return pd.concat(parts, ignore_index=True).dropna(subset=["saving"])
 
 
 def token_traffic(model: Transformer, length: int, batch: int) -> tuple[float, float]:
@@ -144,14 +138,15 @@ def draw(
     width: float = style.PAGE_WIDTH,
     **_: Any,
 ) -> Figure:
-    """A panel per model; UserError for none or more than `MOST_PANELS`."""
+    """A panel per model; UserError for none or more than `MAX_PANELS`."""
     found = ratios(table, speeds, facets)
     rows = found["row"].unique()
-    if not 1 <= len(rows) <= MOST_PANELS:
+    if not 1 <= len(rows) <= MAX_PANELS:
         raise UserError(
-            f"costs: {len(rows)} models beside {BASELINE} reach 90 %; it draws one to "
-            f"{MOST_PANELS}, name them with models={BASELINE},..."
+            f"{len(rows)} models beside {BASELINE} reach 90 %; it draws one to {MAX_PANELS}, "
+            f"name them with models={BASELINE},..."
         )
+    found["area"] = 12 + 11 * (found.groupby("column")["size"].rank(method="dense") - 1)
     metrics = [name for name in METRICS if (found["metric"] == name).any()]
     places = _heights(metrics)
     columns = found["column"].unique()
@@ -159,12 +154,12 @@ def draw(
     shape = (len(rows), 1) if width < 5 else (1, len(rows))
     figure = style.new_figure(width, (0.28 * len(metrics) + 0.4) * shape[0] + 0.7)
     grid = figure.subplots(*shape, sharex=True, sharey=True, squeeze=False)
-    octaves = max(4.4, np.log2(found["less"]).abs().max() + 0.4)
+    octaves = max(4.4, np.log2(found["saving"]).abs().max() + 0.4)
     for axes, row in zip(grid.flat, rows, strict=True):
         _draw_panel(axes, found[found["row"] == row], columns, colors, places)
         room = (width - 1.9) / shape[1]
         _finish(axes, octaves, metrics, places, room)
-        axes.set_title(style.wrapped(f"{row}{solved[row]}", int(room / 0.065)))
+        axes.set_title(style.wrapped(f"{row}{solved[row]}", room))
     dot = {"marker": "o", "linestyle": "none", "markersize": 5}
     looks = {c: {"color": colors[c], **dot} for c in columns}
     looks["larger: larger problem"] = {"color": style.GREY, **dot}
@@ -200,12 +195,9 @@ def _draw_panel(
     apart = min(0.25, 0.5 / max(1, len(columns) - 1))
     for i, column in enumerate(columns):
         part = found[found["column"] == column]
-        sizes = sorted(found.loc[found["column"] == column, "size"].unique())
-        area = {size: 12 + 11 * place for place, size in enumerate(sizes)}
         heights = part["metric"].map(places).astype(float) + apart * (i - (len(columns) - 1) / 2)
-        areas = part["size"].map(area).astype(float)
         axes.scatter(
-            np.log2(part["less"]), heights, areas, color=colors[column],
+            np.log2(part["saving"]), heights, part["area"], color=colors[column],
             alpha=0.85, linewidth=0.4, edgecolor="white", zorder=3,
         )  # fmt: skip
 

@@ -11,7 +11,6 @@ import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from common import UserError
 from plots import data, style
 
 HEIGHT = 1.15  # inches of a panel
@@ -25,7 +24,7 @@ def draw(
     rows = panels_by_size(table, facets, records, "curve")
     figure, grid = new_grid(rows, width)
     colors = style.dim_colors(rows["dim"].unique())
-    for run in data.rows_of(rows.drop_duplicates(["panel", "row", "run"])):
+    for run in rows.drop_duplicates(["panel", "row", "run"]).to_dict("records"):
         curve = records[run["cell"]]["curve"]
         axes, color = grid[run["panel"], run["row"]], colors[run["dim"]]
         right = [100 * share for share in curve["validation_chain_exact_match"]]
@@ -48,13 +47,9 @@ def panels_by_size(
     first."""
     named = {k: v for k, v in (facets or {}).items() if k in ("columns", "rows") and v}
     rows = data.panels(table, named)
-    known = [bool(records.get(cell, {}).get(part)) for cell in rows["cell"]]
-    if not any(known):
-        raise UserError(f"no {part} of these runs was recorded; is cells.jsonl missing?")
-    rows = rows[known].sort_values("size", ascending=False, kind="stable")
-    sizes = [f"{column}, n = {size}" for column, size in
-             zip(rows["column"], rows["size"], strict=True)]  # fmt: skip
-    return rows.assign(panel=pd.Series(sizes, rows.index, dtype=object))
+    known = rows["cell"].map(lambda cell: records.get(cell, {}).get(part) or None)
+    rows = data.recorded(rows, known, part).sort_values("size", ascending=False, kind="stable")
+    return rows.assign(panel=rows["column"] + ", n = " + rows["size"].astype(str))
 
 
 def new_grid(rows: pd.DataFrame, width: float) -> tuple[Figure, dict[Any, Any]]:
@@ -63,10 +58,9 @@ def new_grid(rows: pd.DataFrame, width: float) -> tuple[Figure, dict[Any, Any]]:
     down, across = rows["panel"].unique(), ordered["row"].unique()
     width = min(width, 0.7 + 1.9 * len(across))
     figure = style.new_figure(width, HEIGHT * len(down) + 0.7)
-    letters = int((width - 0.6) / len(across) / 0.075)
     grid = figure.subplots(len(down), len(across), sharex=True, sharey=True, squeeze=False)
     for axes, row in zip(grid[0], across, strict=True):
-        axes.set_title(style.wrapped(row, letters))
+        axes.set_title(style.wrapped(row, (width - 0.6) / len(across)))
     for axes, panel in zip(grid[:, 0], down, strict=True):
         axes.set_ylabel(panel)
     places = {(p, r): grid[i, j] for i, p in enumerate(down) for j, r in enumerate(across)}

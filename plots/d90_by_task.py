@@ -28,7 +28,7 @@ def draw(table: pd.DataFrame, facets: data.Facets = None, *, width: float, **_: 
     axes = figure.add_subplot()
     log = np.log2(groups["d90"].dropna())
     shades = matplotlib.colormaps["Blues"]
-    for line in data.rows_of(groups):
+    for line in groups.to_dict("records"):
         x, y = columns.tolist().index(line["place"]), rows.index(line["row"])
         part = (math.log2(line["d90"]) - log.min()) / max(1, log.max() - log.min())
         color = shades(NONE if math.isnan(part) else 0.05 + 0.5 * part)
@@ -70,7 +70,7 @@ def d90_in_words(line: Any) -> str:
 
 def matrix(groups: pd.DataFrame) -> pd.DataFrame:
     """The same as a table of words."""
-    return by_place(groups, list(map(d90_in_words, data.rows_of(groups))), "D90").fillna("")
+    return by_place(groups, list(map(d90_in_words, groups.to_dict("records"))), "D90").fillna("")
 
 
 def by_place(groups: pd.DataFrame, values: Any, name: str) -> pd.DataFrame:

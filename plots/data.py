@@ -1,5 +1,6 @@
 """Read an experiment's files into tidy frames, and assign rows to panels."""
 
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -12,7 +13,6 @@ from evaluation.state_format import parse_format
 from experiments import grid
 from experiments.d90 import PRECISION, finished, required, settings_of
 from experiments.grid import BASELINE
-from experiments.table import read_table
 from plots import style
 
 FACETS = {"columns": ["task"], "rows": ["model"], "x": ["dim"], "y": ["size"]}
@@ -23,19 +23,12 @@ STATE_FORMAT = "measure.state_format"
 BESIDE_TASK = ("task.", "data.", "measure.", "format")  # settings that belong to columns
 
 
-def read_results(folder: Path) -> pd.DataFrame:
-    """`results.csv`, a row per measurement; UserError if missing."""
-    if not (folder / "results.csv").exists():
-        raise UserError(
-            f"{folder}/results.csv: not found; run python sweep.py experiment={folder.name}"
-        )
-    return read_table(folder)
-
-
 def read_speeds(folder: Path) -> pd.DataFrame | None:
     """`costs.csv`, timed by `benchmarks costs`, or None."""
     path = folder / "costs.csv"
-    return pd.read_csv(path) if path.exists() else None
+    if not path.exists():
+        return None
+    return pd.read_csv(path, dtype={PRECISION: str}).fillna({PRECISION: ""})
 
 
 def select(table: pd.DataFrame, models: Sequence[str], exclude: Sequence[str]) -> pd.DataFrame:
@@ -47,13 +40,9 @@ def select(table: pd.DataFrame, models: Sequence[str], exclude: Sequence[str]) -
             raise UserError(f"model {name}: not in the table; known: {', '.join(known)}{near}")
     kept = table[table["model"].isin(list(models) or list(known))]
     kept = kept[~kept["model"].isin(exclude)]
-    if kept.empty:
+    if not (kept["status"] == "done").any():
         raise UserError("no model is left to draw")
     return kept
-
-
-def rows_of(frame: pd.DataFrame) -> list[dict[str, Any]]:
-    return [dict(zip(frame.columns, row, strict=True)) for row in frame.itertuples(index=False)]
 
 
 def facets_of(given: Facets, table: pd.DataFrame) -> dict[str, list[str]]:
@@ -71,10 +60,18 @@ def facets_of(given: Facets, table: pd.DataFrame) -> dict[str, list[str]]:
 
 
 def finished_rows(table: pd.DataFrame, facets: Facets) -> pd.DataFrame:
-    """The finished rows that match `only` of the facets."""
+    """The finished rows that match `only` of the facets; UserError if none does."""
     rows, only = finished(table), (facets or {}).get("only", {})
+    for key in itertools.chain(only, *facets_of(facets, table).values()):
+        if key not in table and "." not in key:
+            near = did_you_mean(key, table.columns)
+            raise UserError(f"facets: {key}: no such column in the results{near}")
     wanted = {key: value for key, value in only.items() if key in table}
-    return rows.loc[[grid.matches(row, wanted) for row in rows_of(rows)]]
+    points: Any = rows.to_dict("records")
+    rows = rows.loc[[grid.matches(point, wanted) for point in points]]
+    if rows.empty:
+        raise UserError(f"no finished row matches facets.only={only}")
+    return rows
 
 
 def panels(table: pd.DataFrame, facets: Facets = None) -> pd.DataFrame:
@@ -84,8 +81,8 @@ def panels(table: pd.DataFrame, facets: Facets = None) -> pd.DataFrame:
     setting that no facet names is added to a label if it distinguishes rows of one task (columns)
     or of one task and model (rows).
     """
-    wanted = facets_of(facets, table)
     rows = finished_rows(table, facets)
+    wanted = facets_of(facets, table)
     rows = rows.assign(x=_on_axis(rows, wanted["x"]), y=_on_axis(rows, wanted["y"]))
     named = [key for keys in wanted.values() for key in keys]
     rest = [key for key in (*settings_of(rows), "dim") if key not in named]
@@ -93,8 +90,8 @@ def panels(table: pd.DataFrame, facets: Facets = None) -> pd.DataFrame:
 
 
 def _on_axis(rows: pd.DataFrame, keys: list[str]) -> pd.Series:
-    """Numeric settings as numbers, others in words."""
-    if len(keys) == 1 and rows[keys[0]].dtype.kind in "if":
+    """Numeric settings as numbers; others, and those that some rows lack, in words."""
+    if len(keys) == 1 and rows[keys[0]].dtype.kind in "if" and rows[keys[0]].notna().all():
         return rows[keys[0]]
     return words(rows, keys)
 
@@ -127,7 +124,7 @@ def varying(rows: pd.DataFrame, keys: Sequence[str]) -> list[str]:
     return [key for key in keys if key in rows and rows[key].nunique(dropna=False) > 1]
 
 
-def beside_standard(groups: pd.DataFrame, names: Sequence[str]) -> pd.DataFrame:
+def join_baseline(groups: pd.DataFrame, names: Sequence[str]) -> pd.DataFrame:
     """Groups with the columns `names` of standard attention under the same settings, called
     NAME_base; nan if it did not run."""
     own = groups[groups["model"] == BASELINE]
@@ -139,7 +136,7 @@ def beside_standard(groups: pd.DataFrame, names: Sequence[str]) -> pd.DataFrame:
 def times_standard(groups: pd.DataFrame) -> pd.DataFrame:
     """Groups with `times`, their D90 over standard attention's (nan for itself), and `times_low` to
     `times_high`, what the two brackets allow."""
-    found = beside_standard(groups, ["d90", "low", "high"])
+    found = join_baseline(groups, ["d90", "low", "high"])
     base = found.where(found["model"] != BASELINE)
     return found.assign(
         times=found["d90"] / base["d90_base"],
@@ -226,11 +223,17 @@ def in_words(key: str, value: Any) -> str:
 
 
 def axis_label(keys: Sequence[str]) -> str:
-    known = {"dim": "embedding dimension D", "recipe.learning_rate": "learning rate"}
-    known |= {"size": "problem size", "layers": "layers", "heads": "heads"}
+    known = {"dim": "embedding dimension D", "size": "problem size"}
     return ", ".join(known.get(key, key.rpartition(".")[2].replace("_", " ")) for key in keys)
 
 
 def errors_of(rows: pd.DataFrame, records: Records) -> pd.Series:
     """Each row's errors, {} without any."""
     return rows["cell"].map(lambda cell: records.get(cell, {}).get("errors") or {})
+
+
+def recorded(rows: pd.DataFrame, values: pd.Series, name: str) -> pd.DataFrame:
+    """The rows with one of the `values`, from their records; UserError if none has."""
+    if not values.notna().any():
+        raise UserError(f"no {name} of these runs was recorded; is cells.jsonl missing?")
+    return rows[values.notna()]

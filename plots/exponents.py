@@ -8,7 +8,7 @@ over bootstrap samples of the seeds. With few sizes it is approximate.
 """
 
 import functools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,7 +23,7 @@ SCALES = np.geomspace(0.1, 3.0, 10)  # in doublings of D
 LEVEL = 0.05
 FEWEST = 3  # lengths
 SAMPLES = 200
-FIGURES = 2
+DECIMALS = 2
 
 Brackets = tuple[tuple[float, float], ...]
 Seeds = Mapping[float, Mapping[float, np.ndarray]]  # length -> D -> accuracies of its seeds
@@ -37,16 +37,25 @@ class Growth(NamedTuple):
     high: float
 
 
-def growth(seeds: Seeds) -> Growth | None:
+def fit_exponent(seeds: Seeds) -> Growth | None:
     """Fit D90 ~ L^b; None for fewer than three lengths or two brackets bounded on both sides."""
-    medians = [{d: np.median(v) for d, v in by_dim.items()} for _, by_dim in sorted(seeds.items())]
-    return fit(tuple(sorted(seeds)), _brackets(medians), _resampled(seeds))
+    draw = np.random.default_rng(0)
+    medians = [  # of all seeds, then of bootstrap samples of every cell's seeds
+        {dim: np.median([v, *v[draw.integers(len(v), size=(SAMPLES, len(v)))]], axis=1)
+         for dim, v in by_dim.items()}
+        for _, by_dim in sorted(seeds.items())
+    ]  # fmt: skip
+    found, *resampled = (
+        tuple(bracket({dim: m[i] for dim, m in by_dim.items()})[1:] for by_dim in medians)
+        for i in range(SAMPLES + 1)
+    )
+    return fit(tuple(sorted(seeds)), found, resampled)
 
 
 def fit(
     lengths: tuple[float, ...], found: Brackets, resampled: Sequence[Brackets] = ()
 ) -> Growth | None:
-    """Fit y ~ L^b, y at `lengths[i]` in the bracket `found[i]`; see `growth`."""
+    """Fit y ~ L^b, y at `lengths[i]` in the bracket `found[i]`; see `fit_exponent`."""
     bounded = sum(low > 0 and np.isfinite(high) for low, high in found)
     if len(set(lengths)) < FEWEST or bounded < 2:
         return None
@@ -57,26 +66,7 @@ def fit(
     kept = SLOPES[p_value >= LEVEL]
     low = kept[0] if kept[0] > SLOPES[0] else -np.inf
     high = kept[-1] if kept[-1] < SLOPES[-1] else np.inf
-    return Growth(round(best, FIGURES) + 0.0, float(low), float(high))
-
-
-def _brackets(medians: Iterable[Mapping[float, float]]) -> Brackets:
-    """The bracket of each length, from the median accuracy at each D."""
-    return tuple(bracket(by_dim)[1:] for by_dim in medians)
-
-
-def _resampled(seeds: Seeds) -> list[Brackets]:
-    """Brackets for bootstrap samples of every cell's seeds."""
-    draw = np.random.default_rng(0)
-    medians = [
-        {dim: np.median(v[draw.integers(len(v), size=(SAMPLES, len(v)))], axis=1)
-         for dim, v in by_dim.items()}
-        for _, by_dim in sorted(seeds.items())
-    ]  # fmt: skip
-    return [
-        _brackets({dim: m[i] for dim, m in by_dim.items()} for by_dim in medians)
-        for i in range(SAMPLES)
-    ]
+    return Growth(round(best, DECIMALS) + 0.0, float(low), float(high))
 
 
 @functools.lru_cache(maxsize=4096)
@@ -117,7 +107,7 @@ def exponents(
             x: {dim: own.to_numpy() for dim, own in at_x.groupby("dim")["answer_accuracy"]}
             for x, at_x in part.groupby(against)
         }
-        fitted = growth(seeds)
+        fitted = fit_exponent(seeds)
         if fitted is None:
             continue
         first = part.iloc[0]

@@ -31,15 +31,13 @@ MARGIN = 0.94  # coloured share of a cell's width and height
 
 
 def points(table: pd.DataFrame, facets: data.Facets = None) -> pd.DataFrame:
-    """A row per cell and seed: panel, position, accuracy, interval, median."""
+    """The rows of `data.panels` with the `median` of the seeds and the paper's D90."""
     rows = data.panels(table, facets)
     place = ["column", "row", "x", "y"]
     median = rows.groupby(place, dropna=False)["answer_accuracy"].transform("median")
-    paper = rows.apply(theory.stated, axis=1, known=theory.FRONTIER_DIM)
+    paper = rows.apply(theory.paper_value, axis=1, known=theory.FRONTIER_DIM)
     reached = paper.dropna().isin(rows["dim"]).all()  # all of the paper's D, or none
-    rows = rows.assign(median=median, paper_dim=paper if reached else np.nan)
-    accuracy = ["answer_accuracy", "answer_accuracy_low", "answer_accuracy_high"]
-    return rows[[*place, "task", "seed", *accuracy, "median", "paper_dim", "cell"]]
+    return rows.assign(median=median, paper_dim=paper if reached else np.nan)
 
 
 @style.styled
@@ -76,7 +74,7 @@ def draw(table: pd.DataFrame, facets: data.Facets = None, *, width: float, **_: 
         grid[i, j].tick_params(labelbottom=i == len(rows) - 1, labelleft=labels)
         if i == 0:
             unit = _unit(alike[column], keys["y"]) if with_labels else ""
-            _write_title(grid[i, j], style.wrapped(column, int(least / 0.07)), unit, least < 1.2)
+            _write_title(grid[i, j], style.wrapped(column, least), unit, least < 1.2)
     long = 0.08 * max(map(len, rows)) > HEIGHT * max(map(len, ys.values()))
     for axes, row in zip(grid[:, 0], rows, strict=True):
         turned = {"rotation": 0, "ha": "right", "va": "center"} if long else {}
@@ -148,7 +146,7 @@ def _draw_panel(
         _draw_frontier(axes, cells, xs, ys)
     axes.set(xlim=(-0.55, len(xs) - 0.45), ylim=(-0.55, len(ys) - 0.45))
     numbers = not isinstance(xs[0], str)
-    ticks = [_tick(x) if numbers else style.wrapped(x, int(width / 0.06)) for x in xs]
+    ticks = [_tick(x) if numbers else style.wrapped(x, width) for x in xs]
     longest = max(map(len, ticks))
     every = int(np.ceil((0.055 * longest + 0.02) / width)) if numbers else 1
     axes.set_xticks(range(0, len(xs), every), ticks[::every])

@@ -13,13 +13,12 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from common import UserError
+from experiments.config import measured_settings
 from plots import data, style
 from plots.required_dimension import draw_panels
-from tasks.ed import EditDistance
-from tasks.ed_local import EditDistanceLocal
-from tasks.task import Task
+from tasks.task import Task, build_task
 
-TASKS = {"ed": EditDistance, "ed_local": EditDistanceLocal}
+TASKS = ("ed", "ed_local")
 
 
 @style.styled
@@ -27,7 +26,7 @@ def draw(table: pd.DataFrame, *, width: float, **_: Any) -> Figure:
     groups = data.d90_of_groups(table)
     groups = groups[groups["task"].isin(TASKS)]
     if groups["task"].nunique() < len(TASKS):
-        raise UserError(f"locality: the table must hold {' and '.join(TASKS)}")
+        raise UserError(f"the table must hold {' and '.join(TASKS)}")
     looks = {
         look.label: {"color": look.color, "marker": marker}
         for look, marker in zip(map(style.task_look, TASKS), "os", strict=True)
@@ -47,12 +46,13 @@ def locality(task: Task) -> int:
     )
 
 
-def distances(table: pd.DataFrame) -> pd.DataFrame:
+def distances(table: pd.DataFrame, records: data.Records) -> pd.DataFrame:
     """A row per task and size: n, L and `locality` m."""
     known = table[table["task"].isin(TASKS)].drop_duplicates(["task", "size"])
-    rows = sorted(known[["task", "size", "max_len"]].itertuples(index=False))
-    found = [
-        {"task": style.task_look(task).label, "n": n, "L": length, "m": locality(TASKS[task](n))}
-        for task, n, length in rows
-    ]
+    found = []
+    for row in known.sort_values(["task", "size"]).to_dict("records"):
+        config = records[row["cell"]]["config"]
+        task = build_task(measured_settings(config["task"], config["measure"]["task"]))
+        label = style.task_look(row["task"]).label
+        found.append({"task": label, "n": row["size"], "L": row["max_len"], "m": locality(task)})
     return pd.DataFrame(found)

@@ -7,14 +7,15 @@ from typing import Any
 import pandas as pd
 
 from experiments.d90 import finished, passes
-from plots import captions, d90_by_task, data, score, tables
+from experiments.grid import Experiment
+from plots import captions, d90_by_task, data, score, style, tables
 
 LONG = 24  # longer tables are folded
-MOST_COLUMNS = 13
+MAX_COLUMNS = 13
 
 
 def write(
-    experiment: Any,
+    experiment: Experiment,
     table: pd.DataFrame,
     records: data.Records,
     figures: Mapping[str, Any],
@@ -29,7 +30,9 @@ def write(
     for name, draw in figures.items():
         caption = captions.FIGURES.get(name) or _caption(draw)
         parts += [f"![{name}](figures/{name}.png)", f"*{caption}*" if caption else ""]
-    parts += ["## Tables", f"n counts {tables.task_units(table)}; L is the longest sequence."]
+    looks = [style.task_look(task) for task in table["task"].unique()]
+    units = ", ".join(f"{look.unit} ({look.label})" for look in looks)
+    parts += ["## Tables", f"n counts {units}; L is the longest sequence."]
     for name, frame in built.items():
         parts += _table(name, frame, table, experiment.facets, alone="d90" not in built)
     parts += ["## Protocol", tables.markdown(protocol(experiment, table, records))]
@@ -58,14 +61,14 @@ def _table(
     parts = [f"**{name}**: {captions.TABLES[name]}"]
     if name == "d90":
         wide = d90_by_task.matrix(data.d90_of_groups(table, facets))
-        if len(wide.columns) <= MOST_COLUMNS:
+        if len(wide.columns) <= MAX_COLUMNS:
             parts.append(tables.markdown(wide))
     folded = len(frame) > LONG
     return [*parts, f"<details><summary>{len(frame)} rows</summary>\n\n{body}\n</details>"
             if folded else body]  # fmt: skip
 
 
-def finding(experiment: Any, table: pd.DataFrame) -> str:
+def finding(experiment: Experiment, table: pd.DataFrame) -> str:
     """The main result in one sentence."""
     if "score" in experiment.figures and (scores := score.headline(table)):
         return scores
@@ -88,24 +91,22 @@ def finding(experiment: Any, table: pd.DataFrame) -> str:
     return f"{'; '.join(said)}."
 
 
-def protocol(experiment: Any, table: pd.DataFrame, records: data.Records) -> pd.DataFrame:
+def protocol(experiment: Experiment, table: pd.DataFrame, records: data.Records) -> pd.DataFrame:
     """Command, data, recipe, seeds, precision, device, time and commits, a row each."""
     configs = [records[cell]["config"] for cell in table["cell"] if cell in records]
-    recipes = _distinct(config["recipe"] for config in configs if config.get("recipe"))
-    sets = _distinct(config["data"] for config in configs if config.get("data"))
+    recipes = _distinct(config["recipe"] for config in configs)
+    sets = _distinct(config["data"] for config in configs)
     done = finished(table)
+    depths = done[["layers", "heads"]].drop_duplicates()
     rows = {
         "command": f"`python sweep.py experiment={experiment.name}`",
         "data": "; ".join(
             f"{s['train']:,} training, {s['validation']:,} validation, {s['test']:,} test sequences"
-            for s in sets if s.get("train")
+            for s in sets if s["train"]
         ),
-        "recipe": "; ".join(_recipe([r for r in recipes if r.get("name") == name])
-                            for name in dict.fromkeys(r.get("name") for r in recipes)),
-        "layers, heads": "; ".join(
-            f"{layers} layers, {heads} heads"
-            for layers, heads in done[["layers", "heads"]].drop_duplicates().to_numpy()
-        ),
+        "recipe": "; ".join(_recipe([r for r in recipes if r["name"] == name])
+                            for name in dict.fromkeys(r["name"] for r in recipes)),
+        "layers, heads": "; ".join(data.words(depths, ["layers", "heads"])),
         "seeds per setting": _seeds(done),
         "precision": _counts(done["precision"]),
         "device": _counts(done["device"]),
@@ -131,7 +132,7 @@ def _recipe(settings: Sequence[Mapping[str, Any]]) -> str:
         filter(None, [values("steps", "{:,} steps"), values("epochs", "{:g} epochs")])
     )
     parts = [
-        f"`{settings[0].get('name')}`: {values('optimizer')}",
+        f"`{settings[0]['name']}`: {values('optimizer')}",
         f"learning rate {values('learning_rate', '{:g}')}",
         f"batch {values('batch_size')}",
         f"at most {length}",
@@ -183,5 +184,5 @@ def exceptions(table: pd.DataFrame) -> str:
             f"{fewer} of {len(seeds)} settings have fewer than {seeds.max()} seeds (column seeds)."
         )
     for status, part in table[table["status"] != "done"].groupby("status"):
-        said.append(f"{len(part)} runs are {status}.")
+        said.append(f"{str(status).capitalize()} runs: {len(part)}.")
     return " ".join(said)

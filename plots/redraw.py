@@ -2,12 +2,14 @@
 
 import functools
 import importlib.util
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from common import UserError, did_you_mean, locate, write_text
-from experiments.table import read_cells
+from experiments.grid import Experiment
+from experiments.table import read_cells, read_table
 from plots import (
     accuracy_lines,
     bits,
@@ -45,7 +47,7 @@ USUAL = ("costs", "heatmap", "required_dimension", TABLES)
 
 
 def redraw(
-    experiment: Any,
+    experiment: Experiment,
     folder: Path,
     formats: Sequence[str] = ("png",),
     figures: Sequence[str] = (),
@@ -57,28 +59,32 @@ def redraw(
     """Write figures and tables of `folder`, which holds `results.csv`; returns the paths.
 
     `formats`: png, pdf, svg for figures, csv, md, tex for tables. README, which shows the tables,
-    is written with png, unless figures or models are selected. Figures without data are skipped,
-    unless named in `figures`.
+    is written with png, unless figures or models are selected. What cannot be drawn is an error if
+    named in `figures`; a figure of the experiment's YAML is skipped with a note.
     """
-    table = data.select(data.read_results(folder), models, exclude)
+    table = read_table(folder)
+    if not (table["status"] == "done").any():
+        said = f"no finished row to draw; run python sweep.py experiment={experiment.name}"
+        raise UserError(f"{folder / 'results.csv'}: {said}")
+    table = data.select(table, models, exclude)
     speeds, records = data.read_speeds(folder), read_cells(folder)
     wanted = list(figures or experiment.figures or USUAL)
     functions = {name: find_figure(name) for name in wanted if name not in (TABLES, SCORE)}
     scored = SCORE in wanted
     published = score.references(experiment.name) if scored else table.head(0)
-    shown = score.beside(table, published) if scored else table
+    shown = score.with_references(table, published) if scored else table
     paths: list[Path] = []
     drawn: dict[str, Any] = {}
     options = {"facets": experiment.facets, "records": records, "speeds": speeds}
     pictures = [suffix for suffix in formats if suffix in ("png", "pdf", "svg")]
-    if not (table["status"] == "done").any():
-        raise UserError(f"{folder / 'results.csv'}: no finished row to draw")
     for name, draw in functions.items() if pictures else ():
         try:
             figure = draw(shown, width=width, font_size=font_size, **options)
-        except UserError:
+        except UserError as error:
             if figures:
-                raise
+                raise UserError(f"{name}: {error}") from error
+            if experiment.figures:
+                print(f"{name} is not drawn: {error}", file=sys.stderr)
             continue
         drawn[name] = draw
         for suffix in pictures:

@@ -6,13 +6,13 @@ measured passes. Dotted: the growth that Table 1 of the paper predicts for linea
 slope.
 """
 
-import math
 from typing import Any
 
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.markers import CARETDOWN, CARETUP
 
 from plots import data, style, theory
 
@@ -59,15 +59,14 @@ def _draw_lines(axes: Axes, groups: pd.DataFrame, looks: dict[str, dict[str, Any
         bounded = part["low"] > 0
         axes.plot(lengths, part["d90"].where(bounded), **look)
         axes.plot(lengths, part["d90"].mask(bounded), **{**look, "linestyle": "none"})
-        for x, line in zip(lengths, data.rows_of(part), strict=True):
-            _draw_bracket(axes, x, line, look["color"])
-    style.plain_log_axis(axes, "x", spread(sorted(groups["max_len"].unique())))
+        _draw_brackets(axes, lengths, part, look["color"])
+    style.plain_log_axis(axes, "x", spaced_ticks(sorted(groups["max_len"].unique())))
     axes.set_xlim(shortest / 1.2, longest * 1.2)
     seen = [*groups["d90"].dropna(), *groups["low"][groups["low"] > 0]]
     axes.set_ylim(min([*axes.get_ylim(), min(seen) / 1.6]), max(axes.get_ylim()[1], max(seen) * 2))
 
 
-def spread(lengths: list[float]) -> list[float]:
+def spaced_ticks(lengths: list[float]) -> list[float]:
     """The lengths far enough apart to be ticks of a logarithmic axis."""
     kept: list[float] = []
     for length in reversed(lengths):
@@ -76,20 +75,17 @@ def spread(lengths: list[float]) -> list[float]:
     return kept[::-1]
 
 
-def _draw_bracket(axes: Axes, x: float, line: dict[str, Any], color: str) -> None:
-    if math.isnan(line["d90"]):
-        _draw_arrow(axes, x, line["low"], line["low"] * 1.5, color)
-        axes.plot([x], [line["low"]], marker="_", color=color, markersize=6)
-    elif line["low"] > 0:
-        axes.plot([x, x], [line["low"], line["d90"]], color=color, linewidth=3, alpha=0.35,
-                  solid_capstyle="butt")  # fmt: skip
-    else:
-        _draw_arrow(axes, x, line["d90"], line["d90"] / 1.4, color)
-
-
-def _draw_arrow(axes: Axes, x: float, start: float, end: float, color: str) -> None:
-    arrow = {"arrowstyle": "->", "color": color, "linewidth": 1.2, "shrinkA": 0, "shrinkB": 0}
-    axes.annotate("", (x, end), xytext=(x, start), arrowprops=arrow)
+def _draw_brackets(axes: Axes, lengths: pd.Series, groups: pd.DataFrame, color: str) -> None:
+    low, d90 = groups["low"], groups["d90"]
+    none, at_once = d90.isna(), low == 0
+    both = ~none & ~at_once
+    axes.vlines(lengths[both], low[both], d90[both], color, linewidth=3, alpha=0.35)
+    axes.plot(lengths[none], low[none], "_", color=color, markersize=6)
+    for marker, which, start, end in (
+        (CARETUP, none, low, 1.5 * low), (CARETDOWN, at_once, d90, d90 / 1.4),
+    ):  # fmt: skip
+        axes.vlines(lengths[which], start[which], end[which], color, linewidth=1.2)
+        axes.plot(lengths[which], end[which], marker=marker, linestyle="none", color=color)
 
 
 def _draw_theory(axes: Axes, groups: pd.DataFrame) -> None:

@@ -20,15 +20,15 @@ from plots import d90_by_task, data, style
 
 PLACE = ["task", "format", "size"]
 DRAWS = 10_000
-MOST_SHOWN = 5  # models in the figure of costs
-MOST_NAMED = 3  # in the headline
+MAX_SHOWN = 5  # models in the figure of costs
+MAX_NAMED = 3  # in the headline
 COSTS = {"parameters": "params", "state": "state_bytes", "training time": "train_seconds"}
 SPEED = "tokens/s"
 
 
 class Score(NamedTuple):
-    """The geometric mean over the tasks of D90 over standard attention's. `low` to `high` is its
-    95 % interval when each D90 is drawn log-uniformly from its bracket."""
+    """The geometric mean over the tasks of D90 over standard attention's. `low` to `high` are
+    the central 95 % if each D90 is drawn log-uniformly from its bracket."""
 
     score: float
     low: float
@@ -95,24 +95,19 @@ def references(experiment: str) -> pd.DataFrame:
     return scorable(read_table(CONF_DIR.parent / "results" / experiment))
 
 
-def beside(table: pd.DataFrame, published: pd.DataFrame) -> pd.DataFrame:
+def with_references(table: pd.DataFrame, published: pd.DataFrame) -> pd.DataFrame:
     """Rows of the models to draw: standard attention, yours, then references."""
     table = best_rates(finished(table))
     rest = published[~published["model"].isin(table["model"])]
     both = data.in_order(pd.concat([table, rest], ignore_index=True) if len(rest) else table)
     known = set(published["model"])
     names = sorted(both["model"].unique(), key=lambda name: (name != BASELINE, name in known))
-    return both[both["model"].isin(names[:MOST_SHOWN])]
+    return both[both["model"].isin(names[:MAX_SHOWN])]
 
 
 def frame(table: pd.DataFrame, published: pd.DataFrame) -> pd.DataFrame:
-    """A row per model, the lowest score first; `yours` marks those not published.
-
-    `low` to `high` is the score's interval. A task's column holds D90, or the best median accuracy
-    if no D passes. Costs are geometric means over tasks, relative to standard attention:
-    parameters, state and training time each at its own D90 (else the largest D), training tokens
-    per second at equal D.
-    """
+    """A row per model, the lowest score first; `yours` marks those not published. Costs are
+    geometric means over the tasks, without a D90 those of the largest D."""
     ran, known = set(table["model"]), {*published["model"], BASELINE}
     rows = _rows(table) + [row for row in _rows(published) if row["name"] not in ran]
     rows.sort(key=lambda row: row["score"])
@@ -127,7 +122,7 @@ def headline(table: pd.DataFrame) -> str:
     said = [
         f"{row['model']} scores {row['score']:.2f} ({row['low']:.2f} to {row['high']:.2f}) times "
         f"standard attention's D90, {row['passed']} tasks passed"
-        for row in rows[:MOST_NAMED]
+        for row in rows[:MAX_NAMED]
     ]
     return f"{'; '.join(said)}." if said else ""
 
@@ -141,16 +136,17 @@ def _rows(table: pd.DataFrame) -> list[dict[str, Any]]:
     keys = ["model", *PLACE, "dim"]
     spent = trained.groupby(keys)[[*COSTS.values(), SPEED]].median()
     at_d90 = found.merge(spent, on=keys, how="left").set_index(["model", *PLACE])
+    at_d90 = at_d90[[*COSTS.values()]]
     rows = []
     for model in dict.fromkeys(data.in_order(done)["model"]):
         mine = found[found["model"] == model]
         row = {"name": model, "model": style.model_look(model).label}
-        row |= dict(zip(_task_names(mine), map(_in_words, data.rows_of(mine)), strict=True))
+        row |= dict(zip(_task_names(mine), map(_in_words, mine.to_dict("records")), strict=True))
         row |= {"passed": f"{mine['d90'].notna().sum()}/{len(mine)}"}
         row |= score(found, model)._asdict()
-        ratios = at_d90.loc[model] / at_d90.loc[BASELINE]
-        row |= {name: _mean(ratios[column]) for name, column in COSTS.items()}
-        row |= {SPEED: _mean((spent.loc[model] / spent.loc[BASELINE])[SPEED])}
+        ratios = np.log(at_d90.loc[model] / at_d90.loc[BASELINE])
+        row |= {name: np.exp(ratios[column].mean()) for name, column in COSTS.items()}
+        row |= {SPEED: np.exp(np.log(spent.loc[model] / spent.loc[BASELINE])[SPEED].mean())}
         rows.append(row)
     return rows
 
@@ -161,12 +157,7 @@ def _task_names(rows: pd.DataFrame) -> pd.Series:
     return d90_by_task.place_names(rows.assign(column=data.words(named, ["task", "format"])))
 
 
-def _in_words(line: dict[str, Any]) -> str:
-    if line["d90"] == line["d90"]:
+def _in_words(line: Any) -> str:
+    if not math.isnan(line["d90"]):
         return f"{line['d90']:g}"
-    return "–" if line["accuracy"] != line["accuracy"] else f"{100 * line['accuracy']:.0f} %"
-
-
-def _mean(ratios: pd.Series) -> float:
-    """Geometric mean of what is known."""
-    return float(np.exp(np.log(ratios.dropna()).mean()))
+    return "–" if math.isnan(line["accuracy"]) else f"{100 * line['accuracy']:.0f} %"

@@ -22,8 +22,7 @@ MARKERS = ("o", "s", "^", "D", "v", "p")
 def draw(table: pd.DataFrame, *, width: float, **_: Any) -> Figure:
     """Accuracy over D above, over bytes below, a line per number of heads."""
     rows = data.panels(table, {"x": ["dim"], "y": ["heads"]})
-    titles = [f"{c}, {r.lower()}" for c, r in zip(rows["column"], rows["row"], strict=True)]
-    rows = rows.assign(panel=pd.Series(titles, rows.index, dtype=object))
+    rows = rows.assign(panel=rows["column"] + ", " + rows["row"].str.lower())
     panels = rows["panel"].unique()
     given, width = width, min(width, 0.7 + 1.6 * len(panels))
     figure = style.new_figure(width, 2 * HEIGHT + 0.4)
@@ -34,7 +33,7 @@ def draw(table: pd.DataFrame, *, width: float, **_: Any) -> Figure:
         for place, (value, color) in enumerate(colors.items())
     }
     for column, panel in zip(grid.T, panels, strict=True):
-        column[0].set_title(style.wrapped(panel, int(width / len(panels) / 0.07)))
+        column[0].set_title(style.wrapped(panel, width / len(panels)))
         part = rows[rows["panel"] == panel]
         for axes, over in zip(column, AXES, strict=True):
             _draw_panel(axes, part, over, looks)

@@ -1,5 +1,5 @@
-"""Sizes, fonts, names and colours of tasks and models in all figures. Colours are Okabe and Ito's,
-safe for colour-blind readers."""
+"""Sizes, fonts, names and colours of tasks and models in all figures. Colours are Okabe and Ito's
+and Tol's, chosen for colour-blind readers."""
 
 import functools
 import io
@@ -24,6 +24,7 @@ import common
 COLUMN_WIDTH = 3.25  # inches: one column of a two-column paper
 PAGE_WIDTH = 6.75  # inches: both columns
 FONT_SIZE = 7.0  # points
+LETTER = 0.07  # inches: the width of most letters
 GREY = "#595959"
 RULE: dict[str, Any] = {"color": GREY, "linewidth": 0.7, "linestyle": ":", "zorder": 1}
 CHANCE: dict[str, Any] = {"color": GREY, "linewidth": 0.7, "linestyle": (0, (6, 2)), "zorder": 1}
@@ -66,7 +67,7 @@ MODELS = {
     "linear": ModelLook("Linear", "#D55E00", "s"),
     "sparse": ModelLook("Sparse", "#009E73", "^"),
     "sliding_window": ModelLook("Sliding window", "#E69F00", "v"),
-    "taylor": ModelLook("Taylor", "#CC79A7", "D"),
+    "taylor": ModelLook("Taylor", "#999933", "D"),
     "based": ModelLook("Based", "#56B4E9", "p"),
     "retnet": ModelLook("RetNet", "#332288", "<"),
     "gla": ModelLook("GLA", "#882255", ">"),
@@ -78,7 +79,7 @@ MODELS = {
     "lstm": ModelLook("LSTM", "#000000", "*"),
     "running_mean": ModelLook("Running mean", "#999999", "H"),
     "tensor": ModelLook("Tensor", "#CC79A7", "D"),
-    "tensor_linear": ModelLook("Tensor, kernelised", "#AA4499", "d"),
+    "tensor_linear": ModelLook("Tensor, kernelised", "#CC79A7", "*"),
 }
 CATEGORIES = ("#56B4E9", "#CC79A7", "#E69F00", "#009E73", "#0072B2", "#D55E00", "#882255")
 DASHES = ("-", (0, (4, 1.5)), (0, (1, 1)), (0, (4, 1, 1, 1)))
@@ -176,8 +177,9 @@ def percent_axis(axes: Axes) -> None:
     axes.axhline(90, **RULE)
 
 
-def wrapped(text: str, letters: int) -> str:
-    """Text on lines of so many letters, broken at commas if that is enough."""
+def wrapped(text: str, inches: float) -> str:
+    """Text on lines of this width, broken at commas if that is enough."""
+    letters = int(inches / LETTER)
     lines = text.replace(", ", ",\n").splitlines() if len(text) > letters else [text]
     fill = functools.partial(textwrap.fill, width=max(letters, 4), break_long_words=False)
     return "\n".join(map(fill, lines))

@@ -7,9 +7,8 @@ import numpy as np
 import pandas as pd
 
 from experiments.d90 import PRECISION, finished, required
-from experiments.grid import BASELINE
 from models.build import ModelConfig, model_of_shapes
-from plots import costs, d90_by_task, data, exponents, locality, style, theory
+from plots import costs, d90_by_task, data, exponents, locality, theory
 from tasks.task import build_task
 
 NONE = "–"
@@ -36,8 +35,8 @@ def build(
             found["heads"] = exponents.exponents(table, facets, against="heads")
         else:
             found["exponents"] = exponents.exponents(table, facets)
-    if set(locality.TASKS) <= set(table["task"]):
-        found["locality"] = locality.distances(table)
+    if records and set(locality.TASKS) <= set(table["task"]):
+        found["locality"] = locality.distances(table, records)
     return {name: frame for name, frame in found.items() if len(frame)}
 
 
@@ -48,7 +47,7 @@ def sweeps_dim(table: pd.DataFrame) -> bool:
 
 
 def accuracy(table: pd.DataFrame, facets: data.Facets = None) -> pd.DataFrame:
-    """A row per cell: the median in percent, and every seed with its 95 % interval."""
+    """A row per setting, with every seed and its 95 % interval."""
     rows = data.labelled(finished(table), facets, data.APART)
     ends = ["answer_accuracy", "answer_accuracy_low", "answer_accuracy_high"]
     text = [
@@ -75,8 +74,7 @@ def accuracy(table: pd.DataFrame, facets: data.Facets = None) -> pd.DataFrame:
 
 
 def learning_rates(table: pd.DataFrame, records: data.Records) -> pd.DataFrame:
-    """Validation accuracy by learning rate, and the rate `chosen` for each task and model: the best
-    median of the seeds' last validation, in whole percent; among equals, the fewest steps."""
+    """Validation accuracy by learning rate, and the rate `chosen` for each task and model."""
     rows = data.panels(table, {"x": ["recipe.learning_rate"]})
     curves = [records[cell]["curve"]["validation_chain_exact_match"] for cell in rows["cell"]]
     rows = rows.assign(validation=[100 * curve[-1] for curve in curves])
@@ -92,12 +90,8 @@ def learning_rates(table: pd.DataFrame, records: data.Records) -> pd.DataFrame:
 
 
 def prefixes(table: pd.DataFrame, records: data.Records) -> pd.DataFrame:
-    """n*, the longest prefix right in 90 % of the test words, by number of layers.
-
-    A row per task and model: the median of the seeds, and `doublings` of n* per layer with its 95 %
-    interval, fitted to all seeds as in `plots.exponents` (for words right to their end, n* is only
-    a lower bound).
-    """
+    """n* by number of layers, a row per task and model, and its `doublings` per layer, fitted to
+    all seeds as in `plots.exponents` (for words right to their end, n* is only a lower bound)."""
     rows = data.panels(table, {"x": ["layers"]})
     known = [errors.get("longest_prefix") for errors in data.errors_of(rows, records)]
     rows = rows.assign(prefix=pd.to_numeric(pd.Series(known, rows.index))).dropna(subset="prefix")
@@ -116,12 +110,8 @@ def prefixes(table: pd.DataFrame, records: data.Records) -> pd.DataFrame:
 
 
 def d90(table: pd.DataFrame, facets: data.Facets = None) -> pd.DataFrame:
-    """D90 of every group.
-
-    `fails`: the largest D below that was measured. `success %`: seeds that reach 90 % at D90, or at
-    the largest D if none passed. `still improving`: whether a seed at `fails` was still gaining
-    when its steps ended. `times`: D90 over standard attention's, with what the two brackets allow.
-    """
+    """D90 of every group. `fails`: the largest D below that was measured; `times`: D90 over
+    standard attention's. `success %` is that of the largest D if none passed."""
     groups = data.labelled(required(table), facets, data.APART)
     frame = data.times_standard(groups).sort_values(
         ["column", "size", "row"], kind="stable",
@@ -143,7 +133,7 @@ def d90(table: pd.DataFrame, facets: data.Facets = None) -> pd.DataFrame:
             "times": frame["times"].round(2),
             "times low": frame["times_low"].round(2),
             "times high": frame["times_high"].round(2),
-            "the paper's D90": frame.apply(theory.stated, axis=1, known=theory.FRONTIER_DIM),
+            "the paper's D90": frame.apply(theory.paper_value, axis=1, known=theory.FRONTIER_DIM),
             "chance %": (100 * frame["chance_accuracy"]).round(1),
             "precision": frame["precision"],
         }
@@ -151,17 +141,14 @@ def d90(table: pd.DataFrame, facets: data.Facets = None) -> pd.DataFrame:
 
 
 def flops(table: pd.DataFrame, facets: data.Facets = None) -> pd.DataFrame:
-    """GFLOPs of one forward pass over L tokens at D90, in the form of the paper's Table 2.
-
-    `linear layers` counts 2 * 12 * M * D^2 * L, as the paper does; `total` adds mixing and head.
-    The paper's own numbers follow where its sizes match.
-    """
+    """GFLOPs at D90 in the form of the paper's Table 2, with its own numbers where sizes match.
+    `linear layers` counts 2 * 12 * M * D^2 * L."""
     groups = data.d90_of_groups(table, facets)
     reached = groups["d90"].notna()
     blocks = {
         "linear layers": (groups["flops_linear_layers"] / GIGA).where(reached),
         "total": (groups["flops_total"] / GIGA).where(reached),
-        "the paper": groups.apply(theory.stated, axis=1, known=theory.TABLE_2_GFLOPS),
+        "the paper": groups.apply(theory.paper_value, axis=1, known=theory.TABLE_2_GFLOPS),
     }
     parts = []
     for name, values in blocks.items():
@@ -190,20 +177,18 @@ def cost_table(
 
 
 def _intensities(known: pd.DataFrame, records: data.Records, batch: int) -> list[float]:
-    """I* of each row against standard attention on the same task and size."""
+    """I* of each row against standard attention under the same settings."""
     traffic = {}
     for cell, length in zip(known["cell"], known["max_len"], strict=True):
         config = records[cell]["config"]
         model = model_of_shapes(ModelConfig(**config["model"]), build_task(config["task"]))
         traffic[cell] = costs.token_traffic(model, length, batch)
-    base = known[known["model"] == BASELINE].drop_duplicates(["column", "size"])
-    cells = base.set_index(["column", "size"])["cell"]
-    others = [cells.get(key) for key in zip(known["column"], known["size"], strict=True)]
+    base = data.join_baseline(known, ["cell"])["cell_base"]
     return [
         costs.break_even_intensity(traffic[own], traffic[other])
-        if other and other != own
+        if other in traffic and other != own
         else math.nan
-        for own, other in zip(known["cell"], others, strict=True)
+        for own, other in zip(known["cell"], base, strict=True)
     ]
 
 
@@ -244,6 +229,8 @@ def in_words(value: Any) -> str:
         return NONE
     if isinstance(value, bool | np.bool_):
         return "yes" if value else "no"
+    if value == math.inf:
+        return "∞"
     if isinstance(value, float):
         return f"{value:.0f}" if abs(value) >= 100 else f"{value:.3g}"
     return str(value)
@@ -261,9 +248,3 @@ def as_text(frame: pd.DataFrame, suffix: str) -> str:
     if suffix == "tex":
         return printed(frame).to_latex(index=False, escape=True)
     return markdown(printed(frame))
-
-
-def task_units(table: pd.DataFrame) -> str:
-    """The units of n, e.g. `operators (Arithmetic), letters (ED)`."""
-    looks = [style.task_look(task) for task in table["task"].unique()]
-    return ", ".join(f"{look.unit} ({look.label})" for look in looks)

@@ -21,7 +21,7 @@ FRONTIER_DIM = {
 LAYERS = 3
 
 
-def stated(row: Any, known: Mapping[str, Mapping[int, float]]) -> float:
+def paper_value(row: Any, known: Mapping[str, Mapping[int, float]]) -> float:
     """The paper's number for a row of results, in `FRONTIER_DIM` or `TABLE_2_GFLOPS`; nan if there
     is none for its task, format, number of layers, model or size."""
     covered = row["task"] == "arithmetic" and row["format"] == "cot" and row["layers"] == LAYERS

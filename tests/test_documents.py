@@ -15,8 +15,8 @@ import pytest
 
 from cotcost import build
 from experiments.d90 import medians
-from experiments.grid import cell_of
-from experiments.table import read_cells
+from experiments.grid import cell_of, load_experiment
+from experiments.table import read_cells, read_table
 from plots import style, theory
 from plots.bits import bits
 from plots.costs import METRICS, ratios
@@ -25,10 +25,7 @@ from plots.data import (
     d90_of_groups,
     errors_of,
     finished_rows,
-    load_experiment,
     read_speeds,
-    read_table,
-    rows_of,
 )
 from plots.exponents import exponents
 from plots.tables import markdown
@@ -93,13 +90,13 @@ def erasing_table():
 
 def in_words(rows):
     """D90 of each row, e.g. `≤ 8, 16, > 96`."""
-    return ", ".join(map(d90_in_words, rows_of(rows)))
+    return ", ".join(map(d90_in_words, rows.to_dict("records")))
 
 
 def less(model, metric):
     """How many times less than standard attention the model costs, by size."""
     found = ratios_of("overnight")
-    return found.loc[(found["model"] == model) & (found["metric"] == metric), "less"]
+    return found.loc[(found["model"] == model) & (found["metric"] == metric), "saving"]
 
 
 def costs_table():
@@ -248,7 +245,7 @@ def test_headline():
 
 def test_mixers_save_state_and_no_time():
     found = ratios_of("mixers")
-    found = found[found["model"] != "standard"].assign(saves=found["less"] > 1.001)
+    found = found[found["model"] != "standard"].assign(saves=found["saving"] > 1.001)
     share = found.groupby(["metric", "model"])["saves"].mean()
     assert not share["answer_time"].any()
     assert set(share["state"].index[share["state"] < 0.5]) == {"taylor", "based"}
@@ -289,7 +286,7 @@ def test_erasing():
     d90 = d90.set_index(["model", "size"])["d90"]
     assert d90["last_lines"].to_dict() == {4: 16, 6: 16, 8: 16}
     found = ratios_of("erase").query("metric == 'state' and task in ('arithmetic', 'ed_local')")
-    every, linear = (found[found["model"] == name]["less"] for name in ("last_lines", "linear"))
+    every, linear = (found[found["model"] == name]["saving"] for name in ("last_lines", "linear"))
     assert (found.query("model == 'last_lines'").eval("d90 <= d90_base")).all()
     text = f"{every.min():.1f} to {every.max():.1f} times its state, linear attention"
     assert f"{text} {linear.min():.1f} to {linear.max():.0f} times" in TEXT
@@ -347,7 +344,7 @@ def test_thirteen_operators():
     )
     assert (linear["low"], linear["d90"], standard["low"]) == (standard["d90"], 32, 16)
     found = ratios_of("arithmetic").query("model == 'linear' and size == 13").set_index("metric")
-    less = found["less"]
+    less = found["saving"]
     dims = f"linear attention needs D = {linear['d90']:g}, standard attention {standard['d90']:g}"
     spread = f"({least:.2f} to {most:.2f} within the brackets)"
     training = f"{1 / less['training_flops']:.1f} times the training FLOPs"

@@ -167,7 +167,7 @@ def test_share_of_the_ceiling(tmp_path, monkeypatch):
     )  # fmt: skip
     assert [row["model"] for row in record["rows"]] == ["standard", "linear"]
     for row in record["rows"]:
-        config = gpu.cell("fast", row["precision"], row["model"], 16, 23, 4)
+        config = training.config_of(f"task=copy task.size=11 model={row['model']} model.dim=16")
         flops = initial_model(config, build_task(config.task)).flops(23)
         tflops = 4 * training_step_flops(flops) / row["seconds_per_step"] / 1e12
         assert row["tflops"] == pytest.approx(tflops)

@@ -10,13 +10,15 @@ from common import UserError
 from experiments.config import deciding_settings
 from experiments.names import cell_name, identity, run_name
 from experiments.run import initial_model, run_cell
-from experiments.table import upsert
+from experiments.table import read_table, upsert
 from plots.costs import SPEEDS
+from plots.costs import costs as costs_at_d90
+from plots.data import read_speeds
 from tasks.task import build_task
 
 COLUMNS = (
-    "task,size,max_len,model,dim,cell,batch,answer_seconds,tokens_per_second,training_step_seconds,"
-    "repeats,weights,commit,device,torch_version,measured_at"
+    "task,size,format,model,layers,heads,recipe,separate_precision,max_len,dim,cell,batch,"
+    "answer_seconds,tokens_per_second,training_step_seconds,repeats,weights,commit,device,torch_version,measured_at"
 ).split(",")
 SMALL = """task=arithmetic task.size=2 data.train=200 data.validation=20 data.test=20 recipe=quick
     recipe.steps=3 recipe.validate_every=3 recipe.stop_at=null progress=false"""
@@ -49,10 +51,12 @@ def made_up(tmp_path, monkeypatch):
     return folder
 
 
-def test_the_models_at_d90_are_timed(made_up, capsys):
+def test_the_models_at_d90_are_timed(made_up, monkeypatch, capsys):
     trained = entered(made_up, small("standard", 16, "seed=1"), 0.95)
     run_cell(trained)
-    costs.main("mine", batch=4, answers=2, repeats=2)
+    for name, value in {"BATCH": 4, "ANSWERS": 2, "REPEATS": 2}.items():
+        monkeypatch.setattr(costs, name, value)
+    costs.main("mine")
     table = pd.read_csv(made_up / "costs.csv")
     assert list(table) == COLUMNS and set(SPEEDS) < set(COLUMNS)
     table = table.set_index("model")
@@ -62,6 +66,8 @@ def test_the_models_at_d90_are_timed(made_up, capsys):
     assert (table[SPEEDS] > 0).all().all() and (table["batch"] == 4).all()
     assert set(table["max_len"]) == {13} and set(table["repeats"]) == {2}
     assert "linear" in capsys.readouterr().out
+    found = costs_at_d90(read_table(made_up), read_speeds(made_up)).set_index("model")
+    assert found["answer_time"].to_dict() == table["answer_seconds"].to_dict()
 
 
 @pytest.mark.parametrize("model", ["standard", "linear", "sparse"])

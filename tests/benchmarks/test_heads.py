@@ -5,6 +5,7 @@ import math
 from itertools import product
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 
@@ -14,7 +15,7 @@ from benchmarks import heads
 def rows(seconds):
     cases = product((1, 2, 4), (1, 2, 4, 8), (128, 256, 512), ("batched", "separate"))
     found = [dict(zip(("layers", "heads", "tokens", "calls"), case, strict=True)) for case in cases]
-    return [{**row, "m": "16", "seconds": seconds(row)} for row in found]
+    return pd.DataFrame([{**row, "seconds": seconds(row)} for row in found])
 
 
 def test_exponents_are_found():
@@ -28,11 +29,9 @@ def test_exponents_are_found():
 def test_intervals_of_exponents_are_students():
     """Held against the textbook's t of 4 degrees of freedom: 6 rows, a constant, one slope."""
     noise, tokens = [0.1, -0.1, 0.05, 0.0, -0.05, 0.02], [16, 32, 64, 128, 256, 512]
-    found = heads.exponents([
-        {"layers": 1, "heads": 1, "tokens": n, "seconds": n**2 * math.exp(e)}
-        for n, e in zip(tokens, noise, strict=True)
-    ])  # fmt: skip
     x, y = np.log(tokens), 2 * np.log(tokens) + noise
+    cases = {"layers": 1, "heads": 1, "tokens": tokens, "seconds": np.exp(y)}
+    found = heads.exponents(pd.DataFrame(cases))
     slope, offset = np.polyfit(x, y, 1)
     error = math.sqrt(((y - slope * x - offset) ** 2).sum() / 4 / ((x - x.mean()) ** 2).sum())
     assert (found["tokens"], found["tokens_±"]) == pytest.approx((slope, 2.776 * error), rel=1e-3)

@@ -1,6 +1,7 @@
 """What is drawn: the heatmap's cells and frontier, and every figure of every committed table."""
 
 import functools
+import shutil
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -9,12 +10,14 @@ import numpy as np
 import pytest
 import yaml
 from matplotlib.colors import to_hex
+from matplotlib.markers import CARETUP
 
 from common import UserError
-from experiments.table import read_cells
-from plots import costs, data, heatmap, required_dimension, score, style, tables
+from experiments import grid
+from experiments.table import read_cells, read_table
+from plots import accuracy_lines, costs, data, heatmap, required_dimension, score, style, tables
 from plots.__main__ import main
-from plots.redraw import FIGURES, find_figure
+from plots.redraw import FIGURES, find_figure, redraw
 from tests.plots.small_tables import cells, joined
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -31,13 +34,13 @@ def experiment_of(folder):
 
 @functools.cache
 def results_of(folder):
-    return data.read_results(folder), data.read_speeds(folder), read_cells(folder)
+    return read_table(folder), data.read_speeds(folder), read_cells(folder)
 
 
 def draw_and_measure(folder, name, width):
     experiment, (table, speeds, records) = experiment_of(folder), results_of(folder)
     if "score" in experiment.figures:
-        table = score.beside(table, table)
+        table = score.with_references(table, table)
     facets = experiment.facets
     figure = FIGURES[name](table, facets=facets, width=width, records=records, speeds=speeds)
     figure.draw_without_rendering()
@@ -118,15 +121,73 @@ def test_heatmap_does_not_round_up_to_ninety(accuracy, text):
 def test_required_dimension_has_an_arrow_where_none_passes():
     table = joined(cells({8: [0.1], 16: [0.97]}), cells({8: [0.1], 64: [0.3]}, size=9, max_len=21))
     axes = required_dimension.draw(table).axes[0]
-    (arrow,) = [text for text in axes.texts if getattr(text, "arrow_patch", None)]
-    assert arrow.xyann[1] == 64
-    assert arrow.xy[1] > 64
+    (stem,) = [seg for bars in axes.collections for seg in bars.get_segments() if seg[0, 1] == 64]
+    heads = [line.get_ydata().tolist() for line in axes.lines if line.get_marker() == CARETUP]
+    assert [stem[1, 1]] in heads and stem[1, 1] > 64
 
 
 def test_costs_puts_what_costs_less_to_the_right():
     table = joined(cells({8: [0.95]}, state_bytes=800), cells({8: [0.95]}, model="linear"))
     state = costs.draw(table).axes[0].collections[0].get_offsets()[0]
     assert state[0] == pytest.approx(np.log2(800 / 64))
+
+
+def test_costs_dots_are_as_large_for_one_size_in_every_panel():
+    sizes = {"linear": (4, 10), "sparse": (10,), "standard": (4, 10)}
+    table = joined(*(cells({8: [0.95]}, model=model, size=size)
+                     for model, own in sizes.items() for size in own))  # fmt: skip
+    linear, sparse = (axes.collections[0].get_sizes() for axes in costs.draw(table).axes)
+    assert set(linear) == {12, 23} and set(sparse) == {23}
+
+
+def by_kind(model, kinds, **settings):
+    table = cells({8: [0.5]}, model=model, task="closure", **settings)
+    records = {cell: {"errors": {"by_kind": {k: [1, 2] for k in kinds}}} for cell in table["cell"]}
+    return table, records
+
+
+def test_panels_share_the_kinds_and_an_empty_one_leaves_them():
+    one, records = by_kind("standard", ["yes", "no"], format="cot", **{"task.monoid": "A5"})
+    other, more = by_kind("linear", ["no", "unsure"], format="direct", **{"task.monoid": "Z2"})
+    table, records = joined(one, other), records | more
+    figure = accuracy_lines.draw(table, records, over="kind")
+    assert len(figure.axes) == 4 and sum(bool(axes.containers) for axes in figure.axes) == 2
+    for axes in figure.axes:
+        assert axes.get_xticks().tolist() == [0, 1, 2, 3]
+    labels = [text.get_text() for text in figure.axes[-1].get_xticklabels()]
+    assert labels == ["all", "yes", "no", "unsure"]
+    ends = [axes.containers[0].lines[0].get_xdata() for axes in figure.axes if axes.containers]
+    assert [x.astype(float).round().tolist() for x in ends] == [[0, 1, 2], [0, 2, 3]]
+
+
+@pytest.mark.parametrize("over", ["kind", "layers"])
+def test_errors_that_were_not_recorded_are_said(over):
+    with pytest.raises(UserError, match="of these runs was recorded"):
+        accuracy_lines.draw(cells({8: [0.5]}), {}, over=over)
+
+
+def test_looks_of_models_differ():
+    looks = [(look.color, look.marker) for look in style.MODELS.values()]
+    assert len(set(looks)) == len(looks)
+
+
+@pytest.mark.parametrize(
+    ("facets", "said"),
+    [({"x": "dims"}, "dims: .*did you mean dim"), ({"only": {"sizes": 4}}, "did you mean size"),
+     ({"only": {"size": 99}}, "no finished row matches")],
+)  # fmt: skip
+def test_facets_that_fit_no_row_are_said(facets, said):
+    for draw in (heatmap.draw, costs.draw, required_dimension.draw):
+        with pytest.raises(UserError, match=said):
+            draw(cells({8: [0.95]}), facets=facets)
+
+
+def test_a_setting_that_one_model_lacks_may_be_an_axis():
+    window = "model.mixer.window"
+    sliding = [cells({8: [0.5]}, model="sliding_window", **{window: value}) for value in (4, 8)]
+    figure = heatmap.draw(joined(cells({8: [0.9]}), *sliding), facets={"x": window, "rows": []})
+    ticks = [text.get_text() for text in figure.axes[0].get_xticklabels()]
+    assert ticks == ["", "window 4", "window 8"]
 
 
 def test_costs_refuses_more_panels_than_are_read():
@@ -172,6 +233,15 @@ def test_a_table_without_yaml_has_the_usual_figures(drawn):
     assert {"heatmap.png", "costs.png", "required_dimension.png", "README.md"} <= set(drawn())
 
 
+def test_outputs_come_before_results(published, drawn):
+    shutil.copytree("outputs", "results")
+    drawn()
+    assert (published / "README.md").exists() and not Path("results/mine/README.md").exists()
+    published.parent.rename("elsewhere")
+    drawn()
+    assert Path("results/mine/README.md").exists()
+
+
 def test_formats_and_figures_are_the_callers(drawn):
     names = drawn("format=pdf,tex", "figures=heatmap,tables", "exclude=linear")
     assert {"heatmap.pdf", "d90.tex"} <= set(names) and "README.md" not in names
@@ -207,6 +277,12 @@ def test_what_is_mistyped_is_said_in_one_line(published, words, said):
     with pytest.raises(UserError, match=said) as found:
         main(words.split())
     assert "\n" not in str(found.value)
+
+
+def test_a_figure_of_the_experiment_that_cannot_be_drawn_is_said(published, capsys):
+    experiment = grid.Experiment("mine", "", [], figures=["curves"])
+    assert [path.name for path in redraw(experiment, published)] == ["README.md"]
+    assert capsys.readouterr().err.startswith("curves is not drawn: no curve of these runs")
 
 
 def test_a_figure_may_be_a_module_of_your_own(tmp_path, monkeypatch):

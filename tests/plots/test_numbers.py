@@ -30,24 +30,24 @@ def planted(exponent, factor=4.0, lengths=(16, 32, 64, 128, 256)):
 @settings(max_examples=20, deadline=None)
 @given(st.floats(0.0, 1.0), st.floats(4.5, 8.0))
 def test_a_planted_exponent_lies_in_the_interval_and_near_the_estimate(exponent, factor):
-    found = exponents.growth(planted(exponent, factor))
+    found = exponents.fit_exponent(planted(exponent, factor))
     assert found.low - 0.02 <= exponent <= found.high + 0.02  # on a grid of 0.02
     assert found.exponent == pytest.approx(exponent, abs=0.15)
 
 
 def test_a_length_without_d90_raises_the_exponent_and_fewer_than_three_lengths_have_none():
     unreached = {64: {64.0: np.array([0.1])}}
-    found = exponents.growth(planted(0.5, lengths=(16, 32)) | unreached)
+    found = exponents.fit_exponent(planted(0.5, lengths=(16, 32)) | unreached)
     assert found.exponent > 1
     assert found.high > 2
-    assert exponents.growth(planted(0.5, lengths=(16, 64))) is None
-    assert exponents.growth(dict.fromkeys((16, 32, 64), unreached[64])) is None
+    assert exponents.fit_exponent(planted(0.5, lengths=(16, 64))) is None
+    assert exponents.fit_exponent(dict.fromkeys((16, 32, 64), unreached[64])) is None
 
 
 def test_seeds_that_disagree_widen_the_interval():
     sure, unsure = planted(0.5), planted(0.5)
     unsure[256] |= {dim: np.array([1.0, 1.0, 0.1]) for dim in GRID if dim >= 64}
-    one, other = exponents.growth(sure), exponents.growth(unsure)
+    one, other = exponents.fit_exponent(sure), exponents.fit_exponent(unsure)
     assert other.high - other.low > one.high - one.low
 
 
@@ -85,12 +85,28 @@ def test_costs_at_d90():
 
 
 def test_ratios_are_standard_over_the_model_and_missing_where_this_dim_was_not_timed():
-    found = costs.ratios(two_models(), SPEEDS).set_index("metric")["less"]
+    found = costs.ratios(two_models(), SPEEDS).set_index("metric")["saving"]
     expected = {"state": 10, "flops": 0.25, "answer_time": 2, "token_time": 4, "training_time": 2,
                 "training_flops": 1200 / 4500}  # fmt: skip
     assert found[list(expected)].to_dict() == pytest.approx(expected)
     untimed = costs.ratios(two_models(), SPEEDS[SPEEDS["model"] != "standard"])["metric"]
     assert set(expected) - set(untimed) == {"answer_time", "token_time", "training_time"}
+
+
+def test_times_are_those_of_the_same_settings():
+    timed = SPEEDS.assign(layers=3, separate_precision="", recipe="fast")
+    expected = costs.costs(two_models(), SPEEDS)["answer_time"]
+    for speeds in (timed, pd.concat([timed.assign(layers=5, answer_seconds=9.0), timed])):
+        assert costs.costs(two_models(), speeds)["answer_time"].equals(expected)
+    assert costs.costs(two_models(), timed.assign(layers=5))["answer_time"].isna().all()
+
+
+def test_standard_attention_of_as_many_heads_is_the_baseline():
+    both = [cells({8: [0.95]}, model=model, heads=heads)
+            for model in ("linear", "standard") for heads in (1, 8)]  # fmt: skip
+    found = data.join_baseline(costs.costs(joined(*both)), ["cell"])
+    ends = found["cell"].str.replace("linear", "standard")
+    assert found["cell_base"].tolist() == ends.tolist() and set(found["heads"]) == {1, 8}
 
 
 def test_a_median_seed_that_did_not_get_there_has_no_training_cost():
@@ -195,7 +211,7 @@ def test_longest_prefixes_double_once_a_layer():
 def test_kinds_are_shares_beside_the_whole():
     table = cells({32: [0.6]}, task="closure").assign(cell="a")
     records = {"a": {"errors": {"by_kind": {"yes": [3, 4], "no": [1, 4]}}}}
-    found = accuracy_lines._points(table, records, "kind").set_index("kind")["value"]
+    found = accuracy_lines._points(table, records, "kind").set_index("x")["value"]
     assert found.to_dict() == {"all": pytest.approx(60), "yes": 75, "no": 25}
 
 
@@ -248,6 +264,7 @@ def test_enough_bits_are_those_of_the_shortest_format_whose_median_passes():
     seeds = {None: [1.0, 1.0, 0.2], "int8": [0.95, 0.91, 0.1], "int4": [0.95, 0.8, 0.7]}
     table = joined(*(cells({8: own}, **{data.STATE_FORMAT: name}) for name, own in seeds.items()))
     task = {"_target_": "tasks.lis.LIS", "size": 4}
-    (found,) = data.rows_of(bits.bits(table, {c: {"config": {"task": task}} for c in table.cell}))
+    records = {cell: {"config": {"task": task}} for cell in table["cell"]}
+    (found,) = bits.bits(table, records).to_dict("records")
     assert (found["enough"], found["format"], found["held"]) == (16 * 8, "int8", 16 * 32)
     assert found["needed_low"] == found["needed_high"] == pytest.approx(math.log2(15))

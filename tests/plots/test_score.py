@@ -71,6 +71,6 @@ def test_page_sets_unpublished_models_beside_references_in_bold():
     assert found.loc["mine", "training time"] == 2 and found.loc["mine", "tokens/s"] == 0.5
     printed = tables.markdown(tables.printed(found.reset_index()))
     assert "| **mine** |" in printed and "| Linear |" in printed
-    assert set(page.beside(table, published)["model"]) == {"standard", "mine", "linear"}
+    assert set(page.with_references(table, published)["model"]) == {"standard", "mine", "linear"}
     assert page.headline(table).startswith("mine scores 2.83 (")
     assert not page.frame(published, published)["yours"].any()

@@ -1,8 +1,9 @@
 """What each token needs, and how far away that is, on sequences written by hand."""
 
+import pandas as pd
 import pytest
 
-from plots.locality import locality
+from plots.locality import distances, locality
 from tasks.arithmetic import Arithmetic
 from tasks.ed import EditDistance
 from tasks.ed_local import EditDistanceLocal
@@ -35,3 +36,11 @@ def test_locality_is_the_largest_distance() -> None:
             return self.encode([self.complete("r x | c r o <sep>".split())] * count)
 
     assert locality(OnePrompt(3)) == 12
+
+
+def test_distances_are_those_of_the_cells_settings() -> None:
+    task = {"_target_": "tasks.ed.EditDistance", "size": 5, "format": "cot", "alphabet_size": 3}
+    config = {"task": task, "measure": {"task": {"size": 2}}}
+    table = pd.DataFrame({"task": ["ed"], "size": [2], "max_len": [20], "cell": ["a"]})
+    (row,) = distances(table, {"a": {"config": config}}).to_dict("records")
+    assert row == {"task": "ED", "n": 2, "L": 20, "m": locality(EditDistance(2, alphabet_size=3))}
