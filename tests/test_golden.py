@@ -42,7 +42,7 @@ def test_flops_and_state_of_every_model_stay(name):
 
 @pytest.mark.parametrize("name", GOLDEN["weights"])
 def test_the_same_seed_gives_the_same_weights(name, tmp_path):
-    """To the rounding that differs between processors; on one processor to the bit."""
+    """To the rounding that differs between processors."""
     words = [f"model={name}", "model.dim=32", "task.size=3", "recipe.steps=50"]
     config = cell_of([*words, "recipe.validate_every=50"]).config
     task = build_task(config.task)

@@ -27,7 +27,8 @@ def test_accuracies_are_those_of_the_written_tokens(steps):
         answers += words[-1] == "<eos>" and words[-3:-1] == ["=", right]
     assert result.answer_accuracy == answers / 60
     assert result.chain_exact_match == chains / 60
-    assert result.answer_accuracy_low <= result.answer_accuracy <= result.answer_accuracy_high
+    low, high = result.answer_accuracy_low, result.answer_accuracy_high
+    assert (low, high) == wilson_interval(answers, 60)
     assert result.n_test == 60
 
 

@@ -6,6 +6,7 @@ import math
 import numpy as np
 import pytest
 import torch
+from configured import model_of, names
 from hypothesis import given
 from hypothesis import strategies as st
 from small_models import MIXERS, TASKS, prepared, small_model, written
@@ -24,7 +25,6 @@ from models.mixer import GenerationState
 from tasks.copying import Copying
 from tasks.lis import LIS
 from tasks.task import EOS_ID
-from tests.models.configured import model_of, names
 
 
 @pytest.mark.parametrize("name", ["float16", "bfloat16", "float8_e4m3", "float8_e5m2"])

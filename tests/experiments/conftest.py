@@ -52,10 +52,11 @@ def command(tmp_path, monkeypatch, capfd):
     """
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PYTHONPATH", "")
-    grid._composed.cache_clear()
 
     def run(program, *words):
         monkeypatch.setattr(sys, "argv", [program, *words])
+        if any(word.startswith("--config-dir") for word in words):
+            grid._composed.cache_clear()
         GlobalHydra.instance().clear()
         capfd.readouterr()
         status = 0

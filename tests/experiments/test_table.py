@@ -2,7 +2,6 @@
 
 import multiprocessing
 
-import pandas as pd
 import pytest
 
 from common import UserError
@@ -76,7 +75,7 @@ def test_many_processes_enter_rows_at_once(tmp_path):
         pool.map(_enter, [(tmp_path, number) for number in range(24)])
     table = read_table(tmp_path)
     assert sorted(table["seed"]) == list(range(24))
-    assert isinstance(table, pd.DataFrame) and len(read_cells(tmp_path)) == 24
+    assert len(read_cells(tmp_path)) == 24
 
 
 def test_a_published_cell_is_found_by_its_name(tmp_path):

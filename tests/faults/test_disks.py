@@ -33,7 +33,6 @@ def test_a_full_disk_loses_nothing(tmp_path, small_disk, part, undisturbed):
         (small_disk / "ballast").unlink()
         if full.returncode == 0:  # what was written before sufficed
             break
-        assert full.returncode != 0
         assert {record["row"]["status"] for record in sweep.records()} <= {"done", "unfinished"}
     done = sweep.run("retry_failed=true")
     assert done.returncode == 0, done.stderr

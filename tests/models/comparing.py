@@ -2,7 +2,6 @@
 
 import copy
 import functools
-import importlib
 import sys
 from itertools import pairwise
 
@@ -13,6 +12,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from models.packing import Packing
+from tests.models import reference
 
 FLOAT32 = {"rtol": 1e-4, "atol": 1e-5}  # of logits, which are of magnitude 1 to 5
 
@@ -52,14 +52,13 @@ def compare_functions(fast, plain, inputs, tolerance):
 
 
 def plain_form(mixer):
-    """`mix` of tests/models/reference/NAME.py; of a mixer that is not ours, of its own module."""
+    """NAME of tests/models/reference.py; of a mixer that is not ours, `mix` of its own module."""
     package, _, name = type(mixer).__module__.rpartition(".")
     if package == "models":
-        module = importlib.import_module(f"tests.models.reference.{name}")
-    else:
-        module = sys.modules[type(mixer).__module__]
-        if not hasattr(module, "mix"):
-            pytest.skip(f"{module.__name__} has no plain form mix(mixer, x) to compare with")
+        return functools.partial(getattr(reference, name), mixer)
+    module = sys.modules[type(mixer).__module__]
+    if not hasattr(module, "mix"):
+        pytest.skip(f"{module.__name__} has no plain form mix(mixer, x) to compare with")
     return functools.partial(module.mix, mixer)
 
 
@@ -98,10 +97,13 @@ def compare_packed(mixer, lengths, tolerance, dtype=torch.float32, size_step=8, 
 def generate(model, tokens, lengths, turn_every=None):
     """Feed known tokens; yield (row numbers, positions, logits) after the prompt and each step.
 
-    Rows leave at the end of `tokens`; at every turn_every-th step their order is turned round.
+    Prompts are padded with zeros. Rows leave at the end of `tokens`; at every turn_every-th step
+    their order is turned round.
     """
     ids, positions = torch.arange(len(tokens)), lengths - 1
-    logits, state = model.prefill(tokens[:, : int(lengths.max())], lengths)
+    prompts = tokens[:, : int(lengths.max())]
+    inside = torch.arange(prompts.shape[1]) < lengths[:, None]
+    logits, state = model.prefill(torch.where(inside, prompts, 0), lengths)
     for step in range(tokens.shape[1]):
         yield ids, positions, logits, state
         rows = (positions + 1 < tokens.shape[1]).nonzero().flatten()

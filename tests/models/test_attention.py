@@ -1,4 +1,5 @@
-"""Attention to single tokens: any pattern, long sequences, dropout, bf16, extreme features.
+"""Attention to single tokens: any pattern, long sequences, dropout, bf16, extreme features; the
+Taylor series of softmax.
 
 Tolerances are relative to the largest magnitude. float32 rounds to 6e-8; sums of up to 1,000
 terms and a softmax leave about a hundred times that. bf16 rounds to 4e-3 (2^-8): a score of
@@ -8,15 +9,18 @@ such roundings: 4e-2. Linear attention rounds inputs and outputs only, 1e-2.
 
 import pytest
 import torch
-from comparing import assert_close, compare_functions, random_qkv, with_gradients
+from comparing import assert_close, compare, compare_functions, random_qkv, with_gradients
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch.nn import functional as F
 
+from models import taylor
 from models.linear import LinearAttention, feature_map
 from models.sparse import SparseAttention
 from models.standard import StandardAttention
+from models.taylor import TaylorAttention
 from models.tensor import TensorAttention
-from tests.models.reference import attention as reference
+from tests.models import reference
 
 FLOAT32 = 1e-5
 FORMS = pytest.mark.parametrize("form", ["dense", "chunked"])
@@ -44,7 +48,7 @@ def compare_softmax(mixer, attended, inputs, tolerance=FLOAT32):
     compare_functions(mixer.attend, plain, inputs, tolerance)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     st.integers(1, 9), st.integers(1, 3), st.integers(0, 9), st.integers(1, 60), st.integers(0, 40)
 )
@@ -184,3 +188,31 @@ def test_gradients_of_extreme_queries(form):
     far = with_gradients(mixer.attend, [q - 200, k, v], direction)
     assert_close(near, far, FLOAT32)
     assert near[1].abs().max() > 1e-3
+
+
+def taylor_mixer(max_len, **own):
+    return TaylorAttention(16, 2, max_len, **{"feature_dim": 4, **own})
+
+
+@pytest.mark.parametrize("length", [1, 8, 9, 40])
+@pytest.mark.parametrize("position", ["none", "rope"])
+def test_chunks_of_taylor_carry_the_sums(monkeypatch, length, position):
+    monkeypatch.setattr(taylor, "CHUNK_SIZE", 8)
+    x = torch.randn(2, length, 16, dtype=torch.float64)
+    compare(taylor_mixer(40, position=position).double(), x, 1e-12 if position == "none" else 1e-6)
+
+
+@pytest.mark.parametrize("size", [1.0, 30.0])
+def test_chunks_of_taylor_in_float32(monkeypatch, size):
+    """Weights are at least 1/2, whatever the scores: sums over features keep their digits."""
+    monkeypatch.setattr(taylor, "CHUNK_SIZE", 8)
+    own, x = taylor_mixer(40), size * torch.randn(2, 40, 16)
+    assert_close([own(x)], [own.double()(x.double())], 1e-5)
+
+
+def test_taylor_of_small_scores_is_softmax():
+    """The series is exp(s) up to s³ / 6."""
+    own = taylor_mixer(20, feature_dim=8).double()
+    q, k, v = (0.05 * torch.randn(1, 2, 20, 8, dtype=torch.float64) for _ in range(3))
+    softmax = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+    assert (own.attend(q, k, v) - softmax).abs().max() < 1e-6

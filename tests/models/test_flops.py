@@ -15,7 +15,7 @@ from models.sparse import SparseAttention
 from models.standard import StandardAttention
 from models.transformer import Transformer
 from plots.theory import FRONTIER_DIM, TABLE_2_GFLOPS
-from tests.models.reference.attention import sparse_set
+from tests.models.reference import sparse_set
 
 VOCABULARY, MAX_LEN = 13, 40
 MIXERS = {"standard": StandardAttention, "sparse": SparseAttention, "linear": LinearAttention}

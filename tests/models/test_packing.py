@@ -10,7 +10,9 @@ import torch
 from comparing import compare_functions, compare_packed, with_gradients
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numba.core.dispatcher import Dispatcher
 
+from models import cpu_attention, cpu_recurrence, kernels
 from models.cpu_attention import LANES
 from models.decayed import DecayedAttention
 from models.delta import DeltaRule
@@ -19,7 +21,8 @@ from models.packing import LONGEST, Packing, rounded_up
 from models.sparse import SparseAttention
 from models.standard import StandardAttention
 
-EACH = pytest.mark.parametrize("mixer", [StandardAttention, SparseAttention, LinearAttention])
+ATTENTION = [StandardAttention, SparseAttention, LinearAttention]
+EACH = pytest.mark.parametrize("mixer", ATTENTION)
 METHODS = "forward", "project", "merge_heads", "attend"
 LENGTHS = st.lists(st.integers(1, 40), min_size=1, max_size=40).map(sorted)
 
@@ -33,7 +36,7 @@ def test_mixed_lengths_are_cut_and_like_lengths_are_not():
     assert 1 - mixed.size / held < 0.25
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(LENGTHS, st.integers(1, 9))
 def test_groups_hold_every_sequence_and_give_it_back(lengths, step):
     packing = Packing(np.array(lengths), step, step, 40)
@@ -136,7 +139,7 @@ def test_dropout_of_weights_is_kept():
     torch.testing.assert_close(own.forward_packed(x, packing)[5:], own(x[None, 5:])[0])
 
 
-@EACH
+@pytest.mark.parametrize("mixer", [*ATTENTION, DeltaRule])
 def test_threads_share_the_sequences(mixer):
     own, packing = mixer(8, 2, 20), Packing(np.array([1, 1, 1, 5, 9, 20]), 8)
     x, direction = torch.randn(packing.size, 8), torch.randn(packing.size, 8)
@@ -146,3 +149,17 @@ def test_threads_share_the_sequences(mixer):
         results.append(with_gradients(lambda x: own.forward_packed(x, packing), [x], direction))
     for result in results[1:]:
         torch.testing.assert_close(result, results[0])
+
+
+@pytest.mark.parametrize("module", [cpu_attention, cpu_recurrence, kernels])
+def test_whatever_a_kernel_calls_becomes_a_part_of_it(module):
+    """So the process that compiles the kernels rounds as those that load them from the cache do:
+    else the first training on a machine would give other weights than the next."""
+    found = [x for x in vars(module).values() if isinstance(x, Dispatcher)]
+    assert found
+    for dispatcher in found:
+        scope = dispatcher.py_func.__globals__
+        for name in dispatcher.py_func.__code__.co_names:
+            called = scope.get(name)
+            if isinstance(called, Dispatcher):
+                assert called.targetoptions.get("inline") == "always", (dispatcher, name)

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from models import tensor
 from models.tensor import TensorAttention
 from models.tensor_linear import TensorLinearAttention
-from tests.models.reference.tensor import tensor_attention
-from tests.models.reference.tensor_linear import tensor_linear_attention
+from tests.models.reference import tensor_attention, tensor_linear_attention
 
 POSITIONS = pytest.mark.parametrize("position", ["none", "rope"])
 

@@ -13,24 +13,24 @@ from tasks.mqar import MQAR
 from tasks.task import Example, Task
 
 
-def sample(task: Task, rng: random.Random, size: int | None = None) -> Example:
+def sample(task: Task, rng: random.Random) -> Example:
     """Draw one sequence; with arithmetic's order=growth its chain is the growth reversed."""
-    size = task.size if size is None else size
     if isinstance(task, Arithmetic) and task.order == "growth" and task.format == "cot":
-        *history, expression = grow(task, rng, size)
+        *history, expression = grow(task, rng)
         *steps, answer = history[::-1]
         chain = [token for step in steps for token in [*step, "="]]
         return Example([*expression, "="], chain, answer)
-    return task.complete(sample_prompt(task, rng, size))
+    return task.complete(sample_prompt(task, rng))
 
 
-def sample_prompt(task: Task, rng: random.Random, size: int) -> list[str]:
+def sample_prompt(task: Task, rng: random.Random) -> list[str]:
+    size = task.size
     if isinstance(task, Arithmetic):
-        return [*grow(task, rng, size)[-1], "="]
+        return [*grow(task, rng)[-1], "="]
     if isinstance(task, EditDistance):
-        return two_strings(task, rng, size)
+        return two_strings(task, rng)
     if isinstance(task, LIS):
-        return planted_runs(task, rng, size)
+        return planted_runs(task, rng)
     if isinstance(task, MQAR):
         keys, values = rng.sample(task.keys, size), rng.sample(task.values, size)
         pairs = [number for pair in zip(keys, values, strict=True) for number in pair]
@@ -40,11 +40,11 @@ def sample_prompt(task: Task, rng: random.Random, size: int) -> list[str]:
     return task.sample_prompt(rng, size)
 
 
-def grow(task: Arithmetic, rng: random.Random, size: int) -> list[list[str]]:
-    """The expressions with 0, 1, .., ``size`` operators of one growth."""
+def grow(task: Arithmetic, rng: random.Random) -> list[list[str]]:
+    """The expressions with 0, 1, .., n operators of one growth."""
     expression = [str(rng.randrange(task.modulus))]
     history = [expression]
-    for _ in range(size):
+    for _ in range(task.size):
         at = rng.choice([i for i, token in enumerate(expression) if token.isdigit()])
         a, operator, b = operands(rng, int(expression[at]), task.modulus)
         pair = [str(a), operator, str(b)]
@@ -78,24 +78,25 @@ def needs_brackets(expression: list[str], at: int, operator: str) -> bool:
     )
 
 
-def two_strings(task: EditDistance, rng: random.Random, size: int) -> list[str]:
+def two_strings(task: EditDistance, rng: random.Random) -> list[str]:
     """Pairs that are not admissible are drawn again with the same number of edits, in everything
     else anew, as by CoT_benchmark, whose copies at n = 20 have 10.03 edits on average."""
+    size = task.size
     edits = rng.randint(1, size)
     while True:
-        first, second = draw_pair(task, rng, size, edits)
+        first, second = draw_pair(task, rng, edits)
         if first != second and max(1, size - SHORTER) <= len(second) <= size + LONGER:
             shorter, longer = sorted([first, second], key=len)
             return [*shorter, "|", *longer, "<sep>"]
 
 
-def draw_pair(task: EditDistance, rng: random.Random, size: int, edits: int):
+def draw_pair(task: EditDistance, rng: random.Random, edits: int):
     """Two strings; the second may equal the first or be too long."""
     count = rng.randint(MIN_LETTERS, min(MAX_LETTERS, task.alphabet_size))
     letters = rng.sample(task.letters, count)
-    first = [rng.choice(letters) for _ in range(size)]
+    first = [rng.choice(letters) for _ in range(task.size)]
     if rng.random() < 0.4:
-        length = rng.randint(size - SHORTER, size + LONGER)
+        length = rng.randint(task.size - SHORTER, task.size + LONGER)
         return first, [rng.choice(letters) for _ in range(length)]
     return first, edit(rng, first, letters, edits)
 
@@ -114,7 +115,8 @@ def edit(rng: random.Random, word: list[str], letters: list[str], edits: int) ->
     return word
 
 
-def planted_runs(task: LIS, rng: random.Random, size: int) -> list[str]:
+def planted_runs(task: LIS, rng: random.Random) -> list[str]:
+    size = task.size
     values = range(task.largest_size + 1, task.number_range)
     planted: list[int] = []
     for part in run_lengths(rng, size):

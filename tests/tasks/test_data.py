@@ -1,15 +1,17 @@
 """Data sets: distinct prompts, disjoint splits, the same bytes everywhere, the store, files."""
 
 import json
+import multiprocessing
 import os
-import subprocess
-import sys
+import shutil
+import signal
+import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
 import pytest
+from processes import ROOT, output
 
 from common import UserError
 from tasks.__main__ import main
@@ -31,15 +33,21 @@ from tasks.lis import LIS
 from tasks.task import SPLITS, SequenceSet, Task
 from tasks.word import Word
 
-ROOT = Path(__file__).resolve().parents[2]
 SAMPLES = ROOT / "tests" / "oracles" / "samples"
+FORK = multiprocessing.get_context("fork")
 CONFIG = DataConfig(train=3000, validation=200, test=500)
 
-ALL: list[Task] = [Arithmetic(3), LIS(6), EditDistance(4), EditDistanceLocal(4)]
-EACH = pytest.mark.parametrize("task", ALL, ids=lambda task: task.name)
+ALL: list[Task] = [
+    Arithmetic(3), LIS(6), EditDistance(4), EditDistanceLocal(4), LIS(6, "tagged"),
+    Word(6, "online", "S3", "all"),
+]  # fmt: skip
+EACH = pytest.mark.parametrize("task", ALL, ids=lambda task: f"{task.name}-{task.format}")
 
 
 def prompts(sequences: SequenceSet) -> list[bytes]:
+    """What a model is given: beside labels, all tokens."""
+    if sequences.labels is not None:
+        return [row.tobytes() for row in sequences.tokens]
     rows = zip(sequences.tokens, sequences.prompt_lengths, strict=True)
     return [row[:length].tobytes() for row, length in rows]
 
@@ -76,14 +84,6 @@ def test_sets_are_the_first_distinct_candidates_and_disjoint(task: Task, tmp_pat
     assert alone.samples_per_second is None
 
 
-def python(script: str, *words: str, **environment: str) -> subprocess.Popen[str]:
-    path = f"{ROOT}:{Path(__file__).parent}"
-    return subprocess.Popen(
-        [sys.executable, "-c", script, *words], stdout=subprocess.PIPE, text=True,
-        env={**os.environ, "PYTHONPATH": path, **environment},
-    )  # fmt: skip
-
-
 def test_bytes_do_not_depend_on_hash_seed_and_need_neither_torch_nor_hydra() -> None:
     """Blocked modules raise ImportError; nothing below `models` may import them."""
     script = (
@@ -92,7 +92,8 @@ def test_bytes_do_not_depend_on_hash_seed_and_need_neither_torch_nor_hydra() -> 
         "from test_data import ALL, CONFIG, build, fingerprint\n"
         "for task in ALL: print(fingerprint(build(task, CONFIG, False)[0]))\n"
     )
-    printed, _ = python(script, PYTHONHASHSEED="77").communicate()
+    folder = str(Path(__file__).parent)
+    printed = output("-c", script, PYTHONHASHSEED="77", PYTHONPATH=f"{ROOT}:{folder}:{ROOT}/tests")
     assert printed.split() == [fingerprint(build(task, CONFIG, False)[0]) for task in ALL]
 
 
@@ -173,50 +174,36 @@ def test_damage_is_noticed_and_repaired_with_one_line(damage: str, tmp_path: Pat
     assert get(tmp_path).samples_per_second is None
 
 
-def test_many_workers_that_meet_a_damaged_set_rebuild_it_once(tmp_path: Path, capsys) -> None:
+@pytest.mark.parametrize("damaged", [False, True])
+def test_many_processes_build_a_set_once(damaged: bool, tmp_path, monkeypatch, capfd) -> None:
     first = get(tmp_path)
-    (first.path / "meta.json").write_text("{")
-    with ThreadPoolExecutor(4) as pool:
-        found = list(pool.map(get, [tmp_path] * 4))
+    if damaged:
+        (first.path / "meta.json").write_text("{")
+    else:
+        shutil.rmtree(first.path)
+    save = np.save
+    monkeypatch.setattr(np, "save", lambda *given: save(*given) or time.sleep(0.05))
+    with FORK.Pool(4) as pool:
+        found = pool.map(get, [tmp_path] * 4)
     assert {sets.fingerprint for sets in found} == {first.fingerprint}
     assert sum(sets.samples_per_second is not None for sets in found) == 1
-    assert capsys.readouterr().err.count("damaged") == 1
+    assert capfd.readouterr().err.count("damaged") == damaged
 
 
-BUILDER = """
-import sys, time
-from pathlib import Path
-import numpy as np
-from test_data import get
-save = np.save
-def slow(file, array):
-    save(file, array)
-    print("saved", flush=True)
-    time.sleep(float(sys.argv[2]))
-np.save = slow
-print(get(Path(sys.argv[1])).fingerprint)
-"""
+def test_a_killed_builder_leaves_nothing_that_counts(tmp_path: Path, monkeypatch) -> None:
+    save = np.save
 
+    def killed(file, array):
+        if list(Path(file).parent.iterdir()):
+            os.kill(os.getpid(), signal.SIGKILL)
+        save(file, array)
 
-def builder(folder: Path, seconds_a_file: float) -> subprocess.Popen[str]:
-    """A process that builds a set and has saved the first of its nine files."""
-    process = python(BUILDER, str(folder), str(seconds_a_file))
-    assert process.stdout is not None and process.stdout.readline() == "saved\n"
-    return process
-
-
-def test_two_processes_build_once(tmp_path: Path) -> None:
-    other = builder(tmp_path, 0.1)
-    own = get(tmp_path)
-    printed, _ = other.communicate(timeout=60)
-    assert own.samples_per_second is None
-    assert printed.split() == ["saved"] * 8 + [own.fingerprint]
-
-
-def test_a_killed_builder_leaves_nothing_that_counts(tmp_path: Path) -> None:
-    process = builder(tmp_path, 60)
-    process.kill()
-    process.communicate(timeout=20)
+    with monkeypatch.context() as patch:
+        patch.setattr(np, "save", killed)
+        builder = FORK.Process(target=get, args=(tmp_path,))
+        builder.start()
+        builder.join(60)
+    assert builder.exitcode == -signal.SIGKILL and list(tmp_path.glob(".*.building/*.npy"))
     assert not [path for path in tmp_path.iterdir() if not path.name.startswith(".")]
     built = get(tmp_path)
     assert built.samples_per_second is not None

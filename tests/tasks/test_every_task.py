@@ -18,16 +18,20 @@ CONF = Path(__file__).resolve().parents[2] / "conf"
 VARIANTS = {
     "arithmetic": [{"order": "growth"}],
     "mqar": [{"queries": 2}],
-    "word": [{"monoid": "S3", "letters": "all"}, {"monoid": "flip-flop"}],
+    "word": [{"monoid": "S3", "letters": "all"}, {"monoid": "flip-flop"},
+             {"question": "member", "tail": "omega", "format": "cot"}],
     "closure": [{"monoid": "S3", "r": 2}],
-}
+}  # fmt: skip
 
 
 def tasks_of(path: Path) -> list[Task]:
     settings = yaml.safe_load(path.read_text(encoding="utf-8"))
-    variants = [{**settings, **changes} for changes in ({}, *VARIANTS.get(path.stem, []))]
-    made = [small(variant) for variant in variants]
-    return [task.with_parameters(format=format) for task in made for format in task.formats]
+    made = []
+    for changes in ({}, *VARIANTS.get(path.stem, [])):
+        task = small({**settings, **changes})
+        formats = [changes["format"]] if "format" in changes else task.formats
+        made += [task.with_parameters(format=format) for format in formats]
+    return made
 
 
 def small(settings: dict[str, Any]) -> Task:

@@ -7,7 +7,7 @@ from tasks.__main__ import main
 from tasks.gate import MARGIN, gate
 from tasks.task import Task, build_task
 
-COUNT = 8000
+COUNT = 4000
 
 
 class Leaky(Task):
@@ -39,7 +39,7 @@ class Leaky(Task):
      ("network", "token counts, network", 0.85)],
 )  # fmt: skip
 def test_each_baseline_finds_its_leak(leak, baseline, least):
-    found = gate(Leaky(12, leak=leak), COUNT // 2)
+    found = gate(Leaky(12, leak=leak), COUNT)
     assert found[baseline] >= least
     assert found[baseline] > found["majority"] + MARGIN
 

@@ -1,13 +1,11 @@
 """The cache of compiled functions: where it lies, which edits and what damage it notices."""
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from processes import ROOT, output
 
-ROOT = Path(__file__).resolve().parents[2]
 KERNEL = """
 from tasks.kernels import kernel
 from small.numbers import NUMBER
@@ -19,8 +17,9 @@ def number():
 
 
 @pytest.fixture
-def small(tmp_path: Path) -> Path:
+def small(tmp_path: Path, monkeypatch) -> Path:
     """A package of one kernel, and a constant in a file without kernels."""
+    monkeypatch.delenv("NUMBA_CACHE_DIR", raising=False)
     (tmp_path / "small").mkdir()
     (tmp_path / "small" / "numbers.py").write_text("NUMBER = 17\n")
     (tmp_path / "small" / "kernels.py").write_text(KERNEL)
@@ -30,10 +29,8 @@ def small(tmp_path: Path) -> Path:
 def printed(package: Path, **environment: str) -> str:
     # Python takes a file of the same second and size for the one that it has compiled.
     own = {"PYTHONPATH": f"{package.parent}:{ROOT}", "PYTHONDONTWRITEBYTECODE": "1"}
-    usual = {key: value for key, value in os.environ.items() if key != "NUMBA_CACHE_DIR"}
     script = "from small.kernels import number; print(number())"
-    environment = {**usual, **own, **environment}
-    return subprocess.check_output([sys.executable, "-c", script], text=True, env=environment)
+    return output("-c", script, **own, **environment)
 
 
 def cached(folder: Path, suffix: str = "nbc") -> list[Path]:

@@ -28,7 +28,7 @@ def test_by_hand():
         assert task.complete(f"11 15 20 2 8 <sep> {query}".split()).answer == [answer]
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=12)
 @given(st.integers(2, 9), st.integers(0, 8), st.integers(0, 99))
 def test_every_line_is_right_by_the_oracle(size, more, seed):
     task = Match3(size, modulus=2 * (size + more) + 1)

@@ -13,9 +13,7 @@ from two_samples import deviation
 from tasks.closure import Closure
 from tasks.monoids import monoid
 from tasks.word import Word, accepted, is_accepted
-from tasks.words import (
-    words_to,
-)
+from tasks.words import words_to
 
 MONOIDS = ["S3", "A4", "S4", "A5", "S5", "A4xZ5", "Z60", "Z5", "flip-flop"]
 
@@ -86,7 +84,7 @@ def omega_task(name: str, size: int = 7, letters: str = "three") -> Word:
 
 
 @pytest.mark.parametrize("name", ["S3", "A4", "Z5", "flip-flop"])
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(data=st.data())
 def test_infinite_words_are_judged_by_linked_pairs(name, data):
     found = monoid(name)
@@ -113,9 +111,5 @@ def test_infinite_words_by_hand():
 def test_half_of_the_infinite_words_are_accepted(name):
     task = omega_task(name)
     drawn = task.draw(1, 0, 0, 400)
-    sequences = [task.decode(drawn, row) for row in range(400)]
-    assert abs(np.mean([s.answer == ["yes"] for s in sequences]) - 0.5) < 0.1
-    for sequence in sequences[:50]:
-        assert task.check(sequence.tokens) is None
-        assert len(sequence.tokens) <= task.max_len
-    assert (drawn.tokens[np.arange(400), drawn.lengths - 1] == 1).all()
+    accepted = [task.decode(drawn, row).answer == ["yes"] for row in range(400)]
+    assert abs(np.mean(accepted) - 0.5) < 0.1

@@ -52,7 +52,7 @@ def test_a_batch_is_trimmed_and_counts_neither_prompt_nor_padding():
         assert targets[row, length - 2] == 1  # EOS is the last target
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(st.data())
 def test_values_at_targets_are_those_of_a_mask(data):
     sequences = SequenceTensors(TASK.draw(0, 7, 0, 200))
@@ -101,7 +101,7 @@ def test_validation_counts_sequences_whose_every_choice_is_right(tmp_path, task)
         assert loss == pytest.approx(plain_loss(found))
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(LENGTHS, st.integers(1, 2000), st.one_of(st.none(), st.integers(1, 70)))
 def test_parts_make_up_the_batch_and_hold_no_more_than_they_may(lengths, most_tokens, most):
     """But for a sequence that alone has more, and no part could do without being."""
@@ -117,7 +117,7 @@ def test_parts_make_up_the_batch_and_hold_no_more_than_they_may(lengths, most_to
         assert all(a + b > most_tokens for a, b in pairwise(tokens))
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(LENGTHS, st.integers(1, 9), st.randoms())
 def test_a_packed_batch_has_the_inputs_and_targets_of_the_padded_one(lengths, step, random):
     sequences = made_up(lengths)
@@ -138,7 +138,7 @@ def test_a_packed_batch_has_the_inputs_and_targets_of_the_padded_one(lengths, st
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("mixer", MIXERS)
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(st.lists(st.integers(3, 18), min_size=2, max_size=40), st.integers(30, 900))
 def test_loss_and_gradient_are_those_of_the_padded_batch(mixer, dtype, lengths, most_tokens):
     """The padded batch in float64, the packed one, in parts, in both types."""
@@ -164,7 +164,7 @@ def test_loss_and_gradient_are_those_of_the_padded_batch(mixer, dtype, lengths, 
     torch.testing.assert_close(found[1].double(), wanted[1], rtol=tolerance, atol=atol)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(count=st.integers(1, 300), batch_size=st.integers(1, 70), epoch=st.integers(0, 3))
 def test_every_epoch_holds_every_sequence_once(count, batch_size, epoch):
     order = BatchOrder(count, batch_size, seed=5)

@@ -13,15 +13,16 @@ from omegaconf import OmegaConf
 from models.build import ModelConfig, build_model
 from tasks.task import Vocabulary
 
-CONF_DIR = Path(__file__).resolve().parents[2] / "conf"
+CONF_DIR = Path(__file__).resolve().parents[1] / "conf"
 FOLDERS = [CONF_DIR]
 LONGEST = 70
 VOCABULARY = 11
-PATTERN = {"block_size": 5, "window_blocks": 2, "summary_tokens": 3}
 VARIANTS = {  # a file in conf/model, and what changes of its mixer
     "sparse:blocked": ("sparse", {"block_size": 8, "implementation": "blocked"}),
-    "sparse:blocked_5_2_3": ("sparse", {**PATTERN, "implementation": "blocked"}),
-    "sparse:dense_5_2_3": ("sparse", {**PATTERN, "implementation": "dense"}),
+    "sparse:blocked_5_2_3": (
+        "sparse",
+        {"block_size": 5, "window_blocks": 2, "summary_tokens": 3, "implementation": "blocked"},
+    ),
     "sparse:window_alone": ("sparse", {"summary_tokens": 0, "implementation": "blocked"}),
     "sparse:all": ("sparse", {"window_blocks": 9, "implementation": "blocked"}),
     "linear:chunked": ("linear", {"implementation": "chunked", "chunk_size": 8}),

@@ -1,0 +1,25 @@
+"""Programs in processes of their own."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def start(*words: str, cwd: Path | None = None, **environment: str) -> subprocess.Popen[str]:
+    """Start ``python WORDS`` with this repository's modules."""
+    own = {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    return subprocess.Popen(
+        [sys.executable, *words], cwd=cwd, env={**os.environ, **own, **environment}, text=True,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    )  # fmt: skip
+
+
+def output(*words: str, seconds: float = 300, **others) -> str:
+    """What ``python WORDS`` prints; it must end with status 0."""
+    process = start(*words, **others)
+    out, err = process.communicate(timeout=seconds)
+    assert process.returncode == 0, out + err
+    return out

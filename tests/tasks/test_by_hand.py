@@ -1,0 +1,132 @@
+"""Chains, labels, vocabularies and what each token needs, worked by hand."""
+
+from collections import Counter
+from itertools import combinations, pairwise
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from plots import locality
+from tasks.arithmetic import Arithmetic
+from tasks.ed import EditDistance, distances
+from tasks.ed_local import EditDistanceLocal
+from tasks.generate import draw_set
+from tasks.lis import LIS
+from tasks.mqar import MQAR
+from tasks.task import Example
+
+
+def test_chain_of_arithmetic() -> None:
+    task, prompt = Arithmetic(4), "3 / 4 / ( 10 - 1 * 2 ) =".split()
+    sequence = task.complete(prompt)
+    chain = "9 / ( 10 - 1 * 2 ) = 9 / ( 10 - 2 ) = 9 / 8 ="
+    assert (" ".join(sequence.chain), sequence.answer) == (chain, ["8"])  # 8 * 8 = 64 = 9 mod 11
+    assert Arithmetic(4, "direct").complete(prompt) == Example(prompt, [], ["8"])
+
+
+def test_training_mixes_operators_in_proportion_and_fills_up_with_the_largest() -> None:
+    """Of 1,000, 2,000 and 3,000; but only 473 one-operator expressions exist: 121 sums, differences
+    and products, 110 quotients."""
+    task = Arithmetic(3)
+    drawn = draw_set(task, "train", 6000)
+    operators = Counter(
+        sum(token in "+-*/" for token in task.decode(drawn, row).prompt) for row in range(6000)
+    )
+    assert operators == {1: 473, 2: 2000, 3: 3527}
+
+
+@pytest.mark.parametrize("size", [1, 2, 6, 20])
+def test_largest_distance_has_a_token_and_none_is_larger(size: int) -> None:
+    task = EditDistance(size)
+    table = distances(["a"] * size, ["b"] * (size + 2))
+    assert max(map(max, table)) == task.largest_distance
+    assert str(task.largest_distance) == task.own_tokens[-1]
+
+
+def test_ed_local_has_the_prompts_and_answers_of_ed() -> None:
+    task, local = EditDistance(6), EditDistanceLocal(6)
+    one, two = task.draw(0, 0, 0, 100), local.draw(0, 0, 0, 100)
+    for row in range(100):
+        a, b = task.decode(one, row), local.decode(two, row)
+        assert (a.prompt, a.answer) == (b.prompt, b.answer)
+
+
+@given(st.lists(st.integers(10, 20), min_size=1, max_size=9))
+@settings(max_examples=50)
+def test_lis_against_all_subsequences(numbers: list[int]) -> None:
+    expected = [
+        max(
+            count
+            for count in range(1, i + 2)
+            for chosen in combinations(numbers[: i + 1], count)
+            if chosen[-1] == numbers[i] and all(a < b for a, b in pairwise(chosen))
+        )
+        for i in range(len(numbers))
+    ]
+    chain, answer = LIS(9).solve([*map(str, numbers), "<sep>"])
+    assert chain == [*map(str, expected), "<sep>"]
+    assert answer == [str(max(expected))]
+
+
+def test_number_range_of_lis() -> None:
+    assert (LIS(110).number_range, LIS(175).number_range) == (250, 351)
+    assert LIS(250).vocabulary.dtype == np.uint16
+    assert len(LIS(10, number_range=65534).vocabulary) == 2**16
+    assert LIS(10, number_range=65534).vocabulary.encode(["65533"])[0] == 2**16 - 1
+
+
+@pytest.mark.parametrize(
+    ("format", "read", "labels"),
+    [
+        ("tagged", "<sep> 9 7 8 <eos>", "<pad> <pad> 1 1 2"),
+        ("online", "<sep> 9 1 7 1 8 <eos>", "<pad> <pad> 1 <sep> 1 <sep> 2"),
+    ],
+)
+def test_labels_of_lis(format, read, labels) -> None:
+    task = LIS(3, format)
+    example = task.complete("9 7 8 <sep>".split())
+    assert example.tokens == "9 7 8 <sep> 1 1 2".split()
+    encoded = task.encode([example])
+    assert task.vocabulary.decode(encoded.tokens[0]) == read.split()
+    assert task.vocabulary.decode(encoded.labels[0])[: len(labels.split())] == labels.split()
+    assert task.max_len == len(read.split()) - 1
+
+
+NEEDED = [  # task, prompt, needed positions of each token after the prompt
+    # 2 * ( 3 + 4 ) = 2 * 7 = 3: positions 0 to 12
+    (Arithmetic(2), "2 * ( 3 + 4 ) =", [[0], [1], [2, 3, 4, 5, 6], [], [8, 9, 10]]),
+    (LIS(2), "5 6 <sep>", [[0], [0, 1, 3], [], [3, 4]]),
+    # first row 6 7 , second row 9 10 , <sep> answer
+    (EditDistance(2), "a b | c d <sep>",
+     [[0, 3], [0, 4, 6], [], [1, 3, 6], [1, 4, 9, 7, 6], [], [], [10]]),
+    # first block 6 7 , b | c d <sep> is 6 to 13, second block 14 15 , <sep>, answer
+    (EditDistanceLocal(2), "a b | c d <sep>",
+     [[0, 3], [0, 4, 6], [], [1], [], [3], [4], [], [9, 11, 6], [9, 12, 14, 7, 6], [], [], [15]]),
+    (MQAR(2), "1 65 2 66 | 2 1 <sep>", [list(range(k)) for k in range(8, 14)]),  # the default
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("task", "prompt", "needed"), NEEDED, ids=lambda x: getattr(x, "name", ""))
+def test_dependencies(task, prompt, needed) -> None:
+    assert task.dependencies(task.complete(prompt.split())) == needed
+
+
+def test_locality_is_the_largest_distance() -> None:
+    # r x | c r o <sep> 3 1 3 , 4 3 4 , <sep> 4: the last entry needs x, 12 tokens back.
+    class OnePrompt(EditDistance):
+        def draw_batch(self, seed, stream, first, count, size):
+            return self.encode([self.complete("r x | c r o <sep>".split())] * count)
+
+    assert locality.locality(OnePrompt(3)) == 12
+
+
+def test_distances_are_those_of_the_cells_settings() -> None:
+    task = {"_target_": "tasks.ed.EditDistance", "size": 5, "format": "cot", "alphabet_size": 3}
+    config = {"task": task, "measure": {"task": {"size": 2}}}
+    table = pd.DataFrame({"task": ["ed"], "size": [2], "max_len": [20], "cell": ["a"]})
+    (row,) = locality.distances(table, {"a": {"config": config}}).to_dict("records")
+    right = locality.locality(EditDistance(2, alphabet_size=3))
+    assert row == {"task": "ED", "n": 2, "L": 20, "m": right}
