@@ -31,10 +31,10 @@ def made_up(lengths):
     return SequenceTensors(SequenceSet(tokens, lengths, np.maximum(1, lengths // 3)))
 
 
-def cut(sequences, most_tokens, most=None):
+def cut(sequences, most_tokens, most=None, packed=True):
     """The parts of all sequences, of at most so many tokens and sequences."""
     index = torch.arange(len(sequences))
-    return sequences.parts(index, Layout(most_tokens=most_tokens), most)
+    return sequences.parts(index, Layout(packed, most_tokens), most)
 
 
 def test_a_batch_is_trimmed_and_counts_neither_prompt_nor_padding():
@@ -113,6 +113,10 @@ def test_parts_make_up_the_batch_and_hold_no_more_than_they_may(lengths, most_to
     assert all(0 < len(part) <= (most or len(lengths)) for part in parts)
     tokens = [int((sequences.host_lengths[part] - 1).sum()) for part in parts]
     assert all(n <= most_tokens or len(part) == 1 for n, part in zip(tokens, parts, strict=True))
+    padded = [
+        (len(part), sequences.width(part)) for part in cut(sequences, most_tokens, packed=False)
+    ]
+    assert all(rows * width <= most_tokens or rows == 1 for rows, width in padded)
     if most is None:
         assert all(a + b > most_tokens for a, b in pairwise(tokens))
 

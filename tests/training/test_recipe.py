@@ -1,5 +1,5 @@
+import dataclasses
 import itertools
-from typing import get_args
 
 import numpy as np
 import pytest
@@ -9,11 +9,10 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from experiments.grid import cell_of
-from models.mixer import Kind
 from training.data import BatchOrder
 from training.recipe import Rates, Recipe, RoleRate
 
-KINDS = get_args(Kind)
+KINDS = [field.name for field in dataclasses.fields(Rates)]
 
 
 def recipe(**changes):
