@@ -19,10 +19,9 @@ LONGEST = 70
 VOCABULARY = 11
 VARIANTS = {  # a file in conf/model, and what changes of its mixer
     "sparse:blocked": ("sparse", {"block_size": 8, "implementation": "blocked"}),
-    "sparse:blocked_5_2_3": (
-        "sparse",
-        {"block_size": 5, "window_blocks": 2, "summary_tokens": 3, "implementation": "blocked"},
-    ),
+    "sparse:blocked_5_2_3": ("sparse", {
+        "block_size": 5, "window_blocks": 2, "summary_tokens": 3, "implementation": "blocked",
+    }),
     "sparse:window_alone": ("sparse", {"summary_tokens": 0, "implementation": "blocked"}),
     "sparse:all": ("sparse", {"window_blocks": 9, "implementation": "blocked"}),
     "linear:chunked": ("linear", {"implementation": "chunked", "chunk_size": 8}),

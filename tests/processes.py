@@ -17,9 +17,9 @@ def start(*words: str, cwd: Path | None = None, **environment: str) -> subproces
     )  # fmt: skip
 
 
-def output(*words: str, seconds: float = 300, **others) -> str:
+def output(*words: str, **others) -> str:
     """What ``python WORDS`` prints; it must end with status 0."""
     process = start(*words, **others)
-    out, err = process.communicate(timeout=seconds)
+    out, err = process.communicate(timeout=300)
     assert process.returncode == 0, out + err
     return out

@@ -19,6 +19,7 @@ from tasks.ed import EditDistance
 from tasks.ed_local import EditDistanceLocal
 from tasks.lis import LIS
 from tasks.task import EOS_ID, SequenceSet, Task
+from training.data import Batch, SequenceTensors
 
 
 class CumulativeMean(Mixer):
@@ -54,20 +55,19 @@ def small_model(
 
 def trained_model(task: Task, mixer: str, steps: int, max_len: int | None = None) -> Transformer:
     model = small_model(task, mixer, max_len)
-    sequences = task.draw(0, 1, 0, 200)
-    tokens = torch.from_numpy(sequences.tokens.astype(np.int64))
-    position = torch.arange(1, tokens.shape[1])
-    first, stop = torch.tensor(sequences.prompt_lengths), torch.tensor(sequences.lengths)
-    counted = (position >= first[:, None]) & (position < stop[:, None])
+    sequences = SequenceTensors(task.draw(0, 1, 0, 200))
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
     for _ in range(steps):
-        rows = torch.randint(200, (16,))
-        mask = counted[rows]
-        logits = model(tokens[rows, :-1])[mask]
-        F.cross_entropy(logits, tokens[rows, 1:][mask]).backward()
+        loss_of(model, sequences.batch(torch.randint(200, (16,)))).backward()
         optimizer.step()
         optimizer.zero_grad()
     return model.eval()
+
+
+def loss_of(model: Transformer, batch: Batch) -> Tensor:
+    """The mean cross-entropy over the targets of a batch, padded or packed."""
+    hidden = model.hidden(batch.inputs, batch.packing)
+    return F.cross_entropy(model.head(batch.at_targets(hidden)), batch.targets)
 
 
 @functools.cache

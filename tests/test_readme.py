@@ -45,7 +45,9 @@ def keys_of(script):
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_commands_name_keys_and_choices_that_exist(page):
     text = page.read_text(encoding="utf-8")
-    for script, rest in re.findall(r"python (?:\S+/)?(train|sweep|evaluate)\.py ([^`\n#|]*)", text):
+    found = re.findall(r"python (?:\S+/)?(train|sweep|evaluate)\.py ([^`\n#|]*)", text)
+    assert len(found) == len(re.findall(r"python \S+\.py\b", text))
+    for script, rest in found:
         for word in rest.split():
             key, equals, value = word.strip("'\"").lstrip("+").partition("=")
             if not equals or key.startswith("--"):

@@ -5,6 +5,7 @@ import io
 import re
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from oracles import JUDGES, arithmetic, judge
@@ -19,28 +20,23 @@ class Case:
 
     task: str
     size: int
-    order: str = ""
+    words: str = ""  # settings, as `python -m tasks` takes them
     split: str = "train"
-    format: str = "cot"
     seed: int = 1
     count: int = 40
-    capacity: int = 0
 
     def __str__(self) -> str:
-        room = f"in{self.capacity}" if self.capacity else ""
-        parts = [self.task, self.size, room, self.order, self.split]
-        return "-".join(map(str, filter(None, parts)))
+        return " ".join(map(str, filter(None, [self.task, self.size, self.words, self.split])))
 
     @property
     def options(self) -> list[str]:
-        room = [f"capacity={self.capacity}"] * bool(self.capacity)
-        order = [f"order={self.order}"] * bool(self.order)
-        return [self.task, "--size", str(self.size), "--format", self.format, *room, *order]
+        return [self.task, "--size", str(self.size), *self.words.split()]
 
     def judge(self, line: str) -> str | None:
-        own = {"size": self.size, "format": self.format, "capacity": self.capacity or None}
-        order = "leftmost" if self.order == "leftmost" else "any"
-        return judge(line, self.task, order=order, **own)
+        own: dict[str, Any] = dict(word.split("=") for word in self.words.split())
+        if "capacity" in own:
+            own["capacity"] = int(own["capacity"])
+        return judge(line, self.task, size=self.size, **own)
 
 
 def run(*arguments: str) -> tuple[int, str, str]:
@@ -84,22 +80,23 @@ def refused_by_oracle(case: Case, lines: list[str]) -> set[int]:
 
 
 CHECKED = [
-    Case("arithmetic", 6, "leftmost", count=100), Case("arithmetic", 6, "growth", count=100),
-    Case("arithmetic", 6, format="direct", count=100), Case("arithmetic", 16, "leftmost"),
-    Case("arithmetic", 16, "growth"), Case("lis", 10, count=100),
-    Case("lis", 10, format="direct", count=100), Case("lis", 250, count=10),
-    Case("lis", 10, count=100, capacity=130), Case("ed", 3, count=100),
-    Case("ed", 4, count=100, capacity=20), Case("ed", 12, format="direct", count=100),
+    Case("arithmetic", 6, "order=leftmost", count=100),
+    Case("arithmetic", 6, "order=growth", count=100),
+    Case("arithmetic", 6, "format=direct", count=100), Case("arithmetic", 16, "order=leftmost"),
+    Case("arithmetic", 16, "order=growth"), Case("lis", 10, count=100),
+    Case("lis", 10, "format=direct", count=100), Case("lis", 250, count=10),
+    Case("lis", 10, "capacity=130", count=100), Case("ed", 3, count=100),
+    Case("ed", 4, "capacity=20", count=100), Case("ed", 12, "format=direct", count=100),
     Case("ed", 20, count=20), Case("ed_local", 3, count=100),
-    Case("ed_local", 6, format="direct", count=100), Case("ed_local", 20, count=20),
-    Case("mqar", 5, count=100), Case("mqar", 4, count=100, capacity=40),
-    Case("mqar", 8, format="direct", count=100), Case("copy", 10, count=100),
+    Case("ed_local", 6, "format=direct", count=100), Case("ed_local", 20, count=20),
+    Case("mqar", 5, count=100), Case("mqar", 4, "capacity=40", count=100),
+    Case("mqar", 8, "format=direct", count=100), Case("copy", 10, "format=cot", count=100),
     Case("lis", 110, split="test", count=20), Case("ed", 16, split="test", count=20),
     Case("mqar", 64, split="test", count=20), Case("copy", 100, split="test"),
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("case", CHECKED, ids=lambda case: f"{case}-{case.format}")
+@pytest.mark.parametrize("case", CHECKED, ids=str)
 def test_samples_are_valid_and_check_agrees_with_the_oracle(case: Case, tmp_path: Path) -> None:
     """On sampled lines, a hundred damaged ones and, where there is an order, on either order."""
     lines = sample(case)
@@ -108,15 +105,15 @@ def test_samples_are_valid_and_check_agrees_with_the_oracle(case: Case, tmp_path
     if case.task == "arithmetic":
         assert not any(map(arithmetic.needless_brackets, prompts))
     lines += mutants(lines, 100, seed=3)
-    for order in ["leftmost", "growth"] if case.task == "arithmetic" else [""]:
-        asked = replace(case, order=order)
+    for order in [" order=leftmost", " order=growth"] if case.task == "arithmetic" else [""]:
+        asked = replace(case, words=case.words + order)
         differing = refused_by_oracle(asked, lines) ^ refused_by_check(asked, lines, tmp_path)
         assert not differing, [lines[number - 1] for number in differing]
 
 
 # Lines that are valid, invalid, or valid in the order "growth" only.
 EDGES = {
-    Case("arithmetic", 3, "growth"): """\
+    Case("arithmetic", 3, "order=growth"): """\
 growth  4 + 8 + 6 = 4 + 3 = 7
 growth  4 * 8 / 6 = 4 * 5 = 9
 invalid 0 * 5 + 0 = 0 * 5 = 0
@@ -179,14 +176,14 @@ invalid a b c d <sep> a b c d
 invalid A b <sep> A b
 """,
 }
-EDGES[Case("arithmetic", 3, "leftmost")] = EDGES[Case("arithmetic", 3, "growth")]
+EDGES[Case("arithmetic", 3, "order=leftmost")] = EDGES[Case("arithmetic", 3, "order=growth")]
 
 
 @pytest.mark.parametrize("case", EDGES, ids=str)
 def test_check_and_oracle_judge_made_up_lines(case: Case, tmp_path: Path) -> None:
     pairs = [line.split(maxsplit=1) for line in EDGES[case].splitlines()]
     verdicts, lines = zip(*pairs, strict=True)
-    valid = ("valid", "growth") if case.order == "growth" else ("valid",)
+    valid = ("valid", "growth") if case.words == "order=growth" else ("valid",)
     expected = {number for number, verdict in enumerate(verdicts, 1) if verdict not in valid}
     assert refused_by_oracle(case, list(lines)) == expected
     assert refused_by_check(case, list(lines), tmp_path) == expected

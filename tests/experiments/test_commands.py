@@ -1,27 +1,29 @@
 """train.py, sweep.py and evaluate.py as a person types them."""
 
+import errno
 import json
 import math
 import os
 import re
 import signal
-import subprocess
-import sys
 import time
-from pathlib import Path
+from unittest.mock import Mock
 
 import pandas as pd
 import pytest
+import torch
 from omegaconf import OmegaConf
+from processes import ROOT, output, start
 
 import cotcost
 import train
-from common import UserError, run_command
+from common import RunError, UserError, run_command, write_text
 from experiments.config import cell_from, compose_plain
 from experiments.names import cell_name, run_name
+from experiments.row import status_of
 from experiments.runs import Run
+from training.trainer import Trainer
 
-ROOT = Path(__file__).resolve().parents[2]
 EXPERIMENT = """
 description: tiny
 base: [task=lis, task.size=4, task.number_range=20, model.num_layers=1, recipe.steps=40,
@@ -39,15 +41,6 @@ CELL = ["task=lis", "task.size=3", "task.number_range=20", "data.train=400", "da
         "recipe.steps=40", "model.num_layers=1", "logger=none"]  # fmt: skip
 
 
-def started(program, *words, cwd, **environment):
-    """Start ``python PROGRAM WORDS`` in a process of its own."""
-    return subprocess.Popen(
-        [sys.executable, program if program == "-c" else str(ROOT / program), *words],
-        cwd=cwd, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-        env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", **environment},
-    )  # fmt: skip
-
-
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     """A folder outside the repository with an experiment of its own."""
@@ -60,7 +53,7 @@ def folder(tmp_path_factory):
 @pytest.fixture(scope="module")
 def killed(folder):
     """What a sweep printed that was killed after its first cell."""
-    process = started("sweep.py", *SWEEP, "hydra.launcher.jobs=1", cwd=folder)
+    process = start(str(ROOT / "sweep.py"), *SWEEP, "hydra.launcher.jobs=1", cwd=folder)
     lines = []
     for line in process.stdout:
         lines.append(line)
@@ -205,9 +198,8 @@ def test_a_published_cell_runs_as_it_was(monkeypatch, tmp_path):
         assert (cell_name(config), run_name(config)) == (row["cell"], row["run"])
 
 
-def test_help_does_not_wait_for_torch(tmp_path):
-    program = "import sys, train, sweep, evaluate; sys.exit('torch' in sys.modules)"
-    assert started("-c", program, cwd=tmp_path).wait(60) == 0
+def test_help_does_not_wait_for_torch():
+    output("-c", "import sys, train, sweep, evaluate; sys.exit('torch' in sys.modules)")
 
 
 def test_workers_run_this_code_and_inherit_nothing_of_an_allocation(monkeypatch):
@@ -228,3 +220,24 @@ def test_a_failed_run_is_recorded_and_ends_with_one_line_and_status_1(command):
     (row,) = pd.read_csv("outputs/manual/results.csv").to_dict("records")
     assert row["status"] == "failed" and "diverged" in row["reason"]
     assert math.isnan(row["answer_accuracy"])
+
+
+def test_out_of_memory_is_recorded_with_its_remedy(command, monkeypatch):
+    monkeypatch.setattr(Trainer, "step", Mock(side_effect=torch.OutOfMemoryError("40 MiB wanted")))
+    with pytest.raises(torch.OutOfMemoryError):
+        command("train.py", *CELL)
+    (row,) = pd.read_csv("outputs/manual/results.csv").to_dict("records")
+    assert row["status"] == "failed" and "micro_batch_size" in row["reason"]
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
+def test_a_full_disk_leaves_the_old_file_and_a_cell_that_is_unfinished(
+    tmp_path, monkeypatch, number
+):
+    path = tmp_path / "record.json"
+    path.write_text("old")
+    monkeypatch.setattr(os, "fsync", Mock(side_effect=OSError(number, "full")))
+    with pytest.raises(RunError, match="the disk is full") as caught:
+        write_text(path, "new")
+    assert path.read_text() == "old" and list(tmp_path.iterdir()) == [path]
+    assert status_of(caught.value) == "unfinished"

@@ -1,4 +1,4 @@
-"""From an experiment's YAML to its cells."""
+"""From an experiment's YAML to its cells; which of them are wanted next, climbing D."""
 
 import pytest
 
@@ -7,7 +7,7 @@ from experiments.config import CONF_DIR, cell_from, compose_plain, measured_task
 from experiments.display import label, varying_settings
 from experiments.grid import cell_of, cells, experiment_from, load_experiment, with_model
 from experiments.names import cell_name
-from experiments.plan import quoted
+from experiments.plan import groups, next_of_group, quoted
 from experiments.row import costs
 from models.build import build_model
 from tasks.task import build_task
@@ -94,3 +94,34 @@ def test_an_experiment_outside_the_repository(tmp_path):
 def test_mixers_by_name_become_their_settings():
     config = cell_of(["model=hybrid"]).config
     assert config.model.mixers and all("_target_" in mixer for mixer in config.model.mixers)
+
+
+def cell_at(dim, seed, model="standard"):
+    return cell_of([f"model={model}", f"model.dim={dim}", f"seed={seed}"])
+
+
+def climb(group, accuracy_at):
+    """Return the D measured, in order, where a cell of D has the accuracy ``accuracy_at(D)``."""
+    accuracies, order = {}, []
+    while wanted := next_of_group(group, accuracies):
+        dims = {c.identity["dim"] for c in wanted}
+        assert len(dims) == 1
+        order += dims
+        accuracies |= {c.name: accuracy_at(c.identity["dim"], c.config.seed) for c in wanted}
+    return order
+
+
+def test_the_climb_stops_one_step_above_the_first_that_passes():
+    grid = [cell_at(dim, seed) for dim in (8, 64, 16, 32) for seed in (0, 1, 2)]
+    (group,) = groups(grid)
+    assert list(group) == [8, 16, 32, 64]
+    assert climb(group, lambda dim, seed: 0.95 if dim >= 16 else 0.3) == [8, 16, 32]
+    assert climb(group, lambda dim, seed: 0.95) == [8, 16]
+    assert climb(group, lambda dim, seed: 0.3) == [8, 16, 32, 64]
+    one_lucky = climb(group, lambda dim, seed: 0.95 if dim >= 32 or (dim, seed) == (16, 0) else 0.3)
+    assert one_lucky == [8, 16, 32, 64]
+
+
+def test_cells_that_differ_in_more_than_d_and_seed_climb_apart():
+    grid = [cell_at(8, 0), cell_at(16, 1), cell_at(8, 0, "linear")]
+    assert [len(group) for group in groups(grid)] == [2, 1]

@@ -1,20 +1,17 @@
 """The python commands and examples of README and CONTRIBUTING run: cells for a few steps, sweeps as
 far as their plan."""
 
-import os
 import re
 import shlex
-import subprocess
 import sys
-from pathlib import Path
 
 import pandas as pd
 import pytest
+from processes import ROOT, output
 
 import plots.__main__
 import tasks.__main__
 
-ROOT = Path(__file__).resolve().parents[2]
 README, CONTRIBUTING = (
     (ROOT / name).read_text(encoding="utf-8") for name in ("README.md", "CONTRIBUTING.md")
 )
@@ -34,11 +31,13 @@ def examples(tmp_path, monkeypatch):
     for name, content in blocks:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(content)
+        monkeypatch.delitem(sys.modules, name.removesuffix(".py"), raising=False)  # another test's
     monkeypatch.syspath_prepend(tmp_path)
 
 
 def test_commands_of_the_readme_run(examples, command, tmp_path):
     assert {program for program, _ in COMMANDS} >= {"train.py", "sweep.py", "evaluate.py"}
+    hours_checked = 0
     for program, rest in COMMANDS:
         words = shlex.split(rest)
         if program in MODULES:
@@ -62,6 +61,8 @@ def test_commands_of_the_readme_run(examples, command, tmp_path):
             tera = [line.split()[-2] for line in done.out.splitlines() if " missing " in line]
             seconds = sum(float(text.replace(",", "")) for text in tera) / TERAFLOPS_PER_SECOND
             assert round(seconds / 3600) == int(hours[1])
+            hours_checked += 1
+    assert hours_checked == README.count(" GPU-hours |")
 
 
 def test_mixer_and_experiment_of_the_readme_run(examples, command, tmp_path):
@@ -74,8 +75,13 @@ def test_mixer_and_experiment_of_the_readme_run(examples, command, tmp_path):
     assert set(rows.index) == {"mean", "standard"} and set(rows["status"]) == {"done"}
     assert rows.loc["mean", "flops_total"] > rows.loc["mean", "flops_linear_layers"] > 0
     assert (tmp_path / "outputs/mine/figures/heatmap.png").exists()
-    told = command("evaluate.py", f"run=runs/{rows.loc['mean', 'run']}", "show=2", "trust=true").out
+    words = [f"run=runs/{rows.loc['mean', 'run']}", "show=2"]
+    assert "my_mixer.RunningMean" in command("evaluate.py", *words).line  # without trust
+    told = command("evaluate.py", *words, "trust=true").out
     assert told.count("prompt ") == 2 and '"answer_accuracy"' in told.splitlines()[-1]
+    with (tmp_path / "my_mixer.py").open("a") as file:
+        file.write("# edited\n")
+    assert "has changed" in command("evaluate.py", *words, "trust=true").line
 
 
 def test_task_of_contributing_trains(examples, command):
@@ -88,9 +94,4 @@ def test_examples_are_held_to_what_ours_keep(examples, tmp_path):
     words = [*(str(ROOT / "tests" / name) for name in files), f"--config-dir={tmp_path / 'conf'}",
              "-q", "-n0", "-p", "no:cacheprovider", "--override-ini=addopts=",
              "-k", "(mean and not running) or parity"]  # fmt: skip
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", *words],
-        cwd=tmp_path, capture_output=True, text=True, timeout=300,
-        env={**os.environ, "PYTHONPATH": f"{tmp_path}:{ROOT}", "OMP_NUM_THREADS": "1"},
-    )  # fmt: skip
-    assert done.returncode == 0, done.stdout + done.stderr
+    output("-m", "pytest", *words, cwd=tmp_path, PYTHONPATH=f"{tmp_path}:{ROOT}")

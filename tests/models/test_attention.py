@@ -190,29 +190,26 @@ def test_gradients_of_extreme_queries(form):
     assert near[1].abs().max() > 1e-3
 
 
-def taylor_mixer(max_len, **own):
-    return TaylorAttention(16, 2, max_len, **{"feature_dim": 4, **own})
-
-
 @pytest.mark.parametrize("length", [1, 8, 9, 40])
 @pytest.mark.parametrize("position", ["none", "rope"])
 def test_chunks_of_taylor_carry_the_sums(monkeypatch, length, position):
     monkeypatch.setattr(taylor, "CHUNK_SIZE", 8)
     x = torch.randn(2, length, 16, dtype=torch.float64)
-    compare(taylor_mixer(40, position=position).double(), x, 1e-12 if position == "none" else 1e-6)
+    own = TaylorAttention(16, 2, 40, feature_dim=4, position=position).double()
+    compare(own, x, 1e-12 if position == "none" else 1e-6)
 
 
 @pytest.mark.parametrize("size", [1.0, 30.0])
 def test_chunks_of_taylor_in_float32(monkeypatch, size):
     """Weights are at least 1/2, whatever the scores: sums over features keep their digits."""
     monkeypatch.setattr(taylor, "CHUNK_SIZE", 8)
-    own, x = taylor_mixer(40), size * torch.randn(2, 40, 16)
+    own, x = TaylorAttention(16, 2, 40, feature_dim=4), size * torch.randn(2, 40, 16)
     assert_close([own(x)], [own.double()(x.double())], 1e-5)
 
 
 def test_taylor_of_small_scores_is_softmax():
     """The series is exp(s) up to s³ / 6."""
-    own = taylor_mixer(20, feature_dim=8).double()
+    own = TaylorAttention(16, 2, 20, feature_dim=8).double()
     q, k, v = (0.05 * torch.randn(1, 2, 20, 8, dtype=torch.float64) for _ in range(3))
     softmax = F.scaled_dot_product_attention(q, k, v, is_causal=True)
     assert (own.attend(q, k, v) - softmax).abs().max() < 1e-6

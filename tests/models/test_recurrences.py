@@ -24,8 +24,6 @@ from models.packing import PackedRecurrence, Packing
 from tests.models.reference import recurrence
 
 FLOAT32 = 1e-5
-
-
 FINITE = {  # logarithms of gates
     "zero": torch.zeros,
     "usual": lambda shape: -torch.rand(shape),
@@ -37,8 +35,11 @@ FINITE = {  # logarithms of gates
     # Some gates that forget all among gates that must keep their digits.
     "some": lambda shape: torch.where(torch.rand(shape) < 0.2, -1e4, -1e-3),
 }
-SHUT = {"shut": lambda shape: torch.where(torch.rand(shape) < 0.2, -torch.inf, -0.1)}
-GATES = {"none": lambda shape: None, **FINITE, **SHUT}
+GATES = {
+    **FINITE,
+    "none": lambda shape: None,
+    "shut": lambda shape: torch.where(torch.rand(shape) < 0.2, -torch.inf, -0.1),
+}
 
 
 def plain_sums(q, k, v, log_decay):
@@ -99,10 +100,7 @@ def rule_inputs(length, writes, gate="usual", batch=2, heads=2):
 
 def compare_rule(inputs, tolerance=FLOAT32, chunk_size=8):
     """Outputs, last state and gradients."""
-
-    def fast(q, k, v, beta, log_decay=None):
-        return delta_rule(q, k, v, beta, log_decay, chunk_size)
-
+    fast = lambda q, k, v, beta, g=None: delta_rule(q, k, v, beta, g, chunk_size)  # noqa: E731
     compare_functions(fast, plain_rule, inputs, tolerance)
 
 

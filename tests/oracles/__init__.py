@@ -6,11 +6,11 @@ of text, its tokens separated by white space, and returns None when it is valid,
 
 import inspect
 
-from . import arithmetic, copying, edit_distance, lis, mqar
+from . import arithmetic, edit_distance, lists
 
 JUDGES = {
-    "arithmetic": arithmetic.judge, "lis": lis.judge, "ed": edit_distance.judge,
-    "ed_local": edit_distance.judge_local, "mqar": mqar.judge, "copy": copying.judge,
+    "arithmetic": arithmetic.judge, "lis": lists.judge_lis, "ed": edit_distance.judge,
+    "ed_local": edit_distance.judge_local, "mqar": lists.judge_mqar, "copy": lists.judge_copy,
 }  # fmt: skip
 
 

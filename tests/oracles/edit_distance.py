@@ -23,22 +23,13 @@ def prefix_distances(first: str, second: str) -> Callable[[int, int], int]:
     return prefix
 
 
-def distance(first: str, second: str) -> int:
-    return prefix_distances(first, second)(len(first), len(second))
-
-
-def rows(first: str, second: str) -> list[list[int]]:
-    """Distances of all pairs of non-empty prefixes; row i belongs to i + 1 letters of `first`."""
-    prefix = prefix_distances(first, second)
-    return [[prefix(i, j) for j in range(1, len(second) + 1)] for i in range(1, len(first) + 1)]
-
-
 def chain(first: str, second: str, local: bool) -> list[str]:
-    tokens, table = [], rows(first, second)
-    for i, row in enumerate(table):
-        tokens += [*map(str, row), ","]
-        if local and i + 1 < len(table):
-            tokens += [*first[i + 1 :], "|", *second, "<sep>"]
+    """A row of distances for every non-empty prefix of `first`."""
+    tokens, prefix = [], prefix_distances(first, second)
+    for i in range(1, len(first) + 1):
+        tokens += [*(str(prefix(i, j)) for j in range(1, len(second) + 1)), ","]
+        if local and i < len(first):
+            tokens += [*first[i:], "|", *second, "<sep>"]
     return [*tokens, "<sep>"]
 
 
@@ -60,7 +51,8 @@ def judge(line: str, size: int, format: str = "cot", local: bool = False) -> str
     if first == second:
         return "equal strings"
     s1, s2 = "".join(first), "".join(second)
-    expected = [*(chain(s1, s2, local) if format == "cot" else []), str(distance(s1, s2))]
+    distance = prefix_distances(s1, s2)(len(s1), len(s2))
+    expected = [*(chain(s1, s2, local) if format == "cot" else []), str(distance)]
     if tokens[end + 1 :] != expected:
         return f"after the prompt {' '.join(expected)} is expected"
     return None

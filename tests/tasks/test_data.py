@@ -92,8 +92,8 @@ def test_bytes_do_not_depend_on_hash_seed_and_need_neither_torch_nor_hydra() -> 
         "from test_data import ALL, CONFIG, build, fingerprint\n"
         "for task in ALL: print(fingerprint(build(task, CONFIG, False)[0]))\n"
     )
-    folder = str(Path(__file__).parent)
-    printed = output("-c", script, PYTHONHASHSEED="77", PYTHONPATH=f"{ROOT}:{folder}:{ROOT}/tests")
+    path = f"{ROOT}:{ROOT}/tests:{ROOT}/tests/tasks"
+    printed = output("-c", script, PYTHONHASHSEED="77", PYTHONPATH=path)
     assert printed.split() == [fingerprint(build(task, CONFIG, False)[0]) for task in ALL]
 
 

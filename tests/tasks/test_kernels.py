@@ -28,9 +28,8 @@ def small(tmp_path: Path, monkeypatch) -> Path:
 
 def printed(package: Path, **environment: str) -> str:
     # Python takes a file of the same second and size for the one that it has compiled.
-    own = {"PYTHONPATH": f"{package.parent}:{ROOT}", "PYTHONDONTWRITEBYTECODE": "1"}
-    script = "from small.kernels import number; print(number())"
-    return output("-c", script, **own, **environment)
+    environment |= {"PYTHONPATH": f"{package.parent}:{ROOT}", "PYTHONDONTWRITEBYTECODE": "1"}
+    return output("-c", "from small.kernels import number; print(number())", **environment)
 
 
 def cached(folder: Path, suffix: str = "nbc") -> list[Path]:

@@ -7,8 +7,8 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from small_models import small_model
-from tiny import MIXERS, loss_of, plain_logits, plain_loss, tiny_trainer
+from small_models import loss_of, small_model
+from tiny import MIXERS, plain_logits, plain_loss, tiny_trainer
 
 from tasks.arithmetic import Arithmetic
 from tasks.lis import LIS

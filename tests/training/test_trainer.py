@@ -1,12 +1,16 @@
 import copy
+import dataclasses
 import json
+from unittest.mock import Mock
 
 import pytest
 import torch
-from small_models import small_model
-from tiny import figures, loss_of, plain_logits, plain_loss, tiny_trainer
+from small_models import loss_of, small_model
+from tiny import figures, plain_logits, plain_loss, tiny_trainer
 
 from common import RunError, UserError
+from experiments.row import training_cost
+from models.flops import training_step_flops
 from tasks.arithmetic import Arithmetic
 from training.checkpoint import load_checkpoint, save_checkpoint
 from training.data import Layout
@@ -81,6 +85,29 @@ def test_an_interrupted_run_ends_as_an_uninterrupted_one(tmp_path, stop_after, c
     second = tiny_trainer(tmp_path / "parts", TASK, **changes)
     assert measured(second.fit()) == measured(expected)
     assert torch.equal(weights(whole), weights(second))
+
+
+def test_a_killed_run_has_the_checkpoint_before(tmp_path):
+    kill = Mock(side_effect=[*6 * [False], KeyboardInterrupt])  # after the seventh step
+    with pytest.raises(KeyboardInterrupt):
+        tiny_trainer(tmp_path, TASK, checkpoint_seconds=1e-9, should_stop=kill).fit()
+    assert load_checkpoint(tmp_path / "checkpoint.pt")["state"]["step"] == 6
+
+
+def test_cost_of_training(tmp_path):
+    """Two epochs of 200 sequences, without padding; the first validation at 90 % counts."""
+    trainer = tiny_trainer(tmp_path, TASK, steps=26, validate_every=5)
+    state = trainer.fit()
+    lengths = TASK.draw(0, 1, 0, 200).lengths - 1  # EOS is not read
+    epoch = sum(training_step_flops(trainer.model.flops(int(length))) for length in lengths)
+    assert training_cost(trainer)["flops_training"] == 2 * epoch
+    rows = zip(state.curve, (0.5, 0.89, 0.9, 0.4, 1.0, 1.0), strict=True)
+    state.curve = [dataclasses.replace(r, validation_chain_exact_match=x) for r, x in rows]
+    cost = training_cost(trainer)
+    assert (cost["steps_to_90"], cost["steps"]) == (15, 26)
+    assert cost["seconds_to_90"] == round(state.curve[2].seconds, 3)
+    state.curve = state.curve[:2]
+    assert training_cost(trainer)["steps_to_90"] is None
 
 
 @pytest.mark.parametrize("size", [1, 5, 16, 100])

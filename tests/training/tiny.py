@@ -9,7 +9,6 @@ from torch.nn import functional as F
 
 from models.transformer import Transformer
 from tasks.task import SequenceSet, Task
-from training.data import Batch
 from training.device import Machine
 from training.recipe import Recipe
 from training.trainer import Trainer, Validation
@@ -50,12 +49,6 @@ def plain_logits(model: Transformer, task: Task, sequences: SequenceSet, row: in
 def plain_loss(found: list) -> float:
     """The mean over all counted tokens of what `plain_logits` gives for each sequence."""
     return F.cross_entropy(*map(torch.cat, zip(*found, strict=True))).item()
-
-
-def loss_of(model: Transformer, batch: Batch):
-    """The mean cross-entropy over the targets of a batch, padded or packed."""
-    hidden = model.hidden(batch.inputs, batch.packing)
-    return F.cross_entropy(model.head(batch.at_targets(hidden)), batch.targets)
 
 
 def figures(row: Validation) -> list[float]:
