@@ -85,7 +85,7 @@ def erasing_table():
     table = matrix(groups("erase")).set_index("D90").T.rename_axis("D90").replace("", np.nan)
     erasing = table["Last lines"].fillna(table["Last lines, prompt"])
     table = table.assign(Erasing=erasing)[["Standard", "Erasing", "Linear"]]
-    return markdown(table[erasing.notna()].reset_index()).strip()
+    return markdown(table[erasing.notna()].fillna("–").reset_index()).strip()
 
 
 def in_words(rows):
