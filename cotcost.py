@@ -83,6 +83,8 @@ def load(folder: str | Path, trust: bool = False) -> LoadedRun:
     if not path.is_file():
         raise UserError(f"run={folder}: no such run")
     settings = yaml.safe_load(path.read_text())
+    if not isinstance(settings, dict) or "task" not in settings:
+        raise UserError(f"{path}: not the configuration of a cell")
     require_trusted(settings, str(path), trust)
     local = {"logger": {"mode": "disabled"}, "runs_dir": str(folder.parent)}
     config = cell_from({**settings, **local})

@@ -16,7 +16,7 @@ import hydra
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 
-from common import CONF_DIR, RunError, exit_on_user_error, run_command
+from common import CONF_DIR, RunError, UserError, exit_on_user_error, run_command
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -90,21 +90,22 @@ def sweep_from(call: SweepCall, given: dict[str, Any]) -> Sweep:
         results_dir=call.results_dir,
         runs_dir=call.runs_dir,
         overrides=[*call.overrides, *local],
-        only=filters(),
+        only=filters(call.only),
         retry_failed=call.retry_failed,
         frontier=call.strategy == "frontier",
     )
 
 
-def filters() -> dict[str, Any]:
-    """The words `only.KEY=VALUE`. Hydra would let only.model.position=b replace only.model=a."""
+def filters(composed: dict[str, Any]) -> dict[str, Any]:
+    """Filters by column. Words are also read one by one: Hydra lets only.model.position=b replace
+    only.model=a."""
     from experiments.grid import parsed
     from experiments.names import flat
 
     words = [word.lstrip("+").partition("=") for word in HydraConfig.get().overrides.task]
     own = {key: parsed(value) for key, _, value in words if key.partition(".")[0] == "only"}
-    values = {key.removeprefix("only."): value for key, value in flat(own).items()}
-    return {key: value for key, value in values.items() if value is not None}
+    values = flat({"only": composed}) | flat(own)
+    return {k.removeprefix("only."): value for k, value in values.items() if value is not None}
 
 
 def draw(sweep: Sweep, table: pd.DataFrame) -> None:
@@ -114,8 +115,12 @@ def draw(sweep: Sweep, table: pd.DataFrame) -> None:
     from plots.redraw import redraw
 
     experiment = sweep.experiment
-    figures = [path for path in redraw(experiment, sweep.folder) if path.suffix == ".png"]
-    groups = data.d90_of_groups(table, experiment.facets)
+    try:
+        figures = [path for path in redraw(experiment, sweep.folder) if path.suffix == ".png"]
+        groups = data.d90_of_groups(table, experiment.facets)
+    except UserError as error:  # e.g. no row that the experiment's facets show
+        print(f"no figures: {error}", file=sys.stderr)
+        return
     found = d90_by_task.matrix(groups).to_string(index=False)
     print(f"\nD90, the smallest D whose median answer accuracy is 90 %\n{found}")
     print(f"\n{readme.finding(experiment, table)}")

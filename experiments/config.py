@@ -149,7 +149,9 @@ def cell_from(settings: Mapping[str, Any]) -> CellConfig:
     values = {key: value for key, value in settings.items() if key not in others}
     values["machine"] = {key: settings[key] for key in MACHINE_KEYS if key in settings}
     if isinstance(values.get("model"), dict):
-        model = {key: value for key, value in values["model"].items() if value is not None}
+        model = dict(values["model"])
+        if model.get("construct", 0) is None:
+            del model["construct"]  # stored by earlier versions
         if isinstance(model.get("mixers"), list):
             named = model["mixers"]
             model["mixers"] = [_mixer_of(own) if isinstance(own, str) else own for own in named]

@@ -1,11 +1,13 @@
 """The estimated cost of a sweep."""
 
+import contextlib
 import json
 import math
 from typing import Any
 
 import pandas as pd
 
+from common import UserError
 from experiments.grid import Cell
 from experiments.plan import Sweep
 from experiments.table import read_table
@@ -45,7 +47,9 @@ class Estimate:
     def __init__(self, sweep: Sweep) -> None:
         folders = sorted(path.parent for path in sweep.folder.parent.glob("*/results.csv"))
         table = pd.concat(map(read_table, folders or [sweep.folder]), ignore_index=True)
-        device = device_name(resolve_device(sweep.cells[0].config.machine.device))
+        device = sweep.cells[0].config.machine.device
+        with contextlib.suppress(UserError):  # cuda on a login node: its kind will do
+            device = device_name(resolve_device(device))
         trained = table[(table["status"] == "done") & (table["steps"] >= SHORTEST)]
         known = trained[trained["device"].astype(str).str[:3] == device[:3]].drop_duplicates("run")
         speed = known["flops_training"] / known["train_seconds"]

@@ -11,10 +11,12 @@ from hydra.experimental.callback import Callback
 from hydra.types import HydraContext, RunMode
 
 from common import UserError, WorkerDiedError
+from experiments.config import measured_task
 from experiments.grid import Cell
 from experiments.plan import one_of_each_training, quoted
 from experiments.run import run_job
 from hydra_plugins.local_launcher import failure_of
+from tasks.task import build_task
 
 
 def launch_cells(launcher: Any, find_open: Callable[[], list[Cell]]) -> None:
@@ -42,7 +44,9 @@ def record_lost_worker(cell: Cell, result: JobReturn) -> None:
     lost = isinstance(failure, WorkerDiedError) and not run.is_running()
     if not lost or run.finished(cell.name):  # it died after finishing
         return
-    run.write_record(cell.config, {"status": "failed", "reason": str(failure)})
+    max_len = measured_task(cell.config, build_task(cell.config.task)).max_len
+    row = {"max_len": max_len, "status": "failed", "reason": str(failure)}
+    run.write_record(cell.config, row)
 
 
 def make_launcher(hydra_overrides: Sequence[str], runs_dir: str, hours: float | None) -> Any:

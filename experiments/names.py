@@ -11,7 +11,7 @@ from typing import Any
 from common import UserError, locate, sha256_of
 from experiments.config import OUR_PACKAGES, CellConfig, deciding_settings, measured_settings
 
-# Increase this when a code change alters results under the same configuration.
+# Increase this when a code change alters results, beyond rounding, under the same configuration.
 RESULTS_VERSION = 2
 
 

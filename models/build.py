@@ -65,11 +65,11 @@ def build_model(config: ModelConfig, task: Task, dropout: float = 0.0) -> Transf
 def model_of_shapes(config: ModelConfig, task: Task) -> Transformer:
     """`build_model` with weights left as allocated, for FLOPs and bytes: drawing large ones takes
     most of the time."""
-    with _Undrawn():
+    with _SkipInit():
         return build_model(config, task)
 
 
-class _Undrawn(TorchFunctionMode):
+class _SkipInit(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func in (torch.Tensor.uniform_, nn.init.uniform_, nn.init.kaiming_uniform_):
             return args[0] if args else kwargs["tensor"]

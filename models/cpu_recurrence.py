@@ -19,22 +19,22 @@ def recur(q, k, v, beta, decay, y, offsets):
     writes, heads, width = k.shape[1], k.shape[2], k.shape[3]
     columns = (width + LANES - 1) // LANES * LANES
     state = np.empty((width, columns), Float)
-    direction, u = np.zeros(width, Float), np.zeros(columns, Float)
+    key, u = np.zeros(width, Float), np.zeros(columns, Float)
     for b in range(len(offsets) - 1):
         for h in range(heads):
             state[:] = 0
             for t in range(offsets[b], offsets[b + 1]):
-                _forget(state, decay, t, h, width)
+                _decay_state(state, decay, t, h, width)
                 for j in range(writes):
-                    _load(k[t, j, h], direction)
+                    _load(k[t, j, h], key)
                     _load(v[t, j, h], u)
                     if beta.shape[0] > 0:
-                        _read(state, direction, Float(-1), u)
+                        _read(state, key, Float(-1), u)
                         _scaled(u, beta[t, j, h], u)
-                    _write(state, direction, Float(1), u, state)
-                _load(q[t, h], direction)
+                    _write(state, key, Float(1), u, state)
+                _load(q[t, h], key)
                 u[:] = 0
-                _read(state, direction, Float(1), u)
+                _read(state, key, Float(1), u)
                 y[t, h] = u[:width]
 
 
@@ -45,7 +45,7 @@ def recur_backward(q, k, v, beta, decay, dy, dq, dk, dv, dbeta, ddecay, offsets)
     columns = (width + LANES - 1) // LANES * LANES
     longest = (offsets[1:] - offsets[:-1]).max()
     states = np.empty((longest * writes + 1, width, columns), Float)  # before every write
-    missed = np.zeros((longest * writes, columns), Float)  # v, or v - S^T k
+    residual = np.zeros((longest * writes, columns), Float)  # v, or v - S^T k
     dstate = np.empty((width, columns), Float)
     by_row = np.zeros(width, Float), np.zeros(width, Float)
     by_column = np.zeros(columns, Float), np.zeros(columns, Float), np.zeros(columns, Float)
@@ -53,78 +53,78 @@ def recur_backward(q, k, v, beta, decay, dy, dq, dk, dv, dbeta, ddecay, offsets)
     for b in range(len(offsets) - 1):
         first, end = offsets[b], offsets[b + 1]
         for h in range(heads):
-            _run_again(k, v, beta, decay, first, end, h, states, missed, buffers)
+            _recompute(k, v, beta, decay, first, end, h, states, residual, buffers)
             given, gradients = (q, k, beta, decay, dy), (dq, dk, dv, dbeta, ddecay)
-            _sweep_back(given, gradients, first, end, h, states, missed, buffers)
+            _backward(given, gradients, first, end, h, states, residual, buffers)
 
 
 @inlined
-def _run_again(k, v, beta, decay, first, end, h, states, missed, buffers):
-    """Rerun the forward pass of one sequence, storing `states` and what each write `missed`."""
+def _recompute(k, v, beta, decay, first, end, h, states, residual, buffers):
+    """Rerun the forward pass of one sequence, storing states and residuals."""
     writes, width = k.shape[1], k.shape[3]
-    direction, u = buffers[1][0], buffers[2][0]
+    key, u = buffers[1][0], buffers[2][0]
     states[0] = 0
     for w in range((end - first) * writes):
         t, j = first + w // writes, w % writes
         if j == 0:
-            _forget(states[w], decay, t, h, width)
-        _load(k[t, j, h], direction)
-        _load(v[t, j, h], missed[w])
-        _scaled(missed[w], Float(1), u)
+            _decay_state(states[w], decay, t, h, width)
+        _load(k[t, j, h], key)
+        _load(v[t, j, h], residual[w])
+        _scaled(residual[w], Float(1), u)
         if beta.shape[0] > 0:
-            _read(states[w], direction, Float(-1), missed[w])
-            _scaled(missed[w], beta[t, j, h], u)
-        _write(states[w], direction, Float(1), u, states[w + 1])
+            _read(states[w], key, Float(-1), residual[w])
+            _scaled(residual[w], beta[t, j, h], u)
+        _write(states[w], key, Float(1), u, states[w + 1])
 
 
 @inlined
-def _sweep_back(given, gradients, first, end, h, states, missed, buffers):
+def _backward(given, gradients, first, end, h, states, residual, buffers):
     """Gradients of one sequence, from the last write back."""
     q, k, beta, decay, dy = given
     dq, dk, dv, dbeta, ddecay = gradients
-    dstate, (direction, found), (u, du, dout) = buffers
+    dstate, (key, by_row), (u, du, dout) = buffers
     writes, width = k.shape[1], k.shape[3]
     dstate[:] = 0
     for w in range((end - first) * writes - 1, -1, -1):
         t, j = first + w // writes, w % writes
         strength = beta[t, j, h] if beta.shape[0] > 0 else Float(1)
-        _load(k[t, j, h], direction)
-        _scaled(missed[w], strength, u)
+        _load(k[t, j, h], key)
+        _scaled(residual[w], strength, u)
         if j == writes - 1:
             _load(dy[t, h], dout)
-            _read_back(states[w], direction, u, q[t, h], dout, found, dq[t, h], dstate)
+            _read_backward(states[w], key, u, q[t, h], dout, by_row, dq[t, h], dstate)
         du[:] = 0
-        _read(dstate, direction, Float(1), du)
-        _dots(dstate, u, found)
-        dk[t, j, h] = found[:width]
+        _read(dstate, key, Float(1), du)
+        _dots(dstate, u, by_row)
+        dk[t, j, h] = by_row[:width]
         if beta.shape[0] > 0:
-            dbeta[t, j, h] = _dot(du, missed[w])
+            dbeta[t, j, h] = _dot(du, residual[w])
             _scaled(du, strength, du)
-            _correct_back(states[w], direction, du, found, dk[t, j, h], dstate)
+            _correct_backward(states[w], key, du, by_row, dk[t, j, h], dstate)
         dv[t, j, h] = du[:width]
         if j == 0 and decay.shape[0] > 0:
-            _forgotten(states[w], dstate, ddecay[t, h], decay[t, h], width)
-            _forget(dstate, decay, t, h, width)
+            _decay_gradient(states[w], dstate, ddecay[t, h], decay[t, h], width)
+            _decay_state(dstate, decay, t, h, width)
 
 
 @inlined
-def _read_back(state, direction, u, q, dout, found, dq, dstate):
+def _read_backward(state, key, u, q, dout, by_row, dq, dstate):
     """Gradients of y = (S + k u^T)^T q: set dq, add to dstate."""
-    _dots(state, dout, found)
+    _dots(state, dout, by_row)
     both = _dot(u, dout)
     for a in range(len(dq)):
-        dq[a] = found[a] + direction[a] * both
-    _load(q, found)
-    _write(dstate, found, Float(1), dout, dstate)
+        dq[a] = by_row[a] + key[a] * both
+    _load(q, by_row)
+    _write(dstate, by_row, Float(1), dout, dstate)
 
 
 @inlined
-def _correct_back(state, direction, du, found, dk, dstate):
+def _correct_backward(state, key, du, by_row, dk, dstate):
     """Gradients of v - S^T k: subtract from dk and dstate."""
-    _dots(state, du, found)
+    _dots(state, du, by_row)
     for a in range(len(dk)):
-        dk[a] -= found[a]
-    _write(dstate, direction, Float(-1), du, dstate)
+        dk[a] -= by_row[a]
+    _write(dstate, key, Float(-1), du, dstate)
 
 
 @inlined
@@ -148,7 +148,7 @@ def _dot(x, y):
 
 
 @inlined
-def _forget(state, decay, t, h, width):
+def _decay_state(state, decay, t, h, width):
     """Scale row a by decay[t, h, a], or all rows by the single decay, if any."""
     if decay.shape[0] == 0:
         return
@@ -159,7 +159,7 @@ def _forget(state, decay, t, h, width):
 
 
 @inlined
-def _forgotten(state, dstate, ddecay, decay, width):
+def _decay_gradient(state, dstate, ddecay, decay, width):
     """Gradient of log decays, for a state just scaled by them."""
     ddecay[:] = 0
     for a in range(width):
@@ -170,19 +170,19 @@ def _forgotten(state, dstate, ddecay, decay, width):
 
 
 @inlined
-def _read(state, direction, sign, out):
+def _read(state, key, sign, out):
     """out += sign S^T k."""
     for a in range(state.shape[0]):
-        k = sign * direction[a]
+        k = sign * key[a]
         for c in range(state.shape[1]):
             out[c] += k * state[a, c]
 
 
 @inlined
-def _write(state, direction, sign, u, out):
+def _write(state, key, sign, u, out):
     """out = S + sign k u^T."""
     for a in range(state.shape[0]):
-        k = sign * direction[a]
+        k = sign * key[a]
         for c in range(state.shape[1]):
             out[a, c] = state[a, c] + k * u[c]
 

@@ -175,21 +175,21 @@ def within_chunks(q: Tensor, k: Tensor, v: Tensor, log_decay: Tensor) -> tuple[T
     """
     size, span = q.shape[3], 1
     y = (q * k).sum(-1, keepdim=True) * v
-    upto, behind = log_decay, torch.zeros_like(log_decay)  # within blocks of `span` tokens
+    from_start, to_end = log_decay, torch.zeros_like(log_decay)  # within blocks of `span` tokens
     while span < size:
         # (B, H, N, C / 2 span, span, ·): the earlier and the later block of every pair
         early_k, early_v, late_q = pairs(k, span)[0], pairs(v, span)[0], pairs(q, span)[1]
-        early_upto, late_upto = pairs(upto, span)
-        early_behind, late_behind = pairs(behind, span)
+        early_from_start, late_from_start = pairs(from_start, span)
+        early_to_end, late_to_end = pairs(to_end, span)
         early_y, late_y = pairs(y, span)
-        keys = early_k * early_behind.exp()
-        weights = (late_q * late_upto.exp()) @ keys.transpose(-1, -2)  # (..., span, span)
+        keys = early_k * early_to_end.exp()
+        weights = (late_q * late_from_start.exp()) @ keys.transpose(-1, -2)  # (..., span, span)
         y = joined(early_y, late_y + weights @ early_v)
-        early_all, late_all = early_upto[..., -1:, :], late_upto[..., -1:, :]
-        upto = joined(early_upto, late_upto + early_all)
-        behind = joined(early_behind + late_all, late_behind)
+        early_all, late_all = early_from_start[..., -1:, :], late_from_start[..., -1:, :]
+        from_start = joined(early_from_start, late_from_start + early_all)
+        to_end = joined(early_to_end + late_all, late_to_end)
         span *= 2
-    return y, upto.exp(), behind.exp()
+    return y, from_start.exp(), to_end.exp()
 
 
 def within_chunks_of_one_decay(

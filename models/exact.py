@@ -6,6 +6,7 @@ from typing import cast
 
 import torch
 from torch import Tensor
+from torch.overrides import TorchFunctionMode
 
 from common import UserError
 from models.mixer import Mixer
@@ -27,8 +28,8 @@ def exact_copy(model: Transformer) -> Transformer:
 def require_exact(model: Transformer) -> None:
     """Run each layer's mixer on a few random tokens, then its reference in float64.
 
-    Raises UserError naming the mixer if it changes the shape, or if float64 fails: it must then
-    define `reference`.
+    Raises UserError naming the mixer if it changes the shape, or if float64 fails or an
+    intermediate result has lower precision: it must then define `reference`.
     """
     for mixer, x, lines in _probed(model):
         name, found = type(mixer).__name__, mixer(x, **lines)
@@ -38,8 +39,11 @@ def require_exact(model: Transformer) -> None:
                 f"mixer {name}: `forward` returns {shape} for input {tuple(x.shape)}; it must "
                 "return a tensor of its input's shape, (B, T, D)"
             )
+        if not found.isfinite().all():
+            raise UserError(f"mixer {name}: `forward` returns numbers that are not finite")
         try:
-            exact = mixer.reference().double().eval()(x.double(), **lines)
+            with _NoRounding():
+                exact = mixer.reference().double().eval()(x.double(), **lines)
             if exact.shape != x.shape or exact.dtype != torch.float64:
                 raise TypeError(f"it returns {exact.dtype} of shape {tuple(exact.shape)}")
         except Exception as error:
@@ -59,7 +63,7 @@ def require_causal(model: Transformer) -> None:
         for cut in range(1, x.shape[1]):
             changed = torch.cat((x[:, :cut], -x[:, cut:]), 1)
             moved = (mixer(changed, **lines)[:, :cut] - whole[:, :cut]).abs().max()
-            if not moved <= tolerance:  # nor nan
+            if moved > tolerance:
                 raise UserError(
                     f"mixer {type(mixer).__name__} looks ahead: its output at token {cut} "
                     "changes with later tokens; token t may depend on x[:, : t + 1] only"
@@ -93,3 +97,17 @@ def _probed(model: Transformer) -> Iterator[tuple[Mixer, Tensor, dict[str, Tenso
     ends = torch.arange(shape[1], device=x.device).expand(shape[:2]) % 5 == 3
     for block in model.blocks:
         yield copy.deepcopy(block.mixer).eval(), x, {"ends": ends} if block.sees_lines else {}
+
+
+class _NoRounding(TorchFunctionMode):
+    """Refuses operators that turn float64 into a lower precision. Those convert, or write into an
+    argument, so lists and keywords need no check."""
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        y = func(*args, **(kwargs or {}))
+        if isinstance(y, Tensor) and y.is_floating_point() and y.dtype != torch.float64:
+            for x in args:
+                if isinstance(x, Tensor) and x.dtype == torch.float64:
+                    # No TypeError: Python would treat `x += y` as unsupported, try `x + y`.
+                    raise ArithmeticError(f"{func} rounds to {y.dtype}")
+        return y

@@ -111,8 +111,8 @@ class Mixer(nn.Module):
         return {}
 
     def reference(self) -> nn.Module:
-        """A module of the same parameters that computes `forward` in float64, without rounding to
-        less on the way, for evaluation."""
+        """A module of the same parameters that computes `forward` in float64, never in lower
+        precision, for evaluation."""
         return self
 
     def prefill(self, x: Tensor, lengths: Tensor) -> tuple[Tensor, GenerationState]:

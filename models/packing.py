@@ -176,8 +176,8 @@ class PackedAttention(torch.autograd.Function):
 class PackedRecurrence(torch.autograd.Function):
     """S <- diag(exp g_t) S; for each write S <- S + k u^T; y_t = S^T q_t, on packed tokens.
 
-    u = v, or with `strengths` β the delta rule's β (v - S^T k). q (N, H, K); k, v (N, n, H, K);
-    strengths (N, n, H) or None; log_decay g <= 0, (N, H, K), (N, H, 1) or None for 0; float32. Each
+    u = v, or with `beta` the delta rule's β (v - S^T k). q (N, H, K); k, v (N, n, H, K);
+    beta (N, n, H) or None; log_decay g <= 0, (N, H, K), (N, H, 1) or None for 0; float32. Each
     sequence starts from S = 0.
     """
 
@@ -187,13 +187,13 @@ class PackedRecurrence(torch.autograd.Function):
         q: Tensor,
         k: Tensor,
         v: Tensor,
-        strengths: Tensor | None,
+        beta: Tensor | None,
         log_decay: Tensor | None,
         packing: Packing,
     ) -> Tensor:
-        beta = q.new_empty(0, 0, 0) if strengths is None else strengths
-        decay = q.new_empty(0, 0, 0) if log_decay is None else log_decay.exp()
-        given = [x.contiguous() for x in (q, k, v, beta, decay)]
+        none = q.new_empty(0, 0, 0)
+        decay = none if log_decay is None else log_decay.exp()
+        given = [x.contiguous() for x in (q, k, v, none if beta is None else beta, decay)]
         y = torch.zeros_like(given[0])
         arrays = [x.numpy() for x in (*given, y)]
         packing.in_threads(lambda offsets: cpu_recurrence.recur(*arrays, offsets))

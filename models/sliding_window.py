@@ -4,6 +4,7 @@ from typing import Any
 
 from pydantic import PositiveInt
 
+from common import UserError
 from models.sparse import SparseAttention
 
 
@@ -15,4 +16,6 @@ class SlidingWindow(SparseAttention):
     """
 
     def __init__(self, *sizes: Any, window: PositiveInt | None = None, **shared: Any):
+        for name in {"block_size", "window_blocks", "summary_tokens"} & shared.keys():
+            raise UserError(f"sliding-window attention takes window, not {name}")
         super().__init__(*sizes, block_size=window, summary_tokens=0, **shared)

@@ -115,35 +115,35 @@ def query_form(q: Tensor, table: Tensor | None) -> tuple[Tensor, Tensor]:
 
 
 class PairAttention(torch.autograd.Function):
-    """Causal attention to pairs: diagonal, beside, k1, k2, v1, v2 to y, all (B, H, T, K). Keeps y
-    and log Σ exp s, nothing of size T²."""
+    """Causal attention to pairs: diagonal, off_diagonal, k1, k2, v1, v2 to y, all (B, H, T, K).
+    Keeps y and log Σ exp s, nothing of size T²."""
 
     @staticmethod
     def forward(ctx: Any, *inputs: Tensor) -> Tensor:
-        diagonal, beside, k1, k2, v1, v2 = (x.flatten(0, 1) for x in inputs)  # (G, T, K)
+        diagonal, off_diagonal, k1, k2, v1, v2 = (x.flatten(0, 1) for x in inputs)  # (G, T, K)
         y, lse = torch.empty_like(diagonal), diagonal.new_empty(diagonal.shape[:2])
         for g, start, stop in _blocks(diagonal):
             seen, own = (g, slice(stop)), (g, slice(start, stop))
-            queried = _queried(diagonal[own], beside[own], k1[seen])  # (G, R, N, K)
+            queried = _queried(diagonal[own], off_diagonal[own], k1[seen])  # (G, R, N, K)
             scores = _scores(queried, k2[seen])  # (G, R, N, N)
-            _hide(scores, _future(stop - start, diagonal.device))
+            _mask(scores, _future(stop - start, diagonal.device))
             y[own], lse[own] = _mixed(scores, v1[seen], v2[seen])
-        ctx.save_for_backward(diagonal, beside, k1, k2, v1, v2, y, lse)
+        ctx.save_for_backward(diagonal, off_diagonal, k1, k2, v1, v2, y, lse)
         return y.view_as(inputs[0])
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, ...]:
-        diagonal, beside, k1, k2, v1, v2, y, lse = ctx.saved_tensors  # (G, T, K), lse (G, T)
+        diagonal, off_diagonal, k1, k2, v1, v2, y, lse = ctx.saved_tensors  # (G, T, K), lse (G, T)
         g_y = gradient.reshape(y.shape)
         delta = (g_y * y).sum(-1)  # (G, T)
         found = [torch.zeros_like(x) for x in ctx.saved_tensors[:6]]
-        g_diagonal, g_beside, g_k1, g_k2, g_v1, g_v2 = found
+        g_diagonal, g_off_diagonal, g_k1, g_k2, g_v1, g_v2 = found
         for g, start, stop in _blocks(y):
             seen, own = (g, slice(stop)), (g, slice(start, stop))
-            queried = _queried(diagonal[own], beside[own], k1[seen])  # (G, R, N, K)
+            queried = _queried(diagonal[own], off_diagonal[own], k1[seen])  # (G, R, N, K)
             weights = _scores(queried, k2[seen]).sub_(lse[own][..., None, None]).exp_()
-            _hide(weights, _future(stop - start, y.device), 0.0)
+            _mask(weights, _future(stop - start, y.device), 0.0)
             flat = weights.flatten(1, 2)  # (G, RN, N)
             g_u = g_y[own][:, :, None] * v1[seen][:, None]  # (G, R, N, K)
             g_v2[seen] += flat.mT @ g_u.flatten(1, 2)
@@ -155,28 +155,28 @@ class PairAttention(torch.autograd.Function):
             g_queried = (g_scores @ k2[seen]).view(queried.shape)
             g_diagonal[own] = (g_queried * k1[seen][:, None]).sum(2)
             g_k1[seen] += _summed(diagonal[own], g_queried)
-            if beside.shape[-1]:
-                g_beside[own] = (g_queried * swapped(k1[seen])[:, None]).sum(2)
-                g_k1[seen] += swapped(_summed(beside[own], g_queried))
+            if off_diagonal.shape[-1]:
+                g_off_diagonal[own] = (g_queried * swapped(k1[seen])[:, None]).sum(2)
+                g_k1[seen] += swapped(_summed(off_diagonal[own], g_queried))
         return tuple(x.unflatten(0, gradient.shape[:2]) for x in found)
 
 
 def attend_last(form: tuple[Tensor, Tensor], seen: Sequence[Tensor], hidden: Tensor) -> Tensor:
     """One query per row attends to all pairs of N keys not hidden, (B, N). form: diagonal and
-    beside (B, H, K); seen: k1, k2, v1, v2 (B, H, N, K). Returns (B, H, K)."""
+    off_diagonal (B, H, K); seen: k1, k2, v1, v2 (B, H, N, K). Returns (B, H, K)."""
     batch, heads, length, width = seen[0].shape
-    diagonal, beside = (x.flatten(0, 1)[:, None] for x in form)  # (G, 1, K)
+    diagonal, off_diagonal = (x.flatten(0, 1)[:, None] for x in form)  # (G, 1, K)
     k1, k2, v1, v2 = (x.flatten(0, 1) for x in seen)  # (G, N, K)
     hidden = hidden.repeat_interleave(heads, 0)[:, None]  # (G, 1, N)
     y = torch.empty_like(diagonal)
-    for some in _groups(batch * heads, length, _most(y)):
-        scores = _scores(_queried(diagonal[some], beside[some], k1[some]), k2[some])
-        _hide(scores, hidden[some])
+    for some in _groups(batch * heads, length, _score_budget(y)):
+        scores = _scores(_queried(diagonal[some], off_diagonal[some], k1[some]), k2[some])
+        _mask(scores, hidden[some])
         y[some] = _mixed(scores, v1[some], v2[some])[0]
     return y.view(batch, heads, width)
 
 
-def _most(x: Tensor) -> int:
+def _score_budget(x: Tensor) -> int:
     return SCORES_CPU if x.device.type == "cpu" else SCORES_ELSEWHERE
 
 
@@ -189,8 +189,8 @@ def _blocks(x: Tensor) -> Iterator[tuple[slice, int, int]]:
     """Yield groups, first and last (excluded) query of blocks of x (G, T, K). A block computes
     scores its first queries do not see, so it is at most half as long as what precedes it."""
     length = x.shape[1]
-    for some in _groups(x.shape[0], length, _most(x)):
-        room = _most(x) // (some.stop - some.start)
+    for some in _groups(x.shape[0], length, _score_budget(x)):
+        room = _score_budget(x) // (some.stop - some.start)
         start = 0
         while start < length:
             stop = min(length, start + max(SMALLEST_BLOCK, start // 2))
@@ -200,11 +200,11 @@ def _blocks(x: Tensor) -> Iterator[tuple[slice, int, int]]:
             start = stop
 
 
-def _queried(diagonal: Tensor, beside: Tensor, k1: Tensor) -> Tensor:
+def _queried(diagonal: Tensor, off_diagonal: Tensor, k1: Tensor) -> Tensor:
     """K1 M of every query: diagonal (G, R, K), k1 (G, N, K) to (G, R, N, K)."""
     queried = diagonal[:, :, None] * k1[:, None]
-    if beside.shape[-1]:
-        queried.addcmul_(beside[:, :, None], swapped(k1)[:, None])
+    if off_diagonal.shape[-1]:
+        queried.addcmul_(off_diagonal[:, :, None], swapped(k1)[:, None])
     return queried
 
 
@@ -221,7 +221,7 @@ def _future(queries: int, device: torch.device) -> Tensor:
     return torch.ones(queries, queries, dtype=torch.bool, device=device).triu(1)[None, :, 1:]
 
 
-def _hide(scores: Tensor, hidden: Tensor, value: float = -torch.inf) -> None:
+def _mask(scores: Tensor, hidden: Tensor, value: float = -torch.inf) -> None:
     """Fill scores (G, R, N, N) of pairs with a hidden key, of the last n: hidden (., R, n)."""
     count = hidden.shape[-1]
     if count:

@@ -98,7 +98,7 @@ class TensorLinearAttention(AttentionMixer):
 
 def mix_chunk(
     diagonal: Tensor,
-    beside: Tensor,
+    off_diagonal: Tensor,
     k1: Tensor,
     k2: Tensor,
     v1: Tensor,
@@ -108,7 +108,7 @@ def mix_chunk(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The numerator of a chunk, (B, H, C, K), and both sums after it, (B, H, 1, K, K).
 
-    All but the sums before it are (B, H, C, K); `diagonal` and `beside` as in `models.tensor`.
+    All but the sums before it are (B, H, C, K); diagonal, off_diagonal as in `models.tensor`.
     """
     size = k1.shape[2]
     past = torch.ones(size, size, dtype=k1.dtype, device=k1.device).tril()
@@ -117,15 +117,15 @@ def mix_chunk(
         products = (k[..., None] * v[..., None, :]).flatten(-2)  # (B, H, C, K²)
         within = (past @ products).unflatten(-1, (k.shape[-1], -1))  # (B, H, C, K, K)
         sums.append(within if before is None else within + before)
-    mixed = read(diagonal, beside, *sums)
+    mixed = read(diagonal, off_diagonal, *sums)
     return mixed, sums[0][:, :, -1:], sums[1][:, :, -1:]
 
 
-def read(diagonal: Tensor, beside: Tensor, sums1: Tensor, sums2: Tensor) -> Tensor:
+def read(diagonal: Tensor, off_diagonal: Tensor, sums1: Tensor, sums2: Tensor) -> Tensor:
     """Σ_ab M_ab S1[a] ∘ S2[b]: the form (..., K) and sums (..., K, K) to (..., K)."""
     queried = diagonal[..., None] * sums1
-    if beside.shape[-1]:
-        queried = queried + beside[..., None] * swapped(sums1.mT).mT
+    if off_diagonal.shape[-1]:
+        queried = queried + off_diagonal[..., None] * swapped(sums1.mT).mT
     return (queried * sums2).sum(-2)
 
 

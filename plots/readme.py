@@ -2,6 +2,7 @@
 
 import inspect
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -16,12 +17,13 @@ MAX_COLUMNS = 13
 
 def write(
     experiment: Experiment,
+    folder: Path,
     table: pd.DataFrame,
     records: data.Records,
     figures: Mapping[str, Any],
     built: Mapping[str, pd.DataFrame],
 ) -> str:
-    """The README of `figures` (name to the function that drew it) and `built` tables."""
+    """The README in `folder`: `figures` (name to the function that drew it), `built` tables."""
     parts = [
         f"# {experiment.name}",
         experiment.description,
@@ -38,7 +40,8 @@ def write(
     parts += ["## Protocol", tables.markdown(protocol(experiment, table, records))]
     parts += [exceptions(table)]
     parts += [
-        f"Made by `python -m plots experiment={experiment.name}` from [results.csv](results.csv), "
+        f"Made by `python -m plots experiment={experiment.name} "
+        f"results_dir={folder.parent.name}` from [results.csv](results.csv), "
         "a row per measurement with its accuracy, interval, seed, commit and device "
         "([columns](../../docs/columns.md)), and [cells.jsonl](cells.jsonl), each cell's "
         "configuration, learning curve and errors."
@@ -151,7 +154,9 @@ def _counts(values: pd.Series) -> str:
 
 def _seeds(done: pd.DataFrame) -> str:
     cells = tables.accuracy(done)["seeds"].value_counts().sort_index(ascending=False)
-    return ", ".join(f"{seeds} ({count} settings)" for seeds, count in cells.items())
+    return ", ".join(
+        f"{seeds} ({count} setting{'s' if count > 1 else ''})" for seeds, count in cells.items()
+    )
 
 
 def _hours(table: pd.DataFrame) -> str:

@@ -99,7 +99,7 @@ def redraw(
             write_text(paths[-1], tables.as_text(frame, suffix))
     if "png" in formats and not (figures or models or exclude):
         paths.append(folder / "README.md")
-        write_text(paths[-1], readme.write(experiment, table, records, drawn, built))
+        write_text(paths[-1], readme.write(experiment, folder, table, records, drawn, built))
     return paths
 
 

@@ -137,9 +137,7 @@ class Task(ABC):
     min_size: ClassVar[int] = 1
     check_defaults: ClassVar[dict[str, Any]] = {}
     formats: ClassVar[tuple[str, ...]] = ("cot", "direct")
-    kind_names: ClassVar[
-        tuple[str, ...]
-    ] = ()  # of the kinds in `strata`, to report accuracy by kind
+    kind_names: ClassVar[tuple[str, ...]] = ()  # of the kinds in `strata`
 
     def __init__(self, size: int, format: str = "cot", capacity: int | None = None):
         self.size = self.whole_number("size", size, self.min_size, MAX_SIZE)

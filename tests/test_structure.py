@@ -1,9 +1,11 @@
 """Packages and their arrows: imports point downwards, and nothing imports an entry point."""
 
 import ast
+import tomllib
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 
 ROOT = Path(__file__).resolve().parents[1]
 # From the ground up; a package may import those below it, and itself.
@@ -43,3 +45,14 @@ def test_imports_point_downwards_and_use_no_private_part_of_a_library(path):
 def test_every_package_has_its_place():
     found = {path.parent.name for path in ROOT.glob("*/__init__.py")} - {"tests"}
     assert found | {path.stem for path in ROOT.glob("*.py")} <= FLOOR.keys()
+
+
+def test_bounds_admit_what_is_pinned_and_no_filelock_that_deletes_others_locks():
+    """Releases 3.21.0 to 3.29.4 of filelock delete lock files (tox-dev/filelock#574)."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    bounds = {need.name: need.specifier for need in map(Requirement, project["dependencies"])}
+    lines = (ROOT / "constraints.txt").read_text().lower().splitlines()
+    pins = dict(line.split("==") for line in lines if "==" in line)
+    assert [name for name, bound in bounds.items() if pins[name] not in bound] == []
+    assert not any(bounds["filelock"].filter(["3.21.0", "3.21.2", "3.29.0", "3.29.4"]))
+    assert "2.14.0" not in bounds["torch"] and "1.4.0" not in bounds["hydra-core"]

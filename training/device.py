@@ -1,4 +1,4 @@
-"""Where a cell runs: device, threads, memory, compilation. Changes nothing but rounding."""
+"""Where a cell runs: device, threads, memory, compilation. Not part of a cell's identity."""
 
 import ctypes
 import functools
@@ -52,7 +52,7 @@ def resolve_device(device: str) -> torch.device:
     resolved = torch.device(device)
     if resolved.type == "cuda" and (resolved.index or 0) >= torch.cuda.device_count():
         raise UserError(
-            f"device={device}: CUDA devices here: {torch.cuda.device_count()}; "
+            f"device={device}: this machine has {torch.cuda.device_count()} CUDA devices; "
             "use device=cpu or device=auto"
         )
     if resolved.type == "cuda":  # float32 is float32: cuDNN's default for LSTMs is TensorFloat32

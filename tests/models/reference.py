@@ -118,8 +118,9 @@ def recurrence(
     is the transpose).
 
     q (B, H, T, K); k, v (B, H, T, n, ·); log_decay (B, H, T, K or 1); beta (B, H, T, n). Token t
-    multiplies the rows of the state by exp(log_decay_t), then n times adds k u^T, where u is v, or
-    by the delta rule β (v - S^T k). Returns y (B, H, T, V) and the last state (B, H, K, V).
+    multiplies the rows of the state by exp(log_decay_t), then n times adds k v^T, or by the delta
+    rule takes S to (I - β k k^T) S + β k v^T. Returns y (B, H, T, V) and the last state (B, H, K,
+    V).
     """
     state = k.new_zeros(*k.shape[:2], k.shape[-1], v.shape[-1])
     rows = []
@@ -127,10 +128,13 @@ def recurrence(
         if log_decay is not None:
             state = log_decay[:, :, t].exp()[..., None] * state
         for j in range(k.shape[3]):
-            key, u = k[:, :, t, j, :, None], v[:, :, t, j, None, :]  # K x 1, 1 x V
-            if beta is not None:
-                u = beta[:, :, t, j, None, None] * (u - key.mT @ state)
-            state = state + key * u
+            key, value = k[:, :, t, j, :, None], v[:, :, t, j, None, :]  # K x 1, 1 x V
+            if beta is None:
+                state = state + key * value
+            else:
+                b = beta[:, :, t, j, None, None]
+                eye = torch.eye(len(key[0, 0])).to(state)
+                state = (eye - b * key @ key.mT) @ state + b * key * value
         rows.append((q[:, :, t, None] @ state).squeeze(-2))
     return torch.stack(rows, dim=2), state
 

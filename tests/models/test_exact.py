@@ -67,6 +67,9 @@ def test_exact_copy_takes_the_reference_with_the_same_parameters():
     ("forward", "reason"),
     [
         (Kernel.forward, "kernel: float64 is not supported"),
+        (lambda self, x: self.out(x.float().cumsum(1).to(x.dtype)), "rounds to torch.float32"),
+        (lambda self, x: self.out(torch.zeros(x.shape).add_(x.cumsum(1)).to(x.dtype)),
+         "rounds to torch.float32"),
         (lambda self, x: torch.ones(x.shape, dtype=torch.float32), "it returns torch.float32"),
     ],
 )  # fmt: skip
@@ -130,7 +133,9 @@ def test_a_step_that_differs_from_forward_is_refused():
         require_same_step(transformer(Halved))
 
 
-def test_a_step_that_is_not_a_number_is_refused():
+def test_numbers_that_are_not_finite_are_refused():
+    with pytest.raises(UserError, match="mixer Infinite: `forward` returns numbers that are not"):
+        require_exact(transformer(kernel("Infinite", lambda self, x: x / 0)))
     broken = kernel("Broken", Plain.forward, step=lambda self, x, *_: x * torch.nan)
     with pytest.raises(UserError, match="mixer Broken: `step` differs"):
         require_same_step(transformer(broken))

@@ -7,7 +7,7 @@ from training.device import compiles, resolve_device
 
 def test_a_device_that_is_not_there_is_refused(monkeypatch):
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
-    with pytest.raises(UserError, match="device=cuda:1: CUDA devices here: 1"):
+    with pytest.raises(UserError, match="device=cuda:1: this machine has 1 CUDA devices"):
         resolve_device("cuda:1")
     for available, device in ((True, "cuda"), (False, "cpu")):
         monkeypatch.setattr(torch.cuda, "is_available", lambda available=available: available)
