@@ -75,7 +75,7 @@ def finished_rows(table: pd.DataFrame, facets: Facets) -> pd.DataFrame:
 
 
 def panels(table: pd.DataFrame, facets: Facets = None) -> pd.DataFrame:
-    """The `finished_rows` rows with labels of their panel and their place in it.
+    """Finished rows with the labels of their panel and their place in it.
 
     `column` and `row` are words for the facets' settings, `x` and `y` the values on the axes. A
     setting that no facet names is added to a label if it distinguishes rows of one task (columns)
@@ -146,7 +146,7 @@ def times_standard(groups: pd.DataFrame) -> pd.DataFrame:
 
 
 def d90_of_groups(table: pd.DataFrame, facets: Facets = None) -> pd.DataFrame:
-    """`experiments.d90.required` of the `finished_rows` rows, labelled."""
+    """`experiments.d90.required` of the finished rows, labelled."""
     return labelled(required(finished_rows(table, facets)), facets)
 
 
