@@ -41,7 +41,7 @@ def published_settings(given: dict[str, Any]) -> dict[str, Any]:
     words = HydraConfig.get().overrides.task if HydraConfig.initialized() else []
     for word in words:
         if word.lstrip("+~").partition("=")[0].partition(".")[0] in HASHED_SECTIONS:
-            raise UserError(f"{word}: cell= runs a cell exactly as it was; leave this out")
+            raise UserError(f"{word}: cell= runs a cell exactly as it was; remove this override")
     shipped = str(CONF_DIR.parent / "results")
     published = published_cell(given["cell"], [given["results_dir"], shipped])
     require_trusted(published, given["cell"], given["trust"])

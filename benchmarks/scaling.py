@@ -3,9 +3,9 @@
     python -m benchmarks scaling                          # every model but tensor
     python -m benchmarks scaling models=gla,mamba2 record=FILE.json
 
-The mixers of conf/model with their projections, one of each kind a model has, D = 64, H = 4; one
-sequence, float32, one thread. Each length runs in its own process: peak memory is what a first pass
-adds, seconds are the median of later passes. A mixer of linear time has room for the longest
+The mixers of conf/model with their projections, each kind of mixer in a model once, D = 64, H = 4;
+one sequence, float32, one thread. Each length runs in its own process: peak memory is what a first
+pass adds, seconds are the median of later passes. A mixer of linear time has room for the longest
 sequence, so its window is the same at every length.
 """
 

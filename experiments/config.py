@@ -1,7 +1,7 @@
 """The configuration of one cell: composed by Hydra, checked by pydantic.
 
 A cell is one training and one measurement of it: task, model, recipe, data, seed and what is
-measured. All other settings say where and how it runs, and decide no result.
+measured. All other settings say where and how it runs, and do not affect results.
 """
 
 import dataclasses
@@ -50,9 +50,9 @@ class MeasureConfig:
             if name is not None:
                 parse_format(name)
         if self.file is not None and (self.count is not None or self.split != "test"):
-            raise UserError("measure.file: it is evaluated whole; remove split and count")
+            raise UserError("measure.file: it cannot be combined with split or count")
         if self.split != "test" and any(value is not None for value in self.task.values()):
-            raise UserError(f"measure.split={self.split}: measure.task draws new sequences")
+            raise UserError(f"measure.split={self.split}: measure.task needs measure.split=test")
 
 
 @dataclass(frozen=True)

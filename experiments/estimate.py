@@ -16,8 +16,8 @@ from models.flops import training_step_flops
 from tasks.task import build_task
 from training.device import device_name, resolve_device
 
-ASSUMED_FLOPS_PER_SECOND = 2e10  # of one core, until a training has been measured
-SHORTEST = 100  # steps; shorter trainings say little about speed
+ASSUMED_FLOPS_PER_SECOND = 2e10  # of one core, until a training run has been timed
+SHORTEST = 100  # steps; shorter runs say little about speed
 
 
 def training_flops(cell: Cell) -> float:
@@ -56,7 +56,7 @@ class Estimate:
         keys = [known["model"], known["device"] == device, known["dim"], known["max_len"]]
         self.speeds: dict[Any, float] = speed.groupby(keys).median().to_dict()
         here = (known["device"] == device).sum()
-        self.source = f"speeds of {len(known)} trainings, {here} of them on this machine"
+        self.source = f"speeds of {len(known)} training runs, {here} of them on this machine"
         if known.empty:
             self.source = "assumed 20 GFLOP/s"
 

@@ -21,7 +21,7 @@ from tasks.task import build_task
 
 def launch_cells(launcher: Any, find_open: Callable[[], list[Cell]]) -> None:
     """Run one cell of each training that `find_open` returns, until there is nothing new. Other
-    cells of a training measure its weights in the next round."""
+    cells of a training run evaluate its weights in the next round."""
     launched: set[str] = set()
     while True:
         chosen = one_of_each_training(c for c in find_open() if c.name not in launched)

@@ -1,5 +1,6 @@
-"""Names of trainings and measurements: hashes of the settings that decide them. `runs/<run>/` holds
-one training. If the eval settings equal the training settings, a cell has the name of its run."""
+"""Names of training runs and evaluations: hashes of the settings that affect them. `runs/<run>/`
+holds one training run. If the eval settings equal the training settings, a cell has the name of its
+run."""
 
 import dataclasses
 import hashlib

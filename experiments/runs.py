@@ -1,6 +1,6 @@
 """`runs/<run>/`: one folder per training, with every measurement of its weights inside.
 
-config.yaml        what decides the training and its plain measurement
+config.yaml        settings of the run and its default evaluation
 checkpoint.pt      state of training; checkpoint.sha256 beside it
 training.json      cost of training, written when it ends
 curve.csv          learning curve

@@ -2,7 +2,7 @@
 
 results.csv   a row per measurement and seed, with a column for every setting that varies
 cells.jsonl   a line per cell: its configuration, learning curve and errors
-config.yaml   what all cells share; with a row it is the cell's exact configuration
+config.yaml   shared settings; a row adds the cell's own
 """
 
 import json

@@ -1,9 +1,9 @@
 """Recurrent states of packed sequences on a CPU: no padding and no chunks.
 
 One sequence and head at a time, with a K x V state in cache, columns zero-padded to whole vectors.
-In narrow heads chunks are slower, with many small products: a training step (D = 32, 4 heads, 3
-layers, batch 64, one core) takes 1.4 to 1.7 times as long, 3.1 times in GLA. The backward pass
-reruns the recurrence and stores the state before every write.
+With narrow heads, chunks are slower, since their products are small: a training step (D = 32, 4
+heads, 3 layers, batch 64, one core) takes 1.4 to 1.7 times as long, in GLA 3.1 times. The backward
+pass reruns the recurrence and stores the state before every write.
 """
 
 import numpy as np

@@ -54,5 +54,5 @@ def counted_forward(mixer: nn.Module, dim: int, length: int) -> dict[str, int]:
         raise UserError(f"mixer {name} does not run on the meta device; {remedy}") from error
     products = counter.get_total_flops() - linear
     if products == 0:
-        raise UserError(f"mixer {name}: its mixing has no product of matrices to count; {remedy}")
+        raise UserError(f"mixer {name}: it has no matrix product to count; {remedy}")
     return {"linear/mixer": linear, "mixing/products": products}

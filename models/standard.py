@@ -1,4 +1,4 @@
-"""Softmax attention over all earlier tokens (Vaswani et al. 2017; Yang et al. 2024, eq. 1)."""
+"""Softmax attention over all tokens so far (Vaswani et al. 2017; Yang et al. 2024, eq. 1)."""
 
 from models.attention import SoftmaxAttention
 

@@ -29,20 +29,20 @@ TABLES = {
         "training tokens per second at equal D. Bold: yours."
     ),
     "d90": (
-        "D90 and its bracket (largest D that fails, D90]. Success: seeds that reach 90 % there. "
+        "D90 and its bracket (largest D that fails, D90]. Success: share of seeds at 90 % there. "
         "Still improving: a seed at the failing end was still gaining when its steps ended, so "
         "more steps might lower D90. × standard: relative to standard attention's D90, with the "
         "interval that the two brackets allow."
     ),
     "flops": (
         "GFLOPs of one forward pass over L tokens at D90, 2 per multiply-add. Linear layers: the "
-        "paper's convention; total: with the mixing of tokens and the head."
+        "paper's convention; total: plus token mixing and head."
     ),
     "costs": (
         "Costs at D90. Memory in float32, of sequences of L tokens; FLOPs of a forward pass over "
         "L tokens; training until 90 % of the validation chains are correct, in the median seed. "
-        "I*: the FLOPs per byte from which on the model's FLOPs + I · bytes moved per token are "
-        "below standard attention's (H100: 20 in float32); ∞: never."
+        "I*: the FLOPs per byte above which FLOPs + I · bytes moved, per token, fall below "
+        "standard attention's (H100: 20 in float32); ∞: never."
     ),
     "exponents": (
         "b of D90 ~ L^b, fitted to the brackets (log-logistic, interval-censored), with its 95 % "
@@ -51,7 +51,7 @@ TABLES = {
     ),
     "heads": (
         "b of D90 ~ H^b, fitted to the brackets (log-logistic, interval-censored), with its 95 % "
-        "interval. b would be 0.5 if the size of the state, D²/H numbers, determined D90."
+        "interval. b would be 0.5 if the size of the state, about D²/H numbers, determined D90."
     ),
     "prefixes": (
         "n*, the longest prefix correct in 90 % of the test words, by number of layers (median of "

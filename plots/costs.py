@@ -144,7 +144,7 @@ def draw(
     if not 1 <= len(rows) <= MAX_PANELS:
         raise UserError(
             f"{len(rows)} models beside {BASELINE} reach 90 %; it draws one to {MAX_PANELS}, "
-            f"name them with models={BASELINE},..."
+            f"choose them with models={BASELINE},..."
         )
     found["area"] = 12 + 11 * (found.groupby("column")["size"].rank(method="dense") - 1)
     metrics = [name for name in METRICS if (found["metric"] == name).any()]

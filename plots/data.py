@@ -235,5 +235,5 @@ def errors_of(rows: pd.DataFrame, records: Records) -> pd.Series:
 def recorded(rows: pd.DataFrame, values: pd.Series, name: str) -> pd.DataFrame:
     """The rows with one of the `values`, from their records; UserError if none has."""
     if not values.notna().any():
-        raise UserError(f"no {name} of these runs was recorded; is cells.jsonl missing?")
+        raise UserError(f"these runs have no recorded {name}; is cells.jsonl missing?")
     return rows[values.notna()]

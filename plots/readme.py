@@ -84,10 +84,10 @@ def finding(experiment: Experiment, table: pd.DataFrame) -> str:
     compared = known.groupby("row", sort=False)["times"]
     if not 1 <= compared.ngroups <= 3:
         reached = int(groups["d90"].notna().sum())
-        return f"{reached} of {len(groups)} combinations of task, size and model have a D90."
+        return f"D90 is known for {reached} of {len(groups)} combinations of task, size and model."
     said = [
-        f"{row} needs {times.median():.3g}× the D90 of standard attention"
-        + f" at the median of {len(times)} sizes ({times.min():.3g}–{times.max():.3g}×)"
+        f"{row}: D90 is {times.median():.3g}× standard attention's"
+        + f" (median of {len(times)} sizes; {times.min():.3g}–{times.max():.3g}×)"
         * (len(times) > 1)
         for row, times in compared
     ]

@@ -1,9 +1,9 @@
 """D90 against the longest sequence L, a panel per task and a line per model.
 
-D90 against the longest sequence; lines join D90 with a bracket. The bar below a point reaches down
-to the largest D that fails. An arrow up: no D passes, up to this one. An arrow down: the smallest D
-measured passes. Dotted: the growth that Table 1 of the paper predicts for linear attention, as a
-slope.
+D90 against the longest sequence; lines skip a D90 at the smallest D tried. The bar below a point
+reaches down to the largest D that fails. An arrow up: no D passes, up to this one. An arrow down:
+the smallest D measured passes. Dotted: the growth that Table 1 of the paper predicts for linear
+attention, as a slope.
 """
 
 from typing import Any

@@ -305,7 +305,7 @@ class Task(ABC):
     def require_room_for(self, measured: Task) -> None:
         """Raise UserError unless a model for this task can read sequences of `measured`."""
         needed, there = len(measured.vocabulary), len(self.vocabulary)
-        reason = f"another vocabulary than the model's ({needed} tokens, not {there})"
+        reason = f"a different vocabulary from the model's ({needed} tokens, not {there})"
         if measured.vocabulary.tokens == self.vocabulary.tokens:
             if self.format != measured.format and (self.labelled or measured.labelled):
                 raise UserError(

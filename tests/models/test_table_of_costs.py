@@ -9,7 +9,7 @@ from configured import model_of
 DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "mixers.md"
 # Of the models that `model_of` builds for 64 tokens, after the last of them.
 SIZES = {
-    "D": 16, "H": 2, "K": 8, "t": 64, "B": 8, "W": 8, "d": 16, "F": 1 + 16 + 16**2, "n": 2, "S": 26,
+    "D": 16, "H": 2, "K": 8, "t": 64, "b": 8, "W": 8, "d": 16, "F": 1 + 16 + 16**2, "n": 2, "S": 26,
 }  # fmt: skip
 ROW = re.compile(r"^\| `(\w+)` \| [^|]+ \| ([^|]+) \| ([^|]+) \| [^|]+ \|$", re.MULTILINE)
 ROWS = ROW.findall(DOCUMENT.read_text(encoding="utf-8"))

@@ -162,7 +162,7 @@ def test_panels_share_the_kinds_and_an_empty_one_leaves_them():
 
 @pytest.mark.parametrize("over", ["kind", "layers"])
 def test_errors_that_were_not_recorded_are_said(over):
-    with pytest.raises(UserError, match="of these runs was recorded"):
+    with pytest.raises(UserError, match="no recorded"):
         accuracy_lines.draw(cells({8: [0.5]}), {}, over=over)
 
 
@@ -282,7 +282,7 @@ def test_what_is_mistyped_is_said_in_one_line(published, words, said):
 def test_a_figure_of_the_experiment_that_cannot_be_drawn_is_said(published, capsys):
     experiment = grid.Experiment("mine", "", [], figures=["curves"])
     assert [path.name for path in redraw(experiment, published)] == ["README.md"]
-    assert capsys.readouterr().err.startswith("curves is not drawn: no curve of these runs")
+    assert capsys.readouterr().err.startswith("curves is not drawn: these runs have no")
 
 
 def test_a_figure_may_be_a_module_of_your_own(tmp_path, monkeypatch):

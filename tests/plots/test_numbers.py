@@ -186,7 +186,7 @@ def test_accuracy_table_has_every_seed_and_its_interval():
 
 def test_finding_says_how_many_times():
     found = readme.finding(SimpleNamespace(facets={}, figures=[]), two_models())
-    assert "Linear needs 2× the D90 of standard attention" in found
+    assert "Linear: D90 is 2× standard attention's" in found
 
 
 def test_survival_is_kaplan_meier():
