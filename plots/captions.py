@@ -45,9 +45,9 @@ TABLES = {
         "standard attention's (H100: 20 in float32); ∞: never."
     ),
     "exponents": (
-        "b of D90 ~ L^b, fitted to the brackets (log-logistic, interval-censored), with its 95 % "
-        "interval: likelihood ratio, averaged over bootstrap samples of the seeds. Paper: Table "
-        "1."
+        "b of D90 ~ L^b, fitted to the brackets (log-logistic, interval-censored), with an "
+        "approximate 95 % interval: likelihood ratio, averaged over bootstrap samples of the "
+        "seeds. Paper: Table 1."
     ),
     "heads": (
         "b of D90 ~ H^b, fitted to the brackets (log-logistic, interval-censored), with its 95 % "
