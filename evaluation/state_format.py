@@ -117,7 +117,8 @@ def _scales(model: Transformer, training: SequenceSet, largest: float) -> list[d
         _, state = model.prefill(tokens, torch.full((len(tokens),), length, device=device))
         for block, layer, known in zip(model.blocks, state, scales, strict=True):
             for name, held in layer.tensors.items():
-                by_head = held.dim() > 2 and held.shape[1] == block.mixer.num_heads
+                whole = held.dim() < 3 or name in ("recent", "inputs")  # by token, not by head
+                by_head = not whole and held.shape[1] == block.mixer.num_heads
                 others = [axis for axis in range(held.dim()) if axis != 1 or not by_head]
                 scale = held.abs().amax(others, keepdim=True) / largest
                 known[name] = torch.maximum(known.get(name, scale), scale)

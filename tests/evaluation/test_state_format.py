@@ -1,5 +1,6 @@
 """States and weights of few bits, against one sequence at a time rounded in plain numpy."""
 
+import functools
 import itertools
 import math
 
@@ -21,7 +22,9 @@ from evaluation.state_format import (
     rounded_weights,
     state_rounding,
 )
+from models.linear import LinearAttention
 from models.mixer import GenerationState
+from models.transformer import Transformer
 from tasks.copying import Copying
 from tasks.lis import LIS
 from tasks.task import EOS_ID
@@ -78,6 +81,16 @@ def plain_rounded(held, name, scale):
     steps = scale.reshape(-1, *[1] * (held.dim() - 2)) if len(scale) > 1 else scale
     steps = np.where(steps > 0, steps, 1)
     return torch.from_numpy(np.rint(held.numpy() / steps).clip(-largest, largest) * steps).float()
+
+
+def test_integers_scale_by_head_but_not_by_token_of_a_convolution():
+    task = LIS(4)
+    mixer = functools.partial(LinearAttention, convolution="canon")
+    model = Transformer(len(task.vocabulary), task.max_len, 12, 1, 3, mixer)
+    (scales,) = state_rounding("int8", model, task.draw(0, 2, 0, 20)).scales
+    assert {name: scale.numel() for name, scale in scales.items()} == {
+        "sums": 3, "normaliser": 3, "recent": 1,
+    }  # fmt: skip
 
 
 @torch.no_grad()
