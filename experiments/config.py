@@ -150,8 +150,8 @@ def cell_from(settings: Mapping[str, Any]) -> CellConfig:
     values["machine"] = {key: settings[key] for key in MACHINE_KEYS if key in settings}
     if isinstance(values.get("model"), dict):
         model = dict(values["model"])
-        if model.get("construct", 0) is None:
-            del model["construct"]  # stored by earlier versions
+        if "construct" in model and model["construct"] is None:  # stored by earlier versions
+            del model["construct"]
         if isinstance(model.get("mixers"), list):
             named = model["mixers"]
             model["mixers"] = [_mixer_of(own) if isinstance(own, str) else own for own in named]
