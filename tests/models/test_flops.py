@@ -86,7 +86,7 @@ class Unpredictable(Multiplies):
 
 
 def test_what_cannot_be_counted_is_refused():
-    no_product = r"mixer CumulativeMean: its mixing has no product .* `flops`"
+    no_product = "mixer CumulativeMean: it has no matrix product to count; state `flops`"
     with pytest.raises(UserError, match=no_product):
         CumulativeMean(16, 2, MAX_LEN).flops(8)
     with pytest.raises(UserError, match="mixer Unpredictable does not run on the meta device"):
