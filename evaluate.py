@@ -46,17 +46,22 @@ def main(settings: DictConfig) -> None:
     data = load_data(config, run.task)
     sequences = measured_sequences(config, run.task, measured, data)
     model, rounding = rounded_model(config, run.model, data)
-    how = config.machine.evaluation_memory_mb, device
-    if call.show:
-        shown = cotcost.written(model, measured, sequences.select(slice(call.show)), *how, rounding)
-        print("\n\n".join(map(str, shown)), end="\n\n")
-    if call.out:
-        every = cotcost.written(model, measured, sequences, *how, rounding)
-        lines = [json.dumps(dataclasses.asdict(one)) for one in every]
-        write_text(Path(call.out), "\n".join(lines) + "\n")
+    placement = config.machine.evaluation_memory_mb, device
+    if call.show or call.out:
+        some = sequences if call.out else sequences.select(slice(call.show))
+        chains = list(cotcost.written(model, measured, some, *placement, rounding))
+        print("".join(f"{chain}\n\n" for chain in chains[: call.show]), end="")
+        if call.out:
+            lines = [json.dumps(dataclasses.asdict(chain)) for chain in chains]
+            write_text(Path(call.out), "\n".join(lines) + "\n")
     with tqdm(total=len(sequences), desc="evaluating", disable=None, leave=False) as bar:
         result = evaluate(
-            model, measured, sequences, *how, lambda done, total: bar.update(done - bar.n), rounding
+            model,
+            measured,
+            sequences,
+            *placement,
+            lambda done, total: bar.update(done - bar.n),
+            rounding,
         )
     found = accuracies(result)
     found["seconds"] = found.pop("eval_seconds")

@@ -104,12 +104,14 @@ def filters(composed: dict[str, Any]) -> dict[str, Any]:
 
     words = [word.lstrip("+").partition("=") for word in HydraConfig.get().overrides.task]
     own = {key: parsed(value) for key, _, value in words if key.partition(".")[0] == "only"}
+    own |= {key: value.strip("[]").split(",") for key, _, value in words if key == "only.cell"}
     values = flat({"only": composed}) | flat(own)
     return {k.removeprefix("only."): value for k, value in values.items() if value is not None}
 
 
 def draw(sweep: Sweep, table: pd.DataFrame) -> None:
     """Redraw the experiment's figures, print the result, send the figures to W&B."""
+    from experiments.table import read_cells
     from experiments.wandb_log import log_figures
     from plots import d90_by_task, data, readme
     from plots.redraw import redraw
@@ -122,8 +124,8 @@ def draw(sweep: Sweep, table: pd.DataFrame) -> None:
         print(f"no figures: {error}", file=sys.stderr)
         return
     found = d90_by_task.matrix(groups).to_string(index=False)
-    print(f"\nD90, the smallest D whose median answer accuracy is 90 %\n{found}")
-    print(f"\n{readme.finding(experiment, table)}")
+    print(f"\nD90, the smallest D whose median answer accuracy reaches 90 %\n{found}")
+    print(f"\n{readme.finding(experiment, table, read_cells(sweep.folder))}")
     for path in [*figures[:2], sweep.folder / "README.md"]:
         print(path)
     log_figures(sweep.cells[0].config.logger, experiment.name, figures, table)

@@ -9,14 +9,20 @@ from typing import Any
 
 import hydra
 from hydra.core.hydra_config import HydraConfig
+from hydra.types import RunMode
 from omegaconf import DictConfig
 
 from common import CONF_DIR, UserError, did_you_mean, exit_on_user_error, run_command
 
 
 @hydra.main(version_base="1.3", config_path=str(CONF_DIR), config_name="train")
-@exit_on_user_error
 def main(settings: DictConfig) -> Any:
+    in_multirun = HydraConfig.get().mode == RunMode.MULTIRUN
+    # Launchers note what a job raises and start the next one; they do not catch SystemExit.
+    return (run if in_multirun else exit_on_user_error(run))(settings)
+
+
+def run(settings: DictConfig) -> Any:
     """Run the cell that the command line describes; returns the row, or `objective` of it."""
     from experiments.config import cell_from, plain
     from experiments.run import run_and_report
@@ -30,7 +36,7 @@ def main(settings: DictConfig) -> Any:
     if given["cell"] is not None:
         given |= published_settings(given)
     row = run_and_report(cell_from(given))
-    return row[objective] if row and objective else row
+    return row.get(objective) if row and objective else row
 
 
 def published_settings(given: dict[str, Any]) -> dict[str, Any]:

@@ -9,7 +9,7 @@ import functools
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Annotated, Any, Literal
 
 from hydra import compose, initialize_config_dir
@@ -17,6 +17,7 @@ from hydra.core.global_hydra import GlobalHydra
 from omegaconf import OmegaConf
 from omegaconf.errors import MissingMandatoryValue
 from pydantic import Field, TypeAdapter, ValidationError
+from pydantic.dataclasses import dataclass
 
 from common import CONF_DIR, UserError
 from evaluation.state_format import parse_format
@@ -32,7 +33,7 @@ OUR_PACKAGES = ("tasks.", "models.")
 STRICT: Any = {"extra": "forbid", "strict": True}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, config=STRICT)
 class MeasureConfig:
     """How trained weights are measured; see conf/measure/plain.yaml."""
 
@@ -42,8 +43,6 @@ class MeasureConfig:
     count: Annotated[int, Field(ge=1)] | None = None
     state_format: str | None = None
     weight_format: str | None = None
-
-    __pydantic_config__ = STRICT
 
     def __post_init__(self) -> None:
         for name in (self.state_format, self.weight_format):
@@ -55,7 +54,7 @@ class MeasureConfig:
             raise UserError(f"measure.split={self.split}: measure.task needs measure.split=test")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, config=STRICT)
 class LoggerConfig:
     """The `logger` group: the W&B mirror."""
 
@@ -64,10 +63,8 @@ class LoggerConfig:
     entity: str | None = None
     directory: str = "."
 
-    __pydantic_config__ = STRICT
 
-
-@dataclass(frozen=True)
+@dataclass(frozen=True, config=STRICT)
 class CellConfig:
     """One cell; see conf/train.yaml for the keys."""
 
@@ -87,8 +84,6 @@ class CellConfig:
     force: bool = False
     progress: bool = True
 
-    __pydantic_config__ = STRICT
-
     def __post_init__(self) -> None:
         for key in ("name", "size"):
             if key not in self.task:
@@ -104,7 +99,7 @@ class CellConfig:
                 raise UserError(f"data.{split}=0: needs at least one sequence")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, config=STRICT)
 class SweepCall:
     """The command line of sweep.py; see conf/sweep.yaml."""
 
@@ -121,20 +116,16 @@ class SweepCall:
     retry_failed: bool
     plot: bool
 
-    __pydantic_config__ = STRICT
 
-
-@dataclass(frozen=True)
+@dataclass(frozen=True, config=STRICT)
 class EvaluateCall:
-    """The command line of evaluate.py beside what `MeasureConfig` holds; see conf/evaluate.yaml."""
+    """The command line of evaluate.py without that of `MeasureConfig`; see conf/evaluate.yaml."""
 
     run: str
     show: Annotated[int, Field(ge=0)]
     out: str | None
     data_dir: str | None
     trust: bool
-
-    __pydantic_config__ = STRICT
 
 
 CALL_KEYS = ("cell", "trust", "objective")  # of train.py's command line, not of a cell

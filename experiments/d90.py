@@ -1,6 +1,6 @@
 """D90, the required dimension: the smallest D at which a model answers 90 % of the prompts.
 
-Accuracies at the edge are plateaus (41, 99, 100 %), so a D passes if the *median* of its seeds
+Accuracies near D90 jump (41, 99, 100 %), so a D passes if the *median* of its seeds
 reaches 90 %. D90 lies in the bracket (largest smaller D measured, D90]. A table is what
 `results.csv` holds; only rows with `status` done count.
 """
@@ -13,9 +13,9 @@ import pandas as pd
 
 THRESHOLD = 0.9
 SETTINGS = ("task", "size", "format", "model", "layers", "heads", "recipe")
-# Set in rows of a group of which one D was measured in two precisions, "" elsewhere.
+# Non-empty if the group has one D in two precisions.
 PRECISION = "separate_precision"
-# Of one architecture, the same for every seed.
+# Costs of the architecture, the same for every seed.
 COUNTED = ("max_len", "params", "state_bytes", "flops_linear_layers", "flops_total")
 
 

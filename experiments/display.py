@@ -23,7 +23,7 @@ from training.trainer import Evaluated, Event, Listener, TrainingStep, Validatio
 
 POLL_SECONDS = 1.0
 LOG_SECONDS = 600.0  # between lines where there is no terminal
-PATIENCE_SECONDS = 30.0  # with nothing running, as between two cells, until watching ends
+PATIENCE_SECONDS = 30.0  # watching ends after this long with nothing running
 
 
 @contextlib.contextmanager
@@ -128,7 +128,7 @@ class SweepProgress:
                         warned = str(error)
                         self.console.print(f"warning: progress: {type(error).__name__}: {error}")
                 if self.console.is_terminal:
-                    running = [cell for cell in self.open if cell.run.is_running()]
+                    running = [cell for cell in self.open if cell.is_running]
                     live.update(Group(running_table(running, self.varying), self._footer()))
                 elif time.monotonic() - logged > LOG_SECONDS:
                     logged = time.monotonic()
@@ -167,7 +167,7 @@ def varying_settings(cells: Sequence[Cell]) -> dict[str, dict[str, Any]]:
 
 
 def running_table(running: Sequence[Cell], varying: Mapping[str, Mapping[str, Any]]) -> Table:
-    table = Table("running", "phase", "step", "loss", "chains right", box=None)
+    table = Table("running", "phase", "step", "loss", "correct chains", box=None)
     formats = {
         "steps": "{step:,}/{steps:,}",
         "loss": "{loss:.3f}",
@@ -187,13 +187,13 @@ def show_status(sweep: Sweep, watch: bool = False) -> None:
     with Live(console=console(), auto_refresh=False) as live:
         while True:
             plan = sweep.plan()
-            running = [planned.cell for planned in plan if planned.status == "running"]
+            running = [planned.cell for planned in plan if planned.cell.is_running]
             left = [planned.cell for planned in plan if planned.status not in ("done", "failed")]
             text = f"{sweep.experiment.name}: {len(plan)} cells: {counts(plan)}"
             if left:
                 workers = max(1, len(running))
                 hours = duration(seconds_left(left, estimate) / workers)
-                text += f"; at most {hours} left on {workers} at a time"
+                text += f"; at most {hours} of training left on {workers} at a time"
             live.update(Group(running_table(running, varying), text), refresh=True)
             active = time.monotonic() if running else active
             if not watch or time.monotonic() - active > PATIENCE_SECONDS:
@@ -202,9 +202,11 @@ def show_status(sweep: Sweep, watch: bool = False) -> None:
 
 
 def seconds_left(cells: Iterable[Cell], estimate: Estimate) -> float:
-    """An upper bound on the seconds that these cells still take on one worker."""
+    """An upper bound on the seconds of training that these cells still take on one worker."""
     seconds = 0.0
     for cell in one_of_each_training(cells):
+        if cell.run.training():
+            continue
         at = cell.run.progress()
         left = 1 - at.get("step", 0) / at["steps"] if "steps" in at else 1.0
         seconds += left * estimate.seconds(cell)
@@ -231,7 +233,7 @@ def print_plan(sweep: Sweep) -> None:
     seconds = duration(seconds_left(open_cells, estimate))
     print(
         f"{sweep.experiment.name}: {len(plan)} cells: {counts(plan)}; {len(open_cells)} to run, at "
-        f"most {seconds} on one worker ({estimate.source})"
+        f"most {seconds} of training on one worker ({estimate.source})"
     )
 
 

@@ -83,6 +83,11 @@ class Cell:
         return {**other_settings(self.settings), **self.identity, **named}
 
     @property
+    def is_running(self) -> bool:
+        """Whether a process works on this cell, not on another of its training run."""
+        return self.run.is_running() and self.run.progress().get("cell") == self.name
+
+    @property
     def record(self) -> dict[str, Any] | None:
         """The evaluation's record; None if it has not run."""
         return self.run.record(self.name)
@@ -135,9 +140,9 @@ def cells(experiment: Experiment, overrides: Sequence[str] = ()) -> list[Cell]:
 
 
 def cell_of(words: Sequence[str]) -> Cell:
-    """The cell composed from conf/train.yaml and overrides; the last value of a key counts. Hydra
-    composes models apart where they stand alone, and once per choice of the other groups, since
-    each composition takes 0.1 to 0.2 s; other values are set in plain data."""
+    """The cell composed from conf/train.yaml and overrides; the last value of a key counts.
+    Composing takes 0.1 to 0.2 s, so each model and each combination of other groups is composed
+    once; other values are set afterwards."""
     last = {word.partition("=")[0]: word for word in words}
     choices = tuple(word for key, word in last.items() if key in GROUPS)
     others = tuple(word for key, word in last.items() if key not in GROUPS)
@@ -173,7 +178,7 @@ def _composed(*choice: str) -> dict[str, Any]:
 def _model(choice: str) -> dict[str, Any]:
     """The settings of `model=NAME` alone; {} if it is unknown, nested, or needs other settings."""
     try:
-        # Hydra wants `_self_` among the defaults of what it composes alone; a model has no need.
+        # Hydra wants `_self_` among the defaults of what it composes alone; a model needs none.
         with warnings.catch_warnings(action="ignore", category=UserWarning):
             found = compose_plain(choice.replace("=", "/"))
     except (MissingConfigException, InterpolationKeyError):

@@ -1,6 +1,5 @@
 """Names of training runs and evaluations: hashes of the settings that affect them. `runs/<run>/`
-holds one training run. If the eval settings equal the training settings, a cell has the name of its
-run."""
+holds one training run. A cell evaluated with the default settings has the name of its run."""
 
 import dataclasses
 import hashlib
@@ -78,7 +77,7 @@ def _data(config: CellConfig) -> dict[str, Any]:
 def _measure(config: CellConfig) -> dict[str, Any]:
     """The measurement's settings, omitted if equal to the training's."""
     measure, measured = config.measure, measured_settings(config.task, config.measure.task)
-    whole = config.data.test if measure.split == "test" else None
+    whole = config.data.test if measure.split == "test" and not config.data.file else None
     found = {
         "task": {k: value for k, value in measured.items() if config.task.get(k) != value} or None,
         "split": None if measure.split == "test" else measure.split,
@@ -89,8 +88,6 @@ def _measure(config: CellConfig) -> dict[str, Any]:
     }
     return {key: value for key, value in found.items() if value is not None}
 
-
-IDENTITY = ["task", "size", "format", "model", "layers", "heads", "dim", "seed", "recipe"]
 
 # Settings that have a standard column.
 _COVERED = {

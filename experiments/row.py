@@ -27,7 +27,7 @@ def training_cost(trainer: Trainer) -> dict[str, Any]:
     return {
         "steps": state.step,
         "stopped": state.stopped,
-        "still_improving": still_improving(state.curve, state.step),
+        "still_improving": still_improving(state.curve),
         "train_seconds": round(state.seconds, 3),
         "steps_to_90": reached.step if reached else None,
         "seconds_to_90": round(reached.seconds, 3) if reached else None,
@@ -65,8 +65,7 @@ def reason(error: BaseException) -> str:
 
 
 def status_of(error: BaseException) -> str:
-    """ "unfinished" after an interruption, out of a SLURM job's time or on a full disk, else
-    "failed"."""
+    """ "unfinished" after an interruption, a SLURM time-out or a full disk, else "failed"."""
     causes = [error, error.__cause__]
     full = any(isinstance(e, OSError) and e.errno in (ENOSPC, EDQUOT) for e in causes)
     stopped = isinstance(error, Interrupted | UncompletedJobError)

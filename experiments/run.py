@@ -78,7 +78,7 @@ def run_cell(config: CellConfig, listener: Listener = ignore) -> dict[str, Any] 
         elif record := run.finished(cell):
             return record
         run.write_config(config)
-        commit()  # of the code that runs; its files may change until the end
+        commit()  # cached now: files may change during the run
         tracker, beat = track_cell(config, run), run.heartbeat(cell)
 
         def tell(event: Event) -> None:
@@ -193,13 +193,15 @@ def rounded_model(
 def measured_sequences(
     config: CellConfig, trained_task: Task, measured: Task, data: DataSets
 ) -> SequenceSet:
-    """The test sequences, whose prompts were not trained on, except with `measure.split=train` or
-    for files."""
+    """The sequences to evaluate on; their prompts were not trained on, except with
+    `measure.split=train` or from a file."""
     chosen = config.measure
     if chosen.file is not None:
         return load_measured(measured, chosen.file, data.train)
     if measured is not trained_task:
         count = chosen.count or config.data.test
+        if not count:
+            raise UserError("measure.count: needed with data.test=0")
         exclude = [data.train, data.validation]
         return draw_set(measured, "measure", count, config.data.seed, exclude, config.progress)
     sequences: SequenceSet = getattr(data, chosen.split)

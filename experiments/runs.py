@@ -1,10 +1,10 @@
-"""`runs/<run>/`: one folder per training, with every measurement of its weights inside.
+"""`runs/<run>/`: one folder per training run, with every evaluation of its weights inside.
 
 config.yaml        settings of the run and its default evaluation
 checkpoint.pt      state of training; checkpoint.sha256 beside it
 training.json      cost of training, written when it ends
 curve.csv          learning curve
-record.json        the plain measurement; record-<cell>.json another one, written last
+record.json        the default evaluation (record-<cell>.json: others), written last
 progress.json      heartbeat of a running cell
 lock               held by the process that uses this folder; released when it exits
 """
@@ -121,7 +121,7 @@ class Run:
         return record if record and record["row"]["status"] == "done" else None
 
     def training(self) -> dict[str, Any] | None:
-        """The cost of a training that has ended; None so far."""
+        """The cost of training; None until it has ended."""
         return _read_json(self.folder / "training.json")
 
     def heartbeat(self, cell: str) -> Listener:

@@ -16,20 +16,19 @@ import yaml
 
 from common import UserError, did_you_mean, write_text
 from experiments.names import (
-    IDENTITY,
     flat,
     measured_as_trained,
     other_settings,
     varying_keys,
 )
 
-COLUMNS = [
-    *IDENTITY[:3], "max_len", *IDENTITY[3:],
-    *"""status reason stopped answer_accuracy answer_accuracy_low answer_accuracy_high
-    chain_exact_match chance_accuracy n_test steps steps_to_90 seconds_to_90 still_improving
-    train_seconds eval_seconds params flops_linear_layers flops_total flops_training state_bytes
-    precision device torch_version data_fingerprint run cell commit finished_at""".split(),
-]  # fmt: skip
+COLUMNS = """
+    task size format max_len model layers heads dim seed recipe status reason stopped
+    answer_accuracy answer_accuracy_low answer_accuracy_high chain_exact_match chance_accuracy
+    n_test steps steps_to_90 seconds_to_90 still_improving train_seconds eval_seconds params
+    flops_linear_layers flops_total flops_training state_bytes precision device torch_version
+    data_fingerprint run cell commit finished_at
+""".split()
 SORT = ["task", "format", "size", "model", "layers", "heads", "dim", "recipe", "seed"]
 Row = dict[str, str]
 
@@ -89,8 +88,10 @@ def upsert(folder: Path, records: Iterable[Mapping[str, Any]]) -> None:
 def write_table(folder: Path, rows: dict[str, Row], cells: dict[str, dict[str, Any]]) -> None:
     configs = [cells[cell]["config"] for cell in rows]
     keys = varying_keys(configs)
-    for row, settings in zip(rows.values(), map(other_settings, configs), strict=True):
+    for row, config in zip(rows.values(), configs, strict=True):
+        settings = other_settings(config)
         row |= {key: _text(settings.get(key)) for key in keys}
+        row["precision"] = config["recipe"]["precision"]
     table = pd.DataFrame(list(rows.values()), columns=[*COLUMNS, *keys], dtype=object)
     table = table.sort_values([*SORT, *keys, "cell"], kind="stable", key=_sortable)
     lines = [json.dumps(cells[cell], separators=(",", ":")) for cell in sorted(cells)]
@@ -105,7 +106,7 @@ IN_COLUMNS = {
     "model.num_layers": "layers", "model.num_heads": "heads", "model.dim": "dim",
     "recipe.precision": "precision", "seed": "seed",
 }  # fmt: skip
-# The columns size and format are those measured, and those trained unless these differ.
+# The columns size and format are as evaluated; as trained too, unless the two differ.
 MEASURED = {"task.size": "size", "task.format": "format"}
 
 

@@ -19,7 +19,7 @@ from models.mixer import (
     without_autocast,
     xavier_uniform,
 )
-from models.packing import LONGEST, PackedAttention, Packing
+from models.packing import MAX_KERNEL_LENGTH, PackedAttention, Packing
 
 Convolution = Literal["none", "canon", "silu"]
 
@@ -156,7 +156,7 @@ class AttentionMixer(Mixer):
             or self.position == "rope"
             or overrides(self, "packed_kernel", "attend", "softmax")
             or qkv.dtype == torch.float64
-            or packing.longest > LONGEST  # padding is faster
+            or packing.longest > MAX_KERNEL_LENGTH  # padding is faster
         ):
             return self.attend_padded(qkv, packing, **seen)
         return self.packed_kernel(qkv.float(), packing, **seen).to(qkv.dtype)
@@ -231,8 +231,8 @@ class AttentionMixer(Mixer):
 
 
 class SoftmaxAttention(AttentionMixer):
-    """Softmax attention to the last `window` tokens (default: all). Its state is a ring of their
-    keys and values: position t lies in slot t mod their number."""
+    """Softmax attention. The state is a ring of the last `window` keys and values (default: all),
+    position t in slot t mod their number. A subclass that sets `window` must also mask `attend`."""
 
     drops_weights = True
     window = sys.maxsize

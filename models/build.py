@@ -98,7 +98,8 @@ def build_mixer(
                 f"{key}: {cls.__name__}: no parameter {name!r}; it takes "
                 f"{', '.join(takes) or 'no parameters'}{did_you_mean(name, takes)}"
             )
-        if value != takes[name].default:
+        default = takes[name].default
+        if value != default or type(value) is not type(default):
             _check(takes[name].annotation, value, f"{key}.{name}")
     return cls(**given, **own)
 

@@ -19,7 +19,7 @@ TINY = np.finfo(np.float32).tiny
 
 
 @kernel
-def attend(qkv, out, kept, offsets, softmax, bias, hidden):
+def attend(qkv, out, normalisers, offsets, softmax, bias, hidden):
     """Write y and the normaliser of each query, for qkv (N, 3, H, K)."""
     heads, width, length, lengths = sizes(qkv, offsets)
     q, k, v, y = buffers(width, length)
@@ -32,24 +32,26 @@ def attend(qkv, out, kept, offsets, softmax, bias, hidden):
             read(qkv, first, T, 2, h, v)
             prepare(q, k, T, qkv.shape[3], softmax, norm)
             for i in range(0, T, TILE):
-                n = whole(i + 1)
-                products(q, i, k, n, weights)
-                if bias.shape[0] > 0:
-                    add_rows(bias, i, n, weights)
-                if hidden.shape[0] > 0:
-                    _hide(hidden[first + i : first + T], weights)
+                n = padded(i + 1)
+                _scores(q, i, k, n, bias, hidden[first + i : first + T], weights)
                 _normalise(weights, i, n, softmax, norm)
                 sums(weights, v, n, i, y)
             write(y, first, T, 0, h, out)
             for t in range(T):
-                kept[first + t, h] = norm[t]
+                normalisers[first + t, h] = norm[t]
 
 
 @inlined
-def _hide(hidden, scores):
-    """Set the scores of keys hidden[r, 0] to hidden[r, 1] - 1 to -∞ for up to TILE queries."""
+def _scores(q, i, k, n, bias, hidden, out):
+    """out[r, j] = q_(i+r)·k_j + bias[i + r, j] for j < n; -∞ for j in hidden[r, 0] .. hidden[r, 1]
+    - 1. `bias` and `hidden` may be empty."""
+    products(q, i, k, n, out)
+    if bias.shape[0] > 0:
+        for r in range(TILE):
+            for j in range(n):
+                out[r, j] += bias[i + r, j]
     for r in range(min(TILE, len(hidden))):
-        scores[r, hidden[r, 0] : hidden[r, 1]] = -np.inf
+        out[r, hidden[r, 0] : hidden[r, 1]] = -np.inf
 
 
 @inlined
@@ -70,7 +72,7 @@ def _normalise(weights, i, n, softmax, norm):
 
 
 @kernel
-def attend_backward(qkv, out, gradient, kept, result, offsets, softmax, bias, hidden):
+def attend_backward(qkv, out, gradient, normalisers, result, offsets, softmax, bias, hidden):
     """The gradient of qkv (N, 3, H, K), given that of `out`."""
     heads, width, length, lengths = sizes(qkv, offsets)
     q, k, v, y = buffers(width, length)
@@ -86,14 +88,10 @@ def attend_backward(qkv, out, gradient, kept, result, offsets, softmax, bias, hi
             read(out, first, T, 0, h, y)
             read(gradient, first, T, 0, h, dy)
             prepare(q, k, T, qkv.shape[3], softmax, norm)
-            _start(y, dy, kept, first, T, h, delta, norm, dk, dv)
+            _start(y, dy, normalisers, first, T, h, delta, norm, dk, dv)
             for i in range(0, T, TILE):
-                n = whole(i + 1)
-                products(q, i, k, n, weights)
-                if bias.shape[0] > 0:
-                    add_rows(bias, i, n, weights)
-                if hidden.shape[0] > 0:
-                    _hide(hidden[first + i : first + T], weights)
+                n = padded(i + 1)
+                _scores(q, i, k, n, bias, hidden[first + i : first + T], weights)
                 products(dy, i, v, n, dscores)
                 _score_gradients(weights, dscores, i, n, softmax, delta, norm)
                 sums(dscores, k, n, i, dq)
@@ -106,9 +104,9 @@ def attend_backward(qkv, out, gradient, kept, result, offsets, softmax, bias, hi
 
 
 @inlined
-def _start(y, dy, kept, first, length, head, delta, norm, dk, dv):
+def _start(y, dy, normalisers, first, length, head, delta, norm, dk, dv):
     """Set delta_t = y_t·dy_t, norm_t to the stored normaliser, dk and dv to 0."""
-    end = whole(length)
+    end = padded(length)
     delta[:end] = 0
     norm[:end] = 1
     for a in range(y.shape[0]):
@@ -117,7 +115,7 @@ def _start(y, dy, kept, first, length, head, delta, norm, dk, dv):
             dk[a, t] = 0
             dv[a, t] = 0
     for t in range(length):
-        norm[t] = kept[first + t, head]
+        norm[t] = normalisers[first + t, head]
 
 
 @inlined
@@ -152,13 +150,13 @@ def buffers(width, length):
 def sizes(qkv, offsets):
     """Heads, padded width and length of the buffers, and all lengths."""
     lengths = offsets[1:] - offsets[:-1]
-    return qkv.shape[2], (qkv.shape[3] + TILE - 1) // TILE * TILE, whole(lengths.max()), lengths
+    return qkv.shape[2], (qkv.shape[3] + TILE - 1) // TILE * TILE, padded(lengths.max()), lengths
 
 
 @inlined
 def read(x, first, length, which, head, buffer):
     """buffer[a, t] = x[first + t, which, head, a], zeros beyond."""
-    width, end = x.shape[3], whole(length)
+    width, end = x.shape[3], padded(length)
     for t in range(length):
         for a in range(width):
             buffer[a, t] = x[first + t, which, head, a]
@@ -177,8 +175,8 @@ def write(buffer, first, length, which, head, x):
 
 @inlined
 def prepare(q, k, length, width, softmax, top):
-    """Scale queries by 1/√K, or apply the feature map to queries and keys."""
-    end = whole(length)
+    """Scale queries by 1/√K, or apply the feature map to queries and keys; `top` is scratch."""
+    end = padded(length)
     if softmax:
         scale = Float(1 / math.sqrt(width))
         for a in range(width):
@@ -213,7 +211,7 @@ def prepare_gradient(q, k, dq, dk, length, width, softmax):
 
 
 @inlined
-def whole(length):
+def padded(length):
     return (length + LANES - 1) // LANES * LANES
 
 
@@ -234,14 +232,6 @@ def products(c, i, rows, n, out):
             if a > 0:
                 y0, y1, y2, y3 = y0 + out[0, j], y1 + out[1, j], y2 + out[2, j], y3 + out[3, j]
             out[0, j], out[1, j], out[2, j], out[3, j] = y0, y1, y2, y3
-
-
-@inlined
-def add_rows(bias, i, n, out):
-    """out[r, j] += bias[i + r, j] for j < n."""
-    for r in range(TILE):
-        for j in range(n):
-            out[r, j] += bias[i + r, j]
 
 
 @inlined

@@ -59,10 +59,10 @@ class DecayedAttention(RecurrentMixer):
         roles = super().parameter_roles()
         return roles if self.skip is None else {**roles, **RATES, "skip": EXEMPT}
 
-    def recurrence_inputs(self, x: Tensor, qkv: Tensor, at: Tensor) -> tuple[Any, ...]:
+    def recurrence_inputs(self, x: Tensor, qkv: Tensor, positions: Tensor) -> tuple[Any, ...]:
         q, k, v = self.split_heads(qkv)  # (..., H, K)
         log_decay, dt = self.decay(x)  # (..., H, K or 1), (..., H, 1)
-        q, k = (self.apply_rotary(upcast(part), at[:, None]) for part in (q, k))
+        q, k = (self.apply_rotary(upcast(part), positions[:, None]) for part in (q, k))
         return q, k.unsqueeze(-3), (upcast(v) * dt).unsqueeze(-3), None, log_decay
 
     def scan(

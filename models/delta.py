@@ -78,12 +78,12 @@ class DeltaRule(RecurrentMixer):
         beta = Role("hidden", self.num_householder)
         return {**super().parameter_roles(), "beta.weight": beta, **own}
 
-    def recurrence_inputs(self, x: Tensor, qkv: Tensor, at: Tensor) -> tuple[Any, ...]:
+    def recurrence_inputs(self, x: Tensor, qkv: Tensor, positions: Tensor) -> tuple[Any, ...]:
         """q and k have norm 1 and are rotated under rope."""
         n = self.num_householder
         heads = upcast(qkv).unflatten(-1, (self.parts, self.num_heads, self.head_dim))
         directed, v = heads.split([1 + n, n], -3)
-        q, k = self.apply_rotary(unit(directed), at[:, None, None]).split([1, n], -3)
+        q, k = self.apply_rotary(unit(directed), positions[:, None, None]).split([1, n], -3)
         beta = upcast(self.beta(x)).sigmoid().unflatten(-1, (n, self.num_heads))
         log_decay = None if self.decay is None else self.decay(x)[0]
         return q.squeeze(-3), k, v, self.largest_beta * beta, log_decay
@@ -129,7 +129,7 @@ def delta_rule(
     u, w = solved.split([v.shape[-1], width], -1)  # (M, Cn, V), (M, Cn, K)
     factors = (kept - leaving.mT @ w).unflatten(0, (batch * heads, -1))  # (B H, N, K, K)
     addends = (leaving.mT @ u).unflatten(0, (batch * heads, -1))  # (B H, N, K, V)
-    states, last = scan(factors, addends)
+    states, last = chunk_states(factors, addends)
     past = torch.ones(size, size, dtype=q.dtype, device=q.device).tril()
     seen = scores * past.repeat_interleave(writes, 1)  # writes up to the query's token
     y = q @ states + seen @ torch.baddbmm(u, w, states, alpha=-1)  # (M, C, V)
@@ -142,7 +142,7 @@ def chunks(x: Tensor, size: int) -> Tensor:
     return split(x, size).flatten(0, 2)
 
 
-def scan(factors: Tensor, addends: Tensor) -> tuple[Tensor, Tensor]:
+def chunk_states(factors: Tensor, addends: Tensor) -> tuple[Tensor, Tensor]:
     """States before each chunk, (G N, K, V), and after the last, (G, K, V), of S <- A_n S + B_n
     from S = 0; factors A (G, N, K, K), addends B (G, N, K, V)."""
     states = [torch.zeros_like(addends[:, 0])]

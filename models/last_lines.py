@@ -9,7 +9,7 @@ from torch.nn import functional as F
 
 from models.attention import SoftmaxAttention
 from models.mixer import GenerationState
-from models.packing import LONGEST, PackedAttention, Packing
+from models.packing import MAX_KERNEL_LENGTH, PackedAttention, Packing
 from models.sparse import default_block_size, hiding_bias
 
 
@@ -68,7 +68,7 @@ class LastLines(SoftmaxAttention):
 
     @functools.cached_property
     def bias(self) -> Tensor | None:
-        at = torch.arange(min(self.max_len, LONGEST))
+        at = torch.arange(min(self.max_len, MAX_KERNEL_LENGTH))
         return None if self.block_size == 1 else hiding_bias(self.in_pattern(at[:, None], at))
 
     def lines_of(self, ends: Tensor | None, like: Tensor) -> Tensor:

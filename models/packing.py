@@ -24,7 +24,7 @@ GRAINS = 16  # groups end at multiples of 1/16 of the sequences
 # Measured on one core (H = 4, 4096 tokens, forward and backward): at K = 16 and 600 tokens softmax
 # takes 12 ms instead of 27 padded, linear 11 instead of 16; at K = 64 and 64 tokens 28 instead of
 # 33, and 31 instead of 82. Beyond that the kernel's quadratic cost exceeds that of chunks.
-LONGEST = 600  # tokens
+MAX_KERNEL_LENGTH = 600  # tokens
 
 
 class Packing:
@@ -151,22 +151,22 @@ class PackedAttention(torch.autograd.Function):
     ) -> Tensor:
         qkv = qkv.contiguous()
         out = qkv.new_zeros(len(qkv), *qkv.shape[2:])
-        kept = qkv.new_empty(out.shape[:2])
-        arrays = qkv.numpy(), out.unsqueeze(1).numpy(), kept.numpy()
+        normalisers = qkv.new_empty(out.shape[:2])
+        arrays = qkv.numpy(), out.unsqueeze(1).numpy(), normalisers.numpy()
         added = (qkv.new_empty(0, 0) if bias is None else bias).numpy()
         unseen = (torch.empty(0, 2, dtype=torch.int64) if hidden is None else hidden).numpy()
         ctx.packing, ctx.options = packing, (softmax, added, unseen)
         packing.in_threads(lambda offsets: cpu_attention.attend(*arrays, offsets, *ctx.options))
-        ctx.save_for_backward(qkv, out, kept)
+        ctx.save_for_backward(qkv, out, normalisers)
         return out
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None, None, None]:
-        qkv, out, kept = ctx.saved_tensors
+        qkv, out, normalisers = ctx.saved_tensors
         result = torch.zeros_like(qkv)
         outputs = [x.contiguous().unsqueeze(1).numpy() for x in (out, gradient)]
-        arrays = qkv.numpy(), *outputs, kept.numpy(), result.numpy()
+        arrays = qkv.numpy(), *outputs, normalisers.numpy(), result.numpy()
         ctx.packing.in_threads(
             lambda offsets: cpu_attention.attend_backward(*arrays, offsets, *ctx.options)
         )

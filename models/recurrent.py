@@ -23,14 +23,14 @@ class RecurrentMixer(AttentionMixer):
 
     Subclasses define `recurrence_inputs`, `scan` and `normed`. `num_householder` is n,
     `uses_delta_rule` whether there is β, `kernel_head_dim` the K up to which the plain recurrence
-    beats chunks on a CPU.
+    beats chunks on a CPU (0: no kernel computes this `scan`).
     """
 
-    num_householder, uses_delta_rule, kernel_head_dim = 1, False, 16
+    num_householder, uses_delta_rule, kernel_head_dim = 1, False, 0
     decay: Any
     gate: nn.Linear | None
 
-    def recurrence_inputs(self, x: Tensor, qkv: Tensor, at: Tensor) -> tuple[Any, ...]:
+    def recurrence_inputs(self, x: Tensor, qkv: Tensor, positions: Tensor) -> tuple[Any, ...]:
         """q, k, v, β and g of tokens x (..., M, D) at positions (M,), from convolved qkv."""
         raise NotImplementedError
 
@@ -47,8 +47,9 @@ class RecurrentMixer(AttentionMixer):
 
     def forward_with_state(self, x: Tensor, lengths: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """The output of `forward`, and the states after lengths[b] tokens (None: all)."""
-        qkv, at = self.convolution(self.qkv(x)), torch.arange(x.shape[1], device=x.device)
-        q, k, v, beta, log_decay = self.recurrence_inputs(x, qkv, at)
+        qkv = self.convolution(self.qkv(x))
+        positions = torch.arange(x.shape[1], device=x.device)
+        q, k, v, beta, log_decay = self.recurrence_inputs(x, qkv, positions)
         if lengths is not None:  # padding writes nothing and forgets nothing
             read = length_mask(lengths, x.shape[1])[..., None, None]  # (B, T, 1, 1)
             k = k * read[..., None]

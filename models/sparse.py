@@ -14,7 +14,7 @@ from common import UserError
 from models.attention import SoftmaxAttention
 from models.cpu_attention import LANES
 from models.mixer import GenerationState
-from models.packing import LONGEST, PackedAttention, Packing, rounded_up
+from models.packing import MAX_KERNEL_LENGTH, PackedAttention, Packing, rounded_up
 
 # Measured on a CPU at commit 22bf7fbc715f, 4 heads of 16, batch 16, forward and backward: dense
 # takes 10.2 ms against 10.9 at 144 tokens, 12.1 against 11.9 at 160, 22 against 17 at 221.
@@ -108,7 +108,7 @@ class SparseAttention(SoftmaxAttention):
     @functools.cached_property
     def bias(self) -> Tensor:
         """The kernel's bias on scores, for the longest sequences it takes."""
-        return hiding_bias(self.dense_pattern(min(self.max_len, LONGEST)).cpu())
+        return hiding_bias(self.dense_pattern(min(self.max_len, MAX_KERNEL_LENGTH)).cpu())
 
     def attend_blocked(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         """`attend` by blocks of B queries, in plain matrix products; batch and heads share an axis,

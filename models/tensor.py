@@ -28,8 +28,9 @@ class TensorAttention(AttentionMixer):
     """y_i = Σ_{j,k<=i} p_ijk V1_j ∘ V2_k, with p_i the softmax of s_i over all pairs (j, k).
 
     s_ijk = (1/K) Σ_a Q_ia K1_ja K2_ka, at least in float32; scale="sqrt" divides by √K.
-    position="rope" rotates K1_j by i - j and K2_k by i - k, as in RoPE tensor attention (Definition
-    3.28 there). Time O(T³ D), memory O(T²) per query; no dropout.
+    position="rope" rotates K1_j by i - j and K2_k by i - k, as in RoPE tensor attention (Li et al.,
+    Theoretical Constraints on the Expressive Power of RoPE-based Tensor Attention Transformers,
+    Definition 3.28). Time O(T³ D), memory O(T²) per query; no dropout.
     """
 
     parts = 5  # Q, K1, K2, V1, V2

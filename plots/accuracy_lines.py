@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 from plots import data, style
 
 HEIGHT = 1.35  # inches of a panel
-PREFIX = "longest prefix right (labels)"
+PREFIX = "longest correct prefix (labels)"
 
 
 @style.styled
@@ -27,9 +27,9 @@ def draw(
     facets: data.Facets = None,
     **_: Any,
 ) -> Figure:
-    """`over` is size, kind or layers. "layers" shows n*, the longest prefix right in 90 % of the
-    test sequences, on a logarithmic axis. `records` are from `experiments.table.read_cells`. Of
-    `facets`, only `only` counts."""
+    """`over` is size, kind or layers. "layers" shows n*, the longest prefix with each label right
+    in 90 % of the test sequences, on a logarithmic axis. `records` are from
+    `experiments.table.read_cells`. Of `facets`, only `only` counts."""
     rows = _points(data.finished_rows(table, facets), records, over)
     looks = style.line_looks(rows)
     kinds: list[str] = []
@@ -113,11 +113,6 @@ def _draw_chance(figure: Figure, chance: float, over: str) -> None:
     left, right = (-0.45, 0.45) if over == "kind" else figure.axes[0].get_xlim()
     for axes in figure.axes:
         axes.plot([left, right], [chance] * 2, scalex=False, **style.CHANCE)
-    below = chance > 20  # room above the axis
-    figure.axes[0].annotate(
-        "chance", (right, chance), xytext=(-1, -2 if below else 2), textcoords="offset points",
-        ha="right", va="top" if below else "bottom", color=style.GREY, fontsize="small",
-    )  # fmt: skip
 
 
 def _prefix_axis(axes: Axes, rows: pd.DataFrame) -> None:

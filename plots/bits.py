@@ -1,7 +1,7 @@
 """Bits of generation state: needed by counting, enough for 90 %, and held in float32.
 
-Needed: log2 of the number of distinct correct continuations after the prompt. Enough: the numbers
-of the state times the fewest bits of a number, over floats and integers, at which the median of the
+Needed: log2 of the number of distinct correct continuations after the prompt. Enough: numbers
+in the state × fewest bits per number, over floats and integers, at which the median of the
 seeds answers 90 %; the state, caches included, is rounded after every token. Held: the same numbers
 in float32.
 """
@@ -22,16 +22,14 @@ COLOR = style.model_look("standard").color
 
 
 def bits(table: pd.DataFrame, records: data.Records) -> pd.DataFrame:
-    """A row per task, size, model and D: bits `needed_low` to `needed_high` by counting
-    (`Task.state_bits`), `enough` for 90 % in `format`, and `held` in float32.
-
-    Enough is the state's numbers times the bits of the shortest format at which the seeds' median
-    is 90 %; nan if there is none.
-    """
+    """A row per task, size, format (`chain`), model and D: bits `needed_low` to `needed_high` by
+    counting (`Task.state_bits`), `enough` for 90 % in the shortest number `format` at which the
+    seeds' median is 90 % (nan without one), and `held` in float32."""
     rows = finished(table).fillna({data.STATE_FORMAT: "float32"})
     found = []
-    for _, part in rows.groupby(["task", "size", "model", "dim"]):
-        task, size, model, dim = part[["task", "size", "model", "dim"]].iloc[0]
+    keys = ["task", "size", "format", "model", "dim"]
+    for _, part in rows.groupby(keys):
+        task, size, chain, model, dim = part[keys].iloc[0]
         medians = part.groupby(data.STATE_FORMAT)["answer_accuracy"].median()
         good = sorted(
             (parse_format(name).bits, name) for name in medians.index[medians.map(passes)]
@@ -41,9 +39,9 @@ def bits(table: pd.DataFrame, records: data.Records) -> pd.DataFrame:
         low, high = counted if isinstance(counted, tuple) else (counted, counted)
         numbers = part["state_bytes"].iloc[0] / 4
         found.append(
-            {"task": task, "size": size, "model": model, "dim": dim, "needed_low": low,
-             "needed_high": high, "enough": numbers * shortest, "held": numbers * 32,
-             "format": name}
+            {"task": task, "size": size, "chain": chain, "model": model, "dim": dim,
+             "needed_low": low, "needed_high": high, "enough": numbers * shortest,
+             "held": numbers * 32, "format": name}
         )  # fmt: skip
     return data.in_order(pd.DataFrame(found).assign(row=""))
 
@@ -54,12 +52,12 @@ def draw(table: pd.DataFrame, records: data.Records, *, width: float, **_: Any) 
     if data.STATE_FORMAT not in table or not records:
         raise UserError("no state_format was measured")
     found = bits(table, records)
-    if found[["task", "size"]].drop_duplicates().shape[0] == 1:
-        found = found.sort_values(["enough", "held"], kind="stable")
-    panels = list(found.groupby(["task", "size"], sort=False))
+    panels = list(found.groupby(["task", "size", "chain"], sort=False))
+    if len(panels) == 1:
+        panels = [(panels[0][0], found.sort_values(["enough", "held"], kind="stable"))]
     figure = style.new_figure(width, 0.75 + 0.24 * found["model"].nunique())
     grid = figure.subplots(1, len(panels), sharex=True, sharey=True, squeeze=False)[0]
-    for axes, ((task, size), part) in zip(grid, panels, strict=True):
+    for axes, ((task, size, chain), part) in zip(grid, panels, strict=True):
         heights = np.arange(len(part))
         axes.axvspan(part["needed_low"].min(), part["needed_high"].max(), color="black", lw=1.5)
         axes.hlines(heights, part["needed_high"], part["held"], color="#d0d0d0", lw=1, zorder=1)
@@ -74,6 +72,7 @@ def draw(table: pd.DataFrame, records: data.Records, *, width: float, **_: Any) 
         axes.set_ylim(len(part) - 0.5, -0.5)
         look = style.task_look(str(task))
         title = f"{look.label}, {size} {look.unit}"
+        title += f", {data.in_words('format', chain)}" * (found["chain"].nunique() > 1)
         axes.set_title(title + f", D = {part['dim'].iloc[0]}" * one_dim)
         axes.set_xscale("log")
         axes.set_xlim(max(1, found["needed_low"].min() / 2), 2 * found["held"].max())

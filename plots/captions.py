@@ -3,15 +3,15 @@
 FIGURES = {
     "accuracy_by_length": (
         "Median of the seeds, bars from the least to the most accurate. Dotted: 90 %; dashed: "
-        "chance."
+        "chance, always the most frequent answer."
     ),
     "accuracy_by_kind": (
         "Median of the seeds by kind of instance, bars from the least to the most accurate. "
         "Dotted: 90 %; dashed: chance, always the more frequent answer."
     ),
     "prefix_by_depth": (
-        "The longest prefix that is labelled correctly in 90 % of the test words. Dotted: the "
-        "whole word."
+        "The longest prefix with each label right in 90 % of the test words. Dotted: the whole "
+        "word."
     ),
 }
 
@@ -26,13 +26,13 @@ TABLES = {
         "task counts as twice the largest D tried. In parentheses, the central 95 % of scores if "
         "each D90 is drawn log-uniformly from its bracket. Costs are relative to standard "
         "attention in the same table: parameters, state and training time each at its own D90, "
-        "training tokens per second at equal D. Bold: yours."
+        "training speed in tokens per second at equal D. Bold: yours."
     ),
     "d90": (
-        "D90 and its bracket (largest D that fails, D90]. Success: share of seeds at 90 % there. "
-        "Still improving: a seed at the failing end was still gaining when its steps ended, so "
-        "more steps might lower D90. × standard: relative to standard attention's D90, with the "
-        "interval that the two brackets allow."
+        "D90 and its bracket (largest smaller D tried, D90]. Success: share of seeds at 90 % "
+        "there. Still improving: at the failing end, a seed was still improving at its last step, "
+        "so more steps might lower D90. × standard: relative to standard attention's D90, with "
+        "the interval that the two brackets allow."
     ),
     "flops": (
         "GFLOPs of one forward pass over L tokens at D90, 2 per multiply-add. Linear layers: the "
@@ -41,8 +41,8 @@ TABLES = {
     "costs": (
         "Costs at D90. Memory in float32, of sequences of L tokens; FLOPs of a forward pass over "
         "L tokens; training until 90 % of the validation chains are correct, in the median seed. "
-        "I*: the FLOPs per byte above which FLOPs + I · bytes moved, per token, fall below "
-        "standard attention's (H100: 20 in float32); ∞: never."
+        "I: a device's FLOPs per byte moved (H100: 20 in float32); I*: the I above which FLOPs + "
+        "I · bytes moved, per token, fall below standard attention's; ∞: never."
     ),
     "exponents": (
         "b of D90 ~ L^b, fitted to the brackets (log-logistic, interval-censored), with an "
@@ -54,8 +54,8 @@ TABLES = {
         "interval. b would be 0.5 if the size of the state, about D²/H numbers, determined D90."
     ),
     "prefixes": (
-        "n*, the longest prefix correct in 90 % of the test words, by number of layers (median of "
-        "the seeds), and how often it doubles per layer, with a 95 % interval."
+        "n*, the longest prefix with each label right in 90 % of the test words, by number of "
+        "layers (median of the seeds), and how often it doubles per layer, with a 95 % interval."
     ),
     "locality": "m: the largest distance from a token to one it depends on, over 20 sequences.",
     "accuracy": "Accuracy of every setting. Chain: the share of chains with an exact match.",

@@ -43,9 +43,9 @@ METRICS = {
     "token_time": Metric("time per token, batch 64", "µs/token, batch 64", 1e-6),
     "answer_time": Metric("time per answer, batch 1", "ms/answer, batch 1", 1e-3),
     "flops": Metric("inference FLOPs", "inference MFLOPs", 1e6),
-    "linear_flops": Metric("inference FLOPs without mixing", "linear-layer MFLOPs", 1e6),
+    "linear_flops": Metric("inference FLOPs, linear layers", "linear-layer MFLOPs", 1e6),
     "training_flops": Metric("training FLOPs", "training TFLOPs", 1e12),
-    "training_time": Metric("training time", "training core-s", 1),
+    "training_time": Metric("training time", "training core-seconds", 1),
 }
 FAMILIES = (3, 2, 2, 2)  # metrics of memory, speed, inference, training
 
@@ -162,9 +162,9 @@ def draw(
         axes.set_title(style.wrapped(f"{row}{solved[row]}", room))
     dot = {"marker": "o", "linestyle": "none", "markersize": 5}
     looks = {c: {"color": colors[c], **dot} for c in columns}
-    looks["larger: larger problem"] = {"color": style.GREY, **dot}
+    looks["larger dot: larger problem"] = {"color": style.GREY, **dot}
     base = style.model_look(BASELINE).label.lower()
-    style.legend_below(figure, looks, f"cost relative to {base}, each at its own D90")
+    style.legend_below(figure, looks, f"cost relative to {base} attention, each model at its D90")
     return figure
 
 

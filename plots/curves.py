@@ -35,7 +35,7 @@ def draw(
         style.percent_axis(axes)
         axes.set_xlim(left=0)
         axes.xaxis.set_major_locator(MaxNLocator(3))
-    figure.supylabel("chains right (%)", fontsize="medium")
+    figure.supylabel("correct chains (%)", fontsize="medium")
     dim_legend(figure, colors, "training step")
     return figure
 

@@ -1,7 +1,6 @@
 """D90 of many models on several tasks, a shaded table with a row per model.
 
-D90, darker where it is larger. ≤: the smallest D measured passes; >, darkest: none passes up to
-this D.
+D90, darker where it is larger. ≤: the smallest D measured passes; >: none passes up to this D.
 """
 
 import math
@@ -15,7 +14,6 @@ from matplotlib.figure import Figure
 from plots import data, style
 
 HEIGHT, WIDTH = 0.19, 0.85  # inches of a cell
-NONE = 0.95  # shade of a D90 above all that ran
 
 
 @style.styled
@@ -26,12 +24,12 @@ def draw(table: pd.DataFrame, facets: data.Facets = None, *, width: float, **_: 
     width = min(width, 1.2 + WIDTH * len(columns))
     figure = style.new_figure(width, HEIGHT * len(rows) + 0.5)
     axes = figure.add_subplot()
-    log = np.log2(groups["d90"].dropna())
+    least = groups["d90"].fillna(1.5 * groups["low"])  # D90, or a little above all that ran
+    log = np.log2(least)
     shades = matplotlib.colormaps["Blues"]
-    for line in groups.to_dict("records"):
+    for line, shade in zip(groups.to_dict("records"), log, strict=True):
         x, y = columns.tolist().index(line["place"]), rows.index(line["row"])
-        part = (math.log2(line["d90"]) - log.min()) / max(1, log.max() - log.min())
-        color = shades(NONE if math.isnan(part) else 0.05 + 0.5 * part)
+        color = shades(0.05 + 0.6 * (shade - log.min()) / max(1, log.max() - log.min()))
         axes.add_patch(matplotlib.patches.Rectangle((x + 0.02, y + 0.04), 0.96, 0.92, color=color))
         axes.text(x + 0.5, y + 0.5, d90_in_words(line), ha="center", va="center_baseline",
                   color=style.ink_on(color))  # fmt: skip
@@ -43,7 +41,7 @@ def draw(table: pd.DataFrame, facets: data.Facets = None, *, width: float, **_: 
     axes.tick_params(length=0, labeltop=True, labelbottom=False)
     axes.tick_params(axis="x", labelsize="x-small" if narrow else "medium")
     axes.spines[:].set_visible(False)
-    axes.set_xlabel("D90, the embedding dimension that reaches 90 %")
+    axes.set_xlabel("D90, the smallest embedding dimension that reaches 90 %")
     return figure
 
 

@@ -8,11 +8,12 @@ from typing import Any
 import pandas as pd
 
 from experiments.d90 import finished, passes
-from experiments.grid import Experiment
+from experiments.grid import BASELINE, Experiment
 from plots import captions, d90_by_task, data, score, style, tables
 
 LONG = 24  # longer tables are folded
 MAX_COLUMNS = 13
+ENOUGH_SEEDS = 3
 
 
 def write(
@@ -27,7 +28,7 @@ def write(
     parts = [
         f"# {experiment.name}",
         experiment.description,
-        f"**{finding(experiment, table)}**",
+        f"**{finding(experiment, table, records)}**",
     ]
     for name, draw in figures.items():
         caption = captions.FIGURES.get(name) or _caption(draw)
@@ -71,27 +72,37 @@ def _table(
             if folded else body]  # fmt: skip
 
 
-def finding(experiment: Experiment, table: pd.DataFrame) -> str:
+def finding(experiment: Experiment, table: pd.DataFrame, records: data.Records) -> str:
     """The main result in one sentence."""
-    if "score" in experiment.figures and (scores := score.headline(table)):
-        return scores
+    if "score" in experiment.figures:
+        scores = score.headline(score.best_rates(table, records))
+        if scores:
+            return scores
     if not tables.sweeps_dim(table):
         cells = tables.accuracy(table)
         solved = int((cells["median %"] / 100).map(passes).sum())
-        return f"{solved} of {len(cells)} settings answer 90 % or more (median of the seeds)."
-    groups = data.d90_of_groups(table, experiment.facets)
-    known = data.times_standard(groups).dropna(subset="times")
-    compared = known.groupby("row", sort=False)["times"]
+        return f"{solved} of {len(cells)} settings reach 90 % accuracy (median of the seeds)."
+    groups = data.times_standard(data.d90_of_groups(table, experiment.facets))
+    beside = groups[groups["d90_base"].notna() & (groups["model"] != BASELINE)]
+    compared = beside.groupby("row", sort=False)
     if not 1 <= compared.ngroups <= 3:
-        reached = int(groups["d90"].notna().sum())
-        return f"D90 is known for {reached} of {len(groups)} combinations of task, size and model."
-    said = [
-        f"{row}: D90 is {times.median():.3g}× standard attention's"
-        + f" (median of {len(times)} sizes; {times.min():.3g}–{times.max():.3g}×)"
-        * (len(times) > 1)
-        for row, times in compared
-    ]
-    return f"{'; '.join(said)}."
+        return f"{int(groups['d90'].notna().sum())} of {len(groups)} settings reach 90 %."
+    return f"{'; '.join(_compared(str(row), rows) for row, rows in compared)}."
+
+
+def _compared(row: str, rows: pd.DataFrame) -> str:
+    """The D90 of one model beside standard attention's where that is known. Two D90 at the smallest
+    D tried say nothing of their ratio."""
+    known = rows[rows["times"].notna() & (rows["low"] + rows["low_base"] > 0)]["times"]
+    failed = int(rows["d90"].isna().sum())
+    said = []
+    if len(known):
+        span = dict.fromkeys(f"{times:.3g}" for times in (known.min(), known.max()))
+        where = f"in {len(known)} of {len(rows)} settings"
+        said.append(f"D90 is {'–'.join(span)}× standard attention's {where}")
+    if failed:
+        said.append(f"no D tried suffices in {failed} of {len(rows)}")
+    return f"{row}: {', '.join(said) or 'D90 is at most the smallest D tried'}"
 
 
 def protocol(experiment: Experiment, table: pd.DataFrame, records: data.Records) -> pd.DataFrame:
@@ -117,7 +128,7 @@ def protocol(experiment: Experiment, table: pd.DataFrame, records: data.Records)
         "commits": _commits(done),
     }  # fmt: skip
     shown = {name: text for name, text in rows.items() if text}
-    return pd.DataFrame({"": shown.keys(), "protocol": shown.values()})
+    return pd.DataFrame({"setting": shown.keys(), "value": shown.values()})
 
 
 def _distinct(settings: Any) -> list[dict[str, Any]]:
@@ -142,14 +153,14 @@ def _recipe(settings: Sequence[Mapping[str, Any]]) -> str:
     ]
     stops = sorted({item["stop_at"] for item in settings if item.get("stop_at")})
     shares = " or ".join(f"{100 * share:g} %" for share in stops)
-    return ", ".join(parts) + (f", stops at {shares} of validation chains" if stops else "")
+    return ", ".join(parts) + (f", stops at {shares} correct validation chains" if stops else "")
 
 
 def _counts(values: pd.Series) -> str:
     counts = values.dropna().value_counts()
     if len(counts) < 2:
         return ", ".join(map(str, counts.index))
-    return ", ".join(f"{name} ({count} runs)" for name, count in counts.items())
+    return ", ".join(f"{name} ({n} run{'s' * (n > 1)})" for name, n in counts.items())
 
 
 def _seeds(done: pd.DataFrame) -> str:
@@ -160,13 +171,14 @@ def _seeds(done: pd.DataFrame) -> str:
 
 
 def _hours(table: pd.DataFrame) -> str:
-    """Training and evaluation hours by kind of device; each training counts once."""
-    kind = table["device"].fillna("").str.partition(":")[0]
+    """Training and evaluation hours by kind of device; each training run counts once."""
+    devices = table["device"].fillna("").str.split("; ")
+    kind = devices.map(lambda names: " and ".join(sorted({n.partition(":")[0] for n in names})))
     trained = table.drop_duplicates("run")["train_seconds"]
     seconds = trained.groupby(kind).sum().add(table["eval_seconds"].groupby(kind).sum())
     words = {"cpu": "core-hours", "cuda": "GPU-hours"}
     return ", ".join(
-        f"{total / 3600:.3g} {words.get(str(name), 'hours')}"
+        f"{total / 3600:.3g} {words.get(str(name), f'hours on {name}')}"
         for name, total in seconds.items()
         if name
     )
@@ -180,14 +192,11 @@ def _commits(done: pd.DataFrame) -> str:
 
 
 def exceptions(table: pd.DataFrame) -> str:
-    """A sentence on cells with fewer seeds and on runs that are not done."""
+    """A sentence on settings with few seeds and on runs that are not done."""
     seeds = tables.accuracy(table)["seeds"]
-    said = []
-    if seeds.nunique() > 1:
-        fewer = int((seeds < seeds.max()).sum())
-        said.append(
-            f"{fewer} of {len(seeds)} settings have fewer than {seeds.max()} seeds (column seeds)."
-        )
+    said, few = [], int((seeds < ENOUGH_SEEDS).sum())
+    if few:
+        said.append(f"{few} of {len(seeds)} settings have fewer than {ENOUGH_SEEDS} seeds.")
     for status, part in table[table["status"] != "done"].groupby("status"):
         said.append(f"{str(status).capitalize()} runs: {len(part)}.")
     return " ".join(said)

@@ -72,7 +72,8 @@ def redraw(
     functions = {name: find_figure(name) for name in wanted if name not in (TABLES, SCORE)}
     scored = SCORE in wanted
     published = score.references(experiment.name) if scored else table.head(0)
-    shown = score.with_references(table, published) if scored else table
+    own = score.best_rates(table, records) if scored else table
+    shown = score.with_references(own, published) if scored else table
     paths: list[Path] = []
     drawn: dict[str, Any] = {}
     options = {"facets": experiment.facets, "records": records, "speeds": speeds}
@@ -90,7 +91,7 @@ def redraw(
         for suffix in pictures:
             paths.append(folder / "figures" / f"{name}.{suffix}")
             style.save(figure, paths[-1])
-    built = {SCORE: score.frame(table, published)} if scored else {}
+    built = {SCORE: score.frame(own, published)} if scored else {}
     if TABLES in wanted:
         built |= tables.build(table, speeds, experiment.facets, records)
     for suffix in (suffix for suffix in formats if suffix in ("csv", "md", "tex")):

@@ -1,9 +1,9 @@
 """D90 against the longest sequence L, a panel per task and a line per model.
 
 D90 against the longest sequence; lines skip a D90 at the smallest D tried. The bar below a point
-reaches down to the largest D that fails. An arrow up: no D passes, up to this one. An arrow down:
-the smallest D measured passes. Dotted: the growth that Table 1 of the paper predicts for linear
-attention, as a slope.
+reaches down to the largest smaller D tried. An arrow up: no D passes, up to this one. An arrow
+down: the smallest D measured passes. Dotted: the growth that Table 1 of the paper predicts for
+linear attention, as a slope.
 """
 
 from typing import Any
@@ -41,11 +41,9 @@ def draw_panels(groups: pd.DataFrame, looks: dict[str, dict[str, Any]], width: f
     powers = 2.0 ** np.arange(np.ceil(np.log2(low)), np.floor(np.log2(high)) + 1)
     for axes in figure.axes:
         style.plain_log_axis(axes, "y", powers.tolist())
-        narrow = figure.get_figwidth() / len(figure.axes) < 1.6
-        axes.set_xlabel("L (tokens)" if narrow else "longest sequence L (tokens)")
         axes.grid(True)
     figure.axes[0].set_ylabel("D90")
-    style.legend_below(figure, looks)
+    style.legend_below(figure, looks, "longest sequence L (tokens)")
     return figure
 
 

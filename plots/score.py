@@ -1,9 +1,9 @@
 """Score a model: its D90 on each task relative to standard attention's, their mean, and its costs.
 
 A D90 is known up to its bracket (`experiments.d90`). A task that is not passed counts as twice the
-largest D tried. A model that has not run on every task has no score, so leaving out hard tasks does
-not help. References are models of the same experiment in `results/`, each beside the standard
-attention measured with it.
+largest D tried. A model that has not run every task up to its D90, or the largest D, has no score,
+so leaving out hard tasks does not help; nor has one that ran in several settings. References are
+models of the same experiment in `results/`, each beside the standard attention measured with it.
 """
 
 import math
@@ -13,17 +13,17 @@ import numpy as np
 import pandas as pd
 
 from experiments.config import CONF_DIR
-from experiments.d90 import bracket, finished, medians
+from experiments.d90 import bracket, finished, medians, passes, settings_of
 from experiments.grid import BASELINE
-from experiments.table import read_table
-from plots import d90_by_task, data, style
+from experiments.table import read_cells, read_table
+from plots import costs, d90_by_task, data, style
 
 PLACE = ["task", "format", "size"]
 DRAWS = 10_000
-MAX_SHOWN = 5  # models in the figure of costs
 MAX_NAMED = 3  # in the headline
 COSTS = {"parameters": "params", "state": "state_bytes", "training time": "train_seconds"}
-SPEED = "tokens/s"
+SPEED = "training speed"
+RATE = "recipe.learning_rate"
 
 
 class Score(NamedTuple):
@@ -36,11 +36,25 @@ class Score(NamedTuple):
 
 
 def scorable(table: pd.DataFrame) -> pd.DataFrame:
-    """The rows of models that ran, or failed to, on every task that standard attention ran."""
+    """The rows of models with a score: in one setting, and on every task that standard attention
+    ran, up to a D that passes or to the largest; a failed run counts as run."""
+    if table.empty:
+        return table
     ended = table[table["status"] != "unfinished"]
-    tried = {name: set(map(tuple, rows[PLACE].values)) for name, rows in ended.groupby("model")}
-    every = tried.get(BASELINE, set())
-    return table[table["model"].isin([name for name in tried if every <= tried[name]])]
+    largest = ended[ended["model"] == BASELINE].groupby(PLACE, as_index=False)["dim"].max()
+    needed = list(map(tuple, largest.to_numpy()))
+    shown = [key for key in settings_of(table) if not key.startswith(data.BESIDE_TASK)]
+    names = []
+    for model, rows in ended.groupby("model", sort=False):
+        good = medians(rows)
+        solved = set(map(tuple, good[good["accuracy"].map(passes)][PLACE].to_numpy()))
+        ran = set(map(tuple, rows[[*PLACE, "dim"]].to_numpy()))
+        settings = rows[[key for key in shown if key not in (*PLACE, RATE)]]
+        if len(settings.drop_duplicates()) == 1 and all(
+            place[:-1] in solved or place in ran for place in needed
+        ):
+            names.append(model)
+    return table[table["model"].isin(names if BASELINE in names else [])]
 
 
 def brackets(table: pd.DataFrame) -> pd.DataFrame:
@@ -65,14 +79,25 @@ def brackets(table: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def best_rates(done: pd.DataFrame) -> pd.DataFrame:
-    """Finished rows, of several learning rates those of the best median at each D."""
-    rate, keys = "recipe.learning_rate", ["model", *PLACE, "dim"]
-    if rate not in done:
-        return done
-    median = done.groupby([*keys, rate], dropna=False)["answer_accuracy"].transform("median")
-    best = median.groupby([done[key] for key in keys]).transform("max")
-    return done[median == best].drop(columns=rate)
+def best_rates(table: pd.DataFrame, records: data.Records) -> pd.DataFrame:
+    """The table without its learning rates: of each model and task, the rows of the rate with the
+    most correct validation chains at the end of training, the median of the seeds averaged over
+    those D at which every rate ran."""
+    if RATE not in table:
+        return table
+    kept = []
+    for _, rows in table.groupby(["model", "task", "format"], sort=False):
+        chains = [_validation(records.get(cell, {})) for cell in rows["cell"]]
+        by_dim = rows.assign(chains=chains).pivot_table("chains", "dim", RATE, "median")
+        best = by_dim.dropna().mean()
+        rate = best.idxmax() if best.notna().any() else rows[RATE].mode().iloc[0]
+        kept.append(rows[rows[RATE] == rate])
+    return pd.concat(kept).drop(columns=RATE)
+
+
+def _validation(record: data.Records) -> float:
+    chains = record.get("curve", {}).get("validation_chain_exact_match")
+    return chains[-1] if chains else math.nan
 
 
 def score(found: pd.DataFrame, model: str) -> Score:
@@ -92,17 +117,18 @@ def score(found: pd.DataFrame, model: str) -> Score:
 
 def references(experiment: str) -> pd.DataFrame:
     """The published rows of an experiment that can be scored, possibly none."""
-    return scorable(read_table(CONF_DIR.parent / "results" / experiment))
+    folder = CONF_DIR.parent / "results" / experiment
+    return scorable(best_rates(read_table(folder), read_cells(folder)))
 
 
 def with_references(table: pd.DataFrame, published: pd.DataFrame) -> pd.DataFrame:
     """Rows of the models to draw: standard attention, yours, then references."""
-    table = best_rates(finished(table))
+    table = finished(scorable(table))
     rest = published[~published["model"].isin(table["model"])]
     both = data.in_order(pd.concat([table, rest], ignore_index=True) if len(rest) else table)
     known = set(published["model"])
     names = sorted(both["model"].unique(), key=lambda name: (name != BASELINE, name in known))
-    return both[both["model"].isin(names[:MAX_SHOWN])]
+    return both[both["model"].isin(names[: 1 + costs.MAX_PANELS])]
 
 
 def frame(table: pd.DataFrame, published: pd.DataFrame) -> pd.DataFrame:
@@ -120,15 +146,15 @@ def headline(table: pd.DataFrame) -> str:
     rows = [row for row in _rows(table) if row["name"] != BASELINE]
     rows.sort(key=lambda row: row["score"])
     said = [
-        f"{row['model']} scores {row['score']:.2f} ({row['low']:.2f} to {row['high']:.2f}) times "
-        f"standard attention's D90, {row['passed']} tasks passed"
+        f"{row['model']} scores {row['score']:.2f} ({row['low']:.2f} to {row['high']:.2f}) and "
+        f"passes {row['passed'].replace('/', ' of ')} tasks"
         for row in rows[:MAX_NAMED]
     ]
     return f"{'; '.join(said)}." if said else ""
 
 
 def _rows(table: pd.DataFrame) -> list[dict[str, Any]]:
-    done = best_rates(finished(scorable(table)))
+    done = finished(scorable(table))
     if BASELINE not in set(done["model"]):
         return []
     found = brackets(done)
@@ -152,9 +178,8 @@ def _rows(table: pd.DataFrame) -> list[dict[str, Any]]:
 
 
 def _task_names(rows: pd.DataFrame) -> pd.Series:
-    """Task, format (unless chain of thought) and size in words."""
-    named = rows.assign(format=rows["format"].where(rows["format"] != "cot"))
-    return d90_by_task.place_names(rows.assign(column=data.words(named, ["task", "format"])))
+    """Task, format and size in words, as in the table of D90."""
+    return d90_by_task.place_names(data.labelled(rows).reindex(rows.index))
 
 
 def _in_words(line: Any) -> str:

@@ -1,7 +1,7 @@
 """Accuracy against D and against bytes of generation state, a line per number of heads.
 
-Median of the seeds (faint: each), over D and over the bytes that generation keeps of one sequence.
-If the size of the state determined accuracy, the lines would coincide over bytes.
+Median of the seeds (faint: each), over D and over the size of the state that generation keeps of
+one sequence. If this size determined accuracy, the lines would coincide there.
 """
 
 import math
@@ -14,15 +14,16 @@ from matplotlib.figure import Figure
 from plots import data, style
 
 HEIGHT = 1.5  # inches of a panel
-AXES = {"dim": "embedding dimension D", "state_bytes": "generation state (bytes)"}
+AXES = {"dim": "embedding dimension D", "kib": "generation state (KiB)"}
 MARKERS = ("o", "s", "^", "D", "v", "p")
 
 
 @style.styled
 def draw(table: pd.DataFrame, *, width: float, **_: Any) -> Figure:
-    """Accuracy over D above, over bytes below, a line per number of heads."""
+    """Accuracy over D above, over the state below, a line per number of heads."""
     rows = data.panels(table, {"x": ["dim"], "y": ["heads"]})
-    rows = rows.assign(panel=rows["column"] + ", " + rows["row"].str.lower())
+    panel = rows["column"] + ", " + rows["row"].str.lower()
+    rows = rows.assign(panel=panel, kib=rows["state_bytes"] / 1024)
     panels = rows["panel"].unique()
     given, width = width, min(width, 0.7 + 1.6 * len(panels))
     figure = style.new_figure(width, 2 * HEIGHT + 0.4)
@@ -62,16 +63,9 @@ def _label(axes_row: Any, rows: pd.DataFrame, over: str, room: float) -> None:
     if over == "dim":
         ticks = [v for v in values if math.log2(v).is_integer()]
     else:
-        powers = range(math.ceil(math.log2(values[0])), int(math.log2(values[-1])) + 1)
+        powers = range(math.ceil(math.log2(values[0])), math.floor(math.log2(values[-1])) + 1)
         ticks = [2.0**power for power in powers][:: 2 if room > 1.2 else 4]
-    label = AXES[over] if room > 1.5 else {"dim": "D", "state_bytes": "bytes"}[over]
+    label = AXES[over] if room > 1.5 else {"dim": "D", "kib": "KiB"}[over]
     for axes in axes_row:
         style.plain_log_axis(axes, "x", ticks)
         axes.set_xlabel(label)
-        if over == "state_bytes":
-            axes.set_xticklabels([_bytes(tick) for tick in ticks])
-
-
-def _bytes(value: float) -> str:
-    place = min(2, int(math.log2(value)) // 10)
-    return f"{value / 1024**place:g} {('B', 'K', 'M')[place]}".replace(" B", "")

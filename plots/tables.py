@@ -13,7 +13,7 @@ from tasks.task import build_task
 
 NONE = "–"
 GIGA = 1e9
-RENAMED = {"recipe.learning_rate": "learning rate", PRECISION: "in precision"}
+RENAMED = {"recipe.learning_rate": "learning rate", PRECISION: "precision"}
 
 
 def build(
@@ -74,7 +74,7 @@ def accuracy(table: pd.DataFrame, facets: data.Facets = None) -> pd.DataFrame:
 
 
 def learning_rates(table: pd.DataFrame, records: data.Records) -> pd.DataFrame:
-    """Validation accuracy by learning rate, and the rate `chosen` for each task and model."""
+    """Validation accuracy by learning rate, and the rate `chosen` of several."""
     rows = data.panels(table, {"x": ["recipe.learning_rate"]})
     curves = [records[cell]["curve"]["validation_chain_exact_match"] for cell in rows["cell"]]
     rows = rows.assign(validation=[100 * curve[-1] for curve in curves])
@@ -84,7 +84,8 @@ def learning_rates(table: pd.DataFrame, records: data.Records) -> pd.DataFrame:
     ).reset_index()
     best = frame.assign(whole=-frame["median"].round()).sort_values(["whole", "steps"])
     chosen = best.drop_duplicates(["column", "row"]).index
-    frame["chosen"] = frame.index.isin(chosen)
+    several = frame.duplicated(["column", "row"], keep=False)
+    frame["chosen"] = pd.Series(frame.index.isin(chosen), frame.index).where(several, None)
     names = {"column": "task", "row": "model", "x": "learning rate", "median": "validation %"}
     return frame.round({"median": 1}).rename(columns=names)
 

@@ -29,7 +29,7 @@ from tasks.task import FORMATS, SPLITS, Task, build_task
 def sample(args: Namespace) -> int:
     """Print sequences with distinct prompts, one per line."""
     task = named_task(args)
-    DataConfig(train=args.count, validation=0, test=0, seed=args.seed)  # their bounds
+    DataConfig(train=args.count, validation=0, test=0, seed=args.seed)  # checks count and seed
     sequences = draw_set(task, args.split, args.count, args.seed)
     for row in range(args.count):
         print(*task.decode(sequences, row).tokens)
@@ -115,7 +115,10 @@ def read_config(name: str, config_dir: str | None) -> dict[str, Any]:
     if name not in files:
         known = ", ".join(sorted(files))
         raise UserError(f"no task named {name!r}: there are {known}{did_you_mean(name, files)}")
-    return dict(yaml.safe_load(files[name].read_text(encoding="utf-8")))
+    settings = dict(yaml.safe_load(files[name].read_text(encoding="utf-8")))
+    if "defaults" in settings:
+        raise UserError(f"{files[name]}: python -m tasks reads no `defaults`; list all settings")
+    return settings
 
 
 def named_task(args: Namespace) -> Task:

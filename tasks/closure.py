@@ -139,12 +139,12 @@ class Closure(Task):
         """The products tell the word: log2 of the words of all kinds. Without a chain, a bit."""
         if self.format == "direct":
             return 1.0
-        kinds = gap_shares(self._index, self.r, size)[:, size].sum()  # a share of all words
-        return size * math.log2(len(self._monoid)) + math.log2(kinds)
+        share = gap_weights(self._index, self.r, size)[:, size].sum()  # a share of all words
+        return size * math.log2(len(self._monoid)) + math.log2(share)
 
 
 @functools.lru_cache(maxsize=256)
-def gap_shares(index: int, r: int, size: int) -> np.ndarray:
+def gap_weights(index: int, r: int, size: int) -> np.ndarray:
     """(3, size + 1, 2r + 1): by kind and letters left, weights of the number of letters to the next
     visit; entry 0 is the weight of no further visit.
 
@@ -176,7 +176,7 @@ def draw_visits(index: int, r: int, numbers: np.ndarray) -> np.ndarray:
     0, a quarter each kinds 1 and 2; n is at least r + 1.
     """
     count, size = len(numbers), numbers.shape[1] - 1
-    cumulative = gap_shares(index, r, size).cumsum(axis=2)
+    cumulative = gap_weights(index, r, size).cumsum(axis=2)
     kind = np.maximum((numbers[:, 0] * 4).astype(np.int64) - 1, 0)  # 0 and 0, then 1, then 2
     visits = np.zeros((count, size), bool)
     at, rows = np.zeros(count, np.int64), np.arange(count)

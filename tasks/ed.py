@@ -121,7 +121,7 @@ class EditDistance(Task):
         1 bits for strings of n and n + 2 letters. From above: which letters are equal decides the
         table, so restricted growth sequences of at most ten letters, for each pair of lengths."""
         if self.format == "direct":
-            return 1.0, math.log2(self.largest_distance + 1)
+            return 1.0, math.log2(self.with_parameters(size=size).largest_distance + 1)
         letters = min(MAX_LETTERS, self.alphabet_size)
         counts = [0, 1] + [0] * letters  # of sequences with so many letters
         by_length = {1: 1}

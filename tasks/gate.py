@@ -1,8 +1,8 @@
 """Baselines that guess the final answer without computing it.
 
 Each baseline is fitted to half of the prompts and tested on the other half. None of them can carry
-out several steps, so if one is good, a model's accuracy says little about computation. (A word
-problem's closure was once answered with 99 % accuracy and no correct chain.)
+out several steps, so if one is good, a model's accuracy says little about computation. (A
+model once answered a closure problem with 99 % accuracy and not one correct chain.)
 """
 
 import numpy as np
@@ -13,7 +13,7 @@ from tasks.generate import draw_set
 from tasks.task import PAD_ID, Task
 
 MARGIN = 0.15  # above chance; a task fails where a baseline is better
-MOST_ANSWERS, MOST_BIGRAMS = 256, 1000  # the most frequent; the rest are pooled
+MAX_ANSWERS, MAX_BIGRAMS = 256, 1000  # the most frequent; the rest are pooled
 EPOCHS, BATCH, HIDDEN, RATE = 15, 100, 128, 3e-3
 
 
@@ -34,7 +34,7 @@ def gate(task: Task, count: int = 20_000, seed: int = 0) -> dict[str, float]:
         f"token {best + 1} from the end": by_position[best],
         "token counts, linear": _fitted(_sums(size, classes), prompts, answers),
         "bigram counts, linear": _fitted(
-            _sums(MOST_BIGRAMS + 1, classes), np.where(ranked <= MOST_BIGRAMS, ranked, 0), answers
+            _sums(MAX_BIGRAMS + 1, classes), np.where(ranked <= MAX_BIGRAMS, ranked, 0), answers
         ),
         "token counts, network": _fitted(network, prompts, answers),
     }
@@ -55,7 +55,7 @@ def prompts_and_answers(task: Task, count: int, seed: int) -> tuple[np.ndarray, 
         prompts[row, -len(ids) :] = ids
     last = slice(-1 if task.labelled else 0, None)
     numbers = _ranked(np.array([" ".join(example.answer[last]) for example in examples]))
-    return prompts, np.where(numbers < MOST_ANSWERS, numbers, -1)
+    return prompts, np.where(numbers < MAX_ANSWERS, numbers, -1)
 
 
 def _ranked(values: np.ndarray) -> np.ndarray:
@@ -67,7 +67,7 @@ def _ranked(values: np.ndarray) -> np.ndarray:
 def _table(tokens: np.ndarray, answers: np.ndarray) -> float:
     """Accuracy of the most frequent answer given each token (N,)."""
     half = len(tokens) // 2
-    seen = np.zeros((tokens.max() + 1, MOST_ANSWERS + 1))
+    seen = np.zeros((tokens.max() + 1, MAX_ANSWERS + 1))
     np.add.at(seen, (tokens[:half], answers[:half]), 1)  # last: rare answers
     return float((seen[:, :-1].argmax(1)[tokens[half:]] == answers[half:]).mean())
 

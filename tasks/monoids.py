@@ -15,14 +15,15 @@ import numpy as np
 
 from common import UserError
 
-MOST_CYCLIC = 1000
+MAX_CYCLIC = 1000
 
 
 @dataclass(frozen=True, eq=False)
 class Monoid:
     """elements: tokens, the identity first. table (S, S) int64: entry (a, b) is the number of a b.
     letters: up to three generators. subgroup: numbers of a proper subgroup, empty if none was
-    chosen: the stabiliser of point 1, or a subgroup of index 5 to compare with it."""
+    chosen: the stabiliser of point 1, in Zn the multiples of 5 ({0} if there are none), in A4xZ5
+    A4."""
 
     name: str
     elements: tuple[str, ...]
@@ -129,11 +130,11 @@ DEFINITIONS: dict[str, Callable[[], Monoid]] = {
 def monoid(name: str) -> Monoid:
     """One of `DEFINITIONS`, or Zn; UserError for an unknown name."""
     match = re.fullmatch("Z([1-9][0-9]{0,3})", str(name))
-    if match and 2 <= int(match[1]) <= MOST_CYCLIC:
+    if match and 2 <= int(match[1]) <= MAX_CYCLIC:
         return cyclic(int(match[1]))
     if name not in DEFINITIONS:
         known = ", ".join(DEFINITIONS)
         raise UserError(
-            f"monoid={name!r} is unknown: there are {known} and Zn, n from 2 to {MOST_CYCLIC:,}"
+            f"monoid={name!r} is unknown: there are {known} and Zn, n from 2 to {MAX_CYCLIC:,}"
         )
     return DEFINITIONS[name]()

@@ -80,13 +80,13 @@ class MQAR(Task):
         if prompt[2 * self.size] != "|":
             return f"the bar does not follow {self.size} pairs"
         pairs, queries = split(prompt)
-        for role, range_, tokens in (
+        for role, allowed, tokens in (
             ("key", self.keys, [key for key, _ in pairs]),
             ("value", self.values, [value for _, value in pairs]),
             ("query", self.keys, queries),
         ):
             for token in tokens:
-                if int(token) not in range_:
+                if int(token) not in allowed:
                     return f"{token} is not a {role}"
             if len(set(tokens)) < len(tokens):
                 return f"a {role} occurs twice"
@@ -96,7 +96,7 @@ class MQAR(Task):
     def draw_batch(self, seed: int, stream: int, first: int, count: int, size: int) -> SequenceSet:
         dtype = self.vocabulary.dtype
         pairs = np.empty((count, 2 * size), dtype)
-        asked = np.empty((count, 2 * self.num_queries), dtype)
+        asked = np.empty((count, 2 * min(self.num_queries, size)), dtype)
         _draw(seed, stream, first, self.vocab_size, pairs, asked)
         queries, values = asked[:, ::2], asked[:, 1::2]  # (N, m) each
         prompt = np.insert(np.hstack([pairs, queries]), 2 * size, _BAR, axis=1)

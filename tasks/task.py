@@ -48,7 +48,7 @@ class Vocabulary:
         if len(self.tokens) > MAX_VOCABULARY:
             raise UserError(
                 f"a vocabulary of {len(self.tokens):,} tokens is too large: ids have 16 bits, "
-                f"so that it holds at most {MAX_VOCABULARY:,}"
+                f"so it holds at most {MAX_VOCABULARY:,}"
             )
         self.dtype: np.dtype = np.dtype(np.uint8 if len(self.tokens) <= 256 else np.uint16)
 
@@ -120,10 +120,11 @@ class SequenceSet:
 class Task(ABC):
     """A generator of sequences of one size.
 
-    Subclasses keep every constructor parameter under its own name: `parameters` identifies data
-    sets. Bad values raise UserError or ValueError. `check_defaults` are parameters for checking
-    sequences from elsewhere. `formats` lists what the task supports: "tagged" and "online" where
-    the chain has one token per prompt token; `max_len` is then the input's.
+    Subclasses store each constructor parameter as an attribute of the same name; `parameters` reads
+    them to identify data sets. Bad values raise UserError or ValueError. `check_defaults` are
+    parameters for checking sequences from elsewhere. `formats` lists what the task supports:
+    "tagged" and "online" where the chain has one token per prompt token; `max_len` is then the
+    input's.
 
     `capacity` makes one model measurable at several sizes: the task draws sequences of `size` with
     the token ids of size `capacity`, and a model has the vocabulary and positions of `at_capacity`.
@@ -132,7 +133,9 @@ class Task(ABC):
     """
 
     name: ClassVar[str]
-    generator_version: ClassVar[int] = 3  # of stored sets; raise it when a seed gives others
+    generator_version: ClassVar[int] = (
+        3  # of stored sets; bump it when a seed gives other sequences
+    )
     answer_marker: ClassVar[str] = "<sep>"
     min_size: ClassVar[int] = 1
     check_defaults: ClassVar[dict[str, Any]] = {}
@@ -240,8 +243,8 @@ class Task(ABC):
     def strata(self, sequences: SequenceSet) -> np.ndarray | None:
         """Group (0 .. size) and kind (0 .. 7) of N sequences of one size, (N, 2); None: all alike.
 
-        Stored sets keep the strata of `draw` where distinct prompts run out: a group then ends for
-        all of its kinds, e.g. answers, and in all splits alike (`generate.draw_sets`). Within a
+        Stored sets keep the shares of `draw` where distinct prompts run out: an exhausted group is
+        then cut equally in all kinds, e.g. answers, and splits (`generate.draw_sets`). Within a
         stratum, `draw` must be uniform over prompts.
         """
         return None
@@ -279,7 +282,8 @@ class Task(ABC):
         self, seed: int, stream: int, first: int, count: int, size: int | None = None
     ) -> SequenceSet:
         """Draw candidates `first` .. `first + count - 1` of a random stream. Candidate i depends
-        only on (seed, stream, size, i), so calls can be split. `size` defaults to the task's."""
+        only on (seed, stream, size, i), so calls can be split. `size`: at most, and by default, the
+        task's."""
         return self.draw_batch(seed, stream, first, count, self.size if size is None else size)
 
     @property
@@ -329,9 +333,10 @@ class Task(ABC):
         """N sequences of one length from ids of prompt (N, n), chain (N, k) or None, both without
         markers, and answer (N, a).
 
-        With format="tagged", labels (N, n); sequences start with the marker: without a start token,
-        models with only rotary positions did not learn the second label of a word problem. With
-        format="online", each label but the last is also the next token, and labelled by the marker.
+        With format="tagged", `chain` holds the labels, and sequences start with the marker: without
+        a start token, models with only rotary positions did not learn the second label of a word
+        problem. With format="online", each label but the last is also the next token, and labelled
+        by the marker.
         """
         marker = self.vocabulary.index[self.answer_marker]
         if self.format == "online" and chain is not None:

@@ -1,6 +1,7 @@
 """Word problems of finite monoids: the product of a word, or its membership."""
 
 import functools
+import itertools
 import math
 import random
 from typing import Any
@@ -26,9 +27,9 @@ class Word(Task):
     `letters`: `three` generators, `all` elements, or a list. The chain gives the product of each
     prefix. question="value" asks for the product; "member" whether it is in P: the identity of a
     group, or the flip-flop's state a. tail="omega" asks about the infinite word u v v v ..
-    (`passes`). Letters are independent and uniform for "value". For "member", half of the
-    words are in P and the others have similar letter counts (`words.member_words`,
-    `words.flip_flop_words`). format="direct" trains on all lengths up to `size`.
+    (`passes`). For "value", letters are independent and uniform, except for the flip-flop
+    (`words.flip_flop_words`). For "member", half of the words are in P and the others have similar
+    letter counts (`words.member_words`). format="direct" trains on all lengths up to `size`.
 
     Example (S3, all letters, size 5, value)::
 
@@ -216,7 +217,7 @@ def passes(monoid: Monoid, u: list[int], v: list[int]) -> tuple[list[int], list[
 
 def is_accepted(monoid: Monoid, u: list[int], v: list[int]) -> bool:
     _, found, first = passes(monoid, u, v)
-    return any(state in accepted(monoid) for products in found[first:] for state in products)
+    return not accepted(monoid).isdisjoint(itertools.chain.from_iterable(found[first:]))
 
 
 def solve_omega(monoid: Monoid, prompt: list[str]) -> tuple[list[str], list[str]]:

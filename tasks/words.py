@@ -27,7 +27,7 @@ def prefix_products(monoid: Monoid, letters: np.ndarray) -> np.ndarray:
 
 
 @functools.lru_cache(maxsize=8)
-def ways(monoid: Monoid, letters: tuple[int, ...], steps: int) -> np.ndarray:
+def transition_shares(monoid: Monoid, letters: tuple[int, ...], steps: int) -> np.ndarray:
     """(steps + 1, S, S): the share of words of m `letters` that lead from s to t."""
     turns = np.zeros((len(monoid), len(monoid)))
     following = monoid.table[:, list(letters)]  # (S, A)
@@ -43,7 +43,7 @@ def words_to(
 ) -> np.ndarray:
     """Draw words (N, n), uniform among those with product `targets` (N,)."""
     steps = numbers.shape[1]
-    shares = ways(monoid, letters, steps)
+    shares = transition_shares(monoid, letters, steps)
     chosen = np.array(letters)
     words = np.empty(numbers.shape, np.int64)
     state = np.zeros(len(targets), np.int64)
@@ -65,7 +65,7 @@ def balanced_targets(
     letter counts and parities, takes them to where it takes e; in a commutative group they are any
     elements. Each has the share of words that lead to it, so these are uniform.
     """
-    shares = ways(monoid, letters, steps)[steps, 0].copy()  # (S,)
+    shares = transition_shares(monoid, letters, steps)[steps, 0].copy()  # (S,)
     reached = shares[0] > 0
     shares[0] = 0
     allowed = np.isin(np.arange(len(monoid)), monoid.commutators)
@@ -89,7 +89,7 @@ def member_words(
     group a shuffle changes nothing.
     """
     targets = balanced_targets(monoid, letters, size, numbers[:, :2])
-    shares = ways(monoid, letters, size)[size, 0]  # (S,)
+    shares = transition_shares(monoid, letters, size)[size, 0]  # (S,)
     few = len(letters) < len(monoid) and len(monoid.commutators) > 1
     if not few or not shares[0]:
         return words_to(monoid, letters, targets, numbers[:, 2 : 2 + size])

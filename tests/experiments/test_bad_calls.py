@@ -129,8 +129,10 @@ def test_a_folder_that_cannot_be_written(command, monkeypatch):
     assert command("train.py", *CELL).line == "error: runs/0123456789ab: Permission denied"
 
 
-def test_a_multirun_with_a_bad_value_runs_the_others_and_exits_2(command, tmp_path):
-    outcome = command("train.py", "-m", *replaced(CELL, ["task.size=0,2"]))
+@pytest.mark.parametrize("launcher", ["local", "basic"])
+def test_a_multirun_with_a_bad_value_runs_the_others_and_exits_2(command, tmp_path, launcher):
+    words = replaced(CELL, ["task.size=0,2"])
+    outcome = command("train.py", "-m", f"hydra/launcher={launcher}", *words)
     assert outcome.status == 2
     assert len(list(tmp_path.glob("runs/*/record.json"))) == 1
 

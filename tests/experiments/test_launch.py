@@ -3,6 +3,7 @@
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 
 import pandas as pd
 import pytest
@@ -11,7 +12,7 @@ from submitit.core.utils import UncompletedJobError
 
 from common import WorkerDiedError
 from experiments import display
-from experiments.grid import cell_of, experiment_from
+from experiments.grid import Cell, cell_of, experiment_from
 from experiments.launch import launch_cells, record_lost_worker
 from experiments.names import cell_name, run_name
 from experiments.plan import Sweep
@@ -159,17 +160,16 @@ def test_an_error_of_the_progress_display_is_shown_and_does_not_end_it(tiny, mon
 
 
 def test_watching_outlives_the_pause_between_two_cells(tiny, monkeypatch, capsys):
-    monkeypatch.setattr(display, "POLL_SECONDS", 0.02)
-    monkeypatch.setattr(display, "PATIENCE_SECONDS", 0.5)
-    sweep, asked = sweep_of(), []
+    now = [0.0]
 
-    def is_running(run):
-        asked.append(time.monotonic())
-        return len(asked) in (1, 30)
+    def sleep(seconds):
+        now[0] += seconds
 
-    monkeypatch.setattr(Run, "is_running", is_running)
-    display.show_status(sweep, watch=True)
-    assert len(asked) > 30 and asked[-1] - asked[29] > 0.4
+    clock = SimpleNamespace(monotonic=lambda: now[0], sleep=sleep)
+    monkeypatch.setattr(display, "time", clock)
+    monkeypatch.setattr(Cell, "is_running", property(lambda _: now[0] < 5 or 20 <= now[0] < 25))
+    display.show_status(sweep_of(), watch=True)
+    assert 25 + display.PATIENCE_SECONDS <= now[0] < 30 + display.PATIENCE_SECONDS
     assert "4 cells: 4 missing" in capsys.readouterr().out
 
 

@@ -36,14 +36,6 @@ def test_layers_take_mixers_in_turn():
     assert kinds == [one, two, three, one, two, three, one]
 
 
-def test_costs_are_the_sums_over_layers():
-    model = build_model(settings("hybrid"), TASK)
-    head = 2 * model.dim * model.vocab_size * 11
-    layers = sum(sum(block.flops(11).values()) for block in model.blocks)
-    assert sum(model.flops(11).values()) == head + layers
-    assert model.state_bytes(11) == sum(b.mixer.state_bytes(11) for b in model.blocks)
-
-
 @pytest.mark.parametrize(
     ("own", "message"),
     [
@@ -57,6 +49,13 @@ def test_what_is_mistyped_gets_one_line_that_names_its_place(own, message):
     with pytest.raises(UserError, match=message) as refusal:
         build_model(config(**{"mixers" if isinstance(own, list) else "mixer": own}), TASK)
     assert len(str(refusal.value).splitlines()) == 1
+
+
+def test_a_number_equal_to_the_default_still_needs_its_type():
+    delta = {"_target_": "models.delta.DeltaRule"}
+    for value in (1.0, True):
+        with pytest.raises(UserError, match=r"model\.mixer\.num_householder"):
+            build_model(config(mixer={**delta, "num_householder": value}), TASK)
 
 
 def test_an_error_inside_a_constructor_is_raised_as_it_is(monkeypatch):

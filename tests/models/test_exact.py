@@ -112,12 +112,15 @@ def test_a_mixer_that_looks_ahead_in_any_layer_is_refused(layer):
         require_causal(model)
 
 
-@pytest.mark.parametrize("make", [LastLines, functools.partial(LastLines, sparse=True)])
-def test_mixers_that_see_lines_are_compared_with_lines(make):
-    model = transformer(functools.partial(make, lines=(9, 5)))
-    require_exact(model)
-    require_causal(model)
-    require_same_step(model)
+class ForgetsLines(LastLines):
+    def attend_step(self, *given, ends=None, **seen):
+        return super().attend_step(*given, **seen)
+
+
+def test_a_step_is_compared_where_lines_end():
+    require_same_step(transformer(functools.partial(LastLines, lines=(9, 5))))
+    with pytest.raises(UserError, match="mixer ForgetsLines: `step` differs"):
+        require_same_step(transformer(functools.partial(ForgetsLines, lines=(9, 5))))
 
 
 class Halved(StandardAttention):

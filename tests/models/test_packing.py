@@ -17,7 +17,7 @@ from models.cpu_attention import LANES
 from models.decayed import DecayedAttention
 from models.delta import DeltaRule
 from models.linear import LinearAttention
-from models.packing import LONGEST, Packing, rounded_up
+from models.packing import MAX_KERNEL_LENGTH, Packing, rounded_up
 from models.sparse import SparseAttention
 from models.standard import StandardAttention
 
@@ -67,17 +67,19 @@ def test_kernels_at_every_head_width(mixer, head_dim):
 
 @EACH
 def test_longer_sequences_than_the_kernels_take(mixer, monkeypatch):
-    compare_packed(mixer(8, 2, LONGEST), [3, LONGEST], 1e-5, size_step=1, width_step=1)
+    compare_packed(
+        mixer(8, 2, MAX_KERNEL_LENGTH), [3, MAX_KERNEL_LENGTH], 1e-5, size_step=1, width_step=1
+    )
     monkeypatch.setattr(packing.PackedAttention, "apply", None)
-    longest = LONGEST + 1
+    longest = MAX_KERNEL_LENGTH + 1
     compare_packed(mixer(8, 2, longest), [3, longest], 1e-5, size_step=1, width_step=1)
 
 
 def test_the_bias_is_no_larger_than_what_the_kernels_take():
     """A window over 7,321 tokens would hold 205 MiB of it otherwise."""
-    mixer = SparseAttention(8, 2, 4 * LONGEST)
-    compare_packed(mixer, [3, LONGEST], 1e-5)
-    assert mixer.bias.shape == 2 * (rounded_up(LONGEST, LANES),)
+    mixer = SparseAttention(8, 2, 4 * MAX_KERNEL_LENGTH)
+    compare_packed(mixer, [3, MAX_KERNEL_LENGTH], 1e-5)
+    assert mixer.bias.shape == 2 * (rounded_up(MAX_KERNEL_LENGTH, LANES),)
 
 
 @pytest.mark.parametrize(

@@ -184,9 +184,14 @@ def test_accuracy_table_has_every_seed_and_its_interval():
     assert found["each seed % [95 %]"].tolist() == ["0: 50.0 [49.0, 51.0]; 1: 70.0 [69.0, 71.0]"]
 
 
-def test_finding_says_how_many_times():
-    found = readme.finding(SimpleNamespace(facets={}, figures=[]), two_models())
-    assert "Linear: D90 is 2× standard attention's" in found
+def test_finding_says_how_many_times_and_how_often_not():
+    hard = {"task": "ed", "size": 7}
+    fails = joined(cells({8: [0.1], 16: [0.9]}, **hard), cells({8: [0.1]}, model="linear", **hard))
+    table = joined(two_models(), fails)
+    found = readme.finding(SimpleNamespace(facets={}, figures=[]), table, {})
+    assert found == (
+        "Linear: D90 is 2× standard attention's in 1 of 2 settings, no D tried suffices in 1 of 2."
+    )
 
 
 def test_survival_is_kaplan_meier():

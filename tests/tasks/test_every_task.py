@@ -73,9 +73,16 @@ def test_rows_are_closed_and_padded_and_labels_lie_beside_the_prompt(task: Task)
         assert (drawn.prompt_lengths < drawn.lengths).all()
 
 
+def smaller_sizes(task: Task) -> list[int]:
+    try:
+        return [task.with_parameters(size=task.size - 1).size]
+    except UserError:  # the smallest that there is
+        return []
+
+
 def test_what_is_drawn_is_what_the_plain_solver_says(task: Task) -> None:
     """Compiled or not: every row, of every size that training mixes, its chain by `check`."""
-    for size in task.training_mixture():
+    for size in {*task.training_mixture(), *smaller_sizes(task)}:
         drawn = task.draw(3, 0, 0, 20, size)
         for row in range(20):
             example = task.decode(drawn, row)

@@ -27,6 +27,13 @@ READ = [
 ]  # fmt: skip
 
 
+def test_the_size_asked_for_counts_not_the_tasks() -> None:
+    for task in READ:
+        if task.size > 1 and task.name != "closure":  # the others have the smallest size
+            small = task.with_parameters(size=task.size - 1)
+            assert task.state_bits(small.size) == small.state_bits(small.size)
+
+
 def bounds(task: Task) -> tuple[float, float]:
     bits = task.state_bits(task.size)
     return bits if isinstance(bits, tuple) else (bits, bits)

@@ -183,9 +183,16 @@ def test_a_finished_run_is_not_trained_again(tmp_path):
     assert again.fit().step == 30
 
 
-def test_stops_when_validation_is_solved(tmp_path):
-    state = tiny_trainer(tmp_path, TASK, stop_at=0.0).fit()
-    assert (state.step, state.stopped) == (10, "solved")
+def test_stops_when_the_average_solves_validation(tmp_path, monkeypatch):
+    trainer = tiny_trainer(tmp_path, TASK, stop_at=0.98, average_decay=0.9)
+
+    def solved(model, *others):
+        assert model is trainer.model is not trainer.raw_model
+        return 0.1, 0.97 if trainer.state.step < 20 else 0.98
+
+    monkeypatch.setattr("training.trainer.validate", solved)
+    state = trainer.fit()
+    assert (state.step, state.stopped) == (20, "solved")
 
 
 def test_divergence_ends_with_a_reason(tmp_path):
@@ -256,5 +263,5 @@ def test_listeners_hear_losses_and_the_rows_of_the_curve_which_is_a_file(tmp_pat
     ],
 )
 def test_still_improving_is_a_rise_by_two_points_in_the_last_fifth(rows, expected):
-    curve = [Validation(step, 0.0, 0.0, 0.0, share, 0.0) for step, share in (*rows, (1250, 0.9))]
-    assert still_improving(curve[:-1], 1000) == still_improving(curve, 1000) == expected
+    curve = [Validation(step, 0.0, 0.0, 0.0, share, 0.0) for step, share in rows]
+    assert still_improving(curve) == expected
