@@ -50,7 +50,7 @@ class Written:
 
 @dataclass
 class LoadedRun:
-    """A finished training: its configuration, task and model."""
+    """A finished training run: its configuration, task and model."""
 
     config: CellConfig
     task: Task
@@ -98,7 +98,7 @@ def load(folder: str | Path, trust: bool = False) -> LoadedRun:
 
 
 def build(*words: str) -> Transformer:
-    """The untrained model that words of train.py describe, e.g. `model=gla`. Each block's `mixer`
+    """The untrained model of train.py's overrides, e.g. `model=gla`. Each block's `mixer`
     is the one that conf/model/ names."""
     config = cell_of(words).config
     return initial_model(config, build_task(config.task))

@@ -1,4 +1,4 @@
-"""Evaluate a finished training again, from its checkpoint.
+"""Evaluate a finished run again, from its checkpoint.
 
     python evaluate.py run=runs/0123456789ab
     python evaluate.py run=runs/0123456789ab task.size=20 show=5

@@ -162,8 +162,8 @@ class ExactArgmax:
 
 
 def longest_sequence(model: Transformer, sequences: SequenceSet) -> int:
-    """The largest number of tokens, without EOS, to generate: the task's longest sequence (a longer
-    chain is wrong anyway), or the model's max_len if shorter."""
+    """The number of tokens, prompt included and without EOS, at which generation stops: the task's
+    longest sequence (a longer chain is wrong anyway), or the model's max_len if shorter."""
     needed = int(sequences.lengths.max()) - 1
     if needed > model.max_len:
         raise UserError(

@@ -78,7 +78,7 @@ def generate(
     """Greedy generations after the prompts of `sequences`.
 
     A sequence ends with EOS, or beyond `argmax.longest_sequence`. `memory_mb` bounds a batch
-    (`argmax.megabytes`), and is halved when memory runs out. The model is left on `device`, in
+    (`argmax.megabytes`); a batch that does not fit is halved. The model is left on `device`, in
     float32 and evaluation mode. Raises what `ExactArgmax` raises, and RunError if `step` disagrees
     with `forward`. With a `rounding`, the state is rounded after every token, and float32 decides
     (`state_format`).

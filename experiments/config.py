@@ -1,7 +1,7 @@
 """The configuration of one cell: composed by Hydra, checked by pydantic.
 
-A cell is one training and one measurement of it: task, model, recipe, data, seed and what is
-measured. All other settings say where and how it runs, and do not affect results.
+A cell is one training run and one evaluation of it: task, model, recipe, data, seed and what is
+evaluated. All other settings say where and how it runs, and do not affect results.
 """
 
 import dataclasses

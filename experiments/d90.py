@@ -61,8 +61,9 @@ def finished(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def medians(table: pd.DataFrame) -> pd.DataFrame:
-    """A row per group and D, sorted by D: `accuracy` is the median over `seeds`, `success` the
-    share that reach 90 %, `still_improving` that of any seed, `chance_accuracy` the mean."""
+    """A row per group and D, sorted by D: `accuracy` and `chain_exact_match` are medians over
+    `seeds`, `success` is the share that reach 90 %, `still_improving` that of any seed,
+    `chance_accuracy` the mean."""
     done = finished(table)
     done = done.assign(
         _passes=done["answer_accuracy"].map(passes).astype(float),
@@ -72,6 +73,7 @@ def medians(table: pd.DataFrame) -> pd.DataFrame:
     grouped = done.groupby([*settings_of(done), "dim"], dropna=False, sort=False)
     frame = grouped.agg(
         accuracy=("answer_accuracy", "median"),
+        chain_exact_match=("chain_exact_match", "median"),
         seeds=("seed", "nunique"),
         success=("_passes", "mean"),
         still_improving=("_improving", "any"),
@@ -93,8 +95,8 @@ def required(table: pd.DataFrame) -> pd.DataFrame:
     keys = settings_of(frame)
     order = finished(table)[keys].drop_duplicates()
     found = [_of_group(part) for _, part in frame.groupby(keys, dropna=False, sort=False)]
-    columns = [*keys, "d90", "low", "high", "accuracy", "seeds", "success", "still_improving"]
-    columns += ["chance_accuracy", "precision", *COUNTED]
+    columns = [*keys, "d90", "low", "high", "accuracy", "chain_exact_match", "seeds", "success"]
+    columns += ["still_improving", "chance_accuracy", "precision", *COUNTED]
     result = pd.DataFrame(found, columns=columns)
     return order.merge(result, on=keys, how="left") if len(result) else result
 

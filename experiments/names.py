@@ -16,12 +16,12 @@ RESULTS_VERSION = 2
 
 
 def run_name(config: CellConfig) -> str:
-    """12 hexadecimal digits that name the training."""
+    """12 hexadecimal digits that name the training run."""
     return _hash(training_settings(config))
 
 
 def cell_name(config: CellConfig) -> str:
-    """12 hexadecimal digits that name the measurement."""
+    """12 hexadecimal digits that name the evaluation."""
     return _hash(cell_settings(config))
 
 

@@ -124,7 +124,7 @@ def next_of_group(
 
 
 def one_of_each_training(cells: Iterable[Cell]) -> list[Cell]:
-    """The first cell of each training; the others measure it once it has ended."""
+    """The first cell of each training run; the others evaluate it once it has ended."""
     found: dict[str, Cell] = {}
     for cell in cells:
         found.setdefault(cell.run.name, cell)

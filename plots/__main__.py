@@ -11,6 +11,7 @@ models=a,b            only these models
 exclude=a,b           not these models
 width=6.75            inches: 3.25 for a column of two
 font_size=7           points
+mplstyle=FILE         a style sheet of matplotlib, e.g. for another font
 config_dir=DIR        holds experiment/NAME.yaml outside this repository
 """
 
@@ -21,8 +22,9 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from common import exit_on_user_error, read_options
+from common import UserError, exit_on_user_error, read_options
 from experiments.grid import load_experiment
+from plots import style
 from plots.redraw import redraw
 
 Positive = Annotated[float, Field(gt=0, lt=100)]
@@ -37,9 +39,13 @@ def draw(
     exclude: tuple[str, ...] = (),
     width: Positive = 6.75,
     font_size: Positive = 7,
+    mplstyle: Path | None = None,
     config_dir: Path | None = None,
 ) -> None:
     """Draw, and print each file written."""
+    if mplstyle and not mplstyle.is_file():
+        raise UserError(f"mplstyle={mplstyle}: no such file")
+    style.SHEETS[1:] = [mplstyle] if mplstyle else []
     folders = [results_dir] if results_dir else [Path("outputs"), Path("results")]
     tables = [folder / experiment / "results.csv" for folder in folders]
     folder = next(filter(Path.exists, tables), tables[-1]).parent

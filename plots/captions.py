@@ -29,8 +29,8 @@ TABLES = {
         "training speed in tokens per second at equal D. Bold: yours."
     ),
     "d90": (
-        "D90 and its bracket (largest smaller D tried, D90]. Success: share of seeds at 90 % "
-        "there. Still improving: at the failing end, a seed was still improving at its last step, "
+        "D90 and its bracket (largest smaller D tried, D90]. Chain: exact chains, median. Success: "
+        "share of seeds at 90 % there. Still improving: at the failing end, a seed was still improving at its last step, "
         "so more steps might lower D90. × standard: relative to standard attention's D90, with "
         "the interval that the two brackets allow."
     ),

@@ -186,7 +186,7 @@ _WORDS = {
     "dim": "D = {}", "size": "n = {}", "recipe.learning_rate": "learning rate {}",
     "recipe": "{} recipe", "model.position": "{} positions", "model.mixer.A_range": "A in {}",
     "model.mixer.convolution": "{} convolution", PRECISION: "{}", "format": "{}",
-    "task.monoid": "{}", "recipe.steps": "{} steps", "data.train": "{} sequences",
+    "task.monoid": "{}", "measure.weight_format": "weights in {}", "recipe.steps": "{} steps", "data.train": "{} sequences",
 }  # fmt: skip
 _VALUES = {
     ("model.position", "none"): "no positions",

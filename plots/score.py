@@ -142,7 +142,7 @@ def frame(table: pd.DataFrame, published: pd.DataFrame) -> pd.DataFrame:
 
 
 def headline(table: pd.DataFrame) -> str:
-    """The scores in a sentence, the best three if more ran."""
+    """The scores in a sentence, the best three if there are more."""
     rows = [row for row in _rows(table) if row["name"] != BASELINE]
     rows.sort(key=lambda row: row["score"])
     said = [

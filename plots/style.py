@@ -28,7 +28,7 @@ LETTER = 0.07  # inches: the width of most letters
 GREY = "#595959"
 RULE: dict[str, Any] = {"color": GREY, "linewidth": 0.7, "linestyle": ":", "zorder": 1}
 CHANCE: dict[str, Any] = {"color": GREY, "linewidth": 0.7, "linestyle": (0, (6, 2)), "zorder": 1}
-STYLE = Path(__file__).with_name("cotcost.mplstyle")
+SHEETS = [Path(__file__).with_name("cotcost.mplstyle")]  # later ones take precedence
 
 
 class TaskLook(NamedTuple):
@@ -93,7 +93,7 @@ def styled(function: Callable[..., Figure]) -> Callable[..., Figure]:
     def wrapper(
         *args: Any, width: float = PAGE_WIDTH, font_size: float = FONT_SIZE, **options: Any
     ) -> Figure:
-        with matplotlib.style.context([STYLE, {"font.size": font_size}], after_reset=True):
+        with matplotlib.style.context([*SHEETS, {"font.size": font_size}], after_reset=True):
             return function(*args, width=width * FONT_SIZE / font_size, **options)
 
     return wrapper
@@ -113,7 +113,7 @@ def save(figure: Figure, path: Path) -> None:
     """Write a figure in the format of its suffix, without timestamps."""
     content = io.BytesIO()
     metadata = {".pdf": {"CreationDate": None}, ".svg": {"Date": None}}.get(path.suffix)
-    with matplotlib.style.context(STYLE, after_reset=True):
+    with matplotlib.style.context(SHEETS, after_reset=True):
         figure.savefig(content, format=path.suffix[1:], metadata=metadata)
     common.write_bytes(path, content.getvalue())
 

@@ -129,6 +129,7 @@ def d90(table: pd.DataFrame, facets: data.Facets = None) -> pd.DataFrame:
             "fails": frame["low"].replace(0, np.nan),
             "seeds": frame["seeds"],
             "median %": (100 * frame["accuracy"]).round(1),
+            "chain %": (100 * frame["chain_exact_match"]).round(1),
             "success %": (100 * frame["success"]).round(0),
             "still improving": frame["still_improving"],
             "times": frame["times"].round(2),

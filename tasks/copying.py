@@ -12,8 +12,8 @@ class Copying(Task):
     """`size` letters, uniform among the first `alphabet_size`; the answer repeats them.
 
     Training mixes strings of 1 .. n letters in equal shares, as in the paper; where too few
-    distinct ones exist, length n fills up. Test strings have length n. There is no chain, so both
-    formats are the same.
+    distinct ones exist, length n fills the gap. Test strings have length n. There is no chain, so
+    both formats are the same.
 
     Example (size 4)::
 

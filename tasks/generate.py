@@ -130,7 +130,7 @@ def draw_sets(
 ) -> tuple[dict[str, SequenceSet], list[dict[str, Any]]]:
     """Draw the given number of sequences of each split with prompts not in `seen`, and add them.
 
-    Training follows `Task.training_mixture`; the task's own size fills up what smaller sizes cannot
+    Training follows `Task.training_mixture`; the task's own size fills in what smaller sizes cannot
     give. Within a size, every split has the strata (`Task.strata`) of its first candidates. A group
     that runs out of prompts gets the same share of its quota in each kind and split, and other
     groups fill up. Raises UserError if there are too few distinct prompts. Also returns what ran

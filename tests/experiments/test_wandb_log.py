@@ -72,6 +72,12 @@ def test_wandbs_own_variables_count_where_our_keys_have_defaults(tiny, tmp_path,
     assert (found.mode, found.project) == ("disabled", "mine")
 
 
+def test_wandb_disabled_starts_no_run(tiny, tmp_path, monkeypatch):
+    monkeypatch.setenv("WANDB_DISABLED", "true")
+    run_cell(tiny("logger=wandb_offline", "recipe.steps=20"))
+    assert not offline_runs(tmp_path)
+
+
 def test_an_error_of_wandb_costs_one_warning_and_no_run(tiny, monkeypatch, capsys):
     def broken(*arguments, **settings):
         raise RuntimeError("no space left\nfor W&B")
