@@ -19,31 +19,55 @@ from plots import data, style
 from tasks.task import build_task
 
 COLOR = style.model_look("standard").color
+KEYS = ["task", "size", "format", "model", "dim"]
 
 
 def bits(table: pd.DataFrame, records: data.Records) -> pd.DataFrame:
-    """A row per task, size, format (`chain`), model and D: bits `needed_low` to `needed_high` by
-    counting (`Task.state_bits`), `enough` for 90 % in the shortest number `format` at which the
-    seeds' median is 90 % (nan without one), and `held` in float32."""
-    rows = finished(table).fillna({data.STATE_FORMAT: "float32"})
+    """A row per task, size, format, model and D: bits `needed_low` to `needed_high` by counting
+    (`Task.state_bits`), `enough` for 90 % with numbers in the `shortest` format at which the seeds'
+    median is 90 % (nan without one), and `held` in float32."""
+    rows = finished(table)
+    if data.WEIGHT_FORMAT in rows:
+        rows = rows[rows[data.WEIGHT_FORMAT].isna()]
     found = []
-    keys = ["task", "size", "format", "model", "dim"]
-    for _, part in rows.groupby(keys):
-        task, size, chain, model, dim = part[keys].iloc[0]
-        medians = part.groupby(data.STATE_FORMAT)["answer_accuracy"].median()
-        good = sorted(
-            (parse_format(name).bits, name) for name in medians.index[medians.map(passes)]
-        )
-        shortest, name = good[0] if good else (np.nan, "")
-        counted = build_task(records[part["cell"].iloc[0]]["config"]["task"]).state_bits(size)
+    for place, part in rows.groupby(KEYS):
+        fewest, name = shortest(part, data.STATE_FORMAT)
+        task = build_task(records[part["cell"].iloc[0]]["config"]["task"])
+        counted = task.state_bits(part["size"].iloc[0])
         low, high = counted if isinstance(counted, tuple) else (counted, counted)
         numbers = part["state_bytes"].iloc[0] / 4
         found.append(
-            {"task": task, "size": size, "chain": chain, "model": model, "dim": dim,
-             "needed_low": low, "needed_high": high, "enough": numbers * shortest,
-             "held": numbers * 32, "format": name}
+            {**dict(zip(KEYS, place, strict=True)), "needed_low": low, "needed_high": high,
+             "enough": numbers * fewest, "held": numbers * 32, "shortest": name}
         )  # fmt: skip
     return data.in_order(pd.DataFrame(found).assign(row=""))
+
+
+def shortest(rows: pd.DataFrame, key: str) -> tuple[float, str]:
+    """The bits and the name of the shortest format of `key` at which the median is 90 %, or nan and
+    ""; a missing format is float32."""
+    medians = rows.fillna({key: "float32"}).groupby(key)["answer_accuracy"].median()
+    good = [(parse_format(name).bits, name) for name in medians.index[medians.map(passes)]]
+    return min(good, default=(np.nan, ""))
+
+
+def weights(table: pd.DataFrame) -> pd.DataFrame:
+    """A row per task, size, model and D whose weights were rounded: the fewest `bits` per weight
+    for 90 %, their `format`, and KiB of the weights so and in float32."""
+    rows = finished(table)
+    if data.STATE_FORMAT in rows:
+        rows = rows[rows[data.STATE_FORMAT].isna()]
+    found = []
+    for _, part in data.labelled(rows, apart=[data.WEIGHT_FORMAT]).groupby(KEYS, sort=False):
+        if part[data.WEIGHT_FORMAT].notna().any():
+            fewest, name = shortest(part, data.WEIGHT_FORMAT)
+            params, first = part["params"].iloc[0] / 8192, part.iloc[0]
+            found.append(
+                {"task": first["column"], "n": first["size"], "model": first["row"],
+                 "D": first["dim"], "bits": fewest, "format": name, "KiB": params * fewest,
+                 "KiB in float32": params * 32}
+            )  # fmt: skip
+    return pd.DataFrame(found)
 
 
 @style.styled
@@ -52,7 +76,7 @@ def draw(table: pd.DataFrame, records: data.Records, *, width: float, **_: Any) 
     if data.STATE_FORMAT not in table or not records:
         raise UserError("no state_format was measured")
     found = bits(table, records)
-    panels = list(found.groupby(["task", "size", "chain"], sort=False))
+    panels = list(found.groupby(KEYS[:3], sort=False))
     if len(panels) == 1:
         panels = [(panels[0][0], found.sort_values(["enough", "held"], kind="stable"))]
     figure = style.new_figure(width, 0.75 + 0.24 * found["model"].nunique())
@@ -72,7 +96,7 @@ def draw(table: pd.DataFrame, records: data.Records, *, width: float, **_: Any) 
         axes.set_ylim(len(part) - 0.5, -0.5)
         look = style.task_look(str(task))
         title = f"{look.label}, {size} {look.unit}"
-        title += f", {data.in_words('format', chain)}" * (found["chain"].nunique() > 1)
+        title += f", {data.in_words('format', chain)}" * (found["format"].nunique() > 1)
         axes.set_title(title + f", D = {part['dim'].iloc[0]}" * one_dim)
         axes.set_xscale("log")
         axes.set_xlim(max(1, found["needed_low"].min() / 2), 2 * found["held"].max())

@@ -30,9 +30,9 @@ TABLES = {
     ),
     "d90": (
         "D90 and its bracket (largest smaller D tried, D90]. Chain: exact chains, median. Success: "
-        "share of seeds at 90 % there. Still improving: at the failing end, a seed was still improving at its last step, "
-        "so more steps might lower D90. × standard: relative to standard attention's D90, with "
-        "the interval that the two brackets allow."
+        "share of seeds at 90 % there. Still improving: at the failing end, a seed was still "
+        "improving at its last step, so more steps might lower D90. × standard: relative to "
+        "standard attention's D90, with the interval that the two brackets allow."
     ),
     "flops": (
         "GFLOPs of one forward pass over L tokens at D90, 2 per multiply-add. Linear layers: the "
@@ -56,6 +56,10 @@ TABLES = {
     "prefixes": (
         "n*, the longest prefix with each label right in 90 % of the test words, by number of "
         "layers (median of the seeds), and how often it doubles per layer, with a 95 % interval."
+    ),
+    "weights": (
+        "The fewest bits per weight, float or integer, at which the median of the seeds answers "
+        "90 %, and the weights' size then and in float32. The state is not rounded."
     ),
     "locality": "m: the largest distance from a token to one it depends on, over 20 sequences.",
     "accuracy": "Accuracy of every setting. Chain: the share of chains with an exact match.",

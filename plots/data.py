@@ -19,7 +19,7 @@ FACETS = {"columns": ["task"], "rows": ["model"], "x": ["dim"], "y": ["size"]}
 Facets = Mapping[str, Any] | None
 Records = Mapping[str, Any]  # of cells, from `experiments.table.read_cells`
 APART = ("recipe.learning_rate", PRECISION)  # have columns of their own in tables
-STATE_FORMAT = "measure.state_format"
+STATE_FORMAT, WEIGHT_FORMAT = "measure.state_format", "measure.weight_format"
 BESIDE_TASK = ("task.", "data.", "measure.", "format")  # settings that belong to columns
 
 
@@ -186,7 +186,8 @@ _WORDS = {
     "dim": "D = {}", "size": "n = {}", "recipe.learning_rate": "learning rate {}",
     "recipe": "{} recipe", "model.position": "{} positions", "model.mixer.A_range": "A in {}",
     "model.mixer.convolution": "{} convolution", PRECISION: "{}", "format": "{}",
-    "task.monoid": "{}", "measure.weight_format": "weights in {}", "recipe.steps": "{} steps", "data.train": "{} sequences",
+    "task.monoid": "{}", "recipe.steps": "{} steps", "data.train": "{} sequences",
+    WEIGHT_FORMAT: "weights in {}",
 }  # fmt: skip
 _VALUES = {
     ("model.position", "none"): "no positions",

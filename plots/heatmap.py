@@ -2,7 +2,7 @@
 
 Accuracy: the share of correct final answers in free greedy generation. Each square is split into
 sorted stripes, one per seed; its number is their median. The black bar is D90, the smallest D whose
-median reaches 90 %, the red one the paper's, if it is on the grid. Blank: not run.
+median reaches 90 %, the red one the paper's. Blank: not run.
 """
 
 import itertools
@@ -36,7 +36,8 @@ def points(table: pd.DataFrame, facets: data.Facets = None) -> pd.DataFrame:
     place = ["column", "row", "x", "y"]
     median = rows.groupby(place, dropna=False)["answer_accuracy"].transform("median")
     paper = rows.apply(theory.paper_value, axis=1, known=theory.FRONTIER_DIM)
-    return rows.assign(median=median, paper_dim=paper)
+    most = paper.dropna().isin(rows["dim"]).mean() > 0.5  # else a lone line would puzzle
+    return rows.assign(median=median, paper_dim=paper if most else np.nan)
 
 
 @style.styled
@@ -190,6 +191,6 @@ def _explain(figure: Figure, grid: np.ndarray, cells: pd.DataFrame, over_dim: bo
     looks = {}
     if over_dim and cells["median"].map(passes).any():
         looks["D90 (stripes: seeds)"] = D90
-    if over_dim and cells["paper_dim"].isin(cells["x"]).any():
+    if over_dim and cells["paper_dim"].notna().any():
         looks["the paper's D90"] = PAPER
     style.legend_below(figure, looks)

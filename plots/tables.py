@@ -8,7 +8,7 @@ import pandas as pd
 
 from experiments.d90 import PRECISION, finished, required
 from models.build import ModelConfig, model_of_shapes
-from plots import costs, d90_by_task, data, exponents, locality, theory
+from plots import bits, costs, d90_by_task, data, exponents, locality, theory
 from tasks.task import build_task
 
 NONE = "–"
@@ -20,7 +20,7 @@ def build(
     table: pd.DataFrame, speeds: pd.DataFrame | None, facets: data.Facets, records: data.Records
 ) -> dict[str, pd.DataFrame]:
     """The non-empty tables of an experiment by name: accuracy, prefixes, learning_rates, d90, flops
-    (the paper's Table 2), costs, exponents, locality. `records` are from
+    (the paper's Table 2), costs, exponents, weights, locality. `records` are from
     `experiments.table.read_cells`."""
     found = {"accuracy": accuracy(table, facets)}
     if finished(table).groupby("model")["layers"].nunique().max() >= exponents.FEWEST:
@@ -35,6 +35,8 @@ def build(
             found["heads"] = exponents.exponents(table, facets, against="heads")
         else:
             found["exponents"] = exponents.exponents(table, facets)
+    if data.WEIGHT_FORMAT in table:
+        found["weights"] = bits.weights(table)
     if records and set(locality.TASKS) <= set(table["task"]):
         found["locality"] = locality.distances(table, records)
     return {name: frame for name, frame in found.items() if len(frame)}

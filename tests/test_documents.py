@@ -265,9 +265,9 @@ def test_bits():
         name: bits(read_table(ROOT / "results" / name), read_cells(ROOT / "results" / name))
         for name in ("bits", "bits_mixers")
     }
-    row = found["bits"].set_index(["model", "size"]).loc[("linear", 10)]
+    row = found["bits"].set_index(["task", "model", "size"]).loc[("lis", "linear", 10)]
     assert row["dim"] == 32
-    assert f"in {row['enough']:,.0f} bits; {row['needed_high']:.0f} are needed" in TEXT
+    assert f"with {row['enough']:,.0f} bits; {row['needed_high']:.0f} are needed" in TEXT
     word = found["bits_mixers"].set_index("model")
     enough = word["enough"].dropna()
     assert (enough.idxmin(), enough.idxmax()) == ("lstm", "taylor")
@@ -334,7 +334,7 @@ def test_what_the_brackets_leave_of_the_saving():
             low, high = flops[*place, "linear"], flops[*place, "standard"]
             saves += standard["low"] > 0 and low[linear["d90"]] < high[standard["low"]]
             loses += linear["low"] > 0 and low[linear["low"]] > high[standard["d90"]]
-    text = f"none of them beyond D90's uncertainty; at {loses} others it takes more throughout"
+    text = f"all within D90's uncertainty; at {loses} others it takes more across the whole bracket"
     assert saves == 0 and text in TEXT
 
 
@@ -356,7 +356,9 @@ def test_thirteen_operators():
     spread = f"({least:.2f} to {most:.2f} within the brackets)"
     training = f"{1 / less['training_flops']:.1f} times the training FLOPs"
     assert f"{dims}: {flops:.2f} times the inference FLOPs {spread}, {training}" in TEXT
-    assert f"{dims}: {flops:.2f} times the inference FLOPs {spread}, {training}." in README
+    dims = f"needs D = {linear['d90']:g} (standard: {standard['d90']:g})"
+    spread = f"({least:.2f} to {most:.2f} within D90's uncertainty)"
+    assert f"{dims}, {flops:.2f} times the inference FLOPs {spread} and {training}." in README
     assert f"{less['state']:.0f} times less state" in TEXT
     narrow = frame_of("arithmetic").query("model == 'standard' and size == 13 and dim == 16")
     passed = (narrow["answer_accuracy"] >= 0.9).sum()

@@ -268,8 +268,13 @@ def test_the_learning_rate_is_chosen_by_validation_then_by_steps():
 def test_enough_bits_are_those_of_the_shortest_format_whose_median_passes():
     seeds = {None: [1.0, 1.0, 0.2], "int8": [0.95, 0.91, 0.1], "int4": [0.95, 0.8, 0.7]}
     table = joined(*(cells({8: own}, **{data.STATE_FORMAT: name}) for name, own in seeds.items()))
+    rounded = cells({8: [0.92, 0.93, 0.1]}, **{data.WEIGHT_FORMAT: "int4"})
+    table = joined(table, rounded)  # the state or the weights, never both
     task = {"_target_": "tasks.lis.LIS", "size": 4}
     records = {cell: {"config": {"task": task}} for cell in table["cell"]}
     (found,) = bits.bits(table, records).to_dict("records")
-    assert (found["enough"], found["format"], found["held"]) == (16 * 8, "int8", 16 * 32)
+    assert (found["enough"], found["shortest"], found["held"]) == (16 * 8, "int8", 16 * 32)
     assert found["needed_low"] == found["needed_high"] == pytest.approx(math.log2(15))
+    (row,) = bits.weights(table).to_dict("records")
+    assert (row["bits"], row["format"]) == (4, "int4")
+    assert (row["KiB"], row["KiB in float32"]) == (1000 * 4 / 8192, 1000 * 32 / 8192)
