@@ -7,17 +7,20 @@ from types import SimpleNamespace
 
 import pandas as pd
 import pytest
+import torch
 from hydra.core.utils import JobReturn, JobStatus
 from submitit.core.utils import UncompletedJobError
 
-from common import WorkerDiedError
+from common import WorkerDiedError, write_json
 from experiments import display
+from experiments.estimate import training_flops
 from experiments.grid import Cell, cell_of, experiment_from
 from experiments.launch import launch_cells, record_lost_worker
 from experiments.names import cell_name, run_name
 from experiments.plan import Sweep
 from experiments.run import run_and_report, run_cell
 from experiments.runs import Run
+from training.device import device_name
 
 DYING = """
 import os, signal
@@ -157,6 +160,28 @@ def test_an_error_of_the_progress_display_is_shown_and_does_not_end_it(tiny, mon
     shown = capsys.readouterr().out
     assert shown.count("warning: progress: OSError: no room for the table") == 1
     assert "[1/1]" in shown
+
+
+def test_time_is_flops_over_the_speed_of_the_most_similar_training(tiny):
+    sweep = sweep_of(("size", 4))
+    near, far = sweep.cells
+    folder = sweep.folder.parent / "another"
+    folder.mkdir(parents=True)
+    device = device_name(torch.device("cpu"))
+    known = {"status": "done", "device": device, "max_len": 11, "flops_training": 6e9}
+    runs = [("a", "standard", 8, 2, 100), ("b", "standard", 64, 6, 100),
+            ("c", "linear", 8, 1, 100), ("d", "standard", 8, 9, 9)]  # fmt: skip
+    names = ("run", "model", "dim", "train_seconds", "steps")
+    rows = [dict(zip(names, run, strict=True)) for run in runs]
+    pd.DataFrame([{**known, **row} for row in rows]).to_csv(folder / "results.csv", index=False)
+    estimate = display.Estimate(sweep)
+    for cell in (near, far):
+        assert estimate.seconds(cell) == pytest.approx(training_flops(cell) / 3e9)
+    write_json(near.run.folder / "progress.json", {"cell": near.name, "step": 5, "steps": 20})
+    left = display.seconds_left([near, far], estimate)
+    assert left == pytest.approx(0.75 * estimate.seconds(near) + estimate.seconds(far))
+    write_json(near.run.folder / "training.json", {"row": {}})  # evaluation is left
+    assert display.seconds_left([near, far], estimate) == pytest.approx(estimate.seconds(far))
 
 
 def test_watching_outlives_the_pause_between_two_cells(tiny, monkeypatch, capsys):

@@ -1,16 +1,22 @@
 """What is part of a cell's name, and what is not."""
 
+import sys
+
 import pytest
 
 from common import UserError
 from experiments.config import require_trusted
 from experiments.names import cell_name, run_name
 
-MIXER = """
+OUTSIDE = """
 from models.standard import StandardAttention
+from tasks.lis import LIS
 
 class Mine(StandardAttention):
     {comment}
+
+class Counting(LIS):
+    pass
 """
 
 
@@ -41,14 +47,20 @@ def test_another_measurement_has_a_name_of_its_own_and_shares_the_training(tiny)
     assert len({run_name(cell) for cell in cells}) == 1
 
 
-def test_an_edited_class_from_outside_makes_another_name(tiny, tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    "words",
+    [["model.mixer._target_=outside.Mine"], ["task._target_=outside.Counting"],
+     ["model=hybrid", "model.mixers=[{_target_: outside.Mine}]"]],
+)  # fmt: skip
+def test_an_edited_class_from_outside_makes_another_name(tiny, tmp_path, monkeypatch, words):
     monkeypatch.syspath_prepend(tmp_path)
-    target = "model.mixer._target_=outside_mixer.Mine"
-    (tmp_path / "outside_mixer.py").write_text(MIXER.format(comment="pass"))
-    first = cell_name(tiny(target))
-    assert cell_name(tiny(target)) == first
-    (tmp_path / "outside_mixer.py").write_text(MIXER.format(comment="pass  # edited"))
-    assert cell_name(tiny(target)) != first
+    monkeypatch.delitem(sys.modules, "outside", raising=False)
+    path = tmp_path / "outside.py"
+    path.write_text(OUTSIDE.format(comment="pass"))
+    first = cell_name(tiny(*words))
+    assert cell_name(tiny(*words)) == first
+    path.write_text(OUTSIDE.format(comment="pass  # edited"))
+    assert cell_name(tiny(*words)) != first
 
 
 def test_a_file_by_its_content_not_its_path(tiny, tmp_path):

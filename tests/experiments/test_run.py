@@ -6,16 +6,20 @@ import os
 import signal
 import subprocess
 import time
+from unittest.mock import Mock
 
 import pytest
 import torch
 from submitit.core.utils import UncompletedJobError
 
 from common import RunError, UserError
+from experiments.config import MeasureConfig, measured_task
+from experiments.grid import cell_of
 from experiments.names import cell_name, run_name
-from experiments.run import run_and_report, run_cell
+from experiments.run import load_data, measured_sequences, run_and_report, run_cell
 from experiments.runs import Run, commit
 from experiments.table import read_cells, read_table
+from tasks.task import build_task
 from training.checkpoint import load_checkpoint
 from training.device import Machine
 from training.trainer import TrainingStep
@@ -80,6 +84,29 @@ def test_weights_are_measured_at_another_size_without_training_again(tiny):
     assert row["size"] == 6 and row["n_test"] == 60
     assert Run.of(other).record_path(row["cell"]).name == f"record-{row['cell']}.json"
     assert Run.of(trained).checkpoint.stat().st_mtime_ns == stamp
+
+
+def test_sequences_to_measure_are_those_of_the_split_and_were_not_trained_on(tiny):
+    words = ["task=arithmetic", "task.size=3", "task.capacity=3", "data.train=3000"]
+    config = cell_of([*words, "data.validation=50", "data.test=60", "measure.task.size=2"]).config
+    task = build_task(config.task)
+    data, measured = load_data(config, task), measured_task(config, task)
+    other = measured_sequences(config, task, measured, data)
+    prompts, trained = (
+        {" ".join(task.decode(found, row).prompt) for row in range(len(found))}
+        for found in (other, data.train)
+    )
+    assert len(prompts) == 60 and not prompts & trained
+    split = dataclasses.replace(config, measure=MeasureConfig(split="validation", count=20))
+    found = measured_sequences(split, task, task, data)
+    assert len(found) == 20 and (found.tokens == data.validation.tokens[:20]).all()
+
+
+@pytest.mark.parametrize("check", ["require_exact", "require_causal", "require_same_step"])
+def test_no_model_trains_that_cannot_be_measured(tiny, monkeypatch, check):
+    monkeypatch.setattr(f"experiments.run.{check}", Mock(side_effect=UserError("refused")))
+    with pytest.raises(UserError, match="refused"):
+        run_cell(tiny())
 
 
 def test_formats_are_columns_of_the_table(tiny):

@@ -117,12 +117,6 @@ def test_what_a_job_raises_arrives_and_is_shown(failure, kind, traceback, capsys
     assert traceback or shown == f"error: {failure}\n"
 
 
-def test_as_many_jobs_as_the_container_may_use_cores(monkeypatch):
-    """loky heeds quotas of cgroups, `os.cpu_count` does not."""
-    monkeypatch.setattr("loky.cpu_count", lambda: 3)
-    assert LocalLauncher().jobs == 3
-
-
 def test_ctrl_c_ends_a_multirun_and_its_workers_which_save(tmp_path):
     words = ["task=lis", "task.size=3", "data.train=400", "data.test=20", "recipe.steps=1000000",
              "recipe.stop_at=null", "model.num_layers=1", "logger=none", "seed=0,1,2"]  # fmt: skip

@@ -157,14 +157,6 @@ def test_packed_sequences_equal_the_recurrence(lengths, width, writes, corrects,
     )
 
 
-def test_threads_share_packed_sequences():
-    given = [torch.randn(40, 2, 4), *torch.randn(2, 40, 1, 2, 4), None, None]
-    packing = Packing(np.array([1, 3, 6, 10, 20]))
-    alone = PackedRecurrence.apply(*given, packing)
-    torch.set_num_threads(3)
-    assert torch.equal(PackedRecurrence.apply(*given, packing), alone)
-
-
 def test_filler_is_zero_and_gets_no_gradient():
     packing = Packing(np.array([2, 3]), size_step=8)
     q, k, v = torch.randn(3, 8, 1, 4)

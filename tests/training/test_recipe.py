@@ -126,8 +126,3 @@ def test_fast_scales_every_role_with_the_width(name):
     fast = shipped(name)
     fall = {kind: fast.rate_factor(kind, 32) / fast.rate_factor(kind, 512) for kind in KINDS}
     assert fall == {"hidden": 4.0, "embedding": 1.0, "head": 16.0, "vector": 1.0}
-
-
-def test_only_long_trains_in_bfloat16():
-    found = {name: shipped(name).precision for name in ("fast", "quick", "long", "paper")}
-    assert found == {name: "bfloat16" if name == "long" else "float32" for name in found}
