@@ -52,9 +52,9 @@ TASKS = {
     "ed": TaskLook("ED", "letters", "#CC79A7"),
     "lis": TaskLook("LIS", "numbers", "#E69F00"),
     "ed_local": TaskLook("ED_Local", "letters", "#000000"),
-    "word": TaskLook("Word problem", "letters", "#56B4E9"),
-    "closure": TaskLook("Closure", "letters", "#CC79A7"),
-    "match3": TaskLook("Match3", "numbers", "#E69F00"),
+    "word": TaskLook("Word problem", "letters", "#009E73"),
+    "closure": TaskLook("Closure", "letters", "#D55E00"),
+    "match3": TaskLook("Match3", "numbers", "#0072B2"),
     "mqar": TaskLook("MQAR", "pairs", "#882255"),
     "copy": TaskLook("Copy", "letters", "#999933"),
 }

@@ -19,7 +19,8 @@ MOMENTUM = 0.95
 # On one Xeon core, a fused AdamW step over three groups takes 0.3 ms instead of 0.7 at D = 32, and
 # 0.4 instead of 1.0 at D = 64.
 FUSED_ON = ("cpu", "cuda")
-# On a CPU with bfloat16 products Muon's step takes 31 ms instead of 54 at D = 128; no gain at 64.
+# Not on a CPU: it saves time only above D = 64 (31 ms instead of 54 at 128), and its effect on
+# accuracy there is not known.
 BFLOAT16_ON = ("cuda",)
 
 

@@ -9,6 +9,7 @@ from two_samples import deviation
 
 from tasks.arithmetic import Arithmetic
 from tasks.copying import Copying
+from tasks.data import DataConfig, build
 from tasks.ed import EditDistance, strings
 from tasks.ed_local import EditDistanceLocal
 from tasks.lis import LIS
@@ -80,6 +81,26 @@ def test_kernel_draws_the_plain_sampler_s_distribution(task: Task, features) -> 
     for name in plain[0]:
         score = deviation([f[name] for f in plain], [f[name] for f in kernel])
         assert score < 3.5, (name, score)
+
+
+MANY = [(task, features) for task, features in DRAWN if task.size >= 5 and task.name != "copy"]
+
+
+@pytest.mark.parametrize(("task", "features"), MANY, ids=lambda x: str(getattr(x, "size", "")))
+def test_stored_sets_have_it_in_both_splits(task: Task, features) -> None:
+    """Of tasks with so many prompts that hardly any occurs twice; training of the largest size."""
+    rng, counts = random.Random(2), DataConfig(train=6000, validation=10, test=2000)
+    sets, _ = build(task, counts, progress=False)
+    plain = [features(sample(task, rng)) for _ in range(4000)]
+    for stored in ("train", "test"):
+        own = [task.decode(sets[stored], row) for row in range(len(sets[stored]))]
+        if task.name == "arithmetic":
+            own = [one for one in own if sum(map(one.prompt.count, "+-*/")) == task.size]
+        assert len(own) >= 1900
+        found = list(map(features, own))
+        for name in plain[0]:
+            score = deviation([f[name] for f in plain], [f[name] for f in found])
+            assert score < 3.5, (stored, name, score)
 
 
 def test_every_number_of_edits_comes_to_an_end() -> None:
