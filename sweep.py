@@ -9,6 +9,7 @@ python sweep.py experiment=figure1 status=true           # from another terminal
 
 from __future__ import annotations
 
+import re
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -104,7 +105,8 @@ def filters(composed: dict[str, Any]) -> dict[str, Any]:
 
     words = [word.lstrip("+").partition("=") for word in HydraConfig.get().overrides.task]
     own = {key: parsed(value) for key, _, value in words if key.partition(".")[0] == "only"}
-    own |= {key: value.strip("[]").split(",") for key, _, value in words if key == "only.cell"}
+    # A list of ids, which may look like numbers.
+    own |= {k: re.findall(r"\w+", value) for k, _, value in words if k == "only.cell"}
     values = flat({"only": composed}) | flat(own)
     return {k.removeprefix("only."): value for k, value in values.items() if value is not None}
 

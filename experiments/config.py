@@ -119,7 +119,7 @@ class SweepCall:
 
 @dataclass(frozen=True, config=STRICT)
 class EvaluateCall:
-    """The command line of evaluate.py without that of `MeasureConfig`; see conf/evaluate.yaml."""
+    """evaluate.py's options other than those of `MeasureConfig`; see conf/evaluate.yaml."""
 
     run: str
     show: Annotated[int, Field(ge=0)]

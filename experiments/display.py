@@ -189,6 +189,9 @@ def show_status(sweep: Sweep, watch: bool = False) -> None:
             plan = sweep.plan()
             running = [planned.cell for planned in plan if planned.cell.is_running]
             left = [planned.cell for planned in plan if planned.status not in ("done", "failed")]
+            for planned in plan:
+                if planned.status == "running" and not planned.cell.is_running:
+                    planned.status = "waiting"  # for another cell of its training run
             text = f"{sweep.experiment.name}: {len(plan)} cells: {counts(plan)}"
             if left:
                 workers = max(1, len(running))

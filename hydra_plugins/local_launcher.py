@@ -129,6 +129,8 @@ def _work(payload: bytes, path: Path) -> None:
 def _pickled(result: JobReturn) -> bytes:
     """The pickled result, after printing why it failed."""
     error = failure_of(result)
+    if isinstance(error, PermissionError):
+        error = result.return_value = UserError(f"{error.filename}: {error.strerror}")
     if isinstance(error, UserError | RunError):
         print(f"error: {error}", file=sys.stderr)
     elif error is not None:

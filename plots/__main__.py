@@ -24,7 +24,6 @@ from pydantic import Field
 
 from common import UserError, exit_on_user_error, read_options
 from experiments.grid import load_experiment
-from plots import style
 from plots.redraw import redraw
 
 Positive = Annotated[float, Field(gt=0, lt=100)]
@@ -45,12 +44,12 @@ def draw(
     """Draw, and print each file written."""
     if mplstyle and not mplstyle.is_file():
         raise UserError(f"mplstyle={mplstyle}: no such file")
-    style.SHEETS[1:] = [mplstyle] if mplstyle else []
     folders = [results_dir] if results_dir else [Path("outputs"), Path("results")]
     tables = [folder / experiment / "results.csv" for folder in folders]
     folder = next(filter(Path.exists, tables), tables[-1]).parent
     found = load_experiment(experiment, config_dir, folder)
-    for path in redraw(found, folder, format, figures, models, exclude, width, font_size):
+    selected = figures, models, exclude
+    for path in redraw(found, folder, format, *selected, width, font_size, mplstyle):
         print(path)
 
 

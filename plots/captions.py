@@ -25,8 +25,8 @@ TABLES = {
         "mean over the tasks of D90 divided by standard attention's (lower is better); a failed "
         "task counts as twice the largest D tried. In parentheses, the central 95 % of scores if "
         "each D90 is drawn log-uniformly from its bracket. Costs are relative to standard "
-        "attention in the same table: parameters, state and training time each at its own D90, "
-        "training speed in tokens per second at equal D. Bold: yours."
+        "attention: parameters, state and training time each at its own D90, training speed in "
+        "tokens per second at equal D; times of your own models alone. Bold: yours."
     ),
     "d90": (
         "D90 and its bracket (largest smaller D tried, D90]. Chain: exact chains, median. Success: "

@@ -2,7 +2,7 @@
 
 Accuracy: the share of correct final answers in free greedy generation. Each square is split into
 sorted stripes, one per seed; its number is their median. The black bar is D90, the smallest D whose
-median reaches 90 %, the red one the paper's. Blank: not run.
+median reaches 90 %. Blank: not run.
 """
 
 import itertools
@@ -36,7 +36,8 @@ def points(table: pd.DataFrame, facets: data.Facets = None) -> pd.DataFrame:
     place = ["column", "row", "x", "y"]
     median = rows.groupby(place, dropna=False)["answer_accuracy"].transform("median")
     paper = rows.apply(theory.paper_value, axis=1, known=theory.FRONTIER_DIM)
-    most = paper.dropna().isin(rows["dim"]).mean() > 0.5  # else a lone line would puzzle
+    distinct = rows.assign(paper=paper).drop_duplicates(["model", "size"])["paper"].dropna()
+    most = distinct.isin(rows["dim"]).mean() > 0.5  # else a lone line would puzzle
     return rows.assign(median=median, paper_dim=paper if most else np.nan)
 
 

@@ -91,10 +91,11 @@ def finding(experiment: Experiment, table: pd.DataFrame, records: data.Records) 
 
 
 def _compared(row: str, rows: pd.DataFrame) -> str:
-    """The D90 of one model beside standard attention's where that is known. Two D90 at the smallest
-    D tried say nothing of their ratio."""
-    known = rows[rows["times"].notna() & (rows["low"] + rows["low_base"] > 0)]["times"]
+    """The D90 of one model beside standard attention's. One at the smallest D tried is only a
+    bound."""
+    known = rows[rows["times"].notna() & (rows["low"] > 0) & (rows["low_base"] > 0)]["times"]
     failed = int(rows["d90"].isna().sum())
+    bounded = len(rows) - len(known) - failed
     said = []
     if len(known):
         span = dict.fromkeys(f"{times:.3g}" for times in (known.min(), known.max()))
@@ -102,7 +103,9 @@ def _compared(row: str, rows: pd.DataFrame) -> str:
         said.append(f"D90 is {'–'.join(span)}× standard attention's {where}")
     if failed:
         said.append(f"no D tried suffices in {failed} of {len(rows)}")
-    return f"{row}: {', '.join(said) or 'D90 is at most the smallest D tried'}"
+    if bounded:
+        said.append(f"a D90 is at most the smallest D tried in {bounded} of {len(rows)}")
+    return f"{row}: {', '.join(said)}"
 
 
 def protocol(experiment: Experiment, table: pd.DataFrame, records: data.Records) -> pd.DataFrame:

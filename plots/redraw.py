@@ -55,6 +55,7 @@ def redraw(
     exclude: Sequence[str] = (),
     width: float = style.PAGE_WIDTH,
     font_size: float = style.FONT_SIZE,
+    mplstyle: Path | None = None,
 ) -> list[Path]:
     """Write figures and tables of `folder`, which holds `results.csv`; returns the paths.
 
@@ -77,10 +78,11 @@ def redraw(
     paths: list[Path] = []
     drawn: dict[str, Any] = {}
     options = {"facets": experiment.facets, "records": records, "speeds": speeds}
+    looks = {"width": width, "font_size": font_size, "mplstyle": mplstyle}
     pictures = [suffix for suffix in formats if suffix in ("png", "pdf", "svg")]
     for name, draw in functions.items() if pictures else ():
         try:
-            figure = draw(shown, width=width, font_size=font_size, **options)
+            figure = draw(shown, **looks, **options)
         except UserError as error:
             if figures:
                 raise UserError(f"{name}: {error}") from error
@@ -90,7 +92,7 @@ def redraw(
         drawn[name] = draw
         for suffix in pictures:
             paths.append(folder / "figures" / f"{name}.{suffix}")
-            style.save(figure, paths[-1])
+            style.save(figure, paths[-1], mplstyle)
     built = {SCORE: score.frame(own, published)} if scored else {}
     if TABLES in wanted:
         built |= tables.build(table, speeds, experiment.facets, records)

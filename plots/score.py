@@ -21,8 +21,8 @@ from plots import costs, d90_by_task, data, style
 PLACE = ["task", "format", "size"]
 DRAWS = 10_000
 MAX_NAMED = 3  # in the headline
-COSTS = {"parameters": "params", "state": "state_bytes", "training time": "train_seconds"}
-SPEED = "training speed"
+TIME, SPEED = "training time", "training speed"
+COSTS = {"parameters": "params", "state": "state_bytes", TIME: "train_seconds"}
 RATE = "recipe.learning_rate"
 
 
@@ -47,7 +47,8 @@ def scorable(table: pd.DataFrame) -> pd.DataFrame:
     names = []
     for model, rows in ended.groupby("model", sort=False):
         good = medians(rows)
-        solved = set(map(tuple, good[good["accuracy"].map(passes)][PLACE].to_numpy()))
+        passing = good["accuracy"].map(passes).astype(bool)
+        solved = set(map(tuple, good.loc[passing, PLACE].to_numpy()))
         ran = set(map(tuple, rows[[*PLACE, "dim"]].to_numpy()))
         settings = rows[[key for key in shown if key not in (*PLACE, RATE)]]
         if len(settings.drop_duplicates()) == 1 and all(
@@ -108,7 +109,10 @@ def score(found: pd.DataFrame, model: str) -> Score:
     random = np.random.default_rng(0)
 
     def drawn(rows: pd.DataFrame) -> np.ndarray:
-        return random.uniform(np.log(rows["low"]), np.log(rows["high"]), (DRAWS, len(rows)))
+        training = pd.factorize(rows["task"] + rows["format"])[0]  # sizes share its weights
+        place = random.random((DRAWS, training.max() + 1))[:, training]
+        low, high = np.log(rows["low"].to_numpy()), np.log(rows["high"].to_numpy())
+        return low + place * (high - low)
 
     low, high = np.quantile((drawn(mine) - drawn(base)).mean(1), [0.025, 0.975])
     value = np.log(mine["high"].to_numpy() / base["high"].to_numpy()).mean()
@@ -133,12 +137,16 @@ def with_references(table: pd.DataFrame, published: pd.DataFrame) -> pd.DataFram
 
 def frame(table: pd.DataFrame, published: pd.DataFrame) -> pd.DataFrame:
     """A row per model, the lowest score first; `yours` marks those not published. Costs are
-    geometric means over the tasks, without a D90 those of the largest D."""
+    geometric means over the tasks, without a D90 those of the largest D. Times are those of your
+    own models: references trained on several machines."""
     ran, known = set(table["model"]), {*published["model"], BASELINE}
     rows = _rows(table) + [row for row in _rows(published) if row["name"] not in ran]
     rows.sort(key=lambda row: row["score"])
     found = pd.DataFrame([{**row, "yours": row["name"] not in known} for row in rows])
-    return found.drop(columns="name", errors="ignore")
+    if found.empty:
+        return found
+    found[[TIME, SPEED]] = found[[TIME, SPEED]].where(found["yours"], axis=0)
+    return found.drop(columns="name").dropna(axis=1, how="all")
 
 
 def headline(table: pd.DataFrame) -> str:

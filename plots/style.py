@@ -28,7 +28,7 @@ LETTER = 0.07  # inches: the width of most letters
 GREY = "#595959"
 RULE: dict[str, Any] = {"color": GREY, "linewidth": 0.7, "linestyle": ":", "zorder": 1}
 CHANCE: dict[str, Any] = {"color": GREY, "linewidth": 0.7, "linestyle": (0, (6, 2)), "zorder": 1}
-SHEETS = [Path(__file__).with_name("cotcost.mplstyle")]  # later ones take precedence
+STYLE = Path(__file__).with_name("cotcost.mplstyle")
 
 
 class TaskLook(NamedTuple):
@@ -86,17 +86,27 @@ DASHES = ("-", (0, (4, 1.5)), (0, (1, 1)), (0, (4, 1, 1, 1)))
 
 
 def styled(function: Callable[..., Figure]) -> Callable[..., Figure]:
-    """Draw in the project's style, at most `width` inches wide; `font_size` in points scales it
-    all. Inside `function` lengths are those at `FONT_SIZE`; `new_figure` scales them."""
+    """Draw in the project's style and that of the sheet `mplstyle`, at most `width` inches wide;
+    `font_size` in points scales it all. Inside `function` lengths are those at `FONT_SIZE`;
+    `new_figure` scales them."""
 
     @functools.wraps(function)
     def wrapper(
-        *args: Any, width: float = PAGE_WIDTH, font_size: float = FONT_SIZE, **options: Any
+        *args: Any,
+        width: float = PAGE_WIDTH,
+        font_size: float = FONT_SIZE,
+        mplstyle: Path | None = None,
+        **options: Any,
     ) -> Figure:
-        with matplotlib.style.context([*SHEETS, {"font.size": font_size}], after_reset=True):
+        sheets = [*_sheets(mplstyle), {"font.size": font_size}]
+        with matplotlib.style.context(sheets, after_reset=True):
             return function(*args, width=width * FONT_SIZE / font_size, **options)
 
     return wrapper
+
+
+def _sheets(mplstyle: Path | None) -> list[Any]:
+    return [STYLE, mplstyle] if mplstyle else [STYLE]
 
 
 def new_figure(width: float, height: float, dense: bool = False) -> Figure:
@@ -109,11 +119,11 @@ def new_figure(width: float, height: float, dense: bool = False) -> Figure:
     return Figure(figsize=size, layout=ConstrainedLayoutEngine(**gaps))
 
 
-def save(figure: Figure, path: Path) -> None:
+def save(figure: Figure, path: Path, mplstyle: Path | None = None) -> None:
     """Write a figure in the format of its suffix, without timestamps."""
     content = io.BytesIO()
     metadata = {".pdf": {"CreationDate": None}, ".svg": {"Date": None}}.get(path.suffix)
-    with matplotlib.style.context(SHEETS, after_reset=True):
+    with matplotlib.style.context(_sheets(mplstyle), after_reset=True):
         figure.savefig(content, format=path.suffix[1:], metadata=metadata)
     common.write_bytes(path, content.getvalue())
 

@@ -22,8 +22,8 @@ MAX_CYCLIC = 1000
 class Monoid:
     """elements: tokens, the identity first. table (S, S) int64: entry (a, b) is the number of a b.
     letters: up to three generators. subgroup: numbers of a proper subgroup, empty if none was
-    chosen: the stabiliser of point 1, in Zn the multiples of 5 ({0} if there are none), in A4xZ5
-    A4."""
+    chosen: the stabiliser of point 1, in Zn the multiples of 5 ({0} if there are none), A4 in
+    A4xZ5."""
 
     name: str
     elements: tuple[str, ...]

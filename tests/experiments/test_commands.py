@@ -112,6 +112,9 @@ def test_a_finished_sweep_a_plan_and_a_status_run_nothing(swept):
     plan = run("sweep.py", *SWEEP, "dry_run=true", 'overrides=["seed=7"]', "only.model=linear")
     assert plan.status == 0, plan.err
     assert "2 cells: 2 missing" in plan.out and "TFLOP" in plan.out
+    names = swept[1].query("seed == 0")["cell"].tolist()
+    some = run("sweep.py", *SWEEP, "dry_run=true", f"only.cell=[{names[0]}, {names[1]}]")
+    assert "2 cells: 2 done" in some.out
     status = run("sweep.py", *SWEEP, "status=true")
     assert status.status == 0 and "4 cells: 4 done" in status.out
 

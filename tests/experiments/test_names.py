@@ -68,8 +68,8 @@ def test_a_file_by_its_content_not_its_path(tiny, tmp_path):
         (tmp_path / name).write_text("5 6 7 8 <sep> 1 2 3 4 <sep> 4\n")
     names = {cell_name(tiny(f"measure.file={tmp_path / n}")) for n in ("one.txt", "two.txt")}
     assert len(names) == 1
-    words = [f"data.file={tmp_path / 'one.txt'}", "data.test=0"]
-    assert cell_name(tiny(*words)) != cell_name(tiny(*words, "measure.count=60"))  # maybe not all
+    word = f"data.file={tmp_path / 'one.txt'}"
+    assert cell_name(tiny(word)) != cell_name(tiny(word, "measure.count=60"))  # maybe not all
     for key in ("data.file", "data.train_file"):
         names = [cell_name(tiny(f"{key}={tmp_path / n}")) for n in ("one.txt", "two.txt")]
         assert names[0] == names[1] != cell_name(tiny())

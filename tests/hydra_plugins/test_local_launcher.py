@@ -1,5 +1,6 @@
 """The local launcher: jobs in processes, their deaths, the end of the time."""
 
+import errno
 import itertools
 import multiprocessing
 import os
@@ -115,6 +116,24 @@ def test_what_a_job_raises_arrives_and_is_shown(failure, kind, traceback, capsys
     shown = capsys.readouterr().err
     assert str(failure) in shown and ("Traceback" in shown or not traceback)
     assert traceback or shown == f"error: {failure}\n"
+
+
+def test_a_folder_that_a_job_cannot_write_is_one_line(capsys):
+    refused = PermissionError(errno.EACCES, "Permission denied", "runs/0123456789ab")
+    result = JobReturn(status=JobStatus.FAILED, _return_value=refused)
+    found = failure_of(pickle.loads(local_launcher._pickled(result)))
+    assert type(found) is UserError
+    assert (
+        capsys.readouterr().err
+        == f"error: {found}\n"
+        == ("error: runs/0123456789ab: Permission denied\n")
+    )
+
+
+def test_as_many_jobs_as_the_container_may_use_cores(monkeypatch):
+    """loky heeds quotas of cgroups, `os.cpu_count` does not."""
+    monkeypatch.setattr("loky.cpu_count", lambda: 3)
+    assert LocalLauncher().jobs == 3
 
 
 def test_ctrl_c_ends_a_multirun_and_its_workers_which_save(tmp_path):

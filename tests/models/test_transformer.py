@@ -173,6 +173,11 @@ def test_more_tokens_than_max_len_are_refused():
         model(torch.zeros(1, 13, dtype=torch.int64))
 
 
+def test_auto_resolves_by_max_len():
+    for build in (SparseAttention, LinearAttention):
+        assert build(8, 2, 16).implementation == "dense" != build(8, 2, 4096).implementation
+
+
 COMPILED = ["standard", "sparse:blocked", "linear:chunked", "tensor", "tensor_linear"]
 
 

@@ -210,6 +210,13 @@ def test_costs_refuses_more_panels_than_are_read():
         costs.draw(table)
 
 
+def test_a_style_sheet_of_ones_own(tmp_path):
+    sheet = tmp_path / "mine.mplstyle"
+    sheet.write_text("axes.facecolor: 123456\n")
+    figure = heatmap.draw(cells({8: [0.2], 16: [0.95]}), mplstyle=sheet)
+    assert to_hex(figure.axes[0].get_facecolor()) == "#123456"
+
+
 def test_drawing_leaves_the_callers_matplotlib_and_takes_the_callers_width_and_font_size():
     before = dict(matplotlib.rcParams)
     figure = heatmap.draw(cells({8: [0.2], 16: [0.95]}), width=3.25, font_size=9)

@@ -65,6 +65,20 @@ def test_the_learning_rate_with_the_better_validation_counts():
     assert page.RATE not in chosen and chosen["answer_accuracy"].tolist() == [0.1, 0.95] * 2
 
 
+def test_a_model_that_always_failed_has_a_score():
+    failed = cells({8: [0.1], 16: [0.5], 32: [0.8]}, model="mine", status="failed")
+    table = joined(STANDARD, failed, failed.assign(task="copy"))
+    assert set(scorable(table)["model"]) == {"standard", "mine"}
+
+
+def test_sizes_that_share_a_training_share_its_luck():
+    two = [cells({8: [0.1], 16: [0.95]}, size=size, model=model)
+           for size in (4, 5) for model in ("standard", "mine")]  # fmt: skip
+    one = [table for table in two if (table["size"] == 4).all()]
+    spread = [score(brackets(joined(*tables_)), "mine") for tables_ in (one, two)]
+    assert spread[0] == pytest.approx(spread[1])
+
+
 def test_the_smallest_dim_that_passes_is_worth_an_octave_below():
     found = brackets(joined(STANDARD, cells({8: [0.95]}, model="mine"))).set_index(
         ["model", "task"]

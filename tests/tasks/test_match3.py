@@ -87,8 +87,10 @@ def documented(row, column):
     return int(found[names.index(column)])
 
 
-@pytest.mark.parametrize(("size", "modulus"), [(3, 13), (4, 17)])
-def test_what_sums_tell_is_what_the_document_says(size, modulus):
+@pytest.mark.parametrize(
+    ("size", "modulus", "of_sum", "of_both"), [(3, 13, 0.654, 0.977), (4, 17, 0.581, 0.906)]
+)
+def test_what_sums_tell_is_what_the_document_says(size, modulus, of_sum, of_both):
     """Exactly: the best guess of who knows q and the numbers' sum, or that and the sum of their
     squares."""
 
@@ -99,7 +101,8 @@ def test_what_sums_tell_is_what_the_document_says(size, modulus):
 
     fewer = signed(size - 1)
     match = np.concatenate([np.column_stack([fewer, -fewer[:, i]]) for i in range(size - 1)])
-    for powers, row in (((1,), "sum"), ((1, 2), "sum and sum of squares")):
+    rows = (((1,), "sum", of_sum), ((1, 2), "sum and sum of squares", of_both))
+    for powers, row, expected in rows:
         ranges = [size * modulus**power for power in powers]
         right = 0.0
         for own in range(modulus):
@@ -109,6 +112,7 @@ def test_what_sums_tell_is_what_the_document_says(size, modulus):
                 codes = np.ravel_multi_index([x.sum(1) for x in sums], ranges)
                 shares.append(np.bincount(codes, minlength=np.prod(ranges)) / len(codes))
             right += np.maximum(*shares).sum() / 2 / modulus
+        assert right == pytest.approx(expected, abs=5e-4)
         assert round(100 * right) == documented(row, f"{size}, {modulus}")
 
 

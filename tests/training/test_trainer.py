@@ -8,7 +8,7 @@ import torch
 from small_models import loss_of, small_model
 from tiny import figures, plain_logits, plain_loss, tiny_trainer
 
-from common import RunError
+from common import RunError, UserError
 from experiments.row import training_cost
 from models.flops import training_step_flops
 from tasks.arithmetic import Arithmetic
@@ -212,6 +212,11 @@ def test_a_damaged_checkpoint_is_set_aside_and_training_starts_again(tmp_path, c
     assert "damaged checkpoint" in warning and "force=true" not in warning  # nothing is to be done
     assert path.with_suffix(".damaged").exists()
     assert torch.equal(weights(whole), weights(again))
+
+
+def test_a_missing_checkpoint_is_named(tmp_path):
+    with pytest.raises(UserError, match="no checkpoint found"):
+        load_checkpoint(tmp_path / "other.pt")
 
 
 def test_a_kill_between_digest_and_checkpoint_leaves_the_old_checkpoint(tmp_path, monkeypatch):
