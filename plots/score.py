@@ -193,4 +193,4 @@ def _task_names(rows: pd.DataFrame) -> pd.Series:
 def _in_words(line: Any) -> str:
     if not math.isnan(line["d90"]):
         return f"{line['d90']:g}"
-    return "–" if math.isnan(line["accuracy"]) else f"{100 * line['accuracy']:.0f} %"
+    return "–" if math.isnan(line["accuracy"]) else f"{math.floor(100 * line['accuracy'])} %"

@@ -425,13 +425,6 @@ def test_claims():
     assert three == five and f"linear needs {three} with three layers and with five" in TEXT
 
 
-def test_cost_of_the_suite():
-    own = frame_of("suite").query("model == 'standard'")
-    seconds = own.drop_duplicates("run")["train_seconds"].sum() + own["eval_seconds"].sum()
-    text = (ROOT / "docs/suite.md").read_text(encoding="utf-8")
-    assert round(seconds / 3600, 1) == 1.0 and f"{len(own)} of standard attention took one" in text
-
-
 def test_heads():
     """State of linear attention at its D90 by number of heads, and how often ED succeeds."""
     text = (ROOT / "docs/heads.md").read_text(encoding="utf-8")
