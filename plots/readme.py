@@ -91,21 +91,17 @@ def finding(experiment: Experiment, table: pd.DataFrame, records: data.Records) 
 
 
 def _compared(row: str, rows: pd.DataFrame) -> str:
-    """The D90 of one model beside standard attention's. One at the smallest D tried is only a
-    bound."""
+    """The D of one model beside standard attention's, where neither passes at the smallest D tried,
+    and how often it fails."""
     known = rows[rows["times"].notna() & (rows["low"] > 0) & (rows["low_base"] > 0)]["times"]
-    failed = int(rows["d90"].isna().sum())
-    bounded = len(rows) - len(known) - failed
+    failed, of = int(rows["d90"].isna().sum()), f"of {len(rows)} settings"
     said = []
     if len(known):
         span = dict.fromkeys(f"{times:.3g}" for times in (known.min(), known.max()))
-        where = f"in {len(known)} of {len(rows)} settings"
-        said.append(f"D90 is {'–'.join(span)}× standard attention's {where}")
+        said.append(f"needs {'–'.join(span)}× standard attention's D in {len(known)} {of}")
     if failed:
-        said.append(f"no D tried suffices in {failed} of {len(rows)}")
-    if bounded:
-        said.append(f"a D90 is at most the smallest D tried in {bounded} of {len(rows)}")
-    return f"{row}: {', '.join(said)}"
+        said.append(f"fails in {failed}{'' if said else f' {of}'}")
+    return f"{row} {' and '.join(said)}" if said else f"{row}: only bounds on D90"
 
 
 def protocol(experiment: Experiment, table: pd.DataFrame, records: data.Records) -> pd.DataFrame:

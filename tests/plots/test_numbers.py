@@ -189,9 +189,7 @@ def test_finding_says_how_many_times_and_how_often_not():
     fails = joined(cells({8: [0.1], 16: [0.9]}, **hard), cells({8: [0.1]}, model="linear", **hard))
     table = joined(two_models(), fails)
     found = readme.finding(SimpleNamespace(facets={}, figures=[]), table, {})
-    assert found == (
-        "Linear: D90 is 2× standard attention's in 1 of 2 settings, no D tried suffices in 1 of 2."
-    )
+    assert found == "Linear needs 2× standard attention's D in 1 of 2 settings and fails in 1."
 
 
 def test_survival_is_kaplan_meier():
