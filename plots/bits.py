@@ -87,17 +87,13 @@ def draw(table: pd.DataFrame, records: data.Records, *, width: float, **_: Any) 
         axes.hlines(heights, part["needed_high"], part["held"], color="#d0d0d0", lw=1, zorder=1)
         axes.plot(part["enough"], heights, "o", color=COLOR, markersize=6)
         axes.plot(part["held"], heights, "o", color=COLOR, markerfacecolor="white", markersize=6)
-        one_dim = part["dim"].nunique() == 1
-        ends = ["" if one_dim else f", D = {dim}" for dim in part["dim"]]
-        names = [
-            style.model_look(str(m)).label + end for m, end in zip(part["model"], ends, strict=True)
-        ]
-        axes.set_yticks(heights, names)
+        axes.set_yticks(heights, [style.model_look(str(model)).label for model in part["model"]])
         axes.set_ylim(len(part) - 0.5, -0.5)
         look = style.task_look(str(task))
         title = f"{look.label}, {size} {look.unit}"
         title += f", {data.in_words('format', chain)}" * (found["format"].nunique() > 1)
-        axes.set_title(title + f", D = {part['dim'].iloc[0]}" * one_dim)
+        dims = part["dim"].unique() if part["dim"].nunique() == 1 else part["dim"]
+        axes.set_title(f"{title}\nD = {', '.join(map(str, dims))}")
         axes.set_xscale("log")
         axes.set_xlim(max(1, found["needed_low"].min() / 2), 2 * found["held"].max())
         axes.set_xlabel("bits of state")

@@ -19,7 +19,7 @@ from experiments.d90 import medians
 from experiments.grid import cell_of, cells, load_experiment
 from experiments.table import read_cells, read_table
 from plots import style, theory
-from plots.bits import bits
+from plots.bits import bits, weights
 from plots.costs import METRICS, costs, ratios
 from plots.d90_by_task import d90_in_words, matrix
 from plots.data import (
@@ -268,9 +268,16 @@ def test_bits():
         name: bits(read_table(ROOT / "results" / name), read_cells(ROOT / "results" / name))
         for name in ("bits", "bits_mixers")
     }
-    row = found["bits"].set_index(["task", "model", "size"]).loc[("lis", "linear", 10)]
-    assert row["dim"] == 32
-    assert f"with {row['enough']:,.0f} bits; {row['needed_high']:.0f} are needed" in TEXT
+    by_place = found["bits"].set_index(["task", "model", "size"])
+    said = []
+    for place, dim in ((("lis", "linear", 10), 32), (("arithmetic", "linear", 4), 24)):
+        row = by_place.loc[place]
+        assert row["dim"] == dim
+        said.append(f"(D = {dim}) with {row['enough']:,.0f}{{}}, {row['needed_high']:.0f} needed")
+    text = f"{said[0].format(' bits')}, and of 4-operator Arithmetic {said[1].format('')}"
+    assert f"90 % of ten-number LIS {text}" in TEXT
+    each = weights(read_table(ROOT / "results" / "bits"))["bits"]
+    assert f"weights take {each.min():.0f} to {each.max():.0f} bits each" in TEXT
     word = found["bits_mixers"].set_index("model")
     enough = word["enough"].dropna()
     assert (enough.idxmin(), enough.idxmax()) == ("lstm", "taylor")
@@ -370,10 +377,6 @@ def test_thirteen_operators():
     spread = f"({least:.2f} to {most:.2f} within D90's uncertainty)"
     assert f"{dims}, {flops:.2f} times the inference FLOPs {spread} and {training}." in README
     assert f"{less['state']:.0f} times less state" in TEXT
-    narrow = frame_of("arithmetic").query("model == 'standard' and size == 13 and dim == 16")
-    passed = (narrow["answer_accuracy"] >= 0.9).sum()
-    assert (passed, len(narrow)) == (2, 5)
-    assert "two of five at 13 operators with D = 16" in TEXT
     rates = [f"{own.loc[name, 'recipe.learning_rate']:g}" for name in ("linear", "standard")]
     assert f"D = 24: linear {rates[0]}, standard {rates[1]} (0.005" in TEXT
 
