@@ -19,7 +19,8 @@ pytestmark = [
 ]
 # Some of what a shell inside an allocation has; it ends the srun of a job that inherits it.
 ALLOCATION = {"SLURM_CPU_BIND": "quiet,mask_cpu:0x800", "SLURM_MEM_PER_CPU": "500"}
-LONG = ("recipe.steps=3000", "recipe.validate_every=500")
+STEPS = 9000
+LONG = (f"recipe.steps={STEPS}", "recipe.validate_every=500")
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -64,7 +65,7 @@ def test_a_preempted_job_continues_from_its_checkpoint(tmp_path, long_undisturbe
     subprocess.run([*preempt, job], check=False)  # may fail although the signal came through
     wait_for(lambda: queue().get(job) == "PENDING")
     steps = [_step(path) for path in tmp_path.glob("runs/*/checkpoint.pt")]
-    assert any(0 < step < 3000 for step in steps)
+    assert any(0 < step < STEPS for step in steps)
     while process.poll() is None:  # SLURM holds a requeued job back for two minutes
         for pending in [j for j, state in queue().items() if state == "PENDING"]:
             update = ["scontrol", "update", f"JobId={pending}", "StartTime=now"]
