@@ -251,6 +251,7 @@ def test_a_failed_run_is_recorded_and_ends_with_one_line_and_status_1(command):
     assert any(re.match("error: .*diverged", line) for line in done.err.splitlines())
     (row,) = pd.read_csv("outputs/manual/results.csv").to_dict("records")
     assert row["status"] == "failed" and "diverged" in row["reason"]
+    assert row["precision"] == "float32"
     assert math.isnan(row["answer_accuracy"])
 
 

@@ -14,7 +14,7 @@ from submitit.core.utils import UncompletedJobError
 
 from common import RunError, UserError
 from experiments.config import MeasureConfig, measured_task
-from experiments.grid import cell_of
+from experiments.grid import Cell, cell_of
 from experiments.names import cell_name, run_name
 from experiments.run import load_data, measured_sequences, run_and_report, run_cell
 from experiments.runs import Run, commit
@@ -97,6 +97,9 @@ def test_sequences_to_measure_are_those_of_the_split_and_were_not_trained_on(tin
         for found in (other, data.train)
     )
     assert len(prompts) == 60 and not prompts & trained
+    none = dataclasses.replace(config, data=dataclasses.replace(config.data, test=0, file="a.txt"))
+    with pytest.raises(UserError, match=r"measure\.count: needed"):
+        measured_sequences(none, task, measured, data)
     split = dataclasses.replace(config, measure=MeasureConfig(split="validation", count=20))
     found = measured_sequences(split, task, task, data)
     assert len(found) == 20 and (found.tokens == data.validation.tokens[:20]).all()
@@ -146,6 +149,8 @@ def test_another_process_that_trains_the_cell_is_left_alone(tiny):
         with multiprocessing.get_context("fork").Pool(1) as pool:
             assert pool.apply(run_cell, [config]) is None
         assert Run.of(config).is_running()
+        assert Cell(config, ()).is_running
+        assert not Cell(tiny("measure.count=30"), ()).is_running  # another cell of that training
     assert not Run.of(config).is_running()
 
 
