@@ -426,6 +426,26 @@ def test_claims():
     depth = groups("overnight_depth").query("model == 'linear' and size <= 4")
     three, five = (in_words(depth[depth["layers"] == layers]) for layers in (3, 5))
     assert three == five and f"linear needs {three} with three layers and with five" in TEXT
+    depth = groups("overnight_depth").query("model == 'standard' and size <= 4")
+    three, five = (in_words(depth[depth["layers"] == layers]) for layers in (3, 5))
+    assert f"standard {three} and {five} (one seed)" in TEXT
+
+
+def test_tuned_rates_at_six_operators_take_one_saving_away():
+    rows = frame_of("overnight").query("task == 'arithmetic' and size == 6")
+    best = rows.groupby(["model", "dim", "recipe.learning_rate"])["answer_accuracy"].median()
+    best = best.groupby(["model", "dim"]).max()
+    assert best["standard", 16] >= 0.9 > best["linear", 16] and best["linear", 24] >= 0.9
+    cost = rows.groupby(["model", "dim"])["flops_total"].first()
+    assert cost["standard", 16] < cost["linear", 24] < cost["standard", 24]
+    tuned = (less("linear", "flops") > 1.001).sum() - 1
+    assert f"({tuned} with tuned rates)" in README
+    assert f"({tuned} with learning rates tuned at 6 operators)" in TEXT
+
+
+def test_seeds_of_match3():
+    rows = frame_of("match3").query("model == 'tensor' and dim == 32")["answer_accuracy"]
+    assert f"(seeds: {100 * rows.min():.0f} to {100 * rows.max():.0f} %)" in TEXT
 
 
 def test_heads():
