@@ -103,7 +103,8 @@ def read_options(function: Callable[..., Any], words: Sequence[str]) -> dict[str
     for word in words:
         key, equals, value = word.partition("=")
         if not equals or key not in parameters:
-            raise UserError(f"{word}: write KEY=VALUE; {known}{did_you_mean(key, parameters)}")
+            problem = "unknown key" if equals else "write KEY=VALUE"
+            raise UserError(f"{word}: {problem}; {known}{did_you_mean(key, parameters)}")
         if typing.get_origin(types[key]) is tuple:
             value = f"[{value.strip('[]')}]"
         try:

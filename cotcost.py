@@ -11,12 +11,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import torch
 import yaml
 
 from common import UserError
 from evaluation.argmax import Memory
-from evaluation.generate import generate
+from evaluation.generate import generate, predict_labels
 from evaluation.state_format import StateRounding
 from experiments.config import CellConfig, cell_from, require_trusted
 from experiments.grid import cell_of
@@ -40,7 +41,7 @@ class Written:
     first_mistake: int | None
 
     def __str__(self) -> str:
-        """Prompt, generated tokens (the first wrong one in brackets) and right ones."""
+        """Prompt, generated tokens (the first wrong one in brackets) and correct ones."""
         shown = [*self.tokens, "end"][: max(len(self.tokens), (self.first_mistake or 0) + 1)]
         if self.first_mistake is not None:
             shown[self.first_mistake] = f"[{shown[self.first_mistake]}]"
@@ -64,7 +65,7 @@ class LoadedRun:
         answer = next(token for token in task.own_tokens if token != marker)  # any
         try:
             if task.parse([*tokens, answer]).prompt != tokens:
-                raise UserError(f"it must end with its only {marker!r}")
+                raise UserError(f"it needs exactly one {marker!r}, at the end")
             sequences = task.encode([task.complete(tokens)])
         except UserError as error:
             reason = f"{error} (tokens are separated by spaces)"
@@ -112,17 +113,31 @@ def written(
     device: torch.device | str = "cpu",
     rounding: StateRounding | None = None,
 ) -> Iterator[Written]:
-    """Yield what the model generates for the prompts of `sequences`, in order."""
+    """Yield what the model generates for the prompts of `sequences`, in order; with labels, the
+    labels that it gives."""
+    decode = task.vocabulary.decode
     if sequences.labels is not None:
-        raise UserError(f"format={task.format}: the model labels its input and cannot generate")
+        labels = predict_labels(model, sequences, memory_mb, device, rounding=rounding)
+        for row, gold in enumerate(sequences.labels):
+            at = np.flatnonzero(gold)
+            wrong = np.flatnonzero(labels[row, at] != gold[at])
+            prompt = decode(sequences.tokens[row, : sequences.lengths[row]])
+            yield Written(
+                prompt=[token for token in prompt if token != EOS],
+                tokens=decode(labels[row, at]),
+                right=decode(gold[at]),
+                answer=decode(labels[row, at[-1:]]),
+                first_mistake=int(wrong[0]) if len(wrong) else None,
+            )
+        return
     generation = generate(model, sequences, memory_mb, device, rounding=rounding)
     for row in range(len(sequences)):
         start, end = sequences.prompt_lengths[row], generation.lengths[row]
-        tokens = task.vocabulary.decode(generation.tokens[row, start:end])
-        right = task.vocabulary.decode(sequences.tokens[row, start : sequences.lengths[row]])
+        tokens = decode(generation.tokens[row, start:end])
+        right = decode(sequences.tokens[row, start : sequences.lengths[row]])
         mistake = int(generation.first_mistake[row]) - int(start)
         yield Written(
-            prompt=task.vocabulary.decode(sequences.tokens[row, :start]),
+            prompt=decode(sequences.tokens[row, :start]),
             tokens=[token for token in tokens if token != EOS],
             right=[token for token in right if token != EOS],
             answer=task.extract_answer(tokens),

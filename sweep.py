@@ -1,7 +1,7 @@
 """Run the missing cells of an experiment's grid.
 
 python sweep.py experiment=quick
-python sweep.py experiment=suite model=mine              # a model beside standard attention
+python sweep.py experiment=suite model=mine              # a model against standard attention
 python sweep.py experiment=figure1 dry_run=true
 python sweep.py experiment=figure1 only.task=lis only.model=linear max_hours=8
 python sweep.py experiment=figure1 status=true           # from another terminal; or watch=true
@@ -31,9 +31,12 @@ if TYPE_CHECKING:
 def main(settings: DictConfig) -> None:
     from experiments import display
     from experiments.config import SweepCall, call_from, plain
+    from experiments.grid import known_experiments
 
     given = plain(settings)
     call: SweepCall = call_from(SweepCall, given)
+    if not HydraConfig.get().runtime.choices["experiment"]:
+        raise UserError(f"experiment=NAME is missing; known: {', '.join(known_experiments())}")
     sweep = sweep_from(call, given)
     if call.watch or call.status:
         display.show_status(sweep, watch=call.watch)
@@ -48,8 +51,10 @@ def run(sweep: Sweep, call: SweepCall) -> None:
     from experiments import display
     from experiments.config import measured_task
     from experiments.launch import launch_cells, make_launcher
+    from plots.redraw import figure_functions
     from tasks.task import build_task
 
+    figure_functions(sweep.experiment.figures)  # an unknown one is refused before hours of training
     todo = len(sweep.open_cells())
     more = ", more as D climbs" if sweep.frontier and todo else ""
     print(f"{sweep.experiment.name}: {todo} of {len(sweep.cells)} cells to run{more}", flush=True)
@@ -82,6 +87,9 @@ def sweep_from(call: SweepCall, given: dict[str, Any]) -> Sweep:
     from experiments.plan import Sweep, quoted
 
     choices = HydraConfig.get().runtime.choices
+    for word in HydraConfig.get().overrides.task:
+        if word.lstrip("+").startswith("model."):
+            raise UserError(f"{word}: a sweep takes only model=NAME; settings go into its YAML")
     local = [f"logger={choices['logger']}", f"data_dir={quoted(call.data_dir)}"]
     local += [f"logger.{key}={quoted(value)}" for key, value in given["logger"].items()]
     local += [f"{key}={quoted(given[key])}" for key in MACHINE_KEYS]

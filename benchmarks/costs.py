@@ -7,12 +7,10 @@
     training_step_seconds   one update by the cell's recipe, data ready, no validation
 
 Medians of five turns, in CPU seconds of one thread; the models of a task and size take turns.
-Generation is plain: `prefill` of the prompt, then greedy `step`s in float32, as many as the right
-chain has tokens, so that weights do not affect the time. Weights come from `runs_dir`, else they
-are fresh (column `weights`).
+Generation is plain: `prefill` of the prompt, then greedy `step`s in float32, as many as the correct
+chain has tokens, by fresh weights, which do not affect the time.
 """
 
-import dataclasses
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -23,15 +21,16 @@ from torch import Tensor
 from tqdm import tqdm
 
 from benchmarks.timing import CPU, FIRST, median_seconds, print_rows
-from benchmarks.training import training_mixture, training_step
+from benchmarks.training import training_step
 from common import UserError, write_text
 from experiments.config import CellConfig, cell_from, measured_task, require_trusted
 from experiments.d90 import finished, required, settings_of
-from experiments.run import initial_model, load_model
-from experiments.runs import Run, provenance
+from experiments.run import initial_model
+from experiments.runs import provenance
 from experiments.table import read_cells, read_table
 from models.transformer import Transformer
 from plots.costs import BATCH
+from tasks.generate import draw_set
 from tasks.task import LABELLED, SequenceSet, build_task
 from training.device import Machine, device_name, keep_freed_memory
 
@@ -39,16 +38,11 @@ ANSWERS, REPEATS = 8, 5
 TRAINED_ON = 2000  # sequences, for the training step
 
 
-def main(
-    experiment: str,
-    results_dir: Path = Path("results"),
-    runs_dir: Path = Path("runs"),
-    trust: bool = False,
-) -> None:
+def main(experiment: str, results_dir: Path = Path("results"), trust: bool = False) -> None:
     torch.set_num_threads(1)
-    keep_freed_memory()  # as in a training, from the first size on
+    keep_freed_memory()  # as in training, from the first size on
     folder = results_dir / experiment
-    sizes = list(models_by_size(read_table(folder), runs_dir))
+    sizes = list(models_by_size(read_table(folder)))
     if not sizes:
         raise UserError(f"{folder}: no model that generates reaches 90 %")
     known, rows = read_cells(folder), list[dict[str, Any]]()
@@ -57,7 +51,7 @@ def main(
         for settings in (known[cell]["config"] for cell in cells["cell"]):
             require_trusted(settings, str(folder), trust)
             configs.append(cell_from({**settings, "logger": {"mode": "disabled"}}))
-        rows += time_size(cells, configs, runs_dir)
+        rows += time_size(cells, configs)
     table = pd.DataFrame(rows)
     write_text(folder / "costs.csv", table.to_csv(index=False))
     print_rows("At D90, CPU seconds of one thread", rows)
@@ -65,25 +59,21 @@ def main(
           f"results_dir={results_dir}")  # fmt: skip
 
 
-def models_by_size(table: pd.DataFrame, runs_dir: Path) -> Iterator[pd.DataFrame]:
-    """For each task and size, one cell per model at its D90, if possible with a checkpoint."""
+def models_by_size(table: pd.DataFrame) -> Iterator[pd.DataFrame]:
+    """For each task and size, one cell per model at its D90."""
     rows = finished(table)
     groups = required(rows).dropna(subset="d90")
     groups = groups.assign(dim=groups["d90"])
     keys = [*settings_of(rows), "dim"]
     cells = groups[keys].merge(rows[~rows["format"].isin(LABELLED)], on=keys)
-    trained = cells["run"].map(lambda run: Run(runs_dir, str(run)).checkpoint.exists())
-    cells = cells.assign(_trained=trained).sort_values("_trained", ascending=False, kind="stable")
-    cells = cells.drop_duplicates(keys).sort_index()
+    cells = cells.drop_duplicates(keys)
     together = [key for key in keys if key in ("task", "size", "format") or "task." in key]
     for _, size in cells.groupby(together, sort=False, dropna=False):
         yield size
 
 
-def time_size(
-    cells: pd.DataFrame, configs: list[CellConfig], runs_dir: Path
-) -> list[dict[str, Any]]:
-    models = {str(cell): Model(c, runs_dir) for cell, c in zip(cells["cell"], configs, strict=True)}
+def time_size(cells: pd.DataFrame, configs: list[CellConfig]) -> list[dict[str, Any]]:
+    models = {str(cell): Model(own) for cell, own in zip(cells["cell"], configs, strict=True)}
     task = next(iter(models.values())).task
     drawn = task.draw(0, 0, FIRST, max(BATCH, ANSWERS))
     whole = Prompts(drawn.select(slice(BATCH)))
@@ -103,9 +93,8 @@ def time_size(
             "cell": cell, "batch": BATCH, "answer_seconds": singly[cell] / ANSWERS,
             "tokens_per_second": whole.count / together[cell],
             "training_step_seconds": updates[cell], "repeats": REPEATS,
-            "weights": models[cell].weights, "commit": about["commit"],
-            "device": device_name(CPU), "torch_version": about["torch_version"],
-            "measured_at": about["finished_at"],
+            "commit": about["commit"], "device": device_name(CPU),
+            "torch_version": about["torch_version"], "measured_at": about["finished_at"],
         }
         for cell, (_, row) in zip(models, cells.iterrows(), strict=True)
     ]  # fmt: skip
@@ -114,17 +103,12 @@ def time_size(
 class Model:
     """A cell's model (`net`), its `task`, and `update`, one training step."""
 
-    def __init__(self, config: CellConfig, runs_dir: Path) -> None:
+    def __init__(self, config: CellConfig) -> None:
         task = build_task(config.task)
         self.task = measured_task(config, task)
-        run = Run.of(dataclasses.replace(config, runs_dir=str(runs_dir)))
-        if trained := run.checkpoint.exists():
-            self.net = load_model(config, task, run).eval()
-        else:
-            self.net = initial_model(config, task).eval()
-        self.weights = "trained" if trained else "untrained"
+        self.net = initial_model(config, task).eval()
         machine = Machine(device="cpu", compile=False)
-        self.update = training_step(config, task, training_mixture(task, TRAINED_ON), machine)
+        self.update = training_step(config, task, draw_set(task, "train", TRAINED_ON), machine)
 
 
 class Prompts:

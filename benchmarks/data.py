@@ -1,4 +1,4 @@
-"""Drawing speed beside CoT_benchmark (Feng et al. 2023).
+"""Drawing speed against CoT_benchmark (Feng et al. 2023).
 
     python -m benchmarks data
 

@@ -1,4 +1,4 @@
-"""Exact evaluation beside plain greedy generation: speed, and whether both write the same.
+"""Exact evaluation against plain greedy generation: speed, and whether both write the same.
 
     python -m benchmarks evaluation                 # 10 operators, D = 128: hours of training
     python -m benchmarks evaluation size=6 dim=32 steps=1000
@@ -87,7 +87,7 @@ def compare(
 def trained_model(config: CellConfig) -> Transformer:
     run = Run.of(config)
     if run_cell(config) is None:
-        raise RunError(f"{run.folder}: another process trains this model just now")
+        raise RunError(f"{run.folder}: another process is training this model")
     return load_model(config, build_task(config.task), run)
 
 

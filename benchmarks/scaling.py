@@ -4,8 +4,7 @@
     python -m benchmarks scaling models=gla,mamba2 record=FILE.json
 
 The mixers of conf/model with their projections, each kind of mixer in a model once, D = 64, H = 4;
-one sequence, float32, one thread. Each length runs in its own process: peak memory is what a first
-pass adds, seconds are the median of later passes. A mixer of linear time has room for the longest
+one sequence, float32, one thread, median seconds. A mixer of linear time has room for the longest
 sequence, so its window is the same at every length.
 """
 
@@ -20,15 +19,7 @@ import torch
 from torch import nn
 from tqdm import tqdm
 
-from benchmarks.timing import (
-    RECORDS,
-    in_new_process,
-    median_seconds,
-    peak_bytes,
-    print_rows,
-    seconds_of,
-    write_record,
-)
+from benchmarks.timing import RECORDS, median_seconds, print_rows, seconds_of, write_record
 from benchmarks.training import MODELS, config_of
 from models.build import build_mixer
 from models.mixer import Mixer
@@ -45,12 +36,10 @@ def main(
     record: Path = RECORDS / "scaling.json",
 ) -> None:
     torch.set_num_threads(1)
+    keep_freed_memory()  # as in a training
     measured = {name: measure_lengths(name, lengths) for name in tqdm(models)}
     rows = [row for found in measured.values() for row in found]
-    powers = [
-        {"model": name, **{part: slope(found, part) for part in ("seconds", "peak_bytes")}}
-        for name, found in measured.items()
-    ]
+    powers = [{"model": name, "seconds": slope(found)} for name, found in measured.items()]
     print_rows("Forward and backward of a mixer", rows)
     print_rows("Powers of L", powers)
     write_record(record, {"dim": DIM, "heads": HEADS, "rows": rows, "powers": powers})
@@ -61,7 +50,7 @@ def measure_lengths(name: str, lengths: Sequence[int]) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = []
     for length in lengths:
         room = lengths[-1] if takes_linear_time(name) else length
-        rows.append({"model": name, "length": length} | in_new_process(measure, name, length, room))
+        rows.append({"model": name, "length": length, "seconds": measure(name, length, room)})
         if rows[-1]["seconds"] > LONGEST_PASS:
             break
     return rows
@@ -85,16 +74,9 @@ def mixers_of(name: str, max_len: int) -> list[Mixer]:
     return [build(own) for own in every]
 
 
-def measure(name: str, length: int, room: int) -> dict[str, float]:
-    torch.set_num_threads(1)
+def measure(name: str, length: int, room: int) -> float:
     run = forward_backward(mixers_of(name, room), length)
-    forward_backward(mixers_of(name, room), min(length, 64))()  # libraries loaded
-    before = peak_bytes(restart=True)
-    first = seconds_of(run)
-    peak = peak_bytes() - before
-    keep_freed_memory()  # as in a training
-    seconds = median_seconds({"": run}, repeats=3 if first > 2 else 15)[""]
-    return {"seconds": seconds, "peak_bytes": peak}
+    return median_seconds({"": run}, repeats=3 if seconds_of(run) > 2 else 15)[""]
 
 
 def forward_backward(mixers: list[Mixer], length: int) -> Callable[[], object]:
@@ -104,9 +86,9 @@ def forward_backward(mixers: list[Mixer], length: int) -> Callable[[], object]:
     return lambda: torch.autograd.grad(chain(x), leaves, direction)
 
 
-def slope(rows: Sequence[dict[str, Any]], quantity: str) -> float | None:
-    """The exponent of L in a quantity; None for fewer than two lengths, or a quantity of 0."""
-    if len(rows) < 2 or min(row[quantity] for row in rows) <= 0:
+def slope(rows: Sequence[dict[str, Any]]) -> float | None:
+    """The exponent of L in the seconds; None for a single length."""
+    if len(rows) < 2:
         return None
-    x, y = ([math.log(row[name]) for row in rows] for name in ("length", quantity))
+    x, y = ([math.log(row[name]) for row in rows] for name in ("length", "seconds"))
     return statistics.linear_regression(x, y).slope

@@ -4,11 +4,9 @@ Alternatives are timed in turns in one process, so that a slow moment affects al
 ratios of one run, not seconds of two.
 """
 
-import multiprocessing
 import statistics
 import time
 from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -51,20 +49,6 @@ def median_seconds(
             if turn >= warm_up:
                 taken[name].append(seconds)
     return {name: statistics.median(seconds) for name, seconds in taken.items()}
-
-
-def in_new_process(function: Callable[..., Any], *arguments: Any) -> Any:
-    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
-        return pool.submit(function, *arguments).result()
-
-
-def peak_bytes(restart: bool = False) -> int:
-    """Peak memory of this process in bytes since the last `restart` (Linux only)."""
-    if restart:
-        Path("/proc/self/clear_refs").write_text("5")
-    lines = Path("/proc/self/status").read_text().splitlines()
-    line = next(line for line in lines if line.startswith("VmHWM"))
-    return int(line.split()[1]) * 1024
 
 
 def print_rows(title: str, rows: Iterable[Mapping[str, Any]]) -> None:

@@ -1,4 +1,4 @@
-"""A training step of every model, beside a plain PyTorch module and standard attention's.
+"""A training step of every model, against a plain PyTorch module and standard attention's.
 
     python -m benchmarks training                              # recipe=fast, D = 32 and 128
     python -m benchmarks training models=gla,mamba2 dims=64 size=6
@@ -15,7 +15,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -25,6 +24,7 @@ from benchmarks.timing import RECORDS, median_seconds, print_rows, write_record
 from experiments.config import CONF_DIR, CellConfig
 from experiments.grid import cell_of
 from experiments.run import initial_model
+from tasks.generate import draw_set
 from tasks.task import SequenceSet, Task, build_task
 from training.device import Machine, resolve_device
 from training.trainer import Trainer
@@ -70,7 +70,7 @@ def time_steps(
     """A row per model and one for the plain module, fastest first."""
     config, device = configs["standard"], resolve_device(machine.device)
     task, dim = build_task(config.task), config.model.dim
-    data = training_mixture(task, 40 * config.recipe.batch_size)
+    data = draw_set(task, "train", 40 * config.recipe.batch_size)
     assert dim is not None
     plain = PlainTransformer(len(task.vocabulary), task.max_len, dim, config.recipe.dropout)
     steps = {"plain": plain_step(plain.to(device), data, config.recipe.batch_size)}
@@ -92,14 +92,6 @@ def training_step(
     model = initial_model(config, task)
     trainer = Trainer(model, recipe, config.seed, sequences, sequences, Path(), machine)
     return trainer.step
-
-
-def training_mixture(task: Task, count: int) -> SequenceSet:
-    """About `count` sequences in the task's training mixture of sizes."""
-    shares = task.training_mixture().items()
-    parts = [task.draw(0, 2, 0, round(count * share), size=size) for size, share in shares]
-    arrays = {name: [part.arrays[name] for part in parts] for name in parts[0].arrays}
-    return SequenceSet(**{name: np.concatenate(array) for name, array in arrays.items()})
 
 
 class PlainTransformer(nn.Module):

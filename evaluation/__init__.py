@@ -1,1 +1,1 @@
-"""Exact evaluation of a model by free greedy generation, or by the labels that it gives."""
+"""Exact evaluation of a model by greedy decoding, or by the labels that it gives."""

@@ -10,13 +10,14 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import field
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from hydra import compose, initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
 from omegaconf import OmegaConf
 from omegaconf.errors import MissingMandatoryValue
-from pydantic import Field, TypeAdapter, ValidationError
+from pydantic import BeforeValidator, Field, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass
 
 from common import CONF_DIR, UserError
@@ -35,7 +36,7 @@ STRICT: Any = {"extra": "forbid", "strict": True}
 
 @dataclass(frozen=True, config=STRICT)
 class MeasureConfig:
-    """How trained weights are measured; see conf/measure/plain.yaml."""
+    """How a trained model is evaluated; see conf/measure/plain.yaml."""
 
     task: dict[str, Any] = field(default_factory=dict)
     split: Literal["test", "validation", "train"] = "test"
@@ -54,11 +55,18 @@ class MeasureConfig:
             raise UserError(f"measure.split={self.split}: measure.task needs measure.split=test")
 
 
+# Other values of WANDB_MODE.
+WANDB_MODES = {"": "offline", "dryrun": "offline", "run": "online", "shared": "online"}
+
+
 @dataclass(frozen=True, config=STRICT)
 class LoggerConfig:
     """The `logger` group: the W&B mirror."""
 
-    mode: Literal["offline", "online", "disabled"]
+    mode: Annotated[
+        Literal["offline", "online", "disabled"],
+        BeforeValidator(lambda mode: WANDB_MODES.get(mode, mode)),
+    ]
     project: str = "cotcost"
     entity: str | None = None
     directory: str = "."
@@ -87,7 +95,7 @@ class CellConfig:
     def __post_init__(self) -> None:
         for key in ("name", "size"):
             if key not in self.task:
-                raise UserError(f"missing key task.{key}: write {key}: ... into the task's YAML")
+                raise UserError(f"missing key task.{key}: add {key}: ... to the task's YAML")
         data = self.data
         sizes = {
             "train": data.train or data.train_file,
@@ -126,6 +134,10 @@ class EvaluateCall:
     out: str | None
     data_dir: str | None
     trust: bool
+
+    def __post_init__(self) -> None:
+        if self.out and Path(self.out).is_dir():
+            raise UserError(f"out={self.out}: this is a folder")
 
 
 CALL_KEYS = ("cell", "trust", "objective")  # of train.py's command line, not of a cell
@@ -222,5 +234,6 @@ def require_trusted(settings: Mapping[str, Any], path: str, trust: bool) -> None
     foreign = [target for target in targets if not target.startswith(OUR_PACKAGES)]
     if foreign and not trust:
         raise UserError(
-            f"{path}: names {foreign[0]}, code from outside this project; trust=true runs it"
+            f"{path}: names {foreign[0]}, code from outside this project; trust=true "
+            "(in Python: trust=True) runs it"
         )

@@ -1,7 +1,7 @@
 """D90, the required dimension: the smallest D at which a model answers 90 % of the prompts.
 
-Accuracies near D90 jump (41, 99, 100 %), so a D passes if the *median* of its seeds
-reaches 90 %. D90 lies in the bracket (largest smaller D measured, D90]. A table is what
+Near D90, seeds disagree (41, 99, 100 %), so a D passes if the *median* of its seeds
+reaches 90 %. D90 lies in the bracket (next smaller D tried, D90]. A table is what
 `results.csv` holds; only rows with `status` done count.
 """
 

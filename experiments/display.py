@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import sys
 import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from hydra.core.hydra_config import HydraConfig
+from loky import cpu_count
 from rich.console import Console, Group
 from rich.live import Live
 from rich.table import Table
@@ -24,6 +27,8 @@ from training.trainer import Evaluated, Event, Listener, TrainingStep, Validatio
 POLL_SECONDS = 1.0
 LOG_SECONDS = 600.0  # between lines where there is no terminal
 PATIENCE_SECONDS = 30.0  # watching ends after this long with nothing running
+# Overrides that a multirun shows: its labels lack them.
+UNLABELLED = re.compile(r"\+*(task\.(?!size)|model\.(?!dim)|recipe)")
 
 
 @contextlib.contextmanager
@@ -85,7 +90,9 @@ def print_outcome(
     """Print a cell's outcome and folder; `job` is its place in a multirun, "3/12"."""
     text = f"[{job}] " if job else ""
     text += "already done; force=true runs it again: " if already_done else ""
-    text += f"{label(identity(deciding_settings(config)))}: "
+    words = HydraConfig.get().overrides.task if job else []
+    more = filter(UNLABELLED.match, words)
+    text += f"{' '.join([label(identity(deciding_settings(config))), *more])}: "
     if record is None:
         print(f"{text}skipped: another process is running this cell")
     else:
@@ -233,10 +240,11 @@ def print_plan(sweep: Sweep) -> None:
         )
     console().print(table)
     open_cells = [planned.cell for planned in plan if planned.status in sweep.to_run]
-    seconds = duration(seconds_left(open_cells, estimate))
+    seconds, cores = seconds_left(open_cells, estimate), cpu_count()
     print(
         f"{sweep.experiment.name}: {len(plan)} cells: {counts(plan)}; {len(open_cells)} to run, at "
-        f"most {seconds} of training on one worker ({estimate.source})"
+        f"most {duration(seconds)} of training on one worker, {duration(seconds / cores)} on "
+        f"{cores} cores ({estimate.source})"
     )
 
 

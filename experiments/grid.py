@@ -96,18 +96,22 @@ class Cell:
 def load_experiment(
     name: str, config_dir: str | Path | None = None, folder: Path | None = None
 ) -> Experiment:
-    """The experiment conf/experiment/NAME.yaml, here or in `config_dir`; with the usual figures if
-    it has none but a table in `folder`, as after `train.py -m`. UserError for an unknown name."""
+    """The experiment conf/experiment/NAME.yaml, here or in `config_dir`. An unknown name
+    with a table in `folder`, as after `train.py -m`, gets the default figures; else UserError."""
     searched = [f"hydra.searchpath=[file://{Path(config_dir).absolute()}]"] if config_dir else []
     try:
         content = compose_plain("sweep", [f"experiment={name}", *searched])["experiment"]
     except MissingConfigException:
         if folder is not None and (folder / "results.csv").exists():
             return Experiment(name, "", [])
-        known = sorted(path.stem for path in (CONF_DIR / "experiment").glob("*.yaml"))
+        known = known_experiments()
         near = did_you_mean(name, known)
         raise UserError(f"experiment={name}: unknown; known: {', '.join(known)}{near}") from None
     return experiment_from(name, content)
+
+
+def known_experiments() -> list[str]:
+    return sorted(path.stem for path in (CONF_DIR / "experiment").glob("*.yaml"))
 
 
 def experiment_from(name: str, content: Mapping[str, Any]) -> Experiment:

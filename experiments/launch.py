@@ -20,7 +20,7 @@ from tasks.task import build_task
 
 
 def launch_cells(launcher: Any, find_open: Callable[[], list[Cell]]) -> None:
-    """Run one cell of each training that `find_open` returns, until there is nothing new. Other
+    """Run one cell of each training run that `find_open` returns, until there is nothing new. Other
     cells of a training run evaluate its weights in the next round."""
     launched: set[str] = set()
     while True:

@@ -151,6 +151,7 @@ def _nothing_matches(every: Sequence[Cell], only: Mapping[str, Any]) -> str:
         there = {str(row[key]): row[key] for row in columns if key in row}
         if not any(matches({key: value}, {key: wanted}) for value in there.values()):
             values = sorted(there.values(), key=lambda value: (str(type(value)), value))
-            known = ", ".join(map(str, values)) or "no such key"
-            return f"only.{key}={wanted}: no cell matches; there are {known}"
+            if not values:
+                return f"only.{key}={wanted}: no cell has this key"
+            return f"only.{key}={wanted}: no cell matches; values: {', '.join(map(str, values))}"
     return f"only={dict(only)}: no cell matches all of these"

@@ -61,7 +61,7 @@ def run_and_report(config: CellConfig) -> dict[str, Any] | None:
 
 
 def run_cell(config: CellConfig, listener: Listener = ignore) -> dict[str, Any] | None:
-    """Train and measure the cell unless done; returns its record, None if another process is
+    """Train and evaluate the cell unless done; returns its record, None if another process is
     working on it. Failures are recorded, then raised; a bad configuration raises UserError before
     anything is written."""
     task = build_task(config.task)
@@ -114,7 +114,7 @@ def run_cell(config: CellConfig, listener: Listener = ignore) -> dict[str, Any] 
 def train_and_measure(
     config: CellConfig, task: Task, measured: Task, run: Run, tell: Listener, stop: Stop
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The columns of the cell's training and measurement, and where chains break."""
+    """The columns of the cell's training and evaluation, and where chains break."""
     tell(Phase("data"))
     data = load_data(config, task)
     sequences = measured_sequences(config, task, measured, data)

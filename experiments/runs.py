@@ -33,6 +33,8 @@ from typing import Any
 import filelock
 import torch
 import yaml
+from hydra.core.hydra_config import HydraConfig
+from omegaconf import OmegaConf
 
 from common import write_json, write_text
 from experiments.config import CellConfig, deciding_settings
@@ -44,7 +46,7 @@ HEARTBEAT_SECONDS = 1.0
 
 
 class Run:
-    """The folder of one training."""
+    """The folder of one training run."""
 
     def __init__(self, runs_dir: str | Path, name: str) -> None:
         self.name = name
@@ -58,7 +60,7 @@ class Run:
     @contextlib.contextmanager
     def locked(self, cell: str) -> Iterator[bool]:
         """Hold the folder's lock; yields False if another process works on `cell`. Waits for a
-        process that works on another cell of this training."""
+        process that works on another cell of this run."""
         self.folder.mkdir(parents=True, exist_ok=True)
         # `is_running` of another process may hold the lock for an instant.
         lock = filelock.FileLock(self.folder / "lock", timeout=0.5)
@@ -101,7 +103,7 @@ class Run:
     def write_record(
         self, config: CellConfig, row: Mapping[str, Any], **more: Any
     ) -> dict[str, Any]:
-        """Write and return the record of a measurement: its row, with standard columns added, its
+        """Write and return the record of an evaluation: its row, with standard columns added, its
         configuration, and `more`."""
         cell, settings = cell_name(config), deciding_settings(config)
         row = {**identity(settings), **row, "run": self.name, "cell": cell, **provenance()}
@@ -116,7 +118,7 @@ class Run:
         return record
 
     def finished(self, cell: str) -> dict[str, Any] | None:
-        """The record of a measurement that is done."""
+        """The record of a finished evaluation."""
         record = self.record(cell)
         return record if record and record["row"]["status"] == "done" else None
 
@@ -152,7 +154,7 @@ class Run:
 
 @contextlib.contextmanager
 def noting_stop_signals() -> Iterator[Callable[[], bool]]:
-    """Yield a function that returns whether SIGTERM has come; training then saves and stops. A
+    """Yield a function that returns whether SIGTERM has arrived; training then saves and stops. A
     handler set by somebody else, such as submitit, is kept."""
     received: list[int] = []
     in_main = threading.current_thread() is threading.main_thread()
@@ -199,5 +201,6 @@ def commit() -> str:
         return head + "-dirty" * bool(changed)
     except (FileNotFoundError, subprocess.CalledProcessError) as error:
         reason = (getattr(error, "stderr", "") or str(error)).strip().splitlines()[0]
-        print(f"warning: results have no commit ({reason})", file=sys.stderr)
+        if not (HydraConfig.initialized() and OmegaConf.select(HydraConfig.get(), "job.num")):
+            print(f"warning: results have no commit ({reason})", file=sys.stderr)  # once a multirun
         return ""

@@ -1,6 +1,6 @@
 """`<results_dir>/<experiment>/`: the results of an experiment.
 
-results.csv   a row per measurement and seed, with a column for every setting that varies
+results.csv   a row per evaluation and seed, with a column for every setting that varies
 cells.jsonl   a line per cell: its configuration, learning curve and errors
 config.yaml   shared settings; a row adds the cell's own
 """
@@ -65,16 +65,18 @@ def published_cell(name: str, results_dirs: Iterable[str]) -> dict[str, Any]:
 
 
 def upsert(folder: Path, records: Iterable[Mapping[str, Any]]) -> None:
-    """Enter measurements into the table; many processes can do so at once. A finished row is never
-    replaced by an unfinished one; of two finished ones the later stays. A row of the same
+    """Enter evaluations into the table; many processes can do so at once. A finished row is never
+    replaced by an unfinished one; of two finished ones the later wins. A row of the same
     configuration whose code from outside the project has changed is removed."""
+    records, (rows, _) = list(records), _rows_and_cells(folder)
+    if not any(_is_new(record["row"], rows) for record in records):
+        return  # also where the table can only be read
     folder.mkdir(parents=True, exist_ok=True)
     with filelock.FileLock(folder / ".lock"):
-        cells = read_cells(folder)  # written first, so a kill can leave a row without its cell
-        rows = {cell: row for cell, row in text_rows(folder).items() if cell in cells}
+        rows, cells = _rows_and_cells(folder)
         for record in records:
             row, cell = record["row"], record["row"]["cell"]
-            if cell not in rows or _rank(row) > _rank(rows[cell]):
+            if _is_new(row, rows):
                 if record.get("sources") and row["status"] == "done":
                     for old in [c for c in cells if cells[c]["config"] == record["config"]]:
                         rows.pop(old, None)
@@ -132,12 +134,22 @@ def text_rows(folder: Path) -> dict[str, Row]:
     return {row["cell"]: row for row in rows}
 
 
-def _text(value: Any) -> str:
-    return "" if value is None or value != value else str(value)
+def _rows_and_cells(folder: Path) -> tuple[dict[str, Row], dict[str, dict[str, Any]]]:
+    cells = read_cells(folder)  # written first, so a kill can leave a row without its cell
+    return {cell: row for cell, row in text_rows(folder).items() if cell in cells}, cells
+
+
+def _is_new(row: Mapping[str, Any], rows: Mapping[str, Row]) -> bool:
+    known = rows.get(row["cell"])
+    return known is None or _rank(row) > _rank(known)
 
 
 def _rank(row: Mapping[str, Any]) -> tuple[bool, str]:
     return row["status"] == "done", row["finished_at"]
+
+
+def _text(value: Any) -> str:
+    return "" if value is None or value != value else str(value)
 
 
 def _sortable(column: pd.Series) -> pd.Series:

@@ -44,7 +44,7 @@ class LocalLauncher(Launcher):
         self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig
     ) -> None:
         if not isinstance(self.jobs, int) or self.jobs < 1:
-            raise UserError(f"hydra.launcher.jobs={self.jobs}: must be a whole number from 1")
+            raise UserError(f"hydra.launcher.jobs={self.jobs}: must be a positive integer")
         self._job = (hydra_context, task_function, config)
 
     def stop_after(self, seconds: float) -> None:

@@ -11,14 +11,7 @@ from torch.nn import functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from common import UserError
-from models.mixer import (
-    GenerationState,
-    Mixer,
-    Role,
-    upcast,
-    without_autocast,
-    xavier_uniform,
-)
+from models.mixer import GenerationState, Mixer, Role, upcast, without_autocast, xavier_uniform
 from models.packing import MAX_KERNEL_LENGTH, PackedAttention, Packing
 
 Convolution = Literal["none", "canon", "silu"]

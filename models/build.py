@@ -37,7 +37,7 @@ class ModelConfig:
         if self.mixers is not None and not 1 <= len(self.mixers) <= self.num_layers:
             raise UserError(
                 f"model.mixers: {len(self.mixers)} mixers; "
-                f"must be 1 to model.num_layers={self.num_layers}, which take them in turn"
+                f"must be 1 to model.num_layers={self.num_layers}, cycled over the layers"
             )
 
 
@@ -63,8 +63,8 @@ def build_model(config: ModelConfig, task: Task, dropout: float = 0.0) -> Transf
 
 
 def model_of_shapes(config: ModelConfig, task: Task) -> Transformer:
-    """`build_model` with weights left as allocated, for FLOPs and bytes: drawing large ones takes
-    most of the time."""
+    """`build_model` with uninitialised weights, for FLOPs and bytes: initialising large ones takes
+    most of the time. (On the meta device, patterns of attention could not be built.)"""
     with _SkipInit():
         return build_model(config, task)
 

@@ -121,7 +121,7 @@ class HeadDecay(nn.Module):
     Mamba-2 (Dao and Gu 2024, arXiv 2405.21060, section 7), initialised as in their code: W by
     `nn.Linear`, exp(A_log) uniform in A_range ([1, 16] there, [0, 16] in Gated DeltaNet, Yang,
     Kautz and Hatamizadeh 2025), softplus(b) log-uniform in [0.001, 0.1]. A Xavier-uniform W, with
-    so few rows, would halve the memory.
+    so few rows, would halve the decay time.
     """
 
     def __init__(self, dim: int, num_heads: int, A_range: Range):

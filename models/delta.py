@@ -109,7 +109,7 @@ def delta_rule(
     u_i = β_i (v_i - a_i S_0^T k_i - Σ_{j<i} a_ij (k_i·k_j) u_j), with decays a (`ChunkDecays`). So
     u = U - W S_0, where U and W solve a unit triangular system for β v and β a k: the WY form of
     Yang et al. (2024), section 3.2. All chunks are solved at once, by substitution: powers of the
-    nilpotent part would cancel numbers of size 3^C where keys repeat.
+    nilpotent part cancel catastrophically (terms of size 3^C) where keys repeat.
     """
     batch, heads, length, writes, width = k.shape
     size = min(chunk_size, length)

@@ -8,12 +8,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from models.attention import AttentionMixer
-from models.mixer import (
-    GenerationState,
-    length_mask,
-    upcast,
-    without_autocast,
-)
+from models.mixer import GenerationState, length_mask, upcast, without_autocast
 from models.packing import PackedAttention, Packing
 
 # Measured on a CPU at commit 22bf7fbc715f, 4 heads of 16, batch 16, forward and backward: dense

@@ -1,4 +1,4 @@
-"""The LSTM as a mixer (Hochreiter and Schmidhuber 1997): a control that is nonlinear in time.
+"""The LSTM as a mixer (Hochreiter and Schmidhuber 1997): a control with a nonlinear recurrence.
 
 One layer can follow any finite automaton, including the word problem of A5; softmax attention and
 diagonal linear recurrences of fixed depth cannot, unless TC0 = NC1 (Merrill et al. 2024, arXiv

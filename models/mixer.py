@@ -68,7 +68,7 @@ class GenerationState:
 class Mixer(nn.Module):
     """A causal map from (B, T, D) to (B, T, D): output t depends on inputs 0..t only.
 
-    dim (D), num_heads (H), max_len (longest T), dropout (on the mixer's own weights), position
+    dim (D), num_heads (H), max_len (longest T), dropout (on attention weights), position
     ("rope": the mixer rotates by position; otherwise it can ignore positions). Raises UserError if
     H does not divide D. Mixers with nothing to rotate set takes_rope = False and refuse
     position="rope".
@@ -80,12 +80,7 @@ class Mixer(nn.Module):
     sees_lines = False
 
     def __init__(
-        self,
-        dim: int,
-        num_heads: int,
-        max_len: int,
-        dropout: float = 0.0,
-        position: str = "none",
+        self, dim: int, num_heads: int, max_len: int, dropout: float = 0.0, position: str = "none"
     ):
         super().__init__()
         if dim % num_heads:

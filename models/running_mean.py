@@ -8,7 +8,7 @@ from models.mixer import GenerationState, Mixer, length_mask, upcast
 
 class RunningMean(Mixer):
     """y_t = Σ_{s<=t} x_s / t, positions counted from 1 (average attention: Zhang et al. 2018, arXiv
-    1805.00631). Tasks a model solves with it need no mixing beyond FFNs and the chain."""
+    1805.00631). A task it solves needs no learned mixing."""
 
     takes_rope = False
 

@@ -48,6 +48,9 @@ def draw(
     tables = [folder / experiment / "results.csv" for folder in folders]
     folder = next(filter(Path.exists, tables), tables[-1]).parent
     found = load_experiment(experiment, config_dir, folder)
+    if not found.grid and experiment != "manual":
+        print(f"no {experiment}.yaml, so the default figures; config_dir=DIR finds your own",
+              file=sys.stderr)  # fmt: skip
     selected = figures, models, exclude
     for path in redraw(found, folder, format, *selected, width, font_size, mplstyle):
         print(path)

@@ -26,23 +26,23 @@ TABLES = {
         "task counts as twice the largest D tried. In parentheses, the central 95 % of scores if "
         "each D90 is drawn log-uniformly from its bracket. Costs are relative to standard "
         "attention: parameters, state and training time each at its own D90, training speed in "
-        "tokens per second at equal D; times of your own models alone. Bold: yours."
+        "steps per second at equal D; times only for your models. Bold: yours."
     ),
     "d90": (
-        "D90 and its bracket (largest smaller D tried, D90]. Chain: exact chains, median. Success: "
-        "share of seeds at 90 % there. Still improving: at the failing end, a seed was still "
-        "improving at its last step, so more steps might lower D90. × standard: relative to "
+        "D90 and its bracket (next smaller D tried, D90]. Chain: exact chains, median. Success: "
+        "share of seeds that reach 90 %. Still improving: at the largest D that fails, a seed was "
+        "still improving at its last step; more steps might lower D90. × standard: relative to "
         "standard attention's D90, with the interval that the two brackets allow."
     ),
     "flops": (
         "GFLOPs of one forward pass over L tokens at D90, 2 per multiply-add. Linear layers: the "
-        "paper's convention; total: plus token mixing and head."
+        "paper's count as we read it; total: plus token mixing and head."
     ),
     "costs": (
         "Costs at D90. Memory in float32, of sequences of L tokens; FLOPs of a forward pass over "
         "L tokens; training until 90 % of the validation chains are correct, in the median seed. "
-        "I: a device's FLOPs per byte moved (H100: 20 in float32); I*: the I above which FLOPs + "
-        "I · bytes moved, per token, fall below standard attention's; ∞: never."
+        "I: a device's machine balance, FLOPs per byte (H100: 20 in float32); I*: the I above "
+        "which FLOPs + I · bytes moved, per token, fall below standard attention's; ∞: never."
     ),
     "exponents": (
         "b of D90 ~ L^b, fitted to the brackets (log-logistic, interval-censored), with an "

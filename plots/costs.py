@@ -143,8 +143,8 @@ def draw(
     rows = found["row"].unique()
     if not 1 <= len(rows) <= MAX_PANELS:
         raise UserError(
-            f"{len(rows)} models beside {BASELINE} reach 90 %; it draws one to {MAX_PANELS}, "
-            f"choose them with models={BASELINE},..."
+            f"{len(rows)} models besides {BASELINE} reach 90 %; the figure holds "
+            f"1 to {MAX_PANELS}: choose with models={BASELINE},..."
         )
     found["area"] = 12 + 11 * (found.groupby("column")["size"].rank(method="dense") - 1)
     metrics = [name for name in METRICS if (found["metric"] == name).any()]

@@ -31,16 +31,14 @@ def read_speeds(folder: Path) -> pd.DataFrame | None:
     return pd.read_csv(path, dtype={PRECISION: str}).fillna({PRECISION: ""})
 
 
-def select(table: pd.DataFrame, models: Sequence[str], exclude: Sequence[str]) -> pd.DataFrame:
-    """Rows of `models` (all by default) except those of `exclude`."""
-    known = table["model"].unique()
+def select(known: Sequence[str], models: Sequence[str], exclude: Sequence[str]) -> list[str]:
+    """`models` (all by default) except `exclude`; UserError for an unknown one or none left."""
     for name in (*models, *exclude):
         if name not in known:
             near = did_you_mean(name, known)
             raise UserError(f"model {name}: not in the table; known: {', '.join(known)}{near}")
-    kept = table[table["model"].isin(list(models) or list(known))]
-    kept = kept[~kept["model"].isin(exclude)]
-    if not (kept["status"] == "done").any():
+    kept = [name for name in models or known if name not in exclude]
+    if not kept:
         raise UserError("no model is left to draw")
     return kept
 

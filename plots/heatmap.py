@@ -1,6 +1,6 @@
 """Accuracy over D and problem size, columns tasks, rows models.
 
-Accuracy: the share of correct final answers in free greedy generation. Each square is split into
+Accuracy: the share of correct final answers by greedy decoding. Each square is split into
 sorted stripes, one per seed; its number is their median. The black bar is D90, the smallest D whose
 median reaches 90 %. Blank: not run.
 """
@@ -35,7 +35,7 @@ def points(table: pd.DataFrame, facets: data.Facets = None) -> pd.DataFrame:
     rows = data.panels(table, facets)
     place = ["column", "row", "x", "y"]
     median = rows.groupby(place, dropna=False)["answer_accuracy"].transform("median")
-    paper = rows.apply(theory.paper_value, axis=1, known=theory.FRONTIER_DIM)
+    paper = rows.apply(theory.paper_value, axis=1, known=theory.PAPER_D90)
     distinct = rows.assign(paper=paper).drop_duplicates(["model", "size"])["paper"].dropna()
     most = distinct.isin(rows["dim"]).mean() > 0.5  # else a lone line would puzzle
     return rows.assign(median=median, paper_dim=paper if most else np.nan)
@@ -61,7 +61,8 @@ def draw(table: pd.DataFrame, facets: data.Facets = None, *, width: float, **_: 
     once = beside_each_other or (words and len(set(map(tuple, ys.values()))) == 1)
     times = 1 if once else len(columns)
     width, cell = _widths(width, xs, ys, times)
-    cells_high = (HEIGHT * max(map(len, ys.values())) + 0.1) * len(rows)
+    lines = max(row.count(", ") + 1 for row in rows)
+    cells_high = max(HEIGHT * max(map(len, ys.values())) + 0.1, 0.14 * lines) * len(rows)
     height = max(cells_high, LOWEST) + 0.85
     figure = style.new_figure(width, height, dense=True)
     counts = [len(xs[name]) for name in columns]

@@ -1,8 +1,8 @@
 """Does a local chain help? D90 on ED beside ED_Local at equal L, a panel per model.
 
 The same questions with two kinds of chain: ED needs letters of the prompt at any distance, ED_Local
-restates those that the next row needs. The bar below a point reaches down to the largest smaller D
-tried; an arrow up: no D passes, up to this one; an arrow down: the smallest D measured passes.
+restates those that the next row needs. The bar below a point reaches down to the next smaller D
+tried; an arrow up: no D passes, up to this one; an arrow down: the smallest D tried passes.
 
 A task is m-local if no token needs one further back than m (the paper's section 5): sparse
 attention then needs a constant D, linear attention at least √m.

@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 
 from experiments.d90 import finished, passes
-from experiments.grid import BASELINE, Experiment
+from experiments.grid import BASELINE, Experiment, known_experiments
 from plots import captions, d90_by_task, data, score, style, tables
 
 LONG = 24  # longer tables are folded
@@ -40,11 +40,15 @@ def write(
         parts += _table(name, frame, table, experiment.facets, alone="d90" not in built)
     parts += ["## Protocol", tables.markdown(protocol(experiment, table, records))]
     parts += [exceptions(table)]
+    command = f"python -m plots experiment={experiment.name} results_dir={folder.parent.name}"
+    if experiment.grid and experiment.name not in known_experiments():
+        command += " config_dir=DIR"
+    page = Path("../../docs/columns.md")
+    columns = f"[columns]({page})" if (folder / page).exists() else "columns: docs/columns.md"
     parts += [
-        f"Made by `python -m plots experiment={experiment.name} "
-        f"results_dir={folder.parent.name}` from [results.csv](results.csv), "
-        "a row per measurement with its accuracy, interval, seed, commit and device "
-        "([columns](../../docs/columns.md)), and [cells.jsonl](cells.jsonl), each cell's "
+        f"Made by `{command}` from [results.csv](results.csv), "
+        "a row per evaluation with its accuracy, interval, seed, commit and device "
+        f"({columns}), and [cells.jsonl](cells.jsonl), each cell's "
         "configuration, learning curve and errors."
     ]
     return "\n\n".join(part.rstrip("\n") for part in parts if part) + "\n"
@@ -75,7 +79,7 @@ def _table(
 def finding(experiment: Experiment, table: pd.DataFrame, records: data.Records) -> str:
     """The main result in one sentence."""
     if "score" in experiment.figures:
-        scores = score.headline(score.best_rates(table, records))
+        scores = score.headline(score.entries(experiment, table, records))
         if scores:
             return scores
     if not tables.sweeps_dim(table):

@@ -67,14 +67,14 @@ def redraw(
     if not (table["status"] == "done").any():
         said = f"no finished row to draw; run python sweep.py experiment={experiment.name}"
         raise UserError(f"{folder / 'results.csv'}: {said}")
-    table = data.select(table, models, exclude)
     speeds, records = data.read_speeds(folder), read_cells(folder)
     wanted = list(figures or experiment.figures or USUAL)
-    functions = {name: find_figure(name) for name in wanted if name not in (TABLES, SCORE)}
-    scored = SCORE in wanted
-    published = score.references(experiment.name) if scored else table.head(0)
-    own = score.best_rates(table, records) if scored else table
-    shown = score.with_references(own, published) if scored else table
+    functions = figure_functions(wanted)
+    scored = score.entries(experiment, table, records) if SCORE in wanted else None
+    shown = score.with_references(scored) if scored else table
+    names = dict.fromkeys([*table["model"], *shown["model"]])
+    kept = data.select(list(names), models, exclude)
+    table, shown = table[table["model"].isin(kept)], shown[shown["model"].isin(kept)]
     paths: list[Path] = []
     drawn: dict[str, Any] = {}
     options = {"facets": experiment.facets, "records": records, "speeds": speeds}
@@ -93,7 +93,7 @@ def redraw(
         for suffix in pictures:
             paths.append(folder / "figures" / f"{name}.{suffix}")
             style.save(figure, paths[-1], mplstyle)
-    built = {SCORE: score.frame(own, published)} if scored else {}
+    built = {SCORE: score.frame(scored)} if scored else {}
     if TABLES in wanted:
         built |= tables.build(table, speeds, experiment.facets, records)
     for suffix in (suffix for suffix in formats if suffix in ("csv", "md", "tex")):
@@ -104,6 +104,11 @@ def redraw(
         paths.append(folder / "README.md")
         write_text(paths[-1], readme.write(experiment, folder, table, records, drawn, built))
     return paths
+
+
+def figure_functions(names: Sequence[str]) -> dict[str, Callable[..., Any]]:
+    """The functions that draw these figures; UserError for an unknown name."""
+    return {name: find_figure(name) for name in names if name not in (TABLES, SCORE)}
 
 
 def find_figure(name: str) -> Callable[..., Any]:

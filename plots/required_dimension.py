@@ -1,8 +1,8 @@
 """D90 against the longest sequence L, a panel per task and a line per model.
 
-D90 against the longest sequence; lines skip a D90 at the smallest D tried. The bar below a point
-reaches down to the largest smaller D tried. An arrow up: no D passes, up to this one. An arrow
-down: the smallest D measured passes. Dotted: the growth that Table 1 of the paper predicts for
+D90 against the longest sequence; lines skip upper bounds (D90 at the smallest D tried). The bar
+below a point reaches down to the next smaller D tried. An arrow up: no D passes, up to this one. An
+arrow down: the smallest D tried passes. Dotted: the growth that Table 1 of the paper predicts for
 linear attention, as a slope.
 """
 
@@ -14,6 +14,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.markers import CARETDOWN, CARETUP
 
+from common import UserError
 from plots import data, style, theory
 
 HEIGHT = 2.1  # inches
@@ -23,6 +24,8 @@ APART = 0.016  # of a panel's width between the bars of two models
 @style.styled
 def draw(table: pd.DataFrame, facets: data.Facets = None, *, width: float, **_: Any) -> Figure:
     groups = data.d90_of_groups(table, facets)
+    if (groups.groupby("column")["max_len"].nunique() < 2).all():
+        raise UserError("no task has two sizes")
     figure = draw_panels(groups, style.line_looks(groups), width)
     for axes, column in zip(figure.axes, groups["column"].unique(), strict=True):
         _draw_theory(axes, groups[groups["column"] == column])

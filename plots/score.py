@@ -3,10 +3,11 @@
 A D90 is known up to its bracket (`experiments.d90`). A task that is not passed counts as twice the
 largest D tried. A model that has not run every task up to its D90, or the largest D, has no score,
 so leaving out hard tasks does not help; nor has one that ran in several settings. References are
-models of the same experiment in `results/`, each beside the standard attention measured with it.
+models of the same experiment in `results/`.
 """
 
 import math
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,7 +15,7 @@ import pandas as pd
 
 from experiments.config import CONF_DIR
 from experiments.d90 import bracket, finished, medians, passes, settings_of
-from experiments.grid import BASELINE
+from experiments.grid import BASELINE, Experiment, cells, with_model
 from experiments.table import read_cells, read_table
 from plots import costs, d90_by_task, data, style
 
@@ -35,27 +36,58 @@ class Score(NamedTuple):
     high: float
 
 
-def scorable(table: pd.DataFrame) -> pd.DataFrame:
-    """The rows of models with a score: in one setting, and on every task that standard attention
-    ran, up to a D that passes or to the largest; a failed run counts as run."""
-    if table.empty:
-        return table
+class Entries(NamedTuple):
+    """What is scored: the table's rows and comparable published ones, at one learning rate per
+    model and task; the models that are `yours`, and (task, format, size, largest D) of every task
+    of the experiment."""
+
+    own: pd.DataFrame
+    published: pd.DataFrame
+    yours: set[str]
+    tasks: list[tuple[Any, ...]]
+    comparable: bool
+
+
+def entries(experiment: Experiment, table: pd.DataFrame, records: data.Records) -> Entries:
+    """References count only if your standard attention ran some of the published cells: other
+    settings are other cells."""
+    grid = pd.DataFrame([cell.identity for cell in cells(with_model(experiment, BASELINE))])
+    largest = grid.groupby(PLACE, as_index=False)["dim"].max()
+    tasks = list(map(tuple, largest.to_numpy()))
+    folder = CONF_DIR.parent / "results" / experiment.name
+    published = read_table(folder)
+    standard = table.loc[table["model"] == BASELINE, "cell"]
+    comparable = published.empty or standard.empty or bool(standard.isin(published["cell"]).any())
+    yours = set(table.loc[~table["cell"].isin(published["cell"]), "model"]) - {BASELINE}
+    published = scorable(best_rates(published, read_cells(folder)), tasks)
+    shown = published if comparable else published.head(0)
+    return Entries(best_rates(table, records), shown, yours, tasks, comparable)
+
+
+def reasons(table: pd.DataFrame, tasks: Sequence[tuple[Any, ...]]) -> dict[str, str]:
+    """By model, why it has no score; "" if it has one: it ran in one setting, and every task up to
+    a D that passes or to the largest. A failed run counts as run."""
     ended = table[table["status"] != "unfinished"]
-    largest = ended[ended["model"] == BASELINE].groupby(PLACE, as_index=False)["dim"].max()
-    needed = list(map(tuple, largest.to_numpy()))
     shown = [key for key in settings_of(table) if not key.startswith(data.BESIDE_TASK)]
-    names = []
-    for model, rows in ended.groupby("model", sort=False):
+    found = {}
+    for model in table["model"].unique():
+        rows = ended[ended["model"] == model]
         good = medians(rows)
         passing = good["accuracy"].map(passes).astype(bool)
         solved = set(map(tuple, good.loc[passing, PLACE].to_numpy()))
-        ran = set(map(tuple, rows[[*PLACE, "dim"]].to_numpy()))
-        settings = rows[[key for key in shown if key not in (*PLACE, RATE)]]
-        if len(settings.drop_duplicates()) == 1 and all(
-            place[:-1] in solved or place in ran for place in needed
-        ):
-            names.append(model)
-    return table[table["model"].isin(names if BASELINE in names else [])]
+        tried = set(map(tuple, rows[[*PLACE, "dim"]].to_numpy()))
+        ran = sum(place[:-1] in solved or place in tried for place in tasks)
+        settings = rows[[key for key in shown if key not in (*PLACE, RATE)]].drop_duplicates()
+        several = "ran in several settings" if len(settings) > 1 else ""
+        found[model] = f"ran {ran} of {len(tasks)} tasks" if ran < len(tasks) else several
+    missing = found.get(BASELINE, "did not run")
+    return {m: f"standard attention {missing}" if missing else why for m, why in found.items()}
+
+
+def scorable(table: pd.DataFrame, tasks: Sequence[tuple[Any, ...]]) -> pd.DataFrame:
+    """The rows of models with a score."""
+    why = reasons(table, tasks)
+    return table[table["model"].map(why) == ""]
 
 
 def brackets(table: pd.DataFrame) -> pd.DataFrame:
@@ -119,50 +151,53 @@ def score(found: pd.DataFrame, model: str) -> Score:
     return Score(*np.exp([value, low, high]).tolist())
 
 
-def references(experiment: str) -> pd.DataFrame:
-    """The published rows of an experiment that can be scored, possibly none."""
-    folder = CONF_DIR.parent / "results" / experiment
-    return scorable(best_rates(read_table(folder), read_cells(folder)))
-
-
-def with_references(table: pd.DataFrame, published: pd.DataFrame) -> pd.DataFrame:
+def with_references(given: Entries) -> pd.DataFrame:
     """Rows of the models to draw: standard attention, yours, then references."""
-    table = finished(scorable(table))
-    rest = published[~published["model"].isin(table["model"])]
+    table = finished(scorable(given.own, given.tasks))
+    rest = given.published[~given.published["model"].isin(table["model"])]
     both = data.in_order(pd.concat([table, rest], ignore_index=True) if len(rest) else table)
-    known = set(published["model"])
-    names = sorted(both["model"].unique(), key=lambda name: (name != BASELINE, name in known))
+    names = sorted(both["model"].unique(), key=lambda n: (n != BASELINE, n not in given.yours))
     return both[both["model"].isin(names[: 1 + costs.MAX_PANELS])]
 
 
-def frame(table: pd.DataFrame, published: pd.DataFrame) -> pd.DataFrame:
-    """A row per model, the lowest score first; `yours` marks those not published. Costs are
+def frame(given: Entries) -> pd.DataFrame:
+    """A row per model, the lowest score first, then those without one. Costs are
     geometric means over the tasks, without a D90 those of the largest D. Times are those of your
     own models: references trained on several machines."""
-    ran, known = set(table["model"]), {*published["model"], BASELINE}
-    rows = _rows(table) + [row for row in _rows(published) if row["name"] not in ran]
+    why = reasons(given.own, given.tasks)
+    rows = _rows(scorable(given.own, given.tasks))
+    rows += [row for row in _rows(given.published) if row["name"] not in why]
     rows.sort(key=lambda row: row["score"])
-    found = pd.DataFrame([{**row, "yours": row["name"] not in known} for row in rows])
-    if found.empty:
-        return found
-    found[[TIME, SPEED]] = found[[TIME, SPEED]].where(found["yours"], axis=0)
+    for name, reason in why.items():
+        if reason:
+            label = style.model_look(name).label
+            rows.append({"name": name, "model": label, "passed": f"no score: {reason}"})
+    found = pd.DataFrame([{**row, "yours": row["name"] in given.yours} for row in rows])
+    for column in {TIME, SPEED} & set(found):
+        found[column] = found[column].where(found["yours"])
     return found.drop(columns="name").dropna(axis=1, how="all")
 
 
-def headline(table: pd.DataFrame) -> str:
+def headline(given: Entries) -> str:
     """The scores in a sentence, the best three if there are more."""
-    rows = [row for row in _rows(table) if row["name"] != BASELINE]
+    rows = [row for row in _rows(scorable(given.own, given.tasks)) if row["name"] != BASELINE]
     rows.sort(key=lambda row: row["score"])
     said = [
         f"{row['model']} scores {row['score']:.2f} ({row['low']:.2f} to {row['high']:.2f}) and "
         f"passes {row['passed'].replace('/', ' of ')} tasks"
         for row in rows[:MAX_NAMED]
     ]
+    if not said:
+        without = {name: why for name, why in reasons(given.own, given.tasks).items() if why}
+        said = [f"{style.model_look(name).label} has no score: {why}" for name, why in
+                without.items() if name != BASELINE][:MAX_NAMED]  # fmt: skip
+    if not given.comparable:
+        said.append("published models ran with other settings and are not shown")
     return f"{'; '.join(said)}." if said else ""
 
 
 def _rows(table: pd.DataFrame) -> list[dict[str, Any]]:
-    done = finished(scorable(table))
+    done = finished(table)
     if BASELINE not in set(done["model"]):
         return []
     found = brackets(done)

@@ -200,9 +200,13 @@ def legend_below(figure: Figure, looks: Mapping[str, Mapping[str, Any]], x_label
     the label of the x axes."""
     if not looks:
         return
-    letters = sum(len(label) + 9 for label in looks)  # 9: line and spaces
     room = figure.get_figwidth() * 72 / (0.52 * matplotlib.rcParams["font.size"])
-    columns = int(np.ceil(len(looks) / np.ceil(letters / room)))
+    letters = [len(label) + 9 for label in looks]  # 9: line and spaces
+
+    def fits(columns: int) -> bool:
+        return sum(part.max() for part in np.array_split(letters, columns)) <= room
+
+    columns = next(filter(fits, range(len(looks), 0, -1)), 1)
     handles = [Line2D([], [], label=label, **look) for label, look in looks.items()]
     figure.legend(
         handles=handles, loc="outside lower center", ncols=columns, title=x_label,

@@ -137,7 +137,7 @@ def d90(table: pd.DataFrame, facets: data.Facets = None) -> pd.DataFrame:
             "times": frame["times"].round(2),
             "times low": frame["times_low"].round(2),
             "times high": frame["times_high"].round(2),
-            "the paper's D90": frame.apply(theory.paper_value, axis=1, known=theory.FRONTIER_DIM),
+            "the paper's D90": frame.apply(theory.paper_value, axis=1, known=theory.PAPER_D90),
             "chance %": (100 * frame["chance_accuracy"]).round(1),
             "precision": frame["precision"],
         }

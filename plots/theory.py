@@ -12,8 +12,8 @@ TABLE_2_GFLOPS = {
 }
 
 # The paper does not print these. All twelve numbers above equal 2 * 12 * M * D^2 * L (M = 3
-# layers) within 5 % for exactly one power of two D each, so they are the D of its frontier.
-FRONTIER_DIM = {
+# layers) within 5 % for exactly one power of two D each, so they are its D90.
+PAPER_D90 = {
     "standard": {6: 64, 10: 128, 13: 128, 16: 128},
     "linear": {6: 256, 10: 512, 13: 512, 16: 512},
     "sparse": {6: 128, 10: 256, 13: 256, 16: 256},
@@ -22,7 +22,7 @@ LAYERS = 3
 
 
 def paper_value(row: Any, known: Mapping[str, Mapping[int, float]]) -> float:
-    """The paper's number for a row of results, in `FRONTIER_DIM` or `TABLE_2_GFLOPS`; nan if there
+    """The paper's number for a row of results, in `PAPER_D90` or `TABLE_2_GFLOPS`; nan if there
     is none for its task, format, number of layers, model or size."""
     covered = row["task"] == "arithmetic" and row["format"] == "cot" and row["layers"] == LAYERS
     return known.get(row["model"], {}).get(row["size"], math.nan) if covered else math.nan

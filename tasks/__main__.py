@@ -3,7 +3,7 @@
 python -m tasks sample lis --size 40 --count 3 --seed 1 --split test
 python -m tasks check arithmetic --size 6 lines.txt
 python -m tasks build ed --size 6 --train 10000 --test 1000
-python -m tasks push ed --size 6 --train 10000 --test 1000 --repo me/ed-6    # dry; --upload
+python -m tasks push ed --size 6 --train 10000 --test 1000 --repo me/ed-6    # dry run; --upload
 python -m tasks gate mqar --size 8 format=tagged
 """
 
@@ -94,7 +94,8 @@ def gate(args: Namespace) -> int:
     for name, accuracy in found.items():
         print(f"{name:<24} {accuracy:>8.1%} {chance:>8.1%}")
     passed = max(found.values()) <= chance + MARGIN
-    print(f"{'passes' if passed else 'fails'}: at most {100 * MARGIN:g} points above chance")
+    verdict = "passes: at most" if passed else "fails: more than"
+    print(f"{verdict} {100 * MARGIN:g} points above chance")
     return 0 if passed else 1
 
 
@@ -129,7 +130,7 @@ def named_task(args: Namespace) -> Task:
 
 def positive(text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 1")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a positive integer")
     return int(text)
 
 
@@ -146,7 +147,7 @@ def parser() -> argparse.ArgumentParser:
     )
     commands = top.add_subparsers(dest="command", required=True, parser_class=Parser)
     one, seed, sets = (argparse.ArgumentParser(add_help=False) for _ in range(3))
-    one.add_argument("task", metavar="TASK", help="NAME.yaml, or a dotted path")
+    one.add_argument("task", metavar="TASK", help="task name, or a dotted path to a class")
     one.add_argument("--size", type=int)
     one.add_argument("--format", choices=FORMATS)
     one.add_argument("--config-dir", help="a folder that holds task/NAME.yaml")

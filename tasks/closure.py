@@ -136,7 +136,7 @@ class Closure(Task):
         return np.column_stack([np.zeros_like(kinds), kinds])
 
     def state_bits(self, size: int) -> float:
-        """The products tell the word: log2 of the words of all kinds. Without a chain, a bit."""
+        """The products determine the word: log2 of the words of all kinds. No chain: a bit."""
         if self.format == "direct":
             return 1.0
         share = gap_weights(self._index, self.r, size)[:, size].sum()  # a share of all words

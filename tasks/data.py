@@ -73,9 +73,6 @@ def load_or_build(task: Task, config: DataConfig, folder: Path, progress: bool =
         with FileLock(folder / f".{path.name}.lock"):
             stored = _load(path)  # built by another process meanwhile
             if stored is None:
-                if path.exists():
-                    print(f"warning: {path} is damaged; building it again", file=sys.stderr)
-                    shutil.rmtree(path)
                 task.draw(config.seed, 0, 0, 1)  # compile before the clock starts
                 begun = time.perf_counter()
                 sets, ran_out = build(task, config, progress)
@@ -83,8 +80,6 @@ def load_or_build(task: Task, config: DataConfig, folder: Path, progress: bool =
                 speed = sum(map(len, sets.values())) / max(seconds, 1e-9)
                 stored = sets, _save(path, task, config, sets, ran_out)
     sets, content = stored
-    if config.file:
-        _warn_repeated(config.file, SeenPrompts(len(sets["test"])).add(sets["test"]))
     return DataSets(**sets, fingerprint=content, path=path, samples_per_second=speed)
 
 
@@ -97,14 +92,12 @@ def build(
     sets = {split: load_file(task, path) for split, path in files.items() if path}
     seen = SeenPrompts(sum(counts.values()) + sum(map(len, sets.values())))
     if config.file:
-        seen.add(sets["test"])
+        _warn(config.file, ~seen.add(sets["test"]), "appear earlier in the file; they still count")
     drawn = {split: count for split, count in counts.items() if split not in sets}
     found, ran_out = draw_sets(task, drawn, config.seed, seen, progress)
     if config.train_file:
         new = seen.add(sets["train"])
-        _warn_repeated(
-            config.train_file, new, "are left out: they appear earlier or in another set"
-        )
+        _warn(config.train_file, ~new, "are left out: they appear earlier or in another set")
         sets["train"] = sets["train"].select(new)
     return {**sets, **found}, ran_out
 
@@ -172,37 +165,25 @@ def _save(
 
 
 def _load(path: Path) -> tuple[dict[str, SequenceSet], str] | None:
-    """Read a stored folder; None if it is missing or damaged."""
+    """Read a stored folder; None if there is none."""
     if not path.is_dir():
         return None
-    try:
-        meta = json.loads((path / "meta.json").read_text())
-        sets = {}
-        for split in SPLITS:
-            files = {file.stem.removeprefix(f"{split}-"): file for file in path.glob(f"{split}-*")}
-            sets[split] = SequenceSet(**{name: np.load(file) for name, file in files.items()})
-        right = fingerprint(sets) == meta["fingerprint"]
-        return (sets, meta["fingerprint"]) if right else None
-    except Exception as error:  # a damaged file may raise anything
-        if isinstance(error, (MemoryError, OSError)) and not isinstance(error, FileNotFoundError):
-            raise
-        return None
+    sets = {}
+    for split in SPLITS:
+        files = {file.stem.removeprefix(f"{split}-"): file for file in path.glob(f"{split}-*")}
+        sets[split] = SequenceSet(**{name: np.load(file) for name, file in files.items()})
+    return sets, json.loads((path / "meta.json").read_text())["fingerprint"]
 
 
 # Sequences to measure a model with
 
 
-def load_measured(task: Task, path: str, trained_on: SequenceSet | None = None) -> SequenceSet:
+def load_measured(task: Task, path: str, trained_on: SequenceSet) -> SequenceSet:
     """`load_file`, with a warning for prompts that occur twice or in `trained_on`."""
     sequences = load_file(task, path)
-    new = SeenPrompts(len(sequences)).add(sequences)
-    _warn_repeated(path, new)
-    if trained_on is not None:
-        seen = SeenPrompts(len(trained_on) + len(sequences))
-        seen.add(trained_on)
-        _warn_repeated(
-            path, seen.add(sequences.select(new)), "are also in the training set; they still count"
-        )
+    seen = SeenPrompts(len(trained_on) + len(sequences))
+    seen.add(trained_on)
+    _warn(path, ~seen.add(sequences), "occur twice or in the training set; they still count")
     return sequences
 
 
@@ -231,8 +212,6 @@ def numbered_lines(path: str) -> list[tuple[int, list[str]]]:
     return found
 
 
-def _warn_repeated(
-    path: str, new: np.ndarray, how: str = "appear earlier in the file; they still count"
-) -> None:
-    if not new.all():
-        print(f"warning: {path}: {(~new).sum():,} prompts {how}", file=sys.stderr)
+def _warn(path: str, repeated: np.ndarray, how: str) -> None:
+    if repeated.any():
+        print(f"warning: {path}: {repeated.sum():,} prompts {how}", file=sys.stderr)

@@ -89,7 +89,7 @@ class EditDistance(Task):
         one, two = map(len, strings(prompt))
         least, most = max(1, self.size - SHORTER), self.size + LONGER
         if one > two:
-            return f"the longer string ({one} letters) stands before the shorter ({two})"
+            return f"the longer string ({one} letters) comes before the shorter ({two})"
         if self.size not in (one, two) or one < least or two > most:
             return (
                 f"the strings have {one} and {two} letters: one must have {self.size}, "

@@ -122,11 +122,7 @@ def draw_set(
 
 
 def draw_sets(
-    task: Task,
-    counts: Mapping[str, int],
-    seed: int,
-    seen: SeenPrompts,
-    progress: bool = False,
+    task: Task, counts: Mapping[str, int], seed: int, seen: SeenPrompts, progress: bool = False
 ) -> tuple[dict[str, SequenceSet], list[dict[str, Any]]]:
     """Draw the given number of sequences of each split with prompts not in `seen`, and add them.
 

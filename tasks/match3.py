@@ -1,6 +1,6 @@
 """Match3: do two of the given numbers and a third one add up to 0 modulo p?
 
-One layer of third-order attention decides it; one layer of ordinary attention must grow with n, but
+One layer of tensor attention decides it; one layer of standard attention must grow with n, but
 at trainable n the required width is small (Sanford, Hsu and Telgarsky 2023).
 """
 
@@ -21,7 +21,7 @@ class Match3(Task):
     The paper asks this for every number; here the last token asks for itself, so one layer must see
     three numbers at once. Half of the prompts have exactly one match, half none. Numbers are
     distinct, none is its own partner -q - x, and given q every number is equally frequent with and
-    without a match. Averages over the numbers, which one layer of ordinary attention can compute,
+    without a match. Averages over the numbers, which one layer of standard attention can compute,
     still help: sum and sum of squares give 66 % of the answers at n = 6, p = 25
     (docs/tensor.md). At p = 2n + 1 a single average decides. `modulus` p is odd, at least 2n + 1;
     null means 4n + 1. There is no chain. Training mixes 3 ... n numbers as a curriculum.
@@ -80,7 +80,7 @@ class Match3(Task):
         example = super().parse(tokens)
         query, *answer = example.answer
         if not answer:
-            raise UserError("no answer after the number asked about")
+            raise UserError("no answer after q")
         return Example([*example.prompt, query], [], answer)
 
     def check_prompt(self, prompt: list[str]) -> str | None:

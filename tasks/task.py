@@ -174,7 +174,7 @@ class Task(ABC):
         return self.max_len, self.max_len
 
     def sample_prompt(self, rng: random.Random, size: int) -> list[str]:
-        """Draw a prompt of `size`, closing marker included. Not needed beside `draw_batch`."""
+        """Draw a prompt of `size`, closing marker included; not needed with `draw_batch`."""
         raise NotImplementedError(f"{type(self).__name__} has neither sample_prompt nor draw_batch")
 
     @abstractmethod
@@ -268,9 +268,9 @@ class Task(ABC):
         return self.encode(examples)
 
     def state_bits(self, size: int) -> float | tuple[float, float]:
-        """Bits a state must hold after a prompt of `size`, counted, or bounds from below and above.
+        """Bits a state must hold after a prompt of `size`: exact, or lower and upper bounds.
 
-        log2 of the number of distinct right continuations; with labels, of the ways to label the
+        log2 of the number of distinct correct continuations; with labels, of the ways to label the
         rest, at the token with the most. The default knows only the alphabet.
         """
         longest = self.with_parameters(size=size).max_len
@@ -318,9 +318,9 @@ class Task(ABC):
             if measured.max_len <= self.at_capacity.max_len:
                 return
             reason = f"{measured.max_len} positions, the model has {self.at_capacity.max_len}"
-        advice = "this task takes no capacity, so a model is measured at its own size"
+        advice = "this task has no capacity, so evaluate at the training size"
         if "capacity" in self.parameters:
-            advice = "train with task.capacity at least as large as every size to be measured"
+            advice = "train with task.capacity at least the largest size you evaluate"
         raise UserError(f"task {measured.name}: size={measured.size} needs {reason}; {advice}")
 
     def empty(self, count: int) -> SequenceSet:
@@ -390,7 +390,7 @@ class Task(ABC):
     def whole_number(self, key: str, value: Any, least: int, most: int | None = None) -> int:
         """`value` if it is an integer in range, else UserError."""
         if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
-            raise UserError(f"task {self.name}: {key}={value!r} must be a whole number")
+            raise UserError(f"task {self.name}: {key}={value!r} must be an integer")
         if value < least:
             raise UserError(f"task {self.name}: {key}={value} must be at least {least}")
         if most is not None and value > most:

@@ -42,7 +42,7 @@ class Machine:
     def __post_init__(self) -> None:
         if self.compile == "graphs" and self.micro_batch_size is not None:
             # A replay would write the next part's gradients over the sum.
-            raise ValueError("micro_batch_size does not go together with compile=graphs")
+            raise ValueError("micro_batch_size cannot be combined with compile=graphs")
 
 
 def resolve_device(device: str) -> torch.device:

@@ -144,7 +144,7 @@ class Trainer:
         self._loss_sum = torch.zeros((), dtype=torch.float64, device=self.device)
         # CPU seconds ignore other load on the machine, but also work done on a GPU.
         self.clock = time.process_time if self.device.type == "cpu" else time.perf_counter
-        self._booked = self.clock()  # `TrainingState.seconds` is counted up to here
+        self._started = self.clock()
         # Every shape is compiled separately, so only eager training on a CPU avoids padding.
         self.layout, self.compiled_hidden = Layout(), None
         self.graphs = self.machine.compile == "graphs"
@@ -161,12 +161,10 @@ class Trainer:
         self.resume()
         if self.state.stopped is None:
             self.warm_up()
-        saved = time.monotonic()
+        saved, self._started = time.monotonic(), self.clock() - self.state.seconds
         while self.state.stopped is None:
-            self._booked = self.clock()
             self.step()
             self._report()
-            self._book_seconds()
             stop = self.state.stopped is None and self.should_stop()
             if stop or time.monotonic() - saved > self.machine.checkpoint_seconds:
                 self.save()
@@ -229,17 +227,6 @@ class Trainer:
                     found.setdefault((len(part), self.train.width(part, self.layout)), step)
         return sorted(set(found.values()))
 
-    def _book_seconds(self) -> None:
-        now = self.clock()
-        self.state.seconds += now - self._booked
-        self._booked = now
-
-    def _tell(self, event: Event) -> None:
-        """Call the listener, whose time does not count as training."""
-        self._book_seconds()
-        self.listener(event)
-        self._booked = self.clock()
-
     def _report(self) -> None:
         """Report the loss and validate, each on schedule; RunError for a NaN."""
         step = self.state.step
@@ -250,7 +237,7 @@ class Trainer:
         loss = float(self._loss_sum) / (step - last)
         if not math.isfinite(loss):
             raise RunError(f"training diverged: loss {loss} within {step} steps")
-        self._tell(TrainingStep(step, self.total_steps, loss))
+        self.listener(TrainingStep(step, self.total_steps, loss))
         if validates:
             self._validate(loss)
 
@@ -264,21 +251,19 @@ class Trainer:
         if not math.isfinite(loss):
             raise RunError(f"training diverged: validation loss {loss} at step {step}")
         learning_rate = self.recipe.learning_rate_at(step - 1, self.total_steps)
-        self._book_seconds()  # this step and validation count as training time
+        state.seconds = self.clock() - self._started
         state.curve.append(Validation(step, state.seconds, train_loss, loss, exact, learning_rate))
         self._loss_sum.zero_()
-        self._tell(state.curve[-1])
+        self.listener(state.curve[-1])
         if self.recipe.stop_at is not None and exact >= self.recipe.stop_at:
             state.stopped = "solved"
         elif step >= self.total_steps:
             state.stopped = "budget"
 
     def save(self) -> None:
-        self._booked = self.clock()
-        content = self.snapshot()  # waits for the device, which is training time
-        self._book_seconds()
-        content["state"]["seconds"] = self.state.seconds
-        save_checkpoint(self.folder / "checkpoint.pt", content)
+        if self.state.stopped is None:
+            self.state.seconds = self.clock() - self._started
+        save_checkpoint(self.folder / "checkpoint.pt", self.snapshot())
         columns = [column.name for column in dataclasses.fields(Validation)]
         curve = pd.DataFrame(self.state.curve, columns=columns)
         write_text(self.folder / "curve.csv", curve.to_csv(index=False, float_format="%.8g"))
@@ -360,7 +345,7 @@ def validate(
 
 
 def still_improving(curve: list[Validation]) -> bool:
-    """Whether right validation chains rose by more than 2 points in the last fifth of the steps."""
+    """Whether correct validation chains rose by over 2 points in the last fifth of the steps."""
     if not curve:
         return False
     early = [row for row in curve if row.step <= 0.8 * curve[-1].step]

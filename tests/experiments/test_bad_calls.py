@@ -68,8 +68,8 @@ def test_a_bad_cell(command, tmp_path, words, named):
 
 
 BAD_SWEEPS = [
-    ("experiment=qiuck", "qiuck"), ("only.model=mamba", "there are linear, sparse, standard"),
-    ("only.dim=[9,99]", "there are 8, 16, 32"), ("+only.colour=red", "no such key"),
+    ("experiment=qiuck", "qiuck"), ("only.model=mamba", "values: linear, sparse, standard"),
+    ("only.dim=[9,99]", "values: 8, 16, 32"), ("+only.colour=red", "no cell has this key"),
     ("experiment=tracking only.dim=32 only.model=gla +only.model.position=rope", "only.model=gla"),
     ("experiment=gates +only.model.mixer.A_range=[0,1]", "no cell matches"),
     ("only.colour=red", "colour"), ("only=lis", "only"), ("status=perhaps", "status"),

@@ -204,7 +204,7 @@ def test_a_trained_model_in_three_lines(trained):
     assert loaded.task.name == "lis" and loaded.model.dim == 16
     for prompt, reason in [
         ("5 8", "no '<sep>'"),
-        ("5 <sep> 8 <sep>", "must end"),
+        ("5 <sep> 8 <sep>", "exactly one"),
         ("5 x 6 <sep>", "'x'"),
         ("<sep>", "numbers"),
     ]:

@@ -3,17 +3,16 @@
 import functools
 import shutil
 from pathlib import Path
-from types import SimpleNamespace
 
 import matplotlib
 import numpy as np
 import pytest
-import yaml
 from matplotlib.colors import to_hex
 from matplotlib.markers import CARETUP
 
 from common import UserError
 from experiments import grid
+from experiments.grid import load_experiment
 from experiments.table import read_cells, read_table
 from plots import (
     accuracy_lines,
@@ -37,9 +36,7 @@ IDS = [path.name for path in COMMITTED]
 
 def experiment_of(folder):
     """Return what the experiment's YAML says, without composing its cells."""
-    path = ROOT / "conf" / "experiment" / f"{folder.name}.yaml"
-    plain = {"facets": {}, "figures": [], **yaml.safe_load(path.read_text())}
-    return SimpleNamespace(name=folder.name, **plain)
+    return load_experiment(folder.name)
 
 
 @functools.cache
@@ -50,7 +47,7 @@ def results_of(folder):
 def draw_and_measure(folder, name, width):
     experiment, (table, speeds, records) = experiment_of(folder), results_of(folder)
     if "score" in experiment.figures:
-        table = score.with_references(table, table)
+        table = score.with_references(score.entries(experiment, table, records))
     facets = experiment.facets
     figure = FIGURES[name](table, facets=facets, width=width, records=records, speeds=speeds)
     figure.draw_without_rendering()
@@ -80,8 +77,7 @@ def test_committed_readme_is_what_the_results_give(folder):
              if (folder / "figures" / f"{name}.png").exists()}  # fmt: skip
     built = tables.build(table, speeds, experiment.facets, records)
     if SCORE in experiment.figures:
-        own = score.best_rates(table, records)
-        built = {SCORE: score.frame(own, score.references(experiment.name)), **built}
+        built = {SCORE: score.frame(score.entries(experiment, table, records)), **built}
     text = readme.write(experiment, folder, table, records, drawn, built)
     assert text == (folder / "README.md").read_text()
 
@@ -250,7 +246,7 @@ def drawn(published, capsys):
 
 
 def test_a_table_without_yaml_has_the_usual_figures(drawn):
-    assert {"heatmap.png", "costs.png", "required_dimension.png", "README.md"} <= set(drawn())
+    assert {"heatmap.png", "costs.png", "README.md"} <= set(drawn())
 
 
 def test_outputs_come_before_results(published, drawn):

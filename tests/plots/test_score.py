@@ -2,16 +2,27 @@
 
 import pytest
 
+from experiments.grid import load_experiment
+from experiments.table import read_cells, read_table
 from plots import score as page
 from plots import tables
 from plots.score import brackets, scorable, score
 from tests.plots.small_tables import cells, joined
+from tests.processes import ROOT
 
 EASY = cells({8: [0.1], 16: [0.95]}, model="mine")
 STANDARD = joined(
     cells({8: [0.1], 16: [0.95], 32: [1.0]}),
     cells({8: [0.1], 16: [0.2], 32: [1.0]}, task="copy"),
 )
+
+
+TASKS = [("copy", "cot", 4, 32), ("lis", "cot", 4, 32)]
+
+
+def entries(own, published=None):
+    published = own.head(0) if published is None else published
+    return page.Entries(own, published, {"mine"}, TASKS, comparable=True)
 
 
 def both_tasks(accuracies, model, **columns):
@@ -35,7 +46,7 @@ def test_what_is_not_passed_counts_as_twice_the_largest_dim():
 
 
 def scorable_models(*tables):
-    return set(scorable(joined(STANDARD, EASY, *tables))["model"])
+    return set(scorable(joined(STANDARD, EASY, *tables), TASKS)["model"])
 
 
 def test_a_model_that_has_not_run_every_task_to_the_end_has_no_score():
@@ -68,7 +79,7 @@ def test_the_learning_rate_with_the_better_validation_counts():
 def test_a_model_that_always_failed_has_a_score():
     failed = cells({8: [0.1], 16: [0.5], 32: [0.8]}, model="mine", status="failed")
     table = joined(STANDARD, failed, failed.assign(task="copy"))
-    assert set(scorable(table)["model"]) == {"standard", "mine"}
+    assert set(scorable(table, TASKS)["model"]) == {"standard", "mine"}
 
 
 def test_sizes_that_share_a_training_share_its_luck():
@@ -91,12 +102,32 @@ def test_page_sets_unpublished_models_beside_references_in_bold():
     mine = joined(*both_tasks({8: [0.1], 16: [0.5], 32: [0.7]}, "mine", train_seconds=7200.0))
     published = joined(STANDARD, *both_tasks({16: [0.1], 32: [0.95]}, "linear"))
     table = joined(STANDARD, mine)
-    found = page.frame(table, published).set_index("model")
+    found = page.frame(entries(table, published)).set_index("model")
     assert found.index.tolist() == ["Standard", "Linear", "mine"]
     assert found.loc["mine", "LIS, 4 numbers"] == "70 %" and found.loc["mine", "passed"] == "0/2"
     assert found.loc["mine", "training time"] == 2 and found.loc["mine", "training speed"] == 0.5
     printed = tables.markdown(tables.printed(found.reset_index()))
     assert "| **mine** |" in printed and "| Linear |" in printed
-    assert set(page.with_references(table, published)["model"]) == {"standard", "mine", "linear"}
-    assert page.headline(table).startswith("mine scores 2.83 (")
-    assert not page.frame(published, published)["yours"].any()
+    drawn = page.with_references(entries(table, published))["model"].unique()
+    assert set(drawn) == {"standard", "mine", "linear"}
+    assert page.headline(entries(table)).startswith("mine scores 2.83 (")
+
+
+def test_a_model_without_a_score_is_listed_with_the_reason():
+    found = page.frame(entries(joined(STANDARD, EASY))).set_index("model")
+    assert found.loc["mine", "passed"] == "no score: ran 1 of 2 tasks"
+    assert page.headline(entries(joined(STANDARD, EASY))) == "mine has no score: ran 1 of 2 tasks."
+    part = joined(STANDARD[STANDARD["task"] == "lis"], EASY)
+    assert page.headline(entries(part)) == "mine has no score: standard attention ran 1 of 2 tasks."
+
+
+def test_references_are_models_of_the_same_settings():
+    """They are compared only if your standard attention ran cells that are published."""
+    suite, folder = load_experiment("suite"), ROOT / "results" / "suite"
+    published, records = read_table(folder), read_cells(folder)
+    own = published[published["model"] == "standard"]
+    same = page.entries(suite, own, records)
+    assert {"standard", "linear"} <= set(same.published["model"]) and not same.yours
+    assert len(same.tasks) == 6 and not page.headline(same)
+    other = page.entries(suite, own.assign(cell=own["cell"] + "x"), records)
+    assert other.published.empty and "ran with other settings" in page.headline(other)

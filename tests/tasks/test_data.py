@@ -6,7 +6,6 @@ import os
 import shutil
 import signal
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -146,48 +145,15 @@ def test_key_tells_apart_what_decides_the_content(tmp_path: Path) -> None:
     assert len(set(keys)) == len(keys)
 
 
-DAMAGE: dict[str, tuple[str, Callable[[bytes], bytes] | None]] = {
-    "truncated": ("train-tokens.npy", lambda content: content[: len(content) // 2]),
-    "altered": ("train-tokens.npy", lambda content: content[:-1] + bytes([content[-1] ^ 1])),
-    "empty": ("test-lengths.npy", lambda content: b""),
-    "broken meta": ("meta.json", lambda content: b"{"),
-    "missing": ("validation-tokens.npy", None),
-    "no meta": ("meta.json", None),
-}
-
-
-@pytest.mark.parametrize("damage", DAMAGE)
-def test_damage_is_noticed_and_repaired_with_one_line(damage: str, tmp_path: Path, capsys) -> None:
+def test_many_processes_build_a_set_once(tmp_path, monkeypatch) -> None:
     first = get(tmp_path)
-    name, damaged = DAMAGE[damage]
-    path = first.path / name
-    content = path.read_bytes()
-    path.unlink()
-    if damaged is not None:
-        path.write_bytes(damaged(content))
-    capsys.readouterr()
-    again = get(tmp_path)
-    [line] = capsys.readouterr().err.splitlines()
-    assert str(first.path) in line and "damaged" in line
-    assert again.samples_per_second is not None
-    assert again.fingerprint == first.fingerprint
-    assert get(tmp_path).samples_per_second is None
-
-
-@pytest.mark.parametrize("damaged", [False, True])
-def test_many_processes_build_a_set_once(damaged: bool, tmp_path, monkeypatch, capfd) -> None:
-    first = get(tmp_path)
-    if damaged:
-        (first.path / "meta.json").write_text("{")
-    else:
-        shutil.rmtree(first.path)
+    shutil.rmtree(first.path)
     save = np.save
     monkeypatch.setattr(np, "save", lambda *given: save(*given) or time.sleep(0.05))
     with FORK.Pool(4) as pool:
         found = pool.map(get, [tmp_path] * 4)
     assert {sets.fingerprint for sets in found} == {first.fingerprint}
     assert sum(sets.samples_per_second is not None for sets in found) == 1
-    assert capfd.readouterr().err.count("damaged") == damaged
 
 
 def test_a_killed_builder_leaves_nothing_that_counts(tmp_path: Path, monkeypatch) -> None:
@@ -273,8 +239,6 @@ def test_files_stand_in_for_test_and_training_sets(tmp_path: Path, capsys) -> No
     repeated = f"{test}: 1 prompts appear earlier in the file"
     printed = capsys.readouterr().err
     assert "left out" in printed and repeated in printed
-    get(tmp_path / "data", task, config)
-    assert repeated in capsys.readouterr().err  # of stored sets too
 
 
 def test_a_measured_file_is_compared_with_itself_and_with_the_training_set(tmp_path, capsys):
@@ -284,8 +248,7 @@ def test_a_measured_file_is_compared_with_itself_and_with_the_training_set(tmp_p
     trained_on = load_file(task, str(path)).select(slice(1, 3))
     assert len(load_measured(task, str(path), trained_on)) == 3
     printed = capsys.readouterr().err
-    assert f"{path}: 1 prompts appear earlier in the file" in printed
-    assert f"{path}: 2 prompts are also in the training set" in printed
+    assert f"{path}: 3 prompts occur twice or in the training set" in printed
     path.write_text("1 + 2 = 3\n")
     load_measured(task, str(path), trained_on.select(slice(1, 2)))
     assert capsys.readouterr().err == ""
