@@ -80,6 +80,8 @@ BAD_SWEEPS = [
     ('overrides=["task.size=two"]', "size"), ('overrides=["recipe.steps=1,2"]', "recipe.steps=1,2"),
     ('overrides=["recipe.steps=["]', "recipe.steps=["),
     ("hydra.launcher.jobs=-1", "hydra.launcher.jobs=-1"),
+    ("experiment.figures=[heatmpa]", "did you mean heatmap?"),
+    ("model=gla model.dim=9", "model.dim=9: a sweep takes only model=NAME"),
 ]  # fmt: skip
 
 
@@ -87,6 +89,10 @@ BAD_SWEEPS = [
 def test_a_bad_sweep(command, tmp_path, words, named):
     assert named in command("sweep.py", *replaced(SWEEP, words.split())).line
     assert not (tmp_path / "runs").exists()
+
+
+def test_a_sweep_without_an_experiment_lists_them(command):
+    assert "experiment=NAME is missing; known: arithmetic, bits" in command("sweep.py").line
 
 
 def test_bad_evaluations(command, tmp_path):
@@ -103,7 +109,7 @@ def test_bad_evaluations(command, tmp_path):
         ("count=0", "count"), ("count=21", "count"), ("show=-1", "show"), ("threads=0", "threads"),
         ("trust=perhaps", "trust"), ("task.size=3", "capacity"), ("task.size=two", "size"),
         ("data.file=absent.txt", "absent.txt"), ("data.file=bad.txt", "bad.txt"),
-        ("data.file=bad.txt count=5", "combined with split or count"),
+        ("data.file=bad.txt count=5", "combined with split or count"), ("out=.", "a folder"),
     ]:  # fmt: skip
         assert named in line(*words.split())
     (folder / "checkpoint.pt").unlink()

@@ -10,6 +10,8 @@ from unittest.mock import Mock
 
 import pytest
 import torch
+from hydra.core.hydra_config import HydraConfig
+from omegaconf import OmegaConf
 from submitit.core.utils import UncompletedJobError
 
 from common import RunError, UserError
@@ -49,6 +51,20 @@ def test_a_cell_leaves_a_run_and_a_row(tiny, tmp_path):
     assert sum(missed for _, missed, _ in kept["errors"]["by_position"]) == round(
         60 * (1 - row["chain_exact_match"])
     )
+
+
+def test_a_missing_commit_is_said_once(monkeypatch, capsys):
+    """As in containers, where the clone belongs to another user; jobs of a multirun but the first
+    are silent."""
+    monkeypatch.setenv("GIT_TEST_ASSUME_DIFFERENT_OWNER", "1")
+    for number, said in ((0, 1), (1, 0)):
+        monkeypatch.setattr(HydraConfig, "initialized", lambda: True)
+        job = OmegaConf.create({"job": {"num": number}})
+        monkeypatch.setattr(HydraConfig, "get", lambda job=job: job)
+        commit.cache_clear()
+        assert commit() == ""
+        assert capsys.readouterr().err.count("no commit (fatal: detected dubious") == said
+    commit.cache_clear()
 
 
 def test_a_finished_cell_is_not_run_again_unless_forced(tiny, capsys):

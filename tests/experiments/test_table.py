@@ -2,6 +2,7 @@
 
 import multiprocessing
 
+import filelock
 import pytest
 
 from common import UserError
@@ -34,6 +35,15 @@ def test_a_row_is_replaced_by_a_later_one_and_never_by_an_unfinished_one(tmp_pat
     upsert(tmp_path, [record("c", None, status="failed", seed=2)])
     upsert(tmp_path, [record("c", 0.7, finished_at="2025-01-01", seed=2)])
     assert read_table(tmp_path).set_index("cell")["status"]["c"] == "done"
+
+
+def test_what_is_known_is_entered_again_without_a_lock(tmp_path, monkeypatch):
+    """So a colleague's finished cell can be read where nothing can be written."""
+    upsert(tmp_path, [record("a")])
+    monkeypatch.setattr(filelock, "FileLock", None)
+    upsert(tmp_path, [record("a")])
+    with pytest.raises(TypeError):
+        upsert(tmp_path, [record("a", finished_at="2027-01-01")])
 
 
 def test_a_setting_that_varies_has_a_column_and_what_is_missing_is_empty(tmp_path):

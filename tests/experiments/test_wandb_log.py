@@ -66,10 +66,11 @@ def test_wandbs_own_variables_count_where_our_keys_have_defaults(tiny, tmp_path,
     (folder,) = offline_runs(tmp_path / "elsewhere")
     text = inspect(folder)
     assert all(word in text for word in ('"theirs"', '"my name"', '"my tag"', '"task:lis"'))
-    monkeypatch.setenv("WANDB_MODE", "disabled")
-    grid._composed.cache_clear()
-    found = tiny("logger=wandb_offline", "logger.project=mine").logger
-    assert (found.mode, found.project) == ("disabled", "mine")
+    for theirs, ours in (("disabled", "disabled"), ("dryrun", "offline"), ("", "offline")):
+        monkeypatch.setenv("WANDB_MODE", theirs)
+        grid._composed.cache_clear()
+        found = tiny("logger=wandb_offline", "logger.project=mine").logger
+        assert (found.mode, found.project) == (ours, "mine")
 
 
 def test_wandb_disabled_starts_no_run(tiny, tmp_path, monkeypatch):
