@@ -19,15 +19,12 @@ MOMENTUM = 0.95
 # On one Xeon core, a fused AdamW step over three groups takes 0.3 ms instead of 0.7 at D = 32, and
 # 0.4 instead of 1.0 at D = 64.
 FUSED_ON = ("cpu", "cuda")
-# Not on a CPU: it saves time only above D = 64 (31 ms instead of 54 at 128), and its effect on
-# accuracy there is not known.
-BFLOAT16_ON = ("cuda",)
 
 
 def build_optimizers(model: Transformer, recipe: Recipe) -> list[torch.optim.Optimizer]:
     """The optimisers of `recipe` for the parameters of `model` by role. `adamw` takes all; `muon`
-    (Jordan et al. 2024) orthogonalises the momentum of hidden matrices, on a GPU in the forward
-    pass's precision, and AdamW takes the rest."""
+    (Jordan et al. 2024) orthogonalises the momentum of hidden matrices in the recipe's precision,
+    and AdamW takes the rest."""
     hidden: list[tuple[Tensor, Role]] = []
     rest: list[tuple[Tensor, Role]] = []
     roles, dim = model.parameter_roles(), model.dim
@@ -37,9 +34,8 @@ def build_optimizers(model: Transformer, recipe: Recipe) -> list[torch.optim.Opt
             (hidden if to_muon else rest).append((parameter, roles[name]))
     optimizers: list[torch.optim.Optimizer] = []
     if hidden:
-        low = recipe.precision == "bfloat16" and hidden[0][0].device.type in BFLOAT16_ON
-        dtype = torch.bfloat16 if low else torch.float32
-        optimizers.append(BatchedMuon(_groups(hidden, recipe, dim, by_shape=True), dtype=dtype))
+        groups = _groups(hidden, recipe, dim, by_shape=True)
+        optimizers.append(BatchedMuon(groups, dtype=getattr(torch, recipe.precision)))
     if rest:
         fused = rest[0][0].device.type in FUSED_ON
         groups, (beta1, beta2) = _groups(rest, recipe, dim), recipe.betas
