@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
-from benchmarks.timing import CPU, FIRST, median_seconds, print_rows
+from benchmarks.timing import CPU, UNUSED_FROM, median_seconds, print_rows
 from benchmarks.training import training_step
 from common import UserError, write_text
 from experiments.config import CellConfig, cell_from, measured_task, require_trusted
@@ -75,7 +75,7 @@ def models_by_size(table: pd.DataFrame) -> Iterator[pd.DataFrame]:
 def time_size(cells: pd.DataFrame, configs: list[CellConfig]) -> list[dict[str, Any]]:
     models = {str(cell): Model(own) for cell, own in zip(cells["cell"], configs, strict=True)}
     task = next(iter(models.values())).task
-    drawn = task.draw(0, 0, FIRST, max(BATCH, ANSWERS))
+    drawn = task.draw(0, 0, UNUSED_FROM, max(BATCH, ANSWERS))
     whole = Prompts(drawn.select(slice(BATCH)))
     alone = [Prompts(drawn.select(slice(i, i + 1))) for i in range(ANSWERS)]
 

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from benchmarks.timing import FIRST, RECORDS, print_rows, seconds_of, write_record
+from benchmarks.timing import RECORDS, UNUSED_FROM, print_rows, seconds_of, write_record
 from benchmarks.training import config_of
 from common import RunError
 from evaluation.generate import Generation, generate
@@ -68,7 +68,7 @@ def compare(
 ) -> dict[str, Any]:
     """Seconds of both ways for one model, and how many sequences agree."""
     model = model.eval()
-    few, many = task.draw(0, 0, FIRST, plain), task.draw(0, 0, FIRST, sequences)
+    few, many = task.draw(0, 0, UNUSED_FROM, plain), task.draw(0, 0, UNUSED_FROM, sequences)
     written, exact = plain_generation(model, few), generate(model, many)
     plain_seconds = seconds_of(lambda: plain_generation(model, few)) / plain
     exact_seconds = seconds_of(lambda: generate(model, many)) / sequences

@@ -19,7 +19,7 @@ from training.device import device_name
 
 CPU = torch.device("cpu")
 RECORDS = Path(__file__).parent / "records"
-FIRST = 10**6  # no cell trains or tests on sequences of the test stream from here on
+UNUSED_FROM = 10**6  # no cell trains or tests on sequences of the test stream from here on
 
 
 def seconds_of(action: Callable[[], object], device: torch.device = CPU) -> float:

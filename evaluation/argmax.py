@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from common import RunError, UserError
-from models.exact import exact_copy, require_causal
+from models.checks import exact_copy, require_causal
 from models.transformer import Transformer
 from tasks.task import SequenceSet
 from training.data import Batch, Layout, SequenceTensors

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from common import UserError
 from evaluation.argmax import Memory, longest_sequence, rows_that_fit
-from models.exact import require_causal
+from models.checks import require_causal
 from models.transformer import State, Transformer
 from tasks.task import EOS_ID, PAD_ID, SequenceSet
 from training.data import SequenceTensors

@@ -22,7 +22,7 @@ from experiments.runs import Run, command, commit, noting_stop_signals, provenan
 from experiments.table import upsert
 from experiments.wandb_log import track_cell
 from models.build import build_model
-from models.exact import require_causal, require_exact, require_same_step
+from models.checks import require_causal, require_exact, require_same_step
 from models.transformer import Transformer, scale_embedding
 from tasks.data import DataSets, load_measured, load_or_build
 from tasks.generate import draw_set

@@ -19,7 +19,7 @@ from common import UserError
 from evaluation.generate import generate as generate_exactly
 from models import flops
 from models.build import parameters_of
-from models.exact import exact_copy, require_causal, require_exact, require_same_step
+from models.checks import exact_copy, require_causal, require_exact, require_same_step
 from models.mixer import POSITIONS
 from tasks.arithmetic import Arithmetic
 

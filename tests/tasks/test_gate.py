@@ -1,11 +1,14 @@
 """No task of the suite can be guessed from its prompts; a task that leaks is found out."""
 
+import re
+
 import pytest
 
 from experiments.grid import cells, load_experiment, with_model
 from tasks.__main__ import main
 from tasks.gate import MARGIN, gate
 from tasks.task import Task, build_task
+from tests.processes import ROOT
 
 COUNT = 4000
 
@@ -50,10 +53,21 @@ SUITE = {
 }
 
 
+PAGE = (ROOT / "docs" / "suite.md").read_text()
+ROWS = {
+    "word-tagged": "A5, 12 letters, labels", "word-cot": "A5, 12 letters, chain",
+    "mqar-tagged": "MQAR, 8 pairs", "arithmetic-cot": "Arithmetic, 4 operators",
+    "ed-cot": "ED, 3 letters",
+}  # fmt: skip
+
+
 @pytest.mark.parametrize("name", SUITE)
-def test_tasks_of_the_suite_stay_at_chance(name):
+def test_tasks_of_the_suite_stay_at_chance_plus_what_its_page_says(name):
     found = gate(build_task(SUITE[name]), COUNT)
     assert max(found.values()) <= found["majority"] + MARGIN
+    guess, chance = re.search(rf"\| {ROWS[name]}.* \| (\d+) \((\d+)\) \|", PAGE).groups()
+    assert 100 * max(found.values()) <= int(guess) + 1
+    assert 100 * found["majority"] == pytest.approx(int(chance), abs=1.5)
 
 
 def test_command(capsys):

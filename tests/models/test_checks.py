@@ -8,7 +8,7 @@ from small_models import CumulativeMean
 from torch import nn
 
 from common import UserError
-from models.exact import exact_copy, require_causal, require_exact, require_same_step
+from models.checks import exact_copy, require_causal, require_exact, require_same_step
 from models.last_lines import LastLines
 from models.mixer import Mixer
 from models.standard import StandardAttention
