@@ -24,9 +24,9 @@ TABLES = {
         "D90 on each task, or the best accuracy where no D reaches 90 %. Score: the geometric "
         "mean over the tasks of D90 divided by standard attention's (lower is better); a failed "
         "task counts as twice the largest D tried. In parentheses, the central 95 % of scores if "
-        "each D90 is drawn log-uniformly from its bracket. Costs are relative to standard "
-        "attention: parameters, state and training time each at its own D90, training speed in "
-        "steps per second at equal D; times only for your models. Bold: yours."
+        "each D90 is drawn log-uniformly from its bracket. Costs are times standard "
+        "attention's: parameters, state and training time each at its own D90, time per step at "
+        "equal D; times only for your models. Bold: yours."
     ),
     "d90": (
         "D90 and its bracket (next smaller D tried, D90]. Chain: exact chains, median. Success: "

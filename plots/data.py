@@ -163,9 +163,10 @@ def _label(
 
 
 def in_order(rows: pd.DataFrame) -> pd.DataFrame:
-    """Sort rows by task, model and size, the paper's first."""
+    """Sort rows by task, model and size: the paper's tasks first, your models after standard."""
     place = rows.copy()
-    for name, known in (("task", style.TASKS), ("model", style.MODELS)):
+    yours = [name for name in dict.fromkeys(rows["model"]) if name not in style.MODELS]
+    for name, known in (("task", style.TASKS), ("model", [BASELINE, *yours, *style.MODELS])):
         place[name] = pd.Categorical(rows[name], list(dict.fromkeys([*known, *rows[name]])))
     then = ["task", "model", "layers", "heads", "row", "size", "dim", "seed"]
     by = [name for name in then if name in rows]

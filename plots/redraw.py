@@ -70,7 +70,8 @@ def redraw(
     speeds, records = data.read_speeds(folder), read_cells(folder)
     wanted = list(figures or experiment.figures or USUAL)
     functions = figure_functions(wanted)
-    scored = score.entries(experiment, table, records) if SCORE in wanted else None
+    with_score = SCORE in (*wanted, *experiment.figures)
+    scored = score.entries(experiment, table, records) if with_score else None
     shown = score.with_references(scored) if scored else table
     names = dict.fromkeys([*table["model"], *shown["model"]])
     kept = data.select(list(names), models, exclude)
@@ -93,7 +94,7 @@ def redraw(
         for suffix in pictures:
             paths.append(folder / "figures" / f"{name}.{suffix}")
             style.save(figure, paths[-1], mplstyle)
-    built = {SCORE: score.frame(scored)} if scored else {}
+    built = {SCORE: score.frame(scored)} if scored and SCORE in wanted else {}
     if TABLES in wanted:
         built |= tables.build(table, speeds, experiment.facets, records)
     for suffix in (suffix for suffix in formats if suffix in ("csv", "md", "tex")):

@@ -22,8 +22,8 @@ from plots import costs, d90_by_task, data, style
 PLACE = ["task", "format", "size"]
 DRAWS = 10_000
 MAX_NAMED = 3  # in the headline
-TIME, SPEED = "training time", "training speed"
-COSTS = {"parameters": "params", "state": "state_bytes", TIME: "train_seconds"}
+TIME, STEP = "training time (×)", "time per step (×)"
+COSTS = {"parameters (×)": "params", "state (×)": "state_bytes", TIME: "train_seconds"}
 RATE = "recipe.learning_rate"
 
 
@@ -173,7 +173,7 @@ def frame(given: Entries) -> pd.DataFrame:
             label = style.model_look(name).label
             rows.append({"name": name, "model": label, "passed": f"no score: {reason}"})
     found = pd.DataFrame([{**row, "yours": row["name"] in given.yours} for row in rows])
-    for column in {TIME, SPEED} & set(found):
+    for column in {TIME, STEP} & set(found):
         found[column] = found[column].where(found["yours"])
     return found.drop(columns="name").dropna(axis=1, how="all")
 
@@ -201,9 +201,9 @@ def _rows(table: pd.DataFrame) -> list[dict[str, Any]]:
     if BASELINE not in set(done["model"]):
         return []
     found = brackets(done)
-    trained = done.assign(**{SPEED: done["steps"] / done["train_seconds"]})
+    trained = done.assign(**{STEP: done["train_seconds"] / done["steps"]})
     keys = ["model", *PLACE, "dim"]
-    spent = trained.groupby(keys)[[*COSTS.values(), SPEED]].median()
+    spent = trained.groupby(keys)[[*COSTS.values(), STEP]].median()
     at_d90 = found.merge(spent, on=keys, how="left").set_index(["model", *PLACE])
     at_d90 = at_d90[[*COSTS.values()]]
     rows = []
@@ -215,7 +215,7 @@ def _rows(table: pd.DataFrame) -> list[dict[str, Any]]:
         row |= score(found, model)._asdict()
         ratios = np.log(at_d90.loc[model] / at_d90.loc[BASELINE])
         row |= {name: np.exp(ratios[column].mean()) for name, column in COSTS.items()}
-        row |= {SPEED: np.exp(np.log(spent.loc[model] / spent.loc[BASELINE])[SPEED].mean())}
+        row |= {STEP: np.exp(np.log(spent.loc[model] / spent.loc[BASELINE])[STEP].mean())}
         rows.append(row)
     return rows
 

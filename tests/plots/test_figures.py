@@ -281,7 +281,8 @@ def test_an_experiment_of_a_folder_of_your_own(published, drawn):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ("experiment=mine widht=3", "did you mean width"), ("experiment=mien", "mien"),
+        ("experiment=mine widht=3", "did you mean width"),
+        ("experiment=overnigt", "did you mean overnight"),
         ("experiment=mine width=wide", "width=wide"), ("experiment=mine format=gif", "format=gif"),
         ("experiment=mine models=standrad", "did you mean standard"),
         ("experiment=mine figures=heatmpa", "did you mean heatmap"),
