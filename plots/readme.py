@@ -105,7 +105,10 @@ def _compared(row: str, rows: pd.DataFrame) -> str:
         said.append(f"needs {'–'.join(span)}× standard attention's D in {len(known)} {of}")
     if failed:
         said.append(f"fails in {failed}{'' if said else f' {of}'}")
-    return f"{row} {' and '.join(said)}" if said else f"{row}: only bounds on D90"
+    if said and (rest := len(rows) - len(known) - failed):
+        said.append(f"has only bounds in {rest}")
+    *most, last = said or ["has only bounds on D90"]
+    return f"{row} {' and '.join([', '.join(most)] * bool(most) + [last])}"
 
 
 def protocol(experiment: Experiment, table: pd.DataFrame, records: data.Records) -> pd.DataFrame:
