@@ -4,16 +4,15 @@ the same mixers."""
 import dataclasses
 import functools
 import types
-from pathlib import Path
 
 import torch
 from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
+from common import CONF_DIR
 from models.build import ModelConfig, build_model
 from tasks.task import Vocabulary
 
-CONF_DIR = Path(__file__).resolve().parents[1] / "conf"
 FOLDERS = [CONF_DIR]
 LONGEST = 70
 VOCABULARY = 11

@@ -70,6 +70,11 @@ def loss_of(model: Transformer, batch: Batch) -> Tensor:
     return F.cross_entropy(model.head(batch.at_targets(hidden)), batch.targets)
 
 
+def flat_weights(model: torch.nn.Module) -> Tensor:
+    """All parameters as one vector."""
+    return torch.cat([p.detach().cpu().flatten() for p in model.parameters()])
+
+
 @functools.cache
 def prepared(task_name: str, mixer: str, steps: int) -> tuple[Task, Transformer]:
     """Untrained, half-trained and trained models of every task and mixer, made once."""

@@ -4,21 +4,23 @@ A change on purpose raises the task's `generator_version` or RESULTS_VERSION
 (`experiments.names`), and writes golden.json anew.
 """
 
+import dataclasses
 import json
-from pathlib import Path
+import re
 
 import pytest
 import torch
+from processes import ROOT
 
 from experiments.config import compose_plain
-from experiments.grid import cell_of
-from experiments.run import initial_model
+from experiments.grid import cell_of, cells, load_experiment, with_model
+from experiments.run import initial_model, load_data
 from models.build import build_model
 from tasks.data import DataConfig, load_or_build
 from tasks.task import build_task
 from training.trainer import Trainer
 
-GOLDEN = json.loads((Path(__file__).parent / "golden.json").read_text())
+GOLDEN = json.loads((ROOT / "tests" / "golden.json").read_text())
 
 
 @pytest.mark.parametrize("words", GOLDEN["data"])
@@ -28,6 +30,17 @@ def test_the_same_seed_gives_the_same_sequences(words, tmp_path):
     config = DataConfig(train=300, validation=50, test=100, seed=1)
     sets = load_or_build(build_task(settings), config, tmp_path, progress=False)
     assert sets.fingerprint == GOLDEN["data"][words]
+
+
+def test_data_of_the_suite_are_the_frozen_ones(tmp_path):
+    suite = with_model(load_experiment("suite"), "standard")
+    found = {str(cell.config.task): cell.config for cell in cells(suite, ["progress=false"])}
+    fingerprints = set()
+    for config in found.values():
+        own = dataclasses.replace(config, data_dir=str(tmp_path))
+        fingerprints.add(load_data(own, build_task(config.task)).fingerprint[:16])
+    page = (ROOT / "docs" / "suite.md").read_text(encoding="utf-8")
+    assert fingerprints == set(re.findall(r"\b[0-9a-f]{16}\b", page))
 
 
 @pytest.mark.parametrize("name", GOLDEN["flops"])

@@ -3,12 +3,11 @@
 import json
 import sys
 import tempfile
-from pathlib import Path
 
 import pandas as pd
 import pytest
+from processes import ROOT
 
-ROOT = Path(__file__).resolve().parents[1]
 NOTEBOOKS = sorted((ROOT / "docs").glob("*.ipynb"))
 
 

@@ -2,12 +2,11 @@
 
 import ast
 import tomllib
-from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
+from processes import ROOT
 
-ROOT = Path(__file__).resolve().parents[1]
 # From the ground up; a package may import those below it, and itself.
 ORDER = [
     {"common"}, {"tasks"}, {"models"}, {"training"}, {"evaluation"}, {"hydra_plugins"},

@@ -33,9 +33,9 @@ class Case:
         return [self.task, "--size", str(self.size), *self.words.split()]
 
     def judge(self, line: str) -> str | None:
-        own: dict[str, Any] = dict(word.split("=") for word in self.words.split())
-        if "capacity" in own:
-            own["capacity"] = int(own["capacity"])
+        own: dict[str, Any] = dict(word.lstrip("-").split("=") for word in self.words.split())
+        for key in own.keys() & {"capacity", "number_range"}:
+            own[key] = int(own[key])
         return judge(line, self.task, size=self.size, **own)
 
 
@@ -82,10 +82,11 @@ def refused_by_oracle(case: Case, lines: list[str]) -> set[int]:
 CHECKED = [
     Case("arithmetic", 6, "order=leftmost", count=100),
     Case("arithmetic", 6, "order=growth", count=100),
-    Case("arithmetic", 6, "format=direct", count=100), Case("arithmetic", 16, "order=leftmost"),
+    Case("arithmetic", 6, "--format=direct", count=100), Case("arithmetic", 16, "order=leftmost"),
     Case("arithmetic", 16, "order=growth"), Case("lis", 10, count=100),
     Case("lis", 10, "format=direct", count=100), Case("lis", 250, count=10),
-    Case("lis", 10, "capacity=130", count=100), Case("ed", 3, count=100),
+    Case("lis", 10, "number_range=21", count=100), Case("lis", 10, "capacity=130", count=100),
+    Case("ed", 3, count=100),
     Case("ed", 4, "capacity=20", count=100), Case("ed", 12, "format=direct", count=100),
     Case("ed", 20, count=20), Case("ed_local", 3, count=100),
     Case("ed_local", 6, "format=direct", count=100), Case("ed_local", 20, count=20),

@@ -43,16 +43,6 @@ def test_a_model_with_more_room_than_the_task_stops_where_the_task_does(mixer, e
 SMALL, LARGE = Arithmetic(2), Arithmetic(3)
 
 
-@pytest.mark.parametrize("mixer", MIXERS)
-def test_sequences_of_a_larger_task_than_the_model_was_trained_on(mixer):
-    """Weights of a small task measured at a larger one, as far as the model has room."""
-    model = trained_model(SMALL, mixer, 40, max_len=LARGE.max_len)
-    for task in (SMALL, LARGE):
-        sequences = task.draw(0, 1, 0, 24)
-        expected = plain_greedy(model, sequences, task.max_len)
-        assert written(generate(model, sequences)) == expected
-
-
 def test_sequences_longer_than_the_model_reads_are_refused_and_shorter_ones_are_not():
     """Room in the set for longer sequences is no sequence that is longer."""
     model, sequences = small_model(SMALL), LARGE.draw(0, 1, 0, 24)

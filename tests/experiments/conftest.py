@@ -3,6 +3,7 @@ from dataclasses import dataclass
 
 import pytest
 from hydra.core.global_hydra import GlobalHydra
+from tiny_cell import TINY
 
 import evaluate
 import sweep
@@ -11,12 +12,6 @@ from common import run_command
 from experiments import grid
 from experiments.grid import cell_of
 
-# LIS of four numbers, seconds of training; learns to about 80 % of the answers.
-TINY = [
-    "task=lis", "task.size=4", "task.number_range=20", "model.dim=16", "model.num_layers=1",
-    "recipe.steps=60", "recipe.validate_every=20", "recipe.warmup_steps=10",
-    "data.train=400", "data.validation=50", "data.test=60", "logger=none", "progress=false",
-]  # fmt: skip
 PROGRAMS = {"train.py": train.main, "sweep.py": sweep.main, "evaluate.py": evaluate.main}
 
 

@@ -12,7 +12,9 @@ from unittest.mock import Mock
 import pandas as pd
 import pytest
 import torch
+from hydra.core.plugins import Plugins
 from processes import ROOT, output, start
+from tiny_cell import TINY
 
 import cotcost
 import train
@@ -21,6 +23,7 @@ from experiments.config import cell_from, compose_plain
 from experiments.names import cell_name, run_name
 from experiments.row import status_of
 from experiments.runs import Run
+from hydra_plugins import local_launcher
 from training.trainer import Trainer
 
 EXPERIMENT = """
@@ -35,9 +38,6 @@ grid:
 figures: [heatmap, costs, tables]
 """
 SWEEP = ["--config-dir=conf", "experiment=tiny", "logger=none"]
-# Of a cell in seconds, for train.py.
-CELL = ["task=lis", "task.size=3", "task.number_range=20", "data.train=400", "data.test=60",
-        "recipe.steps=40", "model.num_layers=1", "logger=none"]  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -101,6 +101,8 @@ def test_a_killed_sweep_continues(killed, swept, folder):
 def test_a_sweep_leaves_table_figures_and_readme(swept, folder):
     results = folder / "outputs" / "tiny"
     assert (results / "figures" / "heatmap.png").stat().st_size > 1000
+    printed = (folder / "printed").read_text().splitlines()
+    assert {"outputs/tiny/figures/heatmap.png", "outputs/tiny/README.md"} <= set(printed)
     assert "heatmap.png" in (results / "README.md").read_text()
     assert {path.name for path in results.iterdir()} >= {"config.yaml", "cells.jsonl"}
 
@@ -117,16 +119,51 @@ def test_a_finished_sweep_a_plan_and_a_status_run_nothing(swept):
     assert "2 cells: 2 done" in some.out
     status = run("sweep.py", *SWEEP, "status=true")
     assert status.status == 0 and "4 cells: 4 done" in status.out
+    paper = ["experiment=table2", 'overrides=["recipe=paper"]', "only.recipe=paper"]
+    assert "60 cells: 60 missing" in run("sweep.py", *paper, "dry_run=true").out
 
 
 def test_max_hours_stops_cleanly_and_frontier_climbs_one_step_above(outside, folder):
-    words = [*SWEEP, 'overrides=["seed=8"]', "only.model=standard", "strategy=frontier"]
-    late = outside("sweep.py", *words, "plot=false", "max_hours=1e-9")
-    assert late.status == 1 and "1 of 2 cells are not done (0 failed)" in late.err
-    done = outside("sweep.py", *words, "plot=false", "hydra/launcher=basic")
+    """Of a task whose answer is always 1, every D passes."""
+    easy = EXPERIMENT.replace("size=4", "size=1").replace("[8, 16]", "[8, 16, 32]")
+    easy = easy.replace("range=20", "range=1000").replace("steps=40", "steps=200")
+    (folder / "conf" / "experiment" / "easy.yaml").write_text(easy)
+    words = ["--config-dir=conf", "experiment=easy", "logger=none", "only.model=standard",
+             "strategy=frontier", "plot=false"]  # fmt: skip
+    late = outside("sweep.py", *words, "max_hours=1e-9")
+    assert late.status == 1 and "1 of 3 cells are not done (0 failed)" in late.err
+    done = outside("sweep.py", *words, "hydra/launcher=basic")
     assert done.status == 0, done.err
-    table = pd.read_csv(folder / "outputs" / "tiny" / "results.csv")
-    assert table.query("seed == 8")["dim"].tolist() == [8, 16]
+    assert pd.read_csv(folder / "outputs/easy/results.csv")["dim"].tolist() == [8, 16]
+
+
+def test_a_running_cell_that_max_hours_ends_continues(outside, folder, monkeypatch):
+    """The launcher's clock stands until a cell has validated; then two hours are over."""
+    stands, limited = [0.0, 0.0], folder / "limited"
+
+    def curve():
+        return [line for path in limited.glob("*/curve.csv") for line in path.open()]
+
+    def monotonic():
+        if stands:
+            return stands.pop()
+        deadline = time.monotonic() + 60
+        while time.monotonic() < deadline and len(curve()) < 2:
+            time.sleep(0.01)
+        return 7200.0
+
+    Plugins.instance()  # executes the launcher's module
+    monkeypatch.setattr(local_launcher, "time", Mock(monotonic=monotonic))
+    words = [*SWEEP, 'overrides=["recipe.steps=400"]', "only.model=standard", "only.dim=8",
+             "plot=false", "runs_dir=limited", "results_dir=limited"]  # fmt: skip
+    late = outside("sweep.py", *words, "max_hours=1", "checkpoint_seconds=1e-9")
+    assert late.status == 1 and "1 of 1 cells are not done (0 failed)" in late.err
+    assert pd.read_csv(limited / "tiny/results.csv")["status"].tolist() == ["unfinished"]
+    before = curve()
+    done = outside("sweep.py", *words)
+    assert done.status == 0, done.err
+    assert pd.read_csv(limited / "tiny/results.csv")["status"].tolist() == ["done"]
+    assert curve()[: len(before)] == before and len(curve()) == 1 + 20 > len(before)
 
 
 SWEEPER = """
@@ -150,7 +187,7 @@ class TwoWidths(Sweeper):
 def test_a_sweeper_that_optimises_gets_the_objective(tmp_path):
     (tmp_path / "hydra_plugins").mkdir()
     (tmp_path / "hydra_plugins" / "two_widths.py").write_text(SWEEPER)
-    words = ["-m", "hydra.sweeper._target_=hydra_plugins.two_widths.TwoWidths", *CELL]
+    words = ["-m", "hydra.sweeper._target_=hydra_plugins.two_widths.TwoWidths", *TINY]
     printed = output(str(ROOT / "train.py"), *words, "objective=params", cwd=tmp_path,
                      PYTHONPATH=f"{ROOT}{os.pathsep}{tmp_path}")  # fmt: skip
     records = [json.loads(path.read_text()) for path in (tmp_path / "runs").glob("*/record.json")]
@@ -178,22 +215,17 @@ def test_evaluate_ends_with_one_json_object_and_shows_chains(swept, trained, fol
     assert str(one) == "prompt 5 =\nmodel  1 [2]\nright  1 3"
 
 
-def test_evaluate_reads_sequences_from_a_file(swept, trained, folder):
-    (folder / "mine.txt").write_text(
-        "5 6 7 8 <sep> 1 2 3 4 <sep> 4\n8 7 6 5 <sep> 1 1 1 1 <sep> 1\n"
-    )
-    done = swept[0]("evaluate.py", f"run={trained}", "data.file=mine.txt")
+@pytest.mark.parametrize(
+    ("words", "n_test"),
+    [("data.file=mine.txt", 2), ("count=30", 30), ("task.size=3 count=30", 30),
+     ("state_format=float8_e4m3 count=30", 30), ("weight_format=float16 count=30", 30)],
+)  # fmt: skip
+def test_evaluate_files_counts_sizes_and_formats_of_its_own(swept, trained, folder, words, n_test):
+    lines = "5 6 7 8 <sep> 1 2 3 4 <sep> 4\n8 7 6 5 <sep> 1 1 1 1 <sep> 1\n"
+    (folder / "mine.txt").write_text(lines)
+    done = swept[0]("evaluate.py", f"run={trained}", *words.split())
     assert done.status == 0, done.err
-    assert json.loads(done.out.splitlines()[-1])["n_test"] == 2
-
-
-def test_evaluate_counts_sizes_and_formats_of_its_own(swept, trained):
-    for words in ("count=30", "task.size=3 count=30", "state_format=float8_e4m3 count=30",
-                  "weight_format=float16 count=30"):  # fmt: skip
-        done = swept[0]("evaluate.py", f"run={trained}", *words.split())
-        assert done.status == 0, done.err
-        told = json.loads(done.out.splitlines()[-1])
-        assert told["n_test"] == 30, words
+    assert json.loads(done.out.splitlines()[-1])["n_test"] == n_test
 
 
 def test_a_trained_model_in_three_lines(trained):
@@ -246,9 +278,9 @@ def test_workers_run_this_code_and_inherit_nothing_of_an_allocation(monkeypatch)
 
 
 def test_a_failed_run_is_recorded_and_ends_with_one_line_and_status_1(command):
-    done = command("train.py", *CELL, "recipe.learning_rate=1e30", "recipe.gradient_clip=null")
+    done = command("train.py", *TINY, "recipe.learning_rate=1e30", "recipe.gradient_clip=null")
     assert done.status == 1 and "Traceback" not in done.err
-    assert any(re.match("error: .*diverged", line) for line in done.err.splitlines())
+    assert any(re.match("error: .*diverged.*step", line) for line in done.err.splitlines())
     (row,) = pd.read_csv("outputs/manual/results.csv").to_dict("records")
     assert row["status"] == "failed" and "diverged" in row["reason"]
     assert row["precision"] == "float32"
@@ -258,7 +290,7 @@ def test_a_failed_run_is_recorded_and_ends_with_one_line_and_status_1(command):
 def test_out_of_memory_is_recorded_with_its_remedy(command, monkeypatch):
     monkeypatch.setattr(Trainer, "step", Mock(side_effect=torch.OutOfMemoryError("40 MiB wanted")))
     with pytest.raises(torch.OutOfMemoryError):
-        command("train.py", *CELL)
+        command("train.py", *TINY)
     (row,) = pd.read_csv("outputs/manual/results.csv").to_dict("records")
     assert row["status"] == "failed" and "micro_batch_size" in row["reason"]
 

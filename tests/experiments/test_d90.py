@@ -5,12 +5,9 @@ import math
 import pandas as pd
 import pytest
 from hypothesis import given
-from hypothesis import strategies as st
 
 from experiments.d90 import bracket, medians, passes, required, settings_of
-from tests.plots.small_tables import cells, joined, row
-
-DIMS = st.dictionaries(st.integers(1, 512), st.floats(0, 1), min_size=1, max_size=8)
+from tests.plots.small_tables import ACCURACY_BY_DIM, cells, joined, row
 
 
 def test_d90_is_the_smallest_dim_whose_median_passes():
@@ -35,7 +32,7 @@ def test_bracket_reaches_down_to_the_largest_dim_that_fails(measured, expected):
     assert bracket(measured) == pytest.approx(expected, nan_ok=True)
 
 
-@given(DIMS)
+@given(ACCURACY_BY_DIM)
 def test_no_dim_that_was_measured_lies_within_the_bracket(measured):
     dim, low, high = bracket(measured)
     assert low < high

@@ -83,19 +83,6 @@ def test_mistakes_in_an_experiment_are_named(content, message):
             build_task(cell.config.task)
 
 
-def test_an_experiment_outside_the_repository(tmp_path):
-    (tmp_path / "experiment").mkdir()
-    (tmp_path / "experiment" / "mine.yaml").write_text("description: x\ngrid: [{seed: [1, 2]}]\n")
-    assert len(cells(load_experiment("mine", str(tmp_path)))) == 2
-    with pytest.raises(UserError, match="did you mean table2"):
-        load_experiment("tabel2")
-
-
-def test_mixers_by_name_become_their_settings():
-    config = cell_of(["model=hybrid"]).config
-    assert config.model.mixers and all("_target_" in mixer for mixer in config.model.mixers)
-
-
 def cell_at(dim, seed, model="standard"):
     return cell_of([f"model={model}", f"model.dim={dim}", f"seed={seed}"])
 

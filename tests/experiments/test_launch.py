@@ -10,6 +10,7 @@ import pytest
 import torch
 from hydra.core.utils import JobReturn, JobStatus
 from submitit.core.utils import UncompletedJobError
+from tiny_cell import TINY
 
 from common import WorkerDiedError, write_json
 from experiments import display
@@ -32,11 +33,7 @@ class Dying(StandardAttention):
             os.kill(os.getpid(), signal.SIGKILL)
         return super().forward(x)
 """
-TINY = [
-    "task=lis", "task.size=4", "task.number_range=20", "task.capacity=6", "model.num_layers=1",
-    "recipe.steps=20", "recipe.validate_every=20", "data.train=400", "data.validation=50",
-    "data.test=60",
-]  # fmt: skip
+BASE = [*TINY, "task.capacity=6", "recipe.steps=20"]
 
 
 def lost():
@@ -46,8 +43,7 @@ def lost():
 
 def sweep_of(*only, **options):
     grid = [{"model.dim": [8, 16], "measure.task.size": [4, 6]}]
-    base = [*TINY, "logger=none"]
-    experiment = experiment_from("trial", {"description": "", "base": base, "grid": grid})
+    experiment = experiment_from("trial", {"description": "", "base": BASE, "grid": grid})
     return Sweep(experiment, only=dict(only), **options)
 
 
@@ -206,7 +202,7 @@ def test_a_killed_worker_of_a_sweep_is_recorded_and_retried_on_demand(
     files = {
         "dying.py": DYING,
         "model/dying.yaml": "defaults: [standard]\nname: dying\nmixer: {_target_: dying.Dying}\n",
-        "experiment/trial.yaml": f"description: ''\nbase: [{', '.join(TINY)}]\n"
+        "experiment/trial.yaml": f"description: ''\nbase: [{', '.join(BASE)}]\n"
         "grid: [{model: [dying, standard], model.dim: [8]}]\n",
     }
     for name, content in files.items():

@@ -3,12 +3,11 @@
 import ast
 import json
 import random
-from pathlib import Path
 
 import pandas as pd
 import pytest
 import yaml
-from omegaconf import OmegaConf
+from processes import ROOT
 
 from experiments.config import cell_from
 from experiments.d90 import passes, settings_of
@@ -23,7 +22,7 @@ from experiments.table import (
     text_rows,
 )
 
-RESULTS = Path(__file__).resolve().parents[2] / "results"
+RESULTS = ROOT / "results"
 EXPERIMENTS = sorted(path.parent.name for path in RESULTS.glob("*/results.csv"))
 LOCAL = {"logger": {"mode": "disabled"}}
 COMPARED = ["data_fingerprint", "params", "flops_total", "state_bytes", "max_len"]
@@ -38,7 +37,7 @@ def test_names_of_committed_rows_follow_from_their_configurations(experiment):
         config = cell_from({**settings, **LOCAL})
         assert (run_name(config), cell_name(config)) == (row["run"], row["cell"])
         assert {**row, **identity(settings)} == row
-        assert settings["recipe"]["precision"] == row["precision"] or pd.isna(row["precision"])
+        assert settings["recipe"]["precision"] == row["precision"]
 
 
 @pytest.mark.parametrize("experiment", EXPERIMENTS)
@@ -66,10 +65,14 @@ def config_of_row(text, shared):
         trained = found.setdefault(key, row[column])
         if trained != row[column]:
             found[f"measure.{key}"] = row[column]
-    config = OmegaConf.create()
+    config = {}
     for key, value in found.items():
-        OmegaConf.update(config, key, value, force_add=True)
-    return OmegaConf.to_container(config)
+        *sections, name = key.split(".")
+        place = config
+        for section in sections:
+            place = place.setdefault(section, {})
+        place[name] = value
+    return config
 
 
 def parsed(text):

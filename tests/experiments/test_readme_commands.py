@@ -16,6 +16,7 @@ README, CONTRIBUTING = (
     (ROOT / name).read_text(encoding="utf-8") for name in ("README.md", "CONTRIBUTING.md")
 )
 COMMANDS = re.findall(r"(?<!\w)python (?:PATH/)?((?:-m )?\w+(?:\.py)?) ([^`\n#]*)", README)
+MEASURED = ["cell", "run", "answer_accuracy", "flops_total", "data_fingerprint"]
 TERAFLOPS_PER_SECOND = 20  # as README says
 MODULES = {"-m plots": plots.__main__.main, "-m tasks": tasks.__main__.main}
 TWO_STEPS = ["recipe.steps=2", "recipe.validate_every=1", "data.train=200", "data.validation=20",
@@ -79,6 +80,12 @@ def test_mixer_and_experiment_of_the_readme_run(examples, command, tmp_path):
     assert "my_mixer.RunningMean" in command("evaluate.py", *words).line  # without trust
     told = command("evaluate.py", *words, "trust=true").out
     assert told.count("prompt ") == 2 and '"answer_accuracy"' in told.splitlines()[-1]
+    cell = [f"cell=mine/{rows.loc['mean', 'cell']}", "force=true", "logger=none"]
+    assert "my_mixer.RunningMean" in command("train.py", *cell).line
+    assert command("train.py", *cell, "trust=true").status == 0
+    again = pd.read_csv(tmp_path / "outputs/manual/results.csv").iloc[0]
+    assert (again[MEASURED] == rows.loc["mean", MEASURED]).all()
+    assert list((tmp_path / "runs/.before").glob(f"{again['run']}-*/checkpoint.pt"))
     with (tmp_path / "my_mixer.py").open("a") as file:
         file.write("# edited\n")
     assert "has changed" in command("evaluate.py", *words, "trust=true").line
@@ -87,6 +94,23 @@ def test_mixer_and_experiment_of_the_readme_run(examples, command, tmp_path):
 def test_task_of_contributing_trains(examples, command):
     words = ["--config-dir=conf", "task=parity", "model=linear", "model.dim=16", *TWO_STEPS]
     assert "answers" in command("train.py", *words).out
+
+
+def test_task_of_contributing_on_the_command_line(examples, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+
+    def printed(*words):
+        assert tasks.__main__.main(words) == 0
+        return capsys.readouterr().out
+
+    (tmp_path / "lines.txt").write_text(printed("sample", "parity", "--count", "5"))
+    assert printed("check", "parity", "lines.txt") == "5 lines, 5 valid, 0 invalid\n"
+    build = ["build", "parity", "--train", "100", "--test", "50"]
+    built = printed(*build).splitlines()
+    with (tmp_path / "my_task.py").open("a") as file:
+        file.write("# an edit makes another data set\n")
+    edited = printed(*build).splitlines()
+    assert edited[0] != built[0] and edited[1] == built[1]
 
 
 def test_examples_are_held_to_what_ours_keep(examples, tmp_path):

@@ -8,8 +8,8 @@ import sys
 from pathlib import Path
 
 import pandas as pd
+from processes import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 CELLS = 6
 NOT_MEASURED = {
     "train_seconds", "eval_seconds", "seconds_to_90", "device", "torch_version", "commit",

@@ -12,9 +12,16 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from models.packing import Packing
+from models.standard import StandardAttention
+from models.transformer import Transformer
 from tests.models import reference
 
 FLOAT32 = {"rtol": 1e-4, "atol": 1e-5}  # of logits, which are of magnitude 1 to 5
+
+
+def transformer(mixer=StandardAttention, dim=8, max_len=12, **common) -> Transformer:
+    sizes = {"vocab_size": 11, "num_layers": 2, "num_heads": 2}
+    return Transformer(max_len=max_len, dim=dim, mixer=mixer, **(sizes | common))
 
 
 def random_qkv(length, batch=2, heads=2, width=4, parts=3) -> list[Tensor]:

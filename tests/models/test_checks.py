@@ -4,7 +4,7 @@ import functools
 
 import pytest
 import torch
-from small_models import CumulativeMean
+from comparing import transformer
 from torch import nn
 
 from common import UserError
@@ -12,11 +12,6 @@ from models.checks import exact_copy, require_causal, require_exact, require_sam
 from models.last_lines import LastLines
 from models.mixer import Mixer
 from models.standard import StandardAttention
-from models.transformer import Transformer
-
-
-def transformer(mixer):
-    return Transformer(11, 12, 8, 2, 2, mixer)
 
 
 class Kernel(Mixer):
@@ -105,7 +100,7 @@ LooksAhead = kernel("LooksAhead", lambda self, x: self.out(torch.cat((x[:, 1:], 
 
 @pytest.mark.parametrize("layer", [0, 1])
 def test_a_mixer_that_looks_ahead_in_any_layer_is_refused(layer):
-    model = transformer(CumulativeMean)
+    model = transformer(Plain)
     require_causal(model)
     model.blocks[layer].mixer = LooksAhead(8, 2, 12)
     with pytest.raises(UserError, match=r"mixer LooksAhead looks ahead: .* token 1 changes"):

@@ -113,18 +113,6 @@ def test_generation_equals_reading_the_prefix_again(name, position):
 
 @torch.no_grad()
 @every
-def test_generation_in_bf16(name):
-    model = model_of(name, max_len=41).eval()
-    tokens = torch.randint(0, VOCABULARY, (3, 41))
-    with torch.autocast("cpu", torch.bfloat16):
-        full = model(tokens).float()
-        for ids, positions, logits, _ in generate(model, tokens, torch.tensor([1, 8, 13])):
-            worst = (logits.float() - full[ids, positions]).abs().max()
-            assert worst < 0.1 * full.abs().max()
-
-
-@torch.no_grad()
-@every
 @pytest.mark.parametrize("prompt", [1, 20])
 def test_state_bytes_equal_the_bytes_held(name, prompt):
     """All of a state of constant size, the written slots of one that grows."""

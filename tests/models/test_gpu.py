@@ -6,7 +6,7 @@ import pytest
 import torch
 from comparing import compare
 from configured import VARIANTS, mixers_of, model_of, names
-from small_models import plain_greedy, written
+from small_models import flat_weights, plain_greedy, written
 from torch.nn import functional as F
 
 from evaluation.generate import generate
@@ -71,5 +71,5 @@ def test_training_ends_near_the_cpus(tmp_path, compile):
         model = model_of("linear", max_len=TASK.max_len, vocabulary=len(TASK.vocabulary))
         machine = Machine(device=device, compile=way)
         Trainer(model, recipe, 0, *sets, tmp_path / f"{device}{way}", machine).fit()
-        ends.append(torch.cat([p.detach().cpu().flatten() for p in model.parameters()]))
+        ends.append(flat_weights(model))
     assert (ends[0] - ends[1]).norm() < 0.05 * ends[0].norm()

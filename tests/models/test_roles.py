@@ -4,6 +4,7 @@ import functools
 
 import pytest
 import torch
+from comparing import transformer
 from torch import nn
 
 from common import UserError
@@ -13,7 +14,6 @@ from models.lstm import LSTM
 from models.mixer import Mixer, Role
 from models.standard import StandardAttention
 from models.tensor import TensorAttention
-from models.transformer import Transformer
 
 EXEMPT = Role("vector", decays=False)
 RATES = {"decay.A_log": EXEMPT, "decay.dt.bias": EXEMPT}
@@ -44,10 +44,6 @@ def stating(**roles):
     """The mixer with these roles stated, dots in names as `__`."""
     stated = {name.replace("__", "."): role for name, role in roles.items()}
     return type("Stating", (StateSpace,), {"stated": stated})
-
-
-def transformer(mixer):
-    return Transformer(11, 12, 8, 2, 2, mixer)
 
 
 def test_a_foreign_mixer_keeps_its_initial_values():

@@ -1,18 +1,17 @@
 """State and FLOPs in docs/mixers.md are those of the code."""
 
 import re
-from pathlib import Path
 
 import pytest
 from configured import model_of
+from processes import ROOT
 
-DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "mixers.md"
 # Of the models that `model_of` builds for 64 tokens, after the last of them.
 SIZES = {
     "D": 16, "H": 2, "K": 8, "t": 64, "b": 8, "W": 8, "d": 16, "F": 1 + 16 + 16**2, "n": 2, "S": 26,
 }  # fmt: skip
 ROW = re.compile(r"^\| `(\w+)` \| [^|]+ \| ([^|]+) \| ([^|]+) \| [^|]+ \|$", re.MULTILINE)
-ROWS = ROW.findall(DOCUMENT.read_text(encoding="utf-8"))
+ROWS = ROW.findall((ROOT / "docs" / "mixers.md").read_text(encoding="utf-8"))
 
 
 def value(formula):

@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-from comparing import plain_form
+from comparing import plain_form, transformer
 from configured import VOCABULARY, model_of
 from small_models import CumulativeMean
 
@@ -22,12 +22,7 @@ from models.standard import StandardAttention
 from models.taylor import TaylorAttention
 from models.tensor import TensorAttention
 from models.tensor_linear import TensorLinearAttention
-from models.transformer import Transformer, scale_embedding
-
-
-def transformer(mixer=StandardAttention, dim=8, max_len=12, **common):
-    sizes = {"vocab_size": 11, "num_layers": 2, "num_heads": 2}
-    return Transformer(max_len=max_len, dim=dim, mixer=mixer, **(sizes | common))
+from models.transformer import scale_embedding
 
 
 def tokens_of(rows=3, length=12):
@@ -74,13 +69,6 @@ def test_logits_equal_the_equations(name, position):
     digits = {"rtol": 1e-11, "atol": 1e-12} if position == "none" else {"rtol": 1e-5, "atol": 1e-6}
     torch.testing.assert_close(logits, expected, **digits)
     torch.testing.assert_close(model(tokens[1:2, :7]), logits[1:2, :7], rtol=1e-11, atol=1e-12)
-
-
-@torch.no_grad()
-@pytest.mark.parametrize("dtype", [torch.uint8, torch.int32, torch.int64])
-def test_tokens_of_any_whole_number_type(dtype):
-    model, tokens = transformer().eval(), tokens_of()
-    assert torch.equal(model(tokens.to(dtype)), model(tokens))
 
 
 @pytest.mark.parametrize("mixer", [StandardAttention, TensorAttention])

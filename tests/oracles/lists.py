@@ -27,12 +27,19 @@ def lis_lengths(numbers: list[int]) -> list[int]:
     return best
 
 
-def judge_lis(line: str, size: int, format: str = "cot", capacity: int | None = None) -> str | None:
+def judge_lis(
+    line: str,
+    size: int,
+    format: str = "cot",
+    capacity: int | None = None,
+    number_range: int | None = None,
+) -> str | None:
     """`n numbers <sep> n lengths <sep> maximum`, or `n numbers <sep> maximum` when direct.
 
     The numbers lie above `capacity`, the largest length that is a token; by default n.
     """
     largest = size if capacity is None else capacity
+    end = max(250, 2 * largest + 1) if number_range is None else number_range
     parts = [part.split() for part in " ".join(line.split()).split("<sep>")]
     if len(parts) != (3 if format == "cot" else 2):
         return f"{len(parts) - 1} <sep>"
@@ -41,7 +48,7 @@ def judge_lis(line: str, size: int, format: str = "cot", capacity: int | None = 
     prompt, *chain, answer = [[int(token) for token in part] for part in parts]
     if len(prompt) != size:
         return f"{len(prompt)} numbers instead of {size}"
-    if not all(largest < number < max(250, 2 * largest + 1) for number in prompt):
+    if not all(largest < number < end for number in prompt):
         return "numbers outside their range"
     if chain and chain[0] != lis_lengths(prompt):
         return f"the lengths are {chain[0]} instead of {lis_lengths(prompt)}"

@@ -3,7 +3,9 @@
 from typing import Any
 
 import pandas as pd
+from hypothesis import strategies as st
 
+ACCURACY_BY_DIM = st.dictionaries(st.integers(1, 512), st.floats(0, 1), min_size=1, max_size=8)
 DEFAULTS: dict[str, Any] = {
     "task": "lis", "size": 4, "format": "cot", "max_len": 11, "model": "standard", "layers": 3,
     "heads": 4, "seed": 0, "recipe": "fast", "status": "done", "stopped": "budget",

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from matplotlib.colors import to_hex
 from matplotlib.markers import CARETUP
+from processes import ROOT
 
 from common import UserError
 from experiments import grid
@@ -29,7 +30,6 @@ from plots.__main__ import main
 from plots.redraw import FIGURES, SCORE, TABLES, find_figure, redraw
 from tests.plots.small_tables import cells, joined
 
-ROOT = Path(__file__).resolve().parents[2]
 COMMITTED = sorted(path.parent for path in (ROOT / "results").glob("*/results.csv"))
 IDS = [path.name for path in COMMITTED]
 
@@ -150,14 +150,14 @@ def test_costs_dots_are_as_large_for_one_size_in_every_panel():
 
 
 def by_kind(model, kinds, **settings):
-    table = cells({8: [0.5]}, model=model, task="closure", **settings)
-    records = {cell: {"errors": {"by_kind": {k: [1, 2] for k in kinds}}} for cell in table["cell"]}
-    return table, records
+    table = cells({8: [0.6]}, model=model, task="closure", **settings)
+    return table, {cell: {"errors": {"by_kind": kinds}} for cell in table["cell"]}
 
 
 def test_panels_share_the_kinds_and_an_empty_one_leaves_them():
-    one, records = by_kind("standard", ["yes", "no"], format="cot", **{"task.monoid": "A5"})
-    other, more = by_kind("linear", ["no", "unsure"], format="direct", **{"task.monoid": "Z2"})
+    kinds, others = {"yes": [3, 4], "no": [1, 4]}, {"no": [1, 2], "unsure": [0, 5]}
+    one, records = by_kind("standard", kinds, format="cot", **{"task.monoid": "A5"})
+    other, more = by_kind("linear", others, format="direct", **{"task.monoid": "Z2"})
     table, records = joined(one, other), records | more
     figure = accuracy_lines.draw(table, records, over="kind")
     assert len(figure.axes) == 4 and sum(bool(axes.containers) for axes in figure.axes) == 2
@@ -165,8 +165,10 @@ def test_panels_share_the_kinds_and_an_empty_one_leaves_them():
         assert axes.get_xticks().tolist() == [0, 1, 2, 3]
     labels = [text.get_text() for text in figure.axes[-1].get_xticklabels()]
     assert labels == ["all", "yes", "no", "unsure"]
-    ends = [axes.containers[0].lines[0].get_xdata() for axes in figure.axes if axes.containers]
-    assert [x.astype(float).round().tolist() for x in ends] == [[0, 1, 2], [0, 2, 3]]
+    ends = [axes.containers[0].lines[0].get_data() for axes in figure.axes if axes.containers]
+    assert [x.astype(float).round().tolist() for x, _ in ends] == [[0, 1, 2], [0, 2, 3]]
+    shares = [y.tolist() for _, y in ends]
+    assert shares == [pytest.approx([60, 75, 25]), pytest.approx([60, 50, 0])]
 
 
 @pytest.mark.parametrize("over", ["kind", "layers"])

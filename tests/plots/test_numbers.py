@@ -10,11 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from experiments.d90 import bracket
-from plots import accuracy_lines, bits, costs, data, errors, exponents, readme, tables
+from models.linear import LinearAttention
+from models.standard import StandardAttention
+from models.transformer import Transformer
+from plots import bits, costs, data, errors, exponents, readme, tables
 from plots.d90_by_task import matrix
-from tests.plots.small_tables import cells, joined
+from tests.plots.small_tables import ACCURACY_BY_DIM, cells, joined
 
-DIMS = st.dictionaries(st.integers(1, 512), st.floats(0, 1), min_size=1, max_size=8)
 GRID = [2 ** (k / 2) for k in range(4, 24)]
 
 
@@ -112,6 +114,22 @@ def test_standard_attention_of_as_many_heads_is_the_baseline():
     assert found["cell_base"].tolist() == ends.tolist() and set(found["heads"]) == {1, 8}
 
 
+@pytest.mark.parametrize("batch", [1, 64])
+def test_bytes_moved_are_weights_shared_and_state_of_ones_own(batch):
+    models = [Transformer(5, 3, 8, 1, 2, mixer) for mixer in (StandardAttention, LinearAttention)]
+    weights = 4 * sum(p.numel() for p in models[0].parameters()) / batch
+    (_, cache), (_, sums) = (costs.token_traffic(model, 3, batch) for model in models)
+    entry, state = 2 * 4 * 8, 4 * 2 * 4 * 5
+    assert cache == pytest.approx(weights + (0 + 1 + 2) * entry / 3 + entry)
+    assert sums == pytest.approx(weights + 2 * state)
+
+
+def test_intensity_is_where_the_two_costs_are_equal():
+    assert costs.break_even_intensity((30, 5), (10, 9)) == 5
+    assert costs.break_even_intensity((10, 5), (30, 9)) == 0
+    assert costs.break_even_intensity((10, 9), (30, 5)) == math.inf
+
+
 def test_a_model_without_d90_is_not_compared():
     table = joined(two_models(), cells({96: [0.5]}, model="sparse"))
     assert set(costs.ratios(table)["model"]) == {"linear"}
@@ -140,7 +158,7 @@ def test_times_standard_is_the_interval_that_the_brackets_allow():
     assert times(at_once, unreached)[1:] == [0, pytest.approx(8 / 96)]
 
 
-@given(DIMS, DIMS, st.floats(0.001, 1), st.floats(0.001, 1))
+@given(ACCURACY_BY_DIM, ACCURACY_BY_DIM, st.floats(0.001, 1), st.floats(0.001, 1))
 def test_times_standard_holds_for_all_dims_in_the_brackets(one, other, share, other_share):
     found = [bracket(one), bracket(other)]
     true = [
@@ -206,13 +224,6 @@ def test_longest_prefixes_double_once_a_layer():
     assert [line[f"{n} layer{'s' * (n > 1)}"] for n in layers] == [2, 4, 8, 16]
     assert line["low"] <= 1 <= line["high"]
     assert line["doublings"] == pytest.approx(0.9, abs=0.15)
-
-
-def test_kinds_are_shares_beside_the_whole():
-    table = cells({32: [0.6]}, task="closure").assign(cell="a")
-    records = {"a": {"errors": {"by_kind": {"yes": [3, 4], "no": [1, 4]}}}}
-    found = accuracy_lines._points(table, records, "kind").set_index("x")["value"]
-    assert found.to_dict() == {"all": pytest.approx(60), "yes": 75, "no": 25}
 
 
 def test_a_second_learning_rate_is_a_row_and_a_line_unless_left_out():

@@ -1,13 +1,10 @@
 """Chains, labels, vocabularies and what each token needs, worked by hand."""
 
 from collections import Counter
-from itertools import combinations, pairwise
 
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from plots import locality
 from tasks.arithmetic import Arithmetic
@@ -52,23 +49,6 @@ def test_ed_local_has_the_prompts_and_answers_of_ed() -> None:
     for row in range(100):
         a, b = task.decode(one, row), local.decode(two, row)
         assert (a.prompt, a.answer) == (b.prompt, b.answer)
-
-
-@given(st.lists(st.integers(10, 20), min_size=1, max_size=9))
-@settings(max_examples=50)
-def test_lis_against_all_subsequences(numbers: list[int]) -> None:
-    expected = [
-        max(
-            count
-            for count in range(1, i + 2)
-            for chosen in combinations(numbers[: i + 1], count)
-            if chosen[-1] == numbers[i] and all(a < b for a, b in pairwise(chosen))
-        )
-        for i in range(len(numbers))
-    ]
-    chain, answer = LIS(9).solve([*map(str, numbers), "<sep>"])
-    assert chain == [*map(str, expected), "<sep>"]
-    assert answer == [str(max(expected))]
 
 
 def test_number_range_of_lis() -> None:

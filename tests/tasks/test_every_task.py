@@ -10,10 +10,9 @@ import numpy as np
 import pytest
 import yaml
 
-from common import UserError
+from common import CONF_DIR, UserError
 from tasks.task import EOS_ID, PAD_ID, Task, build_task
 
-CONF = Path(__file__).resolve().parents[2] / "conf"
 VARIANTS = {
     "arithmetic": [{"order": "growth"}],
     "mqar": [{"queries": 2}],
@@ -43,7 +42,7 @@ def small(settings: dict[str, Any]) -> Task:
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Give ``task`` every task, ``read`` those without labels."""
-    folders = [CONF, Path(metafunc.config.getoption("--config-dir", None) or CONF)]
+    folders = [CONF_DIR, Path(metafunc.config.getoption("--config-dir", None) or CONF_DIR)]
     files = {path.stem: path for folder in folders for path in folder.glob("task/*.yaml")}
     assert {"arithmetic", "lis", "ed", "ed_local"} <= set(files)
     tasks = [task for name in sorted(files) for task in tasks_of(files[name])]

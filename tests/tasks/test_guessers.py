@@ -61,6 +61,7 @@ def test_the_letters_of_v_tell_some_of_an_infinite_word(name, share):
     answer = np.array([line.answer == ["yes"] for line in lines])
     told = table_accuracy(np.unique(v, return_inverse=True)[1], answer)
     assert told == pytest.approx(share, abs=0.05)
+    assert abs(answer.mean() - 0.5) < 0.05
 
 
 @pytest.mark.parametrize("name", ["A5", "Z5"])

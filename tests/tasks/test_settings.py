@@ -65,6 +65,7 @@ BAD = [
     (Arithmetic, {"order": "right"}, "order='right'"),
     (Arithmetic, {"modulus": 9}, "modulus=9"),
     (LIS, {"number_range": 65535}, "number_range=65535 must be at most 65,534"),
+    *((LIS, {"capacity": bad}, "task lis: capacity=") for bad in (7, 0, 8.5, True, "8", 10**12)),
     (EditDistance, {"alphabet_size": 2}, "alphabet_size=2 must be at least 3"),
     (EditDistance, {"alphabet_size": 27}, "alphabet_size=27 must be at most 26"),
     (Copying, {"alphabet_size": 27}, "alphabet_size=27 must be at most 26"),

@@ -1,6 +1,5 @@
-"""`python -m tasks`: what it prints, its exit status, and a task from outside."""
+"""`python -m tasks`: what it prints, and its exit status."""
 
-import inspect
 import json
 import re
 import shutil
@@ -9,7 +8,6 @@ from pathlib import Path
 import datasets
 import huggingface_hub
 import pytest
-from test_task_interface import Parity
 
 from tasks.__main__ import main
 from tasks.lis import LIS
@@ -22,8 +20,6 @@ def test_check_names_line_and_reason(tmp_path: Path, capsys) -> None:
     first, last = capsys.readouterr().out.splitlines()
     assert first.startswith("line 2: chain step 1: '4' is not one legal reduction")
     assert last == "3 lines, 2 valid, 1 invalid"
-    assert main(["check", "arithmetic", "--size", "3", "order=leftmost", str(path)]) == 1
-    assert capsys.readouterr().out.splitlines()[-1] == "3 lines, 1 valid, 2 invalid"
 
 
 def test_build_says_where_and_what(tmp_path: Path, capsys) -> None:
@@ -95,25 +91,3 @@ def test_push_is_dry_until_upload_is_asked_for(tmp_path, monkeypatch, capsys) ->
         tokens = [words[i] for i in row["tokens"][: row["lengths"] - 1]]
         assert LIS(5).check(tokens) is None
         assert tokens[row["prompt_lengths"] - 1] == "<sep>"
-
-
-def test_a_task_from_outside_needs_one_file_and_one_yaml(tmp_path, monkeypatch, capsys) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(tmp_path)
-    (tmp_path / "conf" / "task").mkdir(parents=True)
-    source = "from typing import ClassVar\nfrom tasks.task import Task\nimport random\n"
-    (tmp_path / "parity_task.py").write_text(source + inspect.getsource(Parity))
-    yaml = "name: parity\n_target_: parity_task.Parity\nsize: 8\n"
-    (tmp_path / "conf" / "task" / "parity.yaml").write_text(yaml)
-    assert main(["sample", "parity", "--count", "5"]) == 0
-    (tmp_path / "lines.txt").write_text(capsys.readouterr().out)
-    assert main(["check", "parity", "lines.txt"]) == 0
-    assert capsys.readouterr().out == "5 lines, 5 valid, 0 invalid\n"
-    build = ["build", "parity", "--train", "100", "--test", "50"]
-    assert main(build) == 0
-    built = capsys.readouterr().out.splitlines()
-    with (tmp_path / "parity_task.py").open("a") as file:
-        file.write("# an edit makes another data set\n")
-    assert main(build) == 0
-    edited = capsys.readouterr().out.splitlines()
-    assert edited[0] != built[0] and edited[1] == built[1]

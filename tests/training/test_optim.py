@@ -177,9 +177,9 @@ def test_independent_decay_follows_the_schedule_alone(name, decay_vectors, peak)
 def test_coupled_decay_is_the_rate_times_weight_decay(name):
     model = small_model(TASK)
     left = left_by_decay(model, tiny_recipe(optimizer=name, rates=RATES, weight_decay=0.1), 0.01)
-    factors = {role: tiny_recipe(rates=RATES).rate_factor(role, 16) for role in ("head", "vector")}
-    assert left["head.weight"] == pytest.approx(1 - 0.01 * factors["head"] * 0.1, abs=1e-6)
-    assert left["head.bias"] == pytest.approx(1 - 0.01 * factors["vector"] * 0.1, abs=1e-6)
+    # The head's rate is 64 / D = 4 times the recipe's, that of vectors 3 times.
+    assert left["head.weight"] == pytest.approx(1 - 0.01 * 4 * 0.1, abs=1e-6)
+    assert left["head.bias"] == pytest.approx(1 - 0.01 * 3 * 0.1, abs=1e-6)
 
 
 def of_roles(**roles):

@@ -3,7 +3,7 @@
 import pytest
 import torch
 from other_device import ELSEWHERE, MixedDevices, OtherDevice
-from small_models import TASKS, small_model
+from small_models import TASKS, flat_weights, small_model
 from tiny import MIXERS, figures, tiny_trainer
 
 from evaluation.generate import generate
@@ -21,10 +21,6 @@ def made_there(*arguments, **changes):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(trainer, "resolve_device", lambda device: ELSEWHERE)
         return tiny_trainer(*arguments, **changes)
-
-
-def on_host(model):
-    return torch.cat([p.detach().cpu().flatten() for p in model.parameters()])
 
 
 @pytest.mark.parametrize(
@@ -49,8 +45,8 @@ def test_training_there_is_training_here(tmp_path, mixer, optimizer, monkeypatch
             interrupted.fit()
         there = made_there(tmp_path / "there", TASK, mixer, **changes)
         found = there.fit()
-        weights = on_host(there.model)
-    torch.testing.assert_close(weights, on_host(here.model), rtol=1e-4, atol=1e-4)
+        weights = flat_weights(there.model)
+    torch.testing.assert_close(weights, flat_weights(here.model), rtol=1e-4, atol=1e-4)
     for one, other in zip(found.curve, expected.curve, strict=True):
         assert figures(one) == pytest.approx(figures(other), rel=1e-3)
 

@@ -5,22 +5,17 @@ from unittest.mock import Mock
 
 import pytest
 import torch
-from small_models import loss_of, small_model
+from small_models import flat_weights, loss_of, small_model
 from tiny import figures, plain_logits, plain_loss, tiny_trainer
 
-from common import RunError, UserError
 from experiments.row import training_cost
 from models.flops import training_step_flops
 from tasks.arithmetic import Arithmetic
 from training.checkpoint import load_checkpoint, save_checkpoint
-from training.data import Layout
+from training.data import BatchOrder, Layout
 from training.trainer import Interrupted, TrainingStep, Validation, still_improving, validate
 
 TASK = Arithmetic(2)
-
-
-def weights(trainer):
-    return torch.cat([p.detach().flatten() for p in trainer.model.parameters()])
 
 
 def measured(state):
@@ -29,21 +24,11 @@ def measured(state):
 
 
 def test_the_loss_of_the_curve_is_that_of_the_batch_written_out(tmp_path):
-    trainer = tiny_trainer(tmp_path, TASK, steps=1, validate_every=1)
-    model, sequences, rows = small_model(TASK), TASK.draw(0, 1, 0, 200), trainer.order.indices(0)
+    trainer = tiny_trainer(tmp_path, TASK, seed=3, steps=1, validate_every=1)
+    model, sequences = small_model(TASK, seed=3), TASK.draw(0, 1, 0, 200)
+    rows = BatchOrder(200, 16, seed=3).indices(0)
     expected = plain_loss([plain_logits(model, TASK, sequences, int(row)) for row in rows])
     assert trainer.fit().curve[0].train_loss == pytest.approx(expected)
-
-
-def test_same_seed_same_weights(tmp_path):
-    one = tiny_trainer(tmp_path / "a", TASK, dropout=0.1)
-    other = tiny_trainer(tmp_path / "b", TASK, dropout=0.1)
-    different = tiny_trainer(tmp_path / "c", TASK, dropout=0.1, seed=1)
-    for trainer in (one, other, different):
-        torch.manual_seed(99)
-        trainer.fit()
-    assert torch.equal(weights(one), weights(other))
-    assert not torch.equal(weights(one), weights(different))
 
 
 def test_a_row_of_the_curve_has_the_seconds_of_its_own_step_and_validation(tmp_path, monkeypatch):
@@ -84,7 +69,7 @@ def test_an_interrupted_run_ends_as_an_uninterrupted_one(tmp_path, stop_after, c
     torch.manual_seed(12345)  # what a new process happens to have
     second = tiny_trainer(tmp_path / "parts", TASK, **changes)
     assert measured(second.fit()) == measured(expected)
-    assert torch.equal(weights(whole), weights(second))
+    assert torch.equal(flat_weights(whole.model), flat_weights(second.model))
 
 
 def test_a_killed_run_has_the_checkpoint_before(tmp_path):
@@ -195,12 +180,6 @@ def test_stops_when_the_average_solves_validation(tmp_path, monkeypatch):
     assert (state.step, state.stopped) == (20, "solved")
 
 
-def test_divergence_ends_with_a_reason(tmp_path):
-    trainer = tiny_trainer(tmp_path, TASK, learning_rate=1e12, warmup=0.0, steps=200)
-    with pytest.raises(RunError, match=r"diverged.*step"):
-        trainer.fit()
-
-
 def test_a_damaged_checkpoint_is_set_aside_and_training_starts_again(tmp_path, capsys):
     whole = tiny_trainer(tmp_path, TASK)
     whole.fit()
@@ -211,12 +190,7 @@ def test_a_damaged_checkpoint_is_set_aside_and_training_starts_again(tmp_path, c
     warning = capsys.readouterr().err
     assert "damaged checkpoint" in warning and "force=true" not in warning  # nothing is to be done
     assert path.with_suffix(".damaged").exists()
-    assert torch.equal(weights(whole), weights(again))
-
-
-def test_a_missing_checkpoint_is_named(tmp_path):
-    with pytest.raises(UserError, match="no checkpoint found"):
-        load_checkpoint(tmp_path / "other.pt")
+    assert torch.equal(flat_weights(whole.model), flat_weights(again.model))
 
 
 def test_a_kill_between_digest_and_checkpoint_leaves_the_old_checkpoint(tmp_path, monkeypatch):
@@ -266,5 +240,5 @@ def test_bfloat16_trains_with_products_in_bfloat16(tmp_path):
         for precision in ("float32", "bfloat16")
     )
     one.fit(), other.fit()
-    assert torch.allclose(weights(one), weights(other), atol=0.1)
-    assert not torch.equal(weights(one), weights(other))
+    assert torch.allclose(flat_weights(one.model), flat_weights(other.model), atol=0.1)
+    assert not torch.equal(flat_weights(one.model), flat_weights(other.model))
