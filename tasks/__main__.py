@@ -116,9 +116,12 @@ def read_config(name: str, config_dir: str | None) -> dict[str, Any]:
     if name not in files:
         known = ", ".join(sorted(files))
         raise UserError(f"no task named {name!r}: there are {known}{did_you_mean(name, files)}")
-    settings = dict(yaml.safe_load(files[name].read_text(encoding="utf-8")))
-    if "defaults" in settings:
-        raise UserError(f"{files[name]}: python -m tasks reads no `defaults`; list all settings")
+    try:
+        settings = yaml.safe_load(files[name].read_text(encoding="utf-8"))
+    except yaml.YAMLError as error:
+        raise UserError(f"{files[name]}: {' '.join(str(error).split())}") from None
+    if not isinstance(settings, dict) or "defaults" in settings:
+        raise UserError(f"{files[name]}: python -m tasks needs all settings, without `defaults`")
     return settings
 
 

@@ -60,6 +60,15 @@ def test_a_bad_call_is_one_line_and_status_2(call: str, said: str, capsys) -> No
     assert said in error
 
 
+@pytest.mark.parametrize("text", ["", "size: [", "defaults: [lis]"])
+def test_a_task_whose_yaml_is_no_list_of_settings(text: str, tmp_path, capsys) -> None:
+    (tmp_path / "task").mkdir()
+    (tmp_path / "task" / "mine.yaml").write_text(text)
+    assert main(["sample", "mine", "--config-dir", str(tmp_path)]) == 2
+    [line] = capsys.readouterr().err.splitlines()
+    assert "mine.yaml: " in line
+
+
 def test_push_is_dry_until_upload_is_asked_for(tmp_path, monkeypatch, capsys) -> None:
     """What would be published opens as a `DatasetDict` whose rows the vocabulary decodes."""
     uploads = []
