@@ -152,11 +152,12 @@ def score(found: pd.DataFrame, model: str) -> Score:
 
 
 def with_references(given: Entries) -> pd.DataFrame:
-    """Rows of the models to draw: standard attention, yours, then references."""
+    """Rows of the models to draw: standard attention, yours, then references, the best first."""
     table = finished(scorable(given.own, given.tasks))
     rest = given.published[~given.published["model"].isin(table["model"])]
     both = data.in_order(pd.concat([table, rest], ignore_index=True) if len(rest) else table)
-    names = sorted(both["model"].unique(), key=lambda n: (n != BASELINE, n not in given.yours))
+    scores = {row["name"]: (row["name"] not in given.yours, row["score"]) for row in _rows(both)}
+    names = sorted(scores, key=lambda name: (name != BASELINE, scores[name]))
     return both[both["model"].isin(names[: 1 + costs.MAX_PANELS])]
 
 
