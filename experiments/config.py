@@ -153,8 +153,6 @@ def cell_from(settings: Mapping[str, Any]) -> CellConfig:
     values["machine"] = {key: settings[key] for key in MACHINE_KEYS if key in settings}
     if isinstance(values.get("model"), dict):
         model = dict(values["model"])
-        if "construct" in model and model["construct"] is None:  # stored by earlier versions
-            del model["construct"]
         if isinstance(model.get("mixers"), list):
             named = model["mixers"]
             model["mixers"] = [_mixer_of(own) if isinstance(own, str) else own for own in named]

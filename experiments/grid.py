@@ -4,6 +4,8 @@ import copy
 import dataclasses
 import functools
 import itertools
+import json
+import re
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -78,9 +80,7 @@ class Cell:
     @functools.cached_property
     def columns(self) -> dict[str, Any]:
         """Every setting, by the name of its column."""
-        precision = self.settings["recipe"]["precision"]
-        named = {"precision": precision, "cell": self.name}
-        return {**other_settings(self.settings), **self.identity, **named}
+        return {**other_settings(self.settings), **self.identity, "cell": self.name}
 
     @property
     def is_running(self) -> bool:
@@ -169,8 +169,7 @@ def matches(point: Mapping[str, Any], pattern: Mapping[str, Any]) -> bool:
 def as_override(key: str, value: Any) -> str:
     """A value of a grid as a Hydra override; measure.task takes any key of a task."""
     new = key.startswith("measure.task.") and key != "measure.task.size"
-    word = "null" if value is None else str(value)
-    return f"{'++' * new}{key}={word.lower() if isinstance(value, bool) else word}"
+    return f"{'++' * new}{key}={value if isinstance(value, str) else json.dumps(value)}"
 
 
 @functools.cache
@@ -200,6 +199,8 @@ def _set(settings: dict[str, Any], word: str) -> None:
         near = did_you_mean(last, node, key.removesuffix(last)) if isinstance(node, dict) else ""
         near = suggest_group(key) or near
         raise UserError(f"override {word!r}: unknown key{near}")
+    if last in node and re.match(r"\+[^+]", key):
+        raise UserError(f"override {word!r}: {last} exists; write it without +")
     try:
         node[last] = parsed(word.partition("=")[2])
     except UserError as error:

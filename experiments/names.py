@@ -89,28 +89,21 @@ def _measure(config: CellConfig) -> dict[str, Any]:
     return {key: value for key, value in found.items() if value is not None}
 
 
-# Settings that have a standard column.
-_COVERED = {
-    "task.name", "task._target_", "model.name", "model.num_layers", "model.num_heads", "model.dim",
-    "recipe.name", "recipe.precision", "measure.task.size", "measure.task.format", "seed",
+# Standard columns that are settings; two more, size and format, are as measured.
+COLUMN_OF = {
+    "task.name": "task", "model.name": "model", "model.num_layers": "layers",
+    "model.num_heads": "heads", "model.dim": "dim", "recipe.name": "recipe",
+    "recipe.precision": "precision", "seed": "seed",
 }  # fmt: skip
+_COVERED = {*COLUMN_OF, "task._target_", "measure.task.size", "measure.task.format"}
 
 
 def identity(config: Mapping[str, Any]) -> dict[str, Any]:
-    """The standard columns of a cell's deciding settings; size and format as measured."""
-    task, model = config["task"], config["model"]
-    measured = measured_settings(task, config.get("measure", {}).get("task", {}))
-    return {
-        "task": task["name"],
-        "size": measured["size"],
-        "format": measured.get("format", "cot"),
-        "model": model["name"],
-        "layers": model["num_layers"],
-        "heads": model["num_heads"],
-        "dim": model["dim"],
-        "seed": config["seed"],
-        "recipe": config["recipe"]["name"],
-    }
+    """The standard columns of a cell's deciding settings."""
+    settings = flat(config)
+    measured = measured_settings(config["task"], config.get("measure", {}).get("task", {}))
+    columns = {column: settings[key] for key, column in COLUMN_OF.items()}
+    return columns | {"size": measured["size"], "format": measured.get("format", "cot")}
 
 
 def other_settings(config: Mapping[str, Any]) -> dict[str, Any]:

@@ -5,7 +5,6 @@ restarted, here or on a cluster that shares the folders.
 """
 
 import json
-import re
 import statistics
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+from hydra.core.override_parser.types import Quote, QuotedString
 
 from common import UserError
 from experiments.d90 import passes
@@ -141,8 +141,7 @@ def quoted(value: Any) -> str:
     """`value` as Hydra's override grammar writes it."""
     if value is None or isinstance(value, bool | int | float):
         return "null" if value is None else str(value).lower()
-    escaped = re.sub(r"(\\*)('|$)", r"\1\1\2", str(value)).replace("'", "\\'")
-    return f"'{escaped}'"
+    return QuotedString(str(value), Quote.single).with_quotes()
 
 
 def _nothing_matches(every: Sequence[Cell], only: Mapping[str, Any]) -> str:

@@ -15,12 +15,7 @@ import pandas as pd
 import yaml
 
 from common import UserError, did_you_mean, write_text
-from experiments.names import (
-    flat,
-    measured_as_trained,
-    other_settings,
-    varying_keys,
-)
+from experiments.names import COLUMN_OF, flat, measured_as_trained, other_settings, varying_keys
 
 COLUMNS = """
     task size format max_len model layers heads dim seed recipe status reason stopped
@@ -38,7 +33,7 @@ def read_table(folder: Path, **options: Any) -> pd.DataFrame:
     path = folder / "results.csv"
     if not path.exists():
         return pd.DataFrame(columns=COLUMNS)
-    types = {"cell": str, "run": str}  # some names are all digits
+    types = {"cell": str, "run": str, "commit": str}  # some are all digits
     return pd.read_csv(path, **{"dtype": types, **options})
 
 
@@ -93,7 +88,6 @@ def write_table(folder: Path, rows: dict[str, Row], cells: dict[str, dict[str, A
     for row, config in zip(rows.values(), configs, strict=True):
         settings = other_settings(config)
         row |= {key: _text(settings.get(key)) for key in keys}
-        row["precision"] = config["recipe"]["precision"]
     table = pd.DataFrame(list(rows.values()), columns=[*COLUMNS, *keys], dtype=object)
     table = table.sort_values([*SORT, *keys, "cell"], kind="stable", key=_sortable)
     lines = [json.dumps(cells[cell], separators=(",", ":")) for cell in sorted(cells)]
@@ -103,11 +97,6 @@ def write_table(folder: Path, rows: dict[str, Row], cells: dict[str, dict[str, A
     write_text(folder / "results.csv", table.to_csv(index=False))
 
 
-# Columns that are settings, and the key that each holds.
-IN_COLUMNS = {
-    "model.num_layers": "layers", "model.num_heads": "heads", "model.dim": "dim",
-    "recipe.precision": "precision", "seed": "seed",
-}  # fmt: skip
 # The columns size and format are as evaluated; as trained too, unless the two differ.
 MEASURED = {"task.size": "size", "task.format": "format"}
 
@@ -115,7 +104,8 @@ MEASURED = {"task.size": "size", "task.format": "format"}
 def shared_settings(configs: list[Mapping[str, Any]], varying: list[str]) -> dict[str, Any]:
     """The settings that are not in the rows of a table, where `varying` have columns, under dotted
     keys: shared by `all` cells, or by those of a task, model or recipe."""
-    held = {*varying, *IN_COLUMNS, *(f"measure.{key}" for key in MEASURED)}
+    held = {key for key in COLUMN_OF if not key.endswith(".name")}
+    held |= {*varying, *(f"measure.{key}" for key in MEASURED)}
     held |= {key for key in MEASURED if measured_as_trained(configs, key)}
     found: dict[str, Any] = {"all": {}, "task": {}, "model": {}, "recipe": {}}
     for config in configs:

@@ -29,6 +29,8 @@ from omegaconf import DictConfig, open_dict
 
 from common import RunError, UserError, WorkerDiedError, write_bytes
 
+LONGEST_WAIT = 2e6  # seconds; the operating system counts milliseconds in 32 bits
+
 
 class LocalLauncher(Launcher):
     """Runs `jobs` at a time (None: one per core)."""
@@ -81,7 +83,7 @@ class LocalLauncher(Launcher):
         process.start()
         self._processes.add(process)
         left = self._deadline - time.monotonic()
-        process.join(None if left == math.inf else max(0.0, left))
+        process.join(None if left > LONGEST_WAIT else max(0.0, left))
         if process.is_alive():
             process.terminate()  # training writes its checkpoint and ends
             process.join()

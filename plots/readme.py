@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-from experiments.d90 import finished, passes
+from experiments.d90 import finished, medians, passes
 from experiments.grid import BASELINE, Experiment, known_experiments
 from plots import captions, d90_by_task, data, score, style, tables
 
@@ -83,9 +83,9 @@ def finding(experiment: Experiment, table: pd.DataFrame, records: data.Records) 
         if scores:
             return scores
     if not tables.sweeps_dim(table):
-        cells = tables.accuracy(table)
-        solved = int((cells["median %"] / 100).map(passes).sum())
-        return f"{solved} of {len(cells)} settings reach 90 % accuracy (median of the seeds)."
+        solved = medians(table)["accuracy"].map(passes)
+        count = f"{solved.sum()} of {len(solved)}"
+        return f"{count} settings reach 90 % accuracy (median of the seeds)."
     groups = data.times_standard(data.d90_of_groups(table, experiment.facets))
     beside = groups[groups["d90_base"].notna() & (groups["model"] != BASELINE)]
     compared = beside.groupby("row", sort=False)
@@ -181,7 +181,8 @@ def _hours(table: pd.DataFrame) -> str:
     devices = table["device"].fillna("").str.split("; ")
     kind = devices.map(lambda names: " and ".join(sorted({n.partition(":")[0] for n in names})))
     trained = table.drop_duplicates("run")["train_seconds"]
-    seconds = trained.groupby(kind).sum().add(table["eval_seconds"].groupby(kind).sum())
+    seconds = trained.groupby(kind).sum()
+    seconds = seconds.add(table["eval_seconds"].groupby(kind).sum(), fill_value=0)
     words = {"cpu": "core-hours", "cuda": "GPU-hours"}
     return ", ".join(
         f"{total / 3600:.3g} {words.get(str(name), f'hours on {name}')}"

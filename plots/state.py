@@ -61,7 +61,7 @@ def _draw_panel(
 def _label(axes_row: Any, rows: pd.DataFrame, over: str, room: float) -> None:
     values = sorted(rows[over].unique())
     if over == "dim":
-        ticks = [v for v in values if math.log2(v).is_integer()]
+        ticks = [v for v in values if math.log2(v).is_integer()] or values
     else:
         powers = range(math.ceil(math.log2(values[0])), math.floor(math.log2(values[-1])) + 1)
         ticks = [2.0**power for power in powers][:: 2 if room > 1.2 else 4]

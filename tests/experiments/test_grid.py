@@ -73,6 +73,7 @@ def test_values_are_read_as_a_worker_s_hydra_reads_them():
         ({"grid": [{"seed": 0}]}, r"grid\.0\.seed"),
         ({"grid": [{"seed": [0]}], "exclude": [{"seed": 0}]}, "exclude removes every cell"),
         ({"grid": [{"model.dmi": [8]}]}, "did you mean model.dim"),
+        ({"grid": [{"+model.dim": [8]}]}, "dim exists; write it without"),
         ({"grid": [{"recipe.steps": [-1]}]}, r"recipe\.steps=-1"),
         ({"grid": [{"task.size": [2.5]}]}, "size"),
     ],

@@ -83,9 +83,12 @@ def test_a_row_of_code_that_has_changed_since_is_replaced(tmp_path):
     assert read_table(tmp_path)["cell"].tolist() == ["first"]
 
 
-def test_a_name_of_digits_alone_stays_a_name(tmp_path):
-    upsert(tmp_path, [record("012345678901")])
-    assert read_table(tmp_path)["cell"].tolist() == ["012345678901"]
+def test_a_name_or_commit_of_digits_alone_stays_one(tmp_path):
+    entry = record("012345678901")
+    entry["row"]["commit"] = "12345678e901"
+    upsert(tmp_path, [entry])
+    (row,) = read_table(tmp_path).to_dict("records")
+    assert (row["cell"], row["commit"]) == ("012345678901", "12345678e901")
 
 
 def _enter(arguments):
