@@ -11,16 +11,9 @@ from processes import ROOT
 
 from experiments.config import cell_from
 from experiments.d90 import passes, settings_of
-from experiments.names import cell_name, identity, run_name, varying_keys
+from experiments.names import COLUMN_OF, cell_name, identity, run_name, varying_keys
 from experiments.run import run_cell
-from experiments.table import (
-    IN_COLUMNS,
-    MEASURED,
-    read_cells,
-    read_table,
-    shared_settings,
-    text_rows,
-)
+from experiments.table import MEASURED, read_cells, read_table, shared_settings, text_rows
 
 RESULTS = ROOT / "results"
 EXPERIMENTS = sorted(path.parent.name for path in RESULTS.glob("*/results.csv"))
@@ -59,7 +52,7 @@ def config_of_row(text, shared):
     found = dict(shared["all"])
     for section in ("task", "model", "recipe"):
         found |= shared[section].get(row[section], {})
-    found |= {key: row[column] for key, column in IN_COLUMNS.items()}
+    found |= {key: row[column] for key, column in COLUMN_OF.items()}
     found |= {key: value for key, value in row.items() if "." in key and value is not None}
     for key, column in MEASURED.items():
         trained = found.setdefault(key, row[column])
