@@ -15,7 +15,7 @@ import pandas as pd
 
 from experiments.config import CONF_DIR
 from experiments.d90 import bracket, finished, medians, passes, settings_of
-from experiments.grid import BASELINE, Experiment, cells, with_model
+from experiments.grid import BASELINE, Experiment
 from experiments.table import read_cells, read_table
 from plots import costs, d90_by_task, data, style
 
@@ -38,8 +38,7 @@ class Score(NamedTuple):
 
 class Entries(NamedTuple):
     """What is scored: the table's rows and comparable published ones, at one learning rate per
-    model and task; the models that are `yours`, and (task, format, size, largest D) of every task
-    of the experiment."""
+    model and task; the models that are `yours`; and (task, format, size, largest D) by task."""
 
     own: pd.DataFrame
     published: pd.DataFrame
@@ -49,13 +48,14 @@ class Entries(NamedTuple):
 
 
 def entries(experiment: Experiment, table: pd.DataFrame, records: data.Records) -> Entries:
-    """References count only if your standard attention ran some of the published cells: other
-    settings are other cells."""
-    grid = pd.DataFrame([cell.identity for cell in cells(with_model(experiment, BASELINE))])
-    largest = grid.groupby(PLACE, as_index=False)["dim"].max()
-    tasks = list(map(tuple, largest.to_numpy()))
+    """The tasks are those of the published table, without one those that standard attention ran.
+    References count only if your standard attention ran some of the published cells: other settings
+    are other cells."""
     folder = CONF_DIR.parent / "results" / experiment.name
     published = read_table(folder)
+    ran = table if published.empty else published
+    largest = ran[ran["model"] == BASELINE].groupby(PLACE, as_index=False)["dim"].max()
+    tasks = list(map(tuple, largest.to_numpy()))
     standard = table.loc[table["model"] == BASELINE, "cell"]
     comparable = published.empty or standard.empty or bool(standard.isin(published["cell"]).any())
     yours = set(table.loc[~table["cell"].isin(published["cell"]), "model"]) - {BASELINE}

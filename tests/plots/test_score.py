@@ -2,7 +2,7 @@
 
 import pytest
 
-from experiments.grid import load_experiment
+from experiments.grid import Experiment, load_experiment
 from experiments.table import read_cells, read_table
 from plots import score as page
 from plots import tables
@@ -127,3 +127,5 @@ def test_references_are_models_of_the_same_settings():
     assert len(same.tasks) == 6 and not page.headline(same)
     other = page.entries(suite, own.assign(cell=own["cell"] + "x"), records)
     assert other.published.empty and "ran with other settings" in page.headline(other)
+    mine = page.entries(Experiment("mine", "", []), STANDARD, {})  # its tasks may lie anywhere
+    assert mine.published.empty and mine.tasks == TASKS
