@@ -82,8 +82,10 @@ def redraw(
     looks = {"width": width, "font_size": font_size, "mplstyle": mplstyle}
     pictures = [suffix for suffix in formats if suffix in ("png", "pdf", "svg")]
     for name, draw in functions.items() if pictures else ():
+        few = scored and name == "costs"
+        rows = score.best(scored, shown, costs.MAX_PANELS) if few else shown
         try:
-            figure = draw(shown, **looks, **options)
+            figure = draw(rows, **looks, **options)
         except UserError as error:
             if figures:
                 raise UserError(f"{name}: {error}") from error

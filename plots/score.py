@@ -17,7 +17,7 @@ from experiments.config import CONF_DIR
 from experiments.d90 import bracket, finished, medians, passes, settings_of
 from experiments.grid import BASELINE, Experiment
 from experiments.table import read_cells, read_table
-from plots import costs, d90_by_task, data, style
+from plots import d90_by_task, data, style
 
 PLACE = ["task", "format", "size"]
 DRAWS = 10_000
@@ -152,13 +152,17 @@ def score(found: pd.DataFrame, model: str) -> Score:
 
 
 def with_references(given: Entries) -> pd.DataFrame:
-    """Rows of the models to draw: standard attention, yours, then references, the best first."""
+    """Your rows and those of the references, without models that have no score."""
     table = finished(scorable(given.own, given.tasks))
     rest = given.published[~given.published["model"].isin(table["model"])]
-    both = data.in_order(pd.concat([table, rest], ignore_index=True) if len(rest) else table)
-    scores = {row["name"]: (row["name"] not in given.yours, row["score"]) for row in _rows(both)}
+    return data.in_order(pd.concat([table, rest], ignore_index=True) if len(rest) else table)
+
+
+def best(given: Entries, table: pd.DataFrame, count: int) -> pd.DataFrame:
+    """The rows of standard attention and of `count` other models: yours, then the best."""
+    scores = {row["name"]: (row["name"] not in given.yours, row["score"]) for row in _rows(table)}
     names = sorted(scores, key=lambda name: (name != BASELINE, scores[name]))
-    return both[both["model"].isin(names[: 1 + costs.MAX_PANELS])]
+    return table[table["model"].isin(names[: 1 + count])]
 
 
 def frame(given: Entries) -> pd.DataFrame:

@@ -104,8 +104,10 @@ def test_page_sets_unpublished_models_beside_references_in_bold():
     assert found.loc["mine", page.TIME] == found.loc["mine", page.STEP] == 2
     printed = tables.markdown(tables.printed(found.reset_index()))
     assert "| **mine** |" in printed and "| Linear |" in printed
-    drawn = page.with_references(entries(table, published))["model"].unique()
-    assert set(drawn) == {"standard", "mine", "linear"}
+    given = entries(table, published)
+    drawn = page.with_references(given)
+    assert set(drawn["model"]) == {"standard", "mine", "linear"}
+    assert set(page.best(given, drawn, 1)["model"]) == {"standard", "mine"}  # yours come first
     assert page.headline(entries(table)).startswith("mine scores 2.83 (")
 
 
