@@ -82,8 +82,9 @@ def redraw(
     looks = {"width": width, "font_size": font_size, "mplstyle": mplstyle}
     pictures = [suffix for suffix in formats if suffix in ("png", "pdf", "svg")]
     for name, draw in functions.items() if pictures else ():
-        few = scored and name == "costs"
-        rows = score.best(scored, shown, costs.MAX_PANELS) if few else shown
+        rows = shown
+        if scored and name == "costs":
+            rows = score.best(scored, shown, costs.MAX_PANELS)
         try:
             figure = draw(rows, **looks, **options)
         except UserError as error:
