@@ -25,7 +25,8 @@ from experiments.names import run_name, source_digests
 from experiments.run import initial_model, load_model
 from experiments.runs import Run
 from models.transformer import Transformer
-from tasks.task import EOS, SequenceSet, Task, build_task
+from tasks.sequences import EOS, SequenceSet
+from tasks.task import Task, build_task
 
 
 @dataclass

@@ -31,7 +31,8 @@ from experiments.table import read_cells, read_table
 from models.transformer import Transformer
 from plots.costs import BATCH
 from tasks.generate import draw_set
-from tasks.task import LABELLED, SequenceSet, build_task
+from tasks.sequences import SequenceSet
+from tasks.task import LABELLED, build_task
 from training.device import Machine, device_name, keep_freed_memory
 
 ANSWERS, REPEATS = 8, 5

@@ -26,7 +26,8 @@ from experiments.config import CellConfig
 from experiments.run import initial_model, load_model, run_cell
 from experiments.runs import Run
 from models.transformer import Transformer
-from tasks.task import EOS_ID, PAD_ID, SequenceSet, Task, build_task
+from tasks.sequences import EOS_ID, PAD_ID, SequenceSet
+from tasks.task import Task, build_task
 from training.data import SequenceTensors
 
 PLAIN_BATCH = 16

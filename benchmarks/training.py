@@ -25,7 +25,8 @@ from experiments.config import CONF_DIR, CellConfig
 from experiments.grid import cell_of
 from experiments.run import initial_model
 from tasks.generate import draw_set
-from tasks.task import SequenceSet, Task, build_task
+from tasks.sequences import SequenceSet
+from tasks.task import Task, build_task
 from training.device import Machine, resolve_device
 from training.trainer import Trainer
 

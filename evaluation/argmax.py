@@ -10,7 +10,7 @@ from torch import Tensor
 from common import RunError, UserError
 from models.checks import exact_copy, require_causal
 from models.transformer import Transformer
-from tasks.task import SequenceSet
+from tasks.sequences import SequenceSet
 from training.data import Batch, Layout, SequenceTensors
 
 TIE = 1e-9

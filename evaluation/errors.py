@@ -5,7 +5,8 @@ from typing import Any
 import numpy as np
 
 from evaluation.generate import Generation
-from tasks.task import SequenceSet, Task
+from tasks.sequences import SequenceSet
+from tasks.task import Task
 
 LABEL_THRESHOLD = 0.9  # least accuracy of each label in the longest prefix
 

@@ -41,7 +41,7 @@ from evaluation.argmax import (
 )
 from evaluation.state_format import StateRounding, generate_rounded
 from models.transformer import Transformer
-from tasks.task import EOS_ID, PAD_ID, SequenceSet
+from tasks.sequences import EOS_ID, PAD_ID, SequenceSet
 from training.data import SequenceTensors
 
 CHECKED_ROWS = 64

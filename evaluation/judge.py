@@ -14,7 +14,8 @@ from evaluation.errors import by_kind, where_chains_break, where_labels_break
 from evaluation.generate import Generation, Progress, generate, predict_labels
 from evaluation.state_format import StateRounding
 from models.transformer import Transformer
-from tasks.task import SequenceSet, Task
+from tasks.sequences import SequenceSet
+from tasks.task import Task
 
 
 @dataclass

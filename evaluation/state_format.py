@@ -18,7 +18,7 @@ from common import UserError
 from evaluation.argmax import Memory, longest_sequence, rows_that_fit
 from models.checks import require_causal
 from models.transformer import State, Transformer
-from tasks.task import EOS_ID, PAD_ID, SequenceSet
+from tasks.sequences import EOS_ID, PAD_ID, SequenceSet
 from training.data import SequenceTensors
 
 SCALED_ROWS = 128  # training sequences from which integer scales are taken

@@ -26,7 +26,8 @@ from models.checks import require_causal, require_exact, require_same_step
 from models.transformer import Transformer, scale_embedding
 from tasks.data import DataSets, load_measured, load_or_build
 from tasks.generate import draw_set
-from tasks.task import SequenceSet, Task, build_task
+from tasks.sequences import SequenceSet
+from tasks.task import Task, build_task
 from training.checkpoint import load_checkpoint
 from training.device import device_name, resolve_device
 from training.trainer import Evaluated, Event, Interrupted, Listener, Phase, Trainer, ignore

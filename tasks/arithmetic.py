@@ -9,7 +9,8 @@ import numpy as np
 from common import UserError
 from tasks.kernels import kernel
 from tasks.random_numbers import below, start
-from tasks.task import EOS_ID, Example, SequenceSet, Task, in_proportion
+from tasks.sequences import EOS_ID, Example, SequenceSet
+from tasks.task import Task, in_proportion
 
 OPERATORS = "+-*/"
 ORDERS = ("leftmost", "growth")

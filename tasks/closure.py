@@ -9,7 +9,8 @@ import numpy as np
 from common import UserError
 from tasks.monoids import monoid as monoid_of
 from tasks.random_numbers import random_numbers
-from tasks.task import SequenceSet, Task, in_proportion, misplaced
+from tasks.sequences import SequenceSet
+from tasks.task import Task, in_proportion, misplaced
 from tasks.words import choose, prefix_products
 
 OWN = ("<sep>", "yes", "no", "reach", "lost")

@@ -4,7 +4,8 @@ import math
 import string
 
 from tasks.random_numbers import random_numbers
-from tasks.task import SequenceSet, Task
+from tasks.sequences import SequenceSet
+from tasks.task import Task
 from tasks.words import choose
 
 

@@ -21,7 +21,8 @@ from filelock import FileLock
 
 from common import UserError, sha256_of
 from tasks.generate import SeenPrompts, draw_sets
-from tasks.task import SPLITS, SequenceSet, Task
+from tasks.sequences import SequenceSet
+from tasks.task import SPLITS, Task
 
 DRAWN = ("test", "validation", "train")  # the test set does not depend on the others
 

@@ -8,7 +8,8 @@ import numpy as np
 
 from tasks.kernels import kernel
 from tasks.random_numbers import below, start
-from tasks.task import EOS_ID, Example, SequenceSet, Task, misplaced
+from tasks.sequences import EOS_ID, Example, SequenceSet
+from tasks.task import Task, misplaced
 
 INSERT, DELETE, REPLACE = 2, 2, 3
 BORDER = 1  # per letter against the empty string, in the unwritten zeroth row and column

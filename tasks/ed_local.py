@@ -4,7 +4,7 @@ import math
 from typing import ClassVar
 
 from tasks.ed import LONGER, MAX_LETTERS, EditDistance, neighbours, strings
-from tasks.task import Example
+from tasks.sequences import Example
 
 
 class EditDistanceLocal(EditDistance):

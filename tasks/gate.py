@@ -10,7 +10,8 @@ import torch
 from torch import nn
 
 from tasks.generate import draw_set
-from tasks.task import PAD_ID, Task
+from tasks.sequences import PAD_ID
+from tasks.task import Task
 
 MARGIN = 0.15  # above chance; a task fails where a baseline is better
 MAX_ANSWERS, MAX_BIGRAMS = 256, 1000  # the most frequent; the rest are pooled

@@ -14,7 +14,8 @@ from tqdm import tqdm
 from common import UserError
 from tasks.kernels import kernel
 from tasks.random_numbers import fill, hash_prompts
-from tasks.task import SequenceSet, Task
+from tasks.sequences import SequenceSet
+from tasks.task import Task
 
 STREAMS = {"test": 0, "validation": 1, "train": 2, "measure": 3}
 MAX_KINDS = 8  # in a group (`Task.strata`)

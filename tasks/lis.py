@@ -7,7 +7,8 @@ import numpy as np
 
 from tasks.kernels import kernel
 from tasks.random_numbers import below, start
-from tasks.task import FORMATS, MAX_VOCABULARY, Example, SequenceSet, Task, misplaced
+from tasks.sequences import MAX_VOCABULARY, Example, SequenceSet
+from tasks.task import FORMATS, Task, misplaced
 
 MAX_NUMBER_RANGE = MAX_VOCABULARY - 2  # padding, EOS, the marker, and the numbers from 1
 

@@ -10,7 +10,8 @@ from itertools import combinations
 import numpy as np
 
 from common import UserError
-from tasks.task import MAX_VOCABULARY, Example, SequenceSet, Task, misplaced
+from tasks.sequences import MAX_VOCABULARY, Example, SequenceSet
+from tasks.task import Task, misplaced
 
 MAX_MODULUS = MAX_VOCABULARY - 5  # padding, EOS, the marker, yes, no
 

@@ -6,7 +6,8 @@ import numpy as np
 
 from tasks.kernels import kernel
 from tasks.random_numbers import below, start
-from tasks.task import MAX_VOCABULARY, Example, SequenceSet, Task
+from tasks.sequences import MAX_VOCABULARY, Example, SequenceSet
+from tasks.task import Task
 
 MAX_TOKENS = MAX_VOCABULARY - 4  # padding, EOS, the marker and the bar
 MIN_TOKENS = 128

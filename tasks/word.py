@@ -12,7 +12,8 @@ from common import UserError
 from tasks.monoids import Monoid
 from tasks.monoids import monoid as monoid_of
 from tasks.random_numbers import random_numbers
-from tasks.task import FORMATS, SequenceSet, Task, in_proportion, misplaced
+from tasks.sequences import SequenceSet
+from tasks.task import FORMATS, Task, in_proportion, misplaced
 from tasks.words import ROUNDS, choose, flip_flop_words, member_words, prefix_products
 
 OWN = ("<sep>", "yes", "no")

@@ -11,7 +11,7 @@ from omegaconf import OmegaConf
 
 from common import CONF_DIR
 from models.build import ModelConfig, build_model
-from tasks.task import Vocabulary
+from tasks.sequences import Vocabulary
 
 FOLDERS = [CONF_DIR]
 LONGEST = 70

@@ -18,7 +18,8 @@ from tasks.arithmetic import Arithmetic
 from tasks.ed import EditDistance
 from tasks.ed_local import EditDistanceLocal
 from tasks.lis import LIS
-from tasks.task import EOS_ID, SequenceSet, Task
+from tasks.sequences import EOS_ID, SequenceSet
+from tasks.task import Task
 from training.data import Batch, SequenceTensors
 
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from models.packing import Packing, ranges, rounded_up
-from tasks.task import SequenceSet
+from tasks.sequences import SequenceSet
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class Batch:
 
 
 class SequenceTensors:
-    """A `tasks.task.SequenceSet` on one device; batches are index selections.
+    """A `SequenceSet` on one device; batches are index selections.
 
     `tokens` (N, W) as small integers; `targets` (N, W), entry j due after the tokens before j:
     themselves, or labels; `lengths` and `prompt_lengths` (N,). `host_lengths` and

@@ -17,7 +17,7 @@ from torch.nn import functional as F
 
 from common import RunError, UserError, write_text
 from models.transformer import Transformer
-from tasks.task import SequenceSet
+from tasks.sequences import SequenceSet
 from training.checkpoint import load_checkpoint, save_checkpoint
 from training.data import PACKED, BatchOrder, Layout, SequenceTensors
 from training.device import (

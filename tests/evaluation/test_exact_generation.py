@@ -8,7 +8,7 @@ from common import RunError, UserError
 from evaluation.generate import generate
 from evaluation.judge import evaluate
 from tasks.arithmetic import Arithmetic
-from tasks.task import EOS_ID
+from tasks.sequences import EOS_ID
 
 TRAINED = [("arithmetic", 0), ("arithmetic", 150), *((name, 40) for name in TASKS)]
 

@@ -27,7 +27,7 @@ from models.mixer import GenerationState
 from models.transformer import Transformer
 from tasks.copying import Copying
 from tasks.lis import LIS
-from tasks.task import EOS_ID
+from tasks.sequences import EOS_ID
 
 
 @pytest.mark.parametrize("name", ["float16", "bfloat16", "float8_e4m3", "float8_e5m2"])

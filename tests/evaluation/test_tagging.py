@@ -20,7 +20,7 @@ from models.mixer import Mixer
 from models.transformer import Transformer
 from tasks.closure import Closure
 from tasks.lis import LIS
-from tasks.task import SequenceSet
+from tasks.sequences import SequenceSet
 from tasks.word import Word
 
 TAGGED = [LIS(6, "tagged"), Word(6, "tagged", "S3", "all")]

@@ -10,7 +10,8 @@ from tasks.copying import Copying
 from tasks.ed import LONGER, MAX_LETTERS, MIN_LETTERS, SHORTER, EditDistance
 from tasks.lis import LIS
 from tasks.mqar import MQAR
-from tasks.task import Example, Task
+from tasks.sequences import Example
+from tasks.task import Task
 
 
 def sample(task: Task, rng: random.Random) -> Example:

@@ -13,7 +13,7 @@ from tasks.ed_local import EditDistanceLocal
 from tasks.generate import draw_set
 from tasks.lis import LIS
 from tasks.mqar import MQAR
-from tasks.task import Example
+from tasks.sequences import Example
 
 
 def test_chain_of_arithmetic() -> None:

@@ -16,7 +16,8 @@ from tasks.ed import EditDistance
 from tasks.ed_local import EditDistanceLocal
 from tasks.lis import LIS
 from tasks.mqar import MQAR
-from tasks.task import EOS, Task, build_task
+from tasks.sequences import EOS
+from tasks.task import Task, build_task
 
 TASKS: list[type[Task]] = [Arithmetic, LIS, EditDistance, EditDistanceLocal, MQAR, Copying]
 EACH = pytest.mark.parametrize("cls", TASKS, ids=lambda cls: cls.name)

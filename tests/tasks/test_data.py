@@ -29,7 +29,8 @@ from tasks.ed import EditDistance
 from tasks.ed_local import EditDistanceLocal
 from tasks.generate import STREAMS, draw_set
 from tasks.lis import LIS
-from tasks.task import SPLITS, SequenceSet, Task
+from tasks.sequences import SequenceSet
+from tasks.task import SPLITS, Task
 from tasks.word import Word
 
 SAMPLES = ROOT / "tests" / "oracles" / "samples"

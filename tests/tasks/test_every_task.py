@@ -11,7 +11,8 @@ import pytest
 import yaml
 
 from common import CONF_DIR, UserError
-from tasks.task import EOS_ID, PAD_ID, Task, build_task
+from tasks.sequences import EOS_ID, PAD_ID
+from tasks.task import Task, build_task
 
 VARIANTS = {
     "arithmetic": [{"order": "growth"}],

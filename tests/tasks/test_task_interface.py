@@ -8,7 +8,8 @@ import pytest
 
 from common import UserError
 from tasks.generate import planned_sizes
-from tasks.task import Example, Task, build_task
+from tasks.sequences import Example
+from tasks.task import Task, build_task
 
 
 class Parity(Task):

@@ -12,7 +12,7 @@ from tiny import MIXERS, plain_logits, plain_loss, tiny_trainer
 
 from tasks.arithmetic import Arithmetic
 from tasks.lis import LIS
-from tasks.task import SequenceSet
+from tasks.sequences import SequenceSet
 from tasks.word import Word
 from training.data import BatchOrder, Layout, SequenceTensors
 from training.trainer import validate

@@ -8,7 +8,8 @@ from small_models import small_model
 from torch.nn import functional as F
 
 from models.transformer import Transformer
-from tasks.task import SequenceSet, Task
+from tasks.sequences import SequenceSet
+from tasks.task import Task
 from training.device import Machine
 from training.recipe import Recipe
 from training.trainer import Trainer, Validation
