@@ -80,14 +80,17 @@ def draw(table: pd.DataFrame, records: data.Records, *, width: float, **_: Any) 
     if len(panels) == 1:
         panels = [(panels[0][0], found.sort_values(["enough", "held"], kind="stable"))]
     figure = style.new_figure(width, 0.75 + 0.24 * found["model"].nunique())
-    grid = figure.subplots(1, len(panels), sharex=True, sharey=True, squeeze=False)[0]
+    grid = figure.subplots(1, len(panels), sharex=True, squeeze=False)[0]
+    shown: list[str] = []
     for axes, ((task, size, chain), part) in zip(grid, panels, strict=True):
         heights = np.arange(len(part))
         axes.axvspan(part["needed_low"].min(), part["needed_high"].max(), color="black", lw=1.5)
         axes.hlines(heights, part["needed_high"], part["held"], color="#d0d0d0", lw=1, zorder=1)
         axes.plot(part["enough"], heights, "o", color=COLOR, markersize=6)
         axes.plot(part["held"], heights, "o", color=COLOR, markerfacecolor="white", markersize=6)
-        axes.set_yticks(heights, [style.model_look(str(model)).label for model in part["model"]])
+        labels = [style.model_look(str(model)).label for model in part["model"]]
+        axes.set_yticks(heights, labels if labels != shown else [""] * len(labels))
+        shown = labels
         axes.set_ylim(len(part) - 0.5, -0.5)
         look = style.task_look(str(task))
         title = f"{look.label}, {size} {look.unit}"
