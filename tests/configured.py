@@ -1,5 +1,4 @@
-"""The models of conf/model/*.yaml, and of ``--config-dir``, at a small size; and more settings of
-the same mixers."""
+"""Small versions of the models in conf/model/*.yaml and `--config-dir`, and mixer variants."""
 
 import dataclasses
 import functools
@@ -16,7 +15,7 @@ from tasks.sequences import Vocabulary
 FOLDERS = [CONF_DIR]
 LONGEST = 70
 VOCABULARY = 11
-VARIANTS = {  # a file in conf/model, and what changes of its mixer
+VARIANTS = {  # file in conf/model, changes to its mixer
     "sparse:blocked": ("sparse", {"block_size": 8, "implementation": "blocked"}),
     "sparse:blocked_5_2_3": ("sparse", {
         "block_size": 5, "window_blocks": 2, "summary_tokens": 3, "implementation": "blocked",
@@ -39,7 +38,7 @@ VARIANTS = {  # a file in conf/model, and what changes of its mixer
 
 @functools.cache
 def settings(name):
-    """The `model` group NAME as Hydra composes it, names in `mixers` replaced by settings."""
+    """Compose the `model` group NAME; names in `mixers` are replaced by their settings."""
     name, changes = VARIANTS.get(name, (name, {}))
     beside = ",".join(f"file://{folder}" for folder in FOLDERS[1:])
     with initialize_config_dir(str(CONF_DIR), version_base="1.3"):
@@ -60,9 +59,9 @@ def model_of(
     name, position="sinusoidal", max_len=LONGEST, dropout=0.0, layers=None, seed=0,
     vocabulary=VOCABULARY,
 ):  # fmt: skip
-    """A model by the file, of D = 16 and two heads, with at least one layer of every mixer.
+    """Build the model NAME with D = 16, two heads and at least one layer of each mixer.
 
-    Every parameter is moved a little: norms and biases that start at 1 and 0 would hide.
+    Parameters are perturbed, because norms and biases at 1 and 0 would hide errors.
     """
     config = settings(name)
     layers = layers or max(1, len(config.mixers or []))
@@ -79,5 +78,5 @@ def model_of(
 
 
 def mixers_of(name, **changes):
-    """One mixer of each of the model's layers."""
+    """The mixer of each layer, in evaluation mode."""
     return [block.mixer.eval() for block in model_of(name, **changes).blocks]

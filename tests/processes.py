@@ -1,4 +1,4 @@
-"""Programs in processes of their own."""
+"""Run Python in subprocesses."""
 
 import os
 import subprocess
@@ -9,7 +9,7 @@ ROOT = Path(__file__).resolve().parents[1]
 
 
 def start(*words: str, cwd: Path | None = None, **environment: str) -> subprocess.Popen[str]:
-    """Start ``python WORDS`` with this repository's modules."""
+    """Start `python WORDS` with this repository on the Python path."""
     own = {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     return subprocess.Popen(
         [sys.executable, *words], cwd=cwd, env={**os.environ, **own, **environment}, text=True,
@@ -18,7 +18,7 @@ def start(*words: str, cwd: Path | None = None, **environment: str) -> subproces
 
 
 def output(*words: str, **others) -> str:
-    """What ``python WORDS`` prints; it must end with status 0."""
+    """Return the output of `python WORDS`, which must exit with status 0."""
     process = start(*words, **others)
     out, err = process.communicate(timeout=300)
     assert process.returncode == 0, out + err

@@ -1,5 +1,4 @@
-"""Small models of every mixer, trained for a moment, and greedy decoding that can be believed on
-sight."""
+"""Small, briefly trained models, and a plain greedy decoder to compare with."""
 
 import functools
 
@@ -24,7 +23,7 @@ from training.data import Batch, SequenceTensors
 
 
 class CumulativeMean(Mixer):
-    """A mixer such as a newcomer writes: generation by the slow defaults of `Mixer`."""
+    """A minimal mixer that generates with the slow defaults of `Mixer`."""
 
     def forward(self, x: Tensor) -> Tensor:
         count = torch.arange(1, x.shape[1] + 1, device=x.device)[:, None]
@@ -66,7 +65,7 @@ def trained_model(task: Task, mixer: str, steps: int, max_len: int | None = None
 
 
 def loss_of(model: Transformer, batch: Batch) -> Tensor:
-    """The mean cross-entropy over the targets of a batch, padded or packed."""
+    """Mean cross-entropy over the targets of a padded or packed batch."""
     hidden = model.hidden(batch.inputs, batch.packing)
     return F.cross_entropy(model.head(batch.at_targets(hidden)), batch.targets)
 
@@ -78,14 +77,14 @@ def flat_weights(model: torch.nn.Module) -> Tensor:
 
 @functools.cache
 def prepared(task_name: str, mixer: str, steps: int) -> tuple[Task, Transformer]:
-    """Untrained, half-trained and trained models of every task and mixer, made once."""
+    """A task and a model trained for `steps` steps, cached."""
     task = TASKS[task_name]()
     return task, trained_model(task, mixer, steps)
 
 
 def twin_model(task: Task, mixer: str, perturbation: float) -> tuple[Transformer, int]:
-    """A model each of whose tokens has a twin in the vocabulary's other half, whose row of the head
-    is the same and whose bias is higher by ``perturbation``: every arg-max is a tie."""
+    """A model in which every argmax is a tie: both halves of the vocabulary have the same rows of
+    the head, and the biases of the second half are higher by `perturbation`."""
     model, half = small_model(task, mixer), len(task.vocabulary) // 2
     with torch.no_grad():
         weight = model.head.weight.mul_(20)
@@ -96,7 +95,7 @@ def twin_model(task: Task, mixer: str, perturbation: float) -> tuple[Transformer
 
 
 def lowest_of_tie(logits: np.ndarray) -> np.ndarray:
-    """Of the tokens whose float64 logit (..., V) is closer than 1e-9 to the largest, the lowest."""
+    """The lowest token id whose float64 logit (..., V) is within 1e-9 of the maximum."""
     return (logits.max(-1, keepdims=True) - logits < 1e-9).argmax(-1)
 
 
@@ -104,7 +103,7 @@ def lowest_of_tie(logits: np.ndarray) -> np.ndarray:
 def plain_greedy(
     model: Transformer, sequences: SequenceSet, longest: int | None = None
 ) -> list[list[int]]:
-    """A full float64 forward pass a token."""
+    """Greedy decoding with a full float64 forward pass per token."""
     exact, longest = model.double().eval(), longest or model.max_len
     rows = zip(sequences.tokens.tolist(), sequences.prompt_lengths, strict=True)
     texts = [tokens[:length] for tokens, length in rows]
@@ -119,11 +118,11 @@ def plain_greedy(
 
 
 def written(generation) -> list[list[int]]:
-    """What was generated, row by row, as `plain_greedy` gives it."""
+    """The generated tokens of each row, in the format of `plain_greedy`."""
     rows = zip(generation.tokens.tolist(), generation.lengths, strict=True)
     return [tokens[:length] for tokens, length in rows]
 
 
 def held_bytes(state):
-    """Bytes of a layer's generation state, as allocated, without whole numbers (positions)."""
+    """Allocated bytes of a layer's generation state, without integers (positions)."""
     return sum(held.nbytes for held in state.tensors.values() if held.is_floating_point())

@@ -1,6 +1,6 @@
-"""The numbers of README and docs/ are those of the tables in results/.
+"""Numbers in README and docs/ match the tables in results/.
 
-`python tests/test_documents.py` writes the generated tables into the pages again.
+`python tests/test_documents.py` updates the generated tables in the pages.
 """
 
 import functools
@@ -39,7 +39,7 @@ TEXT, README = (path.read_text(encoding="utf-8") for path in (PAGE, ROOT / "READ
 
 @functools.cache
 def bounds_table():
-    """Bits of linear attention's state: needed by counting, and held at its D90."""
+    """Bits that counting requires, and bits in linear attention's state at its D90."""
     overnight, below = groups("overnight"), groups("table2_below")
     found = pd.concat([overnight, below]).query("model == 'linear'")
     dims = found.drop_duplicates(["task", "size"]).set_index(["task", "size"])["d90"]
@@ -82,7 +82,7 @@ def d90_table():
 
 
 def erasing_table():
-    """D90 where attention that erases lines was measured, a row per problem."""
+    """D90 of the problems on which line-erasing attention was measured, one per row."""
     table = matrix(groups("erase")).set_index("D90").T.rename_axis("D90").replace("", np.nan)
     erasing = table["Last lines"].fillna(table["Last lines, prompt"])
     table = table.assign(Erasing=erasing)[["Standard", "Erasing", "Linear"]]
@@ -95,7 +95,7 @@ def in_words(rows):
 
 
 def less(model, metric):
-    """How many times less than standard attention the model costs, by size."""
+    """Factor by which the model costs less than standard attention, by size."""
     found = ratios_of("overnight")
     return found.loc[(found["model"] == model) & (found["metric"] == metric), "saving"]
 
@@ -116,7 +116,7 @@ def table_of(head, rows):
 
 
 def words_table():
-    """Accuracy on words without a chain, at n = 12, 16, 24, 32."""
+    """Accuracy on word problems without a chain at n = 12, 16, 24, 32."""
     table = frame_of("tracking")
     rows = []
     for model, position in itertools.product(["standard", "linear", "sparse", "tensor"],
@@ -135,7 +135,7 @@ def words_table():
 
 
 def depth_table():
-    """The longest prefix of 24 letters right in 90 % of words, on A4xZ5 and A5, by layers."""
+    """Longest prefix of 24 letters correct in 90 % of words, on A4xZ5 and A5, by layers."""
     table = frame_of("tracking_depth").query("`model.position` == 'sinusoidal'")
     errors = errors_of(table, read_cells(ROOT / "results/tracking_depth"))
     table = table.assign(prefix=[own["longest_prefix"] for own in errors])
@@ -176,7 +176,7 @@ def heads_table():
 
 
 def powers_table():
-    """Exponents of the time of attention in layers, heads and tokens."""
+    """Exponents of attention time in layers, heads and tokens."""
     record = json.loads((ROOT / "benchmarks/records/heads.json").read_text())
     rows = [
         [f"m = {fit['m']}, {fit['calls']}",
@@ -215,14 +215,13 @@ PLACES = [(page, name) for page, tables in TABLES.items() for name in tables]
 
 
 @pytest.mark.parametrize(("page", "name"), PLACES)
-def test_table_is_what_the_results_give(page, name):
+def test_table_matches_results(page, name):
     text = (ROOT / f"docs/{page}.md").read_text(encoding="utf-8")
     assert f"<!-- {name} -->\n\n{TABLES[page][name]()}\n\n<!-- end -->" in text
 
 
 def break_even_batch():
-    """The largest batch, over the sizes, at which linear attention needs the same memory, weights
-    and state together."""
+    """Largest break-even batch size, over problem sizes, for the memory of weights and state."""
     at_d90 = costs(frame_of("overnight"), None, facets_of("overnight"))
     by_size = at_d90.set_index(["task", "size", "model"])[["params", "state_bytes"]].unstack()
     params, state = by_size["params"], by_size["state_bytes"]
@@ -358,7 +357,7 @@ def test_erasing():
     assert sorted(control >= 0.9) == [False, True] and "but 6 in only one of two seeds" in TEXT
 
 
-def test_what_the_brackets_leave_of_the_saving():
+def test_flop_savings_within_d90_brackets():
     flops = frame_of("overnight").groupby(["task", "size", "model", "dim"])["flops_total"].first()
     saves = loses = 0
     for place, own in groups("overnight").set_index("model").groupby(["task", "size"]):
@@ -372,7 +371,7 @@ def test_what_the_brackets_leave_of_the_saving():
 
 
 def test_thirteen_operators():
-    """Five seeds, at the learning rates that lr_grid chose."""
+    """Five seeds at the learning rates chosen by lr_grid."""
     own = groups("arithmetic").query("size == 13").set_index("model")
     assert (own["seeds"] == 5).all()
     linear, standard = own.loc["linear"], own.loc["standard"]
@@ -398,7 +397,7 @@ def test_thirteen_operators():
 
 
 def test_claims():
-    """The evidence on the paper's claims."""
+    """Evidence on the paper's claims."""
     own, below = groups("overnight"), groups("table2_below")
     for model in ("standard", "linear"):
         assert f"{model} {in_words(below[below['model'] == model])}" in TEXT
@@ -450,7 +449,7 @@ def test_claims():
     assert f"standard {three} and {five} (one seed)" in TEXT
 
 
-def test_tuned_rates_at_six_operators_take_one_saving_away():
+def test_tuned_rates_at_six_operators_remove_one_saving():
     rows = frame_of("overnight").query("task == 'arithmetic' and size == 6")
     best = rows.groupby(["model", "dim", "recipe.learning_rate"])["answer_accuracy"].median()
     best = best.groupby(["model", "dim"]).max()
@@ -468,7 +467,7 @@ def test_seeds_of_match3():
 
 
 def test_heads():
-    """State of linear attention at its D90 by number of heads, and how often ED succeeds."""
+    """Linear attention's state at D90 by number of heads, and its success rate on ED."""
     text = (ROOT / "docs/heads.md").read_text(encoding="utf-8")
     state = groups("heads").set_index(["task", "model", "heads"])["state_bytes"]
     less = [state[task, "linear", 1] / state[task, "linear", 8] for task in ("arithmetic", "ed")]
@@ -482,7 +481,7 @@ def test_heads():
 def test_limits():
     every = [d90_of_groups(frame_of(name), facets_of("overnight"))
              for name in ("overnight", "heads", "suite")]  # fmt: skip
-    runs = pd.concat(every).query("not (task == 'mqar' and size == 9)")  # those of MQAR 8
+    runs = pd.concat(every).query("not (task == 'mqar' and size == 9)")  # same runs as MQAR 8
     seeds = runs.query("model == 'standard' and seeds >= 3 and d90.notna()")
     missed, trained = (1 - seeds["success"]) @ seeds["seeds"], seeds["seeds"].sum()
     assert f"{missed:.0f} of {trained} standard-attention runs" in TEXT

@@ -1,7 +1,7 @@
-"""Pinned data, costs and weights: those that results/ were made with.
+"""Data, costs and weights are unchanged since results/ was produced.
 
-A change on purpose raises the task's `generator_version` or RESULTS_VERSION
-(`experiments.names`), and writes golden.json anew.
+After an intended change, bump the task's `generator_version` or RESULTS_VERSION
+(`experiments.names`) and regenerate golden.json.
 """
 
 import dataclasses
@@ -32,7 +32,7 @@ def test_the_same_seed_gives_the_same_sequences(words, tmp_path):
     assert sets.fingerprint == GOLDEN["data"][words]
 
 
-def test_data_of_the_suite_are_the_frozen_ones(tmp_path):
+def test_suite_data_match_the_documented_fingerprints(tmp_path):
     suite = with_model(load_experiment("suite"), "standard")
     found = {str(cell.config.task): cell.config for cell in cells(suite, ["progress=false"])}
     fingerprints = set()
@@ -44,7 +44,7 @@ def test_data_of_the_suite_are_the_frozen_ones(tmp_path):
 
 
 @pytest.mark.parametrize("name", GOLDEN["flops"])
-def test_flops_and_state_of_every_model_stay(name):
+def test_flops_and_state_size_are_unchanged(name):
     config = cell_of([f"model={name}", "model.dim=32", "task=lis", "task.size=40"]).config
     with torch.device("meta"):
         model = build_model(config.model, build_task(config.task))
@@ -55,7 +55,7 @@ def test_flops_and_state_of_every_model_stay(name):
 
 @pytest.mark.parametrize("name", GOLDEN["weights"])
 def test_the_same_seed_gives_the_same_weights(name, tmp_path):
-    """To the rounding that differs between processors."""
+    """Up to rounding, which differs between processors."""
     words = [f"model={name}", "model.dim=32", "task.size=3", "recipe.steps=50"]
     config = cell_of([*words, "recipe.validate_every=50"]).config
     task = build_task(config.task)

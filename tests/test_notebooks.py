@@ -1,4 +1,4 @@
-"""The notebooks in docs/ run from top to bottom, and what they show is kept with them."""
+"""The notebooks in docs/ run from top to bottom and are saved with their outputs."""
 
 import json
 import sys
@@ -18,8 +18,8 @@ def code_cells(name):
 
 @pytest.fixture
 def run(tmp_path, monkeypatch, capsys):
-    """Return a function that runs a notebook's code with trainings of 50 steps, and returns what
-    it prints and the table of its runs."""
+    """Return a function that runs a notebook with 50 training steps and returns its printed output
+    and results table."""
 
     def run(name):
         monkeypatch.chdir(ROOT / "docs")
@@ -37,7 +37,7 @@ def run(tmp_path, monkeypatch, capsys):
 
 def test_first_look_runs(run):
     printed, table = run("first_look")
-    assert "None\nchain token 1" in printed  # a right chain, a wrong one
+    assert "None\nchain token 1" in printed  # a correct chain, a wrong one
     assert "model " in printed and "right  9 - 1 = 8" in printed
     assert table["status"].tolist() == ["done"]
     assert "image/png" in code_cells("first_look")[-1]["outputs"][-1]["data"]
@@ -50,7 +50,7 @@ def test_trained_model_runs(run):
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-def test_it_is_kept_as_it_ran(path):
+def test_notebook_is_saved_after_a_complete_run(path):
     cells = code_cells(path.stem)
     assert [cell["execution_count"] for cell in cells] == list(range(1, len(cells) + 1))
     outputs = [output for cell in cells for output in cell["outputs"]]

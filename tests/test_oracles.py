@@ -1,4 +1,4 @@
-"""The oracles against tables worked by hand and lines of CoT_benchmark by Feng et al.."""
+"""Oracles compared with examples worked by hand and lines of CoT_benchmark by Feng et al."""
 
 from pathlib import Path
 
@@ -47,8 +47,8 @@ def test_needless_brackets() -> None:
 
 
 @pytest.mark.parametrize("path", SAMPLES, ids=lambda path: path.stem)
-def test_lines_of_cot_benchmark_are_right_and_damaged_chains_are_not(path: Path) -> None:
-    """Behind the prompt nothing is free, so that each change there is a mistake."""
+def test_oracle_accepts_cot_benchmark_lines_and_rejects_mutants(path: Path) -> None:
+    """The prompt determines the rest of a line, so every change after it is an error."""
     task, size = path.stem.split("-")
     lines, marker = path.read_text().splitlines(), "=" if task == "arithmetic" else "<sep>"
     assert [judge(line, task, size=int(size)) for line in lines] == [None] * 10

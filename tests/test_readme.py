@@ -1,4 +1,4 @@
-"""Pages are short, and the links, paths, keys and commands that they name are there."""
+"""Pages are short, and their links, paths, keys and commands exist."""
 
 import re
 from pathlib import Path
@@ -18,13 +18,13 @@ def test_pages_are_short():
 
 
 def anchors_of(page):
-    """Anchors of a page's headings, as GitHub makes them."""
+    """Anchors that GitHub generates for a page's headings."""
     headings = re.findall(r"^#+ (.+)$", page.read_text(encoding="utf-8"), re.M)
     return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_links_and_paths_lead_somewhere(page):
+def test_links_and_paths_exist(page):
     text = page.read_text(encoding="utf-8")
     links = re.findall(r"\]\((?!http)([^)]+)\)", text)
     for path, _, anchor in (link.partition("#") for link in links):
@@ -36,14 +36,14 @@ def test_links_and_paths_lead_somewhere(page):
 
 
 def keys_of(script):
-    """Top-level keys of the script's configuration and of its machine settings, and the groups."""
+    """Top-level keys of a script's configuration and machine settings, and the config groups."""
     files = [ROOT / "conf" / name for name in (f"{script}.yaml", "machine/default.yaml")]
     own = [yaml.safe_load(path.read_text()) for path in files]
     return GROUPS.union({"hydra", "hydra/launcher"}, *own)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_commands_name_keys_and_choices_that_exist(page):
+def test_commands_use_existing_keys_and_choices(page):
     text = page.read_text(encoding="utf-8")
     found = re.findall(r"python (?:\S+/)?(train|sweep|evaluate)\.py ([^`\n#|]*)", text)
     assert len(found) == len(re.findall(r"python \S+\.py\b", text))

@@ -1,4 +1,4 @@
-"""Packages and their arrows: imports point downwards, and nothing imports an entry point."""
+"""Packages import only from lower layers, and nothing imports an entry point."""
 
 import ast
 import tomllib
@@ -7,7 +7,7 @@ import pytest
 from packaging.requirements import Requirement
 from processes import ROOT
 
-# From the ground up; a package may import those below it, and itself.
+# From bottom to top; a package may import lower layers and itself.
 ORDER = [
     {"common"}, {"tasks"}, {"models"}, {"training"}, {"evaluation"}, {"hydra_plugins"},
     {"experiments"}, {"plots"}, {"cotcost"}, {"benchmarks"}, {"train", "evaluate", "sweep"},
@@ -31,7 +31,7 @@ def imported(path):
 
 
 @pytest.mark.parametrize("path", sorted(sources()), ids=lambda path: str(path.relative_to(ROOT)))
-def test_imports_point_downwards_and_use_no_private_part_of_a_library(path):
+def test_imports_follow_layers_and_avoid_private_modules(path):
     own = path.relative_to(ROOT).parts[0].removesuffix(".py")
     for module in imported(path):
         package, *parts = module.split(".")
@@ -41,12 +41,12 @@ def test_imports_point_downwards_and_use_no_private_part_of_a_library(path):
         assert not private, f"{path} imports {module}"
 
 
-def test_every_package_has_its_place():
+def test_every_package_has_a_layer():
     found = {path.parent.name for path in ROOT.glob("*/__init__.py")} - {"tests"}
     assert found | {path.stem for path in ROOT.glob("*.py")} <= FLOOR.keys()
 
 
-def test_bounds_admit_what_is_pinned_and_no_filelock_that_deletes_others_locks():
+def test_version_bounds_allow_the_pins_and_exclude_broken_releases():
     """Releases 3.21.0 to 3.29.4 of filelock delete lock files (tox-dev/filelock#574)."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     bounds = {need.name: need.specifier for need in map(Requirement, project["dependencies"])}

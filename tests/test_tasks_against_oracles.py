@@ -1,4 +1,4 @@
-"""`python -m tasks sample` and `check` against judges that know nothing of them."""
+"""`python -m tasks sample` and `check` compared with independent oracles."""
 
 import contextlib
 import io
@@ -20,7 +20,7 @@ class Case:
 
     task: str
     size: int
-    words: str = ""  # settings, as `python -m tasks` takes them
+    words: str = ""  # settings for `python -m tasks`
     split: str = "train"
     seed: int = 1
     count: int = 40
@@ -54,17 +54,17 @@ def sample(case: Case) -> list[str]:
 
 
 @pytest.mark.parametrize("task", JUDGES)
-def test_seed_decides_the_lines(task: str) -> None:
+def test_seed_determines_lines(task: str) -> None:
     first, other = sample(Case(task, 6)), sample(Case(task, 6, seed=2))
     assert first == sample(Case(task, 6))
     both = set(first) & set(other)
-    assert not {line for line in both if len(line.split()) > 5}  # a copy of two letters recurs
+    assert not {line for line in both if len(line.split()) > 5}  # short copies can repeat
     test = sample(Case(task, 6, split="test"))
     assert not set(first) & set(test)
 
 
 def refused_by_check(case: Case, lines: list[str], folder: Path) -> set[int]:
-    """Numbers of the lines that `check` calls invalid, from 1."""
+    """Line numbers, from 1, that `check` rejects."""
     path = folder / "lines.txt"
     path.write_text("".join(f"{line}\n" for line in lines))
     status, printed, error = run("check", *case.options, str(path))
@@ -99,7 +99,7 @@ CHECKED = [
 
 @pytest.mark.parametrize("case", CHECKED, ids=str)
 def test_samples_are_valid_and_check_agrees_with_the_oracle(case: Case, tmp_path: Path) -> None:
-    """On sampled lines, a hundred damaged ones and, where there is an order, on either order."""
+    """On samples and 100 mutants; for arithmetic, with both orders."""
     lines = sample(case)
     prompts = {re.split(" (?:=|<sep>) ", line)[0] for line in lines}
     assert len(prompts) == case.count and not refused_by_oracle(case, lines)
@@ -112,7 +112,7 @@ def test_samples_are_valid_and_check_agrees_with_the_oracle(case: Case, tmp_path
         assert not differing, [lines[number - 1] for number in differing]
 
 
-# Lines that are valid, invalid, or valid in the order "growth" only.
+# Valid lines, invalid lines, and lines that are valid only with order=growth.
 EDGES = {
     Case("arithmetic", 3, "order=growth"): """\
 growth  4 + 8 + 6 = 4 + 3 = 7
@@ -181,7 +181,7 @@ EDGES[Case("arithmetic", 3, "order=leftmost")] = EDGES[Case("arithmetic", 3, "or
 
 
 @pytest.mark.parametrize("case", EDGES, ids=str)
-def test_check_and_oracle_judge_made_up_lines(case: Case, tmp_path: Path) -> None:
+def test_check_and_oracle_agree_on_edge_cases(case: Case, tmp_path: Path) -> None:
     pairs = [line.split(maxsplit=1) for line in EDGES[case].splitlines()]
     verdicts, lines = zip(*pairs, strict=True)
     valid = ("valid", "growth") if case.words == "order=growth" else ("valid",)

@@ -17,14 +17,14 @@ PROGRAMS = {"train.py": train.main, "sweep.py": sweep.main, "evaluate.py": evalu
 
 @pytest.fixture
 def tiny(tmp_path, monkeypatch):
-    """Return a function from further overrides to a cell's configuration, in an empty folder."""
+    """Return a function that configures a tiny cell with more overrides, in an empty folder."""
     monkeypatch.chdir(tmp_path)
     return lambda *words: cell_of([*TINY, *words]).config
 
 
 @dataclass
 class Outcome:
-    """How a command ended, and what it printed."""
+    """Exit status and output of a command."""
 
     status: int
     out: str
@@ -32,7 +32,7 @@ class Outcome:
 
     @property
     def line(self):
-        """The one line of standard error of a bad call."""
+        """The one-line error message of a bad call."""
         assert self.status == 2, self.err
         [line] = [line for line in self.err.splitlines() if line.strip()]
         assert line.startswith("error: ") and len(line) < 600
@@ -41,9 +41,9 @@ class Outcome:
 
 @pytest.fixture
 def command(tmp_path, monkeypatch, capfd):
-    """Return a function that runs ``python PROGRAM WORDS`` in this process, in an empty folder.
+    """Return a function that runs `python PROGRAM WORDS` in this process, in an empty folder.
 
-    A quarter of a second instead of four; the local launcher's workers are processes as ever.
+    This takes 0.25 s instead of 4 s; the local launcher still starts worker processes.
     """
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PYTHONPATH", "")

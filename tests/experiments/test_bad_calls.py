@@ -1,4 +1,4 @@
-"""What a person mistypes or lacks is one line that names it, exit status 2, and nothing starts."""
+"""Typing mistakes and missing files give a one-line error and status 2 before anything runs."""
 
 import errno
 
@@ -20,7 +20,7 @@ SWEEP = ["experiment=quick", "only.dim=8", "only.seed=0", "logger=none", "plot=f
 
 
 def replaced(words, changes):
-    """Return ``words`` with those replaced whose key ``changes`` name."""
+    """Return `words` with `changes` in place of the words with the same keys."""
     keys = {change.lstrip("+~").partition("=")[0] for change in changes}
     return [*(word for word in words if word.partition("=")[0] not in keys), *changes]
 
@@ -122,7 +122,7 @@ def test_bad_evaluations(command, tmp_path):
     assert "config.yaml" in line()
 
 
-def test_a_published_cell_is_exact_and_takes_no_settings_beside_it(command):
+def test_published_cell_needs_an_exact_name_and_takes_no_other_settings(command):
     name = f"quick/{read_table(ROOT / 'results' / 'quick')['cell'][0]}"
     for absent, said in ((f"{name[:-1]}x", f"did you mean {name}?"), ("123", "not found")):
         assert said in command("train.py", f"cell={absent}").line
@@ -130,7 +130,7 @@ def test_a_published_cell_is_exact_and_takes_no_settings_beside_it(command):
     assert "model.dim=16: cell= runs a cell exactly" in refused.line
 
 
-def test_a_folder_that_cannot_be_written(command, monkeypatch):
+def test_unwritable_folder(command, monkeypatch):
     def refuse(*arguments):
         raise PermissionError(errno.EACCES, "Permission denied", "runs/0123456789ab")
 
@@ -149,7 +149,7 @@ def test_a_multirun_with_a_bad_value_runs_the_others_and_exits_2(command, tmp_pa
 @pytest.mark.parametrize(
     "section", ["task", "model", "recipe", "data", "measure", "logger", "seed"]
 )
-def test_any_value_of_a_section_is_a_cell_or_refused(section):
+def test_junk_in_a_section_is_accepted_or_gives_a_one_line_error(section):
     good = compose_plain("train", CELL)
     for junk in (None, True, -1, 1e300, "x", [], [1], {}, {"name": 3}, {"a": {"b": 1}}):
         try:

@@ -1,4 +1,4 @@
-"""train.py, sweep.py and evaluate.py as a person types them."""
+"""train.py, sweep.py and evaluate.py as typed on the command line."""
 
 import errno
 import json
@@ -42,7 +42,7 @@ SWEEP = ["--config-dir=conf", "experiment=tiny", "logger=none"]
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """A folder outside the repository with an experiment of its own."""
+    """A folder outside the repository with its own experiment."""
     folder = tmp_path_factory.mktemp("outside")
     (folder / "conf" / "experiment").mkdir(parents=True)
     (folder / "conf" / "experiment" / "tiny.yaml").write_text(EXPERIMENT)
@@ -51,7 +51,7 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def killed(folder):
-    """What a sweep printed that was killed after its first cell."""
+    """Output of a sweep that was killed after its first cell."""
     process = start(str(ROOT / "sweep.py"), *SWEEP, "hydra.launcher.jobs=1", cwd=folder)
     lines = []
     for line in process.stdout:
@@ -69,7 +69,7 @@ def killed(folder):
 
 @pytest.fixture
 def outside(command, folder, monkeypatch):
-    """Return a function that runs a command in the folder of the experiment."""
+    """Return a function that runs a command in the experiment's folder."""
     monkeypatch.chdir(folder)
     monkeypatch.syspath_prepend(folder)
     return command
@@ -77,7 +77,7 @@ def outside(command, folder, monkeypatch):
 
 @pytest.fixture
 def swept(killed, outside, folder):
-    """Return that function once the sweep was continued to its end, and the table."""
+    """Finish the killed sweep; return the `outside` function and the results table."""
     if not (folder / "outputs" / "tiny" / "README.md").exists():
         done = outside("sweep.py", *SWEEP)
         assert done.status == 0, done.err
@@ -87,7 +87,7 @@ def swept(killed, outside, folder):
 
 @pytest.fixture
 def trained(swept, folder):
-    """The run of a finished cell."""
+    """The run folder of a finished cell."""
     return folder / "runs" / swept[1].query("dim == 16")["run"].iloc[0]
 
 
@@ -107,7 +107,7 @@ def test_a_sweep_leaves_table_figures_and_readme(swept, folder):
     assert {path.name for path in results.iterdir()} >= {"config.yaml", "cells.jsonl"}
 
 
-def test_a_finished_sweep_a_plan_and_a_status_run_nothing(swept):
+def test_finished_sweep_dry_run_and_status_run_nothing(swept):
     run, _ = swept
     done = run("sweep.py", *SWEEP, "plot=false")
     assert done.status == 0 and "tiny: 0 of 4 cells to run" in done.out
@@ -123,8 +123,8 @@ def test_a_finished_sweep_a_plan_and_a_status_run_nothing(swept):
     assert "60 cells: 60 missing" in run("sweep.py", *paper, "dry_run=true").out
 
 
-def test_max_hours_stops_cleanly_and_frontier_climbs_one_step_above(outside, folder):
-    """Of a task whose answer is always 1, every D passes."""
+def test_max_hours_stops_cleanly_and_frontier_ends_one_dim_above(outside, folder):
+    """The answer is always 1, so every D passes."""
     easy = EXPERIMENT.replace("size=4", "size=1").replace("[8, 16]", "[8, 16, 32]")
     easy = easy.replace("range=20", "range=1000").replace("steps=40", "steps=200")
     (folder / "conf" / "experiment" / "easy.yaml").write_text(easy)
@@ -137,8 +137,8 @@ def test_max_hours_stops_cleanly_and_frontier_climbs_one_step_above(outside, fol
     assert pd.read_csv(folder / "outputs/easy/results.csv")["dim"].tolist() == [8, 16]
 
 
-def test_a_running_cell_that_max_hours_ends_continues(outside, folder, monkeypatch):
-    """The launcher's clock stands until a cell has validated; then two hours are over."""
+def test_cell_interrupted_by_max_hours_resumes(outside, folder, monkeypatch):
+    """The launcher's clock is stopped until a cell has validated, then set two hours ahead."""
     stands, limited = [0.0, 0.0], folder / "limited"
 
     def curve():
@@ -152,7 +152,7 @@ def test_a_running_cell_that_max_hours_ends_continues(outside, folder, monkeypat
             time.sleep(0.01)
         return 7200.0
 
-    Plugins.instance()  # executes the launcher's module
+    Plugins.instance()  # imports the launcher's module
     monkeypatch.setattr(local_launcher, "time", Mock(monotonic=monotonic))
     words = [*SWEEP, 'overrides=["recipe.steps=400"]', "only.model=standard", "only.dim=8",
              "plot=false", "runs_dir=limited", "results_dir=limited"]  # fmt: skip
@@ -220,7 +220,7 @@ def test_evaluate_ends_with_one_json_object_and_shows_chains(swept, trained, fol
     [("data.file=mine.txt", 2), ("count=30", 30), ("task.size=3 count=30", 30),
      ("state_format=float8_e4m3 count=30", 30), ("weight_format=float16 count=30", 30)],
 )  # fmt: skip
-def test_evaluate_files_counts_sizes_and_formats_of_its_own(swept, trained, folder, words, n_test):
+def test_evaluate_with_other_files_counts_sizes_and_formats(swept, trained, folder, words, n_test):
     lines = "5 6 7 8 <sep> 1 2 3 4 <sep> 4\n8 7 6 5 <sep> 1 1 1 1 <sep> 1\n"
     (folder / "mine.txt").write_text(lines)
     done = swept[0]("evaluate.py", f"run={trained}", *words.split())
@@ -228,7 +228,7 @@ def test_evaluate_files_counts_sizes_and_formats_of_its_own(swept, trained, fold
     assert json.loads(done.out.splitlines()[-1])["n_test"] == n_test
 
 
-def test_a_trained_model_in_three_lines(trained):
+def test_load_a_run_and_generate(trained):
     loaded = cotcost.load(trained)
     written = loaded.generate("5 8 6 7 <sep>")
     assert written.right == ["1", "2", "2", "3", "<sep>", "3"]
@@ -246,14 +246,14 @@ def test_a_trained_model_in_three_lines(trained):
         cotcost.load(trained.parent / "nowhere")
 
 
-def test_an_untrained_model_from_the_words_of_a_command():
+def test_build_an_untrained_model_from_overrides():
     model = cotcost.build("model=sparse", "model.mixer.block_size=4", "model.dim=16", "task=lis")
     assert model.dim == 16 and model.blocks[0].mixer.block_size == 4
     with pytest.raises(UserError, match="heads"):
         cotcost.build("model.num_heads=3")
 
 
-def test_a_published_cell_runs_as_it_was(monkeypatch, tmp_path):
+def test_published_cell_keeps_its_configuration(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     table = pd.read_csv(ROOT / "results" / "quick" / "results.csv")
     for row in table.iloc[[0, -1]].to_dict("records"):
@@ -262,12 +262,12 @@ def test_a_published_cell_runs_as_it_was(monkeypatch, tmp_path):
         assert (cell_name(config), run_name(config)) == (row["cell"], row["run"])
 
 
-def test_help_does_not_wait_for_torch():
+def test_help_does_not_import_torch():
     output("-c", "import sys, train, sweep, evaluate; sys.exit('torch' in sys.modules)")
 
 
-def test_workers_run_this_code_and_inherit_nothing_of_an_allocation(monkeypatch):
-    """An inherited SLURM_MEM_PER_CPU beside a job's own SLURM_MEM_PER_NODE ends its srun."""
+def test_workers_use_this_code_and_no_variables_of_a_slurm_allocation(monkeypatch):
+    """An inherited SLURM_MEM_PER_CPU and a job's own SLURM_MEM_PER_NODE make its srun fail."""
     for name in ("SLURM_MEM_PER_CPU", "SLURM_CPU_BIND", "SLURM_CONF", "SBATCH_ACCOUNT"):
         monkeypatch.setenv(name, "theirs")
     monkeypatch.setenv("PYTHONPATH", "theirs")
@@ -277,7 +277,7 @@ def test_workers_run_this_code_and_inherit_nothing_of_an_allocation(monkeypatch)
     assert left == {"SLURM_CONF", "SBATCH_ACCOUNT"}
 
 
-def test_a_failed_run_is_recorded_and_ends_with_one_line_and_status_1(command):
+def test_failed_run_is_recorded_with_a_one_line_error_and_status_1(command):
     done = command("train.py", *TINY, "recipe.learning_rate=1e30", "recipe.gradient_clip=null")
     assert done.status == 1 and "Traceback" not in done.err
     assert any(re.match("error: .*diverged.*step", line) for line in done.err.splitlines())
@@ -296,9 +296,7 @@ def test_out_of_memory_is_recorded_with_its_remedy(command, monkeypatch):
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
-def test_a_full_disk_leaves_the_old_file_and_a_cell_that_is_unfinished(
-    tmp_path, monkeypatch, number
-):
+def test_full_disk_keeps_the_old_file_and_the_cell_is_unfinished(tmp_path, monkeypatch, number):
     path = tmp_path / "record.json"
     path.write_text("old")
     monkeypatch.setattr(os, "fsync", Mock(side_effect=OSError(number, "full")))

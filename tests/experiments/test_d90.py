@@ -1,4 +1,4 @@
-"""D90 and its bracket, against tables small enough to be computed by hand."""
+"""D90 and its bracket on tables small enough to check by hand."""
 
 import math
 
@@ -28,12 +28,12 @@ def test_d90_is_the_smallest_dim_whose_median_passes():
         ({8: 0.1, 96: 0.899}, (math.nan, 96, math.inf)),
     ],
 )
-def test_bracket_reaches_down_to_the_largest_dim_that_fails(measured, expected):
+def test_bracket_starts_at_the_largest_failing_dim(measured, expected):
     assert bracket(measured) == pytest.approx(expected, nan_ok=True)
 
 
 @given(ACCURACY_BY_DIM)
-def test_no_dim_that_was_measured_lies_within_the_bracket(measured):
+def test_no_measured_dim_is_inside_the_bracket(measured):
     dim, low, high = bracket(measured)
     assert low < high
     assert not [d for d in measured if low < d < high]
@@ -48,18 +48,18 @@ def test_exactly_ninety_percent_passes():
     assert not passes(0.8999)
 
 
-def test_an_even_number_of_seeds_has_the_mean_of_the_middle_two_as_median():
+def test_median_of_an_even_number_of_seeds_is_the_mean_of_the_middle_two():
     assert medians(cells({8: [0.5, 0.9, 1.0, 0.8]}))["accuracy"].tolist() == [pytest.approx(0.85)]
 
 
 @pytest.mark.parametrize("status", ["unfinished", "failed"])
-def test_rows_that_are_not_done_do_not_count(status):
+def test_unfinished_and_failed_rows_are_ignored(status):
     table = joined(cells({8: [0.2], 16: [0.95]}), cells({12: [0.99]}, status=status))
     assert required(table)["d90"].tolist() == [16]
     assert required(cells({8: [0.1]}, status=status)).empty
 
 
-def test_groups_are_told_apart_by_every_setting_but_dim_and_seed():
+def test_groups_differ_in_any_setting_except_dim_and_seed():
     table = joined(
         cells({8: [0.95]}, **{"recipe.learning_rate": 0.01}),
         cells({8: [0.2], 16: [0.95]}, **{"recipe.learning_rate": 0.02}),
@@ -71,7 +71,7 @@ def test_groups_are_told_apart_by_every_setting_but_dim_and_seed():
     ]  # fmt: skip
 
 
-def test_a_setting_that_some_models_lack_makes_groups_too():
+def test_settings_that_some_models_lack_also_define_groups():
     table = joined(cells({8: [0.95]}), cells({8: [0.2]}, **{"model.mixer.window_blocks": 2.0}))
     assert sorted(required(table)["d90"].fillna(0)) == [0, 8]
 
@@ -80,7 +80,7 @@ def test_a_setting_that_some_models_lack_makes_groups_too():
     ("edge", "expected"), [([False, False], False), ([True, False], True), ([None, None], False)]
 )
 @pytest.mark.parametrize("above", [[cells({32: [1.0]})], []], ids=["passes", "none passes"])
-def test_still_improving_is_of_any_seed_at_the_largest_dim_that_fails(edge, expected, above):
+def test_still_improving_holds_for_any_seed_at_the_largest_failing_dim(edge, expected, above):
     rows = [row(16, 0.2, seed=i, still_improving=flag) for i, flag in enumerate(edge)]
     table = joined(cells({8: [0.1]}, still_improving=True), pd.DataFrame(rows), *above)
     assert required(table)["still_improving"].tolist() == [expected]

@@ -1,4 +1,4 @@
-"""From an experiment's YAML to its cells; which of them are wanted next, climbing D."""
+"""Expanding an experiment's YAML into cells, and choosing the next D with strategy=frontier."""
 
 import pytest
 
@@ -28,7 +28,7 @@ def labels(found):
 def test_every_shipped_experiment_lists_distinct_cells_that_can_run(name):
     found = cells(load_experiment(name))
     assert len({cell.name for cell in found}) == len(labels(found)) == len(found) > 0
-    for cell in (found[0], found[-1]):  # a launcher's worker lets Hydra compose it
+    for cell in (found[0], found[-1]):  # a launcher's worker composes it with Hydra
         assert cell_name(cell_from(compose_plain("train", cell.overrides))) == cell.name
         measured_task(cell.config, build_task(cell.config.task))
     least = min(found, key=lambda cell: (cell.config.model.dim, cell.identity["size"]))
@@ -48,18 +48,18 @@ def test_products_exclusions_and_repetitions():
     assert len(labels(cells(experiment(grid=[{"recipe.precision": ["float32", "bfloat16"]}])))) == 2
 
 
-def test_a_model_takes_the_place_of_an_experiments_models():
+def test_with_model_replaces_the_models_of_an_experiment():
     found = cells(with_model(load_experiment("gates"), "lstm"))
     assert {cell.identity["model"] for cell in found} == {"standard", "lstm"}
 
 
-def test_overrides_apply_to_every_cell_and_the_last_of_a_key_counts():
+def test_overrides_apply_to_every_cell_and_the_last_one_wins():
     grid = [{"seed": [0, 1]}]
     found = cells(experiment(grid=grid, base=["recipe.steps=5"]), ["recipe.steps=7", "seed=4"])
     assert [(c.config.recipe.steps, c.config.seed) for c in found] == [(7, 4)]
 
 
-def test_values_are_read_as_a_worker_s_hydra_reads_them():
+def test_values_are_parsed_as_by_hydra_in_a_worker():
     for value in ("/home/o'neil/runs", "off", "1:30", "C:\\runs\\", "a\\'b"):
         assert cell_of([f"runs_dir={quoted(value)}"]).config.runs_dir == value
     assert cell_of(["experiment_name=off"]).config.experiment_name == "off"
@@ -78,7 +78,7 @@ def test_values_are_read_as_a_worker_s_hydra_reads_them():
         ({"grid": [{"task.size": [2.5]}]}, "size"),
     ],
 )
-def test_mistakes_in_an_experiment_are_named(content, message):
+def test_errors_in_an_experiment_are_reported(content, message):
     with pytest.raises(UserError, match=message):
         for cell in cells(experiment(**content)):
             build_task(cell.config.task)
@@ -89,7 +89,7 @@ def cell_at(dim, seed, model="standard"):
 
 
 def climb(group, accuracy_at):
-    """Return the D measured, in order, where a cell of D has the accuracy ``accuracy_at(D)``."""
+    """Return the measured D in order, given the accuracy `accuracy_at(D, seed)` of each cell."""
     accuracies, order = {}, []
     while wanted := next_of_group(group, accuracies):
         dims = {c.identity["dim"] for c in wanted}
@@ -99,7 +99,7 @@ def climb(group, accuracy_at):
     return order
 
 
-def test_the_climb_stops_one_step_above_the_first_that_passes():
+def test_frontier_stops_one_step_above_the_first_passing_dim():
     grid = [cell_at(dim, seed) for dim in (8, 64, 16, 32) for seed in (0, 1, 2)]
     (group,) = groups(grid)
     assert list(group) == [8, 16, 32, 64]
@@ -110,6 +110,6 @@ def test_the_climb_stops_one_step_above_the_first_that_passes():
     assert one_lucky == [8, 16, 32, 64]
 
 
-def test_cells_that_differ_in_more_than_d_and_seed_climb_apart():
+def test_cells_of_one_group_differ_only_in_dim_and_seed():
     grid = [cell_at(8, 0), cell_at(16, 1), cell_at(8, 0, "linear")]
     assert [len(group) for group in groups(grid)] == [2, 1]

@@ -1,4 +1,4 @@
-"""Many cells at once: lost workers, cells that share a training, two processes on one folder."""
+"""Parallel sweeps: lost workers, cells that share a training run, two processes in one folder."""
 
 import threading
 import time
@@ -47,7 +47,7 @@ def sweep_of(*only, **options):
     return Sweep(experiment, only=dict(only), **options)
 
 
-def test_a_lost_worker_is_a_failure_of_the_measured_size_and_leaves_a_result_that_is_there(tiny):
+def test_lost_worker_is_recorded_as_failed_but_keeps_existing_results(tiny):
     [one] = sweep_of(("dim", 8), ("size", 6)).cells
     record_lost_worker(one, lost())
     row = one.record["row"]
@@ -58,7 +58,7 @@ def test_a_lost_worker_is_a_failure_of_the_measured_size_and_leaves_a_result_tha
     assert one.record == done
 
 
-def test_another_measurement_waits_for_the_training_that_it_needs(tiny):
+def test_measurement_waits_for_the_training_run_it_needs(tiny):
     plain = tiny("task.capacity=6", "recipe.steps=20")
     other = tiny("task.capacity=6", "recipe.steps=20", "measure.task.size=5")
     assert run_name(plain) == run_name(other)
@@ -75,7 +75,7 @@ def test_another_measurement_waits_for_the_training_that_it_needs(tiny):
     assert found[0]["row"]["status"] == "done" and found[0]["row"]["size"] == 5
 
 
-def test_who_asks_whether_a_cell_runs_is_not_taken_for_one_who_runs_it(tiny):
+def test_checking_whether_a_cell_runs_does_not_look_like_running_it(tiny):
     run = Run.of(tiny())
     assert not run.is_running()
     with run.locked("a cell"):
@@ -86,7 +86,7 @@ def test_who_asks_whether_a_cell_runs_is_not_taken_for_one_who_runs_it(tiny):
 
 
 class InThisProcess:
-    """A launcher that runs cells one after another, and remembers what it was given."""
+    """A launcher that runs cells one after another in this process and records its rounds."""
 
     def __init__(self, *fails):
         self.rounds, self.fails = [], list(fails)
@@ -102,7 +102,7 @@ class InThisProcess:
         return JobReturn(overrides=words, status=JobStatus.COMPLETED, _return_value=row)
 
 
-def test_cells_of_one_training_run_in_turn_and_a_failed_one_when_asked(tiny):
+def test_cells_of_one_training_run_go_in_turn_and_failed_ones_on_request(tiny):
     sweep = sweep_of()
     launcher = InThisProcess(True)
     with display.SweepProgress(sweep, sweep.open_cells()):
@@ -122,7 +122,7 @@ def test_cells_of_one_training_run_in_turn_and_a_failed_one_when_asked(tiny):
     assert {p.status for p in again.plan()} == {"done"}
 
 
-def test_a_launchers_own_error_is_one_line_and_any_other_a_traceback(tiny, capsys):
+def test_launcher_error_is_one_line_and_other_errors_are_raised(tiny, capsys):
     class Failing:
         def launch(self, overrides, number):
             raise self.error
@@ -136,7 +136,7 @@ def test_a_launchers_own_error_is_one_line_and_any_other_a_traceback(tiny, capsy
         launch_cells(launcher, sweep.open_cells)
 
 
-def test_an_error_of_the_progress_display_is_shown_and_does_not_end_it(tiny, monkeypatch, capsys):
+def test_progress_display_reports_an_error_and_continues(tiny, monkeypatch, capsys):
     monkeypatch.setattr(display, "POLL_SECONDS", 0.05)
     sweep = sweep_of(("dim", 8), ("size", 4))
     [one] = sweep.open_cells()
@@ -158,7 +158,7 @@ def test_an_error_of_the_progress_display_is_shown_and_does_not_end_it(tiny, mon
     assert "[1/1]" in shown
 
 
-def test_time_is_flops_over_the_speed_of_the_most_similar_training(tiny):
+def test_time_estimate_uses_the_speed_of_the_most_similar_run(tiny):
     sweep = sweep_of(("size", 4))
     near, far = sweep.cells
     folder = sweep.folder.parent / "another"
@@ -176,11 +176,11 @@ def test_time_is_flops_over_the_speed_of_the_most_similar_training(tiny):
     write_json(near.run.folder / "progress.json", {"cell": near.name, "step": 5, "steps": 20})
     left = display.seconds_left([near, far], estimate)
     assert left == pytest.approx(0.75 * estimate.seconds(near) + estimate.seconds(far))
-    write_json(near.run.folder / "training.json", {"row": {}})  # evaluation is left
+    write_json(near.run.folder / "training.json", {"row": {}})  # only evaluation is left
     assert display.seconds_left([near, far], estimate) == pytest.approx(estimate.seconds(far))
 
 
-def test_watching_outlives_the_pause_between_two_cells(tiny, monkeypatch, capsys):
+def test_watching_continues_in_the_pause_between_two_cells(tiny, monkeypatch, capsys):
     now = [0.0]
 
     def sleep(seconds):
@@ -194,10 +194,8 @@ def test_watching_outlives_the_pause_between_two_cells(tiny, monkeypatch, capsys
     assert "4 cells: 4 missing" in capsys.readouterr().out
 
 
-def test_a_killed_worker_of_a_sweep_is_recorded_and_retried_on_demand(
-    command, tmp_path, monkeypatch
-):
-    """The mixer lies outside the repository, and kills its process until it is cured."""
+def test_killed_worker_is_recorded_and_retried_on_demand(command, tmp_path, monkeypatch):
+    """The mixer is outside the repository and kills its process until the file `cured` exists."""
     monkeypatch.syspath_prepend(tmp_path)
     files = {
         "dying.py": DYING,

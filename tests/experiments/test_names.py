@@ -1,4 +1,4 @@
-"""What is part of a cell's name, and what is not."""
+"""Which settings are part of a cell's name."""
 
 import sys
 
@@ -27,19 +27,19 @@ class Counting(LIS):
         ["measure.count=60"],  # the whole test set
     ],
 )
-def test_machine_folders_and_the_usual_measurement_are_no_part_of_a_name(tiny, words):
+def test_name_ignores_machine_settings_folders_and_default_measurement(tiny, words):
     assert cell_name(tiny(*words)) == cell_name(tiny()) == run_name(tiny())
 
 
 @pytest.mark.parametrize(
     "word", ["seed=1", "model.dim=24", "task.size=5", "recipe.steps=61", "data.train=401"]
 )
-def test_every_setting_that_decides_weights_is_part_of_both_names(tiny, word):
+def test_settings_that_affect_weights_are_part_of_both_names(tiny, word):
     assert run_name(tiny(word)) != run_name(tiny())
     assert cell_name(tiny(word)) == run_name(tiny(word))
 
 
-def test_another_measurement_has_a_name_of_its_own_and_shares_the_training(tiny):
+def test_measurements_have_their_own_cell_names_but_the_same_run_name(tiny):
     words = [[], ["measure.count=30"], ["measure.split=validation"], ["measure.state_format=int8"],
              ["measure.state_format=int9"], ["measure.weight_format=int8"]]  # fmt: skip
     cells = [tiny(*word) for word in words]
@@ -52,7 +52,7 @@ def test_another_measurement_has_a_name_of_its_own_and_shares_the_training(tiny)
     [["model.mixer._target_=outside.Mine"], ["task._target_=outside.Counting"],
      ["model=hybrid", "model.mixers=[{_target_: outside.Mine}]"]],
 )  # fmt: skip
-def test_an_edited_class_from_outside_makes_another_name(tiny, tmp_path, monkeypatch, words):
+def test_editing_an_external_class_changes_the_name(tiny, tmp_path, monkeypatch, words):
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delitem(sys.modules, "outside", raising=False)
     path = tmp_path / "outside.py"
@@ -63,13 +63,13 @@ def test_an_edited_class_from_outside_makes_another_name(tiny, tmp_path, monkeyp
     assert cell_name(tiny(*words)) != first
 
 
-def test_a_file_by_its_content_not_its_path(tiny, tmp_path):
+def test_files_are_identified_by_content_not_path(tiny, tmp_path):
     for name in ("one.txt", "two.txt"):
         (tmp_path / name).write_text("5 6 7 8 <sep> 1 2 3 4 <sep> 4\n")
     names = {cell_name(tiny(f"measure.file={tmp_path / n}")) for n in ("one.txt", "two.txt")}
     assert len(names) == 1
     word = f"data.file={tmp_path / 'one.txt'}"
-    assert cell_name(tiny(word)) != cell_name(tiny(word, "measure.count=60"))  # maybe not all
+    assert cell_name(tiny(word)) != cell_name(tiny(word, "measure.count=60"))  # may not be all
     for key in ("data.file", "data.train_file"):
         names = [cell_name(tiny(f"{key}={tmp_path / n}")) for n in ("one.txt", "two.txt")]
         assert names[0] == names[1] != cell_name(tiny())
@@ -80,7 +80,7 @@ def test_a_file_by_its_content_not_its_path(tiny, tmp_path):
         cell_name(tiny("measure.file=nowhere.txt"))
 
 
-def test_classes_from_outside_need_trust_where_a_file_names_them():
+def test_external_classes_named_in_a_file_need_trust():
     ours = {
         "task": {"_target_": "tasks.lis.LIS"},
         "model": {"mixers": [{"_target_": "models.x.Y"}]},

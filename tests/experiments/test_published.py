@@ -1,4 +1,4 @@
-"""What results/ publishes: names of rows follow from their configurations, numbers from a run."""
+"""Published results: names of rows follow from configurations, and a run reproduces the numbers."""
 
 import ast
 import json
@@ -34,7 +34,7 @@ def test_names_of_committed_rows_follow_from_their_configurations(experiment):
 
 
 @pytest.mark.parametrize("experiment", EXPERIMENTS)
-def test_what_cells_share_and_a_row_make_the_cells_configuration(experiment):
+def test_shared_settings_and_a_row_determine_the_configuration(experiment):
     folder = RESULTS / experiment
     shared = yaml.safe_load((folder / "config.yaml").read_text())
     cells = read_cells(folder)
@@ -47,7 +47,7 @@ def test_what_cells_share_and_a_row_make_the_cells_configuration(experiment):
 
 
 def config_of_row(text, shared):
-    """Return the exact configuration of a row, read as text, from what all cells share."""
+    """Return the exact configuration of a row (as text), given the settings shared by all cells."""
     row = {key: parsed(value) for key, value in text.items()}
     found = dict(shared["all"])
     for section in ("task", "model", "recipe"):
@@ -76,13 +76,13 @@ def parsed(text):
 
 
 @pytest.mark.parametrize(("names", "most"), [(EXPERIMENTS, 15), (["suite"], 30)])
-def test_a_drawn_cell_trains_to_what_its_row_says(tmp_path, names, most):
+def test_random_cell_reproduces_its_row(tmp_path, names, most):
     table = pd.concat(read_table(RESULTS / name).assign(of=name) for name in names)
     quick = table["train_seconds"] + table["eval_seconds"] < most
     trained = (table["stopped"] == "solved") & (table["cell"] == table["run"])
     keys = ["of", *settings_of(table), "dim"]
     seeds = table.assign(trained=trained).groupby(keys, dropna=False)["trained"]
-    sure = seeds.transform("all") & (seeds.transform("size") >= 3)  # however numbers are rounded
+    sure = seeds.transform("all") & (seeds.transform("size") >= 3)  # regardless of rounding
     rows = table[quick & sure & table["device"].str.startswith("cpu")]
     assert len(rows) > 10
     row = random.Random(len(table)).choice(rows.to_dict("records"))
@@ -91,4 +91,4 @@ def test_a_drawn_cell_trains_to_what_its_row_says(tmp_path, names, most):
     settings = read_cells(RESULTS / row["of"])[row["cell"]]["config"]
     record = run_cell(cell_from({**settings, **LOCAL, **local}))
     assert {key: record["row"][key] for key in COMPARED} == {key: row[key] for key in COMPARED}
-    assert passes(record["row"]["answer_accuracy"])  # to the digit only on the same processor
+    assert passes(record["row"]["answer_accuracy"])  # exact only on the same processor

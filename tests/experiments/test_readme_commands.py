@@ -1,5 +1,4 @@
-"""The python commands and examples of README and CONTRIBUTING run: cells for a few steps, sweeps as
-far as their plan."""
+"""Commands and examples in README and CONTRIBUTING run (cells: a few steps, sweeps: dry runs)."""
 
 import re
 import shlex
@@ -17,7 +16,7 @@ README, CONTRIBUTING = (
 )
 COMMANDS = re.findall(r"(?<!\w)python (?:PATH/)?((?:-m )?\w+(?:\.py)?) ([^`\n#]*)", README)
 MEASURED = ["cell", "run", "answer_accuracy", "flops_total", "data_fingerprint"]
-TERAFLOPS_PER_SECOND = 20  # as README says
+TERAFLOPS_PER_SECOND = 20  # as stated in README
 MODULES = {"-m plots": plots.__main__.main, "-m tasks": tasks.__main__.main}
 TWO_STEPS = ["recipe.steps=2", "recipe.validate_every=1", "data.train=200", "data.validation=20",
              "data.test=20", "logger=none"]  # fmt: skip
@@ -25,14 +24,14 @@ TWO_STEPS = ["recipe.steps=2", "recipe.validate_every=1", "data.train=200", "dat
 
 @pytest.fixture
 def examples(tmp_path, monkeypatch):
-    """Write the code blocks whose first line is a comment with a file's name."""
+    """Write each code block whose first line is a comment with a file name to that file."""
     blocks = re.findall(
         r"```(?:python|yaml)\n# (\S+\.\S+)\n(.*?)```", README + CONTRIBUTING, re.DOTALL
     )
     for name, content in blocks:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(content)
-        monkeypatch.delitem(sys.modules, name.removesuffix(".py"), raising=False)  # another test's
+        monkeypatch.delitem(sys.modules, name.removesuffix(".py"), raising=False)  # stale import
     monkeypatch.syspath_prepend(tmp_path)
 
 
@@ -51,7 +50,7 @@ def test_commands_of_the_readme_run(examples, command, tmp_path):
             words = ["--config-dir=conf", *words, *TWO_STEPS]
             words += ["task.size=2"] * ("task.size" not in rest)
             words += ["model.dim=16", "seed=0", "hydra/launcher=basic"] * ("-m" in words)
-        table = tmp_path / "outputs/manual/results.csv"  # README's names stand for its first cell
+        table = tmp_path / "outputs/manual/results.csv"  # placeholders stand for its first cell
         first = pd.read_csv(table).iloc[0] if table.exists() else {"run": "", "cell": ""}
         placeholders = {"0123456789ab": first["run"], "EXPERIMENT/ID": f"manual/{first['cell']}"}
         for name, value in placeholders.items():
@@ -113,7 +112,7 @@ def test_task_of_contributing_on_the_command_line(examples, tmp_path, monkeypatc
     assert edited[0] != built[0] and edited[1] == built[1]
 
 
-def test_examples_are_held_to_what_ours_keep(examples, tmp_path):
+def test_examples_pass_the_model_and_task_tests(examples, tmp_path):
     files = ["models/test_every_model.py", "tasks/test_every_task.py"]
     words = [*(str(ROOT / "tests" / name) for name in files), f"--config-dir={tmp_path / 'conf'}",
              "-q", "-n0", "-p", "no:cacheprovider", "--override-ini=addopts=",

@@ -1,4 +1,4 @@
-"""One cell: trained, resumed, measured again, recorded."""
+"""Training, resuming, measuring and recording a single cell."""
 
 import dataclasses
 import multiprocessing
@@ -25,7 +25,7 @@ from training.checkpoint import load_checkpoint
 from training.trainer import Evaluated, TrainingStep
 
 
-def test_a_cell_leaves_a_run_and_a_row(tiny, tmp_path):
+def test_cell_writes_a_run_folder_and_a_row(tiny, tmp_path):
     config = tiny()
     row = run_and_report(config)
     run = Run.of(config)
@@ -45,9 +45,8 @@ def test_a_cell_leaves_a_run_and_a_row(tiny, tmp_path):
     assert kept["errors"]["by_position"][0][2] == 60
 
 
-def test_a_missing_commit_is_said_once(monkeypatch, capsys):
-    """As in containers, where the clone belongs to another user; jobs of a multirun but the first
-    are silent."""
+def test_missing_commit_is_reported_once(monkeypatch, capsys):
+    """As in containers whose clone belongs to another user; only a multirun's first job warns."""
     monkeypatch.setenv("GIT_TEST_ASSUME_DIFFERENT_OWNER", "1")
     for number, said in ((0, 1), (1, 0)):
         monkeypatch.setattr(HydraConfig, "initialized", lambda: True)
@@ -71,7 +70,7 @@ def test_a_finished_cell_is_not_run_again_unless_forced(tiny, capsys):
     assert any((Run.of(config).folder.parent / ".before").iterdir())
 
 
-def test_weights_are_measured_at_another_size_without_training_again_unless_damaged(tiny):
+def test_measuring_at_another_size_reuses_weights_unless_damaged(tiny):
     trained = tiny("task.capacity=6")
     run_cell(trained)
     stamp = Run.of(trained).checkpoint.stat().st_mtime_ns
@@ -89,7 +88,7 @@ def test_weights_are_measured_at_another_size_without_training_again_unless_dama
         run_cell(tiny("task.capacity=6", "measure.task.size=5"))
 
 
-def test_sequences_to_measure_are_those_of_the_split_and_were_not_trained_on(tiny):
+def test_measured_sequences_are_from_the_split_and_not_trained_on(tiny):
     words = ["task=arithmetic", "task.size=3", "task.capacity=3", "data.train=3000"]
     config = cell_of([*words, "data.validation=50", "data.test=60", "measure.task.size=2"]).config
     task = build_task(config.task)
@@ -109,13 +108,13 @@ def test_sequences_to_measure_are_those_of_the_split_and_were_not_trained_on(tin
 
 
 @pytest.mark.parametrize("check", ["require_exact", "require_causal", "require_same_step"])
-def test_no_model_trains_that_cannot_be_measured(tiny, monkeypatch, check):
+def test_models_that_cannot_be_measured_are_not_trained(tiny, monkeypatch, check):
     monkeypatch.setattr(f"experiments.run.{check}", Mock(side_effect=UserError("refused")))
     with pytest.raises(UserError, match="refused"):
         run_cell(tiny())
 
 
-def test_formats_are_columns_of_the_table_and_two_bits_too_few(tiny, tmp_path):
+def test_formats_are_table_columns_and_two_bits_are_too_few(tiny, tmp_path):
     words = ["task.size=2", "task.number_range=40", "recipe.steps=300", "recipe.learning_rate=0.03",
              "seed=1"]  # fmt: skip
     formats = ["measure.state_format", "measure.weight_format"]
@@ -145,7 +144,7 @@ def test_a_full_disk_or_a_slurm_job_out_of_time_leaves_the_cell_unfinished(tiny,
     assert run_cell(config)["row"]["status"] == "done"
 
 
-def test_another_process_that_trains_the_cell_is_left_alone(tiny):
+def test_cell_that_another_process_trains_is_skipped(tiny):
     config = tiny()
     with Run.of(config).locked(cell_name(config)) as mine:
         assert mine
@@ -153,7 +152,7 @@ def test_another_process_that_trains_the_cell_is_left_alone(tiny):
             assert pool.apply(run_cell, [config]) is None
         assert Run.of(config).is_running()
         assert Cell(config, ()).is_running
-        assert not Cell(tiny("measure.count=30"), ()).is_running  # another cell of that training
+        assert not Cell(tiny("measure.count=30"), ()).is_running  # another cell of that run
     assert not Run.of(config).is_running()
 
 
@@ -182,7 +181,7 @@ def test_sigterm_during_evaluation_keeps_the_trained_weights(tiny):
     assert Run.of(config).checkpoint.stat().st_mtime_ns == stamp
 
 
-def test_what_a_kill_left_half_written_is_removed(tiny):
+def test_half_written_files_of_a_killed_process_are_removed(tiny):
     run = Run.of(tiny())
     (run.folder / ".checkpoint.pt.x1y2").mkdir(parents=True)
     with run.locked("a cell"):
@@ -200,7 +199,7 @@ def test_the_umask_is_respected(tiny):
         os.umask(before)
 
 
-def test_without_git_there_is_no_commit_but_a_warning(monkeypatch, capsys):
+def test_missing_git_gives_a_warning_and_no_commit(monkeypatch, capsys):
     monkeypatch.setenv("PATH", "")
     assert commit.__wrapped__() == ""
     assert "results have no commit" in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""The results table: rows upserted by cell, by many processes at once."""
+"""The results table: rows are upserted by cell, also from concurrent processes."""
 
 import multiprocessing
 import re
@@ -9,7 +9,7 @@ from processes import ROOT
 
 from experiments.table import COLUMNS, published_cell, read_cells, read_table, upsert
 
-# What scripts of others may rely on.
+# Columns that external scripts may rely on.
 PROMISED = """
 task size max_len model layers heads dim seed recipe status answer_accuracy answer_accuracy_low
 answer_accuracy_high chain_exact_match n_test steps train_seconds eval_seconds params
@@ -32,7 +32,7 @@ def record(cell, accuracy=0.5, status="done", finished_at="2026-01-01", seed=0, 
     return {"row": row, "config": config, "curve": {"step": [1]}}
 
 
-def test_a_row_is_replaced_by_a_later_one_and_never_by_an_unfinished_one(tmp_path):
+def test_later_rows_replace_earlier_ones_and_failed_rows_replace_no_done_ones(tmp_path):
     upsert(tmp_path, [record("a", 0.1), record("b", 0.2, seed=1)])
     upsert(tmp_path, [record("a", 0.3, finished_at="2026-02-01")])
     upsert(tmp_path, [record("b", None, status="failed", finished_at="2027-01-01")])
@@ -45,8 +45,8 @@ def test_a_row_is_replaced_by_a_later_one_and_never_by_an_unfinished_one(tmp_pat
     assert read_table(tmp_path).set_index("cell")["status"]["c"] == "done"
 
 
-def test_what_is_known_is_entered_again_without_a_lock(tmp_path, monkeypatch):
-    """So a colleague's finished cell can be read where nothing can be written."""
+def test_known_records_are_entered_without_a_lock(tmp_path, monkeypatch):
+    """So a colleague's finished cells can be read without write permission."""
     upsert(tmp_path, [record("a")])
     monkeypatch.setattr(filelock, "FileLock", None)
     upsert(tmp_path, [record("a")])
@@ -54,12 +54,12 @@ def test_what_is_known_is_entered_again_without_a_lock(tmp_path, monkeypatch):
         upsert(tmp_path, [record("a", finished_at="2027-01-01")])
 
 
-def test_columns_are_those_promised_and_the_document_names_them():
+def test_columns_include_the_promised_ones_and_are_documented():
     rows = re.findall(r"^\| ([^|]+) \|", (ROOT / "docs" / "columns.md").read_text(), re.MULTILINE)
     assert set(PROMISED) <= set(COLUMNS) <= {name for row in rows for name in row.split(", ")}
 
 
-def test_a_setting_that_varies_has_a_column_and_what_is_missing_is_empty(tmp_path):
+def test_varying_setting_has_a_column_and_missing_values_are_empty(tmp_path):
     upsert(tmp_path, [record("a", order="x"), record("b", order="y", seed=1)])
     table = read_table(tmp_path)
     assert list(table.columns) == [*COLUMNS, "task.order"]
@@ -69,13 +69,13 @@ def test_a_setting_that_varies_has_a_column_and_what_is_missing_is_empty(tmp_pat
     assert "done,,,0.5,," in text
 
 
-def test_a_row_of_code_that_has_changed_since_is_replaced(tmp_path):
+def test_row_of_changed_code_is_replaced(tmp_path):
     mine = [record(cell) | {"sources": {"my.EMA": cell}} for cell in ("first", "second")]
     upsert(tmp_path, [mine[0], record("ours", seed=1)])
     before = (tmp_path / "results.csv").read_text()
     upsert(tmp_path, [mine[1]])
     assert set(read_table(tmp_path)["cell"]) == set(read_cells(tmp_path)) == {"ours", "second"}
-    (tmp_path / "results.csv").write_text(before)  # as after a kill between the two files
+    (tmp_path / "results.csv").write_text(before)  # as if killed between the two writes
     upsert(tmp_path, [mine[1]])
     assert set(read_table(tmp_path)["cell"]) == {"ours", "second"}
     (tmp_path / "results.csv").unlink()
@@ -83,7 +83,7 @@ def test_a_row_of_code_that_has_changed_since_is_replaced(tmp_path):
     assert read_table(tmp_path)["cell"].tolist() == ["first"]
 
 
-def test_a_name_or_commit_of_digits_alone_stays_one(tmp_path):
+def test_cell_and_commit_that_look_like_numbers_stay_text(tmp_path):
     entry = record("012345678901")
     entry["row"]["commit"] = "12345678e901"
     upsert(tmp_path, [entry])

@@ -1,4 +1,4 @@
-"""What W&B holds, read back with its own tool; what happens to a run when W&B fails."""
+"""W&B logs, read back with W&B's own tool, and runs in which W&B fails."""
 
 import dataclasses
 import json
@@ -30,7 +30,7 @@ def nobodys_account(tmp_path, monkeypatch):
 
 
 def inspect(folder):
-    """Return what `wandb leet inspect` prints of the only log in ``folder``."""
+    """Return the output of `wandb leet inspect` for the only log in `folder`."""
     (log,) = folder.glob("*.wandb")
     command = [sys.executable, "-m", "wandb", "leet", "inspect", "--json", str(log)]
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout
@@ -40,7 +40,7 @@ def offline_runs(folder, cell="*"):
     return sorted((folder / "wandb").glob(f"offline-run-*-{cell}"))
 
 
-def test_the_last_run_of_a_continued_cell_has_its_whole_curve_and_its_row(tiny, tmp_path):
+def test_last_run_of_a_resumed_cell_has_the_whole_curve_and_the_row(tiny, tmp_path):
     config = tiny("logger=wandb_offline", "recipe.steps=60")
     cut = dataclasses.replace(config, machine=Machine(time_limit_seconds=0.001))
     assert run_cell(cut)["row"]["status"] == "unfinished"
@@ -55,7 +55,7 @@ def test_the_last_run_of_a_continued_cell_has_its_whole_curve_and_its_row(tiny, 
     assert f'"{row["run"]}"' in text and "answer_accuracy" in text
 
 
-def test_wandbs_own_variables_count_where_our_keys_have_defaults(tiny, tmp_path, monkeypatch):
+def test_wandb_variables_apply_where_our_keys_have_defaults(tiny, tmp_path, monkeypatch):
     monkeypatch.setenv("WANDB_PROJECT", "theirs")
     monkeypatch.setenv("WANDB_NAME", "my name")
     monkeypatch.setenv("WANDB_TAGS", "first,my tag")
@@ -79,7 +79,7 @@ def test_wandb_disabled_starts_no_run(tiny, tmp_path, monkeypatch):
     assert not offline_runs(tmp_path)
 
 
-def test_an_error_of_wandb_costs_one_warning_and_no_run(tiny, monkeypatch, capsys):
+def test_wandb_error_gives_one_warning_and_the_run_continues(tiny, monkeypatch, capsys):
     def broken(*arguments, **settings):
         raise RuntimeError("no space left\nfor W&B")
 
@@ -89,13 +89,13 @@ def test_an_error_of_wandb_costs_one_warning_and_no_run(tiny, monkeypatch, capsy
     assert warnings == ["warning: W&B: no space left; continuing without it"]
 
 
-def test_online_without_a_key_is_offline(tiny, tmp_path, capsys):
+def test_online_without_an_api_key_falls_back_to_offline(tiny, tmp_path, capsys):
     run_cell(tiny("logger=wandb_online", "recipe.steps=20"))
     assert len(offline_runs(tmp_path)) == 1
     assert "offline" in capsys.readouterr().err
 
 
-def test_figures_and_the_table_have_a_run_of_their_own(tmp_path):
+def test_figures_and_table_are_logged_in_a_separate_run(tmp_path):
     figure, _ = plt.subplots()
     figure.savefig(tmp_path / "heatmap.png")
     plt.close(figure)

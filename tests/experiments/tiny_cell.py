@@ -1,4 +1,4 @@
-"""LIS of four numbers: a second of training, after which few answers are right."""
+"""LIS of four numbers, trained for about a second; few answers are correct."""
 
 TINY = [
     "task=lis", "task.size=4", "task.number_range=20", "model.dim=16", "model.num_layers=1",

@@ -1,7 +1,7 @@
-"""What a valid line of each task is, written from the definitions alone.
+"""Independent checkers for the lines of each task, written from the definitions.
 
-Nothing here imports the package under test, and speed does not matter. Every ``judge`` takes a line
-of text, its tokens separated by white space, and returns None when it is valid, else the reason.
+Nothing here imports the package under test. Every `judge` takes a line of whitespace-separated
+tokens and returns None if it is valid, otherwise the reason why not.
 """
 
 import inspect
@@ -15,7 +15,7 @@ JUDGES = {
 
 
 def judge(line: str, task: str, **settings) -> str | None:
-    """The verdict of a task's judge, which is told those of the settings that it asks for."""
+    """Call a task's judge with the settings that it accepts."""
     asked = inspect.signature(JUDGES[task]).parameters
     return JUDGES[task](line, **{key: settings[key] for key in asked if key in settings})
 

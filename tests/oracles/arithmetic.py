@@ -1,4 +1,4 @@
-"""Arithmetic modulo 11, with Python's own parser deciding precedence and associativity."""
+"""Arithmetic modulo 11; Python's parser decides precedence and associativity."""
 
 import ast
 import itertools
@@ -9,11 +9,11 @@ NUMBERS = [str(number) for number in range(11)]
 
 
 class Invalid(Exception):
-    """Not an expression with a value."""
+    """The expression is malformed or divides by zero."""
 
 
 def operate(left: int, operator: str, right: int) -> int:
-    """One operation of the field with 11 elements; a quotient is found by trying all elements."""
+    """Compute in the field with 11 elements; quotients are found by trying all elements."""
     if operator == "/" and right == 0:
         raise Invalid("division by zero")
     if operator == "/":
@@ -42,7 +42,7 @@ def parse(expression: str) -> ast.expr:
 
 
 def value(node: ast.AST) -> int:
-    """Value of a parse tree; Invalid where it divides by zero."""
+    """Value of a parse tree; raises Invalid on division by zero."""
     if isinstance(node, ast.Constant) and isinstance(node.value, int):
         return node.value
     assert isinstance(node, ast.BinOp)
@@ -56,9 +56,9 @@ def unbracket(expression: str, number: int) -> str:
 
 
 def same_formula(first: list[str], second: list[str]) -> bool:
-    """Whether two lists of tokens, alike but for their brackets, agree whatever the numbers are.
+    """Whether two token lists that differ only in brackets are equal for all numbers.
 
-    The numbers are replaced by random fractions, so that equal values mean equal formulas.
+    Numbers are replaced by random fractions, so equal values mean equal formulas.
     """
 
     def evaluate(tokens: list[str]) -> Fraction:
@@ -71,10 +71,10 @@ def same_formula(first: list[str], second: list[str]) -> bool:
 
 
 def reductions(expression: str) -> list[str]:
-    """Every result of computing one `number operator number`.
+    """All results of evaluating one `number operator number`.
 
-    The pair need not come first by precedence, as 8 + 6 does not in a + 8 + 6, but brackets
-    around it must leave the formula what it is, as they do not in a - 8 + 6.
+    The pair need not come first by precedence (8 + 6 in a + 8 + 6 is allowed), but bracketing it
+    must not change the formula (8 + 6 in a - 8 + 6 is not allowed).
     """
     tokens = expression.split()
     results = []
@@ -91,7 +91,7 @@ def reductions(expression: str) -> list[str]:
 
 
 def leftmost_reduction(expression: str) -> str:
-    """Compute the leftmost operation of the parse tree whose operands are both bare numbers."""
+    """Evaluate the leftmost operation whose operands are both numbers."""
     ready = [
         node
         for node in ast.walk(parse(expression))
@@ -107,7 +107,7 @@ def leftmost_reduction(expression: str) -> str:
 
 
 def judge(line: str, size: int, order: str = "any", format: str = "cot") -> str | None:
-    """`expression = expression = ... = number`, or `expression = number` when direct."""
+    """`expression = expression = ... = number`; direct: `expression = number`."""
     expressions = [part.strip() for part in " ".join(line.split()).split("=")]
     if len(expressions) < 2 or (format == "direct" and len(expressions) != 2):
         return f"{len(expressions)} parts"
@@ -133,7 +133,7 @@ def judge(line: str, size: int, order: str = "any", format: str = "cot") -> str 
 
 
 def needless_brackets(expression: str) -> bool:
-    """Whether some pair of brackets can go without changing the formula."""
+    """Whether a pair of brackets can be removed without changing the formula."""
     tokens = expression.split()
     opened: list[int] = []
     for i, token in enumerate(tokens):

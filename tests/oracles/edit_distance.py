@@ -1,8 +1,7 @@
-"""Edit distance with insert 2, delete 2, replace 3, match 0, by its recursive definition.
+"""Recursive edit distance with insert 2, delete 2, replace 3, match 0.
 
-CoT_benchmark (Feng et al. 2023), whose generator wrote the sample files, fills the zeroth row and
-column with 0, 1, 2, 3, ... instead of the textbook's 0, 2, 4, 6, ...: letters of one string that go
-before anything else happens cost 1 each.
+As in CoT_benchmark (Feng et al. 2023), whose generator wrote the sample files, row and column 0 are
+0, 1, 2, 3, ... instead of the textbook's 0, 2, 4, 6, ...: leading insertions and deletions cost 1.
 """
 
 from collections.abc import Callable
@@ -10,7 +9,7 @@ from functools import cache
 
 
 def prefix_distances(first: str, second: str) -> Callable[[int, int], int]:
-    """Least cost of turning i letters of `first` into j of `second`."""
+    """Minimum cost of turning the first i letters of `first` into the first j of `second`."""
 
     @cache
     def prefix(i: int, j: int) -> int:
@@ -24,7 +23,7 @@ def prefix_distances(first: str, second: str) -> Callable[[int, int], int]:
 
 
 def chain(first: str, second: str, local: bool) -> list[str]:
-    """A row of distances for every non-empty prefix of `first`."""
+    """One row of distances per non-empty prefix of `first`."""
     tokens, prefix = [], prefix_distances(first, second)
     for i in range(1, len(first) + 1):
         tokens += [*(str(prefix(i, j)) for j in range(1, len(second) + 1)), ","]
@@ -34,7 +33,7 @@ def chain(first: str, second: str, local: bool) -> list[str]:
 
 
 def judge(line: str, size: int, format: str = "cot", local: bool = False) -> str | None:
-    """`s1 | s2 <sep> rows <sep> distance`; direct: no rows; local: restated letters after rows."""
+    """`s1 | s2 <sep> rows <sep> distance`; direct: no rows; local: letters repeated after rows."""
     tokens = line.split()
     if "<sep>" not in tokens or tokens[: tokens.index("<sep>")].count("|") != 1:
         return "no prompt of the form s1 | s2 <sep>"

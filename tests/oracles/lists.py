@@ -1,10 +1,10 @@
-"""Lists of letters, numbers or pairs: copied, longest increasing subsequences, recall."""
+"""Oracles for copying, longest increasing subsequences and associative recall."""
 
 import re
 
 
 def judge_copy(line: str, size: int, format: str = "direct", alphabet_size: int = 26) -> str | None:
-    """`letters <sep> the same letters`, 1 to n of them, with and without a chain."""
+    """`letters <sep> the same letters`, 1 to n letters, in every format."""
     tokens = line.split()
     if tokens.count("<sep>") != 1:
         return f"{tokens.count('<sep>')} <sep>"
@@ -19,8 +19,8 @@ def judge_copy(line: str, size: int, format: str = "direct", alphabet_size: int 
 
 
 def lis_lengths(numbers: list[int]) -> list[int]:
-    """Of the longest increasing subsequence that ends at each position: one more than the best of
-    the earlier positions with smaller numbers."""
+    """Length of the longest increasing subsequence that ends at each position: one more than the
+    maximum over earlier positions with smaller numbers."""
     best: list[int] = []
     for i, number in enumerate(numbers):
         best.append(1 + max((best[j] for j in range(i) if numbers[j] < number), default=0))
@@ -34,9 +34,9 @@ def judge_lis(
     capacity: int | None = None,
     number_range: int | None = None,
 ) -> str | None:
-    """`n numbers <sep> n lengths <sep> maximum`, or `n numbers <sep> maximum` when direct.
+    """`n numbers <sep> n lengths <sep> maximum`; direct: `n numbers <sep> maximum`.
 
-    The numbers lie above `capacity`, the largest length that is a token; by default n.
+    The numbers are larger than `capacity`, the largest length token (default: n).
     """
     largest = size if capacity is None else capacity
     end = max(250, 2 * largest + 1) if number_range is None else number_range
@@ -65,10 +65,10 @@ def judge_mqar(
     vocab_size: int | None = None,
     capacity: int | None = None,
 ) -> str | None:
-    """`n pairs | m keys <sep> m pairs <sep> value`, or `n pairs | m keys <sep> value` when direct;
-    with labels, `n pairs | m keys <sep> labels`, a bar for each token up to the bar, then m values.
+    """`n pairs | m keys <sep> m pairs <sep> value`; direct: `n pairs | m keys <sep> value`; tagged:
+    `n pairs | m keys <sep> labels`, with a bar for each token up to the bar, then m values.
 
-    All keys differ and lie in the lower half of the vocabulary, all values in the upper half.
+    Keys are distinct and in the lower half of the vocabulary, values distinct and in the upper.
     """
     largest = size if capacity is None else capacity
     vocab_size = max(128, 4 * largest) if vocab_size is None else vocab_size

@@ -1,11 +1,11 @@
-"""Three numbers, one of them given, that add up to 0 modulo p: all triples of places tried."""
+"""Match3: do two of the numbers and the query sum to 0 modulo p? Tries all pairs of positions."""
 
 import re
 from itertools import product
 
 
 def has_match(numbers: list[int], query: int, modulus: int) -> bool:
-    """Whether two different places hold numbers that with `query` add up to a multiple of p."""
+    """Whether numbers at two different positions and `query` sum to a multiple of p."""
     places = range(len(numbers))
     return any(
         i != j and (numbers[i] + numbers[j] + query) % modulus == 0
@@ -14,7 +14,7 @@ def has_match(numbers: list[int], query: int, modulus: int) -> bool:
 
 
 def judge(line: str, size: int, modulus: int) -> str | None:
-    """`n numbers <sep> number yes`, or no."""
+    """`n numbers <sep> number yes|no`."""
     words = line.split()
     if words.count("<sep>") != 1 or len(words) != size + 3 or words[size] != "<sep>":
         return "not n numbers, <sep>, a number and an answer"

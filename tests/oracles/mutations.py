@@ -1,4 +1,4 @@
-"""Small damage to a line: most results are invalid, and a judge has to say which."""
+"""Small mutations of lines; most results are invalid, and the judges must find them."""
 
 import random
 
@@ -12,7 +12,7 @@ def another(token: str, rng: random.Random) -> str:
 
 
 def mutate(line: str, rng: random.Random, first: int = 0) -> str:
-    """Change, drop, repeat or swap tokens at or after `first`, spoil the answer, or cut the end."""
+    """Change, drop, repeat or swap tokens at or after `first`, change the answer, or truncate."""
     tokens = line.split()
     kind = rng.choice(["change", "change", "change", "drop", "repeat", "swap", "answer", "cut"])
     i = rng.randrange(first, len(tokens))
@@ -33,7 +33,7 @@ def mutate(line: str, rng: random.Random, first: int = 0) -> str:
 
 
 def mutants(lines: list[str], count: int, seed: int, after_prompt: str | None = None) -> list[str]:
-    """`count` different damaged lines; only behind the first token `after_prompt` where given."""
+    """`count` distinct mutants, changed only after the first token `after_prompt` if given."""
     rng = random.Random(seed)
     originals = {" ".join(line.split()) for line in lines}
     results: list[str] = []

@@ -1,4 +1,4 @@
-"""Word and closure problems by their definitions: maps are composed, all ways to cut tried."""
+"""Oracles for word and closure problems: compose maps, try all ways to cut a word."""
 
 from collections.abc import Callable
 from functools import cache
@@ -7,12 +7,12 @@ Times = Callable[[str, str], str]
 
 
 def one_after_the_other(p: str, g: str) -> str:
-    """Permutations in one-line form, p first: x goes to p(x), and that to g(p(x))."""
+    """Compose permutations in one-line notation, p first: x is mapped to g(p(x))."""
     return "".join(g[int(p[x]) - 1] for x in range(len(p)))
 
 
 def times(monoid: str) -> Times:
-    """The product of two elements as they are written, without a table."""
+    """The product of two elements in text form, without a table."""
     if monoid == "flip-flop":
         return lambda x, y: x if y == "1" else y
     if "x" in monoid:
@@ -41,8 +41,7 @@ def value(monoid: str, word: list[str]) -> str:
 
 
 def judge_word(line: str, monoid: str, format: str = "cot", question: str = "value") -> str | None:
-    """`word <sep> products <sep> answer`, without the products when direct, with them alone when
-    tagged."""
+    """`word <sep> products <sep> answer`; direct: no products; tagged: only products."""
     word, *rest = [part.split() for part in " ".join(line.split()).split("<sep>")]
     chain = [value(monoid, word[: i + 1]) for i in range(len(word))]
     answer = chain[-1:]
@@ -55,7 +54,7 @@ def judge_word(line: str, monoid: str, format: str = "cot", question: str = "val
 
 def omega_member(u: list[str], v: list[str], monoid: str, size: int, accepted: set[str]) -> bool:
     """Weak recognition: (h(u) h(v)^i h(x), h(yx)^pi) is a linked pair (s, e) with s accepted, for
-    some v = xy and 0 <= i < size; size is the monoid's."""
+    some v = xy and 0 <= i < size, the size of the monoid."""
     mul = times(monoid)
     for cut in range(len(v)):
         x, turn = v[:cut], value(monoid, v[cut:] + v[:cut])
@@ -70,8 +69,7 @@ def omega_member(u: list[str], v: list[str], monoid: str, size: int, accepted: s
 
 
 def closed(word: tuple[str, ...], monoid: str, subset: frozenset[str], r: int) -> bool:
-    """Whether some cut of the word has pieces of 1 .. r letters, all in F: the first piece, then
-    the rest."""
+    """Whether the word can be cut into pieces of 1 to r letters with products in `subset` (F)."""
 
     @cache
     def rest(start: int) -> bool:
@@ -86,7 +84,7 @@ def closed(word: tuple[str, ...], monoid: str, subset: frozenset[str], r: int) -
 def judge_closure(
     line: str, monoid: str, subset: set[str], r: int, format: str = "cot"
 ) -> str | None:
-    """`word <sep> product reach|lost ... <sep> yes|no`, or `word <sep> yes|no` when direct."""
+    """`word <sep> product reach|lost ... <sep> yes|no`; direct: `word <sep> yes|no`."""
     word, *rest = [part.split() for part in " ".join(line.split()).split("<sep>")]
     chain: list[str] = []
     for i in range(1, len(word) + 1):

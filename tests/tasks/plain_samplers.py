@@ -1,7 +1,4 @@
-"""The tasks' distributions once more, in plain Python, believed on sight.
-
-Each sampler draws one sequence of its task; the compiled kernels are held against it.
-"""
+"""Plain Python samplers that the compiled kernels are compared with."""
 
 import random
 
@@ -15,7 +12,7 @@ from tasks.task import Task
 
 
 def sample(task: Task, rng: random.Random) -> Example:
-    """Draw one sequence; with arithmetic's order=growth its chain is the growth reversed."""
+    """Draw one sequence; for arithmetic with order=growth, the chain is the growth in reverse."""
     if isinstance(task, Arithmetic) and task.order == "growth" and task.format == "cot":
         *history, expression = grow(task, rng)
         *steps, answer = history[::-1]
@@ -42,7 +39,7 @@ def sample_prompt(task: Task, rng: random.Random) -> list[str]:
 
 
 def grow(task: Arithmetic, rng: random.Random) -> list[list[str]]:
-    """The expressions with 0, 1, .., n operators of one growth."""
+    """Grow an expression; return its stages with 0, 1, ..., n operators."""
     expression = [str(rng.randrange(task.modulus))]
     history = [expression]
     for _ in range(task.size):
@@ -63,7 +60,7 @@ def operands(rng: random.Random, value: int, p: int) -> tuple[int, str, int]:
             return a, operator, (value - a) % p
         if operator == "-":
             return a, operator, (a - value) % p
-        if a == 0 and value == 0:  # any b, but none to divide by
+        if a == 0 and value == 0:  # any b, but no division by 0
             return a, operator, rng.randrange(operator == "/", p)
         if operator == "*" and a != 0:
             return a, operator, value * pow(a, -1, p) % p
@@ -72,7 +69,7 @@ def operands(rng: random.Random, value: int, p: int) -> tuple[int, str, int]:
 
 
 def needs_brackets(expression: list[str], at: int, operator: str) -> bool:
-    """Whether ``operator`` in place of the number at ``at`` must be bracketed (CoT_benchmark)."""
+    """Whether an operation that replaces the number at `at` needs brackets (CoT_benchmark)."""
     before, after = around(expression, at, at + 1)
     return before == "/" or (
         (before in ("*", "-") or after in ("*", "/")) and operator in ("+", "-")
@@ -80,8 +77,8 @@ def needs_brackets(expression: list[str], at: int, operator: str) -> bool:
 
 
 def two_strings(task: EditDistance, rng: random.Random) -> list[str]:
-    """Pairs that are not admissible are drawn again with the same number of edits, in everything
-    else anew, as by CoT_benchmark, whose copies at n = 20 have 10.03 edits on average."""
+    """Redraw inadmissible pairs with the same number of edits, as CoT_benchmark does (its copies
+    have 10.03 edits on average at n = 20)."""
     size = task.size
     edits = rng.randint(1, size)
     while True:
@@ -103,7 +100,7 @@ def draw_pair(task: EditDistance, rng: random.Random, edits: int):
 
 
 def edit(rng: random.Random, word: list[str], letters: list[str], edits: int) -> list[str]:
-    """A copy of ``word`` after random edits; never fewer than two letters are left."""
+    """A copy of `word` with random edits; deletions leave at least two letters."""
     word = list(word)
     for _ in range(edits):
         kind = rng.randint(0, 2)
@@ -129,7 +126,7 @@ def planted_runs(task: LIS, rng: random.Random) -> list[str]:
 
 
 def run_lengths(rng: random.Random, size: int) -> list[int]:
-    """Draw the lengths of one to three runs: ``min(3, size)`` to ``size`` numbers in all."""
+    """Draw the lengths of one to three runs: `min(3, size)` to `size` numbers in total."""
     runs, total = rng.randint(1, 3), rng.randint(min(3, size), size)
     if runs == 1:
         return [total]

@@ -1,4 +1,4 @@
-"""Chains, labels, vocabularies and what each token needs, worked by hand."""
+"""Chains, labels, vocabularies and token dependencies, worked out by hand."""
 
 from collections import Counter
 
@@ -24,9 +24,9 @@ def test_chain_of_arithmetic() -> None:
     assert Arithmetic(4, "direct").complete(prompt) == Example(prompt, [], ["8"])
 
 
-def test_training_mixes_operators_in_proportion_and_fills_up_with_the_largest() -> None:
-    """Of 1,000, 2,000 and 3,000; but only 473 one-operator expressions exist: 121 sums, differences
-    and products, 110 quotients."""
+def test_training_mix_is_filled_up_with_the_largest_size() -> None:
+    """The mix is 1,000, 2,000 and 3,000, but only 473 one-operator expressions exist: 121 sums,
+    differences and products each, and 110 quotients."""
     task = Arithmetic(3)
     drawn = draw_set(task, "train", 6000)
     operators = Counter(
@@ -36,14 +36,14 @@ def test_training_mixes_operators_in_proportion_and_fills_up_with_the_largest() 
 
 
 @pytest.mark.parametrize("size", [1, 2, 6, 20])
-def test_largest_distance_has_a_token_and_none_is_larger(size: int) -> None:
+def test_largest_distance_is_the_last_token(size: int) -> None:
     task = EditDistance(size)
     table = distances(["a"] * size, ["b"] * (size + 2))
     assert max(map(max, table)) == task.largest_distance
     assert str(task.largest_distance) == task.own_tokens[-1]
 
 
-def test_ed_local_has_the_prompts_and_answers_of_ed() -> None:
+def test_ed_and_ed_local_have_the_same_prompts_and_answers() -> None:
     task, local = EditDistance(6), EditDistanceLocal(6)
     one, two = task.draw(0, 0, 0, 100), local.draw(0, 0, 0, 100)
     for row in range(100):
@@ -75,7 +75,7 @@ def test_labels_of_lis(format, read, labels) -> None:
     assert task.max_len == len(read.split()) - 1
 
 
-NEEDED = [  # task, prompt, needed positions of each token after the prompt
+NEEDED = [  # task, prompt, positions that each token after the prompt needs
     # 2 * ( 3 + 4 ) = 2 * 7 = 3: positions 0 to 12
     (Arithmetic(2), "2 * ( 3 + 4 ) =", [[0], [1], [2, 3, 4, 5, 6], [], [8, 9, 10]]),
     (LIS(2), "5 6 <sep>", [[0], [0, 1, 3], [], [3, 4]]),
@@ -103,7 +103,7 @@ def test_locality_is_the_largest_distance() -> None:
     assert locality.locality(OnePrompt(3)) == 12
 
 
-def test_distances_are_those_of_the_cells_settings() -> None:
+def test_distances_use_the_settings_of_the_cell() -> None:
     task = {"_target_": "tasks.ed.EditDistance", "size": 5, "format": "cot", "alphabet_size": 3}
     config = {"task": task, "measure": {"task": {"size": 2}}}
     table = pd.DataFrame({"task": ["ed"], "size": [2], "max_len": [20], "cell": ["a"]})

@@ -1,4 +1,4 @@
-"""One model, several sizes: sequences of a size in the ids of a larger one."""
+"""Capacity: sequences of one size encoded with the token ids of a larger one."""
 
 import random
 
@@ -61,7 +61,7 @@ def test_kernel_and_plain_sampler_agree_with_solver_and_oracle(task, seed: int, 
 
 @EACH
 @pytest.mark.parametrize("format", ["cot", "direct"])
-def test_room_is_the_task_of_that_size(cls, format: str) -> None:
+def test_at_capacity_is_the_task_of_that_size(cls, format: str) -> None:
     task, large = cls(5, format, capacity=12), cls(12, format)
     assert task.at_capacity.parameters == large.parameters
     assert task.vocabulary.tokens == large.vocabulary.tokens
@@ -70,14 +70,14 @@ def test_room_is_the_task_of_that_size(cls, format: str) -> None:
     assert task.with_parameters(size=7).vocabulary.tokens == task.vocabulary.tokens
 
 
-OF_ANY_SIZE = [Arithmetic, EditDistance, EditDistanceLocal]  # prompts with the same tokens
+OF_ANY_SIZE = [Arithmetic, EditDistance, EditDistanceLocal]  # prompt tokens do not depend on it
 
 
 @pytest.mark.parametrize(
     ("cls", "capacity"),
     [*((cls, 6) for cls in TASKS), *((cls, room) for cls in OF_ANY_SIZE for room in (7, 30, 120))],
 )
-def test_capacity_changes_no_text_where_it_changes_no_token_of_the_prompt(cls, capacity) -> None:
+def test_capacity_does_not_change_text_if_prompt_tokens_are_the_same(cls, capacity) -> None:
     plain, task = cls(6), cls(6, capacity=capacity)
     assert drawn_lines(plain, 100) == drawn_lines(task, 100)
     if capacity == 6:
@@ -85,7 +85,7 @@ def test_capacity_changes_no_text_where_it_changes_no_token_of_the_prompt(cls, c
 
 
 @EACH
-def test_a_model_of_one_size_reads_the_others(cls) -> None:
+def test_model_accepts_sizes_up_to_its_capacity(cls) -> None:
     trained = cls(4, capacity=10)
     for size in (2, 4, 10):
         trained.require_room_for(cls(size, capacity=10))
@@ -94,6 +94,6 @@ def test_a_model_of_one_size_reads_the_others(cls) -> None:
             model.require_room_for(measured)
 
 
-def test_an_outsider_s_task_needs_no_capacity() -> None:
+def test_external_task_needs_no_capacity() -> None:
     plain = build_task({"_target_": f"{Parity.__module__}.Parity", "size": 3, "capacity": None})
     assert plain.parameters == {"size": 3, "format": "cot", "ones": 1}

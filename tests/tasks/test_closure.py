@@ -21,7 +21,7 @@ def subset_of(task: Closure) -> set[str]:
 
 @pytest.mark.parametrize("format", ["cot", "direct"])
 @pytest.mark.parametrize(("name", "size"), GROUPS.items())
-def test_lines_are_those_of_the_definition(name, size, format):
+def test_lines_match_the_definition(name, size, format):
     task = Closure(size, format, name)
     for line in drawn_lines(task, 20):
         assert judge_closure(line, name, subset_of(task), task.r, format) is None, line
@@ -44,8 +44,8 @@ def test_worked_by_hand():
         assert (sequence.answer, task.kind_names[found]) == ([answer], kind)
 
 
-def test_visits_are_those_of_uniform_words_of_each_kind():
-    """Against all 2^8 patterns of visits, weighed as independent visits with share 1 / 3."""
+def test_visits_match_uniform_words_of_each_kind():
+    """Compared with all 2^8 visit patterns, weighted as independent visits of probability 1 / 3."""
     index, r, size = 3, 3, 8
     drawn = draw_visits(index, r, np.random.default_rng(0).random((40_000, size + 1)))
     weights: dict[str, dict[tuple[bool, ...], float]] = {kind: {} for kind in KINDS}
@@ -63,7 +63,7 @@ def test_visits_are_those_of_uniform_words_of_each_kind():
 
 
 def kind_of(visits: tuple[bool, ...], r: int) -> str | None:
-    """The kind of a pattern of visits; None for patterns that are never drawn."""
+    """Kind of a visit pattern; None if it is never drawn."""
     times = [0, *(i for i, visit in enumerate(visits, start=1) if visit)]
     gaps = [b - a for a, b in itertools.pairwise(times)]
     open_gap = len(visits) - times[-1]

@@ -1,4 +1,4 @@
-"""Data sets: distinct prompts, disjoint splits, the same bytes everywhere, the store, files."""
+"""Data sets: distinct prompts, disjoint splits, reproducibility, storage and files."""
 
 import json
 import multiprocessing
@@ -45,7 +45,7 @@ EACH = pytest.mark.parametrize("task", ALL, ids=lambda task: f"{task.name}-{task
 
 
 def prompts(sequences: SequenceSet) -> list[bytes]:
-    """What a model is given: beside labels, all tokens."""
+    """The model's input: the prompt, or all tokens if there are labels."""
     if sequences.labels is not None:
         return [row.tobytes() for row in sequences.tokens]
     rows = zip(sequences.tokens, sequences.prompt_lengths, strict=True)
@@ -53,7 +53,7 @@ def prompts(sequences: SequenceSet) -> list[bytes]:
 
 
 def first_distinct(candidates: SequenceSet, count: int, without: set[bytes] = frozenset()):
-    """The first ``count`` candidates of different prompts, none of which is in ``without``."""
+    """The first `count` candidates with distinct prompts that are not in `without`."""
     first: dict[bytes, int] = {}
     for index, prompt in enumerate(prompts(candidates)):
         if prompt not in without:
@@ -70,7 +70,7 @@ def assert_same(one: SequenceSet, two: SequenceSet) -> None:
 
 @EACH
 def test_sets_are_the_first_distinct_candidates_and_disjoint(task: Task, tmp_path: Path) -> None:
-    """The test set in particular, which does not depend on the others."""
+    """The test set does not depend on the other splits."""
     whole, _ = build(task, CONFIG, progress=False)
     assert [len(whole[split]) for split in SPLITS] == [3000, 200, 500]
     assert len({prompt for own in whole.values() for prompt in prompts(own)}) == 3700
@@ -84,8 +84,8 @@ def test_sets_are_the_first_distinct_candidates_and_disjoint(task: Task, tmp_pat
     assert alone.samples_per_second is None
 
 
-def test_bytes_do_not_depend_on_hash_seed_and_need_neither_torch_nor_hydra() -> None:
-    """Blocked modules raise ImportError; nothing below `models` may import them."""
+def test_data_does_not_depend_on_hash_seed_torch_or_hydra() -> None:
+    """Importing a blocked module raises ImportError; layers below `models` must not need them."""
     script = (
         "import sys\n"
         "sys.modules.update(dict.fromkeys('hydra omegaconf wandb torch datasets'.split()))\n"
@@ -97,8 +97,8 @@ def test_bytes_do_not_depend_on_hash_seed_and_need_neither_torch_nor_hydra() -> 
     assert printed.split() == [fingerprint(build(task, CONFIG, False)[0]) for task in ALL]
 
 
-def test_too_few_distinct_prompts_is_an_error_that_names_how_many_there_are() -> None:
-    """473 one-operator expressions exist."""
+def test_too_few_distinct_prompts_raise_an_error_with_their_number() -> None:
+    """There are 473 one-operator expressions."""
     task, reason = Arithmetic(1), "too few distinct prompts: train wants 300, found 273"
     with pytest.raises(UserError, match=reason):
         build(task, DataConfig(train=300, validation=100, test=100), progress=False)
@@ -116,7 +116,7 @@ def get(folder: Path, task: Task = ALL[0], config: DataConfig = CONFIG) -> DataS
 @pytest.mark.parametrize(
     "task", [LIS(130), LIS(6, "tagged"), Word(8, "tagged")], ids=lambda task: task.name
 )
-def test_stored_sets_are_the_built_ones(task: Task, tmp_path: Path) -> None:
+def test_loaded_sets_equal_built_sets(task: Task, tmp_path: Path) -> None:
     config = DataConfig(700, 0, 300)
     first = get(tmp_path / "new" / "data", task, config)
     again = get(tmp_path / "new" / "data", task, config)
@@ -134,7 +134,7 @@ def test_stored_sets_are_the_built_ones(task: Task, tmp_path: Path) -> None:
     assert tuple(vocabulary) == task.vocabulary.tokens
 
 
-def test_key_tells_apart_what_decides_the_content(tmp_path: Path) -> None:
+def test_key_depends_on_everything_that_changes_the_data(tmp_path: Path) -> None:
     one, two = str(tmp_path / "a.txt"), str(tmp_path / "b.txt")
     Path(one).write_text("1 + 2 = 3\n")
     Path(two).write_text("1 + 2 = 3\n" * 2)
@@ -157,7 +157,7 @@ def test_many_processes_build_a_set_once(tmp_path, monkeypatch) -> None:
     assert sum(sets.samples_per_second is not None for sets in found) == 1
 
 
-def test_a_killed_builder_leaves_nothing_that_counts(tmp_path: Path, monkeypatch) -> None:
+def test_killed_builder_leaves_no_data_set(tmp_path: Path, monkeypatch) -> None:
     save = np.save
 
     def killed(file, array):
@@ -177,7 +177,7 @@ def test_a_killed_builder_leaves_nothing_that_counts(tmp_path: Path, monkeypatch
     assert [path.name for path in tmp_path.iterdir() if path.is_dir()] == [built.path.name]
 
 
-def test_a_write_that_fails_leaves_nothing(tmp_path: Path, monkeypatch) -> None:
+def test_failed_write_leaves_no_folder(tmp_path: Path, monkeypatch) -> None:
     def full(file, array):
         Path(file).touch()
         raise OSError(28, "No space left on device")
@@ -219,15 +219,15 @@ def test_bad_files(tmp_path: Path, content: bytes | None, reason: str) -> None:
         get(tmp_path, Arithmetic(2), DataConfig(1, 1, 1, file=str(path)))
 
 
-def test_a_sorted_training_file_is_kept_to_its_end(tmp_path: Path) -> None:
-    """It begins with more equal prompts than a search for new ones would wait for."""
+def test_sorted_training_file_is_read_to_the_end(tmp_path: Path) -> None:
+    """It starts with more duplicates than a search for new prompts would tolerate."""
     (tmp_path / "train.txt").write_text("1 + 2 = 3\n" * 50_001 + "2 + 2 = 4\n")
     path = str(tmp_path / "train.txt")
     sets = get(tmp_path / "data", Arithmetic(1), DataConfig(0, 0, 0, train_file=path))
     assert len(sets.train) == 2
 
 
-def test_files_stand_in_for_test_and_training_sets(tmp_path: Path, capsys) -> None:
+def test_files_replace_test_and_training_sets(tmp_path: Path, capsys) -> None:
     test, train = tmp_path / "test.txt", tmp_path / "train.txt"
     test.write_text("1 + 2 = 3\n1 + 2 = 3\n")
     train.write_text("1 + 2 = 3\n2 + 2 = 4\n2 + 2 = 4\n")
@@ -242,9 +242,9 @@ def test_files_stand_in_for_test_and_training_sets(tmp_path: Path, capsys) -> No
     assert "left out" in printed and repeated in printed
 
 
-def test_a_measured_file_is_compared_with_itself_and_with_the_training_set(tmp_path, capsys):
+def test_duplicate_prompts_in_a_measured_file_are_reported(tmp_path, capsys):
     path = tmp_path / "lines.txt"
-    path.write_text("\ufeff1 + 2 = 3\n1 + 2 = 3\n2 + 2 = 4\n")  # a byte order mark is no token
+    path.write_text("\ufeff1 + 2 = 3\n1 + 2 = 3\n2 + 2 = 4\n")  # a byte order mark is not a token
     task = Arithmetic(1)
     trained_on = load_file(task, str(path)).select(slice(1, 3))
     assert len(load_measured(task, str(path), trained_on)) == 3
@@ -256,7 +256,7 @@ def test_a_measured_file_is_compared_with_itself_and_with_the_training_set(tmp_p
 
 
 @pytest.mark.parametrize("size", [1, 2, 3])
-def test_prompts_are_those_first_drawn_that_were_not_trained_on(size: int) -> None:
+def test_measured_prompts_are_the_first_unseen_candidates(size: int) -> None:
     sets, _ = build(Arithmetic(3, capacity=4), DataConfig(2000, 50, 50), progress=False)
     trained = {*prompts(sets["train"]), *prompts(sets["validation"])}
     task = Arithmetic(size, capacity=4)
@@ -265,4 +265,4 @@ def test_prompts_are_those_first_drawn_that_were_not_trained_on(size: int) -> No
     candidates = task.draw(5, STREAMS["measure"], 0, 40_000)
     assert len(set(prompts(measured))) == count
     assert_same(measured, first_distinct(candidates, count, trained))
-    assert set(prompts(candidates)) & trained  # else nothing was left out
+    assert set(prompts(candidates)) & trained  # otherwise nothing was excluded

@@ -1,4 +1,4 @@
-"""The compiled kernels draw what the plain samplers draw, by a chi-square test of two samples."""
+"""Compiled kernels and plain samplers have the same distribution (two-sample chi-square test)."""
 
 import random
 
@@ -74,7 +74,7 @@ DRAWN = [
 
 
 @pytest.mark.parametrize(("task", "features"), DRAWN, ids=lambda x: str(getattr(x, "size", "")))
-def test_kernel_draws_the_plain_sampler_s_distribution(task: Task, features) -> None:
+def test_kernel_matches_the_plain_sampler(task: Task, features) -> None:
     rng, drawn = random.Random(1), task.draw(3, 0, 0, 5000)
     plain = [features(sample(task, rng)) for _ in range(5000)]
     kernel = [features(task.decode(drawn, row)) for row in range(5000)]
@@ -87,8 +87,8 @@ MANY = [(task, features) for task, features in DRAWN if task.size >= 5 and task.
 
 
 @pytest.mark.parametrize(("task", "features"), MANY, ids=lambda x: str(getattr(x, "size", "")))
-def test_stored_sets_have_it_in_both_splits(task: Task, features) -> None:
-    """Of tasks with so many prompts that hardly any occurs twice; training of the largest size."""
+def test_stored_sets_match_the_plain_sampler_in_both_splits(task: Task, features) -> None:
+    """For tasks in which few prompts repeat; training sequences of the largest size only."""
     rng, counts = random.Random(2), DataConfig(train=6000, validation=10, test=2000)
     sets, _ = build(task, counts, progress=False)
     plain = [features(sample(task, rng)) for _ in range(4000)]
@@ -103,6 +103,6 @@ def test_stored_sets_have_it_in_both_splits(task: Task, features) -> None:
             assert score < 3.5, (stored, name, score)
 
 
-def test_every_number_of_edits_comes_to_an_end() -> None:
-    """Also where an edited copy is hardly ever admissible: the next pair may be independent."""
+def test_every_number_of_edits_terminates() -> None:
+    """Even if edited copies are hardly ever admissible, as the next pair may be independent."""
     assert len(EditDistance(300, "direct", alphabet_size=3).draw(0, 0, 0, 500)) == 500

@@ -1,6 +1,6 @@
-"""Every conf/task/*.yaml, found by itself, held to what a task promises (`tasks.task`).
+"""Checks of the `Task` interface for every conf/task/*.yaml.
 
-`pytest tests/tasks/test_every_task.py --config-dir=DIR -k NAME` holds DIR/task/NAME.yaml to it.
+`pytest tests/tasks/test_every_task.py --config-dir=DIR -k NAME` checks DIR/task/NAME.yaml.
 """
 
 from pathlib import Path
@@ -34,7 +34,7 @@ def tasks_of(path: Path) -> list[Task]:
 
 
 def small(settings: dict[str, Any]) -> Task:
-    """The task at size 6, or at its own where it is smaller or does not go down to 6."""
+    """The task at size 6, or at its own size if that is smaller or 6 is too small."""
     try:
         return build_task({**settings, "size": min(settings["size"], 6)})
     except UserError:
@@ -42,7 +42,7 @@ def small(settings: dict[str, Any]) -> Task:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Give ``task`` every task, ``read`` those without labels."""
+    """Parametrise `task` with all tasks, `read` with those without labels."""
     folders = [CONF_DIR, Path(metafunc.config.getoption("--config-dir", None) or CONF_DIR)]
     files = {path.stem: path for folder in folders for path in folder.glob("task/*.yaml")}
     assert {"arithmetic", "lis", "ed", "ed_local"} <= set(files)
@@ -52,7 +52,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         metafunc.parametrize(name, chosen[name], ids=lambda t: f"{t.name}-{t.parameters}")
 
 
-def test_rows_are_closed_and_padded_and_labels_lie_beside_the_prompt(task: Task) -> None:
+def test_rows_are_padded_and_labels_are_outside_the_prompt(task: Task) -> None:
     drawn = task.draw(0, 2, 0, 200)
     assert drawn.tokens.shape == (200, task.max_len + 1)
     assert drawn.tokens.dtype == task.vocabulary.dtype
@@ -75,12 +75,12 @@ def test_rows_are_closed_and_padded_and_labels_lie_beside_the_prompt(task: Task)
 def smaller_sizes(task: Task) -> list[int]:
     try:
         return [task.with_parameters(size=task.size - 1).size]
-    except UserError:  # the smallest that there is
+    except UserError:  # already the smallest size
         return []
 
 
-def test_what_is_drawn_is_what_the_plain_solver_says(task: Task) -> None:
-    """Compiled or not: every row, of every size that training mixes, its chain by `check`."""
+def test_drawn_sequences_match_the_plain_solver(task: Task) -> None:
+    """For every size in the training mixture; `check` verifies the chains."""
     for size in {*task.training_mixture(), *smaller_sizes(task)}:
         drawn = task.draw(3, 0, 0, 20, size)
         for row in range(20):
@@ -89,7 +89,7 @@ def test_what_is_drawn_is_what_the_plain_solver_says(task: Task) -> None:
             assert task.with_parameters(size=size).check(example.tokens) is None
 
 
-def test_a_candidate_depends_on_its_index_alone(task: Task) -> None:
+def test_candidates_depend_only_on_seed_stream_and_index(task: Task) -> None:
     whole = task.draw(7, 1, 100, 50)
     parts = [task.draw(7, 1, 100, 13), task.draw(7, 1, 113, 37)]
     assert (np.concatenate([part.tokens for part in parts]) == whole.tokens).all()

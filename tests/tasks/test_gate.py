@@ -1,4 +1,4 @@
-"""No task of the suite can be guessed from its prompts; a task that leaks is found out."""
+"""Tasks of the suite cannot be guessed from their prompts, and the gate detects leaks."""
 
 import re
 
@@ -14,7 +14,7 @@ COUNT = 4000
 
 
 class Leaky(Task):
-    """Letters; the answer is told by one of them, by pairs, or by counts."""
+    """Letters that reveal the answer by a position, by pairs or by counts."""
 
     name, own_tokens, max_len = "leaky", ("<sep>", *"abcd"), 14
 
@@ -62,7 +62,7 @@ ROWS = {
 
 
 @pytest.mark.parametrize("name", SUITE)
-def test_tasks_of_the_suite_stay_at_chance_plus_what_its_page_says(name):
+def test_guesses_on_suite_tasks_match_the_documentation(name):
     found = gate(build_task(SUITE[name]), COUNT)
     assert max(found.values()) <= found["majority"] + MARGIN
     guess, chance = re.search(rf"\| {ROWS[name]}.* \| (\d+) \((\d+)\) \|", PAGE).groups()

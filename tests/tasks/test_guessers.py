@@ -1,4 +1,4 @@
-"""No count of letters gives an answer away; what cannot be hidden has its known size."""
+"""Letter counts do not reveal the answer, or only as much as the documentation says."""
 
 import re
 
@@ -13,26 +13,26 @@ from tasks.word import FIRST as WORD_FIRST
 from tasks.word import Word
 from tasks.words import prefix_products
 
-N = 16_000  # half of them judge: a standard deviation is 0.0056
+N = 16_000  # half of them for testing: the standard deviation is 0.0056
 
 
 def linear_accuracy(features: np.ndarray, answer: np.ndarray) -> float:
-    """Accuracy on the second half of least squares fitted to the first; (N, k) and (N,) bool."""
+    """Accuracy on the second half of a least-squares fit to the first; (N, k) and (N,) bool."""
     x, half = np.column_stack([np.ones(len(features)), features]), len(features) // 2
     weights = np.linalg.lstsq(x[:half], 2.0 * answer[:half] - 1, rcond=None)[0]
     return float(((x[half:] @ weights > 0) == answer[half:]).mean())
 
 
 def table_accuracy(feature: np.ndarray, answer: np.ndarray) -> float:
-    """Accuracy on the second half of giving each value of ``feature`` (N,) its most frequent
-    answer in the first."""
+    """Accuracy on the second half when each value of `feature` (N,) predicts its most frequent
+    answer in the first half."""
     half = len(feature) // 2
     yes = np.bincount(feature[:half], answer[:half] - 0.5, feature.max() + 1) >= 0
     return float((yes[feature[half:]] == answer[half:]).mean())
 
 
 def letters_and_answers(task, first):
-    """Letters by number (N, n), how often each occurs (N, letters), whether the answer is yes."""
+    """Letter indices (N, n), letter counts (N, letters), and whether the answer is yes."""
     drawn = task.draw(11, 0, 0, N)
     letters = drawn.tokens[:, : task.size].astype(np.int64) - first
     counts = (letters[:, :, None] == np.arange(len(monoid(task.monoid)))).sum(1)
@@ -41,7 +41,7 @@ def letters_and_answers(task, first):
 
 @pytest.mark.parametrize("letters", ["three", "all"])
 @pytest.mark.parametrize("name", ["A5", "S5", "A4xZ5"])
-def test_membership_is_not_told_by_letter_counts(name, letters):
+def test_letter_counts_do_not_reveal_membership(name, letters):
     task = Word(16, "direct", name, letters, "member")
     words, counts, answer = letters_and_answers(task, WORD_FIRST)
     assert 0.48 < linear_accuracy(counts[:, counts.any(0)], answer) < 0.52
@@ -53,7 +53,7 @@ def test_membership_is_not_told_by_letter_counts(name, letters):
 
 
 @pytest.mark.parametrize(("name", "share"), [("A5", 0.62), ("S5", 0.71)])
-def test_the_letters_of_v_tell_some_of_an_infinite_word(name, share):
+def test_letters_of_v_partly_reveal_the_answer_for_infinite_words(name, share):
     task = Word(12, "direct", name, question="member", tail="omega")
     drawn = task.draw(0, 1, 0, 3000)
     lines = [task.decode(drawn, row) for row in range(3000)]
@@ -66,8 +66,8 @@ def test_the_letters_of_v_tell_some_of_an_infinite_word(name, share):
 
 @pytest.mark.parametrize("name", ["A5", "Z5"])
 @pytest.mark.parametrize(("size", "by_visits"), [(16, 0.73), (32, 0.67), (64, 0.62)])
-def test_closure_is_not_told_by_letter_counts(name, size, by_visits):
-    """That a word ends in F gives 3 of 4 answers; the number of visits some of them."""
+def test_letter_counts_do_not_reveal_closure(name, size, by_visits):
+    """Whether a word ends in F predicts 3 of 4 answers, the number of visits some of them."""
     task = Closure(size, "direct", name)
     words, counts, answer = letters_and_answers(task, CLOSURE_FIRST)
     group = monoid(name)
@@ -78,8 +78,8 @@ def test_closure_is_not_told_by_letter_counts(name, size, by_visits):
 
 
 def best_guess_from_counts(monoid: Monoid, letters: tuple[int, ...], size: int) -> float:
-    """The exact accuracy of the best guess of the product from letter counts alone, for words of
-    `size` uniform `letters` (the table of docs/word_problems.md)."""
+    """Exact accuracy of the best guess of the product from letter counts, for words of `size`
+    uniform `letters` (table in docs/word_problems.md)."""
     found = {(): np.eye(len(monoid))[0]}
     for _ in range(size):
         longer: dict[tuple[int, ...], np.ndarray] = {}
@@ -93,7 +93,7 @@ def best_guess_from_counts(monoid: Monoid, letters: tuple[int, ...], size: int) 
 
 
 @pytest.mark.parametrize("name", ["Z60", "A4xZ5", "A5"])
-def test_best_guess_of_a_product_from_counts_is_the_documented_one(name):
+def test_best_guess_from_counts_matches_the_documentation(name):
     group = monoid(name)
     letters = tuple(group.number[letter] for letter in group.letters)
     text = (ROOT / "docs" / "word_problems.md").read_text()

@@ -1,4 +1,4 @@
-"""The cache of compiled functions: where it lies, which edits and what damage it notices."""
+"""The cache of compiled kernels: its folder, invalidation after edits, recovery from damage."""
 
 import os
 from pathlib import Path
@@ -18,7 +18,7 @@ def number():
 
 @pytest.fixture
 def small(tmp_path: Path, monkeypatch) -> Path:
-    """A package of one kernel, and a constant in a file without kernels."""
+    """A package with one kernel, and a constant in a file without kernels."""
     monkeypatch.delenv("NUMBA_CACHE_DIR", raising=False)
     (tmp_path / "small").mkdir()
     (tmp_path / "small" / "numbers.py").write_text("NUMBER = 17\n")
@@ -27,7 +27,7 @@ def small(tmp_path: Path, monkeypatch) -> Path:
 
 
 def printed(package: Path, **environment: str) -> str:
-    # Python takes a file of the same second and size for the one that it has compiled.
+    # Python reuses bytecode if a source file keeps its size and its time stamp in seconds.
     environment |= {"PYTHONPATH": f"{package.parent}:{ROOT}", "PYTHONDONTWRITEBYTECODE": "1"}
     return output("-c", "from small.kernels import number; print(number())", **environment)
 
@@ -36,9 +36,9 @@ def cached(folder: Path, suffix: str = "nbc") -> list[Path]:
     return list(folder.glob(f"kernels-*/**/*.{suffix}"))
 
 
-def test_an_edit_in_another_file_reaches_the_kernels(small: Path, tmp_path: Path) -> None:
-    """Numba's own cache would go on with the old code. Without an edit nothing is compiled.
-    Numba's own setting names the folder."""
+def test_edit_in_another_file_recompiles_kernels(small: Path, tmp_path: Path) -> None:
+    """Numba's own cache would keep the old code. Without an edit, nothing is recompiled.
+    `NUMBA_CACHE_DIR` sets the folder."""
     own = {"NUMBA_CACHE_DIR": str(tmp_path / "cache")}
     assert printed(small, **own) == "17\n"
     [path] = cached(tmp_path / "cache")
@@ -48,8 +48,8 @@ def test_an_edit_in_another_file_reaches_the_kernels(small: Path, tmp_path: Path
     assert printed(small, **own) == "18\n" and not (small / "__pycache__").exists()
 
 
-def test_an_unreadable_cache_is_compiled_again(small: Path) -> None:
-    """Such as the empty index that a killed process leaves: numba raises EOFError for ever."""
+def test_unreadable_cache_is_rebuilt(small: Path) -> None:
+    """For example, a killed process leaves an empty index, and numba always raises EOFError."""
     printed(small)
     for suffix, length in (("nbi", 0), ("nbc", 200)):
         [path] = cached(small / "__pycache__", suffix)
@@ -59,10 +59,10 @@ def test_an_unreadable_cache_is_compiled_again(small: Path) -> None:
         assert again.stat().st_size > 200
 
 
-def test_an_installation_that_cannot_be_written_caches_in_the_home_folder(small, tmp_path) -> None:
-    """Under a name of its own: numba's way on to the home folder would mix versions up. Without
-    any folder to write to the kernels are compiled anew."""
-    (small / "__pycache__").touch()  # stands in the way, of root too
+def test_read_only_installation_caches_in_the_home_folder(small, tmp_path) -> None:
+    """In a separate folder, because numba's own fallback would mix up versions. Without any
+    writable folder, kernels are recompiled."""
+    (small / "__pycache__").touch()  # blocks the folder, even for root
     assert printed(small, HOME=str(tmp_path)) == "17\n"
     assert cached(tmp_path / ".cache" / "cotcost")
     assert not (tmp_path / ".cache" / "numba").exists()

@@ -1,4 +1,4 @@
-"""Match3 against the oracle, and its construction."""
+"""Match3: comparison with the oracle, and the distribution of its prompts."""
 
 import re
 from collections import Counter
@@ -18,7 +18,7 @@ from tasks.match3 import Match3
 
 
 def split(line):
-    """The numbers, the one asked about, whether there is a match."""
+    """The numbers, the query, and whether there is a match."""
     words = line.split()
     return [int(word) for word in words[:-3]], int(words[-2]), words[-1] == "yes"
 
@@ -32,7 +32,7 @@ def test_by_hand():
 
 @settings(max_examples=12)
 @given(st.integers(2, 9), st.integers(0, 8), st.integers(0, 99))
-def test_every_line_is_right_by_the_oracle(size, more, seed):
+def test_oracle_accepts_every_line_and_agrees_on_mutants(size, more, seed):
     task = Match3(size, modulus=2 * (size + more) + 1)
     drawn = drawn_lines(task, 12, seed)
     for line in drawn:
@@ -51,11 +51,11 @@ def test_one_match_or_none_among_distinct_numbers(modulus):
         assert all((2 * x + query) % modulus for x in numbers)
 
 
-def test_what_is_no_pair_tells_nothing():
-    """Answers, and given the number asked about every other number, are as frequent either way.
+def test_simple_features_do_not_reveal_the_answer():
+    """Yes and no are equally frequent, overall and given the query and any other number.
 
-    2,000 lines, and 17 x 16 combinations of q and x, each about 59 times; four and a half
-    standard deviations of a share of half.
+    2,000 lines; each of the 17 x 16 combinations of q and x occurs about 59 times. The tolerance
+    is 4.5 standard deviations of a share of one half.
     """
     modulus, count = 17, 2000
     found = [split(line) for line in drawn_lines(Match3(8, modulus=modulus), count, 0)]
@@ -72,14 +72,14 @@ def test_what_is_no_pair_tells_nothing():
             np.mean([feature(numbers) for numbers, _, answer in found if answer == kind])
             for kind in (True, False)
         )
-        assert abs(with_match - without) < 1  # a sum modulo 17 has deviation 4.9: 4.5 times 0.22
+        assert abs(with_match - without) < 1  # SD of a sum modulo 17 is 4.9: 4.5 times 0.22
 
 
 DOCUMENT = (ROOT / "docs" / "tensor.md").read_text()
 
 
 def documented(row, column):
-    """A number of the document's table of guesses."""
+    """An entry in the table of guesses in docs/tensor.md."""
     names, found = (
         re.search(rf"^\| {start} \| (.*) \|$", DOCUMENT, re.MULTILINE)[1].split(" | ")
         for start in ("n, p", row)
@@ -90,14 +90,14 @@ def documented(row, column):
 @pytest.mark.parametrize(
     ("size", "modulus", "of_sum", "of_both"), [(3, 13, 0.654, 0.977), (4, 17, 0.581, 0.906)]
 )
-def test_what_sums_tell_is_what_the_document_says(size, modulus, of_sum, of_both):
-    """Exactly: the best guess of who knows q and the numbers' sum, or that and the sum of their
+def test_best_guesses_from_sums_match_the_documentation(size, modulus, of_sum, of_both):
+    """Exact accuracy of the best guess from q and the sum of the numbers, or also the sum of their
     squares."""
 
     def signed(count):
         pairs = np.array(list(combinations(range(1, modulus // 2 + 1), count)))
         signs = np.array(list(product((1, -1), repeat=count)))
-        return (pairs[:, None] * signs).reshape(-1, count)  # from q's own partner
+        return (pairs[:, None] * signs).reshape(-1, count)  # relative to -q / 2
 
     fewer = signed(size - 1)
     match = np.concatenate([np.column_stack([fewer, -fewer[:, i]]) for i in range(size - 1)])

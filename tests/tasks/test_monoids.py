@@ -1,4 +1,4 @@
-"""Tables against maps that are composed, and the facts that textbooks state of these groups."""
+"""Multiplication tables compared with composed maps, and textbook facts about the groups."""
 
 import numpy as np
 import pytest
@@ -13,7 +13,7 @@ NAMES = [*DEFINITIONS, "Z2", "Z5", "Z60"]
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_table_is_that_of_the_maps(name):
+def test_table_matches_composed_maps(name):
     found, mul = monoid(name), times(name)
     assert found.elements[0] == identity(name)
     assert len(set(found.elements)) == len(found) and len(found.letters) == min(3, len(found))
@@ -32,7 +32,7 @@ def test_orders_and_abelianisations(name):
 
 
 @pytest.mark.parametrize("name", INDICES)
-def test_subgroups_have_the_index_that_is_compared(name):
+def test_subgroups_have_the_expected_index(name):
     group = monoid(name)
     assert group.is_subgroup(group.subgroup)
     assert len(group) == INDICES[name] * len(group.subgroup)

@@ -1,4 +1,4 @@
-"""Settings of the tasks: how long sequences get, which sizes are mixed, what is refused."""
+"""Task settings: maximum lengths, mixed training sizes and rejected values."""
 
 from collections import Counter
 
@@ -17,11 +17,11 @@ from tasks.mqar import MQAR
 from tasks.task import Task
 from tasks.word import Word
 
-LONGEST = {  # prompt, chain and answer; the paper's text says how many tokens there are at most
+LONGEST = {  # prompt, chain and answer; the paper states the maximum number of tokens
     Arithmetic: ((1, 2, 3, 4), lambda n: 2 * n**2 + 2 * n + 1),
     LIS: ((1, 2, 3, 40, 250), lambda n: 2 * n + 3),
     EditDistance: ((1, 2, 3, 6, 20), lambda n: n**2 + 5 * n + 6),
-    # the rows of ED, and before all but the first: |, s2, <sep> and what is left of s1
+    # the rows of ED, and before all but the first: the rest of s1, |, s2 and <sep>
     EditDistanceLocal: (
         (1, 2, 3, 6, 20), lambda n: n**2 + 5 * n + 6 + (n - 1) * (n + 4) + n * (n - 1) // 2,
     ),
@@ -42,7 +42,7 @@ def test_longest_sequence_is_reached_and_never_exceeded(cls: type[Task]) -> None
             assert task.draw(0, 0, 0, 20_000).lengths.max() - 1 == task.max_len
 
 
-MIXED = [  # the sizes in training, and in what proportion
+MIXED = [  # training sizes and their proportions
     (Arithmetic(4), {1: 1, 2: 2, 3: 3, 4: 4}), (LIS(4), {4: 1}), (Word(4), {4: 1}),
     (Word(4, "direct"), {1: 1, 2: 2, 3: 3, 4: 4}), (Word(4, "tagged"), {4: 1}),
     (Word(4, "direct", "flip-flop"), {2: 2, 3: 3, 4: 4}), (Closure(14), {14: 1}),
@@ -52,7 +52,7 @@ MIXED = [  # the sizes in training, and in what proportion
 
 
 @pytest.mark.parametrize(("task", "shares"), MIXED, ids=lambda x: getattr(x, "name", ""))
-def test_training_mixes_sizes_and_tests_have_the_largest(task, shares) -> None:
+def test_training_mixes_sizes_and_test_sets_have_the_largest(task, shares) -> None:
     exact = {size: share / sum(shares.values()) for size, share in shares.items()}
     assert task.training_mixture() == pytest.approx(exact)
     planned = Counter(planned_sizes(task, "train", 1000, 0).tolist())
@@ -96,7 +96,7 @@ BAD = [
 
 
 @pytest.mark.parametrize(("cls", "settings", "said"), BAD)
-def test_bad_settings_are_one_line_that_names_them(cls, settings, said) -> None:
+def test_bad_settings_raise_a_one_line_error(cls, settings, said) -> None:
     with pytest.raises(UserError) as raised:
         cls(**{"size": 8, **settings})
     assert said in str(raised.value)

@@ -1,4 +1,4 @@
-"""Bits that a state must hold: counts of right continuations, against all those that are drawn."""
+"""Bits that a state must hold, compared with the number of distinct continuations drawn."""
 
 import pytest
 
@@ -27,9 +27,9 @@ READ = [
 ]  # fmt: skip
 
 
-def test_the_size_asked_for_counts_not_the_tasks() -> None:
+def test_state_bits_depend_on_the_requested_size() -> None:
     for task in READ:
-        if task.size > 1 and task.name != "closure":  # the others have the smallest size
+        if task.size > 1 and task.name != "closure":  # the others are at their smallest size
             small = task.with_parameters(size=task.size - 1)
             assert task.state_bits(small.size) == small.state_bits(small.size)
 
@@ -40,7 +40,7 @@ def bounds(task: Task) -> tuple[float, float]:
 
 
 @pytest.mark.parametrize("task", READ, ids=lambda task: f"{task.name}-{task.parameters}")
-def test_as_many_continuations_as_are_drawn(task: Task) -> None:
+def test_state_bits_match_the_number_of_continuations(task: Task) -> None:
     drawn = task.draw(0, 2, 0, 30_000)
     rows = zip(drawn.tokens.tolist(), drawn.prompt_lengths, drawn.lengths, strict=True)
     found = len({tuple(tokens[start:stop]) for tokens, start, stop in rows})
@@ -56,10 +56,10 @@ LABELLED = [
 
 
 @pytest.mark.parametrize("task", LABELLED, ids=lambda task: f"{task.name}-{task.parameters}")
-def test_as_many_ways_to_label_as_a_state_must_tell_apart(task: Task) -> None:
-    """Two prefixes may share a state unless some rest that may follow both is labelled otherwise.
+def test_state_bits_match_the_number_of_distinguishable_prefixes(task: Task) -> None:
+    """Two prefixes may share a state unless a common continuation is labelled differently.
 
-    Told apart pairwise or not at all: classes of prefixes that agree on every rest in common.
+    Prefixes are grouped into classes that agree on all common continuations.
     """
     drawn = task.draw(0, 2, 0, 30_000)
     both = zip(map(tuple, drawn.tokens.tolist()), map(tuple, drawn.labels.tolist()), strict=True)
@@ -67,7 +67,7 @@ def test_as_many_ways_to_label_as_a_state_must_tell_apart(task: Task) -> None:
     for cut in range(2, task.max_len):
         rests: dict[tuple[int, ...], dict[tuple[int, ...], tuple[int, ...]]] = {}
         for row, labels in different:
-            rest = row[cut:] if task.format == "tagged" else row[cut | 1 :: 2]  # of the prompt
+            rest = row[cut:] if task.format == "tagged" else row[cut | 1 :: 2]  # prompt tokens
             rests.setdefault(row[:cut], {})[rest] = labels[cut + 1 :]
         apart: list[dict[tuple[int, ...], tuple[int, ...]]] = []
         for rest in rests.values():

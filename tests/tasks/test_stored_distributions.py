@@ -1,6 +1,6 @@
-"""Stored sets have the distributions that the tasks' documents state, in both splits.
+"""Stored sets have the documented distributions in both splits.
 
-Distinct prompts run out: of far resets, of short words with product e, of short strings.
+Some kinds have few distinct prompts: distant resets, short words with product e, short strings.
 """
 
 import itertools
@@ -19,20 +19,20 @@ from tasks.word import FIRST, Word
 
 
 def words(task, sequences):
-    """The letters of each word by number."""
+    """The letter indices of each word."""
     marker = task.vocabulary.index[task.answer_marker]
     rows = zip(sequences.tokens.tolist(), sequences.prompt_lengths, strict=True)
     return [tuple(i - FIRST for i in row[:n] if i != marker) for row, n in rows]
 
 
 def resets(word):
-    """How far the last reset is from the end, which one it is, how many there are."""
+    """Distance of the last reset from the end, its letter, and the number of resets."""
     last = max(i for i, letter in enumerate(word) if letter)
     return len(word) - last, word[last], sum(letter > 0 for letter in word)
 
 
-def test_resets_of_the_flip_flop_are_as_far_as_there_are_words():
-    """Equal shares of all distances but those whose words run out: most of these are stored."""
+def test_distances_of_flip_flop_resets_are_equally_frequent():
+    """Distances are equally frequent unless their words run out; most of those words are stored."""
     task, counts = Word(9, "cot", "flip-flop"), DataConfig(train=1500, validation=60, test=240)
     sets, _ = build(task, counts, progress=False)
     every = [w for w in itertools.product(range(3), repeat=9) if w.count(1) == w.count(2) > 0]
@@ -45,7 +45,7 @@ def test_resets_of_the_flip_flop_are_as_far_as_there_are_words():
         n > 300 for n in there.values()
     )
     for distance in range(1, 9):
-        if there[distance] < 300:  # nine tenths, as many of either letter, rounded down
+        if there[distance] < 300:  # nine tenths, rounded down to equally many of each letter
             assert 0.8 * there[distance] - 6 <= stored[distance] <= 0.9 * there[distance]
         else:
             assert abs(stored[distance] - level) < 4.5 * level**0.5
@@ -56,7 +56,7 @@ def test_resets_of_the_flip_flop_are_as_far_as_there_are_words():
         own = [n for d, _, n in found["train"] if d == distance]
         expected = [n for d, _, n in map(resets, every) if d == distance]
         assert deviation(own, expected) < 3.5
-    for format in ("tagged", "online"):  # strata that run out are read off other places of a row
+    for format in ("tagged", "online"):  # strata are read from other positions of a row
         labelled = task.with_parameters(format=format)
         other, _ = build(labelled, counts, progress=False)
         for split, own in sets.items():
@@ -76,9 +76,8 @@ OTHERS = [
 
 
 @pytest.mark.parametrize("task", [*OF_FEW_LETTERS, *OTHERS], ids=lambda task: f"{task.parameters}")
-def test_half_of_the_answers_are_yes_and_letter_counts_do_not_tell_which(task):
-    """At every length, of which short ones run out of words: where one runs out of either answer,
-    both end."""
+def test_answers_are_balanced_and_not_revealed_by_letter_counts(task):
+    """At every length; when the words of one answer run out at a short length, both stop."""
     train, test = (6000, 500) if task.size > 7 else (300, 50)
     sets, ran_out = build(task, DataConfig(train, 0, test), progress=False)
     for own in (sets["train"], sets["test"]):
@@ -93,8 +92,8 @@ def test_half_of_the_answers_are_yes_and_letter_counts_do_not_tell_which(task):
     assert (task.size > 7) == bool(ran_out)
 
 
-def test_closure_has_its_kinds_at_every_length():
-    """Of four letters of S3 there are 1,296 words."""
+def test_closure_kinds_have_their_shares_at_every_length():
+    """There are 1,296 words of four letters of S3."""
     task = Closure(6, "direct", "S3", r=2)
     sets, ran_out = build(task, DataConfig(train=4000, validation=0, test=300), progress=False)
     assert ran_out
@@ -107,7 +106,7 @@ def test_closure_has_its_kinds_at_every_length():
                 assert abs(kinds[kind] - len(rows) * share) <= spread + 1
 
 
-def test_letters_of_products_are_uniform_in_stored_sets():
+def test_letters_are_uniform_in_stored_sets():
     task = Word(6, "direct", "S3", "all")
     sets, _ = build(task, DataConfig(train=4000, validation=0, test=2000), progress=False)
     for own in (sets["train"], sets["test"]):
@@ -116,8 +115,8 @@ def test_letters_of_products_are_uniform_in_stored_sets():
         assert deviation(letters, expected) < 3.5
 
 
-def test_what_ran_out_stands_beside_the_set(tmp_path):
-    """Copies of one letter and of two: 3 and 9; longer strings fill up."""
+def test_sizes_and_groups_that_ran_out_are_recorded(tmp_path):
+    """There are 3 strings of one letter and 9 of two; longer ones fill up the set."""
 
     def ran_out(task, train, test):
         path = load_or_build(task, DataConfig(train, 0, test), tmp_path, progress=False).path

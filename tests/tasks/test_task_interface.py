@@ -1,4 +1,4 @@
-"""The interface and its defaults, through a toy task."""
+"""The `Task` interface and its defaults, tested with a toy task."""
 
 import random
 from typing import ClassVar
@@ -13,7 +13,7 @@ from tasks.task import Task, build_task
 
 
 class Parity(Task):
-    """Toy: bits, their running parity, the last parity."""
+    """Toy task: bits, their running parity, the final parity."""
 
     name: ClassVar[str] = "parity"
 
@@ -38,7 +38,7 @@ class Parity(Task):
         return [*parities, "<sep>"], parities[-1:]
 
 
-def test_a_task_needs_little() -> None:
+def test_defaults_of_a_minimal_task() -> None:
     task = Parity(3)
     sequence = task.parse("1 1 0 <sep> 1 0 0 <sep> 0".split())
     assert sequence == Example(["1", "1", "0", "<sep>"], ["1", "0", "0", "<sep>"], ["0"])
@@ -56,7 +56,7 @@ def test_a_task_needs_little() -> None:
         task.decode(task.encode([Example(["1", "1"], [], ["0"])]), 0)
 
 
-def test_a_value_that_the_class_refuses_is_one_line(monkeypatch) -> None:
+def test_invalid_vocabulary_raises_a_user_error(monkeypatch) -> None:
     monkeypatch.setattr(Parity, "own_tokens", ["0", "<sep>", "0"])
     with pytest.raises(UserError, match="task: a vocabulary must not contain a token twice"):
         build_task({"_target_": f"{__name__}.Parity", "size": 2})

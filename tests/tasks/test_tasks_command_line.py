@@ -1,4 +1,4 @@
-"""`python -m tasks`: what it prints, and its exit status."""
+"""`python -m tasks`: output and exit status."""
 
 import json
 import re
@@ -22,7 +22,7 @@ def test_check_names_line_and_reason(tmp_path: Path, capsys) -> None:
     assert last == "3 lines, 2 valid, 1 invalid"
 
 
-def test_build_says_where_and_what(tmp_path: Path, capsys) -> None:
+def test_build_prints_path_and_fingerprint(tmp_path: Path, capsys) -> None:
     call = f"build lis --size 5 --train 100 --test 10 --dir {tmp_path}".split()
     assert main(call) == 0
     first = capsys.readouterr().out
@@ -53,7 +53,7 @@ def test_build_says_where_and_what(tmp_path: Path, capsys) -> None:
         ("build lis --size 5 --train 5 --test 5 --dir /proc/no", "/proc/no"),
     ],
 )
-def test_a_bad_call_is_one_line_and_status_2(call: str, said: str, capsys) -> None:
+def test_bad_call_gives_a_one_line_error_and_status_2(call: str, said: str, capsys) -> None:
     assert main(call.split()) == 2
     error = capsys.readouterr().err
     assert len(error.splitlines()) == 1
@@ -61,7 +61,7 @@ def test_a_bad_call_is_one_line_and_status_2(call: str, said: str, capsys) -> No
 
 
 @pytest.mark.parametrize("text", ["", "size: [", "defaults: [lis]"])
-def test_a_task_whose_yaml_is_no_list_of_settings(text: str, tmp_path, capsys) -> None:
+def test_invalid_task_yaml_gives_a_one_line_error(text: str, tmp_path, capsys) -> None:
     (tmp_path / "task").mkdir()
     (tmp_path / "task" / "mine.yaml").write_text(text)
     assert main(["sample", "mine", "--config-dir", str(tmp_path)]) == 2
@@ -69,8 +69,8 @@ def test_a_task_whose_yaml_is_no_list_of_settings(text: str, tmp_path, capsys) -
     assert "mine.yaml: " in line
 
 
-def test_push_is_dry_until_upload_is_asked_for(tmp_path, monkeypatch, capsys) -> None:
-    """What would be published opens as a `DatasetDict` whose rows the vocabulary decodes."""
+def test_push_is_a_dry_run_without_upload(tmp_path, monkeypatch, capsys) -> None:
+    """The published data loads as a `DatasetDict`, and its vocabulary decodes the rows."""
     uploads = []
 
     def push_to_hub(published, repo, private):

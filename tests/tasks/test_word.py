@@ -20,7 +20,7 @@ MONOIDS = ["S3", "A4", "S4", "A5", "S5", "A4xZ5", "Z60", "Z5", "flip-flop"]
 
 @pytest.mark.parametrize("letters", ["three", "all"])
 @pytest.mark.parametrize("name", MONOIDS)
-def test_lines_are_those_of_the_definition(name, letters):
+def test_lines_match_the_definition(name, letters):
     for format, question in (*product(("cot", "direct"), ("value", "member")), ("tagged", "value")):
         task = Word(7, format, name, letters, question)
         for line in drawn_lines(task, 15):
@@ -57,8 +57,8 @@ def test_worked_by_hand():
 
 
 @pytest.mark.parametrize(("name", "target"), [("A4", "2143"), ("S4", "1234"), ("Z5", "3")])
-def test_words_to_a_product_are_uniform_among_all_of_them(name, target):
-    """Held against all words of six letters, multiplied by the oracle."""
+def test_words_with_a_given_product_are_uniform(name, target):
+    """Compared with all words of six letters, multiplied by the oracle."""
     found = monoid(name)
     letters = tuple(found.number[letter] for letter in found.letters)
     every = product(letters, repeat=6)
@@ -72,7 +72,7 @@ def test_words_to_a_product_are_uniform_among_all_of_them(name, target):
 
 @pytest.mark.parametrize("letters", ["three", "all"])
 def test_short_words_without_an_alternative_are_drawn_too(letters):
-    """Of one letter of S4, none but e lies in the commutator subgroup under three letters."""
+    """With three letters of S4, the only one-letter word in the commutator subgroup is e."""
     task = Word(3, "direct", "S4", letters, "member")
     for size in (1, 2, 3):
         for line in drawn_lines(task.with_parameters(size=size), 40):
@@ -86,7 +86,7 @@ def omega_task(name: str, size: int = 7, letters: str = "three") -> Word:
 @pytest.mark.parametrize("name", ["S3", "A4", "Z5", "flip-flop"])
 @settings(max_examples=40)
 @given(data=st.data())
-def test_infinite_words_are_judged_by_linked_pairs(name, data):
+def test_acceptance_of_infinite_words_matches_the_oracle(name, data):
     found = monoid(name)
     pick = st.lists(st.integers(0, len(found) - 1), min_size=1, max_size=4)
     u, v = data.draw(pick), data.draw(pick)
@@ -97,7 +97,7 @@ def test_infinite_words_are_judged_by_linked_pairs(name, data):
 
 
 def test_infinite_words_by_hand():
-    """h(u) = 2 and h(v) = 4 in Z5: v is read five times until 2 returns."""
+    """h(u) = 2 and h(v) = 4 in Z5, so v is read five times until 2 recurs."""
     chain, answer = omega_task("Z5").solve("1 1 0 | 1 1 1 1 <sep>".split())
     assert chain == "1 2 2  3 4 0 1  2 3 4 0  1 2 3 4  0 1 2 3  4 0 1 2  <sep>".split()
     assert answer == ["yes"]

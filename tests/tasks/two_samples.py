@@ -1,4 +1,4 @@
-"""A chi-square test of whether two samples come from one distribution."""
+"""Chi-square test of whether two samples have the same distribution."""
 
 from collections import Counter
 from collections.abc import Hashable, Iterable
@@ -7,8 +7,8 @@ from scipy.stats import chi2_contingency, norm
 
 
 def deviation(one: Iterable[Hashable], two: Iterable[Hashable], least: int = 20) -> float:
-    """The p-value of the two-sample chi-square test as a standard score; values seen fewer than
-    ``least`` times in all are taken together."""
+    """The p-value of the two-sample chi-square test as a z-score; values that occur fewer than
+    `least` times in total are pooled."""
     a, b = Counter(one), Counter(two)
     cells = [(a[value], b[value]) for value in a | b if a[value] + b[value] >= least]
     rest = a.total() - sum(x for x, _ in cells), b.total() - sum(y for _, y in cells)
