@@ -1,4 +1,4 @@
-"""Every benchmark at its smallest: rows, columns and ratios; nothing is asserted of a time."""
+"""Every benchmark at a small size: rows, columns and ratios, but no timings."""
 
 import json
 
@@ -28,7 +28,7 @@ def run(benchmark, folder, **options):
     return record
 
 
-def test_options_are_read_by_their_types_and_a_wrong_one_is_named():
+def test_options_are_parsed_by_type_and_errors_name_the_option():
     assert NAMES == ["costs", "data", "evaluation", "gpu", "heads", "scaling", "training"]
     words = ["dims=32,64", "compile=false,graphs", "models=linear", "batch=4", "precisions="]
     assert read_options(gpu.main, words) == {
@@ -48,13 +48,13 @@ def test_actions_take_turns():
     assert calls == list("abababab") and taken.keys() == set("ab")
 
 
-def test_the_median_of_the_repeats_is_taken(monkeypatch):
-    seconds = iter([9.0, 3.0, 1.0, 2.0])  # the first warms up
+def test_median_of_the_repeats(monkeypatch):
+    seconds = iter([9.0, 3.0, 1.0, 2.0])  # the first is the warm-up
     monkeypatch.setattr(timing, "seconds_of", lambda action, device: next(seconds))
     assert timing.median_seconds({"a": print}, repeats=3) == {"a": 2.0}
 
 
-def test_training_steps_beside_the_plain_module(tmp_path, capsys):
+def test_training_steps_are_compared_with_the_plain_module(tmp_path, capsys):
     record = run(
         training, tmp_path, size=2, dims=(8,), models=("running_mean",), repeats=1, batch=4
     )
@@ -69,7 +69,7 @@ def test_training_steps_beside_the_plain_module(tmp_path, capsys):
     assert {"hybrid", "lstm"} < set(training.MODELS) and "tensor" not in training.MODELS
 
 
-def test_the_plain_block_is_our_block_but_for_gelus_approximation():
+def test_plain_block_equals_our_block_up_to_the_gelu_approximation():
     torch.manual_seed(0)
     ours = Transformer(20, 12, 16, 3, 4, StandardAttention).blocks[0].eval()
     plain = training.PlainBlock(16, 4, 12, 0.0)
@@ -82,7 +82,7 @@ def test_the_plain_block_is_our_block_but_for_gelus_approximation():
     torch.testing.assert_close(plain(x), ours(x, no_line_ends), atol=2e-3, rtol=0)
 
 
-def test_the_plain_loss_is_the_trainers():
+def test_plain_loss_equals_the_trainers_loss():
     task = Arithmetic(3)
     sequences = task.draw(0, 0, 0, 64)
     inputs, targets = training.padded(sequences)
@@ -93,8 +93,8 @@ def test_the_plain_loss_is_the_trainers():
 
 
 @pytest.mark.parametrize("mixer", MIXERS)
-def test_plain_generation_is_greedy_decoding(mixer):
-    """In float32, hence on a model without close calls: a large head makes margins wide."""
+def test_plain_generation_equals_greedy_decoding(mixer):
+    """Plain generation runs in float32, so the head is scaled up to avoid close calls."""
     task = TASKS["arithmetic"]()
     model = small_model(task, mixer).eval()
     model.head.weight.data.mul_(50)
@@ -109,7 +109,7 @@ def test_plain_generation_is_greedy_decoding(mixer):
 
 
 @pytest.mark.parametrize("trained", [True, False])
-def test_exact_evaluation_beside_plain_generation(tmp_path, trained):
+def test_exact_evaluation_is_compared_with_plain_generation(tmp_path, trained):
     record = run(
         evaluation, tmp_path, size=2, dim=16, models=("linear",), plain=6, sequences=12, steps=3,
         train=200, trained=trained, runs_dir=tmp_path / "runs", data_dir=tmp_path / "data",

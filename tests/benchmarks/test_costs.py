@@ -1,4 +1,4 @@
-"""`python -m benchmarks costs`: what it times, and what it writes."""
+"""`python -m benchmarks costs`: which models it times and what it writes."""
 
 import pandas as pd
 import pytest
@@ -29,7 +29,7 @@ def small(model, dim, words=""):
 
 
 def entered(folder, config, accuracy):
-    """Enter a made-up measurement of the cell into the table in ``folder``."""
+    """Add a made-up measurement of the cell to the table in `folder`."""
     settings = deciding_settings(config)
     row = {
         **identity(settings), "status": "done", "answer_accuracy": accuracy, "finished_at": "",
@@ -41,7 +41,7 @@ def entered(folder, config, accuracy):
 
 @pytest.fixture
 def made_up(tmp_path, monkeypatch):
-    """An experiment of three models, of which sparse does not reach 90 %."""
+    """An experiment with three models, of which sparse does not reach 90 %."""
     monkeypatch.chdir(tmp_path)
     folder = tmp_path / "results" / "mine"
     for model, dim, accuracy in (
@@ -68,11 +68,11 @@ def test_the_models_at_d90_are_timed(made_up, monkeypatch, capsys):
 
 
 @pytest.mark.parametrize("model", ["standard", "linear", "sparse"])
-def test_what_is_timed_is_greedy_generation(model):
+def test_timed_generation_equals_greedy_decoding(model):
     config = config_of(f"task=arithmetic task.size=3 model={model} model.dim=16")
     task = build_task(config.task)
     net = initial_model(config, task).double().eval()
-    net.head.weight.data.mul_(20)  # an untrained model's choices vary
+    net.head.weight.data.mul_(20)  # so that an untrained model's choices vary
     sequences = task.draw(0, 0, 0, 5)
     prompts = costs.Prompts(sequences)
     written = prompts.generate(net)

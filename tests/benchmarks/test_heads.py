@@ -1,4 +1,4 @@
-"""The arithmetic of `heads`; its timings are read, not tested."""
+"""Fits and outputs of `benchmarks.heads`; its timings are not tested."""
 
 import json
 import math
@@ -18,7 +18,7 @@ def rows(seconds):
     return pd.DataFrame([{**row, "seconds": seconds(row)} for row in found])
 
 
-def test_exponents_are_found():
+def test_exponents_are_recovered():
     exact = heads.exponents(
         rows(lambda row: 3e-6 * row["layers"] * row["heads"] ** 1.1 * row["tokens"] ** 2)
     )
@@ -26,8 +26,8 @@ def test_exponents_are_found():
     assert all(exact[f"{name}_±"] < 1e-9 for name in heads.AXES)
 
 
-def test_intervals_of_exponents_are_students():
-    """Held against the textbook's t of 4 degrees of freedom: 6 rows, a constant, one slope."""
+def test_intervals_of_exponents_use_students_t():
+    """Compared with Student's t for 4 degrees of freedom: 6 rows, a constant, one slope."""
     noise, tokens = [0.1, -0.1, 0.05, 0.0, -0.05, 0.02], [16, 32, 64, 128, 256, 512]
     x, y = np.log(tokens), 2 * np.log(tokens) + noise
     cases = {"layers": 1, "heads": 1, "tokens": tokens, "seconds": np.exp(y)}
@@ -35,13 +35,13 @@ def test_intervals_of_exponents_are_students():
     slope, offset = np.polyfit(x, y, 1)
     error = math.sqrt(((y - slope * x - offset) ** 2).sum() / 4 / ((x - x.mean()) ** 2).sum())
     assert (found["tokens"], found["tokens_±"]) == pytest.approx((slope, 2.776 * error), rel=1e-3)
-    assert "heads" not in found  # does not vary
+    assert "heads" not in found  # the number of heads does not vary
 
 
-def test_batched_and_separate_heads_compute_the_same():
+def test_batched_and_separate_heads_give_the_same_output():
     row = {"layers": 2, "heads": 3, "tokens": 8, "width": 4}
     batched = heads.attention(row | {"calls": "batched"})()  # (1, 3, 8, 4)
-    last = heads.attention(row | {"calls": "separate"})()  # that of the last head, (1, 1, 8, 4)
+    last = heads.attention(row | {"calls": "separate"})()  # the last head, (1, 1, 8, 4)
     torch.testing.assert_close(batched[:, -1:], last)
     q, k, v = torch.randn(3, 1, 3, 8, 4, generator=torch.Generator().manual_seed(0)).split(1)
     weights = (q @ k.mT / 2).softmax(-1)[0]

@@ -1,4 +1,4 @@
-"""Accuracies, their interval, the chance level, and where chains break."""
+"""Accuracies, their confidence interval, the chance level and where chains break."""
 
 from collections import Counter
 from itertools import pairwise
@@ -14,7 +14,7 @@ from evaluation.judge import chance_accuracy, evaluate, judge, wilson_interval
 
 
 @pytest.mark.parametrize("steps", [0, 40, 150])
-def test_accuracies_are_those_of_the_written_tokens(steps):
+def test_accuracies_match_the_generated_tokens(steps):
     task, model = prepared("arithmetic", "standard", steps)
     sequences = task.draw(0, 1, 0, 60)
     result = evaluate(model, task, sequences)
@@ -34,7 +34,7 @@ def test_accuracies_are_those_of_the_written_tokens(steps):
 
 @pytest.mark.parametrize("task_name", TASKS)
 def test_chance_is_the_share_of_the_most_frequent_answer(task_name):
-    """Against the answers that the plain solver gives the prompts."""
+    """Compared with the answers from `task.solve`."""
     task, model = prepared(task_name, "standard", 0)
     sequences = task.draw(0, 1, 0, 50)
     answers = Counter(tuple(task.solve(task.decode(sequences, row).prompt)[1]) for row in range(50))
@@ -44,7 +44,7 @@ def test_chance_is_the_share_of_the_most_frequent_answer(task_name):
     assert chance_accuracy(task, sequences.select(slice(0, 1))) == 1
 
 
-def test_where_chains_break_adds_up():
+def test_counts_of_where_chains_break_add_up():
     task, model = prepared("arithmetic", "standard", 150)
     sequences = task.draw(0, 1, 0, 80)
     _, chain = judge(task, sequences, generate(model, sequences))
@@ -59,7 +59,7 @@ def test_where_chains_break_adds_up():
 
 
 @given(trials=st.integers(1, 10**4), data=st.data())
-def test_the_interval_is_wilsons(trials, data):
+def test_wilson_interval_matches_scipy(trials, data):
     successes = data.draw(st.integers(0, trials))
     expected = binomtest(successes, trials).proportion_ci(method="wilson")
     assert wilson_interval(successes, trials) == pytest.approx(tuple(expected), abs=1e-12)

@@ -1,4 +1,4 @@
-"""Memory bounds what a batch holds, and nothing else."""
+"""The memory limit changes the batch size but not the results."""
 
 import pytest
 import torch
@@ -9,7 +9,7 @@ from evaluation.generate import generate
 from models.transformer import Transformer
 
 
-def test_memory_is_a_number_or_what_is_free(monkeypatch):
+def test_memory_limit_is_given_or_automatic(monkeypatch):
     cpu, gpu = torch.device("cpu"), torch.device("cuda", 0)
     assert megabytes(300, cpu) == megabytes(300, gpu) == 300
     assert megabytes("auto", cpu) == 1024
@@ -18,8 +18,7 @@ def test_memory_is_a_number_or_what_is_free(monkeypatch):
 
 
 @pytest.mark.parametrize("count", [20, 200])
-def test_no_batch_is_larger_than_the_memory_allows_nor_written_otherwise(count, monkeypatch):
-    """However many sequences there are."""
+def test_batches_fit_the_memory_limit_and_give_the_same_tokens(count, monkeypatch):
     task, model = prepared("arithmetic", "sparse", 150)
     sequences = task.draw(0, 1, 0, count)
     expected = written(generate(model, sequences, 1024))

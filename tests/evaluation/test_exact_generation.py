@@ -1,4 +1,4 @@
-"""What `generate` writes is what plain greedy decoding writes, whichever way it finds out."""
+"""`generate` writes the same tokens as plain greedy decoding."""
 
 import pytest
 import torch
@@ -15,7 +15,7 @@ TRAINED = [("arithmetic", 0), ("arithmetic", 150), *((name, 40) for name in TASK
 
 @pytest.mark.parametrize(("task_name", "steps"), TRAINED)
 @pytest.mark.parametrize("mixer", MIXERS)
-def test_certified_generation_is_plain_greedy_decoding(task_name, mixer, steps):
+def test_certified_generation_equals_plain_greedy_decoding(task_name, mixer, steps):
     task, model = prepared(task_name, mixer, steps)
     sequences = task.draw(0, 1, 0, 24)
     generation = generate(model, sequences)
@@ -24,8 +24,7 @@ def test_certified_generation_is_plain_greedy_decoding(task_name, mixer, steps):
 
 @pytest.mark.parametrize("mixer", MIXERS)
 @pytest.mark.parametrize("ends", [True, False])
-def test_a_model_with_more_room_than_the_task_stops_where_the_task_does(mixer, ends):
-    """At EOS, or at the task's longest sequence, though the model could read on."""
+def test_a_model_with_a_larger_max_len_stops_at_eos_or_the_tasks_max_len(mixer, ends):
     task = TASKS["arithmetic"]()
     model = trained_model(task, mixer, 40, max_len=2 * task.max_len + 3)
     if not ends:
@@ -43,8 +42,8 @@ def test_a_model_with_more_room_than_the_task_stops_where_the_task_does(mixer, e
 SMALL, LARGE = Arithmetic(2), Arithmetic(3)
 
 
-def test_sequences_longer_than_the_model_reads_are_refused_and_shorter_ones_are_not():
-    """Room in the set for longer sequences is no sequence that is longer."""
+def test_only_sequences_longer_than_the_models_max_len_are_rejected():
+    """Only the lengths of the sequences count, not the width of the padded set."""
     model, sequences = small_model(SMALL), LARGE.draw(0, 1, 0, 24)
     longest = int(sequences.lengths.max()) - 1
     with pytest.raises(UserError, match=f"{longest} tokens.* max_len={SMALL.max_len}"):

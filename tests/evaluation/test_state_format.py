@@ -1,4 +1,4 @@
-"""States and weights of few bits, against one sequence at a time rounded in plain numpy."""
+"""Low-bit states and weights, compared with rounding one sequence at a time in NumPy."""
 
 import functools
 import itertools
@@ -32,7 +32,7 @@ from tasks.sequences import EOS_ID
 
 @pytest.mark.parametrize("name", ["float16", "bfloat16", "float8_e4m3", "float8_e5m2"])
 @given(st.lists(st.floats(-1e6, 1e6, width=32), min_size=1))
-def test_formats_of_torch_round_as_its_casts_do_and_saturate(name, values):
+def test_torch_formats_round_like_torch_casts_and_saturate(name, values):
     x = torch.tensor(values + [v * 1e-8 for v in values], dtype=torch.float32)
     dtype = torch.float8_e4m3fn if name == "float8_e4m3" else getattr(torch, name)
     largest = torch.finfo(dtype).max
@@ -40,7 +40,7 @@ def test_formats_of_torch_round_as_its_casts_do_and_saturate(name, values):
 
 
 @given(st.integers(0, 10), st.integers(2, 5), st.lists(st.floats(-9, 9, width=32), min_size=1))
-def test_floats_round_to_the_nearest_of_all_their_numbers(mantissa, exponent, values):
+def test_floats_round_to_the_nearest_representable_number(mantissa, exponent, values):
     bias, fractions = 2 ** (exponent - 1) - 1, np.arange(2**mantissa) / 2**mantissa
     numbers = np.outer(2.0 ** np.arange(1 - bias, bias + 1), 1 + fractions).ravel()
     small = fractions * 2.0 ** (1 - bias)
@@ -54,8 +54,7 @@ def test_floats_round_to_the_nearest_of_all_their_numbers(mantissa, exponent, va
 
 @torch.no_grad()
 def plain_scales(model, training, bits):
-    """The largest number of each layer, tensor and head, over every prefix, over the largest
-    integer."""
+    """Largest magnitude per layer, tensor and head over all prefixes, over the largest integer."""
     scales = {}
     for row, length in zip(training.tokens, training.lengths, strict=True):
         tokens = torch.from_numpy(row[None].astype(int))
@@ -74,7 +73,7 @@ def plain_scales(model, training, bits):
 
 
 def plain_rounded(held, name, scale):
-    """One sequence's tensor, (1, ...)."""
+    """Round one sequence's tensor (1, ...)."""
     if name == "float8_e4m3":
         return held.clamp(-448, 448).to(torch.float8_e4m3fn).float()
     largest = 2 ** (int(name[3:]) - 1) - 1
@@ -83,7 +82,7 @@ def plain_rounded(held, name, scale):
     return torch.from_numpy(np.rint(held.numpy() / steps).clip(-largest, largest) * steps).float()
 
 
-def test_integers_scale_by_head_but_not_by_token_of_a_convolution():
+def test_integer_formats_have_a_scale_per_head_but_one_for_a_convolution():
     task = LIS(4)
     mixer = functools.partial(LinearAttention, convolution="canon")
     model = Transformer(len(task.vocabulary), task.max_len, 12, 1, 3, mixer)
@@ -116,7 +115,7 @@ def plain_generation(model, sequences, name, longest, scales):
 
 @pytest.mark.parametrize("format", ["float8_e4m3", "int6"])
 @pytest.mark.parametrize("model", names())
-def test_generation_is_that_of_a_plain_loop(model, format):
+def test_generation_equals_a_plain_loop(model, format):
     task = LIS(4, number_range=10)
     made = model_of(model, max_len=task.max_len, vocabulary=len(task.vocabulary)).eval()
     sequences, training = task.draw(0, 1, 0, 12), task.draw(0, 2, 0, 8)
@@ -127,7 +126,7 @@ def test_generation_is_that_of_a_plain_loop(model, format):
 
 
 @pytest.mark.parametrize("mixer", MIXERS)
-def test_float32_writes_and_labels_as_exact_evaluation_does(mixer):
+def test_float32_gives_the_same_tokens_and_labels_as_exact_evaluation(mixer):
     for name in ("arithmetic", "lis"):
         task, model = prepared(name, mixer, 40)
         sequences = task.draw(0, 1, 0, 24)
@@ -157,7 +156,7 @@ def test_more_bits_are_not_worse():
 
 
 class Register:
-    """Copies letters, ids from 3: its state holds the first `cells` of them, a number each."""
+    """Copies letters (ids from 3); its state holds the first `cells` letters, one number each."""
 
     def __init__(self, task, cells):
         self.task, self.cells = task, cells
@@ -171,7 +170,7 @@ class Register:
         kept = state[0].tensors["kept"]
         if place < self.cells:
             kept[:, place] = token - 3.0 - middle
-        due = place - n  # the letter that comes next
+        due = place - n  # index of the next letter
         right = kept[:, due] + middle if 0 <= due < self.cells else torch.zeros(len(token))
         ids = right.long() + 3 if due < n else torch.full((len(token),), EOS_ID)
         return torch.nn.functional.one_hot(ids, 3 + self.task.alphabet_size).float()
@@ -181,7 +180,7 @@ class Register:
 @pytest.mark.parametrize("name", ["int2", "int3"])
 @pytest.mark.parametrize("cells", [2, 3, 4])
 def test_a_copy_succeeds_if_and_only_if_the_state_holds_the_counted_bits(alphabet, name, cells):
-    """With the best use of its state, a model copies as many strings as the state has values."""
+    """A model that uses its state fully copies as many strings as the state has values."""
     task, format = Copying(4, alphabet_size=alphabet), parse_format(name)
     strings = itertools.product(task.own_tokens[1:], repeat=4)
     every = task.encode([task.complete([*letters, "<sep>"]) for letters in strings])
@@ -193,7 +192,7 @@ def test_a_copy_succeeds_if_and_only_if_the_state_holds_the_counted_bits(alphabe
     assert (share == 1) == (held >= task.state_bits(4))
 
 
-def test_positions_and_other_whole_numbers_stay():
+def test_positions_and_other_integers_are_not_rounded():
     rounding = state_rounding("float0e2", small_model(TASKS["lis"]()), LIS(4).empty(0))
     tensors = {"positions": torch.tensor([[7, 1000]]), "sums": torch.tensor([[7.0, 1000.0]])}
     layer = GenerationState(tensors, torch.tensor([1]), 1)

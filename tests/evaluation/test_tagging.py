@@ -1,4 +1,4 @@
-"""Labels by one pass, against a float64 pass over one sequence at a time; what is made of them."""
+"""Predicted labels, compared with one float64 pass per sequence, and their accuracies."""
 
 from collections import Counter
 from unittest.mock import Mock
@@ -34,7 +34,7 @@ def each(tasks):
 
 @torch.no_grad()
 def plain_labels(model, sequences):
-    """One float64 pass a sequence."""
+    """One float64 forward pass per sequence."""
     exact, said = model.double().eval(), np.zeros_like(sequences.tokens)
     for row, length in enumerate(sequences.lengths):
         read = torch.from_numpy(sequences.tokens[row : row + 1, : length - 1].astype(int))
@@ -45,7 +45,7 @@ def plain_labels(model, sequences):
 
 @pytest.mark.parametrize("mixer", MIXERS)
 @each(TAGGED + ONLINE)
-def test_labels_are_those_of_plain_passes(task, mixer):
+def test_labels_equal_those_of_plain_passes(task, mixer):
     model, sequences = small_model(task, mixer), task.draw(0, 1, 0, 30)
     expected = plain_labels(model, sequences)
     for memory_mb in (1024, 0.01):
@@ -53,7 +53,7 @@ def test_labels_are_those_of_plain_passes(task, mixer):
 
 
 @each([WORD, ONLINE[0]])
-def test_labels_are_shown_beside_the_correct_ones(task):
+def test_labels_are_shown_with_the_correct_ones(task):
     model, sequences = small_model(task), task.draw(0, 1, 0, 30)
     labels = predict_labels(model, sequences)
     _, right = judge_labels(sequences, labels)
@@ -76,7 +76,7 @@ class MeanOfAll(Mixer):
 
 @pytest.mark.parametrize("state_format", [None, "float16"])
 @pytest.mark.parametrize("format", ["cot", "tagged"])
-def test_a_model_that_looks_ahead_is_refused_on_every_way_to_an_accuracy(format, state_format):
+def test_a_model_that_looks_ahead_is_rejected_by_every_kind_of_evaluation(format, state_format):
     task = LIS(6, format)
     model = Transformer(len(task.vocabulary), task.max_len, 16, 2, 2, MeanOfAll)
     rounding = StateRounding(parse_format(state_format), []) if state_format else None
@@ -85,7 +85,7 @@ def test_a_model_that_looks_ahead_is_refused_on_every_way_to_an_accuracy(format,
 
 
 @pytest.mark.parametrize("perturbation", [0.0, 1e-12, -1e-12])
-def test_ties_go_to_the_lowest_id_whatever_the_batch(perturbation, monkeypatch):
+def test_ties_go_to_the_lowest_id_for_any_batch_size(perturbation, monkeypatch):
     model, half = twin_model(WORD, "standard", perturbation)
     sequences = WORD.draw(0, 1, 0, 12)
     expected = plain_labels(model, sequences)
@@ -94,10 +94,10 @@ def test_ties_go_to_the_lowest_id_whatever_the_batch(perturbation, monkeypatch):
         check = Mock(return_value=None)
         monkeypatch.setattr(ExactArgmax, "check_error", check)
         assert (predict_labels(model, sequences, memory_mb) == expected).all()
-        assert check.called  # in float64
+        assert check.called  # close calls are decided in float64
 
 
-def test_a_tolerance_too_small_is_raised_and_all_is_done_again(monkeypatch):
+def test_prediction_restarts_with_a_larger_tolerance(monkeypatch):
     model, sequences = small_model(WORD), WORD.draw(0, 1, 0, 40)
     expected, check, tolerances = plain_labels(model, sequences), ExactArgmax.check_error, []
 
@@ -113,7 +113,7 @@ def test_a_tolerance_too_small_is_raised_and_all_is_done_again(monkeypatch):
 
 
 def closer(function):
-    """Every lead is said to be so small that float64 is asked, and a label that is wrong."""
+    """Return wrong labels with a lead of 0, so that all are decided again in float64."""
 
     def wrapper(logits):
         choice, lead = function(logits)
@@ -122,7 +122,7 @@ def closer(function):
     return wrapper
 
 
-def test_where_labels_break_by_hand():
+def test_where_labels_break_matches_a_manual_example():
     gold = np.array([[0, 0, 4, 5, 6]] * 10)
     said = [[4, 5, 6]] * 6 + [[4, 5, 7]] * 2 + [[4, 6, 6], [5, 5, 6]]
     sequences = SequenceSet(np.full((10, 5), 3), np.full(10, 5), np.full(10, 2), gold)
@@ -137,7 +137,7 @@ def test_where_labels_break_by_hand():
 
 
 @each(TAGGED)
-def test_accuracies_are_those_of_the_labels(task):
+def test_accuracies_match_the_labels(task):
     model, sequences = small_model(task), task.draw(0, 1, 0, 40)
     expected = plain_labels(model, sequences)
     result = evaluate(model, task, sequences)
@@ -150,7 +150,7 @@ def test_accuracies_are_those_of_the_labels(task):
 
 @torch.no_grad()
 def own_labels_fed_back(model, tokens):
-    """What a model says after each letter of one online sequence, reading its own labels."""
+    """Labels predicted for one online sequence when the model reads its own labels."""
     exact, text, said = model.double().eval(), [int(tokens[0])], []
     for letter in tokens[1:-1:2]:
         logits = exact(torch.tensor([[*text, int(letter)]]))[0, -1].numpy()
@@ -162,9 +162,9 @@ def own_labels_fed_back(model, tokens):
 
 @pytest.mark.parametrize("mixer", MIXERS)
 @each(ONLINE)
-def test_online_accuracy_counts_chains_whose_own_labels_are_all_right(task, mixer):
+def test_online_accuracy_counts_chains_with_only_correct_labels(task, mixer):
     sequences, model = task.draw(0, 1, 0, 30), small_model(task, mixer)
-    for row, tokens in enumerate(sequences.tokens[:10]):  # gold is what the model says
+    for row, tokens in enumerate(sequences.tokens[:10]):  # make the model's labels the correct ones
         sequences.tokens[row, 2:-1:2] = own_labels_fed_back(model, tokens)[:-1]
         sequences.labels[row, 2::2] = own_labels_fed_back(model, tokens)
     rows = zip(sequences.tokens, sequences.labels[:, 2::2].tolist(), strict=True)

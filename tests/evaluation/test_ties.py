@@ -1,4 +1,4 @@
-"""Two float64 logits closer than 1e-9 are a tie: the lowest id wins, whatever the batch."""
+"""Float64 logits closer than 1e-9 are tied: the lowest id wins, independent of the batch."""
 
 import numpy as np
 import pytest
@@ -13,7 +13,7 @@ from evaluation.generate import generate
 
 @given(st.lists(st.sampled_from([0.0, 1.0, 1 - 1e-12, 1 - 9e-10, 1 - 2e-9, 1 + 1e-12]), min_size=1))
 def test_the_arg_max_is_the_lowest_id_within_the_margin(logits):
-    """Closeness to the largest counts, not to a neighbour: a chain of ties is no tie."""
+    """Ties are relative to the largest logit, not to the next one, so they do not chain."""
     found = int(exact_argmax(torch.tensor([logits], dtype=torch.float64)))
     tied = [i for i, logit in enumerate(logits) if max(logits) - logit < 1e-9]
     assert found == tied[0]
@@ -42,8 +42,8 @@ def test_near_ties_depend_on_neither_batch_size_nor_order(mixer, perturbation):
 
 
 @pytest.mark.parametrize("mixer", MIXERS)
-def test_certification_accepts_the_lowest_of_a_tie_and_nothing_else(mixer):
-    """The model's own text is certified whole; with its first token's twin in place it is not."""
+def test_certification_accepts_only_the_lowest_id_of_a_tie(mixer):
+    """The model's own text is certified; with its first token replaced by the twin it is not."""
     task = TASKS["arithmetic"]()
     model, half = twin_model(task, mixer, 1e-12)
     own = task.draw(0, 1, 0, 12)
@@ -61,7 +61,7 @@ def test_certification_accepts_the_lowest_of_a_tie_and_nothing_else(mixer):
 
 @pytest.mark.parametrize("lead", [3e-9, 1e-7])
 def test_a_lead_beyond_a_tie_is_decided_in_float64(lead):
-    """Less than float32 can tell, more than a tie: the token with the larger logit wins."""
+    """Below the resolution of float32 but not a tie: the token with the larger logit wins."""
     task = TASKS["arithmetic"]()
     model = small_model(task)
     with torch.no_grad():

@@ -1,4 +1,4 @@
-"""A tolerance found too small is raised and all is done again; a false `step` is refused."""
+"""Generation restarts if the tolerance was too small; a wrong `step` is rejected."""
 
 import pytest
 import torch
@@ -13,7 +13,7 @@ from evaluation.judge import evaluate
 
 @pytest.mark.parametrize("calls", [1, 20])
 @pytest.mark.parametrize("mixer", MIXERS)
-def test_an_error_met_at_any_moment_leaves_nothing_half_done(mixer, calls, monkeypatch):
+def test_generation_restarts_after_an_error_at_any_call(mixer, calls, monkeypatch):
     task, model = prepared("arithmetic", mixer, 40)
     sequences = task.draw(0, 1, 0, 40)
     monkeypatch.setitem(LARGEST_BATCH, "cpu", 8)
@@ -35,9 +35,9 @@ def test_an_error_met_at_any_moment_leaves_nothing_half_done(mixer, calls, monke
 
 @pytest.mark.parametrize("close_calls", [True, False])
 @pytest.mark.parametrize("mixer", MIXERS)
-def test_what_an_error_too_large_had_decided_is_decided_again(mixer, close_calls, monkeypatch):
-    """Steps err by far more than calibration, which sees none, could know.  Tokens that the error
-    turned fall once a close call meets it, or where none does, once they are read again."""
+def test_tokens_affected_by_large_errors_are_decided_again(mixer, close_calls, monkeypatch):
+    """Errors of `step` far exceed the calibrated tolerance, since calibration runs no steps. They
+    are detected at a close call or, without close calls, when the tokens are read again."""
     task, model = prepared("arithmetic", mixer, 150)
     sequences = task.draw(0, 1, 0, 120)
     monkeypatch.setattr(generation, "CHECKED_ROWS", 120)
@@ -56,7 +56,7 @@ def test_what_an_error_too_large_had_decided_is_decided_again(mixer, close_calls
 
 
 def forgetful(model, part):
-    """Make a layer's state of ``model`` worthless in `prefill` or `step`."""
+    """Break the first layer of `model`: `prefill` zeroes its state or `step` returns zeros."""
     mixer = model.blocks[0].mixer
     prefill = mixer.prefill
 
@@ -75,7 +75,7 @@ def forgetful(model, part):
 @pytest.mark.parametrize("close_calls", [True, False])
 @pytest.mark.parametrize("part", ["step", "prefill"])
 @pytest.mark.parametrize("mixer", ["standard", "sparse", "linear"])
-def test_a_false_step_is_refused_not_measured(mixer, part, close_calls, monkeypatch):
+def test_a_wrong_step_is_rejected(mixer, part, close_calls, monkeypatch):
     task = TASKS["arithmetic"]()
     model = small_model(task, mixer)
     with torch.no_grad():

@@ -1,4 +1,4 @@
-"""Faults on purpose: `make test-faults`, minutes; not part of `make test`."""
+"""Fault injection: run by `make test-faults` (minutes), not by `make test`."""
 
 from pathlib import Path
 
@@ -18,7 +18,7 @@ def pytest_collection_modifyitems(config, items):
 
 @pytest.fixture(scope="session")
 def undisturbed(tmp_path_factory):
-    """The measured columns of a sweep that nothing happened to."""
+    """The measured columns of a sweep without faults."""
     from small_sweep import SmallSweep
 
     sweep = SmallSweep(tmp_path_factory.mktemp("undisturbed"))

@@ -1,4 +1,4 @@
-"""A sweep of six cells of about two seconds each, run as a person would, in a folder of its own."""
+"""A command-line sweep of six cells of about two seconds each, in its own folder."""
 
 import contextlib
 import json
@@ -23,7 +23,7 @@ WORDS = [
 
 
 class SmallSweep:
-    """``python sweep.py experiment=quick`` with small settings; ``words`` replace some."""
+    """`python sweep.py experiment=quick` with small settings; `words` override some."""
 
     def __init__(self, folder: Path, *words: str, only: str = "only.dim=[8,16]") -> None:
         self.folder = folder
@@ -37,7 +37,7 @@ class SmallSweep:
         ]  # fmt: skip
 
     def start(self, *arguments: str, **environment: str) -> subprocess.Popen:
-        """Start the sweep in a session of its own; what it prints goes to ``sweep.log``."""
+        """Start the sweep in its own session, with output to `sweep.log`."""
         with (self.folder / "sweep.log").open("a") as log:
             return subprocess.Popen(
                 [*self.arguments, *arguments], cwd=self.folder, stdout=log, stderr=log,
@@ -45,27 +45,27 @@ class SmallSweep:
             )  # fmt: skip
 
     def run(self, *arguments: str, **environment: str) -> subprocess.CompletedProcess:
-        """Run the sweep to its end."""
+        """Run the sweep and wait for it to end."""
         return subprocess.run(
             [*self.arguments, *arguments], cwd=self.folder, capture_output=True, text=True,
             env={**os.environ, **environment}, timeout=900, check=False,
         )  # fmt: skip
 
     def table(self) -> pd.DataFrame:
-        """The measured columns of the results table, as the text that stands in the file."""
+        """The measured columns of the results table, as text."""
         path = self.folder / "outputs/quick/results.csv"
         whole = pd.read_csv(path, dtype=str, keep_default_na=False)
         return whole[[column for column in whole if column not in NOT_MEASURED]]
 
     def records(self) -> list[dict]:
-        """Every record in the runs' folders; fails when one cannot be read."""
+        """All records of the runs; raises if one cannot be read."""
         return [json.loads(p.read_text()) for p in sorted(self.folder.glob("runs/*/record.json"))]
 
     def is_done(self) -> bool:
         return [record["row"]["status"] for record in self.records()] == ["done"] * CELLS
 
     def check_equal(self, undisturbed: pd.DataFrame) -> None:
-        """Every cell there once, nothing half-written, the table as if nothing had happened."""
+        """Check that each cell is complete and listed once, and that the table is `undisturbed`."""
         table = self.table()
         assert table["cell"].is_unique
         pd.testing.assert_frame_equal(table, undisturbed)
@@ -73,12 +73,12 @@ class SmallSweep:
 
 
 def descendants(pid: int) -> list[int]:
-    """Return the processes that ``pid`` started, and those that they started."""
+    """Return all descendant processes of `pid`."""
     parents: dict[int, int] = {}
     for stat in Path("/proc").glob("[0-9]*/stat"):
-        with contextlib.suppress(OSError):  # it has ended
+        with contextlib.suppress(OSError):  # the process has ended
             parents[int(stat.parent.name)] = int(stat.read_text().rpartition(")")[2].split()[1])
     found = [pid]
-    for known in found:  # grows
+    for known in found:  # `found` grows in the loop
         found += [child for child, parent in parents.items() if parent == known]
     return found[1:]

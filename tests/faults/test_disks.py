@@ -22,7 +22,7 @@ def small_disk(tmp_path):
 
 @root
 @pytest.mark.parametrize("part", ["outputs", "runs"])
-def test_a_full_disk_loses_nothing(tmp_path, small_disk, part, undisturbed):
+def test_a_full_disk_loses_no_results(tmp_path, small_disk, part, undisturbed):
     sweep = SmallSweep(tmp_path / "sweep")
     (small_disk / part).mkdir()
     (tmp_path / "sweep" / part).symlink_to(small_disk / part)
@@ -31,7 +31,7 @@ def test_a_full_disk_loses_nothing(tmp_path, small_disk, part, undisturbed):
         (small_disk / "ballast").write_bytes(b"0" * (free - left))
         full = sweep.run()
         (small_disk / "ballast").unlink()
-        if full.returncode == 0:  # what was written before sufficed
+        if full.returncode == 0:  # enough was written by earlier runs
             break
         assert {record["row"]["status"] for record in sweep.records()} <= {"done", "unfinished"}
     done = sweep.run("retry_failed=true")

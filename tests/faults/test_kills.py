@@ -12,7 +12,7 @@ KILLS = int(os.environ.get("FAULT_KILLS", "40"))
 SEED = int(os.environ.get("FAULT_SEED", random.SystemRandom().randrange(10**6)))
 
 
-def test_kills_lose_nothing(tmp_path, undisturbed):
+def test_kills_lose_no_results(tmp_path, undisturbed):
     chance = random.Random(SEED)
     kills = rounds = 0
     print(f"seed {SEED}: FAULT_SEED={SEED} repeats the choices, not the moments")
@@ -30,8 +30,7 @@ def test_kills_lose_nothing(tmp_path, undisturbed):
 
 
 def _disturb(sweep: SmallSweep, chance: random.Random, most: int) -> int:
-    """Kill one process after another until the sweep is through or there were `most` kills; returns
-    how many there were."""
+    """Kill processes until the sweep ends or `most` were killed; return the number of kills."""
     kills = 0
     process = sweep.start("retry_failed=true")
     while kills < most:
@@ -60,7 +59,7 @@ def _disturb(sweep: SmallSweep, chance: random.Random, most: int) -> int:
 
 
 def _wait_for_workers(process: subprocess.Popen) -> None:
-    """Wait until the sweep has more than its server of processes, or is over."""
+    """Wait until the sweep has started workers or has ended."""
     deadline = time.monotonic() + 30
     while process.poll() is None and time.monotonic() < deadline:
         if len(descendants(process.pid)) > 2:

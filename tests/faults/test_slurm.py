@@ -1,4 +1,4 @@
-"""A real SLURM of one node, by submitit's stock launcher: arrays, preemption, requeueing."""
+"""A real one-node SLURM with submitit's stock launcher: arrays, preemption, requeueing."""
 
 import os
 import shutil
@@ -17,7 +17,7 @@ pytestmark = [
         reason="needs root and: apt-get install -y slurm-wlm munge",
     )
 ]
-# Some of what a shell inside an allocation has; it ends the srun of a job that inherits it.
+# Some variables of a shell inside an allocation; they end the srun of a job that inherits them.
 ALLOCATION = {"SLURM_CPU_BIND": "quiet,mask_cpu:0x800", "SLURM_MEM_PER_CPU": "500"}
 STEPS = 9000
 LONG = (f"recipe.steps={STEPS}", "recipe.validate_every=500")
@@ -62,11 +62,11 @@ def test_a_preempted_job_continues_from_its_checkpoint(tmp_path, long_undisturbe
     process = sweep.start("hydra/launcher=slurm_cpu", **ALLOCATION)
     wait_for(lambda: list(tmp_path.glob("runs/*/checkpoint.pt")))
     job = next(job for job, state in queue().items() if state == "RUNNING")
-    subprocess.run([*preempt, job], check=False)  # may fail although the signal came through
+    subprocess.run([*preempt, job], check=False)  # may fail even if the signal arrived
     wait_for(lambda: queue().get(job) == "PENDING")
     steps = [_step(path) for path in tmp_path.glob("runs/*/checkpoint.pt")]
     assert any(0 < step < STEPS for step in steps)
-    while process.poll() is None:  # SLURM holds a requeued job back for two minutes
+    while process.poll() is None:  # SLURM delays a requeued job by two minutes
         for pending in [j for j, state in queue().items() if state == "PENDING"]:
             update = ["scontrol", "update", f"JobId={pending}", "StartTime=now"]
             subprocess.run(update, check=False, capture_output=True)

@@ -1,4 +1,4 @@
-"""The local launcher: jobs in processes, their deaths, the end of the time."""
+"""The local launcher: worker processes, crashes and time limits."""
 
 import errno
 import itertools
@@ -22,7 +22,7 @@ from hydra_plugins.local_launcher import LocalLauncher, failure_of
 
 
 def work(payload, path):
-    """Stand in for a job: the last of its overrides is Python code, whose value it returns."""
+    """Stand-in for a job: evaluates its last override as Python code and returns the value."""
     overrides = pickle.loads(payload)[3]
     value = eval(overrides[-1], {"os": os, "signal": signal, "time": time})
     result = JobReturn(overrides=overrides, status=JobStatus.COMPLETED, _return_value=value)
@@ -30,7 +30,7 @@ def work(payload, path):
 
 
 def test_hydra_finds_the_launcher_by_its_entry_point():
-    """Hydra 1.4 asks for an entry point per class."""
+    """Hydra 1.4 requires an entry point per class."""
     declared = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["entry-points"]
     named = pkgutil.resolve_name(declared["hydra.plugins"]["local"])
     assert named.__qualname__ == LocalLauncher.__qualname__
@@ -38,7 +38,7 @@ def test_hydra_finds_the_launcher_by_its_entry_point():
 
 @pytest.fixture
 def launch(monkeypatch):
-    """Return a function that launches code, ``jobs`` at a time, for at most ``seconds``."""
+    """Return a function that launches code, `jobs` at a time, for at most `seconds`."""
     fork = multiprocessing.get_context("fork")
     monkeypatch.setattr(local_launcher, "_work", work)
     monkeypatch.setattr(local_launcher.multiprocessing, "get_context", lambda method: fork)
@@ -53,7 +53,7 @@ def launch(monkeypatch):
     return launch
 
 
-def test_results_of_any_size_come_in_order(launch):
+def test_results_of_any_size_are_returned_in_order(launch):
     results = launch("time.sleep(0.5)", "2", "'x' * 10**7", "os.getpid()", "os.getpid()")
     assert [result.overrides for result in results][1] == ["2"]
     values = [result.return_value for result in results]
@@ -61,7 +61,7 @@ def test_results_of_any_size_come_in_order(launch):
     assert values[3] != values[4] and os.getpid() not in values
 
 
-def test_no_more_jobs_run_at_a_time_than_asked_for(launch):
+def test_number_of_concurrent_jobs_is_limited(launch):
     spans = "(time.monotonic(), time.sleep(0.2), time.monotonic())"
     results = [result.return_value for result in launch(*[spans] * 3, jobs=1)]
     assert all(before[2] <= after[0] for before, after in itertools.pairwise(results))
@@ -71,14 +71,14 @@ def test_no_more_jobs_run_at_a_time_than_asked_for(launch):
     ("code", "how"),
     [("os.kill(os.getpid(), signal.SIGKILL)", "killed by signal 9"), ("os._exit(7)", "status 7")],
 )
-def test_a_process_that_dies_fails_alone(launch, capsys, code, how):
+def test_a_worker_that_dies_does_not_affect_other_jobs(launch, capsys, code, how):
     died, other = launch(code, "1 + 1", jobs=1)
     assert isinstance(failure_of(died), WorkerDiedError) and how in str(failure_of(died))
     assert other.return_value == 2
     assert how in capsys.readouterr().err
 
 
-def test_at_the_end_of_the_time_jobs_end_and_none_has_failed(launch):
+def test_jobs_stop_at_the_time_limit_without_counting_as_crashed(launch):
     started = time.monotonic()
     ended, waiting = launch("time.sleep(60)", "3", jobs=1, seconds=0.3)
     assert time.monotonic() - started < 20
@@ -87,7 +87,7 @@ def test_at_the_end_of_the_time_jobs_end_and_none_has_failed(launch):
         assert not isinstance(failure_of(result), WorkerDiedError)
 
 
-def test_a_job_that_hears_the_end_of_the_time_reports(launch):
+def test_a_job_that_handles_the_time_limit_returns_its_result(launch):
     heeds = "[signal.signal(signal.SIGTERM, lambda *_: None), time.sleep(4), 'saved'][-1]"
     [result] = launch(heeds, seconds=3)
     assert result.return_value == "saved"
@@ -108,7 +108,7 @@ class OddError(Exception):
         (OddError(3, "not to be pickled"), RuntimeError, "3: not to be pickled", True),
     ],
 )
-def test_what_a_job_raises_arrives_and_is_shown(failure, kind, said, traceback, capsys):
+def test_exceptions_of_jobs_are_passed_on_and_printed(failure, kind, said, traceback, capsys):
     result = JobReturn(status=JobStatus.FAILED, _return_value=failure)
     found = failure_of(pickle.loads(local_launcher._pickled(result)))
     assert type(found) is kind and said in str(found)
@@ -117,19 +117,19 @@ def test_what_a_job_raises_arrives_and_is_shown(failure, kind, said, traceback, 
     assert traceback or shown == f"error: {said}\n"
 
 
-def test_as_many_jobs_as_the_container_may_use_cores(monkeypatch):
-    """loky heeds quotas of cgroups, `os.cpu_count` does not."""
+def test_default_number_of_jobs_is_the_containers_number_of_cores(monkeypatch):
+    """loky respects cgroup quotas; `os.cpu_count` does not."""
     monkeypatch.setattr("loky.cpu_count", lambda: 3)
     assert LocalLauncher().jobs == 3
 
 
-def test_ctrl_c_ends_a_multirun_and_its_workers_which_save(tmp_path):
+def test_ctrl_c_stops_a_multirun_and_its_workers_save_checkpoints(tmp_path):
     words = ["task=lis", "task.size=3", "data.train=400", "data.test=20", "recipe.steps=1000000",
              "recipe.stop_at=null", "model.num_layers=1", "logger=none", "seed=0,1,2"]  # fmt: skip
     process = subprocess.Popen(
         [sys.executable, str(ROOT / "train.py"), "-m", "hydra.launcher.jobs=2", *words],
         cwd=tmp_path, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-        # A shell lets its background jobs ignore Ctrl-C.
+        # Background jobs of a shell ignore Ctrl-C.
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     )  # fmt: skip
     deadline = time.monotonic() + 120
@@ -138,7 +138,7 @@ def test_ctrl_c_ends_a_multirun_and_its_workers_which_save(tmp_path):
     ):
         time.sleep(0.1)
     process.send_signal(signal.SIGINT)
-    _, shown = process.communicate(timeout=120)  # workers that live on would hold the pipe
+    _, shown = process.communicate(timeout=120)  # surviving workers would keep the pipe open
     assert process.returncode == 130, shown
     assert "Traceback" not in shown
     assert list(tmp_path.glob("runs/*/checkpoint.pt"))

@@ -1,4 +1,4 @@
-"""Fast forms beside plain ones: outputs and gradients, packed sequences, generation."""
+"""Compare fast with plain implementations: outputs, gradients, packed sequences, generation."""
 
 import copy
 import functools
@@ -16,7 +16,7 @@ from models.standard import StandardAttention
 from models.transformer import Transformer
 from tests.models import reference
 
-FLOAT32 = {"rtol": 1e-4, "atol": 1e-5}  # of logits, which are of magnitude 1 to 5
+FLOAT32 = {"rtol": 1e-4, "atol": 1e-5}  # for logits of magnitude 1 to 5
 
 
 def transformer(mixer=StandardAttention, dim=8, max_len=12, **common) -> Transformer:
@@ -29,8 +29,8 @@ def random_qkv(length, batch=2, heads=2, width=4, parts=3) -> list[Tensor]:
 
 
 def with_gradients(function, inputs, direction, parameters=()) -> list[Tensor]:
-    """function(*inputs), one tensor or several, and the gradients of the first one's product with
-    `direction`: of inputs that are not None, of parameters; zeros where there are none."""
+    """Outputs of function(*inputs) and gradients of (first output * direction).sum() with respect
+    to inputs that are not None and to parameters; unused ones have zero gradients."""
     leaves = [None if x is None else x.detach().clone().requires_grad_() for x in inputs]
     y = function(*leaves)
     y, *others = y if isinstance(y, tuple) else (y,)
@@ -41,14 +41,14 @@ def with_gradients(function, inputs, direction, parameters=()) -> list[Tensor]:
 
 
 def assert_close(actual: list[Tensor], expected: list[Tensor], relative: float) -> None:
-    """Largest difference at most `relative` times the largest expected magnitude, one by one."""
+    """Per tensor: |difference| <= relative * max(1, largest expected magnitude)."""
     for found, wanted in zip(actual, expected, strict=True):
         most = relative * max(wanted.abs().max().item(), 1.0)
         torch.testing.assert_close(found.double(), wanted.double(), rtol=0, atol=most)
 
 
 def compare_functions(fast, plain, inputs, tolerance):
-    """The fast form in the inputs' type against the plain one in float64."""
+    """Compare `fast` in the dtype of the inputs with `plain` in float64."""
     with torch.no_grad():
         y = fast(*inputs)
     direction = torch.randn_like(y[0] if isinstance(y, tuple) else y)
@@ -59,7 +59,7 @@ def compare_functions(fast, plain, inputs, tolerance):
 
 
 def plain_form(mixer):
-    """NAME of tests/models/reference.py; of a mixer that is not ours, `mix` of its own module."""
+    """The mixer's NAME in tests/models/reference.py, or `mix` of a module outside `models`."""
     package, _, name = type(mixer).__module__.rpartition(".")
     if package == "models":
         return functools.partial(getattr(reference, name), mixer)
@@ -70,7 +70,7 @@ def plain_form(mixer):
 
 
 def compare(mixer, x, tolerance):
-    """The mixer in its own type against its plain form in float64."""
+    """Compare the mixer in its own dtype with its reference in float64."""
     direction, exact = torch.randn(x.shape).to(x), copy.deepcopy(mixer).cpu().double()
     found = [part.cpu() for part in with_gradients(mixer, [x], direction, mixer.parameters())]
     given = [x.cpu().double()], direction.cpu().double(), exact.parameters()
@@ -78,13 +78,13 @@ def compare(mixer, x, tolerance):
 
 
 def padded(x, packing):
-    """The sequences of x (N, D), one a row, zeros behind."""
+    """The sequences of x (N, D), one per row, zero-padded."""
     rows = [x[start:end] for start, end in pairwise(packing.offsets)]
     return pad_sequence(rows, batch_first=True)
 
 
 def compare_packed(mixer, lengths, tolerance, dtype=torch.float32, size_step=8, width_step=4):
-    """Packed output and gradients against those of a padded batch in float64."""
+    """Compare packed output and gradients with those of a padded batch in float64."""
     packing = Packing(np.array(lengths), size_step, width_step, mixer.max_len)
     x, direction = torch.randn(2, packing.size, mixer.dim, dtype=dtype)
     direction[packing.offsets[-1] :] = 0
@@ -102,10 +102,10 @@ def compare_packed(mixer, lengths, tolerance, dtype=torch.float32, size_step=8, 
 
 
 def generate(model, tokens, lengths, turn_every=None):
-    """Feed known tokens; yield (row numbers, positions, logits) after the prompt and each step.
+    """Feed known tokens; yield (rows, positions, logits, state) after the prompt and each step.
 
-    Prompts are padded with zeros. Rows leave at the end of `tokens`; at every turn_every-th step
-    their order is turned round.
+    Prompts are zero-padded. Rows are removed at the end of `tokens`; every turn_every-th step
+    reverses their order.
     """
     ids, positions = torch.arange(len(tokens)), lengths - 1
     prompts = tokens[:, : int(lengths.max())]

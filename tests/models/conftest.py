@@ -1,4 +1,4 @@
-"""A fixed seed for every test of the models; models of ``--config-dir``, too."""
+"""A fixed seed for all tests of models; `--config-dir` adds models to test."""
 
 from pathlib import Path
 

@@ -1,9 +1,8 @@
-"""Slow forms that can be believed on sight, for the tests to hold the fast ones against.
+"""Plain reference implementations that the fast ones are tested against.
 
-First the functions that the literature defines, then, for every mixer in `models/NAME.py`, a
-function `NAME(mixer, x)`: what the whole mixer makes of x (B, T, D) by its parameters, a token at a
-time, in whatever type these have (the tests use float64), without dropout. Positions count from 1
-where those of Yang et al. (2024) do.
+First functions from the literature, then `NAME(mixer, x)` for every mixer in `models/NAME.py`: its
+output for x (B, T, D), computed from its parameters one token at a time, in their dtype (the tests
+use float64), without dropout. Positions count from 1 where those of Yang et al. (2024) do.
 """
 
 from collections.abc import Callable, Iterable
@@ -14,16 +13,16 @@ from torch.nn.functional import elu
 
 from models.decayed import ChannelDecay, FixedDecay
 
-Attended = Callable[[int], Iterable[int]]  # by a token, from 1
+Attended = Callable[[int], Iterable[int]]  # maps a token, from 1, to those it attends to
 
 
 def standard_set(i: int) -> list[int]:
-    """What token i >= 1 attends to in softmax attention: {1, ..., i}."""
+    """Tokens that token i >= 1 attends to in softmax attention: {1, ..., i}."""
     return list(range(1, i + 1))
 
 
 def sparse_set(i: int, block_size: int, window_blocks: int, summary_tokens: int) -> list[int]:
-    """I_i of equation 6 of Yang et al. (2024), for i >= 1, with j <= i said in both parts."""
+    """I_i of equation 6 of Yang et al. (2024), for i >= 1, with j <= i in both parts."""
     window = {j for j in range(1, i + 1) if i - window_blocks * block_size < j <= i}
     summaries = {j for j in range(1, i + 1) if (j - 1) % block_size >= block_size - summary_tokens}
     return sorted(window | summaries)
@@ -34,7 +33,7 @@ def softmax_attention(
 ) -> Tensor:
     """Softmax attention of each token i (from 1) to attended(i); q, k, v (..., T, K).
 
-    keep (..., T, T) multiplies the weights after the softmax: dropout's mask over 1 - p.
+    keep (..., T, T) multiplies the weights after the softmax: the dropout mask over 1 - p.
     """
     rows = []
     for i in range(q.shape[-2]):
@@ -50,7 +49,7 @@ def softmax_attention(
 def linear_attention(q: Tensor, k: Tensor, v: Tensor, position: str = "none") -> Tensor:
     """Katharopoulos et al. (2020), eq. 9, with φ = elu + 1; q, k, v (..., T, K).
 
-    position="rope" turns features in the numerator alone (RoFormer eq. 19).
+    position="rope" rotates features in the numerator only (RoFormer eq. 19).
     """
     q, k = elu(q) + 1, elu(k) + 1
     turned_q, turned_k = (rotated(q), rotated(k)) if position == "rope" else (q, k)
@@ -68,7 +67,7 @@ def tensor_attention(
 ) -> Tensor:  # fmt: skip
     """Softmax of each token i over all pairs j, k <= i; every tensor (..., T, K).
 
-    s_ijk = scale Σ_a q_ia k1_ja k2_ka, scale 1 / K unless given; position="rope" turns k1_j by
+    s_ijk = scale Σ_a q_ia k1_ja k2_ka, scale 1 / K unless given; position="rope" rotates k1_j by
     i - j and k2_k by i - k.
     """
     scale = 1 / q.shape[-1] if scale is None else scale
@@ -86,7 +85,7 @@ def tensor_linear_attention(
 ) -> Tensor:
     """Tensor attention with weights Σ_a φ(q_i)_a φ(k1_j)_a φ(k2_k)_a, φ = elu + 1; (..., T, K).
 
-    position="rope" turns the keys' features in the numerator alone, as in `linear_attention`.
+    position="rope" rotates the keys' features in the numerator only, as in `linear_attention`.
     """
     q, k1, k2 = (elu(x) + 1 for x in (q, k1, k2))
     product, rows = "...a,...ja,...ka->...jk", []
@@ -100,13 +99,13 @@ def tensor_linear_attention(
 
 
 def pair_keys(keys: Tensor, i: int, position: str) -> Tensor:
-    """Keys 0..i of (..., T, K) as query i sees them: key j turned by i - j under rope."""
+    """Keys 0..i of (..., T, K) for query i; rope rotates key j by i - j."""
     seen = keys[..., : i + 1, :]
     return rotated(seen.flip(-2)).flip(-2) if position == "rope" else seen
 
 
 def pair_sum(weights: Tensor, v1: Tensor, v2: Tensor) -> Tensor:
-    """Σ_jk w_jk v1_j v2_k of weights (..., i + 1, i + 1), (..., K)."""
+    """Σ_jk w_jk v1_j v2_k, (..., K), for weights (..., i + 1, i + 1)."""
     i = weights.shape[-1]
     return torch.einsum("...jk,...ja,...ka->...a", weights, v1[..., :i, :], v2[..., :i, :])
 
@@ -114,13 +113,12 @@ def pair_sum(weights: Tensor, v1: Tensor, v2: Tensor) -> Tensor:
 def recurrence(
     q: Tensor, k: Tensor, v: Tensor, log_decay: Tensor | None = None, beta: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
-    """Linear attention that forgets; with β, gated DeltaProduct (Siems et al. 2025, where the state
-    is the transpose).
+    """Linear attention with decay; with β, gated DeltaProduct (Siems et al. 2025, whose state is
+    the transpose).
 
     q (B, H, T, K); k, v (B, H, T, n, ·); log_decay (B, H, T, K or 1); beta (B, H, T, n). Token t
-    multiplies the rows of the state by exp(log_decay_t), then n times adds k v^T, or by the delta
-    rule takes S to (I - β k k^T) S + β k v^T. Returns y (B, H, T, V) and the last state (B, H, K,
-    V).
+    multiplies the rows of the state S by exp(log_decay_t), then n times adds k v^T or, with β,
+    replaces S by (I - β k k^T) S + β k v^T. Returns y (B, H, T, V) and the last state (B, H, K, V).
     """
     state = k.new_zeros(*k.shape[:2], k.shape[-1], v.shape[-1])
     rows = []
@@ -152,11 +150,11 @@ def apply_rotary(x: Tensor, t: int) -> Tensor:
     return torch.view_as_real(pairs * turn.exp()).flatten(-2).to(x.dtype)
 
 
-# Queries, keys, values and outputs by heads
+# Queries, keys, values and outputs per head
 
 
 def projected(mixer, x: Tensor) -> list[Tensor]:
-    """q, k, v, or whatever `parts` there are, (B, H, T, K) each, of x (B, T, D)."""
+    """The `mixer.parts` projections of x (B, T, D), such as q, k, v, each (B, H, T, K)."""
     qkv = convolved(mixer.convolution, affine(mixer.qkv, x))
     return [by_heads(part, mixer.num_heads) for part in qkv.chunk(mixer.parts, -1)]
 
@@ -176,7 +174,7 @@ def joined(y: Tensor) -> Tensor:
 
 
 def convolved(convolution, x: Tensor) -> Tensor:
-    """Canon-B or SiLU(conv(x)) of x (B, T, C), one tap after another."""
+    """Canon-B or SiLU(conv(x)) of x (B, T, C), one tap at a time."""
     kernel = convolution.kernel
     if kernel is None:
         return x
@@ -200,7 +198,7 @@ def normed(y: Tensor) -> Tensor:
 
 
 def softmax_mix(mixer, x: Tensor, attended: Attended) -> Tensor:
-    """What softmax attention of each token i (from 1) to attended(i) makes of x (B, T, D)."""
+    """Output of a softmax mixer for x (B, T, D); token i (from 1) attends to attended(i)."""
     q, k, v = projected(mixer, x)
     if mixer.position == "rope":
         q, k = rotated(q), rotated(k)
@@ -221,7 +219,7 @@ def sliding_window(mixer, x):
 
 
 def last_lines(mixer, x: Tensor, ends: list[bool] | None = None) -> Tensor:
-    """`ends`, of every row: which tokens end a line."""
+    """`ends`: which tokens end a line, in every row."""
     ends = [False] * x.shape[1] if ends is None else ends
     line = [sum(ends[:j]) for j in range(x.shape[1])]
     block = mixer.block_size

@@ -1,10 +1,9 @@
-"""Attention to single tokens: any pattern, long sequences, dropout, bf16, extreme features; the
-Taylor series of softmax.
+"""Softmax, linear and Taylor attention: sparse patterns, long sequences, dropout, bf16, extremes.
 
 Tolerances are relative to the largest magnitude. float32 rounds to 6e-8; sums of up to 1,000
-terms and a softmax leave about a hundred times that. bf16 rounds to 4e-3 (2^-8): a score of
-magnitude 4 is then off by 1e-2, so its weight by 1 %, and output and gradients pass through a few
-such roundings: 4e-2. Linear attention rounds inputs and outputs only, 1e-2.
+terms and a softmax increase this about a hundred times. bf16 rounds to 4e-3 (2^-8): a score of
+magnitude 4 is then off by 1e-2, its weight by 1 %, and output and gradients go through a few such
+roundings: 4e-2. Linear attention rounds only inputs and outputs: 1e-2.
 """
 
 import pytest
@@ -32,7 +31,7 @@ def linear(form, position="none"):
 
 
 def weighted(form, length, block=5, window=2, summaries=3, dropout=0.0):
-    """Softmax attention, and the set of tokens that token i, from 1, attends to."""
+    """Softmax attention, and the function from token i (from 1) to those it attends to."""
     if form == "standard":
         return StandardAttention(8, 2, length, dropout), reference.standard_set
     pattern = block, window, min(summaries, block)
@@ -84,8 +83,8 @@ def test_bf16_of_linear_attention(form):
 
 
 def attention_matrix(mixer, q, k, seed=0):
-    """The weights (B, H, T, T) that `attend` applies: what it makes of the unit vectors; dropout
-    draws the mask that any other call of `attend` with this seed draws."""
+    """The weights (B, H, T, T) of `attend`: its output for unit vectors as values. Dropout draws
+    the same mask as any other call of `attend` with this seed."""
     torch.manual_seed(seed)
     return mixer.attend(q, k, torch.eye(q.shape[2]).expand(*q.shape[:2], -1, -1))
 
@@ -93,7 +92,7 @@ def attention_matrix(mixer, q, k, seed=0):
 @WEIGHTED
 @pytest.mark.parametrize("length", [9, 63])
 def test_dropout_with_the_same_mask(form, length):
-    """The mask that the fast form draws is read off its weights and given to the naive form."""
+    """The dropout mask is read from the fast implementation and passed to the plain one."""
     mixer, attended = weighted(form, length, dropout=0.3)
     q, k, v = random_qkv(length)
     pattern = attention_matrix(mixer.eval(), q, k) > 0
@@ -112,14 +111,14 @@ def test_dropout_with_the_same_mask(form, length):
 
 
 @pytest.mark.parametrize("build", [LinearAttention, TensorAttention])
-def test_without_softmax_over_single_tokens_there_are_no_weights_to_drop(build):
+def test_dropout_leaves_attention_without_a_softmax_over_tokens_unchanged(build):
     mixer = build(8, 2, 20, dropout=0.5)
     inputs = random_qkv(20, parts=mixer.parts)
     assert torch.equal(mixer.train().attend(*inputs), mixer.eval().attend(*inputs))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_feature_map_keeps_its_digits_and_its_slope(dtype):
+def test_feature_map_and_its_gradient_are_accurate(dtype):
     x = torch.tensor([-80.0, -20.0, -8.5, -1.0, 0.0, 0.5, 30.0], dtype=dtype, requires_grad=True)
     phi = feature_map(x)
     phi.sum().backward()
@@ -133,8 +132,8 @@ def test_feature_map_keeps_its_digits_and_its_slope(dtype):
 
 
 def extreme_inputs(case, position, length=40):
-    """q, k, v of which most queries lie near the number `case`, or all features near e^-35 with
-    huge late keys; and the output in float64, without the zeros of φ."""
+    """q, k, v with every other query near the number `case`, or with features near e^-35 and huge
+    late keys; and the output in float64, without underflow of φ."""
     q, k, v = random_qkv(length)
     if case == "tiny features":
         q, k = q - 35, k - 35
@@ -142,7 +141,7 @@ def extreme_inputs(case, position, length=40):
     else:
         q[:, :, 1::2] += case
     exact = [x.double() for x in (q, k)]
-    # exp itself, shifted: the naive elu + 1 cancels at -37 and exp underflows at -745 in float64.
+    # Shifted exp: in float64, elu + 1 cancels at -37 and exp underflows at -745.
     shift = exact[0].clamp(max=0).amax(-1, keepdim=True)
     features_q = (exact[0].clamp(max=0) - shift).exp() + exact[0].relu()
     features_k = torch.where(exact[1] > 0, exact[1] + 1, exact[1].exp())
@@ -153,7 +152,7 @@ def extreme_inputs(case, position, length=40):
 
 
 def step_by_step(mixer, inputs):
-    """What `attend` gives, from a prompt of one token and steps with these q, k, v."""
+    """The output of `attend`, computed by `prefill` of one token and `step` for the others."""
     at, take = iter(range(1, 40)), lambda t: tuple(y[:, :, t] for y in inputs)
     mixer.project = lambda x: take(slice(1))
     mixer.split_heads = lambda x: take(next(at))
@@ -167,10 +166,10 @@ def step_by_step(mixer, inputs):
 @pytest.mark.parametrize("form", ["dense", "chunked", "steps"])
 @pytest.mark.parametrize("position", ["none", "rope"])
 @pytest.mark.parametrize("case", [-200.0, -1e4, 300.0, "tiny features"])
-def test_extreme_features_still_average(form, position, case):
-    """φ(-200) is 0 in float32: without a factor of its own such a query averages nothing. Weights
-    near e^-70 must cancel in the quotient, and one huge late key must not wash out: a guard such as
-    1e-6 in the denominator, or prefix sums got by subtraction, would fail here."""
+def test_extreme_features_give_accurate_averages(form, position, case):
+    """φ(-200) is 0 in float32, so each query needs its own scale. Weights near e^-70 must cancel in
+    the quotient, also beside a huge late key: an epsilon such as 1e-6 in the denominator, or prefix
+    sums computed by subtraction, would fail."""
     inputs, expected = extreme_inputs(case, position)
     mixer = linear("chunked" if form == "steps" else form, position)
     found = step_by_step(mixer, inputs) if form == "steps" else mixer.attend(*inputs)
@@ -179,7 +178,7 @@ def test_extreme_features_still_average(form, position, case):
 
 @FORMS
 def test_gradients_of_extreme_queries(form):
-    """Moved by one constant, channels at -200 weigh as they do near 0: the gradients agree too."""
+    """Shifting negative queries by a constant changes neither output nor gradients."""
     q, k, v = random_qkv(40)
     q = -(q.abs() + 0.1).mul(256).round().div(256)  # so that q - 200 is exact
     direction = torch.randn_like(v)
@@ -192,7 +191,7 @@ def test_gradients_of_extreme_queries(form):
 
 @pytest.mark.parametrize("length", [1, 8, 9, 40])
 @pytest.mark.parametrize("position", ["none", "rope"])
-def test_chunks_of_taylor_carry_the_sums(monkeypatch, length, position):
+def test_chunks_of_taylor_equal_the_reference(monkeypatch, length, position):
     monkeypatch.setattr(taylor, "CHUNK_SIZE", 8)
     x = torch.randn(2, length, 16, dtype=torch.float64)
     own = TaylorAttention(16, 2, 40, feature_dim=4, position=position).double()
@@ -201,14 +200,14 @@ def test_chunks_of_taylor_carry_the_sums(monkeypatch, length, position):
 
 @pytest.mark.parametrize("size", [1.0, 30.0])
 def test_chunks_of_taylor_in_float32(monkeypatch, size):
-    """Weights are at least 1/2, whatever the scores: sums over features keep their digits."""
+    """Weights are at least 1/2 for any score, so sums over features stay accurate."""
     monkeypatch.setattr(taylor, "CHUNK_SIZE", 8)
     own, x = TaylorAttention(16, 2, 40, feature_dim=4), size * torch.randn(2, 40, 16)
     assert_close([own(x)], [own.double()(x.double())], 1e-5)
 
 
 def test_taylor_of_small_scores_is_softmax():
-    """The series is exp(s) up to s³ / 6."""
+    """The series differs from exp(s) by about s³ / 6."""
     own = TaylorAttention(16, 2, 20, feature_dim=8).double()
     q, k, v = (0.05 * torch.randn(1, 2, 20, 8, dtype=torch.float64) for _ in range(3))
     softmax = F.scaled_dot_product_attention(q, k, v, is_causal=True)

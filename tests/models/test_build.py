@@ -1,4 +1,4 @@
-"""From the `model` group to a model, and what people mistype."""
+"""Building a model from the `model` group, and typing mistakes in it."""
 
 import pytest
 from configured import settings
@@ -28,7 +28,7 @@ def test_sizes_come_from_the_group_and_the_task():
         assert (block.mixer.position, block.mixer.dropout) == ("rope", 0.25)
 
 
-def test_layers_take_mixers_in_turn():
+def test_layers_cycle_through_the_mixers():
     mixers = [settings(name).mixer for name in ("gla", "standard", "linear")]
     model = build_model(config(mixers=mixers, num_layers=7), TASK)
     kinds = [type(block.mixer).__name__ for block in model.blocks]
@@ -45,20 +45,20 @@ def test_layers_take_mixers_in_turn():
         ([linear(), linear(chunk_sise=3)], r"^model.mixers.1: .*'chunk_sise'"),
     ],
 )  # fmt: skip
-def test_what_is_mistyped_gets_one_line_that_names_its_place(own, message):
+def test_typing_mistakes_give_a_one_line_error_with_their_location(own, message):
     with pytest.raises(UserError, match=message) as refusal:
         build_model(config(**{"mixers" if isinstance(own, list) else "mixer": own}), TASK)
     assert len(str(refusal.value).splitlines()) == 1
 
 
-def test_a_number_equal_to_the_default_still_needs_its_type():
+def test_a_number_equal_to_the_default_still_needs_the_right_type():
     delta = {"_target_": "models.delta.DeltaRule"}
     for value in (1.0, True):
         with pytest.raises(UserError, match=r"model\.mixer\.num_householder"):
             build_model(config(mixer={**delta, "num_householder": value}), TASK)
 
 
-def test_an_error_inside_a_constructor_is_raised_as_it_is(monkeypatch):
+def test_an_error_inside_a_constructor_is_raised_unchanged(monkeypatch):
     monkeypatch.setattr("models.linear.CHUNK_SIZE", None)
     with pytest.raises(TypeError, match="NoneType"):
         build_model(config(mixer=linear()), TASK)
@@ -73,6 +73,6 @@ def test_an_error_inside_a_constructor_is_raised_as_it_is(monkeypatch):
         ({"mixers": [linear()] * 3, "num_layers": 2}, "3 mixers; must be 1 to .*=2"),
     ],
 )
-def test_what_does_not_belong_together(changes, message):
+def test_conflicting_settings_are_rejected(changes, message):
     with pytest.raises(UserError, match=message):
         config(**changes)

@@ -1,4 +1,4 @@
-"""The float64 copy of the model, kernels that have none of their own, mixers that look ahead."""
+"""Checks of mixers: float64 copies, causality, consistency of `step` and `forward`."""
 
 import functools
 
@@ -15,7 +15,7 @@ from models.standard import StandardAttention
 
 
 class Kernel(Mixer):
-    """A running mean whose kernel is for float32 alone, as many Triton kernels are."""
+    """A running sum whose kernel only supports float32, like many Triton kernels."""
 
     def __init__(self, dim, num_heads, max_len, dropout=0.0, position="none"):
         super().__init__(dim, num_heads, max_len, dropout, position)
@@ -42,7 +42,7 @@ class WithReference(Kernel):
 
 
 @torch.no_grad()
-def test_exact_copy_takes_the_reference_with_the_same_parameters():
+def test_exact_copy_uses_the_reference_with_the_same_parameters():
     model = transformer(WithReference)
     for parameter in model.parameters():
         parameter += 0.1 * torch.randn_like(parameter)
@@ -80,21 +80,21 @@ def test_a_mixer_that_is_not_exact_is_told_to_define_reference(forward, reason):
     ("forward", "found"),
     [
         (lambda self, x: x[..., :3], r"\(2, 12, 3\)"),
-        (lambda self, x: x[:1], r"\(1, 12, 8\)"),  # right for one sequence alone
+        (lambda self, x: x[:1], r"\(1, 12, 8\)"),  # correct for a single sequence
         (lambda self, x: (self.out(x), None), "tuple"),
     ],
 )
-def test_another_shape_is_named(forward, found):
+def test_a_wrong_output_shape_is_reported(forward, found):
     with pytest.raises(UserError, match=rf"mixer Shapes: `forward` returns {found}"):
         require_exact(transformer(kernel("Shapes", forward)))
 
 
-def test_a_bug_in_forward_is_raised_as_it_is():
+def test_a_bug_in_forward_is_raised_unchanged():
     with pytest.raises(NotImplementedError):
         require_exact(transformer(Mixer))
 
 
-# At the next token, as a shift in the wrong direction does.
+# By one token, like a shift in the wrong direction.
 LooksAhead = kernel("LooksAhead", lambda self, x: self.out(torch.cat((x[:, 1:], x[:, :1]), 1)))
 
 
@@ -112,21 +112,21 @@ class ForgetsLines(LastLines):
         return super().attend_step(*given, **seen)
 
 
-def test_a_step_is_compared_where_lines_end():
+def test_step_is_checked_at_line_ends():
     require_same_step(transformer(functools.partial(LastLines, lines=(9, 5))))
     with pytest.raises(UserError, match="mixer ForgetsLines: `step` differs"):
         require_same_step(transformer(functools.partial(ForgetsLines, lines=(9, 5))))
 
 
 class Halved(StandardAttention):
-    """Changes what `forward` sees, not what `step` does."""
+    """Changes the input of `forward` but not that of `step`."""
 
     def project(self, x):
         return super().project(0.5 * x)
 
 
 class Forgetful(StandardAttention):
-    """Its `prefill` keeps nothing of a prompt of several tokens."""
+    """Its `prefill` zeroes the state after prompts of more than one token."""
 
     def prefill(self, x, lengths, **seen):
         y, state = super().prefill(x, lengths, **seen)
@@ -136,13 +136,13 @@ class Forgetful(StandardAttention):
 
 
 @pytest.mark.parametrize("mixer", [Halved, Forgetful])
-def test_a_prompt_or_step_that_differs_from_forward_is_refused(mixer):
+def test_a_prefill_or_step_that_differs_from_forward_is_rejected(mixer):
     require_same_step(transformer(StandardAttention))
     with pytest.raises(UserError, match=f"mixer {mixer.__name__}: `step` differs from `forward`"):
         require_same_step(transformer(mixer))
 
 
-def test_numbers_that_are_not_finite_are_refused():
+def test_non_finite_numbers_are_rejected():
     with pytest.raises(UserError, match="mixer Infinite: `forward` returns numbers that are not"):
         require_exact(transformer(kernel("Infinite", lambda self, x: x / 0)))
     broken = kernel("Broken", Plain.forward, step=lambda self, x, *_: x * torch.nan)

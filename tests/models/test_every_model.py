@@ -1,10 +1,10 @@
-"""Every conf/model/*.yaml, found by itself, held to what a mixer promises (`models.mixer`).
+"""The mixer interface (`models.mixer`), for every conf/model/*.yaml (discovered automatically).
 
-`pytest tests/models/test_every_model.py --config-dir=DIR -k NAME` holds DIR/model/NAME.yaml to it.
-The plain form of a mixer in models/NAME.py is NAME in tests/models/reference.py; one from elsewhere
-may have `mix` beside it. Tolerances are relative to the largest magnitude: float64 leaves
-1e-9 after sums of 70 terms, float32 1e-4; under autocast to bfloat16 (2^-8) some ten roundings
-leave up to 10 % of a gradient (gated_delta_net 8 %, most others 2 %).
+`pytest tests/models/test_every_model.py --config-dir=DIR -k NAME` tests DIR/model/NAME.yaml. The
+reference of a mixer in models/NAME.py is NAME in tests/models/reference.py; a mixer in another
+module may define `mix` there. Tolerances are relative to the largest magnitude: float64 has errors
+of 1e-9 after sums of 70 terms, float32 1e-4; under autocast to bfloat16 (2^-8), about ten roundings
+give errors of up to 10 % of a gradient (gated_delta_net 8 %, most others 2 %).
 """
 
 import copy
@@ -27,11 +27,11 @@ every = pytest.mark.parametrize("name", [*names(), *VARIANTS])
 
 
 def takes_rope(name):
-    """Whether every mixer of the model has something that position="rope" turns."""
+    """Whether every mixer of the model supports position="rope"."""
     return all(mixer.takes_rope for mixer in mixers_of(name))
 
 
-def test_the_controls_alone_refuse_rotary_positions():
+def test_only_the_controls_reject_rotary_positions():
     ours = [name for name in names() if (CONF_DIR / "model" / f"{name}.yaml").is_file()]
     assert {"standard", "sparse", "linear"} <= set(ours)
     assert {name for name in ours if not takes_rope(name)} == {"lstm", "running_mean"}
@@ -39,8 +39,8 @@ def test_the_controls_alone_refuse_rotary_positions():
 
 @every
 @pytest.mark.parametrize("position", ["none", "rope"])
-def test_output_and_gradients_equal_the_plain_form(name, position):
-    """Under rope sines and cosines are kept in float32."""
+def test_output_and_gradients_equal_the_reference(name, position):
+    """Tolerances are larger for rope, whose sines and cosines are float32."""
     if position == "rope" and not takes_rope(name):
         with pytest.raises(UserError, match=r"^position=rope: .* use sinusoidal or none"):
             model_of(name, position="rope")
@@ -54,7 +54,7 @@ def test_output_and_gradients_equal_the_plain_form(name, position):
 
 @every
 def test_tokens_of_extreme_size(name):
-    """Gates, weights and features near 0 and 1: right in float64, finite in float32."""
+    """Gates, weights and features near 0 and 1: correct in float64, finite in float32."""
     size = 10 ** torch.linspace(-2, 1.5, 41)[torch.randperm(41)][:, None]
     x = size * torch.randn(2, 41, 16)
     for mixer in mixers_of(name):
@@ -65,10 +65,10 @@ def test_tokens_of_extreme_size(name):
 
 @every
 def test_bf16_is_near_float32(name):
-    """Output and gradients, each relative to its largest, at the middle of seven inputs: where a
-    head's sums are near 0 before their norm, it turns the rounding of q and k into any error at
-    all.  Of 100 inputs some 10 have a gradient more than 10 % off (RetNet, GLA, Mamba-2), nearly
-    always at the token with the smallest such sums."""
+    """The median over seven inputs of the largest relative error of output and gradients. Where a
+    head's sums are near 0, their norm amplifies the rounding of q and k without bound: for about 10
+    of 100 inputs a gradient is more than 10 % off (RetNet, GLA, Mamba-2), nearly always at the
+    token with the smallest sums."""
     for mixer in mixers_of(name):
         worst = []
         for x in torch.randn(7, 2, 33, 16):
@@ -83,7 +83,7 @@ def test_bf16_is_near_float32(name):
 
 @torch.no_grad()
 @every
-def test_the_future_changes_nothing(name):
+def test_outputs_do_not_depend_on_later_tokens(name):
     x = torch.randn(1, 40, 16)
     for mixer in mixers_of(name):
         before = mixer(x)
@@ -97,8 +97,8 @@ def test_the_future_changes_nothing(name):
 @torch.no_grad()
 @every
 @pytest.mark.parametrize("position", POSITIONS)
-def test_generation_equals_reading_the_prefix_again(name, position):
-    """Prompts of unlike lengths, padded behind; rows that leave and change places."""
+def test_generation_equals_forward_on_the_prefix(name, position):
+    """Right-padded prompts of different lengths; rows are removed and reordered."""
     if position == "rope" and not takes_rope(name):
         pytest.skip("refused, as another test sees")
     model = model_of(name, position, max_len=41).eval()
@@ -115,7 +115,7 @@ def test_generation_equals_reading_the_prefix_again(name, position):
 @every
 @pytest.mark.parametrize("prompt", [1, 20])
 def test_state_bytes_equal_the_bytes_held(name, prompt):
-    """All of a state of constant size, the written slots of one that grows."""
+    """States of constant size count in full, growing ones by their written slots."""
     model = model_of(name, max_len=41).eval()
     tokens = torch.randint(0, VOCABULARY, (1, 41))
     mixers = [block.mixer for block in model.blocks]
@@ -131,17 +131,17 @@ def test_state_bytes_equal_the_bytes_held(name, prompt):
 
 
 def bytes_in_use(key, tensor):
-    """Bytes of what was written into a (1, H, slots, K) cache; sums (1, H, K[, K]) are whole."""
-    if key == "inputs":  # that the default `step` keeps: a cache of one head
+    """Bytes of the written slots of a (1, H, slots, K) cache; sums (1, H, K[, K]) count in full."""
+    if key == "inputs":  # kept by the default `step`: a cache of one head
         tensor = tensor[:, None]
     used = tensor.flatten(3).any(-1).any(1) if tensor.dim() == 4 else tensor.new_ones(1)
     return tensor.nbytes * int(used.sum()) // used.numel()
 
 
 @every
-def test_flops_are_those_of_the_matrices_and_add_up_step_by_step(name):
-    """Every weight matrix meets every token once, 2 FLOPs a weight; mixing is counted; a sequence
-    costs as much token by token, where there is a `step`; a constant state, constant time."""
+def test_flops_count_weight_matrices_and_mixing(name):
+    """Weight matrices take 2 FLOPs per weight and token; mixing is counted. With a state of
+    constant size, FLOPs are proportional to the length."""
     model = model_of(name)
     roles = model.parameter_roles()
     for number, block in enumerate(model.blocks):
@@ -181,7 +181,7 @@ def test_every_parameter_learns_and_has_a_role(name):
 
 
 @every
-def test_weights_depend_on_the_seed_alone_and_are_all_that_is_saved(name):
+def test_weights_depend_only_on_the_seed_and_are_the_whole_state_dict(name):
     model = model_of(name)
     assert set(model.state_dict()) == {key for key, _ in model.named_parameters()}
     again, longer, other = model_of(name), model_of(name, max_len=140), model_of(name, seed=1)
@@ -193,7 +193,7 @@ def test_weights_depend_on_the_seed_alone_and_are_all_that_is_saved(name):
 
 @torch.no_grad()
 @every
-def test_exact_evaluation_takes_it(name):
+def test_exact_evaluation_accepts_the_model(name):
     model = model_of(name).train()
     before = copy.deepcopy(model)
     require_exact(model)
@@ -209,7 +209,7 @@ def test_exact_evaluation_takes_it(name):
 
 
 @pytest.mark.parametrize("name", names())
-def test_exact_evaluation_writes_what_plain_greedy_decoding_does(name):
+def test_exact_evaluation_equals_plain_greedy_decoding(name):
     task = Arithmetic(3)
     model = model_of(name, max_len=task.max_len, vocabulary=len(task.vocabulary))
     sequences = task.draw(0, 0, 0, 12)
@@ -218,8 +218,8 @@ def test_exact_evaluation_writes_what_plain_greedy_decoding_does(name):
 
 @torch.no_grad()
 @every
-def test_rows_that_have_ended_run_along_idle(name):
-    """At their last position, for more steps than the model has positions."""
+def test_finished_rows_do_not_change_the_others(name):
+    """Finished rows stay at their last position, for more steps than the model has positions."""
     model, tokens = model_of(name, max_len=20).eval(), torch.randint(0, VOCABULARY, (2, 20))
     full, lengths = model(tokens), torch.tensor([18, 3])
     logits, state = model.prefill(tokens[:, :18], lengths)
@@ -232,7 +232,7 @@ def test_rows_that_have_ended_run_along_idle(name):
 
 
 @every
-def test_sizes_that_do_not_fit_are_refused(name):
+def test_invalid_sizes_are_rejected(name):
     sizes = {"dim": 16, "num_heads": 2, "max_len": 20, "dropout": 0.0, "position": "none"}
     for mixer in mixers_of(name):
         assert set(sizes) <= set(parameters_of(type(mixer)))

@@ -1,4 +1,4 @@
-"""FLOP terms against PyTorch's own counter, and against the paper's Table 2."""
+"""FLOP terms, compared with PyTorch's counter and the paper's Table 2."""
 
 import pytest
 import torch
@@ -29,7 +29,7 @@ def transformer(name, dim=16, num_layers=2, num_heads=2, max_len=MAX_LEN):
 @EACH
 @pytest.mark.parametrize("length", [1, 9, 40])
 def test_linear_terms_equal_pytorchs_count(name, length):
-    """Every term against the calls of the layer it is named after, on the meta device."""
+    """Compare every term with the layers it is named after, on the meta device."""
     model = transformer(name).to("meta")
     terms = model.flops(length)
     tokens = torch.zeros(1, length, dtype=torch.int64, device="meta")
@@ -50,7 +50,7 @@ def test_linear_terms_equal_pytorchs_count(name, length):
 
 @settings(max_examples=50, deadline=None)
 @given(st.integers(1, 9), st.integers(1, 3), st.integers(0, 9), st.integers(1, 60))
-def test_mixing_of_any_sparse_pattern_is_that_of_the_pairs_seen(block, window, summaries, length):
+def test_sparse_mixing_flops_count_the_attended_pairs(block, window, summaries, length):
     summaries = min(summaries, block)
     pairs = sum(len(sparse_set(i, block, window, summaries)) for i in range(1, length + 1))
     mixer = SparseAttention(
@@ -60,7 +60,7 @@ def test_mixing_of_any_sparse_pattern_is_that_of_the_pairs_seen(block, window, s
     assert terms["mixing/scores"] == terms["mixing/values"] == 2 * 8 * pairs
 
 
-def test_products_are_counted_where_a_mixer_states_no_formula():
+def test_matrix_products_are_counted_if_a_mixer_defines_no_formula():
     mixer = Multiplies(16, 2, MAX_LEN)
     assert mixer.flops(8) == {"linear/mixer": 2 * 8 * 16**2, "mixing/products": 2 * 8**2 * 16}
     assert mixer.training and not next(mixer.parameters()).is_meta
@@ -71,7 +71,7 @@ class Unpredictable(Multiplies):
         return super().forward(x) if x.sum() > 0 else x
 
 
-def test_what_cannot_be_counted_is_refused():
+def test_mixers_with_uncountable_flops_are_rejected():
     no_product = "mixer CumulativeMean: it has no matrix product to count; state `flops`"
     with pytest.raises(UserError, match=no_product):
         CumulativeMean(16, 2, MAX_LEN).flops(8)
@@ -82,13 +82,13 @@ def test_what_cannot_be_counted_is_refused():
         buggy(16, 2, MAX_LEN).flops(8)
 
 
-LENGTHS = {6: 87, 10: 221, 13: 355, 16: 505}  # as the paper states (section 6.1)
+LENGTHS = {6: 87, 10: 221, 13: 355, 16: 505}  # from the paper (section 6.1)
 
 
 @EACH
 @pytest.mark.parametrize("size", LENGTHS)
-def test_table_2_is_the_linear_layers(name, size):
-    """All twelve figures within 6 %, always from below; what mixing adds is not in them."""
+def test_table_2_counts_the_linear_layers(name, size):
+    """All twelve values agree within 6 %, ours always being lower; they do not include mixing."""
     dim, length, paper = PAPER_D90[name][size], LENGTHS[size], TABLE_2_GFLOPS[name][size]
     terms = transformer(name, dim, num_layers=3, num_heads=4, max_len=length).flops(length)
     linear = flops.linear_layer_flops(terms)

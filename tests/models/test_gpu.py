@@ -1,4 +1,4 @@
-"""Fast forms on a GPU against plain references in float64 on the CPU: `pytest -m gpu`."""
+"""Fast implementations on a GPU, compared with float64 references on the CPU: `pytest -m gpu`."""
 
 import copy
 
@@ -26,7 +26,7 @@ TASK = Arithmetic(3)
 
 
 @pytest.mark.parametrize("name", [*names(), *VARIANTS])
-def test_output_and_gradients_equal_the_plain_form(name):
+def test_output_and_gradients_equal_the_reference(name):
     resolve_device("cuda")  # turns TensorFloat32 off
     for mixer in mixers_of(name, max_len=221):
         for length in (7, 8, 63):
@@ -55,16 +55,16 @@ def test_loss_and_gradients_of_whole_models(name, precision):
 
 
 @pytest.mark.parametrize("name", names())
-def test_exact_evaluation_writes_what_plain_greedy_decoding_does(name):
+def test_exact_evaluation_equals_plain_greedy_decoding(name):
     model = model_of(name, max_len=TASK.max_len, vocabulary=len(TASK.vocabulary))
-    model.head.weight.data.mul_(20)  # an untrained model's choices vary
+    model.head.weight.data.mul_(20)  # so that an untrained model's choices vary
     sequences = TASK.draw(0, 0, 0, 16)
     expected = plain_greedy(copy.deepcopy(model), sequences)
     assert written(generate(model, sequences, device=DEVICE)) == expected
 
 
 @pytest.mark.parametrize("compile", [False, True, "graphs"])
-def test_training_ends_near_the_cpus(tmp_path, compile):
+def test_training_gives_nearly_the_same_weights_as_on_the_cpu(tmp_path, compile):
     recipe = Recipe("gpu", 1e-3, 64, steps=20, optimizer="muon", validate_every=10)
     sets, ends = (TASK.draw(0, 2, 0, 2000), TASK.draw(0, 1, 0, 200)), []
     for device, way in (("cpu", False), (str(DEVICE), compile)):

@@ -1,4 +1,4 @@
-"""Attention to the last two lines, held against a plain loop over positions."""
+"""Attention to the last two lines, compared with a plain loop over positions."""
 
 import functools
 from itertools import pairwise
@@ -38,7 +38,7 @@ def test_a_token_sees_its_line_and_the_one_before(ends, lines, options):
 
 
 class Doubled(LastLines):
-    """A mixer of one's own, without a packed form."""
+    """A custom mixer without a packed implementation."""
 
     def forward(self, x, **seen):
         return 2 * super().forward(x, **seen)
@@ -69,7 +69,7 @@ TASKS = [
 
 
 def drawn(task, count=200):
-    """Sequences of the training mixture, and which of their tokens end a line."""
+    """Yield which tokens end a line, for sequences of the training mixture."""
     for size in {task.size, task.min_size}:
         sequences = task.draw(0, 0, 0, count, size)
         for row in range(count):
@@ -80,7 +80,7 @@ def drawn(task, count=200):
 
 @pytest.mark.parametrize(("cls", "form", "size", "capacity"), TASKS)
 @pytest.mark.parametrize("keep_prompt", [False, True])
-def test_no_line_of_a_task_is_cut_off(cls, form, size, capacity, keep_prompt):
+def test_no_line_of_a_task_is_truncated(cls, form, size, capacity, keep_prompt):
     task = cls(size, format=form, capacity=capacity)
     room = task.at_capacity
     mixer = LastLines(8, 2, room.max_len, lines=room.longest_lines, keep_prompt=keep_prompt)

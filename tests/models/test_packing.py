@@ -1,4 +1,4 @@
-"""Packed sequences: the layout, and mixers on it against the same mixers on padded batches."""
+"""Packed sequences: their layout, and mixers compared with the same mixers on padded batches."""
 
 import functools
 import itertools
@@ -27,7 +27,7 @@ METHODS = "forward", "project", "merge_heads", "attend"
 LENGTHS = st.lists(st.integers(1, 40), min_size=1, max_size=40).map(sorted)
 
 
-def test_mixed_lengths_are_cut_and_like_lengths_are_not():
+def test_mixed_lengths_are_grouped_and_similar_lengths_are_not_split():
     assert len(Packing(np.full(64, 23)).groups) == 1
     assert len(Packing(np.sort(np.arange(64) % 4 + 17)).groups) == 1
     mixed = Packing(np.repeat([20, 40, 60, 80], 16))
@@ -38,7 +38,7 @@ def test_mixed_lengths_are_cut_and_like_lengths_are_not():
 
 @settings(max_examples=100)
 @given(LENGTHS, st.integers(1, 9))
-def test_groups_hold_every_sequence_and_give_it_back(lengths, step):
+def test_groups_contain_every_sequence_and_can_be_unpacked(lengths, step):
     packing = Packing(np.array(lengths), step, step, 40)
     assert packing.size % step == 0 and 0 <= packing.size - sum(lengths) < step
     x = torch.arange(1.0, packing.size + 1)
@@ -66,7 +66,7 @@ def test_kernels_at_every_head_width(mixer, head_dim):
 
 
 @EACH
-def test_longer_sequences_than_the_kernels_take(mixer, monkeypatch):
+def test_sequences_longer_than_the_kernels_accept(mixer, monkeypatch):
     compare_packed(
         mixer(8, 2, MAX_KERNEL_LENGTH), [3, MAX_KERNEL_LENGTH], 1e-5, size_step=1, width_step=1
     )
@@ -75,8 +75,8 @@ def test_longer_sequences_than_the_kernels_take(mixer, monkeypatch):
     compare_packed(mixer(8, 2, longest), [3, longest], 1e-5, size_step=1, width_step=1)
 
 
-def test_the_bias_is_no_larger_than_what_the_kernels_take():
-    """A window over 7,321 tokens would hold 205 MiB of it otherwise."""
+def test_the_bias_is_no_larger_than_the_longest_kernel_input():
+    """Otherwise the bias of a window over 7,321 tokens would take 205 MiB."""
     mixer = SparseAttention(8, 2, 4 * MAX_KERNEL_LENGTH)
     compare_packed(mixer, [3, MAX_KERNEL_LENGTH], 1e-5)
     assert mixer.bias.shape == 2 * (rounded_up(MAX_KERNEL_LENGTH, LANES),)
@@ -88,7 +88,7 @@ def test_the_bias_is_no_larger_than_what_the_kernels_take():
      (StandardAttention, "softmax"),
      *itertools.product([DeltaRule, DecayedAttention], ["forward", "scan"])],
 )  # fmt: skip
-def test_a_mixer_that_changes_a_method_of_its_parent_keeps_its_change(base, method):
+def test_overridden_methods_also_apply_to_packed_sequences(base, method):
     def changed(self, *inputs, **named):
         result = getattr(base, method)(self, *inputs, **named)
         return tuple(2 * x for x in result) if isinstance(result, tuple) else 2 * result
@@ -101,20 +101,20 @@ def test_a_mixer_that_changes_a_method_of_its_parent_keeps_its_change(base, meth
 @EACH
 @pytest.mark.parametrize("size", [1.0, 30.0])
 def test_kernels_at_large_scores(mixer, size):
-    """Weights that underflow, and features of keys and queries that do."""
+    """Weights and features of keys and queries underflow."""
     own, packing = mixer(8, 2, 20), Packing(np.array([1, 2, 9, 20]))
     qkv = torch.randn(packing.size, 3, 2, 4) * size
     qkv[:, 2] /= size
     packed = functools.partial(own.attend_packed, packing=packing)
     padded = functools.partial(own.attend_padded, packing=packing)
-    compare_functions(packed, padded, [qkv], 1e-5 * size**2)  # scores of 900 are known to 1e-4
+    compare_functions(packed, padded, [qkv], 1e-5 * size**2)  # scores of 900 have errors of 1e-4
     qkv[:, :2] *= 1e4
     found = with_gradients(packed, [qkv], torch.randn(packing.size, 2, 4))
     assert all(x.isfinite().all() for x in found)
 
 
 @EACH
-def test_nan_is_passed_on(mixer):
+def test_nan_propagates(mixer):
     own, packing = mixer(8, 2, 20), Packing(np.array([5, 6]))
     x = torch.randn(packing.size, 8)
     x[2] = torch.nan
@@ -134,7 +134,7 @@ def test_kernels_under_autocast(mixer):
     torch.testing.assert_close(y, wanted, rtol=2e-2, atol=2e-2)
 
 
-def test_dropout_of_weights_is_kept():
+def test_packed_attention_applies_dropout_to_the_weights():
     torch.manual_seed(0)
     own = StandardAttention(8, 2, 20, dropout=0.5)
     packing, x = Packing(np.array([5, 20])), torch.randn(25, 8)
@@ -144,7 +144,7 @@ def test_dropout_of_weights_is_kept():
 
 
 @pytest.mark.parametrize("mixer", [*ATTENTION, DeltaRule])
-def test_threads_share_the_sequences(mixer):
+def test_results_do_not_depend_on_the_number_of_threads(mixer):
     own, packing = mixer(8, 2, 20), Packing(np.array([1, 1, 1, 5, 9, 20]), 8)
     x, direction = torch.randn(packing.size, 8), torch.randn(packing.size, 8)
     results = []
@@ -156,9 +156,9 @@ def test_threads_share_the_sequences(mixer):
 
 
 @pytest.mark.parametrize("module", [cpu_attention, cpu_recurrence, kernels])
-def test_whatever_a_kernel_calls_becomes_a_part_of_it(module):
-    """So the process that compiles the kernels rounds as those that load them from the cache do:
-    else the first training on a machine would give other weights than the next."""
+def test_functions_called_by_a_kernel_are_inlined(module):
+    """Otherwise the process that compiles the kernels rounds differently from those that load them
+    from the cache, and the first training on a machine gives other weights than the next."""
     found = [x for x in vars(module).values() if isinstance(x, Dispatcher)]
     assert found
     for dispatcher in found:

@@ -1,8 +1,7 @@
-"""Decayed sums, the delta rule and their form on packed sequences against one plain recurrence:
-chunks, extreme gates, initial values, bf16.
+"""Decayed sums and the delta rule, padded and packed, compared with one plain recurrence.
 
-Tolerances are relative to the largest magnitude: float32 rounds to 6e-8, a triangular solve and
-sums of a few hundred terms leave about a hundred times that.
+Tolerances are relative to the largest magnitude: float32 rounds to 6e-8; a triangular solve and
+sums of a few hundred terms increase this about a hundred times.
 """
 
 import math
@@ -27,12 +26,12 @@ FLOAT32 = 1e-5
 FINITE = {  # logarithms of gates
     "zero": torch.zeros,
     "usual": lambda shape: -torch.rand(shape),
-    # From gates that forget nothing, exp(-1e-9), to ones that forget all, exp(-1e4).
+    # From gates that forget nothing, exp(-1e-9), to gates that forget everything, exp(-1e4).
     "mixed": lambda shape: -(10 ** torch.empty(shape).uniform_(-9, 4)),
     "all": lambda shape: torch.full(shape, -1e4),
     "near_one": lambda shape: -1e-6 * torch.rand(shape),
     "near_zero": lambda shape: -60 - 40 * torch.rand(shape),
-    # Some gates that forget all among gates that must keep their digits.
+    # Some gates forget everything; the others must stay accurate.
     "some": lambda shape: torch.where(torch.rand(shape) < 0.2, -1e4, -1e-3),
 }
 GATES = {
@@ -51,7 +50,7 @@ def plain_rule(q, k, v, beta, log_decay=None):
 
 
 def plain_packed(q, k, v, strengths, log_decay, lengths):
-    """One sequence after another."""
+    """One sequence at a time."""
     given = [None if x is None else x.split(lengths) for x in (q, k, v, log_decay, strengths)]
     heads = -2, -2, -2, -2, -1
     rows = []
@@ -62,7 +61,7 @@ def plain_packed(q, k, v, strengths, log_decay, lengths):
 
 
 def compare_sums(length, width, gates, tolerance, key_width=4, dtype=torch.float64):
-    """q, k, v and log decays, (2, 2, T, ·): outputs, last state and gradients."""
+    """Compare outputs, last state and gradients for q, k, v and log decays (2, 2, T, ·)."""
     shapes = [(2, 2, length, n) for n in (key_width, key_width, 3, width)]
     inputs = [*(torch.randn(shape) for shape in shapes[:3]), FINITE[gates](shapes[3])]
     compare_functions(decayed.decayed_sums, plain_sums, [x.to(dtype) for x in inputs], tolerance)
@@ -71,7 +70,7 @@ def compare_sums(length, width, gates, tolerance, key_width=4, dtype=torch.float
 @pytest.mark.parametrize("gates", FINITE)
 @pytest.mark.parametrize("width", [1, 4])
 def test_sums_in_float32_at_extreme_gates(width, gates):
-    """No digits are lost to sums of 1e4 beside a gate of 1e-3."""
+    """A log decay of 1e-3 stays accurate next to sums of 1e4."""
     for length in (1, 31, 32, 33, 100):
         compare_sums(length, width, gates, FLOAT32, dtype=torch.float32)
 
@@ -84,13 +83,13 @@ def test_sums_in_float32_at_extreme_gates(width, gates):
 def test_sums_of_any_length_chunk_and_head(length, chunk, key_width, gates):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(decayed, "CHUNK_SIZE", chunk)
-        # One decay for all channels is a difference of sums of up to 5e4, in float64.
+        # One decay for all channels is computed as a difference of float64 sums of up to 5e4.
         compare_sums(length, 1, gates, 1e-11, key_width)
         compare_sums(length, key_width, gates, 1e-12, key_width)
 
 
 def rule_inputs(length, writes, gate="usual", batch=2, heads=2):
-    """q, k of norm 1, v, β up to 2 and, unless there is no gate, log α; keys 4 wide, values 3."""
+    """q and k of norm 1 and width 4, v of width 3, β up to 2 and, if there is a gate, log α."""
     shape = (batch, heads, length)
     q = F.normalize(torch.randn(*shape, 4), dim=-1)
     k = F.normalize(torch.randn(*shape, writes, 4), dim=-1)
@@ -99,7 +98,7 @@ def rule_inputs(length, writes, gate="usual", batch=2, heads=2):
 
 
 def compare_rule(inputs, tolerance=FLOAT32, chunk_size=8):
-    """Outputs, last state and gradients."""
+    """Compare outputs, last state and gradients."""
     fast = lambda q, k, v, beta, g=None: delta_rule(q, k, v, beta, g, chunk_size)  # noqa: E731
     compare_functions(fast, plain_rule, inputs, tolerance)
 
@@ -113,15 +112,15 @@ def test_delta_rule_equals_the_recurrence(gate, writes):
 
 @pytest.mark.parametrize("beta", [0.0, 1e-7, 1.0, 2.0])
 def test_extreme_strengths_and_repeated_keys(beta):
-    """β = 1 replaces, 2 reflects; with one key for all, powers of the overlaps reach 3^31."""
+    """β = 1 replaces, β = 2 reflects; with equal keys, powers of the overlaps reach 3^31."""
     inputs = rule_inputs(70, 1, "none")
     inputs[1] = inputs[1][:, :, :1].expand_as(inputs[1])
     inputs[3] = torch.full_like(inputs[3], beta)
     compare_rule(inputs, chunk_size=32)
 
 
-def test_a_long_sequence_of_reflections_stays_in_bounds():
-    """Eigenvalues of size 1 for 2,000 writes: errors must not grow with the number of chunks."""
+def test_errors_stay_bounded_over_many_reflections():
+    """Eigenvalues of magnitude 1 for 2,000 writes: errors do not grow with the number of chunks."""
     inputs = rule_inputs(1000, 2, "none", batch=1, heads=1)
     inputs[3] = torch.full_like(inputs[3], 2.0)
     inputs[2][:, :, 2:] = 0
@@ -169,8 +168,8 @@ def test_filler_is_zero_and_gets_no_gradient():
 
 @torch.no_grad()
 @pytest.mark.parametrize("name", ["retnet", "gla", "mamba2"])
-def test_bf16_ends_before_the_sums(name, monkeypatch):
-    """q and k are rounded to bfloat16; what is made of them is as exact as float32."""
+def test_decayed_sums_run_in_float32_under_autocast(name, monkeypatch):
+    """q and k are rounded to bfloat16; everything computed from them has float32 accuracy."""
     (q, k, v, log_decay), found = under_bf16(name, decayed, "decayed_sums", monkeypatch)
     assert torch.equal(q, q.bfloat16().float()) and torch.equal(k, k.bfloat16().float())
     assert_close(found, plain_sums(*(x.double() for x in (q, k, v, log_decay))), FLOAT32)
@@ -178,8 +177,8 @@ def test_bf16_ends_before_the_sums(name, monkeypatch):
 
 @torch.no_grad()
 @pytest.mark.parametrize("name", ["delta_net", "gated_delta_net", "delta_product"])
-def test_bf16_ends_before_the_delta_rule(name, monkeypatch):
-    """v is rounded to bfloat16; what is made of q, k and v is as exact as float32."""
+def test_delta_rule_runs_in_float32_under_autocast(name, monkeypatch):
+    """v is rounded to bfloat16; everything computed from q, k and v has float32 accuracy."""
     (q, k, v, beta, log_decay, _), found = under_bf16(name, delta, "delta_rule", monkeypatch)
     assert torch.equal(v, v.bfloat16().float())
     assert_close([k.square().sum(-1)], [torch.ones(k.shape[:-1])], 1e-6)
@@ -188,7 +187,7 @@ def test_bf16_ends_before_the_delta_rule(name, monkeypatch):
 
 
 def under_bf16(name, module, function, monkeypatch):
-    """What one forward pass under autocast gives this function and gets from it."""
+    """Inputs and outputs of this function in one forward pass under autocast."""
     calls, plain = [], getattr(module, function)
     recorded = lambda *given: calls.append((given, plain(*given))) or calls[-1][1]  # noqa: E731
     monkeypatch.setattr(module, function, recorded)
@@ -199,7 +198,7 @@ def under_bf16(name, module, function, monkeypatch):
     return call
 
 
-def test_gla_starts_by_forgetting_little():
+def test_gla_forgets_little_at_initialisation():
     decay = ChannelDecay(64, 4)
     log_decay, _ = decay(torch.randn(100, 64))
     assert log_decay.shape == (100, 4, 16)
@@ -208,11 +207,11 @@ def test_gla_starts_by_forgetting_little():
 
 @torch.no_grad()
 @pytest.mark.parametrize(("name", "low"), [("mamba2", 1), ("gated_delta_net", 0)])
-def test_how_long_the_first_weights_remember(name, low):
+def test_initial_half_lives_match_the_published_distributions(name, low):
     """Half-lives, ln 2 over a head's mean of -log a, of tokens after LayerNorm.
 
-    Beside the published distributions, drawn here once more: for Mamba-2 a median of 8.2 tokens.
-    A W with Xavier's values, larger since it has so few rows, leaves 4.5.
+    The published distributions are sampled again here; for Mamba-2 their median is 8.2 tokens.
+    Xavier initialisation of W, which has few rows, gives larger weights and a median of 4.5.
     """
     A_range = settings_of(name).mixer["A_range"]
     made = [HeadDecay(32, 4, A_range) for _ in range(1500)]

@@ -1,4 +1,4 @@
-"""Roles of parameters: the defaults, what mixers state, refusals."""
+"""Parameter roles: defaults, roles declared by mixers, errors."""
 
 import functools
 
@@ -20,7 +20,7 @@ RATES = {"decay.A_log": EXEMPT, "decay.dt.bias": EXEMPT}
 
 
 class StateSpace(Mixer):
-    """Parameters such as foreign mixers have, with initial values of their own."""
+    """Parameters like those of third-party mixers, with their own initial values."""
 
     stated: dict = {}  # noqa: RUF012
 
@@ -41,12 +41,12 @@ class StateSpace(Mixer):
 
 
 def stating(**roles):
-    """The mixer with these roles stated, dots in names as `__`."""
+    """The mixer with these declared roles; `__` in names stands for a dot."""
     stated = {name.replace("__", "."): role for name, role in roles.items()}
     return type("Stating", (StateSpace,), {"stated": stated})
 
 
-def test_a_foreign_mixer_keeps_its_initial_values():
+def test_a_third_party_mixer_keeps_its_initial_values():
     for block in transformer(StateSpace).blocks:
         own = dict(block.mixer.named_parameters())
         torch.testing.assert_close(own["A_log"].exp()[1], torch.arange(1.0, 9.0))
@@ -73,7 +73,7 @@ def test_roles_of_our_own_models(mixer):
     assert all("norm" in name or name.endswith("bias") for name in others)
 
 
-def test_by_default_only_linear_weights_are_hidden_whatever_the_number_of_axes():
+def test_by_default_only_weights_of_linear_layers_are_hidden():
     roles = transformer(StateSpace).parameter_roles()
     kinds = {name.split("mixer.")[1]: r.kind for name, r in roles.items() if "mixer." in name}
     vectors = "A_log", "mix", "dt.bias", "conv.weight", "conv.bias"
@@ -91,18 +91,18 @@ def test_by_default_only_linear_weights_are_hidden_whatever_the_number_of_axes()
         (DecayedAttention, {"qkv.weight": Role("hidden", 3)}),
     ],
 )  # fmt: skip
-def test_our_mixers_state_stacked_matrices_and_rates_that_do_not_decay(mixer, stated):
+def test_our_mixers_declare_stacked_matrices_and_rates_without_decay(mixer, stated):
     assert mixer(16, 2, 20).parameter_roles() == stated
 
 
-def test_a_mixer_states_roles_of_its_own():
+def test_a_mixer_can_declare_its_own_roles():
     roles = transformer(stating(mix=Role("hidden", parts=2), A_log=EXEMPT)).parameter_roles()
     assert roles["blocks.1.mixer.mix"] == Role("hidden", parts=2)
     assert roles["blocks.0.mixer.A_log"] == EXEMPT
     assert roles["blocks.0.mixer.dt.weight"] == Role("hidden")
 
 
-def test_a_role_of_no_parameter_is_refused():
+def test_a_role_without_a_parameter_is_rejected():
     mixer = stating(B_log=Role("vector"))
     with pytest.raises(UserError, match="parameter_roles: 'B_log' is not a parameter"):
         transformer(mixer).parameter_roles()

@@ -1,4 +1,4 @@
-"""State and FLOPs in docs/mixers.md are those of the code."""
+"""State sizes and FLOPs in docs/mixers.md match the code."""
 
 import re
 
@@ -6,7 +6,7 @@ import pytest
 from configured import model_of
 from processes import ROOT
 
-# Of the models that `model_of` builds for 64 tokens, after the last of them.
+# For the models that `model_of` builds for 64 tokens, at the last token.
 SIZES = {
     "D": 16, "H": 2, "K": 8, "t": 64, "b": 8, "W": 8, "d": 16, "F": 1 + 16 + 16**2, "n": 2, "S": 26,
 }  # fmt: skip
@@ -15,7 +15,7 @@ ROWS = ROW.findall((ROOT / "docs" / "mixers.md").read_text(encoding="utf-8"))
 
 
 def value(formula):
-    """Of "4 D (K + 1), ...": a space between two factors multiplies them."""
+    """Evaluate "4 D (K + 1), ..."; a space between two factors is a product."""
     formula = re.split(", | and ", formula)[0].replace("−", "-")
     return eval(re.sub(r"(?<=[\w)]) (?=[\w(])", "*", formula), {}, SIZES)
 
@@ -26,7 +26,7 @@ def test_every_mixer_has_a_row():
 
 
 @pytest.mark.parametrize(("name", "state", "flops"), ROWS, ids=[name for name, *_ in ROWS])
-def test_state_and_flops_of_a_token(name, state, flops):
+def test_state_and_flops_per_token(name, state, flops):
     mixer = model_of(name, max_len=SIZES["t"]).blocks[0].mixer
     matrices = sum(count for term, count in mixer.flops(1).items() if term.startswith("linear/"))
     assert mixer.state_bytes(SIZES["t"]) == 4 * value(state)

@@ -1,5 +1,4 @@
-"""Tensor attention and its kernelised form in blocks of any size, their memory, large scores and
-queries."""
+"""Tensor attention and its kernelised version: block sizes, memory, large scores and queries."""
 
 import functools
 
@@ -27,12 +26,12 @@ def compare(mixer, plain, parts, tolerance):
     st.sampled_from(["none", "rope"]), st.integers(1, 20), st.integers(1, 3), st.integers(1, 3),
     st.sampled_from([2, 4, 6]), st.integers(0, 11),
 )  # fmt: skip
-def test_blocks_of_any_size_give_the_definition(position, length, batch, heads, width, held):
+def test_blocks_of_any_size_equal_the_definition(position, length, batch, heads, width, held):
     mixer = TensorAttention(heads * width, heads, length, position=position)
     parts = random_qkv(length, batch, heads, width, parts=5)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(tensor, "SCORES_CPU", 2**held)
-        # Tables of sines are kept in float32.
+        # Sines and cosines are float32.
         compare(mixer, tensor_attention, parts, 1e-10 if position == "none" else 1e-5)
 
 
@@ -41,7 +40,7 @@ def test_blocks_of_any_size_give_the_definition(position, length, batch, heads, 
     st.sampled_from(["none", "rope"]), st.integers(1, 20), st.integers(1, 22),
     st.sampled_from([2, 4, 6]),
 )  # fmt: skip
-def test_chunks_of_any_size_give_the_definition(position, length, chunk_size, width):
+def test_chunks_of_any_size_equal_the_definition(position, length, chunk_size, width):
     mixer = TensorLinearAttention(2 * width, 2, length, position=position, chunk_size=chunk_size)
     parts = random_qkv(length, width=width, parts=5)
     compare(mixer, tensor_linear_attention, parts, 1e-12 if position == "none" else 1e-6)
@@ -54,8 +53,8 @@ def test_chunks_of_any_size_give_the_definition(position, length, chunk_size, wi
         (TensorLinearAttention(32, 2, 96, chunk_size=32), 32 * 16**2),
     ],
 )
-def test_what_is_kept_for_the_backward_pass_grows_with_the_length_alone(mixer, least_of_scores):
-    """Scores, T x T, and sums within a chunk, K x K a token, are computed again."""
+def test_memory_for_the_backward_pass_is_linear_in_the_length(mixer, least_of_scores):
+    """Scores (T x T) and sums within a chunk (K x K per token) are recomputed."""
     kept = []
     with torch.autograd.graph.saved_tensors_hooks(lambda x: kept.append(x.numel()), lambda x: x):
         mixer(torch.randn(3, mixer.max_len, mixer.dim))
@@ -70,14 +69,14 @@ def test_scores_in_the_thousands(position):
     found = with_gradients(mixer.attend, parts, torch.randn_like(parts[0]))
     assert all(x.isfinite().all() for x in found)
     wanted = tensor_attention(*(x.double() for x in parts), position)
-    # A score of 4,000 is known to 2e-4, its turned keys less.
+    # A score of 4,000 has an error of 2e-4, more with rotated keys.
     assert_close(found[:1], [wanted], 1e-2)
 
 
 @torch.no_grad()
 @POSITIONS
-def test_steps_in_small_parts_are_the_same(position, monkeypatch):
-    """Three rows of two heads of unlike lengths; a part holds one head, or two."""
+def test_steps_in_small_parts_give_the_same_output(position, monkeypatch):
+    """Three rows of different lengths, two heads; a part holds one or two heads."""
     mixer = TensorAttention(8, 2, 20, position=position)
     lengths, x = torch.tensor([12, 1, 5]), torch.randn(3, 12, 8)
     states = [mixer.prefill(x, lengths)[1] for _ in range(3)]
@@ -89,8 +88,8 @@ def test_steps_in_small_parts_are_the_same(position, monkeypatch):
 
 
 @pytest.mark.parametrize("value", [-200.0, -1e4, 300.0])
-def test_extreme_queries_of_the_kernelised_form_still_average(value):
-    """A factor of each query's own keeps its features above 0."""
+def test_extreme_queries_give_accurate_averages(value):
+    """A scale per query keeps its features above 0."""
     q, k1, k2, v1, v2 = random_qkv(20, parts=5)
     mixer = TensorLinearAttention(8, 2, 20)
     far = mixer.attend(q + value, k1, k2, v1, v2)
@@ -98,7 +97,7 @@ def test_extreme_queries_of_the_kernelised_form_still_average(value):
     alone = mixer.attend(q[:, :, :1] + value, *first)
     assert far.isfinite().all()
     torch.testing.assert_close(alone, v1[:, :, :1] * v2[:, :, :1])
-    if value < 0:  # moved by one constant, features of one query differ by one factor
+    if value < 0:  # shifting a query by a constant multiplies its features by a constant
         near = -(q.abs() + 0.1).mul(256).round().div(256)
         parts = k1, k2, v1, v2
         assert_close([mixer.attend(near + value, *parts)], [mixer.attend(near, *parts)], 1e-5)

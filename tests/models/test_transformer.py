@@ -1,4 +1,4 @@
-"""The transformer around the mixer: its equations, initialisation, dropout, refusals."""
+"""The transformer around the mixer: equations, initialisation, dropout, errors."""
 
 import math
 
@@ -30,7 +30,7 @@ def tokens_of(rows=3, length=12):
 
 
 def written_out(model, tokens, position):
-    """The float64 model's logits by the equations of section 2."""
+    """Logits of the float64 model from the equations of section 2."""
     weights = model.state_dict()
 
     def linear(name, x):
@@ -60,12 +60,12 @@ def written_out(model, tokens, position):
 @pytest.mark.parametrize("name", ["standard", "linear", "tensor"])
 @pytest.mark.parametrize("position", POSITIONS)
 def test_logits_equal_the_equations(name, position):
-    """In float64 to the last digits, whatever batch they stand in: it decides close calls."""
+    """To the last digits in float64 and for any batch, since float64 decides close calls."""
     model, tokens = model_of(name, position, layers=2).eval(), tokens_of()
     single, model = model(tokens), model.double()
     expected, logits = written_out(model, tokens, position), model(tokens)
     torch.testing.assert_close(single.double(), expected, rtol=1e-4, atol=1e-5)
-    # Tables of sines are kept in float32.
+    # Sines and cosines are float32.
     digits = {"rtol": 1e-11, "atol": 1e-12} if position == "none" else {"rtol": 1e-5, "atol": 1e-6}
     torch.testing.assert_close(logits, expected, **digits)
     torch.testing.assert_close(model(tokens[1:2, :7]), logits[1:2, :7], rtol=1e-11, atol=1e-12)
@@ -87,22 +87,22 @@ def test_every_matrix_is_xavier_uniform_and_every_bias_zero(mixer):
             assert (weight == (1 if "norm" in name and name.endswith("weight") else 0)).all(), name
 
 
-def test_a_short_convolution_starts_as_pytorchs_does():
+def test_short_convolution_is_initialised_like_pytorchs():
     kernel = ShortConvolution(4000, "canon", 4).kernel
     assert 0.49 < kernel.abs().max() <= 0.5
     assert kernel.std().item() == pytest.approx(0.5 / 3**0.5, rel=0.03)
 
 
-def test_an_lstm_starts_by_remembering():
+def test_lstm_is_initialised_with_forget_biases_of_one():
     own = dict(LSTM(64, 2, 20).lstm.named_parameters())
     assert own["bias_ih_l0"].tolist() == [0] * 64 + [1] * 64 + [0] * 128
     assert not own["bias_hh_l0"].any()
     for name in ("weight_ih_l0", "weight_hh_l0"):
-        bound = (6 / 128) ** 0.5  # Xavier-uniform, each gate by itself
+        bound = (6 / 128) ** 0.5  # Xavier-uniform, each gate separately
         assert 0.95 * bound < own[name].abs().max() <= bound
 
 
-def test_dropout_acts_on_embedding_and_both_branches_in_training_alone():
+def test_dropout_acts_on_embedding_and_both_branches_only_in_training():
     model = transformer(CumulativeMean, dropout=0.5, num_layers=1)
     seen = []
     for module in (model.dropout, model.blocks[0].dropout):
@@ -121,7 +121,7 @@ def test_dropout_acts_on_embedding_and_both_branches_in_training_alone():
     "length", [1, 3, 4, 15, 16, 63, 64, 72, 223, 255, 256, 342, 506, 2**20 - 1, 2**20]
 )
 def test_default_block_size_is_the_largest_power_of_two_whose_square_is_at_most_l(length):
-    """8 for the paper's lengths from 72 to 223, 16 from 342 to 506; no rounding of logarithms."""
+    """8 for the paper's lengths from 72 to 223, 16 from 342 to 506; exact at powers of two."""
     size = default_block_size(length)
     assert size.bit_count() == 1 and size**2 <= length < (2 * size) ** 2
     if length < 1000:
@@ -171,7 +171,7 @@ COMPILED = ["standard", "sparse:blocked", "linear:chunked", "tensor", "tensor_li
 
 @pytest.mark.parametrize("name", COMPILED)
 def test_compiles_into_one_graph(name):
-    """No break for torch.compile in training; "eager" runs the traced graph as it is."""
+    """No graph breaks in training; the "eager" backend runs the traced graph unchanged."""
     torch.compiler.reset()
     model, tokens = model_of(name, max_len=12).train(), tokens_of(2)
     compiled = torch.compile(model, backend="eager", fullgraph=True)
@@ -185,13 +185,12 @@ def rms(x):
 @pytest.mark.parametrize("position", POSITIONS)
 @pytest.mark.parametrize("vocab_size", [20, 252])
 @pytest.mark.parametrize("dim", [16, 64, 512])
-def test_the_ratio_of_embedding_to_positions_is_the_same(dim, vocab_size, position):
-    """At every width, and whatever the kind of position."""
+def test_embedding_ratio_does_not_depend_on_width_or_position(dim, vocab_size, position):
     scaled = transformer(dim=dim, vocab_size=vocab_size, position=position)
     sinusoids = transformer(dim=dim).sinusoids
     before = scaled.embedding.weight.detach().clone()
     scale_embedding(scaled.embedding, None)
-    assert torch.equal(scaled.embedding.weight, before)  # Xavier's values
+    assert torch.equal(scaled.embedding.weight, before)  # Xavier initialisation
     scale_embedding(scaled.embedding, 0.8)
     weight = scaled.embedding.weight.detach()
     assert rms(weight) / rms(sinusoids) == pytest.approx(0.8, rel=1e-5)

@@ -1,4 +1,4 @@
-"""Mixers such as a newcomer would write: `forward` alone, everything else inherited."""
+"""Mixers as a new user would write them: only `forward`, everything else inherited."""
 
 import torch
 
@@ -6,7 +6,7 @@ from models.mixer import Mixer
 
 
 class Multiplies(Mixer):
-    """A running mean by a product of matrices, then a linear layer."""
+    """A running mean as a matrix product, then a linear layer."""
 
     takes_rope = False
 
@@ -21,6 +21,6 @@ class Multiplies(Mixer):
 
 
 def mix(mixer, x):
-    """`Multiplies`, written plainly."""
+    """Reference implementation of `Multiplies`."""
     means = torch.stack([x[:, : t + 1].mean(1) for t in range(x.shape[1])], 1)
     return means @ mixer.out.weight.T + mixer.out.bias

@@ -1,4 +1,4 @@
-"""Results tables small enough to be computed by hand."""
+"""Results tables small enough to check by hand."""
 
 from typing import Any
 
@@ -18,7 +18,7 @@ DEFAULTS: dict[str, Any] = {
 
 
 def row(dim: int, accuracy: float, **settings: Any) -> dict[str, Any]:
-    """Return one measurement; ``settings`` replace the defaults."""
+    """Return one measurement; `settings` override the defaults."""
     line = {**DEFAULTS, "dim": dim, "answer_accuracy": accuracy, **settings}
     line |= {"answer_accuracy_low": accuracy - 0.01, "answer_accuracy_high": accuracy + 0.01}
     name = "-".join(str(line[key]) for key in ("task", "size", "model", "heads", "dim", "seed"))
@@ -26,7 +26,7 @@ def row(dim: int, accuracy: float, **settings: Any) -> dict[str, Any]:
 
 
 def cells(by_dim: dict[int, list[float]], **settings: Any) -> pd.DataFrame:
-    """Return a row per D and seed, from the accuracies of each D's seeds."""
+    """Return one row per D and seed, from the accuracies of the seeds of each D."""
     rows = [
         row(dim, accuracy, seed=seed, **settings)
         for dim, seeds in by_dim.items()

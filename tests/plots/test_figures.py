@@ -1,4 +1,4 @@
-"""What is drawn: the heatmap's cells and frontier, and every figure of every committed table."""
+"""Contents of the heatmap and other figures, and every figure of every committed table."""
 
 import functools
 import shutil
@@ -35,7 +35,7 @@ IDS = [path.name for path in COMMITTED]
 
 
 def experiment_of(folder):
-    """Return what the experiment's YAML says, without composing its cells."""
+    """Load the experiment's YAML without composing its cells."""
     return load_experiment(folder.name)
 
 
@@ -72,7 +72,7 @@ def test_every_kind_of_figure_fits_a_column(name):
 
 
 @pytest.mark.parametrize("folder", COMMITTED, ids=IDS)
-def test_committed_readme_is_what_the_results_give(folder):
+def test_committed_readme_matches_the_results(folder):
     experiment, (table, speeds, records) = experiment_of(folder), results_of(folder)
     names = [name for name in experiment.figures if name not in (TABLES, SCORE)]
     drawn = {name: find_figure(name) for name in names
@@ -85,7 +85,7 @@ def test_committed_readme_is_what_the_results_give(folder):
 
 
 def stripes(axes):
-    """Return (left, bottom, colour) of every stripe of a heatmap's panel."""
+    """Return (left, bottom, width, colour) of every stripe in a heatmap panel."""
     (drawn,) = axes.collections
     boxes = [path.get_extents() for path in drawn.get_paths()]
     colors = [to_hex(drawn.cmap(drawn.norm(value))) for value in drawn.get_array()]
@@ -103,7 +103,7 @@ def test_heatmap_has_a_stripe_per_seed_and_the_median_in_a_cell():
     assert [text.get_text() for text in axes.texts if text.get_text()] == ["60", "97", "numbers"]
 
 
-def test_heatmap_draws_d90_at_the_left_of_the_first_dim_that_passes_and_blank_what_did_not_run():
+def test_heatmap_draws_d90_left_of_the_first_passing_dim_and_leaves_gaps_blank():
     table = joined(cells({8: [0.2], 16: [0.97]}), cells({16: [0.3]}, size=10))
     axes = heatmap.draw(table).axes[0]
     (bar,) = [line for line in axes.lines if line.get_color() == "black"]
@@ -112,7 +112,7 @@ def test_heatmap_draws_d90_at_the_left_of_the_first_dim_that_passes_and_blank_wh
     assert len(stripes(axes)) == 3
 
 
-def test_heatmap_marks_the_papers_dim_where_the_grid_holds_it():
+def test_heatmap_marks_the_papers_dim_if_it_is_in_the_grid():
     def ticks(*dims):
         table = cells({dim: [0.97] for dim in dims}, task="arithmetic", size=6)
         lines = heatmap.draw(table).axes[0].lines
@@ -137,13 +137,13 @@ def test_required_dimension_has_an_arrow_where_none_passes():
     assert [stem[1, 1]] in heads and stem[1, 1] > 64
 
 
-def test_costs_puts_what_costs_less_to_the_right():
+def test_costs_places_cheaper_models_further_right():
     table = joined(cells({8: [0.95]}, state_bytes=800), cells({8: [0.95]}, model="linear"))
     state = costs.draw(table).axes[0].collections[0].get_offsets()[0]
     assert state[0] == pytest.approx(np.log2(800 / 64))
 
 
-def test_costs_dots_are_as_large_for_one_size_in_every_panel():
+def test_costs_uses_the_same_dot_size_for_a_task_size_in_every_panel():
     sizes = {"linear": (4, 10), "sparse": (10,), "standard": (4, 10)}
     table = joined(*(cells({8: [0.95]}, model=model, size=size)
                      for model, own in sizes.items() for size in own))  # fmt: skip
@@ -156,7 +156,7 @@ def by_kind(model, kinds, **settings):
     return table, {cell: {"errors": {"by_kind": kinds}} for cell in table["cell"]}
 
 
-def test_panels_share_the_kinds_and_an_empty_one_leaves_them():
+def test_panels_share_the_kinds_even_if_one_is_empty():
     kinds, others = {"yes": [3, 4], "no": [1, 4]}, {"no": [1, 2], "unsure": [0, 5]}
     one, records = by_kind("standard", kinds, format="cot", **{"task.monoid": "A5"})
     other, more = by_kind("linear", others, format="direct", **{"task.monoid": "Z2"})
@@ -174,12 +174,12 @@ def test_panels_share_the_kinds_and_an_empty_one_leaves_them():
 
 
 @pytest.mark.parametrize("over", ["kind", "layers"])
-def test_errors_that_were_not_recorded_are_said(over):
+def test_missing_error_records_are_reported(over):
     with pytest.raises(UserError, match="no recorded"):
         accuracy_lines.draw(cells({8: [0.5]}), {}, over=over)
 
 
-def test_looks_of_models_differ():
+def test_models_have_distinct_styles():
     looks = [(look.color, look.marker) for look in style.MODELS.values()]
     assert len(set(looks)) == len(looks)
 
@@ -189,13 +189,13 @@ def test_looks_of_models_differ():
     [({"x": "dims"}, "dims: .*did you mean dim"), ({"only": {"sizes": 4}}, "did you mean size"),
      ({"only": {"size": 99}}, "no finished row matches")],
 )  # fmt: skip
-def test_facets_that_fit_no_row_are_said(facets, said):
+def test_facets_that_match_no_row_are_reported(facets, said):
     for draw in (heatmap.draw, costs.draw, required_dimension.draw):
         with pytest.raises(UserError, match=said):
             draw(cells({8: [0.95]}), facets=facets)
 
 
-def test_a_setting_that_one_model_lacks_may_be_an_axis():
+def test_a_setting_that_one_model_lacks_can_be_an_axis():
     window = "model.mixer.window"
     sliding = [cells({8: [0.5]}, model="sliding_window", **{window: value}) for value in (4, 8)]
     figure = heatmap.draw(joined(cells({8: [0.9]}), *sliding), facets={"x": window, "rows": []})
@@ -203,21 +203,21 @@ def test_a_setting_that_one_model_lacks_may_be_an_axis():
     assert ticks == ["", "window 4", "window 8"]
 
 
-def test_costs_refuses_more_panels_than_are_read():
+def test_costs_rejects_too_many_panels():
     models = ["standard", "linear", "sparse", "gla", "lstm", "taylor", "retnet", "mamba2"]
     table = joined(*(cells({8: [0.95]}, model=model) for model in models))
     with pytest.raises(UserError, match="models="):
         costs.draw(table)
 
 
-def test_a_style_sheet_of_ones_own(tmp_path):
+def test_custom_style_sheet(tmp_path):
     sheet = tmp_path / "mine.mplstyle"
     sheet.write_text("axes.facecolor: 123456\n")
     figure = heatmap.draw(cells({8: [0.2], 16: [0.95]}), mplstyle=sheet)
     assert to_hex(figure.axes[0].get_facecolor()) == "#123456"
 
 
-def test_drawing_leaves_the_callers_matplotlib_and_takes_the_callers_width_and_font_size():
+def test_drawing_keeps_rcparams_and_applies_the_given_width_and_font_size():
     before = dict(matplotlib.rcParams)
     figure = heatmap.draw(cells({8: [0.2], 16: [0.95]}), width=3.25, font_size=9)
     assert dict(matplotlib.rcParams) == before
@@ -227,7 +227,7 @@ def test_drawing_leaves_the_callers_matplotlib_and_takes_the_callers_width_and_f
 
 @pytest.fixture
 def published(tmp_path, monkeypatch):
-    """Enter a folder with results of one experiment of our own, where a sweep leaves them."""
+    """Change to a folder with one experiment's results, placed where a sweep writes them."""
     folder = tmp_path / "outputs" / "mine"
     folder.mkdir(parents=True)
     both = [cells({8: [0.1], 16: [0.97]}, model=model) for model in ("standard", "linear")]
@@ -238,7 +238,7 @@ def published(tmp_path, monkeypatch):
 
 @pytest.fixture
 def drawn(published, capsys):
-    """Return a function that calls `python -m plots` and returns the files that it names."""
+    """Return a function that calls `python -m plots` and returns the file names it prints."""
 
     def drawn(*words):
         main(["experiment=mine", *words])
@@ -249,11 +249,11 @@ def drawn(published, capsys):
     return drawn
 
 
-def test_a_table_without_yaml_has_the_usual_figures(drawn):
+def test_a_table_without_yaml_has_the_default_figures(drawn):
     assert {"heatmap.png", "costs.png", "README.md"} <= set(drawn())
 
 
-def test_outputs_come_before_results(published, drawn):
+def test_outputs_take_precedence_over_results(published, drawn):
     shutil.copytree("outputs", "results")
     drawn()
     assert (published / "README.md").exists() and not Path("results/mine/README.md").exists()
@@ -262,13 +262,13 @@ def test_outputs_come_before_results(published, drawn):
     assert Path("results/mine/README.md").exists()
 
 
-def test_formats_and_figures_are_the_callers(drawn):
+def test_formats_and_figures_can_be_chosen(drawn):
     names = drawn("format=pdf,tex", "figures=heatmap,tables", "exclude=linear")
     assert {"heatmap.pdf", "d90.tex"} <= set(names) and "README.md" not in names
     assert not [name for name in names if name.endswith((".png", ".csv"))]
 
 
-def test_an_experiment_of_a_folder_of_your_own(published, drawn):
+def test_an_experiment_from_a_custom_config_dir(published, drawn):
     conf = Path("conf/experiment")
     conf.mkdir(parents=True)
     (conf / "mine.yaml").write_text("description: Ours.\ngrid: [{seed: [0]}]\nfigures: [heatmap]\n")
@@ -294,19 +294,19 @@ def test_an_experiment_of_a_folder_of_your_own(published, drawn):
         ("", "experiment=... is missing"),
     ],
 )  # fmt: skip
-def test_what_is_mistyped_is_said_in_one_line(published, words, said):
+def test_typing_mistakes_are_reported_in_one_line(published, words, said):
     with pytest.raises(UserError, match=said) as found:
         main(words.split())
     assert "\n" not in str(found.value)
 
 
-def test_a_figure_of_the_experiment_that_cannot_be_drawn_is_said(published, capsys):
+def test_a_figure_that_cannot_be_drawn_is_reported(published, capsys):
     experiment = grid.Experiment("mine", "", [], figures=["curves"])
     assert [path.name for path in redraw(experiment, published)] == ["README.md"]
     assert capsys.readouterr().err.startswith("curves is not drawn: these runs have no")
 
 
-def test_a_figure_may_be_a_module_of_your_own(tmp_path, monkeypatch):
+def test_a_figure_can_be_a_custom_module(tmp_path, monkeypatch):
     assert find_figure("plots.heatmap") is heatmap.draw
     (tmp_path / "my_figure.py").write_text("from plots.heatmap import draw\n")
     monkeypatch.syspath_prepend(tmp_path)

@@ -1,4 +1,4 @@
-"""Exponents, costs and tables against numbers computed by hand."""
+"""Exponents, costs and tables, compared with numbers computed by hand."""
 
 import math
 from types import SimpleNamespace
@@ -21,7 +21,7 @@ GRID = [2 ** (k / 2) for k in range(4, 24)]
 
 
 def planted(exponent, factor=4.0, lengths=(16, 32, 64, 128, 256)):
-    """Return accuracies of one seed on a grid of half octaves where D90 = factor * L^exponent."""
+    """Return accuracies of one seed on a half-octave grid where D90 = factor * L^exponent."""
     needed = {length: factor * length**exponent for length in lengths}
     return {
         length: {dim: np.array([1.0 if dim >= dim_needed else 0.1]) for dim in GRID}
@@ -31,9 +31,9 @@ def planted(exponent, factor=4.0, lengths=(16, 32, 64, 128, 256)):
 
 @settings(max_examples=20, deadline=None)
 @given(st.floats(0.0, 1.0), st.floats(4.5, 8.0))
-def test_a_planted_exponent_lies_in_the_interval_and_near_the_estimate(exponent, factor):
+def test_a_planted_exponent_is_in_the_interval_and_near_the_estimate(exponent, factor):
     found = exponents.fit_exponent(planted(exponent, factor))
-    assert found.low - 0.02 <= exponent <= found.high + 0.02  # on a grid of 0.02
+    assert found.low - 0.02 <= exponent <= found.high + 0.02  # the grid step is 0.02
     assert found.exponent == pytest.approx(exponent, abs=0.15)
 
 
@@ -79,7 +79,7 @@ def test_costs_at_d90():
     assert standard["memory"] == 4 * 100 + 6400
     assert standard["batch_memory"] == 4 * 100 + 64 * 6400
     assert linear["token_time"] == 1 / 4000
-    # The seed that did not get there is the dearest of three: the median is the second.
+    # The seed that did not reach 90 % counts as the most expensive: the median is the second.
     assert standard["steps_to_90"] == 200
     assert standard["training_flops"] == 6000 * 200 / 1000
     assert standard["training_time"] == 200 * 0.5
@@ -89,7 +89,7 @@ def test_costs_at_d90():
     assert math.isnan(costs.costs(table).set_index("model").loc["standard", "training_flops"])
 
 
-def test_ratios_are_standard_over_the_model_and_missing_where_this_dim_was_not_timed():
+def test_ratios_are_standard_over_the_model_and_missing_without_timings():
     found = costs.ratios(two_models(), SPEEDS).set_index("metric")["saving"]
     expected = {"state": 10, "flops": 0.25, "answer_time": 2, "token_time": 4, "training_time": 2,
                 "training_flops": 1200 / 4500}  # fmt: skip
@@ -98,7 +98,7 @@ def test_ratios_are_standard_over_the_model_and_missing_where_this_dim_was_not_t
     assert set(expected) - set(untimed) == {"answer_time", "token_time", "training_time"}
 
 
-def test_times_are_those_of_the_same_settings():
+def test_timings_are_matched_by_settings():
     timed = SPEEDS.assign(layers=3, separate_precision="", recipe="fast")
     expected = costs.costs(two_models(), SPEEDS)["answer_time"]
     for speeds in (timed, pd.concat([timed.assign(layers=5, answer_seconds=9.0), timed])):
@@ -106,7 +106,7 @@ def test_times_are_those_of_the_same_settings():
     assert costs.costs(two_models(), timed.assign(layers=5))["answer_time"].isna().all()
 
 
-def test_standard_attention_of_as_many_heads_is_the_baseline():
+def test_baseline_is_standard_attention_with_the_same_number_of_heads():
     both = [cells({8: [0.95]}, model=model, heads=heads)
             for model in ("linear", "standard") for heads in (1, 8)]  # fmt: skip
     found = data.join_baseline(costs.costs(joined(*both)), ["cell"])
@@ -115,7 +115,7 @@ def test_standard_attention_of_as_many_heads_is_the_baseline():
 
 
 @pytest.mark.parametrize("batch", [1, 64])
-def test_bytes_moved_are_weights_shared_and_state_of_ones_own(batch):
+def test_bytes_moved_are_shared_weights_plus_the_sequences_own_state(batch):
     models = [Transformer(5, 3, 8, 1, 2, mixer) for mixer in (StandardAttention, LinearAttention)]
     weights = 4 * sum(p.numel() for p in models[0].parameters()) / batch
     (_, cache), (_, sums) = (costs.token_traffic(model, 3, batch) for model in models)
@@ -124,7 +124,7 @@ def test_bytes_moved_are_weights_shared_and_state_of_ones_own(batch):
     assert sums == pytest.approx(weights + 2 * state)
 
 
-def test_intensity_is_where_the_two_costs_are_equal():
+def test_break_even_intensity_is_where_the_costs_are_equal():
     assert costs.break_even_intensity((30, 5), (10, 9)) == 5
     assert costs.break_even_intensity((10, 5), (30, 9)) == 0
     assert costs.break_even_intensity((10, 9), (30, 5)) == math.inf
@@ -135,7 +135,7 @@ def test_a_model_without_d90_is_not_compared():
     assert set(costs.ratios(table)["model"]) == {"linear"}
 
 
-def test_d90_table_holds_bracket_and_ratio():
+def test_d90_table_contains_bracket_and_ratio():
     found = tables.d90(two_models()).set_index("model")
     assert found.loc["Linear", ["D90", "fails"]].tolist() == [32, 16]
     assert found.loc["Linear", ["times", "times low", "times high"]].tolist() == [2, 1, 4]
@@ -151,7 +151,7 @@ def times(one, other):
     return found.loc[0].tolist()
 
 
-def test_times_standard_is_the_interval_that_the_brackets_allow():
+def test_times_standard_is_the_interval_allowed_by_the_brackets():
     unreached, at_once = (math.nan, 96, math.inf), (8, 0, 8)
     assert times((64, 48, 64), (24, 16, 24)) == [pytest.approx(64 / 24), 2.0, 4.0]
     assert times(unreached, at_once) == pytest.approx([math.nan, 12, math.inf], nan_ok=True)
@@ -170,7 +170,7 @@ def test_times_standard_holds_for_all_dims_in_the_brackets(one, other, share, ot
     assert math.isnan(value) or low <= value <= high
 
 
-def test_matrix_says_d90_in_words_with_a_column_per_task_and_size():
+def test_matrix_shows_d90_as_text_with_a_column_per_task_and_size():
     table = joined(two_models(), cells({8: [0.95]}, size=10, max_len=23),
                    cells({96: [0.1]}, model="sparse"))  # fmt: skip
     found = matrix(data.d90_of_groups(table)).set_index("D90")
@@ -199,7 +199,7 @@ def test_accuracy_table_has_every_seed_and_its_interval():
     assert found["each seed % [95 %]"].tolist() == ["0: 50.0 [49.0, 51.0]; 1: 70.0 [69.0, 71.0]"]
 
 
-def test_finding_says_how_many_times_and_how_often_not():
+def test_finding_states_the_ratio_and_the_number_of_failures():
     hard = {"task": "ed", "size": 7}
     fails = joined(cells({8: [0.1], 16: [0.9]}, **hard), cells({8: [0.1]}, model="linear", **hard))
     table = joined(two_models(), fails)
@@ -215,7 +215,7 @@ def test_survival_is_kaplan_meier():
     assert share == pytest.approx(by_hand)
 
 
-def test_longest_prefixes_double_once_a_layer():
+def test_longest_prefixes_double_with_each_layer():
     layers = (1, 2, 3, 4)
     parts = [cells({32: [0.1]}, size=64, layers=n, task="word", heads=4) for n in layers]
     table = joined(*parts).assign(cell=[str(n) for n in layers])
@@ -226,7 +226,7 @@ def test_longest_prefixes_double_once_a_layer():
     assert line["doublings"] == pytest.approx(0.9, abs=0.15)
 
 
-def test_a_second_learning_rate_is_a_row_and_a_line_unless_left_out():
+def test_a_second_learning_rate_gets_its_own_row_unless_filtered_out():
     rate = "recipe.learning_rate"
     table = joined(
         cells({8: [0.1], 16: [0.95]}, **{rate: 0.01}),
@@ -240,7 +240,7 @@ def test_a_second_learning_rate_is_a_row_and_a_line_unless_left_out():
     assert set(data.panels(table, only)[rate]) == {0.01}
 
 
-def test_labels_name_what_tells_rows_apart():
+def test_labels_name_the_settings_that_distinguish_rows():
     window = "model.mixer.window_blocks"
     table = joined(
         cells({8: [0.1]}, model="sparse", **{window: 1.0}),
@@ -271,11 +271,11 @@ def test_the_learning_rate_is_chosen_by_validation_then_by_steps():
     assert found["chosen"].tolist() == [False, True, False]
 
 
-def test_enough_bits_are_those_of_the_shortest_format_whose_median_passes():
+def test_enough_bits_come_from_the_shortest_format_whose_median_passes():
     seeds = {None: [1.0, 1.0, 0.2], "int8": [0.95, 0.91, 0.1], "int4": [0.95, 0.8, 0.7]}
     table = joined(*(cells({8: own}, **{data.STATE_FORMAT: name}) for name, own in seeds.items()))
     rounded = cells({8: [0.92, 0.93, 0.1]}, **{data.WEIGHT_FORMAT: "int4"})
-    table = joined(table, rounded)  # the state or the weights, never both
+    table = joined(table, rounded)  # the state or the weights are rounded, never both
     task = {"_target_": "tasks.lis.LIS", "size": 4}
     records = {cell: {"config": {"task": task}} for cell in table["cell"]}
     (found,) = bits.bits(table, records).to_dict("records")

@@ -1,4 +1,4 @@
-"""The score of a model: D90 over standard attention's, over all tasks."""
+"""A model's score: the geometric mean over all tasks of its D90 over standard attention's."""
 
 import pytest
 
@@ -39,7 +39,7 @@ def test_score_is_the_geometric_mean_of_the_ratios():
     assert found.low < found.score < found.high < 1.2
 
 
-def test_what_is_not_passed_counts_as_twice_the_largest_dim():
+def test_a_failed_task_counts_as_twice_the_largest_dim():
     failed = scored(EASY, cells({8: [0.1], 16: [0.5], 32: [0.8]}, task="copy", model="mine"))
     crashed = cells({8: [0.1], 32: [0.1]}, task="copy", model="mine", status="failed")
     assert scored(EASY, crashed).score == failed.score == pytest.approx(2**0.5)
@@ -49,7 +49,7 @@ def scorable_models(*tables):
     return set(scorable(joined(STANDARD, EASY, *tables), TASKS)["model"])
 
 
-def test_a_model_that_has_not_run_every_task_to_the_end_has_no_score():
+def test_a_model_that_has_not_finished_every_task_has_no_score():
     hard = {8: [0.1], 16: [0.5], 32: [0.8]}
     assert scorable_models(cells(hard, task="copy", model="mine")) == {"standard", "mine"}
     crashed = cells(hard, task="copy", model="mine", status="failed")
@@ -78,7 +78,7 @@ def test_the_learning_rate_with_the_better_validation_counts():
     assert page.RATE not in chosen and chosen["answer_accuracy"].tolist() == [0.1, 0.95] * 2
 
 
-def test_sizes_that_share_a_training_share_its_luck():
+def test_sizes_from_the_same_training_run_are_not_independent():
     two = [cells({8: [0.1], 16: [0.95]}, size=size, model=model)
            for size in (4, 5) for model in ("standard", "mine")]  # fmt: skip
     one = [table for table in two if (table["size"] == 4).all()]
@@ -86,7 +86,7 @@ def test_sizes_that_share_a_training_share_its_luck():
     assert spread[0] == pytest.approx(spread[1])
 
 
-def test_the_smallest_dim_that_passes_is_worth_an_octave_below():
+def test_d90_at_the_smallest_dim_is_bracketed_by_one_octave():
     found = brackets(joined(STANDARD, cells({8: [0.95]}, model="mine"))).set_index(
         ["model", "task"]
     )
@@ -94,7 +94,7 @@ def test_the_smallest_dim_that_passes_is_worth_an_octave_below():
     assert found.loc[("mine", "copy"), ["low", "high"]].tolist() == [32, 64]
 
 
-def test_page_sets_unpublished_models_beside_references_in_bold():
+def test_page_shows_unpublished_models_in_bold_next_to_references():
     mine = joined(*both_tasks({8: [0.1], 16: [0.5], 32: [0.7]}, "mine", train_seconds=7200.0))
     published = joined(STANDARD, *both_tasks({16: [0.1], 32: [0.95]}, "linear"))
     table = joined(STANDARD, mine)
@@ -107,7 +107,7 @@ def test_page_sets_unpublished_models_beside_references_in_bold():
     given = entries(table, published)
     drawn = page.with_references(given)
     assert set(drawn["model"]) == {"standard", "mine", "linear"}
-    assert set(page.best(given, drawn, 1)["model"]) == {"standard", "mine"}  # yours come first
+    assert set(page.best(given, drawn, 1)["model"]) == {"standard", "mine"}  # own models first
     assert page.headline(entries(table)).startswith("mine scores 2.83 (")
 
 
@@ -119,8 +119,8 @@ def test_a_model_without_a_score_is_listed_with_the_reason():
     assert page.headline(entries(part)) == "mine has no score: standard attention ran 1 of 2 tasks."
 
 
-def test_references_are_models_of_the_same_settings():
-    """They are compared only if your standard attention ran cells that are published."""
+def test_references_are_models_with_the_same_settings():
+    """Models are compared only if your standard attention ran published cells."""
     suite, folder = load_experiment("suite"), ROOT / "results" / "suite"
     published, records = read_table(folder), read_cells(folder)
     own = published[published["model"] == "standard"]
@@ -129,5 +129,5 @@ def test_references_are_models_of_the_same_settings():
     assert len(same.tasks) == 6 and not page.headline(same)
     other = page.entries(suite, own.assign(cell=own["cell"] + "x"), records)
     assert other.published.empty and "ran with other settings" in page.headline(other)
-    mine = page.entries(Experiment("mine", "", []), STANDARD, {})  # its tasks may lie anywhere
+    mine = page.entries(Experiment("mine", "", []), STANDARD, {})  # its tasks can be anywhere
     assert mine.published.empty and mine.tasks == TASKS

@@ -1,9 +1,8 @@
-"""A second device without one: tensors that say "meta" and hold their numbers on the CPU.
+"""A simulated second device: tensors report device "meta" but keep their values on the CPU.
 
-Inside `OtherDevice` the meta device computes.  As on a GPU, no operation takes tensors of both
-devices (numbers of no dimension apart), and it is seen where the host would wait until the GPU has
-caught up: when it learns something from there, or copies something there and does not say
-non_blocking.
+Inside `OtherDevice` the meta device computes. As on a GPU, an operation cannot mix tensors of both
+devices (except 0-d tensors). Operations that would make the host wait for the GPU are recorded:
+reading values from the device, and copying to it without non_blocking.
 """
 
 import torch
@@ -14,7 +13,7 @@ from torch.utils._pytree import tree_iter, tree_map
 ELSEWHERE = torch.device("meta")
 aten = torch.ops.aten
 MOVES = (aten.copy_.default, aten._to_copy.default)
-ASKING = (  # what these return has a size that the numbers decide, or is a number of the host's
+ASKING = (  # the size of the result depends on values, or the result is a Python number
     aten._local_scalar_dense.default, aten.is_nonzero.default, aten.nonzero.default,
     aten.masked_select.default, aten.equal.default, aten._unique2.default,
 )  # fmt: skip
@@ -22,11 +21,11 @@ INDEXING = (aten.index.Tensor, aten.index_put.default, aten.index_put_.default)
 
 
 class MixedDevices(RuntimeError):
-    """An operation got tensors of both devices."""
+    """An operation was given tensors of both devices."""
 
 
 class Held(Tensor):
-    """A tensor elsewhere; ``held`` has its numbers."""
+    """A tensor on the simulated device; `held` has its values."""
 
     held: Tensor
     __torch_function__ = torch._C._disabled_torch_function_impl
@@ -42,7 +41,7 @@ class Held(Tensor):
         self.held = held
 
     def __reduce_ex__(self, protocol):
-        return self.held.__reduce_ex__(protocol)  # saved as what loads on any machine
+        return self.held.__reduce_ex__(protocol)  # saved as a CPU tensor
 
     def tolist(self):
         return self.cpu().tolist()
@@ -53,14 +52,14 @@ class Held(Tensor):
 
 
 class OtherDevice(TorchDispatchMode):
-    """The context in which it exists; ``asked`` lists what made the host wait for it."""
+    """Context manager that enables the device; `asked` lists operations the host waited for."""
 
     def __init__(self):
         super().__init__()
         self.asked: list[str] = []
 
     def __enter__(self):
-        # Otherwise Module.to() and double() put new numbers in a tensor that keeps the old ones.
+        # Otherwise Module.to() and double() replace `data` while `held` keeps the old values.
         torch.__future__.set_overwrite_module_params_on_conversion(True)
         return super().__enter__()
 
@@ -82,12 +81,12 @@ class OtherDevice(TorchDispatchMode):
             elsewhere = torch.device(kwargs["device"]) == ELSEWHERE
             kwargs["device"] = "cpu"
         result = func(*tree_map(here, args), **tree_map(here, kwargs))
-        same = {id(x.held): x for x in tensors if isinstance(x, Held)}  # of operations in place
+        same = {id(x.held): x for x in tensors if isinstance(x, Held)}  # for in-place operations
         return tree_map(lambda x: there(x, same), result) if elsewhere else result
 
 
 def waits(func, args, kwargs):
-    """Tell whether the host can go on only when the device has done what it was given."""
+    """Tell whether the host has to wait for the device."""
     if func is aten._to_copy.default:
         target = torch.device(kwargs.get("device") or args[0].device)
         crosses = (args[0].device == ELSEWHERE) != (target == ELSEWHERE)
@@ -107,5 +106,5 @@ def here(x):
 
 
 def there(x, same):
-    """The tensor elsewhere that holds x; anything else as it is."""
+    """Wrap a tensor for the simulated device; return anything else unchanged."""
     return same[id(x)] if id(x) in same else Held(x) if isinstance(x, Tensor) else x

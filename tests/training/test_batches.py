@@ -1,4 +1,4 @@
-"""Batches, padded and packed, whole and in parts, against plain loops; the order of batches."""
+"""Batches, padded and packed, whole and in parts, compared with plain loops; batch order."""
 
 from itertools import pairwise
 
@@ -23,7 +23,7 @@ LENGTHS = st.lists(st.integers(3, 40), min_size=1, max_size=70)
 
 
 def made_up(lengths):
-    """Sequences of these lengths, prompts of a third of them."""
+    """Random sequences of these lengths; a third of each is the prompt."""
     lengths = np.array(lengths, np.int32)
     rng = np.random.default_rng(0)
     tokens = rng.integers(2, 20, (len(lengths), lengths.max())).astype(np.uint8)
@@ -32,7 +32,7 @@ def made_up(lengths):
 
 
 def cut(sequences, most_tokens, most=None, packed=True):
-    """The parts of all sequences, of at most so many tokens and sequences."""
+    """Split all sequences into parts of at most `most_tokens` tokens and `most` sequences."""
     index = torch.arange(len(sequences))
     return sequences.parts(index, Layout(packed, most_tokens), most)
 
@@ -54,7 +54,7 @@ def test_a_batch_is_trimmed_and_counts_neither_prompt_nor_padding():
 
 @settings(max_examples=50)
 @given(st.data())
-def test_values_at_targets_are_those_of_a_mask(data):
+def test_values_at_targets_equal_masked_values(data):
     sequences = SequenceTensors(TASK.draw(0, 7, 0, 200))
     rows = st.lists(st.integers(0, len(sequences) - 1), min_size=1, max_size=9)
     layout = Layout(width_step=data.draw(st.integers(1, 20)))
@@ -68,7 +68,7 @@ def test_values_at_targets_are_those_of_a_mask(data):
     assert torch.equal(one[0], other[0])
 
 
-def test_sixteen_bit_tokens_survive():
+def test_16_bit_tokens_are_preserved():
     tokens = np.array([[5, 300, 40_000, 1]], dtype=np.uint16)
     sequences = SequenceSet(tokens, np.array([4], np.int32), np.array([2], np.int32))
     batch = SequenceTensors(sequences).batch(torch.tensor([0]))
@@ -88,7 +88,7 @@ def test_the_loss_is_the_mean_over_chain_answer_and_eos_or_all_labels(task, mixe
 
 
 @pytest.mark.parametrize("task", [LIS(3), Word(4, "tagged", "S3")], ids=lambda task: task.name)
-def test_validation_counts_sequences_whose_every_choice_is_right(tmp_path, task):
+def test_validation_counts_sequences_with_only_correct_predictions(tmp_path, task):
     trainer = tiny_trainer(tmp_path, task, steps=60)
     trainer.fit()
     sequences, model = task.draw(0, 2, 0, 50), trainer.model.eval()
@@ -103,8 +103,8 @@ def test_validation_counts_sequences_whose_every_choice_is_right(tmp_path, task)
 
 @settings(max_examples=100)
 @given(LENGTHS, st.integers(1, 2000), st.one_of(st.none(), st.integers(1, 70)))
-def test_parts_make_up_the_batch_and_hold_no_more_than_they_may(lengths, most_tokens, most):
-    """But for a sequence that alone has more, and no part could do without being."""
+def test_parts_cover_the_batch_and_respect_the_limits(lengths, most_tokens, most):
+    """Only a single longer sequence exceeds the limit, and no two neighbours fit into one part."""
     sequences = made_up(lengths)
     parts = cut(sequences, most_tokens, most)
     held = torch.cat(parts)
@@ -144,8 +144,8 @@ def test_a_packed_batch_has_the_inputs_and_targets_of_the_padded_one(lengths, st
 @pytest.mark.parametrize("mixer", MIXERS)
 @settings(max_examples=15)
 @given(st.lists(st.integers(3, 18), min_size=2, max_size=40), st.integers(30, 900))
-def test_loss_and_gradient_are_those_of_the_padded_batch(mixer, dtype, lengths, most_tokens):
-    """The padded batch in float64, the packed one, in parts, in both types."""
+def test_packed_loss_and_gradient_equal_the_padded_ones(mixer, dtype, lengths, most_tokens):
+    """The packed batch, in parts and in both dtypes, against the padded batch in float64."""
 
     def gradient(batches):
         model.zero_grad()
@@ -170,7 +170,7 @@ def test_loss_and_gradient_are_those_of_the_padded_batch(mixer, dtype, lengths, 
 
 @settings(max_examples=30)
 @given(count=st.integers(1, 300), batch_size=st.integers(1, 70), epoch=st.integers(0, 3))
-def test_every_epoch_holds_every_sequence_once(count, batch_size, epoch):
+def test_every_epoch_contains_every_sequence_once(count, batch_size, epoch):
     order = BatchOrder(count, batch_size, seed=5)
     first = epoch * order.batches_per_epoch
     seen = [order.indices(first + i) for i in range(order.batches_per_epoch)]
@@ -179,7 +179,7 @@ def test_every_epoch_holds_every_sequence_once(count, batch_size, epoch):
     assert 0 < len(seen[-1]) <= order.batch_size
 
 
-def test_a_batch_is_a_function_of_seed_and_step():
+def test_a_batch_depends_only_on_seed_and_step():
     one, other = BatchOrder(500, 16, 1), BatchOrder(500, 16, 1)
     one.indices(70)
     assert torch.equal(one.indices(3), other.indices(3))

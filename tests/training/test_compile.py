@@ -17,10 +17,10 @@ def broken(graph, inputs):
 @pytest.mark.parametrize(
     ("mixer", "backend"), [*((mixer, "aot_eager") for mixer in MIXERS), ("standard", broken)]
 )
-def test_training_has_the_same_losses_compiled_or_when_the_compiler_fails(
+def test_losses_are_the_same_when_compiled_or_when_the_compiler_fails(
     tmp_path, monkeypatch, mixer, backend
 ):
-    """200 sequences in batches of 16: an epoch's last batch has 8."""
+    """200 sequences in batches of 16: the last batch of an epoch has 8."""
     changes = {"mixer": mixer, "steps": 15, "validate_every": 5, "learning_rate": 1e-3}
     plain = tiny_trainer(tmp_path / "plain", TASK, **changes).fit()
     monkeypatch.setattr(device, "BACKEND", backend)

@@ -5,7 +5,7 @@ from common import UserError
 from training.device import compiles, resolve_device
 
 
-def test_a_device_that_is_not_there_is_refused(monkeypatch):
+def test_a_missing_device_is_rejected(monkeypatch):
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     with pytest.raises(UserError, match="device=cuda:1: this machine has 1 CUDA devices"):
         resolve_device("cuda:1")

@@ -19,7 +19,7 @@ def parameters():
 
 
 def update(optimizers, model, gradient, rate):
-    """One step at this rate, every parameter p of the model having gradient(p)."""
+    """Take one step at this rate, with gradient(p) as the gradient of every parameter p."""
     set_learning_rate(optimizers, rate)
     for p in model.parameters():
         p.grad = gradient(p)
@@ -28,7 +28,7 @@ def update(optimizers, model, gradient, rate):
 
 
 def muon(parameters, dtype=torch.float32, **options):
-    """Over parameters of one matrix each."""
+    """Muon over parameters that are one matrix each."""
     groups = []
     for shape in {p.shape for p in parameters}:
         own = [p for p in parameters if p.shape == shape]
@@ -38,8 +38,8 @@ def muon(parameters, dtype=torch.float32, **options):
 
 @pytest.mark.parametrize("weight_decay", [0.0, 0.3])
 @pytest.mark.parametrize("dtype, tolerance", [(torch.float32, 0.02), (torch.bfloat16, 0.01)])
-def test_same_updates_as_torchs_own_muon(weight_decay, dtype, tolerance):
-    """Torch orthogonalises in bfloat16, hence the tolerance."""
+def test_updates_match_torch_optim_muon(weight_decay, dtype, tolerance):
+    """The tolerance is large because PyTorch orthogonalises in bfloat16."""
     ours, theirs = parameters(), parameters()
     batched = muon(ours, lr=0.01, weight_decay=weight_decay, dtype=dtype)
     reference = torch.optim.Muon(
@@ -58,8 +58,8 @@ def test_same_updates_as_torchs_own_muon(weight_decay, dtype, tolerance):
 
 
 @pytest.mark.parametrize("decay", [0.0, 0.3])
-def test_stacked_matrices_are_orthogonalised_apart(decay):
-    """One parameter of three parts moves as three parameters do; other shapes stay whole."""
+def test_stacked_matrices_are_orthogonalised_separately(decay):
+    """A parameter with three parts is updated like three parameters, others as a whole."""
     torch.manual_seed(2)
     *stacked, whole = (torch.nn.Parameter(torch.randn(12, 4)) for _ in range(3))
     apart = [torch.nn.Parameter(m.clone()) for p in stacked for m in p.detach().chunk(3)]
@@ -80,7 +80,7 @@ def test_stacked_matrices_are_orthogonalised_apart(decay):
     torch.testing.assert_close(alone, whole)
 
 
-def test_a_parameter_without_a_gradient_stays_beside_one_with():
+def test_a_parameter_without_a_gradient_is_not_updated():
     one, other = parameters()[0], parameters()[0]
     before = one.detach().clone()
     other.grad = torch.ones_like(other)
@@ -89,7 +89,7 @@ def test_a_parameter_without_a_gradient_stays_beside_one_with():
 
 
 @pytest.mark.parametrize("fused", [False, True])
-def test_adamw_is_adamw_written_out(fused, monkeypatch):
+def test_adamw_matches_its_equations(fused, monkeypatch):
     """Decoupled weight decay, bias-corrected moments (Loshchilov and Hutter 2019, algorithm 2)."""
     monkeypatch.setattr(optim, "FUSED_ON", ("cpu",) if fused else ())
     recipe = tiny_recipe(optimizer="adamw", weight_decay=0.1, betas=[0.9, 0.95])
@@ -149,7 +149,7 @@ def test_every_role_has_its_own_rate_and_stacked_matrices_their_parts(name):
 
 
 def left_by_decay(model, recipe, rate):
-    """What is left of every parameter, as a share, after a step of gradient 0."""
+    """The fraction of every parameter that is left after a step with gradient 0."""
     with torch.no_grad():
         for p in model.parameters():
             p.fill_(1.0)
@@ -160,8 +160,8 @@ def left_by_decay(model, recipe, rate):
 @BOTH
 @pytest.mark.parametrize("decay_vectors", [False, True])
 @pytest.mark.parametrize("peak", [0.01, 0.1])
-def test_independent_decay_follows_the_schedule_alone(name, decay_vectors, peak):
-    """At half of the peak, whatever that is, every decaying role loses half of weight_decay."""
+def test_independent_decay_follows_only_the_schedule(name, decay_vectors, peak):
+    """At half of any peak rate, every decaying role loses half of weight_decay."""
     model = small_model(TASK)
     recipe = tiny_recipe(
         optimizer=name, rates=RATES, learning_rate=peak, weight_decay=0.02,
@@ -177,13 +177,13 @@ def test_independent_decay_follows_the_schedule_alone(name, decay_vectors, peak)
 def test_coupled_decay_is_the_rate_times_weight_decay(name):
     model = small_model(TASK)
     left = left_by_decay(model, tiny_recipe(optimizer=name, rates=RATES, weight_decay=0.1), 0.01)
-    # The head's rate is 64 / D = 4 times the recipe's, that of vectors 3 times.
+    # The head's rate is 64 / D = 4 times that of the recipe, the rate of vectors 3 times.
     assert left["head.weight"] == pytest.approx(1 - 0.01 * 4 * 0.1, abs=1e-6)
     assert left["head.bias"] == pytest.approx(1 - 0.01 * 3 * 0.1, abs=1e-6)
 
 
 def of_roles(**roles):
-    """A model of 4 x 4 parameters of ones."""
+    """A model whose parameters are 4 x 4 matrices of ones."""
     model = torch.nn.ParameterDict({name: torch.ones(4, 4) for name in roles})
     model.dim, model.parameter_roles = 4, lambda: roles
     return model
@@ -197,7 +197,6 @@ def test_a_role_can_be_exempt_from_decay(name):
 
 
 def test_muon_without_hidden_matrices_is_adamw():
-    """A model of vectors alone trains, too."""
     model = of_roles(vector=Role("vector"))
     optimizers = build_optimizers(model, tiny_recipe(optimizer="muon"))
     update(optimizers, model, torch.ones_like, 0.1)

@@ -1,4 +1,4 @@
-"""Nothing here has a GPU; all that can be known without one: whose device, and who waits."""
+"""Device placement and host-device synchronisation, tested without a GPU."""
 
 import pytest
 import torch
@@ -12,12 +12,12 @@ from training.data import Layout, SequenceTensors
 from training.trainer import Interrupted, validate
 
 TASK = TASKS["arithmetic"]()
-# PyTorch believes that nothing can be loaded there.
+# PyTorch warns that copying to a meta tensor has no effect.
 pytestmark = pytest.mark.filterwarnings("ignore:for .* copying from a non-meta parameter")
 
 
 def made_there(*arguments, **changes):
-    """A trainer whose device is the other one."""
+    """A trainer on the simulated device."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(trainer, "resolve_device", lambda device: ELSEWHERE)
         return tiny_trainer(*arguments, **changes)
@@ -26,8 +26,8 @@ def made_there(*arguments, **changes):
 @pytest.mark.parametrize(
     ("mixer", "optimizer"), [("standard", "adamw"), ("sparse", "muon"), ("linear", "muon")]
 )
-def test_training_there_is_training_here(tmp_path, mixer, optimizer, monkeypatch):
-    # AdamW steps by the rounding of gradients that are 0, such as that of softmax's key bias.
+def test_training_on_another_device_gives_the_same_result(tmp_path, mixer, optimizer, monkeypatch):
+    # AdamW scales up rounding errors of zero gradients, such as that of the key bias in softmax.
     monkeypatch.setattr(optim, "FUSED_ON", ())
     changes = {
         "optimizer": optimizer, "average_decay": 0.9, "gradient_clip": 1.0, "learning_rate": 1e-3,
@@ -35,7 +35,7 @@ def test_training_there_is_training_here(tmp_path, mixer, optimizer, monkeypatch
     }  # fmt: skip
     torch.manual_seed(7)
     here = tiny_trainer(tmp_path / "here", TASK, mixer, **changes)
-    here.layout = Layout()  # dropout draws for padding, too, and another device has some
+    here.layout = Layout()  # the other device pads, and dropout draws for padding too
     expected = here.fit()
     with OtherDevice():
         torch.manual_seed(7)
@@ -62,7 +62,7 @@ def test_a_training_step_never_waits_for_the_device(tmp_path, mixer):
         assert device.asked[before:] == []
 
 
-def test_validation_waits_once_however_many_batches(tmp_path):
+def test_validation_waits_equally_often_for_any_number_of_batches(tmp_path):
     model, sequences = small_model(TASK), TASK.draw(0, 2, 0, 50)
     expected = validate(model, SequenceTensors(sequences), "float32", batch_size=7)
     with OtherDevice() as device:
@@ -77,7 +77,7 @@ def test_validation_waits_once_however_many_batches(tmp_path):
 
 @pytest.mark.parametrize("mixer", MIXERS)
 @pytest.mark.parametrize("task", TASKS)
-def test_generation_there_is_generation_here(task, mixer):
+def test_generation_on_another_device_gives_the_same_result(task, mixer):
     task = TASKS[task]()
     sequences = task.draw(0, 0, 0, 6)
     expected = generate(small_model(task, mixer), sequences)
@@ -87,7 +87,7 @@ def test_generation_there_is_generation_here(task, mixer):
     assert found.lengths.tolist() == expected.lengths.tolist()
 
 
-def test_the_other_device_is_another_device():
+def test_the_simulated_device_behaves_like_another_device():
     with OtherDevice() as device:
         there, here = torch.arange(3.0, device=ELSEWHERE), torch.arange(3.0)
         with pytest.raises(MixedDevices):

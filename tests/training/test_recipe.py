@@ -24,8 +24,8 @@ def recipe(**changes):
     [(0.07, 100, 7), (1.1, 10, 11), (0.071, 100, 8), (0.5, 1, 1), (1e-05, 100, 1), (2.5, 3, 8),
      (100, 1_000_000 / 512, 195_400)],
 )  # fmt: skip
-def test_a_share_of_an_epoch_is_no_batch_more_than_it_says(epochs, batches, steps):
-    """0.07 * 100 is 7.000000000000001 in floating point; the paper's budget is the last."""
+def test_fractional_epochs_are_not_rounded_up_by_floating_point_error(epochs, batches, steps):
+    """0.07 * 100 is 7.000000000000001 in floating point; the last case is the paper's budget."""
     budget = recipe(steps=None, epochs=epochs, batch_size=512)
     assert budget.total_steps(int(512 * batches)) == steps
 
@@ -64,7 +64,7 @@ def test_inverse_sqrt_does_not_depend_on_the_budget():
     assert short.learning_rate_at(399, 1000) == pytest.approx(5e-3)
 
 
-def test_cooldown_ends_near_zero_and_leaves_the_rest_alone():
+def test_cooldown_ends_near_zero_and_leaves_earlier_rates_unchanged():
     plain = recipe(schedule="inverse_sqrt", warmup_steps=10)
     cooled = recipe(schedule="inverse_sqrt", warmup_steps=10, cooldown=0.25)
     rates = [(plain.learning_rate_at(s, 100), cooled.learning_rate_at(s, 100))
@@ -74,7 +74,7 @@ def test_cooldown_ends_near_zero_and_leaves_the_rest_alone():
     assert rates[99][1] / rates[99][0] == pytest.approx(1 / 25)
 
 
-def test_a_role_has_a_factor_and_a_power_of_the_width():
+def test_a_role_scales_by_a_factor_and_a_power_of_the_width():
     r = recipe(reference_dim=32, rates=Rates(hidden=RoleRate(2.0, 0.5), head=RoleRate(exponent=1)))
     assert r.rate_factor("hidden", 32) == 2.0
     assert r.rate_factor("hidden", 128) == pytest.approx(1.0)
@@ -103,7 +103,7 @@ def test_rate_is_always_positive_and_at_most_the_peak(step, warmup, floor, coold
     ],
     ids=str,
 )  # fmt: skip
-def test_bad_values_are_refused_by_name(changes):
+def test_bad_values_are_rejected_by_name(changes):
     (key,) = changes
     with pytest.raises(ValidationError, match=key):
         recipe(**changes)
@@ -113,7 +113,7 @@ def shipped(name):
     return cell_of([f"recipe={name}"]).config.recipe
 
 
-def test_paper_trains_every_parameter_at_one_rate_and_decays_matrices_alone():
+def test_paper_trains_every_parameter_at_one_rate_and_decays_only_matrices():
     paper = shipped("paper")
     assert {paper.rate_factor(kind, dim) for kind in KINDS for dim in (32, 1024)} == {1.0}
     assert (paper.optimizer, paper.learning_rate, paper.betas) == ("adamw", 1e-4, [0.9, 0.999])

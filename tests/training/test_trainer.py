@@ -19,11 +19,11 @@ TASK = Arithmetic(2)
 
 
 def measured(state):
-    """The curve without its seconds, which no two runs share."""
+    """The curve without seconds, which differ between runs."""
     return [(row.step, *figures(row)) for row in state.curve]
 
 
-def test_the_loss_of_the_curve_is_that_of_the_batch_written_out(tmp_path):
+def test_the_curves_loss_equals_the_plain_loss_of_the_batch(tmp_path):
     trainer = tiny_trainer(tmp_path, TASK, seed=3, steps=1, validate_every=1)
     model, sequences = small_model(TASK, seed=3), TASK.draw(0, 1, 0, 200)
     rows = BatchOrder(200, 16, seed=3).indices(0)
@@ -31,7 +31,7 @@ def test_the_loss_of_the_curve_is_that_of_the_batch_written_out(tmp_path):
     assert trainer.fit().curve[0].train_loss == pytest.approx(expected)
 
 
-def test_a_row_of_the_curve_has_the_seconds_of_its_own_step_and_validation(tmp_path, monkeypatch):
+def test_seconds_of_a_curve_row_include_its_own_step_and_validation(tmp_path, monkeypatch):
     trainer = tiny_trainer(tmp_path, TASK, steps=4, validate_every=2)
     now = [0.0]
 
@@ -54,8 +54,8 @@ def test_a_row_of_the_curve_has_the_seconds_of_its_own_step_and_validation(tmp_p
     "changes", [{"optimizer": "adamw"}, {"optimizer": "muon"}, {"average_decay": 0.9}], ids=str
 )
 @pytest.mark.parametrize("stop_after", [1, 10, 17])
-def test_an_interrupted_run_ends_as_an_uninterrupted_one(tmp_path, stop_after, changes):
-    """Dropout on, so that the random generator's state matters; stops between validations too."""
+def test_a_resumed_run_equals_an_uninterrupted_one(tmp_path, stop_after, changes):
+    """With dropout, so that the random state matters, and also when stopped between validations."""
     changes = {**changes, "dropout": 0.2}
     torch.manual_seed(7)
     whole = tiny_trainer(tmp_path / "whole", TASK, **changes)
@@ -66,13 +66,13 @@ def test_an_interrupted_run_ends_as_an_uninterrupted_one(tmp_path, stop_after, c
     torch.manual_seed(7)
     with pytest.raises(Interrupted):
         first.fit()
-    torch.manual_seed(12345)  # what a new process happens to have
+    torch.manual_seed(12345)  # the random state of a new process
     second = tiny_trainer(tmp_path / "parts", TASK, **changes)
     assert measured(second.fit()) == measured(expected)
     assert torch.equal(flat_weights(whole.model), flat_weights(second.model))
 
 
-def test_a_killed_run_has_the_checkpoint_before(tmp_path):
+def test_a_killed_run_keeps_the_previous_checkpoint(tmp_path):
     kill = Mock(side_effect=[*6 * [False], KeyboardInterrupt])  # after the seventh step
     with pytest.raises(KeyboardInterrupt):
         tiny_trainer(tmp_path, TASK, checkpoint_seconds=1e-9, should_stop=kill).fit()
@@ -80,7 +80,7 @@ def test_a_killed_run_has_the_checkpoint_before(tmp_path):
 
 
 def test_cost_of_training(tmp_path):
-    """Two epochs of 200 sequences, without padding; the first validation at 90 % counts."""
+    """Two epochs of 200 sequences, without padding; the first validation to reach 90 % counts."""
     trainer = tiny_trainer(tmp_path, TASK, steps=26, validate_every=5)
     state = trainer.fit()
     lengths = TASK.draw(0, 1, 0, 200).lengths - 1  # EOS is not read
@@ -96,8 +96,8 @@ def test_cost_of_training(tmp_path):
 
 
 @pytest.mark.parametrize("size", [1, 5, 16, 100])
-def test_a_batch_in_parts_is_the_same_batch(tmp_path, size):
-    """Arithmetic mixes lengths, so that parts weigh differently; 200 sequences leave a rest."""
+def test_training_in_micro_batches_gives_the_same_losses(tmp_path, size):
+    """Arithmetic mixes lengths, so parts differ in weight; 200 sequences leave a smaller batch."""
     task = Arithmetic(3)
     changes = {"learning_rate": 1e-3, "gradient_clip": 1.0, "steps": 20}
     whole = tiny_trainer(tmp_path / "whole", task, **changes).fit()
@@ -118,7 +118,7 @@ def test_a_batch_in_parts_is_the_same_batch(tmp_path, size):
 
 @pytest.mark.parametrize("size", [None, 5])
 def test_a_step_has_the_gradient_of_the_padded_batch(tmp_path, size):
-    """The trainer itself: what its optimiser is given is the gradient of the plain mean."""
+    """The optimiser is given the gradient of the mean loss."""
     task = Arithmetic(3)
     trainer = tiny_trainer(tmp_path, task, learning_rate=1e-9, micro_batch_size=size)
     trainer.layout = Layout(packed=True, most_tokens=100)
@@ -132,7 +132,7 @@ def test_a_step_has_the_gradient_of_the_padded_batch(tmp_path, size):
 
 @pytest.mark.parametrize(("mixer", "steps"), [("standard", 0), ("sparse", 7), ("linear", 7)])
 def test_warming_up_changes_nothing(tmp_path, mixer, steps):
-    """Neither weights, average, optimiser, random generator nor what has been measured."""
+    """Weights, average, optimiser, random state and measurements stay the same."""
     changes = {"optimizer": "muon", "average_decay": 0.9, "dropout": 0.1}
     trainer = tiny_trainer(tmp_path, TASK, mixer, **changes)
     for _ in range(steps):
@@ -142,8 +142,8 @@ def test_warming_up_changes_nothing(tmp_path, mixer, steps):
     torch.testing.assert_close(trainer.snapshot(), before, rtol=0, atol=0)
 
 
-def test_the_average_is_that_of_the_weights_after_every_step(tmp_path):
-    """Held against the recursion written out."""
+def test_the_average_is_over_the_weights_after_every_step(tmp_path):
+    """Compared with the explicit recursion."""
     seen = []
     trainer = tiny_trainer(tmp_path, TASK, average_decay=0.8, steps=6)
     trainer.should_stop = lambda: seen.append(copy.deepcopy(trainer.raw_model.state_dict()))
@@ -188,7 +188,7 @@ def test_a_damaged_checkpoint_is_set_aside_and_training_starts_again(tmp_path, c
     again = tiny_trainer(tmp_path, TASK)
     again.fit()
     warning = capsys.readouterr().err
-    assert "damaged checkpoint" in warning and "force=true" not in warning  # nothing is to be done
+    assert "damaged checkpoint" in warning and "force=true" not in warning  # no action is needed
     assert path.with_suffix(".damaged").exists()
     assert torch.equal(flat_weights(whole.model), flat_weights(again.model))
 
@@ -202,7 +202,7 @@ def test_a_kill_between_digest_and_checkpoint_leaves_the_old_checkpoint(tmp_path
     assert len(path.with_suffix(".sha256").read_text().splitlines()) == 2
 
 
-def test_listeners_hear_losses_and_the_rows_of_the_curve_which_is_a_file(tmp_path):
+def test_listeners_receive_losses_and_curve_rows_and_the_curve_is_saved(tmp_path):
     heard = []
     state = tiny_trainer(tmp_path, TASK, listener=heard.append).fit()
     assert state.stopped == "budget"
@@ -214,7 +214,7 @@ def test_listeners_hear_losses_and_the_rows_of_the_curve_which_is_a_file(tmp_pat
     lines = (tmp_path / "curve.csv").read_text().splitlines()
     assert lines[0].startswith("step,seconds,train_loss")
     assert [line.split(",")[0] for line in lines[1:]] == ["10", "20", "30"]
-    assert not list(tmp_path.glob(".*"))  # half-written files
+    assert not list(tmp_path.glob(".*"))  # no half-written files
 
 
 @pytest.mark.parametrize(

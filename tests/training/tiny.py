@@ -1,4 +1,4 @@
-"""Small trainers for the tests of training."""
+"""Small trainers for the training tests."""
 
 import dataclasses
 from pathlib import Path
@@ -36,7 +36,7 @@ def tiny_trainer(folder: Path, task: Task, mixer: str = "standard", seed: int = 
 
 @torch.no_grad()
 def plain_logits(model: Transformer, task: Task, sequences: SequenceSet, row: int):
-    """Logits at the counted tokens of one sequence (n, V), and these tokens (n,)."""
+    """Logits (n, V) at the counted tokens of one sequence, and these tokens (n,)."""
     if task.format != "tagged":
         prompt, length = int(sequences.prompt_lengths[row]), int(sequences.lengths[row])
         tokens = torch.from_numpy(sequences.tokens[row, :length].astype(int))
@@ -48,10 +48,10 @@ def plain_logits(model: Transformer, task: Task, sequences: SequenceSet, row: in
 
 
 def plain_loss(found: list) -> float:
-    """The mean over all counted tokens of what `plain_logits` gives for each sequence."""
+    """Mean cross-entropy over all counted tokens, from the `plain_logits` of each sequence."""
     return F.cross_entropy(*map(torch.cat, zip(*found, strict=True))).item()
 
 
 def figures(row: Validation) -> list[float]:
-    """A row of the curve without its step and its seconds, which no two runs share."""
+    """A row of the curve without its step and its seconds, which differ between runs."""
     return list(dataclasses.astuple(row))[2:]
