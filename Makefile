@@ -1,4 +1,4 @@
-# make demo   set up, run the quick experiment, say where its figures lie
+# make demo   set up, run the quick experiment, print where its figures are
 # make test   set up, lint, check types, run the tests
 # make test-faults   kills, full disks, SLURM: needs root for tmpfs and SLURM
 VENV := .venv
