@@ -353,8 +353,10 @@ def test_erasing():
         own, base = (state[*place, dims[*place, name], name]
                      for name in ("last_lines_prompt", "standard"))  # fmt: skip
         shares.append(1 - own / base)
-    words = "{:.0%} of the state (ED, four letters), {:.0%} (LIS, ten numbers) and {:.0%} (LIS"
-    words = words.format(*shares).replace("%", " %").replace("-", "−")
+    words = (
+        "{:.0%} of the state (ED, four letters), {:.0%} (LIS, ten numbers) but costs {:.0%} (LIS"
+    )
+    words = words.format(*shares[:2], -shares[2]).replace("%", " %")
     assert f"at D90, erasing saves {words}, twenty" in TEXT
     sparse = groups("erase").query("model.str.startswith('last_lines_sparse')")
     said = in_words(sparse.query("task == 'arithmetic' and size < 8"))
