@@ -2,8 +2,8 @@
 
 Needed: log2 of the number of distinct correct continuations after the prompt. Enough: numbers
 in the state × fewest bits per number, over floats and integers, at which the median of the
-seeds answers 90 %; the state, caches included, is rounded after every token. Held: the same numbers
-in float32.
+seeds answers 90 %, if any; the state, caches included, is rounded after every token. Held: the same
+numbers in float32. D: of all models, or of each from the top.
 """
 
 from typing import Any
@@ -88,7 +88,7 @@ def draw(table: pd.DataFrame, records: data.Records, *, width: float, **_: Any) 
         axes.hlines(heights, part["needed_high"], part["held"], color="#d0d0d0", lw=1, zorder=1)
         axes.plot(part["enough"], heights, "o", color=COLOR, markersize=6)
         axes.plot(part["held"], heights, "o", color=COLOR, markerfacecolor="white", markersize=6)
-        labels = [style.model_look(str(model)).label for model in part["model"]]
+        labels = data.words(part, ["model"]).tolist()
         axes.set_yticks(heights, labels if labels != shown else [""] * len(labels))
         shown = labels
         axes.set_ylim(len(part) - 0.5, -0.5)

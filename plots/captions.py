@@ -7,11 +7,11 @@ FIGURES = {
     ),
     "accuracy_by_kind": (
         "Median of the seeds by kind of instance, bars from the least to the most accurate. "
-        "Dotted: 90 %; dashed: chance, always the more frequent answer."
+        "Dotted: 90 %; dashed, at *all*: chance, always the more frequent answer."
     ),
     "prefix_by_depth": (
-        "The longest prefix with each label right in 90 % of the test words. Dotted: the whole "
-        "word."
+        "The longest prefix with each label right in 90 % of the test words: median of the "
+        "seeds, bars from the shortest to the longest. Dotted: the whole word."
     ),
 }
 

@@ -1,9 +1,11 @@
 """D90 of many models on several tasks, a shaded table with a row per model.
 
-D90, darker where it is larger. ≤: the smallest D measured passes; >: none passes up to this D.
+D90, darker where it is larger. ≤: the smallest D measured passes; >: none passes up to this D. In
+parentheses: the score.
 """
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import matplotlib
@@ -17,10 +19,23 @@ HEIGHT, WIDTH = 0.19, 0.85  # inches of a cell
 
 
 @style.styled
-def draw(table: pd.DataFrame, facets: data.Facets = None, *, width: float, **_: Any) -> Figure:
+def draw(
+    table: pd.DataFrame,
+    facets: data.Facets = None,
+    scores: Mapping[str, float] | None = None,
+    *,
+    width: float,
+    **_: Any,
+) -> Figure:
+    """With `scores` by model, the lowest comes first."""
     groups = data.d90_of_groups(table, facets)
     groups = groups.assign(place=place_names(groups))
-    columns, rows = groups["place"].unique(), rows_in_order(groups)
+    if scores:
+        score = groups["model"].map(scores)
+        labels = groups["row"] + score.map(" ({:.2f})".format)
+        groups = groups.assign(row=labels, score=score).sort_values("score", kind="stable")
+    rows = groups["row"].unique().tolist() if scores else rows_in_order(groups)
+    columns = groups["place"].unique()
     width = min(width, 1.2 + WIDTH * len(columns))
     figure = style.new_figure(width, HEIGHT * len(rows) + 0.5)
     axes = figure.add_subplot()
@@ -36,7 +51,9 @@ def draw(table: pd.DataFrame, facets: data.Facets = None, *, width: float, **_: 
     axes.set(xlim=(0, len(columns)), ylim=(len(rows), 0))
     narrow = width < 1.2 + 0.7 * len(columns)
     names = [place.rpartition(" ")[0] if narrow else place for place in columns]  # without the unit
-    axes.set_xticks(np.arange(len(columns)) + 0.5, [name.replace(", ", "\n") for name in names])
+    room = (1.4 if narrow else 1.0) * (width - 1.2) / len(columns)  # narrow: in small letters
+    heads = ["\n".join(style.wrapped(part, room) for part in n.split(", ")) for n in names]
+    axes.set_xticks(np.arange(len(columns)) + 0.5, heads)
     axes.set_yticks(np.arange(len(rows)) + 0.5, rows)
     axes.tick_params(length=0, labeltop=True, labelbottom=False)
     axes.tick_params(axis="x", labelsize="x-small" if narrow else "medium")

@@ -197,7 +197,7 @@ _VALUES = {
     ("model.mixer.output_gate", "False"): "no output gate",
     ("model.mixer.scale", "sqrt"): "scores / √K",
     ("model.mixer.scale", "head_dim"): "scores / K",
-    ("format", "cot"): "chain of thought",
+    ("format", "cot"): "chain",
     ("format", "direct"): "no chain",
     ("format", "tagged"): "labels",
     ("format", "online"): "online chain",

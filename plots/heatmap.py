@@ -1,8 +1,8 @@
 """Accuracy over D and problem size, columns tasks, rows models.
 
 Accuracy: the share of correct final answers by greedy decoding. Each square is split into
-sorted stripes, one per seed; its number is their median. The black bar is D90, the smallest D whose
-median reaches 90 %. Blank: not run.
+sorted stripes, one per seed; its number is their median. Black bar: D90, the smallest D whose
+median reaches 90 %, or a bound on it if no smaller D ran. Blank: not run.
 """
 
 import itertools
@@ -80,10 +80,12 @@ def draw(table: pd.DataFrame, facets: data.Facets = None, *, width: float, **_: 
     long = 0.08 * max(map(len, rows)) > HEIGHT * max(map(len, ys.values()))
     for axes, row in zip(grid[:, 0], rows, strict=True):
         turned = {"rotation": 0, "ha": "right", "va": "center"} if long else {}
-        axes.set_ylabel(row.replace(", ", ",\n"), fontsize="large", labelpad=6, **turned)
+        axes.set_ylabel(style.wrapped(row, 1.2), fontsize="large", labelpad=6, **turned)
     label = data.axis_label(keys["x"])
-    for axes, column in zip(grid[-1], columns, strict=True):
-        fits = 0.055 * len(label) < cell * len(xs[column])
+    if keys["x"] == ["size"]:
+        label = f"{label} ({_unit(cells, ['size'])})"
+    fits = 0.055 * len(label) < cell * min(counts)
+    for axes in grid[-1]:
         axes.set_xlabel(label if fits else label.rpartition(" ")[2])
     _explain(figure, grid, cells, over_dim)
     return figure
@@ -192,7 +194,8 @@ def _explain(figure: Figure, grid: np.ndarray, cells: pd.DataFrame, over_dim: bo
     bar.ax.tick_params(length=0)
     looks = {}
     if over_dim and cells["median"].map(passes).any():
-        looks["D90 (stripes: seeds)"] = D90
+        several = cells.groupby(["column", "row", "x", "y"])["seed"].size().max() > 1
+        looks["D90 (stripes: seeds)" if several else "D90"] = D90
     if over_dim and cells["paper_dim"].notna().any():
-        looks["the paper's D90"] = PAPER
+        looks["D90 implied by the paper's Table 2"] = PAPER
     style.legend_below(figure, looks)

@@ -30,7 +30,7 @@ def draw(table: pd.DataFrame, *, width: float, **_: Any) -> Figure:
         raise UserError(f"the table must hold {' and '.join(TASKS)}")
     looks = {
         look.label: {"color": look.color, "marker": marker}
-        for look, marker in zip(map(style.task_look, TASKS), "os", strict=True)
+        for look, marker in zip(map(style.task_look, TASKS), "Dv", strict=True)
     }
     return draw_panels(groups.rename(columns={"row": "column", "column": "row"}), looks, width)
 

@@ -33,13 +33,13 @@ def write(
     for name, draw in figures.items():
         caption = captions.FIGURES.get(name) or _caption(draw)
         parts += [f"![{name}](figures/{name}.png)", f"*{caption}*" if caption else ""]
+    parts += [" ".join(filter(None, [shown(experiment.facets, table), exceptions(table)]))]
     looks = [style.task_look(task) for task in table["task"].unique()]
     units = ", ".join(f"{look.unit} ({look.label})" for look in looks)
     parts += ["## Tables", f"n counts {units}; L is the longest sequence."]
     for name, frame in built.items():
         parts += _table(name, frame, table, experiment.facets, alone="d90" not in built)
     parts += ["## Protocol", tables.markdown(protocol(experiment, table, records))]
-    parts += [exceptions(table)]
     command = f"python -m plots experiment={experiment.name} results_dir={folder.parent.name}"
     if experiment.grid and experiment.name not in known_experiments():
         command += " config_dir=DIR"
@@ -104,7 +104,7 @@ def _compared(row: str, rows: pd.DataFrame) -> str:
         span = dict.fromkeys(f"{times:.3g}" for times in (known.min(), known.max()))
         said.append(f"needs {'–'.join(span)}× standard attention's D in {len(known)} {of}")
     if failed:
-        said.append(f"fails in {failed}{'' if said else f' {of}'}")
+        said.append(f"does not reach 90 % in {failed}{'' if said else f' {of}'}")
     if said and (rest := len(rows) - len(known) - failed):
         said.append(f"has only bounds in {rest}")
     *most, last = said or ["has only bounds on D90"]
@@ -196,6 +196,14 @@ def _commits(done: pd.DataFrame) -> str:
     if len(commits) <= 3:
         return ", ".join(commits)
     return f"{len(commits)}, from {commits[0]} to {commits[-1]} (column commit)"
+
+
+def shown(facets: data.Facets, table: pd.DataFrame) -> str:
+    """A sentence on the settings that the figures are limited to."""
+    only = {k: v for k, v in (facets or {}).get("only", {}).items() if k in table}
+    values = {k: v if isinstance(v, list) else [v] for k, v in only.items()}
+    words = [" and ".join(data.in_words(k, one) for one in v) for k, v in values.items()]
+    return f"The figures show {'; '.join(words)} only." if words else ""
 
 
 def exceptions(table: pd.DataFrame) -> str:

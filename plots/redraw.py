@@ -78,7 +78,8 @@ def redraw(
     table, shown = table[table["model"].isin(kept)], shown[shown["model"].isin(kept)]
     paths: list[Path] = []
     drawn: dict[str, Any] = {}
-    options = {"facets": experiment.facets, "records": records, "speeds": speeds}
+    scores = score.scores(shown) if scored else None
+    options = {"facets": experiment.facets, "records": records, "speeds": speeds, "scores": scores}
     looks = {"width": width, "font_size": font_size, "mplstyle": mplstyle}
     pictures = [suffix for suffix in formats if suffix in ("png", "pdf", "svg")]
     for name, draw in functions.items() if pictures else ():

@@ -158,10 +158,15 @@ def with_references(given: Entries) -> pd.DataFrame:
     return data.in_order(pd.concat([table, rest], ignore_index=True) if len(rest) else table)
 
 
+def scores(table: pd.DataFrame) -> dict[str, float]:
+    """The score of every model of `with_references`."""
+    return {row["name"]: row["score"] for row in _rows(table)}
+
+
 def best(given: Entries, table: pd.DataFrame, count: int) -> pd.DataFrame:
     """The rows of standard attention and of `count` other models: yours, then the best."""
-    scores = {row["name"]: (row["name"] not in given.yours, row["score"]) for row in _rows(table)}
-    names = sorted(scores, key=lambda name: (name != BASELINE, scores[name]))
+    found = scores(table)
+    names = sorted(found, key=lambda n: (n != BASELINE, n not in given.yours, found[n]))
     return table[table["model"].isin(names[: 1 + count])]
 
 

@@ -3,6 +3,7 @@ and Tol's, chosen for colour-blind readers."""
 
 import functools
 import io
+import itertools
 import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -81,6 +82,9 @@ MODELS = {
     "tensor": ModelLook("Tensor", "#CC79A7", "D"),
     "tensor_linear": ModelLook("Tensor, kernelised", "#CC79A7", "*"),
 }
+YOURS = (
+    ("#444444", "D"), ("#AA4499", "P"), ("#E69F00", "X"), ("#56B4E9", "v"), ("#117733", "*"),
+)  # fmt: skip
 CATEGORIES = ("#56B4E9", "#CC79A7", "#E69F00", "#009E73", "#0072B2", "#D55E00", "#882255")
 DASHES = ("-", (0, (4, 1.5)), (0, (1, 1)), (0, (4, 1, 1, 1)))
 
@@ -138,7 +142,7 @@ def unit(task: str, size: int) -> str:
 
 
 def model_look(model: str) -> ModelLook:
-    return MODELS.get(model) or ModelLook(model, "#444444", "o")
+    return MODELS.get(model) or ModelLook(model, *YOURS[0])
 
 
 def line_looks(rows: pd.DataFrame) -> dict[str, dict[str, Any]]:
@@ -146,8 +150,10 @@ def line_looks(rows: pd.DataFrame) -> dict[str, dict[str, Any]]:
     only."""
     looks, seen = {}, dict[str, int]()
     labels = zip(rows["row"], rows["model"], strict=True)
+    yours = [model for model in rows["model"].unique() if model not in MODELS]
+    own = {model: ModelLook(model, *look) for model, look in zip(yours, itertools.cycle(YOURS))}
     for label, model in dict.fromkeys(labels):
-        look, variant = model_look(model), seen.get(model, 0)
+        look, variant = own.get(model) or MODELS[model], seen.get(model, 0)
         seen[model] = variant + 1
         looks[label] = {
             "color": look.color,
@@ -188,11 +194,11 @@ def percent_axis(axes: Axes) -> None:
 
 
 def wrapped(text: str, inches: float) -> str:
-    """Text on lines of this width, broken at commas if that is enough."""
+    """Text on lines of this width, broken at commas if that is enough, else at spaces and `_`."""
     letters = int(inches / LETTER)
     lines = text.replace(", ", ",\n").splitlines() if len(text) > letters else [text]
     fill = functools.partial(textwrap.fill, width=max(letters, 4), break_long_words=False)
-    return "\n".join(map(fill, lines))
+    return "\n".join(fill(line.replace("_", "_ ")).replace("_ ", "_") for line in lines)
 
 
 def legend_below(figure: Figure, looks: Mapping[str, Mapping[str, Any]], x_label: str = "") -> None:

@@ -18,6 +18,7 @@ from experiments.table import read_cells, read_table
 from plots import (
     accuracy_lines,
     costs,
+    d90_by_task,
     data,
     heatmap,
     readme,
@@ -46,12 +47,14 @@ def results_of(folder):
 
 def draw_and_measure(folder, name, width):
     experiment, (table, speeds, records) = experiment_of(folder), results_of(folder)
+    scores = None
     if "score" in experiment.figures:
         given = score.entries(experiment, table, records)
         table = score.with_references(given)
+        scores = score.scores(table)
         table = score.best(given, table, costs.MAX_PANELS) if name == "costs" else table
-    facets = experiment.facets
-    figure = FIGURES[name](table, facets=facets, width=width, records=records, speeds=speeds)
+    options = {"facets": experiment.facets, "records": records, "speeds": speeds, "scores": scores}
+    figure = FIGURES[name](table, width=width, **options)
     figure.draw_without_rendering()
     assert figure.axes
     assert figure.get_figwidth() <= width
@@ -151,6 +154,27 @@ def test_costs_uses_the_same_dot_size_for_a_task_size_in_every_panel():
     assert set(linear) == {12, 23} and set(sparse) == {23}
 
 
+def test_costs_counts_the_sizes_with_a_d90_of_those_of_standard_attention():
+    table = joined(*(cells({8: [0.95]}, size=size) for size in (3, 4, 6)),
+                   cells({8: [0.95]}, size=3, model="linear"),
+                   cells({8: [0.5]}, size=4, model="linear"))  # fmt: skip
+    assert costs.draw(table).axes[0].get_title().replace("\n", " ") == "Linear, 1 of 3 sizes"
+
+
+def test_d90_by_task_is_in_the_order_of_the_scores():
+    table = joined(*(cells({8: [0.95]}, model=model) for model in ("standard", "linear", "mine")))
+    figure = d90_by_task.draw(table, scores={"standard": 1.0, "mine": 1.5, "linear": 2.0})
+    rows = [label.get_text() for label in figure.axes[0].get_yticklabels()]
+    assert rows == ["Standard (1.00)", "mine (1.50)", "Linear (2.00)"]
+
+
+def test_page_says_which_settings_its_figures_show():
+    table = cells({8: [0.95]}, **{"recipe.learning_rate": 0.01})
+    facets = {"only": {"recipe.learning_rate": 0.01, "task.monoid": ["A5"]}}
+    assert readme.shown(facets, table) == "The figures show learning rate 0.01 only."
+    assert readme.shown({}, table) == ""
+
+
 def by_kind(model, kinds, **settings):
     table = cells({8: [0.6]}, model=model, task="closure", **settings)
     return table, {cell: {"errors": {"by_kind": kinds}} for cell in table["cell"]}
@@ -182,6 +206,9 @@ def test_missing_error_records_are_reported(over):
 def test_models_have_distinct_styles():
     looks = [(look.color, look.marker) for look in style.MODELS.values()]
     assert len(set(looks)) == len(looks)
+    models = joined(*(cells({8: [0.95]}, model=model) for model in ("standard", "mine", "other")))
+    found = style.line_looks(models.assign(row=models["model"])).values()
+    assert len({(look["color"], look["marker"]) for look in found}) == 3
 
 
 @pytest.mark.parametrize(

@@ -204,7 +204,10 @@ def test_finding_states_the_ratio_and_the_number_of_failures():
     fails = joined(cells({8: [0.1], 16: [0.9]}, **hard), cells({8: [0.1]}, model="linear", **hard))
     table = joined(two_models(), fails)
     found = readme.finding(SimpleNamespace(facets={}, figures=[]), table, {})
-    assert found == "Linear needs 2× standard attention's D in 1 of 2 settings and fails in 1."
+    assert (
+        found == "Linear needs 2× standard attention's D in 1 of 2 settings and "
+        "does not reach 90 % in 1."
+    )
 
 
 def test_survival_is_kaplan_meier():
