@@ -11,13 +11,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
 import torch
 import yaml
 
 from common import UserError
 from evaluation.argmax import Memory
-from evaluation.generate import generate, predict_labels
+from evaluation.generate import generate
 from evaluation.state_format import StateRounding
 from experiments.config import CellConfig, cell_from, require_trusted
 from experiments.grid import cell_of
@@ -117,30 +116,18 @@ def written(
     """Yield what the model generates for the prompts of `sequences`, in order; with labels, the
     labels that it gives."""
     decode = task.vocabulary.decode
-    if sequences.labels is not None:
-        labels = predict_labels(model, sequences, memory_mb, device, rounding=rounding)
-        for row, gold in enumerate(sequences.labels):
-            at = np.flatnonzero(gold)
-            wrong = np.flatnonzero(labels[row, at] != gold[at])
-            prompt = decode(sequences.tokens[row, : sequences.lengths[row]])
-            yield Written(
-                prompt=[token for token in prompt if token != EOS],
-                tokens=decode(labels[row, at]),
-                right=decode(gold[at]),
-                answer=decode(labels[row, at[-1:]]),
-                first_mistake=int(wrong[0]) if len(wrong) else None,
-            )
-        return
+    gold = sequences.tokens if sequences.labels is None else sequences.labels
     generation = generate(model, sequences, memory_mb, device, rounding=rounding)
     for row in range(len(sequences)):
         start, end = sequences.prompt_lengths[row], generation.lengths[row]
         tokens = decode(generation.tokens[row, start:end])
-        right = decode(sequences.tokens[row, start : sequences.lengths[row]])
+        right = decode(gold[row, start : sequences.lengths[row]])
         mistake = int(generation.first_mistake[row]) - int(start)
+        labelled = sequences.labels is not None
         yield Written(
-            prompt=decode(sequences.tokens[row, :start]),
+            prompt=decode(sequences.tokens[row, : sequences.given_lengths[row]]),
             tokens=[token for token in tokens if token != EOS],
             right=[token for token in right if token != EOS],
-            answer=task.extract_answer(tokens),
+            answer=tokens[-1:] if labelled else task.extract_answer(tokens),
             first_mistake=mistake if mistake >= 0 else None,
         )

@@ -57,7 +57,8 @@ class Generation:
 
     `tokens` (N, W): prompt and generated tokens, padded; `lengths` (N,) counts both, with EOS if
     reached; `first_mistake` (N,): position of the first token that is not gold, -1 for none;
-    `tolerance`: the lead, in logits, from which float32 decided.
+    `tolerance`: the lead, in logits, from which float32 decided. With labels, `tokens` are the
+    model's labels (N, W) as in `SequenceSet`.
     """
 
     tokens: np.ndarray
@@ -83,63 +84,60 @@ def generate(
     with `forward`. With a `rounding`, the state is rounded after every token, and float32 decides
     (`state_format`).
     """
+    gold = sequences.tokens if sequences.labels is None else sequences.labels
     if rounding is not None:
-        tokens, _ = generate_rounded(model, sequences, rounding, memory_mb, device, progress)
-        wrong, ends = tokens != sequences.tokens[:, : tokens.shape[1]], tokens == EOS_ID
-        first = np.where(wrong.any(1), wrong.argmax(1), -1)
-        lengths = np.where(ends.any(1), ends.argmax(1) + 1, tokens.shape[1])
-        return Generation(tokens, lengths, first)
+        text, output = generate_rounded(model, sequences, rounding, memory_mb, device, progress)
+        width, ends = text.shape[1], text == EOS_ID
+        if sequences.labels is not None:
+            labels = np.zeros_like(gold)
+            labels[:, :width] = output * (gold[:, :width] != 0)
+            return Generation(labels, sequences.lengths, first_difference(labels, gold))
+        lengths = np.where(ends.any(1), ends.argmax(1) + 1, width)
+        return Generation(text, lengths, first_difference(text, gold))
     exact, total = ExactArgmax(model, sequences, memory_mb, device), len(sequences)
+
+    def report(done: int) -> None:
+        progress(done, total)
+
+    if sequences.labels is not None:
+        labels = with_enough_tolerance(exact, lambda: predict_labels(exact, report))
+        first = first_difference(labels, gold)
+        return Generation(labels, sequences.lengths, first, exact.tolerance)
 
     def write() -> TextBuffer:
         text = TextBuffer(exact.sequences, exact.longest)
-        certify(exact, text, lambda done: progress(done, total))
+        certify(exact, text, report)
         certified = int((text.first_mistake < 0).sum())
-        decode(exact, text, lambda done: progress(certified + done, total))
+        decode(exact, text, lambda done: report(certified + done))
         check_steps(exact, text)
         return text
 
-    text = with_enough_tolerance(exact, write)
+    found = with_enough_tolerance(exact, write)
     tokens, lengths, first = (
-        x.cpu().numpy() for x in (text.tokens, text.lengths, text.first_mistake)
+        x.cpu().numpy() for x in (found.tokens, found.lengths, found.first_mistake)
     )
-    return Generation(tokens.astype(sequences.tokens.dtype), lengths, first, exact.tolerance)
+    return Generation(tokens.astype(gold.dtype), lengths, first, exact.tolerance)
 
 
-@torch.no_grad()
-def predict_labels(
-    model: Transformer,
-    sequences: SequenceSet,
-    memory_mb: Memory = "auto",
-    device: torch.device | str = "cpu",
-    progress: Progress = lambda done, total: None,
-    rounding: StateRounding | None = None,
-) -> np.ndarray:
-    """The model's labels, (N, W) as in `SequenceSet`; arguments and errors as in `generate`."""
-    if rounding is not None:
-        assert sequences.labels is not None
-        _, predicted = generate_rounded(model, sequences, rounding, memory_mb, device, progress)
-        written = np.zeros_like(sequences.labels)
-        written[:, : predicted.shape[1]] = predicted
-        written[sequences.labels == 0] = 0
-        return written
-    exact = ExactArgmax(model, sequences, memory_mb, device)
+def first_difference(written: np.ndarray, gold: np.ndarray) -> np.ndarray:
+    """The first column in which rows (N, w) of `written` and (N, W) of `gold` differ, or -1."""
+    wrong = written != gold[:, : written.shape[1]]
+    return np.where(wrong.any(1), wrong.argmax(1), -1)
 
-    def write() -> Tensor:
-        labels, done = torch.zeros_like(exact.sequences.targets), 0
 
-        def write_labels(rows: Tensor) -> None:
-            batch = exact.sequences.batch(rows)
-            predicted = batch.spread(exact.at_targets(batch)).to(labels.dtype)  # (B, T)
-            labels[rows, 1 : 1 + predicted.shape[1]] = predicted
+def predict_labels(exact: ExactArgmax, report: Callable[[int], None]) -> np.ndarray:
+    """The label at every target, in one pass; (N, W) as in `SequenceSet`."""
+    labels, done = torch.zeros_like(exact.sequences.targets), 0
 
-        for rows in exact.batches():
-            halve_on_oom(write_labels, rows)
-            progress(done := done + len(rows), len(sequences))
-        return labels
+    def write(rows: Tensor) -> None:
+        batch = exact.sequences.batch(rows)
+        predicted = batch.spread(exact.at_targets(batch)).to(labels.dtype)  # (B, T)
+        labels[rows, 1 : 1 + predicted.shape[1]] = predicted
 
-    labels = with_enough_tolerance(exact, write)
-    return labels.cpu().numpy().astype(sequences.tokens.dtype)
+    for rows in exact.batches():
+        halve_on_oom(write, rows)
+        report(done := done + len(rows))
+    return labels.cpu().numpy()
 
 
 def with_enough_tolerance(exact: ExactArgmax, work: Callable[[], Result]) -> Result:

@@ -10,8 +10,8 @@ import numpy as np
 import torch
 
 from evaluation.argmax import Memory
-from evaluation.errors import by_kind, where_chains_break, where_labels_break
-from evaluation.generate import Generation, Progress, generate, predict_labels
+from evaluation.errors import by_kind, where_chains_break
+from evaluation.generate import Generation, Progress, first_difference, generate
 from evaluation.state_format import StateRounding
 from models.transformer import Transformer
 from tasks.sequences import SequenceSet
@@ -26,8 +26,7 @@ class Evaluation:
     `answer_accuracy_high`; `chain_exact_match`: sequences with every generated token gold. With
     labels, the last label is the answer and all labels are the chain; online, all are both.
     `chance_accuracy`: that of the most frequent answer. `n_test`: sequences; `seconds`: wall time;
-    `errors`: where chains break (`errors.where_chains_break`, `where_labels_break`), and accuracy
-    by kind of instance (`errors.by_kind`).
+    `errors`: where chains break (`errors.where_chains_break`), accuracy by kind (`errors.by_kind`).
     """
 
     answer_accuracy: float
@@ -51,19 +50,11 @@ def evaluate(
 ) -> Evaluation:
     """Accuracies on `sequences`; arguments and errors as in `generate`."""
     started = time.perf_counter()
-    if sequences.labels is not None:
-        predicted = predict_labels(model, sequences, memory_mb, device, progress, rounding)
-        labelled = sequences
-        if task.format == "online":
-            labelled, predicted = as_tags(sequences, predicted)
-        answer_right, chain_right = judge_labels(labelled, predicted)
-        if task.format == "online":  # beyond its first mistake, the model reads labels not its own
-            answer_right = chain_right
-        errors = where_labels_break(labelled, predicted)
-    else:
-        generation = generate(model, sequences, memory_mb, device, progress, rounding)
-        answer_right, chain_right = judge(task, sequences, generation)
-        errors = where_chains_break(sequences, generation)
+    generation, read = generate(model, sequences, memory_mb, device, progress, rounding), sequences
+    if task.format == "online":
+        read, generation = without_markers(sequences, generation)
+    answer_right, chain_right = judge(task, read, generation)
+    errors = where_chains_break(read, generation)
     if kinds := by_kind(task, sequences, answer_right):
         errors["by_kind"] = kinds
     low, high = wilson_interval(int(answer_right.sum()), len(sequences))
@@ -86,6 +77,11 @@ def judge(
     up to EOS is gold. Answer right: EOS was reached, and the tokens between the last answer marker
     and EOS are the gold answer's."""
     chain_right = generation.first_mistake < 0
+    if task.format == "online":  # beyond its first mistake, the model reads labels not its own
+        return chain_right, chain_right
+    if sequences.labels is not None:
+        last = np.arange(len(sequences)), sequences.lengths - 1
+        return generation.tokens[last] == sequences.labels[last], chain_right
     answer_right = chain_right.copy()
     for row in np.flatnonzero(~chain_right).tolist():
         start = sequences.prompt_lengths[row]
@@ -94,19 +90,15 @@ def judge(
     return answer_right, chain_right
 
 
-def judge_labels(sequences: SequenceSet, predicted: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """(last label right, all labels right) per sequence, both (N,) bool; predicted (N, W)."""
+def without_markers(
+    sequences: SequenceSet, generation: Generation
+) -> tuple[SequenceSet, Generation]:
+    """Sequences and labels of format="online", without the markers between labels."""
     assert sequences.labels is not None
-    right = predicted == sequences.labels
-    return right[np.arange(len(right)), sequences.lengths - 1], right.all(axis=1)
-
-
-def as_tags(sequences: SequenceSet, predicted: np.ndarray) -> tuple[SequenceSet, np.ndarray]:
-    """Correct and predicted labels of format="online" (N, W), without the markers in between."""
-    kept = np.r_[0, 1, 2 : predicted.shape[1] : 2]
-    lengths, labels = (sequences.lengths + 3) // 2, sequences.labels
-    assert labels is not None
-    return replace(sequences, lengths=lengths, labels=labels[:, kept]), predicted[:, kept]
+    kept = np.r_[0, 1, 2 : sequences.labels.shape[1] : 2]
+    labels, predicted = sequences.labels[:, kept], generation.tokens[:, kept]
+    read = replace(sequences, lengths=(sequences.lengths + 3) // 2, labels=labels)
+    return read, Generation(predicted, read.lengths, first_difference(predicted, labels))
 
 
 def chance_accuracy(task: Task, sequences: SequenceSet) -> float:

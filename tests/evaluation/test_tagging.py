@@ -12,9 +12,9 @@ import cotcost
 from common import UserError
 from evaluation import argmax
 from evaluation.argmax import ExactArgmax
-from evaluation.errors import by_kind, where_labels_break
-from evaluation.generate import predict_labels
-from evaluation.judge import as_tags, evaluate, judge_labels
+from evaluation.errors import by_kind, where_chains_break
+from evaluation.generate import Generation, first_difference, generate
+from evaluation.judge import evaluate, judge, without_markers
 from evaluation.state_format import StateRounding, parse_format
 from models.mixer import Mixer
 from models.transformer import Transformer
@@ -49,14 +49,14 @@ def test_labels_equal_those_of_plain_passes(task, mixer):
     model, sequences = small_model(task, mixer), task.draw(0, 1, 0, 30)
     expected = plain_labels(model, sequences)
     for memory_mb in (1024, 0.01):
-        assert (predict_labels(model, sequences, memory_mb) == expected).all()
+        assert (generate(model, sequences, memory_mb).tokens == expected).all()
 
 
 @each([WORD, ONLINE[0]])
 def test_labels_are_shown_with_the_correct_ones(task):
     model, sequences = small_model(task), task.draw(0, 1, 0, 30)
-    labels = predict_labels(model, sequences)
-    _, right = judge_labels(sequences, labels)
+    generation = generate(model, sequences)
+    labels, right = generation.tokens, generation.first_mistake < 0
     shown = list(cotcost.written(model, task, sequences))
     assert [one.first_mistake is None for one in shown] == right.tolist()
     for row, one in enumerate(shown):
@@ -93,7 +93,7 @@ def test_ties_go_to_the_lowest_id_for_any_batch_size(perturbation, monkeypatch):
     for memory_mb in (1024, 0.001):
         check = Mock(return_value=None)
         monkeypatch.setattr(ExactArgmax, "check_error", check)
-        assert (predict_labels(model, sequences, memory_mb) == expected).all()
+        assert (generate(model, sequences, memory_mb).tokens == expected).all()
         assert check.called  # close calls are decided in float64
 
 
@@ -108,7 +108,7 @@ def test_prediction_restarts_with_a_larger_tolerance(monkeypatch):
     monkeypatch.setattr(ExactArgmax, "sampled_error", lambda exact: 1e-12)
     monkeypatch.setattr(argmax, "argmax_and_lead", closer(argmax.argmax_and_lead))
     monkeypatch.setattr(ExactArgmax, "check_error", wrong_once)
-    assert (predict_labels(model, sequences) == expected).all()
+    assert (generate(model, sequences).tokens == expected).all()
     assert tolerances[0] < 1e-5 < min(tolerances[1:])
 
 
@@ -122,18 +122,24 @@ def closer(function):
     return wrapper
 
 
-def test_where_labels_break_matches_a_manual_example():
+def as_generation(labels, gold):
+    return Generation(labels, np.full(len(gold), gold.shape[1]), first_difference(labels, gold))
+
+
+def test_judgement_of_labels_matches_a_manual_example():
     gold = np.array([[0, 0, 4, 5, 6]] * 10)
     said = [[4, 5, 6]] * 6 + [[4, 5, 7]] * 2 + [[4, 6, 6], [5, 5, 6]]
     sequences = SequenceSet(np.full((10, 5), 3), np.full(10, 5), np.full(10, 2), gold)
     labels = np.hstack([gold[:, :2], said])
-    last_right, all_right = judge_labels(sequences, labels)
+    generation = as_generation(labels, gold)
+    last_right, all_right = judge(WORD, sequences, generation)
     assert last_right.tolist() == [True] * 6 + [False] * 2 + [True] * 2
     assert all_right.tolist() == [True] * 6 + [False] * 4
-    report = where_labels_break(sequences, labels)
+    report = where_chains_break(sequences, generation)
     assert report["by_position"] == [[0, 1, 10], [1, 1, 9], [2, 2, 8]]
     assert report["longest_prefix"] == 2
-    assert where_labels_break(sequences, sequences.labels)["longest_prefix"] == 3
+    right = where_chains_break(sequences, as_generation(gold, gold))
+    assert right["longest_prefix"] == 3 and right["by_position"][2] == [2, 0, 10]
 
 
 @each(TAGGED)
@@ -174,7 +180,8 @@ def test_online_accuracy_counts_chains_with_only_correct_labels(task, mixer):
     assert 0 < np.mean(right) < 1
     chains = Counter(map(bytes, sequences.labels[:, 2::2]))
     assert result.chance_accuracy == max(chains.values()) / 30
-    best = where_labels_break(*as_tags(sequences, sequences.labels))
+    right = as_generation(sequences.labels, sequences.labels)
+    best = where_chains_break(*without_markers(sequences, right))
     assert best["longest_prefix"] == len(best["by_position"]) == 6
 
 
