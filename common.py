@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 CONF_DIR = Path(__file__).resolve().parent / "conf"
+STRICT: Any = {"extra": "forbid", "strict": True, "allow_inf_nan": False}  # of pydantic dataclasses
 
 
 class UserError(Exception):
@@ -42,7 +43,7 @@ def exit_on_user_error(function: Callable[..., Any]) -> Callable[..., Any]:
             print(f"error: {error}", file=sys.stderr)
             sys.exit(2 if isinstance(error, UserError) else 1)
         except PermissionError as error:
-            print(f"error: {error.filename}: {error.strerror}", file=sys.stderr)
+            print(f"error: {error.filename or ''}: {error.strerror}", file=sys.stderr)
             sys.exit(2)
 
     return wrapper

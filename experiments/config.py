@@ -20,7 +20,7 @@ from omegaconf.errors import MissingMandatoryValue
 from pydantic import BeforeValidator, Field, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass
 
-from common import CONF_DIR, UserError
+from common import CONF_DIR, STRICT, UserError
 from evaluation.state_format import parse_format
 from models.build import ModelConfig
 from tasks.data import DataConfig
@@ -31,7 +31,6 @@ from training.recipe import Recipe
 # The sections that decide a result; the rest of a cell's configuration is local.
 HASHED_SECTIONS = ("task", "model", "recipe", "data", "measure", "seed")
 OUR_PACKAGES = ("tasks.", "models.")
-STRICT: Any = {"extra": "forbid", "strict": True}
 
 
 @dataclass(frozen=True, config=STRICT)

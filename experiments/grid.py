@@ -18,10 +18,8 @@ from omegaconf import OmegaConf
 from omegaconf.errors import InterpolationKeyError
 from pydantic import Field
 
-from common import UserError, did_you_mean, suggest_group
+from common import CONF_DIR, STRICT, UserError, did_you_mean, suggest_group
 from experiments.config import (
-    CONF_DIR,
-    STRICT,
     CellConfig,
     cell_from,
     checked,

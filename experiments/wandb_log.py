@@ -45,6 +45,16 @@ class Tracker:
             with self._safely():
                 self._run.log(dict(values))
 
+    def log_figures(self, figures: Sequence[Path], table: pd.DataFrame) -> None:
+        if self._run is not None:
+            with self._safely():
+                import wandb
+
+                plain = table.astype(object).where(table.notna(), None)
+                results = wandb.Table(dataframe=plain, allow_mixed_types=True)
+                images = {path.stem: wandb.Image(str(path)) for path in figures}
+                self._run.log({**images, "results": results})
+
     def finish(self, summary: Mapping[str, Any], failed: bool = False) -> None:
         """Write the summary and close the run; online, wait a while for the upload."""
         if self._run is not None:
@@ -89,14 +99,8 @@ def log_figures(
     logger: LoggerConfig, experiment: str, figures: Sequence[Path], table: pd.DataFrame
 ) -> None:
     """Log an experiment's figures and table as a run of their own."""
-    if logger.mode == "disabled":
-        return
-    import wandb
-
     tracker = Tracker(logger, name=f"{experiment} figures", group=experiment, job_type="figures")
-    tracker.log({path.stem: wandb.Image(str(path)) for path in figures})
-    plain = table.astype(object).where(table.notna(), None)
-    tracker.log({"results": wandb.Table(dataframe=plain, allow_mixed_types=True)})
+    tracker.log_figures(figures, table)
     tracker.finish({})
 
 

@@ -12,13 +12,13 @@ from pydantic.dataclasses import dataclass
 from torch import nn
 from torch.overrides import TorchFunctionMode
 
-from common import UserError, did_you_mean, locate
+from common import STRICT, UserError, did_you_mean, locate
 from models.mixer import Mixer
 from models.transformer import Transformer
 from tasks.task import Task
 
 
-@dataclass(frozen=True, config=ConfigDict(extra="forbid", strict=True))
+@dataclass(frozen=True, config=STRICT)
 class ModelConfig:
     """The `model` group: a transformer of D `dim`, M `num_layers` and H `num_heads`. `mixer` holds
     `_target_` and that class's own parameters; `mixers` is a list of these, used in turn."""

@@ -15,6 +15,7 @@ mplstyle=FILE         a style sheet of matplotlib, e.g. for another font
 config_dir=DIR        holds experiment/NAME.yaml outside this repository
 """
 
+import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -60,7 +61,7 @@ def main(words: Sequence[str]) -> None:
     if {"-h", "--help"} & set(words):
         print(__doc__, end="")
         return
-    draw(**read_options(draw, [word.replace("--config-dir", "config_dir") for word in words]))
+    draw(**read_options(draw, [re.sub("^--config-dir", "config_dir", word) for word in words]))
 
 
 if __name__ == "__main__":

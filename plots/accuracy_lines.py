@@ -48,6 +48,8 @@ def draw(
         for j, column in enumerate(across):
             part = rows[(rows["group"] == group) & (rows["column"] == column)]
             _draw_panel(grid[i, j], part, looks)
+            if over != "layers" and len(part):
+                _draw_chance(grid[i, j], 100 * part["chance_accuracy"].mean(), over)
             if i == 0:
                 grid[i, j].set_title(column)
         grid[i, 0].set_ylabel(group if len(down) > 1 else "")
@@ -96,6 +98,14 @@ def _draw_panel(axes: Axes, rows: pd.DataFrame, looks: Mapping[str, dict[str, An
         )
 
 
+def _draw_chance(axes: Axes, chance: float, over: str) -> None:
+    """A dashed line; over kinds, at "all" alone, since one kind may have one answer only."""
+    if over == "kind":
+        axes.plot([-0.45, 0.45], [chance] * 2, scalex=False, **style.CHANCE)
+    else:
+        axes.axhline(chance, **style.CHANCE)
+
+
 def _finish(figure: Figure, rows: pd.DataFrame, over: str) -> None:
     prefix = over == "layers"
     figure.supylabel(PREFIX if prefix else "correct answers (%)", fontsize="medium")
@@ -104,15 +114,6 @@ def _finish(figure: Figure, rows: pd.DataFrame, over: str) -> None:
             _prefix_axis(axes, rows)
         else:
             style.percent_axis(axes)
-    if not prefix:
-        _draw_chance(figure, 100 * rows["chance_accuracy"].mean(), over)
-
-
-def _draw_chance(figure: Figure, chance: float, over: str) -> None:
-    """A dashed line; over kinds, at "all" alone, since one kind may have one answer only."""
-    left, right = (-0.45, 0.45) if over == "kind" else figure.axes[0].get_xlim()
-    for axes in figure.axes:
-        axes.plot([left, right], [chance] * 2, scalex=False, **style.CHANCE)
 
 
 def _prefix_axis(axes: Axes, rows: pd.DataFrame) -> None:

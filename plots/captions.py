@@ -40,9 +40,7 @@ TABLES = {
     ),
     "costs": (
         "Costs at D90. Memory in float32, of sequences of L tokens; FLOPs of a forward pass over "
-        "L tokens; training until 90 % of the validation chains are correct, in the median seed. "
-        "I: a device's machine balance, FLOPs per byte (H100: 20 in float32); I*: the I above "
-        "which FLOPs + I · bytes moved, per token, fall below standard attention's; ∞: never."
+        "L tokens; training until 90 % of the validation chains are correct, in the median seed."
     ),
     "exponents": (
         "b of D90 ~ L^b, fitted to the brackets (log-logistic, interval-censored), with an "

@@ -20,8 +20,6 @@ from matplotlib.ticker import FixedLocator
 from common import UserError
 from experiments.d90 import settings_of
 from experiments.grid import BASELINE
-from models.flops import total_flops
-from models.transformer import Transformer
 from plots import data, style
 
 MAX_PANELS = 6
@@ -110,26 +108,6 @@ def ratios(
         for name in METRICS
     ]
     return pd.concat(parts, ignore_index=True).dropna(subset=["saving"])
-
-
-def token_traffic(model: Transformer, length: int, batch: int) -> tuple[float, float]:
-    """FLOPs and bytes moved per token and sequence in float32, the mean over `length` tokens. A
-    step reads the weights once for `batch` sequences; of each it reads the state and writes what a
-    token changes: all of a constant state, one entry of a cache."""
-    flops = total_flops(model.flops(length)) / length
-    weights = 4 * sum(parameter.numel() for parameter in model.parameters())
-    read = sum(model.state_bytes(position) for position in range(length)) / length
-    return flops, weights / batch + read + model.state_bytes(1)
-
-
-def break_even_intensity(own: tuple[float, float], other: tuple[float, float]) -> float:
-    """The least I, in FLOPs per byte, from which on `own` FLOPs + I · bytes are below those of
-    `other`; inf if there is none. I is a device's FLOPs per second over its bytes per second
-    (Sadhukhan et al. 2025, "Kinetics", arXiv 2506.05333)."""
-    flops, moved = own[0] - other[0], own[1] - other[1]
-    if moved > 0 or (moved == 0 and flops >= 0):
-        return math.inf
-    return max(0.0, flops / -moved) if moved else 0.0
 
 
 @style.styled

@@ -7,9 +7,7 @@ import numpy as np
 import pandas as pd
 
 from experiments.d90 import PRECISION, finished, required
-from models.build import ModelConfig, model_of_shapes
 from plots import bits, costs, d90_by_task, data, exponents, locality, theory
-from tasks.task import build_task
 
 NONE = "–"
 GIGA = 1e9
@@ -30,7 +28,7 @@ def build(
     if sweeps_dim(table):
         found["d90"] = d90(table, facets)
         found["flops"] = flops(table, facets)
-        found["costs"] = cost_table(table, speeds, facets, records)
+        found["costs"] = cost_table(table, speeds, facets)
         if finished(table).groupby("model")["heads"].nunique().max() >= exponents.FEWEST:
             found["heads"] = exponents.exponents(table, facets, against="heads")
         else:
@@ -163,10 +161,9 @@ def flops(table: pd.DataFrame, facets: data.Facets = None) -> pd.DataFrame:
 
 
 def cost_table(
-    table: pd.DataFrame, speeds: pd.DataFrame | None, facets: data.Facets, records: data.Records
+    table: pd.DataFrame, speeds: pd.DataFrame | None, facets: data.Facets
 ) -> pd.DataFrame:
-    """Each model's cost at its D90, a column per metric of `plots.costs`, and I*, in FLOPs per
-    byte, for each batch size (`plots.costs.break_even_intensity`)."""
+    """Each model's cost at its D90, a column per metric of `plots.costs`."""
     known = costs.costs(table, speeds, facets)
     frame = known[["column", "size", "max_len", "row", "d90"]].set_axis(
         ["task", "n", "L", "model", "D90"], axis=1
@@ -174,26 +171,7 @@ def cost_table(
     for name, metric in costs.METRICS.items():
         if known[name].notna().any():
             frame[metric.heading] = known[name] / metric.unit
-    if records:
-        for batch in (1, costs.BATCH):
-            frame[f"I*, batch {batch}"] = _intensities(known, records, batch)
     return frame
-
-
-def _intensities(known: pd.DataFrame, records: data.Records, batch: int) -> list[float]:
-    """I* of each row against standard attention under the same settings."""
-    traffic = {}
-    for cell, length in zip(known["cell"], known["max_len"], strict=True):
-        config = records[cell]["config"]
-        model = model_of_shapes(ModelConfig(**config["model"]), build_task(config["task"]))
-        traffic[cell] = costs.token_traffic(model, length, batch)
-    base = data.join_baseline(known, ["cell"])["cell_base"]
-    return [
-        costs.break_even_intensity(traffic[own], traffic[other])
-        if other in traffic and other != own
-        else math.nan
-        for own, other in zip(known["cell"], base, strict=True)
-    ]
 
 
 def printed(frame: pd.DataFrame) -> pd.DataFrame:

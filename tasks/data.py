@@ -19,18 +19,18 @@ import numpy as np
 import pydantic
 from filelock import FileLock
 
-from common import UserError, sha256_of
+from common import STRICT, UserError, sha256_of
 from tasks.generate import SeenPrompts, draw_sets
 from tasks.sequences import SequenceSet
 from tasks.task import SPLITS, Task
 
 DRAWN = ("test", "validation", "train")  # the test set does not depend on the others
 
-Count = Annotated[int, pydantic.Field(ge=0, le=10**9, strict=True)]  # a set is held in memory
-Seed = Annotated[int, pydantic.Field(ge=0, lt=2**63, strict=True)]
+Count = Annotated[int, pydantic.Field(ge=0, le=10**9)]  # a set is held in memory
+Seed = Annotated[int, pydantic.Field(ge=0, lt=2**63)]
 
 
-@pydantic.dataclasses.dataclass(frozen=True, config=pydantic.ConfigDict(extra="forbid"))
+@pydantic.dataclasses.dataclass(frozen=True, config=STRICT)
 class DataConfig:
     """The `data` group: numbers of sequences, the data seed, and optional files.
 

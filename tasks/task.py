@@ -319,13 +319,13 @@ class Task(ABC):
         return str(value)
 
 
-def build_task(settings: Mapping[str, Any], key: str = "task") -> Task:
+def build_task(settings: Mapping[str, Any]) -> Task:
     """The task of class `_target_` with the other `settings` as parameters, ignoring `name`, and
-    `capacity: null` if unsupported. UserError, naming `key`, for a bad name or value."""
+    `capacity: null` if unsupported. UserError for a bad name or value."""
     target = settings.get("_target_")
-    cls = locate(str(target), f"{key}._target_")
+    cls = locate(str(target), "task._target_")
     if not (isinstance(cls, type) and issubclass(cls, Task)):
-        raise UserError(f"{key}._target_={target}: is not a subclass of tasks.task.Task")
+        raise UserError(f"task._target_={target}: is not a subclass of tasks.task.Task")
     given = {name: value for name, value in settings.items() if name not in ("_target_", "name")}
     signature = inspect.signature(cls)
     if "capacity" not in signature.parameters and given.get("capacity") is None:
@@ -334,12 +334,12 @@ def build_task(settings: Mapping[str, Any], key: str = "task") -> Task:
         signature.bind(**given)
     except TypeError as error:
         taken = ", ".join(signature.parameters)
-        raise UserError(f"{key}: {error}; {cls.__name__} takes {taken}") from None
+        raise UserError(f"task: {error}; {cls.__name__} takes {taken}") from None
     try:
         task = cls(**given)
         longest, _ = task.at_capacity.max_len, task.vocabulary
     except ValueError as error:
-        raise UserError(f"{key}: {error}") from error
+        raise UserError(f"task: {error}") from error
     if longest > MAX_LEN:
         raise UserError(
             f"task {task.name}: size={task.largest_size} has sequences of {longest:,} tokens, more "

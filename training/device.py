@@ -11,17 +11,17 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import torch
-from pydantic import Field, StrictBool
+from pydantic import Field
 from pydantic.dataclasses import dataclass
 from torch import Tensor
 
-from common import UserError
-from training.recipe import CHECKED, Count, Positive
+from common import STRICT, UserError
+from training.recipe import Count, Positive
 
 BACKEND: str | Callable[..., Any] = "inductor"  # of torch.compile
 
 
-@dataclass(frozen=True, config=CHECKED)
+@dataclass(frozen=True, config=STRICT)
 class Machine:
     """The `machine` group.
 
@@ -32,8 +32,8 @@ class Machine:
     """
 
     device: Annotated[str, Field(pattern=r"^(auto|cpu|cuda(:\d+)?)$")] = "auto"
-    compile: Literal["auto", "graphs"] | StrictBool = "auto"
-    threads: Annotated[int, Field(ge=1, le=1024, strict=True)] = 1
+    compile: Literal["auto", "graphs"] | bool = "auto"
+    threads: Annotated[int, Field(ge=1, le=1024)] = 1
     micro_batch_size: Count | None = None
     evaluation_memory_mb: Literal["auto"] | Positive = "auto"
     checkpoint_seconds: Positive = 60

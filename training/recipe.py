@@ -4,20 +4,20 @@ import math
 from fractions import Fraction
 from typing import Annotated, Literal
 
-from pydantic import ConfigDict, Field
+from pydantic import Field
 from pydantic.dataclasses import dataclass
 
-Positive = Annotated[float, Field(gt=0, strict=True)]
-Count = Annotated[int, Field(ge=1, strict=True)]
-Share = Annotated[float, Field(ge=0, le=1, strict=True)]
-ShareBelowOne = Annotated[float, Field(ge=0, lt=1, strict=True)]
-Exponent = Annotated[float, Field(ge=-10, le=10, strict=True)]
+from common import STRICT
+
+Positive = Annotated[float, Field(gt=0)]
+Count = Annotated[int, Field(ge=1)]
+Share = Annotated[float, Field(ge=0, le=1)]
+ShareBelowOne = Annotated[float, Field(ge=0, lt=1)]
+Exponent = Annotated[float, Field(ge=-10, le=10)]
 Betas = Annotated[list[ShareBelowOne], Field(min_length=2, max_length=2)]
 
-CHECKED = ConfigDict(extra="forbid", allow_inf_nan=False)
 
-
-@dataclass(frozen=True, config=CHECKED)
+@dataclass(frozen=True, config=STRICT)
 class RoleRate:
     """A role's share of the learning rate at width D: factor * (reference_dim / D) ** exponent."""
 
@@ -25,7 +25,7 @@ class RoleRate:
     exponent: Exponent = 0.0
 
 
-@dataclass(frozen=True, config=CHECKED)
+@dataclass(frozen=True, config=STRICT)
 class Rates:
     """Learning rates by role (`models.mixer.Role`), equal by default.
 
@@ -41,7 +41,7 @@ class Rates:
     vector: RoleRate = RoleRate()
 
 
-@dataclass(frozen=True, config=CHECKED)
+@dataclass(frozen=True, config=STRICT)
 class Recipe:
     """Optimiser, schedule, budget and stopping rule.
 

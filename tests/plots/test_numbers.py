@@ -10,9 +10,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from experiments.d90 import bracket
-from models.linear import LinearAttention
-from models.standard import StandardAttention
-from models.transformer import Transformer
 from plots import bits, costs, data, errors, exponents, readme, tables
 from plots.d90_by_task import matrix
 from tests.plots.small_tables import ACCURACY_BY_DIM, cells, joined
@@ -112,22 +109,6 @@ def test_baseline_is_standard_attention_with_the_same_number_of_heads():
     found = data.join_baseline(costs.costs(joined(*both)), ["cell"])
     ends = found["cell"].str.replace("linear", "standard")
     assert found["cell_base"].tolist() == ends.tolist() and set(found["heads"]) == {1, 8}
-
-
-@pytest.mark.parametrize("batch", [1, 64])
-def test_bytes_moved_are_shared_weights_plus_the_sequences_own_state(batch):
-    models = [Transformer(5, 3, 8, 1, 2, mixer) for mixer in (StandardAttention, LinearAttention)]
-    weights = 4 * sum(p.numel() for p in models[0].parameters()) / batch
-    (_, cache), (_, sums) = (costs.token_traffic(model, 3, batch) for model in models)
-    entry, state = 2 * 4 * 8, 4 * 2 * 4 * 5
-    assert cache == pytest.approx(weights + (0 + 1 + 2) * entry / 3 + entry)
-    assert sums == pytest.approx(weights + 2 * state)
-
-
-def test_break_even_intensity_is_where_the_costs_are_equal():
-    assert costs.break_even_intensity((30, 5), (10, 9)) == 5
-    assert costs.break_even_intensity((10, 5), (30, 9)) == 0
-    assert costs.break_even_intensity((10, 9), (30, 5)) == math.inf
 
 
 def test_a_model_without_d90_is_not_compared():
