@@ -78,7 +78,7 @@ def redraw(
     table, shown = table[table["model"].isin(kept)], shown[shown["model"].isin(kept)]
     paths: list[Path] = []
     drawn: dict[str, Any] = {}
-    scores = score.scores(shown) if scored else None
+    scores = {row["name"]: row["score"] for row in score.ranking(scored)} if scored else None
     options = {"facets": experiment.facets, "records": records, "speeds": speeds, "scores": scores}
     looks = {"width": width, "font_size": font_size, "mplstyle": mplstyle}
     pictures = [suffix for suffix in formats if suffix in ("png", "pdf", "svg")]

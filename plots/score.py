@@ -154,19 +154,23 @@ def score(found: pd.DataFrame, model: str) -> Score:
 def with_references(given: Entries) -> pd.DataFrame:
     """Your rows and those of the references, without models that have no score."""
     table = finished(scorable(given.own, given.tasks))
-    rest = given.published[~given.published["model"].isin(table["model"])]
+    rest = given.published[~given.published["model"].isin(given.own["model"])]
     return data.in_order(pd.concat([table, rest], ignore_index=True) if len(rest) else table)
 
 
-def scores(table: pd.DataFrame) -> dict[str, float]:
-    """The score of every model of `with_references`."""
-    return {row["name"]: row["score"] for row in _rows(table)}
+def ranking(given: Entries) -> list[dict[str, Any]]:
+    """A row per model with a score, the lowest first: yours, then references that you did not
+    run."""
+    rows = _rows(scorable(given.own, given.tasks))
+    own = set(given.own["model"])
+    rows += [row for row in _rows(given.published) if row["name"] not in own]
+    return sorted(rows, key=lambda row: row["score"])
 
 
 def best(given: Entries, table: pd.DataFrame, count: int) -> pd.DataFrame:
     """The rows of standard attention and of `count` other models: yours, then the best."""
-    found = scores(table)
-    names = sorted(found, key=lambda n: (n != BASELINE, n not in given.yours, found[n]))
+    names = [row["name"] for row in ranking(given)]
+    names.sort(key=lambda name: (name != BASELINE, name not in given.yours))
     return table[table["model"].isin(names[: 1 + count])]
 
 
@@ -174,11 +178,8 @@ def frame(given: Entries) -> pd.DataFrame:
     """A row per model, the lowest score first, then those without one. Costs are
     geometric means over the tasks, without a D90 those of the largest D. Times are those of your
     own models: references trained on several machines."""
-    why = reasons(given.own, given.tasks)
-    rows = _rows(scorable(given.own, given.tasks))
-    rows += [row for row in _rows(given.published) if row["name"] not in why]
-    rows.sort(key=lambda row: row["score"])
-    for name, reason in why.items():
+    rows = ranking(given)
+    for name, reason in reasons(given.own, given.tasks).items():
         if reason:
             label = style.model_look(name).label
             rows.append({"name": name, "model": label, "passed": f"no score: {reason}"})
@@ -190,8 +191,8 @@ def frame(given: Entries) -> pd.DataFrame:
 
 def headline(given: Entries) -> str:
     """The scores in a sentence, the best three if there are more."""
-    rows = [row for row in _rows(scorable(given.own, given.tasks)) if row["name"] != BASELINE]
-    rows.sort(key=lambda row: row["score"])
+    own = set(given.own["model"]) - {BASELINE}
+    rows = [row for row in ranking(given) if row["name"] in own]
     said = [
         f"{row['model']} scores {row['score']:.2f} ({row['low']:.2f} to {row['high']:.2f}) and "
         f"passes {row['passed'].replace('/', ' of ')} tasks"

@@ -51,7 +51,7 @@ def draw_and_measure(folder, name, width):
     if "score" in experiment.figures:
         given = score.entries(experiment, table, records)
         table = score.with_references(given)
-        scores = score.scores(table)
+        scores = {row["name"]: row["score"] for row in score.ranking(given)}
         table = score.best(given, table, costs.MAX_PANELS) if name == "costs" else table
     options = {"facets": experiment.facets, "records": records, "speeds": speeds, "scores": scores}
     figure = FIGURES[name](table, width=width, **options)

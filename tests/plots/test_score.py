@@ -109,6 +109,10 @@ def test_page_shows_unpublished_models_in_bold_next_to_references():
     assert set(drawn["model"]) == {"standard", "mine", "linear"}
     assert set(page.best(given, drawn, 1)["model"]) == {"standard", "mine"}  # own models first
     assert page.headline(entries(table)).startswith("mine scores 2.83 (")
+    unfinished = cells({16: [0.1]}, model="linear")  # you started a reference again: it is left out
+    again = entries(joined(table, unfinished), published)
+    names = [row["name"] for row in page.ranking(again)]
+    assert names == ["standard", "mine"] and set(page.with_references(again)["model"]) == set(names)
 
 
 def test_a_model_without_a_score_is_listed_with_the_reason():
