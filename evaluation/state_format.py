@@ -16,7 +16,7 @@ from torch import Tensor
 
 from common import UserError
 from evaluation.argmax import Memory, longest_sequence, rows_that_fit
-from models.checks import require_causal
+from models.checks import require_causal, require_same_step
 from models.transformer import State, Transformer
 from tasks.sequences import EOS_ID, PAD_ID, SequenceSet
 from training.data import SequenceTensors
@@ -148,6 +148,7 @@ def generate_rounded(
     `generate.generate`."""
     device = torch.device(device)
     require_causal(model)
+    require_same_step(model)
     width = longest_sequence(model, sequences) + 1
     model = model.to(device).float().eval()
     tensors = SequenceTensors(sequences, device)

@@ -107,6 +107,30 @@ def test_a_mixer_that_looks_ahead_in_any_layer_is_refused(layer):
         require_causal(model)
 
 
+# By one token, from the thirtieth on.
+LooksAheadLate = kernel(
+    "LooksAheadLate",
+    lambda self, x: self.out(torch.cat((x[:, :30], x[:, 31:], x[:, -1:]), 1)[:, : x.shape[1]]),
+)
+
+
+class ForgetsLate(StandardAttention):
+    """Its `step` forgets the state after 30 tokens."""
+
+    def step(self, x, positions, state, **seen):
+        if int(positions.max()) > 30:
+            for held in state.tensors.values():
+                held.zero_()
+        return super().step(x, positions, state, **seen)
+
+
+def test_long_sequences_are_checked_too():
+    with pytest.raises(UserError, match="mixer LooksAheadLate looks ahead"):
+        require_causal(transformer(LooksAheadLate, max_len=64))
+    with pytest.raises(UserError, match="mixer ForgetsLate: `step` differs from `forward`"):
+        require_same_step(transformer(ForgetsLate, max_len=64))
+
+
 class ForgetsLines(LastLines):
     def attend_step(self, *given, ends=None, **seen):
         return super().attend_step(*given, **seen)
