@@ -52,6 +52,19 @@ def test_letter_counts_do_not_reveal_membership(name, letters):
         assert 0.48 < table_accuracy(parity, answer) < 0.52
 
 
+@pytest.mark.parametrize(("name", "share"), [("A4", 57), ("A5", 57), ("S4", 61), ("S5", 64)])
+def test_one_count_and_equal_neighbours_partly_reveal_membership(name, share):
+    words, counts, answer = letters_and_answers(
+        Word(16, "direct", name, "three", "member"), WORD_FIRST
+    )
+    equal = (words[:, 1:] == words[:, :-1]).sum(1)
+    used = np.flatnonzero(counts.any(0))
+    best = max(table_accuracy(32 * counts[:, letter] + equal, answer) for letter in used)
+    assert 100 * best == pytest.approx(share, abs=2)
+    text = (ROOT / "docs" / "word_problems.md").read_text()
+    assert re.search(rf"{share} % \([A-Z0-9, ]*{name}", text)
+
+
 @pytest.mark.parametrize(("name", "share"), [("A5", 0.62), ("S5", 0.71)])
 def test_letters_of_v_partly_reveal_the_answer_for_infinite_words(name, share):
     task = Word(12, "direct", name, question="member", tail="omega")
