@@ -20,6 +20,11 @@ CONF_DIR = Path(__file__).resolve().parent / "conf"
 STRICT: Any = {"extra": "forbid", "strict": True, "allow_inf_nan": False}  # of pydantic dataclasses
 
 
+BAD_PATH = (
+    errno.EACCES, errno.EPERM, errno.EEXIST, errno.ENOTDIR, errno.EISDIR, errno.EROFS
+)  # fmt: skip
+
+
 class UserError(Exception):
     """Invalid or missing user input: a value, a name, a file, a device. Exit status 2."""
 
@@ -35,6 +40,8 @@ class WorkerDiedError(RunError):
 def exit_on_user_error(function: Callable[..., Any]) -> Callable[..., Any]:
     """Print a UserError or RunError of `function` as one line, and exit with its status."""
 
+    import yaml
+
     @functools.wraps(function)
     def wrapper(*arguments: Any) -> Any:
         try:
@@ -42,8 +49,13 @@ def exit_on_user_error(function: Callable[..., Any]) -> Callable[..., Any]:
         except (UserError, RunError) as error:
             print(f"error: {error}", file=sys.stderr)
             sys.exit(2 if isinstance(error, UserError) else 1)
-        except PermissionError as error:
-            print(f"error: {error.filename or ''}: {error.strerror}", file=sys.stderr)
+        except yaml.YAMLError as error:
+            print("error:", " ".join(str(error).split()), file=sys.stderr)
+            sys.exit(2)
+        except OSError as error:
+            if error.filename is None or error.errno not in BAD_PATH:
+                raise
+            print(f"error: {error.filename}: {error.strerror}", file=sys.stderr)
             sys.exit(2)
 
     return wrapper

@@ -129,6 +129,10 @@ def with_model(experiment: Experiment, model: str) -> Experiment:
 def cells(experiment: Experiment, overrides: Sequence[str] = ()) -> list[Cell]:
     """The distinct cells in the grid's order, with `overrides` added to each."""
     found: dict[str, Cell] = {}
+    known = {key for product in experiment.grid for key in product}
+    for key in {key for pattern in experiment.exclude for key in pattern} - known:
+        near = did_you_mean(key, known)
+        raise UserError(f"experiment {experiment.name}: exclude: {key} is not in the grid{near}")
     for product in experiment.grid:
         for values in itertools.product(*product.values()):
             point = dict(zip(product, values, strict=True))

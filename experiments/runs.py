@@ -154,18 +154,27 @@ class Run:
 
 @contextlib.contextmanager
 def noting_stop_signals() -> Iterator[Callable[[], bool]]:
-    """Yield a function that returns whether SIGTERM has arrived; training then saves and stops. A
-    handler set by somebody else, such as submitit, is kept."""
+    """Yield a function that returns whether SIGTERM or Ctrl-C has arrived; training then saves and
+    stops, and a second one kills. A handler set by somebody else, such as submitit, is kept."""
     received: list[int] = []
+    usual: dict[int, Any] = {
+        signal.SIGTERM: signal.SIG_DFL,
+        signal.SIGINT: signal.default_int_handler,
+    }
+
+    def note(number: int, frame: Any) -> None:
+        received.append(number)
+        signal.signal(number, usual[number])
+
     in_main = threading.current_thread() is threading.main_thread()
-    replaced = in_main and signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
-    if replaced:
-        signal.signal(signal.SIGTERM, lambda number, frame: received.append(number))
+    replaced = [n for n in usual if in_main and signal.getsignal(n) == usual[n]]
+    for number in replaced:
+        signal.signal(number, note)
     try:
         yield lambda: bool(received)
     finally:
-        if replaced:
-            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        for number in replaced:
+            signal.signal(number, usual[number])
 
 
 def _read_json(path: Path) -> dict[str, Any] | None:

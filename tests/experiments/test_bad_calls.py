@@ -130,12 +130,20 @@ def test_published_cell_needs_an_exact_name_and_takes_no_other_settings(command)
     assert "model.dim=16: cell= runs a cell exactly" in refused.line
 
 
-def test_unwritable_folder(command, monkeypatch):
+@pytest.mark.parametrize("number", [errno.EACCES, errno.ENOTDIR, errno.EROFS])
+def test_unwritable_folder(command, monkeypatch, number):
     def refuse(*arguments):
-        raise PermissionError(errno.EACCES, "Permission denied", "runs/0123456789ab")
+        raise OSError(number, "cannot be written", "runs/0123456789ab")
 
     monkeypatch.setattr(Run, "locked", refuse)
-    assert command("train.py", *CELL).line == "error: runs/0123456789ab: Permission denied"
+    assert command("train.py", *CELL).line == "error: runs/0123456789ab: cannot be written"
+
+
+def test_broken_yaml(command, tmp_path):
+    (tmp_path / "experiment").mkdir()
+    (tmp_path / "experiment" / "bad.yaml").write_text("grid: [")
+    line = command("sweep.py", f"--config-dir={tmp_path}", "experiment=bad").line
+    assert line.startswith("error: while parsing") and "bad.yaml" in line
 
 
 @pytest.mark.parametrize("launcher", ["local", "basic"])

@@ -72,6 +72,7 @@ def test_values_are_parsed_as_by_hydra_in_a_worker():
         ({"grid": [{"seed": [0]}], "figurs": []}, "figurs"),
         ({"grid": [{"seed": 0}]}, r"grid\.0\.seed"),
         ({"grid": [{"seed": [0]}], "exclude": [{"seed": 0}]}, "exclude removes every cell"),
+        ({"grid": [{"seed": [0]}], "exclude": [{"sed": 0}]}, "sed is not in the grid.*seed"),
         ({"grid": [{"model.dmi": [8]}]}, "did you mean model.dim"),
         ({"grid": [{"+model.dim": [8]}]}, "dim exists; write it without"),
         ({"grid": [{"recipe.steps": [-1]}]}, r"recipe\.steps=-1"),

@@ -156,10 +156,11 @@ def test_cell_that_another_process_trains_is_skipped(tiny):
     assert not Run.of(config).is_running()
 
 
-def test_sigterm_stops_with_a_checkpoint(tiny):
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_stops_with_a_checkpoint(tiny, number):
     def terminate(event):
         if isinstance(event, TrainingStep):
-            os.kill(os.getpid(), signal.SIGTERM)
+            os.kill(os.getpid(), number)
 
     config = tiny("recipe.steps=100000", "recipe.validate_every=20")
     started = time.monotonic()
