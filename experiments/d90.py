@@ -12,9 +12,7 @@ from typing import Any, NamedTuple
 import pandas as pd
 
 THRESHOLD = 0.9
-SETTINGS = ("task", "size", "format", "model", "layers", "heads", "recipe")
-# Non-empty if the group has one D in two precisions.
-PRECISION = "separate_precision"
+SETTINGS = ("task", "size", "format", "model", "layers", "heads", "recipe", "precision")
 # Costs of the architecture, the same for every seed.
 COUNTED = ("max_len", "params", "state_bytes", "flops_linear_layers", "flops_total")
 
@@ -43,21 +41,12 @@ def passes(accuracy: float) -> bool:
 def settings_of(table: pd.DataFrame) -> list[str]:
     """The columns that make a group: all settings but D and the seed."""
     dotted = [name for name in map(str, table.columns) if "." in name]
-    apart = [PRECISION] if PRECISION in table else []
-    return [name for name in SETTINGS if name in table] + dotted + apart
+    return [name for name in SETTINGS if name in table] + dotted
 
 
 def finished(table: pd.DataFrame) -> pd.DataFrame:
-    """The rows that are done, with the column `PRECISION`. A grid with float32 at small D and
-    bfloat16 at large ones is one group; seeds of one D in two precisions make two groups."""
-    done = table[table["status"] == "done"].drop(columns=PRECISION, errors="ignore")
-    if done.empty:
-        return done.assign(**{PRECISION: ""})
-    keys = settings_of(done)
-    group = done.groupby(keys, dropna=False, sort=False).ngroup()
-    at_one_dim = done["precision"].groupby([group, done["dim"]]).transform("nunique")
-    mixed = at_one_dim.groupby(group).transform("max") > 1
-    return done.assign(**{PRECISION: done["precision"].where(mixed, "")})
+    """The rows that are done."""
+    return table[table["status"] == "done"]
 
 
 def medians(table: pd.DataFrame) -> pd.DataFrame:
@@ -68,7 +57,6 @@ def medians(table: pd.DataFrame) -> pd.DataFrame:
     done = done.assign(
         _passes=done["answer_accuracy"].map(passes).astype(float),
         _improving=done["still_improving"].isin([True, "True"]),
-        _precision=done["precision"].fillna(""),
     )
     grouped = done.groupby([*settings_of(done), "dim"], dropna=False, sort=False)
     frame = grouped.agg(
@@ -78,7 +66,6 @@ def medians(table: pd.DataFrame) -> pd.DataFrame:
         success=("_passes", "mean"),
         still_improving=("_improving", "any"),
         chance_accuracy=("chance_accuracy", "mean"),
-        precision=("_precision", _joined),
         **{name: (name, "first") for name in COUNTED},
     )
     return frame.reset_index().sort_values("dim", kind="stable", ignore_index=True)
@@ -89,14 +76,14 @@ def required(table: pd.DataFrame) -> pd.DataFrame:
 
     `d90` (nan if none passed) lies in the bracket `low`, `high`. Other columns are those of
     `medians` at D90, or at the largest D if none passed; but `still_improving` is that of the
-    largest D that fails, and `precision` lists all that were used.
+    largest D that fails.
     """
     frame = medians(table)
     keys = settings_of(frame)
     order = finished(table)[keys].drop_duplicates()
     found = [_of_group(part) for _, part in frame.groupby(keys, dropna=False, sort=False)]
     columns = [*keys, "d90", "low", "high", "accuracy", "chain_exact_match", "seeds", "success"]
-    columns += ["still_improving", "chance_accuracy", "precision", *COUNTED]
+    columns += ["still_improving", "chance_accuracy", *COUNTED]
     result = pd.DataFrame(found, columns=columns)
     return order.merge(result, on=keys, how="left") if len(result) else result
 
@@ -112,10 +99,4 @@ def _of_group(part: pd.DataFrame) -> dict[str, Any]:
         "low": found.low,
         "high": found.high,
         "still_improving": bool(edge),
-        "precision": _joined(part["precision"]),
     }
-
-
-def _joined(values: pd.Series) -> str:
-    names = {name for value in values for name in str(value).split(", ") if name}
-    return ", ".join(sorted(names))

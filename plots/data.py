@@ -11,14 +11,14 @@ import pandas as pd
 from common import UserError, did_you_mean
 from evaluation.state_format import parse_format
 from experiments import grid
-from experiments.d90 import PRECISION, finished, required, settings_of
+from experiments.d90 import finished, required, settings_of
 from experiments.grid import BASELINE
 from plots import style
 
 FACETS = {"columns": ["task"], "rows": ["model"], "x": ["dim"], "y": ["size"]}
 Facets = Mapping[str, Any] | None
 Records = Mapping[str, Any]  # of cells, from `experiments.table.read_cells`
-APART = ("recipe.learning_rate", PRECISION)  # have columns of their own in tables
+APART = ("recipe.learning_rate", "precision")  # have columns of their own in tables
 STATE_FORMAT, WEIGHT_FORMAT = "measure.state_format", "measure.weight_format"
 BESIDE_TASK = ("task.", "data.", "measure.", "format")  # settings that belong to columns
 
@@ -26,9 +26,7 @@ BESIDE_TASK = ("task.", "data.", "measure.", "format")  # settings that belong t
 def read_speeds(folder: Path) -> pd.DataFrame | None:
     """`costs.csv`, timed by `benchmarks costs`, or None."""
     path = folder / "costs.csv"
-    if not path.exists():
-        return None
-    return pd.read_csv(path, dtype={PRECISION: str}).fillna({PRECISION: ""})
+    return pd.read_csv(path) if path.exists() else None
 
 
 def select(known: Sequence[str], models: Sequence[str], exclude: Sequence[str]) -> list[str]:
@@ -184,7 +182,7 @@ _WORDS = {
     "model.mixer.window_blocks": "k = {}", "layers": "{} layers", "heads": "{} heads",
     "dim": "D = {}", "size": "n = {}", "recipe.learning_rate": "learning rate {}",
     "recipe": "{} recipe", "model.position": "{} positions", "model.mixer.A_range": "A in {}",
-    "model.mixer.convolution": "{} convolution", PRECISION: "{}", "format": "{}",
+    "model.mixer.convolution": "{} convolution", "precision": "{}", "format": "{}",
     "task.monoid": "{}", "recipe.steps": "{} steps", "data.train": "{} sequences",
     WEIGHT_FORMAT: "weights in {}",
 }  # fmt: skip

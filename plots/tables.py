@@ -6,12 +6,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from experiments.d90 import PRECISION, finished, required
+from experiments.d90 import finished, required
 from plots import bits, costs, d90_by_task, data, exponents, locality, theory
 
 NONE = "–"
 GIGA = 1e9
-RENAMED = {"recipe.learning_rate": "learning rate", PRECISION: "precision"}
+RENAMED = {"recipe.learning_rate": "learning rate"}
 
 
 def build(
@@ -124,7 +124,7 @@ def d90(table: pd.DataFrame, facets: data.Facets = None) -> pd.DataFrame:
             "n": frame["size"],
             "L": frame["max_len"],
             "model": frame["row"],
-            **{RENAMED[key]: frame[key] for key in data.varying(frame, data.APART)},
+            **{RENAMED.get(key, key): frame[key] for key in data.varying(frame, data.APART)},
             "D90": frame["d90"],
             "fails": frame["low"].replace(0, np.nan),
             "seeds": frame["seeds"],

@@ -17,7 +17,7 @@ from plots.data import read_speeds
 from tasks.task import build_task
 
 COLUMNS = (
-    "task,size,format,model,layers,heads,recipe,separate_precision,max_len,dim,cell,batch,"
+    "task,size,format,model,layers,heads,recipe,precision,max_len,dim,cell,batch,"
     "answer_seconds,tokens_per_second,training_step_seconds,repeats,commit,device,torch_version,measured_at"
 ).split(",")
 SMALL = """task=arithmetic task.size=2 data.train=200 data.validation=20 data.test=20 recipe=quick

@@ -67,7 +67,8 @@ def test_groups_differ_in_any_setting_except_dim_and_seed():
     )
     assert required(table)["d90"].fillna(0).tolist() == [8, 16, 0]
     assert settings_of(table) == [
-        "task", "size", "format", "model", "layers", "heads", "recipe", "recipe.learning_rate",
+        "task", "size", "format", "model", "layers", "heads", "recipe", "precision",
+        "recipe.learning_rate",
     ]  # fmt: skip
 
 
@@ -86,15 +87,7 @@ def test_still_improving_holds_for_any_seed_at_the_largest_failing_dim(edge, exp
     assert required(table)["still_improving"].tolist() == [expected]
 
 
-def test_precision_that_changes_with_dim_is_one_group():
+def test_two_precisions_are_two_groups():
     table = joined(cells({32: [0.2, 0.2]}), cells({64: [0.95]}, precision="bfloat16"))
-    (line,) = required(table).to_dict("records")
-    assert (line["d90"], line["low"], line["precision"]) == (64, 32, "bfloat16, float32")
-
-
-def test_seeds_of_one_dim_in_two_precisions_are_two_groups():
-    other = pd.DataFrame([row(64, 0.95, precision="bfloat16", seed=5)])
-    table = joined(cells({32: [0.2], 64: [0.8, 0.8]}), other)
-    found = required(table).set_index("separate_precision")["d90"]
-    assert found["bfloat16"] == 64
-    assert math.isnan(found["float32"])
+    found = required(table).set_index("precision")["d90"]
+    assert found["bfloat16"] == 64 and math.isnan(found["float32"])

@@ -96,7 +96,7 @@ def test_ratios_are_standard_over_the_model_and_missing_without_timings():
 
 
 def test_timings_are_matched_by_settings():
-    timed = SPEEDS.assign(layers=3, separate_precision="", recipe="fast")
+    timed = SPEEDS.assign(layers=3, precision="float32", recipe="fast")
     expected = costs.costs(two_models(), SPEEDS)["answer_time"]
     for speeds in (timed, pd.concat([timed.assign(layers=5, answer_seconds=9.0), timed])):
         assert costs.costs(two_models(), speeds)["answer_time"].equals(expected)
