@@ -526,7 +526,9 @@ def test_limits():
     moved = (d90["bfloat16"] != d90["float32"]).sum()
     assert f"changes [{moved} of {len(d90)} D90s]" in TEXT
     seven = frame_of("precision").query("size == 7 and dim == 96").set_index("precision")
-    low, full = (f"{100 * seven['answer_accuracy'][name]:.0f} %" for name in ("bfloat16", "float32"))
+    low, full = (
+        f"{100 * seven['answer_accuracy'][name]:.0f} %" for name in ("bfloat16", "float32")
+    )
     assert f"(D = 96, one seed) then reaches {low} instead of {full}" in TEXT
     longest = frame_of("table2")["max_len"].max()
     assert f", {longest} for Arithmetic" in TEXT
