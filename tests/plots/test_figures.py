@@ -319,6 +319,7 @@ def test_an_experiment_from_a_custom_config_dir(published, drawn):
         ("experiment=mine figures=heatmpa", "did you mean heatmap"),
         ("experiment=mine exclude=standard,linear", "no model is left"),
         ("", "experiment=... is missing"),
+        ("experiment=mine config_dir=nope", "config_dir=nope: no such folder"),
     ],
 )  # fmt: skip
 def test_typing_mistakes_are_reported_in_one_line(published, words, said):
