@@ -123,11 +123,10 @@ def written(
         tokens = decode(generation.tokens[row, start:end])
         right = decode(gold[row, start : sequences.lengths[row]])
         mistake = int(generation.first_mistake[row]) - int(start)
-        labelled = sequences.labels is not None
         yield Written(
             prompt=decode(sequences.tokens[row, : sequences.given_lengths[row]]),
             tokens=[token for token in tokens if token != EOS],
             right=[token for token in right if token != EOS],
-            answer=tokens[-1:] if labelled else task.extract_answer(tokens),
+            answer=task.extract_answer(tokens) if sequences.labels is None else tokens[-1:],
             first_mistake=mistake if mistake >= 0 else None,
         )
