@@ -61,8 +61,9 @@ def exit_on_user_error(function: Callable[..., Any]) -> Callable[..., Any]:
     return wrapper
 
 
-def run_command(main: Callable[[], Any]) -> None:
-    """Run a Hydra entry point: its own errors, e.g. an unknown key, exit with status 2."""
+def run_command(main: Callable[[], Any], suggest: Callable[[str], str] | None = None) -> None:
+    """Run a Hydra entry point: its own errors, e.g. an unknown key, exit with status 2. `suggest`
+    completes the message for an unknown key."""
     from hydra.errors import HydraException
     from omegaconf.errors import OmegaConfBaseException
 
@@ -79,10 +80,10 @@ def run_command(main: Callable[[], Any]) -> None:
     except (HydraException, OmegaConfBaseException) as error:
         reason = error.__cause__ if isinstance(error.__cause__, OmegaConfBaseException) else ""
         word = getattr(error, "override", None)  # that cannot be parsed
-        unknown = re.match(r"Could not override '(\w+)'", str(error))
-        near = suggest_group(unknown[1]) if unknown else ""
-        text = f"{f'{word}: ' if word else ''}{error} {reason}".partition("Config search path:")[0]
-        print("error:", " ".join(text.split()) + near, file=sys.stderr)
+        unknown = re.match(r"Could not override '([\w.]+)'", str(error))
+        near = (suggest or suggest_key)(unknown[1]) if unknown else ""
+        text = one_line(f"{f'{word}: ' if word else ''}{error} {reason}")
+        print(f"error: {text}{near}", file=sys.stderr)
         sys.exit(2)
     except KeyboardInterrupt:
         sys.exit(130)
@@ -94,13 +95,23 @@ def did_you_mean(name: str, known: Iterable[str], prefix: str = "") -> str:
     return f"; did you mean {prefix}{near[0]}?" if near else ""
 
 
-def suggest_group(key: str) -> str:
-    """ "; did you mean recipe.KEY?" if files of that group of conf/ have `key`."""
-    for group in ("task", "model", "recipe", "data", "measure", "logger"):
-        for path in (CONF_DIR / group).glob("*.yaml"):
-            if re.search(rf"^{re.escape(key)}:", path.read_text(), re.MULTILINE):
-                return f"; did you mean {group}.{key}?"
-    return ""
+def one_line(error: object) -> str:
+    """The text of an error of Hydra's, without the folders it searched."""
+    return " ".join(str(error).partition("Config search path:")[0].split())
+
+
+def suggest_key(key: str) -> str:
+    """ "; did you mean GROUP.KEY?" for a key without its group, or a misspelt GROUP.KEY."""
+    known = [
+        f"{group}.{found}"
+        for group in ("task", "model", "recipe", "data", "measure", "logger")
+        for path in (CONF_DIR / group).glob("*.yaml")
+        for found in re.findall(r"^(\w+):", path.read_text(), re.MULTILINE)
+    ]
+    same = [name for name in known if name.endswith(f".{key}")]
+    if same or "." not in key:
+        return f"; did you mean {same[0]}?" if same else ""
+    return did_you_mean(key, known)
 
 
 def read_options(function: Callable[..., Any], words: Sequence[str]) -> dict[str, Any]:

@@ -17,7 +17,7 @@ import hydra
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 
-from common import CONF_DIR, RunError, UserError, exit_on_user_error, run_command
+from common import CONF_DIR, RunError, UserError, did_you_mean, exit_on_user_error, run_command
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -49,19 +49,14 @@ def main(settings: DictConfig) -> None:
 def run(sweep: Sweep, call: SweepCall) -> None:
     """Run the missing cells, draw and summarise."""
     from experiments import display
-    from experiments.config import measured_task
-    from experiments.launch import launch_cells, make_launcher
-    from plots.redraw import figure_functions
-    from tasks.task import build_task
+    from experiments.launch import launch_cells, make_launcher, require_runnable
 
-    figure_functions(sweep.experiment.figures)  # an unknown one is refused before hours of training
     todo = len(sweep.open_cells())
-    more = ", more as D climbs" if sweep.frontier and todo else ""
+    more = display.more(sweep) if todo else ""
     print(f"{sweep.experiment.name}: {todo} of {len(sweep.cells)} cells to run{more}", flush=True)
     if todo:
-        for cell in sweep.cells:  # a task that cannot be built is refused here
-            measured_task(cell.config, build_task(cell.config.task))
         launcher = make_launcher(HydraConfig.get().overrides.hydra, call.runs_dir, call.max_hours)
+        require_runnable(sweep, launcher)
         ahead = [planned.cell for planned in sweep.plan() if planned.status in sweep.to_run]
         with display.SweepProgress(sweep, ahead, None if sweep.frontier else todo):
             launch_cells(launcher, sweep.open_cells)
@@ -74,17 +69,18 @@ def run(sweep: Sweep, call: SweepCall) -> None:
         print(f"failed: {display.label(planned.cell.identity)}: {planned.reason}", file=sys.stderr)
     left = {cell.name for cell in sweep.wanted()} | {planned.cell.name for planned in failed}
     if left:
+        retry = f" ({len(failed)} failed; retry_failed=true runs them again)" if failed else ""
         raise RunError(
-            f"{len(left)} of {len(sweep.cells)} cells are not done ({len(failed)} failed); rerun "
-            "the command to continue, with retry_failed=true to retry failed cells"
+            f"{len(left)} of {len(sweep.cells)} cells are not done{retry}; rerun the command to "
+            "continue"
         )
 
 
 def sweep_from(call: SweepCall, given: dict[str, Any]) -> Sweep:
     """The sweep that the command line asks for."""
     from experiments.config import MACHINE_KEYS
-    from experiments.grid import experiment_from, with_model
-    from experiments.plan import Sweep, quoted
+    from experiments.grid import experiment_from, quoted, with_model
+    from experiments.plan import Sweep
 
     choices = HydraConfig.get().runtime.choices
     for word in HydraConfig.get().overrides.task:
@@ -119,6 +115,18 @@ def filters(composed: dict[str, Any]) -> dict[str, Any]:
     return {k.removeprefix("only."): value for k, value in values.items() if value is not None}
 
 
+def suggest(key: str) -> str:
+    """What to write in place of an unknown key."""
+    from experiments.config import SweepCall
+    from experiments.names import COLUMN_OF
+
+    if "." in key:
+        return f"; 'overrides=[\"{key}=...\"]' changes all cells"
+    if key in (*COLUMN_OF.values(), "size", "format"):
+        return f"; did you mean only.{key}?"
+    return did_you_mean(key, SweepCall.__dataclass_fields__)
+
+
 def draw(sweep: Sweep, table: pd.DataFrame) -> None:
     """Redraw the experiment's figures, print the result, send the figures to W&B."""
     from experiments.table import read_cells
@@ -142,4 +150,4 @@ def draw(sweep: Sweep, table: pd.DataFrame) -> None:
 
 
 if __name__ == "__main__":
-    run_command(main)
+    run_command(main, suggest)

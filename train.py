@@ -25,6 +25,7 @@ def main(settings: DictConfig) -> Any:
 def run(settings: DictConfig) -> Any:
     """Run the cell that the command line describes; returns the row, or `objective` of it."""
     from experiments.config import cell_from, plain
+    from experiments.names import cell_name, source_digests
     from experiments.run import run_and_report
     from experiments.table import COLUMNS
 
@@ -35,7 +36,10 @@ def run(settings: DictConfig) -> Any:
         raise UserError(f"objective={objective}: no column of a results table{near}")
     if given["cell"] is not None:
         given |= published_settings(given)
-    row = run_and_report(cell_from(given))
+    config = cell_from(given)
+    if given["cell"] and source_digests(config) and cell_name(config) not in given["cell"]:
+        raise UserError(f"cell={given['cell']}: its code from outside the project has changed")
+    row = run_and_report(config)
     return row.get(objective) if row and objective else row
 
 

@@ -182,7 +182,8 @@ def checked(kind: Any, values: Mapping[str, Any]) -> Any:
 
 
 def _in_words(found: Any) -> str:
-    key, value = ".".join(map(str, found["loc"])), found["input"]
+    key = ".".join(map(str, found["loc"])).removeprefix("machine.")  # top-level keys
+    value = found["input"]
     shown = "" if isinstance(value, dict | list) else f"={value!r}"
     return f"{key}{shown}: {found['msg'].removeprefix('Value error, ')}"
 

@@ -195,7 +195,8 @@ def show_status(sweep: Sweep, watch: bool = False) -> None:
         while True:
             plan = sweep.plan()
             running = [planned.cell for planned in plan if planned.cell.is_running]
-            left = [planned.cell for planned in plan if planned.status not in ("done", "failed")]
+            wanted = {cell.name for cell in sweep.wanted()}
+            left = [p.cell for p in plan if p.status != "failed" and p.cell.name in wanted]
             for planned in plan:
                 if planned.status == "running" and not planned.cell.is_running:
                     planned.status = "waiting"  # for another cell of its training run
@@ -203,7 +204,7 @@ def show_status(sweep: Sweep, watch: bool = False) -> None:
             if left:
                 workers = max(1, len(running))
                 hours = duration(seconds_left(left, estimate) / workers)
-                text += f"; at most {hours} of training left on {workers} at a time"
+                text += f"; at most {hours} of training left on {workers} at a time{more(sweep)}"
             live.update(Group(running_table(running, varying), text), refresh=True)
             active = time.monotonic() if running else active
             if not watch or time.monotonic() - active > PATIENCE_SECONDS:
@@ -239,13 +240,17 @@ def print_plan(sweep: Sweep) -> None:
             f"{estimate.seconds(cell) / 60:,.3g}",
         )
     console().print(table)
-    open_cells = [planned.cell for planned in plan if planned.status in sweep.to_run]
+    open_cells = sweep.open_cells()
     seconds, cores = seconds_left(open_cells, estimate), cpu_count()
     print(
         f"{sweep.experiment.name}: {len(plan)} cells: {counts(plan)}; {len(open_cells)} to run, at "
         f"most {duration(seconds)} of training on one worker, {duration(seconds / cores)} on "
-        f"{cores} cores ({estimate.source})"
+        f"{cores} cores ({estimate.source}){more(sweep)}"
     )
+
+
+def more(sweep: Sweep) -> str:
+    return ", more as D climbs" if sweep.frontier else ""
 
 
 def console() -> Console:

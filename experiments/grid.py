@@ -13,12 +13,13 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Quote, QuotedString
 from hydra.errors import HydraException, MissingConfigException
 from omegaconf import OmegaConf
 from omegaconf.errors import InterpolationKeyError
 from pydantic import Field
 
-from common import CONF_DIR, STRICT, UserError, did_you_mean, suggest_group
+from common import CONF_DIR, STRICT, UserError, did_you_mean, one_line, suggest_key
 from experiments.config import (
     CellConfig,
     cell_from,
@@ -96,7 +97,8 @@ def load_experiment(
 ) -> Experiment:
     """The experiment conf/experiment/NAME.yaml, here or in `config_dir`. An unknown name
     with a table in `folder`, as after `train.py -m`, gets the default figures; else UserError."""
-    searched = [f"hydra.searchpath=[file://{Path(config_dir).absolute()}]"] if config_dir else []
+    place = quoted(f"file://{Path(config_dir).absolute()}") if config_dir else ""
+    searched = [f"hydra.searchpath=[{place}]"] if config_dir else []
     try:
         content = compose_plain("sweep", [f"experiment={name}", *searched])["experiment"]
     except MissingConfigException:
@@ -174,9 +176,19 @@ def as_override(key: str, value: Any) -> str:
     return f"{'++' * new}{key}={value if isinstance(value, str) else json.dumps(value)}"
 
 
+def quoted(value: Any) -> str:
+    """`value` as Hydra's override grammar writes it."""
+    if value is None or isinstance(value, bool | int | float):
+        return "null" if value is None else str(value).lower()
+    return QuotedString(str(value), Quote.single).with_quotes()
+
+
 @functools.cache
 def _composed(*choice: str) -> dict[str, Any]:
-    return compose_plain("train", choice)
+    try:
+        return compose_plain("train", choice)
+    except HydraException as error:
+        raise UserError(one_line(error)) from None
 
 
 @functools.cache
@@ -199,7 +211,7 @@ def _set(settings: dict[str, Any], word: str) -> None:
         node = node.get(part) if isinstance(node, dict) else None
     if not isinstance(node, dict) or (last not in node and not key.startswith("+")):
         near = did_you_mean(last, node, key.removesuffix(last)) if isinstance(node, dict) else ""
-        near = suggest_group(key) or near
+        near = suggest_key(key) or near
         raise UserError(f"override {word!r}: unknown key{near}")
     if last in node and re.match(r"\+[^+]", key):
         raise UserError(f"override {word!r}: {last} exists; write it without +")

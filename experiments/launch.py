@@ -12,11 +12,28 @@ from hydra.types import HydraContext, RunMode
 
 from common import UserError, WorkerDiedError
 from experiments.config import measured_task
-from experiments.grid import Cell
-from experiments.plan import one_of_each_training, quoted
+from experiments.estimate import training_flops
+from experiments.grid import Cell, quoted
+from experiments.plan import Sweep, one_of_each_training
 from experiments.run import run_job
-from hydra_plugins.local_launcher import failure_of
+from experiments.table import COLUMNS
+from hydra_plugins.local_launcher import LocalLauncher, failure_of
+from plots.data import check_facets
+from plots.redraw import figure_functions
 from tasks.task import build_task
+from training.device import resolve_device
+
+
+def require_runnable(sweep: Sweep, launcher: Any) -> None:
+    """Raise UserError, before hours of training, for a cell that cannot be built, a device that is
+    missing here, or a figure that cannot be drawn."""
+    figure_functions(sweep.experiment.figures)
+    check_facets(sweep.experiment.facets, COLUMNS)
+    for cell in sweep.cells:
+        measured_task(cell.config, build_task(cell.config.task))
+        training_flops(cell)
+        if isinstance(launcher, LocalLauncher):  # a cluster's nodes may have other devices
+            resolve_device(cell.config.machine.device)
 
 
 def launch_cells(launcher: Any, find_open: Callable[[], list[Cell]]) -> None:

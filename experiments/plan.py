@@ -13,11 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-from hydra.core.override_parser.types import Quote, QuotedString
 
 from common import UserError
 from experiments.d90 import passes
-from experiments.grid import Cell, Experiment, cells, matches
+from experiments.grid import Cell, Experiment, cells, matches, quoted
 from experiments.names import cell_settings
 from experiments.table import read_table, upsert
 
@@ -50,9 +49,10 @@ class Sweep:
         # The sweep enters rows and shows progress itself.
         own = [f"experiment_name={quoted(experiment.name)}", f"runs_dir={quoted(runs_dir)}"]
         every = cells(experiment, [*overrides, *own, "enter=false", "progress=false"])
+        require_known(only or {}, every)
         self.cells = [cell for cell in every if matches(cell.columns, only or {})]
         if not self.cells:
-            raise UserError(_nothing_matches(every, only or {}))
+            raise UserError(f"only={only}: no cell matches all of these")
 
     def plan(self) -> list[CellStatus]:
         """The status of every cell now."""
@@ -137,20 +137,15 @@ def counts(plan: Iterable[CellStatus]) -> str:
     return ", ".join(f"{count} {status}" for status, count in sorted(number.items()))
 
 
-def quoted(value: Any) -> str:
-    """`value` as Hydra's override grammar writes it."""
-    if value is None or isinstance(value, bool | int | float):
-        return "null" if value is None else str(value).lower()
-    return QuotedString(str(value), Quote.single).with_quotes()
-
-
-def _nothing_matches(every: Sequence[Cell], only: Mapping[str, Any]) -> str:
+def require_known(only: Mapping[str, Any], cells: Sequence[Cell]) -> None:
+    """Raise UserError for a filter's key or value that no cell has."""
     for key, wanted in only.items():
-        columns = (cell.columns for cell in every)
-        there = {str(row[key]): row[key] for row in columns if key in row}
-        if not any(matches({key: value}, {key: wanted}) for value in there.values()):
-            values = sorted(there.values(), key=lambda value: (str(type(value)), value))
-            if not values:
-                return f"only.{key}={wanted}: no cell has this key"
-            return f"only.{key}={wanted}: no cell matches; values: {', '.join(map(str, values))}"
-    return f"only={dict(only)}: no cell matches all of these"
+        known = {str(cell.columns[key]): cell.columns[key] for cell in cells if key in cell.columns}
+        if not known:
+            raise UserError(f"only.{key}={wanted}: no cell has this key")
+        for value in wanted if isinstance(wanted, list) else [wanted]:
+            if value not in known.values():
+                values = sorted(known.values(), key=lambda value: (str(type(value)), value))
+                raise UserError(
+                    f"only.{key}={value}: no cell matches; values: {', '.join(map(str, values))}"
+                )

@@ -2,7 +2,7 @@
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Container, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -41,8 +41,8 @@ def select(known: Sequence[str], models: Sequence[str], exclude: Sequence[str]) 
     return kept
 
 
-def facets_of(given: Facets, table: pd.DataFrame) -> dict[str, list[str]]:
-    """The facets with their defaults, each a list of columns of the table."""
+def facets_of(given: Facets, columns: Container[Any]) -> dict[str, list[str]]:
+    """The facets with their defaults, each a list of a table's columns."""
     found = dict(FACETS)
     for name, value in (given or {}).items():
         if name == "only":
@@ -51,17 +51,23 @@ def facets_of(given: Facets, table: pd.DataFrame) -> dict[str, list[str]]:
             near = did_you_mean(name, FACETS)
             raise UserError(f"facets: {name}: unknown; known: {', '.join(FACETS)}, only{near}")
         keys = [value] if isinstance(value, str) else list(value)
-        found[name] = [key for key in keys if key in table or "." not in key]  # or does not vary
+        found[name] = [key for key in keys if key in columns or "." not in key]  # or does not vary
     return found
+
+
+def check_facets(facets: Facets, columns: Collection[str]) -> None:
+    """Raise UserError for an unknown facet, or a key that no table can have as a column."""
+    only = (facets or {}).get("only", {})
+    for key in itertools.chain(only, *facets_of(facets, columns).values()):
+        if key not in columns and "." not in key:
+            near = did_you_mean(key, columns)
+            raise UserError(f"facets: {key}: no such column in the results{near}")
 
 
 def finished_rows(table: pd.DataFrame, facets: Facets) -> pd.DataFrame:
     """The finished rows that match `only` of the facets; UserError if none does."""
+    check_facets(facets, list(table.columns))
     rows, only = finished(table), (facets or {}).get("only", {})
-    for key in itertools.chain(only, *facets_of(facets, table).values()):
-        if key not in table and "." not in key:
-            near = did_you_mean(key, table.columns)
-            raise UserError(f"facets: {key}: no such column in the results{near}")
     wanted = {key: value for key, value in only.items() if key in table}
     points: Any = rows.to_dict("records")
     rows = rows.loc[[grid.matches(point, wanted) for point in points]]

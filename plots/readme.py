@@ -1,6 +1,7 @@
 """`results/<experiment>/README.md`: the finding, every figure and table inline, the protocol."""
 
 import inspect
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -40,7 +41,9 @@ def write(
     for name, frame in built.items():
         parts += _table(name, frame, table, experiment.facets, alone="d90" not in built)
     parts += ["## Protocol", tables.markdown(protocol(experiment, table, records))]
-    command = f"python -m plots experiment={experiment.name} results_dir={folder.parent.name}"
+    command = (
+        f"python -m plots experiment={experiment.name} results_dir={os.path.relpath(folder.parent)}"
+    )
     if experiment.grid and experiment.name not in known_experiments():
         command += " config_dir=DIR"
     page = Path("../../docs/columns.md")

@@ -7,6 +7,7 @@ tokens in id order, `meta.json` with the settings and the fingerprint.
 import contextlib
 import hashlib
 import inspect
+import io
 import json
 import shutil
 import sys
@@ -19,7 +20,7 @@ import numpy as np
 import pydantic
 from filelock import FileLock
 
-from common import STRICT, UserError, sha256_of
+from common import STRICT, UserError, sha256_of, write_bytes, write_json, write_text
 from tasks.generate import SeenPrompts, draw_sets
 from tasks.sequences import SequenceSet
 from tasks.task import SPLITS, Task
@@ -156,9 +157,11 @@ def _save(
     try:
         for split in SPLITS:
             for name, array in sets[split].arrays.items():
-                np.save(aside / f"{split}-{name}.npy", array)
-        (aside / "vocabulary.json").write_text(json.dumps(task.vocabulary.tokens))
-        (aside / "meta.json").write_text(json.dumps(meta, indent=2, default=str) + "\n")
+                buffer = io.BytesIO()
+                np.save(buffer, array)
+                write_bytes(aside / f"{split}-{name}.npy", buffer.getbuffer())
+        write_json(aside / "vocabulary.json", task.vocabulary.tokens)
+        write_text(aside / "meta.json", json.dumps(meta, indent=2, default=str) + "\n")
         aside.rename(path)
     finally:
         shutil.rmtree(aside, ignore_errors=True)

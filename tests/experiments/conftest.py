@@ -12,7 +12,11 @@ from common import run_command
 from experiments import grid
 from experiments.grid import cell_of
 
-PROGRAMS = {"train.py": train.main, "sweep.py": sweep.main, "evaluate.py": evaluate.main}
+PROGRAMS = {
+    "train.py": [train.main],
+    "sweep.py": [sweep.main, sweep.suggest],
+    "evaluate.py": [evaluate.main],
+}
 
 
 @pytest.fixture
@@ -56,7 +60,7 @@ def command(tmp_path, monkeypatch, capfd):
         capfd.readouterr()
         status = 0
         try:
-            run_command(PROGRAMS[program])
+            run_command(*PROGRAMS[program])
         except SystemExit as stop:
             status = int(stop.code or 0)
         finally:

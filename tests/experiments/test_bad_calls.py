@@ -29,7 +29,7 @@ BAD_CELLS = [
     ("task=chess", "chess"), ("model=standrad", "standrad"), ("nonsense", "nonsense"),
     ("precision=float32", "did you mean recipe.precision?"),
     ("task.colour=red", "colour"), ("+task.colour=red", "colour"),
-    ("recipe.stepz=5", "recipe.stepz"), ("~model", "model"), ("task.size=0", "size"),
+    ("recipe.stepz=5", "did you mean recipe.steps?"), ("~model", "model"), ("task.size=0", "size"),
     ("task.format=prose", "format"),
     ("task=lis task.number_range=3 task.size=4", "number_range"), ("model.dim=0", "dim"),
     ("model.dim=15 model.num_heads=1", "odd"),
@@ -69,7 +69,8 @@ def test_a_bad_cell(command, tmp_path, words, named):
 
 BAD_SWEEPS = [
     ("experiment=qiuck", "qiuck"), ("only.model=mamba", "values: linear, sparse, standard"),
-    ("only.dim=[9,99]", "values: 8, 16, 32"), ("+only.colour=red", "no cell has this key"),
+    ("only.dim=[8,99]", "only.dim=99: no cell matches; values: 8, 16, 32"),
+    ("+only.colour=red", "no cell has this key"),
     ("experiment=tracking only.dim=32 only.model=gla +only.model.position=rope", "only.model=gla"),
     ("experiment=gates +only.model.mixer.A_range=[0,1]", "no cell matches"),
     ("only.colour=red", "colour"), ("only=lis", "only"), ("status=perhaps", "status"),
@@ -81,6 +82,9 @@ BAD_SWEEPS = [
     ('overrides=["recipe.steps=["]', "recipe.steps=["),
     ("hydra.launcher.jobs=-1", "hydra.launcher.jobs=-1"),
     ("experiment.figures=[heatmpa]", "did you mean heatmap?"),
+    ("+experiment.facets.rows=[taks]", "did you mean task?"), ("task=lis", "mean only.task?"),
+    ("device=cuda:99", "device=cuda:99"), ('overrides=["model.num_heads=3"]', "num_heads=3"),
+    ('overrides=["model=standrad"]', "model/standrad"), ("dryrun=true", "did you mean dry_run?"),
     ("model=gla model.dim=9", "model.dim=9: a sweep takes only model=NAME"),
 ]  # fmt: skip
 

@@ -131,7 +131,8 @@ def test_max_hours_stops_cleanly_and_frontier_ends_one_dim_above(outside, folder
     words = ["--config-dir=conf", "experiment=easy", "logger=none", "only.model=standard",
              "strategy=frontier", "plot=false"]  # fmt: skip
     late = outside("sweep.py", *words, "max_hours=1e-9")
-    assert late.status == 1 and "1 of 3 cells are not done (0 failed)" in late.err
+    assert late.status == 1 and "1 of 3 cells are not done; rerun" in late.err
+    assert "3 missing; 1 to run" in outside("sweep.py", *words, "dry_run=true").out
     done = outside("sweep.py", *words, "hydra/launcher=basic")
     assert done.status == 0, done.err
     assert pd.read_csv(folder / "outputs/easy/results.csv")["dim"].tolist() == [8, 16]
@@ -157,7 +158,7 @@ def test_cell_interrupted_by_max_hours_resumes(outside, folder, monkeypatch):
     words = [*SWEEP, 'overrides=["recipe.steps=400"]', "only.model=standard", "only.dim=8",
              "plot=false", "runs_dir=limited", "results_dir=limited"]  # fmt: skip
     late = outside("sweep.py", *words, "max_hours=1", "checkpoint_seconds=1e-9")
-    assert late.status == 1 and "1 of 1 cells are not done (0 failed)" in late.err
+    assert late.status == 1 and "1 of 1 cells are not done; rerun" in late.err
     assert pd.read_csv(limited / "tiny/results.csv")["status"].tolist() == ["unfinished"]
     before = curve()
     done = outside("sweep.py", *words)

@@ -5,9 +5,9 @@ import pytest
 from common import UserError
 from experiments.config import CONF_DIR, cell_from, compose_plain, measured_task
 from experiments.display import label, varying_settings
-from experiments.grid import cell_of, cells, experiment_from, load_experiment, with_model
+from experiments.grid import cell_of, cells, experiment_from, load_experiment, quoted, with_model
 from experiments.names import cell_name
-from experiments.plan import groups, next_of_group, quoted
+from experiments.plan import groups, next_of_group
 from experiments.row import costs
 from models.build import build_model
 from tasks.task import build_task

@@ -208,7 +208,7 @@ def test_killed_worker_is_recorded_and_retried_on_demand(command, tmp_path, monk
         (tmp_path / name).write_text(content)
     words = ["sweep.py", "--config-dir=.", "experiment=trial", "logger=none", "plot=false"]
     done = command(*words)
-    assert done.status == 1 and "1 of 2 cells are not done (1 failed)" in done.err
+    assert done.status == 1 and "1 of 2 cells are not done (1 failed;" in done.err
     rows = pd.read_csv("outputs/trial/results.csv").set_index("model")
     assert rows["status"].to_dict() == {"dying": "failed", "standard": "done"}
     assert "killed by signal 9" in rows["reason"]["dying"]

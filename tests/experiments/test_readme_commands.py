@@ -88,6 +88,7 @@ def test_mixer_and_experiment_of_the_readme_run(examples, command, tmp_path):
     with (tmp_path / "my_mixer.py").open("a") as file:
         file.write("# edited\n")
     assert "has changed" in command("evaluate.py", *words, "trust=true").line
+    assert "has changed" in command("train.py", *cell, "trust=true").line
 
 
 def test_task_of_contributing_trains(examples, command):

@@ -14,11 +14,12 @@ def has_match(numbers: list[int], query: int, modulus: int) -> bool:
 
 
 def judge(line: str, size: int, modulus: int) -> str | None:
-    """`n numbers <sep> number yes|no`."""
+    """`3 to n numbers <sep> number yes|no`."""
     words = line.split()
-    if words.count("<sep>") != 1 or len(words) != size + 3 or words[size] != "<sep>":
-        return "not n numbers, <sep>, a number and an answer"
-    numbers = [*words[:size], words[size + 1]]
+    count = len(words) - 3
+    if words.count("<sep>") != 1 or not min(3, size) <= count <= size or words[count] != "<sep>":
+        return "not 3 to n numbers, <sep>, a number and an answer"
+    numbers = [*words[:count], words[count + 1]]
     for word in numbers:
         if not re.fullmatch("0|[1-9][0-9]*", word) or int(word) >= modulus:
             return f"{word} is no number modulo {modulus}"

@@ -1,5 +1,6 @@
 """Data sets: distinct prompts, disjoint splits, reproducibility, storage and files."""
 
+import errno
 import json
 import multiprocessing
 import os
@@ -12,7 +13,7 @@ import numpy as np
 import pytest
 from processes import ROOT, output
 
-from common import UserError
+from common import RunError, UserError
 from tasks.__main__ import main
 from tasks.arithmetic import Arithmetic
 from tasks.data import (
@@ -158,15 +159,12 @@ def test_many_processes_build_a_set_once(tmp_path, monkeypatch) -> None:
 
 
 def test_killed_builder_leaves_no_data_set(tmp_path: Path, monkeypatch) -> None:
-    save = np.save
-
-    def killed(file, array):
-        if list(Path(file).parent.iterdir()):
+    def killed(descriptor):
+        if list(tmp_path.glob(".*.building/*.npy")):
             os.kill(os.getpid(), signal.SIGKILL)
-        save(file, array)
 
     with monkeypatch.context() as patch:
-        patch.setattr(np, "save", killed)
+        patch.setattr(os, "fsync", killed)
         builder = FORK.Process(target=get, args=(tmp_path,))
         builder.start()
         builder.join(60)
@@ -177,13 +175,12 @@ def test_killed_builder_leaves_no_data_set(tmp_path: Path, monkeypatch) -> None:
     assert [path.name for path in tmp_path.iterdir() if path.is_dir()] == [built.path.name]
 
 
-def test_failed_write_leaves_no_folder(tmp_path: Path, monkeypatch) -> None:
-    def full(file, array):
-        Path(file).touch()
-        raise OSError(28, "No space left on device")
+def test_full_disk_leaves_no_folder(tmp_path: Path, monkeypatch) -> None:
+    def full(descriptor):
+        raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(np, "save", full)
-    with pytest.raises(OSError, match="No space left"):
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(RunError, match="disk is full"):
         get(tmp_path)
     assert not [path for path in tmp_path.iterdir() if path.is_dir()]
 

@@ -87,6 +87,8 @@ def test_drawn_sequences_match_the_plain_solver(task: Task) -> None:
             example = task.decode(drawn, row)
             assert example.answer == task.complete(example.prompt).answer
             assert task.with_parameters(size=size).check(example.tokens) is None
+            if size in task.training_mixture():
+                assert task.check(example.tokens) is None
 
 
 def test_candidates_depend_only_on_seed_stream_and_index(task: Task) -> None:
