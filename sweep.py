@@ -50,13 +50,18 @@ def run(sweep: Sweep, call: SweepCall) -> None:
     """Run the missing cells, draw and summarise."""
     from experiments import display
     from experiments.launch import launch_cells, make_launcher, require_runnable
+    from experiments.table import COLUMNS
+    from plots.data import check_facets
+    from plots.redraw import figure_functions
 
+    figure_functions(sweep.experiment.figures)
+    check_facets(sweep.experiment.facets, COLUMNS)
     todo = len(sweep.open_cells())
     more = display.more(sweep) if todo else ""
     print(f"{sweep.experiment.name}: {todo} of {len(sweep.cells)} cells to run{more}", flush=True)
     if todo:
         launcher = make_launcher(HydraConfig.get().overrides.hydra, call.runs_dir, call.max_hours)
-        require_runnable(sweep, launcher)
+        require_runnable(sweep.cells, launcher)  # before hours of training
         ahead = [planned.cell for planned in sweep.plan() if planned.status in sweep.to_run]
         with display.SweepProgress(sweep, ahead, None if sweep.frontier else todo):
             launch_cells(launcher, sweep.open_cells)

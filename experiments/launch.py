@@ -14,22 +14,16 @@ from common import UserError, WorkerDiedError
 from experiments.config import measured_task
 from experiments.estimate import training_flops
 from experiments.grid import Cell, quoted
-from experiments.plan import Sweep, one_of_each_training
+from experiments.plan import one_of_each_training
 from experiments.run import run_job
-from experiments.table import COLUMNS
 from hydra_plugins.local_launcher import LocalLauncher, failure_of
-from plots.data import check_facets
-from plots.redraw import figure_functions
 from tasks.task import build_task
 from training.device import resolve_device
 
 
-def require_runnable(sweep: Sweep, launcher: Any) -> None:
-    """Raise UserError, before hours of training, for a cell that cannot be built, a device that is
-    missing here, or a figure that cannot be drawn."""
-    figure_functions(sweep.experiment.figures)
-    check_facets(sweep.experiment.facets, COLUMNS)
-    for cell in sweep.cells:
+def require_runnable(cells: Sequence[Cell], launcher: Any) -> None:
+    """Raise UserError for a cell that cannot be built, or a device that is missing here."""
+    for cell in cells:
         measured_task(cell.config, build_task(cell.config.task))
         training_flops(cell)
         if isinstance(launcher, LocalLauncher):  # a cluster's nodes may have other devices
