@@ -25,6 +25,11 @@ BAD_PATH = (
 )  # fmt: skip
 
 
+def is_bad_path(error: BaseException) -> bool:
+    """Whether the error names a path that the user has to change."""
+    return isinstance(error, OSError) and bool(error.filename) and error.errno in BAD_PATH
+
+
 class UserError(Exception):
     """Invalid or missing user input: a value, a name, a file, a device. Exit status 2."""
 
@@ -53,7 +58,7 @@ def exit_on_user_error(function: Callable[..., Any]) -> Callable[..., Any]:
             print("error:", " ".join(str(error).split()), file=sys.stderr)
             sys.exit(2)
         except OSError as error:
-            if error.filename is None or error.errno not in BAD_PATH:
+            if not is_bad_path(error):
                 raise
             print(f"error: {error.filename}: {error.strerror}", file=sys.stderr)
             sys.exit(2)

@@ -87,8 +87,7 @@ def load(folder: str | Path, trust: bool = False) -> LoadedRun:
     if not isinstance(settings, dict) or "task" not in settings:
         raise UserError(f"{path}: not the configuration of a cell")
     require_trusted(settings, str(path), trust)
-    local = {"logger": {"mode": "disabled"}, "runs_dir": str(folder.parent)}
-    config = cell_from({**settings, **local})
+    config = cell_from({**settings, "runs_dir": str(folder.parent)})
     run = Run(folder.parent, folder.name)
     if run.training() is None:
         raise UserError(f"run={folder}: training is not finished; rerun its command to resume")

@@ -72,7 +72,7 @@ def run(sweep: Sweep, call: SweepCall) -> None:
     failed = [planned for planned in plan if planned.status == "failed"]
     for planned in failed:
         print(f"failed: {display.label(planned.cell.identity)}: {planned.reason}", file=sys.stderr)
-    left = {cell.name for cell in sweep.wanted()} | {planned.cell.name for planned in failed}
+    left = {cell.name for cell in sweep.wanted(plan)} | {planned.cell.name for planned in failed}
     if left:
         retry = f" ({len(failed)} failed; retry_failed=true runs them again)" if failed else ""
         raise RunError(
@@ -100,24 +100,24 @@ def sweep_from(call: SweepCall, given: dict[str, Any]) -> Sweep:
         results_dir=call.results_dir,
         runs_dir=call.runs_dir,
         overrides=[*call.overrides, *local],
-        only=filters(call.only),
+        only=filters(),
         retry_failed=call.retry_failed,
         frontier=call.strategy == "frontier",
     )
 
 
-def filters(composed: dict[str, Any]) -> dict[str, Any]:
-    """Filters by column. Words are also read one by one: Hydra lets only.model.position=b replace
-    only.model=a."""
+def filters() -> dict[str, Any]:
+    """Filters by column, from the words: Hydra lets only.model.position=b replace only.model=a."""
     from experiments.grid import parsed
     from experiments.names import flat
 
     words = [word.lstrip("+").partition("=") for word in HydraConfig.get().overrides.task]
-    own = {key: parsed(value) for key, _, value in words if key.partition(".")[0] == "only"}
-    # A list of ids, which may look like numbers.
-    own |= {k: re.findall(r"\w+", value) for k, _, value in words if k == "only.cell"}
-    values = flat({"only": composed}) | flat(own)
-    return {k.removeprefix("only."): value for k, value in values.items() if value is not None}
+    own = {
+        key: re.findall(r"\w+", value) if key == "only.cell" else parsed(value)  # ids, not numbers
+        for key, _, value in words
+        if key.partition(".")[0] == "only"
+    }
+    return {k.removeprefix("only."): v for k, v in flat(own).items() if v is not None}
 
 
 def suggest(key: str) -> str:

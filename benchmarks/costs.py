@@ -51,7 +51,7 @@ def main(experiment: str, results_dir: Path = Path("results"), trust: bool = Fal
         configs = []
         for settings in (known[cell]["config"] for cell in cells["cell"]):
             require_trusted(settings, str(folder), trust)
-            configs.append(cell_from({**settings, "logger": {"mode": "disabled"}}))
+            configs.append(cell_from(settings))
         rows += time_size(cells, configs)
     table = pd.DataFrame(rows)
     write_text(folder / "costs.csv", table.to_csv(index=False))

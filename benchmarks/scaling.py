@@ -48,8 +48,9 @@ def main(
 def measure_lengths(name: str, lengths: Sequence[int]) -> list[dict[str, Any]]:
     """A row per length, up to the first that takes too long."""
     rows: list[dict[str, Any]] = []
+    linear = takes_linear_time(name)
     for length in lengths:
-        room = lengths[-1] if takes_linear_time(name) else length
+        room = lengths[-1] if linear else length
         rows.append({"model": name, "length": length, "seconds": measure(name, length, room)})
         if rows[-1]["seconds"] > LONGEST_PASS:
             break

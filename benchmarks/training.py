@@ -72,7 +72,6 @@ def time_steps(
     config, device = configs["standard"], resolve_device(machine.device)
     task, dim = build_task(config.task), config.model.dim
     data = draw_set(task, "train", 40 * config.recipe.batch_size)
-    assert dim is not None
     plain = PlainTransformer(len(task.vocabulary), task.max_len, dim, config.recipe.dropout)
     steps = {"plain": plain_step(plain.to(device), data, config.recipe.batch_size)}
     steps |= {name: training_step(own, task, data, machine) for name, own in configs.items()}

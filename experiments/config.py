@@ -65,7 +65,7 @@ class LoggerConfig:
     mode: Annotated[
         Literal["offline", "online", "disabled"],
         BeforeValidator(lambda mode: WANDB_MODES.get(mode, mode)),
-    ]
+    ] = "disabled"
     project: str = "cotcost"
     entity: str | None = None
     directory: str = "."
@@ -79,7 +79,7 @@ class CellConfig:
     model: ModelConfig
     recipe: Recipe
     data: DataConfig
-    logger: LoggerConfig
+    logger: LoggerConfig = field(default_factory=LoggerConfig)
     measure: MeasureConfig = field(default_factory=MeasureConfig)
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
     machine: Machine = field(default_factory=Machine)
@@ -150,12 +150,10 @@ def cell_from(settings: Mapping[str, Any]) -> CellConfig:
     others = (*CALL_KEYS, *MACHINE_KEYS)
     values = {key: value for key, value in settings.items() if key not in others}
     values["machine"] = {key: settings[key] for key in MACHINE_KEYS if key in settings}
-    if isinstance(values.get("model"), dict):
-        model = dict(values["model"])
-        if isinstance(model.get("mixers"), list):
-            named = model["mixers"]
-            model["mixers"] = [_mixer_of(own) if isinstance(own, str) else own for own in named]
-        values["model"] = model
+    model: Any = values.get("model")
+    if isinstance(model, dict) and isinstance(named := model.get("mixers"), list):
+        mixers = [_mixer_of(own) if isinstance(own, str) else own for own in named]
+        values["model"] = {**model, "mixers": mixers}
     return checked(CellConfig, values)
 
 

@@ -50,8 +50,8 @@ def finished(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def medians(table: pd.DataFrame) -> pd.DataFrame:
-    """A row per group and D, sorted by D: `accuracy` and `chain_exact_match` are medians over
-    `seeds`, `success` is the share that reach 90 %, `still_improving` that of any seed,
+    """A row per group and D, in the table's order: `accuracy` and `chain_exact_match` are medians
+    over `seeds`, `success` is the share that reach 90 %, `still_improving` whether any seed was,
     `chance_accuracy` the mean."""
     done = finished(table)
     done = done.assign(
@@ -59,7 +59,7 @@ def medians(table: pd.DataFrame) -> pd.DataFrame:
         _improving=done["still_improving"].isin([True, "True"]),
     )
     grouped = done.groupby([*settings_of(done), "dim"], dropna=False, sort=False)
-    frame = grouped.agg(
+    return grouped.agg(
         accuracy=("answer_accuracy", "median"),
         chain_exact_match=("chain_exact_match", "median"),
         seeds=("seed", "nunique"),
@@ -67,8 +67,7 @@ def medians(table: pd.DataFrame) -> pd.DataFrame:
         still_improving=("_improving", "any"),
         chance_accuracy=("chance_accuracy", "mean"),
         **{name: (name, "first") for name in COUNTED},
-    )
-    return frame.reset_index().sort_values("dim", kind="stable", ignore_index=True)
+    ).reset_index()
 
 
 def required(table: pd.DataFrame) -> pd.DataFrame:
@@ -80,12 +79,10 @@ def required(table: pd.DataFrame) -> pd.DataFrame:
     """
     frame = medians(table)
     keys = settings_of(frame)
-    order = finished(table)[keys].drop_duplicates()
     found = [_of_group(part) for _, part in frame.groupby(keys, dropna=False, sort=False)]
     columns = [*keys, "d90", "low", "high", "accuracy", "chain_exact_match", "seeds", "success"]
     columns += ["still_improving", "chance_accuracy", *COUNTED]
-    result = pd.DataFrame(found, columns=columns)
-    return order.merge(result, on=keys, how="left") if len(result) else result
+    return pd.DataFrame(found, columns=columns).astype(frame[keys].dtypes)
 
 
 def _of_group(part: pd.DataFrame) -> dict[str, Any]:

@@ -194,12 +194,9 @@ def show_status(sweep: Sweep, watch: bool = False) -> None:
     with Live(console=console(), auto_refresh=False) as live:
         while True:
             plan = sweep.plan()
-            running = [planned.cell for planned in plan if planned.cell.is_running]
-            wanted = {cell.name for cell in sweep.wanted()}
+            running = [planned.cell for planned in plan if planned.status == "running"]
+            wanted = {cell.name for cell in sweep.wanted(plan)}
             left = [p.cell for p in plan if p.status != "failed" and p.cell.name in wanted]
-            for planned in plan:
-                if planned.status == "running" and not planned.cell.is_running:
-                    planned.status = "waiting"  # for another cell of its training run
             text = f"{sweep.experiment.name}: {len(plan)} cells: {counts(plan)}"
             if left:
                 workers = max(1, len(running))

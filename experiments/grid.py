@@ -47,7 +47,7 @@ class Experiment:
     base: list[str] = field(default_factory=list)
     exclude: list[dict[str, Any]] = field(default_factory=list)
     figures: list[str] = field(default_factory=list)
-    facets: dict[str, Any] = field(default_factory=dict)
+    facets: dict[str, str | list[str] | dict[str, Any]] = field(default_factory=dict)
 
     __pydantic_config__ = STRICT
 
@@ -125,7 +125,8 @@ def with_model(experiment: Experiment, model: str) -> Experiment:
     models = {"model": list(dict.fromkeys([BASELINE, model]))}
     parts = [{key: v for key, v in part.items() if ".mixer." not in key} | models
              for part in experiment.grid]  # fmt: skip
-    return dataclasses.replace(experiment, grid=parts)
+    exclude = [keys for keys in experiment.exclude if not any(".mixer." in key for key in keys)]
+    return dataclasses.replace(experiment, grid=parts, exclude=exclude)
 
 
 def cells(experiment: Experiment, overrides: Sequence[str] = ()) -> list[Cell]:
@@ -178,9 +179,11 @@ def as_override(key: str, value: Any) -> str:
 
 def quoted(value: Any) -> str:
     """`value` as Hydra's override grammar writes it."""
-    if value is None or isinstance(value, bool | int | float):
-        return "null" if value is None else str(value).lower()
-    return QuotedString(str(value), Quote.single).with_quotes()
+    return (
+        QuotedString(value, Quote.single).with_quotes()
+        if isinstance(value, str)
+        else json.dumps(value)
+    )
 
 
 @functools.cache
@@ -216,7 +219,7 @@ def _set(settings: dict[str, Any], word: str) -> None:
     if last in node and re.match(r"\+[^+]", key):
         raise UserError(f"override {word!r}: {last} exists; write it without +")
     try:
-        node[last] = parsed(word.partition("=")[2])
+        node[last] = copy.deepcopy(parsed(word.partition("=")[2]))
     except UserError as error:
         raise UserError(f"override {word!r}: {error}") from None
 

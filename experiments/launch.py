@@ -16,7 +16,7 @@ from experiments.estimate import training_flops
 from experiments.grid import Cell, quoted
 from experiments.plan import one_of_each_training
 from experiments.run import run_job
-from hydra_plugins.local_launcher import LocalLauncher, failure_of
+from hydra_plugins.local_launcher import failure_of
 from tasks.task import build_task
 from training.device import resolve_device
 
@@ -26,7 +26,7 @@ def require_runnable(cells: Sequence[Cell], launcher: Any) -> None:
     for cell in cells:
         measured_task(cell.config, build_task(cell.config.task))
         training_flops(cell)
-        if isinstance(launcher, LocalLauncher):  # a cluster's nodes may have other devices
+        if hasattr(launcher, "stop_after"):  # a cluster's nodes may have other devices
             resolve_device(cell.config.machine.device)
 
 

@@ -1,7 +1,6 @@
 """Names of training runs and evaluations: hashes of the settings that affect them. `runs/<run>/`
 holds one training run. A cell evaluated with the default settings has the name of its run."""
 
-import dataclasses
 import hashlib
 import inspect
 import json
@@ -31,7 +30,9 @@ def training_settings(config: CellConfig) -> dict[str, Any]:
     settings = deciding_settings(config)
     del settings["measure"]
     model = {key: value for key, value in settings["model"].items() if value is not None}
-    settings |= {"model": model, "data": _data(config)}
+    data = settings["data"]
+    files = {key: sha256_of(data[key]) for key in ("file", "train_file") if data[key] is not None}
+    settings |= {"model": model, "data": data | files}
     if config.recipe.epochs is not None:
         settings["steps_of_epochs"] = "whole batches"  # formerly sequences / batch_size
     sources = source_digests(config)
@@ -64,14 +65,6 @@ def source_digests(config: CellConfig) -> dict[str, str]:
 def _hash(settings: Mapping[str, Any]) -> str:
     text = json.dumps([RESULTS_VERSION, settings], sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:12]
-
-
-def _data(config: CellConfig) -> dict[str, Any]:
-    data = dataclasses.asdict(config.data)
-    for key in ("file", "train_file"):
-        if data[key] is not None:
-            data[key] = sha256_of(data[key])
-    return data
 
 
 def _measure(config: CellConfig) -> dict[str, Any]:

@@ -5,6 +5,7 @@ restarted, here or on a cluster that shares the folders.
 """
 
 import json
+import math
 import statistics
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -23,11 +24,13 @@ from experiments.table import read_table, upsert
 
 @dataclass
 class CellStatus:
-    """A cell and its status: done, running, failed, unfinished or missing."""
+    """A cell and its status: done, running, waiting (for another cell of its training run), failed,
+    unfinished or missing."""
 
     cell: Cell
     status: str
     reason: str = ""
+    accuracy: float = math.nan
 
 
 class Sweep:
@@ -56,28 +59,23 @@ class Sweep:
 
     def plan(self) -> list[CellStatus]:
         """The status of every cell now."""
-        table = read_table(self.folder)
-        rows = dict(zip(table["cell"], table["status"], strict=True))
-        return [_planned(cell, rows.get(cell.name, "missing")) for cell in self.cells]
+        table = read_table(self.folder).set_index("cell")[["status", "answer_accuracy"]]
+        rows: Any = table.to_dict("index")
+        return [_planned(cell, rows.get(cell.name, {"status": "missing"})) for cell in self.cells]
 
-    def wanted(self) -> list[Cell]:
+    def wanted(self, plan: Iterable[CellStatus]) -> list[Cell]:
         """Cells that are not done; with `frontier`, those at the next D of every group, up to one
         step above the first that passes. A failed cell at its next D stops a group."""
-        table = read_table(self.folder)
-        done = table[table["status"] == "done"]
-        accuracies = dict(zip(done["cell"], done["answer_accuracy"], strict=True))
-        for cell in self.cells:
-            if cell.name not in accuracies and (record := cell.run.finished(cell.name)):
-                accuracies[cell.name] = record["row"]["answer_accuracy"]
+        accuracies = {p.cell.name: p.accuracy for p in plan if p.status == "done"}
         if not self.frontier:
             return [cell for cell in self.cells if cell.name not in accuracies]
         return [c for group in groups(self.cells) for c in next_of_group(group, accuracies)]
 
     def open_cells(self) -> list[Cell]:
         """Wanted cells that are not running; failed ones only if `retry_failed`."""
-        wanted = {cell.name for cell in self.wanted()}
-        statuses = [planned for planned in self.plan() if planned.status in self.to_run]
-        return [planned.cell for planned in statuses if planned.cell.name in wanted]
+        plan = self.plan()
+        wanted = {cell.name for cell in self.wanted(plan)}
+        return [p.cell for p in plan if p.status in self.to_run and p.cell.name in wanted]
 
     def enter_records(self, chosen: Iterable[Cell] | None = None) -> pd.DataFrame:
         """Enter the records in runs/ into the results table; returns the table."""
@@ -88,12 +86,15 @@ class Sweep:
         return read_table(self.folder)
 
 
-def _planned(cell: Cell, entered: str) -> CellStatus:
-    if entered == "done":
-        return CellStatus(cell, "done")
-    row = (cell.record or {"row": {"status": entered}})["row"]
-    if row["status"] != "done" and cell.run.is_running():
+def _planned(cell: Cell, row: Mapping[str, Any]) -> CellStatus:
+    if row["status"] != "done":
+        row = (cell.record or {"row": row})["row"]
+    if row["status"] == "done":
+        return CellStatus(cell, "done", accuracy=row["answer_accuracy"])
+    if cell.is_running:
         return CellStatus(cell, "running")
+    if cell.run.is_running():
+        return CellStatus(cell, "waiting")
     return CellStatus(cell, row["status"], row.get("reason") or "")
 
 

@@ -11,7 +11,7 @@ import torch
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
 
-from common import RunError, UserError, write_json
+from common import RunError, UserError, is_bad_path, write_json
 from evaluation.judge import evaluate
 from evaluation.state_format import StateRounding, rounded_weights, state_rounding
 from experiments.config import CellConfig, cell_from, measured_task, plain
@@ -92,10 +92,10 @@ def run_cell(config: CellConfig, listener: Listener = ignore) -> dict[str, Any] 
             try:
                 found, errors = train_and_measure(config, task, measured, run, tell, stop)
                 row |= {"status": "done", **found}
-            except UserError:
-                tracker.finish(row, failed=True)
-                raise
             except Exception as error:
+                if isinstance(error, UserError) or is_bad_path(error):
+                    tracker.finish(row, failed=True)
+                    raise
                 failure = error
                 row |= {"status": status_of(error), "reason": reason(error)}
             record = run.write_record(

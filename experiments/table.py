@@ -130,12 +130,11 @@ def _rows_and_cells(folder: Path) -> tuple[dict[str, Row], dict[str, dict[str, A
 
 
 def _is_new(row: Mapping[str, Any], rows: Mapping[str, Row]) -> bool:
+    def rank(row: Mapping[str, Any]) -> tuple[bool, str]:
+        return row["status"] == "done", row["finished_at"]
+
     known = rows.get(row["cell"])
-    return known is None or _rank(row) > _rank(known)
-
-
-def _rank(row: Mapping[str, Any]) -> tuple[bool, str]:
-    return row["status"] == "done", row["finished_at"]
+    return known is None or rank(row) > rank(known)
 
 
 def _text(value: Any) -> str:

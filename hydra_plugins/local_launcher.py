@@ -27,7 +27,7 @@ from hydra.plugins.launcher import Launcher
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, open_dict
 
-from common import RunError, UserError, WorkerDiedError, write_bytes
+from common import RunError, UserError, WorkerDiedError, is_bad_path, write_bytes
 
 LONGEST_WAIT = 2e6  # seconds; the operating system counts milliseconds in 32 bits
 
@@ -131,7 +131,7 @@ def _work(payload: bytes, path: Path) -> None:
 def _pickled(result: JobReturn) -> bytes:
     """The pickled result, after printing why it failed."""
     error = failure_of(result)
-    if isinstance(error, PermissionError):
+    if isinstance(error, OSError) and is_bad_path(error):
         error = result.return_value = UserError(f"{error.filename}: {error.strerror}")
     if isinstance(error, UserError | RunError):
         print(f"error: {error}", file=sys.stderr)

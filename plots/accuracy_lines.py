@@ -57,7 +57,12 @@ def draw(
         figure.axes[0].set_xticks(range(len(kinds)), [kind.replace(" ", "\n") for kind in kinds])
     else:
         figure.axes[0].set_xticks(sorted(rows["x"].unique()))
-    _finish(figure, rows, over)
+    figure.supylabel(PREFIX if over == "layers" else "correct answers (%)", fontsize="medium")
+    for axes in figure.axes:
+        if over == "layers":
+            _prefix_axis(axes, rows)
+        else:
+            style.percent_axis(axes)
     label = {"size": "problem size n", "layers": "layers", "kind": "kind of instance"}[over]
     style.legend_below(figure, looks, label)
     return figure
@@ -104,16 +109,6 @@ def _draw_chance(axes: Axes, chance: float, over: str) -> None:
         axes.plot([-0.45, 0.45], [chance] * 2, scalex=False, **style.CHANCE)
     else:
         axes.axhline(chance, **style.CHANCE)
-
-
-def _finish(figure: Figure, rows: pd.DataFrame, over: str) -> None:
-    prefix = over == "layers"
-    figure.supylabel(PREFIX if prefix else "correct answers (%)", fontsize="medium")
-    for axes in figure.axes:
-        if prefix:
-            _prefix_axis(axes, rows)
-        else:
-            style.percent_axis(axes)
 
 
 def _prefix_axis(axes: Axes, rows: pd.DataFrame) -> None:

@@ -37,13 +37,13 @@ class Metric(NamedTuple):
 
 
 METRICS = {
-    "state": Metric("memory: generation state", "state KiB", 1024),
+    "state_bytes": Metric("memory: generation state", "state KiB", 1024),
     "memory": Metric("memory: weights and state, batch 1", "memory KiB, batch 1", 1024),
     "batch_memory": Metric("memory: weights and state, batch 64", "memory KiB, batch 64", 1024),
     "token_time": Metric("time per token, batch 64", "µs/token, batch 64", 1e-6),
     "answer_time": Metric("time per answer, batch 1", "ms/answer, batch 1", 1e-3),
-    "flops": Metric("inference FLOPs", "inference MFLOPs", 1e6),
-    "linear_flops": Metric("inference FLOPs, linear layers", "linear-layer MFLOPs", 1e6),
+    "flops_total": Metric("inference FLOPs", "inference MFLOPs", 1e6),
+    "flops_linear_layers": Metric("inference FLOPs, linear layers", "linear-layer MFLOPs", 1e6),
     "training_flops": Metric("training FLOPs", "training TFLOPs", 1e12),
     "training_time": Metric("training time", "training core-seconds", 1),
 }
@@ -60,24 +60,20 @@ def costs(
     groups = groups[groups["d90"].notna()].assign(dim=lambda frame: frame["d90"].astype(int))
     keys = [*settings_of(groups), "dim"]
     rows = data.finished_rows(table, facets)
-    rows = rows.assign(_flops=rows["flops_training"] * rows["steps_to_90"] / rows["steps"])
-    cells = rows.groupby(keys, dropna=False)
-    spent = cells[["steps_to_90", "_flops"]].agg(_median_with_missing)
+    flops = rows["flops_training"] * rows["steps_to_90"] / rows["steps"]
+    cells = rows.assign(training_flops=flops).groupby(keys, dropna=False)
+    spent = cells[["steps_to_90", "training_flops"]].agg(_median_with_missing)
     spent["cell"] = cells["cell"].first()
     groups = groups.merge(spent.reset_index(), on=keys, how="left")
     timed = _speeds_of(groups, speeds)
     weights = 4 * groups["params"]
     return groups.assign(
-        state=groups["state_bytes"],
         memory=weights + groups["state_bytes"],
         batch_memory=weights + BATCH * groups["state_bytes"],
         token_time=1 / timed["tokens_per_second"],
         answer_time=timed["answer_seconds"],
-        flops=groups["flops_total"],
-        linear_flops=groups["flops_linear_layers"],
-        training_flops=groups["_flops"],
         training_time=groups["steps_to_90"] * timed["training_step_seconds"],
-    ).drop(columns="_flops")
+    )
 
 
 def _median_with_missing(values: pd.Series) -> float:

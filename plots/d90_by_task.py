@@ -63,10 +63,8 @@ def draw(
 
 
 def rows_in_order(groups: pd.DataFrame) -> list[str]:
-    """The labels `row`, known models in their usual order, then others."""
-    order = list(dict.fromkeys([*style.MODELS, *groups["model"]]))
-    by_model = groups.sort_values("model", kind="stable", key=lambda names: names.map(order.index))
-    return by_model["row"].unique().tolist()
+    """The labels `row` in the usual order of models."""
+    return data.in_order(groups.assign(task=""))["row"].unique().tolist()
 
 
 def place_names(groups: pd.DataFrame) -> pd.Series:
@@ -84,7 +82,7 @@ def d90_in_words(line: Any) -> str:
 
 
 def matrix(groups: pd.DataFrame) -> pd.DataFrame:
-    """The same as a table of words."""
+    """The figure's content as a table of text."""
     return by_place(groups, list(map(d90_in_words, groups.to_dict("records"))), "D90").fillna("")
 
 

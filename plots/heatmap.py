@@ -120,10 +120,8 @@ def _distinct(values: pd.Series) -> list[Any]:
     distinct = list(dict.fromkeys(values.tolist()))
     if values.dtype.kind in "if":
         return sorted(distinct)
-    first = [re.match(r"\d+ ", value) for value in distinct]
-    if None in first:
-        return distinct
-    return sorted(distinct, key=lambda value: int(value.split()[0]))
+    numbered = all(re.match(r"\d+ ", value) for value in distinct)
+    return sorted(distinct, key=lambda value: int(value.split()[0])) if numbered else distinct
 
 
 def _unit(cells: pd.DataFrame, y: list[str]) -> str:
@@ -173,15 +171,12 @@ def _write(axes: Axes, x: int, y: int, median: float, width: float) -> None:
 
 def _draw_frontier(axes: Axes, cells: pd.DataFrame, xs: list[Any], ys: list[Any]) -> None:
     for y, part in cells.groupby("y", sort=False):
-        found = bracket(part.groupby("x")["median"].first().to_dict())
-        middle = ys.index(y)
-        if found.dim in xs:
-            left = xs.index(found.dim) - 0.5
-            axes.plot([left] * 2, [middle - 0.5, middle + 0.5], solid_capstyle="butt", **D90)
-        for dim in part["paper_dim"].dropna().unique():
+        d90 = bracket(part.groupby("x")["median"].first().to_dict()).dim
+        papers = part["paper_dim"].dropna().unique()
+        for dim, look in [(d90, D90), *((paper, PAPER) for paper in papers)]:
             if dim in xs:
-                left = xs.index(dim) - 0.5
-                axes.plot([left] * 2, [middle - 0.5, middle + 0.5], solid_capstyle="butt", **PAPER)
+                left, middle = xs.index(dim) - 0.5, ys.index(y)
+                axes.plot([left] * 2, [middle - 0.5, middle + 0.5], solid_capstyle="butt", **look)
 
 
 def _explain(figure: Figure, grid: np.ndarray, cells: pd.DataFrame, over_dim: bool) -> None:

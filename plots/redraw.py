@@ -53,13 +53,12 @@ def redraw(
     figures: Sequence[str] = (),
     models: Sequence[str] = (),
     exclude: Sequence[str] = (),
-    width: float = style.PAGE_WIDTH,
-    font_size: float = style.FONT_SIZE,
-    mplstyle: Path | None = None,
+    **looks: Any,
 ) -> list[Path]:
     """Write figures and tables of `folder`, which holds `results.csv`; returns the paths.
 
-    `formats`: png, pdf, svg for figures, csv, md, tex for tables. README, which shows the tables,
+    `formats`: png, pdf, svg for figures, csv, md, tex for tables. `looks`: `width`, `font_size` and
+    `mplstyle` of `style.styled`. README, which shows the tables,
     is written with png, unless figures or models are selected. What cannot be drawn is an error if
     named in `figures`; a figure of the experiment's YAML is skipped with a note.
     """
@@ -80,7 +79,6 @@ def redraw(
     drawn: dict[str, Any] = {}
     scores = {row["name"]: row["score"] for row in score.ranking(scored)} if scored else None
     options = {"facets": experiment.facets, "records": records, "speeds": speeds, "scores": scores}
-    looks = {"width": width, "font_size": font_size, "mplstyle": mplstyle}
     pictures = [suffix for suffix in formats if suffix in ("png", "pdf", "svg")]
     for name, draw in functions.items() if pictures else ():
         rows = shown
@@ -97,8 +95,8 @@ def redraw(
         drawn[name] = draw
         for suffix in pictures:
             paths.append(folder / "figures" / f"{name}.{suffix}")
-            style.save(figure, paths[-1], mplstyle)
-    built = {SCORE: score.frame(scored)} if scored and SCORE in wanted else {}
+            style.save(figure, paths[-1], looks.get("mplstyle"))
+    built = {SCORE: score.frame(scored, kept)} if scored and SCORE in wanted else {}
     if TABLES in wanted:
         built |= tables.build(table, speeds, experiment.facets, records)
     for suffix in (suffix for suffix in formats if suffix in ("csv", "md", "tex")):

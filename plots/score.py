@@ -7,7 +7,7 @@ models of the same experiment in `results/`.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -68,7 +68,8 @@ def reasons(table: pd.DataFrame, tasks: Sequence[tuple[Any, ...]]) -> dict[str, 
     """By model, why it has no score; "" if it has one: it ran in one setting, and every task up to
     a D that passes or to the largest. A failed run counts as run."""
     ended = table[table["status"] != "unfinished"]
-    shown = [key for key in settings_of(table) if not key.startswith(data.BESIDE_TASK)]
+    keys = [key for key in settings_of(table) if key not in (*PLACE, RATE)]
+    everywhere = [key for key in keys if not key.startswith(data.BESIDE_TASK)]
     found = {}
     for model in table["model"].unique():
         rows = ended[ended["model"] == model]
@@ -77,9 +78,10 @@ def reasons(table: pd.DataFrame, tasks: Sequence[tuple[Any, ...]]) -> dict[str, 
         solved = set(map(tuple, good.loc[passing, PLACE].to_numpy()))
         tried = set(map(tuple, rows[[*PLACE, "dim"]].to_numpy()))
         ran = sum(place[:-1] in solved or place in tried for place in tasks)
-        settings = rows[[key for key in shown if key not in (*PLACE, RATE)]].drop_duplicates()
-        several = "ran in several settings" if len(settings) > 1 else ""
-        found[model] = f"ran {ran} of {len(tasks)} tasks" if ran < len(tasks) else several
+        several = len(rows[everywhere].drop_duplicates()) > 1
+        several |= len(rows[[*PLACE, *keys]].drop_duplicates()) > len(rows[PLACE].drop_duplicates())
+        why = "ran in several settings" if several else ""
+        found[model] = f"ran {ran} of {len(tasks)} tasks" if ran < len(tasks) else why
     missing = found.get(BASELINE, "did not run")
     return {m: f"standard attention {missing}" if missing else why for m, why in found.items()}
 
@@ -120,17 +122,13 @@ def best_rates(table: pd.DataFrame, records: data.Records) -> pd.DataFrame:
         return table
     kept = []
     for _, rows in table.groupby(["model", "task", "format"], sort=False):
-        chains = [_validation(records.get(cell, {})) for cell in rows["cell"]]
-        by_dim = rows.assign(chains=chains).pivot_table("chains", "dim", RATE, "median")
+        by_dim = rows.assign(chains=data.final_chains(rows, records)).pivot_table(
+            "chains", "dim", RATE, "median"
+        )
         best = by_dim.dropna().mean()
         rate = best.idxmax() if best.notna().any() else rows[RATE].mode().iloc[0]
         kept.append(rows[rows[RATE] == rate])
     return pd.concat(kept).drop(columns=RATE)
-
-
-def _validation(record: data.Records) -> float:
-    chains = record.get("curve", {}).get("validation_chain_exact_match")
-    return chains[-1] if chains else math.nan
 
 
 def score(found: pd.DataFrame, model: str) -> Score:
@@ -169,13 +167,13 @@ def ranking(given: Entries) -> list[dict[str, Any]]:
 
 def best(given: Entries, table: pd.DataFrame, count: int) -> pd.DataFrame:
     """The rows of standard attention and of `count` other models: yours, then the best."""
-    names = [row["name"] for row in ranking(given)]
+    names = [row["name"] for row in ranking(given) if row["name"] in set(table["model"])]
     names.sort(key=lambda name: (name != BASELINE, name not in given.yours))
     return table[table["model"].isin(names[: 1 + count])]
 
 
-def frame(given: Entries) -> pd.DataFrame:
-    """A row per model, the lowest score first, then those without one. Costs are
+def frame(given: Entries, models: Collection[str] | None = None) -> pd.DataFrame:
+    """A row per model (only `models`), the lowest score first, then those without one. Costs are
     geometric means over the tasks, without a D90 those of the largest D. Times are those of your
     own models: references trained on several machines."""
     rows = ranking(given)
@@ -183,6 +181,7 @@ def frame(given: Entries) -> pd.DataFrame:
         if reason:
             label = style.model_look(name).label
             rows.append({"name": name, "model": label, "passed": f"no score: {reason}"})
+    rows = [row for row in rows if models is None or row["name"] in models]
     found = pd.DataFrame([{**row, "yours": row["name"] in given.yours} for row in rows])
     for column in {TIME, STEP} & set(found):
         found[column] = found[column].where(found["yours"])
@@ -221,7 +220,8 @@ def _rows(table: pd.DataFrame) -> list[dict[str, Any]]:
     for model in dict.fromkeys(data.in_order(done)["model"]):
         mine = found[found["model"] == model]
         row = {"name": model, "model": style.model_look(model).label}
-        row |= dict(zip(_task_names(mine), map(_in_words, mine.to_dict("records")), strict=True))
+        names = d90_by_task.place_names(data.labelled(mine).reindex(mine.index))
+        row |= dict(zip(names, map(_in_words, mine.to_dict("records")), strict=True))
         row |= {"passed": f"{mine['d90'].notna().sum()}/{len(mine)}"}
         row |= score(found, model)._asdict()
         ratios = np.log(at_d90.loc[model] / at_d90.loc[BASELINE])
@@ -229,11 +229,6 @@ def _rows(table: pd.DataFrame) -> list[dict[str, Any]]:
         row |= {STEP: np.exp(np.log(spent.loc[model] / spent.loc[BASELINE])[STEP].mean())}
         rows.append(row)
     return rows
-
-
-def _task_names(rows: pd.DataFrame) -> pd.Series:
-    """Task, format and size in words, as in the table of D90."""
-    return d90_by_task.place_names(data.labelled(rows).reindex(rows.index))
 
 
 def _in_words(line: Any) -> str:

@@ -167,8 +167,8 @@ def line_looks(rows: pd.DataFrame) -> dict[str, dict[str, Any]]:
 def dim_colors(values: Iterable[Any]) -> dict[Any, Any]:
     """A sequential colour for each value, dark for the largest."""
     known = sorted(values)
-    shades = matplotlib.colormaps["viridis_r"](np.linspace(0.12, 1.0, max(2, len(known))))
-    return dict(zip(known, shades, strict=False))
+    shades = matplotlib.colormaps["viridis_r"](np.linspace(0.12, 1.0, len(known)))
+    return dict(zip(known, shades, strict=True))
 
 
 def ink_on(color: Any) -> str:

@@ -74,10 +74,9 @@ def accuracy(table: pd.DataFrame, facets: data.Facets = None) -> pd.DataFrame:
 
 
 def learning_rates(table: pd.DataFrame, records: data.Records) -> pd.DataFrame:
-    """Validation accuracy by learning rate, and the rate `chosen` of several."""
+    """Validation accuracy by learning rate and, where several were tried, which was `chosen`."""
     rows = data.panels(table, {"x": ["recipe.learning_rate"]})
-    curves = [records[cell]["curve"]["validation_chain_exact_match"] for cell in rows["cell"]]
-    rows = rows.assign(validation=[100 * curve[-1] for curve in curves])
+    rows = rows.assign(validation=100 * data.final_chains(rows, records))
     grouped = rows.groupby(["column", "row", "x"], sort=False)
     frame = grouped.agg(
         seeds=("seed", "nunique"), median=("validation", "median"), steps=("steps", "median")
@@ -111,7 +110,7 @@ def prefixes(table: pd.DataFrame, records: data.Records) -> pd.DataFrame:
 
 
 def d90(table: pd.DataFrame, facets: data.Facets = None) -> pd.DataFrame:
-    """D90 of every group. `fails`: the largest D below that was measured; `times`: D90 over
+    """D90 of every group. `fails`: the largest smaller D that was measured; `times`: D90 over
     standard attention's. `success %` is that of the largest D if none passed."""
     groups = data.labelled(required(table), facets, data.APART)
     frame = data.times_standard(groups).sort_values(

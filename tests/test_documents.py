@@ -241,7 +241,7 @@ def test_headline():
     assert rows[rows["low"] == 0].groupby(["task", "size"]).ngroups == 3
     assert "(at three, one or both pass at the smallest D tried)" in TEXT
     assert f"with 90 % accuracy, is **{width}** standard attention's at all {len(times)}" in README
-    state, flops = less("linear", "state"), less("linear", "flops")
+    state, flops = less("linear", "state_bytes"), less("linear", "flops_total")
     alone = (less("linear", "memory") > 1.001).sum()
     assert (less("linear", "batch_memory") > 1.001).all()
     batch = math.ceil(break_even_batch())
@@ -285,7 +285,9 @@ def test_scores_of_mixers():
     assert said in text
     found = ratios_of("suite").query("model in @d90.index")
     saves = found.assign(saves=found["saving"] > 1.001).groupby("metric")["saves"]
-    words = [f"in {saves.sum()[name]} of {saves.size()[name]}" for name in ("state", "flops")]
+    words = [
+        f"in {saves.sum()[name]} of {saves.size()[name]}" for name in ("state_bytes", "flops_total")
+    ]
     assert f"state {words[0]} cases, inference FLOPs {words[1]}" in text
 
 
@@ -328,7 +330,9 @@ def test_erasing():
     d90 = groups("erase").query("task == 'arithmetic' and size > 3")
     d90 = d90.set_index(["model", "size"])["d90"]
     assert d90["last_lines"].to_dict() == {4: 16, 6: 16, 8: 16}
-    found = ratios_of("erase").query("metric == 'state' and task in ('arithmetic', 'ed_local')")
+    found = ratios_of("erase").query(
+        "metric == 'state_bytes' and task in ('arithmetic', 'ed_local')"
+    )
     every, linear = (found[found["model"] == name]["saving"] for name in ("last_lines", "linear"))
     assert (found.query("model == 'last_lines'").eval("d90 <= d90_base")).all()
     text = f"{every.min():.1f} to {every.max():.1f} times less state (linear attention:"
@@ -407,7 +411,7 @@ def test_thirteen_operators():
     dims = f"needs D = {linear['d90']:g} (standard: {standard['d90']:g})"
     spread = f"({least:.2f} to {most:.2f} within D90's uncertainty)"
     assert f"{dims}, {flops:.2f} times the inference FLOPs {spread} and {training}." in README
-    assert f"{less['state']:.0f} times less state" in TEXT
+    assert f"{less['state_bytes']:.0f} times less state" in TEXT
     rates = [f"{own.loc[name, 'recipe.learning_rate']:g}" for name in ("linear", "standard")]
     assert f"D = 24: linear {rates[0]}, standard {rates[1]} (0.005" in TEXT
 
@@ -468,7 +472,7 @@ def test_tuned_rates_at_six_operators_remove_one_saving():
     assert best["standard", 16] >= 0.9 > best["linear", 16] and best["linear", 24] >= 0.9
     cost = rows.groupby(["model", "dim"])["flops_total"].first()
     assert cost["standard", 16] < cost["linear", 24] < cost["standard", 24]
-    tuned = (less("linear", "flops") > 1.001).sum() - 1
+    tuned = (less("linear", "flops_total") > 1.001).sum() - 1
     assert f"({tuned} with tuned rates)" in README
     assert f"({tuned} with learning rates tuned at 6 operators)" in TEXT
 

@@ -17,7 +17,6 @@ from experiments.table import MEASURED, read_cells, read_table, shared_settings,
 
 RESULTS = ROOT / "results"
 EXPERIMENTS = sorted(path.parent.name for path in RESULTS.glob("*/results.csv"))
-LOCAL = {"logger": {"mode": "disabled"}}
 COMPARED = ["data_fingerprint", "params", "flops_total", "state_bytes", "max_len"]
 
 
@@ -27,7 +26,7 @@ def test_names_of_committed_rows_follow_from_their_configurations(experiment):
     assert set(table["cell"]) == set(cells)
     for row in table.to_dict("records"):
         settings = cells[row["cell"]]["config"]
-        config = cell_from({**settings, **LOCAL})
+        config = cell_from(settings)
         assert (run_name(config), cell_name(config)) == (row["run"], row["cell"])
         assert {**row, **identity(settings)} == row
         assert settings["recipe"]["precision"] == row["precision"]
@@ -43,7 +42,7 @@ def test_shared_settings_and_a_row_determine_the_configuration(experiment):
     for row in text_rows(folder).values():
         if row["status"] == "done":
             settings = config_of_row(row, shared)
-            assert cell_name(cell_from({**settings, **LOCAL})) == row["cell"]
+            assert cell_name(cell_from(settings)) == row["cell"]
 
 
 def config_of_row(text, shared):
@@ -89,6 +88,6 @@ def test_random_cell_reproduces_its_row(tmp_path, names, most):
     local = {"progress": False, "enter": False}
     local |= {"runs_dir": str(tmp_path / "runs"), "data_dir": str(tmp_path / "data")}
     settings = read_cells(RESULTS / row["of"])[row["cell"]]["config"]
-    record = run_cell(cell_from({**settings, **LOCAL, **local}))
+    record = run_cell(cell_from({**settings, **local}))
     assert {key: record["row"][key] for key in COMPARED} == {key: row[key] for key in COMPARED}
     assert passes(record["row"]["answer_accuracy"])  # exact only on the same processor

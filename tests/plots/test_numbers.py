@@ -88,8 +88,8 @@ def test_costs_at_d90():
 
 def test_ratios_are_standard_over_the_model_and_missing_without_timings():
     found = costs.ratios(two_models(), SPEEDS).set_index("metric")["saving"]
-    expected = {"state": 10, "flops": 0.25, "answer_time": 2, "token_time": 4, "training_time": 2,
-                "training_flops": 1200 / 4500}  # fmt: skip
+    expected = {"state_bytes": 10, "flops_total": 0.25, "answer_time": 2, "token_time": 4,
+                "training_time": 2, "training_flops": 1200 / 4500}  # fmt: skip
     assert found[list(expected)].to_dict() == pytest.approx(expected)
     untimed = costs.ratios(two_models(), SPEEDS[SPEEDS["model"] != "standard"])["metric"]
     assert set(expected) - set(untimed) == {"answer_time", "token_time", "training_time"}
