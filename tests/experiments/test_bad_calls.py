@@ -158,6 +158,13 @@ def test_a_multirun_with_a_bad_value_runs_the_others_and_exits_2(command, tmp_pa
     assert len(list(tmp_path.glob("runs/*/record.json"))) == 1
 
 
+@pytest.mark.parametrize("more", [[], ["-m", "hydra/launcher=local"]])
+def test_a_bad_path_is_no_failure_of_the_cell(command, tmp_path, more):
+    (tmp_path / "file").touch()
+    assert "file: File exists" in command("train.py", *more, *CELL, "data_dir=file").err
+    assert not list(tmp_path.glob("runs/*/record.json"))
+
+
 @pytest.mark.parametrize(
     "section", ["task", "model", "recipe", "data", "measure", "logger", "seed"]
 )

@@ -52,6 +52,14 @@ def test_median_of_an_even_number_of_seeds_is_the_mean_of_the_middle_two():
     assert medians(cells({8: [0.5, 0.9, 1.0, 0.8]}))["accuracy"].tolist() == [pytest.approx(0.85)]
 
 
+def test_a_setting_that_no_row_has_is_one_group():
+    table = cells({8: [0.2], 16: [0.95]})
+    scale = pd.Series([None] * len(table), table.index, dtype="str")
+    found = required(table.assign(**{"model.mixer.scale": scale}))
+    assert found["d90"].tolist() == [16]
+    assert found.dtypes["model.mixer.scale"] == "str"
+
+
 @pytest.mark.parametrize("status", ["unfinished", "failed"])
 def test_unfinished_and_failed_rows_are_ignored(status):
     table = joined(cells({8: [0.2], 16: [0.95]}), cells({12: [0.99]}, status=status))

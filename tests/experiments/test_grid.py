@@ -51,6 +51,19 @@ def test_products_exclusions_and_repetitions():
 def test_with_model_replaces_the_models_of_an_experiment():
     found = cells(with_model(load_experiment("gates"), "lstm"))
     assert {cell.identity["model"] for cell in found} == {"standard", "lstm"}
+    blocks = "model.mixer.window_blocks"
+    sparse = experiment(grid=[{"model": ["sparse"], blocks: [1, 2]}], exclude=[{blocks: 2}])
+    assert len(cells(with_model(sparse, "lstm"))) == 2
+
+
+def test_products_do_not_share_a_mapping_of_the_base():
+    grid = [{"model.mixer.block_size": [8]}, {"seed": [0]}]
+    mixer = "model.mixer={_target_: models.sparse.SparseAttention, block_size: 4}"
+    first, second = cells(experiment(grid=grid, base=["model=sparse", mixer]))
+    assert (first.config.model.mixer["block_size"], second.config.model.mixer["block_size"]) == (
+        8,
+        4,
+    )
 
 
 def test_overrides_apply_to_every_cell_and_the_last_one_wins():
