@@ -65,6 +65,8 @@ def test_a_model_that_has_not_finished_every_task_has_no_score():
 def test_a_model_in_two_settings_has_no_score():
     both = [EASY.assign(task="copy"), *both_tasks({8: [0.95]}, "mine", layers=5)]
     assert scorable_models(*both) == {"standard"}
+    monoids = [EASY.assign(task="copy", **{"task.monoid": name}) for name in ("A5", "Z60")]
+    assert scorable_models(*monoids) == {"standard"}
 
 
 def test_the_learning_rate_with_the_better_validation_counts():
@@ -108,6 +110,9 @@ def test_page_shows_unpublished_models_in_bold_next_to_references():
     drawn = page.with_references(given)
     assert set(drawn["model"]) == {"standard", "mine", "linear"}
     assert set(page.best(given, drawn, 1)["model"]) == {"standard", "mine"}  # own models first
+    rest = drawn[drawn["model"] != "mine"]
+    assert set(page.best(given, rest, 1)["model"]) == {"standard", "linear"}
+    assert page.frame(given, {"standard", "linear"})["model"].tolist() == ["Standard", "Linear"]
     assert page.headline(entries(table)).startswith("mine scores 2.83 (")
     unfinished = cells({16: [0.1]}, model="linear")  # you started a reference again: it is left out
     again = entries(joined(table, unfinished), published)
