@@ -14,13 +14,13 @@ from tasks.sequences import SequenceSet
 from training.data import Batch, Layout, SequenceTensors
 
 TIE = 1e-9
-# An arg-max can flip where the lead is below twice the error, so 16 stays right where the true
-# maximum is eight times what the sample showed.
+# An arg-max can flip where the lead is below twice the error, so 16 is safe while the true
+# maximum is at most eight times the sampled one.
 SAFETY = 16.0  # tolerance in multiples of the sampled error
 GUARD = 1 / 2  # share of the tolerance that no error may exceed
 MINIMUM_TOLERANCE = 1e-6  # a thousand times `TIE`
 SAMPLED_ROWS = 16
-FALSE_STEP = 1e-2  # error of `step`, relative to the largest logit, too large for rounding
+FALSE_STEP = 1e-2  # error of `step`, relative to the largest logit, too large to be rounding
 
 LARGEST_BATCH = {"cpu": 1024, "cuda": 8192}  # sequences decoded together
 CPU_MEMORY_MB = 1024.0
@@ -153,7 +153,7 @@ class ExactArgmax:
             raise ToleranceTooSmall(error)
 
     def refuse_false_step(self, error: float, exact: Tensor) -> None:
-        """Raise RunError if the `error` of `step`, in logits, is too large for rounding."""
+        """Raise RunError if the `error` of `step`, in logits, is too large to be rounding."""
         if error > max(self.tolerance, FALSE_STEP * float(exact.abs().max())):
             raise RunError(
                 "`step` does not continue what `forward` computes: their logits differ by "

@@ -78,11 +78,11 @@ def generate(
 ) -> Generation:
     """Greedy generations after the prompts of `sequences`.
 
-    A sequence ends with EOS, or beyond `argmax.longest_sequence`. `memory_mb` bounds a batch
-    (`argmax.megabytes`); a batch that does not fit is halved. The model is left on `device`, in
-    float32 and evaluation mode. Raises what `ExactArgmax` raises, and RunError if `step` disagrees
-    with `forward`. With a `rounding`, the state is rounded after every token, and float32 decides
-    (`state_format`).
+    A sequence ends with EOS, or once longer than `argmax.longest_sequence`. `memory_mb` bounds a
+    batch (`argmax.megabytes`); a batch that does not fit is halved. The model is left on `device`,
+    in float32 and evaluation mode. Raises what `ExactArgmax` raises, and RunError if `step`
+    disagrees with `forward`. With a `rounding`, the state is rounded after every token, and float32
+    decides (`state_format`).
     """
     gold = sequences.tokens if sequences.labels is None else sequences.labels
     if rounding is not None:

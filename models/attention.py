@@ -127,7 +127,7 @@ class AttentionMixer(Mixer):
         return qkv.unflatten(-1, (self.parts, self.num_heads, -1)).unbind(-3)
 
     def attend(self, *parts: Any, **named: Any) -> Tensor:
-        """Causal attention, q, k, v (B, H, T, K) before rotation to (B, H, T, K)."""
+        """Causal attention of q, k, v (B, H, T, K), not yet rotated, to (B, H, T, K)."""
         raise NotImplementedError
 
     def merge_heads(self, y: Tensor) -> Tensor:
@@ -135,37 +135,23 @@ class AttentionMixer(Mixer):
         return self.out(y.transpose(1, 2).flatten(2))
 
     def forward_packed(self, x: Tensor, packing: Packing, **seen: Any) -> Tensor:
-        if overrides(self, "forward_packed", "forward", "project", "split_heads", "merge_heads"):
+        if (
+            overrides(self, "forward_packed", "forward", "project", "split_heads", "merge_heads")
+            or overrides(self, "packed_kernel", "attend", "softmax")
+            or (self.drops_weights and self.training and self.dropout > 0)
+            or self.position == "rope"
+            or x.dtype == torch.float64
+            or packing.longest > MAX_KERNEL_LENGTH  # padding is faster
+        ):
             return super().forward_packed(x, packing, **seen)
         qkv = self.convolution.forward_packed(self.qkv(x), packing)  # (N, 3D)
         qkv = qkv.unflatten(-1, (self.parts, self.num_heads, -1))  # (N, 3, H, K)
-        return self.out(self.attend_packed(qkv, packing, **seen).flatten(1))
-
-    def attend_packed(self, qkv: Tensor, packing: Packing, **seen: Any) -> Tensor:
-        """`attend` on packed q, k, v (N, 3, H, K), to (N, H, K); uses the kernel if possible."""
-        drops = self.drops_weights and self.training and self.dropout > 0
-        if (
-            drops
-            or self.position == "rope"
-            or overrides(self, "packed_kernel", "attend", "softmax")
-            or qkv.dtype == torch.float64
-            or packing.longest > MAX_KERNEL_LENGTH  # padding is faster
-        ):
-            return self.attend_padded(qkv, packing, **seen)
-        return self.packed_kernel(qkv.float(), packing, **seen).to(qkv.dtype)
+        return self.out(self.packed_kernel(qkv.float(), packing, **seen).to(qkv.dtype).flatten(1))
 
     def packed_kernel(self, qkv: Tensor, packing: Packing) -> Tensor:
-        """`attend_packed` in float32, without positions and dropout."""
+        """`attend` on packed q, k, v (N, 3, H, K) in float32, to (N, H, K); no positions or
+        dropout."""
         raise NotImplementedError
-
-    def attend_padded(self, qkv: Tensor, packing: Packing, **seen: Any) -> Tensor:
-        """`attend_packed` in padded groups."""
-
-        def attend(qkv: Tensor, **seen: Tensor) -> Tensor:  # (B, T, 3, H, K) to (B, T, H, K)
-            parts = (x.transpose(1, 2) for x in qkv.unbind(2))
-            return self.attend(*parts, **seen).transpose(1, 2)
-
-        return packing.map_padded(attend, qkv, **seen)
 
     def prefill(self, x: Tensor, lengths: Tensor, **seen: Any) -> tuple[Tensor, GenerationState]:
         parts = self.project(x)  # (B, H, T, K) each
@@ -175,9 +161,7 @@ class AttentionMixer(Mixer):
         return y, GenerationState(tensors, lengths, x.shape[1])
 
     def step(self, x: Tensor, positions: Tensor, state: GenerationState, **seen: Any) -> Tensor:
-        parts = self.split_heads(
-            self.convolution.step(self.qkv(x), state.tensors)
-        )  # (B, H, K) each
+        parts = self.split_heads(self.convolution.step(self.qkv(x), state.tensors))  # (B, H, K)
         state.advance(positions)
         return self.out(self.attend_step(positions, state, *parts, **seen).flatten(1))
 

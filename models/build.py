@@ -64,7 +64,7 @@ def build_model(config: ModelConfig, task: Task, dropout: float = 0.0) -> Transf
 
 def model_of_shapes(config: ModelConfig, task: Task) -> Transformer:
     """`build_model` with uninitialised weights, for FLOPs and bytes: initialising large ones takes
-    most of the time. (On the meta device, patterns of attention could not be built.)"""
+    most of the time. (On the meta device, attention patterns cannot be built.)"""
     with _SkipInit():
         return build_model(config, task)
 

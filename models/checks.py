@@ -104,8 +104,8 @@ def _probed(model: Transformer) -> Iterator[tuple[Mixer, Tensor, dict[str, Tenso
 
 
 class _NoRounding(TorchFunctionMode):
-    """Refuses operators that turn float64 into a lower precision. Those convert, or write into an
-    argument, so lists and keywords need no check."""
+    """Refuses operators that turn float64 into a lower precision. Only conversions and
+    writes into an argument do so, and both take the tensor as a positional argument."""
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
         y = func(*args, **(kwargs or {}))

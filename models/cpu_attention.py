@@ -37,8 +37,7 @@ def attend(qkv, out, normalisers, offsets, softmax, bias, hidden):
                 _normalise(weights, i, n, softmax, norm)
                 sums(weights, v, n, i, y)
             write(y, first, T, 0, h, out)
-            for t in range(T):
-                normalisers[first + t, h] = norm[t]
+            normalisers[first : first + T, h] = norm[:T]
 
 
 @inlined
@@ -114,8 +113,7 @@ def _start(y, dy, normalisers, first, length, head, delta, norm, dk, dv):
             delta[t] += y[a, t] * dy[a, t]
             dk[a, t] = 0
             dv[a, t] = 0
-    for t in range(length):
-        norm[t] = normalisers[first + t, head]
+    norm[:length] = normalisers[first : first + length, head]
 
 
 @inlined
@@ -157,20 +155,15 @@ def sizes(qkv, offsets):
 def read(x, first, length, which, head, buffer):
     """buffer[a, t] = x[first + t, which, head, a], zeros beyond."""
     width, end = x.shape[3], padded(length)
-    for t in range(length):
-        for a in range(width):
-            buffer[a, t] = x[first + t, which, head, a]
-    for a in range(buffer.shape[0]):
-        for t in range(length if a < width else 0, end):
-            buffer[a, t] = 0
+    buffer[:width, :length] = x[first : first + length, which, head].T
+    buffer[:width, length:end] = 0
+    buffer[width:, :end] = 0
 
 
 @inlined
 def write(buffer, first, length, which, head, x):
     """x[first + t, which, head, a] = buffer[a, t]."""
-    for t in range(length):
-        for a in range(x.shape[3]):
-            x[first + t, which, head, a] = buffer[a, t]
+    x[first : first + length, which, head] = buffer[: x.shape[3], :length].T
 
 
 @inlined

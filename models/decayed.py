@@ -16,7 +16,7 @@ from models.recurrent import RecurrentMixer
 
 Range = Annotated[Sequence[float], Field(min_length=2, max_length=2)]
 CHUNK_SIZE = 32
-# exp of it is 0 even in float64; sums of larger logarithms would lose digits of small ones.
+# Its exponential is 0 even in float64. Adding larger logarithms would cost small ones their digits.
 LEAST_LOG_DECAY = -800.0
 EXEMPT = Role("vector", decays=False)
 RATES = {"decay.A_log": EXEMPT, "decay.dt.bias": EXEMPT}  # of `HeadDecay`, as in Mamba
@@ -47,7 +47,7 @@ class DecayedAttention(RecurrentMixer):
             self.decay = HeadDecay(dim, num_heads, A_range)
         else:
             self.decay = (FixedDecay if decay == "fixed" else ChannelDecay)(dim, num_heads)
-        if decay == "channel":  # whose chunks are joined from blocks, others' are masked products
+        if decay == "channel":  # merges its chunks from blocks; others take a masked product
             self.kernel_head_dim = 64
         self.gain = nn.Parameter(torch.ones(num_heads, self.head_dim))
         self.skip = nn.Parameter(torch.ones(num_heads, 1)) if decay == "head" else None

@@ -10,7 +10,7 @@ mixers without a formula.
 import copy
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from common import UserError
@@ -35,23 +35,17 @@ def counted_forward(mixer: nn.Module, dim: int, length: int) -> dict[str, int]:
     """FLOPs of the matrix products of one pass over `length` tokens, on the meta device:
     "linear/mixer" inside `nn.Linear`, "mixing/products" all others. Raises UserError if there are
     none of the latter, or the mixer does not run on the meta device."""
-    linear, name = 0, type(mixer).__name__
-    remedy = "state `flops`, its cost as a formula (models/mixer.py)"
-
-    def add(layer: nn.Linear, inputs: tuple[Tensor, ...], output: Tensor) -> None:
-        nonlocal linear
-        linear += 2 * output.numel() * layer.in_features
-
+    name, remedy = type(mixer).__name__, "state `flops`, its cost as a formula (models/mixer.py)"
     moved = copy.deepcopy(mixer).to("meta").eval()
-    for layer in moved.modules():
-        if isinstance(layer, nn.Linear):
-            layer.register_forward_hook(add)
     try:
         with torch.no_grad(), FlopCounterMode(display=False) as counter:
             moved(torch.empty(1, length, dim, device="meta"))
     except Exception as error:
         mixer(torch.zeros(1, length, dim))  # a bug in `forward` is raised as it is
         raise UserError(f"mixer {name} does not run on the meta device; {remedy}") from error
+    found = counter.get_flop_counts()
+    layers = [f"{name}.{k}" for k, layer in moved.named_modules() if isinstance(layer, nn.Linear)]
+    linear = sum(sum(found.get(layer, {}).values()) for layer in layers)
     products = counter.get_total_flops() - linear
     if products == 0:
         raise UserError(f"mixer {name}: it has no matrix product to count; {remedy}")

@@ -62,16 +62,13 @@ class Packing:
             groups.append(Group(self.lengths[start:end], int(self.offsets[start]), width))
         return groups
 
-    def map_padded(
-        self, function: Callable[..., Tensor], *packed: Tensor | None, **named: Tensor
-    ) -> Tensor:
-        """Apply `function` (B, T, ...) -> (B, T, ...) to padded groups of packed tokens (N, ...)
-        or None. Returns (N, ...), zeros for the filler."""
+    def map_padded(self, function: Callable[..., Tensor], x: Tensor, **named: Tensor) -> Tensor:
+        """Apply `function` (B, T, ...) -> (B, T, ...) to padded groups of packed tokens (N, ...).
+        Returns (N, ...), zeros for the filler."""
         parts = []
         for group in self.groups:
-            padded = (None if x is None else group.pad(x) for x in packed)
-            others = {name: group.pad(x) for name, x in named.items()}
-            parts.append(group.unpad(function(*padded, **others)))
+            others = {name: group.pad(value) for name, value in named.items()}
+            parts.append(group.unpad(function(group.pad(x), **others)))
         missing = self.size - int(self.offsets[-1])
         if missing:
             parts.append(parts[0].new_zeros(missing, *parts[0].shape[1:]))
@@ -174,12 +171,9 @@ class PackedAttention(torch.autograd.Function):
 
 
 class PackedRecurrence(torch.autograd.Function):
-    """S <- diag(exp g_t) S; for each write S <- S + k u^T; y_t = S^T q_t, on packed tokens.
-
-    u = v, or with `beta` the delta rule's β (v - S^T k). q (N, H, K); k, v (N, n, H, K);
-    beta (N, n, H) or None; log_decay g <= 0, (N, H, K), (N, H, 1) or None for 0; float32. Each
-    sequence starts from S = 0.
-    """
+    """The recurrence of `models.recurrent` on packed tokens in float32, from S = 0 in every
+    sequence: q (N, H, K); k, v (N, n, H, K); beta (N, n, H) or None; log_decay (N, H, K or 1) or
+    None."""
 
     @staticmethod
     def forward(

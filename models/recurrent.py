@@ -63,16 +63,14 @@ class RecurrentMixer(AttentionMixer):
         return self.out(y if self.gate is None else y * F.silu(self.gate(x)))
 
     def forward_packed(self, x: Tensor, packing: Packing, **seen: Any) -> Tensor:
-        if overrides(self, "forward_packed", "forward", "forward_with_state", "project_out"):
+        own = overrides(self, "forward_packed", "forward", "forward_with_state", "project_out")
+        own = own or overrides(self, "kernel_head_dim", "scan")
+        if own or x.dtype == torch.float64 or self.head_dim > self.kernel_head_dim:
             return Mixer.forward_packed(self, x, packing, **seen)
         qkv = self.convolution.forward_packed(self.qkv(x), packing)
         given = self.recurrence_inputs(x, qkv, packing.positions)
         with without_autocast(x):
-            own_scan = overrides(self, "kernel_head_dim", "scan")
-            if x.dtype != torch.float64 and self.head_dim <= self.kernel_head_dim and not own_scan:
-                y = PackedRecurrence.apply(*given, packing)
-            else:
-                y = packing.map_padded(lambda *parts: self.scan(*parts)[0], *given)
+            y = PackedRecurrence.apply(*given, packing)
         return self.project_out(x, y, qkv)
 
     def prefill(self, x: Tensor, lengths: Tensor, **seen: Any) -> tuple[Tensor, GenerationState]:

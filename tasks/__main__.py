@@ -88,6 +88,7 @@ def gate(args: Namespace) -> int:
     from tasks.gate import gate as accuracies
 
     torch.set_num_threads(1)
+    DataConfig(train=args.count, validation=0, test=0, seed=args.seed)  # checks count and seed
     found = accuracies(named_task(args), args.count, args.seed)
     chance = found["majority"]
     print(f"{'baseline':<24} accuracy   chance")

@@ -1,4 +1,4 @@
-"""Data sets: built once, stored, verified at load.
+"""Data sets: built once, stored, loaded.
 
 A stored set is a folder: `SPLIT-ARRAY.npy` for the arrays of `SequenceSet`, `vocabulary.json` with
 tokens in id order, `meta.json` with the settings and the fingerprint.

@@ -14,7 +14,7 @@ from tasks.sequences import PAD_ID
 from tasks.task import Task
 
 MARGIN = 0.15  # above chance; a task fails where a baseline is better
-MAX_ANSWERS, MAX_BIGRAMS = 256, 1000  # the most frequent; the rest are pooled
+MAX_ANSWERS, MAX_BIGRAMS = 256, 1000  # the most frequent; others are ignored
 EPOCHS, BATCH, HIDDEN, RATE = 15, 100, 128, 3e-3
 
 
@@ -46,10 +46,7 @@ def prompts_and_answers(task: Task, count: int, seed: int) -> tuple[np.ndarray, 
     numbered from the most frequent; -1 for a rare one."""
     drawn = draw_set(task, "test", count, seed)
     examples = [task.decode(drawn, row) for row in range(count)]
-    given = [
-        prompt[:-1] if prompt[-1] == task.answer_marker else prompt
-        for prompt in (example.prompt for example in examples)
-    ]
+    given = [e.prompt[: -1 if e.prompt[-1] == task.answer_marker else None] for e in examples]
     prompts = np.full((count, max(map(len, given))), PAD_ID)
     for row, prompt in enumerate(given):
         ids = task.vocabulary.encode(prompt)

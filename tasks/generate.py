@@ -175,8 +175,8 @@ def _draw_size(
     seen: SeenPrompts,
     bar: tqdm,
 ) -> tuple[dict[str, Search], list[int]]:
-    """Fill the `rows` of each split with sequences of one size; returns the groups that ran out.
-    These are then limited, and everything is drawn again."""
+    """Fill the `rows` of each split with sequences of one size. Groups that run out are limited,
+    and everything is drawn again. Returns the searches and those groups."""
     limits = {split: no_limits(size) for split in rows}
     wanted = {split: len(own) for split, own in rows.items()}
     before = seen.table.copy()
@@ -203,7 +203,7 @@ def _draw_size(
 
 
 def _limit(searches: dict[str, Search], limits: dict[str, np.ndarray]) -> bool:
-    """Limit groups that ran out to nine tenths of their prompts (the last take long to find),
+    """Limit groups that ran out to nine tenths of their prompts (the last ones take long to find),
     equally in all kinds and splits; returns whether any did."""
     planned = np.sum([search.planned for search in searches.values()], axis=0)  # (groups, kinds)
     found = np.sum([search.found for search in searches.values()], axis=0)

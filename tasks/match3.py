@@ -85,8 +85,9 @@ class Match3(Task):
         return Example([*example.prompt, query], [], answer)
 
     def check_prompt(self, prompt: list[str]) -> str | None:
-        if not min(3, self.size) <= len(prompt) - 2 <= self.size:
-            return f"the prompt has {len(prompt) - 2} numbers, not 3 to {self.size}"
+        least = min(3, self.size)
+        if not least <= len(prompt) - 2 <= self.size:
+            return f"the prompt has {len(prompt) - 2} numbers, outside {least} to {self.size}"
         return misplaced(prompt, set(self.own_tokens) - {"yes", "no"}, "a number")
 
     def strata(self, sequences: SequenceSet) -> np.ndarray:

@@ -68,7 +68,7 @@ class SequenceSet:
 
     tokens: (N, W), W = longest sequence + 1, each row closed by EOS and padded with PAD. lengths:
     (N,) int32, EOS included. prompt_lengths: (N,) int32. labels: (N, W), or None for next-token
-    prediction; entry j, prompt_lengths <= j < lengths, is the label after the tokens before j.
+    prediction; entry j, prompt_lengths <= j < lengths, is due once the tokens before j are read.
     """
 
     tokens: np.ndarray

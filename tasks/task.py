@@ -48,9 +48,7 @@ class Task(ABC):
     """
 
     name: ClassVar[str]
-    generator_version: ClassVar[int] = (
-        3  # of stored sets; bump it when a seed gives other sequences
-    )
+    generator_version: ClassVar[int] = 3  # of stored sets; bump it if a seed gives other sequences
     answer_marker: ClassVar[str] = "<sep>"
     min_size: ClassVar[int] = 1
     check_defaults: ClassVar[dict[str, Any]] = {}
@@ -63,7 +61,7 @@ class Task(ABC):
         self.capacity = capacity
         if capacity is not None:
             self.capacity = self.whole_number("capacity", capacity, self.size, MAX_SIZE)
-        self.largest_size = self.size if self.capacity is None else self.capacity
+        self.largest_size = self.capacity or self.size
         self.labelled = self.format in LABELLED
 
     # What a new task provides
@@ -217,9 +215,8 @@ class Task(ABC):
 
     @cached_property
     def vocabulary(self) -> Vocabulary:
-        return (
-            Vocabulary(self.own_tokens) if self.at_capacity is self else self.at_capacity.vocabulary
-        )
+        largest = self.at_capacity
+        return Vocabulary(self.own_tokens) if largest is self else largest.vocabulary
 
     def require_room_for(self, measured: Task) -> None:
         """Raise UserError unless a model for this task can read sequences of `measured`."""

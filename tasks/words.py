@@ -1,5 +1,6 @@
-"""Draw words over a monoid: with a given product, or a last reset at a given distance. Random
-numbers (N, k), uniform in [0, 1), are the input; letters (N, n), element numbers, the output."""
+"""Draw words over a monoid: with a given product, or with the last reset at a given distance.
+Random numbers (N, k), uniform in [0, 1), are the input; letters (N, n), element numbers, the
+output."""
 
 import functools
 import math

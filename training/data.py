@@ -62,8 +62,8 @@ class Batch:
 class SequenceTensors:
     """A `SequenceSet` on one device; batches are index selections.
 
-    `tokens` (N, W) as small integers; `targets` (N, W), entry j due after the tokens before j:
-    themselves, or labels; `lengths` and `prompt_lengths` (N,). `host_lengths` and
+    `tokens` (N, W) as small integers; `targets` (N, W), entry j is what follows the tokens before
+    j: token j, or its label; `lengths` and `prompt_lengths` (N,). `host_lengths` and
     `host_num_targets` (N,) are on the CPU, so batch sizes need no sync.
     """
 

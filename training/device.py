@@ -25,10 +25,10 @@ BACKEND: str | Callable[..., Any] = "inductor"  # of torch.compile
 class Machine:
     """The `machine` group.
 
-    `compile` compiles forward and backward pass: auto means on CUDA (a CPU gained nothing), graphs
+    `compile` compiles forward and backward pass: auto only on CUDA (a CPU gains nothing), graphs
     also records CUDA graphs. `threads` are PyTorch's. `micro_batch_size` splits a batch to save
     memory. `evaluation_memory_mb` bounds evaluation (`evaluation.generate`). `checkpoint_seconds`
-    is the time between checkpoints; `time_limit_seconds` stops training, to be continued later.
+    is the time between checkpoints; `time_limit_seconds` stops training, which can be resumed.
     """
 
     device: Annotated[str, Field(pattern=r"^(auto|cpu|cuda(:\d+)?)$")] = "auto"

@@ -131,12 +131,9 @@ def orthogonalise(matrices: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def update_average(average: nn.Module, model: nn.Module, decay: float, first: bool) -> None:
-    """Set each weight of `average` to decay * average + (1 - decay) * model's; with `first`, to the
-    model's. Like `torch.optim.swa_utils.AveragedModel`, without its sync per update."""
+def update_average(average: nn.Module, model: nn.Module, decay: float) -> None:
+    """Set each weight of `average` to decay * average + (1 - decay) * model's. Like
+    `torch.optim.swa_utils.AveragedModel`, without its sync per update."""
     mean: list[Tensor] = list(average.parameters())
     weights: list[Tensor] = list(model.parameters())
-    if first:
-        torch._foreach_copy_(mean, weights)
-    else:
-        torch._foreach_lerp_(mean, weights, 1 - decay)
+    torch._foreach_lerp_(mean, weights, 1 - decay)

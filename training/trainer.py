@@ -2,7 +2,6 @@
 
 import contextlib
 import copy
-import dataclasses
 import math
 import sys
 import time
@@ -201,7 +200,7 @@ class Trainer:
         for optimizer in self.optimizers:
             optimizer.step()
         if self.recipe.average_decay is not None:
-            update_average(self.model, model, self.recipe.average_decay, first=step == 0)
+            update_average(self.model, model, self.recipe.average_decay * (step > 0))
         self._loss_sum += loss
         self.state.step += 1
 
@@ -264,8 +263,7 @@ class Trainer:
         if self.state.stopped is None:
             self.state.seconds = self.clock() - self._started
         save_checkpoint(self.folder / "checkpoint.pt", self.snapshot())
-        columns = [column.name for column in dataclasses.fields(Validation)]
-        curve = pd.DataFrame(self.state.curve, columns=columns)
+        curve = pd.DataFrame(self.state.curve, columns=[*Validation.__annotations__])
         write_text(self.folder / "curve.csv", curve.to_csv(index=False, float_format="%.8g"))
 
     def resume(self) -> None:

@@ -17,6 +17,7 @@ from models.cpu_attention import LANES
 from models.decayed import DecayedAttention
 from models.delta import DeltaRule
 from models.linear import LinearAttention
+from models.mixer import Mixer
 from models.packing import MAX_KERNEL_LENGTH, Packing, rounded_up
 from models.sparse import SparseAttention
 from models.standard import StandardAttention
@@ -105,8 +106,12 @@ def test_kernels_at_large_scores(mixer, size):
     own, packing = mixer(8, 2, 20), Packing(np.array([1, 2, 9, 20]))
     qkv = torch.randn(packing.size, 3, 2, 4) * size
     qkv[:, 2] /= size
-    packed = functools.partial(own.attend_packed, packing=packing)
-    padded = functools.partial(own.attend_padded, packing=packing)
+    packed = functools.partial(own.packed_kernel, packing=packing)
+
+    def attend(qkv):  # (B, T, 3, H, K) to (B, T, H, K)
+        return own.attend(*(x.transpose(1, 2) for x in qkv.unbind(2))).transpose(1, 2)
+
+    padded = functools.partial(packing.map_padded, attend)
     compare_functions(packed, padded, [qkv], 1e-5 * size**2)  # scores of 900 have errors of 1e-4
     qkv[:, :2] *= 1e4
     found = with_gradients(packed, [qkv], torch.randn(packing.size, 2, 4))
@@ -128,8 +133,7 @@ def test_kernels_under_autocast(mixer):
     x = torch.randn(packing.size, 16)
     with torch.autocast("cpu", torch.bfloat16):
         y = own.forward_packed(x, packing)
-        wanted = own.attend_padded(own.qkv(x).unflatten(-1, (3, 2, 8)), packing)
-        wanted = own.out(wanted.flatten(1))
+        wanted = Mixer.forward_packed(own, x, packing)
     assert y.dtype == torch.bfloat16
     torch.testing.assert_close(y, wanted, rtol=2e-2, atol=2e-2)
 
