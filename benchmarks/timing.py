@@ -1,6 +1,6 @@
 """Timing, memory and records of the benchmarks.
 
-Alternatives are timed in turns in one process, so that a slow moment affects all of them. Quote
+Alternatives take turns in one process, so that a slow moment affects all of them. Quote
 ratios of one run, not seconds of two.
 """
 

@@ -83,7 +83,7 @@ class Cell:
 
     @property
     def is_running(self) -> bool:
-        """Whether a process works on this cell, not on another of its training run."""
+        """Whether a process is working on this cell, not on another one of its training run."""
         return self.run.is_running() and self.run.progress().get("cell") == self.name
 
     @property

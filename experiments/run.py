@@ -42,7 +42,7 @@ def run_job(settings: DictConfig) -> dict[str, Any] | None:
 
 def run_and_report(config: CellConfig) -> dict[str, Any] | None:
     """Run a cell with a progress bar, enter it into its table, print the outcome. Returns the row;
-    None if another process works on the cell."""
+    None if another process is working on the cell."""
     run, cell = Run.of(config), cell_name(config)
     known = None if config.force else run.finished(cell)
     job = OmegaConf.select(HydraConfig.get(), "job.id") if HydraConfig.initialized() else None

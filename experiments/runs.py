@@ -59,7 +59,7 @@ class Run:
 
     @contextlib.contextmanager
     def locked(self, cell: str) -> Iterator[bool]:
-        """Hold the folder's lock; yields False if another process works on `cell`. Waits for a
+        """Hold the folder's lock; yields False if another process is working on `cell`. Waits for a
         process that works on another cell of this run."""
         self.folder.mkdir(parents=True, exist_ok=True)
         # `is_running` of another process may hold the lock for an instant.
@@ -155,7 +155,7 @@ class Run:
 @contextlib.contextmanager
 def noting_stop_signals() -> Iterator[Callable[[], bool]]:
     """Yield a function that returns whether SIGTERM or Ctrl-C has arrived; training then saves and
-    stops, and a second one kills. A handler set by somebody else, such as submitit, is kept."""
+    stops, and a second one kills. A handler set by other code, such as submitit, is kept."""
     received: list[int] = []
     usual: dict[int, Any] = {
         signal.SIGTERM: signal.SIG_DFL,

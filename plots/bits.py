@@ -3,7 +3,7 @@
 Needed: log2 of the number of distinct correct continuations after the prompt. Enough: numbers
 in the state × fewest bits per number, over floats and integers, at which the median of the
 seeds answers 90 %, if any; the state, caches included, is rounded after every token. Held: the same
-numbers in float32. D: of all models, or of each from the top.
+numbers in float32. D: of all models, or top to bottom.
 """
 
 from typing import Any

@@ -18,7 +18,7 @@ FIGURES = {
 TABLES = {
     "learning_rates": (
         "Correct validation chains at the end of training, and steps; medians of the seeds. "
-        "Chosen: the best in whole percent, then the one with the fewest steps."
+        "Chosen: the best after rounding to whole percent; ties go to the fewest steps."
     ),
     "score": (
         "D90 on each task, or the best accuracy where no D reaches 90 %. Score: the geometric "
@@ -29,10 +29,10 @@ TABLES = {
         "equal D; times only for your models. Bold: yours."
     ),
     "d90": (
-        "D90 and its bracket (next smaller D tried, D90]. Chain: exact chains, median. Success: "
-        "share of seeds that reach 90 %. Still improving: at the largest D that fails, a seed was "
-        "still improving at its last step; more steps might lower D90. × standard: relative to "
-        "standard attention's D90, with the interval that the two brackets allow."
+        "D90 and its bracket (next smaller D tried, D90]. Median, chain (exact match) and success "
+        "(share of seeds at 90 %): at D90, else at the largest D. Still improving: at the largest "
+        "D that fails, a seed gained over 2 points in the last fifth of its steps. × standard: "
+        "relative to standard attention's D90, with the interval that the two brackets allow."
     ),
     "flops": (
         "GFLOPs of one forward pass over L tokens at D90, 2 per multiply-add. Linear layers: the "

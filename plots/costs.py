@@ -1,7 +1,7 @@
 """The cost of 90 %, a row per cost metric, on a logarithmic axis.
 
 Each model at its D90 relative to standard attention at its own. One dot per problem size, larger
-for larger sizes; further right is cheaper. The title counts the sizes with a D90 where standard
+for larger sizes; further right is cheaper. Titles: sizes with a D90, of those where standard
 attention has one. D90 is known up to its bracket (table d90). Training: until 90 % of the
 validation chains are correct, if the median seed gets there. Costs not timed are omitted. With
 scores: at most six models, yours and those with the best scores.
