@@ -23,12 +23,7 @@ from plots import score, style, theory
 from plots.bits import bits, weights
 from plots.costs import METRICS, costs, ratios
 from plots.d90_by_task import d90_in_words, matrix
-from plots.data import (
-    d90_of_groups,
-    errors_of,
-    finished_rows,
-    read_speeds,
-)
+from plots.data import d90_of_groups, errors_of, finished_rows, read_speeds
 from plots.exponents import exponents
 from plots.tables import markdown
 from tasks.task import build_task
@@ -76,10 +71,6 @@ def groups(name):
 @functools.cache
 def ratios_of(name):
     return ratios(frame_of(name), read_speeds(ROOT / "results" / name), facets_of(name))
-
-
-def d90_table():
-    return markdown(matrix(groups("overnight"))).strip()
 
 
 def erasing_table():
@@ -202,7 +193,7 @@ def match3_table():
 SCALES = {"sqrt": "scores over √K", "head_dim": "scores over K"}
 TABLES = {
     "findings": {
-        "d90": d90_table,
+        "d90": lambda: markdown(matrix(groups("overnight"))).strip(),
         "costs": costs_table,
         "bounds": bounds_table,
         "erasing": erasing_table,
@@ -457,8 +448,7 @@ def test_claims():
              for model in ("linear", "sparse", "standard")]  # fmt: skip
     assert "; ".join(pairs) in TEXT
     depth = groups("overnight_depth")
-    if "model.mixer.window_blocks" in depth:
-        depth = depth[depth["model.mixer.window_blocks"].fillna(1) == 1]
+    depth = depth[depth["model.mixer.window_blocks"].fillna(1) == 1]
     for model in ("linear", "sparse", "standard"):
         rows = depth[depth["model"] == model]
         three, five = (in_words(rows[rows["layers"] == layers]) for layers in (3, 5))

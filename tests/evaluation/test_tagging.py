@@ -105,21 +105,16 @@ def test_prediction_restarts_with_a_larger_tolerance(monkeypatch):
         tolerances.append(self.tolerance)
         check(self, logits + (1e-3 if len(tolerances) == 1 else 0.0), exact)
 
+    def close(logits):  # wrong labels with a lead of 0, so that all are decided again in float64
+        choice, lead = argmax_and_lead(logits)
+        return (choice + 1) % logits.shape[-1], 0 * lead
+
+    argmax_and_lead = argmax.argmax_and_lead
     monkeypatch.setattr(ExactArgmax, "sampled_error", lambda exact: 1e-12)
-    monkeypatch.setattr(argmax, "argmax_and_lead", closer(argmax.argmax_and_lead))
+    monkeypatch.setattr(argmax, "argmax_and_lead", close)
     monkeypatch.setattr(ExactArgmax, "check_error", wrong_once)
     assert (generate(model, sequences).tokens == expected).all()
     assert tolerances[0] < 1e-5 < min(tolerances[1:])
-
-
-def closer(function):
-    """Return wrong labels with a lead of 0, so that all are decided again in float64."""
-
-    def wrapper(logits):
-        choice, lead = function(logits)
-        return (choice + 1) % logits.shape[-1], 0 * lead
-
-    return wrapper
 
 
 def as_generation(labels, gold):

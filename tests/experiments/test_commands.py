@@ -17,10 +17,7 @@ from processes import ROOT, output, start
 from tiny_cell import TINY
 
 import cotcost
-import train
 from common import RunError, UserError, run_command, write_text
-from experiments.config import cell_from, compose_plain
-from experiments.names import cell_name, run_name
 from experiments.row import status_of
 from experiments.runs import Run
 from hydra_plugins import local_launcher
@@ -252,15 +249,6 @@ def test_build_an_untrained_model_from_overrides():
     assert model.dim == 16 and model.blocks[0].mixer.block_size == 4
     with pytest.raises(UserError, match="heads"):
         cotcost.build("model.num_heads=3")
-
-
-def test_published_cell_keeps_its_configuration(monkeypatch, tmp_path):
-    monkeypatch.chdir(tmp_path)
-    table = pd.read_csv(ROOT / "results" / "quick" / "results.csv")
-    for row in table.iloc[[0, -1]].to_dict("records"):
-        given = compose_plain("train", [f"cell=quick/{row['cell']}", "model=linear", "seed=9"])
-        config = cell_from(given | train.published_settings(given))
-        assert (cell_name(config), run_name(config)) == (row["cell"], row["run"])
 
 
 def test_help_does_not_import_torch():

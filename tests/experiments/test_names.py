@@ -31,14 +31,6 @@ def test_name_ignores_machine_settings_folders_and_default_measurement(tiny, wor
     assert cell_name(tiny(*words)) == cell_name(tiny()) == run_name(tiny())
 
 
-@pytest.mark.parametrize(
-    "word", ["seed=1", "model.dim=24", "task.size=5", "recipe.steps=61", "data.train=401"]
-)
-def test_settings_that_affect_weights_are_part_of_both_names(tiny, word):
-    assert run_name(tiny(word)) != run_name(tiny())
-    assert cell_name(tiny(word)) == run_name(tiny(word))
-
-
 def test_measurements_have_their_own_cell_names_but_the_same_run_name(tiny):
     words = [[], ["measure.count=30"], ["measure.split=validation"], ["measure.state_format=int8"],
              ["measure.state_format=int9"], ["measure.weight_format=int8"]]  # fmt: skip

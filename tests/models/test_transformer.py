@@ -182,11 +182,9 @@ def rms(x):
     return x.double().square().mean().sqrt().item()
 
 
-@pytest.mark.parametrize("position", POSITIONS)
-@pytest.mark.parametrize("vocab_size", [20, 252])
 @pytest.mark.parametrize("dim", [16, 64, 512])
-def test_embedding_ratio_does_not_depend_on_width_or_position(dim, vocab_size, position):
-    scaled = transformer(dim=dim, vocab_size=vocab_size, position=position)
+def test_embedding_ratio_does_not_depend_on_width(dim):
+    scaled = transformer(dim=dim)
     sinusoids = transformer(dim=dim).sinusoids
     before = scaled.embedding.weight.detach().clone()
     scale_embedding(scaled.embedding, None)

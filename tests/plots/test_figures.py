@@ -35,18 +35,13 @@ COMMITTED = sorted(path.parent for path in (ROOT / "results").glob("*/results.cs
 IDS = [path.name for path in COMMITTED]
 
 
-def experiment_of(folder):
-    """Load the experiment's YAML without composing its cells."""
-    return load_experiment(folder.name)
-
-
 @functools.cache
 def results_of(folder):
     return read_table(folder), data.read_speeds(folder), read_cells(folder)
 
 
 def draw_and_measure(folder, name, width):
-    experiment, (table, speeds, records) = experiment_of(folder), results_of(folder)
+    experiment, (table, speeds, records) = load_experiment(folder.name), results_of(folder)
     scores = None
     if "score" in experiment.figures:
         given = score.entries(experiment, table, records)
@@ -63,20 +58,20 @@ def draw_and_measure(folder, name, width):
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("folder", COMMITTED, ids=IDS)
 def test_every_figure_of_every_committed_table_is_drawn(folder):
-    for name in FIGURES.keys() & set(experiment_of(folder).figures):
+    for name in FIGURES.keys() & set(load_experiment(folder.name).figures):
         draw_and_measure(folder, name, style.PAGE_WIDTH)
 
 
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("name", FIGURES)
 def test_every_kind_of_figure_fits_a_column(name):
-    folder = next(folder for folder in COMMITTED if name in experiment_of(folder).figures)
+    folder = next(folder for folder in COMMITTED if name in load_experiment(folder.name).figures)
     draw_and_measure(folder, name, style.COLUMN_WIDTH)
 
 
 @pytest.mark.parametrize("folder", COMMITTED, ids=IDS)
 def test_committed_readme_matches_the_results(folder):
-    experiment, (table, speeds, records) = experiment_of(folder), results_of(folder)
+    experiment, (table, speeds, records) = load_experiment(folder.name), results_of(folder)
     names = [name for name in experiment.figures if name not in (TABLES, SCORE)]
     drawn = {name: find_figure(name) for name in names
              if (folder / "figures" / f"{name}.png").exists()}  # fmt: skip

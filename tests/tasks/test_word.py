@@ -79,10 +79,6 @@ def test_short_words_without_an_alternative_are_drawn_too(letters):
             assert task.check(line.split()) is None
 
 
-def omega_task(name: str, size: int = 7, letters: str = "three") -> Word:
-    return Word(size, "cot", name, letters, "member", "omega")
-
-
 @pytest.mark.parametrize("name", ["S3", "A4", "Z5", "flip-flop"])
 @settings(max_examples=40)
 @given(data=st.data())
@@ -98,10 +94,12 @@ def test_acceptance_of_infinite_words_matches_the_oracle(name, data):
 
 def test_infinite_words_by_hand():
     """h(u) = 2 and h(v) = 4 in Z5, so v is read five times until 2 recurs."""
-    chain, answer = omega_task("Z5").solve("1 1 0 | 1 1 1 1 <sep>".split())
+    z5 = Word(7, "cot", "Z5", "three", "member", "omega")
+    chain, answer = z5.solve("1 1 0 | 1 1 1 1 <sep>".split())
     assert chain == "1 2 2  3 4 0 1  2 3 4 0  1 2 3 4  0 1 2 3  4 0 1 2  <sep>".split()
     assert answer == ["yes"]
-    chain, answer = omega_task("flip-flop").solve("b 1 1 | 1 1 1 1 <sep>".split())
+    flip_flop = Word(7, "cot", "flip-flop", "three", "member", "omega")
+    chain, answer = flip_flop.solve("b 1 1 | 1 1 1 1 <sep>".split())
     assert (" ".join(chain), answer) == ("b b b b b b b <sep>", ["no"])
-    chain, answer = omega_task("flip-flop").solve("b 1 1 | 1 a 1 1 <sep>".split())
+    chain, answer = flip_flop.solve("b 1 1 | 1 a 1 1 <sep>".split())
     assert " ".join(chain) == "b b b b a a a a a a a <sep>"

@@ -37,37 +37,6 @@ def cut(sequences, most_tokens, most=None, packed=True):
     return sequences.parts(index, Layout(packed, most_tokens), most)
 
 
-def test_a_batch_is_trimmed_and_counts_neither_prompt_nor_padding():
-    sequences = TASK.draw(0, 7, 0, 200)
-    index = torch.tensor([3, 11, 42])
-    batch = SequenceTensors(sequences).batch(index)
-    assert batch.inputs.shape[1] == sequences.lengths[index.numpy()].max() - 1
-    counted = batch.spread(torch.ones(len(batch.counted)))
-    targets = batch.spread(batch.targets)
-    for row, i in enumerate(index.tolist()):
-        prompt, length = int(sequences.prompt_lengths[i]), int(sequences.lengths[i])
-        positions = torch.nonzero(counted[row]).flatten() + 1
-        assert positions.tolist() == list(range(prompt, length))
-        assert targets[row, positions - 1].tolist() == sequences.tokens[i, prompt:length].tolist()
-        assert targets[row, length - 2] == 1  # EOS is the last target
-
-
-@settings(max_examples=50)
-@given(st.data())
-def test_values_at_targets_equal_masked_values(data):
-    sequences = SequenceTensors(TASK.draw(0, 7, 0, 200))
-    rows = st.lists(st.integers(0, len(sequences) - 1), min_size=1, max_size=9)
-    layout = Layout(width_step=data.draw(st.integers(1, 20)))
-    batch = sequences.batch(torch.tensor(data.draw(rows)), layout)
-    mask = batch.spread(torch.ones(len(batch.counted), dtype=torch.bool))
-    values = torch.randn(*mask.shape, 3, requires_grad=True)
-    chosen = batch.at_targets(values)
-    assert torch.equal(chosen, values[mask])
-    direction = torch.randn_like(chosen)
-    one, other = (torch.autograd.grad(x, values, direction) for x in (chosen, values[mask]))
-    assert torch.equal(one[0], other[0])
-
-
 def test_16_bit_tokens_are_preserved():
     tokens = np.array([[5, 300, 40_000, 1]], dtype=np.uint16)
     sequences = SequenceSet(tokens, np.array([4], np.int32), np.array([2], np.int32))
@@ -80,6 +49,7 @@ def test_16_bit_tokens_are_preserved():
 def test_the_loss_is_the_mean_over_chain_answer_and_eos_or_all_labels(task, mixer):
     sequences, model = task.draw(0, 7, 0, 9), small_model(task, mixer).eval()
     tensors, every = SequenceTensors(sequences), torch.arange(9)
+    assert tensors.batch(every).inputs.shape == (9, int(sequences.lengths.max()) - 1)
     expected = plain_loss([plain_logits(model, task, sequences, row) for row in range(9)])
     for layout in (Layout(), Layout(packed=True)):
         (index,) = tensors.parts(every)
@@ -177,6 +147,9 @@ def test_every_epoch_contains_every_sequence_once(count, batch_size, epoch):
     assert sorted(torch.cat(seen).tolist()) == list(range(count))
     assert all(len(batch) == order.batch_size for batch in seen[:-1])
     assert 0 < len(seen[-1]) <= order.batch_size
+    held = [sum(map(len, seen[:i])) for i in range(len(seen) + 1)]
+    before = [order.sequences_before(first + i) for i in range(len(seen) + 1)]
+    assert before == [epoch * count + own for own in held]
 
 
 def test_a_batch_depends_only_on_seed_and_step():

@@ -240,5 +240,5 @@ def test_bfloat16_trains_with_products_in_bfloat16(tmp_path):
         for precision in ("float32", "bfloat16")
     )
     one.fit(), other.fit()
-    assert torch.allclose(flat_weights(one.model), flat_weights(other.model), atol=0.1)
-    assert not torch.equal(flat_weights(one.model), flat_weights(other.model))
+    apart = (flat_weights(one.model) - flat_weights(other.model)).abs().mean()
+    assert 0 < apart < 1e-3  # a step is 1e-2
