@@ -407,6 +407,13 @@ def test_thirteen_operators():
     assert f"D = 24: linear {rates[0]}, standard {rates[1]} (0.005" in TEXT
 
 
+def test_share_of_mixing():
+    rows = groups("overnight").query("model == 'standard'")
+    pairs = rows["max_len"] * (rows["max_len"] + 1) / 2
+    share = 100 * 4 * 3 * rows["d90"] * pairs / rows["flops_total"]
+    assert f"Mixing is {share.min():.0f} to {share.max():.0f} % of standard attention's" in TEXT
+
+
 def test_claims():
     """Evidence on the paper's claims."""
     own, below = groups("overnight"), groups("table2_below")
