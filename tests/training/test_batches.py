@@ -51,7 +51,7 @@ def test_the_loss_is_the_mean_over_chain_answer_and_eos_or_all_labels(task, mixe
     tensors, every = SequenceTensors(sequences), torch.arange(9)
     assert tensors.batch(every).inputs.shape == (9, int(sequences.lengths.max()) - 1)
     expected = plain_loss([plain_logits(model, task, sequences, row) for row in range(9)])
-    for layout in (Layout(), Layout(packed=True)):
+    for layout in (Layout(), Layout(width_step=5), Layout(packed=True)):
         (index,) = tensors.parts(every)
         loss = loss_of(model, tensors.batch(index, layout)).item()
         assert loss == pytest.approx(expected, rel=1e-5)
