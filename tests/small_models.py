@@ -83,8 +83,8 @@ def prepared(task_name: str, mixer: str, steps: int) -> tuple[Task, Transformer]
 
 
 def twin_model(task: Task, mixer: str, perturbation: float) -> tuple[Transformer, int]:
-    """A model in which every argmax is a tie: both halves of the vocabulary have the same rows of
-    the head, and the biases of the second half are higher by `perturbation`."""
+    """A model whose every arg-max is a tie: both halves of the vocabulary share the head's rows;
+    the second half's biases are higher by `perturbation`."""
     model, half = small_model(task, mixer), len(task.vocabulary) // 2
     with torch.no_grad():
         weight = model.head.weight.mul_(20)

@@ -139,15 +139,10 @@ def recurrence(
 
 def rotated(x: Tensor) -> Tensor:
     """RoFormer's R_t x_t for t = 0, 1, ...: pairs as complex numbers times exp(i t θ_a)."""
-    return torch.stack([apply_rotary(x[..., t, :], t) for t in range(x.shape[-2])], dim=-2)
-
-
-def apply_rotary(x: Tensor, t: int) -> Tensor:
-    """R_t x of every x (..., K)."""
-    pairs = torch.complex(x[..., 0::2], x[..., 1::2])  # (..., K / 2)
+    pairs = torch.complex(x[..., 0::2], x[..., 1::2])  # (..., T, K / 2)
     theta = [10000.0 ** (-2 * a / x.shape[-1]) for a in range(x.shape[-1] // 2)]
-    turn = torch.tensor([complex(0, t * angle) for angle in theta], dtype=torch.complex128)
-    return torch.view_as_real(pairs * turn.exp()).flatten(-2).to(x.dtype)
+    turns = torch.tensor([[t * a for a in theta] for t in range(x.shape[-2])], dtype=torch.float64)
+    return torch.view_as_real(pairs * torch.exp(1j * turns)).flatten(-2).to(x.dtype)
 
 
 # Queries, keys, values and outputs per head

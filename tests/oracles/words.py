@@ -3,15 +3,13 @@
 from collections.abc import Callable
 from functools import cache
 
-Times = Callable[[str, str], str]
-
 
 def one_after_the_other(p: str, g: str) -> str:
     """Compose permutations in one-line notation, p first: x is mapped to g(p(x))."""
     return "".join(g[int(p[x]) - 1] for x in range(len(p)))
 
 
-def times(monoid: str) -> Times:
+def times(monoid: str) -> Callable[[str, str], str]:
     """The product of two elements in text form, without a table."""
     if monoid == "flip-flop":
         return lambda x, y: x if y == "1" else y

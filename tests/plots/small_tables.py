@@ -36,5 +36,4 @@ def cells(by_dim: dict[int, list[float]], **settings: Any) -> pd.DataFrame:
 
 
 def joined(*tables: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows of all tables."""
     return pd.concat(tables, ignore_index=True)

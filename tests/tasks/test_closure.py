@@ -14,25 +14,18 @@ KINDS = Closure.kind_names
 GROUPS = {"A5": 14, "S5": 14, "Z5": 14, "Z60": 14, "A4xZ5": 14, "S3": 10, "A4": 12}
 
 
-def subset_of(task: Closure) -> set[str]:
-    group = monoid(task.monoid)
-    return {group.elements[i] for i in group.subgroup}
-
-
 @pytest.mark.parametrize("format", ["cot", "direct"])
 @pytest.mark.parametrize(("name", "size"), GROUPS.items())
 def test_lines_match_the_definition(name, size, format):
-    task = Closure(size, format, name)
+    task, group = Closure(size, format, name), monoid(name)
+    subset = {group.elements[i] for i in group.subgroup}
     for line in drawn_lines(task, 20):
-        assert judge_closure(line, name, subset_of(task), task.r, format) is None, line
+        assert judge_closure(line, name, subset, task.r, format) is None, line
         assert task.check(line.split()) is None
 
 
 def test_worked_by_hand():
     task = Closure(5, monoid="S3", r=2, subset=["123", "132"])
-    sequence = task.complete("213 312 123 213 312 <sep>".split())
-    chain = "213 lost 132 reach 132 reach 231 lost 123 reach <sep>"
-    assert (" ".join(sequence.chain), sequence.answer) == (chain, ["yes"])
     for word, answer, kind in (
         ("213 312 123 213 312", "yes", "yes"),
         ("213 213 213 213 123", "yes", "yes"),

@@ -49,7 +49,8 @@ def test_edit_in_another_file_recompiles_kernels(small: Path, tmp_path: Path) ->
 
 
 def test_unreadable_cache_is_rebuilt(small: Path) -> None:
-    """For example, a killed process leaves an empty index, and numba always raises EOFError."""
+    """For example, a killed process leaves an empty index, and numba then raises EOFError every
+    time."""
     printed(small)
     for suffix, length in (("nbi", 0), ("nbc", 200)):
         [path] = cached(small / "__pycache__", suffix)

@@ -75,13 +75,11 @@ def test_simple_features_do_not_reveal_the_answer():
         assert abs(with_match - without) < 1  # SD of a sum modulo 17 is 4.9: 4.5 times 0.22
 
 
-DOCUMENT = (ROOT / "docs" / "tensor.md").read_text()
-
-
 def documented(row, column):
     """An entry in the table of guesses in docs/tensor.md."""
+    page = (ROOT / "docs" / "tensor.md").read_text()
     names, found = (
-        re.search(rf"^\| {start} \| (.*) \|$", DOCUMENT, re.MULTILINE)[1].split(" | ")
+        re.search(rf"^\| {start} \| (.*) \|$", page, re.MULTILINE)[1].split(" | ")
         for start in ("n, p", row)
     )
     return int(found[names.index(column)])

@@ -32,7 +32,8 @@ def resets(word):
 
 
 def test_distances_of_flip_flop_resets_are_equally_frequent():
-    """Distances are equally frequent unless their words run out; most of those words are stored."""
+    """All distances are equally frequent, except those whose words run out; of these words, most
+    are stored."""
     task, counts = Word(9, "cot", "flip-flop"), DataConfig(train=1500, validation=60, test=240)
     sets, _ = build(task, counts, progress=False)
     every = [w for w in itertools.product(range(3), repeat=9) if w.count(1) == w.count(2) > 0]

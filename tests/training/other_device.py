@@ -86,7 +86,7 @@ class OtherDevice(TorchDispatchMode):
 
 
 def waits(func, args, kwargs):
-    """Tell whether the host has to wait for the device."""
+    """Whether the host has to wait for the device."""
     if func is aten._to_copy.default:
         target = torch.device(kwargs.get("device") or args[0].device)
         crosses = (args[0].device == ELSEWHERE) != (target == ELSEWHERE)
