@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from experiments.grid import cell_of
-from training.recipe import Rates, Recipe
+from training.recipe import Rates, Recipe, RoleRate
 
 KINDS = [field.name for field in dataclasses.fields(Rates)]
 
@@ -59,6 +59,14 @@ def test_cooldown_ends_near_zero_and_leaves_earlier_rates_unchanged():
     assert all(a == b for a, b in rates[:76])
     assert rates[87][1] / rates[87][0] == pytest.approx(13 / 25)
     assert rates[99][1] / rates[99][0] == pytest.approx(1 / 25)
+
+
+def test_a_role_scales_by_a_factor_and_a_power_of_the_width():
+    r = recipe(reference_dim=32, rates=Rates(hidden=RoleRate(2.0, 0.5), head=RoleRate(exponent=1)))
+    assert r.rate_factor("hidden", 32) == 2.0
+    assert r.rate_factor("hidden", 128) == pytest.approx(1.0)
+    assert r.rate_factor("head", 128) == pytest.approx(0.25)
+    assert r.rate_factor("vector", 128) == 1.0
 
 
 SCHEDULES = st.sampled_from(["linear", "cosine", "constant", "inverse_sqrt"])
