@@ -14,6 +14,7 @@ from small_models import MIXERS, TASKS, prepared, small_model, written
 
 from common import UserError
 from evaluation.generate import generate
+from evaluation.judge import evaluate
 from evaluation.state_format import (
     StateRounding,
     parse_format,
@@ -137,6 +138,21 @@ def test_float32_gives_the_same_tokens_and_labels_as_exact_evaluation(mixer):
     model, sequences = small_model(task, mixer), task.draw(0, 1, 0, 30)
     found = generate(model, sequences, rounding=state_rounding("float32", model, sequences))
     assert (found.tokens == generate(model, sequences).tokens).all()
+
+
+def test_more_bits_are_not_worse():
+    task, model = prepared("lis", "linear", 400)
+    sequences = task.draw(0, 1, 0, 150)
+    exact = evaluate(model, task, sequences).answer_accuracy
+    for family in (["int3", "int6", "int20"], ["float0e4", "float2e5", "float9e5"]):
+        roundings = [state_rounding(name, model, sequences) for name in family]
+        shares = [
+            evaluate(model, task, sequences, rounding=rounding).answer_accuracy
+            for rounding in roundings
+        ]
+        assert all(more > less - 0.05 for less, more in itertools.pairwise(shares))
+        assert shares[-1] == pytest.approx(exact, abs=0.02)
+        assert shares[0] < exact - 0.05
 
 
 class Register:
