@@ -11,13 +11,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-import torch
 import yaml
 
 from common import UserError
-from evaluation.argmax import Memory
-from evaluation.generate import generate
-from evaluation.state_format import StateRounding
+from evaluation.generate import Generation, generate
 from experiments.config import CellConfig, cell_from, require_trusted
 from experiments.grid import cell_of
 from experiments.names import run_name, source_digests
@@ -73,7 +70,7 @@ class LoadedRun:
         except (ValueError, LookupError):
             reason = task.check_prompt(tokens) or "not a prompt"
             raise UserError(f"prompt {prompt!r}: {reason}") from None
-        return next(written(self.model, self.task, sequences))
+        return next(written(self.task, sequences, generate(self.model, sequences)))
 
 
 def load(folder: str | Path, trust: bool = False) -> LoadedRun:
@@ -104,19 +101,10 @@ def build(*words: str) -> Transformer:
     return initial_model(config, build_task(config.task))
 
 
-def written(
-    model: Transformer,
-    task: Task,
-    sequences: SequenceSet,
-    memory_mb: Memory = "auto",
-    device: torch.device | str = "cpu",
-    rounding: StateRounding | None = None,
-) -> Iterator[Written]:
-    """Yield what the model generates for the prompts of `sequences`, in order; with labels, the
-    labels that it gives."""
+def written(task: Task, sequences: SequenceSet, generation: Generation) -> Iterator[Written]:
+    """What a model generated for each prompt of `sequences`; with labels, the labels it gave."""
     decode = task.vocabulary.decode
     gold = sequences.tokens if sequences.labels is None else sequences.labels
-    generation = generate(model, sequences, memory_mb, device, rounding=rounding)
     for row in range(len(sequences)):
         start, end = sequences.prompt_lengths[row], generation.lengths[row]
         tokens = decode(generation.tokens[row, start:end])

@@ -46,23 +46,22 @@ def main(settings: DictConfig) -> None:
     data = load_data(config, run.task)
     sequences = measured_sequences(config, run.task, measured, data)
     model, rounding = rounded_model(config, run.model, data)
-    placement = config.machine.evaluation_memory_mb, device
-    if call.show or call.out:
-        some = sequences if call.out else sequences.select(slice(call.show))
-        chains = list(cotcost.written(model, measured, some, *placement, rounding))
-        print("".join(f"{chain}\n\n" for chain in chains[: call.show]), end="")
-        if call.out:
-            lines = [json.dumps(dataclasses.asdict(chain)) for chain in chains]
-            write_text(Path(call.out), "\n".join(lines) + "\n")
     with tqdm(total=len(sequences), desc="evaluating", disable=None, leave=False) as bar:
         result = evaluate(
             model,
             measured,
             sequences,
-            *placement,
+            config.machine.evaluation_memory_mb,
+            device,
             lambda done, total: bar.update(done - bar.n),
             rounding,
         )
+    if call.show or call.out:
+        chains = list(cotcost.written(measured, sequences, result.generation))
+        print("".join(f"{chain}\n\n" for chain in chains[: call.show]), end="")
+        if call.out:
+            lines = [json.dumps(dataclasses.asdict(chain)) for chain in chains]
+            write_text(Path(call.out), "\n".join(lines) + "\n")
     found = accuracies(result)
     found["seconds"] = found.pop("eval_seconds")
     found |= {k: result.errors[k] for k in ("by_kind", "longest_prefix") if k in result.errors}

@@ -3,7 +3,7 @@
 import math
 import time
 from collections import Counter
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -26,7 +26,8 @@ class Evaluation:
     `answer_accuracy_high`; `chain_exact_match`: sequences with every generated token gold. With
     labels, the last label is the answer and all labels are the chain; online, all are both.
     `chance_accuracy`: that of the most frequent answer. `n_test`: sequences; `seconds`: wall time;
-    `errors`: where chains break (`errors.where_chains_break`), accuracy by kind (`errors.by_kind`).
+    `errors`: where chains break (`errors.where_chains_break`), accuracy by kind (`errors.by_kind`);
+    `generation`: what the model wrote.
     """
 
     answer_accuracy: float
@@ -36,7 +37,8 @@ class Evaluation:
     chance_accuracy: float
     n_test: int
     seconds: float
-    errors: dict[str, Any] = field(default_factory=dict)
+    errors: dict[str, Any]
+    generation: Generation
 
 
 def evaluate(
@@ -50,11 +52,12 @@ def evaluate(
 ) -> Evaluation:
     """Accuracies on `sequences`; arguments and errors as in `generate`."""
     started = time.perf_counter()
-    generation, read = generate(model, sequences, memory_mb, device, progress, rounding), sequences
+    generation = generate(model, sequences, memory_mb, device, progress, rounding)
+    judged = sequences, generation
     if task.format == "online":
-        read, generation = without_markers(sequences, generation)
-    answer_right, chain_right = judge(task, read, generation)
-    errors = where_chains_break(read, generation)
+        judged = without_markers(sequences, generation)
+    answer_right, chain_right = judge(task, *judged)
+    errors = where_chains_break(*judged)
     if kinds := by_kind(task, sequences, answer_right):
         errors["by_kind"] = kinds
     low, high = wilson_interval(int(answer_right.sum()), len(sequences))
@@ -67,6 +70,7 @@ def evaluate(
         n_test=len(sequences),
         seconds=time.perf_counter() - started,
         errors=errors,
+        generation=generation,
     )
 
 

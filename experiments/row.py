@@ -38,7 +38,8 @@ def training_cost(trainer: Trainer) -> dict[str, Any]:
 
 
 def accuracies(evaluation: Evaluation) -> dict[str, Any]:
-    row = {k: value for k, value in vars(evaluation).items() if k not in ("seconds", "errors")}
+    others = "seconds", "errors", "generation"
+    row = {k: value for k, value in vars(evaluation).items() if k not in others}
     return row | {"eval_seconds": round(evaluation.seconds, 3)}
 
 

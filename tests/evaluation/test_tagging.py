@@ -57,7 +57,7 @@ def test_labels_are_shown_with_the_correct_ones(task):
     model, sequences = small_model(task), task.draw(0, 1, 0, 30)
     generation = generate(model, sequences)
     labels, right = generation.tokens, generation.first_mistake < 0
-    shown = list(cotcost.written(model, task, sequences))
+    shown = list(cotcost.written(task, sequences, generation))
     assert [one.first_mistake is None for one in shown] == right.tolist()
     for row, one in enumerate(shown):
         assert one.right == task.vocabulary.decode(sequences.labels[row][sequences.labels[row] > 0])
