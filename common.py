@@ -154,6 +154,8 @@ def locate(target: str, key: str) -> Any:
     the path was written, if there is no such module or name; errors while the module runs are
     raised as they are."""
     module_name, _, name = str(target).rpartition(".")
+    if not module_name:
+        raise UserError(f"{key}={target}: not a dotted path, e.g. tasks.lis.LIS")
     try:
         found = importlib.import_module(module_name)
     except (ModuleNotFoundError, ValueError) as error:

@@ -63,7 +63,8 @@ def main(words: Sequence[str]) -> None:
     if {"-h", "--help"} & set(words):
         print(__doc__, end="")
         return
-    draw(**read_options(draw, [re.sub("^--config-dir", "config_dir", word) for word in words]))
+    joined = re.sub("^--config-dir[=\n]", "config_dir=", "\n".join(words), flags=re.MULTILINE)
+    draw(**read_options(draw, joined.splitlines()))
 
 
 if __name__ == "__main__":

@@ -36,9 +36,7 @@ def points(table: pd.DataFrame, facets: data.Facets = None) -> pd.DataFrame:
     place = ["column", "row", "x", "y"]
     median = rows.groupby(place, dropna=False)["answer_accuracy"].transform("median")
     paper = rows.apply(theory.paper_value, axis=1, known=theory.PAPER_D90)
-    distinct = rows.assign(paper=paper).drop_duplicates(["model", "size"])["paper"].dropna()
-    most = distinct.isin(rows["dim"]).mean() > 0.5  # else a lone line would puzzle
-    return rows.assign(median=median, paper_dim=paper if most else np.nan)
+    return rows.assign(median=median, paper_dim=paper)
 
 
 @style.styled
@@ -172,11 +170,15 @@ def _write(axes: Axes, x: int, y: int, median: float, width: float) -> None:
 def _draw_frontier(axes: Axes, cells: pd.DataFrame, xs: list[Any], ys: list[Any]) -> None:
     for y, part in cells.groupby("y", sort=False):
         d90 = bracket(part.groupby("x")["median"].first().to_dict()).dim
-        papers = part["paper_dim"].dropna().unique()
-        for dim, look in [(d90, D90), *((paper, PAPER) for paper in papers)]:
+        middle, paper = ys.index(y), part["paper_dim"].iloc[0]
+        for dim, look in [(d90, D90), (paper, PAPER)]:
             if dim in xs:
-                left, middle = xs.index(dim) - 0.5, ys.index(y)
+                left = xs.index(dim) - 0.5
                 axes.plot([left] * 2, [middle - 0.5, middle + 0.5], solid_capstyle="butt", **look)
+        if paper > max(xs):
+            axes.text(
+                len(xs) - 0.45, middle, f"→{paper:g}", color=PAPER["color"], va="center_baseline"
+            )
 
 
 def _explain(figure: Figure, grid: np.ndarray, cells: pd.DataFrame, over_dim: bool) -> None:

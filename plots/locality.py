@@ -1,4 +1,4 @@
-"""Does a local chain help? D90 on ED beside ED_Local at equal L, a panel per model.
+"""D90 on ED and ED_Local against the number of letters, a panel per model.
 
 The same questions with two kinds of chain: ED needs letters of the prompt at any distance, ED_Local
 restates those that the next row needs. The bar below a point reaches down to the next smaller D
@@ -32,7 +32,8 @@ def draw(table: pd.DataFrame, *, width: float, **_: Any) -> Figure:
         look.label: {"color": look.color, "marker": marker}
         for look, marker in zip(map(style.task_look, TASKS), "Dv", strict=True)
     }
-    return draw_panels(groups.rename(columns={"row": "column", "column": "row"}), looks, width)
+    panels = groups.rename(columns={"row": "column", "column": "row"})
+    return draw_panels(panels, looks, width, ("size", "letters"))
 
 
 def locality(task: Task) -> int:

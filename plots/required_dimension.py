@@ -32,13 +32,19 @@ def draw(table: pd.DataFrame, facets: data.Facets = None, *, width: float, **_: 
     return figure
 
 
-def draw_panels(groups: pd.DataFrame, looks: dict[str, dict[str, Any]], width: float) -> Figure:
-    """A panel per `column` label of `groups` (`data.d90_of_groups`), a line per `row` label."""
+def draw_panels(
+    groups: pd.DataFrame,
+    looks: dict[str, dict[str, Any]],
+    width: float,
+    x: tuple[str, str] = ("max_len", "longest sequence L (tokens)"),
+) -> Figure:
+    """A panel per `column` label of `groups` (`data.d90_of_groups`), a line per `row` label; `x`
+    names a column and its axis."""
     columns = groups["column"].unique()
     figure = style.new_figure(min(width, 0.6 + 2.05 * len(columns)), HEIGHT)
     figure.subplots(1, len(columns), sharey=True, squeeze=False)
     for axes, column in zip(figure.axes, columns, strict=True):
-        _draw_lines(axes, groups[groups["column"] == column], looks)
+        _draw_lines(axes, groups[groups["column"] == column], looks, x[0])
         axes.set_title(column)
     low, high = figure.axes[0].get_ylim()
     powers = 2.0 ** np.arange(np.ceil(np.log2(low)), np.floor(np.log2(high)) + 1)
@@ -46,22 +52,22 @@ def draw_panels(groups: pd.DataFrame, looks: dict[str, dict[str, Any]], width: f
         style.plain_log_axis(axes, "y", powers.tolist())
         axes.grid(True)
     figure.axes[0].set_ylabel("D90")
-    style.legend_below(figure, looks, "longest sequence L (tokens)")
+    style.legend_below(figure, looks, x[1])
     return figure
 
 
-def _draw_lines(axes: Axes, groups: pd.DataFrame, looks: dict[str, dict[str, Any]]) -> None:
+def _draw_lines(axes: Axes, groups: pd.DataFrame, looks: dict[str, dict[str, Any]], x: str) -> None:
     axes.set(xscale="log", yscale="log")
-    shortest, longest = groups["max_len"].min(), groups["max_len"].max()
+    shortest, longest = groups[x].min(), groups[x].max()
     span = 1.44 * longest / shortest
     for place, (row, look) in enumerate(looks.items()):
-        part = groups[groups["row"] == row].sort_values("max_len")
-        lengths = part["max_len"] * span ** (APART * (place - (len(looks) - 1) / 2))
+        part = groups[groups["row"] == row].sort_values(x)
+        lengths = part[x] * span ** (APART * (place - (len(looks) - 1) / 2))
         bounded = part["low"] > 0
         axes.plot(lengths, part["d90"].where(bounded), **look)
         axes.plot(lengths, part["d90"].mask(bounded), **{**look, "linestyle": "none"})
         _draw_brackets(axes, lengths, part, look["color"])
-    style.plain_log_axis(axes, "x", spaced_ticks(sorted(groups["max_len"].unique())))
+    style.plain_log_axis(axes, "x", spaced_ticks(sorted(groups[x].unique())))
     axes.set_xlim(shortest / 1.2, longest * 1.2)
     seen = [*groups["d90"].dropna(), *groups["low"][groups["low"] > 0]]
     axes.set_ylim(min([*axes.get_ylim(), min(seen) / 1.6]), max(axes.get_ylim()[1], max(seen) * 2))
@@ -71,7 +77,7 @@ def spaced_ticks(lengths: list[float]) -> list[float]:
     """The lengths far enough apart to be ticks of a logarithmic axis."""
     kept: list[float] = []
     for length in reversed(lengths):
-        if not kept or kept[-1] / length > (lengths[-1] / lengths[0]) ** 0.12:
+        if not kept or kept[-1] / length > (lengths[-1] / lengths[0]) ** 0.1:
             kept.append(length)
     return kept[::-1]
 

@@ -50,7 +50,7 @@ GENERAL = {"standard": CONSTANT, "sparse": ROOT, "linear": ROOT}
 LOCAL = {"standard": CONSTANT, "sparse": CONSTANT, "linear": FOURTH_ROOT}
 ENOUGH = {"standard": CONSTANT, "sparse": Prediction(0.5, "≤ "), "linear": Prediction(0.5, "≤ ")}
 GROWTH_OF_DIM = {"lis": GENERAL, "arithmetic": LOCAL, "ed_local": LOCAL, "ed": ENOUGH}
-POWERS = {0.0: "constant", 0.25: "∜L", 0.5: "√L"}
+POWERS = {0.25: "$L^{1/4}$", 0.5: "$L^{1/2}$"}
 
 
 def prediction(task: str, model: str) -> Prediction | None:

@@ -301,7 +301,7 @@ def test_an_experiment_from_a_custom_config_dir(published, drawn):
     assert "Ours." in text and "*Accuracy: the share of correct final answers" in text
     (conf / "mine.yaml").write_text("description: x\ngrid: [{seed: [0]}]\nfigure: [heatmap]\n")
     with pytest.raises(UserError, match="figure"):
-        drawn("--config-dir=conf", "results_dir=results")
+        drawn("--config-dir", "conf", "results_dir=results")
 
 
 @pytest.mark.parametrize(
