@@ -90,6 +90,11 @@ def run_command(main: Callable[[], Any], suggest: Callable[[str], str] | None = 
         text = one_line(f"{f'{word}: ' if word else ''}{error} {reason}")
         print(f"error: {text}{near}", file=sys.stderr)
         sys.exit(2)
+    except RuntimeError as error:
+        if 'Could not detect "srun"' not in str(error):  # submitit, without SLURM
+            raise
+        print(f"error: hydra/launcher: {error}", file=sys.stderr)
+        sys.exit(2)
     except KeyboardInterrupt:
         sys.exit(130)
 

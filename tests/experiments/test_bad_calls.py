@@ -35,6 +35,7 @@ BAD_CELLS = [
     ("model.dim=15 model.num_heads=1", "odd"),
     ("model.mixer._target_=models.absent.Attention", "models.absent"),
     ("model.mixer._target_=models.standard.Nothing", "Nothing"),
+    ("model.mixer._target_=Attention", "not a dotted path"),
     ("model.mixer._target_=os.system", "os.system"), ("recipe.learning_rate=fast", "learning_rate"),
     ("recipe.steps=0", "recipe.steps=0"), ("recipe.steps=null", "exactly one"),
     ("data.seed=-1", "data.seed"), ("data.test=2000000000", "data.test"),
@@ -156,6 +157,11 @@ def test_a_multirun_with_a_bad_value_runs_the_others_and_exits_2(command, tmp_pa
     outcome = command("train.py", "-m", f"hydra/launcher={launcher}", *words)
     assert outcome.status == 2
     assert len(list(tmp_path.glob("runs/*/record.json"))) == 1
+
+
+def test_slurm_launcher_without_slurm(command, monkeypatch):
+    monkeypatch.setenv("PATH", "")
+    assert '"srun"' in command("train.py", "-m", "hydra/launcher=slurm", *CELL).line
 
 
 @pytest.mark.parametrize("more", [[], ["-m", "hydra/launcher=local"]])
