@@ -10,6 +10,7 @@ The last line of standard output is one JSON object.
 
 import dataclasses
 import json
+from itertools import islice
 from pathlib import Path
 
 import hydra
@@ -57,7 +58,8 @@ def main(settings: DictConfig) -> None:
             rounding,
         )
     if call.show or call.out:
-        chains = list(cotcost.written(measured, sequences, result.generation))
+        most = None if call.out else call.show
+        chains = list(islice(cotcost.written(measured, sequences, result.generation), most))
         print("".join(f"{chain}\n\n" for chain in chains[: call.show]), end="")
         if call.out:
             lines = [json.dumps(dataclasses.asdict(chain)) for chain in chains]

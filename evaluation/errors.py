@@ -13,8 +13,7 @@ LABEL_THRESHOLD = 0.9  # least accuracy of each label in the longest prefix
 
 def where_chains_break(sequences: SequenceSet, generation: Generation) -> dict[str, Any]:
     """`by_position`: rows [position after the prompt, first mistakes there, sequences without an
-    earlier mistake]. With labels also `longest_prefix`: how many labels, from the first on, are
-    each right in 90 % of the sequences."""
+    earlier mistake]; with labels also `longest_prefix`."""
     mistaken = generation.first_mistake >= 0
     last = np.where(mistaken, generation.first_mistake, sequences.lengths - 1)
     last = last - sequences.prompt_lengths  # place of the first mistake, or of the end
@@ -22,11 +21,16 @@ def where_chains_break(sequences: SequenceSet, generation: Generation) -> dict[s
     reached = np.bincount(last)[::-1].cumsum()[::-1]
     found = {"by_position": np.column_stack([np.arange(len(missed)), missed, reached]).tolist()}
     if sequences.labels is not None:
-        there = sequences.labels[:, 2 : sequences.lengths.max()] > 0  # (N, labels)
-        right = there & (generation.tokens == sequences.labels)[:, 2 : sequences.lengths.max()]
-        below = np.flatnonzero(right.sum(0) < LABEL_THRESHOLD * there.sum(0))
-        found["longest_prefix"] = int(below[0]) if len(below) else there.shape[1]
+        found["longest_prefix"] = longest_prefix(sequences.labels, generation.tokens)
     return found
+
+
+def longest_prefix(labels: np.ndarray, predicted: np.ndarray) -> int:
+    """How many labels, from the first on, are each right in 90 % of the sequences; (N, W)."""
+    labels, predicted = labels[:, 2:], predicted[:, 2:]  # the first label is that of token 2
+    there = labels > 0
+    enough = (there & (predicted == labels)).sum(0) >= LABEL_THRESHOLD * there.sum(0)
+    return int(np.logical_and.accumulate(enough & there.any(0)).sum())
 
 
 def by_kind(task: Task, sequences: SequenceSet, answer_right: np.ndarray) -> dict[str, list[int]]:
@@ -35,10 +39,12 @@ def by_kind(task: Task, sequences: SequenceSet, answer_right: np.ndarray) -> dic
     if not task.kind_names:
         return {}
     found: dict[str, list[int]] = {}
-    for row in range(len(sequences)):  # sequences of a file may have several sizes
-        strata = task.strata(sequences.select([row]))
+    for length in np.unique(sequences.prompt_lengths):  # `strata` takes sequences of one size
+        rows = np.flatnonzero(sequences.prompt_lengths == length)
+        strata = task.strata(sequences.select(rows))
         assert strata is not None
-        counts = found.setdefault(task.kind_names[strata[0, 1]], [0, 0])
-        counts[0] += int(answer_right[row])
-        counts[1] += 1
+        for kind, right in zip(strata[:, 1].tolist(), answer_right[rows].tolist(), strict=True):
+            counts = found.setdefault(task.kind_names[kind], [0, 0])
+            counts[0] += right
+            counts[1] += 1
     return dict(sorted(found.items()))

@@ -84,26 +84,33 @@ def generate(
     disagrees with `forward`. With a `rounding`, the state is rounded after every token, and float32
     decides (`state_format`).
     """
-    gold = sequences.tokens if sequences.labels is None else sequences.labels
     if rounding is not None:
         text, output = generate_rounded(model, sequences, rounding, memory_mb, device, progress)
-        width, ends = text.shape[1], text == EOS_ID
-        if sequences.labels is not None:
-            labels = np.zeros_like(gold)
-            labels[:, :width] = output * (gold[:, :width] != 0)
-            return Generation(labels, sequences.lengths, first_difference(labels, gold))
-        lengths = np.where(ends.any(1), ends.argmax(1) + 1, width)
-        return Generation(text, lengths, first_difference(text, gold))
+        return _rounded(sequences, text, output)
     exact, total = ExactArgmax(model, sequences, memory_mb, device), len(sequences)
 
     def report(done: int) -> None:
         progress(done, total)
 
-    if sequences.labels is not None:
-        labels = with_enough_tolerance(exact, lambda: predict_labels(exact, report))
-        first = first_difference(labels, gold)
-        return Generation(labels, sequences.lengths, first, exact.tolerance)
+    if sequences.labels is None:
+        return _exact_text(exact, report)
+    labels = with_enough_tolerance(exact, lambda: predict_labels(exact, report))
+    first = first_difference(labels, sequences.labels)
+    return Generation(labels, sequences.lengths, first, exact.tolerance)
 
+
+def _rounded(sequences: SequenceSet, text: np.ndarray, output: np.ndarray) -> Generation:
+    """The generation of `generate_rounded`: `text` and the arg-maxes `output`, both (N, W)."""
+    width, ends = text.shape[1], text == EOS_ID
+    if sequences.labels is None:
+        lengths = np.where(ends.any(1), ends.argmax(1) + 1, width)
+        return Generation(text, lengths, first_difference(text, sequences.tokens))
+    labels = np.zeros_like(sequences.labels)
+    labels[:, :width] = output * (sequences.labels[:, :width] != 0)
+    return Generation(labels, sequences.lengths, first_difference(labels, sequences.labels))
+
+
+def _exact_text(exact: ExactArgmax, report: Callable[[int], None]) -> Generation:
     def write() -> TextBuffer:
         text = TextBuffer(exact.sequences, exact.longest)
         certify(exact, text, report)
@@ -116,7 +123,7 @@ def generate(
     tokens, lengths, first = (
         x.cpu().numpy() for x in (found.tokens, found.lengths, found.first_mistake)
     )
-    return Generation(tokens.astype(gold.dtype), lengths, first, exact.tolerance)
+    return Generation(tokens, lengths, first, exact.tolerance)
 
 
 def first_difference(written: np.ndarray, gold: np.ndarray) -> np.ndarray:

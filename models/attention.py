@@ -2,10 +2,10 @@
 
 import sys
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import torch
-from pydantic import PositiveInt
+from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
@@ -15,6 +15,7 @@ from models.mixer import GenerationState, Mixer, Role, upcast, without_autocast,
 from models.packing import MAX_KERNEL_LENGTH, PackedAttention, Packing
 
 Convolution = Literal["none", "canon", "silu"]
+Width = Annotated[int, Field(ge=2)]  # of a short convolution; 1 would be a scale per channel
 
 
 class ShortConvolution(nn.Module):
@@ -41,13 +42,13 @@ class ShortConvolution(nn.Module):
         with without_autocast(x):
             rows = F.pad(upcast(x).transpose(1, 2), (self.width - 1, 0))  # (B, C, W - 1 + T)
             mixed = F.conv1d(rows, self.kernel[:, None], groups=self.channels)  # (B, C, T)
-            return self.finish(x, mixed.transpose(1, 2))
+            return self.activate(x, mixed.transpose(1, 2))
 
     def forward_packed(self, x: Tensor, packing: Packing) -> Tensor:
         """`forward` on packed sequences, x (N, C)."""
         return x if self.kernel is None else packing.map_padded(self, x)
 
-    def finish(self, x: Tensor, mixed: Tensor) -> Tensor:
+    def activate(self, x: Tensor, mixed: Tensor) -> Tensor:
         return (upcast(x) + mixed if self.form == "canon" else F.silu(mixed)).to(x.dtype)
 
     def recent(
@@ -69,7 +70,7 @@ class ShortConvolution(nn.Module):
         window = torch.cat((tensors["recent"], x[:, None]), dim=1)  # (B, W, C)
         tensors["recent"].copy_(window[:, 1:])
         with without_autocast(x):
-            return self.finish(x, (upcast(window) * self.kernel.T).sum(1))
+            return self.activate(x, (upcast(window) * self.kernel.T).sum(1))
 
     def flops(self, length: int) -> dict[str, int]:
         if self.kernel is None:
@@ -87,7 +88,7 @@ class AttentionMixer(Mixer):
     `convolution_width` tokens. Subclasses define `attend` and `mixing_flops`; for generation
     `state_after`, `attend_step` and `state_bytes`; for a kernel on packed tokens `packed_kernel`.
     `parts` is the number of projections, `drops_weights` whether dropout acts on attention weights;
-    `seen` is what a mixer that sees lines is given besides x.
+    `ends` holds the ends of lines (B, T) for a mixer that sees them.
     """
 
     parts = 3
@@ -99,7 +100,7 @@ class AttentionMixer(Mixer):
         self,
         *sizes: Any,
         convolution: Convolution = "none",
-        convolution_width: PositiveInt = 4,
+        convolution_width: Width = 4,
         **shared: Any,
     ):
         super().__init__(*sizes, **shared)
@@ -114,8 +115,8 @@ class AttentionMixer(Mixer):
     def parameter_roles(self) -> dict[str, Role]:
         return {"qkv.weight": Role("hidden", parts=self.parts)}
 
-    def forward(self, x: Tensor, **seen: Any) -> Tensor:
-        return self.merge_heads(self.attend(*self.project(x), **seen))  # each (B, H, T, K)
+    def forward(self, x: Tensor, **ends: Any) -> Tensor:
+        return self.merge_heads(self.attend(*self.project(x), **ends))  # each (B, H, T, K)
 
     def project(self, x: Tensor) -> tuple[Tensor, ...]:
         """Queries, keys and values of x (B, T, D), each (B, H, T, K)."""
@@ -134,7 +135,7 @@ class AttentionMixer(Mixer):
         """Concatenate the heads of (B, H, T, K) and project: (B, T, D)."""
         return self.out(y.transpose(1, 2).flatten(2))
 
-    def forward_packed(self, x: Tensor, packing: Packing, **seen: Any) -> Tensor:
+    def forward_packed(self, x: Tensor, packing: Packing, **ends: Any) -> Tensor:
         if (
             overrides(self, "forward_packed", "forward", "project", "split_heads", "merge_heads")
             or overrides(self, "packed_kernel", "attend", "softmax")
@@ -143,27 +144,27 @@ class AttentionMixer(Mixer):
             or x.dtype == torch.float64
             or packing.longest > MAX_KERNEL_LENGTH  # padding is faster
         ):
-            return super().forward_packed(x, packing, **seen)
+            return super().forward_packed(x, packing, **ends)
         qkv = self.convolution.forward_packed(self.qkv(x), packing)  # (N, 3D)
         qkv = qkv.unflatten(-1, (self.parts, self.num_heads, -1))  # (N, 3, H, K)
-        return self.out(self.packed_kernel(qkv.float(), packing, **seen).to(qkv.dtype).flatten(1))
+        return self.out(self.packed_kernel(qkv.float(), packing, **ends).to(qkv.dtype).flatten(1))
 
     def packed_kernel(self, qkv: Tensor, packing: Packing) -> Tensor:
         """`attend` on packed q, k, v (N, 3, H, K) in float32, to (N, H, K); no positions or
         dropout."""
         raise NotImplementedError
 
-    def prefill(self, x: Tensor, lengths: Tensor, **seen: Any) -> tuple[Tensor, GenerationState]:
+    def prefill(self, x: Tensor, lengths: Tensor, **ends: Any) -> tuple[Tensor, GenerationState]:
         parts = self.project(x)  # (B, H, T, K) each
-        tensors = self.state_after(lengths, *parts, **seen)
+        tensors = self.state_after(lengths, *parts, **ends)
         tensors |= self.convolution.recent(x, lengths, self.qkv)
-        y = self.merge_heads(self.attend(*parts, **seen))
+        y = self.merge_heads(self.attend(*parts, **ends))
         return y, GenerationState(tensors, lengths, x.shape[1])
 
-    def step(self, x: Tensor, positions: Tensor, state: GenerationState, **seen: Any) -> Tensor:
+    def step(self, x: Tensor, positions: Tensor, state: GenerationState, **ends: Any) -> Tensor:
         parts = self.split_heads(self.convolution.step(self.qkv(x), state.tensors))  # (B, H, K)
         state.advance(positions)
-        return self.out(self.attend_step(positions, state, *parts, **seen).flatten(1))
+        return self.out(self.attend_step(positions, state, *parts, **ends).flatten(1))
 
     def state_after(self, lengths: Tensor, *parts: Any, **named: Any) -> dict[str, Tensor]:
         """The state after the first lengths[b] tokens of each row of q, k, v (B, H, T, K)."""

@@ -48,14 +48,14 @@ def build_model(config: ModelConfig, task: Task, dropout: float = 0.0) -> Transf
         settings = {"model.mixer": config.mixer or {}}
     else:
         settings = {f"model.mixers.{i}": own for i, own in enumerate(config.mixers)}
-    lines, ids = task.at_capacity.longest_lines, task.vocabulary.index
+    longest, ids = task.at_capacity.longest_lines, task.vocabulary.index
     return Transformer(
         vocab_size=len(task.vocabulary),
         max_len=task.at_capacity.max_len,
         dim=config.dim,
         num_layers=config.num_layers,
         num_heads=config.num_heads,
-        mixer=[functools.partial(build_mixer, own, key, lines) for key, own in settings.items()],
+        mixer=[functools.partial(build_mixer, own, key, longest) for key, own in settings.items()],
         dropout=dropout,
         position=config.position,
         line_ends=[ids[token] for token in task.line_ends],
@@ -79,17 +79,17 @@ class _SkipInit(TorchFunctionMode):
 def build_mixer(
     settings: Mapping[str, Any],
     key: str = "model.mixer",
-    lines: tuple[int, int] | None = None,
+    longest_lines: tuple[int, int] | None = None,
     **given: Any,
 ) -> Mixer:
     """The mixer of `settings` (`_target_` and its own parameters), found under config key `key`.
-    `given` is what a `Transformer` gives to all; `lines` are the task's `longest_lines`."""
+    `given` is what a `Transformer` gives to all; `longest_lines` are the task's."""
     target = settings.get("_target_")
     cls = locate(str(target), f"{key}._target_")
     if not (inspect.isclass(cls) and issubclass(cls, Mixer)):
         raise UserError(f"{key}._target_={target}: is not a subclass of models.mixer.Mixer")
     if cls.sees_lines:
-        given["lines"] = lines
+        given["longest_lines"] = longest_lines
     own = {name: value for name, value in settings.items() if name != "_target_"}
     takes = {name: found for name, found in parameters_of(cls).items() if name not in given}
     for name, value in own.items():

@@ -13,7 +13,7 @@ from models.mixer import Mixer
 from models.transformer import Transformer
 
 PROBE_TOKENS = 256
-EVERY_CUT, FURTHER_CUTS = 24, 29  # causality is tested at every token up to 24, then at every 29th
+DENSE_UNTIL, STRIDE = 24, 29  # causality is tested at every token up to 24, then at every 29th
 TOLERANCE = 1e-3  # of the largest output: far above float32 rounding
 
 
@@ -32,8 +32,8 @@ def require_exact(model: Transformer) -> None:
     Raises UserError naming the mixer if it changes the shape, or if float64 fails or an
     intermediate result has lower precision: it must then define `reference`.
     """
-    for mixer, x, lines in _probed(model):
-        name, found = type(mixer).__name__, mixer(x, **lines)
+    for mixer, x, ends in _probed(model):
+        name, found = type(mixer).__name__, mixer(x, **ends)
         if not isinstance(found, Tensor) or found.shape != x.shape:
             shape = tuple(found.shape) if isinstance(found, Tensor) else type(found).__name__
             raise UserError(
@@ -44,7 +44,7 @@ def require_exact(model: Transformer) -> None:
             raise UserError(f"mixer {name}: `forward` returns numbers that are not finite")
         try:
             with _NoRounding():
-                exact = mixer.reference().double().eval()(x.double(), **lines)
+                exact = mixer.reference().double().eval()(x.double(), **ends)
             if exact.shape != x.shape or exact.dtype != torch.float64:
                 raise TypeError(f"it returns {exact.dtype} of shape {tuple(exact.shape)}")
         except Exception as error:
@@ -58,12 +58,12 @@ def require_exact(model: Transformer) -> None:
 def require_causal(model: Transformer) -> None:
     """Raise UserError if a mixer's outputs change when the end of a random input is cut off: a
     parallel pass then cannot replace generation."""
-    for mixer, x, lines in _probed(model):
-        whole, length = mixer(x, **lines), x.shape[1]
+    for mixer, x, ends in _probed(model):
+        whole, length = mixer(x, **ends), x.shape[1]
         tolerance = TOLERANCE * float(whole.abs().max())
-        first = min(EVERY_CUT, length)
-        for cut in (*range(1, first), *range(first, length, FURTHER_CUTS)):
-            before = {name: given[:, :cut] for name, given in lines.items()}
+        first = min(DENSE_UNTIL, length)
+        for cut in (*range(1, first), *range(first, length, STRIDE)):
+            before = {name: given[:, :cut] for name, given in ends.items()}
             moved = (mixer(x[:, :cut], **before) - whole[:, :cut]).abs().max()
             if moved > tolerance:
                 raise UserError(
@@ -76,14 +76,14 @@ def require_causal(model: Transformer) -> None:
 def require_same_step(model: Transformer) -> None:
     """Raise UserError if a mixer's `prefill` and `step` differ from its `forward`, as where a
     subclass of our attention overrides one of them only."""
-    for mixer, x, lines in _probed(model):
-        whole = mixer(x, **lines)
+    for mixer, x, ends in _probed(model):
+        whole = mixer(x, **ends)
         read = max(1, x.shape[1] // 2)  # tokens
         ones = torch.ones(len(x), dtype=torch.long, device=x.device)
-        prompt = {name: given[:, :read] for name, given in lines.items()}
+        prompt = {name: given[:, :read] for name, given in ends.items()}
         _, state = mixer.prefill(x[:, :read], ones * read, **prompt)
         for t in range(read, x.shape[1]):
-            own = {name: given[:, t] for name, given in lines.items()}
+            own = {name: given[:, t] for name, given in ends.items()}
             apart = (mixer.step(x[:, t], ones * t, state, **own) - whole[:, t]).abs().max()
             if not apart <= TOLERANCE * whole.abs().max():
                 raise UserError(
@@ -98,9 +98,9 @@ def _probed(model: Transformer) -> Iterator[tuple[Mixer, Tensor, dict[str, Tenso
     shape = (2, min(PROBE_TOKENS, model.max_len), model.dim)
     x = torch.randn(shape, generator=torch.Generator().manual_seed(0))
     x = x.to(next(model.parameters()))
-    ends = torch.arange(shape[1], device=x.device).expand(shape[:2]) % 5 == 3
+    marks = torch.arange(shape[1], device=x.device).expand(shape[:2]) % 5 == 3
     for block in model.blocks:
-        yield copy.deepcopy(block.mixer).eval(), x, {"ends": ends} if block.sees_lines else {}
+        yield copy.deepcopy(block.mixer).eval(), x, {"ends": marks} if block.sees_lines else {}
 
 
 class _NoRounding(TorchFunctionMode):

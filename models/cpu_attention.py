@@ -1,7 +1,7 @@
 """Causal attention on packed sequences on a CPU: no padding and no T x T tensor.
 
 Processes one sequence and head at a time, in float32 buffers (width, length), zero-padded to
-multiples of TILE and LANES. Queries are processed four at a time, so each loaded key is used four
+multiples of TILE and KEY_LANES. Queries go four at a time, so each loaded key is used four
 times. Softmax: p_ij = exp(q_i·k_j / √K - lse_i), with an optional bias on the scores (-∞ where a
 key is hidden) and an optional range of hidden keys per query. Linear: p_ij = φ(q_i)·φ(k_j) / n_i, φ
 and query scaling as in `models.linear`. Either way y_i = Σ_{j<=i} p_ij v_j. The backward pass
@@ -14,7 +14,7 @@ import numpy as np
 
 from models.kernels import Float, exponential, inlined, kernel
 
-LANES, TILE = 16, 4
+KEY_LANES, TILE = 16, 4
 TINY = np.finfo(np.float32).tiny
 
 
@@ -205,7 +205,7 @@ def prepare_gradient(q, k, dq, dk, length, width, softmax):
 
 @inlined
 def padded(length):
-    return (length + LANES - 1) // LANES * LANES
+    return (length + KEY_LANES - 1) // KEY_LANES * KEY_LANES
 
 
 @inlined

@@ -10,14 +10,14 @@ import numpy as np
 
 from models.kernels import Float, inlined, kernel
 
-LANES = 8
+STATE_LANES = 8
 
 
 @kernel
 def recur(q, k, v, beta, decay, y, offsets):
     """Compute y (N, H, K) of `models.packing.PackedRecurrence`; empty arrays stand for None."""
     writes, heads, width = k.shape[1], k.shape[2], k.shape[3]
-    columns = (width + LANES - 1) // LANES * LANES
+    columns = (width + STATE_LANES - 1) // STATE_LANES * STATE_LANES
     state = np.empty((width, columns), Float)
     key, u = np.zeros(width, Float), np.zeros(columns, Float)
     for b in range(len(offsets) - 1):
@@ -42,7 +42,7 @@ def recur(q, k, v, beta, decay, y, offsets):
 def recur_backward(q, k, v, beta, decay, dy, dq, dk, dv, dbeta, ddecay, offsets):
     """Gradients of all inputs of `recur`, from dy."""
     writes, heads, width = k.shape[1], k.shape[2], k.shape[3]
-    columns = (width + LANES - 1) // LANES * LANES
+    columns = (width + STATE_LANES - 1) // STATE_LANES * STATE_LANES
     longest = (offsets[1:] - offsets[:-1]).max()
     states = np.empty((longest * writes + 1, width, columns), Float)  # before every write
     residual = np.zeros((longest * writes, columns), Float)  # v, or v - S^T k

@@ -15,7 +15,7 @@ import torch
 from pydantic import PositiveInt
 from torch import Tensor, nn
 
-from models.attention import Convolution, ShortConvolution
+from models.attention import Convolution, ShortConvolution, Width
 from models.decayed import RATES, ChunkDecays, HeadDecay, Range
 from models.linear import split
 from models.mixer import Mixer, Role, upcast, xavier_uniform
@@ -47,7 +47,7 @@ class DeltaRule(RecurrentMixer):
         A_range: Range = (0, 16),
         output_gate: bool = False,
         convolution: Convolution = "silu",
-        convolution_width: PositiveInt = 4,
+        convolution_width: Width = 4,
         chunk_size: PositiveInt | None = None,
         **shared: Any,
     ):
@@ -81,10 +81,11 @@ class DeltaRule(RecurrentMixer):
     def recurrence_inputs(self, x: Tensor, qkv: Tensor, positions: Tensor) -> tuple[Any, ...]:
         """q and k have norm 1 and are rotated under rope."""
         n = self.num_householder
-        heads = upcast(qkv).unflatten(-1, (self.parts, self.num_heads, self.head_dim))
-        directed, v = heads.split([1 + n, n], -3)
-        q, k = self.apply_rotary(unit(directed), positions[:, None, None]).split([1, n], -3)
-        beta = upcast(self.beta(x)).sigmoid().unflatten(-1, (n, self.num_heads))
+        heads = upcast(qkv).unflatten(-1, (self.parts, self.num_heads, -1))  # (..., 1 + 2n, H, K)
+        q_and_keys, v = heads.split([1 + n, n], -3)  # (..., 1 + n, H, K), (..., n, H, K)
+        q_and_keys = self.apply_rotary(unit(q_and_keys), positions[:, None, None])
+        q, k = q_and_keys.split([1, n], -3)
+        beta = upcast(self.beta(x)).sigmoid().unflatten(-1, (n, self.num_heads))  # (..., n, H)
         log_decay = None if self.decay is None else self.decay(x)[0]
         return q.squeeze(-3), k, v, self.largest_beta * beta, log_decay
 

@@ -17,8 +17,8 @@ from common import UserError
 
 
 def linear_layer_flops(terms: dict[str, int]) -> int:
-    """2 · 12 · M · D² · L for q, k, v, o and FFN. The paper does not state its convention; this
-    agrees with Table 2 within 5 %."""
+    """The blocks' linear layers: for softmax and linear attention 2 · 12 · M · D² · L, which agrees
+    with Table 2 within 5 %; the paper states no convention."""
     return sum(count for name, count in terms.items() if name.startswith("linear/"))
 
 
@@ -27,7 +27,8 @@ def total_flops(terms: dict[str, int]) -> int:
 
 
 def training_step_flops(terms: dict[str, int]) -> int:
-    """One forward and one backward pass, as 3 forward passes (Kaplan et al. 2020, 2.1)."""
+    """One forward and one backward pass, as 3 forward passes (Kaplan et al. 2020, 2.1). What
+    a backward pass recomputes is not counted."""
     return 3 * total_flops(terms)
 
 

@@ -17,10 +17,10 @@ class LastLines(SoftmaxAttention):
     """A token attends to its own line and to the line before; older tokens are dropped
     (`keep_prompt`: except the prompt). `sparse` adds the pattern of `SparseAttention`, k = c = 1.
 
-    The task's `line_ends` end a line; the prompt is the first line. `lines`: the most tokens, end
-    included, of a prompt and of a line of the chain (default: max_len each); what is longer is cut
-    off. `ends` marks the tokens that end a line; None means that there is a single line. FLOPs are
-    an upper bound: each query with as many keys as `lines` allows.
+    The task's `line_ends` end a line; the prompt is the first line. `longest_lines`: the most
+    tokens, end included, of a prompt and of a line of the chain (default: max_len each); what is
+    longer is cut off. `ends` marks the tokens that end a line; None means that there is a single
+    line. FLOPs are an upper bound: each query with as many keys as `longest_lines` allows.
     """
 
     sees_lines = True
@@ -28,13 +28,13 @@ class LastLines(SoftmaxAttention):
     def __init__(
         self,
         *sizes: Any,
-        lines: tuple[int, int] | None = None,
+        longest_lines: tuple[int, int] | None = None,
         keep_prompt: bool = False,
         sparse: bool = False,
         **shared: Any,
     ):
         super().__init__(*sizes, **shared)
-        prompt, line = lines or (self.max_len, self.max_len)
+        prompt, line = longest_lines or (self.max_len, self.max_len)
         self.kept = min(prompt, self.max_len) if keep_prompt else 0
         self.window = min(line + (line if keep_prompt else max(prompt, line)), self.max_len)
         self.block_size = default_block_size(self.max_len) if sparse else 1
@@ -87,8 +87,8 @@ class LastLines(SoftmaxAttention):
     ) -> dict[str, Tensor]:
         """Also `lines_of` the next token, (B, 3)."""
         rows = torch.arange(len(lengths), device=lengths.device)
-        lines = self.lines_of(ends, q[:, 0, :, 0])[rows, lengths]
-        return super().state_after(lengths, q, k, v) | {"lines": lines}
+        starts = self.lines_of(ends, q[:, 0, :, 0])[rows, lengths]
+        return super().state_after(lengths, q, k, v) | {"line_starts": starts}
 
     def attend_step(
         self, positions: Tensor, state: GenerationState, q: Tensor, k: Tensor, v: Tensor,
@@ -96,14 +96,14 @@ class LastLines(SoftmaxAttention):
     ) -> Tensor:  # fmt: skip
         y = super().attend_step(positions, state, q, k, v)
         if ends is not None:
-            lines, after = state.tensors["lines"], positions + 1
-            new = torch.stack((lines[:, 1], after, lines[:, 2].minimum(after)), 1)
-            lines.copy_(torch.where(ends[:, None], new, lines))
+            starts, after = state.tensors["line_starts"], positions + 1
+            new = torch.stack((starts[:, 1], after, starts[:, 2].minimum(after)), 1)
+            starts.copy_(torch.where(ends[:, None], new, starts))
         return y
 
     def visible(self, positions: Tensor, state: GenerationState) -> Tensor:
         held = self.ring_positions(positions)  # (B, slots)
-        previous, _, prompt = state.tensors["lines"].split(1, 1)  # (B, 1) each
+        previous, _, prompt = state.tensors["line_starts"].split(1, 1)  # (B, 1) each
         return (held >= 0) & self.sees(positions[:, None], held, previous, prompt)
 
     def slot(self, positions: Tensor) -> Tensor:

@@ -46,7 +46,8 @@ class GenerationState:
     """A mixer's memory of B sequences during generation.
 
     tensors: by name, each (B, ...). lengths: (B,), tokens read so far. extent: an upper bound on
-    them without a device sync; it may exceed max_len, since finished rows keep running.
+    `lengths`, kept on the host so that reading it needs no device sync; it can exceed max_len,
+    since finished rows keep stepping.
     """
 
     tensors: dict[str, Tensor]
@@ -75,8 +76,8 @@ class Mixer(nn.Module):
     """
 
     takes_rope = True
-    # If true, the constructor takes `lines` and the other methods `ends` (`models.last_lines`);
-    # `prefill` and `step` have no default then.
+    # If true, the constructor takes `longest_lines` and the other methods `ends`
+    # (`models.last_lines`); `prefill` and `step` have no default then.
     sees_lines = False
 
     def __init__(
@@ -97,9 +98,9 @@ class Mixer(nn.Module):
         """Mix x (B, T, D), T <= max_len, into (B, T, D)."""
         raise NotImplementedError
 
-    def forward_packed(self, x: Tensor, packing: Packing, **seen: Tensor) -> Tensor:
+    def forward_packed(self, x: Tensor, packing: Packing, **ends: Tensor) -> Tensor:
         """`forward` on packed x (N, D) to (N, D); by default padded in groups of similar length."""
-        return packing.map_padded(self, x, **seen)
+        return packing.map_padded(self, x, **ends)
 
     def parameter_roles(self) -> dict[str, Role]:
         """Roles, by name, where not the default: `nn.Linear` weights hidden, all others vectors."""

@@ -133,8 +133,8 @@ def group_sizes(lengths: np.ndarray, grain: int, overhead: int) -> list[int]:
 class PackedAttention(torch.autograd.Function):
     """Softmax or linear attention on packed q, k, v (N, 3, H, K) in float32, to (N, H, K).
 
-    Softmax takes an optional `bias` (L, L) on scores, L a multiple of LANES, and `hidden` (N, 2):
-    each query does not see positions hidden[0] to hidden[1] - 1. It must see itself.
+    Softmax takes an optional `bias` (L, L) on scores, L a multiple of KEY_LANES, and `hidden`
+    (N, 2): each query does not see positions hidden[0] to hidden[1] - 1. It must see itself.
     """
 
     @staticmethod
@@ -187,20 +187,20 @@ class PackedRecurrence(torch.autograd.Function):
     ) -> Tensor:
         none = q.new_empty(0, 0, 0)
         decay = none if log_decay is None else log_decay.exp()
-        given = [x.contiguous() for x in (q, k, v, none if beta is None else beta, decay)]
-        y = torch.zeros_like(given[0])
-        arrays = [x.numpy() for x in (*given, y)]
+        inputs = [x.contiguous() for x in (q, k, v, none if beta is None else beta, decay)]
+        y = torch.zeros_like(inputs[0])
+        arrays = [x.numpy() for x in (*inputs, y)]
         packing.in_threads(lambda offsets: cpu_recurrence.recur(*arrays, offsets))
         ctx.packing = packing
-        ctx.save_for_backward(*given)
+        ctx.save_for_backward(*inputs)
         return y
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        given = ctx.saved_tensors
-        found = [torch.zeros_like(x) for x in given]
-        arrays = [x.numpy() for x in (*given, gradient.contiguous(), *found)]
+        inputs = ctx.saved_tensors
+        gradients = [torch.zeros_like(x) for x in inputs]
+        arrays = [x.numpy() for x in (*inputs, gradient.contiguous(), *gradients)]
         ctx.packing.in_threads(lambda offsets: cpu_recurrence.recur_backward(*arrays, offsets))
-        wanted = zip(found, ctx.needs_input_grad, strict=False)
+        wanted = zip(gradients, ctx.needs_input_grad, strict=False)
         return *(x if needed else None for x, needed in wanted), None

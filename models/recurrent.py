@@ -42,7 +42,7 @@ class RecurrentMixer(AttentionMixer):
         """Sums y (..., H, K), normalised."""
         raise NotImplementedError
 
-    def forward(self, x: Tensor, **seen: Any) -> Tensor:
+    def forward(self, x: Tensor, **ends: Any) -> Tensor:
         return self.forward_with_state(x)[0]
 
     def forward_with_state(self, x: Tensor, lengths: Tensor | None = None) -> tuple[Tensor, Tensor]:
@@ -62,23 +62,23 @@ class RecurrentMixer(AttentionMixer):
         y = self.normed(x, y, qkv).flatten(-2)  # (..., D)
         return self.out(y if self.gate is None else y * F.silu(self.gate(x)))
 
-    def forward_packed(self, x: Tensor, packing: Packing, **seen: Any) -> Tensor:
+    def forward_packed(self, x: Tensor, packing: Packing, **ends: Any) -> Tensor:
         own = overrides(self, "forward_packed", "forward", "forward_with_state", "project_out")
         own = own or overrides(self, "kernel_head_dim", "scan")
         if own or x.dtype == torch.float64 or self.head_dim > self.kernel_head_dim:
-            return Mixer.forward_packed(self, x, packing, **seen)
+            return Mixer.forward_packed(self, x, packing, **ends)
         qkv = self.convolution.forward_packed(self.qkv(x), packing)
         given = self.recurrence_inputs(x, qkv, packing.positions)
         with without_autocast(x):
             y = PackedRecurrence.apply(*given, packing)
         return self.project_out(x, y, qkv)
 
-    def prefill(self, x: Tensor, lengths: Tensor, **seen: Any) -> tuple[Tensor, GenerationState]:
+    def prefill(self, x: Tensor, lengths: Tensor, **ends: Any) -> tuple[Tensor, GenerationState]:
         y, memory = self.forward_with_state(x, lengths)
         tensors = {"memory": memory, **self.convolution.recent(x, lengths, self.qkv)}
         return y, GenerationState(tensors, lengths, x.shape[1])
 
-    def step(self, x: Tensor, positions: Tensor, state: GenerationState, **seen: Any) -> Tensor:
+    def step(self, x: Tensor, positions: Tensor, state: GenerationState, **ends: Any) -> Tensor:
         qkv = self.convolution.step(self.qkv(x), state.tensors)
         state.advance(positions)
         given = self.recurrence_inputs(x, qkv, positions)

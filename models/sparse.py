@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 from common import UserError
 from models.attention import SoftmaxAttention
-from models.cpu_attention import LANES
+from models.cpu_attention import KEY_LANES
 from models.mixer import GenerationState
 from models.packing import MAX_KERNEL_LENGTH, PackedAttention, Packing, rounded_up
 
@@ -28,7 +28,7 @@ def default_block_size(max_len: int) -> int:
 
 def hiding_bias(pattern: Tensor) -> Tensor:
     """The kernel's bias on scores, -inf where `pattern` (T, T) is False."""
-    bias = torch.zeros(2 * (rounded_up(len(pattern), LANES),), device="cpu")
+    bias = torch.zeros(2 * (rounded_up(len(pattern), KEY_LANES),), device="cpu")
     bias[: len(pattern), : len(pattern)].masked_fill_(~pattern, -torch.inf)
     return bias
 

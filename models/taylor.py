@@ -7,7 +7,7 @@ from pydantic import PositiveInt
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from models.attention import AttentionMixer, Convolution, ShortConvolution
+from models.attention import AttentionMixer, Convolution, ShortConvolution, Width
 from models.mixer import (
     GenerationState,
     Mixer,
@@ -38,7 +38,7 @@ class TaylorAttention(AttentionMixer):
         *sizes: Any,
         feature_dim: PositiveInt = 16,
         convolution: Convolution = "none",
-        convolution_width: PositiveInt = 4,
+        convolution_width: Width = 4,
         **shared: Any,
     ):
         Mixer.__init__(self, *sizes, **shared)  # it has its own projections
@@ -66,13 +66,15 @@ class TaylorAttention(AttentionMixer):
     def attend(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         q, k = self.scaled(self.apply_rotary(q)), self.scaled(self.apply_rotary(k))
         with without_autocast(q):
-            qs, ks, vs = (x.split(CHUNK_SIZE, dim=2) for x in (q, k, with_ones(v)))
-            sums = [weights(qs[0] @ ks[0].mT).tril() @ vs[0]]  # (B, H, C, K + 1)
-            state = q.new_zeros(())
-            for n in range(1, len(qs)):
-                state = state + self.feature_map(ks[n - 1]).mT @ vs[n - 1]  # (B, H, F, K + 1)
-                within = weights(qs[n] @ ks[n].mT).tril() @ vs[n]
-                sums.append(within + self.feature_map(qs[n]) @ state)
+            chunks = zip(*(x.split(CHUNK_SIZE, 2) for x in (q, k, with_ones(v))), strict=True)
+            sums, before, state = [], None, q.new_zeros(())  # state: (B, H, F, K + 1)
+            for q_chunk, k_chunk, v_chunk in chunks:
+                y = weights(q_chunk @ k_chunk.mT).tril() @ v_chunk  # (B, H, C, K + 1)
+                if before is not None:
+                    state = state + self.feature_map(before[0]).mT @ before[1]
+                    y = y + self.feature_map(q_chunk) @ state
+                sums.append(y)
+                before = k_chunk, v_chunk
             return quotient(torch.cat(sums, dim=2)).to(v.dtype)
 
     def scaled(self, x: Tensor) -> Tensor:

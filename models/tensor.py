@@ -138,8 +138,8 @@ class PairAttention(torch.autograd.Function):
         diagonal, off_diagonal, k1, k2, v1, v2, y, lse = ctx.saved_tensors  # (G, T, K), lse (G, T)
         g_y = gradient.reshape(y.shape)
         delta = (g_y * y).sum(-1)  # (G, T)
-        found = [torch.zeros_like(x) for x in ctx.saved_tensors[:6]]
-        g_diagonal, g_off_diagonal, g_k1, g_k2, g_v1, g_v2 = found
+        gradients = [torch.zeros_like(x) for x in ctx.saved_tensors[:6]]
+        g_diagonal, g_off_diagonal, g_k1, g_k2, g_v1, g_v2 = gradients
         for g, start, stop in _blocks(y):
             seen, own = (g, slice(stop)), (g, slice(start, stop))
             queried = _queried(diagonal[own], off_diagonal[own], k1[seen])  # (G, R, N, K)
@@ -159,7 +159,7 @@ class PairAttention(torch.autograd.Function):
             if off_diagonal.shape[-1]:
                 g_off_diagonal[own] = (g_queried * swapped(k1[seen])[:, None]).sum(2)
                 g_k1[seen] += swapped(_summed(off_diagonal[own], g_queried))
-        return tuple(x.unflatten(0, gradient.shape[:2]) for x in found)
+        return tuple(x.unflatten(0, gradient.shape[:2]) for x in gradients)
 
 
 def attend_last(form: tuple[Tensor, Tensor], seen: Sequence[Tensor], hidden: Tensor) -> Tensor:

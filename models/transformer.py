@@ -161,26 +161,27 @@ class Block(nn.Module):
         xavier_uniform(self.ffn)
 
     def forward(self, x: Tensor, ends: Tensor, packing: Packing | None = None) -> Tensor:
-        normed, seen = self.mixer_norm(x), self.seen(ends)
+        normed, line_ends = self.mixer_norm(x), self.line_ends(ends)
         if packing is None:
-            mixed = self.mixer(normed, **seen)
+            mixed = self.mixer(normed, **line_ends)
         else:
-            mixed = self.mixer.forward_packed(normed, packing, **seen)
-        return self.finish(x, mixed)
+            mixed = self.mixer.forward_packed(normed, packing, **line_ends)
+        return self.add_branches(x, mixed)
 
-    def finish(self, x: Tensor, mixed: Tensor) -> Tensor:
+    def add_branches(self, x: Tensor, mixed: Tensor) -> Tensor:
+        """x plus the mixer's output, plus the FFN of the sum; (..., D)."""
         x = x + self.dropout(mixed)
         return x + self.dropout(self.ffn(self.ffn_norm(x)))
 
     def prefill(self, x: Tensor, ends: Tensor, lengths: Tensor) -> tuple[Tensor, GenerationState]:
-        mixed, state = self.mixer.prefill(self.mixer_norm(x), lengths, **self.seen(ends))
-        return self.finish(x, mixed), state
+        mixed, state = self.mixer.prefill(self.mixer_norm(x), lengths, **self.line_ends(ends))
+        return self.add_branches(x, mixed), state
 
     def step(self, x: Tensor, ends: Tensor, positions: Tensor, state: GenerationState) -> Tensor:
-        mixed = self.mixer.step(self.mixer_norm(x), positions, state, **self.seen(ends))
-        return self.finish(x, mixed)
+        mixed = self.mixer.step(self.mixer_norm(x), positions, state, **self.line_ends(ends))
+        return self.add_branches(x, mixed)
 
-    def seen(self, ends: Tensor) -> dict[str, Tensor]:
+    def line_ends(self, ends: Tensor) -> dict[str, Tensor]:
         return {"ends": ends} if self.sees_lines else {}
 
     def flops(self, length: int) -> dict[str, int]:

@@ -200,7 +200,7 @@ def _count_savings(axes: Axes, found: pd.DataFrame, places: dict[str, float]) ->
     """Write beside each row how many of its sizes cost less, by more than rounding."""
     for metric, savings in found.groupby("metric")["saving"]:
         axes.annotate(
-            f"{(savings > 1.001).sum()}/{len(savings)}", (1, places[metric]), (3, 0),
+            f"{(savings > 1.001).sum()}/{len(savings)}", (1, places[str(metric)]), (3, 0),
             xycoords=axes.get_yaxis_transform(), textcoords="offset points",
             va="center_baseline", color=style.GREY, fontsize="small",
         )  # fmt: skip

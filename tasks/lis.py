@@ -19,8 +19,8 @@ class LIS(Task):
     n is `capacity`, or `size`. One to three increasing runs are planted at random places, the rest
     is uniform, as in CoT_benchmark (Feng et al. 2023). The chain gives the length of the longest
     strictly increasing subsequence ending at each position; the answer is the largest.
-    `number_range` is 250 in CoT_benchmark, too small for n > 124 distinct numbers: None means
-    max(250, 2n + 1). With format="tagged" or "online", the lengths are labels.
+    `number_range` None means max(250, 2n + 1): 250 as in CoT_benchmark's samples, and room for n
+    distinct numbers. With format="tagged" or "online", the lengths are labels.
 
     Example (size 6)::
 

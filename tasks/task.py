@@ -154,12 +154,10 @@ class Task(ABC):
         return {self.size: 1.0}
 
     def strata(self, sequences: SequenceSet) -> np.ndarray | None:
-        """Group (0 .. size) and kind (0 .. 7) of N sequences of one size, (N, 2); None: all alike.
-
-        Stored sets keep the shares of `draw` where distinct prompts run out: an exhausted group is
-        then cut equally in all kinds, e.g. answers, and splits (`generate.draw_sets`). Within a
-        stratum, `draw` must be uniform over prompts.
-        """
+        """(N, 2): a group, 0 .. size, and a kind in it, 0 .. 7, of N sequences of one size; None if
+        all are alike. Where a group has too few distinct prompts, `generate.draw_sets` shrinks
+        it equally in every kind and split, so answers stay balanced. Within a group and kind,
+        `draw` must be uniform over prompts."""
         return None
 
     def extract_answer(self, generated: list[str]) -> list[str] | None:

@@ -25,7 +25,7 @@ VARIANTS = {  # file in conf/model, changes to its mixer
     "linear:chunked": ("linear", {"implementation": "chunked", "chunk_size": 8}),
     "standard:canon": ("standard", {"convolution": "canon", "convolution_width": 3}),
     "sparse:silu": ("sparse", {"convolution": "silu"}),
-    "linear:silu": ("linear", {"convolution": "silu", "convolution_width": 1}),
+    "linear:silu": ("linear", {"convolution": "silu", "convolution_width": 2}),
     "gla:no_gate": ("gla", {"output_gate": False}),
     "delta_product:of_3": ("delta_product", {"num_householder": 3}),
     "delta_product:gated": (

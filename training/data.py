@@ -83,7 +83,7 @@ class SequenceTensors:
 
     def num_targets(self, index: Tensor) -> int:
         """The number of targets of the sequences `index` (B,)."""
-        return int(self.host_num_targets[index.cpu()].sum())
+        return int(self.host_num_targets[index].sum())
 
     def parts(
         self, index: Tensor, layout: Layout = PADDED, most_sequences: int | None = None
@@ -98,12 +98,12 @@ class SequenceTensors:
 
     def width(self, index: Tensor, layout: Layout = PADDED) -> int:
         """T of the padded batch `index` (B,)."""
-        longest = int(self.host_lengths[index.cpu()].max()) - 1
+        longest = int(self.host_lengths[index].max()) - 1
         return min(rounded_up(longest, layout.width_step), self.longest - 1)
 
     def batch(self, index: Tensor, layout: Layout = PADDED) -> Batch:
         """The sequences `index` (B,), sorted by length if packed; on the CPU, to avoid a sync."""
-        index, device = index.cpu(), self.tokens.device
+        device = self.tokens.device
         lengths = self.host_lengths[index].numpy() - 1  # of inputs
         counts = self.host_num_targets[index].numpy()
         row_starts = index.numpy() * self.tokens.shape[1]  # of the flattened tokens
@@ -128,7 +128,7 @@ def _small(ids: np.ndarray) -> Tensor:
     """`ids` in a small integer type that torch can index; read-only arrays are copied."""
     ids = np.ascontiguousarray(ids)
     if ids.dtype == np.uint16:
-        ids = ids.astype(np.int16 if ids.max(initial=0) < 2**15 else np.int32)
+        ids = ids.astype(np.int32)
     return torch.from_numpy(np.array(ids, copy=not ids.flags.writeable))
 
 

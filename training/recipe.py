@@ -102,9 +102,9 @@ class Recipe:
         """The schedule's learning rate at update `step` (0-based) of `total_steps`.
 
         Linear warm-up from 1/w of the peak over w steps, then down to `final_learning_rate` times
-        the peak; `inverse_sqrt` is peak * sqrt(w / step) (Vaswani et al. 2017). CoT_benchmark (Feng
-        et al. 2023) steps its schedule once per epoch, so its first epoch trains at rate 0; ours
-        changes with every batch.
+        the peak; `inverse_sqrt` is peak * sqrt(w / (step + 1)) (Vaswani et al. 2017). CoT_benchmark
+        (Feng et al. 2023) steps its schedule once per epoch, so its first epoch trains at rate 0;
+        ours changes with every batch.
         """
         peak = self.learning_rate
         warmup_steps = self.warmup_steps or max(1, round(self.warmup * total_steps))

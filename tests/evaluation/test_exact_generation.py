@@ -8,6 +8,7 @@ from common import RunError, UserError
 from evaluation.generate import generate
 from evaluation.judge import evaluate
 from tasks.arithmetic import Arithmetic
+from tasks.lis import LIS
 from tasks.sequences import EOS_ID
 
 TRAINED = [("arithmetic", 0), ("arithmetic", 150), *((name, 40) for name in TASKS)]
@@ -20,6 +21,15 @@ def test_certified_generation_equals_plain_greedy_decoding(task_name, mixer, ste
     sequences = task.draw(0, 1, 0, 24)
     generation = generate(model, sequences)
     assert written(generation) == plain_greedy(model, sequences)
+
+
+def test_a_token_above_those_of_the_data():
+    """Its id does not fit a 16-bit integer, theirs do."""
+    task = LIS(4, number_range=40000)
+    sequences = task.encode([task.complete("5 9 7 8 <sep>".split())])
+    model = small_model(task)
+    model.head.bias.data[35000] = 100
+    assert written(generate(model, sequences))[0][-1] == 35000
 
 
 @pytest.mark.parametrize("mixer", MIXERS)

@@ -137,9 +137,9 @@ class ForgetsLines(LastLines):
 
 
 def test_step_is_checked_at_line_ends():
-    require_same_step(transformer(functools.partial(LastLines, lines=(9, 5))))
+    require_same_step(transformer(functools.partial(LastLines, longest_lines=(9, 5))))
     with pytest.raises(UserError, match="mixer ForgetsLines: `step` differs"):
-        require_same_step(transformer(functools.partial(ForgetsLines, lines=(9, 5))))
+        require_same_step(transformer(functools.partial(ForgetsLines, longest_lines=(9, 5))))
 
 
 class Halved(StandardAttention):

@@ -31,7 +31,10 @@ OPTIONS = [{}, {"keep_prompt": True}, {"sparse": True}, {"keep_prompt": True, "s
 @settings(max_examples=60)
 def test_a_token_sees_its_line_and_the_one_before(ends, lines, options):
     torch.manual_seed(0)
-    mixer, x = LastLines(8, 2, 20, lines=lines, **options), torch.randn(1, len(ends), 8).double()
+    mixer, x = (
+        LastLines(8, 2, 20, longest_lines=lines, **options),
+        torch.randn(1, len(ends), 8).double(),
+    )
     mixer.double()
     found = mixer(x, ends=torch.tensor([ends]))
     torch.testing.assert_close(found, last_lines(mixer, x, ends))
@@ -47,7 +50,7 @@ class Doubled(LastLines):
 @pytest.mark.parametrize("cls", [LastLines, Doubled])
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
 def test_packed_sequences_and_gradients_equal_padded_ones(cls, options):
-    mixer = functools.partial(cls, lines=(PROMPT, 5), **options)
+    mixer = functools.partial(cls, longest_lines=(PROMPT, 5), **options)
     own = Transformer(7, 40, 16, 2, 2, mixer, line_ends=[END])
     packing = Packing(np.array([5, 9, 17, 30]))
     tokens = torch.randint(0, 7, (packing.size,))
@@ -83,7 +86,7 @@ def drawn(task, count=200):
 def test_no_line_of_a_task_is_truncated(cls, form, size, capacity, keep_prompt):
     task = cls(size, format=form, capacity=capacity)
     room = task.at_capacity
-    mixer = LastLines(8, 2, room.max_len, lines=room.longest_lines, keep_prompt=keep_prompt)
+    mixer = LastLines(8, 2, room.max_len, longest_lines=room.longest_lines, keep_prompt=keep_prompt)
     for ends in drawn(task):
         line = np.cumsum([0, *ends[:-1]])
         expected = line >= line[:, None] - 1

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from numba.core.dispatcher import Dispatcher
 
 from models import cpu_attention, cpu_recurrence, kernels, packing
-from models.cpu_attention import LANES
+from models.cpu_attention import KEY_LANES
 from models.decayed import DecayedAttention
 from models.delta import DeltaRule
 from models.linear import LinearAttention
@@ -80,7 +80,7 @@ def test_the_bias_is_no_larger_than_the_longest_kernel_input():
     """Otherwise the bias of a window over 7,321 tokens would take 205 MiB."""
     mixer = SparseAttention(8, 2, 4 * MAX_KERNEL_LENGTH)
     compare_packed(mixer, [3, MAX_KERNEL_LENGTH], 1e-5)
-    assert mixer.bias.shape == 2 * (rounded_up(MAX_KERNEL_LENGTH, LANES),)
+    assert mixer.bias.shape == 2 * (rounded_up(MAX_KERNEL_LENGTH, KEY_LANES),)
 
 
 @pytest.mark.parametrize(

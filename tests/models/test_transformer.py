@@ -139,7 +139,7 @@ HEAD, FORGETS = {"decay": "head"}, {"forget_gate": True}
         (SparseAttention, {"block_size": 4, "summary_tokens": 5}),
         (SparseAttention, {"implementation": "chunked"}), (SlidingWindow, {"window": 0}),
         (LinearAttention, {"chunk_size": 0}), (LinearAttention, {"implementation": "blocked"}),
-        (LinearAttention, {"convolution": "mamba"}), (LinearAttention, {"convolution_width": 0}),
+        (LinearAttention, {"convolution": "mamba"}), (LinearAttention, {"convolution_width": 1}),
         (TensorAttention, {"scale": "none"}), (TensorLinearAttention, {"chunk_size": 0}),
         (TaylorAttention, {"feature_dim": 0}),
         (TaylorAttention, {"position": "rope", "feature_dim": 3}),
