@@ -1,7 +1,6 @@
 """D90 of many models on several tasks, a shaded table with a row per model.
 
-D90, darker where it is larger. ≤: the smallest D measured passes; >: none passes up to this D. In
-parentheses: the score.
+D90, darker where it is larger. ≤: the smallest D measured passes; >: none passes up to this D.
 """
 
 import math

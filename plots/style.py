@@ -61,10 +61,10 @@ TASKS = {
 }
 MODELS = {
     "standard": ModelLook("Standard", "#0072B2", "o"),
-    "last_lines": ModelLook("Last lines", "#E69F00", "D"),
-    "last_lines_prompt": ModelLook("Last lines, prompt", "#882255", "P"),
-    "last_lines_sparse": ModelLook("Last lines, sparse", "#44AA99", "X"),
-    "last_lines_sparse_prompt": ModelLook("Last lines, sparse, prompt", "#661100", "h"),
+    "last_lines": ModelLook("Erasing", "#E69F00", "D"),
+    "last_lines_prompt": ModelLook("Erasing, prompt kept", "#882255", "P"),
+    "last_lines_sparse": ModelLook("Erasing, sparse", "#44AA99", "X"),
+    "last_lines_sparse_prompt": ModelLook("Erasing, sparse, prompt kept", "#661100", "h"),
     "linear": ModelLook("Linear", "#D55E00", "s"),
     "sparse": ModelLook("Sparse", "#009E73", "^"),
     "sliding_window": ModelLook("Sliding window", "#E69F00", "v"),

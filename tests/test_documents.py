@@ -75,7 +75,7 @@ def ratios_of(name):
 def erasing_table():
     """D90 of the problems on which line-erasing attention was measured, one per row."""
     table = matrix(groups("erase")).set_index("D90").T.rename_axis("D90").replace("", np.nan)
-    erasing = table["Last lines"].fillna(table["Last lines, prompt"])
+    erasing = table["Erasing"].fillna(table["Erasing, prompt kept"])
     table = table.assign(Erasing=erasing)[["Standard", "Erasing", "Linear"]]
     return markdown(table[erasing.notna()].fillna("–").reset_index()).strip()
 
