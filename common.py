@@ -87,13 +87,17 @@ def run_command(main: Callable[[], Any], suggest: Callable[[str], str] | None = 
         word = getattr(error, "override", None)  # that cannot be parsed
         unknown = re.match(r"Could not override '([\w.]+)'", str(error))
         near = (suggest or suggest_key)(unknown[1]) if unknown else ""
+        if str(word).startswith("overrides="):
+            near = "; write 'overrides=[\"KEY=VALUE\"]'"
         text = one_line(f"{f'{word}: ' if word else ''}{error} {reason}")
+        if unknown:
+            text = f"{unknown[1]}: no such key{'' if near else f'; +{unknown[1]}=VALUE adds it'}"
         print(f"error: {text}{near}", file=sys.stderr)
         sys.exit(2)
-    except RuntimeError as error:
-        if 'Could not detect "srun"' not in str(error):  # submitit, without SLURM
+    except (RuntimeError, ValueError) as error:  # submitit without SLURM; model=2
+        if not str(error).startswith(("Could not detect", "Config group override must")):
             raise
-        print(f"error: hydra/launcher: {error}", file=sys.stderr)
+        print(f"error: {error}", file=sys.stderr)
         sys.exit(2)
     except KeyboardInterrupt:
         sys.exit(130)

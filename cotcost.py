@@ -8,7 +8,7 @@ cotcost.build("model=gla", "model.dim=64", "task=lis") is an untrained model.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import yaml
@@ -50,9 +50,9 @@ class Written:
 class LoadedRun:
     """A finished training run: its configuration, task and model."""
 
-    config: CellConfig
+    config: CellConfig = field(repr=False)
     task: Task
-    model: Transformer
+    model: Transformer = field(repr=False)
 
     def generate(self, prompt: str) -> Written:
         """The model's greedy generation after a prompt, tokens separated by spaces. UserError

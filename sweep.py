@@ -74,10 +74,11 @@ def run(sweep: Sweep, call: SweepCall) -> None:
         print(f"failed: {display.label(planned.cell.identity)}: {planned.reason}", file=sys.stderr)
     left = {cell.name for cell in sweep.wanted(plan)} | {planned.cell.name for planned in failed}
     if left:
+        late = f" (stopped by max_hours={call.max_hours})" if call.max_hours is not None else ""
         retry = f" ({len(failed)} failed; retry_failed=true runs them again)" if failed else ""
         raise RunError(
             f"{len(left)} of {len(sweep.cells)} cells are not done{retry}; rerun the command to "
-            "continue"
+            f"continue{late}"
         )
 
 
@@ -125,6 +126,9 @@ def suggest(key: str) -> str:
     from experiments.config import SweepCall
     from experiments.names import COLUMN_OF
 
+    if key.startswith("only."):
+        columns = (*COLUMN_OF.values(), "size", "format", "cell")
+        return did_you_mean(key, [f"only.{column}" for column in columns])
     if "." in key:
         return f"; 'overrides=[\"{key}=...\"]' changes all cells"
     if key in (*COLUMN_OF.values(), "size", "format"):

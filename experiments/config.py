@@ -171,19 +171,20 @@ def call_from(kind: Any, settings: Mapping[str, Any]) -> Any:
     return checked(kind, {name: settings[name] for name in names if name in settings})
 
 
-def checked(kind: Any, values: Mapping[str, Any]) -> Any:
-    """`values` as `kind`; pydantic's findings become one UserError."""
+def checked(kind: Any, values: Mapping[str, Any], where: str = "") -> Any:
+    """`values` as `kind`; pydantic's findings become one UserError, beginning with `where`."""
     try:
         return _adapter(kind).validate_json(json.dumps(values))
     except ValidationError as error:
-        raise UserError("; ".join(map(_in_words, error.errors()))) from None
+        raise UserError(where + "; ".join(map(_in_words, error.errors()))) from None
 
 
 def _in_words(found: Any) -> str:
     key = ".".join(map(str, found["loc"])).removeprefix("machine.")  # top-level keys
     value = found["input"]
     shown = "" if isinstance(value, dict | list) else f"={value!r}"
-    return f"{key}{shown}: {found['msg'].removeprefix('Value error, ')}"
+    reason = found["msg"].removeprefix("Value error, ").replace("a valid array", "a list")
+    return f"{key}{shown}: {reason}"
 
 
 def deciding_settings(config: CellConfig) -> dict[str, Any]:

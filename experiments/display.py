@@ -191,21 +191,28 @@ def show_status(sweep: Sweep, watch: bool = False) -> None:
     """Print what is done, running and open, and the time left; `watch` keeps refreshing."""
     estimate, varying = Estimate(sweep), varying_settings(sweep.cells)
     active = time.monotonic()
+
+    def status() -> tuple[Group, int]:
+        """What to print, and the number of running cells."""
+        plan = sweep.plan()
+        running = [planned.cell for planned in plan if planned.status == "running"]
+        wanted = {cell.name for cell in sweep.wanted(plan)}
+        left = [p.cell for p in plan if p.status != "failed" and p.cell.name in wanted]
+        text = f"{sweep.experiment.name}: {len(plan)} cells: {counts(plan)}"
+        if left:
+            workers = max(1, len(running))
+            hours = duration(seconds_left(left, estimate) / workers)
+            text += f"; at most {hours} of training left, {workers} cell(s) at a time{more(sweep)}"
+        return Group(*[running_table(running, varying)] * bool(running), text), len(running)
+
+    if not watch:
+        console().print(status()[0])
+        return
     with Live(console=console(), auto_refresh=False) as live:
-        while True:
-            plan = sweep.plan()
-            running = [planned.cell for planned in plan if planned.status == "running"]
-            wanted = {cell.name for cell in sweep.wanted(plan)}
-            left = [p.cell for p in plan if p.status != "failed" and p.cell.name in wanted]
-            text = f"{sweep.experiment.name}: {len(plan)} cells: {counts(plan)}"
-            if left:
-                workers = max(1, len(running))
-                hours = duration(seconds_left(left, estimate) / workers)
-                text += f"; at most {hours} of training left on {workers} at a time{more(sweep)}"
-            live.update(Group(running_table(running, varying), text), refresh=True)
+        while time.monotonic() - active <= PATIENCE_SECONDS:
+            shown, running = status()
+            live.update(shown, refresh=True)
             active = time.monotonic() if running else active
-            if not watch or time.monotonic() - active > PATIENCE_SECONDS:
-                return
             time.sleep(2 * POLL_SECONDS)
 
 

@@ -36,7 +36,7 @@ def counted_forward(mixer: nn.Module, dim: int, length: int) -> dict[str, int]:
     """FLOPs of the matrix products of one pass over `length` tokens, on the meta device:
     "linear/mixer" inside `nn.Linear`, "mixing/products" all others. Raises UserError if there are
     none of the latter, or the mixer does not run on the meta device."""
-    name, remedy = type(mixer).__name__, "state `flops`, its cost as a formula (models/mixer.py)"
+    name, remedy = type(mixer).__name__, "define `flops`, its cost as a formula (models/mixer.py)"
     moved = copy.deepcopy(mixer).to("meta").eval()
     try:
         with torch.no_grad(), FlopCounterMode(display=False) as counter:
@@ -49,5 +49,7 @@ def counted_forward(mixer: nn.Module, dim: int, length: int) -> dict[str, int]:
     linear = sum(sum(found.get(layer, {}).values()) for layer in layers)
     products = counter.get_total_flops() - linear
     if products == 0:
-        raise UserError(f"mixer {name}: it has no matrix product to count; {remedy}")
+        raise UserError(
+            f"mixer {name}: it has no matrix product outside `nn.Linear` to count; {remedy}"
+        )
     return {"linear/mixer": linear, "mixing/products": products}

@@ -120,10 +120,13 @@ def draw(
     if scores:
         found = found.sort_values("model", kind="stable", key=lambda names: names.map(scores))
     rows = found["row"].unique()
-    if not 1 <= len(rows) <= MAX_PANELS:
+    if not len(rows):
+        missing = "has a score" if scores is not None else "reaches 90 %"
+        raise UserError(f"no model besides {BASELINE} {missing}")
+    if len(rows) > MAX_PANELS:
         raise UserError(
-            f"{len(rows)} models besides {BASELINE} reach 90 %; the figure holds "
-            f"1 to {MAX_PANELS}: choose with models={BASELINE},..."
+            f"{len(rows)} models besides {BASELINE} reach 90 %; the figure holds {MAX_PANELS}: "
+            f"choose with models={BASELINE},..."
         )
     found["area"] = 12 + 11 * (found.groupby("column")["size"].rank(method="dense") - 1)
     metrics = [name for name in METRICS if (found["metric"] == name).any()]
@@ -143,7 +146,8 @@ def draw(
         axes.set_title(style.wrapped(f"{row}{solved[row]}", room))
     dot = {"marker": "o", "linestyle": "none", "markersize": 5}
     looks = {c: {"color": colors[c], **dot} for c in columns}
-    looks["larger dot: larger problem"] = {"color": style.GREY, **dot}
+    if (found.groupby("column")["size"].nunique() > 1).any():
+        looks["larger dot: larger problem"] = {"color": style.GREY, **dot}
     base = style.model_look(BASELINE).label.lower()
     label = f"more  ←  cost relative to {base} attention, each model at its D90  →  less"
     style.legend_below(figure, looks, label)

@@ -69,7 +69,7 @@ def rows_in_order(groups: pd.DataFrame) -> list[str]:
 def place_names(groups: pd.DataFrame) -> pd.Series:
     """Task and size of each group in words, e.g. `Arithmetic, 4 operators`."""
     pairs = zip(groups["column"], groups["task"], groups["size"], strict=True)
-    names = [f"{column}, {size} {style.unit(task, size)}" for column, task, size in pairs]
+    names = [f"{column}, {style.size_in_words(task, size)}" for column, task, size in pairs]
     return pd.Series(names, groups.index, dtype=object)
 
 

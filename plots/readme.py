@@ -8,6 +8,7 @@ from typing import Any
 
 import pandas as pd
 
+from common import CONF_DIR
 from experiments.d90 import finished, medians, passes
 from experiments.grid import BASELINE, Experiment, known_experiments
 from plots import captions, d90_by_task, data, score, style, tables
@@ -15,6 +16,7 @@ from plots import captions, d90_by_task, data, score, style, tables
 LONG = 24  # longer tables are folded
 MAX_COLUMNS = 13
 ENOUGH_SEEDS = 3
+MAX_COMMANDS = 3  # shown in the protocol
 
 
 def write(
@@ -36,11 +38,12 @@ def write(
         parts += [f"![{name}](figures/{name}.png)", f"*{caption}*" if caption else ""]
     parts += [" ".join(filter(None, [shown(experiment.facets, table), exceptions(table)]))]
     looks = [style.task_look(task) for task in table["task"].unique()]
-    units = ", ".join(f"{look.unit} ({look.label})" for look in looks)
-    parts += ["## Tables", f"n counts {units}; L is the longest sequence."]
+    units = ", ".join(f"{look.unit} ({look.label})" for look in looks if look.unit != "n")
+    parts += ["## Tables", f"{f'n counts {units}; ' if units else ''}L is the longest sequence."]
     for name, frame in built.items():
         parts += _table(name, frame, table, experiment.facets, alone="d90" not in built)
-    parts += ["## Protocol", tables.markdown(protocol(experiment, table, records))]
+    published = folder.resolve().parent == CONF_DIR.parent / "results"
+    parts += ["## Protocol", tables.markdown(protocol(experiment, table, records, published))]
     command = (
         f"python -m plots experiment={experiment.name} results_dir={os.path.relpath(folder.parent)}"
     )
@@ -114,15 +117,21 @@ def _compared(row: str, rows: pd.DataFrame) -> str:
     return f"{row} {' and '.join([', '.join(most)] * bool(most) + [last])}"
 
 
-def protocol(experiment: Experiment, table: pd.DataFrame, records: data.Records) -> pd.DataFrame:
-    """Command, data, recipe, seeds, precision, device, time and commits, a row each."""
+def protocol(
+    experiment: Experiment, table: pd.DataFrame, records: data.Records, published: bool
+) -> pd.DataFrame:
+    """Commands, data, recipe, seeds, precision, device, time and commits, a row each."""
+    commands = [f"python sweep.py experiment={experiment.name}"]
+    if not published:
+        commands = list(dict.fromkeys(record["command"] for record in records.values()))
     configs = [records[cell]["config"] for cell in table["cell"] if cell in records]
     recipes = _distinct(config["recipe"] for config in configs)
     sets = _distinct(config["data"] for config in configs)
     done = finished(table)
     depths = done[["layers", "heads"]].drop_duplicates()
     rows = {
-        "command": f"`python sweep.py experiment={experiment.name}`",
+        "command": "; ".join(f"`{command}`" for command in commands)
+                   if len(commands) <= MAX_COMMANDS else f"{len(commands)} (cells.jsonl)",
         "data": "; ".join(
             f"{s['train']:,} training, {s['validation']:,} validation, {s['test']:,} test sequences"
             for s in sets if s["train"]

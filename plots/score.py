@@ -81,6 +81,8 @@ def reasons(table: pd.DataFrame, tasks: Sequence[tuple[Any, ...]]) -> dict[str, 
         several = len(rows[everywhere].drop_duplicates()) > 1
         several |= len(rows[[*PLACE, *keys]].drop_duplicates()) > len(rows[PLACE].drop_duplicates())
         why = "ran in several settings" if several else ""
+        if model == BASELINE and not solved:
+            why = "passes no task"
         found[model] = f"ran {ran} of {len(tasks)} tasks" if ran < len(tasks) else why
     missing = found.get(BASELINE, "did not run")
     return {m: f"standard attention {missing}" if missing else why for m, why in found.items()}

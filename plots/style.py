@@ -33,7 +33,7 @@ STYLE = Path(__file__).with_name("cotcost.mplstyle")
 
 
 class TaskLook(NamedTuple):
-    """A task's name, what its size counts, its colour."""
+    """A task's name, what its size counts (n for yours), its colour."""
 
     label: str
     unit: str
@@ -133,12 +133,13 @@ def save(figure: Figure, path: Path, mplstyle: Path | None = None) -> None:
 
 
 def task_look(task: str) -> TaskLook:
-    return TASKS.get(task) or TaskLook(task, "size", "#444444")
+    return TASKS.get(task) or TaskLook(task, "n", "#444444")
 
 
-def unit(task: str, size: int) -> str:
-    """The unit of the size, in the singular for 1."""
-    return task_look(task).unit.removesuffix("s" if size == 1 else "\0")
+def size_in_words(task: str, size: int) -> str:
+    """E.g. "1 operator", "4 letters"; "n = 4" for a task of yours."""
+    unit = task_look(task).unit
+    return f"n = {size}" if unit == "n" else f"{size} {unit.removesuffix('s' * (size == 1))}"
 
 
 def model_look(model: str) -> ModelLook:

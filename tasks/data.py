@@ -209,7 +209,8 @@ def numbered_lines(path: str) -> list[tuple[int, list[str]]]:
     try:
         lines = Path(path).read_text(encoding="utf-8-sig").splitlines()
     except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"{path}: cannot be read ({error})") from None
+        reason = getattr(error, "strerror", None) or error
+        raise UserError(f"{path}: cannot be read ({reason})") from None
     found = [(number, line.split()) for number, line in enumerate(lines, start=1) if line.strip()]
     if not found:
         raise UserError(f"{path}: holds no sequence")

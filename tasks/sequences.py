@@ -39,7 +39,7 @@ class Vocabulary:
         try:
             return np.array([self.index[token] for token in tokens], dtype=self.dtype)
         except KeyError as error:
-            raise UserError(f"unknown token {error.args[0]!r}") from None
+            raise UserError(f"unknown token {error.args[0]!r}, not in the vocabulary") from None
 
     def decode(self, ids: Iterable[int]) -> list[str]:
         return [self.tokens[int(i)] for i in ids]

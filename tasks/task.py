@@ -103,6 +103,9 @@ class Task(ABC):
     def complete(self, prompt: list[str]) -> Example:
         """The whole sequence of a prompt in this task's format."""
         chain, answer = self.solve(prompt)
+        if chain and (isinstance(chain, str) or chain[-1] != self.answer_marker):
+            wanted = f"a list of tokens that ends with {self.answer_marker!r}"
+            raise UserError(f"task {self.name}: `solve` returns chain {chain!r}, not {wanted}")
         if self.labelled:
             return Example(prompt, [], chain[:-1])
         return Example(prompt, chain if self.format == "cot" else [], answer)
@@ -278,8 +281,8 @@ class Task(ABC):
                 ids, labels = np.r_[ids[0], fed_back, EOS_ID], _alternating(labels[None], ids[0])[0]
             if len(ids) > width:
                 raise ValueError(
-                    f"task {self.name}: a sequence has {len(ids) - 1} tokens, more than the "
-                    f"longest possible, {self.max_len}"
+                    f"task {self.name}: a sequence has {len(ids) - 1} tokens, more than "
+                    f"max_len={self.max_len}"
                 )
             out.tokens[row, : len(ids)] = ids
             out.lengths[row] = len(ids)

@@ -100,7 +100,8 @@ def test_a_sweep_leaves_table_figures_and_readme(swept, folder):
     assert (results / "figures" / "heatmap.png").stat().st_size > 1000
     printed = (folder / "printed").read_text().splitlines()
     assert {"outputs/tiny/figures/heatmap.png", "outputs/tiny/README.md"} <= set(printed)
-    assert "heatmap.png" in (results / "README.md").read_text()
+    page = (results / "README.md").read_text()
+    assert "heatmap.png" in page and "`python sweep.py --config-dir=conf experiment=tiny" in page
     assert {path.name for path in results.iterdir()} >= {"config.yaml", "cells.jsonl"}
 
 

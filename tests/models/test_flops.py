@@ -72,7 +72,7 @@ class Unpredictable(Multiplies):
 
 
 def test_mixers_with_uncountable_flops_are_rejected():
-    no_product = "mixer CumulativeMean: it has no matrix product to count; state `flops`"
+    no_product = "CumulativeMean: it has no matrix product outside `nn.Linear` to count; define"
     with pytest.raises(UserError, match=no_product):
         CumulativeMean(16, 2, MAX_LEN).flops(8)
     with pytest.raises(UserError, match="mixer Unpredictable does not run on the meta device"):

@@ -46,10 +46,11 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     folders = [CONF_DIR, Path(metafunc.config.getoption("--config-dir", None) or CONF_DIR)]
     files = {path.stem: path for folder in folders for path in folder.glob("task/*.yaml")}
     assert {"arithmetic", "lis", "ed", "ed_local"} <= set(files)
-    tasks = [task for name in sorted(files) for task in tasks_of(files[name])]
-    chosen = {"task": tasks, "read": [task for task in tasks if not task.labelled]}
-    for name in set(chosen) & set(metafunc.fixturenames):
-        metafunc.parametrize(name, chosen[name], ids=lambda t: f"{t.name}-{t.parameters}")
+    tasks = [(name, task) for name in sorted(files) for task in tasks_of(files[name])]
+    chosen = {"task": tasks, "read": [(name, task) for name, task in tasks if not task.labelled]}
+    for fixture in set(chosen) & set(metafunc.fixturenames):
+        ids = [f"{name}-{task.parameters}" for name, task in chosen[fixture]]
+        metafunc.parametrize(fixture, [task for _, task in chosen[fixture]], ids=ids)
 
 
 def test_rows_are_padded_and_labels_are_outside_the_prompt(task: Task) -> None:

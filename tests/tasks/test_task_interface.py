@@ -44,10 +44,17 @@ def test_defaults_of_a_minimal_task() -> None:
     assert task.parameters == {"size": 3, "format": "cot", "ones": 1}
     assert task.with_parameters(size=5, format="direct").max_len == 7
     assert task.training_mixture() == {3: 1.0}
-    with pytest.raises(ValueError, match="longest possible, 9"):
+    with pytest.raises(ValueError, match="max_len=9"):
         task.encode([Example(["0"] * 9, [], ["0"])])
     with pytest.raises(UserError, match="no '<sep>' after the prompt"):
         task.decode(task.encode([Example(["1", "1"], [], ["0"])]), 0)
+
+
+@pytest.mark.parametrize("chain", [["1", "0"], "1 0 <sep>"])
+def test_chains_end_with_the_marker(monkeypatch, chain) -> None:
+    monkeypatch.setattr(Parity, "solve", lambda self, prompt: (chain, ["0"]))
+    with pytest.raises(UserError, match="ends with '<sep>'"):
+        Parity(2).draw(0, 0, 0, 1)
 
 
 def test_invalid_vocabulary_raises_a_user_error(monkeypatch) -> None:
