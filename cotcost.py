@@ -15,8 +15,7 @@ import yaml
 
 from common import UserError
 from evaluation.generate import Generation, generate
-from experiments.config import CellConfig, cell_from, require_trusted
-from experiments.grid import cell_of
+from experiments.config import CellConfig, cell_from, compose_plain, require_trusted
 from experiments.names import run_name, source_digests
 from experiments.run import initial_model, load_model
 from experiments.runs import Run
@@ -94,10 +93,10 @@ def load(folder: str | Path, trust: bool = False) -> LoadedRun:
     return LoadedRun(config, task, load_model(config, task, run))
 
 
-def build(*words: str) -> Transformer:
-    """The untrained model of train.py's overrides, e.g. `model=gla`. Each block's `mixer`
-    is the one that conf/model/ names."""
-    config = cell_of(words).config
+def build(*words: str, config_dir: str | Path | None = None) -> Transformer:
+    """The untrained model of train.py's overrides, e.g. `model=gla`, by conf/model/gla.yaml here or
+    in `config_dir`; `blocks[0].mixer` is its first mixer."""
+    config = cell_from(compose_plain("train", words, config_dir))
     return initial_model(config, build_task(config.task))
 
 

@@ -208,12 +208,18 @@ def measured_task(config: CellConfig, trained: Task) -> Task:
     return measured
 
 
-def compose_plain(config_name: str, overrides: Sequence[str] = ()) -> dict[str, Any]:
-    """Compose outside of a Hydra application, or inside with its search path."""
+def compose_plain(
+    config_name: str, overrides: Sequence[str] = (), config_dir: str | Path | None = None
+) -> dict[str, Any]:
+    """Compose outside of a Hydra application, or inside with its search path; with the YAML files
+    of `config_dir` beside ours."""
+    words = list(overrides)
+    if config_dir:
+        words.append(f"hydra.searchpath=['file://{Path(config_dir).absolute()}']")
     if GlobalHydra.instance().is_initialized():
-        return plain(compose(config_name, overrides=list(overrides)))
+        return plain(compose(config_name, overrides=words))
     with initialize_config_dir(str(CONF_DIR), version_base="1.3"):
-        return plain(compose(config_name, overrides=list(overrides)))
+        return plain(compose(config_name, overrides=words))
 
 
 def plain(config: Any) -> dict[str, Any]:

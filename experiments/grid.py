@@ -97,10 +97,8 @@ def load_experiment(
 ) -> Experiment:
     """The experiment conf/experiment/NAME.yaml, here or in `config_dir`. An unknown name
     with a table in `folder`, as after `train.py -m`, gets the default figures; else UserError."""
-    place = quoted(f"file://{Path(config_dir).absolute()}") if config_dir else ""
-    searched = [f"hydra.searchpath=[{place}]"] if config_dir else []
     try:
-        content = compose_plain("sweep", [f"experiment={name}", *searched])["experiment"]
+        content = compose_plain("sweep", [f"experiment={name}"], config_dir)["experiment"]
     except MissingConfigException:
         if folder is not None and (folder / "results.csv").exists():
             return Experiment(name, "", [])

@@ -245,11 +245,14 @@ def test_load_a_run_and_generate(trained):
         cotcost.load(trained.parent / "nowhere")
 
 
-def test_build_an_untrained_model_from_overrides():
+def test_build_an_untrained_model_from_overrides(tmp_path):
     model = cotcost.build("model=sparse", "model.mixer.block_size=4", "model.dim=16", "task=lis")
     assert model.dim == 16 and model.blocks[0].mixer.block_size == 4
     with pytest.raises(UserError, match="heads"):
         cotcost.build("model.num_heads=3")
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "mine.yaml").write_text("defaults: [linear]\nname: mine\ndim: 20\n")
+    assert cotcost.build("model=mine", config_dir=tmp_path).dim == 20
 
 
 def test_help_does_not_import_torch():
