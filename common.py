@@ -12,11 +12,12 @@ import re
 import sys
 import tempfile
 import typing
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 CONF_DIR = Path(__file__).resolve().parent / "conf"
+T = TypeVar("T")
 STRICT: Any = {"extra": "forbid", "strict": True, "allow_inf_nan": False}  # of pydantic dataclasses
 
 
@@ -176,6 +177,61 @@ def locate(target: str, key: str) -> Any:
         near = did_you_mean(name, vars(found), f"{module_name}.")
         raise UserError(f"{key}={target}: {module_name} has no {name!r}{near}")
     return getattr(found, name)
+
+
+def construct(base: type[T], settings: Mapping[str, Any], key: str, **given: Any) -> T:
+    """The subclass of `base` that `settings` name under `_target_`, called with the other settings
+    and with those `given` that it takes. UserError naming `key` for an unknown or missing
+    parameter, or a value that is not of its annotated type."""
+    target = str(settings.get("_target_"))
+    cls = locate(target, f"{key}._target_")
+    if not (inspect.isclass(cls) and issubclass(cls, base)):
+        name = f"{base.__module__}.{base.__name__}"
+        raise UserError(f"{key}._target_={target}: is not a subclass of {name}")
+    own = {name: value for name, value in settings.items() if name != "_target_"}
+    parameters = parameters_of(cls)
+    takes = {name: found for name, found in parameters.items() if name not in given}
+    for name, value in own.items():
+        if name not in takes:
+            raise UserError(
+                f"{key}: {cls.__name__}: no parameter {name!r}; it takes "
+                f"{', '.join(takes) or 'no parameters'}{did_you_mean(name, takes)}"
+            )
+        default = takes[name].default
+        if value != default or type(value) is not type(default):
+            _check_type(takes[name].annotation, value, f"{key}.{name}")
+    missing = [n for n, p in takes.items() if p.default is p.empty and n not in own]
+    if missing:
+        raise UserError(f"{key}: {cls.__name__} needs {', '.join(missing)}")
+    return cls(**{name: value for name, value in given.items() if name in parameters}, **own)
+
+
+def parameters_of(cls: type) -> dict[str, inspect.Parameter]:
+    """Parameters of a class, including those passed on to its bases."""
+    found: dict[str, inspect.Parameter] = {}
+    for source in inspect.getmro(cls):
+        own = inspect.signature(source).parameters.values()
+        for p in own:
+            if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY):
+                found.setdefault(p.name, p)
+        if not any(p.kind == p.VAR_KEYWORD for p in own):
+            break
+    return found
+
+
+def _check_type(kind: Any, value: Any, key: str) -> None:
+    """Raise UserError for a value, as YAML gives it, that is not of an annotated `kind`."""
+    from pydantic import ConfigDict, PydanticUserError, TypeAdapter, ValidationError
+
+    if kind is inspect.Parameter.empty or isinstance(kind, str):  # unannotated, or not evaluated
+        return
+    config = ConfigDict(strict=True, arbitrary_types_allowed=True)
+    try:
+        TypeAdapter(kind, config=config).validate_json(json.dumps(value))
+    except ValidationError as error:
+        raise UserError(f"{key}={value!r}: {error.errors()[0]['msg']}") from None
+    except PydanticUserError:
+        return  # a kind that pydantic does not know
 
 
 def write_bytes(path: Path, content: bytes | memoryview) -> None:

@@ -1,18 +1,16 @@
 """Build a model from the `model` config group."""
 
 import functools
-import inspect
-import json
 from collections.abc import Mapping
 from typing import Any, Literal
 
 import torch
-from pydantic import ConfigDict, PositiveInt, PydanticUserError, TypeAdapter, ValidationError
+from pydantic import PositiveInt
 from pydantic.dataclasses import dataclass
 from torch import nn
 from torch.overrides import TorchFunctionMode
 
-from common import STRICT, UserError, did_you_mean, locate
+from common import STRICT, UserError, construct
 from models.mixer import Mixer
 from models.transformer import Transformer
 from tasks.task import Task
@@ -48,14 +46,14 @@ def build_model(config: ModelConfig, task: Task, dropout: float = 0.0) -> Transf
         settings = {"model.mixer": config.mixer or {}}
     else:
         settings = {f"model.mixers.{i}": own for i, own in enumerate(config.mixers)}
-    longest, ids = task.at_capacity.longest_lines, task.vocabulary.index
+    ids, shared = task.vocabulary.index, {"longest_lines": task.at_capacity.longest_lines}
     return Transformer(
         vocab_size=len(task.vocabulary),
         max_len=task.at_capacity.max_len,
         dim=config.dim,
         num_layers=config.num_layers,
         num_heads=config.num_heads,
-        mixer=[functools.partial(build_mixer, own, key, longest) for key, own in settings.items()],
+        mixer=[functools.partial(build_mixer, own, key, **shared) for key, own in settings.items()],
         dropout=dropout,
         position=config.position,
         line_ends=[ids[token] for token in task.line_ends],
@@ -76,55 +74,10 @@ class _SkipInit(TorchFunctionMode):
         return func(*args, **(kwargs or {}))
 
 
-def build_mixer(
-    settings: Mapping[str, Any],
-    key: str = "model.mixer",
-    longest_lines: tuple[int, int] | None = None,
-    **given: Any,
-) -> Mixer:
+def build_mixer(settings: Mapping[str, Any], key: str = "model.mixer", **given: Any) -> Mixer:
     """The mixer of `settings` (`_target_` and its own parameters), found under config key `key`.
-    `given` is what a `Transformer` gives to all; `longest_lines` are the task's."""
-    target = settings.get("_target_")
-    cls = locate(str(target), f"{key}._target_")
-    if not (inspect.isclass(cls) and issubclass(cls, Mixer)):
-        raise UserError(f"{key}._target_={target}: is not a subclass of models.mixer.Mixer")
-    if cls.sees_lines:
-        given["longest_lines"] = longest_lines
-    own = {name: value for name, value in settings.items() if name != "_target_"}
-    takes = {name: found for name, found in parameters_of(cls).items() if name not in given}
-    for name, value in own.items():
-        if name not in takes:
-            raise UserError(
-                f"{key}: {cls.__name__}: no parameter {name!r}; it takes "
-                f"{', '.join(takes) or 'no parameters'}{did_you_mean(name, takes)}"
-            )
-        default = takes[name].default
-        if value != default or type(value) is not type(default):
-            _check(takes[name].annotation, value, f"{key}.{name}")
-    return cls(**given, **own)
-
-
-def parameters_of(cls: type) -> dict[str, inspect.Parameter]:
-    """Parameters of a class, including those passed on to its bases."""
-    found: dict[str, inspect.Parameter] = {}
-    for source in inspect.getmro(cls):
-        own = inspect.signature(source).parameters.values()
-        for p in own:
-            if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY):
-                found.setdefault(p.name, p)
-        if not any(p.kind == p.VAR_KEYWORD for p in own):
-            break
-    return found
-
-
-def _check(kind: Any, value: Any, key: str) -> None:
-    """Raise UserError for a value, as YAML gives it, that is not of an annotated `kind`."""
-    if kind is inspect.Parameter.empty or isinstance(kind, str):  # unannotated, or not evaluated
-        return
-    config = ConfigDict(strict=True, arbitrary_types_allowed=True)
-    try:
-        TypeAdapter(kind, config=config).validate_json(json.dumps(value))
-    except ValidationError as error:
-        raise UserError(f"{key}={value!r}: {error.errors()[0]['msg']}") from None
-    except PydanticUserError:
-        return  # a kind that pydantic does not know
+    `given` is offered to all; a mixer takes what its constructor names."""
+    mixer = construct(Mixer, settings, key, **given)
+    if given.get("position") == "rope" != mixer.position:
+        raise UserError(f"{key}: {type(mixer).__name__} takes no `position`, so it cannot rotate")
+    return mixer

@@ -22,7 +22,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from common import UserError, locate
+from common import UserError, construct
 from tasks.sequences import EOS, EOS_ID, PAD, Example, SequenceSet, Vocabulary
 
 FORMATS = ("cot", "direct", "tagged", "online")
@@ -320,21 +320,10 @@ class Task(ABC):
 def build_task(settings: Mapping[str, Any]) -> Task:
     """The task of class `_target_` with the other `settings` as parameters, ignoring `name`, and
     `capacity: null` if unsupported. UserError for a bad name or value."""
-    target = settings.get("_target_")
-    cls = locate(str(target), "task._target_")
-    if not (isinstance(cls, type) and issubclass(cls, Task)):
-        raise UserError(f"task._target_={target}: is not a subclass of tasks.task.Task")
-    given = {name: value for name, value in settings.items() if name not in ("_target_", "name")}
-    signature = inspect.signature(cls)
-    if "capacity" not in signature.parameters and given.get("capacity") is None:
-        given.pop("capacity", None)
+    unset = [key for key in ("name", "capacity") if key == "name" or settings.get(key) is None]
+    given = {name: value for name, value in settings.items() if name not in unset}
     try:
-        signature.bind(**given)
-    except TypeError as error:
-        taken = ", ".join(signature.parameters)
-        raise UserError(f"task: {error}; {cls.__name__} takes {taken}") from None
-    try:
-        task = cls(**given)
+        task: Task = construct(Task, given, "task")  # type: ignore[type-abstract]
         longest, _ = task.at_capacity.max_len, task.vocabulary
     except ValueError as error:
         raise UserError(f"task: {error}") from error

@@ -4,8 +4,9 @@ import pytest
 from configured import settings
 
 from common import UserError
-from models.build import ModelConfig, build_model
+from models.build import ModelConfig, build_mixer, build_model
 from models.linear import LinearAttention
+from models.mixer import Mixer
 from tasks.lis import LIS
 
 TASK = LIS(8)
@@ -49,6 +50,18 @@ def test_typing_mistakes_give_a_one_line_error_with_their_location(own, message)
     with pytest.raises(UserError, match=message) as refusal:
         build_model(config(**{"mixers" if isinstance(own, list) else "mixer": own}), TASK)
     assert len(str(refusal.value).splitlines()) == 1
+
+
+class Headless(Mixer):
+    def __init__(self, dim, max_len):
+        super().__init__(dim, 1, max_len)
+
+
+def test_a_mixer_takes_what_its_constructor_names():
+    own, sizes = {"_target_": f"{__name__}.Headless"}, {"dim": 6, "num_heads": 4, "max_len": 9}
+    assert build_mixer(own, **sizes, position="sinusoidal").head_dim == 6
+    with pytest.raises(UserError, match="Headless takes no `position`"):
+        build_mixer(own, **sizes, position="rope")
 
 
 def test_a_number_equal_to_the_default_still_needs_the_right_type():

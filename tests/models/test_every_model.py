@@ -15,10 +15,9 @@ from comparing import FLOAT32, compare, compare_packed, generate, with_gradients
 from configured import CONF_DIR, LONGEST, VARIANTS, VOCABULARY, mixers_of, model_of, names
 from small_models import held_bytes, plain_greedy, written
 
-from common import UserError
+from common import UserError, parameters_of
 from evaluation.generate import generate as generate_exactly
 from models import flops
-from models.build import parameters_of
 from models.checks import exact_copy, require_causal, require_exact, require_same_step
 from models.mixer import POSITIONS
 from tasks.arithmetic import Arithmetic
