@@ -59,6 +59,9 @@ TABLES = {
         "The fewest bits per weight, float or integer, at which the median of the seeds answers "
         "90 %, and the weights' size then and in float32. The state is not rounded."
     ),
-    "locality": "m: the largest distance from a token to one it depends on, over 20 sequences.",
+    "locality": (
+        "m: the largest distance from a token to one it depends on, over 20 sequences; m, chain: "
+        "to one of those after the prompt."
+    ),
     "accuracy": "Accuracy of every setting. Chain: the share of chains with an exact match.",
 }

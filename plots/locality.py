@@ -36,25 +36,29 @@ def draw(table: pd.DataFrame, *, width: float, **_: Any) -> Figure:
     return draw_panels(panels, looks, width, ("size", "letters"))
 
 
-def locality(task: Task) -> int:
-    """m: the largest distance from a token to one it needs (Definition 5.3), in 20 sequences."""
+def locality(task: Task) -> tuple[int, int]:
+    """The largest distance from a token to one it needs (m of Definition 5.3), and to one that it
+    needs after the prompt, in 20 sequences."""
     drawn = task.draw(0, 0, 0, 20)
-    examples = [task.decode(drawn, row) for row in range(20)]
-    return max(
-        at - other
-        for example in examples
-        for at, needed in enumerate(task.dependencies(example), start=len(example.prompt))
-        for other in needed
-    )
+    farthest = after_prompt = 0
+    for example in (task.decode(drawn, row) for row in range(20)):
+        first = len(example.prompt)
+        for at, needed in enumerate(task.dependencies(example), first):
+            farthest = max([farthest, *(at - other for other in needed)])
+            after_prompt = max([after_prompt, *(at - other for other in needed if other >= first)])
+    return farthest, after_prompt
 
 
 def distances(table: pd.DataFrame, records: data.Records) -> pd.DataFrame:
-    """A row per task and size: n, L and `locality` m."""
+    """A row per task and size: n, L and `locality`."""
     known = table[table["task"].isin(TASKS)].drop_duplicates(["task", "size"])
     found = []
     for row in known.sort_values(["task", "size"]).to_dict("records"):
         config = records[row["cell"]]["config"]
         task = build_task(measured_settings(config["task"], config["measure"]["task"]))
         label = style.task_look(row["task"]).label
-        found.append({"task": label, "n": row["size"], "L": row["max_len"], "m": locality(task)})
+        m, chain = locality(task)
+        found.append(
+            {"task": label, "n": row["size"], "L": row["max_len"], "m": m, "m, chain": chain}
+        )
     return pd.DataFrame(found)

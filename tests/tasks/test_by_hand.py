@@ -81,12 +81,13 @@ def test_dependencies(task, prompt, needed) -> None:
 
 
 def test_locality_is_the_largest_distance() -> None:
-    # r x | c r o <sep> 3 1 3 , 4 3 4 , <sep> 4: the last entry needs x, 12 tokens back.
+    # r x | c r o <sep> 3 1 3 , 4 3 4 , <sep> 4: the last entry needs x, 12 tokens back, and the
+    # entry above to the left, 5 back.
     class OnePrompt(EditDistance):
         def draw_batch(self, seed, stream, first, count, size):
             return self.encode([self.complete("r x | c r o <sep>".split())] * count)
 
-    assert locality.locality(OnePrompt(3)) == 12
+    assert locality.locality(OnePrompt(3)) == (12, 5)
 
 
 def test_distances_use_the_settings_of_the_cell() -> None:
@@ -94,5 +95,5 @@ def test_distances_use_the_settings_of_the_cell() -> None:
     config = {"task": task, "measure": {"task": {"size": 2}}}
     table = pd.DataFrame({"task": ["ed"], "size": [2], "max_len": [20], "cell": ["a"]})
     (row,) = locality.distances(table, {"a": {"config": config}}).to_dict("records")
-    right = locality.locality(EditDistance(2, alphabet_size=3))
-    assert row == {"task": "ED", "n": 2, "L": 20, "m": right}
+    m, chain = locality.locality(EditDistance(2, alphabet_size=3))
+    assert row == {"task": "ED", "n": 2, "L": 20, "m": m, "m, chain": chain}
