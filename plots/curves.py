@@ -62,7 +62,7 @@ def new_grid(rows: pd.DataFrame, width: float) -> tuple[Figure, dict[Any, Any]]:
     for axes, row in zip(grid[0], across, strict=True):
         axes.set_title(style.wrapped(row, (width - 0.6) / len(across)))
     for axes, panel in zip(grid[:, 0], down, strict=True):
-        axes.set_ylabel(panel)
+        axes.set_ylabel(style.wrapped(panel, HEIGHT))
     places = {(p, r): grid[i, j] for i, p in enumerate(down) for j, r in enumerate(across)}
     return figure, places
 

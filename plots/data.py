@@ -221,7 +221,7 @@ def in_words(key: str, value: Any) -> str:
         return f"{parse_format(value).bits} bits ({value})"
     if (key, str(value)) in _VALUES:
         return _VALUES[key, str(value)]
-    text = f"{value:g}" if isinstance(value, float) else str(value)
+    text = f"{value:g}" if isinstance(value, float) else Path(str(value)).name  # of a file
     form = _WORDS.get(key, f"{key.rpartition('.')[2]} {{}}")
     return form.format(text).removesuffix("s" if text == "1" else "\0")
 
