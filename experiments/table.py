@@ -142,5 +142,6 @@ def _text(value: Any) -> str:
 
 
 def _sortable(column: pd.Series) -> pd.Series:
+    """Numbers if all that is not empty is a number."""
     numbers = pd.to_numeric(column, errors="coerce")
-    return column if numbers.isna().any() else numbers
+    return numbers if (numbers.notna() | (column == "")).all() else column

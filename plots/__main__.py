@@ -37,7 +37,7 @@ def draw(
     figures: tuple[str, ...] = (),
     models: tuple[str, ...] = (),
     exclude: tuple[str, ...] = (),
-    width: Positive = 6.75,
+    width: Annotated[float, Field(ge=2, lt=100)] = 6.75,
     font_size: Positive = 7,
     mplstyle: Path | None = None,
     config_dir: Path | None = None,

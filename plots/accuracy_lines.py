@@ -49,7 +49,7 @@ def draw(
             part = rows[(rows["group"] == group) & (rows["column"] == column)]
             _draw_panel(grid[i, j], part, looks)
             if over != "layers" and len(part):
-                _draw_chance(grid[i, j], 100 * part["chance_accuracy"].mean(), over)
+                _draw_chance(grid[i, j], 100 * part.groupby("x")["chance_accuracy"].mean(), over)
             if i == 0:
                 grid[i, j].set_title(column)
         grid[i, 0].set_ylabel(group if len(down) > 1 else "")
@@ -103,12 +103,12 @@ def _draw_panel(axes: Axes, rows: pd.DataFrame, looks: Mapping[str, dict[str, An
         )
 
 
-def _draw_chance(axes: Axes, chance: float, over: str) -> None:
+def _draw_chance(axes: Axes, chance: pd.Series, over: str) -> None:
     """A dashed line; over kinds, at "all" alone, since one kind may have one answer only."""
     if over == "kind":
-        axes.plot([-0.45, 0.45], [chance] * 2, scalex=False, **style.CHANCE)
+        axes.plot([-0.45, 0.45], [chance.iloc[0]] * 2, scalex=False, **style.CHANCE)
     else:
-        axes.axhline(chance, **style.CHANCE)
+        axes.plot(chance.index, chance, scalex=False, **style.CHANCE)
 
 
 def _prefix_axis(axes: Axes, rows: pd.DataFrame) -> None:

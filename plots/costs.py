@@ -121,7 +121,7 @@ def draw(
         found = found.sort_values("model", kind="stable", key=lambda names: names.map(scores))
     rows = found["row"].unique()
     if not len(rows):
-        missing = "has a score" if scores is not None else "reaches 90 %"
+        missing = "has a score" if scores is not None else f"reaches 90 % where {BASELINE} does"
         raise UserError(f"no model besides {BASELINE} {missing}")
     if len(rows) > MAX_PANELS:
         raise UserError(

@@ -45,7 +45,7 @@ def panels_by_size(
 ) -> pd.DataFrame:
     """Labelled rows whose records have `part`, e.g. curve. `panel` names task and size, largest
     first."""
-    named = {k: v for k, v in (facets or {}).items() if k in ("columns", "rows") and v}
+    named = {k: v for k, v in (facets or {}).items() if k in ("columns", "rows", "only") and v}
     rows = data.panels(table, named)
     known = rows["cell"].map(lambda cell: records.get(cell, {}).get(part) or None)
     rows = data.recorded(rows, known, part).sort_values("size", ascending=False, kind="stable")

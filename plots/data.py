@@ -2,6 +2,7 @@
 
 import itertools
 import math
+import re
 from collections.abc import Collection, Container, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,6 @@ import pandas as pd
 
 from common import UserError, did_you_mean
 from evaluation.state_format import parse_format
-from experiments import grid
 from experiments.d90 import finished, required, settings_of
 from experiments.grid import BASELINE
 from plots import style
@@ -68,9 +68,9 @@ def finished_rows(table: pd.DataFrame, facets: Facets) -> pd.DataFrame:
     """The finished rows that match `only` of the facets; UserError if none does."""
     check_facets(facets, list(table.columns))
     rows, only = finished(table), (facets or {}).get("only", {})
-    wanted = {key: value for key, value in only.items() if key in table}
-    points: Any = rows.to_dict("records")
-    rows = rows.loc[[grid.matches(point, wanted) for point in points]]
+    for key, wanted in only.items():
+        if key in rows:
+            rows = rows[rows[key].isin(wanted if isinstance(wanted, list) else [wanted])]
     if rows.empty:
         raise UserError(f"no finished row matches facets.only={only}")
     return rows
@@ -130,7 +130,8 @@ def join_baseline(groups: pd.DataFrame, names: Sequence[str]) -> pd.DataFrame:
     """Groups with the columns `names` of standard attention under the same settings, called
     NAME_base; nan if it did not run."""
     own = groups[groups["model"] == BASELINE]
-    keys = ["column", "size", *varying(own, ["layers", "heads", "recipe", *APART])]
+    settings = [key for key in settings_of(own) if not key.startswith(("task", *BESIDE_TASK))]
+    keys = ["column", "size", *varying(own, [key for key in settings if key != "size"])]
     base = own.drop_duplicates(keys)[[*keys, *names]]
     return groups.merge(base, on=keys, how="left", suffixes=("", "_base"))
 
@@ -172,9 +173,17 @@ def in_order(rows: pd.DataFrame) -> pd.DataFrame:
     yours = [name for name in dict.fromkeys(rows["model"]) if name not in style.MODELS]
     for name, known in (("task", style.TASKS), ("model", [BASELINE, *yours, *style.MODELS])):
         place[name] = pd.Categorical(rows[name], list(dict.fromkeys([*known, *rows[name]])))
+    if "row" in rows:
+        place["row"] = rows["row"].map(_natural)
     then = ["task", "model", "layers", "heads", "row", "size", "dim", "seed"]
     by = [name for name in then if name in rows]
     return rows.loc[place.sort_values(by, kind="stable").index]
+
+
+def _natural(text: str) -> tuple[str | float, ...]:
+    """Sorts k = 2 before k = 10."""
+    parts = re.split(r"(\d+\.?\d*)", text)  # words and numbers alternate
+    return tuple(float(part) if i % 2 else part for i, part in enumerate(parts))
 
 
 def words(rows: pd.DataFrame, keys: Sequence[str]) -> pd.Series:
@@ -221,7 +230,9 @@ def in_words(key: str, value: Any) -> str:
         return f"{parse_format(value).bits} bits ({value})"
     if (key, str(value)) in _VALUES:
         return _VALUES[key, str(value)]
-    text = f"{value:g}" if isinstance(value, float) else Path(str(value)).name  # of a file
+    text = f"{value:g}" if isinstance(value, float) else str(value)
+    if key.endswith("file"):
+        text = Path(text).name
     form = _WORDS.get(key, f"{key.rpartition('.')[2]} {{}}")
     return form.format(text).removesuffix("s" if text == "1" else "\0")
 

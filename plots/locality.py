@@ -23,8 +23,8 @@ TASKS = ("ed", "ed_local")
 
 
 @style.styled
-def draw(table: pd.DataFrame, *, width: float, **_: Any) -> Figure:
-    groups = data.d90_of_groups(table)
+def draw(table: pd.DataFrame, facets: data.Facets = None, *, width: float, **_: Any) -> Figure:
+    groups = data.d90_of_groups(table, {"only": (facets or {}).get("only", {})})
     groups = groups[groups["task"].isin(TASKS)]
     if groups["task"].nunique() < len(TASKS):
         raise UserError(f"the table must hold {' and '.join(TASKS)}")

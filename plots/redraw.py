@@ -75,6 +75,8 @@ def redraw(
     names = dict.fromkeys([*table["model"], *shown["model"]])
     kept = data.select(list(names), models, exclude)
     table, shown = table[table["model"].isin(kept)], shown[shown["model"].isin(kept)]
+    if not (shown["status"] == "done").any():
+        raise UserError(f"no finished row of {', '.join(kept)}")
     paths: list[Path] = []
     drawn: dict[str, Any] = {}
     scores = {row["name"]: row["score"] for row in score.ranking(scored)} if scored else None
@@ -103,6 +105,9 @@ def redraw(
         for name, frame in built.items():
             paths.append(folder / "figures" / f"{name}.{suffix}")
             write_text(paths[-1], tables.as_text(frame, suffix))
+    if not (paths or (functions and pictures)):
+        asked = f"figures={','.join(wanted)} format={','.join(formats)}"
+        raise UserError(f"{asked}: nothing to write (figures: png, pdf, svg; tables: csv, md, tex)")
     if "png" in formats and not (figures or models or exclude):
         paths.append(folder / "README.md")
         write_text(paths[-1], readme.write(experiment, folder, table, records, drawn, built))

@@ -19,10 +19,12 @@ MARKERS = ("o", "s", "^", "D", "v", "p")
 
 
 @style.styled
-def draw(table: pd.DataFrame, *, width: float, **_: Any) -> Figure:
-    """Accuracy over D above, over the state below, a line per number of heads."""
-    rows = data.panels(table, {"x": ["dim"], "y": ["heads"]})
-    panel = rows["column"] + ", " + rows["row"].str.lower()
+def draw(table: pd.DataFrame, facets: data.Facets = None, *, width: float, **_: Any) -> Figure:
+    """Accuracy over D above, over the state below, a line per number of heads. Of `facets`, only
+    `only` counts."""
+    only = (facets or {}).get("only", {})
+    rows = data.panels(table, {"x": ["dim"], "y": ["heads"], "only": only})
+    panel = rows["column"] + ", " + rows["row"]
     rows = rows.assign(panel=panel, kib=rows["state_bytes"] / 1024)
     panels = rows["panel"].unique()
     given, width = width, min(width, 0.7 + 1.6 * len(panels))

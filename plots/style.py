@@ -82,9 +82,8 @@ MODELS = {
     "tensor": ModelLook("Tensor", "#CC79A7", "D"),
     "tensor_linear": ModelLook("Tensor, kernelised", "#CC79A7", "*"),
 }
-YOURS = (
-    ("#444444", "D"), ("#AA4499", "P"), ("#E69F00", "X"), ("#56B4E9", "v"), ("#117733", "*"),
-)  # fmt: skip
+COLORS = ("#444444", "#AA4499", "#999933", "#56B4E9", "#117733")
+YOURS = tuple(zip(4 * COLORS, 5 * "DPv*", strict=True))  # colours and markers of your models
 CATEGORIES = ("#56B4E9", "#CC79A7", "#E69F00", "#009E73", "#0072B2", "#D55E00", "#882255")
 DASHES = ("-", (0, (4, 1.5)), (0, (1, 1)), (0, (4, 1, 1, 1)))
 
@@ -214,8 +213,9 @@ def legend_below(figure: Figure, looks: Mapping[str, Mapping[str, Any]], x_label
         return sum(part.max() for part in np.array_split(letters, columns)) <= room
 
     columns = next(filter(fits, range(len(looks), 0, -1)), 1)
+    inches = figure.get_figwidth() * FONT_SIZE / matplotlib.rcParams["font.size"]
     handles = [Line2D([], [], label=label, **look) for label, look in looks.items()]
     figure.legend(
-        handles=handles, loc="outside lower center", ncols=columns, title=x_label,
+        handles=handles, loc="outside lower center", ncols=columns, title=wrapped(x_label, inches),
         title_fontsize="medium",
     )  # fmt: skip

@@ -173,11 +173,11 @@ def cost_table(
     return frame
 
 
-def printed(frame: pd.DataFrame) -> pd.DataFrame:
-    """A table as text: three significant digits, a dash for missing values."""
+def printed(frame: pd.DataFrame, bold: str = "**{}**") -> pd.DataFrame:
+    """A table as text: three significant digits, a dash for missing values, your models bold."""
     if "yours" in frame:
-        bold = frame["model"].where(~frame["yours"], "**" + frame["model"] + "**")
-        frame = frame.assign(model=bold).drop(columns="yours")
+        yours = frame["model"].where(~frame["yours"], frame["model"].map(bold.format))
+        frame = frame.assign(model=yours).drop(columns="yours")
     if "fails" in frame:
         frame = frame.assign(fails=list(map(_bracket, frame["fails"], frame["D90"])))
         headings = {"fails": "bracket", "times": "× standard"}
@@ -227,5 +227,5 @@ def as_text(frame: pd.DataFrame, suffix: str) -> str:
     if suffix == "csv":
         return frame.to_csv(index=False, float_format="%.6g", lineterminator="\n")
     if suffix == "tex":
-        return printed(frame).to_latex(index=False, escape=True)
+        return printed(frame, "{}").to_latex(index=False, escape=True)
     return markdown(printed(frame))

@@ -20,7 +20,7 @@ import pydantic
 import yaml
 from tqdm import tqdm
 
-from common import CONF_DIR, UserError, did_you_mean
+from common import CONF_DIR, RunError, UserError, did_you_mean
 from tasks.data import DataConfig, DataSets, load_or_build, numbered_lines
 from tasks.generate import draw_set
 from tasks.task import FORMATS, SPLITS, Task, build_task
@@ -206,6 +206,9 @@ def main(words: Sequence[str] | None = None) -> int:
     except pydantic.ValidationError as error:
         wrong = error.errors()[0]
         reason = f"{'.'.join(map(str, wrong['loc']))}={wrong['input']}: {wrong['msg']}"
+    except RunError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
     except (UserError, OSError) as error:
         reason = str(error)
     print(f"error: {reason}", file=sys.stderr)
