@@ -67,34 +67,37 @@ def run(sweep: Sweep, call: SweepCall) -> None:
             launch_cells(launcher, sweep.open_cells)
     table = sweep.enter_records()
     if call.plot and (table["status"] == "done").any():
-        draw(sweep, table)
+        draw(sweep, table, to_wandb=bool(todo))
     plan = sweep.plan()
     failed = [planned for planned in plan if planned.status == "failed"]
-    for planned in failed:
-        print(f"failed: {display.label(planned.cell.identity)}: {planned.reason}", file=sys.stderr)
+    varying = display.varying_settings(sweep.cells)
+    for cell, reason in ((planned.cell, planned.reason) for planned in failed):
+        which = display.label(cell.identity, varying[cell.name])
+        print(f"failed: {which}: {reason}", file=sys.stderr)
     left = {cell.name for cell in sweep.wanted(plan)} | {planned.cell.name for planned in failed}
     if left:
-        late = f" (stopped by max_hours={call.max_hours})" if call.max_hours is not None else ""
+        late = call.max_hours is not None and len(left) > len(failed)
+        stopped = f" (stopped by max_hours={call.max_hours})" if late else ""
         retry = f" ({len(failed)} failed; retry_failed=true runs them again)" if failed else ""
         raise RunError(
             f"{len(left)} of {len(sweep.cells)} cells are not done{retry}; rerun the command to "
-            f"continue{late}"
+            f"continue{stopped}"
         )
 
 
 def sweep_from(call: SweepCall, given: dict[str, Any]) -> Sweep:
     """The sweep that the command line asks for."""
     from experiments.config import MACHINE_KEYS
-    from experiments.grid import experiment_from, quoted, with_model
+    from experiments.grid import experiment_from, with_model
     from experiments.plan import Sweep
 
-    choices = HydraConfig.get().runtime.choices
+    choices, local = HydraConfig.get().runtime.choices, []
     for word in HydraConfig.get().overrides.task:
-        if word.lstrip("+").startswith("model."):
+        key = word.lstrip("+").partition("=")[0]
+        if key.startswith("model."):
             raise UserError(f"{word}: a sweep takes only model=NAME; settings go into its YAML")
-    local = [f"logger={choices['logger']}", f"data_dir={quoted(call.data_dir)}"]
-    local += [f"logger.{key}={quoted(value)}" for key, value in given["logger"].items()]
-    local += [f"{key}={quoted(given[key])}" for key in MACHINE_KEYS]
+        if key.partition(".")[0] in ("logger", "data_dir", *MACHINE_KEYS):
+            local.append(word)
     experiment = experiment_from(str(choices["experiment"]), given["experiment"])
     return Sweep(
         with_model(experiment, choices["model"]) if choices["model"] else experiment,
@@ -118,7 +121,7 @@ def filters() -> dict[str, Any]:
         for key, _, value in words
         if key.partition(".")[0] == "only"
     }
-    return {k.removeprefix("only."): v for k, v in flat(own).items() if v is not None}
+    return {key.removeprefix("only."): value for key, value in flat(own).items()}
 
 
 def suggest(key: str) -> str:
@@ -136,7 +139,7 @@ def suggest(key: str) -> str:
     return did_you_mean(key, SweepCall.__dataclass_fields__)
 
 
-def draw(sweep: Sweep, table: pd.DataFrame) -> None:
+def draw(sweep: Sweep, table: pd.DataFrame, to_wandb: bool) -> None:
     """Redraw the experiment's figures, print the result, send the figures to W&B."""
     from experiments.table import read_cells
     from experiments.wandb_log import log_figures
@@ -155,7 +158,8 @@ def draw(sweep: Sweep, table: pd.DataFrame) -> None:
     print(f"\n{readme.finding(experiment, table, read_cells(sweep.folder))}")
     for path in [*figures[:2], sweep.folder / "README.md"]:
         print(path)
-    log_figures(sweep.cells[0].config.logger, experiment.name, figures, table)
+    if to_wandb:
+        log_figures(sweep.cells[0].config.logger, experiment.name, figures, table)
 
 
 if __name__ == "__main__":

@@ -28,7 +28,7 @@ POLL_SECONDS = 1.0
 LOG_SECONDS = 600.0  # between lines where there is no terminal
 PATIENCE_SECONDS = 30.0  # watching ends after this long with nothing running
 # Overrides that a multirun shows: its labels lack them.
-UNLABELLED = re.compile(r"\+*(task\.(?!size)|model\.(?!dim)|recipe)")
+UNLABELLED = re.compile(r"\+*(task\.(?!size)|model\.(?!dim)|recipe|measure|data)")
 
 
 @contextlib.contextmanager

@@ -172,7 +172,7 @@ def matches(point: Mapping[str, Any], pattern: Mapping[str, Any]) -> bool:
 def as_override(key: str, value: Any) -> str:
     """A value of a grid as a Hydra override; measure.task takes any key of a task."""
     new = key.startswith("measure.task.") and key != "measure.task.size"
-    return f"{'++' * new}{key}={value if isinstance(value, str) else json.dumps(value)}"
+    return f"{'++' * new}{key}={quoted(value) if '.' in key else value}"
 
 
 def quoted(value: Any) -> str:

@@ -32,10 +32,13 @@ def require_runnable(cells: Sequence[Cell], launcher: Any) -> None:
 
 def launch_cells(launcher: Any, find_open: Callable[[], list[Cell]]) -> None:
     """Run one cell of each training run that `find_open` returns, until there is nothing new. Other
-    cells of a training run evaluate its weights in the next round."""
-    launched: set[str] = set()
+    cells of a training run evaluate its weights in the next round, if it has ended."""
+    launched, not_trained = set[str](), set[str]()
     while True:
-        chosen = one_of_each_training(c for c in find_open() if c.name not in launched)
+        chosen = one_of_each_training(
+            cell for cell in find_open()
+            if cell.name not in launched and cell.run.name not in not_trained
+        )  # fmt: skip
         if not chosen:
             return
         launched |= {cell.name for cell in chosen}
@@ -48,6 +51,8 @@ def launch_cells(launcher: Any, find_open: Callable[[], list[Cell]]) -> None:
             return
         for cell, result in zip(chosen, results, strict=True):
             record_lost_worker(cell, result)
+            if cell.run.training() is None:
+                not_trained.add(cell.run.name)
 
 
 def record_lost_worker(cell: Cell, result: JobReturn) -> None:

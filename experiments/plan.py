@@ -144,8 +144,9 @@ def require_known(only: Mapping[str, Any], cells: Sequence[Cell]) -> None:
         known = {str(cell.columns[key]): cell.columns[key] for cell in cells if key in cell.columns}
         if not known:
             raise UserError(f"only.{key}={wanted}: no cell has this key")
-        for value in wanted if isinstance(wanted, list) else [wanted]:
-            if value not in known.values():
+        several = isinstance(wanted, list) and wanted not in known.values()
+        for value in wanted if several else [wanted]:
+            if value not in (None, *known.values()):  # None: cells without it
                 values = sorted(known.values(), key=lambda value: (str(type(value)), value))
                 raise UserError(
                     f"only.{key}={value}: no cell matches; values: {', '.join(map(str, values))}"

@@ -16,7 +16,7 @@ from evaluation.judge import evaluate
 from evaluation.state_format import StateRounding, rounded_weights, state_rounding
 from experiments.config import CellConfig, cell_from, measured_task, plain
 from experiments.display import cell_progress, print_outcome
-from experiments.names import cell_name, source_digests
+from experiments.names import cell_name
 from experiments.row import accuracies, costs, read_curve, reason, status_of, training_cost
 from experiments.runs import Run, command, commit, noting_stop_signals, provenance
 from experiments.table import upsert
@@ -33,6 +33,7 @@ from training.device import device_name, resolve_device
 from training.trainer import Evaluated, Event, Interrupted, Listener, Phase, Trainer, ignore
 
 Stop = Callable[[], bool]  # whether to save and stop
+commit()  # of the code as it was loaded: files may change before a worker or a row needs it
 
 
 def run_job(settings: DictConfig) -> dict[str, Any] | None:
@@ -44,14 +45,14 @@ def run_and_report(config: CellConfig) -> dict[str, Any] | None:
     """Run a cell with a progress bar, enter it into its table, print the outcome. Returns the row;
     None if another process is working on the cell."""
     run, cell = Run.of(config), cell_name(config)
-    known = None if config.force else run.finished(cell)
+    record = known = None if config.force else run.finished(cell)
     job = OmegaConf.select(HydraConfig.get(), "job.id") if HydraConfig.initialized() else None
     in_multirun = "/" in str(job)  # on this machine, where bars of several would mix
     with cell_progress(enabled=config.progress and not in_multirun) as progress:
         try:
             record = known or run_cell(config, progress)
         finally:
-            entered = run.record(cell)
+            entered = record or run.record(cell)
             if entered and config.enter:
                 upsert(Path(config.results_dir) / config.experiment_name, [entered])
     if config.progress:
@@ -75,11 +76,10 @@ def run_cell(config: CellConfig, listener: Listener = ignore) -> dict[str, Any] 
         if not mine:
             return None
         if config.force:
-            run.discard()
+            run.discard(cell)
         elif record := run.finished(cell):
             return record
         run.write_config(config)
-        commit()  # cached now: files may change during the run
         tracker, beat = track_cell(config, run), run.heartbeat(cell)
 
         def tell(event: Event) -> None:
@@ -101,7 +101,6 @@ def run_cell(config: CellConfig, listener: Listener = ignore) -> dict[str, Any] 
             record = run.write_record(
                 config,
                 row,
-                sources=source_digests(config) or None,
                 curve=read_curve(run.folder / "curve.csv"),
                 errors=errors,
                 traceback=failure and "".join(traceback.format_exception(failure)),

@@ -34,7 +34,6 @@ import filelock
 import torch
 import yaml
 from hydra.core.hydra_config import HydraConfig
-from omegaconf import OmegaConf
 
 from common import write_json, write_text
 from experiments.config import CellConfig, deciding_settings
@@ -143,11 +142,14 @@ class Run:
     def progress(self) -> dict[str, Any]:
         return _read_json(self.folder / "progress.json") or {}
 
-    def discard(self) -> None:
-        """Move everything to `runs/.before/`, to train and measure again."""
+    def discard(self, cell: str) -> None:
+        """Move the evaluation `cell` to `runs/.before/`; the default one with all of the run, to
+        train again."""
         aside = self.folder.parent / ".before" / f"{self.name}-{time.time_ns()}"
-        for path in list(self.folder.iterdir()):
-            if path.name != "lock":
+        paths = list(self.folder.iterdir()) if cell == self.name else [self.record_path(cell)]
+        paths.sort(key=lambda path: path.name != "training.json")  # without it, training restarts
+        for path in paths:
+            if path.name != "lock" and path.exists():
                 aside.mkdir(parents=True, exist_ok=True)
                 path.rename(aside / path.name)
 
@@ -201,15 +203,15 @@ def version() -> str:
 
 @functools.cache
 def commit() -> str:
-    """The commit, with `-dirty` if tracked files outside `results/` differ; empty without git.
-    Cached at the start: files may change later."""
+    """The commit of this code, with `-dirty` if Python files or conf/ differ from it; empty without
+    git."""
     git = functools.partial(subprocess.run, cwd=ROOT, check=True, capture_output=True, text=True)
     try:
         head = git(["git", "rev-parse", "--short=12", "HEAD"]).stdout.strip()
-        changed = git(["git", "status", "--porcelain", "-uno", "--", ":!results"]).stdout
+        changed = git(["git", "status", "--porcelain", "--", "*.py", "conf"]).stdout
         return head + "-dirty" * bool(changed)
     except (FileNotFoundError, subprocess.CalledProcessError) as error:
         reason = (getattr(error, "stderr", "") or str(error)).strip().splitlines()[0]
-        if not (HydraConfig.initialized() and OmegaConf.select(HydraConfig.get(), "job.num")):
-            print(f"warning: results have no commit ({reason})", file=sys.stderr)  # once a multirun
+        if HydraConfig.initialized():  # not in the local launcher's server
+            print(f"warning: results have no commit ({reason})", file=sys.stderr)
         return ""

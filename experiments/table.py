@@ -61,8 +61,8 @@ def published_cell(name: str, results_dirs: Iterable[str]) -> dict[str, Any]:
 
 def upsert(folder: Path, records: Iterable[Mapping[str, Any]]) -> None:
     """Enter evaluations into the table; many processes can do so at once. A finished row is never
-    replaced by an unfinished one; of two finished ones the later wins. A row of the same
-    configuration whose code from outside the project has changed is removed."""
+    replaced by an unfinished one; of two finished ones the later wins. It also replaces other rows
+    of its configuration, whose files or code have changed since."""
     records, (rows, _) = list(records), _rows_and_cells(folder)
     if not any(_is_new(record["row"], rows) for record in records):
         return  # also where the table can only be read
@@ -72,7 +72,7 @@ def upsert(folder: Path, records: Iterable[Mapping[str, Any]]) -> None:
         for record in records:
             row, cell = record["row"], record["row"]["cell"]
             if _is_new(row, rows):
-                if record.get("sources") and row["status"] == "done":
+                if row["status"] == "done":
                     for old in [c for c in cells if cells[c]["config"] == record["config"]]:
                         rows.pop(old, None)
                         cells.pop(old)

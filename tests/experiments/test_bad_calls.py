@@ -73,7 +73,7 @@ BAD_SWEEPS = [
     ("only.dim=[8,99]", "only.dim=99: no cell matches; values: 8, 16, 32"),
     ("+only.colour=red", "no cell has this key"),
     ("experiment=tracking only.dim=32 only.model=gla +only.model.position=rope", "only.model=gla"),
-    ("experiment=gates +only.model.mixer.A_range=[0,1]", "no cell matches"),
+    ("experiment=gates +only.model.mixer.A_range=[0,2]", "no cell matches"),
     ("only.colour=red", "colour"), ("only=lis", "only"), ("status=perhaps", "status"),
     ("strategy=best", "strategy"), ("max_hours=-1", "max_hours"),
     ("max_hours=1 hydra/launcher=basic", "max_hours"), ("threads=0", "threads"),
@@ -85,6 +85,7 @@ BAD_SWEEPS = [
     ("experiment.figures=[heatmpa]", "did you mean heatmap?"),
     ("+experiment.facets.rows=[taks]", "did you mean task?"), ("task=lis", "mean only.task?"),
     ("device=cuda:99", "device=cuda:99"), ('overrides=["model.num_heads=3"]', "num_heads=3"),
+    ('overrides=["device=cuda:98"]', "device=cuda:98"),
     ('overrides=["model=standrad"]', "model/standrad"), ("dryrun=true", "did you mean dry_run?"),
     ("model=gla model.dim=9", "model.dim=9: a sweep takes only model=NAME"),
 ]  # fmt: skip

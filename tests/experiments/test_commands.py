@@ -9,6 +9,7 @@ import signal
 import time
 from unittest.mock import Mock
 
+import numpy as np
 import pandas as pd
 import pytest
 import torch
@@ -18,9 +19,11 @@ from tiny_cell import TINY
 
 import cotcost
 from common import RunError, UserError, run_command, write_text
+from evaluation.generate import Generation
 from experiments.row import status_of
 from experiments.runs import Run
 from hydra_plugins import local_launcher
+from tasks.lis import LIS
 from training.trainer import Trainer
 
 EXPERIMENT = """
@@ -225,6 +228,28 @@ def test_evaluate_with_other_files_counts_sizes_and_formats(swept, trained, fold
     done = swept[0]("evaluate.py", f"run={trained}", *words.split())
     assert done.status == 0, done.err
     assert json.loads(done.out.splitlines()[-1])["n_test"] == n_test
+
+
+def test_evaluate_uses_the_size_and_the_format_asked_for(swept, trained, folder):
+    def written(*words):
+        assert swept[0]("evaluate.py", f"run={trained}", "out=all.jsonl", *words).status == 0
+        return [json.loads(line) for line in (folder / "all.jsonl").read_text().splitlines()]
+
+    plain, coarse = written(), written("state_format=int2")
+    assert [line["prompt"] for line in plain] == [line["prompt"] for line in coarse]
+    assert [line["tokens"] for line in plain] != [line["tokens"] for line in coarse]
+    assert {len(line["prompt"]) for line in written("task.size=3", "count=30")} == {4}
+
+
+def test_a_generation_in_tokens():
+    task = LIS(4)
+    sequences = task.draw(0, 0, 0, 2)
+    right = Generation(sequences.tokens, sequences.lengths, np.array([-1, -1]))
+    for row, one in enumerate(cotcost.written(task, sequences, right)):
+        example = task.decode(sequences, row)
+        assert one.prompt == example.prompt and one.first_mistake is None
+        assert one.tokens == one.right == [*example.chain, *example.answer]
+        assert one.answer == example.answer
 
 
 def test_load_a_run_and_generate(trained):

@@ -1,5 +1,6 @@
 """Training, resuming, measuring and recording a single cell."""
 
+import copy
 import dataclasses
 import multiprocessing
 import os
@@ -10,15 +11,20 @@ from unittest.mock import Mock
 
 import pytest
 from hydra.core.hydra_config import HydraConfig
-from omegaconf import OmegaConf
 from submitit.core.utils import UncompletedJobError
 
 from common import UserError
 from experiments.config import MeasureConfig, measured_task
 from experiments.grid import Cell, cell_of
 from experiments.names import cell_name, run_name
-from experiments.run import load_data, measured_sequences, run_and_report, run_cell
-from experiments.runs import Run, commit
+from experiments.run import (
+    initial_model,
+    load_data,
+    measured_sequences,
+    run_and_report,
+    run_cell,
+)
+from experiments.runs import Run, commit, noting_stop_signals
 from experiments.table import read_cells, read_table
 from tasks.task import build_task
 from training.checkpoint import load_checkpoint
@@ -45,17 +51,39 @@ def test_cell_writes_a_run_folder_and_a_row(tiny, tmp_path):
     assert kept["errors"]["by_position"][0][2] == 60
 
 
-def test_missing_commit_is_reported_once(monkeypatch, capsys):
-    """As in containers whose clone belongs to another user; only a multirun's first job warns."""
-    monkeypatch.setenv("GIT_TEST_ASSUME_DIFFERENT_OWNER", "1")
-    for number, said in ((0, 1), (1, 0)):
-        monkeypatch.setattr(HydraConfig, "initialized", lambda: True)
-        job = OmegaConf.create({"job": {"num": number}})
-        monkeypatch.setattr(HydraConfig, "get", lambda job=job: job)
-        commit.cache_clear()
-        assert commit() == ""
-        assert capsys.readouterr().err.count("no commit (fatal: detected dubious") == said
-    commit.cache_clear()
+def test_the_seed_decides_the_weights_and_the_order_of_batches(tiny, monkeypatch):
+    configs = [tiny(f"seed={seed}", "recipe.steps=20", "recipe.dropout=0.1") for seed in (0, 1)]
+    task = build_task(configs[0].task)
+    one, other = (initial_model(config, task) for config in configs)
+    assert one.dropout.p == 0.1 and not one.embedding.weight.equal(other.embedding.weight)
+    first = initial_model(tiny(), task)
+    monkeypatch.setattr("experiments.run.initial_model", lambda *_: copy.deepcopy(first))
+    one, other = (run_cell(tiny(f"seed={seed}", "recipe.steps=20")) for seed in (0, 1))
+    assert one["curve"]["train_loss"] != other["curve"]["train_loss"]
+
+
+def test_a_second_interrupt_is_not_held_back():
+    with noting_stop_signals() as stop:
+        assert not stop()
+        os.kill(os.getpid(), signal.SIGINT)
+        assert stop()
+        with pytest.raises(KeyboardInterrupt):
+            os.kill(os.getpid(), signal.SIGINT)
+
+
+def test_force_repeats_a_measurement_or_all_of_its_run(tiny):
+    run_cell(tiny("recipe.steps=20"))
+    some = tiny("recipe.steps=20", "measure.count=10", "force=true")
+    run = Run.of(some)
+    trained = run.training()
+    first = run_cell(some)["row"]
+    assert first["n_test"] == 10 and run_cell(some)["row"]["n_test"] == 10
+    assert run.training() == trained and run.record(run.name)["row"]["n_test"] == 60
+    run_cell(tiny("recipe.steps=20", "force=true"))
+    assert run.record(first["cell"]) is None
+    (run.folder / "checkpoint.pt").unlink()  # a discard interrupted after its first file
+    (run.folder / "training.json").unlink()
+    assert run_cell(some)["row"]["n_test"] == 10
 
 
 def test_a_finished_cell_is_not_run_again(tiny, capsys):
@@ -190,10 +218,15 @@ def test_the_umask_is_respected(tiny):
         os.umask(before)
 
 
-def test_missing_git_gives_a_warning_and_no_commit(monkeypatch, capsys):
-    monkeypatch.setenv("PATH", "")
+@pytest.mark.parametrize(("name", "value", "said"), [
+    ("PATH", "", "no commit ("), ("GIT_TEST_ASSUME_DIFFERENT_OWNER", "1", "detected dubious"),
+])  # fmt: skip
+def test_a_missing_commit_gives_a_warning(monkeypatch, capsys, name, value, said):
+    """Without git, or in a container whose clone belongs to another user."""
+    monkeypatch.setenv(name, value)
+    monkeypatch.setattr(HydraConfig, "initialized", lambda: True)
     assert commit.__wrapped__() == ""
-    assert "results have no commit" in capsys.readouterr().err
+    assert said in capsys.readouterr().err
 
 
 def test_the_commit_is_dirty_if_code_differs_but_not_if_results_do(tmp_path, monkeypatch):
@@ -207,5 +240,8 @@ def test_the_commit_is_dirty_if_code_differs_but_not_if_results_do(tmp_path, mon
     (tmp_path / "results/results.csv").write_text("2")
     clean = commit.__wrapped__()
     assert len(clean) == 12
+    (tmp_path / "mine.py").write_text("1")  # not yet in git
+    assert commit.__wrapped__() == f"{clean}-dirty"
+    (tmp_path / "mine.py").unlink()
     (tmp_path / "train.py").write_text("2")
     assert commit.__wrapped__() == f"{clean}-dirty"

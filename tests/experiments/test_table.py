@@ -70,7 +70,7 @@ def test_varying_setting_has_a_column_and_missing_values_are_empty(tmp_path):
 
 
 def test_row_of_changed_code_is_replaced(tmp_path):
-    mine = [record(cell) | {"sources": {"my.EMA": cell}} for cell in ("first", "second")]
+    mine = [record(cell) for cell in ("first", "second")]  # of one configuration
     upsert(tmp_path, [mine[0], record("ours", seed=1)])
     before = (tmp_path / "results.csv").read_text()
     upsert(tmp_path, [mine[1]])

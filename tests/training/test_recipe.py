@@ -42,6 +42,13 @@ def test_schedule_falls_to_the_floor(schedule):
     assert all(a >= b for a, b in itertools.pairwise(rates[50:]))
 
 
+def test_rates_a_quarter_of_the_way_down():
+    """Linear: 0.1 + 0.9 · 3/4. Cosine: 0.1 + 0.9 (1 + cos π/4) / 2."""
+    for schedule, factor in (("linear", 0.775), ("cosine", 0.8681981)):
+        r = recipe(schedule=schedule, final_learning_rate=0.1, warmup_steps=200)
+        assert r.learning_rate_at(400, 1000) == pytest.approx(1e-2 * factor)
+
+
 def test_inverse_sqrt_does_not_depend_on_the_budget():
     short = recipe(schedule="inverse_sqrt", steps=1000, warmup_steps=100)
     long = recipe(schedule="inverse_sqrt", steps=10_000, warmup_steps=100)
@@ -106,6 +113,8 @@ def test_paper_trains_every_parameter_at_one_rate_and_decays_only_matrices():
     assert (paper.optimizer, paper.learning_rate, paper.betas) == ("adamw", 1e-4, [0.9, 0.999])
     assert (paper.weight_decay, paper.decay, paper.decay_vectors) == (0.01, "coupled", False)
     assert (paper.embedding_ratio, paper.dropout, paper.batch_size) == (None, 0.1, 512)
+    assert (paper.schedule, paper.warmup, paper.warmup_steps) == ("linear", 0.05, None)
+    assert (paper.epochs, paper.final_learning_rate, paper.gradient_clip) == (100, 0.0, None)
 
 
 @pytest.mark.parametrize("name", ["fast", "quick", "long"])
