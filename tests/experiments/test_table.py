@@ -7,7 +7,7 @@ import filelock
 import pytest
 from processes import ROOT
 
-from experiments.table import COLUMNS, published_cell, read_cells, read_table, upsert
+from experiments.table import COLUMNS, read_cells, read_table, upsert
 
 # Columns that external scripts may rely on.
 PROMISED = """
@@ -102,9 +102,3 @@ def test_many_processes_enter_rows_at_once(tmp_path):
     table = read_table(tmp_path)
     assert sorted(table["seed"]) == list(range(24))
     assert len(read_cells(tmp_path)) == 24
-
-
-def test_a_published_cell_is_found_by_its_name(tmp_path):
-    upsert(tmp_path / "mine", [record("abcdef", order="x")])
-    found = published_cell("mine/abcdef", ["nowhere", str(tmp_path)])
-    assert found["task"]["order"] == "x"

@@ -91,25 +91,6 @@ def test_parts_cover_the_batch_and_respect_the_limits(lengths, most_tokens, most
         assert all(a + b > most_tokens for a, b in pairwise(tokens))
 
 
-@settings(max_examples=50)
-@given(LENGTHS, st.integers(1, 9), st.randoms())
-def test_a_packed_batch_has_the_inputs_and_targets_of_the_padded_one(lengths, step, random):
-    sequences = made_up(lengths)
-    rows = torch.tensor(random.sample(range(len(lengths)), random.randint(1, len(lengths))))
-    (index,) = sequences.parts(rows)
-    plain = sequences.batch(index)
-    packed = sequences.batch(index, Layout(packed=True, size_step=step, width_step=step))
-    assert packed.packing is not None
-    offsets = packed.packing.offsets
-    assert len(packed.inputs) == packed.packing.size == -(-offsets[-1] // step) * step
-    for row, (start, end) in enumerate(pairwise(offsets)):
-        assert packed.inputs[start:end].tolist() == plain.inputs[row, : end - start].tolist()
-        assert packed.packing.positions[start:end].tolist() == list(range(end - start))
-    assert torch.equal(packed.targets, plain.targets)
-    inputs = plain.inputs.flatten()[plain.counted]
-    assert packed.inputs[packed.counted].tolist() == inputs.tolist()
-
-
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("mixer", MIXERS)
 @settings(max_examples=15)

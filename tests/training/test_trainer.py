@@ -130,18 +130,6 @@ def test_a_step_has_the_gradient_of_the_padded_batch(tmp_path, size):
     torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-6)
 
 
-@pytest.mark.parametrize(("mixer", "steps"), [("standard", 0), ("sparse", 7), ("linear", 7)])
-def test_warming_up_changes_nothing(tmp_path, mixer, steps):
-    """Weights, average, optimiser, random state and measurements stay the same."""
-    changes = {"optimizer": "muon", "average_decay": 0.9, "dropout": 0.1}
-    trainer = tiny_trainer(tmp_path, TASK, mixer, **changes)
-    for _ in range(steps):
-        trainer.step()
-    before = copy.deepcopy(trainer.snapshot())
-    trainer.warm_up()
-    torch.testing.assert_close(trainer.snapshot(), before, rtol=0, atol=0)
-
-
 def test_the_average_is_over_the_weights_after_every_step(tmp_path):
     """Compared with the explicit recursion."""
     seen = []
