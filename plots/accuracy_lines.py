@@ -37,7 +37,7 @@ def draw(
         kinds = sorted(rows["x"].unique(), key=lambda kind: (kind != "all", kind != "yes", kind))
         looks = {row: {**look, "linestyle": "none"} for row, look in looks.items()}
         places = rows["row"].map(list(looks).index) - (len(looks) - 1) / 2
-        rows["x"] = rows["x"].map(kinds.index) + 0.13 * places
+        rows["x"] = rows["x"].map(kinds.index) + min(0.13, 0.8 / len(looks)) * places
     down, across = rows["group"].unique(), rows["column"].unique()
     if len(across) == 1:
         down, across = across, down

@@ -49,7 +49,8 @@ def draw(
                   color=style.ink_on(color))  # fmt: skip
     axes.set(xlim=(0, len(columns)), ylim=(len(rows), 0))
     narrow = width < 1.2 + 0.7 * len(columns)
-    names = [place.rpartition(" ")[0] if narrow else place for place in columns]  # without the unit
+    places = groups.drop_duplicates("place")
+    names = (places["column"] + ", " + places["size"].astype(str)) if narrow else columns
     room = (1.4 if narrow else 1.0) * (width - 1.2) / len(columns)  # narrow: in small letters
     heads = ["\n".join(style.wrapped(part, room) for part in n.split(", ")) for n in names]
     axes.set_xticks(np.arange(len(columns)) + 0.5, heads)
@@ -57,7 +58,8 @@ def draw(
     axes.tick_params(length=0, labeltop=True, labelbottom=False)
     axes.tick_params(axis="x", labelsize="x-small" if narrow else "medium")
     axes.spines[:].set_visible(False)
-    axes.set_xlabel("D90, the smallest embedding dimension that reaches 90 %")
+    label = "D90, the smallest embedding dimension that reaches 90 %"
+    axes.set_xlabel(style.wrapped(label, width - 1.2))
     return figure
 
 

@@ -25,7 +25,8 @@ CLASSES = ListedColormap(["#f4f6fa", "#dbe3ee", "#bccbe0", "#9db2d1", "#f0962e"]
 EDGES = BoundaryNorm([0, 25, 50, 75, 90, 100], 5)
 PAPER: dict[str, Any] = {"color": "#d00000", "linewidth": 1.4}
 D90: dict[str, Any] = {"color": "black", "linewidth": 2.2}
-WIDEST, HEIGHT, SMALLEST = 0.5, 0.21, 0.155  # inches of a cell; narrower ones have no number
+WIDEST, HEIGHT = 0.5, 0.21  # inches of a cell
+NUMBER = "number"  # marks the texts of cells
 LOWEST = 0.75  # inches of all rows together, so that the colour bar's numbers fit
 MARGIN = 0.94  # coloured share of a cell's width and height
 
@@ -82,10 +83,10 @@ def draw(table: pd.DataFrame, facets: data.Facets = None, *, width: float, **_: 
     label = data.axis_label(keys["x"])
     if keys["x"] == ["size"]:
         label = f"{label} ({_unit(cells, ['size'])})"
-    fits = 0.055 * len(label) < cell * min(counts)
     for axes in grid[-1]:
-        axes.set_xlabel(label if fits else label.rpartition(" ")[2])
+        axes.set_xlabel(style.wrapped(label, least))
     _explain(figure, grid, cells, over_dim)
+    _hide_wide_numbers(figure)
     return figure
 
 
@@ -138,7 +139,7 @@ def _draw_panel(
         for place, value in enumerate(sorted(part["answer_accuracy"])):
             stripes.append(Rectangle((left + place * step, bottom), step, MARGIN))
             values.append(100 * value)
-        _write(axes, xs.index(x), ys.index(y), 100 * part["median"].iloc[0], width)
+        _write(axes, xs.index(x), ys.index(y), 100 * part["median"].iloc[0])
     drawn = PatchCollection(stripes, cmap=CLASSES, norm=EDGES, linewidth=0)
     drawn.set_array(np.minimum(values, 99.999))
     axes.add_collection(drawn)
@@ -149,7 +150,8 @@ def _draw_panel(
     ticks = [_tick(x) if numbers else style.wrapped(x, width) for x in xs]
     longest = max(map(len, ticks))
     every = int(np.ceil((0.055 * longest + 0.02) / width)) if numbers else 1
-    axes.set_xticks(range(0, len(xs), every), ticks[::every])
+    turned = 90 if not numbers and 0.055 * longest > width else 0
+    axes.set_xticks(range(0, len(xs), every), ticks[::every], rotation=turned)
     axes.set_yticks(range(len(ys)), [_tick(y) for y in ys])
     axes.tick_params(length=0, pad=1.5)
     axes.spines[:].set_visible(False)
@@ -159,12 +161,21 @@ def _tick(value: Any) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def _write(axes: Axes, x: int, y: int, median: float, width: float) -> None:
-    if width < SMALLEST:
-        return
+def _write(axes: Axes, x: int, y: int, median: float) -> None:
     number = 89 if not passes(median / 100) and median > 89 else round(median)
     ink = style.ink_on(CLASSES(EDGES(min(median, 99.999))))
-    axes.text(x, y, str(number), ha="center", va="center_baseline", color=ink)
+    axes.text(x, y, str(number), ha="center", va="center_baseline", color=ink, gid=NUMBER)
+
+
+def _hide_wide_numbers(figure: Figure) -> None:
+    """Hide the numbers of a panel if one is wider than its cell."""
+    figure.draw_without_rendering()
+    for axes in figure.axes:
+        numbers = [text for text in axes.texts if text.get_gid() == NUMBER]
+        room = axes.bbox.width / np.ptp(axes.get_xlim())
+        if any(text.get_window_extent().width > room for text in numbers):
+            for text in numbers:
+                text.set_visible(False)
 
 
 def _draw_frontier(axes: Axes, cells: pd.DataFrame, xs: list[Any], ys: list[Any]) -> None:
@@ -172,8 +183,8 @@ def _draw_frontier(axes: Axes, cells: pd.DataFrame, xs: list[Any], ys: list[Any]
         d90 = bracket(part.groupby("x")["median"].first().to_dict()).dim
         middle, paper = ys.index(y), part["paper_dim"].iloc[0]
         for dim, look in [(d90, D90), (paper, PAPER)]:
-            if dim in xs:
-                left = xs.index(dim) - 0.5
+            if dim <= max(xs):
+                left = sum(x < dim for x in xs) - 0.5  # of the first D that is enough
                 axes.plot([left] * 2, [middle - 0.5, middle + 0.5], solid_capstyle="butt", **look)
         if paper > max(xs):
             axes.text(

@@ -105,12 +105,12 @@ def redraw(
         for name, frame in built.items():
             paths.append(folder / "figures" / f"{name}.{suffix}")
             write_text(paths[-1], tables.as_text(frame, suffix))
-    if not (paths or (functions and pictures)):
-        asked = f"figures={','.join(wanted)} format={','.join(formats)}"
-        raise UserError(f"{asked}: nothing to write (figures: png, pdf, svg; tables: csv, md, tex)")
     if "png" in formats and not (figures or models or exclude):
         paths.append(folder / "README.md")
         write_text(paths[-1], readme.write(experiment, folder, table, records, drawn, built))
+    if not (paths or (functions and pictures)):
+        asked = f"figures={','.join(wanted)} format={','.join(formats)}"
+        raise UserError(f"{asked}: nothing to write (figures: png, pdf, svg; tables: csv, md, tex)")
     return paths
 
 

@@ -45,7 +45,7 @@ def draw_panels(
     figure.subplots(1, len(columns), sharey=True, squeeze=False)
     for axes, column in zip(figure.axes, columns, strict=True):
         _draw_lines(axes, groups[groups["column"] == column], looks, x[0])
-        axes.set_title(column)
+        axes.set_title(style.wrapped(column, 2.0))
     low, high = figure.axes[0].get_ylim()
     powers = 2.0 ** np.arange(np.ceil(np.log2(low)), np.floor(np.log2(high)) + 1)
     for axes in figure.axes:
@@ -62,7 +62,8 @@ def _draw_lines(axes: Axes, groups: pd.DataFrame, looks: dict[str, dict[str, Any
     span = 1.44 * longest / shortest
     for place, (row, look) in enumerate(looks.items()):
         part = groups[groups["row"] == row].sort_values(x)
-        lengths = part[x] * span ** (APART * (place - (len(looks) - 1) / 2))
+        apart = min(APART, 0.2 / len(looks))
+        lengths = part[x] * span ** (apart * (place - (len(looks) - 1) / 2))
         bounded = part["low"] > 0
         axes.plot(lengths, part["d90"].where(bounded), **look)
         axes.plot(lengths, part["d90"].mask(bounded), **{**look, "linestyle": "none"})

@@ -110,15 +110,18 @@ def test_heatmap_draws_d90_left_of_the_first_passing_dim_and_leaves_gaps_blank()
     assert len(stripes(axes)) == 3
 
 
-def test_heatmap_marks_the_papers_dim_if_it_is_in_the_grid():
-    def ticks(*dims):
-        table = cells({dim: [0.97] for dim in dims}, task="arithmetic", size=6)
-        lines = heatmap.draw(table).axes[0].lines
-        return [line for line in lines if line.get_color() == heatmap.PAPER["color"]]
+def test_heatmap_marks_the_papers_dim():
+    """64 for standard attention with 6 operators."""
 
-    (tick,) = ticks(32, 64, 128)
-    assert list(tick.get_xdata()) == [0.5, 0.5]  # left of 64
-    assert not ticks(32, 128)
+    def marks(*dims):
+        axes = heatmap.draw(cells({dim: [0.97] for dim in dims}, task="arithmetic", size=6)).axes[0]
+        red = [line for line in axes.lines if line.get_color() == heatmap.PAPER["color"]]
+        return [list(line.get_xdata()) for line in red], [text.get_text() for text in axes.texts]
+
+    for dims in ((32, 64, 128), (32, 96)):
+        assert marks(*dims)[0] == [[0.5, 0.5]]  # left of the first D that is enough
+    lines, texts = marks(16, 32)
+    assert not lines and "→64" in texts
 
 
 @pytest.mark.parametrize(("accuracy", "text"), [(0.8999, "89"), (0.9, "90"), (0.996, "100")])
