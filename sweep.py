@@ -71,9 +71,9 @@ def run(sweep: Sweep, call: SweepCall) -> None:
     plan = sweep.plan()
     failed = [planned for planned in plan if planned.status == "failed"]
     varying = display.varying_settings(sweep.cells)
-    for cell, reason in ((planned.cell, planned.reason) for planned in failed):
-        which = display.label(cell.identity, varying[cell.name])
-        print(f"failed: {which}: {reason}", file=sys.stderr)
+    for planned in failed:
+        which = display.label(planned.cell.identity, varying[planned.cell.name])
+        print(f"failed: {which}: {planned.reason}", file=sys.stderr)
     left = {cell.name for cell in sweep.wanted(plan)} | {planned.cell.name for planned in failed}
     if left:
         late = call.max_hours is not None and len(left) > len(failed)

@@ -203,7 +203,8 @@ def show_status(sweep: Sweep, watch: bool = False) -> None:
             workers = max(1, len(running))
             hours = duration(seconds_left(left, estimate) / workers)
             text += f"; at most {hours} of training left, {workers} cell(s) at a time{more(sweep)}"
-        return Group(*[running_table(running, varying)] * bool(running), text), len(running)
+        shown = [running_table(running, varying), text] if running else [text]
+        return Group(*shown), len(running)
 
     if not watch:
         console().print(status()[0])
