@@ -43,7 +43,7 @@ def accuracies(evaluation: Evaluation) -> dict[str, Any]:
     return row | {"eval_seconds": round(evaluation.seconds, 3)}
 
 
-def costs(model: Transformer, measured: Task) -> dict[str, Any]:
+def model_costs(model: Transformer, measured: Task) -> dict[str, Any]:
     """Parameters; FLOPs of a forward pass over the longest sequence, in both conventions; and bytes
     of generation state at that length."""
     terms = model.flops(measured.max_len)

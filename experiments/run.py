@@ -17,11 +17,11 @@ from evaluation.state_format import StateRounding, rounded_weights, state_roundi
 from experiments.config import CellConfig, cell_from, measured_task, plain
 from experiments.display import cell_progress, print_outcome
 from experiments.names import cell_name
-from experiments.row import accuracies, costs, read_curve, reason, status_of, training_cost
+from experiments.row import accuracies, model_costs, read_curve, reason, status_of, training_cost
 from experiments.runs import Run, command, commit, noting_stop_signals, provenance
 from experiments.table import upsert
 from experiments.wandb_log import track_cell
-from models.build import build_model
+from models.build import build_model, model_of_shapes
 from models.checks import require_causal, require_exact, require_same_step
 from models.transformer import Transformer, scale_embedding
 from tasks.data import DataSets, load_measured, load_or_build
@@ -45,18 +45,18 @@ def run_and_report(config: CellConfig) -> dict[str, Any] | None:
     """Run a cell with a progress bar, enter it into its table, print the outcome. Returns the row;
     None if another process is working on the cell."""
     run, cell = Run.of(config), cell_name(config)
-    record = known = None if config.force else run.finished(cell)
+    record = earlier = None if config.force else run.finished(cell)
     job = OmegaConf.select(HydraConfig.get(), "job.id") if HydraConfig.initialized() else None
     in_multirun = "/" in str(job)  # on this machine, where bars of several would mix
     with cell_progress(enabled=config.progress and not in_multirun) as progress:
         try:
-            record = known or run_cell(config, progress)
+            record = earlier or run_cell(config, progress)
         finally:
             entered = record or run.record(cell)
             if entered and config.enter:
                 upsert(Path(config.results_dir) / config.experiment_name, [entered])
     if config.progress:
-        print_outcome(config, record, known is not None, job if in_multirun else None)
+        print_outcome(config, record, earlier is not None, job if in_multirun else None)
     if record and record["row"]["status"] == "unfinished":
         raise RunError(f"cell {cell}: {record['row']['reason']}")
     return record["row"] if record else None
@@ -69,7 +69,7 @@ def run_cell(config: CellConfig, listener: Listener = ignore) -> dict[str, Any] 
     task = build_task(config.task)
     measured = measured_task(config, task)
     device = resolve_device(config.machine.device)
-    costs(build_model(config.model, task), task)  # a bad cell never starts
+    model_costs(model_of_shapes(config.model, task), task)  # UserError for a bad model
     torch.set_num_threads(config.machine.threads)
     run, cell = Run.of(config), cell_name(config)
     with run.locked(cell) as mine:
@@ -118,7 +118,7 @@ def train_and_measure(
     tell(Phase("data"))
     data = load_data(config, task)
     sequences = measured_sequences(config, task, measured, data)
-    model, cost = trained(config, task, data, run, tell, stop)
+    model, training = load_or_train(config, task, data, run, tell, stop)
 
     def progress(done: int, total: int) -> None:
         tell(Evaluated(done, total))
@@ -128,19 +128,19 @@ def train_and_measure(
     tell(Phase("evaluation"))
     model, rounding = rounded_model(config, model, data)
     memory, device = config.machine.evaluation_memory_mb, resolve_device(config.machine.device)
-    found = evaluate(model, measured, sequences, memory, device, progress, rounding)
-    return {**accuracies(found), **cost, **costs(model, measured)}, found.errors
+    result = evaluate(model, measured, sequences, memory, device, progress, rounding)
+    return {**accuracies(result), **training, **model_costs(model, measured)}, result.errors
 
 
-def trained(
+def load_or_train(
     config: CellConfig, task: Task, data: DataSets, run: Run, tell: Listener, stop: Stop
 ) -> tuple[Transformer, dict[str, Any]]:
     """The trained model, and its training's columns. Raises `Interrupted` when asked to stop, or
     after the time limit."""
     device = resolve_device(config.machine.device)
-    known = run.training()
-    if known is not None:
-        return load_model(config, task, run).to(device), known["row"]
+    finished = run.training()
+    if finished is not None:
+        return load_model(config, task, run).to(device), finished["row"]
     if not len(data.train):
         raise UserError(f"data.train_file={config.data.train_file}: no usable sequences")
     tell(Phase("training"))

@@ -8,7 +8,7 @@ from experiments.display import label, varying_settings
 from experiments.grid import cell_of, cells, experiment_from, load_experiment, quoted, with_model
 from experiments.names import cell_name
 from experiments.plan import groups, next_of_group
-from experiments.row import costs
+from experiments.row import model_costs
 from models.build import build_model
 from tasks.task import build_task
 
@@ -33,7 +33,7 @@ def test_every_shipped_experiment_lists_distinct_cells_that_can_run(name):
         measured_task(cell.config, build_task(cell.config.task))
     least = min(found, key=lambda cell: (cell.config.model.dim, cell.identity["size"]))
     task = build_task(least.config.task)
-    costs(build_model(least.config.model, task), task)
+    model_costs(build_model(least.config.model, task), task)
 
 
 def test_products_exclusions_and_repetitions():
