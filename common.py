@@ -68,12 +68,12 @@ def exit_on_user_error(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def run_command(main: Callable[[], Any], suggest: Callable[[str], str] | None = None) -> None:
-    """Run a Hydra entry point: its own errors, e.g. an unknown key, exit with status 2. `suggest`
+    """Run a Hydra entry point; Hydra's errors, e.g. an unknown key, exit with status 2. `suggest`
     completes the message for an unknown key."""
     from hydra.errors import HydraException
     from omegaconf.errors import OmegaConfBaseException
 
-    os.environ.setdefault("HYDRA_FULL_ERROR", "1")  # errors come here as they are
+    os.environ.setdefault("HYDRA_FULL_ERROR", "1")  # pass errors on unchanged
     # Workers of a launcher run this clone's code, whichever is installed.
     paths = [str(Path(__file__).resolve().parent), os.environ.get("PYTHONPATH", "")]
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
@@ -111,7 +111,7 @@ def did_you_mean(name: str, known: Iterable[str], prefix: str = "") -> str:
 
 
 def one_line(error: object) -> str:
-    """The text of an error of Hydra's, without the folders it searched."""
+    """The text of a Hydra error, without the folders it searched."""
     return " ".join(str(error).partition("Config search path:")[0].split())
 
 
@@ -220,7 +220,7 @@ def parameters_of(cls: type) -> dict[str, inspect.Parameter]:
 
 
 def _check_type(kind: Any, value: Any, key: str) -> None:
-    """Raise UserError for a value, as YAML gives it, that is not of an annotated `kind`."""
+    """Raise UserError for a YAML value that is not of the annotated type `kind`."""
     from pydantic import ConfigDict, PydanticUserError, TypeAdapter, ValidationError
 
     if kind is inspect.Parameter.empty or isinstance(kind, str):  # unannotated, or not evaluated

@@ -94,8 +94,8 @@ def load(folder: str | Path, trust: bool = False) -> LoadedRun:
 
 
 def build(*words: str, config_dir: str | Path | None = None) -> Transformer:
-    """The untrained model of train.py's overrides, e.g. `model=gla`, by conf/model/gla.yaml here or
-    in `config_dir`; `blocks[0].mixer` is its first mixer."""
+    """An untrained model from train.py's overrides; the YAML of `model=gla` is in conf/model or
+    `config_dir`/model; `blocks[0].mixer` is the first mixer."""
     config = cell_from(compose_plain("train", words, config_dir))
     return initial_model(config, build_task(config.task))
 

@@ -111,7 +111,7 @@ def sweep_from(call: SweepCall, given: dict[str, Any]) -> Sweep:
 
 
 def filters() -> dict[str, Any]:
-    """Filters by column, from the words: Hydra lets only.model.position=b replace only.model=a."""
+    """Filters by column, as typed: in Hydra, only.model.position=b replaces only.model=a."""
     from experiments.grid import parsed
     from experiments.names import flat
 

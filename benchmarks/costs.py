@@ -8,7 +8,7 @@
 
 Medians of five turns, in CPU seconds of one thread; the models of a task and size take turns.
 Generation is plain: `prefill` of the prompt, then greedy `step`s in float32, as many as the correct
-chain has tokens, by fresh weights, which do not affect the time.
+chain has tokens, with fresh weights (they do not affect times).
 """
 
 from collections.abc import Callable, Iterator

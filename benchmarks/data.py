@@ -3,8 +3,8 @@
     python -m benchmarks data
 
 Sequences per CPU second of one core. *Drawn*: the compiled kernel. *Distinct*: with hashing,
-uniqueness and copying. CoT_benchmark's are wall seconds of its own code, on two idle cores of an
-EPYC: ratios to it hold on such a machine.
+uniqueness and copying. CoT_benchmark's own code was timed in wall seconds, on two idle cores of
+an EPYC: ratios hold on such a machine.
 """
 
 import statistics

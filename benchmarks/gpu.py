@@ -51,7 +51,7 @@ def main(
         row = measure(config, Machine(device=device, compile=compile_mode), steps)
         share = row["tflops"] / ceiling[precision]
         rows.append({"compile": compile_mode, **row, "share_of_ceiling": share})
-    print_rows("One product of matrices, TFLOP/s", [ceiling])
+    print_rows("One matrix product, TFLOP/s", [ceiling])
     print_rows("Training", rows)
     write_record(record, {"batch": batch, "matmul_tflops": ceiling, "rows": rows}, place)
 

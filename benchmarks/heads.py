@@ -51,7 +51,7 @@ def main(
             row["seconds"] = min(row["seconds"], seconds_of(attention(row)))
     groups = pd.DataFrame(rows).groupby(["m", "calls"], sort=False)
     fits = [{"m": m, "calls": calls, **exponents(part)} for (m, calls), part in groups]
-    print_rows("Powers in seconds, each with half its 95 % interval", fits)
+    print_rows("Exponents of time, each ± half its 95 % interval", fits)
     write_record(record, {"exponents": fits, "rows": rows})
 
 
@@ -76,8 +76,8 @@ def attention(row: Row) -> Callable[[], Tensor]:
 
 
 def exponents(table: pd.DataFrame) -> dict[str, float]:
-    """Exponents of L, H and N in the seconds, each with half its 95 % interval: least squares of
-    log seconds on the logs of what varies."""
+    """Exponents of time in L, H and N, each with half its 95 % interval: a least-squares fit of
+    log seconds to the logs of what varies."""
     names = [name for name in AXES if table[name].nunique() > 1]
     design = np.column_stack([np.ones(len(table)), np.log(table[names])])
     seconds = np.log(table["seconds"].to_numpy())

@@ -3,7 +3,7 @@
     python -m benchmarks scaling                          # every model but tensor
     python -m benchmarks scaling models=gla,mamba2 record=FILE.json
 
-The mixers of conf/model with their projections, each kind of mixer in a model once, D = 64, H = 4;
+The mixers of conf/model with their projections (a hybrid's in sequence), D = 64, H = 4;
 one sequence, float32, one thread, median seconds. A mixer of linear time has room for the longest
 sequence, so its window is the same at every length.
 """
@@ -36,7 +36,7 @@ def main(
     record: Path = RECORDS / "scaling.json",
 ) -> None:
     torch.set_num_threads(1)
-    keep_freed_memory()  # as in a training
+    keep_freed_memory()  # as in training
     measured = {name: measure_lengths(name, lengths) for name in tqdm(models)}
     rows = [row for found in measured.values() for row in found]
     powers = [{"model": name, "seconds": slope(found)} for name, found in measured.items()]

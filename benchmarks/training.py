@@ -1,4 +1,4 @@
-"""A training step of every model, against a plain PyTorch module and standard attention's.
+"""Each model's training step against standard attention's and a plain PyTorch module's.
 
     python -m benchmarks training                              # recipe=fast, D = 32 and 128
     python -m benchmarks training models=gla,mamba2 dims=64 size=6

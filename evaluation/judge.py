@@ -81,7 +81,7 @@ def judge(
     up to EOS is gold. Answer right: EOS was reached, and the tokens between the last answer marker
     and EOS are the gold answer's."""
     chain_right = generation.first_mistake < 0
-    if task.format == "online":  # beyond its first mistake, the model reads labels not its own
+    if task.format == "online":  # after a mistake, the model reads gold labels, not its own
         return chain_right, chain_right
     if sequences.labels is not None:
         last = np.arange(len(sequences)), sequences.lengths - 1

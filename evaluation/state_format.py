@@ -117,7 +117,7 @@ def _scales(model: Transformer, training: SequenceSet, largest: float) -> list[d
         _, state = model.prefill(tokens, torch.full((len(tokens),), length, device=device))
         for block, layer, known in zip(model.blocks, state, scales, strict=True):
             for name, held in layer.tensors.items():
-                whole = held.dim() < 3 or name in ("recent", "inputs")  # by token, not by head
+                whole = held.dim() < 3 or name in ("recent", "inputs")  # axis 1 is not heads
                 by_head = not whole and held.shape[1] == block.mixer.num_heads
                 others = [axis for axis in range(held.dim()) if axis != 1 or not by_head]
                 scale = held.abs().amax(others, keepdim=True) / largest
@@ -127,7 +127,7 @@ def _scales(model: Transformer, training: SequenceSet, largest: float) -> list[d
 
 @torch.no_grad()
 def rounded_weights(model: Transformer, name: str) -> Transformer:
-    """A copy with rounded parameters; an integer's scale is that of the tensor's largest entry."""
+    """A copy with rounded parameters; integers are scaled by the tensor's largest entry."""
     found, rounded = parse_format(name), copy.deepcopy(model)
     for parameter in rounded.parameters():
         weight = parameter.float()

@@ -211,8 +211,8 @@ def measured_task(config: CellConfig, trained: Task) -> Task:
 def compose_plain(
     config_name: str, overrides: Sequence[str] = (), config_dir: str | Path | None = None
 ) -> dict[str, Any]:
-    """Compose outside of a Hydra application, or inside with its search path; with the YAML files
-    of `config_dir` beside ours."""
+    """Compose a configuration, in a Hydra application with its search path; `config_dir` adds its
+    YAML files to ours."""
     words = list(overrides)
     if config_dir:
         words.append(f"hydra.searchpath=['file://{Path(config_dir).absolute()}']")

@@ -1,4 +1,4 @@
-"""Terminal output: progress of a cell and of a sweep, its plan and its summary."""
+"""Terminal output: progress of cells and sweeps, plans, status and outcomes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from training.trainer import Evaluated, Event, Listener, TrainingStep, Validatio
 POLL_SECONDS = 1.0
 LOG_SECONDS = 600.0  # between lines where there is no terminal
 PATIENCE_SECONDS = 30.0  # watching ends after this long with nothing running
-# Overrides that a multirun shows: its labels lack them.
+# Overrides to print in a multirun: `label` omits them.
 UNLABELLED = re.compile(r"\+*(task\.(?!size)|model\.(?!dim)|recipe|measure|data)")
 
 

@@ -48,7 +48,7 @@ class Estimate:
         folders = sorted(path.parent for path in sweep.folder.parent.glob("*/results.csv"))
         table = pd.concat(map(read_table, folders or [sweep.folder]), ignore_index=True)
         device = sweep.cells[0].config.machine.device
-        with contextlib.suppress(UserError):  # cuda on a login node: its kind will do
+        with contextlib.suppress(UserError):  # no GPU on a login node: "cuda" will do
             device = device_name(resolve_device(device))
         trained = table[(table["status"] == "done") & (table["steps"] >= SHORTEST)]
         known = trained[trained["device"].astype(str).str[:3] == device[:3]].drop_duplicates("run")

@@ -39,7 +39,7 @@ GROUPS = ("task", "model", "recipe", "data", "measure", "logger", "machine")
 class Experiment:
     """conf/experiment/NAME.yaml. `base`: Hydra overrides of all cells; `grid`: a list of products,
     each a mapping from a key to its values; `exclude`: combinations to leave out; `figures`:
-    modules of plots/; `facets`: their rows and columns, and what `only` they show."""
+    names in `plots.redraw`; `facets`: their rows and columns, and a filter `only`."""
 
     name: str
     description: str

@@ -47,7 +47,7 @@ def run_and_report(config: CellConfig) -> dict[str, Any] | None:
     run, cell = Run.of(config), cell_name(config)
     record = earlier = None if config.force else run.finished(cell)
     job = OmegaConf.select(HydraConfig.get(), "job.id") if HydraConfig.initialized() else None
-    in_multirun = "/" in str(job)  # on this machine, where bars of several would mix
+    in_multirun = "/" in str(job)  # local jobs, whose bars would mix
     with cell_progress(enabled=config.progress and not in_multirun) as progress:
         try:
             record = earlier or run_cell(config, progress)
@@ -159,7 +159,7 @@ def load_or_train(
 
 
 def initial_model(config: CellConfig, task: Task) -> Transformer:
-    """The model before its first step, as seed and recipe make it."""
+    """The untrained model, initialised by seed and recipe."""
     torch.manual_seed(config.seed)
     model = build_model(config.model, task, config.recipe.dropout)
     scale_embedding(model.embedding, config.recipe.embedding_ratio)
@@ -181,7 +181,7 @@ def load_data(config: CellConfig, task: Task) -> DataSets:
 def rounded_model(
     config: CellConfig, model: Transformer, data: DataSets
 ) -> tuple[Transformer, StateRounding | None]:
-    """The model with its weights, and the rounding of its state, as they are measured."""
+    """The model to measure, its weights rounded if asked, and its state's rounding."""
     measure = config.measure
     if measure.weight_format is not None:
         model = rounded_weights(model, measure.weight_format)

@@ -143,8 +143,8 @@ class Run:
         return _read_json(self.folder / "progress.json") or {}
 
     def discard(self, cell: str) -> None:
-        """Move the evaluation `cell` to `runs/.before/`; the default one with all of the run, to
-        train again."""
+        """Move the evaluation `cell` to `runs/.before/`; for the default one, the whole
+        run, to train again."""
         aside = self.folder.parent / ".before" / f"{self.name}-{time.time_ns()}"
         paths = list(self.folder.iterdir()) if cell == self.name else [self.record_path(cell)]
         paths.sort(key=lambda path: path.name != "training.json")  # without it, training restarts

@@ -61,11 +61,11 @@ def published_cell(name: str, results_dirs: Iterable[str]) -> dict[str, Any]:
 
 def upsert(folder: Path, records: Iterable[Mapping[str, Any]]) -> None:
     """Enter evaluations into the table; many processes can do so at once. A finished row is never
-    replaced by an unfinished one; of two finished ones the later wins. It also replaces other rows
-    of its configuration, whose files or code have changed since."""
+    replaced by an unfinished one; of two finished ones the later wins. A finished row also
+    replaces others of its configuration, of older files or code."""
     records, (rows, _) = list(records), _rows_and_cells(folder)
     if not any(_is_new(record["row"], rows) for record in records):
-        return  # also where the table can only be read
+        return  # so the table may be read-only
     folder.mkdir(parents=True, exist_ok=True)
     with filelock.FileLock(folder / ".lock"):
         rows, cells = _rows_and_cells(folder)
@@ -97,7 +97,7 @@ def write_table(folder: Path, rows: dict[str, Row], cells: dict[str, dict[str, A
     write_text(folder / "results.csv", table.to_csv(index=False))
 
 
-# The columns size and format are as evaluated; as trained too, unless the two differ.
+# The columns size and format are as evaluated, which may differ from training.
 MEASURED = {"task.size": "size", "task.format": "format"}
 
 
@@ -142,6 +142,6 @@ def _text(value: Any) -> str:
 
 
 def _sortable(column: pd.Series) -> pd.Series:
-    """Numbers if all that is not empty is a number."""
+    """Numbers, if every nonempty value is one."""
     numbers = pd.to_numeric(column, errors="coerce")
     return numbers if (numbers.notna() | (column == "")).all() else column

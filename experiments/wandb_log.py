@@ -73,8 +73,8 @@ class Tracker:
 
 def track_cell(config: CellConfig, run: Run) -> Tracker:
     """The tracker of a cell; its id is the cell's, its group the experiment. The curve of an
-    interrupted cell is logged again, so that every offline directory holds all of it: `wandb sync`
-    writes each from the run's beginning."""
+    interrupted cell is logged again, so that every offline directory holds all of it: each
+    `wandb sync` rewrites the run."""
     settings = deciding_settings(config)
     columns = identity(settings)
     name = "{model} D={dim} {task} n={size} seed={seed}".format(**columns)

@@ -233,8 +233,8 @@ class SoftmaxAttention(AttentionMixer):
         return {"keys": keys, "values": self.in_slots(v, source)}
 
     def in_slots(self, x: Tensor, source: Tensor) -> Tensor:
-        """Positions `source` (B, ring) of x (B, H, T, K), (B, H, ring, K). Zeros, not empty, where
-        there are none: a masked slot is multiplied by weight 0, and 0 * nan = nan."""
+        """Positions `source` (B, ring) of x (B, H, T, K), (B, H, ring, K). Empty slots are
+        zeros, not uninitialised: a masked slot has weight 0, and 0 * nan = nan."""
         source = source[:, None, :, None].expand(-1, x.shape[1], -1, x.shape[3])
         return x.gather(2, source.clamp(min=0)) * (source >= 0)
 
@@ -264,7 +264,7 @@ class SoftmaxAttention(AttentionMixer):
         return positions % min(self.window, self.max_len)
 
     def visible(self, positions: Tensor, state: GenerationState) -> Tensor:
-        """Which of the first E slots, those written, queries at positions (B,) see, (B, E)."""
+        """(B, E): which of the E slots written so far are visible from positions (B,)."""
         return self.ring_positions(positions)[:, : state.extent] >= 0
 
     def pairs(self, length: int) -> int:

@@ -27,7 +27,7 @@ def exact_copy(model: Transformer) -> Transformer:
 
 @torch.no_grad()
 def require_exact(model: Transformer) -> None:
-    """Run each layer's mixer on a few random tokens, then its reference in float64.
+    """Run each layer's mixer on random input, then its reference in float64.
 
     Raises UserError naming the mixer if it changes the shape, or if float64 fails or an
     intermediate result has lower precision: it must then define `reference`.
@@ -112,6 +112,6 @@ class _NoRounding(TorchFunctionMode):
         if isinstance(y, Tensor) and y.is_floating_point() and y.dtype != torch.float64:
             for x in args:
                 if isinstance(x, Tensor) and x.dtype == torch.float64:
-                    # No TypeError: Python would treat `x += y` as unsupported, try `x + y`.
+                    # Not a TypeError: after one, Python would try `x + y` for `x += y`.
                     raise ArithmeticError(f"{func} rounds to {y.dtype}")
         return y

@@ -16,7 +16,7 @@ from models.recurrent import RecurrentMixer
 
 Range = Annotated[Sequence[float], Field(min_length=2, max_length=2)]
 CHUNK_SIZE = 32
-# Its exponential is 0 even in float64. Adding larger logarithms would cost small ones their digits.
+# exp of this is 0 even in float64. Lower logarithms in a sum would cost others their digits.
 LEAST_LOG_DECAY = -800.0
 EXEMPT = Role("vector", decays=False)
 RATES = {"decay.A_log": EXEMPT, "decay.dt.bias": EXEMPT}  # of `HeadDecay`, as in Mamba
@@ -28,7 +28,7 @@ class DecayedAttention(RecurrentMixer):
     decay="fixed": α is a constant per head (RetNet, Sun et al. 2023, arXiv 2307.08621, eq. 6).
     "channel": a gate per key channel (`ChannelDecay`). "head": a gate per head (`HeadDecay`), with
     v_t times a learned gain per head added to y_t (Mamba-2's D). Then RMSNorm per head (so q is not
-    divided by √K), with output_gate times SiLU(W_g x_t) (RetNet, eq. 8), and the output projection.
+    divided by √K), a gate SiLU(W_g x_t) if output_gate (RetNet, eq. 8), and the output projection.
     """
 
     kernel_head_dim = 16
@@ -116,7 +116,7 @@ class ChannelDecay(nn.Module):
 
 
 class HeadDecay(nn.Module):
-    """a_t = exp(-Δ_t exp(A_log)) per head, Δ_t = softplus(W x_t + b) also scales the values.
+    """a_t = exp(-Δ_t exp(A_log)) per head; Δ_t = softplus(W x_t + b) also scales the values.
 
     Mamba-2 (Dao and Gu 2024, arXiv 2405.21060, section 7), initialised as in their code: W by
     `nn.Linear`, exp(A_log) uniform in A_range ([1, 16] there, [0, 16] in Gated DeltaNet, Yang,

@@ -87,7 +87,7 @@ class RecurrentMixer(AttentionMixer):
         return self.project_out(x, y, qkv)
 
     def mixing_flops(self, length: int) -> dict[str, int]:
-        """Decay of, correction by, writes to and a read from a K x K state per head."""
+        """Decay, correction, writes and one read of a K x K state per head."""
         state = self.num_heads * self.head_dim**2 * length
         writes = 2 * self.num_householder * state
         return {

@@ -130,9 +130,9 @@ class SparseAttention(SoftmaxAttention):
         return y.flatten(1, 2)[:, :length].unflatten(0, (batch, heads))
 
     def gather_blocks(self, x: Tensor, short: int) -> tuple[Tensor, Tensor]:
-        """Keys or values x (B, H, T, K), with `short` zeros to complete the last block, as those
-        near each block (the block and the k before it), (BH, N, (k + 1) B, K), and the summary
-        tokens far from some block, (BH, (N - k) c, K)."""
+        """Split keys or values x (B, H, T, K), padded by `short` zeros to whole blocks, into those
+        near each block (it and the k before it), (BH, N, (k + 1) B, K), and the summary tokens
+        far from some block, (BH, (N - k) c, K)."""
         size = self.block_size
         x = F.pad(x, (0, 0, self.window, short)).flatten(0, 1)  # (BH, kB + NB, K)
         near = x.unfold(1, self.window + size, size).mT  # (BH, N, (k+1)B, K)

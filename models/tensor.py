@@ -187,8 +187,8 @@ def _groups(groups: int, length: int, most: int) -> Iterator[slice]:
 
 
 def _blocks(x: Tensor) -> Iterator[tuple[slice, int, int]]:
-    """Yield groups, first and last (excluded) query of blocks of x (G, T, K). A block computes
-    scores its first queries do not see, so it is at most half as long as what precedes it."""
+    """Yield blocks of x (G, T, K): groups, first query, end. A block also computes scores that
+    its first queries do not see, so it is at most half as long as what precedes it."""
     length = x.shape[1]
     for some in _groups(x.shape[0], length, _score_budget(x)):
         room = _score_budget(x) // (some.stop - some.start)
@@ -223,7 +223,7 @@ def _future(queries: int, device: torch.device) -> Tensor:
 
 
 def _mask(scores: Tensor, hidden: Tensor, value: float = -torch.inf) -> None:
-    """Fill scores (G, R, N, N) of pairs with a hidden key, of the last n: hidden (., R, n)."""
+    """Fill scores (G, R, N, N) where a key is hidden; hidden (., R, n) covers the last n."""
     count = hidden.shape[-1]
     if count:
         scores[..., -count:].masked_fill_(hidden[:, :, None], value)

@@ -87,7 +87,7 @@ class TensorLinearAttention(AttentionMixer):
         return y.to(v1.dtype)
 
     def mixing_flops(self, length: int) -> dict[str, int]:
-        """Two K x (K + 1) states per head are updated and read: a factor, and a product of both."""
+        """Two K x (K + 1) states per head are updated; a read scales one and multiplies both."""
         state = self.num_heads * self.head_dim * (self.head_dim + 1)
         return {"mixing/state_update": 4 * state * length, "mixing/state_read": 3 * state * length}
 

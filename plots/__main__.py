@@ -5,7 +5,7 @@ python -m plots experiment=NAME [KEY=VALUE ...]
 They go to results_dir/NAME/figures, and README.md beside them.
 
 results_dir=DIR       the experiment's parent folder: outputs, or results if outputs has none
-format=png            of figures png, pdf, svg; of tables csv, md, tex; or png,csv
+format=png            figures: png, pdf, svg; tables: csv, md, tex; e.g. png,csv
 figures=a,b           the experiment's own by default; or your module with draw(table, **options)
 models=a,b            only these models
 exclude=a,b           not these models

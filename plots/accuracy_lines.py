@@ -29,7 +29,7 @@ def draw(
 ) -> Figure:
     """`over` is size, kind or layers. "layers" shows n*, the longest prefix with each label right
     in 90 % of the test sequences, on a logarithmic axis. `records` are from
-    `experiments.table.read_cells`. Of `facets`, only `only` counts."""
+    `experiments.table.read_cells`. Ignores `facets` except `only`."""
     rows = _points(data.finished_rows(table, facets), records, over)
     looks = style.line_looks(rows)
     kinds: list[str] = []

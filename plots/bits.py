@@ -53,7 +53,7 @@ def shortest(rows: pd.DataFrame, key: str) -> tuple[float, str]:
 
 def weights(table: pd.DataFrame) -> pd.DataFrame:
     """A row per task, size, model and D whose weights were rounded: the fewest `bits` per weight
-    for 90 %, their `format`, and KiB of the weights so and in float32."""
+    for 90 %, their `format`, and KiB of weights in it and in float32."""
     rows = finished(table)
     if data.STATE_FORMAT in rows:
         rows = rows[rows[data.STATE_FORMAT].isna()]

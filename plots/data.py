@@ -157,8 +157,8 @@ def _label(
     rows: pd.DataFrame, keys: Sequence[str], others: Sequence[str], within: list[str]
 ) -> pd.Series:
     """The settings `keys` in words, and those of `others` that vary among rows that agree in
-    `within`. A setting is added for a task or model, the last column of `within`, only if that one
-    has several values of it."""
+    `within`. A setting is added only for those tasks or models (the last of `within`) that have
+    several values of it."""
     owner = rows[within[-1]]
     shown = rows.copy()
     for key in others:

@@ -115,7 +115,7 @@ def _write_title(axes: Axes, title: str, unit: str, narrow: bool) -> None:
 
 
 def _distinct(values: pd.Series) -> list[Any]:
-    """The values, numbers and words that begin with one in ascending order."""
+    """Distinct values, ascending if they are numbers or all begin with one."""
     distinct = list(dict.fromkeys(values.tolist()))
     if values.dtype.kind in "if":
         return sorted(distinct)

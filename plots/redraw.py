@@ -58,8 +58,8 @@ def redraw(
     """Write figures and tables of `folder`, which holds `results.csv`; returns the paths.
 
     `formats`: png, pdf, svg for figures, csv, md, tex for tables. `looks`: `width`, `font_size` and
-    `mplstyle` of `style.styled`. README, which shows the tables,
-    is written with png, unless figures or models are selected. What cannot be drawn is an error if
+    `mplstyle` of `style.styled`. The README with the tables
+    is written with png unless figures or models are selected. What cannot be drawn is an error if
     named in `figures`; a figure of the experiment's YAML is skipped with a note.
     """
     table = read_table(folder)

@@ -48,9 +48,9 @@ class Entries(NamedTuple):
 
 
 def entries(experiment: Experiment, table: pd.DataFrame, records: data.Records) -> Entries:
-    """The tasks are those of the published table, without one those that standard attention ran.
+    """The tasks are those that standard attention ran in the published table, or else in yours.
     References count only if your standard attention ran some of the published cells: other settings
-    are other cells."""
+    make other cells."""
     folder = CONF_DIR.parent / "results" / experiment.name
     published = read_table(folder)
     ran = table if published.empty else published
@@ -176,8 +176,8 @@ def best(given: Entries, table: pd.DataFrame, count: int) -> pd.DataFrame:
 
 def frame(given: Entries, models: Collection[str] | None = None) -> pd.DataFrame:
     """A row per model (only `models`), the lowest score first, then those without one. Costs are
-    geometric means over the tasks, without a D90 those of the largest D. Times are those of your
-    own models: references trained on several machines."""
+    geometric means over the tasks, at D90 or else at the largest D. Times are shown for your
+    models only: references trained on several machines."""
     rows = ranking(given)
     for name, reason in reasons(given.own, given.tasks).items():
         if reason:

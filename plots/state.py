@@ -20,8 +20,8 @@ MARKERS = ("o", "s", "^", "D", "v", "p")
 
 @style.styled
 def draw(table: pd.DataFrame, facets: data.Facets = None, *, width: float, **_: Any) -> Figure:
-    """Accuracy over D above, over the state below, a line per number of heads. Of `facets`, only
-    `only` counts."""
+    """Accuracy over D above, over the state below, a line per number of heads. Ignores `facets`
+    except `only`."""
     only = (facets or {}).get("only", {})
     rows = data.panels(table, {"x": ["dim"], "y": ["heads"], "only": only})
     panel = rows["column"] + ", " + rows["row"]

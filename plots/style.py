@@ -202,8 +202,8 @@ def wrapped(text: str, inches: float) -> str:
 
 
 def legend_below(figure: Figure, looks: Mapping[str, Mapping[str, Any]], x_label: str = "") -> None:
-    """Put a legend below the figure, a line's look by its label, in as few rows as fit; above it
-    the label of the x axes."""
+    """Put a legend (`looks` by label) below the figure, in as few rows as fit, and above it the
+    label of the x axes."""
     if not looks:
         return
     room = figure.get_figwidth() * 72 / (0.52 * matplotlib.rcParams["font.size"])

@@ -17,8 +17,8 @@ RENAMED = {"recipe.learning_rate": "learning rate"}
 def build(
     table: pd.DataFrame, speeds: pd.DataFrame | None, facets: data.Facets, records: data.Records
 ) -> dict[str, pd.DataFrame]:
-    """The non-empty tables of an experiment by name: accuracy, prefixes, learning_rates, d90, flops
-    (the paper's Table 2), costs, exponents, weights, locality. `records` are from
+    """Non-empty tables by name: accuracy, prefixes, learning_rates, d90, flops (the paper's
+    Table 2), costs, exponents or heads, weights, locality. `records` are from
     `experiments.table.read_cells`."""
     found = {"accuracy": accuracy(table, facets)}
     if finished(table).groupby("model")["layers"].nunique().max() >= exponents.FEWEST:

@@ -52,7 +52,7 @@ def check(args: Namespace) -> int:
 
 
 def build(args: Namespace) -> int:
-    """Build the stored data set, or find it."""
+    """Build a data set, unless it is stored."""
     sets, speed = data_sets(args, named_task(args))
     print(f"path         {sets.path}\nfingerprint  {sets.fingerprint}\nsamples/s    {speed}")
     return 0
@@ -101,7 +101,7 @@ def gate(args: Namespace) -> int:
 
 
 def data_sets(args: Namespace, task: Task) -> tuple[DataSets, str]:
-    """The sets, and the samples/s that building them took."""
+    """The sets, and their samples/s if they were built."""
     config = DataConfig(**{split: getattr(args, split) for split in SPLITS}, seed=args.seed)
     sets = load_or_build(task, config, Path(args.dir))
     speed = sets.samples_per_second

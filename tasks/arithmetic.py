@@ -287,7 +287,7 @@ def _grow(state, size, p, inverse, expression, numbers, places):
 
 @kernel
 def _find_leftmost(expression, at):
-    """`is_reducible` of the first pair from `at` on."""
+    """The first `is_reducible` pair from `at` on."""
     while True:
         operator, before, after = expression[at + 1], expression[at - 1], expression[at + 3]
         if expression[at] >= _ZERO and _PLUS <= operator <= _DIVIDE and expression[at + 2] >= _ZERO:

@@ -22,7 +22,7 @@ class Closure(Task):
     """Words of `size` letters over a group that are, or are not, a product of pieces in F.
 
     A piece has 1 .. r letters and a product in F (Allender, Arvind and Mahajan 2003). Let b_0 be
-    true, and b_i whether the first i letters can be cut: b_i if some b_j, i - r <= j < i, with
+    true, and b_i true if the first i letters can be cut: if some b_j is, i - r <= j < i, with
     w_(j+1) .. w_i in F. The answer is b_n. F must be a subgroup, so the answer is yes iff p_n is in
     F and no more than r letters pass between visits of the products p_i to F. The chain lists p_i
     and b_i.
@@ -178,7 +178,7 @@ def draw_visits(index: int, r: int, numbers: np.ndarray) -> np.ndarray:
     """
     count, size = len(numbers), numbers.shape[1] - 1
     cumulative = gap_weights(index, r, size).cumsum(axis=2)
-    kind = np.maximum((numbers[:, 0] * 4).astype(np.int64) - 1, 0)  # 0 and 0, then 1, then 2
+    kind = np.maximum((numbers[:, 0] * 4).astype(np.int64) - 1, 0)  # quarters: 0, 0, 1, 2
     visits = np.zeros((count, size), bool)
     at, rows = np.zeros(count, np.int64), np.arange(count)
     for i in range(size):

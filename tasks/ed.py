@@ -124,7 +124,7 @@ class EditDistance(Task):
         if self.format == "direct":
             return 1.0, math.log2(self.with_parameters(size=size).largest_distance + 1)
         letters = min(MAX_LETTERS, self.alphabet_size)
-        counts = [0, 1] + [0] * letters  # of sequences with so many letters
+        counts = [0, 1] + [0] * letters  # [k]: sequences with k letters
         by_length = {1: 1}
         for length in range(2, size + size + LONGER + 1):
             counts = [0, *(k * counts[k] + counts[k - 1] for k in range(1, letters + 1)), 0]

@@ -113,9 +113,9 @@ def draw_set(
     exclude: Sequence[SequenceSet] = (),
     progress: bool = False,
 ) -> SequenceSet:
-    """`count` sequences with distinct prompts, none of which is in `exclude`, e.g. split="measure"
-    for a model measured at a setting it was not trained at; `exclude` are sets of a task with the
-    same vocabulary. UserError if there are too few."""
+    """`count` sequences with distinct prompts, none of them in `exclude`, sets of a task with the
+    same vocabulary. split="measure" is for models measured at a setting they were not trained at.
+    UserError if there are too few."""
     seen = SeenPrompts(count + sum(map(len, exclude)))
     for sequences in exclude:
         seen.add(sequences)

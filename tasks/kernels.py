@@ -1,8 +1,8 @@
 """The decorator of compiled functions; its cache follows edits in the whole package.
 
-Numba's cache checks only the function's own file: after an edit in `ed.py`, a kernel in
-`ed_local.py` that calls it would keep running the old code and write wrong data. So the cache
-folder is named after the content of all files of the package.
+Numba's cache checks only the function's own file: after an edit in `random_numbers.py`, a kernel
+in `ed.py` that calls it would keep running the old code. So the cache folder is named after the
+content of all files of the package.
 """
 
 import contextlib

@@ -21,7 +21,7 @@ MAX_CYCLIC = 1000
 @dataclass(frozen=True, eq=False)
 class Monoid:
     """elements: tokens, the identity first. table (S, S) int64: entry (a, b) is the number of a b.
-    letters: up to three generators. subgroup: numbers of a proper subgroup, empty if none was
+    letters: up to three generators. subgroup: numbers of a proper subgroup F, () if none was
     chosen: the stabiliser of point 1, in Zn the multiples of 5 ({0} if there are none), A4 in
     A4xZ5."""
 

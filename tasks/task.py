@@ -196,8 +196,8 @@ class Task(ABC):
         self, seed: int, stream: int, first: int, count: int, size: int | None = None
     ) -> SequenceSet:
         """Draw candidates `first` .. `first + count - 1` of a random stream. Candidate i depends
-        only on (seed, stream, size, i), so calls can be split. `size`: at most, and by default, the
-        task's."""
+        only on (seed, stream, size, i), so calls can be split. `size` defaults to the task's, the
+        largest."""
         return self.draw_batch(seed, stream, first, count, self.size if size is None else size)
 
     @property
@@ -318,8 +318,8 @@ class Task(ABC):
 
 
 def build_task(settings: Mapping[str, Any]) -> Task:
-    """The task of class `_target_` with the other `settings` as parameters, ignoring `name`, and
-    `capacity: null` if unsupported. UserError for a bad name or value."""
+    """The task of class `_target_` with the other `settings` as parameters, ignoring `name` and
+    a null `capacity`. UserError for a bad name or value."""
     unset = [key for key in ("name", "capacity") if key == "name" or settings.get(key) is None]
     given = {name: value for name, value in settings.items() if name not in unset}
     try:

@@ -164,7 +164,7 @@ class Word(Task):
         return self.join(letters + FIRST, products + FIRST, answer)
 
     def strata(self, sequences: SequenceSet) -> np.ndarray | None:
-        """For "member" the answers; for the flip-flop the last reset's distance, and which."""
+        """For "member" the answers; for the flip-flop the last reset's distance and letter."""
         if self.monoid != "flip-flop" and self.question == "value":
             return None
         end = int(sequences.given_lengths[0]) - (not self.labelled)
@@ -178,7 +178,7 @@ class Word(Task):
 
     def state_bits(self, size: int) -> float | tuple[float, float]:
         """With a chain, words; without, products; for membership, a bit. Where not every word is
-        drawn (membership, the flip-flop), only one bit from below."""
+        drawn (membership, the flip-flop), at least one bit."""
         reached, most = {0}, 1
         for _ in range(size - self.labelled):
             reached = {

@@ -64,7 +64,7 @@ def balanced_targets(
 
     The others are in the commutator subgroup, so that every map to a commutative group, including
     letter counts and parities, takes them to where it takes e; in a commutative group they are any
-    elements. Each has the share of words that lead to it, so these are uniform.
+    elements. Each has the share of words that lead to it, so words are uniform.
     """
     shares = transition_shares(monoid, letters, steps)[steps, 0].copy()  # (S,)
     reached = shares[0] > 0

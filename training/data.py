@@ -15,7 +15,7 @@ from tasks.sequences import SequenceSet
 class Layout:
     """How a batch is laid out in memory.
 
-    Padded, T is rounded up to a multiple of `width_step`. `packed`, sequences come one after
+    Padded, T is rounded up to a multiple of `width_step`. If `packed`, sequences follow one
     another, with the steps of `Packing`. A part of a batch has at most `most_tokens` inputs, unless
     one sequence alone has more.
     """

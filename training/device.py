@@ -55,7 +55,7 @@ def resolve_device(device: str) -> torch.device:
             f"device={device}: this machine has {torch.cuda.device_count()} CUDA devices; "
             "use device=cpu or device=auto"
         )
-    if resolved.type == "cuda":  # float32 is float32: cuDNN's default for LSTMs is TensorFloat32
+    if resolved.type == "cuda":  # by default, cuDNN runs float32 LSTMs in TensorFloat32
         torch.backends.cudnn.allow_tf32 = False
     return resolved
 

@@ -65,7 +65,7 @@ class TrainingStep:
 class Validation:
     """A row of the learning curve.
 
-    `seconds`: training time so far, over all interruptions; `train_loss`: mean since the last
+    `seconds`: training time so far, across interruptions; `train_loss`: mean since the last
     validation; `validation_loss`: mean per target; `validation_chain_exact_match`: share of
     sequences predicted without a mistake; `learning_rate`: of the last step.
     """
@@ -97,7 +97,7 @@ def ignore(event: Event) -> None: ...
 class TrainingState:
     """The progress of training, part of every checkpoint.
 
-    `seconds`: training and validation time over all interruptions, CPU seconds on a CPU, else wall
+    `seconds`: training and validation time across interruptions, CPU seconds on a CPU, else wall
     seconds. `stopped`: `solved` or `budget` once training is over. `curve`: a row per validation.
     `loss_sum`: over the steps since the last validation. `devices`: those used, in order.
     """
