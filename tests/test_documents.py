@@ -475,6 +475,16 @@ def test_claims():
         assert f"{model} {three} and {five}" in TEXT
 
 
+def test_no_rate_beats_the_common_one():
+    rows = frame_of("lr_grid").query("task != 'arithmetic'")
+    rates = rows.groupby(["task", "model", "recipe.learning_rate"])["answer_accuracy"].median()
+    gain = rates.unstack().max(axis=1) - rates.xs(0.01, level=2)
+    assert len(gain) == 4 and gain.max() < 0.0055
+    assert "no rate from 0.005 to 0.04 beats 0.01 by over 0.5 points" in TEXT
+    seeds = set(medians(rows)["seeds"])
+    assert seeds == {1, 2} and ", one or two seeds)" in TEXT
+
+
 def test_tuned_rates_at_six_operators_remove_one_saving():
     rows = frame_of("overnight").query("task == 'arithmetic' and size == 6")
     best = rows.groupby(["model", "dim", "recipe.learning_rate"])["answer_accuracy"].median()
