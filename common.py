@@ -111,8 +111,9 @@ def did_you_mean(name: str, known: Iterable[str], prefix: str = "") -> str:
 
 
 def one_line(error: object) -> str:
-    """The text of a Hydra error, without the folders it searched."""
-    return " ".join(str(error).partition("Config search path:")[0].split())
+    """The text of a Hydra error, without the configuration's name and the folders it searched."""
+    text = re.sub("^In '[^']*': ", "", str(error).partition("Config search path:")[0])
+    return " ".join(text.split())
 
 
 def suggest_key(key: str) -> str:
@@ -127,6 +128,53 @@ def suggest_key(key: str) -> str:
     if same or "." not in key:
         return f"; did you mean {same[0]}?" if same else ""
     return did_you_mean(key, known)
+
+
+def compose_plain(
+    config_name: str | None, overrides: Sequence[str] = (), config_dir: str | Path | None = None
+) -> dict[str, Any]:
+    """Compose a configuration, in a Hydra application with its search path; `config_dir` adds its
+    YAML files to ours."""
+    from hydra import compose, initialize_config_dir
+    from hydra.core.global_hydra import GlobalHydra
+
+    words = list(overrides)
+    if config_dir:
+        words.append(f"hydra.searchpath=['file://{Path(config_dir).absolute()}']")
+    if GlobalHydra.instance().is_initialized():
+        return plain(compose(config_name, overrides=words))
+    with initialize_config_dir(str(CONF_DIR), version_base="1.3"):
+        return plain(compose(config_name, overrides=words))
+
+
+def plain(config: Any) -> dict[str, Any]:
+    """An OmegaConf configuration as plain, resolved data."""
+    from omegaconf import OmegaConf
+    from omegaconf.errors import MissingMandatoryValue
+
+    try:
+        content: Any = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
+    except MissingMandatoryValue as error:
+        raise UserError(f"missing: {error.full_key}=VALUE") from None
+    return content
+
+
+def checked(kind: Any, values: Mapping[str, Any], where: str = "") -> Any:
+    """`values` as `kind`; pydantic's findings become one UserError, beginning with `where`."""
+    from pydantic import TypeAdapter, ValidationError
+
+    try:
+        return TypeAdapter(kind).validate_json(json.dumps(values))
+    except ValidationError as error:
+        raise UserError(where + "; ".join(map(_in_words, error.errors()))) from None
+
+
+def _in_words(found: Any) -> str:
+    key = ".".join(map(str, found["loc"])).removeprefix("machine.")  # top-level keys
+    value = found["input"]
+    shown = "" if isinstance(value, dict | list) else f"={value!r}"
+    reason = found["msg"].removeprefix("Value error, ").replace("a valid array", "a list")
+    return f"{key}{shown}: {reason}"
 
 
 def read_options(function: Callable[..., Any], words: Sequence[str]) -> dict[str, Any]:

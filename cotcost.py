@@ -13,9 +13,9 @@ from pathlib import Path
 
 import yaml
 
-from common import UserError
+from common import UserError, compose_plain
 from evaluation.generate import Generation, generate
-from experiments.config import CellConfig, cell_from, compose_plain, require_trusted
+from experiments.config import CellConfig, cell_from, require_trusted
 from experiments.names import run_name, source_digests
 from experiments.run import initial_model, load_model
 from experiments.runs import Run

@@ -16,7 +16,7 @@ from pathlib import Path
 import hydra
 from omegaconf import DictConfig
 
-from common import CONF_DIR, exit_on_user_error, run_command, write_text
+from common import CONF_DIR, exit_on_user_error, plain, run_command, write_text
 
 
 @hydra.main(version_base="1.3", config_path=str(CONF_DIR), config_name="evaluate")
@@ -27,7 +27,7 @@ def main(settings: DictConfig) -> None:
 
     import cotcost
     from evaluation.judge import evaluate
-    from experiments.config import EvaluateCall, MeasureConfig, call_from, measured_task, plain
+    from experiments.config import EvaluateCall, MeasureConfig, call_from, measured_task
     from experiments.row import accuracies
     from experiments.run import load_data, measured_sequences, rounded_model
     from training.device import Machine, resolve_device

@@ -17,7 +17,15 @@ import hydra
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 
-from common import CONF_DIR, RunError, UserError, did_you_mean, exit_on_user_error, run_command
+from common import (
+    CONF_DIR,
+    RunError,
+    UserError,
+    did_you_mean,
+    exit_on_user_error,
+    plain,
+    run_command,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -30,7 +38,7 @@ if TYPE_CHECKING:
 @exit_on_user_error
 def main(settings: DictConfig) -> None:
     from experiments import display
-    from experiments.config import SweepCall, call_from, plain
+    from experiments.config import SweepCall, call_from
     from experiments.grid import known_experiments
 
     given = plain(settings)

@@ -12,7 +12,7 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from omegaconf import DictConfig
 
-from common import CONF_DIR, UserError, did_you_mean, exit_on_user_error, run_command
+from common import CONF_DIR, UserError, did_you_mean, exit_on_user_error, plain, run_command
 
 
 @hydra.main(version_base="1.3", config_path=str(CONF_DIR), config_name="train")
@@ -24,7 +24,7 @@ def main(settings: DictConfig) -> Any:
 
 def run(settings: DictConfig) -> Any:
     """Run the cell that the command line describes; returns the row, or `objective` of it."""
-    from experiments.config import cell_from, plain
+    from experiments.config import cell_from
     from experiments.names import cell_name, source_digests
     from experiments.run import run_and_report
     from experiments.table import COLUMNS

@@ -21,7 +21,8 @@ from torch.nn import functional as F
 from tqdm import tqdm
 
 from benchmarks.timing import RECORDS, median_seconds, print_rows, write_record
-from experiments.config import CONF_DIR, CellConfig
+from common import CONF_DIR
+from experiments.config import CellConfig
 from experiments.grid import cell_of
 from experiments.run import initial_model
 from tasks.generate import draw_set

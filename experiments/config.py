@@ -8,19 +8,15 @@ import dataclasses
 import functools
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import field
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from hydra import compose, initialize_config_dir
-from hydra.core.global_hydra import GlobalHydra
-from omegaconf import OmegaConf
-from omegaconf.errors import MissingMandatoryValue
-from pydantic import BeforeValidator, Field, TypeAdapter, ValidationError
+from pydantic import BeforeValidator, Field
 from pydantic.dataclasses import dataclass
 
-from common import CONF_DIR, STRICT, UserError
+from common import STRICT, UserError, checked, compose_plain
 from evaluation.state_format import parse_format
 from models.build import ModelConfig
 from tasks.data import DataConfig
@@ -141,7 +137,6 @@ class EvaluateCall:
 
 CALL_KEYS = ("cell", "trust", "objective")  # of train.py's command line, not of a cell
 MACHINE_KEYS = tuple(item.name for item in dataclasses.fields(Machine))
-_adapter = functools.cache(TypeAdapter)
 
 
 def cell_from(settings: Mapping[str, Any]) -> CellConfig:
@@ -171,22 +166,6 @@ def call_from(kind: Any, settings: Mapping[str, Any]) -> Any:
     return checked(kind, {name: settings[name] for name in names if name in settings})
 
 
-def checked(kind: Any, values: Mapping[str, Any], where: str = "") -> Any:
-    """`values` as `kind`; pydantic's findings become one UserError, beginning with `where`."""
-    try:
-        return _adapter(kind).validate_json(json.dumps(values))
-    except ValidationError as error:
-        raise UserError(where + "; ".join(map(_in_words, error.errors()))) from None
-
-
-def _in_words(found: Any) -> str:
-    key = ".".join(map(str, found["loc"])).removeprefix("machine.")  # top-level keys
-    value = found["input"]
-    shown = "" if isinstance(value, dict | list) else f"={value!r}"
-    reason = found["msg"].removeprefix("Value error, ").replace("a valid array", "a list")
-    return f"{key}{shown}: {reason}"
-
-
 def deciding_settings(config: CellConfig) -> dict[str, Any]:
     """The sections that decide the result, as plain data."""
     settings = dataclasses.asdict(config)
@@ -206,29 +185,6 @@ def measured_task(config: CellConfig, trained: Task) -> Task:
     measured = build_task(settings)
     trained.require_room_for(measured)
     return measured
-
-
-def compose_plain(
-    config_name: str, overrides: Sequence[str] = (), config_dir: str | Path | None = None
-) -> dict[str, Any]:
-    """Compose a configuration, in a Hydra application with its search path; `config_dir` adds its
-    YAML files to ours."""
-    words = list(overrides)
-    if config_dir:
-        words.append(f"hydra.searchpath=['file://{Path(config_dir).absolute()}']")
-    if GlobalHydra.instance().is_initialized():
-        return plain(compose(config_name, overrides=words))
-    with initialize_config_dir(str(CONF_DIR), version_base="1.3"):
-        return plain(compose(config_name, overrides=words))
-
-
-def plain(config: Any) -> dict[str, Any]:
-    """An OmegaConf configuration as plain, resolved data."""
-    try:
-        content: Any = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
-    except MissingMandatoryValue as error:
-        raise UserError(f"missing: {error.full_key}=VALUE") from None
-    return content
 
 
 def require_trusted(settings: Mapping[str, Any], path: str, trust: bool) -> None:

@@ -19,15 +19,18 @@ from omegaconf import OmegaConf
 from omegaconf.errors import InterpolationKeyError
 from pydantic import Field
 
-from common import CONF_DIR, STRICT, UserError, did_you_mean, one_line, suggest_key
-from experiments.config import (
-    CellConfig,
-    cell_from,
+from common import (
+    CONF_DIR,
+    STRICT,
+    UserError,
     checked,
     compose_plain,
-    deciding_settings,
+    did_you_mean,
+    one_line,
     plain,
+    suggest_key,
 )
+from experiments.config import CellConfig, cell_from, deciding_settings
 from experiments.names import cell_name, identity, other_settings
 from experiments.runs import Run
 

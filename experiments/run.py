@@ -11,10 +11,10 @@ import torch
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
 
-from common import RunError, UserError, is_bad_path, write_json
+from common import RunError, UserError, is_bad_path, plain, write_json
 from evaluation.judge import evaluate
 from evaluation.state_format import StateRounding, rounded_weights, state_rounding
-from experiments.config import CellConfig, cell_from, measured_task, plain
+from experiments.config import CellConfig, cell_from, measured_task
 from experiments.display import cell_progress, print_outcome
 from experiments.names import cell_name
 from experiments.row import accuracies, model_costs, read_curve, reason, status_of, training_cost

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from experiments.config import CONF_DIR
+from common import CONF_DIR
 from experiments.d90 import bracket, finished, medians, passes, settings_of
 from experiments.grid import BASELINE, Experiment
 from experiments.table import read_cells, read_table

@@ -16,11 +16,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-import pydantic
-import yaml
 from tqdm import tqdm
 
-from common import CONF_DIR, RunError, UserError, did_you_mean
+from common import UserError, checked, compose_plain, run_command
 from tasks.data import DataConfig, DataSets, load_or_build, numbered_lines
 from tasks.generate import draw_set
 from tasks.task import FORMATS, SPLITS, Task, build_task
@@ -29,7 +27,7 @@ from tasks.task import FORMATS, SPLITS, Task, build_task
 def sample(args: Namespace) -> int:
     """Print sequences with distinct prompts, one per line."""
     task = named_task(args)
-    DataConfig(train=args.count, validation=0, test=0, seed=args.seed)  # checks count and seed
+    data_config(args, train=args.count)
     sequences = draw_set(task, args.split, args.count, args.seed)
     for row in range(args.count):
         print(*task.decode(sequences, row).tokens)
@@ -39,8 +37,8 @@ def sample(args: Namespace) -> int:
 def check(args: Namespace) -> int:
     """Check each line of a file; 1 if any is invalid."""
     task = named_task(args)
-    defaults = {k: v for k, v in task.check_defaults.items() if k not in args.overrides}
-    task = task.with_parameters(**defaults)
+    given = {word.partition("=")[0] for word in args.overrides}
+    task = task.with_parameters(**{k: v for k, v in task.check_defaults.items() if k not in given})
     lines = numbered_lines(args.file)
     invalid = 0
     for number, tokens in tqdm(lines, unit="line", leave=False, disable=None):
@@ -88,7 +86,7 @@ def gate(args: Namespace) -> int:
     from tasks.gate import gate as accuracies
 
     torch.set_num_threads(1)
-    DataConfig(train=args.count, validation=0, test=0, seed=args.seed)  # checks count and seed
+    data_config(args, train=args.count)
     found = accuracies(named_task(args), args.count, args.seed)
     chance = found["majority"]
     print(f"{'baseline':<24} accuracy   chance")
@@ -102,34 +100,26 @@ def gate(args: Namespace) -> int:
 
 def data_sets(args: Namespace, task: Task) -> tuple[DataSets, str]:
     """The sets, and their samples/s if they were built."""
-    config = DataConfig(**{split: getattr(args, split) for split in SPLITS}, seed=args.seed)
+    config = data_config(args, **{split: getattr(args, split) for split in SPLITS})
     sets = load_or_build(task, config, Path(args.dir))
     speed = sets.samples_per_second
     return sets, "already there" if speed is None else f"{speed:,.0f}"
 
 
-def read_config(name: str, config_dir: str | None) -> dict[str, Any]:
-    """task/NAME.yaml of `config_dir`, ./conf or this repository; Hydra would take two seconds."""
-    folders = [CONF_DIR, Path("conf"), Path(config_dir or "conf")]
-    if config_dir and not folders[-1].is_dir():
-        raise UserError(f"--config-dir {config_dir}: no such folder")
-    files = {path.stem: path for folder in folders for path in folder.glob("task/*.yaml")}
-    if name not in files:
-        known = ", ".join(sorted(files))
-        raise UserError(f"no task named {name!r}: there are {known}{did_you_mean(name, files)}")
-    try:
-        settings = yaml.safe_load(files[name].read_text(encoding="utf-8"))
-    except yaml.YAMLError as error:
-        raise UserError(f"{files[name]}: {' '.join(str(error).split())}") from None
-    if not isinstance(settings, dict) or "defaults" in settings:
-        raise UserError(f"{files[name]}: python -m tasks needs all settings, without `defaults`")
-    return settings
+def data_config(args: Namespace, **counts: int) -> DataConfig:
+    """UserError for a bad count or seed."""
+    none = dict.fromkeys(SPLITS, 0)
+    return checked(DataConfig, {**none, **counts, "seed": args.seed})
 
 
 def named_task(args: Namespace) -> Task:
-    name = args.task
-    settings = {"_target_": name} if "." in name else read_config(name, args.config_dir)
-    return build_task({**settings, **args.overrides})
+    """The task that train.py builds from `task=TASK`, or one by its dotted path."""
+    choice = f"++task._target_={args.task}" if "." in args.task else f"+task={args.task}"
+    for key in ("size", "format"):
+        if (value := getattr(args, key)) is not None:
+            args.overrides.append(f"{key}={value}")
+    words = [f"++task.{word}" for word in args.overrides]
+    return build_task(compose_plain(None, [choice, *words], args.config_dir)["task"])
 
 
 def positive(text: str) -> int:
@@ -154,7 +144,8 @@ def parser() -> argparse.ArgumentParser:
     one.add_argument("task", metavar="TASK", help="task name, or a dotted path to a class")
     one.add_argument("--size", type=int)
     one.add_argument("--format", choices=FORMATS)
-    one.add_argument("--config-dir", help="a folder that holds task/NAME.yaml")
+    own = "conf" if Path("conf").is_dir() else None
+    one.add_argument("--config-dir", default=own, help="a folder that holds task/NAME.yaml")
     seed.add_argument("--seed", type=int, default=0)
     sets.add_argument("--train", type=int, required=True)
     sets.add_argument("--validation", type=int, default=0)
@@ -181,40 +172,16 @@ def parser() -> argparse.ArgumentParser:
     return top
 
 
-def parse(words: Sequence[str]) -> Namespace:
-    """Parse arguments; `key=value` and options named after task parameters go to `overrides`."""
+def main(words: Sequence[str] | None = None) -> int:
+    """Run one command; `key=value` sets a parameter of the task. Exit status: 0 done, 1 invalid
+    lines or a failed run, 2 bad arguments."""
+    words = sys.argv[1:] if words is None else words
     overrides = [word for word in words if re.match(r"[\w.]+=", word)]
     args = parser().parse_args([word for word in words if word not in overrides])
-    args.overrides = {}
-    for word in overrides:
-        key, _, value = word.partition("=")
-        try:
-            args.overrides[key.removeprefix("task.")] = yaml.safe_load(value)
-        except yaml.YAMLError as error:
-            raise UserError(f"{word}: {error.__class__.__name__}") from None
-    for key in ("size", "format"):
-        if (given := getattr(args, key, None)) is not None:
-            args.overrides[key] = given
-    return args
-
-
-def main(words: Sequence[str] | None = None) -> int:
-    """Run one command. Exit status: 0 done, 1 invalid lines or a failed run, 2 bad arguments."""
-    try:
-        args = parse(sys.argv[1:] if words is None else words)
-        return int(args.function(args))
-    except pydantic.ValidationError as error:
-        wrong = error.errors()[0]
-        reason = f"{'.'.join(map(str, wrong['loc']))}={wrong['input']}: {wrong['msg']}"
-    except RunError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
-    except (UserError, OSError) as error:
-        reason = str(error)
-    print(f"error: {reason}", file=sys.stderr)
-    return 2
+    args.overrides = [word.removeprefix("task.") for word in overrides]
+    return int(args.function(args))
 
 
 if __name__ == "__main__":
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # `sample ... | head` ends quietly
-    sys.exit(main())
+    run_command(lambda: sys.exit(main()))

@@ -12,7 +12,7 @@ import pytest
 import torch
 from processes import ROOT
 
-from experiments.config import compose_plain
+from common import compose_plain
 from experiments.grid import cell_of, cells, load_experiment, with_model
 from experiments.run import initial_model, load_data
 from models.build import build_model

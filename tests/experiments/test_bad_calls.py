@@ -5,8 +5,8 @@ import errno
 import pytest
 from processes import ROOT
 
-from common import UserError
-from experiments.config import cell_from, compose_plain
+from common import UserError, compose_plain
+from experiments.config import cell_from
 from experiments.runs import Run
 from experiments.table import read_table
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from common import UserError
-from experiments.config import CONF_DIR, cell_from, compose_plain, measured_task
+from common import CONF_DIR, UserError, compose_plain
+from experiments.config import cell_from, measured_task
 from experiments.display import label, varying_settings
 from experiments.grid import cell_of, cells, experiment_from, load_experiment, quoted, with_model
 from experiments.names import cell_name
