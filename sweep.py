@@ -151,7 +151,7 @@ def draw(sweep: Sweep, table: pd.DataFrame, to_wandb: bool) -> None:
     """Redraw the experiment's figures, print the result, send the figures to W&B."""
     from experiments.table import read_cells
     from experiments.wandb_log import log_figures
-    from plots import d90_by_task, data, readme
+    from plots import d90_by_task, data, readme, score, tables
     from plots.redraw import redraw
 
     experiment = sweep.experiment
@@ -161,9 +161,13 @@ def draw(sweep: Sweep, table: pd.DataFrame, to_wandb: bool) -> None:
     except UserError as error:  # e.g. no row that the experiment's facets show
         print(f"no figures: {error}", file=sys.stderr)
         return
-    found = d90_by_task.matrix(groups).to_string(index=False)
-    print(f"\nD90, the smallest D whose median answer accuracy reaches 90 %\n{found}")
-    print(f"\n{readme.finding(experiment, table, read_cells(sweep.folder))}")
+    if tables.sweeps_dim(table):
+        found = d90_by_task.matrix(groups).to_string(index=False)
+        print(f"\nD90, the smallest D whose median answer accuracy reaches 90 %\n{found}")
+    scored = None
+    if "score" in experiment.figures:
+        scored = score.scores_of(experiment, table, read_cells(sweep.folder))
+    print(f"\n{readme.finding(experiment.facets, table, scored)}")
     for path in [*figures[:2], sweep.folder / "README.md"]:
         print(path)
     if to_wandb:

@@ -1,19 +1,4 @@
-"""Captions of the tables in a README, and of figures whose module draws several."""
-
-FIGURES = {
-    "accuracy_by_length": (
-        "Median of the seeds, bars from the least to the most accurate. Dotted: 90 %; dashed: "
-        "chance, always the most frequent answer."
-    ),
-    "accuracy_by_kind": (
-        "Median of the seeds by kind of instance, bars from the least to the most accurate. "
-        "Dotted: 90 %; dashed, at *all*: chance, always the more frequent answer."
-    ),
-    "prefix_by_depth": (
-        "The longest prefix with each label right in 90 % of the test words: median of the "
-        "seeds, bars from the shortest to the longest. Dotted: the whole word."
-    ),
-}
+"""Captions of the tables in a README."""
 
 TABLES = {
     "learning_rates": (

@@ -7,8 +7,8 @@ Training: until 90 % of the validation chains are correct, if the median seed ge
 timed are omitted.
 """
 
+import itertools
 import math
-from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -111,18 +111,14 @@ def draw(
     table: pd.DataFrame,
     speeds: pd.DataFrame | None = None,
     facets: data.Facets = None,
-    scores: Mapping[str, float] | None = None,
     width: float = style.PAGE_WIDTH,
     **_: Any,
 ) -> Figure:
     """A panel per model; UserError for none or more than `MAX_PANELS`."""
     found = ratios(table, speeds, facets)
-    if scores:
-        found = found.sort_values("model", kind="stable", key=lambda names: names.map(scores))
     rows = found["row"].unique()
     if not len(rows):
-        missing = "has a score" if scores is not None else f"reaches 90 % where {BASELINE} does"
-        raise UserError(f"no model besides {BASELINE} {missing}")
+        raise UserError(f"no model besides {BASELINE} reaches 90 % where {BASELINE} does")
     if len(rows) > MAX_PANELS:
         raise UserError(
             f"{len(rows)} models besides {BASELINE} reach 90 %; the figure holds {MAX_PANELS}: "
@@ -132,7 +128,8 @@ def draw(
     metrics = [name for name in METRICS if (found["metric"] == name).any()]
     places = _heights(metrics)
     columns = found["column"].unique()
-    colors, solved = _colors(found), _solved(table, facets)
+    colors = dict(zip(columns, itertools.cycle(style.CATEGORIES)))
+    solved = _solved(table, facets)
     shape = (len(rows), 1) if width < 5 else (1, len(rows))
     figure = style.new_figure(width, (0.28 * len(metrics) + 0.4) * shape[0] + 0.7)
     grid = figure.subplots(*shape, sharex=True, sharey=True, squeeze=False)
@@ -152,17 +149,6 @@ def draw(
     label = f"more  ←  cost relative to {base} attention, each model at its D90  →  less"
     style.legend_below(figure, looks, label)
     return figure
-
-
-def _colors(found: pd.DataFrame) -> dict[str, Any]:
-    """The colour of each column's task, another one if it is taken."""
-    colors: dict[str, Any] = {}
-    tasks = found.drop_duplicates("column").set_index("column")["task"]
-    for column, task in tasks.items():
-        choice = [style.task_look(task).color, *style.CATEGORIES]
-        free = [color for color in choice if color not in colors.values()]
-        colors[str(column)] = (free or choice)[0]
-    return colors
 
 
 def _solved(table: pd.DataFrame, facets: data.Facets) -> dict[str, str]:

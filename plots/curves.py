@@ -1,12 +1,13 @@
-"""Learning curves, a panel per model and size.
+"""Learning curves, and the share of chains still right after each token.
 
-Validation chains with an exact match, a line per D and seed. A ring marks a run that stopped early
-because it had solved its task.
+Curves: validation chains with an exact match, a line per D and seed; a ring: it stopped early,
+its task solved. Errors: test chains without a mistake so far (Kaplan–Meier), seeds pooled.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable
 from typing import Any
 
+import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
@@ -20,10 +21,10 @@ HEIGHT = 1.15  # inches of a panel
 def draw(
     table: pd.DataFrame, records: data.Records, width: float, facets: data.Facets = None, **_: Any
 ) -> Figure:
-    """`records` are from `read_cells`."""
+    """Validation chains with an exact match. A ring marks a run that stopped early, its task
+    solved."""
     rows = panels_by_size(table, facets, records, "curve")
-    figure, grid = new_grid(rows, width)
-    colors = style.dim_colors(rows["dim"].unique())
+    figure, grid, colors = new_grid(rows, width, "correct chains (%)", "training step")
     for run in rows.drop_duplicates(["panel", "row", "run"]).to_dict("records"):
         curve = records[run["cell"]]["curve"]
         axes, color = grid[run["panel"], run["row"]], colors[run["dim"]]
@@ -31,13 +32,33 @@ def draw(
         axes.plot(curve["step"], right, color=color, linewidth=1)
         if run.get("stopped") == "solved":
             axes.plot(curve["step"][-1:], right[-1:], "o", color=color, markerfacecolor="white")
-    for axes in figure.axes:
-        style.percent_axis(axes)
-        axes.set_xlim(left=0)
-        axes.xaxis.set_major_locator(MaxNLocator(3))
-    figure.supylabel("correct chains (%)", fontsize="medium")
-    dim_legend(figure, colors, "training step")
     return figure
+
+
+@style.styled
+def draw_errors(
+    table: pd.DataFrame, records: data.Records, width: float, facets: data.Facets = None, **_: Any
+) -> Figure:
+    """Test chains without a mistake so far, seeds pooled: `survival`."""
+    rows = panels_by_size(table, facets, records, "errors")
+    figure, grid, colors = new_grid(
+        rows, width, "chains still right (%)", "tokens after the prompt"
+    )
+    for (panel, row, dim), part in rows.groupby(["panel", "row", "dim"], sort=True):
+        places, share = survival(e["by_position"] for e in data.errors_of(part, records))
+        grid[panel, row].step(places, 100 * share, where="mid", color=colors[dim])
+    return figure
+
+
+def survival(counts: Iterable[list[list[int]]]) -> tuple[np.ndarray, np.ndarray]:
+    """Places and the share of chains still right after each (Kaplan-Meier): the product of
+    1 - first mistakes / chains that get there. `counts` has for each seed rows [place, first
+    mistakes there, chains that get there]."""
+    rows = [row for seed in counts for row in seed]
+    total = pd.DataFrame(rows, columns=["place", "wrong", "came"]).groupby("place").sum()
+    total = total[total["came"] > 0]
+    share = (1 - total["wrong"] / total["came"]).cumprod()
+    return total.index.to_numpy(), share.to_numpy()
 
 
 def panels_by_size(
@@ -52,8 +73,10 @@ def panels_by_size(
     return rows.assign(panel=rows["column"] + ", n = " + rows["size"].astype(str))
 
 
-def new_grid(rows: pd.DataFrame, width: float) -> tuple[Figure, dict[Any, Any]]:
-    """A figure with a row per `panel` and a column per `row`, and its axes by both."""
+def new_grid(
+    rows: pd.DataFrame, width: float, y_label: str, x_label: str
+) -> tuple[Figure, dict[Any, Any], dict[Any, Any]]:
+    """A figure with a row per `panel` and a column per `row`, its axes by both, a colour per D."""
     ordered = data.in_order(rows)
     down, across = rows["panel"].unique(), ordered["row"].unique()
     width = min(width, 0.7 + 1.9 * len(across))
@@ -63,10 +86,12 @@ def new_grid(rows: pd.DataFrame, width: float) -> tuple[Figure, dict[Any, Any]]:
         axes.set_title(style.wrapped(row, (width - 0.6) / len(across)))
     for axes, panel in zip(grid[:, 0], down, strict=True):
         axes.set_ylabel(style.wrapped(panel, HEIGHT))
-    places = {(p, r): grid[i, j] for i, p in enumerate(down) for j, r in enumerate(across)}
-    return figure, places
-
-
-def dim_legend(figure: Figure, colors: Mapping[Any, Any], x_label: str) -> None:
+    for axes in figure.axes:
+        style.percent_axis(axes)
+        axes.xaxis.set_major_locator(MaxNLocator(3, integer=True))
+    figure.supylabel(y_label, fontsize="medium")
+    colors = style.dim_colors(rows["dim"].unique())
     looks = {f"D = {dim}": {"color": color} for dim, color in colors.items()}
     style.legend_below(figure, looks, x_label)
+    places = {(p, r): grid[i, j] for i, p in enumerate(down) for j, r in enumerate(across)}
+    return figure, places, colors

@@ -10,11 +10,13 @@ from typing import Any
 import matplotlib
 import numpy as np
 import pandas as pd
+from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure
 
 from plots import data, style
 
 HEIGHT, WIDTH = 0.19, 0.85  # inches of a cell
+BLUES = ListedColormap(matplotlib.colormaps["Blues"](np.linspace(0.05, 0.65, 256)))  # under black
 
 
 @style.styled
@@ -28,33 +30,30 @@ def draw(
 ) -> Figure:
     """With `scores` by model, the lowest comes first."""
     groups = data.d90_of_groups(table, facets)
-    groups = groups.assign(place=place_names(groups))
     if scores:
         score = groups["model"].map(scores)
         labels = groups["row"] + score.map(" ({:.2f})".format)
         groups = groups.assign(row=labels, score=score).sort_values("score", kind="stable")
-    rows = groups["row"].unique().tolist() if scores else rows_in_order(groups)
-    columns = groups["place"].unique()
-    width = min(width, 1.2 + WIDTH * len(columns))
-    figure = style.new_figure(width, HEIGHT * len(rows) + 0.5)
+    texts = matrix(groups).set_index("D90")
+    if scores:
+        texts = texts.loc[groups["row"].unique()]
+    above = groups["d90"].fillna(1.5 * groups["low"])  # D90, or a little above all that ran
+    shades = by_place(groups, np.log2(above), "D90").set_index("D90").loc[texts.index]
+    width = min(width, 1.2 + WIDTH * len(texts.columns))
+    figure = style.new_figure(width, HEIGHT * len(texts) + 0.5)
     axes = figure.add_subplot()
-    least = groups["d90"].fillna(1.5 * groups["low"])  # D90, or a little above all that ran
-    log = np.log2(least)
-    shades = matplotlib.colormaps["Blues"]
-    for line, shade in zip(groups.to_dict("records"), log, strict=True):
-        x, y = columns.tolist().index(line["place"]), rows.index(line["row"])
-        color = shades(0.05 + 0.6 * (shade - log.min()) / max(1, log.max() - log.min()))
-        axes.add_patch(matplotlib.patches.Rectangle((x + 0.02, y + 0.04), 0.96, 0.92, color=color))
-        axes.text(x + 0.5, y + 0.5, d90_in_words(line), ha="center", va="center_baseline",
-                  color=style.ink_on(color))  # fmt: skip
-    axes.set(xlim=(0, len(columns)), ylim=(len(rows), 0))
-    narrow = width < 1.2 + 0.7 * len(columns)
-    places = groups.drop_duplicates("place")
-    names = (places["column"] + ", " + places["size"].astype(str)) if narrow else columns
-    room = (1.4 if narrow else 1.0) * (width - 1.2) / len(columns)  # narrow: in small letters
-    heads = ["\n".join(style.wrapped(part, room) for part in n.split(", ")) for n in names]
-    axes.set_xticks(np.arange(len(columns)) + 0.5, heads)
-    axes.set_yticks(np.arange(len(rows)) + 0.5, rows)
+    axes.pcolormesh(shades, cmap=BLUES, edgecolor="white", linewidth=1)
+    for (y, x), text in np.ndenumerate(texts):
+        axes.text(x + 0.5, y + 0.5, text, ha="center", va="center_baseline")
+    axes.invert_yaxis()
+    narrow = width < 1.2 + 0.7 * len(texts.columns)
+    room = (1.4 if narrow else 1.0) * (width - 1.2) / len(texts.columns)  # narrow: small letters
+    heads = [
+        "\n".join(style.wrapped(part, room) for part in name.split(", "))
+        for name in map(str, texts)
+    ]
+    axes.set_xticks(np.arange(len(heads)) + 0.5, heads)
+    axes.set_yticks(np.arange(len(texts)) + 0.5, texts.index)
     axes.tick_params(length=0, labeltop=True, labelbottom=False)
     axes.tick_params(axis="x", labelsize="x-small" if narrow else "medium")
     axes.spines[:].set_visible(False)

@@ -18,6 +18,7 @@ from matplotlib.colors import BoundaryNorm, ListedColormap
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
+from common import UserError
 from experiments.d90 import bracket, passes
 from plots import data, style, theory
 
@@ -26,7 +27,7 @@ EDGES = BoundaryNorm([0, 25, 50, 75, 90, 100], 5)
 PAPER: dict[str, Any] = {"color": "#d00000", "linewidth": 1.4}
 D90: dict[str, Any] = {"color": "black", "linewidth": 2.2}
 WIDEST, HEIGHT = 0.5, 0.21  # inches of a cell
-NUMBER = "number"  # marks the texts of cells
+NARROWEST = 0.17  # inches of a cell with a number
 LOWEST = 0.75  # inches of all rows together, so that the colour bar's numbers fit
 MARGIN = 0.94  # coloured share of a cell's width and height
 
@@ -35,6 +36,9 @@ def points(table: pd.DataFrame, facets: data.Facets = None) -> pd.DataFrame:
     """The rows of `data.panels` with the `median` of the seeds and the paper's D90."""
     rows = data.panels(table, facets)
     place = ["column", "row", "x", "y"]
+    for key in ("task", "model"):
+        if rows.groupby(place, dropna=False)[key].nunique().max() > 1:
+            raise UserError(f"facets: several {key}s share a square; add {key} to columns or rows")
     median = rows.groupby(place, dropna=False)["answer_accuracy"].transform("median")
     paper = rows.apply(theory.paper_value, axis=1, known=theory.PAPER_D90)
     return rows.assign(median=median, paper_dim=paper)
@@ -83,10 +87,7 @@ def draw(table: pd.DataFrame, facets: data.Facets = None, *, width: float, **_: 
     label = data.axis_label(keys["x"])
     if keys["x"] == ["size"]:
         label = f"{label} ({_unit(cells, ['size'])})"
-    for axes in grid[-1]:
-        axes.set_xlabel(style.wrapped(label, least))
-    _explain(figure, grid, cells, over_dim)
-    _hide_wide_numbers(figure)
+    _explain(figure, grid, cells, label, over_dim)
     return figure
 
 
@@ -139,7 +140,10 @@ def _draw_panel(
         for place, value in enumerate(sorted(part["answer_accuracy"])):
             stripes.append(Rectangle((left + place * step, bottom), step, MARGIN))
             values.append(100 * value)
-        _write(axes, xs.index(x), ys.index(y), 100 * part["median"].iloc[0])
+        if width >= NARROWEST:
+            median = part["median"].iloc[0]
+            number = round(100 * median) if passes(median) else min(89, round(100 * median))
+            axes.text(xs.index(x), ys.index(y), str(number), ha="center", va="center_baseline")
     drawn = PatchCollection(stripes, cmap=CLASSES, norm=EDGES, linewidth=0)
     drawn.set_array(np.minimum(values, 99.999))
     axes.add_collection(drawn)
@@ -161,23 +165,6 @@ def _tick(value: Any) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def _write(axes: Axes, x: int, y: int, median: float) -> None:
-    number = 89 if not passes(median / 100) and median > 89 else round(median)
-    ink = style.ink_on(CLASSES(EDGES(min(median, 99.999))))
-    axes.text(x, y, str(number), ha="center", va="center_baseline", color=ink, gid=NUMBER)
-
-
-def _hide_wide_numbers(figure: Figure) -> None:
-    """Hide the numbers of a panel if one is wider than its cell."""
-    figure.draw_without_rendering()
-    for axes in figure.axes:
-        numbers = [text for text in axes.texts if text.get_gid() == NUMBER]
-        room = axes.bbox.width / np.ptp(axes.get_xlim())
-        if any(text.get_window_extent().width > room for text in numbers):
-            for text in numbers:
-                text.set_visible(False)
-
-
 def _draw_frontier(axes: Axes, cells: pd.DataFrame, xs: list[Any], ys: list[Any]) -> None:
     for y, part in cells.groupby("y", sort=False):
         d90 = bracket(part.groupby("x")["median"].first().to_dict()).dim
@@ -192,7 +179,9 @@ def _draw_frontier(axes: Axes, cells: pd.DataFrame, xs: list[Any], ys: list[Any]
             )
 
 
-def _explain(figure: Figure, grid: np.ndarray, cells: pd.DataFrame, over_dim: bool) -> None:
+def _explain(
+    figure: Figure, grid: np.ndarray, cells: pd.DataFrame, label: str, over_dim: bool
+) -> None:
     bar = figure.colorbar(
         ScalarMappable(EDGES, CLASSES), ax=grid, fraction=0.05, pad=0.01,
         aspect=9 * figure.get_figheight(), ticks=[0, 25, 50, 75, 90, 100],
@@ -206,4 +195,4 @@ def _explain(figure: Figure, grid: np.ndarray, cells: pd.DataFrame, over_dim: bo
         looks["D90 (stripes: seeds)" if several else "D90"] = D90
     if over_dim and cells["paper_dim"].notna().any():
         looks["D90 implied by the paper's Table 2"] = PAPER
-    style.legend_below(figure, looks)
+    style.legend_below(figure, looks, label)

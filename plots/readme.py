@@ -26,15 +26,16 @@ def write(
     records: data.Records,
     figures: Mapping[str, Any],
     built: Mapping[str, pd.DataFrame],
+    scored: score.Scores | None = None,
 ) -> str:
     """The README in `folder`: `figures` (name to the function that drew it), `built` tables."""
     parts = [
         f"# {experiment.name}",
         experiment.description,
-        f"**{finding(experiment, table, records)}**",
+        f"**{finding(experiment.facets, table, scored)}**",
     ]
     for name, draw in figures.items():
-        caption = captions.FIGURES.get(name) or _caption(draw)
+        caption = _caption(draw)
         parts += [f"![{name}](figures/{name}.png)", f"*{caption}*" if caption else ""]
     parts += [" ".join(filter(None, [shown(experiment.facets, table), exceptions(table)]))]
     looks = [style.task_look(task) for task in table["task"].unique()]
@@ -82,17 +83,15 @@ def _table(
             if folded else body]  # fmt: skip
 
 
-def finding(experiment: Experiment, table: pd.DataFrame, records: data.Records) -> str:
+def finding(facets: data.Facets, table: pd.DataFrame, scored: score.Scores | None = None) -> str:
     """The main result in one sentence."""
-    if "score" in experiment.figures:
-        scores = score.headline(score.entries(experiment, table, records))
-        if scores:
-            return scores
+    if scored and (said := score.headline(scored, set(table["model"]))):
+        return said
     if not tables.sweeps_dim(table):
         solved = medians(table)["accuracy"].map(passes)
         count = f"{solved.sum()} of {len(solved)}"
         return f"{count} settings reach 90 % accuracy (median of the seeds)."
-    groups = data.times_standard(data.d90_of_groups(table, experiment.facets))
+    groups = data.times_standard(data.d90_of_groups(table, facets))
     beside = groups[groups["d90_base"].notna() & (groups["model"] != BASELINE)]
     compared = beside.groupby("row", sort=False)
     if not 1 <= compared.ngroups <= 3:
@@ -139,7 +138,6 @@ def protocol(
         "recipe": "; ".join(_recipe([r for r in recipes if r["name"] == name])
                             for name in dict.fromkeys(r["name"] for r in recipes)),
         "layers, heads": "; ".join(data.words(depths, ["layers", "heads"])),
-        "seeds per setting": _seeds(done),
         "precision": _counts(done["precision"]),
         "device": _counts(done["device"]),
         "time": _hours(table),
@@ -154,24 +152,12 @@ def _distinct(settings: Any) -> list[dict[str, Any]]:
 
 
 def _recipe(settings: Sequence[Mapping[str, Any]]) -> str:
-    """The recipes of one name in words, listing the values that differ."""
-
-    def values(key: str, form: str = "{}") -> str:
+    """The recipes of one name, by its main keys; values that differ are all listed."""
+    parts = []
+    for key in ("optimizer", "learning_rate", "batch_size", "steps", "epochs", "stop_at"):
         known = sorted({item[key] for item in settings if item.get(key) is not None})
-        return " or ".join(form.format(value) for value in known)
-
-    length = " or ".join(
-        filter(None, [values("steps", "{:,} steps"), values("epochs", "{:g} epochs")])
-    )
-    parts = [
-        f"`{settings[0]['name']}`: {values('optimizer')}",
-        f"learning rate {values('learning_rate', '{:g}')}",
-        f"batch {values('batch_size')}",
-        f"at most {length}",
-    ]
-    stops = sorted({item["stop_at"] for item in settings if item.get("stop_at")})
-    shares = " or ".join(f"{100 * share:g} %" for share in stops)
-    return ", ".join(parts) + (f", stops at {shares} correct validation chains" if stops else "")
+        parts += [f"{key} {' or '.join(map(str, known))}"] if known else []
+    return f"`{settings[0]['name']}`: {', '.join(parts)}"
 
 
 def _counts(values: pd.Series) -> str:
@@ -179,13 +165,6 @@ def _counts(values: pd.Series) -> str:
     if len(counts) < 2:
         return ", ".join(map(str, counts.index))
     return ", ".join(f"{name} ({n} run{'s' * (n > 1)})" for name, n in counts.items())
-
-
-def _seeds(done: pd.DataFrame) -> str:
-    cells = tables.accuracy(done)["seeds"].value_counts().sort_index(ascending=False)
-    return ", ".join(
-        f"{seeds} ({count} setting{'s' if count > 1 else ''})" for seeds, count in cells.items()
-    )
 
 
 def _hours(table: pd.DataFrame) -> str:

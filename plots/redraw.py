@@ -1,6 +1,5 @@
 """Draw every figure and write every table of an experiment from its results table."""
 
-import functools
 import importlib.util
 import sys
 from collections.abc import Callable, Sequence
@@ -11,19 +10,15 @@ from common import UserError, did_you_mean, locate, write_text
 from experiments.grid import Experiment
 from experiments.table import read_cells, read_table
 from plots import (
-    accuracy_lines,
     bits,
     costs,
     curves,
     d90_by_task,
     data,
-    errors,
     heatmap,
-    locality,
     readme,
     required_dimension,
     score,
-    state,
     style,
     tables,
 )
@@ -34,13 +29,8 @@ FIGURES: dict[str, Callable[..., Any]] = {
     "required_dimension": required_dimension.draw,
     "d90_by_task": d90_by_task.draw,
     "curves": curves.draw,
-    "errors": errors.draw,
-    "state": state.draw,
-    "locality": locality.draw,
+    "errors": curves.draw_errors,
     "bits": bits.draw,
-    "accuracy_by_length": functools.partial(accuracy_lines.draw, over="size"),
-    "accuracy_by_kind": functools.partial(accuracy_lines.draw, over="kind"),
-    "prefix_by_depth": functools.partial(accuracy_lines.draw, over="layers"),
 }
 TABLES, SCORE = "tables", "score"
 USUAL = ("costs", "heatmap", "required_dimension", TABLES)
@@ -70,8 +60,8 @@ def redraw(
     wanted = list(figures or experiment.figures or USUAL)
     functions = figure_functions(wanted)
     with_score = SCORE in (*wanted, *experiment.figures)
-    scored = score.entries(experiment, table, records) if with_score else None
-    shown = score.with_references(scored) if scored else table
+    scored = score.scores_of(experiment, table, records) if with_score else None
+    shown = scored.table if scored else table
     names = dict.fromkeys([*table["model"], *shown["model"]])
     kept = data.select(list(names), models, exclude)
     table, shown = table[table["model"].isin(kept)], shown[shown["model"].isin(kept)]
@@ -79,15 +69,12 @@ def redraw(
         raise UserError(f"no finished row of {', '.join(kept)}")
     paths: list[Path] = []
     drawn: dict[str, Any] = {}
-    scores = {row["name"]: row["score"] for row in score.ranking(scored)} if scored else None
+    scores = {row["name"]: row["score"] for row in scored.rows} if scored else None
     options = {"facets": experiment.facets, "records": records, "speeds": speeds, "scores": scores}
     pictures = [suffix for suffix in formats if suffix in ("png", "pdf", "svg")]
     for name, draw in functions.items() if pictures else ():
-        rows = shown
-        if scored and name == "costs":
-            rows = score.best(scored, shown, costs.MAX_PANELS)
         try:
-            figure = draw(rows, **looks, **options)
+            figure = draw(shown, **looks, **options)
         except UserError as error:
             if figures:
                 raise UserError(f"{name}: {error}") from error
@@ -107,7 +94,9 @@ def redraw(
             write_text(paths[-1], tables.as_text(frame, suffix))
     if "png" in formats and not (figures or models or exclude):
         paths.append(folder / "README.md")
-        write_text(paths[-1], readme.write(experiment, folder, table, records, drawn, built))
+        write_text(
+            paths[-1], readme.write(experiment, folder, table, records, drawn, built, scored)
+        )
     if not (paths or (functions and pictures)):
         asked = f"figures={','.join(wanted)} format={','.join(formats)}"
         raise UserError(f"{asked}: nothing to write (figures: png, pdf, svg; tables: csv, md, tex)")

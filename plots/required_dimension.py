@@ -26,49 +26,37 @@ def draw(table: pd.DataFrame, facets: data.Facets = None, *, width: float, **_: 
     groups = data.d90_of_groups(table, facets)
     if (groups.groupby("column")["max_len"].nunique() < 2).all():
         raise UserError("no task has two sizes")
-    figure = draw_panels(groups, style.line_looks(groups), width)
-    for axes, column in zip(figure.axes, groups["column"].unique(), strict=True):
-        _draw_theory(axes, groups[groups["column"] == column])
-    return figure
-
-
-def draw_panels(
-    groups: pd.DataFrame,
-    looks: dict[str, dict[str, Any]],
-    width: float,
-    x: tuple[str, str] = ("max_len", "longest sequence L (tokens)"),
-) -> Figure:
-    """A panel per `column` label of `groups` (`data.d90_of_groups`), a line per `row` label; `x`
-    names a column and its axis."""
-    columns = groups["column"].unique()
+    columns, looks = groups["column"].unique(), style.line_looks(groups)
     figure = style.new_figure(min(width, 0.6 + 2.05 * len(columns)), HEIGHT)
     figure.subplots(1, len(columns), sharey=True, squeeze=False)
     for axes, column in zip(figure.axes, columns, strict=True):
-        _draw_lines(axes, groups[groups["column"] == column], looks, x[0])
+        _draw_lines(axes, groups[groups["column"] == column], looks)
         axes.set_title(style.wrapped(column, 2.0))
     low, high = figure.axes[0].get_ylim()
     powers = 2.0 ** np.arange(np.ceil(np.log2(low)), np.floor(np.log2(high)) + 1)
     for axes in figure.axes:
         style.plain_log_axis(axes, "y", powers.tolist())
         axes.grid(True)
+    for axes, column in zip(figure.axes, columns, strict=True):
+        _draw_theory(axes, groups[groups["column"] == column])
     figure.axes[0].set_ylabel("D90")
-    style.legend_below(figure, looks, x[1])
+    style.legend_below(figure, looks, "longest sequence L (tokens)")
     return figure
 
 
-def _draw_lines(axes: Axes, groups: pd.DataFrame, looks: dict[str, dict[str, Any]], x: str) -> None:
+def _draw_lines(axes: Axes, groups: pd.DataFrame, looks: dict[str, dict[str, Any]]) -> None:
     axes.set(xscale="log", yscale="log")
-    shortest, longest = groups[x].min(), groups[x].max()
+    shortest, longest = groups["max_len"].min(), groups["max_len"].max()
     span = 1.44 * longest / shortest
     for place, (row, look) in enumerate(looks.items()):
-        part = groups[groups["row"] == row].sort_values(x)
+        part = groups[groups["row"] == row].sort_values("max_len")
         apart = min(APART, 0.2 / len(looks))
-        lengths = part[x] * span ** (apart * (place - (len(looks) - 1) / 2))
+        lengths = part["max_len"] * span ** (apart * (place - (len(looks) - 1) / 2))
         bounded = part["low"] > 0
         axes.plot(lengths, part["d90"].where(bounded), **look)
         axes.plot(lengths, part["d90"].mask(bounded), **{**look, "linestyle": "none"})
         _draw_brackets(axes, lengths, part, look["color"])
-    style.plain_log_axis(axes, "x", spaced_ticks(sorted(groups[x].unique())))
+    style.plain_log_axis(axes, "x", spaced_ticks(sorted(groups["max_len"].unique())))
     axes.set_xlim(shortest / 1.2, longest * 1.2)
     seen = [*groups["d90"].dropna(), *groups["low"][groups["low"] > 0]]
     axes.set_ylim(min([*axes.get_ylim(), min(seen) / 1.6]), max(axes.get_ylim()[1], max(seen) * 2))

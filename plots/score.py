@@ -36,32 +36,56 @@ class Score(NamedTuple):
     high: float
 
 
-class Entries(NamedTuple):
-    """What is scored: the table's rows and comparable published ones, at one learning rate per
-    model and task; the models that are `yours`; and (task, format, size, largest D) by task."""
+class Scores(NamedTuple):
+    """`rows`: a row per model with a score, the lowest first; `without`: why your other models have
+    none; `table`: the finished rows that count, at one learning rate per model and task; `yours`:
+    models of which you ran a cell that is not published; whether they are `comparable`."""
 
-    own: pd.DataFrame
-    published: pd.DataFrame
+    rows: list[dict[str, Any]]
+    without: dict[str, str]
+    table: pd.DataFrame
     yours: set[str]
-    tasks: list[tuple[Any, ...]]
     comparable: bool
 
 
-def entries(experiment: Experiment, table: pd.DataFrame, records: data.Records) -> Entries:
-    """The tasks are those that standard attention ran in the published table, or else in yours.
-    References count only if your standard attention ran some of the published cells: other settings
-    make other cells."""
+def scores_of(experiment: Experiment, table: pd.DataFrame, records: data.Records) -> Scores:
     folder = CONF_DIR.parent / "results" / experiment.name
-    published = read_table(folder)
+    return scores(table, records, read_table(folder), read_cells(folder))
+
+
+def scores(
+    table: pd.DataFrame, records: data.Records, published: pd.DataFrame, their: data.Records
+) -> Scores:
+    """Scores of your models, and of `published` ones (records: `their`) that you did not run. The
+    tasks are those that standard attention ran in the published table, or else in yours. References
+    count only if your standard attention ran some of the published cells: other settings make other
+    cells."""
     ran = table if published.empty else published
     largest = ran[ran["model"] == BASELINE].groupby(PLACE, as_index=False)["dim"].max()
     tasks = list(map(tuple, largest.to_numpy()))
     standard = table.loc[table["model"] == BASELINE, "cell"]
     comparable = published.empty or standard.empty or bool(standard.isin(published["cell"]).any())
-    yours = set(table.loc[~table["cell"].isin(published["cell"]), "model"]) - {BASELINE}
-    published = scorable(best_rates(published, read_cells(folder)), tasks)
-    shown = published if comparable else published.head(0)
-    return Entries(best_rates(table, records), shown, yours, tasks, comparable)
+    own, without = _scorable(best_rates(table, records), tasks)
+    rest, _ = _scorable(best_rates(published if comparable else published.head(0), their), tasks)
+    known = set(table["model"])
+    rows = _rows(own) + [row for row in _rows(rest) if row["name"] not in known]
+    rest = rest[~rest["model"].isin(known)]
+    shown = pd.concat([own, rest], ignore_index=True) if len(rest) else own
+    return Scores(
+        rows=sorted(rows, key=lambda row: row["score"]),
+        without=without,
+        table=data.in_order(shown),
+        yours=set(table.loc[~table["cell"].isin(published["cell"]), "model"]) - {BASELINE},
+        comparable=comparable,
+    )
+
+
+def _scorable(
+    table: pd.DataFrame, tasks: Sequence[tuple[Any, ...]]
+) -> tuple[pd.DataFrame, dict[str, str]]:
+    """The finished rows of models with a score, and why the others have none."""
+    why = reasons(table, tasks)
+    return finished(table[table["model"].map(why) == ""]), {m: w for m, w in why.items() if w}
 
 
 def reasons(table: pd.DataFrame, tasks: Sequence[tuple[Any, ...]]) -> dict[str, str]:
@@ -86,12 +110,6 @@ def reasons(table: pd.DataFrame, tasks: Sequence[tuple[Any, ...]]) -> dict[str, 
         found[model] = f"ran {ran} of {len(tasks)} tasks" if ran < len(tasks) else why
     missing = found.get(BASELINE, "did not run")
     return {m: f"standard attention {missing}" if missing else why for m, why in found.items()}
-
-
-def scorable(table: pd.DataFrame, tasks: Sequence[tuple[Any, ...]]) -> pd.DataFrame:
-    """The rows of models with a score."""
-    why = reasons(table, tasks)
-    return table[table["model"].map(why) == ""]
 
 
 def brackets(table: pd.DataFrame) -> pd.DataFrame:
@@ -151,38 +169,14 @@ def score(found: pd.DataFrame, model: str) -> Score:
     return Score(*np.exp([value, low, high]).tolist())
 
 
-def with_references(given: Entries) -> pd.DataFrame:
-    """Your rows and those of the references, without models that have no score."""
-    table = finished(scorable(given.own, given.tasks))
-    rest = given.published[~given.published["model"].isin(given.own["model"])]
-    return data.in_order(pd.concat([table, rest], ignore_index=True) if len(rest) else table)
-
-
-def ranking(given: Entries) -> list[dict[str, Any]]:
-    """A row per model with a score, the lowest first: yours, then references that you did not
-    run."""
-    rows = _rows(scorable(given.own, given.tasks))
-    own = set(given.own["model"])
-    rows += [row for row in _rows(given.published) if row["name"] not in own]
-    return sorted(rows, key=lambda row: row["score"])
-
-
-def best(given: Entries, table: pd.DataFrame, count: int) -> pd.DataFrame:
-    """The rows of standard attention and of `count` other models: yours, then the best."""
-    names = [row["name"] for row in ranking(given) if row["name"] in set(table["model"])]
-    names.sort(key=lambda name: (name != BASELINE, name not in given.yours))
-    return table[table["model"].isin(names[: 1 + count])]
-
-
-def frame(given: Entries, models: Collection[str] | None = None) -> pd.DataFrame:
+def frame(given: Scores, models: Collection[str] | None = None) -> pd.DataFrame:
     """A row per model (only `models`), the lowest score first, then those without one. Costs are
     geometric means over the tasks, at D90 or else at the largest D. Times are shown for your
     models only: references trained on several machines."""
-    rows = ranking(given)
-    for name, reason in reasons(given.own, given.tasks).items():
-        if reason:
-            label = style.model_look(name).label
-            rows.append({"name": name, "model": label, "passed": f"no score: {reason}"})
+    rows = given.rows + [
+        {"name": name, "model": style.model_look(name).label, "passed": f"no score: {reason}"}
+        for name, reason in given.without.items()
+    ]
     rows = [row for row in rows if models is None or row["name"] in models]
     found = pd.DataFrame([{**row, "yours": row["name"] in given.yours} for row in rows])
     for column in {TIME, STEP} & set(found):
@@ -190,19 +184,20 @@ def frame(given: Entries, models: Collection[str] | None = None) -> pd.DataFrame
     return found.drop(columns="name").dropna(axis=1, how="all")
 
 
-def headline(given: Entries) -> str:
-    """The scores in a sentence, the best three if there are more."""
-    own = set(given.own["model"]) - {BASELINE}
-    rows = [row for row in ranking(given) if row["name"] in own]
+def headline(given: Scores, models: Collection[str]) -> str:
+    """The scores of `models` in a sentence, the best three if there are more."""
     said = [
         f"{row['model']} scores {row['score']:.2f} ({row['low']:.2f} to {row['high']:.2f}) and "
         f"passes {row['passed'].replace('/', ' of ')} tasks"
-        for row in rows[:MAX_NAMED]
+        for row in given.rows
+        if row["name"] in models and row["name"] != BASELINE
     ]
-    if not said:
-        without = {name: why for name, why in reasons(given.own, given.tasks).items() if why}
-        said = [f"{style.model_look(name).label} has no score: {why}" for name, why in
-                without.items() if name != BASELINE][:MAX_NAMED]  # fmt: skip
+    said = said or [
+        f"{style.model_look(name).label} has no score: {why}"
+        for name, why in given.without.items()
+        if name != BASELINE
+    ]
+    said = said[:MAX_NAMED]
     if not given.comparable:
         said.append("published models ran with other settings and are not shown")
     return f"{'; '.join(said)}." if said else ""

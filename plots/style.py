@@ -14,7 +14,6 @@ import matplotlib.style
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.lines import Line2D
@@ -28,16 +27,14 @@ FONT_SIZE = 7.0  # points
 LETTER = 0.07  # inches: the width of most letters
 GREY = "#595959"
 RULE: dict[str, Any] = {"color": GREY, "linewidth": 0.7, "linestyle": ":", "zorder": 1}
-CHANCE: dict[str, Any] = {"color": GREY, "linewidth": 0.7, "linestyle": (0, (6, 2)), "zorder": 1}
 STYLE = Path(__file__).with_name("cotcost.mplstyle")
 
 
 class TaskLook(NamedTuple):
-    """A task's name, what its size counts (n for yours), its colour."""
+    """A task's name and what its size counts (n for yours)."""
 
     label: str
     unit: str
-    color: str
 
 
 class ModelLook(NamedTuple):
@@ -49,15 +46,15 @@ class ModelLook(NamedTuple):
 
 
 TASKS = {
-    "arithmetic": TaskLook("Arithmetic", "operators", "#56B4E9"),
-    "ed": TaskLook("ED", "letters", "#CC79A7"),
-    "lis": TaskLook("LIS", "numbers", "#E69F00"),
-    "ed_local": TaskLook("ED_Local", "letters", "#000000"),
-    "word": TaskLook("Word problem", "letters", "#009E73"),
-    "closure": TaskLook("Closure", "letters", "#D55E00"),
-    "match3": TaskLook("Match3", "numbers", "#0072B2"),
-    "mqar": TaskLook("MQAR", "pairs", "#882255"),
-    "copy": TaskLook("Copy", "letters", "#999933"),
+    "arithmetic": TaskLook("Arithmetic", "operators"),
+    "ed": TaskLook("ED", "letters"),
+    "lis": TaskLook("LIS", "numbers"),
+    "ed_local": TaskLook("ED_Local", "letters"),
+    "word": TaskLook("Word problem", "letters"),
+    "closure": TaskLook("Closure", "letters"),
+    "match3": TaskLook("Match3", "numbers"),
+    "mqar": TaskLook("MQAR", "pairs"),
+    "copy": TaskLook("Copy", "letters"),
 }
 MODELS = {
     "standard": ModelLook("Standard", "#0072B2", "o"),
@@ -132,7 +129,7 @@ def save(figure: Figure, path: Path, mplstyle: Path | None = None) -> None:
 
 
 def task_look(task: str) -> TaskLook:
-    return TASKS.get(task) or TaskLook(task, "n", "#444444")
+    return TASKS.get(task) or TaskLook(task, "n")
 
 
 def size_in_words(task: str, size: int) -> str:
@@ -171,12 +168,6 @@ def dim_colors(values: Iterable[Any]) -> dict[Any, Any]:
     return dict(zip(known, shades, strict=True))
 
 
-def ink_on(color: Any) -> str:
-    """Black or white, whichever reads better on `color` (WCAG 2)."""
-    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in to_rgb(color)]
-    return "black" if np.dot([0.2126, 0.7152, 0.0722], linear) > 0.18 else "white"
-
-
 def plain_log_axis(axes: Axes, name: str, ticks: Sequence[float]) -> None:
     """Make the axis `name`, x or y, logarithmic with plain numbers at `ticks`."""
     axes.set(**{f"{name}scale": "log"})
@@ -204,8 +195,6 @@ def wrapped(text: str, inches: float) -> str:
 def legend_below(figure: Figure, looks: Mapping[str, Mapping[str, Any]], x_label: str = "") -> None:
     """Put a legend (`looks` by label) below the figure, in as few rows as fit, and above it the
     label of the x axes."""
-    if not looks:
-        return
     room = figure.get_figwidth() * 72 / (0.52 * matplotlib.rcParams["font.size"])
     letters = [len(label) + 9 for label in looks]  # 9: line and spaces
 

@@ -6,11 +6,15 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from experiments.config import measured_settings
 from experiments.d90 import finished, required
-from plots import bits, costs, d90_by_task, data, exponents, locality, theory
+from plots import bits, costs, d90_by_task, data, exponents, style, theory
+from tasks.locality import locality
+from tasks.task import build_task
 
 NONE = "–"
 GIGA = 1e9
+LOCAL = {"ed", "ed_local"}  # tasks with a table of locality
 RENAMED = {"recipe.learning_rate": "learning rate"}
 
 
@@ -35,8 +39,8 @@ def build(
             found["exponents"] = exponents.exponents(table, facets)
     if data.WEIGHT_FORMAT in table:
         found["weights"] = bits.weights(table)
-    if records and set(locality.TASKS) <= set(table["task"]):
-        found["locality"] = locality.distances(table, records)
+    if records and set(table["task"]) >= LOCAL:
+        found["locality"] = distances(table, records)
     return {name: frame for name, frame in found.items() if len(frame)}
 
 
@@ -171,6 +175,21 @@ def cost_table(
         if known[name].notna().any():
             frame[metric.heading] = known[name] / metric.unit
     return frame
+
+
+def distances(table: pd.DataFrame, records: data.Records) -> pd.DataFrame:
+    """`tasks.locality` of each size of ED and ED_Local."""
+    known = table[table["task"].isin(LOCAL)].drop_duplicates(["task", "size"])
+    found = []
+    for row in known.sort_values(["task", "size"]).to_dict("records"):
+        config = records[row["cell"]]["config"]
+        task = build_task(measured_settings(config["task"], config["measure"]["task"]))
+        m, chain = locality(task)
+        label = style.task_look(row["task"]).label
+        found.append(
+            {"task": label, "n": row["size"], "L": row["max_len"], "m": m, "m, chain": chain}
+        )
+    return pd.DataFrame(found)
 
 
 def printed(frame: pd.DataFrame, bold: str = "**{}**") -> pd.DataFrame:

@@ -265,9 +265,8 @@ def test_headline():
 
 
 def test_scores_of_mixers():
-    given = score.entries(load_experiment("suite"), frame_of("suite"), {})
-    scored = score.with_references(given)
-    table = score.frame(given).dropna(subset="score").set_index("model")
+    scored = score.scores_of(load_experiment("suite"), frame_of("suite"), {})
+    table = score.frame(scored).dropna(subset="score").set_index("model")
     best = table.drop(index="Standard")
     assert best["score"].min() >= 1
     said = [f"{name} ({row['score']:.2f})" for name, row in best.head(5).iterrows()]
@@ -275,7 +274,7 @@ def test_scores_of_mixers():
     assert f"**Of {len(best)} models, none scores below standard attention**" in text
     assert f"of {len(best)} mixers, none" in TEXT
     assert f"the best are {', '.join(said[:-1])} and {said[-1]}" in text
-    d90 = score.brackets(scored).pivot(index="model", columns=score.PLACE, values="d90")
+    d90 = score.brackets(scored.table).pivot(index="model", columns=score.PLACE, values="d90")
     less = d90.lt(d90.loc["standard"]).melt(ignore_index=False).query("value")
     smaller = set(zip(less.index, less["task"], strict=True))
     assert smaller == {("hybrid", "mqar"), ("tensor", "word")}

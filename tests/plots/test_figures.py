@@ -16,7 +16,6 @@ from experiments import grid
 from experiments.grid import load_experiment
 from experiments.table import read_cells, read_table
 from plots import (
-    accuracy_lines,
     costs,
     d90_by_task,
     data,
@@ -43,11 +42,9 @@ def results_of(folder):
 def draw_and_measure(folder, name, width):
     experiment, (table, speeds, records) = load_experiment(folder.name), results_of(folder)
     scores = None
-    if "score" in experiment.figures:
-        given = score.entries(experiment, table, records)
-        table = score.with_references(given)
-        scores = {row["name"]: row["score"] for row in score.ranking(given)}
-        table = score.best(given, table, costs.MAX_PANELS) if name == "costs" else table
+    if SCORE in experiment.figures:
+        scored = score.scores_of(experiment, table, records)
+        table, scores = scored.table, {row["name"]: row["score"] for row in scored.rows}
     options = {"facets": experiment.facets, "records": records, "speeds": speeds, "scores": scores}
     figure = FIGURES[name](table, width=width, **options)
     figure.draw_without_rendering()
@@ -76,9 +73,11 @@ def test_committed_readme_matches_the_results(folder):
     drawn = {name: find_figure(name) for name in names
              if (folder / "figures" / f"{name}.png").exists()}  # fmt: skip
     built = tables.build(table, speeds, experiment.facets, records)
+    scored = None
     if SCORE in experiment.figures:
-        built = {SCORE: score.frame(score.entries(experiment, table, records)), **built}
-    text = readme.write(experiment, folder, table, records, drawn, built)
+        scored = score.scores_of(experiment, table, records)
+        built = {SCORE: score.frame(scored), **built}
+    text = readme.write(experiment, folder, table, records, drawn, built, scored)
     assert text == (folder / "README.md").read_text()
 
 
@@ -173,34 +172,6 @@ def test_page_says_which_settings_its_figures_show():
     assert readme.shown({}, table) == ""
 
 
-def by_kind(model, kinds, **settings):
-    table = cells({8: [0.6]}, model=model, task="closure", **settings)
-    return table, {cell: {"errors": {"by_kind": kinds}} for cell in table["cell"]}
-
-
-def test_panels_share_the_kinds_even_if_one_is_empty():
-    kinds, others = {"yes": [3, 4], "no": [1, 4]}, {"no": [1, 2], "unsure": [0, 5]}
-    one, records = by_kind("standard", kinds, format="cot", **{"task.monoid": "A5"})
-    other, more = by_kind("linear", others, format="direct", **{"task.monoid": "Z2"})
-    table, records = joined(one, other), records | more
-    figure = accuracy_lines.draw(table, records, over="kind")
-    assert len(figure.axes) == 4 and sum(bool(axes.containers) for axes in figure.axes) == 2
-    for axes in figure.axes:
-        assert axes.get_xticks().tolist() == [0, 1, 2, 3]
-    labels = [text.get_text() for text in figure.axes[-1].get_xticklabels()]
-    assert labels == ["all", "yes", "no", "unsure"]
-    ends = [axes.containers[0].lines[0].get_data() for axes in figure.axes if axes.containers]
-    assert [x.astype(float).round().tolist() for x, _ in ends] == [[0, 1, 2], [0, 2, 3]]
-    shares = [y.tolist() for _, y in ends]
-    assert shares == [pytest.approx([60, 75, 25]), pytest.approx([60, 50, 0])]
-
-
-@pytest.mark.parametrize("over", ["kind", "layers"])
-def test_missing_error_records_are_reported(over):
-    with pytest.raises(UserError, match="no recorded"):
-        accuracy_lines.draw(cells({8: [0.5]}), {}, over=over)
-
-
 def test_models_have_distinct_styles():
     looks = [(look.color, look.marker) for look in style.MODELS.values()]
     assert len(set(looks)) == len(looks)
@@ -218,6 +189,14 @@ def test_facets_that_match_no_row_are_reported(facets, said):
     for draw in (heatmap.draw, costs.draw, required_dimension.draw):
         with pytest.raises(UserError, match=said):
             draw(cells({8: [0.95]}), facets=facets)
+
+
+@pytest.mark.parametrize("facets", [{"rows": []}, {"columns": ["format"]}])
+def test_a_square_of_several_models_or_tasks_is_reported(facets):
+    table = joined(cells({8: [0.1]}), cells({8: [0.95]}, model="linear"),
+                   cells({8: [0.5]}, task="copy"))  # fmt: skip
+    with pytest.raises(UserError, match="share a square"):
+        heatmap.draw(table, facets=facets)
 
 
 def test_a_setting_that_one_model_lacks_can_be_an_axis():

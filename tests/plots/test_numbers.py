@@ -1,7 +1,6 @@
 """Exponents, costs and tables, compared with numbers computed by hand."""
 
 import math
-from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -10,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from experiments.d90 import bracket
-from plots import bits, costs, data, errors, exponents, readme, tables
+from plots import bits, costs, curves, data, exponents, readme, tables
 from plots.d90_by_task import matrix
 from tests.plots.small_tables import ACCURACY_BY_DIM, cells, joined
 
@@ -184,7 +183,7 @@ def test_finding_states_the_ratio_and_the_number_of_failures():
     hard = {"task": "ed", "size": 7}
     fails = joined(cells({8: [0.1], 16: [0.9]}, **hard), cells({8: [0.1]}, model="linear", **hard))
     table = joined(two_models(), fails)
-    found = readme.finding(SimpleNamespace(facets={}, figures=[]), table, {})
+    found = readme.finding({}, table)
     assert (
         found == "Linear needs 2× standard attention's D in 1 of 2 settings and "
         "does not reach 90 % in 1."
@@ -193,7 +192,7 @@ def test_finding_states_the_ratio_and_the_number_of_failures():
 
 def test_survival_is_kaplan_meier():
     counts = [[[0, 10, 100], [1, 9, 90]], [[0, 30, 100], [1, 0, 70], [2, 5, 10]]]
-    places, share = errors.survival(counts)
+    places, share = curves.survival(counts)
     assert places.tolist() == [0, 1, 2]
     by_hand = np.cumprod([1 - 40 / 200, 1 - 9 / 160, 1 - 5 / 10])
     assert share == pytest.approx(by_hand)

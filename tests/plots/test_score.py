@@ -6,7 +6,7 @@ from experiments.grid import Experiment, load_experiment
 from experiments.table import read_cells, read_table
 from plots import score as page
 from plots import tables
-from plots.score import brackets, scorable, score
+from plots.score import brackets, score, scores, scores_of
 from tests.plots.small_tables import cells, joined
 from tests.processes import ROOT
 
@@ -17,12 +17,8 @@ STANDARD = joined(
 )
 
 
-TASKS = [("copy", "cot", 4, 32), ("lis", "cot", 4, 32)]
-
-
-def entries(own, published=None):
-    published = own.head(0) if published is None else published
-    return page.Entries(own, published, {"mine"}, TASKS, comparable=True)
+def scores_beside(own, published=STANDARD):
+    return scores(own, {}, published, {})
 
 
 def both_tasks(accuracies, model, **columns):
@@ -46,7 +42,7 @@ def test_a_failed_task_counts_as_twice_the_largest_dim():
 
 
 def scorable_models(*tables):
-    return set(scorable(joined(STANDARD, EASY, *tables), TASKS)["model"])
+    return {row["name"] for row in scores_beside(joined(STANDARD, EASY, *tables)).rows}
 
 
 def test_a_model_that_has_not_finished_every_task_has_no_score():
@@ -54,8 +50,6 @@ def test_a_model_that_has_not_finished_every_task_has_no_score():
     assert scorable_models(cells(hard, task="copy", model="mine")) == {"standard", "mine"}
     crashed = cells(hard, task="copy", model="mine", status="failed")
     assert scorable_models(crashed) == {"standard", "mine"}
-    twice = joined(STANDARD, crashed, crashed.assign(task="lis"))
-    assert set(scorable(twice, TASKS)["model"]) == {"standard", "mine"}
     stopped = cells({8: [0.1], 16: [0.5]}, task="copy", model="mine")
     unfinished = cells(hard, task="copy", model="mine", status="unfinished")
     for tables_ in ([], [stopped], [unfinished]):
@@ -100,32 +94,30 @@ def test_page_shows_unpublished_models_in_bold_next_to_references():
     mine = joined(*both_tasks({8: [0.1], 16: [0.5], 32: [0.7]}, "mine", train_seconds=7200.0))
     published = joined(STANDARD, *both_tasks({16: [0.1], 32: [0.95]}, "linear"))
     table = joined(STANDARD, mine)
-    found = page.frame(entries(table, published)).set_index("model")
+    given = scores_beside(table, published)
+    found = page.frame(given).set_index("model")
     assert found.index.tolist() == ["Standard", "Linear", "mine"]
     assert found.loc["mine", "LIS, 4 numbers"] == "70 %" and found.loc["mine", "passed"] == "0/2"
     assert found.loc["mine", page.TIME] == found.loc["mine", page.STEP] == 2
     printed = tables.markdown(tables.printed(found.reset_index()))
     assert "| **mine** |" in printed and "| Linear |" in printed
-    given = entries(table, published)
-    drawn = page.with_references(given)
-    assert set(drawn["model"]) == {"standard", "mine", "linear"}
-    assert set(page.best(given, drawn, 1)["model"]) == {"standard", "mine"}  # own models first
-    rest = drawn[drawn["model"] != "mine"]
-    assert set(page.best(given, rest, 1)["model"]) == {"standard", "linear"}
+    assert set(given.table["model"]) == {"standard", "mine", "linear"}
     assert page.frame(given, {"standard", "linear"})["model"].tolist() == ["Standard", "Linear"]
-    assert page.headline(entries(table)).startswith("mine scores 2.83 (")
+    assert page.headline(given, {"mine"}).startswith("mine scores 2.83 (")
     unfinished = cells({16: [0.1]}, model="linear")  # you started a reference again: it is left out
-    again = entries(joined(table, unfinished), published)
-    names = [row["name"] for row in page.ranking(again)]
-    assert names == ["standard", "mine"] and set(page.with_references(again)["model"]) == set(names)
+    again = scores_beside(joined(table, unfinished), published)
+    names = [row["name"] for row in again.rows]
+    assert names == ["standard", "mine"] and set(again.table["model"]) == set(names)
 
 
 def test_a_model_without_a_score_is_listed_with_the_reason():
-    found = page.frame(entries(joined(STANDARD, EASY))).set_index("model")
+    given = scores_beside(joined(STANDARD, EASY))
+    found = page.frame(given).set_index("model")
     assert found.loc["mine", "passed"] == "no score: ran 1 of 2 tasks"
-    assert page.headline(entries(joined(STANDARD, EASY))) == "mine has no score: ran 1 of 2 tasks."
-    part = joined(STANDARD[STANDARD["task"] == "lis"], EASY)
-    assert page.headline(entries(part)) == "mine has no score: standard attention ran 1 of 2 tasks."
+    assert page.headline(given, {"mine"}) == "mine has no score: ran 1 of 2 tasks."
+    part = scores_beside(joined(STANDARD[STANDARD["task"] == "lis"], EASY))
+    said = "mine has no score: standard attention ran 1 of 2 tasks."
+    assert page.headline(part, {"mine"}) == said
 
 
 def test_references_are_models_with_the_same_settings():
@@ -133,10 +125,11 @@ def test_references_are_models_with_the_same_settings():
     suite, folder = load_experiment("suite"), ROOT / "results" / "suite"
     published, records = read_table(folder), read_cells(folder)
     own = published[published["model"] == "standard"]
-    same = page.entries(suite, own, records)
-    assert {"standard", "linear"} <= set(same.published["model"]) and not same.yours
-    assert len(same.tasks) == 6 and not page.headline(same)
-    other = page.entries(suite, own.assign(cell=own["cell"] + "x"), records)
-    assert other.published.empty and "ran with other settings" in page.headline(other)
-    mine = page.entries(Experiment("mine", "", []), STANDARD, {})  # its tasks can be anywhere
-    assert mine.published.empty and mine.tasks == TASKS
+    same = scores_of(suite, own, records)
+    assert {"standard", "linear"} <= set(same.table["model"]) and not same.yours
+    assert not page.headline(same, {"standard"})
+    other = scores_of(suite, own.assign(cell=own["cell"] + "x"), records)
+    assert set(other.table["model"]) == {"standard"}
+    assert "ran with other settings" in page.headline(other, {"standard"})
+    mine = scores_of(Experiment("mine", "", []), STANDARD, {})  # its tasks can be anywhere
+    assert [row["passed"] for row in mine.rows] == ["2/2"]

@@ -4,11 +4,12 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from plots import locality
+from plots import tables
 from tasks.arithmetic import Arithmetic
 from tasks.ed import EditDistance, distances
 from tasks.ed_local import EditDistanceLocal
 from tasks.lis import LIS
+from tasks.locality import locality
 from tasks.mqar import MQAR
 from tasks.sequences import Example
 
@@ -87,13 +88,13 @@ def test_locality_is_the_largest_distance() -> None:
         def draw_batch(self, seed, stream, first, count, size):
             return self.encode([self.complete("r x | c r o <sep>".split())] * count)
 
-    assert locality.locality(OnePrompt(3)) == (12, 5)
+    assert locality(OnePrompt(3)) == (12, 5)
 
 
 def test_distances_use_the_settings_of_the_cell() -> None:
     task = {"_target_": "tasks.ed.EditDistance", "size": 5, "format": "cot", "alphabet_size": 3}
     config = {"task": task, "measure": {"task": {"size": 2}}}
     table = pd.DataFrame({"task": ["ed"], "size": [2], "max_len": [20], "cell": ["a"]})
-    (row,) = locality.distances(table, {"a": {"config": config}}).to_dict("records")
-    m, chain = locality.locality(EditDistance(2, alphabet_size=3))
+    (row,) = tables.distances(table, {"a": {"config": config}}).to_dict("records")
+    m, chain = locality(EditDistance(2, alphabet_size=3))
     assert row == {"task": "ED", "n": 2, "L": 20, "m": m, "m, chain": chain}
