@@ -1,8 +1,8 @@
 """Exact greedy generation, mostly without decoding.
 
 The generated token is *by definition* the arg-max of the model's float64 logits on the prefix; two
-logits closer than 1e-9 are a tie, won by the lowest token id (`argmax.exact_argmax`). This module
-computes exactly that, for any batching, in float32 where float32 is safe by its measured error:
+logits closer than 1e-9 are a tie, won by the lowest token id (`exact_argmax`). So a float64 copy of
+the model, with the mixers' `reference`, gives the same tokens for any batching:
 
 1. **Certify.** One parallel forward pass over prompt + gold chain + answer + EOS. If the arg-max is
 the gold token at every target, greedy generation writes the gold sequence, by induction on
@@ -11,44 +11,35 @@ prefixes.
 2. **Decode** from each sequence's first mistake on, with the mixers' own state; finished rows leave
 the batch.
 
-3. **Close calls.** Where the two largest float32 logits are closer than the tolerance, a float64
-copy decides by a plain forward pass over the prefix. The tolerance is empirical, 16 times the
-largest float32 error on a sample. Each close call measures the error again; if it exceeds half the
-tolerance, the tolerance is raised and everything is redone.
-
-4. **Check.** Some decoded sequences are read by a float64 forward pass: a `step` that computes
-something other than `forward` is an error.
-
-Labels (`predict_labels`) are the arg-maxes of one pass, decided in the same way.
+Labels (`predict_labels`) are the arg-maxes of one pass. With a rounded state (`generate_rounded`)
+there is no parallel pass: prompts too are read token by token, in float32.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Literal
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from evaluation.argmax import (
-    SAFETY,
-    TIE,
-    ExactArgmax,
-    Memory,
-    ToleranceTooSmall,
-    first_true,
-    halve_on_oom,
-)
-from evaluation.state_format import StateRounding, generate_rounded
+from common import RunError, UserError
+from evaluation.state_format import StateRounding
+from models.checks import exact_copy, require_causal, require_same_step
 from models.transformer import Transformer
 from tasks.sequences import EOS_ID, PAD_ID, SequenceSet
-from training.data import SequenceTensors
+from training.data import Layout, SequenceTensors
 
-CHECKED_ROWS = 64
+TIE = 1e-9
 COMPACT_BELOW = 0.75  # a batch is compacted once fewer rows than this share are unfinished
+LARGEST_BATCH = {"cpu": 1024, "cuda": 8192}  # sequences decoded together
+CPU_MEMORY_MB = 1024.0
+# Certifying 167-token sequences at D = 128 on one core takes 4.3 ms each in batches of 16 and 32,
+# 6.4 in batches of 256: activations should fit the cache.
+CPU_TOKENS_PER_BATCH = 4096
 
+Memory = float | Literal["auto"]
 Progress = Callable[[int, int], None]  # called with (sequences done, sequences in all)
-Result = TypeVar("Result")
 
 
 @dataclass
@@ -56,15 +47,13 @@ class Generation:
     """The greedy generations of N sequences.
 
     `tokens` (N, W): prompt and generated tokens, padded; `lengths` (N,) counts both, with EOS if
-    reached; `first_mistake` (N,): position of the first token that is not gold, -1 for none;
-    `tolerance`: the lead, in logits, from which float32 decided. With labels, `tokens` are the
-    model's labels (N, W) as in `SequenceSet`.
+    reached; `first_mistake` (N,): position of the first token that is not gold, -1 for none. With
+    labels, `tokens` are the model's labels (N, W) as in `SequenceSet`.
     """
 
     tokens: np.ndarray
     lengths: np.ndarray
     first_mistake: np.ndarray
-    tolerance: float = 0.0
 
 
 @torch.no_grad()
@@ -78,52 +67,52 @@ def generate(
 ) -> Generation:
     """Greedy generations after the prompts of `sequences`.
 
-    A sequence ends with EOS, or once longer than `argmax.longest_sequence`. `memory_mb` bounds a
-    batch (`argmax.megabytes`); a batch that does not fit is halved. The model is left on `device`,
-    in float32 and evaluation mode. Raises what `ExactArgmax` raises, and RunError if `step`
-    disagrees with `forward`. With a `rounding`, the state is rounded after every token, and float32
-    decides (`state_format`).
+    A sequence ends with EOS, or once longer than `longest_sequence`. `memory_mb` bounds a batch
+    (`megabytes`). The model is left on `device`, in float32 and evaluation mode. Raises UserError
+    for sequences longer than the model reads or a mixer that looks ahead or whose `step` is wrong,
+    RunError for logits that are not finite. With a `rounding`, the state is rounded after every
+    token.
     """
+    device = torch.device(device)
+    model = model.to(device).float().eval()
+    require_causal(model)
+    longest, total = longest_sequence(model, sequences), len(sequences)
+    tensors = SequenceTensors(sequences, device)
     if rounding is not None:
-        text, output = generate_rounded(model, sequences, rounding, memory_mb, device, progress)
-        return _rounded(sequences, text, output)
-    exact, total = ExactArgmax(model, sequences, memory_mb, device), len(sequences)
+        require_same_step(model)
+        rows = rows_that_fit(memory_mb, device, 4 * model.state_bytes(longest + 1) + 1)
+        return generate_rounded(model, sequences, tensors, longest, rows, rounding, progress)
+    exact = exact_copy(model)
+    require_same_step(exact)
+    bytes_per_token = 8 * (16 * model.dim + 4 * model.head.out_features)
+    most_tokens = int(megabytes(memory_mb, device) * 2**20 / bytes_per_token)
+    if device.type == "cpu":
+        most_tokens = min(most_tokens, CPU_TOKENS_PER_BATCH)
+    parts = tensors.parts(torch.arange(total), Layout(most_tokens=most_tokens))
+    if sequences.labels is not None:
+        labels = predict_labels(exact, tensors, parts, progress)
+        return Generation(labels, sequences.lengths, first_difference(labels, sequences.labels))
+    # Mixers may hold their state for max_len tokens at once, and compacting copies it.
+    bytes_per_row = 4 * model.state_bytes(model.max_len) + bytes_per_token * longest
+    text = certify(exact, tensors, longest, parts, lambda done: progress(done, total))
+    mistaken = torch.nonzero(text.first_mistake >= 0).flatten()
+    order, done = mistaken[torch.argsort(text.first_mistake[mistaken])], total - len(mistaken)
+    for rows in order.split(rows_that_fit(memory_mb, device, bytes_per_row)):
+        decode_rows(exact, text, rows)
+        progress(done := done + len(rows), total)
+    found = text.tokens, text.lengths, text.first_mistake
+    return Generation(*(x.cpu().numpy() for x in found))
 
-    def report(done: int) -> None:
-        progress(done, total)
 
-    if sequences.labels is None:
-        return _exact_text(exact, report)
-    labels = with_enough_tolerance(exact, lambda: predict_labels(exact, report))
-    first = first_difference(labels, sequences.labels)
-    return Generation(labels, sequences.lengths, first, exact.tolerance)
-
-
-def _rounded(sequences: SequenceSet, text: np.ndarray, output: np.ndarray) -> Generation:
-    """The generation of `generate_rounded`: `text` and the arg-maxes `output`, both (N, W)."""
-    width, ends = text.shape[1], text == EOS_ID
-    if sequences.labels is None:
-        lengths = np.where(ends.any(1), ends.argmax(1) + 1, width)
-        return Generation(text, lengths, first_difference(text, sequences.tokens))
-    labels = np.zeros_like(sequences.labels)
-    labels[:, :width] = output * (sequences.labels[:, :width] != 0)
-    return Generation(labels, sequences.lengths, first_difference(labels, sequences.labels))
-
-
-def _exact_text(exact: ExactArgmax, report: Callable[[int], None]) -> Generation:
-    def write() -> TextBuffer:
-        text = TextBuffer(exact.sequences, exact.longest)
-        certify(exact, text, report)
-        certified = int((text.first_mistake < 0).sum())
-        decode(exact, text, lambda done: report(certified + done))
-        check_steps(exact, text)
-        return text
-
-    found = with_enough_tolerance(exact, write)
-    tokens, lengths, first = (
-        x.cpu().numpy() for x in (found.tokens, found.lengths, found.first_mistake)
-    )
-    return Generation(tokens, lengths, first, exact.tolerance)
+def exact_argmax(logits: Tensor) -> Tensor:
+    """The generated token for float64 `logits` (..., V): the arg-max, where logits within `TIE`
+    (absolute) of the largest are tied and the lowest id wins. Without ties, two equal rows of the
+    head would leave the token to rounding of about 1e-13, which changes with the batch."""
+    if not logits.isfinite().all():
+        raise RunError("the model's logits are not finite; it cannot be evaluated")
+    ids = torch.arange(logits.shape[-1], device=logits.device)
+    tied = logits.amax(-1, keepdim=True) - logits < TIE
+    return torch.where(tied, ids, logits.shape[-1]).amin(-1)
 
 
 def first_difference(written: np.ndarray, gold: np.ndarray) -> np.ndarray:
@@ -132,28 +121,45 @@ def first_difference(written: np.ndarray, gold: np.ndarray) -> np.ndarray:
     return np.where(wrong.any(1), wrong.argmax(1), -1)
 
 
-def predict_labels(exact: ExactArgmax, report: Callable[[int], None]) -> np.ndarray:
+def longest_sequence(model: Transformer, sequences: SequenceSet) -> int:
+    """The number of tokens, prompt included and without EOS, at which generation stops: the task's
+    longest sequence (a longer chain is wrong anyway), or the model's max_len if shorter."""
+    needed = int(sequences.lengths.max()) - 1
+    if needed > model.max_len:
+        raise UserError(
+            f"the longest of these sequences has {needed} tokens, but this model reads at most "
+            f"max_len={model.max_len}; evaluate shorter sequences, or a model with room for them"
+        )
+    return min(sequences.tokens.shape[1] - 1, model.max_len)
+
+
+def megabytes(memory_mb: Memory, device: torch.device) -> float:
+    """auto: `CPU_MEMORY_MB` on a CPU, half of the free memory on a GPU (others share it)."""
+    if memory_mb != "auto":
+        return float(memory_mb)
+    if device.type != "cuda":
+        return CPU_MEMORY_MB
+    torch.cuda.empty_cache()  # memory that PyTorch caches is free
+    return torch.cuda.mem_get_info(device)[0] / 2**20 / 2
+
+
+def rows_that_fit(memory_mb: Memory, device: torch.device, bytes_per_row: float) -> int:
+    most = LARGEST_BATCH.get(device.type, LARGEST_BATCH["cpu"])
+    return max(1, min(most, int(megabytes(memory_mb, device) * 2**20 / bytes_per_row)))
+
+
+def predict_labels(
+    exact: Transformer, sequences: SequenceTensors, parts: list[Tensor], progress: Progress
+) -> np.ndarray:
     """The label at every target, in one pass; (N, W) as in `SequenceSet`."""
-    labels, done = torch.zeros_like(exact.sequences.targets), 0
-
-    def write(rows: Tensor) -> None:
-        batch = exact.sequences.batch(rows)
-        predicted = batch.spread(exact.at_targets(batch)).to(labels.dtype)  # (B, T)
+    labels, done = torch.zeros_like(sequences.targets), 0
+    for rows in parts:
+        batch = sequences.batch(rows)
+        choice = exact_argmax(exact.head(batch.at_targets(exact.hidden(batch.inputs))))
+        predicted = batch.spread(choice).to(labels.dtype)  # (B, T)
         labels[rows, 1 : 1 + predicted.shape[1]] = predicted
-
-    for rows in exact.batches():
-        halve_on_oom(write, rows)
-        report(done := done + len(rows))
+        progress(done := done + len(rows), len(sequences))
     return labels.cpu().numpy()
-
-
-def with_enough_tolerance(exact: ExactArgmax, work: Callable[[], Result]) -> Result:
-    """Call `work`, again with a larger tolerance whenever it was too small."""
-    while True:
-        try:
-            return work()
-        except ToleranceTooSmall as failure:
-            exact.tolerance = max(SAFETY * failure.args[0], 2 * exact.tolerance)
 
 
 class TextBuffer:
@@ -180,81 +186,103 @@ class TextBuffer:
         self.lengths[rows] += 1
 
 
-def certify(exact: ExactArgmax, text: TextBuffer, report: Callable[[int], None]) -> None:
+def certify(
+    exact: Transformer,
+    sequences: SequenceTensors,
+    longest: int,
+    parts: list[Tensor],
+    report: Callable[[int], None],
+) -> TextBuffer:
     """Write each gold sequence up to the first token at which the model differs. `report` is called
     after each batch with the number of certified sequences."""
-    sequences = exact.sequences
-
-    def write(rows: Tensor) -> None:
+    text, certified = TextBuffer(sequences, longest), 0
+    for rows in parts:
         batch, width = sequences.batch(rows), sequences.width(rows) + 1
-        choice = exact.at_targets(batch, until_mistake=True)  # (targets,)
+        choice = exact_argmax(exact.head(batch.at_targets(exact.hidden(batch.inputs))))
         wrong = batch.spread(choice != batch.targets)  # (B, T)
         rows = rows.to(text.tokens.device)
         mistaken = torch.nonzero(wrong.any(1)).flatten()
-        target = first_true(wrong)[mistaken]
+        target = wrong[mistaken].int().argmax(1)
         text.lengths[rows] = sequences.lengths[rows]
         text.lengths[rows[mistaken]] = text.first_mistake[rows[mistaken]] = target + 1
-        columns = torch.arange(width, device=rows.device)
-        kept = columns < text.lengths[rows, None]
+        kept = torch.arange(width, device=rows.device) < text.lengths[rows, None]
         text.tokens[rows, :width] = sequences.tokens[rows, :width].where(kept, PAD_ID)
         text.append(rows[mistaken], batch.spread(choice)[mistaken, target])
-
-    for rows in exact.batches():
-        halve_on_oom(write, rows)
-        report(int(((text.lengths > 0) & (text.first_mistake < 0)).sum()))
+        report(certified := certified + len(rows) - len(mistaken))
+    return text
 
 
-def decode(exact: ExactArgmax, text: TextBuffer, report: Callable[[int], None]) -> None:
-    """Generate token by token in every row of `text` that differs from gold. `report` is called
-    after each batch with the number of complete rows."""
-    mistaken, done = torch.nonzero(text.first_mistake >= 0).flatten(), 0
-    order = mistaken[torch.argsort(text.first_mistake[mistaken])]
-    for rows in order.split(exact.most_rows):
-        halve_on_oom(lambda some: decode_rows(exact, text, some), rows)
-        report(done := done + len(rows))
-
-
-def decode_rows(exact: ExactArgmax, text: TextBuffer, rows: Tensor) -> None:
-    model = exact.model
+def decode_rows(exact: Transformer, text: TextBuffer, rows: Tensor) -> None:
+    """Generate token by token in `rows` (B,) of `text`."""
     rows = rows[~text.ended(rows)]
     if not len(rows):
         return
     lengths = text.lengths[rows]
-    logits, state = model.prefill(text.tokens[rows, : int(lengths.max())], lengths)
+    logits, state = exact.prefill(text.tokens[rows, : int(lengths.max())], lengths)
     token = torch.zeros_like(rows)
     live = torch.arange(len(rows), device=rows.device)  # the rows of the batch still going
     while True:
         going = rows[live]
-        token[live] = exact.next_token(text.tokens, text.lengths, going, logits[live])
+        token[live] = exact_argmax(logits[live])
         text.append(going, token[live])
         live = live[~text.ended(going)]
         if not len(live):
             return
         if len(live) <= COMPACT_BELOW * len(rows):
-            rows, token, state = rows[live], token[live], model.select(state, live)
+            rows, token, state = rows[live], token[live], exact.select(state, live)
             live = torch.arange(len(rows), device=rows.device)
         # Finished rows keep running at a valid position; their logits are ignored.
         positions = (text.lengths[rows] - 1).clamp(max=text.longest - 1)
-        logits = model.step(token, positions, state)  # (B, V)
+        logits = exact.step(token, positions, state)  # (B, V)
 
 
-def check_steps(exact: ExactArgmax, text: TextBuffer) -> None:
-    """Reread `CHECKED_ROWS` decoded sequences by float64 forward passes. RunError if they differ,
-    `ToleranceTooSmall` if rounding can be the reason."""
-    decoded = torch.nonzero(text.first_mistake >= 0).flatten()
-    count = min(CHECKED_ROWS, len(decoded))
-    sample = torch.linspace(0, len(decoded) - 1, count, device=decoded.device).long()
+def generate_rounded(
+    model: Transformer,
+    sequences: SequenceSet,
+    tensors: SequenceTensors,
+    longest: int,
+    rows: int,
+    rounding: StateRounding,
+    progress: Progress,
+) -> Generation:
+    """`generate` with the state rounded after every token, `rows` sequences at a time."""
+    forced = tensors.prompt_lengths if sequences.labels is None else tensors.lengths
+    parts, done = [], 0
+    tokens = tensors.tokens[:, : longest + 1]
+    for given, until in zip(tokens.split(rows), forced.split(rows), strict=True):
+        parts.append(read_and_write_batch(model, given, until, rounding))
+        progress(done := done + len(given), len(sequences))
+    text, output = (
+        torch.cat(part).cpu().numpy().astype(sequences.tokens.dtype)
+        for part in zip(*parts, strict=True)
+    )
+    if sequences.labels is None:
+        ends = text == EOS_ID
+        lengths = np.where(ends.any(1), ends.argmax(1) + 1, text.shape[1])
+        return Generation(text, lengths, first_difference(text, sequences.tokens))
+    labels = np.zeros_like(sequences.labels)
+    width = output.shape[1]
+    labels[:, :width] = output * (sequences.labels[:, :width] != 0)
+    return Generation(labels, sequences.lengths, first_difference(labels, sequences.labels))
 
-    def look(rows: Tensor) -> None:
-        lengths = text.lengths[rows, None]  # (b, 1)
-        tokens = text.tokens[rows, : int(lengths.max())].long()  # (b, T + 1)
-        logits = exact.exact(tokens[:, :-1])  # (b, T, V)
-        written = logits.gather(-1, tokens[:, 1:, None])[..., 0]  # (b, T)
-        position = torch.arange(1, tokens.shape[1], device=rows.device)
-        counted = (position > text.first_mistake[rows, None]) & (position < lengths)
-        behind = float(((logits.amax(-1) - written) * counted).max())
-        exact.refuse_false_step(behind, logits)
-        if behind > 2 * TIE:
-            raise ToleranceTooSmall(behind)
 
-    exact.in_float64(look, decoded[sample])
+def read_and_write_batch(
+    model: Transformer, given: Tensor, forced: Tensor, rounding: StateRounding
+) -> tuple[Tensor, Tensor]:
+    """Take the first `forced` (B,) tokens from `given` (B, W) and write the others up to EOS.
+    Returns padded tokens and the model's output at each place, (B, W) each."""
+    text, predicted = torch.full_like(given, PAD_ID), torch.full_like(given, PAD_ID)
+    text[:, 0] = given[:, 0]
+    logits, state = model.prefill(given[:, :1], torch.ones_like(forced))
+    ended = torch.zeros_like(forced, dtype=torch.bool)
+    for position in range(1, given.shape[1]):
+        rounding(state)
+        predicted[:, position] = logits.argmax(-1)
+        token = torch.where(position < forced, given[:, position], predicted[:, position])
+        text[:, position] = token.masked_fill(ended, PAD_ID)
+        ended |= text[:, position] == EOS_ID
+        if ended.all() or position + 1 == given.shape[1]:
+            break
+        # Finished rows run on over padding; their output is ignored.
+        logits = model.step(text[:, position], torch.full_like(forced, position), state)
+    return text, predicted

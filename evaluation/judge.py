@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from evaluation.argmax import Memory
 from evaluation.errors import by_kind, where_chains_break
-from evaluation.generate import Generation, Progress, first_difference, generate
+from evaluation.generate import Generation, Memory, Progress, first_difference, generate
 from evaluation.state_format import StateRounding
 from models.transformer import Transformer
 from tasks.sequences import SequenceSet

@@ -6,19 +6,15 @@ Float32 logits decide, token by token, prompts included.
 
 import copy
 import re
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from common import UserError
-from evaluation.argmax import Memory, longest_sequence, rows_that_fit
-from models.checks import require_causal, require_same_step
 from models.transformer import State, Transformer
-from tasks.sequences import EOS_ID, PAD_ID, SequenceSet
+from tasks.sequences import SequenceSet
 from training.data import SequenceTensors
 
 SCALED_ROWS = 128  # training sequences from which integer scales are taken
@@ -133,53 +129,3 @@ def rounded_weights(model: Transformer, name: str) -> Transformer:
         weight = parameter.float()
         parameter.copy_(found.round(weight, weight.abs().max() / found.largest))
     return rounded
-
-
-def generate_rounded(
-    model: Transformer,
-    sequences: SequenceSet,
-    rounding: StateRounding,
-    memory_mb: Memory,
-    device: torch.device | str,
-    progress: Callable[[int, int], None],
-) -> tuple[np.ndarray, np.ndarray]:
-    """Read prompts and write up to EOS; with labels, read everything. Returns padded tokens and the
-    model's output at each place, (N, W) each. Memory, device and errors as in
-    `generate.generate`."""
-    device = torch.device(device)
-    require_causal(model)
-    require_same_step(model)
-    width = longest_sequence(model, sequences) + 1
-    model = model.to(device).float().eval()
-    tensors = SequenceTensors(sequences, device)
-    forced = tensors.prompt_lengths if sequences.labels is None else tensors.lengths
-    rows = rows_that_fit(memory_mb, device, 4 * model.state_bytes(width) + 1)
-    parts, done = [], 0
-    for given, until in zip(tensors.tokens[:, :width].split(rows), forced.split(rows), strict=True):
-        parts.append(read_and_write_batch(model, given, until, rounding))
-        progress(done := done + len(given), len(sequences))
-    text, predicted = (torch.cat(part).cpu().numpy() for part in zip(*parts, strict=True))
-    dtype = sequences.tokens.dtype
-    return text.astype(dtype), predicted.astype(dtype)
-
-
-@torch.no_grad()
-def read_and_write_batch(
-    model: Transformer, given: Tensor, forced: Tensor, rounding: StateRounding
-) -> tuple[Tensor, Tensor]:
-    """`generate_rounded` with the first `forced` (B,) tokens taken from `given` (B, W)."""
-    text, predicted = torch.full_like(given, PAD_ID), torch.full_like(given, PAD_ID)
-    text[:, 0] = given[:, 0]
-    logits, state = model.prefill(given[:, :1], torch.ones_like(forced))
-    ended = torch.zeros_like(forced, dtype=torch.bool)
-    for position in range(1, given.shape[1]):
-        rounding(state)
-        predicted[:, position] = logits.argmax(-1)
-        token = torch.where(position < forced, given[:, position], predicted[:, position])
-        text[:, position] = token.masked_fill(ended, PAD_ID)
-        ended |= text[:, position] == EOS_ID
-        if ended.all() or position + 1 == given.shape[1]:
-            break
-        # Finished rows run on over padding; their output is ignored.
-        logits = model.step(text[:, position], torch.full_like(forced, position), state)
-    return text, predicted

@@ -22,7 +22,7 @@ from experiments.runs import Run, command, commit, noting_stop_signals, provenan
 from experiments.table import upsert
 from experiments.wandb_log import track_cell
 from models.build import build_model, model_of_shapes
-from models.checks import require_causal, require_exact, require_same_step
+from models.checks import exact_copy, require_causal, require_exact, require_same_step
 from models.transformer import Transformer, scale_embedding
 from tasks.data import DataSets, load_measured, load_or_build
 from tasks.generate import draw_set
@@ -145,8 +145,9 @@ def load_or_train(
         raise UserError(f"data.train_file={config.data.train_file}: no usable sequences")
     tell(Phase("training"))
     model = initial_model(config, task)
-    for require in (require_exact, require_causal, require_same_step):
-        require(model)
+    require_exact(model)
+    require_causal(model)
+    require_same_step(exact_copy(model))
     end = time.monotonic() + (config.machine.time_limit_seconds or math.inf)
     trainer = Trainer(
         model, config.recipe, config.seed, data.train, data.validation, run.folder,

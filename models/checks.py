@@ -2,7 +2,6 @@
 
 import copy
 from collections.abc import Iterator
-from typing import cast
 
 import torch
 from torch import Tensor
@@ -18,10 +17,10 @@ TOLERANCE = 1e-3  # of the largest output: far above float32 rounding
 
 
 def exact_copy(model: Transformer) -> Transformer:
-    """A float64 copy for full forward passes, in evaluation mode, with each mixer's `reference`."""
+    """A float64 copy in evaluation mode, with each mixer's `reference`."""
     exact = copy.deepcopy(model)
     for block in exact.blocks:
-        block.mixer = cast(Mixer, block.mixer.reference())
+        block.mixer = block.mixer.reference()
     return exact.double().eval()
 
 
@@ -78,17 +77,18 @@ def require_same_step(model: Transformer) -> None:
     subclass of our attention overrides one of them only."""
     for mixer, x, ends in _probed(model):
         whole = mixer(x, **ends)
-        read = max(1, x.shape[1] // 2)  # tokens
-        ones = torch.ones(len(x), dtype=torch.long, device=x.device)
+        read, rows = max(1, x.shape[1] // 2), torch.arange(len(x), device=x.device)
+        lengths = torch.linspace(read, (read + 1) // 2, len(x), device=x.device).long()  # (B,)
         prompt = {name: given[:, :read] for name, given in ends.items()}
-        _, state = mixer.prefill(x[:, :read], ones * read, **prompt)
-        for t in range(read, x.shape[1]):
-            own = {name: given[:, t] for name, given in ends.items()}
-            apart = (mixer.step(x[:, t], ones * t, state, **own) - whole[:, t]).abs().max()
+        _, state = mixer.prefill(x[:, :read], lengths, **prompt)
+        for t in range(x.shape[1] - read):
+            at = lengths + t  # (B,)
+            own = {name: given[rows, at] for name, given in ends.items()}
+            apart = (mixer.step(x[rows, at], at, state, **own) - whole[rows, at]).abs().max()
             if not apart <= TOLERANCE * whole.abs().max():
                 raise UserError(
-                    f"mixer {type(mixer).__name__}: `step` differs from `forward` at token {t}; "
-                    "override `prefill` and `step` to match"
+                    f"mixer {type(mixer).__name__}: `step` differs from `forward` {t} tokens after "
+                    "the prompt; override `prefill` and `step` to match"
                 )
 
 

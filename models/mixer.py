@@ -106,9 +106,9 @@ class Mixer(nn.Module):
         """Roles, by name, where not the default: `nn.Linear` weights hidden, all others vectors."""
         return {}
 
-    def reference(self) -> nn.Module:
-        """A module of the same parameters that computes `forward` in float64, never in lower
-        precision, for evaluation."""
+    def reference(self) -> "Mixer":
+        """A mixer of the same parameters that computes in float64, never in lower precision, for
+        evaluation."""
         return self
 
     def prefill(self, x: Tensor, lengths: Tensor) -> tuple[Tensor, GenerationState]:

@@ -8,7 +8,6 @@ content of all files of the package.
 import contextlib
 import functools
 import hashlib
-import shutil
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -24,20 +23,9 @@ def kernel(function: Callable[..., Any], **options: Any) -> Callable[..., Any]:
     folder = _cache_folder(Path(function.__code__.co_filename).resolve().parent)
     usual_folder, numba.config.CACHE_DIR = numba.config.CACHE_DIR, folder
     try:
-        compiled = numba.njit(nogil=True, cache=bool(folder), **options)(function)
+        return numba.njit(nogil=True, cache=bool(folder), **options)(function)
     finally:
         numba.config.CACHE_DIR = usual_folder
-    load_or_compile = compiled.compile
-
-    def compile(signature: Any) -> Any:
-        try:
-            return load_or_compile(signature)
-        except Exception:  # an unreadable cache may raise anything; a real error recurs
-            shutil.rmtree(folder, ignore_errors=True)
-            return load_or_compile(signature)
-
-    compiled.compile = compile
-    return compiled
 
 
 @functools.cache

@@ -71,6 +71,15 @@ def test_nan_weights_are_an_error_not_an_accuracy():
         evaluate(model, task, task.draw(0, 1, 0, 5))
 
 
+@pytest.mark.parametrize("mixer", MIXERS)
+def test_a_wrong_step_is_rejected(mixer):
+    task = TASKS["arithmetic"]()
+    model = small_model(task, mixer)
+    model.blocks[0].mixer.step = lambda x, positions, state: torch.zeros_like(x)
+    with pytest.raises(UserError, match="`step` differs from `forward`"):
+        evaluate(model, task, task.draw(0, 1, 0, 24))
+
+
 def test_the_model_is_left_in_float32_on_the_device():
     task, model = prepared("arithmetic", "standard", 0)
     generate(model.double().train(), task.draw(0, 1, 0, 4))

@@ -13,12 +13,11 @@ from hypothesis import strategies as st
 from small_models import MIXERS, TASKS, prepared, small_model, written
 
 from common import UserError
-from evaluation.generate import generate
+from evaluation.generate import generate, read_and_write_batch
 from evaluation.judge import evaluate
 from evaluation.state_format import (
     StateRounding,
     parse_format,
-    read_and_write_batch,
     rounded_weights,
     state_rounding,
 )

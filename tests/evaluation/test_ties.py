@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from small_models import MIXERS, TASKS, plain_greedy, small_model, twin_model, written
 
-from evaluation.argmax import exact_argmax
-from evaluation.generate import generate
+from evaluation.generate import exact_argmax, generate
 
 
 @given(st.lists(st.sampled_from([0.0, 1.0, 1 - 1e-12, 1 - 9e-10, 1 - 2e-9, 1 + 1e-12]), min_size=1))

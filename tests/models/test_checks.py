@@ -10,6 +10,7 @@ from torch import nn
 from common import UserError
 from models.checks import exact_copy, require_causal, require_exact, require_same_step
 from models.last_lines import LastLines
+from models.linear import LinearAttention
 from models.mixer import Mixer
 from models.standard import StandardAttention
 
@@ -159,7 +160,14 @@ class Forgetful(StandardAttention):
         return y, state
 
 
-@pytest.mark.parametrize("mixer", [Halved, Forgetful])
+class IgnoresLengths(LinearAttention):
+    """Its `prefill` reads the padding after short prompts too."""
+
+    def prefill(self, x, lengths, **seen):
+        return super().prefill(x, torch.full_like(lengths, x.shape[1]), **seen)
+
+
+@pytest.mark.parametrize("mixer", [Halved, Forgetful, IgnoresLengths])
 def test_a_prefill_or_step_that_differs_from_forward_is_rejected(mixer):
     require_same_step(transformer(StandardAttention))
     with pytest.raises(UserError, match=f"mixer {mixer.__name__}: `step` differs from `forward`"):
