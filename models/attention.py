@@ -12,7 +12,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from common import UserError
 from models.mixer import GenerationState, Mixer, Role, upcast, without_autocast, xavier_uniform
-from models.packing import MAX_KERNEL_LENGTH, PackedAttention, Packing
+from models.packing import MAX_KERNEL_LENGTH, Packing
 
 Convolution = Literal["none", "canon", "silu"]
 Width = Annotated[int, Field(ge=2)]  # of a short convolution; 1 would be a scale per channel
@@ -137,8 +137,7 @@ class AttentionMixer(Mixer):
 
     def forward_packed(self, x: Tensor, packing: Packing, **ends: Any) -> Tensor:
         if (
-            overrides(self, "forward_packed", "forward", "project", "split_heads", "merge_heads")
-            or overrides(self, "packed_kernel", "attend", "softmax")
+            "packed_kernel" not in vars(type(self))  # a subclass may compute something else
             or (self.drops_weights and self.training and self.dropout > 0)
             or self.position == "rope"
             or x.dtype == torch.float64
@@ -224,9 +223,6 @@ class SoftmaxAttention(AttentionMixer):
         q, k = self.apply_rotary(q), self.apply_rotary(k)
         return fused_attention(q, k, v, dropout_p=dropout, **mask)
 
-    def packed_kernel(self, qkv: Tensor, packing: Packing) -> Tensor:
-        return PackedAttention.apply(qkv, packing, True)
-
     def state_after(self, lengths: Tensor, q: Tensor, k: Tensor, v: Tensor) -> dict[str, Tensor]:
         source = self.ring_positions(lengths - 1)  # (B, ring)
         keys = self.in_slots(self.apply_rotary(k), source)
@@ -284,17 +280,6 @@ class SoftmaxAttention(AttentionMixer):
     def state_bytes(self, length: int) -> int:
         """A key and a value of D float32 numbers per token held."""
         return 2 * 4 * self.dim * self.slots(length) + self.convolution.state_bytes()
-
-
-def overrides(mixer: Mixer, known: str, *methods: str) -> bool:
-    """Whether the mixer's class overrides one of `methods` below the class that defines `known`. A
-    fast path in `known` would ignore such an override."""
-    for cls in type(mixer).__mro__:
-        if known in vars(cls):
-            return False
-        if any(name in vars(cls) for name in methods):
-            return True
-    return False
 
 
 def angles(max_len: int, dim: int) -> Tensor:

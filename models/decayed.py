@@ -15,7 +15,7 @@ from models.mixer import Role, upcast, without_autocast, xavier_uniform
 from models.recurrent import RecurrentMixer
 
 Range = Annotated[Sequence[float], Field(min_length=2, max_length=2)]
-CHUNK_SIZE = 32
+CHUNK_SIZE = 16
 # exp of this is 0 even in float64. Lower logarithms in a sum would cost others their digits.
 LEAST_LOG_DECAY = -800.0
 EXEMPT = Role("vector", decays=False)
@@ -31,7 +31,7 @@ class DecayedAttention(RecurrentMixer):
     divided by √K), a gate SiLU(W_g x_t) if output_gate (RetNet, eq. 8), and the output projection.
     """
 
-    kernel_head_dim = 16
+    has_kernel = True
 
     def __init__(
         self,
@@ -47,8 +47,6 @@ class DecayedAttention(RecurrentMixer):
             self.decay = HeadDecay(dim, num_heads, A_range)
         else:
             self.decay = (FixedDecay if decay == "fixed" else ChannelDecay)(dim, num_heads)
-        if decay == "channel":  # merges its chunks from blocks; others take a masked product
-            self.kernel_head_dim = 64
         self.gain = nn.Parameter(torch.ones(num_heads, self.head_dim))
         self.skip = nn.Parameter(torch.ones(num_heads, 1)) if decay == "head" else None
         self.gate = nn.Linear(dim, dim) if output_gate else None
@@ -150,11 +148,14 @@ def decayed_sums(q: Tensor, k: Tensor, v: Tensor, log_decay: Tensor) -> tuple[Te
     through the state (GLA, section 4; Mamba-2, section 6).
     """
     length = q.shape[2]
-    # A power of two; no sum between chunks is larger than a chunk.
-    size = 1 << (min(max(CHUNK_SIZE, k.shape[-1]), length) - 1).bit_length()
+    size = min(CHUNK_SIZE, length)
     q, k, v, log_decay = (split(x, size) for x in (q, k, v, log_decay))  # (B, H, N, C, ·)
-    within = within_chunks if log_decay.shape[-1] > 1 else within_chunks_of_one_decay
-    y, from_start, to_end = within(q, k, v, log_decay)
+    between, from_start, to_end = chunk_decays(log_decay)
+    if log_decay.shape[-1] > 1:
+        weights = (q[..., :, None, :] * k[..., None, :, :] * between).sum(-1)  # (B, H, N, C, C)
+    else:
+        weights = q @ k.mT * between.squeeze(-1)
+    y = weights.tril() @ v
     written = (k * to_end).mT @ v  # (B, H, N, K, W)
     kept = from_start[:, :, :, -1].unsqueeze(-1)  # (B, H, N, K or 1, 1)
     states = [torch.zeros_like(written[:, :, 0])]
@@ -165,69 +166,14 @@ def decayed_sums(q: Tensor, k: Tensor, v: Tensor, log_decay: Tensor) -> tuple[Te
     return y.flatten(2, 3)[:, :, :length], states[-1]
 
 
-def within_chunks(q: Tensor, k: Tensor, v: Tensor, log_decay: Tensor) -> tuple[Tensor, ...]:
-    """y (B, H, N, C, W) of each chunk alone, and two decays (B, H, N, C, K) per token: from the
-    chunk's start through the token, and from after the token to the chunk's end.
+def chunk_decays(log_decay: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Products of decays within chunks, from their logarithms (..., C, n).
 
-    Neighbouring blocks of 1, 2, 4, ... tokens are merged until one block is the chunk. Between two
-    blocks, the decay splits at their border into a factor on k_j and one on q_i. Both are
-    exponentials of sums <= 0: nothing overflows, and no difference of large sums loses digits.
+    From after token j to token i, (..., C, C, n), 1 where j is later; from before the chunk to
+    after a token, and from after a token to the chunk's end, (..., C, n). Logarithms are summed in
+    float64: their differences would lose digits in float32.
     """
-    size, span = q.shape[3], 1
-    y = (q * k).sum(-1, keepdim=True) * v
-    from_start, to_end = log_decay, torch.zeros_like(log_decay)  # within blocks of `span` tokens
-    while span < size:
-        # (B, H, N, C / 2 span, span, ·): the earlier and the later block of every pair
-        early_k, early_v, late_q = pairs(k, span)[0], pairs(v, span)[0], pairs(q, span)[1]
-        early_from_start, late_from_start = pairs(from_start, span)
-        early_to_end, late_to_end = pairs(to_end, span)
-        early_y, late_y = pairs(y, span)
-        keys = early_k * early_to_end.exp()
-        weights = (late_q * late_from_start.exp()) @ keys.transpose(-1, -2)  # (..., span, span)
-        y = joined(early_y, late_y + weights @ early_v)
-        early_all, late_all = early_from_start[..., -1:, :], late_from_start[..., -1:, :]
-        from_start = joined(early_from_start, late_from_start + early_all)
-        to_end = joined(early_to_end + late_all, late_to_end)
-        span *= 2
-    return y, from_start.exp(), to_end.exp()
-
-
-def within_chunks_of_one_decay(
-    q: Tensor, k: Tensor, v: Tensor, log_decay: Tensor
-) -> tuple[Tensor, ...]:
-    """`within_chunks` for g (B, H, N, C, 1), of all channels: one masked product per chunk."""
-    decay = ChunkDecays(log_decay.flatten(0, 2).squeeze(-1), writes=1)
-    of_chunks = log_decay.shape[:3]
-    weights = (q @ k.mT * decay.to_queries.unflatten(0, of_chunks)).tril()  # (B, H, N, C, C)
-    ends = decay.queries_from_start, decay.to_end
-    return weights @ v, *(x.unflatten(0, of_chunks) for x in ends)
-
-
-def pairs(x: Tensor, span: int) -> tuple[Tensor, ...]:
-    """(B, H, N, C, ·) in blocks of `span`: the first of every two, and the second."""
-    return x.unflatten(3, (-1, 2, span)).unbind(4)
-
-
-def joined(early: Tensor, late: Tensor) -> Tensor:
-    return torch.stack((early, late), dim=4).flatten(3, 5)
-
-
-class ChunkDecays:
-    """Products of decays within chunks, from their logarithms (M, C), n writes per token.
-
-    to_writes (M, Cn, Cn) and to_queries (M, C, Cn): from after write j to write or query i, 1 where
-    j is later; writes_from_start (M, Cn, 1) and queries_from_start (M, C, 1): from before the
-    chunk; to_end (M, Cn, 1): from after a write to the chunk's end; whole (M, 1, 1). Logarithms are
-    summed in float64: their differences would lose digits in float32.
-    """
-
-    def __init__(self, log_decay: Tensor, writes: int):
-        dtype = log_decay.dtype
-        sums = log_decay.clamp(min=LEAST_LOG_DECAY).double().cumsum(1)[..., None]  # (M, C, 1)
-        between = (sums - sums.mT).to(dtype).clamp(max=0).exp()  # (M, C, C)
-        self.to_queries = between.repeat_interleave(writes, 2)
-        self.to_writes = self.to_queries.repeat_interleave(writes, 1)
-        self.queries_from_start = sums.to(dtype).exp()
-        self.writes_from_start = self.queries_from_start.repeat_interleave(writes, 1)
-        self.to_end = (sums[:, -1:] - sums).to(dtype).exp().repeat_interleave(writes, 1)
-        self.whole = self.queries_from_start[:, -1:]
+    dtype = log_decay.dtype
+    sums = log_decay.clamp(min=LEAST_LOG_DECAY).double().cumsum(-2)
+    between = (sums[..., :, None, :] - sums[..., None, :, :]).to(dtype).clamp(max=0).exp()
+    return between, sums.to(dtype).exp(), (sums[..., -1:, :] - sums).to(dtype).exp()

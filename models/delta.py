@@ -16,7 +16,7 @@ from pydantic import PositiveInt
 from torch import Tensor, nn
 
 from models.attention import Convolution, ShortConvolution, Width
-from models.decayed import RATES, ChunkDecays, HeadDecay, Range
+from models.decayed import RATES, HeadDecay, Range, chunk_decays
 from models.linear import split
 from models.mixer import Mixer, Role, upcast, xavier_uniform
 from models.recurrent import RecurrentMixer
@@ -36,7 +36,7 @@ class DeltaRule(RecurrentMixer):
     without a gain, as everywhere here.
     """
 
-    uses_delta_rule, kernel_head_dim = True, 32
+    uses_delta_rule, has_kernel = True, True
 
     def __init__(
         self,
@@ -107,7 +107,7 @@ def delta_rule(
     """All tokens from an empty state in O(T): y (B, H, T, V) and the last state (B, H, K, V).
 
     In a chunk of C tokens that starts from S_0, write i leaves a_i k_i u_i^T at the chunk's end,
-    u_i = β_i (v_i - a_i S_0^T k_i - Σ_{j<i} a_ij (k_i·k_j) u_j), with decays a (`ChunkDecays`). So
+    u_i = β_i (v_i - a_i S_0^T k_i - Σ_{j<i} a_ij (k_i·k_j) u_j), with decays a (`chunk_decays`). So
     u = U - W S_0, where U and W solve a unit triangular system for β v and β a k: the WY form of
     Yang et al. (2024), section 3.2. All chunks are solved at once, by substitution: powers of the
     nilpotent part cancel catastrophically (terms of size 3^C) where keys repeat.
@@ -120,10 +120,11 @@ def delta_rule(
     overlaps, scores = reading @ k.mT, q @ k.mT  # (M, Cn, Cn), (M, C, Cn)
     kept = torch.eye(width, dtype=k.dtype, device=k.device)
     if log_decay is not None:
-        decay = ChunkDecays(chunks(log_decay, size), writes)
-        overlaps, scores = overlaps * decay.to_writes, scores * decay.to_queries
-        q, reading = q * decay.queries_from_start, reading * decay.writes_from_start
-        leaving, kept = k * decay.to_end, kept * decay.whole
+        between, from_start, to_end = chunk_decays(chunks(log_decay, size)[..., None])
+        to_queries = between.squeeze(-1).repeat_interleave(writes, 2)  # (M, C, Cn)
+        scores, overlaps = scores * to_queries, overlaps * to_queries.repeat_interleave(writes, 1)
+        q, reading = q * from_start, reading * from_start.repeat_interleave(writes, 1)
+        leaving, kept = k * to_end.repeat_interleave(writes, 1), kept * from_start[:, -1:]
     solved = torch.linalg.solve_triangular(
         overlaps, torch.cat((v * beta, reading), -1), upper=False, unitriangular=True
     )

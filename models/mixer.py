@@ -10,6 +10,9 @@ is correct for any causal mixer, but slow. Override:
     forward_packed      to train without padding
     reference           if the kernel does not run in float64
     parameter_roles     if it has matrices other than `nn.Linear` weights
+
+A subclass of a built-in mixer trains without its base's CPU kernel, which would ignore overridden
+methods; `packed_kernel = Base.packed_kernel` (recurrences: `has_kernel = True`) takes it back.
 """
 
 from contextlib import AbstractContextManager, nullcontext

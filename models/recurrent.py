@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from models.attention import AttentionMixer, overrides
+from models.attention import AttentionMixer
 from models.mixer import GenerationState, Mixer, length_mask, without_autocast
 from models.packing import PackedRecurrence, Packing
 
@@ -22,11 +22,11 @@ class RecurrentMixer(AttentionMixer):
     and projected. State and decays are at least float32. No attention weights to drop.
 
     Subclasses define `recurrence_inputs`, `scan` and `normed`. `num_householder` is n,
-    `uses_delta_rule` whether there is β, `kernel_head_dim` the K up to which the plain recurrence
-    beats chunks on a CPU (0: no kernel computes this `scan`).
+    `uses_delta_rule` whether there is β. A class that sets `has_kernel` computes the recurrence
+    above, so that packed tokens may take the compiled kernel; its subclasses may not.
     """
 
-    num_householder, uses_delta_rule, kernel_head_dim = 1, False, 0
+    num_householder, uses_delta_rule, has_kernel = 1, False, False
     decay: Any
     gate: nn.Linear | None
 
@@ -63,9 +63,7 @@ class RecurrentMixer(AttentionMixer):
         return self.out(y if self.gate is None else y * F.silu(self.gate(x)))
 
     def forward_packed(self, x: Tensor, packing: Packing, **ends: Any) -> Tensor:
-        own = overrides(self, "forward_packed", "forward", "forward_with_state", "project_out")
-        own = own or overrides(self, "kernel_head_dim", "scan")
-        if own or x.dtype == torch.float64 or self.head_dim > self.kernel_head_dim:
+        if x.dtype == torch.float64 or not vars(type(self)).get("has_kernel"):
             return Mixer.forward_packed(self, x, packing, **ends)
         qkv = self.convolution.forward_packed(self.qkv(x), packing)
         given = self.recurrence_inputs(x, qkv, packing.positions)

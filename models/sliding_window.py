@@ -19,3 +19,5 @@ class SlidingWindow(SparseAttention):
         for name in {"block_size", "window_blocks", "summary_tokens"} & shared.keys():
             raise UserError(f"sliding-window attention takes window, not {name}")
         super().__init__(*sizes, block_size=window, summary_tokens=0, **shared)
+
+    packed_kernel = SparseAttention.packed_kernel

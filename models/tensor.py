@@ -7,13 +7,13 @@ channels (2a, 2a + 1), passed as a last axis of K numbers, or of 0 for none. Sha
 heads, R queries of a block, N keys they see.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
 
 from models.attention import AttentionMixer, rotate
 from models.mixer import GenerationState, upcast, without_autocast
@@ -44,7 +44,9 @@ class TensorAttention(AttentionMixer):
         table = self.rotary_at(slice(q.shape[2]))
         with without_autocast(q):
             form = query_form(self.scale * upcast(q), table)
-            y = PairAttention.apply(*form, *self.held(table, k1, k2, v1, v2).values())
+            seen = list(self.held(table, k1, k2, v1, v2).values())
+            future = torch.full((1, q.shape[2], q.shape[2]), -torch.inf, device=q.device).triu(1)
+            y = attend_pairs(form, seen, future)
         return y.to(v1.dtype)
 
     def state_after(self, lengths: Tensor, q: Tensor, *parts: Tensor) -> dict[str, Tensor]:
@@ -73,8 +75,9 @@ class TensorAttention(AttentionMixer):
                 state.tensors[name][rows, :, positions] = part
             seen = [state.tensors[name][:, :, : state.extent] for name in held]  # (B, H, E, K)
             slots = torch.arange(seen[0].shape[2], device=q.device)
-            hidden = slots > positions[:, None]  # (B, E)
-            y = attend_last(query_form(self.scale * upcast(q), table), seen, hidden)
+            hidden = torch.where(slots > positions[:, None, None], -torch.inf, 0.0)  # (B, 1, E)
+            form = [x[:, :, None] for x in query_form(self.scale * upcast(q), table)]
+            y = attend_pairs(form, seen, hidden).squeeze(2)
         return y.to(parts[-1].dtype)
 
     def mixing_flops(self, length: int) -> dict[str, int]:
@@ -115,130 +118,53 @@ def query_form(q: Tensor, table: Tensor | None) -> tuple[Tensor, Tensor]:
     return diagonal, torch.stack((gamma, gamma), -1).flatten(-2)
 
 
-class PairAttention(torch.autograd.Function):
-    """Causal attention to pairs: diagonal, off_diagonal, k1, k2, v1, v2 to y, all (B, H, T, K).
-    Keeps y and log Σ exp s, nothing of size T²."""
+def attend_pairs(form: Sequence[Tensor], seen: Sequence[Tensor], hidden: Tensor) -> Tensor:
+    """The last R of N tokens attend to all pairs of tokens; hidden (B or 1, R, N) is -∞ where a
+    query does not see a token, else 0.
 
-    @staticmethod
-    def forward(ctx: Any, *inputs: Tensor) -> Tensor:
-        diagonal, off_diagonal, k1, k2, v1, v2 = (x.flatten(0, 1) for x in inputs)  # (G, T, K)
-        y, lse = torch.empty_like(diagonal), diagonal.new_empty(diagonal.shape[:2])
-        for g, start, stop in _blocks(diagonal):
-            seen, own = (g, slice(stop)), (g, slice(start, stop))
-            queried = _queried(diagonal[own], off_diagonal[own], k1[seen])  # (G, R, N, K)
-            scores = _scores(queried, k2[seen])  # (G, R, N, N)
-            _mask(scores, _future(stop - start, diagonal.device))
-            y[own], lse[own] = _mixed(scores, v1[seen], v2[seen])
-        ctx.save_for_backward(diagonal, off_diagonal, k1, k2, v1, v2, y, lse)
-        return y.view_as(inputs[0])
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, ...]:
-        diagonal, off_diagonal, k1, k2, v1, v2, y, lse = ctx.saved_tensors  # (G, T, K), lse (G, T)
-        g_y = gradient.reshape(y.shape)
-        delta = (g_y * y).sum(-1)  # (G, T)
-        gradients = [torch.zeros_like(x) for x in ctx.saved_tensors[:6]]
-        g_diagonal, g_off_diagonal, g_k1, g_k2, g_v1, g_v2 = gradients
-        for g, start, stop in _blocks(y):
-            seen, own = (g, slice(stop)), (g, slice(start, stop))
-            queried = _queried(diagonal[own], off_diagonal[own], k1[seen])  # (G, R, N, K)
-            weights = _scores(queried, k2[seen]).sub_(lse[own][..., None, None]).exp_()
-            _mask(weights, _future(stop - start, y.device), 0.0)
-            flat = weights.flatten(1, 2)  # (G, RN, N)
-            g_u = g_y[own][:, :, None] * v1[seen][:, None]  # (G, R, N, K)
-            g_v2[seen] += flat.mT @ g_u.flatten(1, 2)
-            g_v1[seen] += _summed(g_y[own], (flat @ v2[seen]).view(queried.shape))
-            g_scores = (g_u.flatten(1, 2) @ v2[seen].mT).view(weights.shape)
-            g_scores.sub_(delta[own][..., None, None]).mul_(weights)
-            g_scores = g_scores.flatten(1, 2)  # (G, RN, N)
-            g_k2[seen] += g_scores.mT @ queried.flatten(1, 2)
-            g_queried = (g_scores @ k2[seen]).view(queried.shape)
-            g_diagonal[own] = (g_queried * k1[seen][:, None]).sum(2)
-            g_k1[seen] += _summed(diagonal[own], g_queried)
-            if off_diagonal.shape[-1]:
-                g_off_diagonal[own] = (g_queried * swapped(k1[seen])[:, None]).sum(2)
-                g_k1[seen] += swapped(_summed(off_diagonal[own], g_queried))
-        return tuple(x.unflatten(0, gradient.shape[:2]) for x in gradients)
+    form: diagonal and off_diagonal (B, H, R, K); seen: k1, k2, v1, v2 (B, H, N, K). Returns (B, H,
+    R, K). Blocks of heads and queries are recomputed in the backward pass.
+    """
+    (batch, heads, queries, _), tokens = form[0].shape, seen[0].shape[2]
+    most = SCORES_CPU if hidden.device.type == "cpu" else SCORES_ELSEWHERE
+    form, seen = [x.flatten(0, 1) for x in form], [x.flatten(0, 1) for x in seen]  # (G, ·, K)
+    if len(hidden) > 1:
+        hidden = hidden.repeat_interleave(heads, 0)  # (G, R, N)
+    before, start, rows = tokens - queries, 0, []
+    while start < queries:
+        # A block also computes scores that its first queries do not see, so it is at most half as
+        # long as what precedes it.
+        stop = min(queries, start + max(SMALLEST_BLOCK, (before + start) // 2))
+        stop = min(stop, start + max(1, most // (before + stop) ** 2))
+        own, keys = slice(start, stop), slice(before + stop)
+        step = max(1, most // ((stop - start) * (before + stop) ** 2))
+        parts = [
+            checkpoint(
+                mix_block, *(x[g : g + step, own] for x in form),
+                *(x[g : g + step, keys] for x in seen), hidden[g % len(hidden) :][:step, own, keys],
+                use_reentrant=False, preserve_rng_state=False,
+            )
+            for g in range(0, batch * heads, step)
+        ]  # fmt: skip
+        rows.append(torch.cat(parts))
+        start = stop
+    return torch.cat(rows, 1).unflatten(0, (batch, heads))
 
 
-def attend_last(form: tuple[Tensor, Tensor], seen: Sequence[Tensor], hidden: Tensor) -> Tensor:
-    """One query per row attends to all pairs of N keys not hidden, (B, N). form: diagonal and
-    off_diagonal (B, H, K); seen: k1, k2, v1, v2 (B, H, N, K). Returns (B, H, K)."""
-    batch, heads, length, width = seen[0].shape
-    diagonal, off_diagonal = (x.flatten(0, 1)[:, None] for x in form)  # (G, 1, K)
-    k1, k2, v1, v2 = (x.flatten(0, 1) for x in seen)  # (G, N, K)
-    hidden = hidden.repeat_interleave(heads, 0)[:, None]  # (G, 1, N)
-    y = torch.empty_like(diagonal)
-    for some in _groups(batch * heads, length, _score_budget(y)):
-        scores = _scores(_queried(diagonal[some], off_diagonal[some], k1[some]), k2[some])
-        _mask(scores, hidden[some])
-        y[some] = _mixed(scores, v1[some], v2[some])[0]
-    return y.view(batch, heads, width)
-
-
-def _score_budget(x: Tensor) -> int:
-    return SCORES_CPU if x.device.type == "cpu" else SCORES_ELSEWHERE
-
-
-def _groups(groups: int, length: int, most: int) -> Iterator[slice]:
-    some = max(1, most // length**2)
-    return (slice(first, min(first + some, groups)) for first in range(0, groups, some))
-
-
-def _blocks(x: Tensor) -> Iterator[tuple[slice, int, int]]:
-    """Yield blocks of x (G, T, K): groups, first query, end. A block also computes scores that
-    its first queries do not see, so it is at most half as long as what precedes it."""
-    length = x.shape[1]
-    for some in _groups(x.shape[0], length, _score_budget(x)):
-        room = _score_budget(x) // (some.stop - some.start)
-        start = 0
-        while start < length:
-            stop = min(length, start + max(SMALLEST_BLOCK, start // 2))
-            while stop > start + 1 and (stop - start) * stop**2 > room:
-                stop -= 1
-            yield some, start, stop
-            start = stop
-
-
-def _queried(diagonal: Tensor, off_diagonal: Tensor, k1: Tensor) -> Tensor:
-    """K1 M of every query: diagonal (G, R, K), k1 (G, N, K) to (G, R, N, K)."""
-    queried = diagonal[:, :, None] * k1[:, None]
+def mix_block(
+    diagonal: Tensor, off_diagonal: Tensor, k1: Tensor, k2: Tensor, v1: Tensor, v2: Tensor,
+    hidden: Tensor,
+) -> Tensor:  # fmt: skip
+    """Queries (G, R, K) and keys (G, N, K), hidden (G, R, N), to (G, R, K)."""
+    queried = diagonal[:, :, None] * k1[:, None]  # K1 M of every query, (G, R, N, K)
     if off_diagonal.shape[-1]:
-        queried.addcmul_(off_diagonal[:, :, None], swapped(k1)[:, None])
-    return queried
+        queried = queried + off_diagonal[:, :, None] * swapped(k1)[:, None]
+    scores = (queried.flatten(1, 2) @ k2.mT).unflatten(1, queried.shape[1:3])  # (G, R, N, N)
+    scores = scores.add_(hidden[..., None]).add_(hidden[:, :, None])
+    weights = scores.flatten(2).softmax(-1).view_as(scores)
+    mixed = (weights.flatten(1, 2) @ v2).unflatten(1, queried.shape[1:3])  # (G, R, N, K)
+    return (mixed * v1[:, None]).sum(2)
 
 
 def swapped(x: Tensor) -> Tensor:
     return x.unflatten(-1, (-1, 2)).flip(-1).flatten(-2)
-
-
-def _scores(queried: Tensor, k2: Tensor) -> Tensor:
-    return (queried.flatten(1, 2) @ k2.mT).unflatten(1, queried.shape[1:3])
-
-
-def _future(queries: int, device: torch.device) -> Tensor:
-    """(1, R, R - 1): which of a block's last R - 1 keys each query must not see."""
-    return torch.ones(queries, queries, dtype=torch.bool, device=device).triu(1)[None, :, 1:]
-
-
-def _mask(scores: Tensor, hidden: Tensor, value: float = -torch.inf) -> None:
-    """Fill scores (G, R, N, N) where a key is hidden; hidden (., R, n) covers the last n."""
-    count = hidden.shape[-1]
-    if count:
-        scores[..., -count:].masked_fill_(hidden[:, :, None], value)
-        scores[..., -count:, :].masked_fill_(hidden[..., None], value)
-
-
-def _mixed(scores: Tensor, v1: Tensor, v2: Tensor) -> tuple[Tensor, Tensor]:
-    """Scores (G, R, N, N), overwritten, and values (G, N, K) to y (G, R, K) and lse (G, R)."""
-    top = scores.amax((-1, -2), keepdim=True)
-    weights = scores.sub_(top).exp_()
-    total = weights.sum((-1, -2))  # (G, R)
-    u = (weights.flatten(1, 2) @ v2).unflatten(1, scores.shape[1:3])  # (G, R, N, K)
-    y = (u * v1[:, None]).sum(2) / total[..., None]
-    return y, total.log() + top.squeeze((-1, -2))
-
-
-def _summed(x: Tensor, y: Tensor) -> Tensor:
-    return (x[:, :, None] * y).sum(1)
