@@ -39,11 +39,11 @@ def by_kind(task: Task, sequences: SequenceSet, answer_right: np.ndarray) -> dic
     if not task.kind_names:
         return {}
     found: dict[str, list[int]] = {}
-    for length in np.unique(sequences.prompt_lengths):  # `strata` takes sequences of one size
+    for length in np.unique(sequences.prompt_lengths):  # `kinds` takes sequences of one size
         rows = np.flatnonzero(sequences.prompt_lengths == length)
-        strata = task.strata(sequences.select(rows))
-        assert strata is not None
-        for kind, right in zip(strata[:, 1].tolist(), answer_right[rows].tolist(), strict=True):
+        kinds = task.kinds(sequences.select(rows))
+        assert kinds is not None
+        for kind, right in zip(kinds.tolist(), answer_right[rows].tolist(), strict=True):
             counts = found.setdefault(task.kind_names[kind], [0, 0])
             counts[0] += right
             counts[1] += 1

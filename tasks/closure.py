@@ -40,7 +40,7 @@ class Closure(Task):
     """
 
     name = "closure"
-    generator_version = 4
+    generator_version = 5
     kind_names = ("yes", "ends outside F", "gap too long")
 
     def __init__(
@@ -129,12 +129,12 @@ class Closure(Task):
         answer = np.where(reached[:, -1:], YES, NO)
         return self.join(letters + FIRST, chain.reshape(count, 2 * size), answer)
 
-    def strata(self, sequences: SequenceSet) -> np.ndarray:
+    def kinds(self, sequences: SequenceSet) -> np.ndarray:
         size = int(sequences.prompt_lengths[0]) - 1
         products = prefix_products(self._monoid, sequences.tokens[:, :size].astype(int) - FIRST)
         kinds = np.where(np.isin(products[:, -1], self._subgroup), _GAP_TOO_LONG, _ENDS_OUTSIDE)
         kinds[sequences.last_tokens == YES] = _YES
-        return np.column_stack([np.zeros_like(kinds), kinds])
+        return kinds
 
     def state_bits(self, size: int) -> float:
         """The products determine the word: log2 of the words of all kinds. No chain: a bit."""

@@ -34,7 +34,7 @@ class Match3(Task):
     """
 
     name = "match3"
-    generator_version = 4
+    generator_version = 5
     min_size = 2
     formats = ("direct",)
 
@@ -90,9 +90,8 @@ class Match3(Task):
             return f"the prompt has {len(prompt) - 2} numbers, outside {least} to {self.size}"
         return misplaced(prompt, set(self.own_tokens) - {"yes", "no"}, "a number")
 
-    def strata(self, sequences: SequenceSet) -> np.ndarray:
-        answers = sequences.last_tokens
-        return np.column_stack([np.zeros_like(answers), answers])
+    def kinds(self, sequences: SequenceSet) -> np.ndarray:
+        return sequences.last_tokens
 
     def state_bits(self, size: int) -> float:
         return 1.0

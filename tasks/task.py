@@ -53,7 +53,7 @@ class Task(ABC):
     min_size: ClassVar[int] = 1
     check_defaults: ClassVar[dict[str, Any]] = {}
     formats: ClassVar[tuple[str, ...]] = ("cot", "direct")
-    kind_names: ClassVar[tuple[str, ...]] = ()  # of the kinds in `strata`
+    kind_names: ClassVar[tuple[str, ...]] = ()  # of `kinds`
 
     def __init__(self, size: int, format: str = "cot", capacity: int | None = None):
         self.size = self.whole_number("size", size, self.min_size, MAX_SIZE)
@@ -156,11 +156,10 @@ class Task(ABC):
         """The share of each size among training sequences."""
         return {self.size: 1.0}
 
-    def strata(self, sequences: SequenceSet) -> np.ndarray | None:
-        """(N, 2): a group, 0 .. size, and a kind in it, 0 .. 7, of N sequences of one size; None if
-        all are alike. Where a group has too few distinct prompts, `generate.draw_sets` shrinks
-        it equally in every kind and split, so answers stay balanced. Within a group and kind,
-        `draw` must be uniform over prompts."""
+    def kinds(self, sequences: SequenceSet) -> np.ndarray | None:
+        """(N,): the kind, 0 .. 7, of N sequences of one size; None if all are alike. Where a kind
+        has too few distinct prompts, `generate.draw_sets` keeps the others in proportion, so
+        answers stay balanced. Within a kind, `draw` must be uniform over prompts."""
         return None
 
     def extract_answer(self, generated: list[str]) -> list[str] | None:

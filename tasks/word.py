@@ -40,7 +40,7 @@ class Word(Task):
     """
 
     name = "word"
-    generator_version = 4
+    generator_version = 5
     formats = FORMATS
 
     def __init__(
@@ -163,18 +163,8 @@ class Word(Task):
             answer = np.where(products[:, -1:] == self._yes_product, YES, NO)
         return self.join(letters + FIRST, products + FIRST, answer)
 
-    def strata(self, sequences: SequenceSet) -> np.ndarray | None:
-        """For "member" the answers; for the flip-flop the last reset's distance and letter."""
-        if self.monoid != "flip-flop" and self.question == "value":
-            return None
-        end = int(sequences.given_lengths[0]) - (not self.labelled)
-        groups, kinds = np.zeros(len(sequences), np.int64), sequences.last_tokens
-        every = 2 if self.format == "online" else 1
-        words = sequences.tokens[:, self.labelled : end : every].astype(np.int64) - FIRST
-        if self.monoid == "flip-flop" and self.tail == "none":
-            groups = 1 + (words[:, ::-1] > 0).argmax(axis=1)
-            kinds = words[np.arange(len(words)), -groups]
-        return np.column_stack([groups, kinds])
+    def kinds(self, sequences: SequenceSet) -> np.ndarray | None:
+        return sequences.last_tokens if self.question == "member" else None
 
     def state_bits(self, size: int) -> float | tuple[float, float]:
         """With a chain, words; without, products; for membership, a bit. Where not every word is

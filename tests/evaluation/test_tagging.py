@@ -158,7 +158,7 @@ def test_accuracy_by_kind_of_instance():
     task = Closure(6, "direct", "S3", r=2)
     sequences = task.draw(0, 1, 0, 40)
     right = np.arange(40) % 3 > 0
-    kinds = [task.kind_names[kind] for kind in task.strata(sequences)[:, 1]]
+    kinds = [task.kind_names[kind] for kind in task.kinds(sequences)]
     good = [kind for kind, is_right in zip(kinds, right, strict=True) if is_right]
     expected = {kind: [good.count(kind), kinds.count(kind)] for kind in sorted(set(kinds))}
     assert by_kind(task, sequences, right) == expected

@@ -36,7 +36,7 @@ def test_worked_by_hand():
         ("213 123 123 213 123", "no", "gap too long"),
     ):
         sequence = task.complete([*word.split(), "<sep>"])
-        ((_, found),) = task.strata(task.encode([sequence]))
+        (found,) = task.kinds(task.encode([sequence]))
         assert (sequence.answer, task.kind_names[found]) == ([answer], kind)
 
 

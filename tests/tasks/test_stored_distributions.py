@@ -31,39 +31,18 @@ def resets(word):
     return len(word) - last, word[last], sum(letter > 0 for letter in word)
 
 
-def test_distances_of_flip_flop_resets_are_equally_frequent():
-    """All distances are equally frequent, except those whose words run out; of these words, most
-    are stored."""
-    task, counts = Word(9, "cot", "flip-flop"), DataConfig(train=1500, validation=60, test=240)
-    sets, _ = build(task, counts, progress=False)
+def test_flip_flop_words_are_uniform_given_the_distance_of_the_last_reset():
+    task = Word(9, "cot", "flip-flop")
+    drawn = words(task, task.draw(0, 0, 0, 8000))
+    assert all(word.count(1) == word.count(2) for word in drawn)
+    found = Counter(resets(word)[0] for word in drawn)
+    assert set(found) == set(range(1, 9))
+    assert all(abs(count - 1000) < 4.5 * 1000**0.5 for count in found.values())
     every = [w for w in itertools.product(range(3), repeat=9) if w.count(1) == w.count(2) > 0]
-    there = Counter(resets(word)[0] for word in every)
-    found = {split: [resets(word) for word in words(task, own)] for split, own in sets.items()}
-    every_stored = [word for own in sets.values() for word in words(task, own)]
-    assert all(word.count(1) == word.count(2) for word in every_stored)
-    stored = Counter(distance for own in found.values() for distance, *_ in own)
-    level = (1800 - sum(stored[d] for d, n in there.items() if n < 300)) / sum(
-        n > 300 for n in there.values()
-    )
-    for distance in range(1, 9):
-        if there[distance] < 300:  # nine tenths, rounded down to equally many of each letter
-            assert 0.8 * there[distance] - 6 <= stored[distance] <= 0.9 * there[distance]
-        else:
-            assert abs(stored[distance] - level) < 4.5 * level**0.5
-    shares = [(d, last) for d, last, _ in found["train"]]
-    assert deviation([(d, last) for d, last, _ in found["test"]], shares) < 3.5
-    assert abs(np.mean([last == 1 for _, last in shares]) - 0.5) < 0.05
     for distance in (1, 2, 3):
-        own = [n for d, _, n in found["train"] if d == distance]
-        expected = [n for d, _, n in map(resets, every) if d == distance]
+        own, expected = ([n for d, _, n in map(resets, some) if d == distance]
+                         for some in (drawn, every))  # fmt: skip
         assert deviation(own, expected) < 3.5
-    for format in ("tagged", "online"):  # strata are read from other positions of a row
-        labelled = task.with_parameters(format=format)
-        other, _ = build(labelled, counts, progress=False)
-        for split, own in sets.items():
-            for row in range(len(own)):
-                prompt = labelled.decode(other[split], row).prompt
-                assert prompt == task.decode(own, row).prompt
 
 
 OF_FEW_LETTERS = [Word(size, "direct", name, question="member")
@@ -101,7 +80,7 @@ def test_closure_kinds_have_their_shares_at_every_length():
     for own in (sets["train"], sets["test"]):
         for length in set(own.prompt_lengths.tolist()):
             rows = np.flatnonzero(own.prompt_lengths == length)
-            kinds = Counter(task.strata(own.select(rows))[:, 1].tolist())
+            kinds = Counter(task.kinds(own.select(rows)).tolist())
             for kind, share in enumerate((0.5, 0.25, 0.25)):
                 spread = 4.5 * (len(rows) * share * (1 - share)) ** 0.5
                 assert abs(kinds[kind] - len(rows) * share) <= spread + 1
@@ -116,15 +95,11 @@ def test_letters_are_uniform_in_stored_sets():
         assert deviation(letters, expected) < 3.5
 
 
-def test_sizes_and_groups_that_ran_out_are_recorded(tmp_path):
+def test_sizes_that_ran_out_are_recorded(tmp_path):
     """There are 3 strings of one letter and 9 of two; longer ones fill up the set."""
-
-    def ran_out(task, train, test):
-        path = load_or_build(task, DataConfig(train, 0, test), tmp_path, progress=False).path
-        return json.loads((path / "meta.json").read_text())["ran_out"]
-
-    short = ran_out(Copying(4, alphabet_size=3), 60, 10)
-    found = [(own["size"], own["planned"]["train"], own["found"]["train"]) for own in short]
-    assert found == [(1, 15, 3), (2, 15, 9)]
-    [own] = ran_out(Word(9, monoid="flip-flop"), 900, 100)
-    assert own["found"] == own["planned"] and {5, 6, 7, 8} <= set(own["groups"])
+    task, data = Copying(4, alphabet_size=3), DataConfig(60, 0, 10)
+    path = load_or_build(task, data, tmp_path, progress=False).path
+    assert json.loads((path / "meta.json").read_text())["ran_out"] == [
+        {"split": "train", "size": size, "planned": 15, "found": found}
+        for size, found in ((1, 3), (2, 9))
+    ]
