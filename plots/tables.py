@@ -24,7 +24,7 @@ def build(
     """Non-empty tables by name: accuracy, prefixes, learning_rates, d90, flops (the paper's
     Table 2), costs, exponents or heads, weights, locality. `records` are from
     `experiments.table.read_cells`."""
-    found = {"accuracy": accuracy(table, facets)}
+    found = {"accuracy": accuracy(table, facets, records)}
     if finished(table).groupby("model")["layers"].nunique().max() >= exponents.FEWEST:
         found["prefixes"] = prefixes(table, records)
     if "recipe.learning_rate" in data.facets_of(facets, table)["x"]:
@@ -50,15 +50,19 @@ def sweeps_dim(table: pd.DataFrame) -> bool:
     return len(done) > 0 and done.groupby(["task", "size", "model"])["dim"].nunique().max() > 1
 
 
-def accuracy(table: pd.DataFrame, facets: data.Facets = None) -> pd.DataFrame:
-    """A row per setting, with every seed and its 95 % interval."""
+def accuracy(
+    table: pd.DataFrame, facets: data.Facets = None, records: data.Records | None = None
+) -> pd.DataFrame:
+    """A row per setting, with every seed and its 95 % interval. `by kind %`: of the kinds of
+    instances, seeds pooled, where recorded."""
     rows = data.labelled(finished(table), facets, data.APART)
     ends = ["answer_accuracy", "answer_accuracy_low", "answer_accuracy_high"]
     text = [
         f"{seed}: {100 * middle:.1f} [{100 * low:.1f}, {100 * high:.1f}]"
         for seed, middle, low, high in zip(rows["seed"], *(rows[e] for e in ends), strict=True)
     ]
-    rows = rows.assign(text=pd.Series(text, rows.index, dtype=object))
+    kinds = data.errors_of(rows, records or {}).map(lambda errors: errors.get("by_kind", {}))
+    rows = rows.assign(text=pd.Series(text, rows.index, dtype=object), kinds=kinds)
     keys = ["column", "row", "size", "dim", *data.varying(rows, data.APART)]
     grouped = rows.groupby(keys, sort=False, dropna=False)
     frame = grouped.agg(
@@ -66,6 +70,7 @@ def accuracy(table: pd.DataFrame, facets: data.Facets = None) -> pd.DataFrame:
         median=("answer_accuracy", "median"),
         chain=("chain_exact_match", "median"),
         chance=("chance_accuracy", "mean"),
+        kinds=("kinds", by_kind),
         each=("text", "; ".join),
     ).reset_index()
     for name in ("median", "chain", "chance"):
@@ -73,8 +78,16 @@ def accuracy(table: pd.DataFrame, facets: data.Facets = None) -> pd.DataFrame:
     return frame.rename(
         columns={"column": "task", "row": "model", "size": "n", "dim": "D",
                  "median": "median %", "chain": "chain %", "chance": "chance %",
-                 "each": "each seed % [95 %]", **RENAMED}
-    )  # fmt: skip
+                 "kinds": "by kind %", "each": "each seed % [95 %]", **RENAMED}
+    ).dropna(axis=1, how="all")  # fmt: skip
+
+
+def by_kind(counts: pd.Series) -> str | None:
+    """E.g. "no 90.1, yes 99.5", from [right, all] of each kind in each seed."""
+    kinds = sorted(set().union(*counts))
+    sums = [np.sum([seed.get(kind, [0, 0]) for seed in counts], axis=0) for kind in kinds]
+    said = [f"{kind} {100 * a / b:.1f}" for kind, (a, b) in zip(kinds, sums, strict=True)]
+    return ", ".join(said) or None
 
 
 def learning_rates(table: pd.DataFrame, records: data.Records) -> pd.DataFrame:

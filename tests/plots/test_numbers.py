@@ -174,8 +174,12 @@ def test_flops_table_has_the_papers_form_and_numbers():
 
 
 def test_accuracy_table_has_every_seed_and_its_interval():
-    found = tables.accuracy(cells({8: [0.5, 0.7]}))
-    assert found["median %"].tolist() == [60]
+    table = cells({8: [0.5, 0.7]})
+    counts = [{"yes": [3, 4], "no": [1, 4]}, {"yes": [6, 6]}]
+    kinds = [{"errors": {"by_kind": own}} for own in counts]
+    found = tables.accuracy(table, records=dict(zip(table["cell"], kinds, strict=True)))
+    assert found["median %"].tolist() == [60] and "by kind %" not in tables.accuracy(table)
+    assert found["by kind %"].tolist() == ["no 25.0, yes 90.0"]
     assert found["each seed % [95 %]"].tolist() == ["0: 50.0 [49.0, 51.0]; 1: 70.0 [69.0, 71.0]"]
 
 
