@@ -4,10 +4,10 @@ import difflib
 import errno
 import functools
 import hashlib
-import importlib
 import inspect
 import json
 import os
+import pydoc
 import re
 import sys
 import tempfile
@@ -37,10 +37,6 @@ class UserError(Exception):
 
 class RunError(Exception):
     """A run that failed: divergence, a full disk. Exit status 1."""
-
-
-class WorkerDiedError(RunError):
-    """A job's process ended without a result."""
 
 
 def exit_on_user_error(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -166,65 +162,67 @@ def checked(kind: Any, values: Mapping[str, Any], where: str = "") -> Any:
     try:
         return TypeAdapter(kind).validate_json(json.dumps(values))
     except ValidationError as error:
-        raise UserError(where + "; ".join(map(_in_words, error.errors()))) from None
-
-
-def _in_words(found: Any) -> str:
-    key = ".".join(map(str, found["loc"])).removeprefix("machine.")  # top-level keys
-    value = found["input"]
-    shown = "" if isinstance(value, dict | list) else f"={value!r}"
-    reason = found["msg"].removeprefix("Value error, ").replace("a valid array", "a list")
-    return f"{key}{shown}: {reason}"
+        raise wrong_values(error, where) from None
 
 
 def read_options(function: Callable[..., Any], words: Sequence[str]) -> dict[str, Any]:
     """Arguments of `function` from words `key=value`; a list is `key=a,b`. UserError for an unknown
     or missing key, or a value of another type."""
-    import yaml
-    from pydantic import TypeAdapter, ValidationError
-
-    types = typing.get_type_hints(function, include_extras=True)
     parameters = inspect.signature(function).parameters
-    known = f"the keys are {', '.join(parameters)}"
-    options = {}
-    for word in words:
-        key, equals, value = word.partition("=")
-        if not equals or key not in parameters:
-            problem = "unknown key" if equals else "write KEY=VALUE"
-            raise UserError(f"{word}: {problem}; {known}{did_you_mean(key, parameters)}")
-        if typing.get_origin(types[key]) is tuple:
-            value = f"[{value.strip('[]')}]"
-        try:
-            read = value if types[key] is str else yaml.safe_load(value)  # 2025 can be a name
-            options[key] = TypeAdapter(types[key]).validate_python(read)
-        except ValidationError as error:
-            raise UserError(f"{word}: {error.errors()[0]['msg']}") from None
-        except yaml.YAMLError:
-            raise UserError(f"{word}: not a YAML value") from None
-    for key, parameter in parameters.items():
-        if parameter.default is parameter.empty and key not in options:
-            raise UserError(f"{key}=... is missing; {known}")
-    return options
+    if bare := [word for word in words if "=" not in word]:
+        raise UserError(f"{bare[0]}: write KEY=VALUE")
+    values: dict[str, Any] = dict(word.partition("=")[::2] for word in words)
+    for key in values.keys() & parameters.keys():
+        if typing.get_origin(parameters[key].annotation) is tuple:
+            values[key] = re.findall(r"[^][,\s]+", values[key])
+    return validated(parameters, values, strict=False)
+
+
+def validated(
+    parameters: Mapping[str, inspect.Parameter],
+    values: Mapping[str, Any],
+    where: str = "",
+    strict: bool = True,
+) -> dict[str, Any]:
+    """`values` (YAML data) for these parameters; UserError for an unknown or missing one, or one
+    that is not of its annotated type."""
+    from pydantic import ConfigDict, ValidationError, create_model
+
+    fields: Any = {
+        name: (Any if p.annotation is p.empty or isinstance(p.annotation, str) else p.annotation,
+               ... if p.default is p.empty else p.default)
+        for name, p in parameters.items()
+    }  # fmt: skip
+    config = ConfigDict(extra="forbid", arbitrary_types_allowed=True)
+    options = create_model("Options", __config__=config, **fields)
+    try:
+        read = options.model_validate_json(json.dumps(values), strict=strict)
+    except ValidationError as error:
+        raise wrong_values(error, where, parameters) from None
+    return {name: getattr(read, name) for name in values}
+
+
+def wrong_values(error: Any, where: str = "", known: Iterable[str] = ()) -> UserError:
+    """pydantic's findings in one line; each key begins with `where`."""
+    found = []
+    for wrong in error.errors():
+        key, value = ".".join(map(str, wrong["loc"])).removeprefix("machine."), wrong["input"]
+        shown = "" if isinstance(value, dict | list) else f"={value!r}"
+        reason = wrong["msg"].removeprefix("Value error, ").replace("a valid array", "a list")
+        if known and wrong["type"] == "extra_forbidden":
+            reason = f"unknown; the keys are {', '.join(known)}{did_you_mean(key, known)}"
+        found.append(f"{where}{key}{shown}: {reason}")
+    return UserError("; ".join(found))
 
 
 def locate(target: str, key: str) -> Any:
     """The class or function at a dotted path, e.g. `tasks.lis.LIS`. UserError naming `key`, where
-    the path was written, if there is no such module or name; errors while the module runs are
-    raised as they are."""
-    module_name, _, name = str(target).rpartition(".")
-    if not module_name:
-        raise UserError(f"{key}={target}: not a dotted path, e.g. tasks.lis.LIS")
-    try:
-        found = importlib.import_module(module_name)
-    except (ModuleNotFoundError, ValueError) as error:
-        missing = getattr(error, "name", None) or module_name
-        if isinstance(error, ModuleNotFoundError) and not module_name.startswith(missing):
-            raise
-        raise UserError(f"{key}={target}: no module {missing!r} (is it on PYTHONPATH?)") from None
-    if not hasattr(found, name):
-        near = did_you_mean(name, vars(found), f"{module_name}.")
-        raise UserError(f"{key}={target}: {module_name} has no {name!r}{near}")
-    return getattr(found, name)
+    the path was written, if there is none; errors while its module runs are raised."""
+    found = pydoc.locate(str(target))
+    if found is None:
+        reason = "not found; write a dotted path like tasks.lis.LIS, with its folder on PYTHONPATH"
+        raise UserError(f"{key}={target}: {reason}")
+    return found
 
 
 def construct(base: type[T], settings: Mapping[str, Any], key: str, **given: Any) -> T:
@@ -239,18 +237,8 @@ def construct(base: type[T], settings: Mapping[str, Any], key: str, **given: Any
     own = {name: value for name, value in settings.items() if name != "_target_"}
     parameters = parameters_of(cls)
     takes = {name: found for name, found in parameters.items() if name not in given}
-    for name, value in own.items():
-        if name not in takes:
-            raise UserError(
-                f"{key}: {cls.__name__}: no parameter {name!r}; it takes "
-                f"{', '.join(takes) or 'no parameters'}{did_you_mean(name, takes)}"
-            )
-        default = takes[name].default
-        if value != default or type(value) is not type(default):
-            _check_type(takes[name].annotation, value, f"{key}.{name}")
-    missing = [n for n, p in takes.items() if p.default is p.empty and n not in own]
-    if missing:
-        raise UserError(f"{key}: {cls.__name__} needs {', '.join(missing)}")
+    changed = {n: v for n, v in own.items() if n not in takes or v is not takes[n].default}
+    validated(takes, changed, f"{key}.")
     return cls(**{name: value for name, value in given.items() if name in parameters}, **own)
 
 
@@ -265,21 +253,6 @@ def parameters_of(cls: type) -> dict[str, inspect.Parameter]:
         if not any(p.kind == p.VAR_KEYWORD for p in own):
             break
     return found
-
-
-def _check_type(kind: Any, value: Any, key: str) -> None:
-    """Raise UserError for a YAML value that is not of the annotated type `kind`."""
-    from pydantic import ConfigDict, PydanticUserError, TypeAdapter, ValidationError
-
-    if kind is inspect.Parameter.empty or isinstance(kind, str):  # unannotated, or not evaluated
-        return
-    config = ConfigDict(strict=True, arbitrary_types_allowed=True)
-    try:
-        TypeAdapter(kind, config=config).validate_json(json.dumps(value))
-    except ValidationError as error:
-        raise UserError(f"{key}={value!r}: {error.errors()[0]['msg']}") from None
-    except PydanticUserError:
-        return  # a kind that pydantic does not know
 
 
 def write_bytes(path: Path, content: bytes | memoryview) -> None:

@@ -26,11 +26,10 @@ def main(settings: DictConfig) -> None:
     from tqdm import tqdm
 
     import cotcost
-    from evaluation.judge import evaluate
     from experiments.config import EvaluateCall, MeasureConfig, call_from, measured_task
     from experiments.row import accuracies
-    from experiments.run import load_data, measured_sequences, rounded_model
-    from training.device import Machine, resolve_device
+    from experiments.run import load_data, measure, measured_sequences
+    from training.device import Machine
 
     given = plain(settings)
     call: EvaluateCall = call_from(EvaluateCall, given)
@@ -42,21 +41,14 @@ def main(settings: DictConfig) -> None:
         data_dir=call.data_dir or run.config.data_dir,
     )
     torch.set_num_threads(config.machine.threads)
-    device = resolve_device(config.machine.device)
     measured = measured_task(config, run.task)
     data = load_data(config, run.task)
     sequences = measured_sequences(config, run.task, measured, data)
-    model, rounding = rounded_model(config, run.model, data)
     with tqdm(total=len(sequences), desc="evaluating", disable=None, leave=False) as bar:
-        result = evaluate(
-            model,
-            measured,
-            sequences,
-            config.machine.evaluation_memory_mb,
-            device,
+        result = measure(
+            config, run.model, measured, sequences, data.train,
             lambda done, total: bar.update(done - bar.n),
-            rounding,
-        )
+        )  # fmt: skip
     if call.show or call.out:
         most = None if call.out else call.show
         chains = list(islice(cotcost.written(measured, sequences, result.generation), most))

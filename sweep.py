@@ -71,7 +71,7 @@ def run(sweep: Sweep, call: SweepCall) -> None:
         launcher = make_launcher(HydraConfig.get().overrides.hydra, call.runs_dir, call.max_hours)
         require_runnable(sweep.cells, launcher)  # before hours of training
         ahead = [planned.cell for planned in sweep.plan() if planned.status in sweep.to_run]
-        with display.SweepProgress(sweep, ahead, None if sweep.frontier else todo):
+        with display.sweep_progress(sweep, ahead, None if sweep.frontier else todo):
             launch_cells(launcher, sweep.open_cells)
     table = sweep.enter_records()
     if call.plot and (table["status"] == "done").any():

@@ -12,7 +12,7 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from omegaconf import DictConfig
 
-from common import CONF_DIR, UserError, did_you_mean, exit_on_user_error, plain, run_command
+from common import CONF_DIR, UserError, exit_on_user_error, plain, run_command
 
 
 @hydra.main(version_base="1.3", config_path=str(CONF_DIR), config_name="train")
@@ -23,24 +23,20 @@ def main(settings: DictConfig) -> Any:
 
 
 def run(settings: DictConfig) -> Any:
-    """Run the cell that the command line describes; returns the row, or `objective` of it."""
+    """Run the cell that the command line describes; returns its answer accuracy, for sweepers that
+    optimise."""
     from experiments.config import cell_from
     from experiments.names import cell_name, source_digests
     from experiments.run import run_and_report
-    from experiments.table import COLUMNS
 
     given = plain(settings)
-    objective = given["objective"]
-    if objective not in (None, *COLUMNS):
-        near = did_you_mean(str(objective), COLUMNS)
-        raise UserError(f"objective={objective}: no column of a results table{near}")
     if given["cell"] is not None:
         given |= published_settings(given)
     config = cell_from(given)
     if given["cell"] and source_digests(config) and cell_name(config) not in given["cell"]:
         raise UserError(f"cell={given['cell']}: its code from outside the project has changed")
     row = run_and_report(config)
-    return row.get(objective) if row and objective else row
+    return row and row["answer_accuracy"]
 
 
 def published_settings(given: dict[str, Any]) -> dict[str, Any]:

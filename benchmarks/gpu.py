@@ -1,7 +1,7 @@
 """How much of a device training uses.
 
     python -m benchmarks gpu                                  # device=cuda
-    python -m benchmarks gpu compile=false,graphs dims=32,64 lengths=87 recipes=fast
+    python -m benchmarks gpu compile=false,true dims=32,64 lengths=87 recipes=fast
 
 Tokens/s of the trainer's whole update, and its TFLOP/s over those of one large matrix product in
 the same precision. All sequences are L tokens long.
@@ -33,7 +33,7 @@ def main(
     lengths: tuple[int, ...] = (87, 221, 355, 505),
     recipes: tuple[str, ...] = ("fast", "paper"),
     precisions: tuple[str, ...] = ("float32", "bfloat16"),
-    compile: tuple[bool | str, ...] = (False,),  # or true, graphs
+    compile: tuple[bool, ...] = (False,),
     batch: int = 64,
     steps: int = 30,
     record: Path = RECORDS / "gpu.json",

@@ -2,7 +2,7 @@
 
     python -m benchmarks training                              # recipe=fast, D = 32 and 128
     python -m benchmarks training models=gla,mamba2 dims=64 size=6
-    python -m benchmarks training recipe=paper device=cuda compile=graphs
+    python -m benchmarks training recipe=paper device=cuda compile=true
 
 *Plain* is a transformer as CoT_benchmark (Feng et al. 2023) writes it, padded to L, in float32 by
 AdamW. The others are the trainer's whole step. All see the same Arithmetic sequences in batches of
@@ -44,12 +44,12 @@ def main(
     batch: int = 64,
     repeats: int = 9,
     device: str = "cpu",
-    compile: bool | str = False,  # or graphs
+    compile: bool = False,
     threads: int = 1,
     record: Path = RECORDS / "training.json",
 ) -> None:
     torch.set_num_threads(threads)
-    machine = Machine(device=device, compile=compile, threads=threads)  # type: ignore[arg-type]
+    machine = Machine(device=device, compile=compile, threads=threads)
     cell = f"task=arithmetic task.size={size} recipe={recipe} recipe.batch_size={batch}"
     rows: list[dict[str, Any]] = []
     for dim in tqdm(dims, unit="dim", disable=None):

@@ -135,7 +135,7 @@ class EvaluateCall:
             raise UserError(f"out={self.out}: this is a folder")
 
 
-CALL_KEYS = ("cell", "trust", "objective")  # of train.py's command line, not of a cell
+CALL_KEYS = ("cell", "trust")  # of train.py's command line, not of a cell
 MACHINE_KEYS = tuple(item.name for item in dataclasses.fields(Machine))
 
 

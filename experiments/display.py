@@ -99,69 +99,46 @@ def print_outcome(
         print(f"{text}{outcome(record['row'])}\nrun: {config.runs_dir}/{record['row']['run']}")
 
 
-class SweepProgress:
-    """Watches `cells` from a thread: prints each one that ends and enters it into the table. Shows
-    running cells on a terminal, and a line every ten minutes elsewhere. `total`: how many will run,
-    None if unknown."""
+@contextlib.contextmanager
+def sweep_progress(sweep: Sweep, cells: Sequence[Cell], total: int | None = None) -> Iterator[None]:
+    """Watch `cells` from a thread: print each one that ends and enter it into the table, above a
+    bar; in a log, a line every ten minutes. `total`: how many will run, None if unknown."""
+    seen, left = {cell.name: cell.record for cell in cells}, list(cells)
+    varying, stop, warned = varying_settings(sweep.cells), threading.Event(), set[str]()
+    seconds = POLL_SECONDS if sys.stderr.isatty() else LOG_SECONDS
 
-    def __init__(self, sweep: Sweep, cells: Sequence[Cell], total: int | None = None) -> None:
-        self.sweep = sweep
-        self.seen = {cell.name: cell.record for cell in cells}
-        self.open = list(cells)
-        self.total, self.ended = total, 0
-        self.varying = varying_settings(sweep.cells)
-        self.started = time.monotonic()
-        self.console = Console(markup=False, emoji=False, highlight=False)
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._watch, daemon=True)
-
-    def __enter__(self) -> SweepProgress:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self._stop.set()
-        self._thread.join()
-        self._look()
-
-    def _watch(self) -> None:
-        logged, warned = time.monotonic(), ""
-        with Live(console=self.console, refresh_per_second=2, transient=True) as live:
-            while not self._stop.wait(POLL_SECONDS):
-                try:
-                    self._look()
-                except Exception as error:  # the sweep goes on; `__exit__` raises what stays wrong
-                    if str(error) != warned:
-                        warned = str(error)
-                        self.console.print(f"warning: progress: {type(error).__name__}: {error}")
-                if self.console.is_terminal:
-                    running = [cell for cell in self.open if cell.is_running]
-                    live.update(Group(running_table(running, self.varying), self._footer()))
-                elif time.monotonic() - logged > LOG_SECONDS:
-                    logged = time.monotonic()
-                    self.console.print(self._footer())
-
-    def _look(self) -> None:
-        for cell in list(self.open):
+    def look() -> None:
+        for cell in list(left):
             record = cell.record
-            if record is None or record == self.seen[cell.name]:
+            if record is None or record == seen[cell.name]:
                 continue
-            self.sweep.enter_records([cell])
-            self.seen[cell.name] = record
-            self.ended += 1
+            sweep.enter_records([cell])
+            seen[cell.name] = record
+            bar.update()
             if record["row"]["status"] == "done":
-                self.open.remove(cell)
-            which = label(cell.identity, self.varying[cell.name])
-            count = f"{self.ended}/{self.total}" if self.total else self.ended
-            self.console.print(f"[{count}] {which}: {outcome(record['row'])}", soft_wrap=True)
+                left.remove(cell)
+            which = label(cell.identity, varying[cell.name])
+            bar.write(f"[{bar.n}/{total or '?'}] {which}: {outcome(record['row'])}")
 
-    def _footer(self) -> str:
-        passed = time.monotonic() - self.started
-        count = f"{self.ended} of {self.total}" if self.total else self.ended
-        text = f"{count} cells in {duration(passed)}"
-        if self.total and 0 < self.ended < self.total:
-            text += f", about {duration(passed / self.ended * (self.total - self.ended))} left"
-        return text
+    def watch() -> None:
+        while not stop.wait(POLL_SECONDS):
+            try:
+                look()
+            except Exception as error:  # the sweep goes on; the last look raises what stays wrong
+                if str(error) not in warned:
+                    bar.write(f"warning: progress: {type(error).__name__}: {error}")
+                warned.add(str(error))
+            bar.update(0)
+
+    with tqdm(total=total, unit="cell", mininterval=seconds, leave=False) as bar:
+        thread = threading.Thread(target=watch, daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            stop.set()
+            thread.join()
+            look()
 
 
 def varying_settings(cells: Sequence[Cell]) -> dict[str, dict[str, Any]]:

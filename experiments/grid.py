@@ -41,14 +41,13 @@ GROUPS = ("task", "model", "recipe", "data", "measure", "logger", "machine")
 @dataclass(frozen=True)
 class Experiment:
     """conf/experiment/NAME.yaml. `base`: Hydra overrides of all cells; `grid`: a list of products,
-    each a mapping from a key to its values; `exclude`: combinations to leave out; `figures`:
-    names in `plots.redraw`; `facets`: their rows and columns, and a filter `only`."""
+    each a mapping from a key to its values; `figures`: names in `plots.redraw`; `facets`: their
+    rows and columns, and a filter `only`."""
 
     name: str
     description: str
     grid: Annotated[list[dict[str, list[Any]]], Field(min_length=1)]
     base: list[str] = field(default_factory=list)
-    exclude: list[dict[str, Any]] = field(default_factory=list)
     figures: list[str] = field(default_factory=list)
     facets: dict[str, str | list[str] | dict[str, Any]] = field(default_factory=dict)
 
@@ -126,26 +125,17 @@ def with_model(experiment: Experiment, model: str) -> Experiment:
     models = {"model": list(dict.fromkeys([BASELINE, model]))}
     parts = [{key: v for key, v in part.items() if ".mixer." not in key} | models
              for part in experiment.grid]  # fmt: skip
-    exclude = [keys for keys in experiment.exclude if not any(".mixer." in key for key in keys)]
-    return dataclasses.replace(experiment, grid=parts, exclude=exclude)
+    return dataclasses.replace(experiment, grid=parts)
 
 
 def cells(experiment: Experiment, overrides: Sequence[str] = ()) -> list[Cell]:
     """The distinct cells in the grid's order, with `overrides` added to each."""
     found: dict[str, Cell] = {}
-    known = {key for product in experiment.grid for key in product}
-    for key in {key for pattern in experiment.exclude for key in pattern} - known:
-        near = did_you_mean(key, known)
-        raise UserError(f"experiment {experiment.name}: exclude: {key} is not in the grid{near}")
     for product in experiment.grid:
         for values in itertools.product(*product.values()):
-            point = dict(zip(product, values, strict=True))
-            if not any(matches(point, pattern) for pattern in experiment.exclude):
-                words = [as_override(key, value) for key, value in point.items()]
-                cell = cell_of([*experiment.base, *words, *overrides])
-                found.setdefault(cell.name, cell)
-    if not found:
-        raise UserError(f"experiment {experiment.name}: exclude removes every cell of its grid")
+            words = list(map(as_override, product, values))
+            cell = cell_of([*experiment.base, *words, *overrides])
+            found.setdefault(cell.name, cell)
     return list(found.values())
 
 

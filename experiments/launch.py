@@ -6,17 +6,15 @@ from typing import Any
 
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.plugins import Plugins
-from hydra.core.utils import JobReturn
 from hydra.experimental.callback import Callback
 from hydra.types import HydraContext, RunMode
 
-from common import UserError, WorkerDiedError
+from common import UserError
 from experiments.config import measured_task
 from experiments.estimate import training_flops
 from experiments.grid import Cell, quoted
 from experiments.plan import one_of_each_training
 from experiments.run import run_job
-from hydra_plugins.local_launcher import failure_of
 from tasks.task import build_task
 from training.device import resolve_device
 
@@ -43,26 +41,13 @@ def launch_cells(launcher: Any, find_open: Callable[[], list[Cell]]) -> None:
             return
         launched |= {cell.name for cell in chosen}
         try:
-            results = launcher.launch([cell.overrides for cell in chosen], 0)
+            launcher.launch([cell.overrides for cell in chosen], 0)
         except RuntimeError as error:  # submitit: no SLURM, or one job's end without a result
             first = " ".join(str(error).splitlines()[:2])
             print(f"error: {first}; queued jobs keep running; rerun the command to continue",
                   file=sys.stderr)  # fmt: skip
             return
-        for cell, result in zip(chosen, results, strict=True):
-            record_lost_worker(cell, result)
-            if cell.run.training() is None:
-                not_trained.add(cell.run.name)
-
-
-def record_lost_worker(cell: Cell, result: JobReturn) -> None:
-    failure, run = failure_of(result), cell.run
-    lost = isinstance(failure, WorkerDiedError) and not run.is_running()
-    if not lost or run.finished(cell.name):  # it died after finishing
-        return
-    max_len = measured_task(cell.config, build_task(cell.config.task)).max_len
-    row = {"max_len": max_len, "status": "failed", "reason": str(failure)}
-    run.write_record(cell.config, row)
+        not_trained |= {cell.run.name for cell in chosen if cell.run.training() is None}
 
 
 def make_launcher(hydra_overrides: Sequence[str], runs_dir: str, hours: float | None) -> Any:

@@ -12,8 +12,9 @@ from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
 
 from common import RunError, UserError, is_bad_path, plain, write_json
-from evaluation.judge import evaluate
-from evaluation.state_format import StateRounding, rounded_weights, state_rounding
+from evaluation.generate import Progress
+from evaluation.judge import Evaluation, evaluate
+from evaluation.state_format import rounded_weights, state_rounding
 from experiments.config import CellConfig, cell_from, measured_task
 from experiments.display import cell_progress, print_outcome
 from experiments.names import cell_name
@@ -126,9 +127,7 @@ def train_and_measure(
             raise Interrupted("interrupted during evaluation; the trained weights are saved")
 
     tell(Phase("evaluation"))
-    model, rounding = rounded_model(config, model, data)
-    memory, device = config.machine.evaluation_memory_mb, resolve_device(config.machine.device)
-    result = evaluate(model, measured, sequences, memory, device, progress, rounding)
+    result = measure(config, model, measured, sequences, data.train, progress)
     return {**accuracies(result), **training, **model_costs(model, measured)}, result.errors
 
 
@@ -179,16 +178,18 @@ def load_data(config: CellConfig, task: Task) -> DataSets:
     return load_or_build(task, config.data, Path(config.data_dir), config.progress)
 
 
-def rounded_model(
-    config: CellConfig, model: Transformer, data: DataSets
-) -> tuple[Transformer, StateRounding | None]:
-    """The model to measure, its weights rounded if asked, and its state's rounding."""
-    measure = config.measure
-    if measure.weight_format is not None:
-        model = rounded_weights(model, measure.weight_format)
-    if measure.state_format is None:
-        return model, None
-    return model, state_rounding(measure.state_format, model, data.train)
+def measure(
+    config: CellConfig, model: Transformer, task: Task, sequences: SequenceSet,
+    trained_on: SequenceSet, progress: Progress,
+) -> Evaluation:  # fmt: skip
+    """Evaluate `model` on `sequences`, its weights and state rounded if asked."""
+    machine, formats, rounding = config.machine, config.measure, None
+    if formats.weight_format is not None:
+        model = rounded_weights(model, formats.weight_format)
+    if formats.state_format is not None:
+        rounding = state_rounding(formats.state_format, model, trained_on)
+    memory, device = machine.evaluation_memory_mb, resolve_device(machine.device)
+    return evaluate(model, task, sequences, memory, device, progress, rounding)
 
 
 def measured_sequences(

@@ -27,7 +27,7 @@ from hydra.plugins.launcher import Launcher
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, open_dict
 
-from common import RunError, UserError, WorkerDiedError, is_bad_path, write_bytes
+from common import RunError, UserError, is_bad_path, write_bytes
 
 LONGEST_WAIT = 2e6  # seconds; the operating system counts milliseconds in 32 bits
 
@@ -95,7 +95,7 @@ class LocalLauncher(Launcher):
             return _failed(overrides, RunError("out of time before it began"))
         how = f"killed by signal {-code}" if code < 0 else f"exit status {code}"
         print(f"error: {' '.join(overrides)}: process {how}", file=sys.stderr)
-        return _failed(overrides, WorkerDiedError(f"its process ended without a result ({how})"))
+        return _failed(overrides, RunError(f"its process ended without a result ({how})"))
 
 
 def _failed(overrides: list[str], error: Exception) -> JobReturn:
@@ -130,7 +130,7 @@ def _work(payload: bytes, path: Path) -> None:
 
 def _pickled(result: JobReturn) -> bytes:
     """The pickled result, after printing why it failed."""
-    error = failure_of(result)
+    error = _failure_of(result)
     if isinstance(error, OSError) and is_bad_path(error):
         error = result.return_value = UserError(f"{error.filename}: {error.strerror}")
     if isinstance(error, UserError | RunError):
@@ -142,7 +142,7 @@ def _pickled(result: JobReturn) -> bytes:
     return cloudpickle.dumps(result)
 
 
-def failure_of(result: JobReturn) -> BaseException | None:
+def _failure_of(result: JobReturn) -> BaseException | None:
     """Why a job failed; None if it did not."""
     try:
         with contextlib.redirect_stderr(io.StringIO()):  # `return_value` prints before it raises

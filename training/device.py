@@ -25,24 +25,19 @@ BACKEND: str | Callable[..., Any] = "inductor"  # of torch.compile
 class Machine:
     """The `machine` group.
 
-    `compile` compiles forward and backward pass: auto only on CUDA (a CPU gains nothing), graphs
-    also records CUDA graphs. `threads` are PyTorch's. `micro_batch_size` splits a batch to save
-    memory. `evaluation_memory_mb` bounds evaluation (`evaluation.generate`). `checkpoint_seconds`
-    is the time between checkpoints; `time_limit_seconds` stops training, which can be resumed.
+    `compile` compiles forward and backward pass: auto only on CUDA (a CPU gains nothing). `threads`
+    are PyTorch's. `micro_batch_size` splits a batch to save memory. `evaluation_memory_mb` bounds
+    evaluation (`evaluation.generate`). `checkpoint_seconds` is the time between checkpoints;
+    `time_limit_seconds` stops training, which can be resumed.
     """
 
     device: Annotated[str, Field(pattern=r"^(auto|cpu|cuda(:\d+)?)$")] = "auto"
-    compile: Literal["auto", "graphs"] | bool = "auto"
+    compile: Literal["auto"] | bool = "auto"
     threads: Annotated[int, Field(ge=1, le=1024)] = 1
     micro_batch_size: Count | None = None
     evaluation_memory_mb: Literal["auto"] | Positive = "auto"
     checkpoint_seconds: Positive = 60
     time_limit_seconds: Positive | None = None
-
-    def __post_init__(self) -> None:
-        if self.compile == "graphs" and self.micro_batch_size is not None:
-            # A replay would write the next part's gradients over the sum.
-            raise ValueError("micro_batch_size cannot be combined with compile=graphs")
 
 
 def resolve_device(device: str) -> torch.device:
@@ -81,19 +76,14 @@ def compiles(setting: str | bool, device: torch.device) -> bool:
     return bool(setting)
 
 
-def compiled(hidden: Callable[..., Tensor], cuda_graphs: bool = False) -> Callable[..., Tensor]:
-    """`Transformer.hidden`, compiled for every new shape.
-
-    With `cuda_graphs`, kernel launches are recorded and replayed: a small model spends most of its
-    step launching. The next step overwrites outputs and gradients, so the caller marks where it
-    begins. If the compiler fails, PyTorch logs why and the model runs uncompiled.
-    """
+def compiled(hidden: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """`Transformer.hidden`, compiled for every new shape. If the compiler fails, PyTorch logs why
+    and the model runs uncompiled."""
     # float32 is chosen for its precision; ignore PyTorch's hint to use TensorFloat32.
     warnings.filterwarnings("ignore", "TensorFloat32 tensor cores", UserWarning)
     torch.compiler.reset()  # earlier models in this process count towards the limit
     torch._dynamo.config.suppress_errors = True
-    mode = {"mode": "reduce-overhead"} if cuda_graphs else {}
-    return torch.compile(hidden, dynamic=False, backend=BACKEND, **mode)  # type: ignore[call-overload]
+    return torch.compile(hidden, dynamic=False, backend=BACKEND)
 
 
 def keep_freed_memory() -> None:

@@ -38,7 +38,6 @@ IN_CACHE = Layout(most_tokens=4096)
 # Each width is compiled separately, and PyTorch gives up after eight; so batches are padded to one
 # of a few widths.
 WIDTHS = 4
-LOOK_AHEAD = 1000  # steps whose shapes are compiled before training starts
 
 
 class Interrupted(Exception):
@@ -149,9 +148,9 @@ class Trainer:
         self._started = self.clock()
         # Every shape is compiled separately, so only eager training on a CPU avoids padding.
         self.layout, self.compiled_hidden = Layout(), None
-        self.graphs = self.machine.compile == "graphs"
+        self._compiled = set[tuple[int, ...]]()  # shapes
         if compiles(self.machine.compile, self.device):
-            self.compiled_hidden = compiled(model.hidden, self.graphs)
+            self.compiled_hidden = compiled(model.hidden)
             self.layout = Layout(width_step=-(-(self.train.longest - 1) // WIDTHS))
         elif self.device.type == "cpu":
             keep_freed_memory()
@@ -161,11 +160,12 @@ class Trainer:
         """Train to the end, from the last checkpoint if there is one. Raises RunError on divergence
         and `Interrupted` when asked to stop."""
         self.resume()
-        if self.state.stopped is None:
-            self.warm_up()
         saved, self._started = time.monotonic(), self.clock() - self.state.seconds
         while self.state.stopped is None:
+            begun, shapes = self.clock(), len(self._compiled)
             self.step()
+            if len(self._compiled) > shapes:  # compiling is no training time
+                self._started += self.clock() - begun
             self._report()
             stop = self.state.stopped is None and self.should_stop()
             if stop or time.monotonic() - saved > self.machine.checkpoint_seconds:
@@ -180,7 +180,7 @@ class Trainer:
         """One update by the gradient of the mean loss over one batch."""
         step, model = self.state.step, self.raw_model.train()
         set_learning_rate(self.optimizers, self.recipe.learning_rate_at(step, self.total_steps))
-        model.zero_grad()  # before the memory of replayed gradients is used again
+        model.zero_grad()
         index = self.order.indices(step)  # (B,)
         num_targets = self.train.num_targets(index)
         # An epoch's last, incomplete batch is not worth a compilation.
@@ -189,8 +189,7 @@ class Trainer:
         loss = torch.zeros((), device=self.device)
         for part in self.train.parts(index, self.layout, self.machine.micro_batch_size):
             batch = self.train.batch(part, self.layout)
-            if self.graphs:
-                torch.compiler.cudagraph_mark_step_begin()
+            self._compiled |= {batch.inputs.shape} if hidden is self.compiled_hidden else set()
             with autocast(self.recipe.precision, self.device):
                 x = batch.at_targets(hidden(batch.inputs, batch.packing))  # (targets, D)
                 logits = model.head(x).float()  # (targets, V)
@@ -206,28 +205,6 @@ class Trainer:
             update_average(self.model, model, self.recipe.average_decay * (step > 0))
         self._loss_sum += loss
         self.state.step += 1
-
-    def warm_up(self) -> None:
-        """Run steps and undo them, so that all kernels are compiled before the clock starts."""
-        before = copy.deepcopy(self.snapshot())
-        for step in self._steps_of_new_shapes():
-            for _ in range(3 if self.graphs else 1):  # the second is recorded, the third replayed
-                self.state.step = step
-                self.step()
-        validate(self.model, self.validation, self.recipe.precision, 1, 1)
-        self.restore(before)
-
-    def _steps_of_new_shapes(self) -> list[int]:
-        """Steps that cover all shapes of the next `LOOK_AHEAD` steps, if shapes matter."""
-        if self.compiled_hidden is None:
-            return [self.state.step]
-        found: dict[tuple[int, int], int] = {}
-        for step in range(self.state.step, min(self.total_steps, self.state.step + LOOK_AHEAD)):
-            index = self.order.indices(step)
-            if len(index) == self.order.batch_size:
-                for part in self.train.parts(index, self.layout, self.machine.micro_batch_size):
-                    found.setdefault((len(part), self.train.width(part, self.layout)), step)
-        return sorted(set(found.values()))
 
     def _report(self) -> None:
         """Report the loss and validate, each on schedule; RunError for a NaN."""
@@ -322,17 +299,16 @@ def validate(
     sequences: SequenceTensors,
     precision: str,
     batch_size: int = VALIDATION_BATCH,
-    most: int | None = None,
 ) -> tuple[float, float]:
     """(mean loss per target, share of sequences whose every arg-max is right).
 
     The second is `chain_exact_match` on the validation set: a chain that is right under teacher
     forcing is the one greedy generation writes, up to bfloat16 rounding. With labels, the share
-    with every label right. Uses the `most` shortest sequences.
+    with every label right.
     """
     model.eval()
     device = sequences.tokens.device
-    order = torch.argsort(sequences.host_lengths)[:most]
+    order = torch.argsort(sequences.host_lengths)
     loss_sum, exact = torch.zeros(2, dtype=torch.float64, device=device)  # read once, at the end
     layout = IN_CACHE if device.type == "cpu" and precision == "float32" else PADDED
     with autocast(precision, device):

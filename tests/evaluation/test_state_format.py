@@ -1,8 +1,6 @@
 """Low-bit states and weights, compared with rounding one sequence at a time in NumPy."""
 
 import functools
-import itertools
-import math
 
 import numpy as np
 import pytest
@@ -13,10 +11,8 @@ from hypothesis import strategies as st
 from small_models import MIXERS, TASKS, prepared, small_model, written
 
 from common import UserError
-from evaluation.generate import generate, read_and_write_batch
-from evaluation.judge import evaluate
+from evaluation.generate import generate
 from evaluation.state_format import (
-    StateRounding,
     parse_format,
     rounded_weights,
     state_rounding,
@@ -24,7 +20,6 @@ from evaluation.state_format import (
 from models.linear import LinearAttention
 from models.mixer import GenerationState
 from models.transformer import Transformer
-from tasks.copying import Copying
 from tasks.lis import LIS
 from tasks.sequences import EOS_ID
 
@@ -137,57 +132,6 @@ def test_float32_gives_the_same_tokens_and_labels_as_exact_evaluation(mixer):
     model, sequences = small_model(task, mixer), task.draw(0, 1, 0, 30)
     found = generate(model, sequences, rounding=state_rounding("float32", model, sequences))
     assert (found.tokens == generate(model, sequences).tokens).all()
-
-
-def test_more_bits_are_not_worse():
-    task, model = prepared("lis", "linear", 400)
-    sequences = task.draw(0, 1, 0, 150)
-    exact = evaluate(model, task, sequences).answer_accuracy
-    for family in (["int3", "int6", "int20"], ["float0e4", "float2e5", "float9e5"]):
-        roundings = [state_rounding(name, model, sequences) for name in family]
-        shares = [
-            evaluate(model, task, sequences, rounding=rounding).answer_accuracy
-            for rounding in roundings
-        ]
-        assert all(more > less - 0.05 for less, more in itertools.pairwise(shares))
-        assert shares[-1] == pytest.approx(exact, abs=0.02)
-        assert shares[0] < exact - 0.05
-
-
-class Register:
-    """Copies letters (ids from 3); its state holds the first `cells` letters, one number each."""
-
-    def __init__(self, task, cells):
-        self.task, self.cells = task, cells
-
-    def prefill(self, tokens, lengths):
-        state = [GenerationState({"kept": torch.zeros(len(tokens), self.cells)}, 0 * lengths, 0)]
-        return self.step(tokens[:, 0], lengths - 1, state), state
-
-    def step(self, token, positions, state):
-        n, middle, place = self.task.size, self.task.alphabet_size // 2, int(positions[0])
-        kept = state[0].tensors["kept"]
-        if place < self.cells:
-            kept[:, place] = token - 3.0 - middle
-        due = place - n  # index of the next letter
-        right = kept[:, due] + middle if 0 <= due < self.cells else torch.zeros(len(token))
-        ids = right.long() + 3 if due < n else torch.full((len(token),), EOS_ID)
-        return torch.nn.functional.one_hot(ids, 3 + self.task.alphabet_size).float()
-
-
-@pytest.mark.parametrize("alphabet", [3, 4, 7])
-@pytest.mark.parametrize("name", ["int2", "int3"])
-@pytest.mark.parametrize("cells", [2, 3, 4])
-def test_a_copy_succeeds_if_and_only_if_the_state_holds_the_counted_bits(alphabet, name, cells):
-    """A model that uses its state fully copies as many strings as the state has values."""
-    task, format = Copying(4, alphabet_size=alphabet), parse_format(name)
-    strings = itertools.product(task.own_tokens[1:], repeat=4)
-    every = task.encode([task.complete([*letters, "<sep>"]) for letters in strings])
-    given, prompts = (torch.from_numpy(x.astype(int)) for x in (every.tokens, every.prompt_lengths))
-    text, _ = read_and_write_batch(Register(task, cells), given, prompts, StateRounding(format, []))
-    held = cells * math.log2(min(2 * format.largest + 1, alphabet))
-    share = (text == given).all(1).double().mean().item()
-    assert share == pytest.approx(2 ** (held - task.state_bits(4)))
 
 
 def test_positions_and_other_integers_are_not_rounded():

@@ -49,19 +49,28 @@ def test_labels_equal_those_of_plain_passes(task, mixer):
         assert (generate(model, sequences, memory_mb).tokens == expected).all()
 
 
-@each([WORD, ONLINE[0]])
-def test_labels_are_shown_with_the_correct_ones(task):
-    model, sequences = small_model(task), task.draw(0, 1, 0, 30)
-    generation = generate(model, sequences)
-    labels, right = generation.tokens, generation.first_mistake < 0
-    shown = list(cotcost.written(task, sequences, generation))
-    assert [one.first_mistake is None for one in shown] == right.tolist()
-    for row, one in enumerate(shown):
-        assert one.right == task.vocabulary.decode(sequences.labels[row][sequences.labels[row] > 0])
-        if one.first_mistake is not None:
-            at = np.flatnonzero(sequences.labels[row])[one.first_mistake]
-            assert labels[row, at] != sequences.labels[row, at]
-            assert one.tokens[: one.first_mistake] == one.right[: one.first_mistake]
+@each([WORD, ONLINE[0], LIS(6)])
+def test_tokens_or_labels_are_shown_with_the_correct_ones(task):
+    sequences = task.draw(0, 1, 0, 30)
+    gold = sequences.tokens if sequences.labels is None else sequences.labels
+    said, correct = generate(small_model(task), sequences), np.full(30, -1)
+    for generation in (said, Generation(gold, sequences.lengths, correct)):
+        shown = list(cotcost.written(task, sequences, generation))
+        right = (generation.first_mistake < 0).tolist()
+        assert [one.first_mistake is None for one in shown] == right
+        for row, one in enumerate(shown):
+            at = one.first_mistake
+            if task.labelled:
+                assert one.right == task.vocabulary.decode(gold[row][gold[row] > 0])
+            else:
+                example = task.decode(sequences, row)
+                assert one.prompt == example.prompt
+                assert one.right == [*example.chain, *example.answer]
+            if at is None:
+                assert one.tokens == one.right and one.answer == one.right[-1:]
+            else:
+                assert [*one.tokens, "end"][at] != [*one.right, "end"][at]
+                assert one.tokens[:at] == one.right[:at]
 
 
 class MeanOfAll(Mixer):

@@ -9,21 +9,16 @@ import signal
 import time
 from unittest.mock import Mock
 
-import numpy as np
 import pandas as pd
 import pytest
 import torch
-from hydra.core.plugins import Plugins
 from processes import ROOT, output, start
 from tiny_cell import TINY
 
 import cotcost
 from common import RunError, UserError, run_command, write_text
-from evaluation.generate import Generation
 from experiments.row import status_of
 from experiments.runs import Run
-from hydra_plugins import local_launcher
-from tasks.lis import LIS
 from training.trainer import Trainer
 
 EXPERIMENT = """
@@ -139,35 +134,6 @@ def test_max_hours_stops_cleanly_and_frontier_ends_one_dim_above(outside, folder
     assert pd.read_csv(folder / "outputs/easy/results.csv")["dim"].tolist() == [8, 16]
 
 
-def test_cell_interrupted_by_max_hours_resumes(outside, folder, monkeypatch):
-    """The launcher's clock is stopped until a cell has validated, then set two hours ahead."""
-    stands, limited = [0.0, 0.0], folder / "limited"
-
-    def curve():
-        return [line for path in limited.glob("*/curve.csv") for line in path.open()]
-
-    def monotonic():
-        if stands:
-            return stands.pop()
-        deadline = time.monotonic() + 60
-        while time.monotonic() < deadline and len(curve()) < 2:
-            time.sleep(0.01)
-        return 7200.0
-
-    Plugins.instance()  # imports the launcher's module
-    monkeypatch.setattr(local_launcher, "time", Mock(monotonic=monotonic))
-    words = [*SWEEP, 'overrides=["recipe.steps=400"]', "only.model=standard", "only.dim=8",
-             "plot=false", "runs_dir=limited", "results_dir=limited"]  # fmt: skip
-    late = outside("sweep.py", *words, "max_hours=1", "checkpoint_seconds=1e-9")
-    assert late.status == 1 and "1 of 1 cells are not done; rerun" in late.err
-    assert pd.read_csv(limited / "tiny/results.csv")["status"].tolist() == ["unfinished"]
-    before = curve()
-    done = outside("sweep.py", *words)
-    assert done.status == 0, done.err
-    assert pd.read_csv(limited / "tiny/results.csv")["status"].tolist() == ["done"]
-    assert curve()[: len(before)] == before and len(curve()) == 1 + 20 > len(before)
-
-
 SWEEPER = """
 from hydra.core.plugins import Plugins
 from hydra.plugins.sweeper import Sweeper
@@ -186,14 +152,14 @@ class TwoWidths(Sweeper):
 """
 
 
-def test_a_sweeper_that_optimises_gets_the_objective(tmp_path):
+def test_a_sweeper_that_optimises_gets_the_accuracy(tmp_path):
     (tmp_path / "hydra_plugins").mkdir()
     (tmp_path / "hydra_plugins" / "two_widths.py").write_text(SWEEPER)
     words = ["-m", "hydra.sweeper._target_=hydra_plugins.two_widths.TwoWidths", *TINY]
-    printed = output(str(ROOT / "train.py"), *words, "objective=params", cwd=tmp_path,
+    printed = output(str(ROOT / "train.py"), *words, cwd=tmp_path,
                      PYTHONPATH=f"{ROOT}{os.pathsep}{tmp_path}")  # fmt: skip
     records = [json.loads(path.read_text()) for path in (tmp_path / "runs").glob("*/record.json")]
-    expected = {record["row"]["dim"]: record["row"]["params"] for record in records}
+    expected = {record["row"]["dim"]: record["row"]["answer_accuracy"] for record in records}
     assert json.loads(printed.splitlines()[-1]) == [expected[8], expected[16]]
 
 
@@ -217,39 +183,24 @@ def test_evaluate_ends_with_one_json_object_and_shows_chains(swept, trained, fol
     assert str(one) == "prompt 5 =\nmodel  1 [2]\nright  1 3"
 
 
-@pytest.mark.parametrize(
-    ("words", "n_test"),
-    [("data.file=mine.txt", 2), ("count=30", 30), ("task.size=3 count=30", 30),
-     ("state_format=float8_e4m3 count=30", 30), ("weight_format=float16 count=30", 30)],
-)  # fmt: skip
-def test_evaluate_with_other_files_counts_sizes_and_formats(swept, trained, folder, words, n_test):
-    lines = "5 6 7 8 <sep> 1 2 3 4 <sep> 4\n8 7 6 5 <sep> 1 1 1 1 <sep> 1\n"
-    (folder / "mine.txt").write_text(lines)
-    done = swept[0]("evaluate.py", f"run={trained}", *words.split())
-    assert done.status == 0, done.err
-    assert json.loads(done.out.splitlines()[-1])["n_test"] == n_test
+def test_evaluate_uses_the_count_the_formats_the_size_and_the_file_asked_for(
+    swept, trained, folder
+):
+    def written(*words, n_test=30):
+        done = swept[0]("evaluate.py", f"run={trained}", "out=all.jsonl", *words)
+        assert done.status == 0, done.err
+        assert json.loads(done.out.splitlines()[-1])["n_test"] == n_test
+        lines = [json.loads(line) for line in (folder / "all.jsonl").read_text().splitlines()]
+        return [line["prompt"] for line in lines], [line["tokens"] for line in lines]
 
-
-def test_evaluate_uses_the_size_and_the_format_asked_for(swept, trained, folder):
-    def written(*words):
-        assert swept[0]("evaluate.py", f"run={trained}", "out=all.jsonl", *words).status == 0
-        return [json.loads(line) for line in (folder / "all.jsonl").read_text().splitlines()]
-
-    plain, coarse = written(), written("state_format=int2")
-    assert [line["prompt"] for line in plain] == [line["prompt"] for line in coarse]
-    assert [line["tokens"] for line in plain] != [line["tokens"] for line in coarse]
-    assert {len(line["prompt"]) for line in written("task.size=3", "count=30")} == {4}
-
-
-def test_a_generation_in_tokens():
-    task = LIS(4)
-    sequences = task.draw(0, 0, 0, 2)
-    right = Generation(sequences.tokens, sequences.lengths, np.array([-1, -1]))
-    for row, one in enumerate(cotcost.written(task, sequences, right)):
-        example = task.decode(sequences, row)
-        assert one.prompt == example.prompt and one.first_mistake is None
-        assert one.tokens == one.right == [*example.chain, *example.answer]
-        assert one.answer == example.answer
+    prompts, plain = written("count=30")
+    for word in ("state_format=int2", "weight_format=int2"):
+        same, coarse = written("count=30", word)
+        assert same == prompts and coarse != plain
+    assert {len(prompt) for prompt in written("task.size=3", "count=30")[0]} == {4}
+    own = ["5 6 7 8 <sep>", "8 7 6 5 <sep>"]
+    (folder / "mine.txt").write_text(f"{own[0]} 1 2 3 4 <sep> 4\n{own[1]} 1 1 1 1 <sep> 1\n")
+    assert written("data.file=mine.txt", n_test=2)[0] == [line.split() for line in own]
 
 
 def test_load_a_run_and_generate(trained):

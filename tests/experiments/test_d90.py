@@ -93,9 +93,3 @@ def test_still_improving_holds_for_any_seed_at_the_largest_failing_dim(edge, exp
     rows = [row(16, 0.2, seed=i, still_improving=flag) for i, flag in enumerate(edge)]
     table = joined(cells({8: [0.1]}, still_improving=True), pd.DataFrame(rows), *above)
     assert required(table)["still_improving"].tolist() == [expected]
-
-
-def test_two_precisions_are_two_groups():
-    table = joined(cells({32: [0.2, 0.2]}), cells({64: [0.95]}, precision="bfloat16"))
-    found = required(table).set_index("precision")["d90"]
-    assert found["bfloat16"] == 64 and math.isnan(found["float32"])

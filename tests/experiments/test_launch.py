@@ -12,11 +12,11 @@ from hydra.core.utils import JobReturn, JobStatus
 from submitit.core.utils import UncompletedJobError
 from tiny_cell import TINY
 
-from common import WorkerDiedError, write_json
+from common import write_json
 from experiments import display
 from experiments.estimate import training_flops
 from experiments.grid import Cell, cell_of, experiment_from
-from experiments.launch import launch_cells, record_lost_worker
+from experiments.launch import launch_cells
 from experiments.names import cell_name, run_name
 from experiments.plan import Sweep
 from experiments.run import run_and_report, run_cell
@@ -36,11 +36,6 @@ class Dying(StandardAttention):
 BASE = [*TINY, "task.capacity=6", "recipe.steps=20"]
 
 
-def lost():
-    died = WorkerDiedError("its process ended without a result (killed by signal 9)")
-    return JobReturn(overrides=[], status=JobStatus.FAILED, _return_value=died)
-
-
 def sweep_of(*only, **options):
     grid = [{"model.dim": [8, 16], "measure.task.size": [4, 6]}]
     experiment = experiment_from("trial", {"description": "", "base": BASE, "grid": grid})
@@ -54,17 +49,6 @@ def test_a_filter_of_null_keeps_the_cells_without_the_setting():
                   only={"measure.state_format": None, "task.monoid": ["A5"]})  # fmt: skip
     assert [cell.config.task["monoid"] for cell in sweep.cells] == ["A5"]
     assert "task.monoid='A5'" in sweep.cells[0].overrides
-
-
-def test_lost_worker_is_recorded_as_failed_but_keeps_existing_results(tiny):
-    [one] = sweep_of(("dim", 8), ("size", 6)).cells
-    record_lost_worker(one, lost())
-    row = one.record["row"]
-    assert row["status"] == "failed" and "signal 9" in row["reason"] and row["size"] == 6
-    done = run_cell(one.config)
-    assert row["max_len"] == done["row"]["max_len"]
-    record_lost_worker(one, lost())
-    assert one.record == done
 
 
 def test_measurement_waits_for_the_training_run_it_needs(tiny):
@@ -105,16 +89,19 @@ class InThisProcess:
         return [self.job(words) for words in overrides]
 
     def job(self, words):
+        cell = cell_of(words)
         if self.fails and self.fails.pop(0):
-            return lost()
-        row = run_and_report(cell_of(words).config)
+            row = {"max_len": 9, "status": "failed", "reason": "diverged"}
+            cell.run.write_record(cell.config, row)
+            return JobReturn(overrides=words, status=JobStatus.FAILED)
+        row = run_and_report(cell.config)
         return JobReturn(overrides=words, status=JobStatus.COMPLETED, _return_value=row)
 
 
 def test_cells_of_one_training_run_go_in_turn_and_failed_ones_on_request(tiny):
     sweep = sweep_of()
     launcher = InThisProcess(True)
-    with display.SweepProgress(sweep, sweep.open_cells()):
+    with display.sweep_progress(sweep, sweep.open_cells()):
         launch_cells(launcher, sweep.open_cells)
     assert [len(cells) for cells in launcher.rounds] == [2, 1]  # not the other cell of what failed
     assert sorted(p.status for p in sweep.plan()) == ["done", "done", "failed", "missing"]
@@ -159,7 +146,7 @@ def test_progress_display_reports_an_error_and_continues(tiny, monkeypatch, caps
         return enter(*arguments)
 
     monkeypatch.setattr(Sweep, "enter_records", enter_after_failures)
-    with display.SweepProgress(sweep, [one], 1):
+    with display.sweep_progress(sweep, [one], 1):
         run_cell(one.config)
         deadline = time.monotonic() + 20
         while failures and time.monotonic() < deadline:
@@ -205,7 +192,7 @@ def test_watching_continues_in_the_pause_between_two_cells(tiny, monkeypatch, ca
     assert "4 cells: 4 missing" in capsys.readouterr().out
 
 
-def test_killed_worker_is_recorded_and_retried_on_demand(command, tmp_path, monkeypatch):
+def test_the_same_command_continues_after_a_killed_worker(command, tmp_path, monkeypatch):
     """The mixer is outside the repository and kills its process until the file `cured` exists."""
     monkeypatch.syspath_prepend(tmp_path)
     files = {
@@ -219,11 +206,10 @@ def test_killed_worker_is_recorded_and_retried_on_demand(command, tmp_path, monk
         (tmp_path / name).write_text(content)
     words = ["sweep.py", "--config-dir=.", "experiment=trial", "logger=none", "plot=false"]
     done = command(*words)
-    assert done.status == 1 and "1 of 2 cells are not done (1 failed;" in done.err
-    rows = pd.read_csv("outputs/trial/results.csv").set_index("model")
-    assert rows["status"].to_dict() == {"dying": "failed", "standard": "done"}
-    assert "killed by signal 9" in rows["reason"]["dying"]
+    assert done.status == 1 and "killed by signal 9" in done.err
+    assert "1 of 2 cells are not done; rerun the command to continue" in done.err
+    assert set(pd.read_csv("outputs/trial/results.csv")["model"]) == {"standard"}
     (tmp_path / "cured").touch()
-    done = command(*words, "retry_failed=true")
+    done = command(*words)
     assert done.status == 0 and "1 of 2 cells to run" in done.out, done.err
     assert set(pd.read_csv("outputs/trial/results.csv")["status"]) == {"done"}

@@ -40,10 +40,9 @@ def test_layers_cycle_through_the_mixers():
 @pytest.mark.parametrize(
     ("own", "message"),
     [
-        (linear(chunk_sise=3), r"^model.mixer: LinearAttention: .*'chunk_sise'; it takes chunk_size"
-         r", implementation, convolution, convolution_width; did you mean chunk_size\?"),
-        (linear(dim=3), r"^model.mixer: .*'dim'"),
-        ([linear(), linear(chunk_sise=3)], r"^model.mixers.1: .*'chunk_sise'"),
+        (linear(chunk_sise=3), r"^model.mixer.chunk_sise=3: unknown; .* mean chunk_size\?"),
+        (linear(dim=3), r"^model.mixer.dim=3: unknown"),
+        ([linear(), linear(chunk_sise=3)], r"^model.mixers.1.chunk_sise"),
     ],
 )  # fmt: skip
 def test_typing_mistakes_give_a_one_line_error_with_their_location(own, message):

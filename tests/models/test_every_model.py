@@ -7,8 +7,6 @@ of 1e-9 after sums of 70 terms, float32 1e-4; under autocast to bfloat16 (2^-8),
 give errors of up to 10 % of a gradient (gated_delta_net 8 %, most others 2 %).
 """
 
-import copy
-
 import pytest
 import torch
 from comparing import FLOAT32, compare, compare_packed, generate, with_gradients
@@ -18,7 +16,7 @@ from small_models import held_bytes, plain_greedy, written
 from common import UserError, parameters_of
 from evaluation.generate import generate as generate_exactly
 from models import flops
-from models.checks import exact_copy, require_causal, require_exact, require_same_step
+from models.checks import require_causal, require_exact, require_same_step
 from models.mixer import POSITIONS
 from tasks.arithmetic import Arithmetic
 
@@ -78,19 +76,6 @@ def test_bf16_is_near_float32(name):
             pairs = zip(found, with_gradients(*given), strict=True)
             worst.append(max((a - b).abs().max() / b.abs().max().clamp(min=1) for a, b in pairs))
         assert sorted(worst)[3] < 0.1
-
-
-@torch.no_grad()
-@every
-def test_outputs_do_not_depend_on_later_tokens(name):
-    x = torch.randn(1, 40, 16)
-    for mixer in mixers_of(name):
-        before = mixer(x)
-        for t in (0, 6, 7, 8, 31, 38):
-            changed = torch.cat((x[:, : t + 1], torch.randn(1, 39 - t, 16)), dim=1)
-            after = mixer(changed)
-            torch.testing.assert_close(after[:, : t + 1], before[:, : t + 1], rtol=1e-5, atol=1e-6)
-            assert not torch.allclose(after[:, t + 1], before[:, t + 1])
 
 
 @torch.no_grad()
@@ -191,18 +176,10 @@ def test_weights_depend_only_on_the_seed_and_are_the_whole_state_dict(name):
 @torch.no_grad()
 @every
 def test_exact_evaluation_accepts_the_model(name):
-    model = model_of(name).train()
-    before = copy.deepcopy(model)
+    model = model_of(name)
     require_exact(model)
     require_causal(model)
     require_same_step(model)
-    tokens = torch.randint(0, VOCABULARY, (3, 20))
-    exact = exact_copy(model)
-    assert model.training and not exact.training
-    assert torch.equal(exact(tokens), copy.deepcopy(model).double().eval()(tokens))
-    torch.testing.assert_close(model(tokens).double(), exact(tokens), **FLOAT32)
-    for one, other in zip(model.parameters(), before.parameters(), strict=True):
-        assert one.dtype == torch.float32 and torch.equal(one, other)
 
 
 @pytest.mark.parametrize("name", names())

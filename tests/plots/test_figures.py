@@ -1,6 +1,5 @@
 """Contents of the heatmap and other figures, and every figure of every committed table."""
 
-import functools
 import shutil
 from pathlib import Path
 
@@ -14,71 +13,54 @@ from processes import ROOT
 from common import UserError
 from experiments import grid
 from experiments.grid import load_experiment
-from experiments.table import read_cells, read_table
-from plots import (
-    costs,
-    d90_by_task,
-    data,
-    heatmap,
-    readme,
-    required_dimension,
-    score,
-    style,
-    tables,
-)
+from plots import bits, costs, curves, d90_by_task, data, heatmap, required_dimension, style
 from plots.__main__ import main
-from plots.redraw import FIGURES, SCORE, TABLES, find_figure, redraw
+from plots.redraw import FIGURES, find_figure, redraw
+from tasks.ed import EditDistance
 from tests.plots.small_tables import cells, joined
 
 COMMITTED = sorted(path.parent for path in (ROOT / "results").glob("*/results.csv"))
 IDS = [path.name for path in COMMITTED]
 
 
-@functools.cache
-def results_of(folder):
-    return read_table(folder), data.read_speeds(folder), read_cells(folder)
+@pytest.fixture
+def redrawn(monkeypatch):
+    """Return a function that redraws a committed table and returns, in place of the files, each
+    figure's width and each text by its path."""
+    widths, texts = {}, {}
 
+    def measure(figure, path, mplstyle):
+        figure.draw_without_rendering()
+        assert figure.axes
+        widths[path.stem] = figure.get_figwidth()
 
-def draw_and_measure(folder, name, width):
-    experiment, (table, speeds, records) = load_experiment(folder.name), results_of(folder)
-    scores = None
-    if SCORE in experiment.figures:
-        scored = score.scores_of(experiment, table, records)
-        table, scores = scored.table, {row["name"]: row["score"] for row in scored.rows}
-    options = {"facets": experiment.facets, "records": records, "speeds": speeds, "scores": scores}
-    figure = FIGURES[name](table, width=width, **options)
-    figure.draw_without_rendering()
-    assert figure.axes
-    assert figure.get_figwidth() <= width
+    monkeypatch.setattr(style, "save", measure)
+    monkeypatch.setattr("plots.redraw.write_text", texts.__setitem__)
+
+    def redrawn(folder, **options):
+        redraw(load_experiment(folder.name), folder, **options)
+        return widths, texts
+
+    return redrawn
 
 
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("folder", COMMITTED, ids=IDS)
-def test_every_figure_of_every_committed_table_is_drawn(folder):
-    for name in FIGURES.keys() & set(load_experiment(folder.name).figures):
-        draw_and_measure(folder, name, style.PAGE_WIDTH)
+def test_committed_figures_and_readme_are_those_of_the_table(redrawn, capsys, folder):
+    widths, texts = redrawn(folder, width=style.PAGE_WIDTH)
+    assert capsys.readouterr().err == ""  # every figure of the YAML is drawn
+    assert set(widths) == {path.stem for path in folder.glob("figures/*.png")}
+    assert all(width <= style.PAGE_WIDTH for width in widths.values())
+    page = folder / "README.md"
+    assert texts == {page: page.read_text()}
 
 
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("name", FIGURES)
-def test_every_kind_of_figure_fits_a_column(name):
+def test_every_kind_of_figure_fits_a_column(redrawn, name):
     folder = next(folder for folder in COMMITTED if name in load_experiment(folder.name).figures)
-    draw_and_measure(folder, name, style.COLUMN_WIDTH)
-
-
-@pytest.mark.parametrize("folder", COMMITTED, ids=IDS)
-def test_committed_readme_matches_the_results(folder):
-    experiment, (table, speeds, records) = load_experiment(folder.name), results_of(folder)
-    names = [name for name in experiment.figures if name not in (TABLES, SCORE)]
-    drawn = {name: find_figure(name) for name in names
-             if (folder / "figures" / f"{name}.png").exists()}  # fmt: skip
-    built = tables.build(table, speeds, experiment.facets, records)
-    scored = None
-    if SCORE in experiment.figures:
-        scored = score.scores_of(experiment, table, records)
-        built = {SCORE: score.frame(scored), **built}
-    text = readme.write(experiment, folder, table, records, drawn, built, scored)
-    assert text == (folder / "README.md").read_text()
+    widths, _ = redrawn(folder, figures=[name], width=style.COLUMN_WIDTH)
+    assert widths[name] <= style.COLUMN_WIDTH
 
 
 def stripes(axes):
@@ -165,11 +147,39 @@ def test_d90_by_task_is_in_the_order_of_the_scores():
     assert rows == ["Standard (1.00)", "mine (1.50)", "Linear (2.00)"]
 
 
-def test_page_says_which_settings_its_figures_show():
-    table = cells({8: [0.95]}, **{"recipe.learning_rate": 0.01})
-    facets = {"only": {"recipe.learning_rate": 0.01, "task.monoid": ["A5"]}}
-    assert readme.shown(facets, table) == "The figures show learning rate 0.01 only."
-    assert readme.shown({}, table) == ""
+def points(axes):
+    """The points of every line but the rule at 90 %."""
+    return [line.get_xydata().tolist() for line in axes.lines if line.get_linestyle() != ":"]
+
+
+def test_curves_draws_the_records_curve_and_a_ring_where_it_stopped_early():
+    table = cells({8: [0.5]}).assign(stopped="solved")
+    curve = {"step": [20, 40], "validation_chain_exact_match": [0.25, 0.98]}
+    axes = curves.draw(table, records={table["cell"][0]: {"curve": curve}}).axes[0]
+    assert points(axes) == [[[20, 25], [40, 98]], [[40, 98]]]
+
+
+def test_errors_draws_survival_in_percent():
+    table = cells({8: [0.5]})
+    counts = {"by_position": [[0, 10, 100], [1, 9, 90]]}
+    axes = curves.draw_errors(table, records={table["cell"][0]: {"errors": counts}}).axes[0]
+    assert np.allclose(points(axes), [[[0, 90], [1, 81]]])
+
+
+def test_bits_draws_what_is_needed_enough_and_held():
+    """16 numbers, int8 enough; 8 numbers, no format enough."""
+    same = {"task": "ed", data.STATE_FORMAT: "int8"}
+    table = joined(cells({8: [0.95]}, **same), cells({8: [0.1]}, model="linear", **same))
+    task = {"_target_": "tasks.ed.EditDistance", "size": 4}
+    records = {cell: {"config": {"task": task}} for cell in table["cell"]}
+    axes = bits.draw(table.assign(state_bytes=[64, 32]), records=records).axes[0]
+    (span,), (bars,), (low, high) = axes.patches, axes.collections, EditDistance(4).state_bits(4)
+    assert np.allclose([span.get_x(), span.get_x() + span.get_width()], [low, high])
+    ends = [segment[:, 0].tolist() for segment in bars.get_segments()]
+    assert np.allclose(ends, [[high, 512], [high, 256]])
+    enough, held = points(axes)
+    assert np.allclose(enough, [[128, 0], [np.nan, 1]], equal_nan=True)
+    assert held == [[512, 0], [256, 1]]
 
 
 def test_models_have_distinct_styles():
@@ -291,11 +301,11 @@ def test_an_experiment_from_a_custom_config_dir(published, drawn):
     [
         ("experiment=mine widht=3", "did you mean width"),
         ("experiment=overnigt", "did you mean overnight"),
-        ("experiment=mine width=wide", "width=wide"), ("experiment=mine format=gif", "format=gif"),
+        ("experiment=mine width=wide", "width='wide'"), ("experiment=mine format=gif", "='gif'"),
         ("experiment=mine models=standrad", "did you mean standard"),
         ("experiment=mine figures=heatmpa", "did you mean heatmap"),
         ("experiment=mine exclude=standard,linear", "no model is left"),
-        ("", "experiment=... is missing"),
+        ("", "experiment: Field required"),
         ("experiment=mine config_dir=nope", "config_dir=nope: no such folder"),
     ],
 )  # fmt: skip

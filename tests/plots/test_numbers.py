@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from experiments.d90 import bracket
-from plots import bits, costs, curves, data, exponents, readme, tables
+from plots import bits, costs, curves, data, exponents, tables
 from plots.d90_by_task import matrix
 from tests.plots.small_tables import ACCURACY_BY_DIM, cells, joined
 
@@ -181,17 +181,6 @@ def test_accuracy_table_has_every_seed_and_its_interval():
     assert found["median %"].tolist() == [60] and "by kind %" not in tables.accuracy(table)
     assert found["by kind %"].tolist() == ["no 25.0, yes 90.0"]
     assert found["each seed % [95 %]"].tolist() == ["0: 50.0 [49.0, 51.0]; 1: 70.0 [69.0, 71.0]"]
-
-
-def test_finding_states_the_ratio_and_the_number_of_failures():
-    hard = {"task": "ed", "size": 7}
-    fails = joined(cells({8: [0.1], 16: [0.9]}, **hard), cells({8: [0.1]}, model="linear", **hard))
-    table = joined(two_models(), fails)
-    found = readme.finding({}, table)
-    assert (
-        found == "Linear needs 2× standard attention's D in 1 of 2 settings and "
-        "does not reach 90 % in 1."
-    )
 
 
 def test_survival_is_kaplan_meier():

@@ -139,7 +139,7 @@ def test_loaded_sets_equal_built_sets(task: Task, tmp_path: Path) -> None:
     assert tuple(vocabulary) == task.vocabulary.tokens
 
 
-def test_key_depends_on_everything_that_changes_the_data(tmp_path: Path) -> None:
+def test_key_depends_on_everything_that_changes_the_data(tmp_path: Path, monkeypatch) -> None:
     one, two = str(tmp_path / "a.txt"), str(tmp_path / "b.txt")
     Path(one).write_text("1 + 2 = 3\n")
     Path(two).write_text("1 + 2 = 3\n" * 2)
@@ -148,6 +148,8 @@ def test_key_depends_on_everything_that_changes_the_data(tmp_path: Path) -> None
     first, *others = (DataConfig(**{"train": 10, "validation": 1, "test": 1, **c}) for c in changes)
     keys = [data_key(Arithmetic(2), config) for config in (first, *others)]
     keys += [data_key(task, first) for task in (*ALL, Arithmetic(2, order="growth"))]
+    monkeypatch.setattr(Arithmetic, "generator_version", Arithmetic.generator_version + 1)
+    keys.append(data_key(Arithmetic(2), first))
     assert len(set(keys)) == len(keys)
 
 

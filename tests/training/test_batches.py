@@ -91,34 +91,6 @@ def test_parts_cover_the_batch_and_respect_the_limits(lengths, most_tokens, most
         assert all(a + b > most_tokens for a, b in pairwise(tokens))
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize("mixer", MIXERS)
-@settings(max_examples=15)
-@given(st.lists(st.integers(3, 18), min_size=2, max_size=40), st.integers(30, 900))
-def test_packed_loss_and_gradient_equal_the_padded_ones(mixer, dtype, lengths, most_tokens):
-    """The packed batch, in parts and in both dtypes, against the padded batch in float64."""
-
-    def gradient(batches):
-        model.zero_grad()
-        losses = [loss_of(model, batch) * len(batch.targets) / total for batch in batches]
-        for loss in losses:
-            loss.backward()
-        return sum(loss.item() for loss in losses), torch.cat(
-            [p.grad.flatten() for p in model.parameters()]
-        )
-
-    sequences, model = made_up(lengths), small_model(TASK, mixer).train().double()
-    total = int(sequences.host_num_targets.sum())
-    wanted = gradient([sequences.batch(torch.arange(len(lengths)))])
-    model.to(dtype)
-    layout = Layout(packed=True, size_step=8, width_step=4)
-    found = gradient([sequences.batch(part, layout) for part in cut(sequences, most_tokens)])
-    tolerance = 1e-5 if dtype == torch.float32 else 1e-10
-    assert found[0] == pytest.approx(wanted[0], rel=tolerance)
-    atol = tolerance * float(wanted[1].abs().max())
-    torch.testing.assert_close(found[1].double(), wanted[1], rtol=tolerance, atol=atol)
-
-
 @settings(max_examples=30)
 @given(count=st.integers(1, 300), batch_size=st.integers(1, 70), epoch=st.integers(0, 3))
 def test_every_epoch_contains_every_sequence_once(count, batch_size, epoch):

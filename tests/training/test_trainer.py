@@ -1,11 +1,12 @@
 import copy
 import dataclasses
+import itertools
 import json
 from unittest.mock import Mock
 
 import pytest
 import torch
-from small_models import flat_weights, loss_of, small_model
+from small_models import MIXERS, flat_weights, loss_of, small_model
 from tiny import figures, plain_logits, plain_loss, tiny_trainer
 
 from experiments.row import training_cost
@@ -72,6 +73,21 @@ def test_a_resumed_run_equals_an_uninterrupted_one(tmp_path, stop_after, changes
     assert torch.equal(flat_weights(whole.model), flat_weights(second.model))
 
 
+def test_seconds_continue_after_a_resume(tmp_path):
+    def trainer(begin, stop_at):
+        """Of a step per second."""
+        own, now = tiny_trainer(tmp_path, TASK), itertools.count(begin)
+        time = [next(now)]
+        own.clock = lambda: time[0]
+        own.should_stop = lambda: bool(time.__setitem__(0, next(now))) or own.state.step == stop_at
+        return own
+
+    with pytest.raises(Interrupted):
+        trainer(5, 10).fit()
+    curve = trainer(100, None).fit().curve
+    assert [row.seconds for row in curve] == [row.step - 1 for row in curve]
+
+
 def test_a_killed_run_keeps_the_previous_checkpoint(tmp_path):
     kill = Mock(side_effect=[*6 * [False], KeyboardInterrupt])  # after the seventh step
     with pytest.raises(KeyboardInterrupt):
@@ -95,39 +111,38 @@ def test_cost_of_training(tmp_path):
     assert training_cost(trainer)["steps_to_90"] is None
 
 
-@pytest.mark.parametrize("size", [1, 5, 16, 100])
-def test_training_in_micro_batches_gives_the_same_losses(tmp_path, size):
-    """Arithmetic mixes lengths, so parts differ in weight; 200 sequences leave a smaller batch."""
-    task = Arithmetic(3)
-    changes = {"learning_rate": 1e-3, "gradient_clip": 1.0, "steps": 20}
-    whole = tiny_trainer(tmp_path / "whole", task, **changes).fit()
-    trainer = tiny_trainer(tmp_path / "parts", task, micro_batch_size=size, **changes)
-    held, validated = [], []
-    for sequences, seen in ((trainer.train, held), (trainer.validation, validated)):
-        batch = sequences.batch
-        sequences.batch = lambda index, *layout, seen=seen, batch=batch: (
-            seen.append(len(index)) or batch(index, *layout)
-        )
-    for one, other in zip(whole.curve, trainer.fit().curve, strict=True):
-        assert figures(one) == pytest.approx(figures(other), rel=1e-4)
-    assert max(held) == min(size, 16)
-    assert max(validated) == min(size, 50)
-    once_warm = sum(len(trainer.order.indices(step)) for step in (0, *range(20)))
-    assert sum(held) == once_warm
-
-
-@pytest.mark.parametrize("size", [None, 5])
-def test_a_step_has_the_gradient_of_the_padded_batch(tmp_path, size):
-    """The optimiser is given the gradient of the mean loss."""
-    task = Arithmetic(3)
-    trainer = tiny_trainer(tmp_path, task, learning_rate=1e-9, micro_batch_size=size)
-    trainer.layout = Layout(packed=True, most_tokens=100)
-    trainer.step()
-    found = torch.cat([p.grad.flatten() for p in trainer.model.parameters()])
-    model = small_model(task).train()
+@pytest.mark.parametrize("size", [None, 2])
+@pytest.mark.parametrize("mixer", MIXERS)
+def test_a_step_has_the_clipped_gradient_of_the_padded_batch(tmp_path, mixer, size):
+    """The optimiser is given the gradient of the mean loss, also in micro-batches."""
+    task, clip = Arithmetic(3), 0.1
+    trainer = tiny_trainer(tmp_path, task, mixer, micro_batch_size=size, gradient_clip=clip,
+                           learning_rate=1e-9, steps=1, validate_every=1)  # fmt: skip
+    trainer.layout = Layout(packed=True, most_tokens=100, size_step=8, width_step=4)
+    trained, validated = recorded_sizes(trainer.train), recorded_sizes(trainer.validation)
+    trainer.fit()
+    assert (sum(trained), sum(validated)) == (16, 50)
+    assert max(trained) == size or (size is None and max(trained) > 2)
+    assert max(validated) == (size or 50)
+    model = small_model(task, mixer).train()
     loss_of(model, trainer.train.batch(trainer.order.indices(0))).backward()
-    expected = torch.cat([p.grad.flatten() for p in model.parameters()])
-    torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-6)
+    assert torch.nn.utils.clip_grad_norm_(model.parameters(), clip) > 2 * clip
+    for own, expected in zip(trainer.model.parameters(), model.parameters(), strict=True):
+        torch.testing.assert_close(own.grad, expected.grad, rtol=1e-3, atol=1e-6)
+
+
+def recorded_sizes(sequences):
+    """The sizes, later, of the batches drawn from `sequences`."""
+    sizes, batch = [], sequences.batch
+    sequences.batch = lambda index, *layout: sizes.append(len(index)) or batch(index, *layout)
+    return sizes
+
+
+def test_dropout_acts_in_every_step_and_in_no_validation(tmp_path):
+    trainer, seen = tiny_trainer(tmp_path, TASK, steps=4, validate_every=2, dropout=0.2), []
+    trainer.model.dropout.register_forward_hook(lambda module, *_: seen.append(module.training))
+    trainer.fit()
+    assert seen == 2 * [True, True, False]
 
 
 def test_the_average_is_over_the_weights_after_every_step(tmp_path):
