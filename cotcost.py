@@ -96,7 +96,7 @@ def load(folder: str | Path, trust: bool = False) -> LoadedRun:
 def build(*words: str, config_dir: str | Path | None = None) -> Transformer:
     """An untrained model from train.py's overrides; the YAML of `model=gla` is in conf/model or
     `config_dir`/model; `blocks[0].mixer` is the first mixer."""
-    config = cell_from(compose_plain("train", words, config_dir))
+    config = cell_from(compose_plain("train", words, config_dir), config_dir)
     return initial_model(config, build_task(config.task))
 
 

@@ -139,22 +139,23 @@ CALL_KEYS = ("cell", "trust")  # of train.py's command line, not of a cell
 MACHINE_KEYS = tuple(item.name for item in dataclasses.fields(Machine))
 
 
-def cell_from(settings: Mapping[str, Any]) -> CellConfig:
+def cell_from(settings: Mapping[str, Any], config_dir: str | Path | None = None) -> CellConfig:
     """The cell of composed settings; UserError names what is wrong. Machine settings are at the top
-    level, as on the command line. A name in `model.mixers` stands for that model's mixer."""
+    level, as on the command line. A name in `model.mixers` stands for that model's mixer, whose
+    YAML may lie in `config_dir`."""
     others = (*CALL_KEYS, *MACHINE_KEYS)
     values = {key: value for key, value in settings.items() if key not in others}
     values["machine"] = {key: settings[key] for key in MACHINE_KEYS if key in settings}
     model: Any = values.get("model")
     if isinstance(model, dict) and isinstance(named := model.get("mixers"), list):
-        mixers = [_mixer_of(own) if isinstance(own, str) else own for own in named]
+        mixers = [_mixer_of(own, config_dir) if isinstance(own, str) else own for own in named]
         values["model"] = {**model, "mixers": mixers}
     return checked(CellConfig, values)
 
 
 @functools.cache
-def _mixer_of(model: str) -> dict[str, Any]:
-    settings = compose_plain("train", [f"model={model}"])["model"]
+def _mixer_of(model: str, config_dir: str | Path | None) -> dict[str, Any]:
+    settings = compose_plain("train", [f"model={model}"], config_dir)["model"]
     if settings.get("mixer") is None:
         raise UserError(f"model.mixers: {model} has no single mixer; name those it consists of")
     return settings["mixer"]

@@ -85,7 +85,7 @@ class Run:
                 # Shared, so that two processes can ask at once.
                 fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except OSError as error:  # ENOENT: no process has been here
-            return error.errno in (errno.EAGAIN, errno.EACCES)
+            return error.errno == errno.EAGAIN
         return False
 
     def write_config(self, config: CellConfig) -> None:

@@ -229,6 +229,10 @@ def test_build_an_untrained_model_from_overrides(tmp_path):
     (tmp_path / "model").mkdir()
     (tmp_path / "model" / "mine.yaml").write_text("defaults: [linear]\nname: mine\ndim: 20\n")
     assert cotcost.build("model=mine", config_dir=tmp_path).dim == 20
+    (tmp_path / "model" / "both.yaml").write_text(
+        "defaults: [standard]\nname: both\nmixer: null\nmixers: [mine, standard]\n"
+    )
+    assert len(cotcost.build("model=both", config_dir=tmp_path).blocks) == 3
 
 
 def test_help_does_not_import_torch():
