@@ -24,7 +24,7 @@ class Evaluation:
     `answer_accuracy`: right final answers, with the 95 % Wilson interval `answer_accuracy_low` to
     `answer_accuracy_high`; `chain_exact_match`: sequences with every generated token gold. With
     labels, the last label is the answer and all labels are the chain; online, all are both.
-    `chance_accuracy`: that of the most frequent answer. `n_test`: sequences; `seconds`: wall time;
+    `chance_accuracy`: that of the most frequent answer. `n_test`: sequences; `seconds`: of the CPU, or wall time on a GPU;
     `errors`: where chains break (`errors.where_chains_break`), accuracy by kind (`errors.by_kind`);
     `generation`: what the model wrote.
     """
@@ -50,7 +50,8 @@ def evaluate(
     rounding: StateRounding | None = None,
 ) -> Evaluation:
     """Accuracies on `sequences`; arguments and errors as in `generate`."""
-    started = time.perf_counter()
+    clock = time.process_time if torch.device(device).type == "cpu" else time.perf_counter
+    started = clock()
     generation = generate(model, sequences, memory_mb, device, progress, rounding)
     judged = sequences, generation
     if task.format == "online":
@@ -67,7 +68,7 @@ def evaluate(
         chain_exact_match=float(chain_right.mean()),
         chance_accuracy=chance_accuracy(task, sequences),
         n_test=len(sequences),
-        seconds=time.perf_counter() - started,
+        seconds=clock() - started,
         errors=errors,
         generation=generation,
     )

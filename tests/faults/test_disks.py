@@ -34,7 +34,7 @@ def test_a_full_disk_loses_no_results(tmp_path, small_disk, part, undisturbed):
         if full.returncode == 0:  # enough was written by earlier runs
             break
         assert {record["row"]["status"] for record in sweep.records()} <= {"done", "unfinished"}
-    done = sweep.run("retry_failed=true")
+    done = sweep.run()
     assert done.returncode == 0, done.stderr
     sweep.check_equal(undisturbed)
 

@@ -21,7 +21,7 @@ def test_kills_lose_no_results(tmp_path, undisturbed):
         sweep = SmallSweep(tmp_path / f"round{rounds}")
         kills += _disturb(sweep, chance, KILLS - kills)
         for _ in range(20):
-            done = sweep.run("retry_failed=true")
+            done = sweep.run()
             if done.returncode == 0:
                 break
             time.sleep(1)  # a worker of a killed sweep is still writing its checkpoint
@@ -32,7 +32,7 @@ def test_kills_lose_no_results(tmp_path, undisturbed):
 def _disturb(sweep: SmallSweep, chance: random.Random, most: int) -> int:
     """Kill processes until the sweep ends or `most` were killed; return the number of kills."""
     kills = 0
-    process = sweep.start("retry_failed=true")
+    process = sweep.start()
     while kills < most:
         of_worker = chance.random() < 0.65
         if of_worker:
@@ -44,7 +44,7 @@ def _disturb(sweep: SmallSweep, chance: random.Random, most: int) -> int:
         else:
             if sweep.is_done():
                 break
-            process = sweep.start("retry_failed=true")
+            process = sweep.start()
             continue
         workers = descendants(process.pid) if of_worker else []
         whom = chance.choice(workers or [process.pid])
