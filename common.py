@@ -1,4 +1,4 @@
-"""Shared by all packages: one-line errors, atomic writes, options of the small commands."""
+"""Shared by all packages: one-line errors, composed and checked settings, atomic writes."""
 
 import difflib
 import errno
@@ -135,6 +135,8 @@ def compose_plain(
     from hydra.core.global_hydra import GlobalHydra
 
     words = list(overrides)
+    if config_dir and not Path(config_dir).is_dir():
+        raise UserError(f"config_dir={config_dir}: no such folder")
     if config_dir:
         words.append(f"hydra.searchpath=['file://{Path(config_dir).absolute()}']")
     if GlobalHydra.instance().is_initialized():
@@ -186,20 +188,22 @@ def validated(
 ) -> dict[str, Any]:
     """`values` (YAML data) for these parameters; UserError for an unknown or missing one, or one
     that is not of its annotated type."""
-    from pydantic import ConfigDict, ValidationError, create_model
+    from pydantic import ConfigDict, Field, PydanticUserError, ValidationError, create_model
 
-    fields: Any = {
-        name: (Any if p.annotation is p.empty or isinstance(p.annotation, str) else p.annotation,
-               ... if p.default is p.empty else p.default)
-        for name, p in parameters.items()
-    }  # fmt: skip
+    fields: dict[str, Any] = {}  # by number: a model refuses fields called `copy` or `_gain`
+    for number, (name, p) in enumerate(parameters.items()):
+        kind = Any if p.annotation is p.empty or isinstance(p.annotation, str) else p.annotation
+        default = ... if p.default is p.empty else p.default
+        fields[f"field_{number}"] = kind, Field(default, alias=name)
     config = ConfigDict(extra="forbid", arbitrary_types_allowed=True)
-    options = create_model("Options", __config__=config, **fields)
     try:
+        options: Any = create_model("Options", __config__=config, **fields)
         read = options.model_validate_json(json.dumps(values), strict=strict)
     except ValidationError as error:
         raise wrong_values(error, where, parameters) from None
-    return {name: getattr(read, name) for name in values}
+    except PydanticUserError:  # an annotation that pydantic cannot evaluate
+        return dict(values)
+    return {n: getattr(read, f) for f, n in zip(fields, parameters, strict=True) if n in values}
 
 
 def wrong_values(error: Any, where: str = "", known: Iterable[str] = ()) -> UserError:

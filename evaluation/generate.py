@@ -84,7 +84,10 @@ def generate(
         return generate_rounded(model, sequences, tensors, longest, rows, rounding, progress)
     exact = exact_copy(model)
     require_same_step(exact)
-    bytes_per_token = 8 * (16 * model.dim + 4 * model.head.out_features)
+    # Chunked mixers hold about 56 numbers per channel; CUDA has no fused attention in float64.
+    heads = max(getattr(block.mixer, "num_heads", 1) for block in model.blocks)
+    per_token = 56 * model.dim + 4 * model.head.out_features + 2 * heads * longest
+    bytes_per_token = 8 * per_token
     most_tokens = int(megabytes(memory_mb, device) * 2**20 / bytes_per_token)
     if device.type == "cpu":
         most_tokens = min(most_tokens, CPU_TOKENS_PER_BATCH)

@@ -1,7 +1,6 @@
 """A model's state, or its weights, rounded to few bits.
 
 Rounding the state after every token defines another model, with no float64 reference.
-Float32 logits decide, token by token, prompts included.
 """
 
 import copy

@@ -130,7 +130,7 @@ def sweep_progress(sweep: Sweep, cells: Sequence[Cell], total: int | None = None
                 warned.add(str(error))
             bar.update(0)
 
-    with tqdm(total=total, unit="cell", mininterval=seconds, leave=False) as bar:
+    with tqdm(total=total, unit="cell", mininterval=seconds, miniters=0, leave=False) as bar:
         thread = threading.Thread(target=watch, daemon=True)
         thread.start()
         try:

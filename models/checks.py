@@ -42,6 +42,8 @@ def require_exact(model: Transformer) -> None:
         if not found.isfinite().all():
             raise UserError(f"mixer {name}: `forward` returns numbers that are not finite")
         try:
+            if not isinstance(mixer.reference(), Mixer):
+                raise TypeError("its `reference` is not a Mixer")
             with _NoRounding():
                 exact = mixer.reference().double().eval()(x.double(), **ends)
             if exact.shape != x.shape or exact.dtype != torch.float64:
@@ -49,7 +51,7 @@ def require_exact(model: Transformer) -> None:
         except Exception as error:
             raise UserError(
                 f"mixer {name} does not run in float64, which exact evaluation needs ({error}); "
-                "define `reference()`, a module of the same parameters that does"
+                "define `reference()`, a mixer of the same parameters that does"
             ) from error
 
 

@@ -15,7 +15,7 @@ from models.mixer import Role, upcast, without_autocast, xavier_uniform
 from models.recurrent import RecurrentMixer
 
 Range = Annotated[Sequence[float], Field(min_length=2, max_length=2)]
-CHUNK_SIZE = 16
+CHUNK_SIZE = 8
 # exp of this is 0 even in float64. Lower logarithms in a sum would cost others their digits.
 LEAST_LOG_DECAY = -800.0
 EXEMPT = Role("vector", decays=False)

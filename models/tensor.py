@@ -18,8 +18,8 @@ from torch.utils.checkpoint import checkpoint
 from models.attention import AttentionMixer, rotate
 from models.mixer import GenerationState, upcast, without_autocast
 
-# Scores held at once, on a CPU and on other devices. 1 MiB of float32 fits in a core's cache; a GPU
-# needs more work per call.
+# Scores held at once (and as many weights), on a CPU and on other devices. 1 MiB of float32 fits in
+# a core's cache; a GPU needs more work per call.
 SCORES_CPU, SCORES_ELSEWHERE = 2**18, 2**26
 SMALLEST_BLOCK = 16  # queries, if that many fit
 

@@ -134,10 +134,12 @@ def varying(rows: pd.DataFrame, keys: Sequence[str]) -> list[str]:
 
 def join_baseline(groups: pd.DataFrame, names: Sequence[str]) -> pd.DataFrame:
     """Groups with the columns `names` of standard attention under the same settings, called
-    NAME_base; nan if it did not run."""
-    own = groups[groups["model"] == BASELINE]
+    NAME_base; nan if it did not run. Settings that it has only one value of, at a size, may differ,
+    such as a learning rate."""
+    own, place = groups[groups["model"] == BASELINE], ["column", "size"]
     settings = [key for key in settings_of(own) if not key.startswith(("task", *BESIDE_TASK))]
-    keys = ["column", "size", *varying(own, [key for key in settings if key != "size"])]
+    counts = own.groupby(place)[[key for key in settings if key != "size"]].nunique(dropna=False)
+    keys = [*place, *counts.columns[counts.max() > 1]]
     base = own.drop_duplicates(keys)[[*keys, *names]]
     return groups.merge(base, on=keys, how="left", suffixes=("", "_base"))
 

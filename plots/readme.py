@@ -119,7 +119,7 @@ def _compared(row: str, rows: pd.DataFrame) -> str:
 def protocol(
     experiment: Experiment, table: pd.DataFrame, records: data.Records, published: bool
 ) -> pd.DataFrame:
-    """Commands, data, recipe, seeds, precision, device, time and commits, a row each."""
+    """Commands, data, recipe, precision, device, time and commits, a row each."""
     commands = [f"python sweep.py experiment={experiment.name}"]
     if not published:
         commands = list(dict.fromkeys(record["command"] for record in records.values()))

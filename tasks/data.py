@@ -63,8 +63,8 @@ def load_or_build(task: Task, config: DataConfig, folder: Path, progress: bool =
     """Load the sets of `task` from `folder`, or build and store them.
 
     Prompts are distinct within and across splits. The test set is drawn first, so it does not
-    depend on the number of validation and training sequences, unless a stratum of prompts runs out
-    (`draw_sets`; recorded in `meta.json`). Two processes that need the same sets build them once.
+    depend on the number of validation and training sequences. Sizes that ran out of prompts are in
+    `meta.json` (`draw_sets`). Two processes that need the same sets build them once.
     UserError for a bad file or too few distinct prompts.
     """
     path = folder / data_key(task, config)

@@ -130,7 +130,7 @@ def draw_sets(
     )  # fmt: skip
     for split, count in counts.items():
         sizes = planned_sizes(task, split, count, seed)
-        for size in [*np.unique(sizes[sizes < task.size]).tolist(), task.size]:
+        for size in [*np.unique(sizes[sizes != task.size]).tolist(), task.size]:
             rows = np.flatnonzero(sizes == size)
             found = _fill(task, seed, size, split, out[split], rows, seen, bar)
             sizes[rows[found:]] = task.size

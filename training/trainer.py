@@ -189,7 +189,9 @@ class Trainer:
         loss = torch.zeros((), device=self.device)
         for part in self.train.parts(index, self.layout, self.machine.micro_batch_size):
             batch = self.train.batch(part, self.layout)
-            self._compiled |= {batch.inputs.shape} if hidden is self.compiled_hidden else set()
+            # CPU kernels compile in the first step.
+            compiled = hidden is self.compiled_hidden
+            self._compiled.add(tuple(batch.inputs.shape) if compiled else ())
             with autocast(self.recipe.precision, self.device):
                 x = batch.at_targets(hidden(batch.inputs, batch.packing))  # (targets, D)
                 logits = model.head(x).float()  # (targets, V)

@@ -89,7 +89,7 @@ def test_plain_loss_equals_the_trainers_loss():
 
 @pytest.mark.parametrize("mixer", MIXERS)
 def test_plain_generation_equals_greedy_decoding(mixer):
-    """Plain generation runs in float32, so the head is scaled up to avoid close calls."""
+    """Plain generation runs in float32, so the head is scaled up to avoid near-ties."""
     task = TASKS["arithmetic"]()
     model = small_model(task, mixer).eval()
     model.head.weight.data.mul_(50)

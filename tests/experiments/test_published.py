@@ -45,6 +45,18 @@ def test_shared_settings_and_a_row_determine_the_configuration(experiment):
             assert cell_name(cell_from(settings)) == row["cell"]
 
 
+def test_rows_of_the_same_data_settings_have_the_same_data():
+    """Else `train.py cell=...` would not reproduce some of them."""
+    found = {}
+    for experiment in EXPERIMENTS:
+        table, cells = read_table(RESULTS / experiment), read_cells(RESULTS / experiment)
+        done = table.dropna(subset="data_fingerprint")
+        for cell, fingerprint in zip(done["cell"], done["data_fingerprint"], strict=True):
+            config = cells[cell]["config"]
+            settings = json.dumps([config["task"], config["data"]], sort_keys=True)
+            assert found.setdefault(settings, fingerprint) == fingerprint, (experiment, cell)
+
+
 def config_of_row(text, shared):
     """Return the exact configuration of a row (as text), given the settings shared by all cells."""
     row = {key: parsed(value) for key, value in text.items()}

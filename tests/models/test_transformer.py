@@ -60,7 +60,7 @@ def written_out(model, tokens, position):
 @pytest.mark.parametrize("name", ["standard", "linear", "tensor"])
 @pytest.mark.parametrize("position", POSITIONS)
 def test_logits_equal_the_equations(name, position):
-    """To the last digits in float64 and for any batch, since float64 decides close calls."""
+    """To the last digits in float64 and for any batch, since evaluation is in float64."""
     model, tokens = model_of(name, position, layers=2).eval(), tokens_of()
     single, model = model(tokens), model.double()
     expected, logits = written_out(model, tokens, position), model(tokens)

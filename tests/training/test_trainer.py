@@ -47,8 +47,9 @@ def test_seconds_of_a_curve_row_include_its_own_step_and_validation(tmp_path, mo
     monkeypatch.setattr(trainer, "step", lasting(1, trainer.step))
     monkeypatch.setattr("training.trainer.validate", lasting(10, validate))
     state = trainer.fit()
-    assert [(row.step, row.seconds) for row in state.curve] == [(2, 12), (4, 24)]
-    assert state.seconds == 24
+    first, second = [(row.step, row.seconds) for row in state.curve]
+    assert (first, second) == ((2, 11), (4, 23))  # without the first step, which compiles kernels
+    assert state.seconds == 23
 
 
 @pytest.mark.parametrize(
