@@ -118,7 +118,7 @@ def sweep_progress(sweep: Sweep, cells: Sequence[Cell], total: int | None = None
             if record["row"]["status"] == "done":
                 left.remove(cell)
             which = label(cell.identity, varying[cell.name])
-            bar.write(f"[{bar.n}/{total or '?'}] {which}: {outcome(record['row'])}")
+            say(f"[{bar.n}/{total or '?'}] {which}: {outcome(record['row'])}")
 
     def watch() -> None:
         while not stop.wait(POLL_SECONDS):
@@ -126,9 +126,12 @@ def sweep_progress(sweep: Sweep, cells: Sequence[Cell], total: int | None = None
                 look()
             except Exception as error:  # the sweep goes on; the last look raises what stays wrong
                 if str(error) not in warned:
-                    bar.write(f"warning: progress: {type(error).__name__}: {error}")
+                    say(f"warning: progress: {type(error).__name__}: {error}")
                 warned.add(str(error))
             bar.update(0)
+
+    def say(line: str) -> None:
+        bar.write(line) if sys.stderr.isatty() else print(line, flush=True)  # without a second bar
 
     with tqdm(total=total, unit="cell", mininterval=seconds, miniters=0, leave=False) as bar:
         thread = threading.Thread(target=watch, daemon=True)
