@@ -131,7 +131,10 @@ def sweep_progress(sweep: Sweep, cells: Sequence[Cell], total: int | None = None
             bar.update(0)
 
     def say(line: str) -> None:
-        bar.write(line) if sys.stderr.isatty() else print(line, flush=True)  # without a second bar
+        if sys.stderr.isatty():
+            bar.write(line)
+        else:
+            print(line, flush=True)  # `write` would draw the bar again
 
     with tqdm(total=total, unit="cell", mininterval=seconds, miniters=0, leave=False) as bar:
         thread = threading.Thread(target=watch, daemon=True)
