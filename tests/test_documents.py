@@ -224,44 +224,40 @@ def test_headline():
     dims = groups("overnight").set_index(["task", "size", "model"])["d90"].unstack()
     times = (dims["linear"] / dims["standard"]).dropna()
     assert len(times) == len(dims)
-    assert f"sparse attention reaches 90 % at {dims['sparse'].notna().sum()} of {len(dims)}" in TEXT
+    assert f"Sparse attention reaches 90 % at {dims['sparse'].notna().sum()} of {len(dims)}" in TEXT
     rows = groups("overnight").query("model in ('linear', 'standard')")
     bounds = rows[rows["low"] == 0].set_index(["task", "size"]).index.unique()
     known = times.drop(bounds)
     width = f"{known.min():.0f} to {known.max():.1f} times"
-    sizes = f"D at {len(known)} of {len(times)} sizes up to 145 tokens"
-    few = "(at three, one or both pass at the smallest D tried)"
-    assert f"{width} standard attention's {sizes} {few}" in TEXT and len(bounds) == 3
-    sizes = f"at {len(known)} sizes (3: bounds only)"
+    sizes = f"D at {len(known)} sizes; at three, one or both pass at the smallest D tried"
+    assert f"{width} standard attention's {sizes}" in TEXT and len(bounds) == 3
+    sizes = f"at {len(known)} sizes; {len(bounds)} have only bounds"
     assert f"with 90 % accuracy, is **{width}** standard attention's {sizes}" in README
     state, flops = less("linear", "state_bytes"), less("linear", "flops_total")
     alone = (less("linear", "memory") > 1.001).sum()
     assert (less("linear", "batch_memory") > 1.001).all()
     batch = math.ceil(break_even_batch())
-    sizes = f"at {alone} (batch 1) or all {len(times)} (from batch {batch})"
-    assert f"counting weights, memory is smaller {sizes}" in TEXT
+    sizes = f"at {alone} sizes (batch 1) or all {len(times)} (from batch {batch})"
+    assert f"Counting weights, memory is smaller {sizes}" in TEXT
     sizes = f"at {alone} sizes (batch 1), at all from batch {batch}"
     assert f"counting weights, memory is smaller {sizes}." in README
-    token, answer = 1 / less("linear", "token_time"), 1 / less("linear", "answer_time")
-    span, sooner = f"{token.min():.2f} to {token.max():.1f} times the", (token < 1 / 1.001).sum()
-    assert f"{span} time per token at batch 64 (less at {sooner} sizes)" in TEXT
+    sooner = (less("linear", "token_time") > 1.001).sum()
     assert f"less time per token (batch 64) at {sooner} sizes" in README
-    assert f"{answer.min():.2f} to {answer.max():.2f} times the time per answer" in TEXT
     assert f"{state.min():.1f} to {state.max():.0f} times smaller" in TEXT
     assert f"**{state.min():.1f} to {state.max():.0f} times** smaller" in README
-    for page in (TEXT, README.replace("**", "")):
-        assert f"{1 / flops.max():.2f} to {1 / flops.min():.1f} times the FLOPs" in page
+    said = f"{1 / flops.max():.2f} to **{1 / flops.min():.1f} times** the FLOPs"
+    assert said in README
     saves = (flops > 1.001).sum()
     dearer = (flops < 1 / 1.001).sum()
     sizes = f"standard attention at **{saves} of {len(times)}** problem sizes"
-    assert f"fewer inference FLOPs than {sizes}, none conclusively, and more at {dearer}." in README
+    assert f"fewer inference FLOPs than {sizes} and more at {dearer};" in README
     cheaper = ratios_of("overnight").loc[flops.index[flops > 1.001]]
     assert (cheaper["d90"] == cheaper["d90_base"]).all()  # "all without extra width"
     params = frame_of("overnight")["params"]
     thousands = f"{params.min() / 1000:,.0f},000 to {params.max() / 1000:,.0f},000"
     assert f"{thousands} parameters" in TEXT
-    assert f"takes fewer inference FLOPs at {saves} of {len(times)} sizes" in TEXT
-    assert f"none beyond D90's uncertainty, and more at {dearer} (" in TEXT
+    sizes = f"at {saves} of {len(times)} sizes and more at {dearer}."
+    assert f"takes fewer inference FLOPs than standard attention {sizes}" in TEXT
 
 
 def test_scores_of_mixers():
@@ -300,15 +296,15 @@ def test_bits():
         assert row["dim"] == dim
         said.append(f"{row['enough']:,.0f}{{}} ({row['needed_high']:.0f} needed)")
     assert f"rounded to {said[0].format(' bits')}, linear attention still answers 90 %" in TEXT
-    assert f"of ten-number LIS (D = 32), with {said[1].format('')} of 4-operator" in TEXT
+    assert f"LIS (D = 32); 4-operator Arithmetic (D = 24) takes {said[1].format('')}." in TEXT
     each = weights(read_table(ROOT / "results" / "bits"))["bits"]
-    assert f"weights take {each.min():.0f} to {each.max():.0f} bits each" in TEXT
+    assert f"Weights take {each.min():.0f} to {each.max():.0f} bits each" in TEXT
     word = found["bits_mixers"].set_index("model")
     enough = word["enough"].dropna()
     assert (enough.idxmin(), enough.idxmax()) == ("lstm", "taylor")
     needed = f"{word['needed_high'].max():.0f} bits"
-    passed = f"{needed}, {len(enough)} of {len(word)} mixers pass at D = 24 (two seeds)"
-    assert f"{passed} with {enough.min():,.0f} (LSTM) to {enough.max():,.0f} (Taylor)" in TEXT
+    passed = f"{needed}, {len(enough)} of {len(word)} mixers pass at D = 24 (two seeds),"
+    assert f"{passed} with {enough.min():,.0f} (LSTM) to {enough.max():,.0f} bits (Taylor)" in TEXT
 
 
 def test_online():
@@ -319,8 +315,9 @@ def test_online():
     assert in_words(linear.loc[whole]) == in_words(lstm.loc[whole]) == "≤ 8"
     after = [in_words(d90.loc[(model, "cot")].loc[whole]) for model in ("linear", "lstm")]
     assert f"needs D ≤ 8 (linear and LSTM) instead of {after[0]} and {after[1]}" in TEXT
-    dims = in_words(lstm.loc[["float1e3", "float0e3", "float0e2"]])
-    assert f"D90 is {dims} with 5, 4, 3 bits per number" in TEXT
+    assert in_words(lstm.loc[["float1e3"]]) == "≤ 8"
+    dims = in_words(lstm.loc[["float0e2"]])
+    assert f"With 3 instead of 5 bits per number, the LSTM needs D = {dims}." in TEXT
 
 
 def test_erasing():
@@ -336,17 +333,10 @@ def test_erasing():
     assert f"{text} {linear.min():.1f} to {linear.max():.0f})" in TEXT
     state = frame_of("erase").groupby(["task", "size", "dim", "model"])["state_bytes"].first()
 
-    def saved(model, *place):
-        return state[*place, "standard"] / state[*place, model]
-
-    equal = [saved("last_lines", "arithmetic", size, 16) for size in (4, 6, 8)]
-    needs = ", ".join(f"{dim:g}" for dim in d90["standard"])
-    same = f"{min(equal):.1f} to {max(equal):.1f}"
-    needs += "; with learning rate 0.005 also 16 at 6"
     slow = d90_of_groups(frame_of("overnight"), {}).query("task == 'arithmetic' and size == 6")
     slow = slow[slow["recipe.learning_rate"] == 0.005].set_index("model")["d90"]
-    assert slow["standard"] == 16
-    assert f"at D = 16 (standard: {needs}), with {same} times less state at equal D" in TEXT
+    lower = f"standard attention's D90 from {d90['standard', 6]:g} to {slow['standard']:g} but not"
+    assert f"At 6 operators, 0.005 lowers {lower}" in TEXT
     assert "no larger D than standard attention, with **1.2 to 2.9 times** less state" in README
     assert text.startswith("1.2 to 2.9")
     dims = groups("erase").set_index(["task", "size", "model"])["d90"]
@@ -361,8 +351,7 @@ def test_erasing():
     words = words.format(*shares[:2], -shares[2]).replace("%", " %")
     assert f"at D90, erasing saves {words}, twenty" in TEXT
     sparse = groups("erase").query("model.str.startswith('last_lines_sparse')")
-    said = in_words(sparse.query("task == 'arithmetic' and size < 8"))
-    assert f"on Arithmetic with 3, 4 and 6 operators ({said})" in TEXT
+    assert "sparse attention's D90 on Arithmetic with 3, 4 and 6 operators but does" in TEXT
     sparse = sparse.set_index(["task", "size"])["d90"]
     own = groups("overnight").query("model == 'sparse'").set_index(["task", "size"])["d90"]
     assert sparse["arithmetic"].to_list() == own["arithmetic"].to_list() == [24, 32, 48, 64]
@@ -382,7 +371,7 @@ def test_flop_savings_within_d90_brackets():
             low, high = flops[*place, "linear"], flops[*place, "standard"]
             saves += standard["low"] > 0 and low[linear["d90"]] < high[standard["low"]]
             loses += linear["low"] > 0 and low[linear["low"]] > high[standard["d90"]]
-    assert saves == 0 and f"and more at 8 ({loses} beyond it)." in TEXT
+    assert saves == 0 and f"exceeds D90's uncertainty; {loses} of the losses do." in TEXT
 
 
 def test_thirteen_operators():
@@ -400,17 +389,19 @@ def test_thirteen_operators():
     found = ratios_of("arithmetic").query("model == 'linear' and size == 13").set_index("metric")
     less = found["saving"]
     dims = f"linear attention needs D = {linear['d90']:g}, standard attention {standard['d90']:g}"
-    spread = f"({least:.2f} to {most:.2f} within the brackets)"
+    spread = f"{least:.2f} to {most:.2f} times the inference FLOPs."
     spent = costs(frame_of("arithmetic"))  # of each model at its D90
     base = spent.query("size == 13 and model == 'standard'")["training_flops"].item()
     wide = rows.query("model == 'linear' and dim == 48")
     wide = (wide["flops_training"] * wide["steps_to_90"] / wide["steps"]).median() / base
-    training = f"{1 / less['training_flops']:.1f} times the training FLOPs ({wide:.1f} at D = 48)"
-    assert f"{dims}: {flops:.2f} times the inference FLOPs {spread}, {training}" in TEXT
+    training = f"Training takes {1 / less['training_flops']:.1f} times the FLOPs"
+    assert f"{dims}. It takes {flops:.2f} times the inference FLOPs" in TEXT
+    assert f"Within D90's uncertainty, linear attention takes {spread} {training}" in TEXT
+    assert f"{training} ({wide:.1f} at D = 48)" in TEXT
     dims = f"needs D = {linear['d90']:g} (standard: {standard['d90']:g}) and"
-    spread = f"({least:.2f} to {most:.2f} within D90's uncertainty)"
-    assert f"{dims} {flops:.2f} times the inference FLOPs {spread}." in README
-    assert f"{less['state_bytes']:.0f} times less state" in TEXT
+    spread = f"D90's uncertainty allows {least:.2f} to {most:.2f}"
+    assert f"{dims} {flops:.2f} times the inference FLOPs; {spread}." in README
+    assert f"the state is {less['state_bytes']:.0f} times smaller." in TEXT
     rates = [f"{own.loc[name, 'recipe.learning_rate']:g}" for name in ("linear", "standard")]
     assert f"D = 24: linear {rates[0]}, standard {rates[1]} (0.005" in TEXT
 
@@ -432,7 +423,8 @@ def test_claims():
     """Evidence on the paper's claims."""
     own, below = groups("overnight"), groups("table2_below")
     for model in ("standard", "linear"):
-        assert f"{model} {in_words(below[below['model'] == model])}" in TEXT
+        said = in_words(below[below["model"] == model]).replace(", ", " | ")
+        assert f"| {model}, here | {said}" in TEXT
     flops = below[below["d90"].notna()].set_index(["size", "model"])["flops_total"].unstack()
     times = (flops["linear"] / flops["standard"]).dropna()
     assert (
@@ -447,10 +439,12 @@ def test_claims():
     ) in TEXT
 
     powers = exponents(frame_of("overnight"), facets_of("overnight")).set_index(["model", "task"])
-    for places in ([("Standard", task) for task in ("Arithmetic", "ED", "LIS")],
-                   [("Linear", task) for task in ("Arithmetic", "ED", "LIS")],
-                   [("Sparse", "Arithmetic")]):  # fmt: skip
-        assert f"b = {', '.join(map(in_brief, powers.loc[places].itertuples()))}" in TEXT
+    for model in ("Standard", "Linear"):
+        places = [(model, task) for task in ("Arithmetic", "ED", "LIS")]
+        said = " | ".join(map(in_brief, powers.loc[places].itertuples()))
+        assert f"| {model.lower()}, here | {said} |" in TEXT
+    sparse = powers.loc[[("Sparse", "Arithmetic")]]
+    assert f"b = {in_brief(next(sparse.itertuples()))}" in TEXT
     larger = exponents(frame_of("table2_below")).query("model == 'Standard'")
     assert f"with up to 16 operators: {in_brief(next(larger.itertuples()))}" in TEXT
     for task, name in (("arithmetic", "Arithmetic"), ("ed", "ED"), ("lis", "LIS")):
@@ -467,11 +461,11 @@ def test_claims():
              for model in ("linear", "sparse", "standard")]  # fmt: skip
     assert "; ".join(pairs) in TEXT
     depth = groups("overnight_depth")
-    depth = depth[depth["model.mixer.window_blocks"].fillna(1) == 1]
+    depth = depth[(depth["model.mixer.window_blocks"].fillna(1) == 1) & (depth["size"] == 4)]
     for model in ("linear", "sparse", "standard"):
         rows = depth[depth["model"] == model]
         three, five = (in_words(rows[rows["layers"] == layers]) for layers in (3, 5))
-        assert f"{model} {three} and {five}" in TEXT
+        assert f"{model} {three}, {five}" in TEXT
 
 
 def test_rates_that_beat_the_common_one():
@@ -483,7 +477,7 @@ def test_rates_that_beat_the_common_one():
     said = f"0.02 lifts standard attention from {own[0.01]:.0f} to {own[0.02]:.0f} %"
     assert said in TEXT and "no other rate on ED and LIS (20 numbers) beats 0.01 by over 3" in TEXT
     seeds = set(medians(rows)["seeds"])
-    assert seeds == {2, 3} and ", two or three seeds)" in TEXT
+    assert seeds == {2, 3} and "lr_grid/README.md), two or three seeds)" in TEXT
 
 
 def test_tuned_rates_at_six_operators_remove_one_saving():
@@ -494,18 +488,19 @@ def test_tuned_rates_at_six_operators_remove_one_saving():
     cost = rows.groupby(["model", "dim"])["flops_total"].first()
     assert cost["standard", 16] < cost["linear", 24] < cost["standard", 24]
     tuned = (less("linear", "flops_total") > 1.001).sum() - 1
-    assert f"({tuned} with learning rates tuned at 6 operators)" in TEXT
+    assert f"leaves linear attention {tuned} savings instead of {tuned + 1}" in TEXT
 
 
 def test_seeds_of_match3():
     rows = frame_of("match3").query("model == 'tensor' and dim == 32")
     scale = (100 * rows.groupby("model.mixer.scale")["answer_accuracy"].median()).round()
-    said = f"{scale['sqrt']:.0f} % on Match3 with scores over √K, {scale['head_dim']:.0f} % over K"
+    said = f"{scale['sqrt']:.0f} % if scores are divided by √K (K: head width), "
+    said += f"{scale['head_dim']:.0f} % by K"
     rows = rows["answer_accuracy"]
     assert f"{said} (seeds: {100 * rows.min():.0f} to {100 * rows.max():.0f} %)" in TEXT
     rows = frame_of("match3").query("model == 'standard'")
     best = 100 * rows.groupby(["layers", "dim"])["answer_accuracy"].median().max()
-    assert f"the best standard model (one layer, D = 64) {best:.0f} %" in TEXT
+    assert f"; standard attention reaches {best:.0f} %" in TEXT
 
 
 def test_heads():
@@ -517,7 +512,8 @@ def test_heads():
     runs = frame_of("heads").query("task == 'ed' and model == 'linear' and dim <= 48")
     passed = (runs["answer_accuracy"] >= 0.9).groupby(runs["heads"]).agg(["sum", "size"])
     assert passed["size"].unique().tolist() == [12]
-    assert "{}, {}, {} and {} of 12 runs with D ≤ 48 pass".format(*passed["sum"]) in text
+    said = "{} of 12 runs with D ≤ 48 passes with one head, {} with two, {} with four, {} with "
+    assert f"{said}eight".format(*passed["sum"]) in text
 
 
 def test_limits():
@@ -533,8 +529,8 @@ def test_limits():
     edges = every[0].query("low > 0")
     assert f"{edges['still_improving'].sum()} of {len(edges)} cases" in TEXT
     lis = groups("overnight").query("task == 'lis' and d90.notna()")["chain_exact_match"]
-    chains = f"{100 * lis.min():.0f} to {100 * lis.max():.0f} % are entirely correct"
-    assert f"Chains: on LIS at D90, {chains}" in TEXT
+    chains = f"{100 * lis.min():.0f} to {100 * lis.max():.0f} % of chains are entirely correct"
+    assert f"on LIS at D90, {chains}" in TEXT
     ran = {cell for folder in (ROOT / "results").iterdir() for cell in read_cells(folder)}
     planned = [[cell.name for cell in cells(load_experiment(name))]
                for name in ("figure1", "figure2", "figure3")]  # fmt: skip
@@ -548,18 +544,14 @@ def test_limits():
     ones = f"{(seeds == 1).sum()} of {len(seeds)}"
     assert f"{ones} combinations of task, size, model, D and learning rate have only one" in TEXT
     assert set(table["precision"]) == {"float32"}
-    assert f"L up to {table['max_len'].max()}" in TEXT
+    assert f"L is up to {table['max_len'].max()}" in TEXT
     edges = groups("precision").query("low > 0")
     edges = edges.fillna({"d90": np.inf})
     keys = ["task", "size", "format", "model"]
     d90 = edges.pivot(index=keys, columns="precision", values="d90").dropna()
     moved = (d90["bfloat16"] != d90["float32"]).sum()
     assert f"changes [{moved} of {len(d90)} D90s]" in TEXT
-    seven = frame_of("overnight").query("task == 'ed' and size == 7 and model == 'linear'")
-    seeds = seven.sort_values("seed").groupby("dim")["answer_accuracy"].agg(list)
-    one, other, third, *last = (f"{100 * share:.0f}" for share in [*seeds[96], *seeds[128]])
-    wide = f"{' and '.join(last)} % (D = 128)"
-    assert f"reaches {one}, {other} and {third} % (D = 96), {wide}" in TEXT
+
     seen = pd.concat(map(frame_of, ("table2", "table2_below", "arithmetic")))
     longest = seen.groupby("model")["max_len"].max()
     assert f"(Arithmetic: {longest['linear']}, standard {longest['standard']})" in TEXT
