@@ -14,10 +14,11 @@ TABLES = {
         "equal D; times only for your models. Bold: yours."
     ),
     "d90": (
-        "D90 and its bracket (next smaller D tried, D90]. Median, chain (exact match) and success "
-        "(share of seeds at 90 %): at D90, else at the largest D. Still improving: at the largest "
-        "D that fails, a seed gained over 2 points in the last fifth of its steps. × standard: "
-        "relative to standard attention's D90, with the interval that the two brackets allow."
+        "The bracket is (next smaller D tried, D90]. Median accuracy, chain (exact match) and "
+        "success (share of seeds at 90 %) are those at D90, else at the largest D. Still "
+        "improving: at the largest D that fails, a seed gained over 2 points in the last fifth of "
+        "its steps. × standard: D90 relative to standard attention's, with the interval that the "
+        "two brackets allow."
     ),
     "flops": (
         "GFLOPs of one forward pass over L tokens at D90, 2 per multiply-add. Linear layers: the "

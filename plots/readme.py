@@ -110,10 +110,10 @@ def _compared(row: str, rows: pd.DataFrame) -> str:
         said.append(f"needs {'–'.join(span)}× standard attention's D in {len(known)} {of}")
     if failed:
         said.append(f"does not reach 90 % in {failed}{'' if said else f' {of}'}")
-    if said and (rest := len(rows) - len(known) - failed):
-        said.append(f"has only bounds in {rest}")
-    *most, last = said or ["has only bounds on D90"]
-    return f"{row} {' and '.join([', '.join(most)] * bool(most) + [last])}"
+    if not said:
+        return f"{row}: only bounds on D90 are known"
+    rest = len(rows) - len(known) - failed
+    return f"{row} {' and '.join(said)}{f' (in {rest}, only bounds are known)' if rest else ''}"
 
 
 def protocol(
