@@ -88,7 +88,8 @@ def run_command(main: Callable[[], Any], suggest: Callable[[str], str] | None = 
             near = "; write 'overrides=[\"KEY=VALUE\"]'"
         text = one_line(f"{f'{word}: ' if word else ''}{error} {reason}")
         if unknown:
-            text = f"{unknown[1]}: no such key{'' if near else f'; +{unknown[1]}=VALUE adds it'}"
+            new = not near and unknown[1].startswith(("task.", "model.mixer."))
+            text = f"{unknown[1]}: no such key{f'; +{unknown[1]}=VALUE adds it' if new else ''}"
         print(f"error: {text}{near}", file=sys.stderr)
         sys.exit(2)
     except (RuntimeError, ValueError) as error:  # submitit without SLURM; model=2

@@ -63,4 +63,4 @@ def main(settings: DictConfig) -> None:
 
 
 if __name__ == "__main__":
-    run_command(main)
+    run_command(main, lambda key: "")  # a run's settings are fixed

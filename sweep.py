@@ -68,15 +68,16 @@ def run(sweep: Sweep, call: SweepCall) -> None:
     more = display.more(sweep) if todo else ""
     print(f"{sweep.experiment.name}: {todo} of {len(sweep.cells)} cells to run{more}", flush=True)
     if todo:
+        sweep.folder.mkdir(parents=True, exist_ok=True)  # fails before hours of training
         launcher = make_launcher(HydraConfig.get().overrides.hydra, call.runs_dir, call.max_hours)
-        require_runnable(sweep.cells, launcher)  # before hours of training
+        require_runnable(sweep.cells, launcher)
         ahead = [planned.cell for planned in sweep.plan() if planned.status in sweep.to_run]
         with display.sweep_progress(sweep, ahead, None if sweep.frontier else todo):
             launch_cells(launcher, sweep.open_cells)
+    plan = sweep.plan()  # before drawing: figures lack cells that another sweep finishes meanwhile
     table = sweep.enter_records()
     if call.plot and (table["status"] == "done").any():
         draw(sweep, table, to_wandb=bool(todo))
-    plan = sweep.plan()
     failed = [planned for planned in plan if planned.status == "failed"]
     varying = display.varying_settings(sweep.cells)
     for planned in failed:
@@ -84,13 +85,13 @@ def run(sweep: Sweep, call: SweepCall) -> None:
         print(f"failed: {which}: {planned.reason}", file=sys.stderr)
     left = {cell.name for cell in sweep.wanted(plan)} | {planned.cell.name for planned in failed}
     if left:
-        late = call.max_hours is not None and len(left) > len(failed)
-        stopped = f" (stopped by max_hours={call.max_hours})" if late else ""
-        retry = f" ({len(failed)} failed; retry_failed=true runs them again)" if failed else ""
-        raise RunError(
-            f"{len(left)} of {len(sweep.cells)} cells are not done{retry}; rerun the command to "
-            f"continue{stopped}"
-        )
+        said = f"{len(left)} of {len(sweep.cells)} cells are not done"
+        if failed:
+            said += f"; {len(failed)} failed (retry_failed=true runs them again)"
+        if len(left) > len(failed):
+            late = f" (stopped by max_hours={call.max_hours})" if call.max_hours else ""
+            said += f"; rerun the command to continue{late}"
+        raise RunError(said)
 
 
 def sweep_from(call: SweepCall, given: dict[str, Any]) -> Sweep:
@@ -139,7 +140,8 @@ def suggest(key: str) -> str:
 
     if key.startswith("only."):
         columns = (*COLUMN_OF.values(), "size", "format", "cell")
-        return did_you_mean(key, [f"only.{column}" for column in columns])
+        last = f"only.{key.rpartition('.')[2]}"
+        return did_you_mean(last, [f"only.{column}" for column in columns])
     if "." in key:
         return f"; 'overrides=[\"{key}=...\"]' changes all cells"
     if key in (*COLUMN_OF.values(), "size", "format"):

@@ -25,13 +25,15 @@ def main(settings: DictConfig) -> Any:
 def run(settings: DictConfig) -> Any:
     """Run the cell that the command line describes; returns its answer accuracy, for sweepers that
     optimise."""
-    from experiments.config import cell_from
+    from experiments.config import cell_from, require_own_name
     from experiments.names import cell_name, source_digests
     from experiments.run import run_and_report
 
     given = plain(settings)
     if given["cell"] is not None:
         given |= published_settings(given)
+    elif not any(word.startswith("model.name=") for word in HydraConfig.get().overrides.task):
+        require_own_name(HydraConfig.get().runtime.choices["model"], given["model"])
     config = cell_from(given)
     if given["cell"] and source_digests(config) and cell_name(config) not in given["cell"]:
         raise UserError(f"cell={given['cell']}: its code from outside the project has changed")

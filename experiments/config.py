@@ -45,7 +45,7 @@ class MeasureConfig:
             if name is not None:
                 parse_format(name)
         if self.file is not None and (self.count is not None or self.split != "test"):
-            raise UserError("measure.file: it cannot be combined with split or count")
+            raise UserError("a file of test sequences takes no split or count")
         if self.split != "test" and any(value is not None for value in self.task.values()):
             raise UserError(f"measure.split={self.split}: measure.task needs measure.split=test")
 
@@ -159,6 +159,13 @@ def _mixer_of(model: str, config_dir: str | Path | None) -> dict[str, Any]:
     if settings.get("mixer") is None:
         raise UserError(f"model.mixers: {model} has no single mixer; name those it consists of")
     return settings["mixer"]
+
+
+def require_own_name(choice: str, model: Mapping[str, Any]) -> None:
+    """Raise UserError if `model=choice` has the name of another model, e.g. of its defaults."""
+    name = choice.rpartition("/")[2]
+    if model["name"] != name:
+        raise UserError(f"model={choice}: its YAML has name: {model['name']}; write name: {name}")
 
 
 def call_from(kind: Any, settings: Mapping[str, Any]) -> Any:

@@ -30,7 +30,7 @@ from common import (
     plain,
     suggest_key,
 )
-from experiments.config import CellConfig, cell_from, deciding_settings
+from experiments.config import CellConfig, cell_from, deciding_settings, require_own_name
 from experiments.names import cell_name, identity, other_settings
 from experiments.runs import Run
 
@@ -106,7 +106,9 @@ def load_experiment(
             return Experiment(name, "", [])
         known = known_experiments()
         near = did_you_mean(name, known)
-        raise UserError(f"experiment={name}: unknown; known: {', '.join(known)}{near}") from None
+        table = f", no {folder / 'results.csv'}" if folder else ""
+        said = f"experiment={name}: unknown{table}; known: {', '.join(known)}{near}"
+        raise UserError(said) from None
     return experiment_from(name, content)
 
 
@@ -149,6 +151,8 @@ def cell_of(words: Sequence[str]) -> Cell:
     model = _model(last["model"]) if "model" in last else {}
     composed = _composed(*(word for word in choices if not model or word != last["model"]))
     settings = copy.deepcopy(composed | model)
+    if "model" in last:
+        require_own_name(last["model"].partition("=")[2], settings["model"])
     for word in others:
         _set(settings, word)
     return Cell(cell_from(settings), (*choices, *others))

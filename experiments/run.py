@@ -143,6 +143,8 @@ def load_or_train(
     if not len(data.train):
         raise UserError(f"data.train_file={config.data.train_file}: no usable sequences")
     tell(Phase("training"))
+    if config.enter:  # a bad path fails before hours of training
+        (Path(config.results_dir) / config.experiment_name).mkdir(parents=True, exist_ok=True)
     model = initial_model(config, task)
     require_exact(model)
     require_causal(model)

@@ -36,7 +36,7 @@ def counted_forward(mixer: nn.Module, dim: int, length: int) -> dict[str, int]:
     """FLOPs of the matrix products of one pass over `length` tokens, on the meta device:
     "linear/mixer" inside `nn.Linear`, "mixing/products" all others. Raises UserError if there are
     none of the latter, or the mixer does not run on the meta device."""
-    name, remedy = type(mixer).__name__, "define `flops`, its cost as a formula (models/mixer.py)"
+    name, remedy = type(mixer).__name__, 'define flops(self, length) -> {"mixing/...": FLOPs}'
     moved = copy.deepcopy(mixer).to("meta").eval()
     try:
         with torch.no_grad(), FlopCounterMode(display=False) as counter:

@@ -1,8 +1,4 @@
-"""Learning curves, and the share of chains still right after each token.
-
-Curves: validation chains with an exact match, a line per D and seed; a ring: it stopped early,
-its task solved. Errors: test chains without a mistake so far (Kaplan–Meier), seeds pooled.
-"""
+"""Learning curves, and the share of chains still right after each token."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -12,6 +8,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
+from experiments.table import MEASURED
 from plots import data, style
 
 HEIGHT = 1.15  # inches of a panel
@@ -21,15 +18,17 @@ HEIGHT = 1.15  # inches of a panel
 def draw(
     table: pd.DataFrame, records: data.Records, width: float, facets: data.Facets = None, **_: Any
 ) -> Figure:
-    """Validation chains with an exact match. A ring marks a run that stopped early, its task
-    solved."""
+    """Share of validation chains that are right, a line per D and seed. A ring marks a run that
+    stopped early, its task solved."""
+    table = table.assign(**{own: table[key] for key, own in MEASURED.items() if key in table})
     rows = panels_by_size(table, facets, records, "curve")
     figure, grid, colors = new_grid(rows, width, "correct chains (%)", "training step")
     for run in rows.drop_duplicates(["panel", "row", "run"]).to_dict("records"):
         curve = records[run["cell"]]["curve"]
         axes, color = grid[run["panel"], run["row"]], colors[run["dim"]]
         right = [100 * share for share in curve["validation_chain_exact_match"]]
-        axes.plot(curve["step"], right, color=color, linewidth=1)
+        lone = "." if len(right) == 1 else None
+        axes.plot(curve["step"], right, color=color, linewidth=1, marker=lone)
         if run.get("stopped") == "solved":
             axes.plot(curve["step"][-1:], right[-1:], "o", color=color, markerfacecolor="white")
     return figure
@@ -39,7 +38,7 @@ def draw(
 def draw_errors(
     table: pd.DataFrame, records: data.Records, width: float, facets: data.Facets = None, **_: Any
 ) -> Figure:
-    """Test chains without a mistake so far, seeds pooled: `survival`."""
+    """Share of test chains without a mistake so far (Kaplan–Meier), seeds pooled."""
     rows = panels_by_size(table, facets, records, "errors")
     figure, grid, colors = new_grid(
         rows, width, "chains still right (%)", "tokens after the prompt"

@@ -2,7 +2,7 @@
 
 Accuracy: the share of correct final answers by greedy decoding. Each square is split into
 sorted stripes, one per seed; its number is their median. Black bar: D90, the smallest D whose
-median reaches 90 %, or a bound on it if no smaller D ran. Blank: not run.
+median reaches 90 %, or a bound on it if no smaller D ran. Blank: no result.
 """
 
 import itertools
@@ -64,7 +64,7 @@ def draw(table: pd.DataFrame, facets: data.Facets = None, *, width: float, **_: 
     once = beside_each_other or (words and len(set(map(tuple, ys.values()))) == 1)
     times = 1 if once else len(columns)
     width, cell = _widths(width, xs, ys, times)
-    lines = max(row.count(", ") + 1 for row in rows)
+    lines = max(style.wrapped(row, 1.2).count("\n") + 1 for row in rows)
     cells_high = max(HEIGHT * max(map(len, ys.values())) + 0.1, 0.14 * lines) * len(rows)
     height = max(cells_high, LOWEST) + 0.85
     figure = style.new_figure(width, height, dense=True)

@@ -17,6 +17,7 @@ LONG = 24  # longer tables are folded
 MAX_COLUMNS = 13
 ENOUGH_SEEDS = 3
 MAX_COMMANDS = 3  # shown in the protocol
+SETS = (("train_file", "train"), ("", "validation"), ("file", "test"))
 
 
 def write(
@@ -62,9 +63,10 @@ def write(
 
 
 def _caption(draw: Any) -> str:
-    """The second paragraph of the docstring of the figure's module, if there is one."""
+    """The second paragraph of the docstring of the figure's module, else the function's."""
     paragraphs = (inspect.getdoc(inspect.getmodule(draw)) or "").split("\n\n")
-    return " ".join(paragraphs[1].split()) if len(paragraphs) > 1 else ""
+    text = paragraphs[1] if len(paragraphs) > 1 else inspect.getdoc(draw) or ""
+    return " ".join(text.split())
 
 
 def _table(
@@ -111,7 +113,7 @@ def _compared(row: str, rows: pd.DataFrame) -> str:
     if failed:
         said.append(f"does not reach 90 % in {failed}{'' if said else f' {of}'}")
     if not said:
-        return f"{row}: only bounds on D90 are known"
+        return f"{row}: only bounds on D relative to standard attention's are known"
     rest = len(rows) - len(known) - failed
     return f"{row} {' and '.join(said)}{f' (in {rest}, only bounds are known)' if rest else ''}"
 
@@ -132,8 +134,10 @@ def protocol(
         "command": "; ".join(f"`{command}`" for command in commands)
                    if len(commands) <= MAX_COMMANDS else f"{len(commands)} (cells.jsonl)",
         "data": "; ".join(
-            f"{s['train']:,} training, {s['validation']:,} validation, {s['test']:,} test sequences"
-            for s in sets if s["train"]
+            "{} training, {} validation, {} test sequences".format(
+                *(s.get(file) or f"{s[split]:,}" for file, split in SETS)
+            )
+            for s in sets
         ),
         "recipe": "; ".join(_recipe([r for r in recipes if r["name"] == name])
                             for name in dict.fromkeys(r["name"] for r in recipes)),

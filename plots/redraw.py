@@ -49,8 +49,9 @@ def redraw(
 
     `formats`: png, pdf, svg for figures, csv, md, tex for tables. `looks`: `width`, `font_size` and
     `mplstyle` of `style.styled`. The README with the tables
-    is written with png unless figures or models are selected. What cannot be drawn is an error if
-    named in `figures`; a figure of the experiment's YAML is skipped with a note.
+    is written with png unless figures or models are selected; those of some models go to
+    figures/some_models. What cannot be drawn is an error if named in `figures`; a figure of the
+    experiment's YAML is skipped with a note.
     """
     table = read_table(folder)
     if not (table["status"] == "done").any():
@@ -67,6 +68,7 @@ def redraw(
     table, shown = table[table["model"].isin(kept)], shown[shown["model"].isin(kept)]
     if not (shown["status"] == "done").any():
         raise UserError(f"no finished row of {', '.join(kept)}")
+    place = folder / "figures" / ("some_models" if models or exclude else "")
     paths: list[Path] = []
     drawn: dict[str, Any] = {}
     scores = {row["name"]: row["score"] for row in scored.rows} if scored else None
@@ -83,14 +85,14 @@ def redraw(
             continue
         drawn[name] = draw
         for suffix in pictures:
-            paths.append(folder / "figures" / f"{name}.{suffix}")
+            paths.append(place / f"{name}.{suffix}")
             style.save(figure, paths[-1], looks.get("mplstyle"))
     built = {SCORE: score.frame(scored, kept)} if scored and SCORE in wanted else {}
     if TABLES in wanted:
         built |= tables.build(table, speeds, experiment.facets, records)
     for suffix in (suffix for suffix in formats if suffix in ("csv", "md", "tex")):
         for name, frame in built.items():
-            paths.append(folder / "figures" / f"{name}.{suffix}")
+            paths.append(place / f"{name}.{suffix}")
             write_text(paths[-1], tables.as_text(frame, suffix))
     if "png" in formats and not (figures or models or exclude):
         paths.append(folder / "README.md")

@@ -27,11 +27,12 @@ def draw(table: pd.DataFrame, facets: data.Facets = None, *, width: float, **_: 
     if (groups.groupby("column")["max_len"].nunique() < 2).all():
         raise UserError("no task has two sizes")
     columns, looks = groups["column"].unique(), style.line_looks(groups)
-    figure = style.new_figure(min(width, 0.6 + 2.05 * len(columns)), HEIGHT)
+    panel = min(width - 0.6, 2.05 * len(columns)) / len(columns)  # inches
+    figure = style.new_figure(0.6 + panel * len(columns), HEIGHT)
     figure.subplots(1, len(columns), sharey=True, squeeze=False)
     for axes, column in zip(figure.axes, columns, strict=True):
         _draw_lines(axes, groups[groups["column"] == column], looks)
-        axes.set_title(style.wrapped(column, 2.0))
+        axes.set_title(style.wrapped(column, panel))
     low, high = figure.axes[0].get_ylim()
     powers = 2.0 ** np.arange(np.ceil(np.log2(low)), np.floor(np.log2(high)) + 1)
     for axes in figure.axes:

@@ -49,7 +49,7 @@ BAD_CELLS = [
     ("model.position=rope model.dim=6", "even head_dim"),
     ("time_limit_seconds=-1", "time_limit"), ("task._target_=tasks.data.DataConfig", "subclass"),
     ("recipe.rates.hidden.factor=0", "factor"),
-    ("force=flase", "force"),
+    ("force=flase", "force"), ("results_dir=/dev/null", "/dev/null"),
 ]  # fmt: skip
 
 
@@ -88,6 +88,14 @@ def test_a_bad_sweep(command, tmp_path, words, named):
     assert not (tmp_path / "runs").exists()
 
 
+def test_a_model_with_the_name_of_its_defaults(command, tmp_path):
+    (tmp_path / "conf" / "model").mkdir(parents=True)
+    (tmp_path / "conf" / "model" / "mine.yaml").write_text("defaults: [linear]\n")
+    for words in (["train.py", *CELL], ["sweep.py", *SWEEP]):
+        line = command(words[0], "--config-dir=conf", *words[1:], "model=mine").line
+        assert "model=mine: its YAML has name: linear; write name: mine" in line
+
+
 def test_a_sweep_without_an_experiment_lists_them(command):
     assert "experiment=NAME is missing; known: arithmetic, bits" in command("sweep.py").line
 
@@ -106,7 +114,7 @@ def test_bad_evaluations(command, tmp_path):
         ("count=0", "count"), ("count=21", "count"), ("show=-1", "show"), ("threads=0", "threads"),
         ("trust=perhaps", "trust"), ("task.size=3", "capacity"), ("task.size=two", "size"),
         ("data.file=absent.txt", "absent.txt"), ("data.file=bad.txt", "bad.txt"),
-        ("data.file=bad.txt count=5", "combined with split or count"), ("out=.", "a folder"),
+        ("data.file=bad.txt count=5", "takes no split or count"), ("out=.", "a folder"),
     ]:  # fmt: skip
         assert named in line(*words.split())
     (folder / "checkpoint.pt").write_bytes(b"half of it")

@@ -9,6 +9,7 @@ from experiments.config import require_trusted
 from experiments.names import cell_name, run_name
 
 OUTSIDE = """
+from helper import GAIN
 from models.standard import StandardAttention
 from tasks.lis import LIS
 
@@ -46,13 +47,17 @@ def test_measurements_have_their_own_cell_names_but_the_same_run_name(tiny):
 )  # fmt: skip
 def test_editing_an_external_class_changes_the_name(tiny, tmp_path, monkeypatch, words):
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.delitem(sys.modules, "outside", raising=False)
-    path = tmp_path / "outside.py"
+    for name in ("outside", "helper"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    path, helper = tmp_path / "outside.py", tmp_path / "helper.py"
+    helper.write_text("GAIN = 1\n")
     path.write_text(OUTSIDE.format(comment="pass"))
     first = cell_name(tiny(*words))
     assert cell_name(tiny(*words)) == first
     path.write_text(OUTSIDE.format(comment="pass  # edited"))
-    assert cell_name(tiny(*words)) != first
+    assert (edited := cell_name(tiny(*words))) != first
+    helper.write_text("GAIN = 2\n")
+    assert cell_name(tiny(*words)) not in (first, edited)
 
 
 def test_files_are_identified_by_content_not_path(tiny, tmp_path):

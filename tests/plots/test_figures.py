@@ -159,6 +159,13 @@ def test_curves_draws_the_records_curve_and_a_ring_where_it_stopped_early():
     assert points(axes) == [[[20, 25], [40, 98]], [[40, 98]]]
 
 
+def test_curves_are_those_of_the_size_trained_at():
+    table = cells({8: [0.5]}, size=6).assign(**{"task.size": 4})
+    curve = {"step": [20], "validation_chain_exact_match": [0.25]}
+    figure = curves.draw(table, records={table["cell"][0]: {"curve": curve}})
+    assert figure.axes[0].get_ylabel() == "LIS, n = 4"
+
+
 def test_errors_draws_survival_in_percent():
     table = cells({8: [0.5]})
     counts = {"by_position": [[0, 10, 100], [1, 9, 90]]}
