@@ -241,7 +241,7 @@ def in_words(key: str, value: Any) -> str:
     text = f"{value:g}" if isinstance(value, float) else str(value)
     if key.endswith("file"):
         text = Path(text).name
-    form = _WORDS.get(key, f"{key.rpartition('.')[2]} {{}}")
+    form = _WORDS.get(key, f"{key.rpartition('.')[2].replace('_', ' ')} {{}}")
     return form.format(text).removesuffix("s" if text == "1" else "\0")
 
 

@@ -25,6 +25,7 @@ COLUMN_WIDTH = 3.25  # inches: one column of a two-column paper
 PAGE_WIDTH = 6.75  # inches: both columns
 FONT_SIZE = 7.0  # points
 LETTER = 0.07  # inches: the width of most letters
+LEGEND_ROW = 0.14  # inches
 GREY = "#595959"
 RULE: dict[str, Any] = {"color": GREY, "linewidth": 0.7, "linestyle": ":", "zorder": 1}
 STYLE = Path(__file__).with_name("cotcost.mplstyle")
@@ -144,14 +145,17 @@ def model_look(model: str) -> ModelLook:
 
 def line_looks(rows: pd.DataFrame) -> dict[str, dict[str, Any]]:
     """Colour, marker and dashes of each label `row`. Variants of one `model` differ in dashes
-    only."""
+    only, or in all if there are no other models."""
     looks, seen = {}, dict[str, int]()
+    alone = rows["model"].nunique() == 1
     labels = zip(rows["row"], rows["model"], strict=True)
     yours = [model for model in rows["model"].unique() if model not in MODELS]
     own = {model: ModelLook(model, *look) for model, look in zip(yours, itertools.cycle(YOURS))}
     for label, model in dict.fromkeys(labels):
         look, variant = own.get(model) or MODELS[model], seen.get(model, 0)
         seen[model] = variant + 1
+        if alone and variant:
+            look, variant = ModelLook(model, *YOURS[(variant - 1) % len(YOURS)]), 0
         looks[label] = {
             "color": look.color,
             "marker": look.marker,
@@ -194,7 +198,7 @@ def wrapped(text: str, inches: float) -> str:
 
 def legend_below(figure: Figure, looks: Mapping[str, Mapping[str, Any]], x_label: str = "") -> None:
     """Put a legend (`looks` by label) below the figure, in as few rows as fit, and above it the
-    label of the x axes."""
+    label of the x axes. A legend of many rows makes the figure higher."""
     room = figure.get_figwidth() * 72 / (0.52 * matplotlib.rcParams["font.size"])
     letters = [len(label) + 9 for label in looks]  # 9: line and spaces
 
@@ -202,6 +206,8 @@ def legend_below(figure: Figure, looks: Mapping[str, Mapping[str, Any]], x_label
         return sum(part.max() for part in np.array_split(letters, columns)) <= room
 
     columns = next(filter(fits, range(len(looks), 0, -1)), 1)
+    more = max(0, -(-len(looks) // columns) - 2) * LEGEND_ROW * matplotlib.rcParams["font.size"]
+    figure.set_figheight(figure.get_figheight() + more / FONT_SIZE)
     inches = figure.get_figwidth() * FONT_SIZE / matplotlib.rcParams["font.size"]
     handles = [Line2D([], [], label=label, **look) for label, look in looks.items()]
     figure.legend(
