@@ -65,8 +65,7 @@ def run_and_report(config: CellConfig) -> dict[str, Any] | None:
 
 def run_cell(config: CellConfig, listener: Listener = ignore) -> dict[str, Any] | None:
     """Train and evaluate the cell unless done; returns its record, None if another process is
-    working on it. Failures are recorded, then raised; a bad configuration raises UserError before
-    anything is written."""
+    working on it. Failures are recorded, then raised; a UserError is raised without a record."""
     task = build_task(config.task)
     measured = measured_task(config, task)
     device = resolve_device(config.machine.device)

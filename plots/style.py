@@ -145,7 +145,7 @@ def model_look(model: str) -> ModelLook:
 
 def line_looks(rows: pd.DataFrame) -> dict[str, dict[str, Any]]:
     """Colour, marker and dashes of each label `row`. Variants of one `model` differ in dashes
-    only, or in all if there are no other models."""
+    and fill, alone in colour and marker."""
     looks, seen = {}, dict[str, int]()
     alone = rows["model"].nunique() == 1
     labels = zip(rows["row"], rows["model"], strict=True)

@@ -174,7 +174,7 @@ def parser() -> argparse.ArgumentParser:
 
 def main(words: Sequence[str] | None = None) -> int:
     """Run one command; `key=value` sets a parameter of the task. Exit status: 0 done, 1 invalid
-    lines or a failed run, 2 bad arguments."""
+    lines, gate or run, 2 bad arguments."""
     words = sys.argv[1:] if words is None else words
     overrides = [word for word in words if re.match(r"[\w.]+=", word)]
     args = parser().parse_args([word for word in words if word not in overrides])
