@@ -1,5 +1,6 @@
 """Shared by all packages: one-line errors, composed and checked settings, atomic writes."""
 
+import ast
 import difflib
 import errno
 import functools
@@ -18,6 +19,8 @@ from typing import Any, TypeVar
 
 CONF_DIR = Path(__file__).resolve().parent / "conf"
 T = TypeVar("T")
+# Versioned by `RESULTS_VERSION` and `generator_version`, so not by their source.
+OURS = ("common", "evaluation", "experiments", "models", "tasks", "training")
 STRICT: Any = {"extra": "forbid", "strict": True, "allow_inf_nan": False}  # of pydantic dataclasses
 
 
@@ -293,3 +296,35 @@ def sha256_of(path: str | Path) -> str:
             return hashlib.file_digest(file, "sha256").hexdigest()
     except OSError as error:
         raise UserError(f"{path}: cannot be read ({error.strerror})") from None
+
+
+def sources(cls: Any) -> dict[str, str]:
+    """Digests by module: of `cls`, and of those in its folder that it imports, directly or not.
+    TypeError or OSError if it has no file."""
+    path = Path(inspect.getfile(cls))
+    root = path.parents[cls.__module__.count(".") + (path.name == "__init__.py")]
+    found, todo = {cls.__module__: path}, [path]
+    while todo:
+        file = todo.pop()
+        for name in _imports(file.read_bytes(), file.relative_to(root).parent.parts):
+            place = root.joinpath(*name.split("."))
+            for used in (place.with_suffix(".py"), place / "__init__.py"):
+                new = name not in found and name.partition(".")[0] not in OURS
+                if new and used.is_relative_to(path.parent) and used.is_file():
+                    found[name] = used
+                    todo.append(used)
+    return {name: sha256_of(file)[:16] for name, file in found.items()}
+
+
+@functools.cache
+def _imports(source: bytes, package: tuple[str, ...]) -> set[str]:
+    """The modules that Python source in `package` imports, and what it takes from them."""
+    found = set()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            found |= {item.name for item in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            parts = package[: len(package) + 1 - node.level] if node.level else ()
+            base = ".".join([*parts, *filter(None, [node.module])])
+            found |= {base, *(f"{base}.{item.name}" for item in node.names)}
+    return found

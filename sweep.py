@@ -68,13 +68,13 @@ def run(sweep: Sweep, call: SweepCall) -> None:
     more = display.more(sweep) if todo else ""
     print(f"{sweep.experiment.name}: {todo} of {len(sweep.cells)} cells to run{more}", flush=True)
     if todo:
-        sweep.folder.mkdir(parents=True, exist_ok=True)  # fails before hours of training
         launcher = make_launcher(HydraConfig.get().overrides.hydra, call.runs_dir, call.max_hours)
         require_runnable(sweep.cells, launcher)
+        sweep.folder.mkdir(parents=True, exist_ok=True)  # fails before hours of training
         ahead = [planned.cell for planned in sweep.plan() if planned.status in sweep.to_run]
         with display.sweep_progress(sweep, ahead, None if sweep.frontier else todo):
             launch_cells(launcher, sweep.open_cells)
-    plan = sweep.plan()  # before drawing: figures lack cells that another sweep finishes meanwhile
+    plan = sweep.plan()  # cells that another sweep finishes later are not in the figures
     table = sweep.enter_records()
     if call.plot and (table["status"] == "done").any():
         draw(sweep, table, to_wandb=bool(todo))
@@ -140,8 +140,10 @@ def suggest(key: str) -> str:
 
     if key.startswith("only."):
         columns = (*COLUMN_OF.values(), "size", "format", "cell")
-        last = f"only.{key.rpartition('.')[2]}"
-        return did_you_mean(last, [f"only.{column}" for column in columns])
+        last = key.rpartition(".")[2]
+        if key.count(".") > 1 and last not in columns:
+            return f"; +{key}=VALUE filters by it"
+        return did_you_mean(f"only.{last}", [f"only.{column}" for column in columns])
     if "." in key:
         return f"; 'overrides=[\"{key}=...\"]' changes all cells"
     if key in (*COLUMN_OF.values(), "size", "format"):

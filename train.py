@@ -32,8 +32,10 @@ def run(settings: DictConfig) -> Any:
     given = plain(settings)
     if given["cell"] is not None:
         given |= published_settings(given)
-    elif not any(word.startswith("model.name=") for word in HydraConfig.get().overrides.task):
-        require_own_name(HydraConfig.get().runtime.choices["model"], given["model"])
+    elif (choice := HydraConfig.get().runtime.choices.get("model")) and not any(
+        word.lstrip("+").startswith("model.name=") for word in HydraConfig.get().overrides.task
+    ):
+        require_own_name(choice, given["model"])
     config = cell_from(given)
     if given["cell"] and source_digests(config) and cell_name(config) not in given["cell"]:
         raise UserError(f"cell={given['cell']}: its code from outside the project has changed")

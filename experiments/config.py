@@ -163,8 +163,8 @@ def _mixer_of(model: str, config_dir: str | Path | None) -> dict[str, Any]:
 
 def require_own_name(choice: str, model: Mapping[str, Any]) -> None:
     """Raise UserError if `model=choice` has the name of another model, e.g. of its defaults."""
-    name = choice.rpartition("/")[2]
-    if model["name"] != name:
+    name = choice.rpartition("/")[2].removesuffix(".yaml")
+    if model.get("name", name) != name:
         raise UserError(f"model={choice}: its YAML has name: {model['name']}; write name: {name}")
 
 

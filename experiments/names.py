@@ -1,23 +1,16 @@
 """Names of training runs and evaluations: hashes of the settings that affect them. `runs/<run>/`
 holds one training run. A cell evaluated with the default settings has the name of its run."""
 
-import ast
 import hashlib
-import importlib.util
-import inspect
 import json
-import sys
-from collections.abc import Iterator, Mapping
-from pathlib import Path
-from types import ModuleType
+from collections.abc import Mapping
 from typing import Any
 
-from common import UserError, locate, sha256_of
+from common import UserError, locate, sha256_of, sources
 from experiments.config import OUR_PACKAGES, CellConfig, deciding_settings, measured_settings
 
 # Increase this when a code change alters results, beyond rounding, under the same configuration.
 RESULTS_VERSION = 2
-OURS = ("common", "evaluation", "experiments", "models", "tasks", "training")
 
 
 def run_name(config: CellConfig) -> str:
@@ -61,40 +54,14 @@ def source_digests(config: CellConfig) -> dict[str, str]:
     found = {}
     for target in sorted(targets):
         if not target.startswith(OUR_PACKAGES):
+            cls = locate(target, "_target_")
             try:
-                path = inspect.getfile(cls := locate(target, "_target_"))
-            except TypeError:
+                own = sources(cls)
+                found[target] = own.pop(cls.__module__)
+            except (AttributeError, TypeError):
                 raise UserError(f"_target_={target}: not a Python class or function") from None
-            found[target] = sha256_of(path)[:16]
-            beside = _beside(sys.modules[cls.__module__], Path(path).parent)
-            found |= {name: sha256_of(file)[:16] for name, file in beside.items()}
+            found |= own
     return found
-
-
-def _beside(module: ModuleType, folder: Path) -> dict[str, Path]:
-    """The files in `folder`, by module, that `module` imports, directly or not; none of ours."""
-    found: dict[str, Path] = {}
-    todo = [module]
-    while todo:
-        for name in set(_imports(todo.pop())) - {module.__name__, *found}:
-            used = sys.modules.get(name)
-            path = Path(getattr(used, "__file__", None) or "/")
-            ours = name.partition(".")[0] in OURS or "site-packages" in path.parts
-            if used and path.suffix == ".py" and path.is_relative_to(folder) and not ours:
-                found[name] = path
-                todo.append(used)
-    return found
-
-
-def _imports(module: ModuleType) -> Iterator[str]:
-    """The modules that the source of `module` imports, and what it takes from them."""
-    for node in ast.walk(ast.parse(inspect.getsource(module))):
-        if isinstance(node, ast.Import):
-            yield from (item.name for item in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            name = "." * node.level + (node.module or "")
-            base = importlib.util.resolve_name(name, module.__package__)
-            yield from (base, *(f"{base}.{item.name}" for item in node.names))
 
 
 def _hash(settings: Mapping[str, Any]) -> str:

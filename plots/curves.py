@@ -8,7 +8,6 @@ import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from experiments.table import MEASURED
 from plots import data, style
 
 HEIGHT = 1.15  # inches of a panel
@@ -20,15 +19,19 @@ def draw(
 ) -> Figure:
     """Share of validation chains that are right, a line per D and seed. A ring marks a run that
     stopped early, its task solved."""
-    table = table.assign(**{own: table[key] for key, own in MEASURED.items() if key in table})
+    tasks = [records.get(cell, {}).get("config", {}).get("task", {}) for cell in table["cell"]]
+    for key in ("size", "format"):  # the curve is of those trained at
+        table = table.assign(
+            **{key: [task.get(key, v) for task, v in zip(tasks, table[key], strict=True)]}
+        )
     rows = panels_by_size(table, facets, records, "curve")
     figure, grid, colors = new_grid(rows, width, "correct chains (%)", "training step")
     for run in rows.drop_duplicates(["panel", "row", "run"]).to_dict("records"):
         curve = records[run["cell"]]["curve"]
         axes, color = grid[run["panel"], run["row"]], colors[run["dim"]]
         right = [100 * share for share in curve["validation_chain_exact_match"]]
-        lone = "." if len(right) == 1 else None
-        axes.plot(curve["step"], right, color=color, linewidth=1, marker=lone)
+        marker = "." if len(right) == 1 else None
+        axes.plot(curve["step"], right, color=color, linewidth=1, marker=marker)
         if run.get("stopped") == "solved":
             axes.plot(curve["step"][-1:], right[-1:], "o", color=color, markerfacecolor="white")
     return figure

@@ -17,7 +17,6 @@ LONG = 24  # longer tables are folded
 MAX_COLUMNS = 13
 ENOUGH_SEEDS = 3
 MAX_COMMANDS = 3  # shown in the protocol
-SETS = (("train_file", "train"), ("", "validation"), ("file", "test"))
 
 
 def write(
@@ -133,12 +132,7 @@ def protocol(
     rows = {
         "command": "; ".join(f"`{command}`" for command in commands)
                    if len(commands) <= MAX_COMMANDS else f"{len(commands)} (cells.jsonl)",
-        "data": "; ".join(
-            "{} training, {} validation, {} test sequences".format(
-                *(s.get(file) or f"{s[split]:,}" for file, split in SETS)
-            )
-            for s in sets
-        ),
+        "data": "; ".join(dict.fromkeys(map(_sets, sets))),
         "recipe": "; ".join(_recipe([r for r in recipes if r["name"] == name])
                             for name in dict.fromkeys(r["name"] for r in recipes)),
         "layers, heads": "; ".join(data.words(depths, ["layers", "heads"])),
@@ -149,6 +143,12 @@ def protocol(
     }  # fmt: skip
     shown = {name: text for name, text in rows.items() if text}
     return pd.DataFrame({"setting": shown.keys(), "value": shown.values()})
+
+
+def _sets(of: Mapping[str, Any]) -> str:
+    train, test = (Path(of[file]).name if of[file] else f"{of[split]:,}"
+                   for file, split in (("train_file", "train"), ("file", "test")))  # fmt: skip
+    return f"{train} training, {of['validation']:,} validation, {test} test sequences"
 
 
 def _distinct(settings: Any) -> list[dict[str, Any]]:

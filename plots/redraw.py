@@ -48,10 +48,9 @@ def redraw(
     """Write figures and tables of `folder`, which holds `results.csv`; returns the paths.
 
     `formats`: png, pdf, svg for figures, csv, md, tex for tables. `looks`: `width`, `font_size` and
-    `mplstyle` of `style.styled`. The README with the tables
-    is written with png unless figures or models are selected; those of some models go to
-    figures/some_models. What cannot be drawn is an error if named in `figures`; a figure of the
-    experiment's YAML is skipped with a note.
+    `mplstyle` of `style.styled`. The README with the tables is written with png unless figures or
+    models are selected; figures of some models go to figures/some_models. What cannot be drawn is
+    an error if named in `figures`; a figure of the experiment's YAML is skipped with a note.
     """
     table = read_table(folder)
     if not (table["status"] == "done").any():

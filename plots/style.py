@@ -144,8 +144,8 @@ def model_look(model: str) -> ModelLook:
 
 
 def line_looks(rows: pd.DataFrame) -> dict[str, dict[str, Any]]:
-    """Colour, marker and dashes of each label `row`. Variants of one `model` differ in dashes
-    and fill, alone in colour and marker."""
+    """Colour, marker and dashes of each label `row`. Variants of a model differ in dashes and
+    fill; of the only model, in colour and marker."""
     looks, seen = {}, dict[str, int]()
     alone = rows["model"].nunique() == 1
     labels = zip(rows["row"], rows["model"], strict=True)
@@ -155,7 +155,7 @@ def line_looks(rows: pd.DataFrame) -> dict[str, dict[str, Any]]:
         look, variant = own.get(model) or MODELS[model], seen.get(model, 0)
         seen[model] = variant + 1
         if alone and variant:
-            look, variant = ModelLook(model, *YOURS[(variant - 1) % len(YOURS)]), 0
+            look, variant = ModelLook(model, *YOURS[variant % len(YOURS)]), 0
         looks[label] = {
             "color": look.color,
             "marker": look.marker,
@@ -206,9 +206,10 @@ def legend_below(figure: Figure, looks: Mapping[str, Mapping[str, Any]], x_label
         return sum(part.max() for part in np.array_split(letters, columns)) <= room
 
     columns = next(filter(fits, range(len(looks), 0, -1)), 1)
-    more = max(0, -(-len(looks) // columns) - 2) * LEGEND_ROW * matplotlib.rcParams["font.size"]
-    figure.set_figheight(figure.get_figheight() + more / FONT_SIZE)
-    inches = figure.get_figwidth() * FONT_SIZE / matplotlib.rcParams["font.size"]
+    scale = matplotlib.rcParams["font.size"] / FONT_SIZE
+    more = max(0, -(-len(looks) // columns) - 2) * LEGEND_ROW
+    figure.set_figheight(figure.get_figheight() + more * scale)
+    inches = figure.get_figwidth() / scale
     handles = [Line2D([], [], label=label, **look) for label, look in looks.items()]
     figure.legend(
         handles=handles, loc="outside lower center", ncols=columns, title=wrapped(x_label, inches),

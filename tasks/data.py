@@ -6,7 +6,6 @@ tokens in id order, `meta.json` with the settings and the fingerprint.
 
 import contextlib
 import hashlib
-import inspect
 import io
 import json
 import shutil
@@ -20,7 +19,7 @@ import numpy as np
 import pydantic
 from filelock import FileLock
 
-from common import STRICT, UserError, sha256_of, write_bytes, write_json, write_text
+from common import STRICT, UserError, sha256_of, sources, write_bytes, write_json, write_text
 from tasks.generate import SeenPrompts, draw_sets
 from tasks.sequences import SequenceSet
 from tasks.task import SPLITS, Task
@@ -110,7 +109,7 @@ def data_key(task: Task, config: DataConfig) -> str:
     source = None
     if not type(task).__module__.startswith("tasks."):
         with contextlib.suppress(OSError, TypeError):  # a task from a notebook has no file
-            source = sha256_of(Path(inspect.getfile(type(task))))
+            source = sources(type(task))
     content = {
         "version": task.generator_version,
         "class": f"{type(task).__module__}.{type(task).__qualname__}",

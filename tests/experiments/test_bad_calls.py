@@ -29,7 +29,7 @@ BAD_CELLS = [
     ("task=chess", "chess"), ("nonsense", "nonsense"),
     ("precision=float32", "did you mean recipe.precision?"),
     ("task.colour=red", "colour"), ("+task.colour=red", "colour"),
-    ("recipe.stepz=5", "did you mean recipe.steps?"), ("~model", "model"), ("task.size=0", "size"),
+    ("recipe.stepz=5", "did you mean recipe.steps?"), ("task.size=0", "size"),
     ("model.dim=0", "dim"), ("model.dim=15 model.num_heads=1", "odd"),
     ("model.mixer._target_=models.absent.Attention", "models.absent"),
     ("model.mixer._target_=models.standard.Nothing", "Nothing"),
@@ -77,7 +77,8 @@ BAD_SWEEPS = [
     ("experiment.figures=[heatmpa]", "did you mean heatmap?"),
     ("+experiment.facets.rows=[taks]", "did you mean task?"), ("task=lis", "mean only.task?"),
     ("device=cuda:99", "device=cuda:99"), ('overrides=["model.num_heads=3"]', "num_heads=3"),
-    ("dryrun=true", "did you mean dry_run?"),
+    ("dryrun=true", "did you mean dry_run?"), ("only.model.dim=8", "did you mean only.dim?"),
+    ("only.model.position=rope", "+only.model.position=VALUE filters by it"),
     ("model=gla model.dim=9", "model.dim=9: a sweep takes only model=NAME"),
 ]  # fmt: skip
 
@@ -85,7 +86,7 @@ BAD_SWEEPS = [
 @pytest.mark.parametrize(("words", "named"), BAD_SWEEPS, ids=[words for words, _ in BAD_SWEEPS])
 def test_a_bad_sweep(command, tmp_path, words, named):
     assert named in command("sweep.py", *replaced(SWEEP, words.split())).line
-    assert not (tmp_path / "runs").exists()
+    assert not (tmp_path / "runs").exists() and not (tmp_path / "outputs").exists()
 
 
 def test_a_model_with_the_name_of_its_defaults(command, tmp_path):

@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from common import UserError
+from common import UserError, locate, sources
 from experiments.config import require_trusted
 from experiments.names import cell_name, run_name
 
@@ -58,6 +58,26 @@ def test_editing_an_external_class_changes_the_name(tiny, tmp_path, monkeypatch,
     assert (edited := cell_name(tiny(*words))) != first
     helper.write_text("GAIN = 2\n")
     assert cell_name(tiny(*words)) not in (first, edited)
+
+
+def test_sources_follows_imports_within_the_folder_loaded_or_not(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    files = {
+        "pack/__init__.py": "", "pack/mixer.py": "import models.mixer, torch\nfrom . import near\n"
+        "class Mine:\n    def forward(self):\n        from pack.late import x",
+        "pack/near.py": "from .deep import tool", "pack/deep/__init__.py": "from . import tool",
+        "pack/deep/tool.py": "", "pack/late.py": "x = 1", "pack/unused.py": "", "other.py": "",
+    }  # fmt: skip
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    found = sources(locate("pack.mixer.Mine", ""))
+    assert set(found) == {
+        "pack", "pack.mixer", "pack.near", "pack.deep", "pack.deep.tool", "pack.late"
+    }  # fmt: skip
+    (tmp_path / "pack" / "late.py").write_text("x = 2")
+    changed = sources(locate("pack.mixer.Mine", ""))
+    assert {name for name in found if found[name] != changed[name]} == {"pack.late"}
 
 
 def test_files_are_identified_by_content_not_path(tiny, tmp_path):

@@ -160,9 +160,10 @@ def test_curves_draws_the_records_curve_and_a_ring_where_it_stopped_early():
 
 
 def test_curves_are_those_of_the_size_trained_at():
-    table = cells({8: [0.5]}, size=6).assign(**{"task.size": 4})
-    curve = {"step": [20], "validation_chain_exact_match": [0.25]}
-    figure = curves.draw(table, records={table["cell"][0]: {"curve": curve}})
+    table = cells({8: [0.5]}, size=6)
+    record = {"curve": {"step": [20], "validation_chain_exact_match": [0.25]}}
+    record["config"] = {"task": {"size": 4}}
+    figure = curves.draw(table, records={table["cell"][0]: record})
     assert figure.axes[0].get_ylabel() == "LIS, n = 4"
 
 
@@ -195,6 +196,8 @@ def test_models_have_distinct_styles():
     models = joined(*(cells({8: [0.95]}, model=model) for model in ("standard", "mine", "other")))
     found = style.line_looks(models.assign(row=models["model"])).values()
     assert len({(look["color"], look["marker"]) for look in found}) == 3
+    alone = models.assign(row=models["model"], model="mine")
+    assert len({look["color"] for look in style.line_looks(alone).values()}) == 3
 
 
 @pytest.mark.parametrize(
@@ -283,9 +286,10 @@ def test_outputs_take_precedence_over_results(published, drawn):
     assert Path("results/mine/README.md").exists()
 
 
-def test_formats_and_figures_can_be_chosen(drawn):
+def test_formats_and_figures_can_be_chosen(published, drawn):
     names = drawn("format=pdf,tex", "figures=heatmap,tables", "exclude=linear")
     assert {"heatmap.pdf", "d90.tex"} <= set(names) and "README.md" not in names
+    assert (published / "figures" / "some_models" / "heatmap.pdf").exists()
     assert not [name for name in names if name.endswith((".png", ".csv"))]
 
 
