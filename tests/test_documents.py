@@ -473,7 +473,7 @@ def test_claims():
 def test_tuned_rates_on_ed_and_lis():
     d90 = [groups(name).query("model != 'sparse'").set_index(["task", "size", "model"])["d90"]
            for name in ("ed_lis", "overnight")]  # fmt: skip
-    for size in (("ed", 2), ("ed", 4), ("lis", 10)):
+    for size in (("ed", 2), ("ed", 4), ("lis", 10), ("lis", 20)):
         assert d90[0].sort_index().loc[size].equals(d90[1].sort_index().loc[size])
     rows = frame_of("lr_grid").query("task == 'ed' and model == 'standard'")
     lifted = (100 * rows.groupby("recipe.learning_rate")["answer_accuracy"].median()).round()
