@@ -42,36 +42,28 @@ class RunError(Exception):
     """A run that failed: divergence, a full disk. Exit status 1."""
 
 
-def exit_on_user_error(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Print a UserError or RunError of `function` as one line, and exit with its status."""
-
-    import yaml
+def exit_on_user_error(
+    function: Callable[..., Any], suggest: Callable[[str], str] | None = None
+) -> Callable[..., Any]:
+    """Print what the user can mend in an error of `function` as one line, and exit with status 2,
+    or 1 for a RunError. `suggest` completes the line for an unknown key."""
 
     @functools.wraps(function)
     def wrapper(*arguments: Any) -> Any:
         try:
             return function(*arguments)
-        except (UserError, RunError) as error:
-            print(f"error: {error}", file=sys.stderr)
-            sys.exit(2 if isinstance(error, UserError) else 1)
-        except yaml.YAMLError as error:
-            print("error:", " ".join(str(error).split()), file=sys.stderr)
-            sys.exit(2)
-        except OSError as error:
-            if not is_bad_path(error):
+        except Exception as error:
+            line = user_line(error, suggest or suggest_key)
+            if line is None:
                 raise
-            print(f"error: {error.filename}: {error.strerror}", file=sys.stderr)
-            sys.exit(2)
+            print(f"error: {line}", file=sys.stderr)
+            sys.exit(1 if isinstance(error, RunError) else 2)
 
     return wrapper
 
 
 def run_command(main: Callable[[], Any], suggest: Callable[[str], str] | None = None) -> None:
-    """Run a Hydra entry point; Hydra's errors, e.g. an unknown key, exit with status 2. `suggest`
-    completes the message for an unknown key."""
-    from hydra.errors import HydraException
-    from omegaconf.errors import OmegaConfBaseException
-
+    """Run a Hydra entry point, with `exit_on_user_error`."""
     os.environ.setdefault("HYDRA_FULL_ERROR", "1")  # pass errors on unchanged
     # Workers of a launcher run this clone's code, whichever is installed.
     paths = [str(Path(__file__).resolve().parent), os.environ.get("PYTHONPATH", "")]
@@ -81,27 +73,32 @@ def run_command(main: Callable[[], Any], suggest: Callable[[str], str] | None = 
         if name != "SLURM_CONF":
             del os.environ[name]
     try:
-        exit_on_user_error(main)()
-    except (HydraException, OmegaConfBaseException) as error:
-        reason = error.__cause__ if isinstance(error.__cause__, OmegaConfBaseException) else ""
-        word = getattr(error, "override", None)  # that cannot be parsed
-        unknown = re.match(r"Could not override '([\w.]+)'", str(error))
-        near = (suggest or suggest_key)(unknown[1]) if unknown else ""
-        if str(word).startswith("overrides="):
-            near = "; write 'overrides=[\"KEY=VALUE\"]'"
-        text = one_line(f"{f'{word}: ' if word else ''}{error} {reason}")
-        if unknown:
-            new = not near and unknown[1].startswith(("task.", "model.mixer."))
-            text = f"{unknown[1]}: no such key{f'; +{unknown[1]}=VALUE adds it' if new else ''}"
-        print(f"error: {text}{near}", file=sys.stderr)
-        sys.exit(2)
-    except (RuntimeError, ValueError) as error:  # submitit without SLURM; model=2
-        if not str(error).startswith(("Could not detect", "Config group override must")):
-            raise
-        print(f"error: {error}", file=sys.stderr)
-        sys.exit(2)
+        exit_on_user_error(main, suggest)()
     except KeyboardInterrupt:
         sys.exit(130)
+
+
+def user_line(error: Exception, suggest: Callable[[str], str]) -> str | None:
+    """What an error tells the user, in one line; None for a bug."""
+    import yaml
+    from hydra.errors import HydraException
+    from omegaconf.errors import OmegaConfBaseException
+
+    if isinstance(error, OSError) and is_bad_path(error):
+        return f"{error.filename}: {error.strerror}"
+    if unknown := re.match(r"Could not override '([\w.]+)'", str(error)):
+        key, near = unknown[1], suggest(unknown[1])
+        new = not near and key.startswith(("task.", "model.mixer."))
+        return f"{key}: no such key{f'; +{key}=VALUE adds it' if new else near}"
+    if isinstance(error, HydraException | OmegaConfBaseException | yaml.YAMLError):
+        word = getattr(error, "override", None)  # that cannot be parsed
+        near = "; write 'overrides=[\"KEY=VALUE\"]'" if f"{word}".startswith("overrides=") else ""
+        reason = error.__cause__ if isinstance(error.__cause__, OmegaConfBaseException) else ""
+        return one_line(f"{f'{word}: ' if word else ''}{error} {reason}") + near
+    # The others are Hydra's, e.g. for submitit without SLURM, and model=2.
+    ours = isinstance(error, UserError | RunError)
+    theirs = str(error).startswith(("Could not detect", "Config group override must"))
+    return str(error) if ours or theirs else None
 
 
 def did_you_mean(name: str, known: Iterable[str], prefix: str = "") -> str:

@@ -46,6 +46,7 @@ BAD_CELLS = [
     ("measure.count=21", "measure.count=21: the test set has 20"),
     ("measure.state_format=float7", "format float7"), ("+model.layers=3", "layers"),
     ("model=hybrid model.mixers=[based,standard]", "based has no single mixer"),
+    ("model=hybrid model.mixers=[linaer]", "Could not find 'model/linaer'"),
     ("model.position=rope model.dim=6", "even head_dim"),
     ("time_limit_seconds=-1", "time_limit"), ("task._target_=tasks.data.DataConfig", "subclass"),
     ("recipe.rates.hidden.factor=0", "factor"),
