@@ -48,8 +48,7 @@ def published_settings(given: dict[str, Any]) -> dict[str, Any]:
     from experiments.config import HASHED_SECTIONS, require_trusted
     from experiments.table import published_cell
 
-    words = HydraConfig.get().overrides.task if HydraConfig.initialized() else []
-    for word in words:
+    for word in HydraConfig.get().overrides.task:
         if word.lstrip("+~").partition("=")[0].partition(".")[0] in HASHED_SECTIONS:
             raise UserError(f"{word}: cell= runs a cell exactly as it was; remove this override")
     shipped = str(CONF_DIR.parent / "results")

@@ -85,7 +85,7 @@ def generate(
     exact = exact_copy(model)
     require_same_step(exact)
     # Chunked mixers hold about 56 numbers per channel; CUDA has no fused attention in float64.
-    heads = max(getattr(block.mixer, "num_heads", 1) for block in model.blocks)
+    heads = max(block.mixer.num_heads for block in model.blocks)
     per_token = 56 * model.dim + 4 * model.head.out_features + 2 * heads * longest
     bytes_per_token = 8 * per_token
     most_tokens = int(megabytes(memory_mb, device) * 2**20 / bytes_per_token)
@@ -97,7 +97,7 @@ def generate(
         return Generation(labels, sequences.lengths, first_difference(labels, sequences.labels))
     # Mixers may hold their state for max_len tokens at once, and compacting copies it.
     bytes_per_row = 4 * model.state_bytes(model.max_len) + bytes_per_token * longest
-    text = certify(exact, tensors, longest, parts, lambda done: progress(done, total))
+    text = certify(exact, tensors, longest, parts, progress)
     mistaken = torch.nonzero(text.first_mistake >= 0).flatten()
     order, done = mistaken[torch.argsort(text.first_mistake[mistaken])], total - len(mistaken)
     for rows in order.split(rows_that_fit(memory_mb, device, bytes_per_row)):
@@ -194,10 +194,10 @@ def certify(
     sequences: SequenceTensors,
     longest: int,
     parts: list[Tensor],
-    report: Callable[[int], None],
+    progress: Progress,
 ) -> TextBuffer:
-    """Write each gold sequence up to the first token at which the model differs. `report` is called
-    after each batch with the number of certified sequences."""
+    """Write each gold sequence up to the first token at which the model differs; those without such
+    a token are done."""
     text, certified = TextBuffer(sequences, longest), 0
     for rows in parts:
         batch, width = sequences.batch(rows), sequences.width(rows) + 1
@@ -211,7 +211,7 @@ def certify(
         kept = torch.arange(width, device=rows.device) < text.lengths[rows, None]
         text.tokens[rows, :width] = sequences.tokens[rows, :width].where(kept, PAD_ID)
         text.append(rows[mistaken], batch.spread(choice)[mistaken, target])
-        report(certified := certified + len(rows) - len(mistaken))
+        progress(certified := certified + len(rows) - len(mistaken), len(sequences))
     return text
 
 

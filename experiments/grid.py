@@ -174,11 +174,9 @@ def as_override(key: str, value: Any) -> str:
 
 def quoted(value: Any) -> str:
     """`value` as Hydra's override grammar writes it."""
-    return (
-        QuotedString(value, Quote.single).with_quotes()
-        if isinstance(value, str)
-        else json.dumps(value)
-    )
+    if isinstance(value, str):
+        return QuotedString(value, Quote.single).with_quotes()
+    return json.dumps(value)
 
 
 @functools.cache

@@ -46,16 +46,15 @@ def run_and_report(config: CellConfig) -> dict[str, Any] | None:
     """Run a cell with a progress bar, enter it into its table, print the outcome. Returns the row;
     None if another process is working on the cell."""
     run, cell = Run.of(config), cell_name(config)
-    record = earlier = None if config.force else run.finished(cell)
+    earlier = None if config.force else run.finished(cell)
     job = OmegaConf.select(HydraConfig.get(), "job.id") if HydraConfig.initialized() else None
     in_multirun = "/" in str(job)  # local jobs, whose bars would mix
     with cell_progress(enabled=config.progress and not in_multirun) as progress:
         try:
             record = earlier or run_cell(config, progress)
         finally:
-            entered = record or run.record(cell)
-            if entered and config.enter:
-                upsert(Path(config.results_dir) / config.experiment_name, [entered])
+            if config.enter and (found := run.record(cell)):
+                upsert(Path(config.results_dir) / config.experiment_name, [found])
     if config.progress:
         print_outcome(config, record, earlier is not None, job if in_multirun else None)
     if record and record["row"]["status"] == "unfinished":

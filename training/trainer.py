@@ -244,7 +244,17 @@ class Trainer:
     def save(self) -> None:
         if self.state.stopped is None:
             self.state.seconds = self.clock() - self._started
-        save_checkpoint(self.folder / "checkpoint.pt", self.snapshot())
+        self.state.loss_sum = float(self._loss_sum)
+        content = {
+            "model": self.model.state_dict(),
+            "raw_model": self.raw_model.state_dict(),
+            "optimizer": [optimizer.state_dict() for optimizer in self.optimizers],
+            "random": torch.get_rng_state(),
+            "state": asdict(self.state),
+        }
+        if self.device.type == "cuda":
+            content["random_cuda"] = torch.cuda.get_rng_state(self.device)
+        save_checkpoint(self.folder / "checkpoint.pt", content)
         curve = pd.DataFrame(self.state.curve, columns=[*Validation.__annotations__])
         write_text(self.folder / "curve.csv", curve.to_csv(index=False, float_format="%.8g"))
 
@@ -260,19 +270,6 @@ class Trainer:
         name = device_name(self.device)
         if self.state.stopped is None and name not in self.state.devices:
             self.state.devices.append(name)
-
-    def snapshot(self) -> dict[str, Any]:
-        self.state.loss_sum = float(self._loss_sum)
-        content = {
-            "model": self.model.state_dict(),
-            "raw_model": self.raw_model.state_dict(),
-            "optimizer": [optimizer.state_dict() for optimizer in self.optimizers],
-            "random": torch.get_rng_state(),
-            "state": asdict(self.state),
-        }
-        if self.device.type == "cuda":
-            content["random_cuda"] = torch.cuda.get_rng_state(self.device)
-        return content
 
     def restore(self, content: dict[str, Any]) -> None:
         self.raw_model.load_state_dict(content["raw_model"])
