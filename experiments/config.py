@@ -135,7 +135,6 @@ class EvaluateCall:
             raise UserError(f"out={self.out}: this is a folder")
 
 
-CALL_KEYS = ("cell", "trust")  # of train.py's command line, not of a cell
 MACHINE_KEYS = tuple(item.name for item in dataclasses.fields(Machine))
 
 
@@ -143,7 +142,7 @@ def cell_from(settings: Mapping[str, Any], config_dir: str | Path | None = None)
     """The cell of composed settings; UserError names what is wrong. Machine settings are at the top
     level, as on the command line. A name in `model.mixers` stands for that model's mixer, whose
     YAML may lie in `config_dir`."""
-    others = (*CALL_KEYS, *MACHINE_KEYS)
+    others = ("cell", "trust", *MACHINE_KEYS)  # the first two are train.py's, not a cell's
     values = {key: value for key, value in settings.items() if key not in others}
     values["machine"] = {key: settings[key] for key in MACHINE_KEYS if key in settings}
     model: Any = values.get("model")
