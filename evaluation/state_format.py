@@ -112,6 +112,8 @@ def _scales(model: Transformer, training: SequenceSet, largest: float) -> list[d
         _, state = model.prefill(tokens, torch.full((len(tokens),), length, device=device))
         for block, layer, known in zip(model.blocks, state, scales, strict=True):
             for name, held in layer.tensors.items():
+                if not held.is_floating_point():
+                    continue  # never rounded
                 whole = held.dim() < 3 or name in ("recent", "inputs")  # axis 1 is not heads
                 by_head = not whole and held.shape[1] == block.mixer.num_heads
                 others = [axis for axis in range(held.dim()) if axis != 1 or not by_head]
