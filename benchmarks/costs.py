@@ -21,7 +21,7 @@ from torch import Tensor
 from tqdm import tqdm
 
 from benchmarks.timing import CPU, UNUSED_FROM, median_seconds, print_rows
-from benchmarks.training import training_step
+from benchmarks.training import trainer_of
 from common import UserError, write_text
 from experiments.config import CellConfig, cell_from, measured_task, require_trusted
 from experiments.d90 import finished, required, settings_of
@@ -109,7 +109,7 @@ class Model:
         self.task = measured_task(config, task)
         self.net = initial_model(config, task).eval()
         machine = Machine(device="cpu", compile=False)
-        self.update = training_step(config, task, draw_set(task, "train", TRAINED_ON), machine)
+        self.update = trainer_of(config, task, draw_set(task, "train", TRAINED_ON), machine).step
 
 
 class Prompts:

@@ -2,11 +2,12 @@
 
     python -m benchmarks training                              # recipe=fast, D = 32 and 128
     python -m benchmarks training models=gla,mamba2 dims=64 size=6
-    python -m benchmarks training recipe=paper device=cuda compile=true
+    python -m benchmarks training recipe=paper device=cuda compile=true precision=bfloat16
 
 *Plain* is a transformer as CoT_benchmark (Feng et al. 2023) writes it, padded to L, in float32 by
 AdamW. The others are the trainer's whole step. All see the same Arithmetic sequences in batches of
-64 and take turns; ratios are those of medians.
+64 and take turns; ratios are those of medians. FLOPs are counted without padding; their share is
+that of one large matrix product in the same precision.
 """
 
 import dataclasses
@@ -24,6 +25,7 @@ from benchmarks.timing import RECORDS, median_seconds, print_rows, write_record
 from common import CONF_DIR
 from experiments.config import CellConfig
 from experiments.grid import cell_of
+from experiments.row import flops_per_sequence
 from experiments.run import initial_model
 from tasks.generate import draw_set
 from tasks.sequences import SequenceSet
@@ -34,6 +36,7 @@ from training.trainer import Trainer
 # All of conf/model but tensor, whose time is cubic in L.
 MODELS = tuple(sorted({path.stem for path in (CONF_DIR / "model").glob("*.yaml")} - {"tensor"}))
 IGNORED = -100  # PyTorch's default
+MATMUL = {"cuda": (8192, 30), "cpu": (1024, 10)}  # size of the product, repeats
 
 
 def main(
@@ -41,6 +44,7 @@ def main(
     dims: tuple[int, ...] = (32, 128),
     models: tuple[str, ...] = MODELS,
     recipe: str = "fast",
+    precision: str = "float32",
     batch: int = 64,
     repeats: int = 9,
     device: str = "cpu",
@@ -50,15 +54,27 @@ def main(
 ) -> None:
     torch.set_num_threads(threads)
     machine = Machine(device=device, compile=compile, threads=threads)
+    place = resolve_device(device)
     cell = f"task=arithmetic task.size={size} recipe={recipe} recipe.batch_size={batch}"
+    cell += f" recipe.precision={precision}"
     rows: list[dict[str, Any]] = []
     for dim in tqdm(dims, unit="dim", disable=None):
         names = dict.fromkeys(("standard", *models))
         configs = {name: config_of(f"{cell} model={name} model.dim={dim}") for name in names}
         rows += time_steps(configs, repeats, machine)
+    ceiling = matmul_tflops(precision, place)
+    rows = [{**row, "share": row["tflops"] and row["tflops"] / ceiling} for row in rows]
     setting = {"task": "arithmetic", "size": size, "recipe": recipe, "batch": batch}
-    print_rows("A training step", rows)
-    write_record(record, {**setting, "compile": compile, "rows": rows}, resolve_device(device))
+    setting |= {"precision": precision, "compile": compile, "matmul_tflops": ceiling}
+    print_rows(f"A training step; one matrix product: {ceiling:.3g} TFLOP/s", rows)
+    write_record(record, {**setting, "rows": rows}, place)
+
+
+def matmul_tflops(precision: str, device: torch.device) -> float:
+    size, repeats = MATMUL[device.type]
+    a, b = torch.randn(2, size, size, device=device).to(getattr(torch, precision))
+    seconds = median_seconds({"": lambda: a @ b}, repeats, device, warm_up=3)[""]
+    return 2 * size**3 / seconds / 1e12
 
 
 def config_of(words: str) -> CellConfig:
@@ -75,24 +91,26 @@ def time_steps(
     data = draw_set(task, "train", 40 * config.recipe.batch_size)
     plain = PlainTransformer(len(task.vocabulary), task.max_len, dim, config.recipe.dropout)
     steps = {"plain": plain_step(plain.to(device), data, config.recipe.batch_size)}
-    steps |= {name: training_step(own, task, data, machine) for name, own in configs.items()}
+    trainers = {name: trainer_of(own, task, data, machine) for name, own in configs.items()}
+    steps |= {name: trainer.step for name, trainer in trainers.items()}
+    batch = config.recipe.batch_size
+    flops = {name: batch * flops_per_sequence(trainer) for name, trainer in trainers.items()}
     found = median_seconds(steps, repeats, device, warm_up=2)
     return [
         {
             "model": name, "dim": dim, "max_len": task.max_len, "milliseconds": 1000 * seconds,
             "over_standard": seconds / found["standard"], "plain_over": found["plain"] / seconds,
+            "tflops": flops[name] / seconds / 1e12 if name in flops else None,
         }
         for name, seconds in sorted(found.items(), key=lambda item: item[1])
     ]  # fmt: skip
 
 
-def training_step(
-    config: CellConfig, task: Task, sequences: SequenceSet, machine: Machine
-) -> Callable[[], None]:
+def trainer_of(config: CellConfig, task: Task, sequences: SequenceSet, machine: Machine) -> Trainer:
+    """A trainer whose `step` can be called any number of times."""
     recipe = dataclasses.replace(config.recipe, steps=10**9, epochs=None)
     model = initial_model(config, task)
-    trainer = Trainer(model, recipe, config.seed, sequences, sequences, Path(), machine)
-    return trainer.step
+    return Trainer(model, recipe, config.seed, sequences, sequences, Path(), machine)
 
 
 class PlainTransformer(nn.Module):

@@ -18,11 +18,9 @@ from training.trainer import Interrupted, Trainer, still_improving
 
 
 def training_cost(trainer: Trainer) -> dict[str, Any]:
-    """Columns of training; FLOPs are counted without padding."""
+    """Columns of training."""
     state = trainer.state
     reached = next((r for r in state.curve if r.validation_chain_exact_match >= 0.9), None)
-    lengths, counts = np.unique(trainer.train.host_lengths.numpy() - 1, return_counts=True)
-    passes = [training_step_flops(trainer.model.flops(int(length))) for length in lengths]
     sequences = trainer.order.sequences_before(state.step)
     return {
         "steps": state.step,
@@ -33,8 +31,15 @@ def training_cost(trainer: Trainer) -> dict[str, Any]:
         "seconds_to_90": round(reached.seconds, 3) if reached else None,
         "precision": trainer.recipe.precision,
         "device": "; ".join(state.devices),
-        "flops_training": round(sequences * np.average(passes, weights=counts)),
+        "flops_training": round(sequences * flops_per_sequence(trainer)),
     }
+
+
+def flops_per_sequence(trainer: Trainer) -> float:
+    """The mean over the training sequences, without padding."""
+    lengths, counts = np.unique(trainer.train.host_lengths.numpy() - 1, return_counts=True)
+    passes = [training_step_flops(trainer.model.flops(int(length))) for length in lengths]
+    return float(np.average(passes, weights=counts))
 
 
 def accuracies(evaluation: Evaluation) -> dict[str, Any]:

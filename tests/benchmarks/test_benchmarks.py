@@ -6,7 +6,7 @@ import pytest
 import torch
 from small_models import MIXERS, TASKS, loss_of, plain_greedy, small_model
 
-from benchmarks import data, evaluation, gpu, scaling, timing, training
+from benchmarks import data, evaluation, scaling, timing, training
 from benchmarks.__main__ import NAMES
 from common import UserError, read_options
 from evaluation.generate import generate
@@ -15,6 +15,7 @@ from models.flops import training_step_flops
 from models.standard import StandardAttention
 from models.transformer import Transformer
 from tasks.arithmetic import Arithmetic
+from tasks.generate import draw_set
 from tasks.lis import LIS
 from tasks.task import build_task
 from training.data import SequenceTensors
@@ -29,16 +30,14 @@ def run(benchmark, folder, **options):
 
 
 def test_options_are_parsed_by_type_and_errors_name_the_option():
-    assert NAMES == ["costs", "data", "evaluation", "gpu", "heads", "scaling", "training"]
-    words = ["dims=32,64", "compile=false,true", "models=linear", "batch=4", "precisions="]
-    assert read_options(gpu.main, words) == {
-        "dims": (32, 64), "compile": (False, True), "models": ("linear",), "batch": 4,
-        "precisions": (),
-    }  # fmt: skip
+    assert NAMES == ["costs", "data", "evaluation", "heads", "scaling", "training"]
+    words = ["dims=32,64", "compile=true", "models=", "batch=4"]
+    expected = {"dims": (32, 64), "compile": True, "models": (), "batch": 4}
+    assert read_options(training.main, words) == expected
     assert read_options(scaling.main, ["lengths=[32, 64]"]) == {"lengths": (32, 64)}
     for word in ("dims=x", "dim=32", "dims", "batch=1.5"):
         with pytest.raises(UserError, match=f"^{word.partition('=')[0]}"):
-            read_options(gpu.main, [word])
+            read_options(training.main, [word])
 
 
 def test_actions_take_turns_and_the_warm_up_does_not_count(monkeypatch):
@@ -49,7 +48,8 @@ def test_actions_take_turns_and_the_warm_up_does_not_count(monkeypatch):
     assert calls == list("abababab")
 
 
-def test_training_steps_are_compared_with_the_plain_module(tmp_path, capsys):
+def test_training_steps_are_compared_with_the_plain_module(tmp_path, monkeypatch, capsys):
+    monkeypatch.setitem(training.MATMUL, "cpu", (64, 2))
     record = run(
         training, tmp_path, size=2, dims=(8,), models=("running_mean",), repeats=1, batch=4
     )
@@ -60,6 +60,15 @@ def test_training_steps_are_compared_with_the_plain_module(tmp_path, capsys):
         assert row["over_standard"] == pytest.approx(ratio)
         ratio = rows["plain"]["milliseconds"] / row["milliseconds"]
         assert row["plain_over"] == pytest.approx(ratio)
+    flops, step = rows["standard"]["tflops"], rows["standard"]["milliseconds"] / 1000
+    config = training.config_of("task=arithmetic task.size=2 model=standard model.dim=8")
+    task = build_task(config.task)
+    lengths = draw_set(task, "train", 160).lengths - 1
+    model = initial_model(config, task)
+    every = [training_step_flops(model.flops(int(length))) for length in lengths]
+    assert flops == pytest.approx(4 * sum(every) / 160 / step / 1e12)
+    assert rows["standard"]["share"] == pytest.approx(flops / record["matmul_tflops"])
+    assert rows["plain"]["tflops"] is rows["plain"]["share"] is None
     assert "running_mean" in capsys.readouterr().out
     assert {"hybrid", "lstm"} < set(training.MODELS) and "tensor" not in training.MODELS
 
@@ -142,20 +151,3 @@ def test_record_of_scaling(tmp_path, monkeypatch):
     assert [row["seconds"] for row in record["powers"]] == pytest.approx([2, 2])
     assert rooms["sliding_window"] == [(32, 256), (64, 256), (128, 256)]
     assert rooms["standard"] == [(32, 32), (64, 64), (128, 128)]
-
-
-def test_share_of_the_ceiling(tmp_path, monkeypatch):
-    monkeypatch.setitem(gpu.MATMUL, "cpu", (64, 2))
-    record = run(
-        gpu, tmp_path, device="cpu", models=("standard", "linear"), dims=(16,), lengths=(23,),
-        recipes=("fast",), precisions=("float32",), batch=4, steps=2,
-    )  # fmt: skip
-    assert [row["model"] for row in record["rows"]] == ["standard", "linear"]
-    for row in record["rows"]:
-        config = training.config_of(f"task=copy task.size=11 model={row['model']} model.dim=16")
-        flops = initial_model(config, build_task(config.task)).flops(23)
-        tflops = 4 * training_step_flops(flops) / row["seconds_per_step"] / 1e12
-        assert row["tflops"] == pytest.approx(tflops)
-        share = tflops / record["matmul_tflops"][row["precision"]]
-        assert row["share_of_ceiling"] == pytest.approx(share)
-        assert row["tokens_per_second"] == pytest.approx(4 * 23 / row["seconds_per_step"])
