@@ -123,7 +123,8 @@ def protocol(
     """Commands, data, recipe, precision, device, time and commits, a row each."""
     commands = [f"python sweep.py experiment={experiment.name}"]
     if not published:
-        commands = list(dict.fromkeys(record["command"] for record in records.values()))
+        known = (record.get("command") for record in records.values())  # older ones lack it
+        commands = list(dict.fromkeys(filter(None, known)))
     configs = [records[cell]["config"] for cell in table["cell"] if cell in records]
     recipes = _distinct(config["recipe"] for config in configs)
     sets = _distinct(config["data"] for config in configs)
