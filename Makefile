@@ -32,7 +32,7 @@ unit: setup
 	@$(BIN)/python -m pytest -n 2 --dist worksteal
 
 test-faults: setup
-	@$(BIN)/python -m pytest tests/faults -m faults
+	@$(BIN)/python -m pytest tests/faults
 
 clean:
 	rm -rf $(VENV) data runs wandb outputs
