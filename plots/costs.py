@@ -15,7 +15,6 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FixedLocator
 
 from common import UserError
 from experiments.d90 import settings_of
@@ -202,8 +201,7 @@ def _finish(
     step = 2 if octaves < 7 and room > 1.6 else 4
     ticks = np.arange(-(octaves // step) * step, octaves + 0.1, step)
     axes.set_xlim(-octaves, octaves)
-    axes.xaxis.set_major_locator(FixedLocator(ticks.tolist()))
-    axes.set_xticklabels([f"{2 ** abs(tick):g}×" if tick else "equal" for tick in ticks])
+    axes.set_xticks(ticks, [f"{2 ** abs(tick):g}×" if tick else "equal" for tick in ticks])
     axes.axvspan(0, octaves, color=GREEN, linewidth=0, zorder=0)
     axes.axvline(0, color="black", linewidth=1)
     for place in places.values():

@@ -3,11 +3,13 @@
 from collections.abc import Iterable
 from typing import Any
 
+import matplotlib
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
+from common import UserError
 from plots import data, style
 
 HEIGHT = 1.15  # inches of a panel
@@ -70,8 +72,10 @@ def panels_by_size(
     first."""
     named = {k: v for k, v in (facets or {}).items() if k in ("columns", "rows", "only") and v}
     rows = data.panels(table, named)
-    known = rows["cell"].map(lambda cell: records.get(cell, {}).get(part) or None)
-    rows = data.recorded(rows, known, part).sort_values("size", ascending=False, kind="stable")
+    rows = rows[[bool(records.get(cell, {}).get(part)) for cell in rows["cell"]]]
+    if rows.empty:
+        raise UserError(f"these runs have no recorded {part}; is cells.jsonl missing?")
+    rows = rows.sort_values("size", ascending=False, kind="stable")
     return rows.assign(panel=rows["column"] + ", n = " + rows["size"].astype(str))
 
 
@@ -89,10 +93,13 @@ def new_grid(
     for axes, panel in zip(grid[:, 0], down, strict=True):
         axes.set_ylabel(style.wrapped(panel, HEIGHT))
     for axes in figure.axes:
-        style.percent_axis(axes)
+        axes.set(ylim=(-4, 104), yticks=[0, 25, 50, 75, 100])
+        axes.axhline(90, **style.RULE)
         axes.xaxis.set_major_locator(MaxNLocator(3, integer=True))
     figure.supylabel(y_label, fontsize="medium")
-    colors = style.dim_colors(rows["dim"].unique())
+    dims = sorted(rows["dim"].unique())
+    shades = matplotlib.colormaps["viridis_r"](np.linspace(0.12, 1.0, len(dims)))
+    colors = dict(zip(dims, shades, strict=True))
     looks = {f"D = {dim}": {"color": color} for dim, color in colors.items()}
     style.legend_below(figure, looks, x_label)
     places = {(p, r): grid[i, j] for i, p in enumerate(down) for j, r in enumerate(across)}

@@ -62,11 +62,6 @@ def draw(
     return figure
 
 
-def rows_in_order(groups: pd.DataFrame) -> list[str]:
-    """The labels `row` in the usual order of models."""
-    return data.in_order(groups.assign(task=""))["row"].unique().tolist()
-
-
 def place_names(groups: pd.DataFrame) -> pd.Series:
     """Task and size of each group in words, e.g. `Arithmetic, 4 operators`."""
     pairs = zip(groups["column"], groups["task"], groups["size"], strict=True)
@@ -90,5 +85,6 @@ def by_place(groups: pd.DataFrame, values: Any, name: str) -> pd.DataFrame:
     """`values` of the groups, a row per model (column `name`), a column per task and size."""
     named = groups.assign(place=place_names(groups), value=values).drop_duplicates(["row", "place"])
     wide = named.pivot(index="row", columns="place", values="value")
-    wide = wide.loc[rows_in_order(named), named["place"].unique()]
+    rows = data.in_order(named.assign(task=""))["row"].unique()  # of all tasks, by model
+    wide = wide.loc[rows, named["place"].unique()]
     return wide.rename_axis(index=name, columns=None).reset_index()

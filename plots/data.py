@@ -259,10 +259,3 @@ def final_chains(rows: pd.DataFrame, records: Records) -> pd.Series:
     """Each row's share of correct validation chains at the end of training, nan if unknown."""
     curves = rows["cell"].map(lambda cell: records.get(cell, {}).get("curve") or {})
     return curves.map(lambda curve: curve.get("validation_chain_exact_match", [math.nan])[-1])
-
-
-def recorded(rows: pd.DataFrame, values: pd.Series, name: str) -> pd.DataFrame:
-    """The rows with one of the `values`, from their records; UserError if none has."""
-    if not values.notna().any():
-        raise UserError(f"these runs have no recorded {name}; is cells.jsonl missing?")
-    return rows[values.notna()]

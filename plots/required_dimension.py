@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
+from matplotlib.axis import Axis
 from matplotlib.figure import Figure
 from matplotlib.markers import CARETDOWN, CARETUP
 
@@ -36,7 +37,7 @@ def draw(table: pd.DataFrame, facets: data.Facets = None, *, width: float, **_: 
     low, high = figure.axes[0].get_ylim()
     powers = 2.0 ** np.arange(np.ceil(np.log2(low)), np.floor(np.log2(high)) + 1)
     for axes in figure.axes:
-        style.plain_log_axis(axes, "y", powers.tolist())
+        _mark(axes.yaxis, powers.tolist())
         axes.grid(True)
     for axes, column in zip(figure.axes, columns, strict=True):
         _draw_theory(axes, groups[groups["column"] == column])
@@ -57,10 +58,16 @@ def _draw_lines(axes: Axes, groups: pd.DataFrame, looks: dict[str, dict[str, Any
         axes.plot(lengths, part["d90"].where(bounded), **look)
         axes.plot(lengths, part["d90"].mask(bounded), **{**look, "linestyle": "none"})
         _draw_brackets(axes, lengths, part, look["color"])
-    style.plain_log_axis(axes, "x", spaced_ticks(sorted(groups["max_len"].unique())))
+    _mark(axes.xaxis, spaced_ticks(sorted(groups["max_len"].unique())))
     axes.set_xlim(shortest / 1.2, longest * 1.2)
     seen = [*groups["d90"].dropna(), *groups["low"][groups["low"] > 0]]
     axes.set_ylim(min([*axes.get_ylim(), min(seen) / 1.6]), max(axes.get_ylim()[1], max(seen) * 2))
+
+
+def _mark(axis: Axis, numbers: list[float]) -> None:
+    """Write only these numbers at a logarithmic axis."""
+    axis.set_ticks(numbers, [f"{number:g}" for number in numbers])
+    axis.set_ticks([], minor=True)
 
 
 def spaced_ticks(lengths: list[float]) -> list[float]:

@@ -5,7 +5,7 @@ import functools
 import io
 import itertools
 import textwrap
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,11 +13,9 @@ import matplotlib
 import matplotlib.style
 import numpy as np
 import pandas as pd
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.lines import Line2D
-from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 import common
 
@@ -163,29 +161,6 @@ def line_looks(rows: pd.DataFrame) -> dict[str, dict[str, Any]]:
             "markerfacecolor": look.color if variant == 0 else "white",
         }
     return looks
-
-
-def dim_colors(values: Iterable[Any]) -> dict[Any, Any]:
-    """A sequential colour for each value, dark for the largest."""
-    known = sorted(values)
-    shades = matplotlib.colormaps["viridis_r"](np.linspace(0.12, 1.0, len(known)))
-    return dict(zip(known, shades, strict=True))
-
-
-def plain_log_axis(axes: Axes, name: str, ticks: Sequence[float]) -> None:
-    """Make the axis `name`, x or y, logarithmic with plain numbers at `ticks`."""
-    axes.set(**{f"{name}scale": "log"})
-    axis = axes.xaxis if name == "x" else axes.yaxis
-    axis.set_major_locator(FixedLocator(list(ticks)))
-    axis.set_minor_locator(NullLocator())
-    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-
-
-def percent_axis(axes: Axes) -> None:
-    """Set the y axis to 0 to 100 percent, with a dotted line at 90."""
-    axes.set_ylim(-4, 104)
-    axes.yaxis.set_major_locator(FixedLocator([0, 25, 50, 75, 100]))
-    axes.axhline(90, **RULE)
 
 
 def wrapped(text: str, inches: float) -> str:
