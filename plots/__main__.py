@@ -46,8 +46,6 @@ def draw(
     """Draw, and print each file written."""
     if mplstyle and not mplstyle.is_file():
         raise UserError(f"mplstyle={mplstyle}: no such file")
-    if config_dir and not config_dir.is_dir():
-        raise UserError(f"config_dir={config_dir}: no such folder")
     folders = [results_dir] if results_dir else [Path("outputs"), Path("results")]
     tables = [folder / experiment / "results.csv" for folder in folders]
     folder = next(filter(Path.exists, tables), tables[-1]).parent

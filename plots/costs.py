@@ -59,9 +59,10 @@ def costs(
     groups = groups[groups["d90"].notna()].assign(dim=lambda frame: frame["d90"].astype(int))
     keys = [*settings_of(groups), "dim"]
     rows = data.finished_rows(table, facets)
-    flops = rows["flops_training"] * rows["steps_to_90"] / rows["steps"]
-    cells = rows.assign(training_flops=flops).groupby(keys, dropna=False)
-    spent = cells[["steps_to_90", "training_flops"]].agg(_median_with_missing)
+    steps = rows["steps_to_90"].fillna(math.inf)  # seeds that did not get there
+    flops = rows["flops_training"] * steps / rows["steps"]
+    cells = rows.assign(steps_to_90=steps, training_flops=flops).groupby(keys, dropna=False)
+    spent = cells[["steps_to_90", "training_flops"]].median().replace(math.inf, math.nan)
     spent["cell"] = cells["cell"].first()
     groups = groups.merge(spent.reset_index(), on=keys, how="left")
     timed = _speeds_of(groups, speeds)
@@ -73,12 +74,6 @@ def costs(
         answer_time=timed["answer_seconds"],
         training_time=groups["steps_to_90"] * timed["training_step_seconds"],
     )
-
-
-def _median_with_missing(values: pd.Series) -> float:
-    """The median, with infinity for seeds that did not get there; nan if it is infinite."""
-    middle = values.fillna(math.inf).median()
-    return middle if math.isfinite(middle) else math.nan
 
 
 def _speeds_of(groups: pd.DataFrame, speeds: pd.DataFrame | None) -> pd.DataFrame:
