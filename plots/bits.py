@@ -33,8 +33,7 @@ def bits(table: pd.DataFrame, records: data.Records) -> pd.DataFrame:
     for place, part in rows.groupby(KEYS):
         fewest, name = shortest(part, data.STATE_FORMAT)
         task = build_task(records[part["cell"].iloc[0]]["config"]["task"])
-        counted = task.state_bits(part["size"].iloc[0])
-        low, high = counted if isinstance(counted, tuple) else (counted, counted)
+        low, high = np.broadcast_to(task.state_bits(part["size"].iloc[0]), 2)
         numbers = part["state_bytes"].iloc[0] / 4
         found.append(
             {**dict(zip(KEYS, place, strict=True)), "needed_low": low, "needed_high": high,

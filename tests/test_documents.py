@@ -8,11 +8,11 @@ import itertools
 import json
 import math
 import re
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
+from processes import ROOT
 
 from cotcost import build
 from experiments.d90 import medians
@@ -27,7 +27,6 @@ from plots.exponents import exponents
 from plots.tables import markdown
 from tasks.task import build_task
 
-ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs/findings.md"
 TEXT, README = (path.read_text(encoding="utf-8") for path in (PAGE, ROOT / "README.md"))
 
@@ -42,7 +41,7 @@ def bounds_table():
     for task, size in (("arithmetic", 6), ("arithmetic", 10), ("ed", 4), ("lis", 40)):
         words = [f"task={task}", f"task.size={size}"]
         needed = build_task(cell_of(words).config.task).state_bits(size)
-        low, high = needed if isinstance(needed, tuple) else (needed, needed)
+        low, high = np.broadcast_to(needed, 2)
         look, line = style.task_look(task), []
         paper = theory.PAPER_D90["linear"].get(size) if task == "arithmetic" else None
         for dim in (dims[task, size], paper):
@@ -288,11 +287,11 @@ def test_scores_of_mixers():
 
 
 def test_bits():
-    found = {
-        name: bits(read_table(ROOT / "results" / name), read_cells(ROOT / "results" / name))
+    found, word = (
+        bits(frame_of(name), read_cells(ROOT / "results" / name))
         for name in ("bits", "bits_mixers")
-    }
-    by_place = found["bits"].set_index(["task", "model", "size"])
+    )
+    by_place = found.set_index(["task", "model", "size"])
     said = []
     for place, dim in ((("lis", "linear", 10), 32), (("arithmetic", "linear", 4), 24)):
         row = by_place.loc[place]
@@ -303,9 +302,9 @@ def test_bits():
         f"LIS (D = 32, two seeds); 4-operator Arithmetic (D = 24) takes {said[1].format('')}."
         in TEXT
     )
-    each = weights(read_table(ROOT / "results" / "bits"))["bits"]
+    each = weights(frame_of("bits"))["bits"]
     assert f"Weights take {each.min():.0f} to {each.max():.0f} bits each" in TEXT
-    word = found["bits_mixers"].set_index("model")
+    word = word.set_index("model")
     enough = word["enough"].dropna()
     assert (enough.idxmin(), enough.idxmax()) == ("lstm", "taylor")
     needed = f"{word['needed_high'].max():.0f} bits"

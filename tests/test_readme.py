@@ -1,12 +1,11 @@
 """Pages are short, and their links, paths, keys and commands exist."""
 
 import re
-from pathlib import Path
 
 import pytest
 import yaml
+from processes import ROOT
 
-ROOT = Path(__file__).resolve().parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 GROUPS = {path.parent.name for path in (ROOT / "conf").glob("*/*.yaml")}
 

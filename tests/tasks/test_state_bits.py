@@ -1,5 +1,6 @@
 """Bits that a state must hold, compared with the number of distinct continuations drawn."""
 
+import numpy as np
 import pytest
 
 from tasks.arithmetic import Arithmetic
@@ -34,17 +35,12 @@ def test_state_bits_depend_on_the_requested_size() -> None:
             assert task.state_bits(small.size) == small.state_bits(small.size)
 
 
-def bounds(task: Task) -> tuple[float, float]:
-    bits = task.state_bits(task.size)
-    return bits if isinstance(bits, tuple) else (bits, bits)
-
-
 @pytest.mark.parametrize("task", READ, ids=lambda task: f"{task.name}-{task.parameters}")
 def test_state_bits_match_the_number_of_continuations(task: Task) -> None:
     drawn = task.draw(0, 2, 0, 30_000)
     rows = zip(drawn.tokens.tolist(), drawn.prompt_lengths, drawn.lengths, strict=True)
     found = len({tuple(tokens[start:stop]) for tokens, start, stop in rows})
-    low, high = bounds(task)
+    low, high = np.broadcast_to(task.state_bits(task.size), 2)
     assert 2**low - 1e-6 <= found <= 2**high + 1e-6
 
 
@@ -74,5 +70,5 @@ def test_state_bits_match_the_number_of_distinguishable_prefixes(task: Task) -> 
             if all(any(rest[k] != other[k] for k in rest.keys() & other) for other in apart):
                 apart.append(rest)
         most = max(most, len(apart))
-    low, high = bounds(task)
+    low, high = np.broadcast_to(task.state_bits(task.size), 2)
     assert 2**low - 1e-6 <= most <= 2**high + 1e-6
