@@ -13,7 +13,7 @@ from tqdm import tqdm
 
 from common import UserError
 from tasks.kernels import kernel
-from tasks.random_numbers import fill, hash_prompts
+from tasks.random_numbers import hash_prompts, random_integers
 from tasks.sequences import SequenceSet
 from tasks.task import Task
 
@@ -56,18 +56,12 @@ class Search:
         are the candidates' (`Task.kinds`), None if all are alike."""
         keep = np.zeros(len(block), np.bool_)
         kinds = np.zeros(len(block), int) if kinds is None else kinds.astype(int)
+        hashes = hash_prompts(block.tokens, block.given_lengths)
         self.over = _admit(
-            seen.table, prompt_hashes(block), kinds, keep, self.planned, self.found, self.counters,
+            seen.table, hashes, kinds, keep, self.planned, self.found, self.counters,
             self.wanted, self.most, self.patience,
         )  # fmt: skip
         return keep
-
-
-def prompt_hashes(sequences: SequenceSet) -> np.ndarray:
-    """A nonzero 64-bit hash of the given tokens of each sequence, (N,) uint64."""
-    hashes = np.empty(len(sequences), np.uint64)
-    hash_prompts(sequences.tokens, sequences.given_lengths, hashes)
-    return np.maximum(hashes, np.uint64(1))
 
 
 @kernel
@@ -195,6 +189,5 @@ def planned_sizes(task: Task, split: str, count: int, seed: int) -> np.ndarray:
     for size in by_remainder[: count - sum(counts.values())]:
         counts[size] += 1
     sizes = np.repeat(np.array(list(counts)), list(counts.values()))
-    order = np.empty((1, count), np.uint64)
-    fill(seed, STREAMS[split], 0, 0, order)
-    return sizes[np.argsort(order[0], kind="stable")]
+    order = random_integers(seed, STREAMS[split], 0, 0, 1, count)[0]
+    return sizes[np.argsort(order, kind="stable")]

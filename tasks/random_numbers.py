@@ -39,30 +39,33 @@ def below(state, n):
 
 
 @kernel
-def hash_prompts(tokens, prompt_lengths, hashes):
-    """Write a 64-bit hash of each row's prompt: tokens (N, W), prompt_lengths and hashes (N,)."""
-    for row in range(tokens.shape[0]):
+def hash_prompts(tokens, prompt_lengths):
+    """A nonzero 64-bit hash of each row's prompt, (N,): tokens (N, W), prompt_lengths (N,)."""
+    hashes = np.empty(len(tokens), np.uint64)
+    for row in range(len(tokens)):
         z = np.uint64(prompt_lengths[row])
         for i in range(prompt_lengths[row]):
             z = mix((z ^ np.uint64(tokens[row, i])) + _GAMMA)
-        hashes[row] = z
+        hashes[row] = max(z, np.uint64(1))
+    return hashes
 
 
 @kernel
-def fill(seed, stream, size, first, numbers):
-    """Write the first numbers of candidates `first` .. into rows of `numbers`, uint64."""
-    state = np.empty(1, np.uint64)
-    for row in range(numbers.shape[0]):
+def random_integers(seed, stream, size, first, count, width):
+    """The first numbers of candidates `first` .., uint64 (count, width); row i depends only on
+    `first` + i."""
+    numbers, state = np.empty((count, width), np.uint64), np.empty(1, np.uint64)
+    for row in range(count):
         start(state, seed, stream, size, first + row)
-        for i in range(numbers.shape[1]):
+        for i in range(width):
             state[0] += _GAMMA
             numbers[row, i] = mix(state[0])
+    return numbers
 
 
 def random_numbers(
     seed: int, stream: int, size: int, first: int, count: int, width: int
 ) -> np.ndarray:
-    """Numbers uniform in [0, 1), (count, width); row i depends only on `first` + i."""
-    numbers = np.empty((count, width), np.uint64)
-    fill(seed, stream, size, first, numbers)
-    return (numbers >> np.uint64(11)) * 2.0**-53
+    """`random_integers` as numbers uniform in [0, 1)."""
+    integers = random_integers(seed, stream, size, first, count, width)
+    return (integers >> np.uint64(11)) * 2.0**-53
