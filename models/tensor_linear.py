@@ -41,20 +41,15 @@ class TensorLinearAttention(AttentionMixer):
         with without_autocast(q):
             features = query_features(q), feature_map(k1), feature_map(k2)
             total = weight_of(features[0], features[1].cumsum(2), features[2].cumsum(2))
-            form = query_form(features[0], table)
-            first, second = (rotated_keys(x, table) for x in features[1:])
-            mixed = self.carried(*form, first, second, upcast(v1), upcast(v2))
-            return divide(mixed, total).to(v1.dtype)
-
-    def carried(self, *inputs: Tensor) -> Tensor:
-        """`mix_chunk` over all chunks of the inputs (B, H, T, K), carrying the sums."""
-        mixed, sums = [], ()
-        for chunk in zip(*(x.split(self.chunk_size, 2) for x in inputs), strict=True):
-            y, *sums = checkpoint(
-                mix_chunk, *chunk, *sums, use_reentrant=False, preserve_rng_state=False
-            )
-            mixed.append(y)
-        return torch.cat(mixed, 2)
+            turned = (rotated_keys(x, table) for x in features[1:])
+            inputs = *query_form(features[0], table), *turned, upcast(v1), upcast(v2)
+            mixed, sums = [], ()
+            for chunk in zip(*(x.split(self.chunk_size, 2) for x in inputs), strict=True):
+                y, *sums = checkpoint(
+                    mix_chunk, *chunk, *sums, use_reentrant=False, preserve_rng_state=False
+                )
+                mixed.append(y)
+            return divide(torch.cat(mixed, 2), total).to(v1.dtype)
 
     def state_after(
         self, lengths: Tensor, q: Tensor, k1: Tensor, k2: Tensor, v1: Tensor, v2: Tensor
