@@ -47,7 +47,7 @@ def prompts_and_answers(task: Task, count: int, seed: int) -> tuple[np.ndarray, 
     drawn = draw_set(task, "test", count, seed)
     examples = [task.decode(drawn, row) for row in range(count)]
     given = [e.prompt[: -1 if e.prompt[-1] == task.answer_marker else None] for e in examples]
-    prompts = np.full((count, max(map(len, given))), PAD_ID)
+    prompts = np.full((count, max(2, *map(len, given))), PAD_ID)  # 2: room for a bigram
     for row, prompt in enumerate(given):
         ids = task.vocabulary.encode(prompt)
         prompts[row, -len(ids) :] = ids

@@ -58,7 +58,8 @@ class Match3(Task):
     def training_mixture(self) -> dict[int, float]:
         """k = 3 ... n numbers in proportion to 1 / k; there are too few prompts with two."""
         sizes = range(min(3, self.size), self.size + 1)
-        return {k: 1 / k / sum(1 / k for k in sizes) for k in sizes}
+        total = sum(1 / k for k in sizes)
+        return {k: 1 / k / total for k in sizes}
 
     def sample_prompt(self, rng: random.Random, size: int) -> list[str]:
         """Numbers from different pairs of partners, and for a match both of one pair."""

@@ -350,4 +350,5 @@ def misplaced(tokens: Sequence[str], allowed: Collection[str], expected: str) ->
 
 
 def in_proportion(sizes: range) -> dict[int, float]:
-    return {size: size / sum(sizes) for size in sizes}
+    total = sum(sizes)
+    return {size: size / total for size in sizes}
