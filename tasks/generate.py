@@ -55,6 +55,8 @@ class Search:
         """Add new prompts to `seen` until the search is over; returns their mask (N,). `kinds` (N,)
         are the candidates' (`Task.kinds`), None if all are alike."""
         keep = np.zeros(len(block), np.bool_)
+        if kinds is not None and kinds.max(initial=0) >= MAX_KINDS:  # unchecked in `_admit`
+            raise ValueError(f"Task.kinds returns {kinds.max()}; kinds are 0 to {MAX_KINDS - 1}")
         kinds = np.zeros(len(block), int) if kinds is None else kinds.astype(int)
         hashes = hash_prompts(block.tokens, block.given_lengths)
         self.over = _admit(
