@@ -26,7 +26,7 @@ def gate(task: Task, count: int = 20_000, seed: int = 0) -> dict[str, float]:
     best = int(np.argmax(by_position))
     size, classes = len(task.vocabulary), answers.max() + 1
     bigrams = np.where(prompts[:, :-1] > 0, prompts[:, :-1] * size + prompts[:, 1:], PAD_ID)
-    ranked = _ranked(bigrams) + 1  # 0 is padding
+    ranked = _ranked(bigrams) + 1  # 0 stands for the rarer ones
     torch.manual_seed(seed)
     network = nn.Sequential(_sums(size, HIDDEN), nn.ReLU(), nn.Linear(HIDDEN, classes))
     return {

@@ -55,6 +55,11 @@ def test_committed_figures_and_readme_are_those_of_the_table(redrawn, capsys, fo
     assert texts == {page: page.read_text()}
 
 
+def test_a_copy_of_published_results_can_be_drawn(redrawn, tmp_path):
+    folder = Path(shutil.copytree(ROOT / "results" / "gates", tmp_path / "gates"))
+    assert "\n| precision | float32 |" in redrawn(folder)[1][folder / "README.md"]
+
+
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("name", FIGURES)
 def test_every_kind_of_figure_fits_a_column(redrawn, name):

@@ -114,6 +114,12 @@ def test_too_few_distinct_prompts_raise_an_error_with_their_number() -> None:
         draw_set(task, "measure", 74, 0, [train])
 
 
+def test_kinds_beyond_the_eighth_are_refused(monkeypatch) -> None:
+    monkeypatch.setattr(Word, "kinds", lambda self, drawn: np.full(len(drawn), 8))
+    with pytest.raises(ValueError, match="returns 8; kinds are 0 to 7"):
+        draw_set(Word(6), "test", 10, 0)
+
+
 def get(folder: Path, task: Task = ALL[0], config: DataConfig = CONFIG) -> DataSets:
     return load_or_build(task, config, folder, progress=False)
 
