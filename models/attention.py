@@ -86,12 +86,14 @@ class AttentionMixer(Mixer):
 
     With `convolution` "canon" or "silu", the projections first pass a `ShortConvolution` over
     `convolution_width` tokens. Subclasses define `attend` and `mixing_flops`; for generation
-    `state_after`, `attend_step` and `state_bytes`; for a kernel on packed tokens `packed_kernel`.
+    `state_after`, `attend_step` and `state_bytes`; for a kernel on packed tokens `packed_kernel`,
+    with `has_kernel = True`.
     `parts` is the number of projections, `drops_weights` whether dropout acts on attention weights;
     `ends` holds the ends of lines (B, T) for a mixer that sees them.
     """
 
     parts = 3
+    takes_rope = True
     drops_weights = False
     rotary: Tensor  # (2, L, K / 2), under position="rope"
     qkv: Callable[[Tensor], Tensor]
@@ -137,7 +139,7 @@ class AttentionMixer(Mixer):
 
     def forward_packed(self, x: Tensor, packing: Packing, **ends: Any) -> Tensor:
         if (
-            "packed_kernel" not in vars(type(self))  # a subclass may compute something else
+            not vars(type(self)).get("has_kernel")  # a subclass may compute something else
             or (self.drops_weights and self.training and self.dropout > 0)
             or self.position == "rope"
             or x.dtype == torch.float64
@@ -162,7 +164,6 @@ class AttentionMixer(Mixer):
 
     def step(self, x: Tensor, positions: Tensor, state: GenerationState, **ends: Any) -> Tensor:
         parts = self.split_heads(self.convolution.step(self.qkv(x), state.tensors))  # (B, H, K)
-        state.advance(positions)
         return self.out(self.attend_step(positions, state, *parts, **ends).flatten(1))
 
     def state_after(self, lengths: Tensor, *parts: Any, **named: Any) -> dict[str, Tensor]:

@@ -78,6 +78,6 @@ def build_mixer(settings: Mapping[str, Any], key: str = "model.mixer", **given: 
     """The mixer of `settings` (`_target_` and its own parameters), found under config key `key`.
     `given` is offered to all; a mixer takes what its constructor names."""
     mixer = construct(Mixer, settings, key, **given)
-    if given.get("position") == "rope" != mixer.position:
+    if given.get("position") == "rope" and mixer.position != "rope":
         raise UserError(f"{key}: {type(mixer).__name__} takes no `position`, so it cannot rotate")
     return mixer

@@ -86,6 +86,7 @@ def require_same_step(model: Transformer) -> None:
         for t in range(x.shape[1] - read):
             at = lengths + t  # (B,)
             own = {name: given[rows, at] for name, given in ends.items()}
+            state.advance(at)
             apart = (mixer.step(x[rows, at], at, state, **own) - whole[rows, at]).abs().max()
             if not apart <= TOLERANCE * whole.abs().max():
                 raise UserError(
@@ -102,7 +103,7 @@ def _probed(model: Transformer) -> Iterator[tuple[Mixer, Tensor, dict[str, Tenso
     x = x.to(next(model.parameters()))
     marks = torch.arange(shape[1], device=x.device).expand(shape[:2]) % 5 == 3
     for block in model.blocks:
-        yield copy.deepcopy(block.mixer).eval(), x, {"ends": marks} if block.sees_lines else {}
+        yield copy.deepcopy(block.mixer).eval(), x, {"ends": marks} if block.mixer.sees_lines else {}
 
 
 class _NoRounding(TorchFunctionMode):

@@ -18,12 +18,12 @@ class LastLines(SoftmaxAttention):
     (`keep_prompt`: except the prompt). `sparse` adds the pattern of `SparseAttention`, k = c = 1.
 
     The task's `line_ends` end a line; the prompt is the first line. `longest_lines`: the most
-    tokens, end included, of a prompt and of a line of the chain (default: max_len each); what is
-    longer is cut off. `ends` marks the tokens that end a line; None means that there is a single
+    tokens, end included, of a prompt and of a line of the chain (default: max_len each); older
+    tokens are not seen. `ends` marks the tokens that end a line; None means that there is a single
     line. FLOPs are an upper bound: each query with as many keys as `longest_lines` allows.
     """
 
-    sees_lines = True
+    sees_lines = has_kernel = True
 
     def __init__(
         self,

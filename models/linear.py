@@ -45,6 +45,8 @@ class LinearAttention(AttentionMixer):
     (RoFormer, eq. 19), so the denominator stays positive. There are no attention weights to drop.
     """
 
+    has_kernel = True
+
     def __init__(
         self,
         *sizes: Any,

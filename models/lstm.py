@@ -19,8 +19,6 @@ class LSTM(Mixer):
     at 1 (Gers et al. 2000; Jozefowicz et al. 2015), other biases at 0.
     """
 
-    takes_rope = False
-
     def __init__(self, *sizes: Any, **shared: Any):
         super().__init__(*sizes, **shared)
         dim = self.dim
@@ -47,7 +45,6 @@ class LSTM(Mixer):
         return y.to(x.dtype), state
 
     def step(self, x: Tensor, positions: Tensor, state: GenerationState) -> Tensor:
-        state.advance(positions)
         held = (state.tensors["h"][None], state.tensors["c"][None])  # (1, B, D) each
         with without_autocast(x):
             y, (h, c) = self.lstm(upcast(x)[:, None], held)

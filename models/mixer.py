@@ -12,7 +12,7 @@ is correct for any causal mixer, but slow. Override:
     parameter_roles     if it has matrices other than `nn.Linear` weights
 
 A subclass of a built-in mixer trains without its base's CPU kernel, which would ignore overridden
-methods; `packed_kernel = Base.packed_kernel` (recurrences: `has_kernel = True`) takes it back.
+methods; `has_kernel = True` in the class body uses it all the same.
 """
 
 from contextlib import AbstractContextManager, nullcontext
@@ -48,9 +48,11 @@ class Role:
 class GenerationState:
     """A mixer's memory of B sequences during generation.
 
-    tensors: by name, each (B, ...). lengths: (B,), tokens read so far. extent: an upper bound on
-    `lengths`, kept on the host so that reading it needs no device sync; it can exceed max_len,
-    since finished rows keep stepping.
+    tensors: by name, each (B, ...); `step` may replace them or write into them. lengths: (B,),
+    tokens read so far. extent: an upper bound on `lengths`, kept on the host so that reading it
+    needs no device sync; it can exceed max_len, since finished rows keep stepping. Integer formats
+    (`evaluation.state_format`) scale a tensor of three or more axes by head if axis 1 has H entries
+    and it is not called "recent" or "inputs".
     """
 
     tensors: dict[str, Tensor]
@@ -74,11 +76,10 @@ class Mixer(nn.Module):
 
     dim (D), num_heads (H), max_len (longest T), dropout (on attention weights), position
     ("rope": the mixer rotates by position; otherwise it can ignore positions). Raises UserError if
-    H does not divide D. Mixers with nothing to rotate set takes_rope = False and refuse
-    position="rope".
+    H does not divide D, and for position="rope" unless takes_rope.
     """
 
-    takes_rope = True
+    takes_rope = False
     # If true, the constructor takes `longest_lines` and the other methods `ends`
     # (`models.last_lines`); `prefill` and `step` have no default then.
     sees_lines = False
@@ -122,9 +123,9 @@ class Mixer(nn.Module):
 
     def step(self, x: Tensor, positions: Tensor, state: GenerationState) -> Tensor:
         """Read one more token per row, x (B, D) at 0-based positions (B,); returns (B, D). Updates
-        `state` in place. The default mixes the whole prefix again."""
+        `state.tensors`; `state.lengths` already counts x. The default mixes the whole prefix
+        again."""
         rows = torch.arange(len(x), device=x.device)
-        state.advance(positions)
         state.tensors["inputs"][rows, positions] = x
         return self(state.tensors["inputs"][:, : state.extent])[rows, positions]  # (B, D)
 

@@ -78,7 +78,6 @@ class RecurrentMixer(AttentionMixer):
 
     def step(self, x: Tensor, positions: Tensor, state: GenerationState, **ends: Any) -> Tensor:
         qkv = self.convolution.step(self.qkv(x), state.tensors)
-        state.advance(positions)
         given = self.recurrence_inputs(x, qkv, positions)
         with without_autocast(x):
             y = recurrence_step(state.tensors["memory"], *given)

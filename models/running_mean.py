@@ -10,8 +10,6 @@ class RunningMean(Mixer):
     """y_t = Σ_{s<=t} x_s / t, positions counted from 1 (average attention: Zhang et al. 2018, arXiv
     1805.00631). A task it solves needs no learned mixing."""
 
-    takes_rope = False
-
     def forward(self, x: Tensor) -> Tensor:
         count = torch.arange(1, x.shape[1] + 1, device=x.device)[:, None]  # (T, 1)
         return (upcast(x).cumsum(1) / count).to(x.dtype)
@@ -21,7 +19,6 @@ class RunningMean(Mixer):
         return self(x), GenerationState({"total": total}, lengths, x.shape[1])
 
     def step(self, x: Tensor, positions: Tensor, state: GenerationState) -> Tensor:
-        state.advance(positions)
         state.tensors["total"] += x
         return (state.tensors["total"] / state.lengths[:, None]).to(x.dtype)
 

@@ -15,9 +15,9 @@ class SlidingWindow(SparseAttention):
     mixer's default, 2^⌊log₂ √max_len⌋.
     """
 
+    has_kernel = True
+
     def __init__(self, *sizes: Any, window: PositiveInt | None = None, **shared: Any):
         for name in {"block_size", "window_blocks", "summary_tokens"} & shared.keys():
             raise UserError(f"sliding-window attention takes window, not {name}")
         super().__init__(*sizes, block_size=window, summary_tokens=0, **shared)
-
-    packed_kernel = SparseAttention.packed_kernel

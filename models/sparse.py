@@ -43,6 +43,8 @@ class SparseAttention(SoftmaxAttention):
     Raises UserError if c > B.
     """
 
+    has_kernel = True
+
     pattern: Tensor
     summaries: Tensor
 

@@ -9,5 +9,7 @@ from models.packing import PackedAttention, Packing
 class StandardAttention(SoftmaxAttention):
     """Token i attends to every j <= i. Quadratic in time; its state grows with the sequence."""
 
+    has_kernel = True
+
     def packed_kernel(self, qkv: Tensor, packing: Packing) -> Tensor:
         return PackedAttention.apply(qkv, packing, True)

@@ -28,7 +28,7 @@ class Transformer(nn.Module):
     """
 
     sinusoids: Tensor  # (L, D)
-    ends_line: Tensor  # (V,)
+    is_line_end: Tensor  # (V,)
 
     def __init__(
         self,
@@ -48,7 +48,7 @@ class Transformer(nn.Module):
         self.vocab_size, self.max_len, self.dim = vocab_size, max_len, dim
         ends = torch.zeros(vocab_size, dtype=torch.bool)
         ends[list(line_ends)] = True
-        self.register_buffer("ends_line", ends, persistent=False)
+        self.register_buffer("is_line_end", ends, persistent=False)
         self.embedding = nn.Embedding(vocab_size, dim)
         added = sinusoids(max_len, dim) * (position == "sinusoidal")
         self.register_buffer("sinusoids", added, persistent=False)
@@ -74,7 +74,7 @@ class Transformer(nn.Module):
     def hidden(self, tokens: Tensor, packing: Packing | None = None) -> Tensor:
         """The final LayerNorm's output, (B, T, D); with `packing`, tokens (N,) to (N, D). Apply
         `head` where logits are needed."""
-        x, ends = self.dropout(self.embed(tokens, packing)), self.ends(tokens)  # (B, T, D)
+        x, ends = self.dropout(self.embed(tokens, packing)), self.is_line_end[tokens.long()]
         for block in self.blocks:
             x = block(x, ends, packing)
         return self.final_norm(x)
@@ -87,14 +87,10 @@ class Transformer(nn.Module):
         added = self.sinusoids[:width] if packing is None else self.sinusoids[packing.positions]
         return self.embedding_norm(self.embedding(tokens.long()) + added)
 
-    def ends(self, tokens: Tensor) -> Tensor:
-        """Which tokens end a line."""
-        return self.ends_line[tokens.long()]
-
     def prefill(self, tokens: Tensor, lengths: Tensor) -> tuple[Tensor, State]:
         """Read prompts: the first lengths[b] >= 1 of tokens (B, T). Returns logits (B, V) after
         each row's last token, and the state. Call under `eval()` and `no_grad()`, like `step`."""
-        x, ends = self.embed(tokens), self.ends(tokens)  # (B, T, D)
+        x, ends = self.embed(tokens), self.is_line_end[tokens.long()]  # (B, T, D), (B, T)
         state: State = []
         for block in self.blocks:
             x, layer_state = block.prefill(x, ends, lengths)
@@ -106,7 +102,7 @@ class Transformer(nn.Module):
         """Read one more token per row: tokens (B,) at 0-based positions (B,), the number read so
         far; returns logits (B, V) and updates `state` in place."""
         x = self.embedding_norm(self.embedding(tokens.long()) + self.sinusoids[positions])  # (B, D)
-        ends = self.ends(tokens)
+        ends = self.is_line_end[tokens.long()]
         for block, layer_state in zip(self.blocks, state, strict=True):
             x = block.step(x, ends, positions, layer_state)
         return self.head(self.final_norm(x))
@@ -153,19 +149,18 @@ class Block(nn.Module):
 
     def __init__(self, mixer: Mixer, dim: int, dropout: float):
         super().__init__()
-        self.dim, self.sees_lines = dim, mixer.sees_lines
-        self.mixer_norm, self.mixer = nn.LayerNorm(dim), mixer
+        self.dim, self.mixer_norm, self.mixer = dim, nn.LayerNorm(dim), mixer
         self.ffn_norm = nn.LayerNorm(dim)
         self.ffn = nn.Sequential(nn.Linear(dim, 4 * dim), nn.GELU(), nn.Linear(4 * dim, dim))
         self.dropout = nn.Dropout(dropout)
         xavier_uniform(self.ffn)
 
     def forward(self, x: Tensor, ends: Tensor, packing: Packing | None = None) -> Tensor:
-        normed, line_ends = self.mixer_norm(x), self.line_ends(ends)
+        normed, options = self.mixer_norm(x), self.mixer_options(ends)
         if packing is None:
-            mixed = self.mixer(normed, **line_ends)
+            mixed = self.mixer(normed, **options)
         else:
-            mixed = self.mixer.forward_packed(normed, packing, **line_ends)
+            mixed = self.mixer.forward_packed(normed, packing, **options)
         return self.add_branches(x, mixed)
 
     def add_branches(self, x: Tensor, mixed: Tensor) -> Tensor:
@@ -174,15 +169,16 @@ class Block(nn.Module):
         return x + self.dropout(self.ffn(self.ffn_norm(x)))
 
     def prefill(self, x: Tensor, ends: Tensor, lengths: Tensor) -> tuple[Tensor, GenerationState]:
-        mixed, state = self.mixer.prefill(self.mixer_norm(x), lengths, **self.line_ends(ends))
+        mixed, state = self.mixer.prefill(self.mixer_norm(x), lengths, **self.mixer_options(ends))
         return self.add_branches(x, mixed), state
 
     def step(self, x: Tensor, ends: Tensor, positions: Tensor, state: GenerationState) -> Tensor:
-        mixed = self.mixer.step(self.mixer_norm(x), positions, state, **self.line_ends(ends))
+        state.advance(positions)
+        mixed = self.mixer.step(self.mixer_norm(x), positions, state, **self.mixer_options(ends))
         return self.add_branches(x, mixed)
 
-    def line_ends(self, ends: Tensor) -> dict[str, Tensor]:
-        return {"ends": ends} if self.sees_lines else {}
+    def mixer_options(self, ends: Tensor) -> dict[str, Tensor]:
+        return {"ends": ends} if self.mixer.sees_lines else {}
 
     def flops(self, length: int) -> dict[str, int]:
         ffn = 2 * 4 * self.dim**2 * length

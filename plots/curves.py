@@ -19,8 +19,8 @@ HEIGHT = 1.15  # inches of a panel
 def draw(
     table: pd.DataFrame, records: data.Records, width: float, facets: data.Facets = None, **_: Any
 ) -> Figure:
-    """Share of validation chains that are right, a line per D and seed. A ring marks a run that
-    stopped early, its task solved."""
+    """Share of validation chains that are right, a line per D and seed. Ring: a run that stopped
+    early, at its target. Dotted: 90 %."""
     tasks = [records.get(cell, {}).get("config", {}).get("task", {}) for cell in table["cell"]]
     for key in ("size", "format"):  # the curve is of those trained at
         table = table.assign(
@@ -43,7 +43,7 @@ def draw(
 def draw_errors(
     table: pd.DataFrame, records: data.Records, width: float, facets: data.Facets = None, **_: Any
 ) -> Figure:
-    """Share of test chains without a mistake so far (Kaplan–Meier), seeds pooled."""
+    """Share of test chains without a mistake so far (Kaplan–Meier), seeds pooled. Dotted: 90 %."""
     rows = panels_by_size(table, facets, records, "errors")
     figure, grid, colors = new_grid(
         rows, width, "chains still right (%)", "tokens after the prompt"
@@ -98,7 +98,7 @@ def new_grid(
         axes.xaxis.set_major_locator(MaxNLocator(3, integer=True))
     figure.supylabel(y_label, fontsize="medium")
     dims = sorted(rows["dim"].unique())
-    shades = matplotlib.colormaps["viridis_r"](np.linspace(0.12, 1.0, len(dims)))
+    shades = matplotlib.colormaps["viridis_r"](np.linspace(0.25, 1.0, len(dims)))
     colors = dict(zip(dims, shades, strict=True))
     looks = {f"D = {dim}": {"color": color} for dim, color in colors.items()}
     style.legend_below(figure, looks, x_label)

@@ -1,6 +1,6 @@
 """D90 of many models on several tasks, a shaded table with a row per model.
 
-D90, darker where it is larger. ≤: the smallest D measured passes; >: none passes up to this D.
+D90, darker where it is larger. ≤: the smallest D tried passes; >: none passes up to this D.
 """
 
 import math
@@ -58,6 +58,7 @@ def draw(
     axes.tick_params(axis="x", labelsize="x-small" if narrow else "medium")
     axes.spines[:].set_visible(False)
     label = "D90, the smallest embedding dimension that reaches 90 %"
+    label += " (in parentheses: score)" if scores else ""
     axes.set_xlabel(style.wrapped(label, width - 1.2))
     return figure
 
@@ -86,5 +87,7 @@ def by_place(groups: pd.DataFrame, values: Any, name: str) -> pd.DataFrame:
     named = groups.assign(place=place_names(groups), value=values).drop_duplicates(["row", "place"])
     wide = named.pivot(index="row", columns="place", values="value")
     rows = data.in_order(named.assign(task=""))["row"].unique()  # of all tasks, by model
-    wide = wide.loc[rows, named["place"].unique()]
+    columns = pd.Categorical(named["column"], named["column"].unique())
+    places = named.assign(column=columns).sort_values(["column", "size"], kind="stable")["place"]
+    wide = wide.loc[rows, places.unique()]
     return wide.rename_axis(index=name, columns=None).reset_index()

@@ -22,7 +22,7 @@ from common import UserError
 from experiments.d90 import bracket, passes
 from plots import data, style, theory
 
-CLASSES = ListedColormap(["#f4f6fa", "#dbe3ee", "#bccbe0", "#9db2d1", "#f0962e"])
+CLASSES = ListedColormap(["#f4f6fa", "#dbe3ee", "#bccbe0", "#9db2d1", "#e0701a"])
 EDGES = BoundaryNorm([0, 25, 50, 75, 90, 100], 5)
 PAPER: dict[str, Any] = {"color": "#d00000", "linewidth": 1.4}
 D90: dict[str, Any] = {"color": "black", "linewidth": 2.2}
@@ -169,7 +169,7 @@ def _draw_frontier(axes: Axes, cells: pd.DataFrame, xs: list[Any], ys: list[Any]
     for y, part in cells.groupby("y", sort=False):
         d90 = bracket(part.groupby("x")["median"].first().to_dict()).dim
         middle, paper = ys.index(y), part["paper_dim"].iloc[0]
-        for dim, look in [(d90, D90), (paper, PAPER)]:
+        for dim, look in [(paper, {**PAPER, "linewidth": 4.4 if paper == d90 else 1.4}), (d90, D90)]:
             if dim <= max(xs):
                 left = sum(x < dim for x in xs) - 0.5  # of the first D that is enough
                 axes.plot([left] * 2, [middle - 0.5, middle + 0.5], solid_capstyle="butt", **look)

@@ -110,7 +110,7 @@ def _compared(row: str, rows: pd.DataFrame) -> str:
         span = dict.fromkeys(f"{times:.3g}" for times in (known.min(), known.max()))
         said.append(f"needs {'–'.join(span)}× standard attention's D in {len(known)} {of}")
     if failed:
-        said.append(f"does not reach 90 % in {failed}{'' if said else f' {of}'}")
+        said.append(f"does not reach 90 % at any D tried in {failed}{'' if said else f' {of}'}")
     if not said:
         return f"{row}: only bounds on D relative to standard attention's are known"
     rest = len(rows) - len(known) - failed
@@ -203,11 +203,11 @@ def shown(facets: data.Facets, table: pd.DataFrame) -> str:
 
 
 def exceptions(table: pd.DataFrame) -> str:
-    """A sentence on settings with few seeds and on runs that are not done."""
+    """How many medians have few seeds, and runs are not done."""
     seeds = tables.accuracy(table)["seeds"]
     said, few = [], int((seeds < ENOUGH_SEEDS).sum())
     if few:
-        said.append(f"{few} of {len(seeds)} settings have fewer than {ENOUGH_SEEDS} seeds.")
+        said.append(f"Medians of fewer than {ENOUGH_SEEDS} seeds: {few} of {len(seeds)}.")
     for status, part in table[table["status"] != "done"].groupby("status"):
         said.append(f"{str(status).capitalize()} runs: {len(part)}.")
     return " ".join(said)

@@ -158,8 +158,11 @@ def step_by_step(mixer, inputs):
     mixer.split_heads = lambda x: take(next(at))
     mixer.out = torch.nn.Identity()
     first, state = mixer.prefill(torch.zeros(2, 1, 8), torch.tensor([1, 1]))
-    steps = [mixer.step(torch.zeros(2, 8), torch.tensor([t, t]), state) for t in range(1, 40)]
-    return torch.stack([first[:, 0], *steps], 1).unflatten(-1, (2, -1)).transpose(1, 2)
+    outputs = [first[:, 0]]
+    for t in range(1, 40):
+        state.advance(torch.tensor([t, t]))
+        outputs.append(mixer.step(torch.zeros(2, 8), torch.tensor([t, t]), state))
+    return torch.stack(outputs, 1).unflatten(-1, (2, -1)).transpose(1, 2)
 
 
 @torch.no_grad()

@@ -81,6 +81,8 @@ def test_steps_in_small_parts_give_the_same_output(position, monkeypatch):
     lengths, x = torch.tensor([12, 1, 5]), torch.randn(3, 12, 8)
     states = [mixer.prefill(x, lengths)[1] for _ in range(3)]
     new = torch.randn(3, 8)
+    for state in states:
+        state.advance(lengths)
     whole = mixer.step(new, lengths, states[0])
     for state, held in zip(states[1:], (1, 2 * 13**2), strict=True):
         monkeypatch.setattr(tensor, "SCORES_CPU", held)

@@ -8,8 +8,6 @@ from models.mixer import Mixer
 class Multiplies(Mixer):
     """A running mean as a matrix product, then a linear layer."""
 
-    takes_rope = False
-
     def __init__(self, *sizes, **common):
         super().__init__(*sizes, **common)
         self.out = torch.nn.Linear(self.dim, self.dim)
