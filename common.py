@@ -45,8 +45,8 @@ class RunError(Exception):
 def exit_on_user_error(
     function: Callable[..., Any], suggest: Callable[[str], str] | None = None
 ) -> Callable[..., Any]:
-    """Print what the user can mend in an error of `function` as one line, and exit with status 2,
-    or 1 for a RunError. `suggest` completes the line for an unknown key."""
+    """Print an error of `function` that the user can fix as one line, and exit with status 2, or 1
+    for a RunError. `suggest` completes the line for an unknown key."""
 
     @functools.wraps(function)
     def wrapper(*arguments: Any) -> Any:

@@ -18,7 +18,7 @@ from evaluation.generate import Generation, generate
 from experiments.config import CellConfig, cell_from, require_trusted
 from experiments.names import run_name, source_digests
 from experiments.run import initial_model, load_model
-from experiments.runs import Run
+from experiments.run_folder import Run
 from models.transformer import Transformer
 from tasks.sequences import EOS, SequenceSet
 from tasks.task import Task, build_task

@@ -122,7 +122,7 @@ def sweep_from(call: SweepCall, given: dict[str, Any]) -> Sweep:
 def filters() -> dict[str, Any]:
     """Filters by column, as typed: in Hydra, only.model.position=b replaces only.model=a."""
     from experiments.grid import parsed
-    from experiments.names import flat
+    from experiments.table import flat
 
     words = [word.lstrip("+").partition("=") for word in HydraConfig.get().overrides.task]
     own = {
@@ -136,7 +136,7 @@ def filters() -> dict[str, Any]:
 def suggest(key: str) -> str:
     """What to write in place of an unknown key."""
     from experiments.config import SweepCall
-    from experiments.names import COLUMN_OF
+    from experiments.table import COLUMN_OF
 
     if key.startswith("only."):
         columns = (*COLUMN_OF.values(), "size", "format", "cell")

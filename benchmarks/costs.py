@@ -26,7 +26,7 @@ from common import UserError, write_text
 from experiments.config import CellConfig, cell_from, measured_task, require_trusted
 from experiments.d90 import finished, required, settings_of
 from experiments.run import initial_model
-from experiments.runs import provenance
+from experiments.run_folder import provenance
 from experiments.table import read_cells, read_table
 from models.transformer import Transformer
 from plots.costs import BATCH

@@ -24,7 +24,7 @@ from evaluation.generate import Generation, generate
 from evaluation.judge import judge
 from experiments.config import CellConfig
 from experiments.run import initial_model, load_model, run_cell
-from experiments.runs import Run
+from experiments.run_folder import Run
 from models.transformer import Transformer
 from tasks.sequences import EOS_ID, PAD_ID, SequenceSet
 from tasks.task import Task, build_task

@@ -14,7 +14,7 @@ import pandas as pd
 import torch
 
 from common import write_json
-from experiments.runs import provenance
+from experiments.run_folder import provenance
 from training.device import device_name
 
 CPU = torch.device("cpu")

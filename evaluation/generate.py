@@ -71,7 +71,7 @@ def generate(
     (`megabytes`). The model is left on `device`, in float32 and evaluation mode. Raises UserError
     for sequences longer than the model reads or a mixer that looks ahead or whose `step` is wrong,
     RunError for logits that are not finite. With a `rounding`, the state is rounded after every
-    token.
+    token, and such logits give an arbitrary token.
     """
     device = torch.device(device)
     model = model.to(device).float().eval()

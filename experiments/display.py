@@ -20,8 +20,8 @@ from tqdm import tqdm
 from experiments.config import CellConfig, deciding_settings
 from experiments.estimate import Estimate, training_flops
 from experiments.grid import Cell
-from experiments.names import identity, varying_keys
 from experiments.plan import Sweep, counts, one_of_each_training
+from experiments.table import identity, varying_keys
 from training.trainer import Evaluated, Event, Listener, TrainingStep, Validation
 
 POLL_SECONDS = 1.0

@@ -31,8 +31,9 @@ from common import (
     suggest_key,
 )
 from experiments.config import CellConfig, cell_from, deciding_settings, require_own_name
-from experiments.names import cell_name, identity, other_settings
-from experiments.runs import Run
+from experiments.names import cell_name
+from experiments.run_folder import Run
+from experiments.table import identity, other_settings
 
 BASELINE = "standard"  # what every other model is compared with
 GROUPS = ("task", "model", "recipe", "data", "measure", "logger", "machine")

@@ -1,9 +1,12 @@
 """One cell, from configuration to record."""
 
+import contextlib
 import math
+import signal
+import threading
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +22,7 @@ from experiments.config import CellConfig, cell_from, measured_task
 from experiments.display import cell_progress, print_outcome
 from experiments.names import cell_name
 from experiments.row import accuracies, model_costs, read_curve, reason, status_of, training_cost
-from experiments.runs import Run, command, commit, noting_stop_signals, provenance
+from experiments.run_folder import Run, command, commit, provenance
 from experiments.table import upsert
 from experiments.wandb_log import track_cell
 from models.build import build_model, model_of_shapes
@@ -34,7 +37,7 @@ from training.device import device_name, resolve_device
 from training.trainer import Evaluated, Event, Interrupted, Listener, Phase, Trainer, ignore
 
 Stop = Callable[[], bool]  # whether to save and stop
-commit()  # of the code as it was loaded: files may change before a worker or a row needs it
+commit()  # cached at import: files may change before a worker or a row reads it
 
 
 def run_job(settings: DictConfig) -> dict[str, Any] | None:
@@ -108,6 +111,31 @@ def run_cell(config: CellConfig, listener: Listener = ignore) -> dict[str, Any] 
         if failure is not None and not isinstance(failure, Interrupted):
             raise failure
         return record
+
+
+@contextlib.contextmanager
+def noting_stop_signals() -> Iterator[Callable[[], bool]]:
+    """Yield a function that returns whether SIGTERM or Ctrl-C has arrived; training then saves and
+    stops, and a second one kills. A handler set by other code, such as submitit, is kept."""
+    received: list[int] = []
+    usual: dict[int, Any] = {
+        signal.SIGTERM: signal.SIG_DFL,
+        signal.SIGINT: signal.default_int_handler,
+    }
+
+    def note(number: int, frame: Any) -> None:
+        received.append(number)
+        signal.signal(number, usual[number])
+
+    in_main = threading.current_thread() is threading.main_thread()
+    replaced = [n for n in usual if in_main and signal.getsignal(n) == usual[n]]
+    for number in replaced:
+        signal.signal(number, note)
+    try:
+        yield lambda: bool(received)
+    finally:
+        for number in replaced:
+            signal.signal(number, usual[number])
 
 
 def train_and_measure(

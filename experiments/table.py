@@ -15,7 +15,7 @@ import pandas as pd
 import yaml
 
 from common import UserError, did_you_mean, write_text
-from experiments.names import COLUMN_OF, flat, measured_as_trained, other_settings, varying_keys
+from experiments.config import measured_settings
 
 COLUMNS = """
     task size format max_len model layers heads dim seed recipe status reason stopped
@@ -25,6 +25,13 @@ COLUMNS = """
     data_fingerprint run cell commit finished_at
 """.split()
 SORT = ["task", "format", "size", "model", "layers", "heads", "dim", "recipe", "seed"]
+# Standard columns that are settings; two more, size and format, are as measured.
+COLUMN_OF = {
+    "task.name": "task", "model.name": "model", "model.num_layers": "layers",
+    "model.num_heads": "heads", "model.dim": "dim", "recipe.name": "recipe",
+    "recipe.precision": "precision", "seed": "seed",
+}  # fmt: skip
+_COVERED = {*COLUMN_OF, "task._target_", "measure.task.size", "measure.task.format"}
 Row = dict[str, str]
 
 
@@ -116,6 +123,55 @@ def shared_settings(configs: list[Mapping[str, Any]], varying: list[str]) -> dic
             elif key not in held:
                 found["all"][key] = value
     return found
+
+
+def identity(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The standard columns of a cell's deciding settings."""
+    settings = flat(config)
+    measured = measured_settings(config["task"], config.get("measure", {}).get("task", {}))
+    columns = {column: settings[key] for key, column in COLUMN_OF.items()}
+    return columns | {"size": measured["size"], "format": measured.get("format", "cot")}
+
+
+def other_settings(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings without a standard column, under dotted keys."""
+    return {k: v for k, v in flat(config).items() if k not in _COVERED and v is not None}
+
+
+def flat(settings: Any, prefix: str = "") -> dict[str, Any]:
+    """Nested settings under dotted keys, e.g. `model.mixer.block_size`."""
+    if not isinstance(settings, Mapping):
+        return {prefix: settings}
+    found: dict[str, Any] = {}
+    for key, value in settings.items():
+        found |= flat(value, f"{prefix}.{key}" if prefix else str(key))
+    return found
+
+
+def varying_keys(configs: list[Mapping[str, Any]]) -> list[str]:
+    """The dotted settings that vary among cells of one task, model or recipe, without `task.size`
+    and `task.format` if every cell is measured as trained: the standard columns hold them."""
+    rows = [(identity(config), other_settings(config)) for config in configs]
+    found = []
+    for key in sorted({key for _, settings in rows for key in settings}):
+        section = key.partition(".")[0]
+        owner = section if section in ("task", "model", "recipe") else ""
+        values: dict[Any, set[str]] = {}
+        for columns, settings in rows:
+            text = json.dumps(settings.get(key), sort_keys=True)
+            values.setdefault(columns.get(owner), set()).add(text)
+        if any(len(group) > 1 for group in values.values()) and not (
+            key in ("task.size", "task.format") and measured_as_trained(configs, key)
+        ):
+            found.append(key)
+    return found
+
+
+def measured_as_trained(configs: list[Mapping[str, Any]], key: str) -> bool:
+    """Whether every cell is measured at the size or format (`key`) it trains at."""
+    name = key.removeprefix("task.")
+    trained = [{"format": "cot", **config["task"]}[name] for config in configs]
+    return trained == [identity(config)[name] for config in configs]
 
 
 def text_rows(folder: Path) -> dict[str, Row]:

@@ -15,9 +15,10 @@ from typing import Any
 import pandas as pd
 
 from experiments.config import CellConfig, LoggerConfig, deciding_settings
-from experiments.names import cell_name, identity
+from experiments.names import cell_name
 from experiments.row import read_curve
-from experiments.runs import Run
+from experiments.run_folder import Run
+from experiments.table import identity
 from training.trainer import Event, Validation
 
 INIT_SECONDS = 20

@@ -103,7 +103,8 @@ def _probed(model: Transformer) -> Iterator[tuple[Mixer, Tensor, dict[str, Tenso
     x = x.to(next(model.parameters()))
     marks = torch.arange(shape[1], device=x.device).expand(shape[:2]) % 5 == 3
     for block in model.blocks:
-        yield copy.deepcopy(block.mixer).eval(), x, {"ends": marks} if block.mixer.sees_lines else {}
+        mixer = copy.deepcopy(block.mixer).eval()
+        yield mixer, x, {"ends": marks} if mixer.sees_lines else {}
 
 
 class _NoRounding(TorchFunctionMode):

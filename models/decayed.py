@@ -19,7 +19,7 @@ CHUNK_SIZE = 8
 # exp of this is 0 even in float64. Lower logarithms in a sum would cost others their digits.
 LEAST_LOG_DECAY = -800.0
 EXEMPT = Role("vector", decays=False)
-RATES = {"decay.A_log": EXEMPT, "decay.dt.bias": EXEMPT}  # of `HeadDecay`, as in Mamba
+DECAY_ROLES = {"decay.A_log": EXEMPT, "decay.dt.bias": EXEMPT}  # of `HeadDecay`, as in Mamba
 
 
 class DecayedAttention(RecurrentMixer):
@@ -55,7 +55,7 @@ class DecayedAttention(RecurrentMixer):
 
     def parameter_roles(self) -> dict[str, Role]:
         roles = super().parameter_roles()
-        return roles if self.skip is None else {**roles, **RATES, "skip": EXEMPT}
+        return roles if self.skip is None else {**roles, **DECAY_ROLES, "skip": EXEMPT}
 
     def recurrence_inputs(self, x: Tensor, qkv: Tensor, positions: Tensor) -> tuple[Any, ...]:
         q, k, v = self.split_heads(qkv)  # (..., H, K)

@@ -16,7 +16,7 @@ from pydantic import PositiveInt
 from torch import Tensor, nn
 
 from models.attention import Convolution, ShortConvolution, Width
-from models.decayed import RATES, HeadDecay, Range, chunk_decays
+from models.decayed import DECAY_ROLES, HeadDecay, Range, chunk_decays
 from models.linear import split
 from models.mixer import Mixer, Role, upcast, xavier_uniform
 from models.recurrent import RecurrentMixer
@@ -74,7 +74,7 @@ class DeltaRule(RecurrentMixer):
         self.register_rotary(self.head_dim)
 
     def parameter_roles(self) -> dict[str, Role]:
-        own = {} if self.decay is None else RATES
+        own = {} if self.decay is None else DECAY_ROLES
         beta = Role("hidden", self.num_householder)
         return {**super().parameter_roles(), "beta.weight": beta, **own}
 

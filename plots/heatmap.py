@@ -169,7 +169,8 @@ def _draw_frontier(axes: Axes, cells: pd.DataFrame, xs: list[Any], ys: list[Any]
     for y, part in cells.groupby("y", sort=False):
         d90 = bracket(part.groupby("x")["median"].first().to_dict()).dim
         middle, paper = ys.index(y), part["paper_dim"].iloc[0]
-        for dim, look in [(paper, {**PAPER, "linewidth": 4.4 if paper == d90 else 1.4}), (d90, D90)]:
+        wide = {"linewidth": 2 * D90["linewidth"]} if paper == d90 else {}
+        for dim, look in [(paper, PAPER | wide), (d90, D90)]:
             if dim <= max(xs):
                 left = sum(x < dim for x in xs) - 0.5  # of the first D that is enough
                 axes.plot([left] * 2, [middle - 0.5, middle + 0.5], solid_capstyle="butt", **look)

@@ -170,7 +170,7 @@ def _fill(
     share = (search.found[there] / search.planned[there]).min(initial=1)
     if share == 1 or size == task.size or there.sum() == 1:
         return found
-    kinds, most = task.kinds(out.select(rows[:found])), (share * search.planned).astype(int)
+    kinds, most = task.kinds(out.select(rows[:found])), (share * search.planned + 1e-9).astype(int)
     chosen = np.concatenate([np.flatnonzero(kinds == kind)[:n] for kind, n in enumerate(most)])
     for array in out.arrays.values():
         array[rows[: len(chosen)]] = array[rows[np.sort(chosen)]]

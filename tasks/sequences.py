@@ -49,8 +49,9 @@ class Vocabulary:
 class Example:
     """One sequence in tokens, without EOS.
 
-    `prompt` ends with "=" or "<sep>"; `chain` includes its closing marker, and is empty for
-    format="direct". With labels, the answer is a label for each token before the marker.
+    `prompt` ends with "=" or "<sep>" (Match3: one token later); `chain` includes its closing
+    marker, and is empty for format="direct". With labels, the answer is a label for each token
+    before the marker.
     """
 
     prompt: list[str]

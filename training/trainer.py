@@ -164,7 +164,7 @@ class Trainer:
         while self.state.stopped is None:
             begun, shapes = self.clock(), len(self._compiled)
             self.step()
-            if len(self._compiled) > shapes:  # compiling is no training time
+            if len(self._compiled) > shapes:  # compile time is not training time
                 self._started += self.clock() - begun
             self._report()
             stop = self.state.stopped is None and self.should_stop()
@@ -190,8 +190,8 @@ class Trainer:
         for part in self.train.parts(index, self.layout, self.machine.micro_batch_size):
             batch = self.train.batch(part, self.layout)
             # CPU kernels compile in the first step.
-            compiled = hidden is self.compiled_hidden
-            self._compiled.add(tuple(batch.inputs.shape) if compiled else ())
+            is_compiled = hidden is self.compiled_hidden
+            self._compiled.add(tuple(batch.inputs.shape) if is_compiled else ())
             with autocast(self.recipe.precision, self.device):
                 x = batch.at_targets(hidden(batch.inputs, batch.packing))  # (targets, D)
                 logits = model.head(x).float()  # (targets, V)

@@ -8,9 +8,9 @@ from benchmarks import costs
 from benchmarks.training import config_of
 from common import UserError
 from experiments.config import deciding_settings
-from experiments.names import cell_name, identity, run_name
+from experiments.names import cell_name, run_name
 from experiments.run import initial_model
-from experiments.table import read_table, upsert
+from experiments.table import identity, read_table, upsert
 from plots.costs import SPEEDS
 from plots.costs import costs as costs_at_d90
 from plots.data import read_speeds

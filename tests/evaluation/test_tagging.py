@@ -9,9 +9,8 @@ from small_models import MIXERS, lowest_of_tie, small_model, twin_model
 
 import cotcost
 from common import UserError
-from evaluation.errors import by_kind, where_chains_break
 from evaluation.generate import Generation, first_difference, generate
-from evaluation.judge import evaluate, judge, without_markers
+from evaluation.judge import by_kind, evaluate, judge, where_chains_break, without_markers
 from evaluation.state_format import StateRounding, parse_format
 from models.mixer import Mixer
 from models.transformer import Transformer

@@ -7,7 +7,7 @@ from processes import ROOT
 
 from common import UserError, compose_plain
 from experiments.config import cell_from
-from experiments.runs import Run
+from experiments.run_folder import Run
 from experiments.table import read_table
 
 SMALL = (

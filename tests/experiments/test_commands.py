@@ -18,7 +18,7 @@ from tiny_cell import TINY
 import cotcost
 from common import RunError, UserError, run_command, write_text
 from experiments.row import status_of
-from experiments.runs import Run
+from experiments.run_folder import Run
 from training.trainer import Trainer
 
 EXPERIMENT = """

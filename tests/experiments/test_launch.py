@@ -20,7 +20,7 @@ from experiments.launch import launch_cells
 from experiments.names import cell_name, run_name
 from experiments.plan import Sweep
 from experiments.run import run_and_report, run_cell
-from experiments.runs import Run
+from experiments.run_folder import Run
 from training.device import device_name
 
 DYING = """

@@ -11,9 +11,18 @@ from processes import ROOT
 
 from experiments.config import cell_from
 from experiments.d90 import passes, settings_of
-from experiments.names import COLUMN_OF, cell_name, identity, run_name, varying_keys
+from experiments.names import cell_name, run_name
 from experiments.run import run_cell
-from experiments.table import MEASURED, read_cells, read_table, shared_settings, text_rows
+from experiments.table import (
+    COLUMN_OF,
+    MEASURED,
+    identity,
+    read_cells,
+    read_table,
+    shared_settings,
+    text_rows,
+    varying_keys,
+)
 
 RESULTS = ROOT / "results"
 EXPERIMENTS = sorted(path.parent.name for path in RESULTS.glob("*/results.csv"))

@@ -21,10 +21,11 @@ from experiments.run import (
     initial_model,
     load_data,
     measured_sequences,
+    noting_stop_signals,
     run_and_report,
     run_cell,
 )
-from experiments.runs import Run, commit, noting_stop_signals
+from experiments.run_folder import Run, commit
 from experiments.table import read_cells, read_table
 from tasks.task import build_task
 from training.checkpoint import load_checkpoint
@@ -230,7 +231,7 @@ def test_a_missing_commit_gives_a_warning(monkeypatch, capsys, name, value, said
 
 
 def test_the_commit_is_dirty_if_code_differs_but_not_if_results_do(tmp_path, monkeypatch):
-    monkeypatch.setattr("experiments.runs.ROOT", tmp_path)
+    monkeypatch.setattr("experiments.run_folder.ROOT", tmp_path)
     for name in ["train.py", "results/results.csv"]:
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text("1")

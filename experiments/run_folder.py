@@ -20,13 +20,11 @@ import functools
 import json
 import math
 import shutil
-import signal
 import subprocess
 import sys
-import threading
 import time
 import tomllib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +35,8 @@ from hydra.core.hydra_config import HydraConfig
 
 from common import write_json, write_text
 from experiments.config import CellConfig, deciding_settings
-from experiments.names import cell_name, identity, run_name
+from experiments.names import cell_name, run_name
+from experiments.table import identity
 from training.trainer import Event, Listener, Phase
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -152,31 +151,6 @@ class Run:
             if path.name != "lock" and path.exists():
                 aside.mkdir(parents=True, exist_ok=True)
                 path.rename(aside / path.name)
-
-
-@contextlib.contextmanager
-def noting_stop_signals() -> Iterator[Callable[[], bool]]:
-    """Yield a function that returns whether SIGTERM or Ctrl-C has arrived; training then saves and
-    stops, and a second one kills. A handler set by other code, such as submitit, is kept."""
-    received: list[int] = []
-    usual: dict[int, Any] = {
-        signal.SIGTERM: signal.SIG_DFL,
-        signal.SIGINT: signal.default_int_handler,
-    }
-
-    def note(number: int, frame: Any) -> None:
-        received.append(number)
-        signal.signal(number, usual[number])
-
-    in_main = threading.current_thread() is threading.main_thread()
-    replaced = [n for n in usual if in_main and signal.getsignal(n) == usual[n]]
-    for number in replaced:
-        signal.signal(number, note)
-    try:
-        yield lambda: bool(received)
-    finally:
-        for number in replaced:
-            signal.signal(number, usual[number])
 
 
 def _read_json(path: Path) -> dict[str, Any] | None:
