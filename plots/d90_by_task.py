@@ -58,7 +58,7 @@ def draw(
     axes.tick_params(axis="x", labelsize="x-small" if narrow else "medium")
     axes.spines[:].set_visible(False)
     label = "D90, the smallest embedding dimension that reaches 90 %"
-    label += " (in parentheses: score)" if scores else ""
+    label = "D90 (in parentheses: score)" if scores else label
     axes.set_xlabel(style.wrapped(label, width - 1.2))
     return figure
 

@@ -165,10 +165,14 @@ def line_looks(rows: pd.DataFrame) -> dict[str, dict[str, Any]]:
 
 def wrapped(text: str, inches: float) -> str:
     """Text on lines of this width, broken at commas if that is enough, else at spaces and `_`."""
-    letters = int(inches / LETTER)
-    lines = text.replace(", ", ",\n").splitlines() if len(text) > letters else [text]
-    fill = functools.partial(textwrap.fill, width=max(letters, 4), break_long_words=False)
-    return "\n".join(fill(line.replace("_", "_ ")).replace("_ ", "_") for line in lines)
+    width = max(int(inches / LETTER), 4)
+    parts = ", ".join(part.replace(" ", "\N{NO-BREAK SPACE}") for part in text.split(", "))
+    lines = textwrap.wrap(parts, width, break_long_words=False, break_on_hyphens=False)
+    fill = functools.partial(textwrap.fill, width=width, break_long_words=False)
+    return "\n".join(
+        fill(line.replace("\N{NO-BREAK SPACE}", " ").replace("_", "_ ")).replace("_ ", "_")
+        for line in lines
+    )
 
 
 def legend_below(figure: Figure, looks: Mapping[str, Mapping[str, Any]], x_label: str = "") -> None:
