@@ -48,6 +48,7 @@ BAD_CELLS = [
     ("model=hybrid model.mixers=[based,standard]", "based has no single mixer"),
     ("model=hybrid model.mixers=[linaer]", "Could not find 'model/linaer'"),
     ("model.position=rope model.dim=6", "even head_dim"),
+    ("model=lstm model.position=rope", "LSTM has no rotation"),
     ("time_limit_seconds=-1", "time_limit"), ("task._target_=tasks.data.DataConfig", "subclass"),
     ("recipe.rates.hidden.factor=0", "factor"),
     ("force=flase", "force"), ("results_dir=/dev/null", "/dev/null"),
