@@ -477,7 +477,7 @@ def test_tuned_rates_on_ed_and_lis():
         assert own == common | ({"linear": 48} if size == ("lis", 40) else {})
     at_48 = frame_of("ed_lis").query("size == 40 and model == 'linear' and dim == 48")
     least = f"{100 * at_48['answer_accuracy'].median():.2f} %"
-    assert f"48, not {common['linear']:.0f} (median {least})" in TEXT
+    assert f"48, not {common['linear']:.0f} (median {least};" in TEXT
     rows = frame_of("lr_grid").query("task == 'ed' and model == 'standard'")
     lifted = (100 * rows.groupby("recipe.learning_rate")["answer_accuracy"].median()).round()
     assert lifted[0.02] == lifted[0.04]
