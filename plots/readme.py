@@ -89,15 +89,21 @@ def finding(facets: data.Facets, table: pd.DataFrame, scored: score.Scores | Non
     if scored and (said := score.headline(scored, set(table["model"]))):
         return said
     if not tables.sweeps_dim(table):
-        solved = medians(table)["accuracy"].map(passes)
-        count = f"{solved.sum()} of {len(solved)}"
-        return f"{count} settings reach 90 % accuracy (median of the seeds)."
+        settings = data.in_order(medians(table))
+        return _reached(settings, settings["accuracy"].map(passes))
     groups = data.times_standard(data.d90_of_groups(table, facets))
     beside = groups[groups["d90_base"].notna() & (groups["model"] != BASELINE)]
     compared = beside.groupby("row", sort=False)
     if not 1 <= compared.ngroups <= 3:
-        return f"{int(groups['d90'].notna().sum())} of {len(groups)} settings reach 90 %."
+        return _reached(groups, groups["d90"].notna())
     return f"{'; '.join(_compared(str(row), rows) for row, rows in compared)}."
+
+
+def _reached(settings: pd.DataFrame, solved: pd.Series) -> str:
+    """In how many settings the median seed of each model reaches 90 %."""
+    counts = solved.groupby(data.words(settings, ["model"]), sort=False).agg(["sum", "size"])
+    said = [f"{model} {reached} of {of}" for model, reached, of in counts.itertuples()]
+    return f"Settings that reach 90 %: {'; '.join(said)}."
 
 
 def _compared(row: str, rows: pd.DataFrame) -> str:

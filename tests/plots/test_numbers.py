@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from experiments.d90 import bracket
-from plots import bits, costs, curves, data, exponents, tables
+from plots import bits, costs, curves, data, exponents, readme, tables
 from plots.d90_by_task import matrix
 from tests.plots.small_tables import ACCURACY_BY_DIM, cells, joined
 
@@ -120,6 +120,14 @@ def test_d90_table_contains_bracket_and_ratio():
     assert found.loc["Linear", ["D90", "fails"]].tolist() == [32, 16]
     assert found.loc["Linear", ["times", "times low", "times high"]].tolist() == [2, 1, 4]
     assert math.isnan(found.loc["Standard", "times"])
+
+
+def test_the_finding_is_the_ratio_of_d90_or_else_how_often_each_model_passes():
+    swept = readme.finding(None, two_models())
+    assert swept == "Linear needs 2× standard attention's D in 1 of 1 settings."
+    one_dim = [cells({8: [0.95, 0.1, 0.9]}), cells({8: [0.95]}, size=10)]
+    found = readme.finding(None, joined(*one_dim, cells({8: [0.5]}, model="linear")))
+    assert found == "Settings that reach 90 %: Standard 2 of 2; Linear 0 of 1."
 
 
 def times(one, other):
