@@ -177,7 +177,7 @@ def quoted(value: Any) -> str:
     """`value` as Hydra's override grammar writes it."""
     if isinstance(value, str):
         return QuotedString(value, Quote.single).with_quotes()
-    return json.dumps(value)
+    return re.sub(r'"(\w+)": ', r"\1: ", json.dumps(value))  # keys have no quotes
 
 
 @functools.cache

@@ -84,6 +84,9 @@ def test_values_are_parsed_as_by_hydra_in_a_worker():
     for value in ("/home/o'neil/runs", "off", "1:30", "C:\\runs\\", "a\\'b"):
         assert cell_of([f"runs_dir={quoted(value)}"]).config.runs_dir == value
     assert cell_of(["experiment_name=off"]).config.experiment_name == "off"
+    mixers = [{"_target_": "models.sparse.SparseAttention", "block_size": 4}, "standard"]
+    hybrid = cell_of(["model=hybrid", f"model.mixers={quoted(mixers)}"])
+    assert hybrid.config.model.mixers[0] == mixers[0]
 
 
 @pytest.mark.parametrize(
