@@ -28,7 +28,7 @@ POLL_SECONDS = 1.0
 LOG_SECONDS = 600.0  # between lines where there is no terminal
 PATIENCE_SECONDS = 30.0  # watching ends after this long with nothing running
 # Overrides to print in a multirun: `label` omits them.
-UNLABELLED = re.compile(r"\+*(task\.(?!size)|model\.(?!dim)|recipe|measure|data)")
+UNLABELLED = re.compile(r"\+*(task\.(?!size)|model\.(?!dim)|(recipe|measure|data)\b)")
 
 
 @contextlib.contextmanager
