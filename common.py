@@ -124,7 +124,9 @@ def suggest_key(key: str) -> str:
     same = [name for name in known if name.endswith(f".{key}")]
     if same or "." not in key:
         return f"; did you mean {same[0]}?" if same else ""
-    return did_you_mean(key, known)
+    if key in known:
+        return f"; another {key.partition('.')[0]} has it"
+    return did_you_mean(key, known) if key.count(".") == 1 else ""
 
 
 def compose_plain(
