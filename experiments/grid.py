@@ -42,8 +42,8 @@ GROUPS = ("task", "model", "recipe", "data", "measure", "logger", "machine")
 @dataclass(frozen=True)
 class Experiment:
     """conf/experiment/NAME.yaml. `base`: Hydra overrides of all cells; `grid`: a list of products,
-    each a mapping from a key to its values; `figures`: names in `plots.redraw`; `facets`: their
-    rows and columns, and a filter `only`."""
+    each a mapping from a key to its values; `figures`: names in `plots.redraw`; `facets`: the
+    keys of their `rows` and `columns`, of a heatmap's `x` and `y`, and a filter `only`."""
 
     name: str
     description: str

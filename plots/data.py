@@ -13,6 +13,7 @@ from common import UserError, did_you_mean
 from evaluation.state_format import parse_format
 from experiments.d90 import finished, required, settings_of
 from experiments.grid import BASELINE
+from experiments.table import COLUMN_OF, MEASURED
 from plots import style
 
 FACETS = {"columns": ["task"], "rows": ["model"], "x": ["dim"], "y": ["size"]}
@@ -50,9 +51,14 @@ def facets_of(given: Facets, columns: Container[Any]) -> dict[str, list[str]]:
         if name not in FACETS:
             near = did_you_mean(name, FACETS)
             raise UserError(f"facets: {name}: unknown; known: {', '.join(FACETS)}, only{near}")
-        keys = [value] if isinstance(value, str) else list(value)
+        keys = [column_of(key, columns) for key in ([value] if isinstance(value, str) else value)]
         found[name] = [key for key in keys if key in columns or "." not in key]  # or does not vary
     return found
+
+
+def column_of(key: str, columns: Container[Any]) -> str:
+    """The column of a grid's key: `layers` of model.num_layers."""
+    return key if key in columns else {**COLUMN_OF, **MEASURED}.get(key, key)
 
 
 def check_facets(facets: Facets, columns: Collection[str]) -> None:
@@ -68,8 +74,8 @@ def finished_rows(table: pd.DataFrame, facets: Facets) -> pd.DataFrame:
     """The finished rows that match `only` of the facets; UserError if none does."""
     check_facets(facets, list(table.columns))
     rows, only = finished(table), (facets or {}).get("only", {})
-    for key, wanted in only.items():
-        if key in rows:
+    for name, wanted in only.items():
+        if (key := column_of(name, rows)) in rows:
             rows = rows[rows[key].isin(wanted if isinstance(wanted, list) else [wanted])]
     if rows.empty:
         raise UserError(f"no finished row matches facets.only={only}")

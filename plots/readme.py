@@ -202,8 +202,8 @@ def _commits(done: pd.DataFrame) -> str:
 
 def shown(facets: data.Facets, table: pd.DataFrame) -> str:
     """A sentence on the settings that the figures are limited to."""
-    only = {k: v for k, v in (facets or {}).get("only", {}).items() if k in table}
-    values = {k: v if isinstance(v, list) else [v] for k, v in only.items()}
+    only = {data.column_of(k, table): v for k, v in (facets or {}).get("only", {}).items()}
+    values = {k: v if isinstance(v, list) else [v] for k, v in only.items() if k in table}
     words = [" and ".join(data.in_words(k, one) for one in v) for k, v in values.items()]
     return f"The figures show {'; '.join(words)} only." if words else ""
 

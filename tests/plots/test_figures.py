@@ -13,7 +13,7 @@ from processes import ROOT
 from common import UserError
 from experiments import grid
 from experiments.grid import load_experiment
-from plots import bits, costs, curves, d90_by_task, data, heatmap, required_dimension, style
+from plots import bits, costs, curves, d90_by_task, data, heatmap, readme, required_dimension, style
 from plots.__main__ import main
 from plots.redraw import FIGURES, find_figure, redraw
 from tasks.ed import EditDistance
@@ -230,6 +230,13 @@ def test_a_setting_that_one_model_lacks_can_be_an_axis():
     figure = heatmap.draw(joined(cells({8: [0.9]}), *sliding), facets={"x": window, "rows": []})
     ticks = [text.get_text() for text in figure.axes[0].get_xticklabels()]
     assert ticks == ["", "window 4", "window 8"]
+
+
+def test_facets_may_name_the_keys_of_the_grid():
+    table = joined(*(cells({8: [0.9]}, layers=layers) for layers in (1, 2, 3)))
+    facets = {"x": "model.num_layers", "y": "task.size", "only": {"model.num_layers": [1, 2]}}
+    assert heatmap.points(table, facets)[["x", "y"]].to_numpy().tolist() == [[1, 4], [2, 4]]
+    assert readme.shown(facets, table) == "The figures show 1 layer and 2 layers only."
 
 
 def test_costs_rejects_too_many_panels():
