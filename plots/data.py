@@ -107,9 +107,9 @@ def _on_axis(rows: pd.DataFrame, keys: list[str]) -> pd.Series:
 def labelled(table: pd.DataFrame, facets: Facets = None, apart: Sequence[str] = ()) -> pd.DataFrame:
     """Groups from `experiments.d90` with the labels `column` and `row`, as in `panels`, but no row
     is left out, and labels do not name the settings `apart`."""
-    wanted = facets_of(facets, table)
+    wanted, others = facets_of(facets, table), {*table} - {"task", "model", "size"}
     columns, rows = (
-        [first, *(key for key in wanted[name] if key in table and key not in ("task", "model"))]
+        [first, *(key for key in wanted[name] if key in others)]
         for name, first in (("columns", "task"), ("rows", "model"))
     )
     named = (*columns, *rows, "size", *apart)
@@ -252,7 +252,8 @@ def in_words(key: str, value: Any) -> str:
 
 
 def axis_label(keys: Sequence[str]) -> str:
-    known = {"dim": "embedding dimension D", "size": "problem size"}
+    known = {"dim": "embedding dimension D", "size": "problem size",
+             "data.train": "training sequences"}  # fmt: skip
     return ", ".join(known.get(key, key.rpartition(".")[2].replace("_", " ")) for key in keys)
 
 
