@@ -2,7 +2,7 @@
 
 import functools
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from pydantic import PositiveInt
@@ -11,7 +11,7 @@ from torch import nn
 from torch.overrides import TorchFunctionMode
 
 from common import STRICT, UserError, construct
-from models.mixer import Mixer
+from models.mixer import Mixer, Position
 from models.transformer import Transformer
 from tasks.task import Task
 
@@ -27,7 +27,7 @@ class ModelConfig:
     num_heads: PositiveInt
     mixer: dict[str, Any] | None = None
     mixers: list[dict[str, Any]] | None = None
-    position: Literal["sinusoidal", "rope", "none"] = "sinusoidal"
+    position: Position = "sinusoidal"
 
     def __post_init__(self) -> None:
         if (self.mixer is None) == (self.mixers is None):

@@ -17,7 +17,7 @@ methods; `has_kernel = True` in the class body uses it all the same.
 
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor, nn
@@ -26,7 +26,8 @@ from common import UserError
 from models.flops import counted_forward
 from models.packing import Packing
 
-POSITIONS = ("sinusoidal", "rope", "none")
+Position = Literal["sinusoidal", "rope", "none"]
+POSITIONS = get_args(Position)
 
 
 @dataclass(frozen=True)
