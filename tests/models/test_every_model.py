@@ -10,7 +10,7 @@ give errors of up to 10 % of a gradient (gated_delta_net 8 %, most others 2 %).
 import pytest
 import torch
 from comparing import FLOAT32, compare, compare_packed, generate, with_gradients
-from configured import CONF_DIR, LONGEST, VARIANTS, VOCABULARY, mixers_of, model_of, names
+from configured import LONGEST, VARIANTS, VOCABULARY, mixers_of, model_of, names
 from small_models import held_bytes, plain_greedy, written
 
 from common import UserError, parameters_of
@@ -28,10 +28,8 @@ def takes_rope(name):
     return all(mixer.takes_rope for mixer in mixers_of(name))
 
 
-def test_only_the_controls_reject_rotary_positions():
-    ours = [name for name in names() if (CONF_DIR / "model" / f"{name}.yaml").is_file()]
-    assert {"standard", "sparse", "linear"} <= set(ours)
-    assert {name for name in ours if not takes_rope(name)} == {"lstm", "running_mean"}
+def test_the_papers_models_take_rotary_positions():
+    assert all(map(takes_rope, ("standard", "sparse", "linear")))
 
 
 @every
