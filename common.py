@@ -225,10 +225,11 @@ def wrong_values(error: Any, where: str = "", known: Iterable[str] = ()) -> User
 def locate(target: str, key: str) -> Any:
     """The class or function at a dotted path, e.g. `tasks.lis.LIS`. UserError naming `key`, where
     the path was written, if there is none; errors while its module runs are raised."""
-    found = pydoc.locate(str(target))
+    found = pydoc.locate(target) if target else None
     if found is None:
-        reason = "not found; write a dotted path like tasks.lis.LIS, with its folder on PYTHONPATH"
-        raise UserError(f"{key}={target}: {reason}")
+        wrong = f"{key}={target}: not found" if target else f"{key}: missing"
+        how = "write a dotted path like tasks.lis.LIS, with its folder on PYTHONPATH"
+        raise UserError(f"{wrong}; {how}")
     return found
 
 
@@ -236,7 +237,7 @@ def construct(base: type[T], settings: Mapping[str, Any], key: str, **given: Any
     """The subclass of `base` that `settings` name under `_target_`, called with the other settings
     and with those `given` that it takes. UserError naming `key` for an unknown or missing
     parameter, or a value that is not of its annotated type."""
-    target = str(settings.get("_target_"))
+    target = str(settings.get("_target_", ""))
     cls = locate(target, f"{key}._target_")
     if not (inspect.isclass(cls) and issubclass(cls, base)):
         name = f"{base.__module__}.{base.__name__}"

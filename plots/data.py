@@ -247,6 +247,8 @@ def in_words(key: str, value: Any) -> str:
     text = f"{value:g}" if isinstance(value, float) else str(value)
     if key.endswith("file"):
         text = Path(text).name
+    if key == "model.mixers":
+        text = re.sub(r"[{}']|_target_': '[\w.]*\.", "", text)
     form = _WORDS.get(key, f"{key.rpartition('.')[2].replace('_', ' ')} {{}}")
     return form.format(text).removesuffix("s" if text == "1" else "\0")
 

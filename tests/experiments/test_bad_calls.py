@@ -29,6 +29,7 @@ BAD_CELLS = [
     ("task=chess", "chess"), ("nonsense", "nonsense"),
     ("precision=float32", "did you mean recipe.precision?"),
     ("task.colour=red", "colour"), ("+task.colour=red", "colour"), ("task.r=2", "another task has"),
+    ("~task._target_", "task._target_: missing"),
     ("model.mixer.gain=2", "no such key; +model.mixer.gain=VALUE adds it"),
     ("recipe.stepz=5", "did you mean recipe.steps?"), ("task.size=0", "size"),
     ("model.dim=0", "dim"), ("model.dim=15 model.num_heads=1", "odd"),

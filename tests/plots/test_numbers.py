@@ -236,6 +236,8 @@ def test_labels_name_the_settings_that_distinguish_rows():
     found = data.panels(table)
     assert list(found["row"].unique()) == ["Standard", "Sparse, k = 1", "Sparse, k = 2", "Hybrid"]
     assert list(found["column"].unique()) == ["LIS", "Copy"]
+    mixers = [{"_target_": "models.sparse.SparseAttention", "block_size": 4}]
+    assert data.in_words("model.mixers", str(mixers)) == "mixers [SparseAttention, block_size: 4]"
 
 
 def test_the_learning_rate_is_chosen_by_validation_then_by_steps():
