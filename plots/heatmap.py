@@ -66,11 +66,13 @@ def draw(table: pd.DataFrame, facets: data.Facets = None, *, width: float, **_: 
     width, cell = _widths(width, xs, ys, times)
     lines = max(style.wrapped(row, 1.2).count("\n") + 1 for row in rows)
     cells_high = max(HEIGHT * max(map(len, ys.values())) + 0.1, 0.14 * lines) * len(rows)
-    height = max(cells_high, LOWEST) + 0.85
-    figure = style.new_figure(width, height, dense=True)
     counts = [len(xs[name]) for name in columns]
-    grid = figure.subplots(len(rows), len(columns), squeeze=False, width_ratios=counts)
     least = cell * min(counts)  # inches: the narrowest panel
+    titles = [style.wrapped(column, least) for column in columns]
+    titles_high = 0.16 * max(title.count("\n") for title in titles)
+    height = max(cells_high, LOWEST + titles_high) + 0.85
+    figure = style.new_figure(width, height, dense=True)
+    grid = figure.subplots(len(rows), len(columns), squeeze=False, width_ratios=counts)
     for (i, row), (j, column) in itertools.product(enumerate(rows), enumerate(columns)):
         part = cells[(cells["row"] == row) & (cells["column"] == column)]
         _draw_panel(grid[i, j], part, xs[column], ys[column], over_dim, cell)
@@ -79,7 +81,7 @@ def draw(table: pd.DataFrame, facets: data.Facets = None, *, width: float, **_: 
         grid[i, j].tick_params(labelbottom=i == len(rows) - 1, labelleft=labels)
         if i == 0:
             unit = _unit(alike[column], keys["y"]) if with_labels else ""
-            _write_title(grid[i, j], style.wrapped(column, least), unit, least < 1.2)
+            _write_title(grid[i, j], titles[j], unit, least < 1.2)
     long = 0.08 * max(map(len, rows)) > HEIGHT * max(map(len, ys.values()))
     for axes, row in zip(grid[:, 0], rows, strict=True):
         turned = {"rotation": 0, "ha": "right", "va": "center"} if long else {}
