@@ -5,8 +5,6 @@ import errno
 import pytest
 from processes import ROOT
 
-from common import UserError, compose_plain
-from experiments.config import cell_from
 from experiments.run_folder import Run
 from experiments.table import read_table
 
@@ -174,15 +172,3 @@ def test_a_bad_path_is_no_failure_of_the_cell(command, tmp_path, more):
     (tmp_path / "file").touch()
     assert "file: File exists" in command("train.py", *more, *CELL, "data_dir=file").err
     assert not list(tmp_path.glob("runs/*/record.json"))
-
-
-@pytest.mark.parametrize(
-    "section", ["task", "model", "recipe", "data", "measure", "logger", "seed"]
-)
-def test_junk_in_a_section_is_accepted_or_gives_a_one_line_error(section):
-    good = compose_plain("train", CELL)
-    for junk in (None, True, -1, 1e300, "x", [], [1], {}, {"name": 3}, {"a": {"b": 1}}):
-        try:
-            cell_from({**good, section: junk})
-        except UserError as error:
-            assert "\n" not in str(error)
