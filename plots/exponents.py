@@ -100,9 +100,11 @@ def exponents(
     rows = data.labelled(data.finished_rows(table, facets), facets)
     if against == "heads":
         rows = rows.assign(row=data.words(rows, ["model"]))
-    apart = [key for key in settings_of(rows) if key != {"max_len": "size"}.get(against, against)]
+    along = {"max_len": "size"}.get(against, against)
+    # `column` names those of the task that do not follow from its size.
+    apart = [key for key in settings_of(rows) if key != along and not key.startswith("task.")]
     found = []
-    for _, part in rows.groupby([*apart, "row"], dropna=False, sort=False):
+    for _, part in rows.groupby([*apart, "column", "row"], dropna=False, sort=False):
         seeds: Any = {
             x: {dim: own.to_numpy() for dim, own in at_x.groupby("dim")["answer_accuracy"]}
             for x, at_x in part.groupby(against)

@@ -483,11 +483,10 @@ def test_tuned_rates_on_ed_and_lis():
     at_48 = frame_of("ed_lis").query("size == 40 and model == 'linear' and dim == 48")
     least = f"{100 * at_48['answer_accuracy'].median():.2f} %"
     assert f"48, not {common['linear']:.0f} (median {least};" in TEXT
-    rows = frame_of("lr_grid").query("task == 'ed' and model == 'standard'")
-    lifted = (100 * rows.groupby("recipe.learning_rate")["answer_accuracy"].median()).round()
-    assert lifted[0.02] == lifted[0.04]
-    said = f"0.02 and 0.04 lift standard attention's median from {lifted[0.01]:.0f} to"
-    assert f"{said} {lifted[0.02]:.0f} %" in TEXT
+    powers = exponents(frame_of("ed_lis")).set_index(["model", "task"])
+    for model in ("Standard", "Linear"):
+        said = " | ".join(map(in_brief, powers.loc[model].loc[["ED", "LIS"]].itertuples()))
+        assert f"| {model.lower()}, [tuned](../results/ed_lis/README.md) | – | {said} |" in TEXT
 
 
 def test_tuned_rates_at_six_operators_remove_one_saving():

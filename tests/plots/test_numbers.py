@@ -42,6 +42,12 @@ def test_a_length_without_d90_raises_the_exponent_and_fewer_than_three_lengths_h
     assert exponents.fit_exponent(dict.fromkeys((16, 32, 64), unreached[64])) is None
 
 
+def test_settings_that_follow_from_the_size_share_an_exponent():
+    sizes = [cells({8 * size: [0.1], 16 * size: [0.95]}, size=size, max_len=2 * size + 3,
+                   **{"task.number_range": 60 + size}) for size in (1, 2, 4)]  # fmt: skip
+    assert exponents.exponents(joined(*sizes))["points"].tolist() == [3]
+
+
 def test_seeds_that_disagree_widen_the_interval():
     sure, unsure = planted(0.5), planted(0.5)
     unsure[256] |= {dim: np.array([1.0, 1.0, 0.1]) for dim in GRID if dim >= 64}
