@@ -232,7 +232,7 @@ def test_headline():
     known = times.drop(bounds)
     width = f"{known.min():.0f} to {known.max():.1f} times"
     assert bounds.tolist() == [("lis", 4)]
-    sizes = f"at {len(known)} sizes; at the smallest (LIS, 4 numbers), both pass at the smallest"
+    sizes = f"at {len(known)} sizes; on LIS with 4 numbers, both pass at D = 4, the smallest"
     assert f"{width} standard attention's D {sizes}" in TEXT
     sizes = f"at {len(known)} sizes; {len(bounds)} has only bounds"
     assert f"with 90 % accuracy, is **{width}** standard attention's {sizes}" in README
