@@ -3,7 +3,8 @@
 TABLES = {
     "learning_rates": (
         "Correct validation chains at the end of training, and steps; medians of the seeds. "
-        "Chosen: the best after rounding to whole percent; ties go to the fewest steps."
+        "Chosen, where all rates have as many seeds: the best after rounding to "
+        "whole percent; ties go to the fewest steps."
     ),
     "score": (
         "D90 on each task, or the best accuracy where no D reaches 90 %. Score: the geometric "

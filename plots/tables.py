@@ -91,7 +91,8 @@ def by_kind(counts: pd.Series) -> str | None:
 
 
 def learning_rates(table: pd.DataFrame, records: data.Records) -> pd.DataFrame:
-    """Validation accuracy by learning rate and, where several were tried, which was `chosen`."""
+    """Validation accuracy by learning rate and, where several were tried with as many seeds, which
+    was `chosen`."""
     rows = data.panels(table, {"x": ["recipe.learning_rate"]})
     rows = rows.assign(validation=100 * data.final_chains(rows, records))
     grouped = rows.groupby(["column", "row", "x"], sort=False)
@@ -100,8 +101,9 @@ def learning_rates(table: pd.DataFrame, records: data.Records) -> pd.DataFrame:
     ).reset_index()
     best = frame.assign(whole=-frame["median"].round()).sort_values(["whole", "steps"])
     chosen = best.drop_duplicates(["column", "row"]).index
-    several = frame.duplicated(["column", "row"], keep=False)
-    frame["chosen"] = pd.Series(frame.index.isin(chosen), frame.index).where(several, None)
+    trials = frame.groupby(["column", "row"])["seeds"]
+    fair = (trials.transform("size") > 1) & (trials.transform("nunique") == 1)
+    frame["chosen"] = pd.Series(frame.index.isin(chosen), frame.index).where(fair, None)
     names = {"column": "task", "row": "model", "x": "learning rate", "median": "validation %"}
     return frame.round({"median": 1}).rename(columns=names)
 

@@ -261,6 +261,7 @@ def test_the_learning_rate_is_chosen_by_validation_then_by_steps():
     found = tables.learning_rates(table, records).set_index("learning rate")
     assert found["validation %"].tolist() == [98.1, 97.9, 50.0]
     assert found["chosen"].tolist() == [False, True, False]
+    assert tables.learning_rates(table[:-1], records)["chosen"].isna().all()  # unequal trials
 
 
 def test_enough_bits_come_from_the_shortest_format_whose_median_passes():
