@@ -122,13 +122,13 @@ def _with_labels(
 ) -> pd.DataFrame:
     """Add `column` and `row`, these settings in words and those of `rest` that tell rows apart,
     except numbers that follow from a task's size (LIS: `number_range`)."""
-    beside = [key for key in rest if key.startswith(BESIDE_TASK)]
-    others = [key for key in rest if key not in beside]
     sizes = rows.groupby(["task", "size"])
-    beside = [
-        key for key in beside
+    rest = [
+        key for key in rest
         if rows[key].dtype.kind not in "if" or sizes[key].nunique(dropna=False).max() > 1
     ]  # fmt: skip
+    beside = [key for key in rest if key.startswith(BESIDE_TASK)]
+    others = [key for key in rest if key not in beside]
     column = _label(rows, columns, beside, ["task"])
     return in_order(rows.assign(column=column, row=_label(rows, down, others, ["task", "model"])))
 

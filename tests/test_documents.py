@@ -476,17 +476,17 @@ def test_claims():
 
 def test_tuned_rates_on_ed_and_lis():
     d90 = [groups(name).query("model != 'sparse'").set_index(["task", "size", "model"])["d90"]
-           for name in ("ed_lis", "overnight")]  # fmt: skip
+           for name in ("tuned", "overnight")]  # fmt: skip
     for size in (("ed", 2), ("ed", 4), ("lis", 10), ("lis", 20), ("lis", 40)):
         own, common = (found.sort_index().loc[size].to_dict() for found in d90)
         assert own == common | ({"linear": 48} if size == ("lis", 40) else {})
-    at_48 = frame_of("ed_lis").query("size == 40 and model == 'linear' and dim == 48")
+    at_48 = frame_of("tuned").query("size == 40 and model == 'linear' and dim == 48")
     least = f"{100 * at_48['answer_accuracy'].median():.2f} %"
     assert f"48, not {common['linear']:.0f} (median {least};" in TEXT
-    powers = exponents(frame_of("ed_lis")).set_index(["model", "task"])
+    powers = exponents(frame_of("tuned")).set_index(["model", "task"])
     for model in ("Standard", "Linear"):
         said = " | ".join(map(in_brief, powers.loc[model].loc[["ED", "LIS"]].itertuples()))
-        assert f"| {model.lower()}, [tuned](../results/ed_lis/README.md) | – | {said} |" in TEXT
+        assert f"| {model.lower()}, [tuned](../results/tuned/README.md) | – | {said} |" in TEXT
 
 
 def test_tuned_rates_at_six_operators_remove_one_saving():
