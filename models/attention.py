@@ -12,7 +12,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from common import UserError
 from models.mixer import GenerationState, Mixer, Role, upcast, without_autocast, xavier_uniform
-from models.packing import MAX_KERNEL_LENGTH, Packing
+from models.packing import MAX_KERNEL_LENGTH, PackedAttention, Packing
 
 Convolution = Literal["none", "canon", "silu"]
 Width = Annotated[int, Field(ge=2)]  # of a short convolution; 1 would be a scale per channel
@@ -210,10 +210,12 @@ class AttentionMixer(Mixer):
 
 class SoftmaxAttention(AttentionMixer):
     """Softmax attention. The state is a ring of the last `window` keys and values (default: all),
-    position t in slot t mod their number. A subclass that sets `window` must also mask `attend`."""
+    position t in slot t mod their number. A subclass that sets `window` must also mask `attend`;
+    `bias`, added to the scores (L, L), masks the kernel."""
 
     drops_weights = True
     window = sys.maxsize
+    bias: Any = None
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         return self.softmax(q, k, v, is_causal=True)
@@ -223,6 +225,9 @@ class SoftmaxAttention(AttentionMixer):
         dropout = self.dropout if self.training else 0.0
         q, k = self.apply_rotary(q), self.apply_rotary(k)
         return fused_attention(q, k, v, dropout_p=dropout, **mask)
+
+    def packed_kernel(self, qkv: Tensor, packing: Packing) -> Tensor:
+        return PackedAttention.apply(qkv, packing, True, self.bias)
 
     def state_after(self, lengths: Tensor, q: Tensor, k: Tensor, v: Tensor) -> dict[str, Tensor]:
         source = self.ring_positions(lengths - 1)  # (B, ring)

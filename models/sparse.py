@@ -14,7 +14,7 @@ from common import UserError
 from models.attention import SoftmaxAttention
 from models.cpu_attention import KEY_LANES
 from models.mixer import GenerationState
-from models.packing import MAX_KERNEL_LENGTH, PackedAttention, Packing, rounded_up
+from models.packing import MAX_KERNEL_LENGTH, rounded_up
 
 # Measured on a CPU at commit 22bf7fbc715f, 4 heads of 16, batch 16, forward and backward: dense
 # takes 10.2 ms against 10.9 at 144 tokens, 12.1 against 11.9 at 160, 22 against 17 at 221.
@@ -103,9 +103,6 @@ class SparseAttention(SoftmaxAttention):
         if self.implementation == "blocked":
             return self.attend_blocked(self.apply_rotary(q), self.apply_rotary(k), v)
         return self.softmax(q, k, v, attn_mask=self.pattern[: q.shape[2], : q.shape[2]])
-
-    def packed_kernel(self, qkv: Tensor, packing: Packing) -> Tensor:
-        return PackedAttention.apply(qkv, packing, True, self.bias)
 
     @functools.cached_property
     def bias(self) -> Tensor:

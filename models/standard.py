@@ -1,15 +1,9 @@
 """Softmax attention over all tokens so far (Vaswani et al. 2017; Yang et al. 2024, eq. 1)."""
 
-from torch import Tensor
-
 from models.attention import SoftmaxAttention
-from models.packing import PackedAttention, Packing
 
 
 class StandardAttention(SoftmaxAttention):
     """Token i attends to every j <= i. Quadratic in time; its state grows with the sequence."""
 
     has_kernel = True
-
-    def packed_kernel(self, qkv: Tensor, packing: Packing) -> Tensor:
-        return PackedAttention.apply(qkv, packing, True)
