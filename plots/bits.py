@@ -39,7 +39,7 @@ def bits(table: pd.DataFrame, records: data.Records) -> pd.DataFrame:
             {**dict(zip(KEYS, place, strict=True)), "needed_low": low, "needed_high": high,
              "enough": numbers * fewest, "held": numbers * 32, "shortest": name}
         )  # fmt: skip
-    return data.in_order(pd.DataFrame(found).assign(row=""))
+    return data.in_order(pd.DataFrame(found))
 
 
 def shortest(rows: pd.DataFrame, key: str) -> tuple[float, str]:

@@ -120,9 +120,10 @@ def draw(
         )
     found["area"] = 12 + 11 * (found.groupby("column")["size"].rank(method="dense") - 1)
     metrics = [name for name in METRICS if (found["metric"] == name).any()]
-    places = _heights(metrics)
-    columns = found["column"].unique()
-    colors = dict(zip(columns, itertools.cycle(style.CATEGORIES)))
+    places = {  # heights of the metrics' rows, with a gap between groups
+        name: place + 0.35 * METRICS[name].group for place, name in enumerate(metrics)
+    }
+    colors = dict(zip(found["column"].unique(), itertools.cycle(style.CATEGORIES)))
     solved = _solved(table, facets)
     shape = (len(rows), 1) if width < 5 else (1, len(rows))
     figure = style.new_figure(width, (0.28 * len(metrics) + 0.4) * shape[0] + 0.7)
@@ -130,13 +131,13 @@ def draw(
     octaves = max(4.4, np.log2(found["saving"]).abs().max() + 0.4)
     for axes, row in zip(grid.flat, rows, strict=True):
         room = (width - 1.9) / shape[1]
-        _draw_panel(axes, found[found["row"] == row], columns, colors, places)
+        _draw_panel(axes, found[found["row"] == row], colors, places)
         if room > 1.6:
             _count_savings(axes, found[found["row"] == row], places)
-        _finish(axes, octaves, metrics, places, room)
+        _finish(axes, octaves, places, room)
         axes.set_title(style.wrapped(f"{row}{solved[row]}", room))
     dot = {"marker": "o", "linestyle": "none", "markersize": 5}
-    looks = {c: {"color": colors[c], **dot} for c in columns}
+    looks = {column: {"color": color, **dot} for column, color in colors.items()}
     if (found.groupby("column")["size"].nunique() > 1).any():
         looks["larger dot: larger problem"] = {"color": style.GREY, **dot}
     base = style.model_look(BASELINE).label.lower()
@@ -157,20 +158,15 @@ def _solved(table: pd.DataFrame, facets: data.Facets) -> dict[str, str]:
     return found
 
 
-def _heights(metrics: list[str]) -> dict[str, float]:
-    """The height of each metric's row, with a gap between groups."""
-    return {name: place + 0.35 * METRICS[name].group for place, name in enumerate(metrics)}
-
-
 def _draw_panel(
-    axes: Axes, found: pd.DataFrame, columns: np.ndarray, colors: dict, places: dict[str, float]
+    axes: Axes, found: pd.DataFrame, colors: dict[str, str], places: dict[str, float]
 ) -> None:
-    apart = min(0.25, 0.5 / max(1, len(columns) - 1))
-    for i, column in enumerate(columns):
+    apart = min(0.25, 0.5 / max(1, len(colors) - 1))
+    for i, (column, color) in enumerate(colors.items()):
         part = found[found["column"] == column]
-        heights = part["metric"].map(places).astype(float) + apart * (i - (len(columns) - 1) / 2)
+        heights = part["metric"].map(places).astype(float) + apart * (i - (len(colors) - 1) / 2)
         axes.scatter(
-            np.log2(part["saving"]), heights, part["area"], color=colors[column],
+            np.log2(part["saving"]), heights, part["area"], color=color,
             alpha=0.85, linewidth=0.4, edgecolor="white", zorder=3,
         )  # fmt: skip
 
@@ -185,9 +181,7 @@ def _count_savings(axes: Axes, found: pd.DataFrame, places: dict[str, float]) ->
         )  # fmt: skip
 
 
-def _finish(
-    axes: Axes, octaves: float, metrics: list[str], places: dict[str, float], room: float
-) -> None:
+def _finish(axes: Axes, octaves: float, places: dict[str, float], room: float) -> None:
     step = 2 if octaves < 7 and room > 1.6 else 4
     ticks = np.arange(-(octaves // step) * step, octaves + 0.1, step)
     axes.set_xlim(-octaves, octaves)
@@ -196,7 +190,7 @@ def _finish(
     axes.axvline(0, color="black", linewidth=1)
     for place in places.values():
         axes.axhline(place, color="#e4e4e4", linewidth=0.5, zorder=0.5)
-    axes.set_yticks(list(places.values()), [METRICS[name].label for name in metrics])
+    axes.set_yticks(list(places.values()), [METRICS[name].label for name in places])
     axes.set_ylim(max(places.values()) + 0.6, -0.6)
     axes.tick_params(axis="y", length=0)
     axes.spines["left"].set_visible(False)
