@@ -15,6 +15,7 @@ from torch.nn import functional as F
 
 from models import taylor
 from models.linear import LinearAttention, feature_map
+from models.mixer import GenerationState
 from models.sparse import SparseAttention
 from models.standard import StandardAttention
 from models.taylor import TaylorAttention
@@ -152,17 +153,12 @@ def extreme_inputs(case, position, length=40):
 
 
 def step_by_step(mixer, inputs):
-    """The output of `attend`, computed by `prefill` of one token and `step` for the others."""
-    at, take = iter(range(1, 40)), lambda t: tuple(y[:, :, t] for y in inputs)
-    mixer.project = lambda x: take(slice(1))
-    mixer.split_heads = lambda x: take(next(at))
-    mixer.out = torch.nn.Identity()
-    first, state = mixer.prefill(torch.zeros(2, 1, 8), torch.tensor([1, 1]))
-    outputs = [first[:, 0]]
-    for t in range(1, 40):
-        state.advance(torch.tensor([t, t]))
-        outputs.append(mixer.step(torch.zeros(2, 8), torch.tensor([t, t]), state))
-    return torch.stack(outputs, 1).unflatten(-1, (2, -1)).transpose(1, 2)
+    """The output of `attend`, one token at a time from an empty state."""
+    none = torch.tensor([0, 0])
+    state = GenerationState(mixer.state_after(none, *inputs), none, 0)
+    tokens = zip(*(x.unbind(2) for x in inputs), strict=True)  # q, k, v (B, H, K) each
+    rows = [mixer.attend_step(none + t, state, *token) for t, token in enumerate(tokens)]
+    return torch.stack(rows, 2)
 
 
 @torch.no_grad()

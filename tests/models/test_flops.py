@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from comparing import transformer
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from small_models import CumulativeMean
@@ -13,24 +14,18 @@ from models import flops
 from models.linear import LinearAttention
 from models.sparse import SparseAttention
 from models.standard import StandardAttention
-from models.transformer import Transformer
 from plots.theory import PAPER_D90, TABLE_2_GFLOPS
 from tests.models.reference import sparse_set
 
-VOCABULARY, MAX_LEN = 13, 40
 MIXERS = {"standard": StandardAttention, "sparse": SparseAttention, "linear": LinearAttention}
 EACH = pytest.mark.parametrize("name", MIXERS)
-
-
-def transformer(name, dim=16, num_layers=2, num_heads=2, max_len=MAX_LEN):
-    return Transformer(VOCABULARY, max_len, dim, num_layers, num_heads, MIXERS[name]).eval()
 
 
 @EACH
 @pytest.mark.parametrize("length", [1, 9, 40])
 def test_linear_terms_equal_pytorchs_count(name, length):
     """Compare every term with the layers it is named after, on the meta device."""
-    model = transformer(name).to("meta")
+    model = transformer(MIXERS[name], max_len=40).to("meta")
     terms = model.flops(length)
     tokens = torch.zeros(1, length, dtype=torch.int64, device="meta")
     with torch.no_grad(), FlopCounterMode(display=False) as counter:
@@ -61,7 +56,7 @@ def test_sparse_mixing_flops_count_the_attended_pairs(block, window, summaries, 
 
 
 def test_matrix_products_are_counted_if_a_mixer_defines_no_formula():
-    mixer = Multiplies(16, 2, MAX_LEN)
+    mixer = Multiplies(16, 2, 40)
     assert mixer.flops(8) == {"linear/mixer": 2 * 8 * 16**2, "mixing/products": 2 * 8**2 * 16}
     assert mixer.training and not next(mixer.parameters()).is_meta
 
@@ -74,12 +69,12 @@ class Unpredictable(Multiplies):
 def test_mixers_with_uncountable_flops_are_rejected():
     no_product = "CumulativeMean: it has no matrix product outside `nn.Linear` to count; define"
     with pytest.raises(UserError, match=no_product):
-        CumulativeMean(16, 2, MAX_LEN).flops(8)
+        CumulativeMean(16, 2, 40).flops(8)
     with pytest.raises(UserError, match="mixer Unpredictable does not run on the meta device"):
-        Unpredictable(16, 2, MAX_LEN).flops(8)
+        Unpredictable(16, 2, 40).flops(8)
     buggy = type("Buggy", (Multiplies,), {"forward": lambda self, x: self.out(x[..., :3])})
     with pytest.raises(RuntimeError, match="cannot be multiplied"):
-        buggy(16, 2, MAX_LEN).flops(8)
+        buggy(16, 2, 40).flops(8)
 
 
 LENGTHS = {6: 87, 10: 221, 13: 355, 16: 505}  # from the paper (section 6.1)
@@ -90,6 +85,6 @@ LENGTHS = {6: 87, 10: 221, 13: 355, 16: 505}  # from the paper (section 6.1)
 def test_table_2_counts_the_linear_layers(name, size):
     """All twelve values agree within 6 %, ours always being lower; they do not include mixing."""
     dim, length, paper = PAPER_D90[name][size], LENGTHS[size], TABLE_2_GFLOPS[name][size]
-    terms = transformer(name, dim, num_layers=3, num_heads=4, max_len=length).flops(length)
+    terms = transformer(MIXERS[name], dim, length, num_layers=3, num_heads=4).flops(length)
     linear = flops.linear_layer_flops(terms)
     assert 0.94 < linear / 1e9 / paper < 1 and flops.total_flops(terms) > linear
