@@ -147,8 +147,8 @@ def megabytes(memory_mb: Memory, device: torch.device) -> float:
 
 
 def rows_that_fit(memory_mb: Memory, device: torch.device, bytes_per_row: float) -> int:
-    most = LARGEST_BATCH.get(device.type, LARGEST_BATCH["cpu"])
-    return max(1, min(most, int(megabytes(memory_mb, device) * 2**20 / bytes_per_row)))
+    fitting = int(megabytes(memory_mb, device) * 2**20 / bytes_per_row)
+    return max(1, min(LARGEST_BATCH[device.type], fitting))
 
 
 def predict_labels(
@@ -232,7 +232,7 @@ def decode_rows(exact: Transformer, text: TextBuffer, rows: Tensor) -> None:
         if not len(live):
             return
         if len(live) <= COMPACT_BELOW * len(rows):
-            rows, token, state = rows[live], token[live], exact.select(state, live)
+            rows, token, state = rows[live], token[live], [layer.select(live) for layer in state]
             live = torch.arange(len(rows), device=rows.device)
         # Finished rows keep running at a valid position; their logits are ignored.
         positions = (text.lengths[rows] - 1).clamp(max=text.longest - 1)

@@ -66,10 +66,10 @@ class GenerationState:
         self.extent += 1
 
     def select(self, rows: Tensor) -> "GenerationState":
-        """Rows `rows` (R,) of every tensor, in that order."""
+        """Rows `rows` (R,), at least one, of every tensor, in that order."""
         lengths = self.lengths.index_select(0, rows)
         tensors = {name: held.index_select(0, rows) for name, held in self.tensors.items()}
-        return GenerationState(tensors, lengths, int(lengths.max()) if len(rows) else 0)
+        return GenerationState(tensors, lengths, int(lengths.max()))
 
 
 class Mixer(nn.Module):

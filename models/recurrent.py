@@ -26,7 +26,7 @@ class RecurrentMixer(AttentionMixer):
     above, so that packed tokens may take the compiled kernel; its subclasses may not.
     """
 
-    num_householder, uses_delta_rule, has_kernel = 1, False, False
+    num_householder, uses_delta_rule = 1, False
     decay: Any
     gate: nn.Linear | None
 

@@ -125,9 +125,6 @@ class Transformer(nn.Module):
                 roles[key] = role
         return roles
 
-    def select(self, state: State, rows: Tensor) -> State:
-        return [layer_state.select(rows) for layer_state in state]
-
     def flops(self, length: int) -> dict[str, int]:
         """FLOPs of a forward pass over `length` tokens by term, 2 per multiply-add: "linear/..."
         the blocks' linear layers, "mixing/..." token mixing, "head" all logits (`models.flops`)."""

@@ -118,6 +118,7 @@ def generate(model, tokens, lengths, turn_every=None):
             return
         if (turn_every and step % turn_every == 0) or len(rows) < len(ids):
             rows = rows.flip(0)
-            ids, positions, state = ids[rows], positions[rows], model.select(state, rows)
+            ids, positions = ids[rows], positions[rows]
+            state = [layer.select(rows) for layer in state]
         positions = positions + 1
         logits = model.step(tokens[ids, positions], positions, state)
