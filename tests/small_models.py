@@ -9,7 +9,6 @@ from torch.nn import functional as F
 from torch.nn.utils.rnn import pad_sequence
 
 from models.linear import LinearAttention
-from models.mixer import Mixer
 from models.sparse import SparseAttention
 from models.standard import StandardAttention
 from models.transformer import Transformer
@@ -19,22 +18,14 @@ from tasks.ed_local import EditDistanceLocal
 from tasks.lis import LIS
 from tasks.sequences import EOS_ID, SequenceSet
 from tasks.task import Task
+from tests.models.toy_mixers import Multiplies
 from training.data import Batch, SequenceTensors
-
-
-class CumulativeMean(Mixer):
-    """A minimal mixer that generates with the slow defaults of `Mixer`."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        count = torch.arange(1, x.shape[1] + 1, device=x.device)[:, None]
-        return x.cumsum(1) / count
-
 
 MIXERS = {
     "standard": StandardAttention,
     "sparse": functools.partial(SparseAttention, block_size=4),
     "linear": LinearAttention,
-    "cumulative_mean": CumulativeMean,
+    "toy": Multiplies,
 }
 TASKS = {
     "arithmetic": lambda: Arithmetic(3),

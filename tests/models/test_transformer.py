@@ -6,7 +6,6 @@ import pytest
 import torch
 from comparing import plain_form, transformer
 from configured import VOCABULARY, model_of
-from small_models import CumulativeMean
 
 from common import UserError
 from models.attention import ShortConvolution
@@ -16,6 +15,7 @@ from models.delta import DeltaRule
 from models.linear import LinearAttention
 from models.lstm import LSTM
 from models.mixer import POSITIONS
+from models.running_mean import RunningMean
 from models.sliding_window import SlidingWindow
 from models.sparse import SparseAttention, default_block_size
 from models.standard import StandardAttention
@@ -103,7 +103,7 @@ def test_lstm_is_initialised_with_forget_biases_of_one():
 
 
 def test_dropout_acts_on_embedding_and_both_branches_only_in_training():
-    model = transformer(CumulativeMean, dropout=0.5, num_layers=1)
+    model = transformer(RunningMean, dropout=0.5, num_layers=1)
     seen = []
     for module in (model.dropout, model.blocks[0].dropout):
         module.register_forward_hook(lambda _, inputs, output: seen.append((inputs[0], output)))
