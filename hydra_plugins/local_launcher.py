@@ -29,8 +29,6 @@ from omegaconf import DictConfig, open_dict
 
 from common import RunError, UserError, is_bad_path, write_bytes
 
-LONGEST_WAIT = 2e6  # seconds; the operating system counts milliseconds in 32 bits
-
 
 class LocalLauncher(Launcher):
     """Runs `jobs` at a time (None: one per core)."""
@@ -82,8 +80,8 @@ class LocalLauncher(Launcher):
         process = context.Process(target=_work, args=(payload, path))
         process.start()
         self._processes.add(process)
-        left = self._deadline - time.monotonic()
-        process.join(None if left > LONGEST_WAIT else max(0.0, left))
+        while process.is_alive() and (left := self._deadline - time.monotonic()) > 0:
+            process.join(min(left, 3600))  # the system cannot wait longer than 24 days at once
         if process.is_alive():
             process.terminate()  # training writes its checkpoint and ends
             process.join()
