@@ -34,8 +34,8 @@ def training_settings(config: CellConfig) -> dict[str, Any]:
     settings |= {"model": model, "data": data | files}
     if config.recipe.epochs is not None:
         settings["steps_of_epochs"] = "whole batches"  # formerly sequences / batch_size
-    sources = source_digests(config)
-    return {**settings, "sources": sources} if sources else settings
+    digests = source_digests(config)
+    return {**settings, "sources": digests} if digests else settings
 
 
 def cell_settings(config: CellConfig) -> dict[str, Any]:
