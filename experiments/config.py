@@ -13,13 +13,13 @@ from dataclasses import field
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, Field, NonNegativeInt, PositiveFloat, PositiveInt
 from pydantic.dataclasses import dataclass
 
 from common import STRICT, UserError, checked, compose_plain
 from evaluation.state_format import parse_format
 from models.build import ModelConfig
-from tasks.data import DataConfig
+from tasks.data import DataConfig, Seed
 from tasks.task import Task, build_task
 from training.device import Machine
 from training.recipe import Recipe
@@ -36,7 +36,7 @@ class MeasureConfig:
     task: dict[str, Any] = field(default_factory=dict)
     split: Literal["test", "validation", "train"] = "test"
     file: str | None = None
-    count: Annotated[int, Field(ge=1)] | None = None
+    count: PositiveInt | None = None
     state_format: str | None = None
     weight_format: str | None = None
 
@@ -77,7 +77,7 @@ class CellConfig:
     data: DataConfig
     logger: LoggerConfig = field(default_factory=LoggerConfig)
     measure: MeasureConfig = field(default_factory=MeasureConfig)
-    seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
+    seed: Seed = 0
     machine: Machine = field(default_factory=Machine)
     enter: bool = True
     experiment_name: Annotated[str, Field(pattern=r"^[\w\-+][\w\-+. ]*$")] = "manual"
@@ -109,7 +109,7 @@ class SweepCall:
     only: dict[str, Any]
     overrides: list[str]
     strategy: Literal["grid", "frontier"]
-    max_hours: Annotated[float, Field(gt=0)] | None
+    max_hours: PositiveFloat | None
     results_dir: str
     runs_dir: str
     data_dir: str
@@ -125,7 +125,7 @@ class EvaluateCall:
     """evaluate.py's options other than those of `MeasureConfig`; see conf/evaluate.yaml."""
 
     run: str
-    show: Annotated[int, Field(ge=0)]
+    show: NonNegativeInt
     out: str | None
     data_dir: str | None
     trust: bool

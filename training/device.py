@@ -11,12 +11,11 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import torch
-from pydantic import Field
+from pydantic import Field, PositiveFloat, PositiveInt
 from pydantic.dataclasses import dataclass
 from torch import Tensor
 
 from common import STRICT, UserError
-from training.recipe import Count, Positive
 
 BACKEND: str | Callable[..., Any] = "inductor"  # of torch.compile
 
@@ -34,10 +33,10 @@ class Machine:
     device: Annotated[str, Field(pattern=r"^(auto|cpu|cuda(:\d+)?)$")] = "auto"
     compile: Literal["auto"] | bool = "auto"
     threads: Annotated[int, Field(ge=1, le=1024)] = 1
-    micro_batch_size: Count | None = None
-    evaluation_memory_mb: Literal["auto"] | Positive = "auto"
-    checkpoint_seconds: Positive = 60
-    time_limit_seconds: Positive | None = None
+    micro_batch_size: PositiveInt | None = None
+    evaluation_memory_mb: Literal["auto"] | PositiveFloat = "auto"
+    checkpoint_seconds: PositiveFloat = 60
+    time_limit_seconds: PositiveFloat | None = None
 
 
 def resolve_device(device: str) -> torch.device:

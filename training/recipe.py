@@ -4,13 +4,11 @@ import math
 from fractions import Fraction
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, PositiveFloat, PositiveInt
 from pydantic.dataclasses import dataclass
 
 from common import STRICT
 
-Positive = Annotated[float, Field(gt=0)]
-Count = Annotated[int, Field(ge=1)]
 Share = Annotated[float, Field(ge=0, le=1)]
 ShareBelowOne = Annotated[float, Field(ge=0, lt=1)]
 Exponent = Annotated[float, Field(ge=-10, le=10)]
@@ -21,7 +19,7 @@ Betas = Annotated[list[ShareBelowOne], Field(min_length=2, max_length=2)]
 class RoleRate:
     """A role's share of the learning rate at width D: factor * (reference_dim / D) ** exponent."""
 
-    factor: Positive = 1.0
+    factor: PositiveFloat = 1.0
     exponent: Exponent = 0.0
 
 
@@ -58,28 +56,28 @@ class Recipe:
     """
 
     name: str
-    learning_rate: Positive
-    batch_size: Count
-    steps: Count | None = None
-    epochs: Positive | None = None
+    learning_rate: PositiveFloat
+    batch_size: PositiveInt
+    steps: PositiveInt | None = None
+    epochs: PositiveFloat | None = None
     optimizer: Literal["adamw", "muon"] = "adamw"
     rates: Rates = Rates()
-    reference_dim: Count = 64
+    reference_dim: PositiveInt = 64
     betas: Betas = Field(default_factory=lambda: [0.9, 0.999])
     weight_decay: Share = 0.01
     decay: Literal["coupled", "independent"] = "coupled"
     decay_vectors: bool = True
     schedule: Literal["linear", "cosine", "constant", "inverse_sqrt"] = "linear"
     warmup: Share = 0.05
-    warmup_steps: Count | None = None
+    warmup_steps: PositiveInt | None = None
     cooldown: Share = 0.0
     final_learning_rate: Share = 0.0
-    gradient_clip: Positive | None = None
-    embedding_ratio: Positive | None = None
+    gradient_clip: PositiveFloat | None = None
+    embedding_ratio: PositiveFloat | None = None
     average_decay: ShareBelowOne | None = None
     dropout: ShareBelowOne = 0.0
     precision: Literal["float32", "bfloat16"] = "float32"
-    validate_every: Count = 500
+    validate_every: PositiveInt = 500
     stop_at: Share | None = None
 
     def __post_init__(self) -> None:
