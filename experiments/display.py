@@ -148,12 +148,19 @@ def sweep_progress(sweep: Sweep, cells: Sequence[Cell], total: int | None = None
 
 
 def varying_settings(cells: Sequence[Cell]) -> dict[str, dict[str, Any]]:
-    """By cell, the varying settings that `label` does not show."""
-    rows = {cell.name: cell.columns for cell in cells}
-    standard = ("format", "layers", "heads", "recipe", "precision")
-    keys = [key for key in standard if len({row[key] for row in rows.values()}) > 1]
-    keys += varying_keys([cell.settings for cell in cells])
-    return {name: {key: row.get(key) for key in keys} for name, row in rows.items()}
+    """By cell, what varies among cells of its task, size and model that `label` does not show."""
+    alike: dict[Any, list[Cell]] = {}
+    for cell in cells:
+        own = cell.identity
+        alike.setdefault((own["task"], own["size"], own["model"]), []).append(cell)
+    found = {}
+    for group in alike.values():
+        rows = {cell.name: cell.columns for cell in group}
+        standard = ("format", "layers", "heads", "recipe", "precision")
+        keys = [key for key in standard if len({row[key] for row in rows.values()}) > 1]
+        keys += varying_keys([cell.settings for cell in group])
+        found |= {name: {key: row.get(key) for key in keys} for name, row in rows.items()}
+    return found
 
 
 def running_table(running: Sequence[Cell], varying: Mapping[str, Mapping[str, Any]]) -> Table:
