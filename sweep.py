@@ -166,7 +166,7 @@ def draw(sweep: Sweep, table: pd.DataFrame, to_wandb: bool) -> None:
         print(f"no figures: {error}", file=sys.stderr)
         return
     if tables.sweeps_dim(table):
-        found = d90_by_task.matrix(groups).to_string(index=False)
+        found = d90_by_task.listing(groups).to_string(index=False)
         print(f"\nD90, the smallest D whose median answer accuracy reaches 90 %\n{found}")
     scored = None
     if "score" in experiment.figures:

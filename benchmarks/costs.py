@@ -1,6 +1,6 @@
 """Times at D90: `<results_dir>/<experiment>/costs.csv`.
 
-    python -m benchmarks costs experiment=overnight
+    python -m benchmarks costs experiment=tuned
 
     answer_seconds          seconds per answer at batch 1, mean of 8 prompts
     tokens_per_second       generated tokens per second at batch 64

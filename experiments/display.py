@@ -153,7 +153,7 @@ def varying_settings(cells: Sequence[Cell]) -> dict[str, dict[str, Any]]:
     for cell in cells:
         own = cell.identity
         alike.setdefault((own["task"], own["size"], own["model"]), []).append(cell)
-    found = {}
+    found: dict[str, dict[str, Any]] = {}
     for group in alike.values():
         rows = {cell.name: cell.columns for cell in group}
         standard = ("format", "layers", "heads", "recipe", "precision")

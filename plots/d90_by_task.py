@@ -82,6 +82,12 @@ def matrix(groups: pd.DataFrame) -> pd.DataFrame:
     return by_place(groups, list(map(d90_in_words, groups.to_dict("records"))), "D90").fillna("")
 
 
+def listing(groups: pd.DataFrame) -> pd.DataFrame:
+    """`matrix`, with a row per task and size if those are more than the models."""
+    table = matrix(groups).set_index("D90")
+    return (table.T if len(table) < len(table.columns) else table).rename_axis("D90").reset_index()
+
+
 def by_place(groups: pd.DataFrame, values: Any, name: str) -> pd.DataFrame:
     """`values` of the groups, a row per model (column `name`), a column per task and size."""
     named = groups.assign(place=place_names(groups), value=values).drop_duplicates(["row", "place"])

@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 from scipy.special import chdtrc, expit
 
-from experiments.d90 import bracket, settings_of
+from experiments.d90 import bracket
 from plots import data, theory
 
 SLOPES = np.round(np.arange(-2.0, 4.0001, 0.02), 2)
@@ -97,14 +97,10 @@ def exponents(
 ) -> pd.DataFrame:
     """b of D90 ~ L^b, or in the number of heads (`against`), a row per task and model with three
     values or more: task, model, points, `b` with its interval, and Table 1 of the paper."""
-    rows = data.labelled(data.finished_rows(table, facets), facets)
-    if against == "heads":
-        rows = rows.assign(row=data.words(rows, ["model"]))
-    along = {"max_len": "size"}.get(against, against)
-    # `column` names those of the task that do not follow from its size.
-    apart = [key for key in settings_of(rows) if key != along and not key.startswith("task.")]
+    rows = data.labelled(data.finished_rows(table, facets), facets, apart=[against])
     found = []
-    for _, part in rows.groupby([*apart, "column", "row"], dropna=False, sort=False):
+    apart = ["column", "row"] if against == "max_len" else ["column", "row", "size"]
+    for _, part in rows.groupby(apart, sort=False):
         seeds: Any = {
             x: {dim: own.to_numpy() for dim, own in at_x.groupby("dim")["answer_accuracy"]}
             for x, at_x in part.groupby(against)

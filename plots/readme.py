@@ -76,7 +76,7 @@ def _table(
     body = tables.markdown(tables.printed(frame))
     parts = [f"**{name}**: {captions.TABLES[name]}"]
     if name == "d90":
-        wide = d90_by_task.matrix(data.d90_of_groups(table, facets))
+        wide = d90_by_task.listing(data.d90_of_groups(table, facets))
         if len(wide.columns) <= MAX_COLUMNS:
             parts.append(tables.markdown(wide))
     folded = len(frame) > LONG

@@ -100,7 +100,7 @@ def test_a_model_with_the_name_of_its_defaults(command, tmp_path):
 
 
 def test_a_sweep_without_an_experiment_lists_them(command):
-    assert "experiment=NAME is missing; known: arithmetic, bits" in command("sweep.py").line
+    assert "experiment=NAME is missing; known: bits, bits_mixers" in command("sweep.py").line
 
 
 def test_bad_evaluations(command, tmp_path):

@@ -181,6 +181,7 @@ def test_a_signal_stops_with_a_checkpoint(tiny, number):
         if isinstance(event, TrainingStep):
             os.kill(os.getpid(), number)
 
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # background jobs ignore it
     config = tiny("recipe.steps=100000", "recipe.validate_every=20")
     started = time.monotonic()
     row = run_cell(config, terminate)["row"]
