@@ -1,7 +1,7 @@
 """The cost of 90 %, a row per cost metric, on a logarithmic axis.
 
 Each dot is a problem size, larger for larger sizes: the cost of a model at its D90 relative to
-standard attention's at its own. Further right is cheaper; 4/12: cheaper at 4 of 12 sizes. Titles
+standard attention's at its own. Further right is cheaper; 4/13: cheaper at 4 of 13 sizes. Titles
 count the sizes with a D90, of those tried where standard attention has one. D90 is known up to its
 bracket (table d90). Training lasts until 90 % of the validation chains are correct, if the median
 seed gets there. Costs that were not timed are omitted.

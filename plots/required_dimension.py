@@ -103,7 +103,7 @@ def _draw_theory(axes: Axes, groups: pd.DataFrame) -> None:
     first = own.iloc[0]
     lengths = np.array([first["max_len"], groups["max_len"].max()])
     dims = first["d90"] * (lengths / first["max_len"]) ** found.exponent
-    axes.plot(lengths, dims, **style.RULE)
+    axes.plot(lengths, dims, **{**style.RULE, "color": style.model_look("linear").color})
     axes.annotate(
         f"{found.bound}{theory.POWERS[found.exponent]}", (lengths[1], dims[1]), xytext=(8, 0),
         textcoords="offset points", va="center", color=style.GREY, annotation_clip=False,
