@@ -108,6 +108,13 @@ def _sheets(mplstyle: Path | None) -> list[Any]:
     return [STYLE, mplstyle] if mplstyle else [STYLE]
 
 
+class NotebookFigure(Figure):
+    """Jupyter shows other figures only once pyplot is in use."""
+
+    def _repr_png_(self) -> bytes:
+        return rendered(self, "png", dpi=150)
+
+
 def new_figure(width: float, height: float, dense: bool = False) -> Figure:
     """An empty figure, sizes in inches at `FONT_SIZE`; `dense` has narrow gaps, for grids."""
     gaps: dict[str, Any] = (
@@ -115,16 +122,21 @@ def new_figure(width: float, height: float, dense: bool = False) -> Figure:
     )
     scale = matplotlib.rcParams["font.size"] / FONT_SIZE
     size = (round(width * scale, 6), round(height * scale, 6))
-    return Figure(figsize=size, layout=ConstrainedLayoutEngine(**gaps))
+    return NotebookFigure(figsize=size, layout=ConstrainedLayoutEngine(**gaps))
 
 
 def save(figure: Figure, path: Path, mplstyle: Path | None = None) -> None:
-    """Write a figure in the format of its suffix, without timestamps."""
+    """Write a figure in the format of its suffix."""
+    common.write_bytes(path, rendered(figure, path.suffix[1:], mplstyle))
+
+
+def rendered(figure: Figure, form: str, mplstyle: Path | None = None, **options: Any) -> bytes:
+    """The figure in format `form`, without timestamps; `options` are those of `savefig`."""
     content = io.BytesIO()
-    metadata = {".pdf": {"CreationDate": None}, ".svg": {"Date": None}}.get(path.suffix)
+    metadata = {"pdf": {"CreationDate": None}, "svg": {"Date": None}}.get(form)
     with matplotlib.style.context(_sheets(mplstyle), after_reset=True):
-        figure.savefig(content, format=path.suffix[1:], metadata=metadata)
-    common.write_bytes(path, content.getvalue())
+        figure.savefig(content, format=form, metadata=metadata, **options)
+    return content.getvalue()
 
 
 def task_look(task: str) -> TaskLook:

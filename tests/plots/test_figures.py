@@ -116,6 +116,10 @@ def test_heatmap_does_not_round_up_to_ninety(accuracy, text):
     assert axes.texts[0].get_text() == text
 
 
+def test_jupyter_shows_a_figure():
+    assert heatmap.draw(cells({8: [0.2], 16: [0.95]}))._repr_png_().startswith(b"\x89PNG")
+
+
 def test_required_dimension_has_an_arrow_where_none_passes():
     table = joined(cells({8: [0.1], 16: [0.97]}), cells({8: [0.1], 64: [0.3]}, size=9, max_len=21))
     axes = required_dimension.draw(table).axes[0]
