@@ -147,8 +147,8 @@ def megabytes(memory_mb: Memory, device: torch.device) -> float:
 
 
 def rows_that_fit(memory_mb: Memory, device: torch.device, bytes_per_row: float) -> int:
-    fitting = int(megabytes(memory_mb, device) * 2**20 / bytes_per_row)
-    return max(1, min(LARGEST_BATCH[device.type], fitting))
+    most = LARGEST_BATCH.get(device.type, LARGEST_BATCH["cpu"])
+    return max(1, min(most, int(megabytes(memory_mb, device) * 2**20 / bytes_per_row)))
 
 
 def predict_labels(
