@@ -61,7 +61,7 @@ class LoadedRun:
         answer = next(token for token in task.own_tokens if token != marker)  # any
         try:
             if task.parse([*tokens, answer]).prompt != tokens:
-                raise UserError(f"it needs exactly one {marker!r}, at the end")
+                raise UserError(f"must have exactly one {marker!r}, at the end")
             sequences = task.encode([task.complete(tokens)])
         except UserError as error:
             reason = f"{error} (tokens are separated by spaces)"

@@ -132,7 +132,7 @@ class EvaluateCall:
 
     def __post_init__(self) -> None:
         if self.out and Path(self.out).is_dir():
-            raise UserError(f"out={self.out}: this is a folder")
+            raise UserError(f"out={self.out}: is a folder; name a file")
 
 
 MACHINE_KEYS = tuple(item.name for item in dataclasses.fields(Machine))
@@ -156,7 +156,7 @@ def cell_from(settings: Mapping[str, Any], config_dir: str | Path | None = None)
 def _mixer_of(model: str, config_dir: str | Path | None) -> dict[str, Any]:
     settings = compose_plain("train", [f"model={model}"], config_dir)["model"]
     if settings.get("mixer") is None:
-        raise UserError(f"model.mixers: {model} has no single mixer; name those it consists of")
+        raise UserError(f"model.mixers: {model} has no single mixer; list its mixers")
     return settings["mixer"]
 
 
@@ -200,6 +200,6 @@ def require_trusted(settings: Mapping[str, Any], path: str, trust: bool) -> None
     foreign = [target for target in targets if not target.startswith(OUR_PACKAGES)]
     if foreign and not trust:
         raise UserError(
-            f"{path}: names {foreign[0]}, code from outside this project; trust=true "
-            "(in Python: trust=True) runs it"
+            f"{path}: names {foreign[0]}, code from outside this project; to run it, add "
+            "trust=true (in Python: trust=True)"
         )

@@ -124,7 +124,7 @@ def sweep_progress(sweep: Sweep, cells: Sequence[Cell], total: int | None = None
         while not stop.wait(POLL_SECONDS):
             try:
                 look()
-            except Exception as error:  # the sweep goes on; the last look raises what stays wrong
+            except Exception as error:  # keep sweeping; the last look raises a lasting error
                 if str(error) not in warned:
                     say(f"warning: progress: {type(error).__name__}: {error}")
                 warned.add(str(error))

@@ -226,5 +226,5 @@ def parsed(value: str) -> Any:
     except HydraException as error:
         raise UserError(f"{value!r}: {str(error).splitlines()[0]}") from None
     if override.is_sweep_override():
-        raise UserError(f"{value!r}: one value is needed, not several")
+        raise UserError(f"{value!r}: expected one value, not several")
     return plain(OmegaConf.create({"value": override.value()}))["value"]

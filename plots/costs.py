@@ -115,8 +115,8 @@ def draw(
         raise UserError(f"no model besides {BASELINE} reaches 90 % where {BASELINE} does")
     if len(rows) > MAX_PANELS:
         raise UserError(
-            f"{len(rows)} models besides {BASELINE} reach 90 %; the figure holds {MAX_PANELS}: "
-            f"choose with models={BASELINE},..."
+            f"{len(rows)} models besides {BASELINE} reach 90 %, but the figure has room for "
+            f"{MAX_PANELS}: choose with models={BASELINE},..."
         )
     found["area"] = 12 + 11 * (found.groupby("column")["size"].rank(method="dense") - 1)
     metrics = [name for name in METRICS if (found["metric"] == name).any()]

@@ -212,7 +212,7 @@ def numbered_lines(path: str) -> list[tuple[int, list[str]]]:
         raise UserError(f"{path}: cannot be read ({reason})") from None
     found = [(number, line.split()) for number, line in enumerate(lines, start=1) if line.strip()]
     if not found:
-        raise UserError(f"{path}: holds no sequence")
+        raise UserError(f"{path}: contains no sequences")
     return found
 
 

@@ -29,5 +29,5 @@ def load_checkpoint(path: Path) -> dict[str, Any]:
     data, beside = path.read_bytes(), path.with_suffix(".sha256")
     digests = beside.read_text().split() if beside.exists() else []
     if hashlib.sha256(data).hexdigest() not in digests:
-        raise UserError(f"{path}: damaged checkpoint (its SHA-256 is not that in {beside.name})")
+        raise UserError(f"{path}: damaged checkpoint (its SHA-256 differs from {beside.name})")
     return torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)

@@ -266,7 +266,7 @@ class Trainer:
                 self.restore(load_checkpoint(path))
             except UserError as error:
                 path.replace(path.with_suffix(".damaged"))
-                print(f"warning: {error}; set aside, training starts again", file=sys.stderr)
+                print(f"warning: {error}; set aside; training restarts", file=sys.stderr)
         name = device_name(self.device)
         if self.state.stopped is None and name not in self.state.devices:
             self.state.devices.append(name)

@@ -212,8 +212,8 @@ def test_files_of_cot_benchmark_are_valid_and_load(path: Path, capsys) -> None:
     ("content", "reason"),
     [
         (b"1 + 2 = 3\n\n1 + 2 = 4\n", "line 3: chain step 1"),
-        (b"", "holds no sequence"),
-        (b"\xef\xbb\xbf\n \n", "holds no sequence"),
+        (b"", "contains no sequences"),
+        (b"\xef\xbb\xbf\n \n", "contains no sequences"),
         (b"1 + 2 = 3\n\xc3", "cannot be read"),
         (None, "cannot be read"),
     ],
