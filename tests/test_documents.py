@@ -356,7 +356,7 @@ def test_erasing():
     every = [state[*place, "standard"] / state[*place, "last_lines"] for place in places]
     linear = found[found["model"] == "linear"]["saving"]
     least = f"{min(every):.3g} to {max(every):.1f}"
-    own = f"(linear attention at its own: {linear.min():.1f} to {linear.max():.0f})"
+    own = f"(linear attention at its own D90: {linear.min():.1f} to {linear.max():.0f})"
     assert f"{least} times less state there {own}" in TEXT
     slow = d90_of_groups(frame_of("overnight"), {}).query("task == 'arithmetic' and size == 6")
     slow = slow[slow["recipe.learning_rate"] == 0.005].set_index("model")["d90"]
