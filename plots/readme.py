@@ -114,9 +114,10 @@ def _compared(row: str, rows: pd.DataFrame) -> str:
     said = []
     if len(known):
         span = dict.fromkeys(f"{times:.3g}" for times in (known.min(), known.max()))
-        said.append(f"needs {'–'.join(span)}× standard attention's D in {len(known)} {of}")
+        where = f"all {of[3:]}" if len(known) == len(rows) > 1 else f"{len(known)} {of}"
+        said.append(f"needs {'–'.join(span)}× standard attention's D in {where}")
     if failed:
-        said.append(f"does not reach 90 % at any D tried in {failed}{'' if said else f' {of}'}")
+        said.append(f"fails at every D tried in {failed}{'' if said else f' {of}'}")
     if not said:
         return f"{row}: only bounds on D relative to standard attention's are known"
     rest = len(rows) - len(known) - failed
