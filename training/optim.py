@@ -59,22 +59,16 @@ def _groups(
     groups: dict[tuple[Any, ...], dict[str, Any]] = {}
     for parameter, role in parameters:
         factor = recipe.rate_factor(role.kind, dim)
-        decay = _weight_decay(role, recipe, factor)
+        decays = role.decays and (role.kind != "vector" or recipe.decay_vectors)
+        decay = recipe.weight_decay if decays else 0.0
+        if recipe.decay == "independent":  # optimisers multiply it by the group's rate
+            decay /= recipe.learning_rate * factor
         new = {"params": [], "parts": [], "factor": factor, "weight_decay": decay}
         shape = (len(parameter) // role.parts, *parameter.shape[1:]) if by_shape else None
         group = groups.setdefault((factor, decay, shape), new)
         group["params"].append(parameter)
         group["parts"].append(role.parts)
     return list(groups.values())
-
-
-def _weight_decay(role: Role, recipe: Recipe, factor: float) -> float:
-    """The decay, which optimisers multiply by the group's learning rate."""
-    if not role.decays or (role.kind == "vector" and not recipe.decay_vectors):
-        return 0.0
-    if recipe.decay == "coupled":
-        return recipe.weight_decay
-    return recipe.weight_decay / (recipe.learning_rate * factor)
 
 
 class BatchedMuon(torch.optim.Optimizer):
@@ -96,9 +90,8 @@ class BatchedMuon(torch.optim.Optimizer):
     def step(self, closure: None = None) -> None:  # type: ignore[override]
         for group in self.param_groups:
             parameters, parts = group["params"], group["parts"]
-            gradient = torch.cat(
-                [_matrices(p, n) for p, n in zip(parameters, parts, strict=True)]
-            )  # (k, rows, columns)
+            gradients = [torch.zeros_like(p) if p.grad is None else p.grad for p in parameters]
+            gradient = torch.cat(gradients).unflatten(0, (sum(parts), -1))  # (k, rows, columns)
             state = self.state[parameters[0]]
             if not state:
                 state["momentum"] = torch.zeros_like(gradient)
@@ -110,12 +103,6 @@ class BatchedMuon(torch.optim.Optimizer):
             by_parameter = zip(parameters, update.split(parts), strict=True)
             updates = [own.reshape(p.shape) for p, own in by_parameter]
             torch._foreach_add_(parameters, updates, alpha=-rate)
-
-
-def _matrices(parameter: Tensor, parts: int) -> Tensor:
-    """The gradient as (parts, rows, columns)."""
-    gradient = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
-    return gradient.reshape(parts, -1, parameter.shape[1])
 
 
 def orthogonalise(matrices: Tensor) -> Tensor:
