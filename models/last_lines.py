@@ -125,7 +125,7 @@ class LastLines(SoftmaxAttention):
         return torch.cat((last - (last - inside) % size, held), 1)
 
     def pairs(self, length: int) -> int:
-        at = torch.arange(length, device="cpu")
+        at = torch.arange(length)
         return int(self.sees(at[:, None], at, 0, self.kept).sum())
 
     def slots(self, length: int) -> int:

@@ -28,7 +28,7 @@ def default_block_size(max_len: int) -> int:
 
 def hiding_bias(pattern: Tensor) -> Tensor:
     """The kernel's bias on scores, -inf where `pattern` (T, T) is False."""
-    bias = torch.zeros(2 * (rounded_up(len(pattern), KEY_LANES),), device="cpu")
+    bias = torch.zeros(2 * (rounded_up(len(pattern), KEY_LANES),))
     bias[: len(pattern), : len(pattern)].masked_fill_(~pattern, -torch.inf)
     return bias
 
@@ -69,7 +69,7 @@ class SparseAttention(SoftmaxAttention):
             implementation = "blocked" if max_len >= BLOCKED_FROM else "dense"
         self.implementation = implementation
         self.window = window_blocks * self.block_size  # kB, the number of recent tokens seen
-        every = torch.arange(max_len, device="cpu")  # indexed below, so never on the meta device
+        every = torch.arange(max_len)
         self.register_buffer("summaries", every[self.is_summary(every)], persistent=False)
         pattern = self.dense_pattern if implementation == "dense" else self.blocked_pattern
         self.register_buffer("pattern", pattern(max_len), persistent=False)
@@ -107,7 +107,7 @@ class SparseAttention(SoftmaxAttention):
     @functools.cached_property
     def bias(self) -> Tensor:
         """The kernel's bias on scores, for the longest sequences it takes."""
-        return hiding_bias(self.dense_pattern(min(self.max_len, MAX_KERNEL_LENGTH)).cpu())
+        return hiding_bias(self.dense_pattern(min(self.max_len, MAX_KERNEL_LENGTH)))
 
     def attend_blocked(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         """`attend` by blocks of B queries, in plain matrix products; batch and heads share an axis,
