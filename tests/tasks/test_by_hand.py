@@ -1,25 +1,34 @@
 """Chains, labels, vocabularies and token dependencies, worked out by hand."""
 
+import re
+
 import numpy as np
 import pandas as pd
 import pytest
 
 from plots import tables
 from tasks.arithmetic import Arithmetic
+from tasks.closure import Closure
+from tasks.copying import Copying
 from tasks.ed import EditDistance, distances
 from tasks.ed_local import EditDistanceLocal
 from tasks.lis import LIS
 from tasks.locality import locality
+from tasks.match3 import Match3
 from tasks.mqar import MQAR
-from tasks.sequences import Example
+from tasks.word import Word
+
+EXAMPLES = [
+    Arithmetic(4), LIS(6), EditDistance(3), EditDistanceLocal(3), Copying(4), Match3(5),
+    MQAR(3, queries=2), Word(5, monoid="S3", letters="all"),
+    Closure(5, monoid="S3", r=2, subset=["123", "132"]),
+]  # fmt: skip
 
 
-def test_chain_of_arithmetic() -> None:
-    task, prompt = Arithmetic(4), "3 / 4 / ( 10 - 1 * 2 ) =".split()
-    sequence = task.complete(prompt)
-    chain = "9 / ( 10 - 1 * 2 ) = 9 / ( 10 - 2 ) = 9 / 8 ="
-    assert (" ".join(sequence.chain), sequence.answer) == (chain, ["8"])  # 8 * 8 = 64 = 9 mod 11
-    assert Arithmetic(4, "direct").complete(prompt) == Example(prompt, [], ["8"])
+@pytest.mark.parametrize("task", EXAMPLES, ids=lambda task: task.name)
+def test_the_example_in_the_docstring(task) -> None:
+    parts = dict(re.findall(r"^ {8}(prompt|chain|answer) +(.+)$", task.__doc__, re.MULTILINE))
+    assert task.complete(parts["prompt"].split()).tokens == " ".join(parts.values()).split()
 
 
 @pytest.mark.parametrize("size", [1, 2, 6, 20])

@@ -24,11 +24,8 @@ def test_lines_match_the_definition(name, size, format):
         assert task.check(line.split()) is None
 
 
-def test_worked_by_hand():
+def test_kinds_worked_by_hand():
     task = Closure(5, monoid="S3", r=2, subset=["123", "132"])
-    sequence = task.complete("213 312 123 213 312 <sep>".split())
-    chain = "213 lost 132 reach 132 reach 231 lost 123 reach <sep>"
-    assert (" ".join(sequence.chain), sequence.answer) == (chain, ["yes"])
     for word, answer, kind in (
         ("213 312 123 213 312", "yes", "yes"),
         ("213 213 213 213 123", "yes", "yes"),

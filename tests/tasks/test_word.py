@@ -48,14 +48,6 @@ def test_check_agrees_with_the_oracle_on_damaged_lines(task, judge):
         assert (task.check(line.split()) is None) == expected, line
 
 
-def test_worked_by_hand():
-    sequence = Word(5, monoid="S3", letters="all").complete("213 231 132 321 312 <sep>".split())
-    assert " ".join(sequence.chain) == "213 321 231 213 132 <sep>"
-    assert sequence.answer == ["132"]
-    tagged = Word(2, "tagged", "S3", "all").complete("213 231 <sep>".split())
-    assert tagged.tokens == "213 231 <sep> 213 321".split()
-
-
 @pytest.mark.parametrize(("name", "target"), [("A4", "2143"), ("S4", "1234"), ("Z5", "3")])
 def test_words_with_a_given_product_are_uniform(name, target):
     """Compared with all words of six letters, multiplied by the oracle."""
