@@ -60,44 +60,29 @@ def test_training_mixes_sizes_and_test_sets_have_the_largest(task, shares) -> No
     assert set(planned_sizes(task, "test", 10, 0).tolist()) == {task.size}
 
 
+# The last setting of each is refused, also in combination with those before it.
 BAD = [
-    (Arithmetic, {"size": True}, "size=True"),
-    (Arithmetic, {"order": "right"}, "order='right'"),
-    (Arithmetic, {"modulus": 9}, "modulus=9"),
-    (LIS, {"number_range": 65535}, "number_range=65535 must be at most 65,534"),
-    *((LIS, {"capacity": bad}, "task lis: capacity=") for bad in (7, 0, 8.5, True, "8", 10**12)),
-    (EditDistance, {"alphabet_size": 2}, "alphabet_size=2 must be at least 3"),
-    (EditDistance, {"alphabet_size": 27}, "alphabet_size=27 must be at most 26"),
-    (Copying, {"alphabet_size": 27}, "alphabet_size=27 must be at most 26"),
-    (MQAR, {"vocab_size": 15}, "vocab_size=15 must be at least 16"),
-    (MQAR, {"queries": 9}, "queries=9 must be at most 8"),
-    (Match3, {"size": 1}, "size=1 must be at least 2"),
-    (Match3, {"modulus": 15}, "modulus=15 must be at least 17"),
-    (Match3, {"modulus": 18}, "modulus=18 must be odd"),
-    (Match3, {"modulus": 10**6 + 1}, "must be at most"),
-    (Match3, {"format": "cot"}, "format='cot' must be one of direct"),
-    (Word, {"monoid": "Q8"}, "monoid='Q8' is unknown: there are S3"),
-    (Word, {"monoid": "Z1"}, "monoid='Z1' is unknown: there are S3"),
-    (Word, {"letters": ["12345", "23145"]}, "letters=12345,23145 do not generate A5: they reach 3"),
-    (Word, {"letters": [12345, 54321, 99999]}, "letters: 99999 is not an element of A5"),
-    (Word, {"letters": "some"}, "letters='some' must be three, all, or a list"),
-    (Word, {"format": "tagged", "question": "member"}, "needs question=value"),
-    (Word, {"tail": "omega"}, "tail=omega needs question=member"),
-    (Word, {"tail": "omega", "question": "member", "size": 4}, "size=4 must be at least 5"),
-    (Word, {"monoid": "flip-flop", "size": 1}, "size=1 must be at least 2"),
-    (Word, {"monoid": "flip-flop", "letters": ["a", "b"]}, "must be all three: 1, a, b"),
-    (Closure, {"monoid": "flip-flop"}, "monoid=flip-flop is not a group"),
-    (Closure, {"r": 0}, "r=0 must be at least 1"),
-    (Closure, {"r": 10}, "size=8 must be at least r + 2 = 12"),
-    (Closure, {"r": 2, "subset": [12345, 23451]}, "subset=12345,23451 is not a subgroup of A5"),
-    (Closure, {"r": 2, "subset": 12345}, "subset=12345 must be a list of elements"),
-    (Closure, {"r": 2, "monoid": "Z5", "subset": [0, 1, 2, 3, 4]}, "subset is all of Z5"),
+    (Arithmetic, {"size": True}), (Arithmetic, {"order": "right"}), (Arithmetic, {"modulus": 9}),
+    (LIS, {"number_range": 65535}),
+    *((LIS, {"capacity": bad}) for bad in (7, 0, 8.5, True, "8", 10**12)),
+    (EditDistance, {"alphabet_size": 2}), (EditDistance, {"alphabet_size": 27}),
+    (Copying, {"alphabet_size": 27}), (MQAR, {"vocab_size": 15}), (MQAR, {"queries": 9}),
+    (Match3, {"size": 1}), *((Match3, {"modulus": bad}) for bad in (15, 18, 10**6 + 1)),
+    (Match3, {"format": "cot"}), (Word, {"monoid": "Q8"}), (Word, {"monoid": "Z1"}),
+    (Word, {"letters": ["12345", "23145"]}),  # they generate a proper subgroup
+    (Word, {"letters": [12345, 54321, 99999]}), (Word, {"letters": "some"}),
+    (Word, {"format": "tagged", "question": "member"}), (Word, {"tail": "omega"}),
+    (Word, {"tail": "omega", "question": "member", "size": 4}),
+    (Word, {"monoid": "flip-flop", "letters": ["a", "b"]}),
+    (Word, {"monoid": "flip-flop", "size": 1}), (Closure, {"monoid": "flip-flop"}),
+    (Closure, {"r": 0}), (Closure, {"r": 10}),
+    (Closure, {"r": 2, "subset": [12345, 23451]}), (Closure, {"r": 2, "subset": 12345}),
+    (Closure, {"r": 2, "monoid": "Z5", "subset": [0, 1, 2, 3, 4]}),
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("cls", "settings", "said"), BAD)
-def test_bad_settings_raise_a_one_line_error(cls, settings, said) -> None:
-    with pytest.raises(UserError) as raised:
+@pytest.mark.parametrize(("cls", "settings"), BAD)
+def test_bad_settings_are_named_in_one_line(cls, settings) -> None:
+    with pytest.raises(UserError, match=rf"\b{next(reversed(settings))}\b") as raised:
         cls(**{"size": 8, **settings})
-    assert said in str(raised.value)
     assert len(str(raised.value).splitlines()) == 1
