@@ -71,8 +71,8 @@ class SequenceTensors:
         self.tokens = _small(sequences.tokens).to(device)
         labels = sequences.labels
         self.targets = self.tokens if labels is None else _small(labels).to(device)
-        self.host_lengths = torch.from_numpy(np.array(sequences.lengths, dtype=np.int64))
-        prompt_lengths = torch.from_numpy(np.array(sequences.prompt_lengths, dtype=np.int64))
+        self.host_lengths = torch.from_numpy(sequences.lengths).long()
+        prompt_lengths = torch.from_numpy(sequences.prompt_lengths).long()
         self.host_num_targets = self.host_lengths - prompt_lengths
         self.lengths = self.host_lengths.to(device)
         self.prompt_lengths = prompt_lengths.to(device)
@@ -125,11 +125,8 @@ class SequenceTensors:
 
 
 def _small(ids: np.ndarray) -> Tensor:
-    """`ids` in a small integer type that torch can index; read-only arrays are copied."""
-    ids = np.ascontiguousarray(ids)
-    if ids.dtype == np.uint16:
-        ids = ids.astype(np.int32)
-    return torch.from_numpy(np.array(ids, copy=not ids.flags.writeable))
+    """`ids` in a small integer type that torch can index."""
+    return torch.from_numpy(ids.astype(np.int32) if ids.dtype == np.uint16 else ids)
 
 
 def part_sizes(widths: list[int], most: int, packed: bool) -> list[int]:
