@@ -77,7 +77,7 @@ class TensorLinearAttention(AttentionMixer):
                 held["sums" + name].addcmul_(turned[..., None], upcast(v)[..., None, :])
             features = query_features(q)
             form = query_form(features, table)
-            mixed = read(*form, held["sums1"], held["sums2"])  # (B, H, K)
+            mixed = read_sums(*form, held["sums1"], held["sums2"])  # (B, H, K)
             y = divide(mixed, weight_of(features, held["normaliser1"], held["normaliser2"]))
         return y.to(v1.dtype)
 
@@ -112,11 +112,11 @@ def mix_chunk(
         products = (k[..., None] * v[..., None, :]).flatten(-2)  # (B, H, C, K²)
         within = (past @ products).unflatten(-1, (k.shape[-1], -1))  # (B, H, C, K, K)
         sums.append(within if before is None else within + before)
-    mixed = read(diagonal, off_diagonal, *sums)
+    mixed = read_sums(diagonal, off_diagonal, *sums)
     return mixed, sums[0][:, :, -1:], sums[1][:, :, -1:]
 
 
-def read(diagonal: Tensor, off_diagonal: Tensor, sums1: Tensor, sums2: Tensor) -> Tensor:
+def read_sums(diagonal: Tensor, off_diagonal: Tensor, sums1: Tensor, sums2: Tensor) -> Tensor:
     """Σ_ab M_ab S1[a] ∘ S2[b]: the form (..., K) and sums (..., K, K) to (..., K)."""
     queried = diagonal[..., None] * sums1
     if off_diagonal.shape[-1]:
