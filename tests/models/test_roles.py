@@ -10,13 +10,9 @@ from torch import nn
 from common import UserError
 from models.decayed import DecayedAttention
 from models.delta import DeltaRule
-from models.lstm import LSTM
 from models.mixer import Mixer, Role
-from models.standard import StandardAttention
-from models.tensor import TensorAttention
 
-EXEMPT = Role("vector", decays=False)
-RATES = {"decay.A_log": EXEMPT, "decay.dt.bias": EXEMPT}
+RATES = {"decay.A_log", "decay.dt.bias"}
 
 
 class StateSpace(Mixer):
@@ -49,9 +45,8 @@ def test_a_third_party_mixer_keeps_its_initial_values():
         assert own["conv.bias"].any()  # PyTorch's own initial values, not zeros
 
 
-@pytest.mark.parametrize("mixer", [StandardAttention, TensorAttention])
-def test_roles_of_our_own_models(mixer):
-    model = transformer(mixer)
+def test_roles_of_standard_attention():
+    model = transformer()
     roles = model.parameter_roles()
     assert list(roles) == [name for name, _ in model.named_parameters()]
     hidden = {name for name, role in roles.items() if role.kind == "hidden"}
@@ -60,7 +55,6 @@ def test_roles_of_our_own_models(mixer):
         for block in (0, 1)
         for name in ("mixer.qkv", "mixer.out", "ffn.0", "ffn.2")
     }
-    assert {roles[f"blocks.{block}.mixer.qkv.weight"].parts for block in (0, 1)} == {mixer.parts}
     assert (roles["embedding.weight"].kind, roles["head.weight"].kind) == ("embedding", "head")
     others = set(roles) - hidden - {"embedding.weight", "head.weight"}
     assert {roles[name] for name in others} == {Role("vector")}
@@ -75,18 +69,13 @@ def test_by_default_only_weights_of_linear_layers_are_hidden():
 
 
 @pytest.mark.parametrize(
-    ("mixer", "stated"),
-    [
-        (LSTM, dict.fromkeys(["lstm.weight_ih_l0", "lstm.weight_hh_l0"], Role("hidden", 4))),
-        (functools.partial(DeltaRule, num_householder=2, forget_gate=True, A_range=[0, 16]),
-         {"qkv.weight": Role("hidden", 5), "beta.weight": Role("hidden", 2), **RATES}),
-        (functools.partial(DecayedAttention, decay="head", A_range=[1, 16]),
-         {"qkv.weight": Role("hidden", 3), "skip": EXEMPT, **RATES}),
-        (DecayedAttention, {"qkv.weight": Role("hidden", 3)}),
-    ],
+    ("mixer", "exempt"),
+    [(functools.partial(DeltaRule, forget_gate=True), RATES), (DecayedAttention, set()),
+     (functools.partial(DecayedAttention, decay="head"), {*RATES, "skip"})],
 )  # fmt: skip
-def test_our_mixers_declare_stacked_matrices_and_rates_without_decay(mixer, stated):
-    assert mixer(16, 2, 20).parameter_roles() == stated
+def test_rates_of_forgetting_have_no_weight_decay(mixer, exempt):
+    roles = mixer(16, 2, 20).parameter_roles()
+    assert {name for name, role in roles.items() if not role.decays} == exempt
 
 
 def test_a_role_without_a_parameter_is_rejected(monkeypatch):
