@@ -63,6 +63,13 @@ def test_a_mixer_takes_what_its_constructor_names():
         build_mixer(own, **sizes, position="rope")
 
 
+def test_sizes_that_do_not_fit_are_refused():
+    with pytest.raises(UserError, match="dim=10 is not divisible by num_heads=4"):
+        Mixer(10, 4, 20)
+    with pytest.raises(UserError, match="position='absolute'"):
+        Mixer(8, 4, 20, position="absolute")
+
+
 def test_a_number_equal_to_the_default_still_needs_the_right_type():
     delta = {"_target_": "models.delta.DeltaRule"}
     for value in (1.0, True):

@@ -15,7 +15,7 @@ from comparing import FLOAT32, compare, compare_packed, generate, with_gradients
 from configured import LONGEST, VARIANTS, VOCABULARY, mixers_of, model_of, names, settings
 from small_models import held_bytes, plain_greedy, written
 
-from common import UserError, parameters_of
+from common import UserError
 from evaluation.generate import generate as generate_exactly
 from models import flops
 from models.build import build_model
@@ -222,14 +222,3 @@ def test_finished_rows_do_not_change_the_others(name):
         positions = torch.tensor([min(15 + position, 19), position])
         logits = model.step(tokens[rows, positions], positions, state)
     torch.testing.assert_close(logits[1], full[1, 19], **FLOAT32)
-
-
-@every
-def test_invalid_sizes_are_rejected(name):
-    sizes = {"dim": 16, "num_heads": 2, "max_len": 20, "dropout": 0.0, "position": "none"}
-    for mixer in mixers_of(name):
-        assert set(sizes) <= set(parameters_of(type(mixer)))
-        with pytest.raises(UserError, match="dim=10 is not divisible by num_heads=4"):
-            type(mixer)(**sizes | {"dim": 10, "num_heads": 4})
-        with pytest.raises(UserError, match="position='absolute'"):
-            type(mixer)(**sizes | {"position": "absolute"})
