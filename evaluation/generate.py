@@ -160,7 +160,7 @@ def predict_labels(
         batch = sequences.batch(rows)
         choice = exact_argmax(exact.head(batch.at_targets(exact.hidden(batch.inputs))))
         predicted = batch.spread(choice).to(labels.dtype)  # (B, T)
-        labels[rows, 1 : 1 + predicted.shape[1]] = predicted
+        labels[rows.to(labels.device), 1 : 1 + predicted.shape[1]] = predicted
         progress(done := done + len(rows), len(sequences))
     return labels.cpu().numpy()
 
