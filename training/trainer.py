@@ -276,7 +276,6 @@ class Trainer:
         self.model.load_state_dict(content["model"])
         for optimizer, state in zip(self.optimizers, content["optimizer"], strict=True):
             optimizer.load_state_dict(state)
-        self.raw_model.zero_grad()
         torch.set_rng_state(content["random"])
         if "random_cuda" in content and self.device.type == "cuda":
             torch.cuda.set_rng_state(content["random_cuda"], self.device)
