@@ -42,12 +42,13 @@ def small(settings: dict[str, Any]) -> Task:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Parametrise `task` with all tasks, `read` with those without labels."""
+    """Parametrise `task` with all tasks, `chained` with those of format cot."""
     folders = [CONF_DIR, Path(metafunc.config.getoption("--config-dir", None) or CONF_DIR)]
     files = {path.stem: path for folder in folders for path in folder.glob("task/*.yaml")}
     assert {"arithmetic", "lis", "ed", "ed_local"} <= set(files)
     tasks = [(name, task) for name in sorted(files) for task in tasks_of(files[name])]
-    chosen = {"task": tasks, "read": [(name, task) for name, task in tasks if not task.labelled]}
+    chained = [(name, task) for name, task in tasks if task.format == "cot"]
+    chosen = {"task": tasks, "chained": chained}
     for fixture in set(chosen) & set(metafunc.fixturenames):
         ids = [f"{name}-{task.parameters}" for name, task in chosen[fixture]]
         metafunc.parametrize(fixture, [task for _, task in chosen[fixture]], ids=ids)
@@ -110,11 +111,9 @@ def test_encoding_and_decoding_are_inverse(task: Task) -> None:
     assert [task.decode(encoded, row) for row in range(50)] == sequences
 
 
-def test_dependencies_fit_the_sequence(read: Task) -> None:
-    if read.format != "cot":
-        pytest.skip("defined for chains")
-    drawn = read.draw(0, 2, 0, 20)
-    for sequence in (read.decode(drawn, row) for row in range(20)):
-        needed, first = read.dependencies(sequence), len(sequence.prompt)
+def test_dependencies_fit_the_sequence(chained: Task) -> None:
+    drawn = chained.draw(0, 2, 0, 20)
+    for sequence in (chained.decode(drawn, row) for row in range(20)):
+        needed, first = chained.dependencies(sequence), len(sequence.prompt)
         assert len(needed) == len(sequence.tokens) - first
         assert all(0 <= i < first + k for k, own in enumerate(needed) for i in own)
