@@ -4,6 +4,7 @@ import ctypes
 import functools
 import importlib.util
 import platform
+import re
 import sys
 import warnings
 from collections.abc import Callable
@@ -59,13 +60,10 @@ def device_name(device: torch.device) -> str:
     """Type and model of a device, e.g. "cpu: AMD EPYC"."""
     if device.type == "cuda":
         return f"cuda: {torch.cuda.get_device_name(device)}"
-    name = platform.processor() or platform.machine()
     cpuinfo = Path("/proc/cpuinfo")
-    if cpuinfo.exists():
-        lines = cpuinfo.read_text().splitlines()
-        models = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
-        name = models[0] if models else name
-    return f"{device.type}: {name}"
+    text = cpuinfo.read_text() if cpuinfo.exists() else ""
+    found = re.search(r"^model name\s*: (.*\S)", text, re.MULTILINE)
+    return f"{device.type}: {found[1] if found else platform.processor() or platform.machine()}"
 
 
 def compiles(setting: str | bool, device: torch.device) -> bool:
