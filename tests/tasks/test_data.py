@@ -154,6 +154,8 @@ def test_key_depends_on_everything_that_changes_the_data(tmp_path: Path, monkeyp
     first, *others = (DataConfig(**{"train": 10, "validation": 1, "test": 1, **c}) for c in changes)
     keys = [data_key(Arithmetic(2), config) for config in (first, *others)]
     keys += [data_key(task, first) for task in (*ALL, Arithmetic(2, order="growth"))]
+    Path(one).write_text("2 + 2 = 4\n")
+    keys.append(data_key(Arithmetic(2), others[3]))
     monkeypatch.setattr(Arithmetic, "generator_version", Arithmetic.generator_version + 1)
     keys.append(data_key(Arithmetic(2), first))
     assert len(set(keys)) == len(keys)
