@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 import torch
-from tiny import MIXERS, figures, tiny_trainer
+from tiny import MIXERS, tiny_trainer, untimed
 
 from tasks.arithmetic import Arithmetic
 from training import device
@@ -26,7 +26,7 @@ def test_losses_are_the_same_when_compiled_or_when_the_compiler_fails(
     monkeypatch.setattr(device, "BACKEND", backend)
     compiled = tiny_trainer(tmp_path / "compiled", TASK, compile=True, **changes).fit()
     for one, other in zip(plain.curve, compiled.curve, strict=True):
-        np.testing.assert_allclose(figures(one), figures(other), rtol=1e-4)
+        np.testing.assert_allclose(untimed(one), untimed(other), rtol=1e-4)
 
 
 def test_few_shapes_are_compiled_and_all_before_the_clock_starts(tmp_path, monkeypatch):

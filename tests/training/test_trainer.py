@@ -7,7 +7,7 @@ from unittest.mock import Mock
 import pytest
 import torch
 from small_models import MIXERS, flat_weights, loss_of, small_model
-from tiny import figures, plain_logits, plain_loss, tiny_trainer
+from tiny import plain_logits, plain_loss, tiny_trainer, untimed
 
 from experiments.row import training_cost
 from models.flops import training_step_flops
@@ -21,7 +21,7 @@ TASK = Arithmetic(2)
 
 def measured(state):
     """The curve without seconds, which differ between runs."""
-    return [(row.step, *figures(row)) for row in state.curve]
+    return [(row.step, *untimed(row)) for row in state.curve]
 
 
 def test_the_curves_loss_equals_the_plain_loss_of_the_batch(tmp_path):

@@ -52,6 +52,6 @@ def plain_loss(found: list) -> float:
     return F.cross_entropy(*map(torch.cat, zip(*found, strict=True))).item()
 
 
-def figures(row: Validation) -> list[float]:
+def untimed(row: Validation) -> list[float]:
     """A row of the curve without its step and its seconds, which differ between runs."""
     return list(dataclasses.astuple(row))[2:]
