@@ -42,7 +42,7 @@ def test_linear_terms_equal_pytorchs_count(name, length):
     assert flops.training_step_flops(terms) == 3 * (linear + mixing + terms["head"])
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(st.integers(1, 9), st.integers(1, 3), st.integers(0, 9), st.integers(1, 60))
 def test_sparse_mixing_flops_count_the_attended_pairs(block, window, summaries, length):
     summaries = min(summaries, block)

@@ -21,7 +21,7 @@ def compare(mixer, plain, parts, tolerance):
     compare_functions(mixer.attend, plain, [x.double() for x in parts], tolerance)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(
     st.sampled_from(["none", "rope"]), st.integers(1, 20), st.integers(1, 3), st.integers(1, 3),
     st.sampled_from([2, 4, 6]), st.integers(0, 11),
@@ -35,7 +35,7 @@ def test_blocks_of_any_size_equal_the_definition(position, length, batch, heads,
         compare(mixer, tensor_attention, parts, 1e-10 if position == "none" else 1e-5)
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(
     st.sampled_from(["none", "rope"]), st.integers(1, 20), st.integers(1, 22),
     st.sampled_from([2, 4, 6]),

@@ -25,7 +25,7 @@ def planted(exponent, factor=4.0, lengths=(16, 32, 64, 128, 256)):
     }
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(st.floats(0.0, 1.0), st.floats(4.5, 8.0))
 def test_a_planted_exponent_is_in_the_interval_and_near_the_estimate(exponent, factor):
     found = exponents.fit_exponent(planted(exponent, factor))
