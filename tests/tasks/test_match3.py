@@ -28,6 +28,7 @@ def test_by_hand():
     assert task.modulus == 21 and task.max_len == 8
     for query, answer in (("5", "no"), ("20", "yes")):  # 20 + 20 + 2
         assert task.complete(f"11 15 20 2 8 <sep> {query}".split()).answer == [answer]
+    assert task.check("11 15 20 <sep> 4 <sep> 4 no".split())
 
 
 @settings(max_examples=12)
