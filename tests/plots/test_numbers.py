@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 from experiments.d90 import bracket
 from plots import bits, costs, curves, data, exponents, readme, tables
 from plots.d90_by_task import matrix
+from tasks.ed import EditDistance
+from tasks.locality import locality
 from tests.plots.small_tables import ACCURACY_BY_DIM, cells, joined
 
 GRID = [2 ** (k / 2) for k in range(4, 24)]
@@ -277,3 +279,12 @@ def test_enough_bits_come_from_the_shortest_format_whose_median_passes():
     (row,) = bits.weights(table).to_dict("records")
     assert (row["bits"], row["format"]) == (4, "int4")
     assert (row["KiB"], row["KiB in float32"]) == (1000 * 4 / 8192, 1000 * 32 / 8192)
+
+
+def test_distances_use_the_settings_of_the_cell():
+    task = {"_target_": "tasks.ed.EditDistance", "size": 5, "format": "cot", "alphabet_size": 3}
+    config = {"task": task, "measure": {"task": {"size": 2}}}
+    table = pd.DataFrame({"task": ["ed"], "size": [2], "max_len": [20], "cell": ["a"]})
+    (row,) = tables.distances(table, {"a": {"config": config}}).to_dict("records")
+    m, chain = locality(EditDistance(2, alphabet_size=3))
+    assert row == {"task": "ED", "n": 2, "L": 20, "m": m, "m, chain": chain}

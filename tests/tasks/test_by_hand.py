@@ -3,10 +3,8 @@
 import re
 
 import numpy as np
-import pandas as pd
 import pytest
 
-from plots import tables
 from tasks.arithmetic import Arithmetic
 from tasks.closure import Closure
 from tasks.copying import Copying
@@ -98,12 +96,3 @@ def test_locality_is_the_largest_distance() -> None:
             return self.encode([self.complete("r x | c r o <sep>".split())] * count)
 
     assert locality(OnePrompt(3)) == (12, 5)
-
-
-def test_distances_use_the_settings_of_the_cell() -> None:
-    task = {"_target_": "tasks.ed.EditDistance", "size": 5, "format": "cot", "alphabet_size": 3}
-    config = {"task": task, "measure": {"task": {"size": 2}}}
-    table = pd.DataFrame({"task": ["ed"], "size": [2], "max_len": [20], "cell": ["a"]})
-    (row,) = tables.distances(table, {"a": {"config": config}}).to_dict("records")
-    m, chain = locality(EditDistance(2, alphabet_size=3))
-    assert row == {"task": "ED", "n": 2, "L": 20, "m": m, "m, chain": chain}
