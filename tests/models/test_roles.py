@@ -1,17 +1,24 @@
 """Parameter roles: defaults, roles declared by mixers, errors."""
 
+import dataclasses
 import functools
+import json
 
 import pytest
 import torch
 from comparing import transformer
+from configured import settings
+from processes import ROOT
 from torch import nn
 
 from common import UserError
+from models.build import build_model
 from models.decayed import DecayedAttention
 from models.delta import DeltaRule
 from models.mixer import Mixer, Role
+from tasks.arithmetic import Arithmetic
 
+MODELS = json.loads((ROOT / "tests" / "golden.json").read_text())["flops"]  # those in conf
 RATES = {"decay.A_log", "decay.dt.bias"}
 
 
@@ -66,6 +73,24 @@ def test_by_default_only_weights_of_linear_layers_are_hidden():
     kinds = {name.split("mixer.")[1]: r.kind for name, r in roles.items() if "mixer." in name}
     vectors = "A_log", "mix", "dt.bias", "conv.weight", "conv.bias"
     assert kinds == {"dt.weight": "hidden", **dict.fromkeys(vectors, "vector")}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_every_matrix_is_xavier_uniform_and_every_bias_zero(name):
+    """Each of the matrices that a parameter stacks by its role, as Muon sees them."""
+    model = build_model(dataclasses.replace(settings(name), dim=64), Arithmetic(3))
+    for key, role in model.parameter_roles().items():
+        if "decay.dt" in key or "lstm.bias_ih" in key:
+            continue  # as published
+        parameter = model.get_parameter(key)
+        if role.kind == "vector":
+            if key.split(".")[-1].startswith("bias") or "norm" in key:
+                assert (parameter == ("norm" in key and key.endswith("weight"))).all(), key
+            continue
+        for matrix in parameter.chunk(role.parts):
+            bound = (6 / sum(matrix.shape)) ** 0.5
+            assert 0.95 * bound < matrix.abs().max() <= bound, key
+            assert matrix.std().item() == pytest.approx(bound / 3**0.5, rel=0.1), key
 
 
 @pytest.mark.parametrize(
