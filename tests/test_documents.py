@@ -266,7 +266,7 @@ def test_headline():
     assert f"{state.min():.1f} to {state.max():.0f} times smaller" in TEXT
     assert f"**{state.min():.1f} to {state.max():.0f} times** smaller" in README
     other = less("sparse", "flops_total")
-    said = f"{1 / flops.max():.2f} to **{1 / flops.min():.1f} times** the FLOPs (sparse: "
+    said = f"{1 / flops.max():.2f} to **{1 / flops.min():.1f} times** the FLOPs (sparse, where it passes: "
     assert f"{said}{1 / other.max():.1f} to {1 / other.min():.1f})" in README
     saves, dearer = (flops > 1.001).sum(), (flops < 1 / 1.001).sum()
     sizes = f"standard attention at **{saves} of {every}** problem sizes"
@@ -384,7 +384,7 @@ def test_erasing():
     control = groups("erase").query("model == 'sliding_window' and size == 4")
     assert control["d90"].item() == 16 and "also solves 4 operators at D = 16" in TEXT
     control = frame_of("erase").query("model == 'sliding_window' and size == 6")["answer_accuracy"]
-    assert sorted(control >= 0.9) == [False, True] and "but 6 in only one of two seeds" in TEXT
+    assert sorted(control >= 0.9) == [False, True] and "but 6 in one of two seeds" in TEXT
 
 
 def test_flop_savings_within_d90_brackets():
