@@ -28,6 +28,7 @@ PAPER: dict[str, Any] = {"color": "#d00000", "linewidth": 1.4}
 D90: dict[str, Any] = {"color": "black", "linewidth": 2.2}
 WIDEST, HEIGHT = 0.5, 0.21  # inches of a cell
 NARROWEST = 0.17  # inches of a cell with a number
+LEAST = 0.02  # inches of a cell where labels leave no room
 LOWEST = 0.75  # inches of all rows together, so that the colour bar's numbers fit
 MARGIN = 0.94  # coloured share of a cell's width and height
 
@@ -105,7 +106,7 @@ def _widths(
     titles = max(len(name) / len(values) for name, values in xs.items())
     widest = max(WIDEST, 0.06 * longest, min(0.08 * titles, 0.7))
     width = min(width, max(beside + widest * cells, style.COLUMN_WIDTH))
-    return width, (width - beside) / cells
+    return width, max((width - beside) / cells, LEAST)
 
 
 def _write_title(axes: Axes, title: str, unit: str, narrow: bool) -> None:

@@ -68,6 +68,14 @@ def test_every_kind_of_figure_fits_a_column(redrawn, name):
     assert widths[name] <= style.COLUMN_WIDTH
 
 
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("name", ["match3", "tracking_depth"])
+def test_a_heatmap_whose_labels_leave_no_room_is_drawn(redrawn, name):
+    folder = ROOT / "results" / name
+    widths, _ = redrawn(folder, figures=["heatmap"], width=style.COLUMN_WIDTH, font_size=10)
+    assert widths["heatmap"] <= style.COLUMN_WIDTH
+
+
 def stripes(axes):
     """Return (left, bottom, width, colour) of every stripe in a heatmap panel."""
     (drawn,) = axes.collections
