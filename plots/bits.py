@@ -78,7 +78,7 @@ def draw(table: pd.DataFrame, records: data.Records, *, width: float, **_: Any) 
     panels = list(found.groupby(KEYS[:3], sort=False))
     if len(panels) == 1:
         panels = [(panels[0][0], found.sort_values(["enough", "held"], kind="stable"))]
-    figure = style.new_figure(width, 0.75 + 0.24 * found["model"].nunique())
+    figure = style.new_figure(width, 0.75 + 0.24 * max(3, found["model"].nunique()))
     grid = figure.subplots(1, len(panels), sharex=True, squeeze=False)[0]
     shown: list[str] = []
     for axes, ((task, size, chain), part) in zip(grid, panels, strict=True):

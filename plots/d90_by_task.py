@@ -40,7 +40,7 @@ def draw(
     above = groups["d90"].fillna(1.5 * groups["low"])  # D90, or a little above all that ran
     shades = by_place(groups, np.log2(above), "D90").set_index("D90").loc[texts.index]
     width = min(width, 1.2 + WIDTH * len(texts.columns))
-    figure = style.new_figure(width, HEIGHT * len(texts) + 0.5)
+    figure = style.new_figure(width, HEIGHT * max(4, len(texts)) + 0.5)
     axes = figure.add_subplot()
     axes.pcolormesh(shades, cmap=BLUES, edgecolor="white", linewidth=1)
     for (y, x), text in np.ndenumerate(texts):

@@ -76,6 +76,14 @@ def test_a_heatmap_whose_labels_leave_no_room_is_drawn(redrawn, name):
     assert widths["heatmap"] <= style.COLUMN_WIDTH
 
 
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize(("name", "figure", "model"), [
+    ("bits", "bits", "standard"), ("erase", "d90_by_task", "last_lines_sparse"),
+])  # fmt: skip
+def test_a_figure_of_one_model_has_room_for_its_labels(redrawn, name, figure, model):
+    assert figure in redrawn(ROOT / "results" / name, figures=[figure], models=[model])[0]
+
+
 def stripes(axes):
     """Return (left, bottom, width, colour) of every stripe in a heatmap panel."""
     (drawn,) = axes.collections
