@@ -109,7 +109,7 @@ def without_markers(
 def chance_accuracy(task: Task, sequences: SequenceSet) -> float:
     """The accuracy of always giving the most frequent answer of `sequences`."""
     answers = Counter(_gold_answer(task, sequences, row) for row in range(len(sequences)))
-    return max(answers.values(), default=0) / max(1, len(sequences))
+    return max(answers.values()) / len(sequences)
 
 
 def _gold_answer(task: Task, sequences: SequenceSet, row: int) -> tuple[str, ...] | None:
