@@ -56,7 +56,7 @@ def medians(table: pd.DataFrame) -> pd.DataFrame:
     done = finished(table)
     done = done.assign(
         _passes=done["answer_accuracy"].map(passes).astype(float),
-        _improving=done["still_improving"].isin([True, "True"]),
+        _improving=done["still_improving"].eq(True),  # missing: no
     )
     grouped = done.groupby([*settings_of(done), "dim"], dropna=False, sort=False)
     return grouped.agg(
