@@ -181,8 +181,11 @@ def text_rows(folder: Path) -> dict[str, Row]:
 
 
 def _rows_and_cells(folder: Path) -> tuple[dict[str, Row], dict[str, dict[str, Any]]]:
-    cells = read_cells(folder)  # written first, so a kill can leave a row without its cell
-    return {cell: row for cell, row in text_rows(folder).items() if cell in cells}, cells
+    rows, cells = text_rows(folder), read_cells(folder)
+    if rows and not cells:
+        raise UserError(f"{folder}: results.csv without cells.jsonl takes no rows; restore it")
+    # cells.jsonl is written first, so a kill can leave a row without its cell.
+    return {cell: row for cell, row in rows.items() if cell in cells}, cells
 
 
 def _is_new(row: Mapping[str, Any], rows: Mapping[str, Row]) -> bool:

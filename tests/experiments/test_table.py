@@ -7,6 +7,7 @@ import filelock
 import pytest
 from processes import ROOT
 
+from common import UserError
 from experiments.table import COLUMNS, read_cells, read_table, upsert
 
 # Columns that external scripts may rely on.
@@ -81,6 +82,15 @@ def test_row_of_changed_code_is_replaced(tmp_path):
     (tmp_path / "results.csv").unlink()
     upsert(tmp_path, [mine[0]])
     assert read_table(tmp_path)["cell"].tolist() == ["first"]
+
+
+def test_a_table_that_lost_its_cells_keeps_its_rows(tmp_path):
+    upsert(tmp_path, [record("a")])
+    before = (tmp_path / "results.csv").read_text()
+    (tmp_path / "cells.jsonl").unlink()
+    with pytest.raises(UserError, match="without cells"):
+        upsert(tmp_path, [record("b", seed=1)])
+    assert (tmp_path / "results.csv").read_text() == before
 
 
 def test_cell_and_commit_that_look_like_numbers_stay_text(tmp_path):
