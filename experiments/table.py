@@ -183,7 +183,7 @@ def text_rows(folder: Path) -> dict[str, Row]:
 def _rows_and_cells(folder: Path) -> tuple[dict[str, Row], dict[str, dict[str, Any]]]:
     rows, cells = text_rows(folder), read_cells(folder)
     if rows and not cells:
-        raise UserError(f"{folder}: results.csv without cells.jsonl takes no rows; restore it")
+        raise UserError(f"{folder}: cells.jsonl is missing; restore it, or move results.csv away")
     # cells.jsonl is written first, so a kill can leave a row without its cell.
     return {cell: row for cell, row in rows.items() if cell in cells}, cells
 

@@ -88,7 +88,7 @@ def test_a_table_that_lost_its_cells_keeps_its_rows(tmp_path):
     upsert(tmp_path, [record("a")])
     before = (tmp_path / "results.csv").read_text()
     (tmp_path / "cells.jsonl").unlink()
-    with pytest.raises(UserError, match="without cells"):
+    with pytest.raises(UserError, match="jsonl is missing"):
         upsert(tmp_path, [record("b", seed=1)])
     assert (tmp_path / "results.csv").read_text() == before
 
