@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 
 from plots import data, style
 
-HEIGHT, WIDTH = 0.19, 0.85  # inches of a cell
+HEIGHT, WIDTH, LINE = 0.19, 0.85, 0.12  # inches of a cell, and of a line of text
 BLUES = ListedColormap(matplotlib.colormaps["Blues"](np.linspace(0.05, 0.65, 256)))  # under black
 
 
@@ -40,26 +40,27 @@ def draw(
     above = groups["d90"].fillna(1.5 * groups["low"])  # D90, or a little above all that ran
     shades = by_place(groups, np.log2(above), "D90").set_index("D90").loc[texts.index]
     width = min(width, 1.2 + WIDTH * len(texts.columns))
-    figure = style.new_figure(width, HEIGHT * max(4, len(texts)) + 0.5)
-    axes = figure.add_subplot()
-    axes.pcolormesh(shades, cmap=BLUES, edgecolor="white", linewidth=1)
-    for (y, x), text in np.ndenumerate(texts):
-        axes.text(x + 0.5, y + 0.5, text, ha="center", va="center_baseline")
-    axes.invert_yaxis()
     narrow = width < 1.2 + 0.7 * len(texts.columns)
     room = (1.4 if narrow else 1.0) * (width - 1.2) / len(texts.columns)  # narrow: small letters
     heads = [
         "\n".join(style.wrapped(part, room) for part in name.split(", "))
         for name in map(str, texts)
     ]
+    label = "D90, the smallest embedding dimension that reaches 90 %"
+    label = style.wrapped("D90 (in parentheses: score)" if scores else label, width - 1.2)
+    lines = max(head.count("\n") for head in heads) + label.count("\n") + 2
+    figure = style.new_figure(width, HEIGHT * len(texts) + LINE * lines + 0.2)
+    axes = figure.add_subplot()
+    axes.pcolormesh(shades, cmap=BLUES, edgecolor="white", linewidth=1)
+    for (y, x), text in np.ndenumerate(texts):
+        axes.text(x + 0.5, y + 0.5, text, ha="center", va="center_baseline")
+    axes.invert_yaxis()
     axes.set_xticks(np.arange(len(heads)) + 0.5, heads)
     axes.set_yticks(np.arange(len(texts)) + 0.5, texts.index)
     axes.tick_params(length=0, labeltop=True, labelbottom=False)
     axes.tick_params(axis="x", labelsize="x-small" if narrow else "medium")
     axes.spines[:].set_visible(False)
-    label = "D90, the smallest embedding dimension that reaches 90 %"
-    label = "D90 (in parentheses: score)" if scores else label
-    axes.set_xlabel(style.wrapped(label, width - 1.2))
+    axes.set_xlabel(label)
     return figure
 
 

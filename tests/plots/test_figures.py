@@ -172,6 +172,12 @@ def test_d90_by_task_is_in_the_order_of_the_scores():
     assert rows == ["Standard (1.00)", "mine (1.50)", "Linear (2.00)"]
 
 
+@pytest.mark.filterwarnings("error")
+def test_d90_by_task_of_one_model_has_room_for_its_labels():
+    table = joined(*(cells({8: [0.95]}, size=size) for size in (3, 4)))
+    d90_by_task.draw(table).draw_without_rendering()
+
+
 def points(axes):
     """The points of every line but the rule at 90 %."""
     return [line.get_xydata().tolist() for line in axes.lines if line.get_linestyle() != ":"]
