@@ -11,6 +11,7 @@ from hydra.types import HydraContext, RunMode
 
 from common import UserError
 from experiments.config import measured_task
+from experiments.display import label
 from experiments.estimate import training_flops
 from experiments.grid import Cell, quoted
 from experiments.plan import one_of_each_training
@@ -22,8 +23,14 @@ from training.device import resolve_device
 def require_runnable(cells: Sequence[Cell], launcher: Any) -> None:
     """Raise UserError for a cell that cannot be built, or a device that is missing here."""
     for cell in cells:
-        measured_task(cell.config, build_task(cell.config.task))
-        training_flops(cell)
+        try:
+            measured_task(cell.config, build_task(cell.config.task))
+            training_flops(cell)
+        except Exception as error:
+            if isinstance(error, UserError):
+                raise UserError(f"{label(cell.identity)}: {error}") from None
+            error.add_note(f"in cell {label(cell.identity)}")
+            raise
         if hasattr(launcher, "stop_after"):  # a cluster's nodes may have other devices
             resolve_device(cell.config.machine.device)
 

@@ -18,12 +18,12 @@ from common import RunError, UserError, is_bad_path, plain, write_json
 from evaluation.generate import Progress
 from evaluation.judge import Evaluation, evaluate
 from evaluation.state_format import rounded_weights, state_rounding
-from experiments.config import CellConfig, cell_from, measured_task
-from experiments.display import cell_progress, print_outcome
+from experiments.config import CellConfig, cell_from, deciding_settings, measured_task
+from experiments.display import cell_progress, label, print_outcome
 from experiments.names import cell_name
 from experiments.row import accuracies, model_costs, read_curve, reason, status_of, training_cost
 from experiments.run_folder import Run, command, commit, provenance
-from experiments.table import upsert
+from experiments.table import identity, upsert
 from experiments.wandb_log import track_cell
 from models.build import build_model, model_of_shapes
 from models.checks import exact_copy, require_causal, require_exact, require_same_step
@@ -55,6 +55,9 @@ def run_and_report(config: CellConfig) -> dict[str, Any] | None:
     with cell_progress(enabled=config.progress and not in_multirun) as progress:
         try:
             record = earlier or run_cell(config, progress)
+        except UserError as error:
+            which = f"{label(identity(deciding_settings(config)))}: " if in_multirun else ""
+            raise UserError(f"{which}{error}") from None
         finally:
             if config.enter and (found := run.record(cell)):
                 upsert(Path(config.results_dir) / config.experiment_name, [found])
