@@ -88,7 +88,10 @@ def run(sweep: Sweep, call: SweepCall) -> None:
         said = f"{len(left)} of {len(sweep.cells)} cells are not done"
         if failed:
             said += f"; {len(failed)} failed (retry_failed=true runs them again)"
-        if len(left) > len(failed):
+        running = sum(p.status == "running" and p.cell.name in left for p in plan)
+        if running:
+            said += f"; {running} running in another process"
+        if len(left) > len(failed) + running:
             late = f" (stopped by max_hours={call.max_hours})" if call.max_hours else ""
             said += f"; rerun the command to continue{late}"
         raise RunError(said)
