@@ -81,18 +81,23 @@ def run_command(main: Callable[[], Any], suggest: Callable[[str], str] | None = 
 def user_line(error: Exception, suggest: Callable[[str], str]) -> str | None:
     """What an error tells the user, in one line; None for a bug."""
     import yaml
-    from hydra.errors import HydraException
+    from hydra.errors import HydraException, MissingConfigException
     from omegaconf.errors import OmegaConfBaseException
 
     if isinstance(error, OSError) and is_bad_path(error):
         return f"{error.filename}: {error.strerror}"
     if unknown := re.match(r"Could not override '([\w.]+)'", str(error)):
         key, near = unknown[1], suggest(unknown[1])
-        new = not near and key.startswith(("task.", "model.mixer."))
-        return f"{key}: no such key{f'; +{key}=VALUE adds it' if new else near}"
+        new = "did you mean" not in near and key.startswith(("task.", "model.mixer."))
+        return f"{key}: no such key{near}{f'; +{key}=VALUE adds it' if new else ''}"
     if isinstance(error, HydraException | OmegaConfBaseException | yaml.YAMLError):
         word = getattr(error, "override", None)  # that cannot be parsed
         near = "; write 'overrides=[\"KEY=VALUE\"]'" if f"{word}".startswith("overrides=") else ""
+        if isinstance(error, MissingConfigException) and error.options:
+            name = str(error.missing_cfg_file).rpartition("/")[2]
+            near = did_you_mean(name, error.options)
+            if not any("config-dir" in typed for typed in sys.argv):
+                near += "; --config-dir=DIR adds your own"
         reason = error.__cause__ if isinstance(error.__cause__, OmegaConfBaseException) else ""
         return one_line(f"{f'{word}: ' if word else ''}{error} {reason}") + near
     # The others are Hydra's, e.g. for submitit without SLURM, and model=2.
@@ -115,15 +120,16 @@ def one_line(error: object) -> str:
 
 def suggest_key(key: str) -> str:
     """ "; did you mean GROUP.KEY?" for a key without its group, or a misspelt GROUP.KEY."""
+    groups = ("task", "model", "recipe", "data", "measure", "logger")
     known = [
         f"{group}.{found}"
-        for group in ("task", "model", "recipe", "data", "measure", "logger")
+        for group in groups
         for path in (CONF_DIR / group).glob("*.yaml")
         for found in re.findall(r"^(\w+):", path.read_text(), re.MULTILINE)
     ]
     same = [name for name in known if name.endswith(f".{key}")]
     if same or "." not in key:
-        return f"; did you mean {same[0]}?" if same else ""
+        return f"; did you mean {same[0]}?" if same else did_you_mean(key, groups)
     if key in known:
         return f"; another {key.partition('.')[0]} has it"
     return did_you_mean(key, known) if key.count(".") == 1 else ""

@@ -147,11 +147,13 @@ def suggest(key: str) -> str:
         if key.count(".") > 1 and last not in columns:
             return f"; +{key}=VALUE filters by it"
         return did_you_mean(f"only.{last}", [f"only.{column}" for column in columns])
+    if key.startswith("hydra."):
+        return ""
     if "." in key:
         return f"; 'overrides=[\"{key}=...\"]' changes all cells"
     if key in (*COLUMN_OF.values(), "size", "format"):
         return f"; did you mean only.{key}?"
-    return did_you_mean(key, SweepCall.__dataclass_fields__)
+    return did_you_mean(key, ("experiment", "model", "logger", *SweepCall.__dataclass_fields__))
 
 
 def draw(sweep: Sweep, table: pd.DataFrame, to_wandb: bool) -> None:

@@ -24,7 +24,8 @@ def replaced(words, changes):
 
 
 BAD_CELLS = [
-    ("task=chess", "chess"), ("nonsense", "nonsense"),
+    ("task=chess", "--config-dir=DIR adds your own"), ("nonsense", "nonsense"),
+    ("modle=lis", "did you mean model?"),
     ("precision=float32", "did you mean recipe.precision?"),
     ("task.colour=red", "colour"), ("+task.colour=red", "colour"), ("task.r=2", "another task has"),
     ("~task._target_", "task._target_: missing"),
@@ -63,7 +64,8 @@ def test_a_bad_cell(command, tmp_path, words, named):
 
 
 BAD_SWEEPS = [
-    ("experiment=qiuck", "qiuck"), ("only.model=mamba", "values: linear, sparse, standard"),
+    ("experiment=qiuck", "did you mean quick?"), ("hydra.launcher.job=1", "job: no such key"),
+    ("only.model=mamba", "values: linear, sparse, standard"),
     ("only.dim=[8,99]", "only.dim=99: no cell matches; values: 8, 16, 32"),
     ("+only.colour=red", "no cell has this key"),
     ("experiment=tracking only.dim=32 only.model=gla +only.model.position=rope", "only.model=gla"),
