@@ -6,7 +6,8 @@ is correct for any causal mixer, but slow. Override:
 
     prefill, step       to generate without a full forward pass per token
     state_bytes         to report the size of that state
-    flops               if mixing is not matrix products, which are counted automatically
+    flops               if mixing is not matrix products, or if `forward` does more of them than
+                        generation needs: those of `forward` are counted automatically
     forward_packed      to train without padding
     reference           if the kernel does not run in float64
     parameter_roles     if it has matrices other than `nn.Linear` weights
