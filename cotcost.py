@@ -88,7 +88,10 @@ def load(folder: str | Path, trust: bool = False) -> LoadedRun:
     if run.training() is None:
         raise UserError(f"run={folder}: training is not finished; rerun its command to resume")
     if source_digests(config) and run_name(config) != run.name:
-        raise UserError(f"run={folder}: renamed, or its code from outside the project has changed")
+        raise UserError(
+            f"run={folder}: renamed, or its code from outside the project has changed; restore it "
+            "or rerun the run's command"
+        )
     task = build_task(config.task)
     return LoadedRun(config, task, load_model(config, task, run))
 
