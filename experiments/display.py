@@ -136,7 +136,9 @@ def sweep_progress(sweep: Sweep, cells: Sequence[Cell], total: int | None = None
         else:
             print(line, flush=True)  # `write` would draw the bar again
 
-    with tqdm(total=total, unit="cell", mininterval=seconds, miniters=0, leave=False) as bar:
+    with tqdm(
+        total=total, unit="cell", delay=seconds, mininterval=seconds, miniters=0, leave=False
+    ) as bar:
         thread = threading.Thread(target=watch, daemon=True)
         thread.start()
         try:
