@@ -26,9 +26,9 @@ def require_runnable(cells: Sequence[Cell], launcher: Any) -> None:
         try:
             measured_task(cell.config, build_task(cell.config.task))
             training_flops(cell)
+        except UserError as error:
+            raise UserError(f"{label(cell.identity)}: {error}") from None
         except Exception as error:
-            if isinstance(error, UserError):
-                raise UserError(f"{label(cell.identity)}: {error}") from None
             error.add_note(f"in cell {label(cell.identity)}")
             raise
         if hasattr(launcher, "stop_after"):  # a cluster's nodes may have other devices
