@@ -114,7 +114,7 @@ def _compared(row: str, rows: pd.DataFrame) -> str:
     said = []
     if len(known):
         span = dict.fromkeys(f"{times:.3g}" for times in (known.min(), known.max()))
-        where = f"all {of[3:]}" if len(known) == len(rows) > 1 else f"{len(known)} {of}"
+        where = f"all {of[3:]}" if len(known) == len(rows) > 2 else f"{len(known)} {of}"
         said.append(f"needs {'–'.join(span)}× standard attention's D in {where}")
     if failed:
         said.append(f"fails at every D tried in {failed}{'' if said else f' {of}'}")

@@ -162,7 +162,7 @@ def test_costs_counts_the_sizes_with_a_d90_of_those_tried():
     table = joined(*(cells({8: [0.95]}, size=size) for size in (3, 4, 6)),
                    cells({8: [0.95]}, size=3, model="linear"),
                    cells({8: [0.5]}, size=4, model="linear"))  # fmt: skip
-    assert costs.draw(table).axes[0].get_title().replace("\n", " ") == "Linear, 1 of 2 sizes"
+    assert costs.draw(table).axes[0].get_title().replace("\n", " ") == "Linear (1 of 2 sizes)"
 
 
 def test_d90_by_task_is_in_the_order_of_the_scores():
