@@ -114,7 +114,7 @@ def draw(
     found = ratios(table, speeds, facets)
     rows = found["row"].unique()
     if not len(rows):
-        raise UserError(f"no model besides {BASELINE} reaches 90 % where {BASELINE} does")
+        raise UserError(f"costs need model={BASELINE} and another that reaches 90 % where it does")
     if len(rows) > MAX_PANELS:
         raise UserError(
             f"{len(rows)} models besides {BASELINE} reach 90 %, but the figure has room for "
