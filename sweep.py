@@ -10,6 +10,7 @@ python sweep.py experiment=figure1 status=true           # from another terminal
 from __future__ import annotations
 
 import re
+import signal
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -46,6 +47,8 @@ def main(settings: DictConfig) -> None:
     if not HydraConfig.get().runtime.choices["experiment"]:
         raise UserError(f"experiment=NAME is missing; known: {', '.join(known_experiments())}")
     sweep = sweep_from(call, given)
+    if call.watch or call.status or call.dry_run:
+        signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # `dry_run=true | head` ends quietly
     if call.watch or call.status:
         display.show_status(sweep, watch=call.watch)
     elif call.dry_run:
