@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from models.mixer import Role
 from models.transformer import Transformer
@@ -118,9 +118,7 @@ def orthogonalise(matrices: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def update_average(average: nn.Module, model: nn.Module, decay: float) -> None:
-    """Set each weight of `average` to decay * average + (1 - decay) * model's. Like
+def update_average(averages: list[Tensor], weights: list[Tensor], decay: float) -> None:
+    """Set each average to decay * average + (1 - decay) * weight. Like
     `torch.optim.swa_utils.AveragedModel`, without its sync per update."""
-    mean: list[Tensor] = list(average.parameters())
-    weights: list[Tensor] = list(model.parameters())
-    torch._foreach_lerp_(mean, weights, 1 - decay)
+    torch._foreach_lerp_(averages, weights, 1 - decay)

@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 import pandas as pd
 import torch
+from torch import Tensor
 from torch.nn import functional as F
 
 from common import RunError, UserError, write_text
@@ -140,6 +141,9 @@ class Trainer:
         self.total_steps = recipe.total_steps(len(train))
         self.raw_model = model.to(self.device)
         self.model = model if recipe.average_decay is None else copy.deepcopy(model)
+        # Listed once: it takes a few percent of a small model's step.
+        self._weights: list[Tensor] = list(model.parameters())
+        self._averages: list[Tensor] = list(self.model.parameters())
         self.optimizers = build_optimizers(model, recipe)
         self.state = TrainingState()
         self._loss_sum = torch.zeros((), dtype=torch.float64, device=self.device)
@@ -180,7 +184,8 @@ class Trainer:
         """One update by the gradient of the mean loss over one batch."""
         step, model = self.state.step, self.raw_model.train()
         set_learning_rate(self.optimizers, self.recipe.learning_rate_at(step, self.total_steps))
-        model.zero_grad()
+        for weight in self._weights:
+            weight.grad = None
         index = self.order.indices(step)  # (B,)
         num_targets = self.train.num_targets(index)
         # An epoch's last, incomplete batch is not worth a compilation.
@@ -200,11 +205,11 @@ class Trainer:
             part_loss.backward()
             loss += part_loss.detach()
         if self.recipe.gradient_clip is not None:
-            torch.nn.utils.clip_grad_norm_(model.parameters(), self.recipe.gradient_clip)
+            torch.nn.utils.clip_grad_norm_(self._weights, self.recipe.gradient_clip)
         for optimizer in self.optimizers:
             optimizer.step()
         if self.recipe.average_decay is not None:
-            update_average(self.model, model, self.recipe.average_decay * (step > 0))
+            update_average(self._averages, self._weights, self.recipe.average_decay * (step > 0))
         self._loss_sum += loss
         self.state.step += 1
 
