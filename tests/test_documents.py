@@ -15,7 +15,7 @@ import pytest
 from processes import ROOT
 
 from cotcost import build
-from experiments.d90 import medians
+from experiments.d90 import medians, passes
 from experiments.grid import cell_of, cells, load_experiment
 from experiments.table import read_cells, read_table
 from plots import score, style, theory
@@ -83,6 +83,17 @@ def allowed_flops():
         least = cost.get(linear["low"], 0) / base[standard["d90"]]
         found[place] = ratio, least, cost[linear["d90"]] / base.get(standard["low"], 0)
     return found
+
+
+def savings_by(statistic):
+    """Places at which linear attention takes fewer inference FLOPs if D90 is that of a statistic of
+    the seeds, and those where both D90 are known."""
+    rows = finished_rows(frame_of(HEAD), {}).groupby(["task", "size", "model", "dim"])
+    rows = rows.agg({"answer_accuracy": statistic, "flops_total": "first"})
+    passing = rows[rows["answer_accuracy"].map(passes)]["flops_total"]
+    least = passing.groupby(["task", "size", "model"]).first().unstack()
+    known = least[["linear", "standard"]].dropna()
+    return {*known.index[known["linear"] < known["standard"]]}, {*known.index}
 
 
 def d90_table():
@@ -374,12 +385,6 @@ def test_erasing():
     saves = (less("linear", "flops_total") > 1.001).sum()
     assert f"which leaves {saves - 1} savings instead of {saves}." in TEXT
     assert f"at standard attention's D90, with **{least} times** less state" in README
-    sparse = groups("erase").query("model.str.startswith('last_lines_sparse')")
-    assert "D90 on LIS (ten numbers), not on Arithmetic." in TEXT
-    sparse = sparse.set_index(["task", "size"])["d90"]
-    own = groups("overnight").query("model == 'sparse'").set_index(["task", "size"])["d90"]
-    assert sparse["arithmetic"].to_list() == own["arithmetic"].to_list() == [24, 32, 48, 64]
-    assert np.isnan(sparse["lis", 10]) and own["lis", 10] == 12
     control = groups("erase").query("model == 'sliding_window' and size == 4")
     assert control["d90"].item() == 16 and "also solves 4 operators at D = 16" in TEXT
     control = frame_of("erase").query("model == 'sliding_window' and size == 6")["answer_accuracy"]
@@ -397,6 +402,12 @@ def test_flop_savings_within_d90_brackets():
     d90 = groups(HEAD).set_index(["task", "size", "model"])["d90"].unstack()
     equal = d90.index[d90["linear"] == d90["standard"]]
     assert {place for place in saved if place[0] != "arithmetic"} <= {*equal}
+    assert savings_by("median")[0] == saved and not savings_by("max")[0]
+    by_mean, known = savings_by("mean")
+    assert by_mean == saved
+    unknown = f"(unknown at {len(allowed) - len(known)})"
+    best = "With the best seed instead of the median, it saves at no size"
+    assert f"{best}; with the mean, at the same {len(saved)} {unknown}" in TEXT
     longest = groups(HEAD).query("size == 13").set_index("model")
     assert (longest["seeds"] == 5).all()
     dims = [f"{longest.loc[name, 'd90']:g}" for name in ("linear", "standard")]
