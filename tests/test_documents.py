@@ -85,8 +85,8 @@ def allowed_flops():
 
 
 def savings_by(statistic):
-    """Places at which linear attention takes fewer inference FLOPs if D90 is that of a statistic of
-    the seeds, and those where it might: linear passes at the smallest D tried, or one has no D90."""
+    """Places at which linear attention takes fewer inference FLOPs if D90 is by this statistic of
+    the seeds, and those where it might: it passes at the smallest D tried, or a D90 is missing."""
     rows = finished_rows(frame_of(HEAD), {}).groupby(["task", "size", "model", "dim"])
     rows = rows.agg({"answer_accuracy": statistic, "flops_total": "first"})
     saves, unknown = set(), set()
