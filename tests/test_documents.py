@@ -15,7 +15,7 @@ import pytest
 from processes import ROOT
 
 from cotcost import build
-from experiments.d90 import bracket, medians
+from experiments.d90 import bracket, medians, passes
 from experiments.grid import cell_of, cells, load_experiment
 from experiments.table import read_cells, read_table
 from plots import score, style, theory
@@ -515,6 +515,10 @@ def test_limits():
     assert f"{missed:.0f} of {trained} standard-attention runs failed" in TEXT
     edges = every[0].query("low > 0")
     assert f"{edges['still_improving'].sum()} of {len(edges)} cases" in TEXT
+    longer = medians(frame_of("tuned_steps").query("`recipe.steps` == 32000"))
+    assert set(longer["model"]) == {"linear"} and longer["still_improving"].all()
+    assert set(longer["seeds"]) == {2} and not longer["accuracy"].map(passes).any()
+    assert f"{len(longer)} of these (linear attention, two seeds) also fail [with" in TEXT
     lis = groups(HEAD).query("task == 'lis' and d90.notna()")["chain_exact_match"]
     chains = f"{100 * lis.min():.0f} to {100 * lis.max():.0f} % of chains are correct"
     assert f"on LIS at D90, {chains}" in TEXT
