@@ -285,8 +285,7 @@ def test_headline():
     sizes = f"at {alone} sizes (batch 1), at all from batch {batch}"
     assert f"counting weights, memory is smaller {sizes}." in README
     tokens = 1 / less("linear", "token_time")
-    times = f"{tokens.min():.1f} to {tokens.max():.1f} times the time per token (batch 64)"
-    assert times in README
+    assert f"{tokens.min():.1f} to {tokens.max():.1f} times the time per token (batch" in README
     assert f"{state.min():.1f} to {state.max():.0f} times smaller" in TEXT
     assert f"**{state.min():.1f} to {state.max():.0f} times** smaller" in README
     other = less("sparse", "flops_total")
@@ -410,9 +409,8 @@ def test_flop_savings_within_d90_brackets():
     equal = d90.index[d90["linear"] == d90["standard"]]
     assert {place for place in saved if place[0] != "arithmetic"} <= {*equal}
     assert savings_by("median") == (saved, set())
-    assert savings_by("max") == ({("arithmetic", 10)}, set())
     by_mean, unknown = savings_by("mean")
-    assert by_mean == saved
+    assert by_mean == saved and savings_by("max") == ({("arithmetic", 10)}, set())
     said = f"by the mean, at the same {len(saved)} (unknown at {len(unknown)})"
     assert f"By the best seed, it saves only at 10 operators; {said}" in TEXT
     longest = groups(HEAD).query("size == 13").set_index("model")
