@@ -69,9 +69,8 @@ def run_command(main: Callable[[], Any], suggest: Callable[[str], str] | None = 
     paths = [str(Path(__file__).resolve().parent), os.environ.get("PYTHONPATH", "")]
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
     # A job submitted from inside an allocation would inherit its bindings and limits.
-    for name in [name for name in os.environ if name.startswith("SLURM_")]:
-        if name != "SLURM_CONF":
-            del os.environ[name]
+    for name in [n for n in os.environ if n.startswith("SLURM_") and n != "SLURM_CONF"]:
+        del os.environ[name]
     try:
         exit_on_user_error(main, suggest)()
     except KeyboardInterrupt:
@@ -121,18 +120,20 @@ def one_line(error: object) -> str:
 def suggest_key(key: str) -> str:
     """ "; did you mean GROUP.KEY?" for a key without its group, or a misspelt GROUP.KEY."""
     groups = ("task", "model", "recipe", "data", "measure", "logger")
-    known = [
-        f"{group}.{found}"
-        for group in groups
-        for path in (CONF_DIR / group).glob("*.yaml")
-        for found in re.findall(r"^(\w+):", path.read_text(), re.MULTILINE)
-    ]
+    known = [f"{group}.{found}" for group in groups
+             for path in (CONF_DIR / group).glob("*.yaml") for found in _keys(path)]  # fmt: skip
     same = [name for name in known if name.endswith(f".{key}")]
     if same or "." not in key:
-        return f"; did you mean {same[0]}?" if same else did_you_mean(key, groups)
+        top = (*_keys(CONF_DIR / "train.yaml"), *_keys(CONF_DIR / "machine" / "default.yaml"))
+        return f"; did you mean {same[0]}?" if same else did_you_mean(key, (*groups, *top))
     if key in known:
         return f"; another {key.partition('.')[0]} has it"
     return did_you_mean(key, known) if key.count(".") == 1 else ""
+
+
+def _keys(path: Path) -> list[str]:
+    """The top-level keys of a YAML file."""
+    return re.findall(r"^(\w+):", path.read_text(), re.MULTILINE)
 
 
 def compose_plain(

@@ -95,8 +95,7 @@ def run(sweep: Sweep, call: SweepCall) -> None:
         if running:
             said += f"; {running} running in another process"
         if len(left) > len(failed) + running:
-            late = f" (stopped by max_hours={call.max_hours})" if call.max_hours else ""
-            said += f"; rerun the command to continue{late}"
+            said += "; rerun the command to continue"
         raise RunError(said)
 
 
@@ -111,7 +110,7 @@ def sweep_from(call: SweepCall, given: dict[str, Any]) -> Sweep:
         key = word.lstrip("+").partition("=")[0]
         if key.startswith("model."):
             raise UserError(f"{word}: a sweep takes only model=NAME; settings go into its YAML")
-        if key.partition(".")[0] in ("logger", "data_dir", *MACHINE_KEYS):
+        if key.partition(".")[0] in ("logger", "machine", "data_dir", *MACHINE_KEYS):
             local.append(word)
     experiment = experiment_from(str(choices["experiment"]), given["experiment"])
     return Sweep(
@@ -141,7 +140,7 @@ def filters() -> dict[str, Any]:
 
 def suggest(key: str) -> str:
     """What to write in place of an unknown key."""
-    from experiments.config import SweepCall
+    from experiments.config import MACHINE_KEYS, SweepCall
     from experiments.table import COLUMN_OF
 
     if key.startswith("only."):
@@ -156,7 +155,8 @@ def suggest(key: str) -> str:
         return f"; 'overrides=[\"{key}=...\"]' changes all cells"
     if key in (*COLUMN_OF.values(), "size", "format"):
         return f"; did you mean only.{key}?"
-    return did_you_mean(key, ("experiment", "model", "logger", *SweepCall.__dataclass_fields__))
+    groups = ("experiment", "model", "logger", "machine")
+    return did_you_mean(key, (*groups, *MACHINE_KEYS, *SweepCall.__dataclass_fields__))
 
 
 def draw(sweep: Sweep, table: pd.DataFrame, to_wandb: bool) -> None:

@@ -88,10 +88,10 @@ def generate(
     heads = max(block.mixer.num_heads for block in model.blocks)
     per_token = 56 * model.dim + 4 * model.head.out_features + 2 * heads * longest
     bytes_per_token = 8 * per_token
-    most_tokens = int(megabytes(memory_mb, device) * 2**20 / bytes_per_token)
+    max_tokens = int(megabytes(memory_mb, device) * 2**20 / bytes_per_token)
     if device.type == "cpu":
-        most_tokens = min(most_tokens, CPU_TOKENS_PER_BATCH)
-    parts = tensors.parts(torch.arange(total), Layout(most_tokens=most_tokens))
+        max_tokens = min(max_tokens, CPU_TOKENS_PER_BATCH)
+    parts = tensors.parts(torch.arange(total), Layout(max_tokens=max_tokens))
     if sequences.labels is not None:
         labels = predict_labels(exact, tensors, parts, progress)
         return Generation(labels, sequences.lengths, first_difference(labels, sequences.labels))

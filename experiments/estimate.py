@@ -3,6 +3,7 @@
 import contextlib
 import json
 import math
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -23,7 +24,10 @@ SHORTEST = 100  # steps; shorter runs say little about speed
 def training_flops(cell: Cell) -> float:
     """FLOPs of the cell's whole training budget, every sequence at full length."""
     recipe, data = cell.config.recipe, cell.config.data
-    sequences = recipe.total_steps(data.train) * min(recipe.batch_size, data.train)
+    count = data.train
+    if data.train_file:
+        count = len(Path(data.train_file).read_text().splitlines())
+    sequences = recipe.total_steps(count) * min(recipe.batch_size, count)
     return sequences * _flops_and_length(cell)[0]
 
 
@@ -62,8 +66,6 @@ class Estimate:
 
     def seconds(self, cell: Cell) -> float:
         flops = training_flops(cell)
-        if not flops:
-            return 0.0
         model, length = cell.config.model, _flops_and_length(cell)[1]
 
         def distance(known: Any) -> tuple[bool, bool, float]:

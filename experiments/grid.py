@@ -177,7 +177,11 @@ def quoted(value: Any) -> str:
     """`value` as Hydra's override grammar writes it."""
     if isinstance(value, str):
         return QuotedString(value, Quote.single).with_quotes()
-    return re.sub(r'"(\w+)": ', r"\1: ", json.dumps(value))  # keys have no quotes
+    if isinstance(value, list):
+        return f"[{', '.join(map(quoted, value))}]"
+    if isinstance(value, dict):
+        return f"{{{', '.join(f'{key}: {quoted(found)}' for key, found in value.items())}}}"
+    return json.dumps(value)
 
 
 @functools.cache
@@ -213,9 +217,11 @@ def _set(settings: dict[str, Any], word: str) -> None:
     if last in node and re.match(r"\+[^+]", key):
         raise UserError(f"override {word!r}: {last} exists; write it without +")
     try:
-        node[last] = copy.deepcopy(parsed(word.partition("=")[2]))
+        value = copy.deepcopy(parsed(word.partition("=")[2]))
     except UserError as error:
         raise UserError(f"override {word!r}: {error}") from None
+    merges = isinstance(value, dict) and isinstance(node.get(last), dict)  # as in Hydra
+    node[last] = plain(OmegaConf.merge(node[last], value)) if merges else value
 
 
 @functools.cache

@@ -41,7 +41,7 @@ def training_settings(config: CellConfig) -> dict[str, Any]:
 def cell_settings(config: CellConfig) -> dict[str, Any]:
     """Settings that determine a row: those of training and of evaluation."""
     settings = training_settings(config)
-    measure = _measure(config)
+    measure = _evaluation_settings(config)
     return {**settings, "measure": measure} if measure else settings
 
 
@@ -69,8 +69,8 @@ def _hash(settings: Mapping[str, Any]) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
-def _measure(config: CellConfig) -> dict[str, Any]:
-    """The measurement's settings, omitted if equal to the training's."""
+def _evaluation_settings(config: CellConfig) -> dict[str, Any]:
+    """The settings of the evaluation that differ from the defaults."""
     measure, measured = config.measure, measured_settings(config.task, config.measure.task)
     whole = config.data.test if measure.split == "test" and not config.data.file else None
     found = {

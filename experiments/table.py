@@ -25,13 +25,15 @@ COLUMNS = """
     data_fingerprint run cell commit finished_at
 """.split()
 SORT = ["task", "format", "size", "model", "layers", "heads", "dim", "recipe", "seed"]
-# Standard columns that are settings; two more, size and format, are as measured.
+# Standard columns that are settings.
 COLUMN_OF = {
     "task.name": "task", "model.name": "model", "model.num_layers": "layers",
     "model.num_heads": "heads", "model.dim": "dim", "recipe.name": "recipe",
     "recipe.precision": "precision", "seed": "seed",
 }  # fmt: skip
-_COVERED = {*COLUMN_OF, "task._target_", "measure.task.size", "measure.task.format"}
+# Two more, as evaluated, which may differ from training.
+MEASURED = {"task.size": "size", "task.format": "format"}
+_COVERED = {*COLUMN_OF, "task._target_", *(f"measure.{key}" for key in MEASURED)}
 Row = dict[str, str]
 
 
@@ -104,10 +106,6 @@ def write_table(folder: Path, rows: dict[str, Row], cells: dict[str, dict[str, A
     write_text(folder / "results.csv", table.to_csv(index=False))
 
 
-# The columns size and format are as evaluated, which may differ from training.
-MEASURED = {"task.size": "size", "task.format": "format"}
-
-
 def shared_settings(configs: list[Mapping[str, Any]], varying: list[str]) -> dict[str, Any]:
     """The settings that are not in the rows of a table, where `varying` have columns, under dotted
     keys: shared by `all` cells, or by those of a task, model or recipe."""
@@ -161,7 +159,7 @@ def varying_keys(configs: list[Mapping[str, Any]]) -> list[str]:
             text = json.dumps(settings.get(key), sort_keys=True)
             values.setdefault(columns.get(owner), set()).add(text)
         if any(len(group) > 1 for group in values.values()) and not (
-            key in ("task.size", "task.format") and measured_as_trained(configs, key)
+            key in MEASURED and measured_as_trained(configs, key)
         ):
             found.append(key)
     return found

@@ -48,7 +48,7 @@ class LocalLauncher(Launcher):
         self._job = (hydra_context, task_function, config)
 
     def stop_after(self, seconds: float) -> None:
-        """After ``seconds``, start no more jobs and stop the running ones at a checkpoint."""
+        """After `seconds`, start no more jobs and stop the running ones at a checkpoint."""
         self._deadline = time.monotonic() + seconds
 
     def launch(

@@ -16,12 +16,12 @@ class Layout:
     """How a batch is laid out in memory.
 
     Padded, T is rounded up to a multiple of `width_step`. If `packed`, sequences follow one
-    another, with the steps of `Packing`. A part of a batch has at most `most_tokens` inputs, unless
+    another, with the steps of `Packing`. A part of a batch has at most `max_tokens` inputs, unless
     one sequence alone has more.
     """
 
     packed: bool = False
-    most_tokens: int | None = None
+    max_tokens: int | None = None
     size_step: int = 1
     width_step: int = 1
 
@@ -86,15 +86,15 @@ class SequenceTensors:
         return int(self.host_num_targets[index].sum())
 
     def parts(
-        self, index: Tensor, layout: Layout = PADDED, most_sequences: int | None = None
+        self, index: Tensor, layout: Layout = PADDED, max_sequences: int | None = None
     ) -> list[Tensor]:
         """Split the batch `index` (B,), sorted by length, into parts, to sum their gradients."""
         index = index[self.host_lengths[index].argsort(stable=True)]
         parts = [index]
-        if layout.most_tokens is not None:
+        if layout.max_tokens is not None:
             widths = (self.host_lengths[index] - 1).tolist()
-            parts = list(index.split(part_sizes(widths, layout.most_tokens, layout.packed)))
-        return [piece for part in parts for piece in part.split(most_sequences or len(part))]
+            parts = list(index.split(part_sizes(widths, layout.max_tokens, layout.packed)))
+        return [piece for part in parts for piece in part.split(max_sequences or len(part))]
 
     def width(self, index: Tensor, layout: Layout = PADDED) -> int:
         """T of the padded batch `index` (B,)."""

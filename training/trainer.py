@@ -35,7 +35,7 @@ REPORT_EVERY = 50  # steps
 VALIDATION_BATCH = 256  # sequences, unless memory requires fewer
 # On a CPU, activations should fit the cache: at D = 128 and 145 tokens, batches of 256 take 1.5
 # times as long. In bfloat16, each new shape costs more.
-IN_CACHE = Layout(most_tokens=4096)
+IN_CACHE = Layout(max_tokens=4096)
 # Each width is compiled separately, and PyTorch gives up after eight; so batches are padded to one
 # of a few widths.
 WIDTHS = 4

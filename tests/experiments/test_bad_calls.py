@@ -25,7 +25,7 @@ def replaced(words, changes):
 
 BAD_CELLS = [
     ("task=chess", "--config-dir=DIR adds your own"), ("nonsense", "nonsense"),
-    ("modle=lis", "did you mean model?"),
+    ("modle=lis", "did you mean model?"), ("thread=2", "did you mean threads?"),
     ("precision=float32", "did you mean recipe.precision?"),
     ("task.colour=red", "colour"), ("+task.colour=red", "colour"), ("task.r=2", "another task has"),
     ("~task._target_", "task._target_: missing"),
@@ -81,7 +81,8 @@ BAD_SWEEPS = [
     ("experiment.figures=[heatmpa]", "did you mean heatmap?"),
     ("+experiment.facets.rows=[taks]", "did you mean task?"), ("task=lis", "mean only.task?"),
     ("device=cuda:99", "device=cuda:99"), ('overrides=["model.num_heads=3"]', "num_heads=3"),
-    ("dryrun=true", "did you mean dry_run?"), ("only.model.dim=8", "did you mean only.dim?"),
+    ("dryrun=true", "did you mean dry_run?"), ("thread=2", "did you mean threads?"),
+    ("only.model.dim=8", "did you mean only.dim?"),
     ("only.model.position=rope", "+only.model.position=VALUE filters by it"),
     ("model=gla model.dim=9", "model.dim=9: a sweep takes only model=NAME"),
 ]  # fmt: skip
@@ -93,12 +94,18 @@ def test_a_bad_sweep(command, tmp_path, words, named):
     assert not (tmp_path / "runs").exists() and not (tmp_path / "outputs").exists()
 
 
-def test_a_model_with_the_name_of_its_defaults(command, tmp_path):
-    (tmp_path / "conf" / "model").mkdir(parents=True)
-    (tmp_path / "conf" / "model" / "mine.yaml").write_text("defaults: [linear]\n")
-    for words in (["train.py", *CELL], ["sweep.py", *SWEEP]):
-        line = command(words[0], "--config-dir=conf", *words[1:], "model=mine").line
-        assert "model=mine: its YAML has name: linear; write name: mine" in line
+@pytest.mark.parametrize(
+    ("group", "content", "named"),
+    [
+        ("model", "defaults: [linear]", "its YAML has name: linear; write name: mine"),
+        ("machine", "# @package _global_\ndefaults: [default]\ndevice: cuda:99", "device=cuda:99"),
+    ],
+)
+def test_a_wrong_file_in_config_dir(command, tmp_path, group, content, named):
+    (tmp_path / "conf" / group).mkdir(parents=True)
+    (tmp_path / "conf" / group / "mine.yaml").write_text(content)
+    for program, *words in (["train.py", *CELL], ["sweep.py", *SWEEP]):
+        assert named in command(program, "--config-dir=conf", *words, f"{group}=mine").line
 
 
 def test_a_sweep_without_an_experiment_lists_them(command):

@@ -8,7 +8,15 @@ import yaml
 from common import CONF_DIR, UserError, compose_plain
 from experiments.config import cell_from, measured_task
 from experiments.display import label, varying_settings
-from experiments.grid import cell_of, cells, experiment_from, load_experiment, quoted, with_model
+from experiments.grid import (
+    cell_of,
+    cells,
+    experiment_from,
+    load_experiment,
+    parsed,
+    quoted,
+    with_model,
+)
 from experiments.names import cell_name
 from experiments.plan import groups, next_of_group
 from experiments.row import model_costs
@@ -67,11 +75,8 @@ def test_with_model_replaces_the_models_of_an_experiment():
 def test_products_do_not_share_a_mapping_of_the_base():
     grid = [{"model.mixer.block_size": [8]}, {"seed": [0]}]
     mixer = "model.mixer={_target_: models.sparse.SparseAttention, block_size: 4}"
-    first, second = cells(experiment(grid=grid, base=["model=sparse", mixer]))
-    assert (first.config.model.mixer["block_size"], second.config.model.mixer["block_size"]) == (
-        8,
-        4,
-    )
+    found = cells(experiment(grid=grid, base=["model=sparse", mixer]))
+    assert [cell.config.model.mixer["block_size"] for cell in found] == [8, 4]
 
 
 def test_overrides_apply_to_every_cell_and_the_last_one_wins():
@@ -87,6 +92,9 @@ def test_values_are_parsed_as_by_hydra_in_a_worker():
     mixers = [{"_target_": "models.sparse.SparseAttention", "block_size": 4}, "standard"]
     hybrid = cell_of(["model=hybrid", f"model.mixers={quoted(mixers)}"])
     assert hybrid.config.model.mixers[0] == mixers[0]
+    assert parsed(quoted(["é", {"a": "C:\\"}, None, 0.5])) == ["é", {"a": "C:\\"}, None, 0.5]
+    merged = cell_of([f"recipe.rates.hidden={quoted({'factor': 2.0})}"])
+    assert cell_name(cell_from(compose_plain("train", merged.overrides))) == merged.name
 
 
 @pytest.mark.parametrize(

@@ -174,6 +174,9 @@ def test_time_estimate_uses_the_speed_of_the_most_similar_run(tiny):
     write_json(near.run.folder / "progress.json", {"cell": near.name, "step": 5, "steps": 20})
     left = display.seconds_left([near, far], estimate)
     assert left == pytest.approx(0.75 * estimate.seconds(near) + estimate.seconds(far))
+    (folder / "train.txt").write_text("a line per sequence\n" * 300)
+    words = ("data.train=0", f"data.train_file={folder / 'train.txt'}")
+    assert training_flops(cell_of([*TINY, *words])) == training_flops(cell_of(TINY)) > 0
     write_json(near.run.folder / "training.json", {"row": {}})  # only evaluation is left
     assert display.seconds_left([near, far], estimate) == pytest.approx(estimate.seconds(far))
 

@@ -31,10 +31,10 @@ def made_up(lengths):
     return SequenceTensors(SequenceSet(tokens, lengths, np.maximum(1, lengths // 3)))
 
 
-def cut(sequences, most_tokens, most=None, packed=True):
-    """Split all sequences into parts of at most `most_tokens` tokens and `most` sequences."""
+def cut(sequences, max_tokens, most=None, packed=True):
+    """Split all sequences into parts of at most `max_tokens` tokens and `most` sequences."""
     index = torch.arange(len(sequences))
-    return sequences.parts(index, Layout(packed, most_tokens), most)
+    return sequences.parts(index, Layout(packed, max_tokens), most)
 
 
 def test_16_bit_tokens_are_preserved():
@@ -73,22 +73,22 @@ def test_validation_counts_sequences_with_only_correct_predictions(tmp_path, tas
 
 @settings(max_examples=100)
 @given(LENGTHS, st.integers(1, 2000), st.one_of(st.none(), st.integers(1, 70)))
-def test_parts_cover_the_batch_and_respect_the_limits(lengths, most_tokens, most):
+def test_parts_cover_the_batch_and_respect_the_limits(lengths, max_tokens, most):
     """Only a single longer sequence exceeds the limit, and no two neighbours fit into one part."""
     sequences = made_up(lengths)
-    parts = cut(sequences, most_tokens, most)
+    parts = cut(sequences, max_tokens, most)
     held = torch.cat(parts)
     assert sorted(held.tolist()) == list(range(len(lengths)))
     assert sequences.host_lengths[held].diff().ge(0).all()
     assert all(0 < len(part) <= (most or len(lengths)) for part in parts)
     tokens = [int((sequences.host_lengths[part] - 1).sum()) for part in parts]
-    assert all(n <= most_tokens or len(part) == 1 for n, part in zip(tokens, parts, strict=True))
+    assert all(n <= max_tokens or len(part) == 1 for n, part in zip(tokens, parts, strict=True))
     padded = [
-        (len(part), sequences.width(part)) for part in cut(sequences, most_tokens, packed=False)
+        (len(part), sequences.width(part)) for part in cut(sequences, max_tokens, packed=False)
     ]
-    assert all(rows * width <= most_tokens or rows == 1 for rows, width in padded)
+    assert all(rows * width <= max_tokens or rows == 1 for rows, width in padded)
     if most is None:
-        assert all(a + b > most_tokens for a, b in pairwise(tokens))
+        assert all(a + b > max_tokens for a, b in pairwise(tokens))
 
 
 @settings(max_examples=30)

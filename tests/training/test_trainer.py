@@ -119,7 +119,7 @@ def test_a_step_has_the_clipped_gradient_of_the_padded_batch(tmp_path, mixer, si
     task, clip = Arithmetic(3), 0.1
     trainer = tiny_trainer(tmp_path, task, mixer, micro_batch_size=size, gradient_clip=clip,
                            learning_rate=1e-9, steps=1, validate_every=1)  # fmt: skip
-    trainer.layout = Layout(packed=True, most_tokens=100, size_step=8, width_step=4)
+    trainer.layout = Layout(packed=True, max_tokens=100, size_step=8, width_step=4)
     trained, validated = recorded_sizes(trainer.train), recorded_sizes(trainer.validation)
     trainer.fit()
     assert (sum(trained), sum(validated)) == (16, 50)
