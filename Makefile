@@ -35,4 +35,4 @@ test-faults: setup
 	@$(BIN)/python -m pytest tests/faults
 
 clean:
-	rm -rf $(VENV) data runs wandb outputs
+	rm -rf $(VENV)

@@ -30,7 +30,7 @@ from experiments.run_folder import provenance
 from experiments.table import read_cells, read_table
 from models.transformer import Transformer
 from plots.costs import BATCH
-from tasks.generate import draw_set
+from tasks.sampling import draw_set
 from tasks.sequences import SequenceSet
 from tasks.task import LABELLED, build_task
 from training.device import Machine, device_name, keep_freed_memory

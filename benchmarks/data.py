@@ -16,8 +16,8 @@ from tqdm import tqdm
 from benchmarks.timing import RECORDS, median_seconds, print_rows, write_record
 from tasks.arithmetic import Arithmetic
 from tasks.ed import EditDistance
-from tasks.generate import draw_set
 from tasks.lis import LIS
+from tasks.sampling import draw_set
 from tasks.task import Task
 
 COT_BENCHMARK: list[tuple[Task, int]] = [  # sequences/s on one core

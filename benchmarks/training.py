@@ -27,7 +27,7 @@ from experiments.config import CellConfig
 from experiments.grid import cell_of
 from experiments.row import flops_per_sequence
 from experiments.run import initial_model
-from tasks.generate import draw_set
+from tasks.sampling import draw_set
 from tasks.sequences import SequenceSet
 from tasks.task import Task, build_task
 from training.device import Machine, resolve_device

@@ -84,13 +84,8 @@ def generate(
         return generate_rounded(model, sequences, tensors, longest, rows, rounding, progress)
     exact = exact_copy(model)
     require_same_step(exact)
-    # Chunked mixers hold about 56 numbers per channel; CUDA has no fused attention in float64.
-    heads = max(block.mixer.num_heads for block in model.blocks)
-    per_token = 56 * model.dim + 4 * model.head.out_features + 2 * heads * longest
-    bytes_per_token = 8 * per_token
-    max_tokens = int(megabytes(memory_mb, device) * 2**20 / bytes_per_token)
-    if device.type == "cpu":
-        max_tokens = min(max_tokens, CPU_TOKENS_PER_BATCH)
+    bytes_per_token = exact_bytes_per_token(model, longest)
+    max_tokens = tokens_that_fit(memory_mb, device, bytes_per_token)
     parts = tensors.parts(torch.arange(total), Layout(max_tokens=max_tokens))
     if sequences.labels is not None:
         labels = predict_labels(exact, tensors, parts, progress)
@@ -144,6 +139,18 @@ def megabytes(memory_mb: Memory, device: torch.device) -> float:
         return CPU_MEMORY_MB
     torch.cuda.empty_cache()  # memory that PyTorch caches is free
     return torch.cuda.mem_get_info(device)[0] / 2**20 / 2
+
+
+def exact_bytes_per_token(model: Transformer, longest: int) -> int:
+    """Of a float64 pass: chunked mixers hold about 56 numbers per channel, and CUDA has no fused
+    attention in float64."""
+    heads = max(block.mixer.num_heads for block in model.blocks)
+    return 8 * (56 * model.dim + 4 * model.head.out_features + 2 * heads * longest)
+
+
+def tokens_that_fit(memory_mb: Memory, device: torch.device, bytes_per_token: int) -> int:
+    tokens = int(megabytes(memory_mb, device) * 2**20 / bytes_per_token)
+    return min(tokens, CPU_TOKENS_PER_BATCH) if device.type == "cpu" else tokens
 
 
 def rows_that_fit(memory_mb: Memory, device: torch.device, bytes_per_row: float) -> int:

@@ -20,23 +20,24 @@ SCALED_ROWS = 128  # training sequences from which integer scales are taken
 
 
 class Format(NamedTuple):
-    """Numbers of 1 + `exponent` + `mantissa` bits up to `largest`; without an exponent, integers of
-    `mantissa` + 1 bits times a scale."""
+    """Numbers of 1 + `exponent_bits` + `mantissa_bits` bits up to `largest`; without an exponent,
+    integers of `mantissa_bits` + 1 bits times a scale."""
 
-    mantissa: int
-    exponent: int
+    mantissa_bits: int
+    exponent_bits: int
     largest: float
 
     @property
     def bits(self) -> int:
-        return 1 + self.exponent + self.mantissa
+        return 1 + self.exponent_bits + self.mantissa_bits
 
     def round(self, x: Tensor, scale: Tensor | float = 1.0) -> Tensor:
         """Round float32 `x`, ties to even, saturating; integers to multiples of `scale`."""
-        if self.exponent:
-            smallest = 2 - 2 ** (self.exponent - 1)  # the exponent of subnormal numbers
+        if self.exponent_bits:
+            smallest = 2 - 2 ** (self.exponent_bits - 1)  # the exponent of subnormal numbers
             exponent = torch.frexp(x).exponent - 1
-            step = torch.ldexp(torch.ones_like(x), exponent.clamp(min=smallest) - self.mantissa)
+            exponent = exponent.clamp(min=smallest) - self.mantissa_bits
+            step = torch.ldexp(torch.ones_like(x), exponent)
             return ((x / step).round() * step).clamp(-self.largest, self.largest)
         step = torch.as_tensor(scale, dtype=x.dtype, device=x.device)
         levels = (x / step).round().clamp(-self.largest, self.largest)
@@ -91,7 +92,7 @@ def state_rounding(name: str, model: Transformer, training: SequenceSet) -> Stat
     from the largest number in the state over `SCALED_ROWS` of the `training` sequences; UserError
     if there are none."""
     found = parse_format(name)
-    if found.exponent:
+    if found.exponent_bits:
         return StateRounding(found, [])
     if not len(training):
         raise UserError(

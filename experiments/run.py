@@ -29,7 +29,7 @@ from models.build import build_model, model_of_shapes
 from models.checks import exact_copy, require_causal, require_exact, require_same_step
 from models.transformer import Transformer, scale_embedding
 from tasks.data import DataSets, load_measured, load_or_build
-from tasks.generate import draw_set
+from tasks.sampling import draw_set
 from tasks.sequences import SequenceSet
 from tasks.task import Task, build_task
 from training.checkpoint import load_checkpoint

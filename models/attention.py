@@ -303,14 +303,14 @@ def rotate(x: Tensor, table: Tensor) -> Tensor:
 
 # All but cuDNN's, which PyTorch prefers on H100 and H200: it replans for every new shape,
 # half a second each, and trimmed batches have a hundred widths.
-KERNELS = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
+SDPA_BACKENDS = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
 
 
 def fused_attention(q: Tensor, k: Tensor, v: Tensor, **options) -> Tensor:
     """`scaled_dot_product_attention`, in float32 on a CPU, returned in v's type. PyTorch's bf16 CPU
     kernel is slower for heads up to 64 wide (forward and backward, L 87, K 16: 21 ms against 7)."""
     if q.device.type != "cpu":
-        with sdpa_kernel(KERNELS):
+        with sdpa_kernel(SDPA_BACKENDS):
             return F.scaled_dot_product_attention(q, k, v, **options)
     with without_autocast(q):
         y = F.scaled_dot_product_attention(upcast(q), upcast(k), upcast(v), **options)

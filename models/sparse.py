@@ -150,10 +150,8 @@ class SparseAttention(SoftmaxAttention):
         super().write(held, new, positions)
         if len(self.summaries):
             # Rows that are not at a summary token write back what the slot holds already.
-            before = positions // self.block_size * self.summary_tokens
-            offset = positions % self.block_size - (self.block_size - self.summary_tokens)
-            slot = (before + offset.clamp(min=0)).clamp(max=len(self.summaries) - 1)
-            slot, rows = slot - len(self.summaries), torch.arange(len(new), device=new.device)
+            count, rows = len(self.summaries), torch.arange(len(new), device=new.device)
+            slot = torch.searchsorted(self.summaries, positions).clamp(max=count - 1) - count
             keep = self.is_summary(positions)[:, None, None]
             held[rows, :, slot] = torch.where(keep, new, held[rows, :, slot])
 

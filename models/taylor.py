@@ -42,7 +42,7 @@ class TaylorAttention(AttentionMixer):
         **shared: Any,
     ):
         Mixer.__init__(self, *sizes, **shared)  # it has its own projections
-        self.feature_dim, self.features = feature_dim, 1 + feature_dim + feature_dim**2
+        self.feature_dim, self.num_features = feature_dim, 1 + feature_dim + feature_dim**2
         self.width = self.num_heads * feature_dim  # of all queries, and of all keys
         self.qk, self.v = nn.Linear(self.dim, 2 * self.width), nn.Linear(self.dim, self.dim)
         self.out = nn.Linear(self.dim, self.dim)
@@ -105,11 +105,11 @@ class TaylorAttention(AttentionMixer):
 
     def mixing_flops(self, length: int) -> dict[str, int]:
         """An F x (K + 1) state per head is updated and read."""
-        state = self.num_heads * self.features * (self.head_dim + 1) * length
+        state = self.num_heads * self.num_features * (self.head_dim + 1) * length
         return {"mixing/state_update": 2 * state, "mixing/state_read": 2 * state}
 
     def state_bytes(self, length: int) -> int:
-        sums = 4 * self.num_heads * self.features * (self.head_dim + 1)
+        sums = 4 * self.num_heads * self.num_features * (self.head_dim + 1)
         return sums + self.convolution.state_bytes()
 
 

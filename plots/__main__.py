@@ -28,8 +28,6 @@ from common import UserError, exit_on_user_error, read_options
 from experiments.grid import load_experiment
 from plots.redraw import redraw
 
-Positive = Annotated[float, Field(gt=0, lt=100)]
-
 
 def draw(
     experiment: str,
@@ -39,7 +37,7 @@ def draw(
     models: tuple[str, ...] = (),
     exclude: tuple[str, ...] = (),
     width: Annotated[float, Field(ge=2, lt=100)] = 6.75,
-    font_size: Positive = 7,
+    font_size: Annotated[float, Field(gt=0, lt=100)] = 7,
     mplstyle: Path | None = None,
     config_dir: Path | None = None,
 ) -> None:

@@ -14,12 +14,13 @@ from matplotlib.figure import Figure
 
 from common import UserError
 from evaluation.state_format import parse_format
+from experiments.config import measured_settings
 from experiments.d90 import finished, passes
 from plots import data, style
 from tasks.task import build_task
 
 COLOR = style.model_look("standard").color
-KEYS = ["task", "size", "format", "model", "dim"]
+KEYS = ["task", "size", "format", "model", "row", "dim"]
 
 
 def bits(table: pd.DataFrame, records: data.Records) -> pd.DataFrame:
@@ -30,10 +31,14 @@ def bits(table: pd.DataFrame, records: data.Records) -> pd.DataFrame:
     if data.WEIGHT_FORMAT in rows:
         rows = rows[rows[data.WEIGHT_FORMAT].isna()]
     found = []
-    for place, part in rows.groupby(KEYS):
+    rows = data.labelled(rows, apart=[data.STATE_FORMAT, data.WEIGHT_FORMAT])
+    for place, part in rows.groupby(KEYS, sort=False):
         fewest, name = shortest(part, data.STATE_FORMAT)
-        task = build_task(records[part["cell"].iloc[0]]["config"]["task"])
-        low, high = np.broadcast_to(task.state_bits(part["size"].iloc[0]), 2)
+        config = records[part["cell"].iloc[0]]["config"]
+        task = build_task(
+            measured_settings(config["task"], config.get("measure", {}).get("task", {}))
+        )
+        low, high = np.broadcast_to(task.state_bits(), 2)
         numbers = part["state_bytes"].iloc[0] / 4
         found.append(
             {**dict(zip(KEYS, place, strict=True)), "needed_low": low, "needed_high": high,
@@ -57,7 +62,8 @@ def weights(table: pd.DataFrame) -> pd.DataFrame:
     if data.STATE_FORMAT in rows:
         rows = rows[rows[data.STATE_FORMAT].isna()]
     found = []
-    for _, part in data.labelled(rows, apart=[data.WEIGHT_FORMAT]).groupby(KEYS, sort=False):
+    places = ["column", "row", "size", "dim"]
+    for _, part in data.labelled(rows, apart=[data.WEIGHT_FORMAT]).groupby(places, sort=False):
         if part[data.WEIGHT_FORMAT].notna().any():
             fewest, name = shortest(part, data.WEIGHT_FORMAT)
             params, first = part["params"].iloc[0] / 8192, part.iloc[0]
@@ -75,25 +81,26 @@ def draw(table: pd.DataFrame, records: data.Records, *, width: float, **_: Any) 
     if data.STATE_FORMAT not in table or not records:
         raise UserError("no state_format was measured")
     found = bits(table, records)
-    panels = list(found.groupby(KEYS[:3], sort=False))
+    panels = [part for _, part in found.groupby(KEYS[:3], sort=False)]
     if len(panels) == 1:
-        panels = [(panels[0][0], found.sort_values(["enough", "held"], kind="stable"))]
+        panels = [found.sort_values(["enough", "held"], kind="stable")]
     figure = style.new_figure(width, 0.75 + 0.24 * max(3, found["model"].nunique()))
     grid = figure.subplots(1, len(panels), sharex=True, squeeze=False)[0]
     shown: list[str] = []
-    for axes, ((task, size, chain), part) in zip(grid, panels, strict=True):
+    for axes, part in zip(grid, panels, strict=True):
         heights = np.arange(len(part))
         axes.axvspan(part["needed_low"].min(), part["needed_high"].max(), color="black", lw=1.5)
         axes.hlines(heights, part["needed_high"], part["held"], color="#d0d0d0", lw=1, zorder=1)
         axes.plot(part["enough"], heights, "o", color=COLOR, markersize=6)
         axes.plot(part["held"], heights, "o", color=COLOR, markerfacecolor="white", markersize=6)
-        labels = data.words(part, ["model"]).tolist()
+        labels = part["row"].tolist()
         axes.set_yticks(heights, labels if labels != shown else [""] * len(labels))
         shown = labels
         axes.set_ylim(len(part) - 0.5, -0.5)
-        look = style.task_look(str(task))
-        title = f"{look.label}, {size} {look.unit}"
-        title += f", {data.in_words('format', chain)}" * (found["format"].nunique() > 1)
+        first = part.iloc[0]
+        size = style.size_in_words(first["task"], int(first["size"]))
+        title = f"{style.task_look(first['task']).label}, {size}"
+        title += f", {data.in_words('format', first['format'])}" * (found["format"].nunique() > 1)
         dims = part["dim"].unique() if part["dim"].nunique() == 1 else part["dim"]
         axes.set_title(f"{title}\nD = {', '.join(map(str, dims))}")
         axes.set_xscale("log")

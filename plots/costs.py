@@ -1,10 +1,10 @@
 """The cost of 90 %, a row per cost metric, on a logarithmic axis.
 
 Each dot is a problem size, larger for larger sizes: the cost of a model at its D90 relative to
-standard attention's at its own. Further right is cheaper; 4/13: cheaper at 4 of 13 sizes. 6 of 7
-sizes: the model has a D90 at 6 of 7. D90 is known to one grid step. Training lasts until 90 % of
-the validation chains are correct, if the median seed gets there. Times count as cheaper from 10 %;
-costs that were not timed are omitted.
+standard attention's at its own. Further right is cheaper; k/n: cheaper at k of n sizes, times by
+10 % or more. (k of n sizes): the model has a D90 at k of n. D90 is known to one grid step. Training
+lasts until 90 % of the validation chains are correct, if the median seed gets there. Costs that
+were not timed are omitted.
 """
 
 import itertools
@@ -82,8 +82,9 @@ def _speeds_of(groups: pd.DataFrame, speeds: pd.DataFrame | None) -> pd.DataFram
     if speeds is None:
         return pd.DataFrame(math.nan, index=groups.index, columns=SPEEDS)
     keys = [key for key in (*settings_of(groups), "max_len", "dim") if key in speeds]
-    known = speeds.drop_duplicates(keys)[[*keys, *SPEEDS]].astype(groups[keys].dtypes)
-    return groups[keys].merge(known, on=keys, how="left").set_index(groups.index)[SPEEDS]
+    known = speeds.drop_duplicates(keys)[[*keys, *SPEEDS]].astype(dict.fromkeys(keys, object))
+    timed = groups[keys].astype(object).merge(known, on=keys, how="left")
+    return timed.set_index(groups.index)[SPEEDS]
 
 
 def ratios(
@@ -107,7 +108,8 @@ def draw(
     table: pd.DataFrame,
     speeds: pd.DataFrame | None = None,
     facets: data.Facets = None,
-    width: float = style.PAGE_WIDTH,
+    *,
+    width: float,
     **_: Any,
 ) -> Figure:
     """A panel per model; UserError for none or more than `MAX_PANELS`."""

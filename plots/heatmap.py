@@ -88,7 +88,7 @@ def draw(table: pd.DataFrame, facets: data.Facets = None, *, width: float, **_: 
         turned = {"rotation": 0, "ha": "right", "va": "center"} if long else {}
         axes.set_ylabel(style.wrapped(row, 1.2), fontsize="large", labelpad=6, **turned)
     label = data.axis_label(keys["x"])
-    if keys["x"] == ["size"]:
+    if keys["x"] == ["size"] and cells["task"].nunique() == 1:
         label = f"{label} ({_unit(cells, ['size'])})"
     _explain(figure, grid, cells, label, over_dim)
     return figure

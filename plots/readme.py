@@ -206,12 +206,12 @@ def shown(facets: data.Facets, table: pd.DataFrame) -> str:
     only = {data.column_of(k, table): v for k, v in (facets or {}).get("only", {}).items()}
     values = {k: v if isinstance(v, list) else [v] for k, v in only.items() if k in table}
     words = [" and ".join(data.in_words(k, one) for one in v) for k, v in values.items()]
-    return f"The figures show {'; '.join(words)} only." if words else ""
+    return f"Figures, D90 and costs: {'; '.join(words)} only." if words else ""
 
 
 def exceptions(table: pd.DataFrame) -> str:
     """How many medians have few seeds, and runs are not done."""
-    seeds = tables.accuracy(table)["seeds"]
+    seeds = medians(table)["seeds"]
     said, few = [], int((seeds < ENOUGH_SEEDS).sum())
     if few:
         said.append(f"Medians of fewer than {ENOUGH_SEEDS} seeds: {few} of {len(seeds)}.")

@@ -1,10 +1,14 @@
 """Draw every figure and write every table of an experiment from its results table."""
 
 import importlib.util
+import itertools
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+import pandas as pd
+from matplotlib.figure import Figure
 
 from common import UserError, did_you_mean, locate, write_text
 from experiments.grid import Experiment
@@ -61,31 +65,23 @@ def redraw(
     functions = figure_functions(wanted)
     with_score = SCORE in (*wanted, *experiment.figures)
     scored = score.scores_of(experiment, table, records) if with_score else None
-    shown = scored.table if scored else table
+    shown = scored.table if scored and len(scored.table) else table  # maybe none has a score
     names = dict.fromkeys([*table["model"], *shown["model"]])
     kept = data.select(list(names), models, exclude)
     table, shown = table[table["model"].isin(kept)], shown[shown["model"].isin(kept)]
     if not (shown["status"] == "done").any():
         raise UserError(f"no finished row of {', '.join(kept)}")
     place = folder / "figures" / ("some_models" if models or exclude else "")
-    paths: list[Path] = []
-    drawn: dict[str, Any] = {}
     scores = {row["name"]: row["score"] for row in scored.rows} if scored else None
-    options = {"facets": experiment.facets, "records": records, "speeds": speeds, "scores": scores}
+    read = {"records": records, "speeds": speeds, "scores": scores}
+    options = {"facets": experiment.facets, **read, **looks}
     pictures = [suffix for suffix in formats if suffix in ("png", "pdf", "svg")]
-    for name, draw in functions.items() if pictures else ():
-        try:
-            figure = draw(shown, **looks, **options)
-        except UserError as error:
-            if figures:
-                raise UserError(f"{name}: {error}") from error
-            if experiment.figures:
-                print(f"{name} is not drawn: {error}", file=sys.stderr)
-            continue
-        drawn[name] = draw
-        for suffix in pictures:
-            paths.append(place / f"{name}.{suffix}")
-            style.save(figure, paths[-1], looks.get("mplstyle"))
+    strict, notes = bool(figures), bool(experiment.figures)
+    drawn = _drawn(functions if pictures else {}, shown, options, strict, notes)
+    paths = []
+    for (name, figure), suffix in itertools.product(drawn.items(), pictures):
+        paths.append(place / f"{name}.{suffix}")
+        style.save(figure, paths[-1], looks.get("mplstyle"))
     built = {SCORE: score.frame(scored, kept)} if scored and SCORE in wanted else {}
     if TABLES in wanted:
         built |= tables.build(table, speeds, experiment.facets, records)
@@ -95,13 +91,34 @@ def redraw(
             write_text(paths[-1], tables.as_text(frame, suffix))
     if "png" in formats and not (figures or models or exclude):
         paths.append(folder / "README.md")
-        write_text(
-            paths[-1], readme.write(experiment, folder, table, records, drawn, built, scored)
-        )
+        kinds = {name: functions[name] for name in drawn}
+        text = readme.write(experiment, folder, table, records, kinds, built, scored)
+        write_text(paths[-1], text)
     if not (paths or (functions and pictures)):
         asked = f"figures={','.join(wanted)} format={','.join(formats)}"
         raise UserError(f"{asked}: nothing to write (figures: png, pdf, svg; tables: csv, md, tex)")
     return paths
+
+
+def _drawn(
+    functions: Mapping[str, Callable[..., Any]],
+    shown: pd.DataFrame,
+    options: Mapping[str, Any],
+    strict: bool,
+    notes: bool,
+) -> dict[str, Figure]:
+    """Figures by name. One that cannot be drawn is an error if `strict`; else it is left out, with
+    `notes` on stderr."""
+    found = {}
+    for name, draw in functions.items():
+        try:
+            found[name] = draw(shown, **options)
+        except UserError as error:
+            if strict:
+                raise UserError(f"{name}: {error}") from error
+            if notes:
+                print(f"{name} is not drawn: {error}", file=sys.stderr)
+    return found
 
 
 def figure_functions(names: Sequence[str]) -> dict[str, Callable[..., Any]]:

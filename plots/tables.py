@@ -221,7 +221,7 @@ def printed(frame: pd.DataFrame, bold: str = "**{}**") -> pd.DataFrame:
         text = list(map(_interval, frame[name], frame["low"], frame["high"]))
         frame = frame.assign(**{name: text}).drop(columns=["low", "high"])
         frame = frame.loc[:, ~(frame.isna() | frame.isin(["", NONE])).all()]
-    return frame.map(in_words)
+    return frame.map(cell_text)
 
 
 def _bracket(low: float, high: float) -> str:
@@ -239,7 +239,7 @@ def _interval(value: float, low: float, high: float) -> str:
     return f"{'' if math.isnan(value) else f'{value:.3g} '}({ends})".replace("-", "−")
 
 
-def in_words(value: Any) -> str:
+def cell_text(value: Any) -> str:
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return NONE
     if isinstance(value, bool | np.bool_):

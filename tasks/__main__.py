@@ -20,7 +20,7 @@ from tqdm import tqdm
 
 from common import UserError, checked, compose_plain, run_command
 from tasks.data import DataConfig, DataSets, load_or_build, numbered_lines
-from tasks.generate import draw_set
+from tasks.sampling import draw_set
 from tasks.task import FORMATS, SPLITS, Task, build_task
 
 

@@ -151,14 +151,14 @@ class Arithmetic(Task):
         draw_rows(seed, stream, first, size, p, inverse, chain, *rows)
         return out
 
-    def state_bits(self, size: int) -> float | tuple[float, float]:
+    def state_bits(self) -> float | tuple[float, float]:
         """Counts the expressions of n - 1 operators that can follow, each with one chain. The same
-        holds after a block of `size` operators (Proposition 5.5). With order="growth", any legal
+        holds after a block of n operators (Proposition 5.5). With order="growth", any legal
         chain will do: at least the value, at most as for "leftmost"."""
         values = math.log2(self.modulus)
         if self.format == "direct":
             return values
-        expressions = math.log2(float(count_expressions(size - 1, self.modulus).sum()))
+        expressions = math.log2(float(count_expressions(self.size - 1, self.modulus).sum()))
         return expressions if self.order == "leftmost" else (values, expressions)
 
 

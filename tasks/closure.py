@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from common import UserError
-from tasks.monoids import monoid as monoid_of
+from tasks.monoids import monoid_of
 from tasks.random_numbers import random_numbers
 from tasks.sequences import SequenceSet
 from tasks.task import Task, in_proportion, misplaced
@@ -54,7 +54,7 @@ class Closure(Task):
     ):
         super().__init__(size, format, capacity)
         self.monoid, self.subset = monoid, subset
-        self._monoid = monoid_of(str(monoid))
+        self._monoid = monoid_of(monoid)
         if not self._monoid.is_group:
             raise UserError(f"task closure: monoid={monoid} is not a group")
         self._subgroup = self._checked_subgroup(subset)
@@ -136,12 +136,12 @@ class Closure(Task):
         kinds[sequences.last_tokens == YES] = _YES
         return kinds
 
-    def state_bits(self, size: int) -> float:
+    def state_bits(self) -> float:
         """The products determine the word: log2 of the words of all kinds. No chain: a bit."""
         if self.format == "direct":
             return 1.0
-        share = gap_weights(self._index, self.r, size)[:, size].sum()  # a share of all words
-        return size * math.log2(len(self._monoid)) + math.log2(share)
+        share = gap_weights(self._index, self.r, self.size)[:, self.size].sum()  # of all words
+        return self.size * math.log2(len(self._monoid)) + math.log2(share)
 
 
 @functools.lru_cache(maxsize=256)

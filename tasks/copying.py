@@ -58,5 +58,5 @@ class Copying(Task):
         letters = choose(numbers, self.alphabet_size) + 3  # ids after padding, EOS, marker
         return self.join(letters, None, letters)
 
-    def state_bits(self, size: int) -> float:
-        return size * math.log2(self.alphabet_size)
+    def state_bits(self) -> float:
+        return self.size * math.log2(self.alphabet_size)

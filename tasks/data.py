@@ -20,11 +20,11 @@ import pydantic
 from filelock import FileLock
 
 from common import STRICT, UserError, sha256_of, sources, write_bytes, write_json, write_text
-from tasks.generate import SeenPrompts, draw_sets
+from tasks.sampling import SeenPrompts, draw_sets
 from tasks.sequences import SequenceSet
 from tasks.task import SPLITS, Task
 
-DRAWN = ("test", "validation", "train")  # the test set does not depend on the others
+DRAW_ORDER = ("test", "validation", "train")  # the test set does not depend on the others
 
 Count = Annotated[int, pydantic.Field(ge=0, le=10**9)]  # a set is held in memory
 Seed = Annotated[int, pydantic.Field(ge=0, lt=2**63)]
@@ -88,7 +88,7 @@ def build(
     task: Task, config: DataConfig, progress: bool = True
 ) -> tuple[dict[str, SequenceSet], list[dict[str, Any]]]:
     """Draw (or read) test, validation and training set; also what ran out (`draw_sets`)."""
-    counts = {split: getattr(config, split) for split in DRAWN}
+    counts = {split: getattr(config, split) for split in DRAW_ORDER}
     files = {"test": config.file, "train": config.train_file}
     sets = {split: load_file(task, path) for split, path in files.items() if path}
     seen = SeenPrompts(sum(counts.values()) + sum(map(len, sets.values())))
@@ -115,7 +115,7 @@ def data_key(task: Task, config: DataConfig) -> str:
         "class": f"{type(task).__module__}.{type(task).__qualname__}",
         "source": source,
         "parameters": task.parameters,
-        "counts": [getattr(config, split) for split in DRAWN],
+        "counts": [getattr(config, split) for split in DRAW_ORDER],
         "seed": config.seed,
         "files": [path and sha256_of(path) for path in (config.file, config.train_file)],
     }

@@ -85,15 +85,16 @@ class EditDistance(Task):
             return f"the prompt has {prompt.count('|')} '|', not one"
         if reason := misplaced(prompt[:-1], ["|", *self.letters], "a letter"):
             return reason
-        if len(set(map(tuple, strings(prompt)))) == 1:
+        one, two = strings(prompt)
+        if one == two:
             return "the two strings are equal"
-        one, two = map(len, strings(prompt))
+        shorter, longer = len(one), len(two)
         least, most = max(1, self.size - SHORTER), self.size + LONGER
-        if one > two:
-            return f"the longer string ({one} letters) comes before the shorter ({two})"
-        if self.size not in (one, two) or one < least or two > most:
+        if shorter > longer:
+            return f"the longer string ({shorter} letters) comes before the shorter ({longer})"
+        if self.size not in (shorter, longer) or shorter < least or longer > most:
             return (
-                f"the strings have {one} and {two} letters: one must have {self.size}, "
+                f"the strings have {shorter} and {longer} letters: one must have {self.size}, "
                 f"the other {least} to {most}"
             )
         return None
@@ -117,23 +118,25 @@ class EditDistance(Task):
         draw_rows(seed, stream, first, size, self.alphabet_size, chain, *rows)
         return out
 
-    def state_bits(self, size: int) -> float | tuple[float, float]:
+    def state_bits(self) -> float | tuple[float, float]:
         """From below: row 1 shows which letters equal a_1, column 1 which equal b_1, all free: 2n +
         1 bits for strings of n and n + 2 letters. From above: which letters are equal decides the
         table, so restricted growth sequences of at most ten letters, for each pair of lengths."""
         if self.format == "direct":
-            return 1.0, math.log2(self.with_parameters(size=size).largest_distance + 1)
+            return 1.0, math.log2(self.largest_distance + 1)
         letters = min(MAX_LETTERS, self.alphabet_size)
         counts = [0, 1] + [0] * letters  # [k]: sequences with k letters
         by_length = {1: 1}
-        for length in range(2, size + size + LONGER + 1):
+        for length in range(2, self.size + self.size + LONGER + 1):
             counts = [0, *(k * counts[k] + counts[k - 1] for k in range(1, letters + 1)), 0]
             by_length[length] = sum(counts)
-        return 2.0 * size + 1, math.log2(sum(by_length[n] for n in self.both_lengths(size)))
+        return 2.0 * self.size + 1, math.log2(sum(by_length[n] for n in self.both_lengths))
 
-    def both_lengths(self, size: int) -> list[int]:
+    @property
+    def both_lengths(self) -> list[int]:
         """Letters of both strings together, for each length of the second."""
-        return [size + n for n in range(max(1, size - SHORTER), size + LONGER + 1)]
+        n = self.size
+        return [n + other for other in range(max(1, n - SHORTER), n + LONGER + 1)]
 
 
 def strings(prompt: list[str]) -> tuple[list[str], list[str]]:

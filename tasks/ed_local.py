@@ -62,11 +62,11 @@ class EditDistanceLocal(EditDistance):
             row_above, block = row, row + two + 1
         return [*needed, [], [row_above + two - 1]]
 
-    def state_bits(self, size: int) -> float | tuple[float, float]:
+    def state_bits(self) -> float | tuple[float, float]:
         """All letters but a_1 are restated, at most ten different ones. One letter less after each
         row (Proposition 5.5)."""
-        if self.format == "direct" or size == 1:
-            return super().state_bits(size)
-        letters, both = min(MAX_LETTERS, self.alphabet_size), self.both_lengths(size)
-        low = (size + size + LONGER - 1) * math.log2(letters)
-        return low, math.log2(sum(self.alphabet_size**n for n in both))
+        if self.format == "direct" or self.size == 1:
+            return super().state_bits()
+        letters = min(MAX_LETTERS, self.alphabet_size)
+        low = (self.size + self.size + LONGER - 1) * math.log2(letters)
+        return low, math.log2(sum(self.alphabet_size**n for n in self.both_lengths))

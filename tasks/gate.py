@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from tasks.generate import draw_set
+from tasks.sampling import draw_set
 from tasks.sequences import PAD_ID
 from tasks.task import Task
 

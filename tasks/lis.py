@@ -91,16 +91,16 @@ class LIS(Task):
         _draw(seed, stream, first, low, high, numbers, lengths, longest)
         return self.join(numbers, lengths, longest)
 
-    def state_bits(self, size: int) -> float:
+    def state_bits(self) -> float:
         """Chains are restricted growth sequences: Bell(n). Labels depend on the least last number
         of each length: before the last label, a set of at most n - 1 below the largest."""
         if self.format == "direct":
-            return math.log2(size)
+            return math.log2(self.size)
         if self.labelled:
             values = self.number_range - self.largest_size - 2
-            return math.log2(sum(math.comb(values, k) for k in range(size)))
+            return math.log2(sum(math.comb(values, k) for k in range(self.size)))
         row = [1]  # of the Bell triangle
-        for _ in range(size - 1):
+        for _ in range(self.size - 1):
             row = list(itertools.accumulate(row, initial=row[-1]))
         return math.log2(row[-1])
 

@@ -94,5 +94,5 @@ class Match3(Task):
     def kinds(self, sequences: SequenceSet) -> np.ndarray:
         return sequences.last_tokens
 
-    def state_bits(self, size: int) -> float:
+    def state_bits(self) -> float:
         return 1.0

@@ -127,9 +127,9 @@ DEFINITIONS: dict[str, Callable[[], Monoid]] = {
 
 
 @functools.cache
-def monoid(name: str) -> Monoid:
+def monoid_of(name: str) -> Monoid:
     """One of `DEFINITIONS`, or Zn; UserError for an unknown name."""
-    match = re.fullmatch("Z([1-9][0-9]{0,3})", str(name))
+    match = re.fullmatch("Z([1-9][0-9]{0,3})", name)
     if match and 2 <= int(match[1]) <= MAX_CYCLIC:
         return cyclic(int(match[1]))
     if name not in DEFINITIONS:

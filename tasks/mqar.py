@@ -105,16 +105,16 @@ class MQAR(Task):
             asked = np.hstack([np.full((count, 2 * size + 1), _BAR, dtype), values])
         return self.join(prompt, asked, values[:, -1:])
 
-    def state_bits(self, size: int) -> float | tuple[float, float]:
+    def state_bits(self) -> float | tuple[float, float]:
         """With a chain, lists of queried pairs; without, the last value. With labels, sets of
         pairs: only given keys are queried, so those with other keys need not be told apart."""
         keys, values = len(self.keys), len(self.values)
         if self.format == "direct":
             return math.log2(values)
         if self.labelled:
-            low = math.perm(values, size)
-            return math.log2(low), math.log2(low * math.comb(keys, size))
-        asked = size if self.queries is None else self.queries
+            low = math.perm(values, self.size)
+            return math.log2(low), math.log2(low * math.comb(keys, self.size))
+        asked = self.num_queries
         return math.log2(math.perm(keys, asked) * math.perm(values, asked))
 
 

@@ -180,14 +180,14 @@ class Task(ABC):
             examples.append(self.complete(self.sample_prompt(rng, size)))
         return self.encode(examples)
 
-    def state_bits(self, size: int) -> float | tuple[float, float]:
-        """Bits a state must hold after a prompt of `size`: exact, or lower and upper bounds.
+    def state_bits(self) -> float | tuple[float, float]:
+        """Bits a state must hold after a prompt of the task's size: exact, or lower and upper
+        bounds.
 
         log2 of the number of distinct correct continuations; with labels, of the ways to label the
         rest, at the token with the most. The default knows only the alphabet.
         """
-        longest = self.with_parameters(size=size).max_len
-        return 0.0, longest * math.log2(len(self.vocabulary))
+        return 0.0, self.max_len * math.log2(len(self.vocabulary))
 
     # What every task shares
 

@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 
 from common import UserError
-from tasks.monoids import Monoid
-from tasks.monoids import monoid as monoid_of
+from tasks.monoids import Monoid, monoid_of
 from tasks.random_numbers import random_numbers
 from tasks.sequences import SequenceSet
 from tasks.task import FORMATS, Task, in_proportion, misplaced
@@ -57,7 +56,7 @@ class Word(Task):
         self.monoid, self.letters = monoid, letters
         self.question = self.one_of("question", question, ("value", "member"))
         self.tail = self.one_of("tail", tail, ("none", "omega"))
-        self._monoid = monoid_of(str(monoid))
+        self._monoid = monoid_of(monoid)
         self._letters = self._numbers_of(letters)
         self._yes_product = 1 if monoid == "flip-flop" else 0  # element, for question=member
         # The shortest words that can be drawn.
@@ -166,18 +165,18 @@ class Word(Task):
     def kinds(self, sequences: SequenceSet) -> np.ndarray | None:
         return sequences.last_tokens if self.question == "member" else None
 
-    def state_bits(self, size: int) -> float | tuple[float, float]:
+    def state_bits(self) -> float | tuple[float, float]:
         """With a chain, words; without, products; for membership, a bit. Where not every word is
         drawn (membership, the flip-flop), at least one bit."""
         reached, most = {0}, 1
-        for _ in range(size - self.labelled):
+        for _ in range(self.size - self.labelled):
             reached = {
                 int(self._monoid.table[s, letter]) for s in reached for letter in self._letters
             }
             most = max(most, len(reached))
         high = math.log2(most if self.labelled else len(reached))
         if self.format == "cot":
-            high = size * math.log2(len(self._letters))
+            high = self.size * math.log2(len(self._letters))
         elif self.question == "member":
             return 1.0
         return high if self._monoid.is_group and self.question == "value" else (1.0, high)

@@ -15,8 +15,8 @@ from models.flops import training_step_flops
 from models.standard import StandardAttention
 from models.transformer import Transformer
 from tasks.arithmetic import Arithmetic
-from tasks.generate import draw_set
 from tasks.lis import LIS
+from tasks.sampling import draw_set
 from tasks.task import build_task
 from training.data import SequenceTensors
 

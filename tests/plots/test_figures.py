@@ -16,7 +16,7 @@ from experiments.grid import load_experiment
 from plots import bits, costs, curves, d90_by_task, data, heatmap, readme, required_dimension, style
 from plots.__main__ import main
 from plots.redraw import FIGURES, find_figure, redraw
-from tasks.ed import EditDistance
+from tasks.ed_local import EditDistanceLocal
 from tests.plots.small_tables import cells, joined
 
 COMMITTED = sorted(path.parent for path in (ROOT / "results").glob("*/results.csv"))
@@ -172,12 +172,6 @@ def test_d90_by_task_is_in_the_order_of_the_scores():
     assert rows == ["Standard (1.00)", "mine (1.50)", "Linear (2.00)"]
 
 
-@pytest.mark.filterwarnings("error")
-def test_d90_by_task_of_one_model_has_room_for_its_labels():
-    table = joined(*(cells({8: [0.95]}, size=size) for size in (3, 4)))
-    d90_by_task.draw(table).draw_without_rendering()
-
-
 def points(axes):
     """The points of every line but the rule at 90 %."""
     return [line.get_xydata().tolist() for line in axes.lines if line.get_linestyle() != ":"]
@@ -206,13 +200,15 @@ def test_errors_draws_survival_in_percent():
 
 
 def test_bits_draws_what_is_needed_enough_and_held():
-    """16 numbers, int8 enough; 8 numbers, no format enough."""
-    same = {"task": "ed", data.STATE_FORMAT: "int8"}
+    """16 numbers, int8 enough; 8 numbers, no format enough. Evaluated at another size."""
+    same = {"task": "ed_local", "size": 9, data.STATE_FORMAT: "int8"}
     table = joined(cells({8: [0.95]}, **same), cells({8: [0.1]}, model="linear", **same))
-    task = {"_target_": "tasks.ed.EditDistance", "size": 4}
-    records = {cell: {"config": {"task": task}} for cell in table["cell"]}
+    task = {"_target_": "tasks.ed_local.EditDistanceLocal", "size": 4, "capacity": 9}
+    config = {"task": task, "measure": {"task": {"size": 9}}}
+    records = {cell: {"config": config} for cell in table["cell"]}
     axes = bits.draw(table.assign(state_bytes=[64, 32]), records=records).axes[0]
-    (span,), (bars,), (low, high) = axes.patches, axes.collections, EditDistance(4).state_bits(4)
+    (span,), (bars,) = axes.patches, axes.collections
+    low, high = EditDistanceLocal(9).state_bits()
     assert np.allclose([span.get_x(), span.get_x() + span.get_width()], [low, high])
     ends = [segment[:, 0].tolist() for segment in bars.get_segments()]
     assert np.allclose(ends, [[high, 512], [high, 256]])
@@ -262,7 +258,7 @@ def test_facets_may_name_the_keys_of_the_grid():
     table = joined(*(cells({8: [0.9]}, layers=layers) for layers in (1, 2, 3)))
     facets = {"x": "model.num_layers", "y": "task.size", "only": {"model.num_layers": [1, 2]}}
     assert heatmap.points(table, facets)[["x", "y"]].to_numpy().tolist() == [[1, 4], [2, 4]]
-    assert readme.shown(facets, table) == "The figures show 1 layer and 2 layers only."
+    assert readme.shown(facets, table) == "Figures, D90 and costs: 1 layer and 2 layers only."
 
 
 def test_costs_rejects_too_many_panels():
@@ -329,6 +325,11 @@ def test_formats_and_figures_can_be_chosen(published, drawn):
     assert {"heatmap.pdf", "d90.tex"} <= set(names) and "README.md" not in names
     assert (published / "figures" / "some_models" / "heatmap.pdf").exists()
     assert not [name for name in names if name.endswith((".png", ".csv"))]
+
+
+def test_models_without_a_score_are_drawn(published):
+    suite = grid.Experiment("suite", "", [], figures=["score", "d90_by_task"])
+    assert [path.name for path in redraw(suite, published)] == ["d90_by_task.png", "README.md"]
 
 
 def test_an_experiment_from_a_custom_config_dir(published, drawn):

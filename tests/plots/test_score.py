@@ -1,14 +1,13 @@
 """A model's score: the geometric mean over all tasks of its D90 over standard attention's."""
 
 import pytest
+from processes import ROOT
 
 from experiments.grid import Experiment, load_experiment
 from experiments.table import read_cells, read_table
-from plots import score as page
 from plots import tables
-from plots.score import brackets, score, scores, scores_of
+from plots.score import RATE, best_rates, brackets, frame, headline, score, scores, scores_of
 from tests.plots.small_tables import cells, joined
-from tests.processes import ROOT
 
 EASY = cells({8: [0.1], 16: [0.95]}, model="mine")
 STANDARD = joined(
@@ -66,12 +65,12 @@ def test_a_model_in_two_settings_has_no_score():
 def test_the_learning_rate_with_the_better_validation_counts():
     slow = joined(*both_tasks({8: [0.9], 16: [0.95], 32: [1.0]}, "mine"))
     fast = joined(EASY, EASY.assign(task="copy"))
-    table = joined(slow.assign(**{page.RATE: 0.005}), fast.assign(**{page.RATE: 0.01}))
-    table["cell"] = table["cell"] + table[page.RATE].astype(str)
-    right = table[page.RATE].map({0.005: 0.2, 0.01: 0.3})  # validation disagrees with the test
+    table = joined(slow.assign(**{RATE: 0.005}), fast.assign(**{RATE: 0.01}))
+    table["cell"] = table["cell"] + table[RATE].astype(str)
+    right = table[RATE].map({0.005: 0.2, 0.01: 0.3})  # validation disagrees with the test
     chains = [{"curve": {"validation_chain_exact_match": [0.9, end]}} for end in right]
-    chosen = page.best_rates(table, dict(zip(table["cell"], chains, strict=True)))
-    assert page.RATE not in chosen and chosen["answer_accuracy"].tolist() == [0.1, 0.95] * 2
+    chosen = best_rates(table, dict(zip(table["cell"], chains, strict=True)))
+    assert RATE not in chosen and chosen["answer_accuracy"].tolist() == [0.1, 0.95] * 2
 
 
 def test_sizes_from_the_same_training_run_are_not_independent():
@@ -95,15 +94,15 @@ def test_page_shows_unpublished_models_in_bold_next_to_references():
     published = joined(STANDARD, *both_tasks({16: [0.1], 32: [0.95]}, "linear"))
     table = joined(STANDARD, mine)
     given = scores_beside(table, published)
-    found = page.frame(given).set_index("model")
+    found = frame(given).set_index("model")
     assert found.index.tolist() == ["Standard", "Linear", "mine"]
     assert found.loc["mine", "LIS, 4 numbers"] == "70 %" and found.loc["mine", "passed"] == "0/2"
-    assert found.loc["mine", page.TIME] == found.loc["mine", page.STEP] == 2
+    assert (found.loc["mine", ["training time (×)", "time per step (×)"]] == 2).all()
     printed = tables.markdown(tables.printed(found.reset_index()))
     assert "| **mine** |" in printed and "| Linear |" in printed
     assert set(given.table["model"]) == {"standard", "mine", "linear"}
-    assert page.frame(given, {"standard", "linear"})["model"].tolist() == ["Standard", "Linear"]
-    assert page.headline(given, {"mine"}).startswith("mine scores 2.83 (")
+    assert frame(given, {"standard", "linear"})["model"].tolist() == ["Standard", "Linear"]
+    assert headline(given, {"mine"}).startswith("mine scores 2.83 (")
     unfinished = cells({16: [0.1]}, model="linear")  # you started a reference again: it is left out
     again = scores_beside(joined(table, unfinished), published)
     names = [row["name"] for row in again.rows]
@@ -112,12 +111,12 @@ def test_page_shows_unpublished_models_in_bold_next_to_references():
 
 def test_a_model_without_a_score_is_listed_with_the_reason():
     given = scores_beside(joined(STANDARD, EASY))
-    found = page.frame(given).set_index("model")
+    found = frame(given).set_index("model")
     assert found.loc["mine", "passed"] == "no score: ran 1 of 2 tasks"
-    assert page.headline(given, {"mine"}) == "mine has no score: ran 1 of 2 tasks."
+    assert headline(given, {"mine"}) == "mine has no score: ran 1 of 2 tasks."
     part = scores_beside(joined(STANDARD[STANDARD["task"] == "lis"], EASY))
     said = "mine has no score: standard attention ran 1 of 2 tasks."
-    assert page.headline(part, {"mine"}) == said
+    assert headline(part, {"mine"}) == said
 
 
 def test_references_are_models_with_the_same_settings():
@@ -127,9 +126,9 @@ def test_references_are_models_with_the_same_settings():
     own = published[published["model"] == "standard"]
     same = scores_of(suite, own, records)
     assert {"standard", "linear"} <= set(same.table["model"]) and not same.yours
-    assert not page.headline(same, {"standard"})
+    assert not headline(same, {"standard"})
     other = scores_of(suite, own.assign(cell=own["cell"] + "x"), records)
     assert set(other.table["model"]) == {"standard"}
-    assert "ran with other settings" in page.headline(other, {"standard"})
+    assert "ran with other settings" in headline(other, {"standard"})
     mine = scores_of(Experiment("mine", "", []), STANDARD, {})  # its tasks can be anywhere
     assert [row["passed"] for row in mine.rows] == ["2/2"]

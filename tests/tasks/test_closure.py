@@ -7,7 +7,7 @@ from oracles.words import judge_closure
 from two_samples import deviation
 
 from tasks.closure import Closure, draw_visits
-from tasks.monoids import monoid
+from tasks.monoids import monoid_of
 
 KINDS = Closure.kind_names
 
@@ -17,7 +17,7 @@ GROUPS = {"A5": 14, "S5": 14, "Z5": 14, "Z60": 14, "A4xZ5": 14, "S3": 10, "A4": 
 @pytest.mark.parametrize("format", ["cot", "direct"])
 @pytest.mark.parametrize(("name", "size"), GROUPS.items())
 def test_lines_match_the_definition(name, size, format):
-    task, group = Closure(size, format, name), monoid(name)
+    task, group = Closure(size, format, name), monoid_of(name)
     subset = {group.elements[i] for i in group.subgroup}
     for line in drawn_lines(task, 20):
         assert judge_closure(line, name, subset, task.r, format) is None, line

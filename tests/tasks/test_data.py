@@ -28,8 +28,8 @@ from tasks.data import (
 )
 from tasks.ed import EditDistance
 from tasks.ed_local import EditDistanceLocal
-from tasks.generate import STREAMS, draw_set
 from tasks.lis import LIS
+from tasks.sampling import STREAMS, draw_set
 from tasks.sequences import SequenceSet
 from tasks.task import SPLITS, Task
 from tasks.word import Word

@@ -11,7 +11,6 @@ from tasks.arithmetic import Arithmetic
 from tasks.copying import Copying
 from tasks.data import DataConfig, build
 from tasks.ed import EditDistance, strings
-from tasks.ed_local import EditDistanceLocal
 from tasks.lis import LIS
 from tasks.mqar import MQAR, split
 from tasks.task import Task
@@ -66,7 +65,6 @@ def of_letters(sequence):
 DRAWN = [
     *((Arithmetic(5, order=order), of_arithmetic) for order in ("leftmost", "growth")),
     *((EditDistance(size, "direct"), of_two_strings) for size in (1, 2, 7, 20)),
-    *((EditDistanceLocal(size, "direct"), of_two_strings) for size in (1, 7)),
     *((LIS(size, number_range=80), of_numbers) for size in (2, 8, 20)),
     (MQAR(8, queries=3, vocab_size=40), of_pairs),
     (Copying(9, alphabet_size=3), of_letters),

@@ -3,12 +3,12 @@
 import re
 
 import pytest
+from processes import ROOT
 
 from experiments.grid import cells, load_experiment, with_model
 from tasks.__main__ import main
 from tasks.gate import MARGIN, gate
 from tasks.task import Task, build_task
-from tests.processes import ROOT
 
 COUNT = 4000
 

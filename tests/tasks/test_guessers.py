@@ -11,7 +11,7 @@ from processes import ROOT
 
 from tasks.closure import FIRST as CLOSURE_FIRST
 from tasks.closure import Closure
-from tasks.monoids import Monoid, monoid
+from tasks.monoids import Monoid, monoid_of
 from tasks.word import FIRST as WORD_FIRST
 from tasks.word import Word, is_accepted
 from tasks.words import prefix_products
@@ -39,7 +39,7 @@ def letters_and_answers(task, first, count=N):
     """Letter indices (N, n), letter counts (N, letters), and whether the answer is yes."""
     drawn = task.draw(11, 0, 0, count)
     letters = drawn.tokens[:, : task.size].astype(np.int64) - first
-    counts = (letters[:, :, None] == np.arange(len(monoid(task.monoid)))).sum(1)
+    counts = (letters[:, :, None] == np.arange(len(monoid_of(task.monoid)))).sum(1)
     return letters, counts, drawn.last_tokens == task.vocabulary.index["yes"]
 
 
@@ -51,7 +51,7 @@ def test_letter_counts_do_not_reveal_membership(name, letters):
     assert 0.48 < linear_accuracy(counts[:, counts.any(0)], answer) < 0.52
     if name == "S5":
         odd = np.array([sum(a > b for i, a in enumerate(p) for b in p[i + 1 :]) % 2
-                        for p in monoid(name).elements])  # fmt: skip
+                        for p in monoid_of(name).elements])  # fmt: skip
         parity = odd[words].sum(1) % 2
         assert 0.48 < table_accuracy(parity, answer) < 0.52
 
@@ -70,7 +70,7 @@ def test_one_count_and_equal_neighbours_partly_reveal_membership(name, share):
 @pytest.mark.parametrize("name", ["A5", "S5"])
 def test_letter_counts_partly_reveal_the_answer_for_infinite_words(name):
     """Exactly, at n = 16: words u of 12 letters, v of 4, half of the answers yes."""
-    group, cases = monoid(name), []
+    group, cases = monoid_of(name), []
     for v in itertools.product(map(group.number.get, group.letters), repeat=4):
         told = np.array([is_accepted(group, [state], list(v)) for state in range(len(group))])
         for counts, shares in shares_by_counts(group, 12).items():
@@ -86,7 +86,7 @@ def test_letter_counts_do_not_reveal_closure(name, size, by_visits):
     """Whether a word ends in F predicts 3 of 4 answers, the number of visits some of them."""
     task = Closure(size, "direct", name)
     words, counts, answer = letters_and_answers(task, CLOSURE_FIRST)
-    group = monoid(name)
+    group = monoid_of(name)
     assert linear_accuracy(counts, answer) < 0.53
     visits = np.isin(prefix_products(group, words), group.subgroup).astype(int)
     assert table_accuracy(visits[:, -1], answer) == pytest.approx(0.75, abs=0.02)
@@ -115,5 +115,5 @@ def test_best_guess_from_counts_matches_the_documentation(name):
         for start in ("n", name)
     )
     for size, share in zip(map(int, sizes), map(float, shares), strict=True):
-        best = sum(known.max() for known in shares_by_counts(monoid(name), size).values())
+        best = sum(known.max() for known in shares_by_counts(monoid_of(name), size).values())
         assert 100 * best == pytest.approx(share, abs=0.051)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from oracles.words import identity, times
 
-from tasks.monoids import DEFINITIONS, monoid
+from tasks.monoids import DEFINITIONS, monoid_of
 
 ORDERS = {"S3": 6, "A4": 12, "S4": 24, "A5": 60, "S5": 120, "A4xZ5": 60, "Z60": 60, "Z5": 5}
 ABELIANISATIONS = {"S3": 2, "A4": 3, "S4": 2, "A5": 1, "S5": 2, "A4xZ5": 15, "Z60": 60, "Z5": 5}
@@ -14,7 +14,7 @@ NAMES = [*DEFINITIONS, "Z2", "Z5", "Z60"]
 
 @pytest.mark.parametrize("name", NAMES)
 def test_table_matches_composed_maps(name):
-    found, mul = monoid(name), times(name)
+    found, mul = monoid_of(name), times(name)
     assert found.elements[0] == identity(name)
     assert len(set(found.elements)) == len(found) and len(found.letters) == min(3, len(found))
     expected = [[found.number[mul(a, b)] for b in found.elements] for a in found.elements]
@@ -23,7 +23,7 @@ def test_table_matches_composed_maps(name):
 
 @pytest.mark.parametrize("name", ORDERS)
 def test_orders_and_abelianisations(name):
-    group = monoid(name)
+    group = monoid_of(name)
     assert group.is_group
     assert (group.table[np.arange(len(group)), group.inverse] == 0).all()
     assert len(group) == ORDERS[name]
@@ -33,7 +33,7 @@ def test_orders_and_abelianisations(name):
 
 @pytest.mark.parametrize("name", INDICES)
 def test_subgroups_have_the_expected_index(name):
-    group = monoid(name)
+    group = monoid_of(name)
     assert group.is_subgroup(group.subgroup)
     assert len(group) == INDICES[name] * len(group.subgroup)
     if name in ("S3", "A4", "S4", "A5", "S5"):

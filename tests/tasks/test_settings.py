@@ -10,10 +10,10 @@ from tasks.closure import Closure
 from tasks.copying import Copying
 from tasks.ed import EditDistance
 from tasks.ed_local import EditDistanceLocal
-from tasks.generate import planned_sizes
 from tasks.lis import LIS
 from tasks.match3 import Match3
 from tasks.mqar import MQAR
+from tasks.sampling import planned_sizes
 from tasks.task import Task
 from tasks.word import Word
 

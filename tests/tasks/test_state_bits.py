@@ -28,19 +28,12 @@ READ = [
 ]  # fmt: skip
 
 
-def test_state_bits_depend_on_the_requested_size() -> None:
-    for task in READ:
-        if task.size > 1 and task.name != "closure":  # the others are at their smallest size
-            small = task.with_parameters(size=task.size - 1)
-            assert task.state_bits(small.size) == small.state_bits(small.size)
-
-
 @pytest.mark.parametrize("task", READ, ids=lambda task: f"{task.name}-{task.parameters}")
 def test_state_bits_match_the_number_of_continuations(task: Task) -> None:
     drawn = task.draw(0, 2, 0, 30_000)
     rows = zip(drawn.tokens.tolist(), drawn.prompt_lengths, drawn.lengths, strict=True)
     found = len({tuple(tokens[start:stop]) for tokens, start, stop in rows})
-    low, high = np.broadcast_to(task.state_bits(task.size), 2)
+    low, high = np.broadcast_to(task.state_bits(), 2)
     assert 2**low - 1e-6 <= found <= 2**high + 1e-6
 
 
@@ -70,5 +63,5 @@ def test_state_bits_match_the_number_of_distinguishable_prefixes(task: Task) -> 
             if all(any(rest[k] != other[k] for k in rest.keys() & other) for other in apart):
                 apart.append(rest)
         most = max(most, len(apart))
-    low, high = np.broadcast_to(task.state_bits(task.size), 2)
+    low, high = np.broadcast_to(task.state_bits(), 2)
     assert 2**low - 1e-6 <= most <= 2**high + 1e-6

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from common import UserError
-from tasks.generate import planned_sizes
+from tasks.sampling import planned_sizes
 from tasks.sequences import Example
 from tasks.task import Task, build_task
 

@@ -11,7 +11,7 @@ from oracles.words import judge_closure, judge_word, omega_member, value
 from two_samples import deviation
 
 from tasks.closure import Closure
-from tasks.monoids import monoid
+from tasks.monoids import monoid_of
 from tasks.word import Word, accepted, is_accepted
 from tasks.words import words_to
 
@@ -42,7 +42,7 @@ def test_check_agrees_with_the_oracle_on_damaged_lines(task, judge):
     damaged += [line.replace("reach", "lost", 1) for line in good] + mutants(good, 100, seed=3)
     for line in damaged:
         word = line.split("<sep>")[0].split()
-        known = len(word) == task.size and set(word) <= set(monoid("S3").elements)
+        known = len(word) == task.size and set(word) <= set(monoid_of("S3").elements)
         known = known and set(line.split()) <= set(task.vocabulary.tokens)
         expected = known and judge(line, "S3") is None
         assert (task.check(line.split()) is None) == expected, line
@@ -51,7 +51,7 @@ def test_check_agrees_with_the_oracle_on_damaged_lines(task, judge):
 @pytest.mark.parametrize(("name", "target"), [("A4", "2143"), ("S4", "1234"), ("Z5", "3")])
 def test_words_with_a_given_product_are_uniform(name, target):
     """Compared with all words of six letters, multiplied by the oracle."""
-    found = monoid(name)
+    found = monoid_of(name)
     letters = tuple(found.number[letter] for letter in found.letters)
     every = product(letters, repeat=6)
     wanted = [w for w in every if value(name, [found.elements[i] for i in w]) == target]
@@ -75,7 +75,7 @@ def test_short_words_without_an_alternative_are_drawn_too(letters):
 @settings(max_examples=40)
 @given(data=st.data())
 def test_acceptance_of_infinite_words_matches_the_oracle(name, data):
-    found = monoid(name)
+    found = monoid_of(name)
     pick = st.lists(st.integers(0, len(found) - 1), min_size=1, max_size=4)
     u, v = data.draw(pick), data.draw(pick)
     words = [[found.elements[i] for i in word] for word in (u, v)]

@@ -64,7 +64,7 @@ def test_a_training_step_never_waits_for_the_device(tmp_path, mixer):
         assert device.asked[before:] == []
 
 
-def test_validation_waits_equally_often_for_any_number_of_batches(tmp_path):
+def test_validation_waits_equally_often_for_any_number_of_batches():
     model, sequences = small_model(TASK), TASK.draw(0, 2, 0, 50)
     expected = validate(model, SequenceTensors(sequences), "float32", batch_size=7)
     with OtherDevice() as device:

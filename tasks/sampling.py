@@ -120,26 +120,26 @@ def draw_sets(
     few distinct prompts. Also returns what ran out: split, size, sequences planned and found.
     """
     out, ran_out = {split: task.empty(count) for split, count in counts.items()}, []
-    bar = tqdm(
+    with tqdm(
         total=sum(counts.values()), desc=f"{task.name}-{task.size}", unit="seq", unit_scale=True,
         disable=None if progress else True,
-    )  # fmt: skip
-    for split, count in counts.items():
-        sizes = planned_sizes(task, split, count, seed)
-        for size in [*np.unique(sizes[sizes != task.size]).tolist(), task.size]:
-            rows = np.flatnonzero(sizes == size)
-            found = _fill(task, seed, size, split, out[split], rows, seen, bar)
-            sizes[rows[found:]] = task.size
+    ) as bar:  # fmt: skip
+        for split, count in counts.items():
+            sizes = planned_sizes(task, split, count, seed)
+            for size in [*np.unique(sizes[sizes != task.size]).tolist(), task.size]:
+                rows = np.flatnonzero(sizes == size)
+                found = _fill(task, seed, size, split, out[split], rows, seen, bar)
+                sizes[rows[found:]] = task.size
+                if found < len(rows):
+                    place = {"split": split, "size": size}
+                    ran_out.append(place | {"planned": len(rows), "found": found})
             if found < len(rows):
-                ran_out.append({"split": split, "size": size, "planned": len(rows), "found": found})
-        if found < len(rows):
-            outside = " outside the given sets" if split == "measure" else ""
-            raise UserError(
-                f"task {task.name} size={size} has too few distinct prompts{outside}: {split} "
-                f"wants {count:,}, found {count - len(rows) + found:,}; ask for fewer sequences or "
-                "a larger size"
-            )
-    bar.close()
+                outside = " outside the given sets" if split == "measure" else ""
+                raise UserError(
+                    f"task {task.name} size={size} has too few distinct prompts{outside}: {split} "
+                    f"wants {count:,}, found {count - len(rows) + found:,}; ask for fewer "
+                    "sequences or a larger size"
+                )
     return out, ran_out
 
 
@@ -166,15 +166,23 @@ def _fill(
             out.arrays[name][rows[found : found + len(kept)]] = array
         first, found = first + block, found + len(kept)
         bar.update(len(kept))
-    there = search.planned > 0
-    share = (search.found[there] / search.planned[there]).min(initial=1)
-    if share == 1 or size == task.size or there.sum() == 1:
+    if size == task.size:
         return found
-    kinds, most = task.kinds(out.select(rows[:found])), (share * search.planned + 1e-9).astype(int)
+    left = _balance(task, out, rows[:found], search)
+    bar.update(left - found)
+    return left
+
+
+def _balance(task: Task, out: SequenceSet, rows: np.ndarray, search: Search) -> int:
+    """Cut all kinds to the share of the one that ran out first; returns how many rows are left."""
+    planned = search.planned[search.planned > 0]
+    share = (search.found[search.planned > 0] / planned).min(initial=1)
+    if share == 1 or len(planned) == 1:
+        return len(rows)
+    kinds, most = task.kinds(out.select(rows)), (share * search.planned + 1e-9).astype(int)
     chosen = np.concatenate([np.flatnonzero(kinds == kind)[:n] for kind, n in enumerate(most)])
     for array in out.arrays.values():
         array[rows[: len(chosen)]] = array[rows[np.sort(chosen)]]
-    bar.update(len(chosen) - found)
     return len(chosen)
 
 
