@@ -177,12 +177,14 @@ def _draw_panel(
 
 def _count_savings(axes: Axes, found: pd.DataFrame, places: dict[str, float]) -> None:
     """Write beside each row how many of its sizes cost less."""
+    texts = {-0.6: "cheaper"}  # above the first row
     for metric, savings in found.groupby("metric")["saving"]:
         cheaper = savings > METRICS[str(metric)].margin
+        texts[places[str(metric)]] = f"{cheaper.sum()}/{len(savings)}"
+    for place, text in texts.items():
         axes.annotate(
-            f"{cheaper.sum()}/{len(savings)}", (1, places[str(metric)]), (3, 0),
-            xycoords=axes.get_yaxis_transform(), textcoords="offset points",
-            va="center_baseline", color=style.GREY, fontsize="small",
+            text, (1, place), (3, 0), xycoords=axes.get_yaxis_transform(),
+            textcoords="offset points", va="center_baseline", color=style.GREY, fontsize="small",
         )  # fmt: skip
 
 
@@ -196,6 +198,8 @@ def _finish(axes: Axes, octaves: float, places: dict[str, float], room: float) -
     for place in places.values():
         axes.axhline(place, color="#e4e4e4", linewidth=0.5, zorder=0.5)
     axes.set_yticks(list(places.values()), [METRICS[name].label for name in places])
+    for label in axes.get_yticklabels():
+        label.set_fontweight("bold" if label.get_text() == METRICS["flops_total"].label else "normal")
     axes.set_ylim(max(places.values()) + 0.6, -0.6)
     axes.tick_params(axis="y", length=0)
     axes.spines["left"].set_visible(False)
