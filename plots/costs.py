@@ -199,7 +199,9 @@ def _finish(axes: Axes, octaves: float, places: dict[str, float], room: float) -
         axes.axhline(place, color="#e4e4e4", linewidth=0.5, zorder=0.5)
     axes.set_yticks(list(places.values()), [METRICS[name].label for name in places])
     for label in axes.get_yticklabels():
-        label.set_fontweight("bold" if label.get_text() == METRICS["flops_total"].label else "normal")
+        label.set_fontweight(
+            "bold" if label.get_text() == METRICS["flops_total"].label else "normal"
+        )
     axes.set_ylim(max(places.values()) + 0.6, -0.6)
     axes.tick_params(axis="y", length=0)
     axes.spines["left"].set_visible(False)

@@ -514,11 +514,12 @@ def test_claims():
 
 def test_seeds_of_match3():
     rows = frame_of("match3").query("model == 'tensor' and dim == 32")
-    scale = (100 * rows.groupby("model.mixer.scale")["answer_accuracy"].median()).round()
-    said = f"{scale['sqrt']:.0f} % if scores are divided by √K (K: head width), "
-    said += f"{scale['head_dim']:.0f} % by K"
-    rows = rows["answer_accuracy"]
-    assert f"{said} (seeds: {100 * rows.min():.0f} to {100 * rows.max():.0f} %)" in TEXT
+    seeds = 100 * rows.groupby("model.mixer.scale")["answer_accuracy"].agg(["median", "min", "max"])
+    root, whole = seeds.loc["sqrt"], seeds.loc["head_dim"]
+    said = (
+        "reaches {:.0f} % (seeds: {:.0f} to {:.0f} %) if scores are divided by √K (K: head width)"
+    )
+    assert f"{said}, {{:.0f}} % ({{:.0f}} to {{:.0f}} %) by K;".format(*root, *whole) in TEXT
     rows = frame_of("match3").query("model == 'standard'")
     best = 100 * rows.groupby(["layers", "dim"])["answer_accuracy"].median().max()
     assert f"; standard attention reaches {best:.0f} %" in TEXT
@@ -533,8 +534,9 @@ def test_heads():
     runs = frame_of("heads").query("task == 'ed' and model == 'linear' and dim <= 48")
     passed = (runs["answer_accuracy"] >= 0.9).groupby(runs["heads"]).agg(["sum", "size"])
     assert passed["size"].unique().tolist() == [12]
-    said = "On ED, {} of 12 runs with D ≤ 48 passes with one head, {} with two, {} with four, {} "
-    assert said.format(*passed["sum"]) + "with eight." in text
+    said = "{}, {}, {}, {} of 12 runs with D ≤ 48 pass with".format(*passed["sum"])
+    fall = runs.groupby(["heads", "dim"])["answer_accuracy"].median().unstack()
+    assert (fall[32] < fall[24]).tolist() == [True, True, True, False] and said in text
     d90 = groups("heads").query("task == 'ed' and model == 'linear'").set_index("heads")["d90"]
     assert f"two-letter ED is {d90[1]:g} with one head, {d90[8]:g} with eight" in TEXT
 
