@@ -419,8 +419,7 @@ def test_flop_savings_within_d90_brackets():
     saves = sum(most < 1 for _, _, most in allowed.values())
     loses = sum(least > 1 for _, least, _ in allowed.values())
     assert saves == 0
-    assert f"{loses} losses exceed one grid step in D; no saving does; with" in README
-    assert f"{loses} losses exceed one grid step in D; no saving does." in TEXT
+    assert all(f"{loses} losses, but no saving, exceed one" in text for text in (README, TEXT))
     saved = {place for place, (ratio, _, _) in allowed.items() if ratio < 1}
     assert savings(accuracies("median")) == (saved, set())
     beyond = groups(HEAD).query("model == 'linear' and max_len > 83").sort_values("max_len")
@@ -572,7 +571,7 @@ def test_twice_the_steps():
     assert (
         f"{passed.sum()} of {len(passed)} of them pass, which {said}: at 4 and 6 operators" in TEXT
     )
-    assert f"with twice the steps, {len(lost)} of the {len(saved)} become losses." in README
+    assert f"with twice the steps, {len(lost)} savings become losses." in README
 
 
 def test_limits():
