@@ -553,7 +553,9 @@ def test_heads():
 def test_twice_the_steps():
     longer = medians(frame_of("tuned_steps").query("`recipe.steps` == 32000"))
     longer = longer.set_index(["task", "size", "model"])
-    assert longer["seeds"].min() == 2
+    assert longer["seeds"].min() == 2  # decides the median of three, if both pass or both fail
+    split = longer[(longer["seeds"] == 2) & (longer["success"] == 0.5)]
+    assert split.index.tolist() == [("arithmetic", 8, "linear")]
     passed = longer["accuracy"].map(passes)
     saved, _ = savings(accuracies("median"))
     retried = {place for place in saved if all((*place, name) in longer.index for name in MODELS)}
@@ -567,10 +569,10 @@ def test_twice_the_steps():
         assert longer["dim"][*place, "standard"] == 16 and cost > flops[*place, "standard", 16]
     kept = [place for place in retried - lost if not passed[*place, "linear"]]
     assert (len(kept), len(saved - retried)) == (1, 1)
-    said = f"turns {len(lost)} of the {len(saved)} savings into losses"
-    assert (
-        f"{passed.sum()} of {len(passed)} of them pass, which {said}: at 4 and 6 operators" in TEXT
+    said = (
+        f"{passed.sum()} of {len(passed)} of them pass (linear attention on 8 operators: undecided)"
     )
+    assert f"{said}, and {len(lost)} of the {len(saved)} savings become losses: at 4 and 6" in TEXT
     assert f"with twice the steps, {len(lost)} savings become losses." in README
 
 
