@@ -16,6 +16,7 @@ from processes import ROOT
 
 from cotcost import build
 from experiments.d90 import bracket, medians, passes
+from experiments.estimate import training_flops
 from experiments.grid import cell_of, cells, load_experiment
 from experiments.table import read_cells, read_table
 from plots import score, style, theory
@@ -621,6 +622,13 @@ def test_limits():
     seen = pd.concat(map(frame_of, ("table2", "table2_below")))
     longest = seen.query("model == 'standard'")["max_len"].max()
     assert f"({longest} for standard attention alone)" in TEXT
+
+
+def test_gpu_hours_of_the_papers_recipe():
+    cell = cells(load_experiment("table2"))[0]
+    paper = cell_of([*cell.overrides, "recipe=paper", "recipe.stop_at=null"])
+    times = training_flops(paper) / training_flops(cell)
+    assert f"early stopping; {times:.0f} times as many with the paper's" in README
 
 
 def test_core_hours():
