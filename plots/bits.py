@@ -20,7 +20,7 @@ from plots import data, style
 from tasks.task import build_task
 
 COLOR = style.model_look("standard").color
-KEYS = ["task", "size", "format", "model", "row", "dim"]
+KEYS = ["task", "column", "size", "model", "row", "dim"]
 
 
 def bits(table: pd.DataFrame, records: data.Records) -> pd.DataFrame:
@@ -99,10 +99,8 @@ def draw(table: pd.DataFrame, records: data.Records, *, width: float, **_: Any) 
         axes.set_ylim(len(part) - 0.5, -0.5)
         first = part.iloc[0]
         size = style.size_in_words(first["task"], int(first["size"]))
-        title = f"{style.task_look(first['task']).label}, {size}"
-        title += f", {data.in_words('format', first['format'])}" * (found["format"].nunique() > 1)
         dims = part["dim"].unique() if part["dim"].nunique() == 1 else part["dim"]
-        axes.set_title(f"{title}\nD = {', '.join(map(str, dims))}")
+        axes.set_title(f"{first['column']}, {size}\nD = {', '.join(map(str, dims))}")
         axes.set_xscale("log")
         axes.set_xlim(max(1, found["needed_low"].min() / 2), 2 * found["held"].max())
         axes.set_xlabel("bits of state")

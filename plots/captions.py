@@ -47,8 +47,8 @@ TABLES = {
         "90 %, and the weights' size then and in float32. The state is not rounded."
     ),
     "locality": (
-        "m: the largest distance from a token to one it depends on, over 20 sequences; m, chain: "
-        "to one of those after the prompt."
+        "m: the largest distance from a token to one it depends on, over 1,000 sequences; "
+        "m, chain: to one of those after the prompt."
     ),
     "accuracy": (
         "Accuracy of every setting. Chain: the share of chains with an exact match. By kind: of "

@@ -140,7 +140,7 @@ def varying(rows: pd.DataFrame, keys: Sequence[str]) -> list[str]:
 
 def join_baseline(groups: pd.DataFrame, names: Sequence[str]) -> pd.DataFrame:
     """Groups with the columns `names` of standard attention under the same settings, called
-    NAME_base; nan if it did not run. Settings that it has only one value of, at a size, may differ,
+    NAME_base; nan if it did not run. Settings of which it has one value at every size may differ,
     such as a learning rate."""
     own, place = groups[groups["model"] == BASELINE], ["column", "size"]
     settings = [key for key in settings_of(own) if not key.startswith(("task", *BESIDE_TASK))]

@@ -109,7 +109,7 @@ def exponents(
         if fitted is None:
             continue
         first = part.iloc[0]
-        said = theory.prediction(first["task"], first["model"]) if against == "max_len" else None
+        said = theory.prediction(first) if against == "max_len" else None
         found.append(
             {"task": first["column"], "model": first["row"], "points": len(seeds),
              "b": fitted.exponent, "low": fitted.low, "high": fitted.high,

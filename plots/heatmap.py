@@ -61,7 +61,8 @@ def draw(table: pd.DataFrame, facets: data.Facets = None, *, width: float, **_: 
     xs = {name: _distinct(part["x"]) for name, part in alike.items()}
     words = cells["y"].dtype.kind not in "if"
     down = -1 if words else 1  # words from the top, numbers upwards
-    ys = {name: _distinct(part["y"])[::down] for name, part in alike.items()}
+    order = _distinct(cells["y"])[::down]
+    ys = {name: [y for y in order if y in set(part["y"])] for name, part in alike.items()}
     once = beside_each_other or (words and len(set(map(tuple, ys.values()))) == 1)
     times = 1 if once else len(columns)
     width, cell = _widths(width, xs, ys, times)
@@ -130,7 +131,7 @@ def _distinct(values: pd.Series) -> list[Any]:
 def _unit(cells: pd.DataFrame, y: list[str]) -> str:
     if y == ["size"]:
         return style.task_look(cells["task"].iloc[0]).unit
-    return "" if len(y) > 1 else data.axis_label(y)
+    return "" if len(y) > 1 or cells["y"].dtype.kind not in "if" else data.axis_label(y)
 
 
 def _draw_panel(

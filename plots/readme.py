@@ -16,6 +16,7 @@ from plots import captions, d90_by_task, data, score, style, tables
 LONG = 24  # longer tables are folded
 MAX_COLUMNS = 13
 ENOUGH_SEEDS = 3
+MAX_ROWS = 6  # named in the finding
 MAX_COMMANDS = 3  # shown in the protocol
 
 
@@ -93,35 +94,34 @@ def finding(facets: data.Facets, table: pd.DataFrame, scored: score.Scores | Non
         return _reached(settings, settings["accuracy"].map(passes))
     groups = data.times_standard(data.d90_of_groups(table, facets))
     beside = groups[groups["d90_base"].notna() & (groups["model"] != BASELINE)]
+    known = (beside["low"] > 0) & (beside["low_base"] > 0)  # neither D90 is just a bound
+    beside = beside.assign(times=beside["times"].where(known))
     compared = beside.groupby("row", sort=False)
-    if not 1 <= compared.ngroups <= 3:
+    if not 1 <= compared.ngroups <= 3 or not compared["times"].count().all():
         return _reached(groups, groups["d90"].notna())
     return f"{'; '.join(_compared(str(row), rows) for row, rows in compared)}."
 
 
 def _reached(settings: pd.DataFrame, solved: pd.Series) -> str:
-    """In how many settings the median seed of each model reaches 90 %."""
-    counts = solved.groupby(data.words(settings, ["model"]), sort=False).agg(["sum", "size"])
+    """In how many settings the median seed of each model, or row of a figure, reaches 90 %."""
+    name = data.words(settings, ["model"])
+    if "row" in settings and settings["row"].nunique() <= MAX_ROWS:
+        name = settings["row"]
+    counts = solved.groupby(name, sort=False).agg(["sum", "size"])
     said = [f"{model} {reached} of {of}" for model, reached, of in counts.itertuples()]
     return f"Settings that reach 90 %: {'; '.join(said)}."
 
 
 def _compared(row: str, rows: pd.DataFrame) -> str:
-    """The D of one model beside standard attention's, where neither passes at the smallest D tried,
-    and how often it fails."""
-    known = rows[rows["times"].notna() & (rows["low"] > 0) & (rows["low_base"] > 0)]["times"]
-    failed, of = int(rows["d90"].isna().sum()), f"of {len(rows)} settings"
-    said = []
-    if len(known):
-        span = dict.fromkeys(f"{times:.3g}" for times in (known.min(), known.max()))
-        where = f"all {of[3:]}" if len(known) == len(rows) > 2 else f"{len(known)} {of}"
-        said.append(f"needs {'–'.join(span)}× standard attention's D in {where}")
+    """The D of one model beside standard attention's, and how often it fails."""
+    known, failed = rows["times"].dropna(), int(rows["d90"].isna().sum())
+    span = "–".join(dict.fromkeys(f"{times:.3g}" for times in (known.min(), known.max())))
+    where = f"all {len(rows)}" if len(known) == len(rows) > 2 else f"{len(known)} of {len(rows)}"
+    said = f"{row} needs {span}× standard attention's D in {where} settings"
     if failed:
-        said.append(f"fails at every D tried in {failed}{'' if said else f' {of}'}")
-    if not said:
-        return f"{row}: only bounds on D relative to standard attention's are known"
+        said += f" and fails at every D tried in {failed}"
     rest = len(rows) - len(known) - failed
-    return f"{row} {' and '.join(said)}{f' (in {rest}, only bounds are known)' if rest else ''}"
+    return f"{said} (in {rest}, only bounds are known)" if rest else said
 
 
 def protocol(

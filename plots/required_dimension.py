@@ -56,7 +56,7 @@ def _draw_lines(axes: Axes, groups: pd.DataFrame, looks: dict[str, dict[str, Any
         apart = min(APART, 0.2 / len(looks))
         lengths = part["max_len"] * span ** (apart * (place - (len(looks) - 1) / 2))
         bounded = part["low"] > 0
-        axes.plot(lengths, part["d90"].where(bounded), **look)
+        axes.plot(lengths[bounded], part["d90"][bounded], **look)
         axes.plot(lengths, part["d90"].mask(bounded), **{**look, "linestyle": "none"})
         _draw_brackets(axes, lengths, part, look["color"])
     _mark(axes.xaxis, spaced_ticks(sorted(groups["max_len"].unique())))
@@ -97,10 +97,12 @@ def _draw_theory(axes: Axes, groups: pd.DataFrame) -> None:
     """Draw the slope predicted for linear attention from its first bracket on."""
     known = groups["d90"].notna() & (groups["low"] > 0)
     own = groups[(groups["model"] == "linear") & known].sort_values("max_len")
-    found = theory.prediction(groups["task"].iloc[0], "linear")
-    if found is None or own.empty or groups["max_len"].nunique() < 2:
+    if own.empty or groups["max_len"].nunique() < 2:
         return
     first = own.iloc[0]
+    found = theory.prediction(first)
+    if found is None:
+        return
     lengths = np.array([first["max_len"], groups["max_len"].max()])
     dims = first["d90"] * (lengths / first["max_len"]) ** found.exponent
     axes.plot(lengths, dims, **{**style.RULE, "color": style.model_look("linear").color})

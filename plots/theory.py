@@ -53,6 +53,6 @@ GROWTH_OF_DIM = {"lis": GENERAL, "arithmetic": LOCAL, "ed_local": LOCAL, "ed": E
 POWERS = {0.25: "$L^{1/4}$", 0.5: "$L^{1/2}$"}
 
 
-def prediction(task: str, model: str) -> Prediction | None:
-    """Table 1's prediction; None for tasks and models it does not cover."""
-    return GROWTH_OF_DIM.get(task, {}).get(model)
+def prediction(row: Any) -> Prediction | None:
+    """Table 1's prediction; None for tasks and models it does not cover, and without a chain."""
+    return GROWTH_OF_DIM.get(row["task"], {}).get(row["model"]) if row["format"] == "cot" else None

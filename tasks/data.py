@@ -13,7 +13,7 @@ import sys
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import numpy as np
 import pydantic
@@ -62,9 +62,8 @@ def load_or_build(task: Task, config: DataConfig, folder: Path, progress: bool =
     """Load the sets of `task` from `folder`, or build and store them.
 
     Prompts are distinct within and across splits. The test set is drawn first, so it does not
-    depend on the number of validation and training sequences. Sizes that ran out of prompts are in
-    `meta.json` (`draw_sets`). Two processes that need the same sets build them once.
-    UserError for a bad file or too few distinct prompts.
+    depend on the number of validation and training sequences. Two processes that need
+    the same sets build them once. UserError for a bad file or too few distinct prompts.
     """
     path = folder / data_key(task, config)
     speed = None
@@ -76,18 +75,16 @@ def load_or_build(task: Task, config: DataConfig, folder: Path, progress: bool =
             if stored is None:
                 task.draw(config.seed, 0, 0, 1)  # compile before the clock starts
                 begun = time.perf_counter()
-                sets, ran_out = build(task, config, progress)
+                sets = build(task, config, progress)
                 seconds = time.perf_counter() - begun
                 speed = sum(map(len, sets.values())) / max(seconds, 1e-9)
-                stored = sets, _save(path, task, config, sets, ran_out)
+                stored = sets, _save(path, task, config, sets)
     sets, content = stored
     return DataSets(**sets, fingerprint=content, path=path, samples_per_second=speed)
 
 
-def build(
-    task: Task, config: DataConfig, progress: bool = True
-) -> tuple[dict[str, SequenceSet], list[dict[str, Any]]]:
-    """Draw (or read) test, validation and training set; also what ran out (`draw_sets`)."""
+def build(task: Task, config: DataConfig, progress: bool = True) -> dict[str, SequenceSet]:
+    """Draw (or read) test, validation and training set."""
     counts = {split: getattr(config, split) for split in DRAW_ORDER}
     files = {"test": config.file, "train": config.train_file}
     sets = {split: load_file(task, path) for split, path in files.items() if path}
@@ -95,12 +92,12 @@ def build(
     if config.file:
         _warn(config.file, ~seen.add(sets["test"]), "appear earlier in the file; they still count")
     drawn = {split: count for split, count in counts.items() if split not in sets}
-    found, ran_out = draw_sets(task, drawn, config.seed, seen, progress)
+    found = draw_sets(task, drawn, config.seed, seen, progress)
     if config.train_file:
         new = seen.add(sets["train"])
         _warn(config.train_file, ~new, "are left out: they appear earlier or in another set")
         sets["train"] = sets["train"].select(new)
-    return {**sets, **found}, ran_out
+    return {**sets, **found}
 
 
 def data_key(task: Task, config: DataConfig) -> str:
@@ -133,13 +130,7 @@ def fingerprint(sets: dict[str, SequenceSet]) -> str:
     return digest.hexdigest()
 
 
-def _save(
-    path: Path,
-    task: Task,
-    config: DataConfig,
-    sets: dict[str, SequenceSet],
-    ran_out: list[dict[str, Any]],
-) -> str:
+def _save(path: Path, task: Task, config: DataConfig, sets: dict[str, SequenceSet]) -> str:
     """Write aside and rename to `path`, whose lock is held; returns the fingerprint."""
     content = fingerprint(sets)
     meta = {
@@ -148,7 +139,6 @@ def _save(
         "data": asdict(config),
         "sequences": {split: len(sets[split]) for split in SPLITS},
         "fingerprint": content,
-        "ran_out": ran_out,
     }
     aside = path.with_name(f".{path.name}.building")
     shutil.rmtree(aside, ignore_errors=True)  # left by a kill

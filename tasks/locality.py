@@ -6,10 +6,10 @@ from tasks.task import Task
 
 def locality(task: Task) -> tuple[int, int]:
     """The largest distance from a token to one it needs, and to one that it needs after the prompt,
-    in 20 sequences."""
-    drawn = task.draw(0, 0, 0, 20)
+    in 1,000 sequences."""
+    drawn = task.draw(0, 0, 0, 1000)
     farthest = after_prompt = 0
-    for example in (task.decode(drawn, row) for row in range(20)):
+    for example in (task.decode(drawn, row) for row in range(1000)):
         first = len(example.prompt)
         for at, needed in enumerate(task.dependencies(example), first):
             farthest = max([farthest, *(at - other for other in needed)])

@@ -6,7 +6,6 @@ depend on the block size.
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 from tqdm import tqdm
@@ -106,20 +105,20 @@ def draw_set(
     seen = SeenPrompts(count + sum(map(len, exclude)))
     for sequences in exclude:
         seen.add(sequences)
-    return draw_sets(task, {split: count}, seed, seen, progress)[0][split]
+    return draw_sets(task, {split: count}, seed, seen, progress)[split]
 
 
 def draw_sets(
     task: Task, counts: Mapping[str, int], seed: int, seen: SeenPrompts, progress: bool = False
-) -> tuple[dict[str, SequenceSet], list[dict[str, Any]]]:
+) -> dict[str, SequenceSet]:
     """Draw the given number of sequences of each split with prompts not in `seen`, and add them.
 
     Training follows `Task.training_mixture`; the task's own size fills in what smaller sizes cannot
     give. Every split has the kinds (`Task.kinds`) of its first candidates; where a smaller size
     runs out of one kind, the others are cut to the same share. Raises UserError if there are too
-    few distinct prompts. Also returns what ran out: split, size, sequences planned and found.
+    few distinct prompts.
     """
-    out, ran_out = {split: task.empty(count) for split, count in counts.items()}, []
+    out = {split: task.empty(count) for split, count in counts.items()}
     with tqdm(
         total=sum(counts.values()), desc=f"{task.name}-{task.size}", unit="seq", unit_scale=True,
         disable=None if progress else True,
@@ -130,9 +129,6 @@ def draw_sets(
                 rows = np.flatnonzero(sizes == size)
                 found = _fill(task, seed, size, split, out[split], rows, seen, bar)
                 sizes[rows[found:]] = task.size
-                if found < len(rows):
-                    place = {"split": split, "size": size}
-                    ran_out.append(place | {"planned": len(rows), "found": found})
             if found < len(rows):
                 outside = " outside the given sets" if split == "measure" else ""
                 raise UserError(
@@ -140,7 +136,7 @@ def draw_sets(
                     f"wants {count:,}, found {count - len(rows) + found:,}; ask for fewer "
                     "sequences or a larger size"
                 )
-    return out, ran_out
+    return out
 
 
 def _fill(
@@ -177,7 +173,7 @@ def _balance(task: Task, out: SequenceSet, rows: np.ndarray, search: Search) -> 
     """Cut all kinds to the share of the one that ran out first; returns how many rows are left."""
     planned = search.planned[search.planned > 0]
     share = (search.found[search.planned > 0] / planned).min(initial=1)
-    if share == 1 or len(planned) == 1:
+    if share == 1 or len(planned) == 1 or not len(rows):
         return len(rows)
     kinds, most = task.kinds(out.select(rows)), (share * search.planned + 1e-9).astype(int)
     chosen = np.concatenate([np.flatnonzero(kinds == kind)[:n] for kind, n in enumerate(most)])

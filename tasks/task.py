@@ -158,7 +158,7 @@ class Task(ABC):
 
     def kinds(self, sequences: SequenceSet) -> np.ndarray | None:
         """(N,): the kind, 0 .. 7, of N sequences of one size; None if all are alike. Where a kind
-        has too few distinct prompts, `generate.draw_sets` keeps the others in proportion, so
+        has too few distinct prompts, `sampling.draw_sets` keeps the others in proportion, so
         answers stay balanced. Within a kind, `draw` must be uniform over prompts."""
         return None
 
@@ -220,8 +220,7 @@ class Task(ABC):
 
     def require_room_for(self, measured: Task) -> None:
         """Raise UserError unless a model for this task can read sequences of `measured`."""
-        needed, there = len(measured.vocabulary), len(self.vocabulary)
-        reason = f"a different vocabulary from the model's ({needed} tokens, not {there})"
+        reason = "a different vocabulary from the model's"
         if measured.vocabulary.tokens == self.vocabulary.tokens:
             if self.format != measured.format and (self.labelled or measured.labelled):
                 raise UserError(
@@ -230,8 +229,8 @@ class Task(ABC):
             if measured.max_len <= self.at_capacity.max_len:
                 return
             reason = f"{measured.max_len} positions, the model has {self.at_capacity.max_len}"
-        advice = "this task has no capacity, so evaluate at the training size"
-        if "capacity" in self.parameters:
+        advice = "evaluate at the settings of training"
+        if "capacity" in self.parameters and measured.size > self.largest_size:
             advice = "train with task.capacity at least the largest size you evaluate"
         raise UserError(f"task {measured.name}: size={measured.size} needs {reason}; {advice}")
 

@@ -4,7 +4,6 @@
 """
 
 import functools
-import itertools
 import json
 import math
 import re
@@ -23,7 +22,7 @@ from plots import score, style, theory
 from plots.bits import bits, weights
 from plots.costs import METRICS, costs, ratios
 from plots.d90_by_task import by_place, d90_in_words, listing
-from plots.data import d90_of_groups, errors_of, finished_rows, read_speeds
+from plots.data import d90_of_groups, finished_rows, read_speeds
 from plots.exponents import exponents
 from plots.tables import markdown
 from tasks.task import build_task
@@ -177,66 +176,6 @@ def table_of(head, rows):
     return markdown(pd.DataFrame(rows, columns=head)).strip()
 
 
-def words_table():
-    """Accuracy on word problems without a chain at n = 12, 16, 24, 32."""
-    table = frame_of("tracking")
-    rows = []
-    for model, position in itertools.product(["standard", "linear", "sparse", "tensor"],
-                                             ["sinusoidal", "rope"]):  # fmt: skip
-        own = table[(table["model"] == model) & (table["model.position"] == position)]
-        if len(own):
-            keys = ["format", "task.monoid", "size"]
-            median = (100 * own.groupby(keys)["answer_accuracy"].median()).round()
-            cells = [
-                " ".join(f"{median.get((form, group, n), np.nan):.0f}" for n in (12, 16, 24, 32))
-                for form, group in itertools.product(["direct", "tagged"], ["A4xZ5", "A5"])
-            ]
-            name = model + ", rotary" * (position == "rope")
-            rows.append([name, *(cell.replace("nan", "–") for cell in cells)])
-    return table_of(["", "`direct`: A4xZ5", "A5", "`tagged`: A4xZ5", "A5"], rows)
-
-
-def depth_table():
-    """Longest prefix of 24 letters correct in 90 % of words, on A4xZ5 and A5, by layers."""
-    table = frame_of("tracking_depth").query("`model.position` == 'sinusoidal'")
-    errors = errors_of(table, read_cells(ROOT / "results/tracking_depth"))
-    table = table.assign(prefix=[own["longest_prefix"] for own in errors])
-    keys = ["model", "layers", "task.monoid"]
-    median = table.groupby(keys)["prefix"].median().unstack()
-    rows = []
-    for model in ("standard", "linear", "sparse", "tensor", "delta_product", "lstm"):
-        own = median.loc[model].reindex([1, 2, 3, 4, 6])
-        pairs = zip(own["A4xZ5"], own["A5"], strict=True)
-        cells = ["" if np.isnan(a) else f"{a:.0f}, {b:.0f}" for a, b in pairs]
-        rows.append([style.model_look(model).label, *cells])
-    return table_of(["layers", 1, 2, 3, 4, 6], rows)
-
-
-def recall_table():
-    """MQAR accuracy at D = 16, 32, 64, with a short convolution."""
-    table = frame_of("recall").query("task == 'mqar'")
-    table = table[(table["model"] == "delta_net") | (table["model.mixer.convolution"] == "silu")]
-    median = 100 * table.groupby(["model", "size", "dim"])["answer_accuracy"].median()
-    rows = [
-        [style.model_look(model).label,
-         *(", ".join(f"{value:.3g}" for value in median.loc[model, n]) for n in (4, 8, 16))]
-        for model in ("standard", "linear", "delta_net")
-    ]  # fmt: skip
-    return table_of(["", "4 pairs", "8 pairs", "16 pairs"], rows)
-
-
-def heads_table():
-    """D90 by number of heads."""
-    d90 = groups("heads").set_index(["task", "model", "heads"]).sort_index()
-    places = [("arithmetic", model) for model in ("linear", "standard", "sparse")]
-    rows = [
-        [f"{model}, {style.task_look(task).label}",
-         *(in_words(d90.loc[(task, model)].loc[[heads]]) for heads in (1, 2, 4, 8))]
-        for task, model in [*places, ("ed", "linear")]
-    ]  # fmt: skip
-    return table_of(["", 1, 2, 4, 8], rows)
-
-
 def powers_table():
     """Exponents of attention time in layers, heads and tokens."""
     record = json.loads((ROOT / "benchmarks/records/heads.json").read_text())
@@ -248,19 +187,6 @@ def powers_table():
     return table_of(["", "L", "H", "N"], rows)
 
 
-def match3_table():
-    table = frame_of("match3").fillna({"model.mixer.scale": ""})
-    table = table[(table["dim"] == 32) | ((table["model"] == "standard") & (table["dim"] == 64))]
-    rows = []
-    keys = ["model", "model.mixer.scale", "layers", "dim"]
-    for (model, scale, layers, dim), own in table.groupby(keys, sort=False):
-        words = [model, SCALES.get(scale), f"{layers} layer{'s' * (layers > 1)}", f"D = {dim}"]
-        accuracy = f"{100 * own['answer_accuracy'].median():.1f}"
-        rows.append([", ".join(filter(None, words)), accuracy, len(own)])
-    return table_of(["", "accuracy, %", "seeds"], rows)
-
-
-SCALES = {"sqrt": "scores over √K", "head_dim": "scores over K"}
 TABLES = {
     "findings": {
         "d90": d90_table,
@@ -269,10 +195,7 @@ TABLES = {
         "bounds": bounds_table,
         "erasing": erasing_table,
     },
-    "word_problems": {"words": words_table, "depth": depth_table},
-    "recall": {"recall": recall_table},
-    "heads": {"heads": heads_table, "powers": powers_table},
-    "tensor": {"match3": match3_table},
+    "heads": {"powers": powers_table},
 }
 PLACES = [(page, name) for page, tables in TABLES.items() for name in tables]
 

@@ -4,7 +4,6 @@ Some kinds have few distinct prompts: distant resets, short words with product e
 """
 
 import itertools
-import json
 from collections import Counter
 
 import numpy as np
@@ -12,8 +11,7 @@ import pytest
 from two_samples import deviation
 
 from tasks.closure import Closure
-from tasks.copying import Copying
-from tasks.data import DataConfig, build, load_or_build
+from tasks.data import DataConfig, build
 from tasks.match3 import Match3
 from tasks.word import FIRST, Word
 
@@ -59,7 +57,7 @@ OTHERS = [
 def test_answers_are_balanced_and_not_revealed_by_letter_counts(task):
     """At every length; when the words of one answer run out at a short length, both stop."""
     train, test = (6000, 500) if task.size > 7 else (300, 50)
-    sets, ran_out = build(task, DataConfig(train, 0, test), progress=False)
+    sets = build(task, DataConfig(train, 0, test), progress=False)
     for own in (sets["train"], sets["test"]):
         yes = own.last_tokens == task.vocabulary.index["yes"]
         for length in set(own.prompt_lengths.tolist()):
@@ -69,14 +67,12 @@ def test_answers_are_balanced_and_not_revealed_by_letter_counts(task):
             counts = [tuple(sorted(word)) for word in words(task, own)]
             by_answer = [[counts[i] for i in np.flatnonzero(yes == kind)] for kind in (0, 1)]
             assert deviation(*by_answer) < 3.5
-    assert (task.size > 7) == bool(ran_out)
 
 
 def test_closure_kinds_have_their_shares_at_every_length():
     """There are 1,296 words of four letters of S3."""
     task = Closure(6, "direct", "S3", r=2)
-    sets, ran_out = build(task, DataConfig(train=4000, validation=0, test=300), progress=False)
-    assert ran_out
+    sets = build(task, DataConfig(train=4000, validation=0, test=300), progress=False)
     for own in (sets["train"], sets["test"]):
         for length in set(own.prompt_lengths.tolist()):
             rows = np.flatnonzero(own.prompt_lengths == length)
@@ -88,18 +84,8 @@ def test_closure_kinds_have_their_shares_at_every_length():
 
 def test_letters_are_uniform_in_stored_sets():
     task = Word(6, "direct", "S3", "all")
-    sets, _ = build(task, DataConfig(train=4000, validation=0, test=2000), progress=False)
+    sets = build(task, DataConfig(train=4000, validation=0, test=2000), progress=False)
     for own in (sets["train"], sets["test"]):
         letters = [w for word in words(task, own) for w in enumerate(word)]
         expected = [(i, x) for word in words(task, own) for i in range(len(word)) for x in range(6)]
         assert deviation(letters, expected) < 3.5
-
-
-def test_sizes_that_ran_out_are_recorded(tmp_path):
-    """There are 3 strings of one letter and 9 of two; longer ones fill up the set."""
-    task, data = Copying(4, alphabet_size=3), DataConfig(60, 0, 10)
-    path = load_or_build(task, data, tmp_path, progress=False).path
-    assert json.loads((path / "meta.json").read_text())["ran_out"] == [
-        {"split": "train", "size": size, "planned": 15, "found": found}
-        for size, found in ((1, 3), (2, 9))
-    ]
