@@ -216,15 +216,16 @@ def validated(
     return {n: getattr(read, f) for f, n in zip(fields, parameters, strict=True) if n in values}
 
 
-def wrong_values(error: Any, where: str = "", known: Iterable[str] = ()) -> UserError:
+def wrong_values(error: Any, where: str = "", known: Iterable[str] | None = None) -> UserError:
     """pydantic's findings in one line; each key begins with `where`."""
     found = []
     for wrong in error.errors():
         key, value = ".".join(map(str, wrong["loc"])).removeprefix("machine."), wrong["input"]
         shown = "" if isinstance(value, dict | list) else f"={value!r}"
         reason = wrong["msg"].removeprefix("Value error, ").replace("a valid array", "a list")
-        if known and wrong["type"] == "extra_forbidden":
-            reason = f"unknown; the keys are {', '.join(known)}{did_you_mean(key, known)}"
+        if known is not None and wrong["type"] == "extra_forbidden":
+            keys = ", ".join(known) or "none"
+            reason = f"unknown; the keys are {keys}{did_you_mean(key, known)}"
         found.append(f"{where}{key}{shown}: {reason}")
     return UserError("; ".join(found))
 

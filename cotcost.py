@@ -15,6 +15,7 @@ import yaml
 
 from common import UserError, compose_plain
 from evaluation.generate import Generation, generate
+from evaluation.judge import without_markers
 from experiments.config import CellConfig, cell_from, require_trusted
 from experiments.names import run_name, source_digests
 from experiments.run import initial_model, load_model
@@ -105,12 +106,14 @@ def build(*words: str, config_dir: str | Path | None = None) -> Transformer:
 
 def written(task: Task, sequences: SequenceSet, generation: Generation) -> Iterator[Written]:
     """What a model generated for each prompt of `sequences`; with labels, the labels it gave."""
-    decode = task.vocabulary.decode
-    gold = sequences.tokens if sequences.labels is None else sequences.labels
+    decode, judged = task.vocabulary.decode, sequences
+    if task.format == "online":
+        judged, generation = without_markers(sequences, generation)
+    gold = judged.tokens if judged.labels is None else judged.labels
     for row in range(len(sequences)):
-        start, end = sequences.prompt_lengths[row], generation.lengths[row]
+        start, end = judged.prompt_lengths[row], generation.lengths[row]
         tokens = decode(generation.tokens[row, start:end])
-        right = decode(gold[row, start : sequences.lengths[row]])
+        right = decode(gold[row, start : judged.lengths[row]])
         mistake = int(generation.first_mistake[row]) - int(start)
         yield Written(
             prompt=decode(sequences.tokens[row, : sequences.given_lengths[row]]),

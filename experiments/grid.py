@@ -102,7 +102,9 @@ def load_experiment(
     with a table in `folder`, as after `train.py -m`, gets the default figures; else UserError."""
     try:
         content = compose_plain("sweep", [f"experiment={name}"], config_dir)["experiment"]
-    except MissingConfigException:
+    except MissingConfigException as error:
+        if error.missing_cfg_file != f"experiment/{name}":
+            raise  # named in the YAML's defaults
         if folder is not None and (folder / "results.csv").exists():
             return Experiment(name, "", [])
         known = known_experiments()

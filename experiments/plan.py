@@ -59,8 +59,8 @@ class Sweep:
 
     def plan(self) -> list[CellStatus]:
         """The status of every cell now."""
-        table = read_table(self.folder).set_index("cell")[["status", "answer_accuracy"]]
-        rows: Any = table.to_dict("index")
+        table = read_table(self.folder).set_index("cell")[["status", "answer_accuracy", "reason"]]
+        rows: Any = table.fillna({"reason": ""}).to_dict("index")
         return [_planned(cell, rows.get(cell.name, {"status": "missing"})) for cell in self.cells]
 
     def wanted(self, plan: Iterable[CellStatus]) -> list[Cell]:
@@ -147,7 +147,7 @@ def require_known(only: Mapping[str, Any], cells: Sequence[Cell]) -> None:
         several = isinstance(wanted, list) and wanted not in known.values()
         for value in wanted if several else [wanted]:
             if value not in (None, *known.values()):  # None: cells without it
-                values = sorted(known.values(), key=lambda value: (str(type(value)), value))
+                values = sorted(known.values(), key=lambda value: (str(type(value)), str(value)))
                 raise UserError(
                     f"only.{key}={value}: no cell matches; values: {', '.join(map(str, values))}"
                 )

@@ -11,7 +11,7 @@ from submitit.core.utils import UncompletedJobError
 
 from common import RunError
 from evaluation.judge import Evaluation
-from models.flops import linear_layer_flops, total_flops, training_step_flops
+from models.flops import linear_layer_flops, training_step_flops
 from models.transformer import Transformer
 from tasks.task import Task
 from training.trainer import Interrupted, Trainer, still_improving
@@ -55,7 +55,7 @@ def model_costs(model: Transformer, measured: Task) -> dict[str, Any]:
     return {
         "params": sum(parameter.numel() for parameter in model.parameters()),
         "flops_linear_layers": linear_layer_flops(terms),
-        "flops_total": total_flops(terms),
+        "flops_total": sum(terms.values()),
         "state_bytes": model.state_bytes(measured.max_len),
     }
 

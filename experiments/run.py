@@ -234,12 +234,12 @@ def measured_sequences(
     if measured is not trained_task:
         count = chosen.count or config.data.test
         if not count:
-            raise UserError("measure.count: needed with data.test=0")
+            raise UserError("count (measure.count): needed with data.test=0")
         exclude = [data.train, data.validation]
         return draw_set(measured, "measure", count, config.data.seed, exclude, config.progress)
     sequences: SequenceSet = getattr(data, chosen.split)
     if chosen.count is not None and chosen.count > len(sequences):
         raise UserError(
-            f"measure.count={chosen.count}: the {chosen.split} set has {len(sequences)} sequences"
+            f"count={chosen.count}: the {chosen.split} set has {len(sequences)} sequences"
         )
     return sequences.select(slice(chosen.count))

@@ -19,11 +19,11 @@ import fcntl
 import functools
 import json
 import math
+import shlex
 import shutil
 import subprocess
 import sys
 import time
-import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -105,13 +105,7 @@ class Run:
         configuration, and `more`."""
         cell, settings = cell_name(config), deciding_settings(config)
         row = {**identity(settings), **row, "run": self.name, "cell": cell, **provenance()}
-        record = {
-            "row": row,
-            "config": settings,
-            "command": command(),
-            "version": version(),
-            **more,
-        }
+        record = {"row": row, "config": settings, "command": command(), **more}
         write_json(self.record_path(cell), record)
         return record
 
@@ -167,12 +161,7 @@ def provenance() -> dict[str, Any]:
 
 
 def command() -> str:
-    return " ".join(["python", Path(sys.argv[0]).name, *sys.argv[1:]])
-
-
-def version() -> str:
-    """The package's version: identifies the code where git is unavailable."""
-    return tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    return shlex.join(["python", Path(sys.argv[0]).name, *sys.argv[1:]])
 
 
 @functools.cache

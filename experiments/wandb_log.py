@@ -31,8 +31,7 @@ class Tracker:
 
     def __init__(self, logger: LoggerConfig, **arguments: Any) -> None:
         self._run: Any = None
-        off = os.environ.get("WANDB_DISABLED", "").lower() in ("1", "true", "yes", "on")
-        if logger.mode != "disabled" and not off:
+        if logger.mode != "disabled":
             with self._safely():
                 self._run = _start(logger, arguments)
 

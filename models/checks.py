@@ -66,7 +66,7 @@ def require_causal(model: Transformer) -> None:
         for cut in (*range(1, first), *range(first, length, STRIDE)):
             before = {name: given[:, :cut] for name, given in ends.items()}
             moved = (mixer(x[:, :cut], **before) - whole[:, :cut]).abs().max()
-            if moved > tolerance:
+            if not moved <= tolerance:  # or NaN
                 raise UserError(
                     f"mixer {type(mixer).__name__} looks ahead: its output at token {cut} "
                     "changes with later tokens; token t may depend on x[:, : t + 1] only"

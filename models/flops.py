@@ -1,10 +1,10 @@
 """A model's cost, from the named terms of `Transformer.flops`.
 
 Two conventions: `linear_layer_flops`, the blocks' linear layers only, reproduces Table 2 of Yang et
-al. (2024); `total_flops` adds token mixing, which efficient mixers save, and the vocabulary head.
-Both count matrix products and updates of a mixer's state, 2 FLOPs per multiply-add: no embedding,
-biases, LayerNorm, GELU, softmax, feature maps or rotations. PyTorch's `FlopCounterMode` counts
-mixers without a formula.
+al. (2024); the sum of all terms adds token mixing, which efficient mixers save, and the vocabulary
+head. Both count matrix products and updates of a mixer's state, 2 FLOPs per multiply-add: no
+embedding, biases, LayerNorm, GELU, softmax, feature maps or rotations. PyTorch's `FlopCounterMode`
+counts mixers without a formula.
 """
 
 import copy
@@ -22,14 +22,10 @@ def linear_layer_flops(terms: dict[str, int]) -> int:
     return sum(count for name, count in terms.items() if name.startswith("linear/"))
 
 
-def total_flops(terms: dict[str, int]) -> int:
-    return sum(terms.values())
-
-
 def training_step_flops(terms: dict[str, int]) -> int:
     """One forward and one backward pass, as 3 forward passes (Kaplan et al. 2020, 2.1). What
     a backward pass recomputes is not counted."""
-    return 3 * total_flops(terms)
+    return 3 * sum(terms.values())
 
 
 def counted_forward(mixer: nn.Module, dim: int, length: int) -> dict[str, int]:

@@ -16,10 +16,6 @@ NEWTON_SCHULZ_STEPS = 5
 EPSILON = 1e-7
 MOMENTUM = 0.95
 
-# On one Xeon core, a fused AdamW step over three groups takes 0.3 ms instead of 0.7 at D = 32, and
-# 0.4 instead of 1.0 at D = 64.
-FUSED_ON = ("cpu", "cuda")
-
 
 def build_optimizers(model: Transformer, recipe: Recipe) -> list[torch.optim.Optimizer]:
     """The optimisers of `recipe` for the parameters of `model` by role. `adamw` takes all; `muon`
@@ -37,11 +33,9 @@ def build_optimizers(model: Transformer, recipe: Recipe) -> list[torch.optim.Opt
         groups = _groups(hidden, recipe, dim, by_shape=True)
         optimizers.append(BatchedMuon(groups, dtype=getattr(torch, recipe.precision)))
     if rest:
-        fused = rest[0][0].device.type in FUSED_ON
         groups, (beta1, beta2) = _groups(rest, recipe, dim), recipe.betas
-        optimizers.append(
-            torch.optim.AdamW(groups, betas=(beta1, beta2), fused=fused, foreach=not fused)
-        )
+        # Fused: 0.3 ms a step instead of 0.7 at D = 32, on one Xeon core.
+        optimizers.append(torch.optim.AdamW(groups, betas=(beta1, beta2), fused=True))
     return optimizers
 
 
@@ -115,10 +109,3 @@ def orthogonalise(matrices: Tensor) -> Tensor:
         gram = x @ x.mT  # (k, short, short)
         x = torch.baddbmm(x, torch.baddbmm(gram, gram, gram, beta=b, alpha=c), x, beta=a)
     return x.mT if tall else x
-
-
-@torch.no_grad()
-def update_average(averages: list[Tensor], weights: list[Tensor], decay: float) -> None:
-    """Set each average to decay * average + (1 - decay) * weight. Like
-    `torch.optim.swa_utils.AveragedModel`, without its sync per update."""
-    torch._foreach_lerp_(averages, weights, 1 - decay)

@@ -14,6 +14,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 from torch.nn import functional as F
+from torch.optim.swa_utils import get_ema_multi_avg_fn
 
 from common import RunError, UserError, write_text
 from models.transformer import Transformer
@@ -28,7 +29,7 @@ from training.device import (
     keep_freed_memory,
     resolve_device,
 )
-from training.optim import build_optimizers, set_learning_rate, update_average
+from training.optim import build_optimizers, set_learning_rate
 from training.recipe import Recipe
 
 REPORT_EVERY = 50  # steps
@@ -209,7 +210,9 @@ class Trainer:
         for optimizer in self.optimizers:
             optimizer.step()
         if self.recipe.average_decay is not None:
-            update_average(self._averages, self._weights, self.recipe.average_decay * (step > 0))
+            # Unlike `AveragedModel`, this does not wait for the device.
+            update_average = get_ema_multi_avg_fn(self.recipe.average_decay * (step > 0))
+            update_average(self._averages, self._weights, step)
         self._loss_sum += loss
         self.state.step += 1
 

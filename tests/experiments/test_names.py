@@ -1,24 +1,10 @@
 """Which settings are part of a cell's name."""
 
-import sys
-
 import pytest
 
 from common import UserError, locate, sources
 from experiments.config import require_trusted
 from experiments.names import cell_name, run_name
-
-OUTSIDE = """
-from helper import GAIN
-from models.standard import StandardAttention
-from tasks.lis import LIS
-
-class Mine(StandardAttention):
-    {comment}
-
-class Counting(LIS):
-    pass
-"""
 
 
 @pytest.mark.parametrize(
@@ -40,27 +26,14 @@ def test_measurements_have_their_own_cell_names_but_the_same_run_name(tiny):
     assert len({run_name(cell) for cell in cells}) == 1
 
 
-@pytest.mark.parametrize(
-    "words",
-    [["model.mixer._target_=outside.Mine"], ["task._target_=outside.Counting"],
-     ["model=hybrid", "model.mixers=[{_target_: outside.Mine}]"]],
-)  # fmt: skip
-def test_editing_an_external_class_changes_the_name(tiny, tmp_path, monkeypatch, words):
-    monkeypatch.syspath_prepend(tmp_path)
-    for name in ("outside", "helper"):
-        monkeypatch.delitem(sys.modules, name, raising=False)
-    path, helper = tmp_path / "outside.py", tmp_path / "helper.py"
-    helper.write_text("GAIN = 1\n")
-    path.write_text(OUTSIDE.format(comment="pass"))
-    first = cell_name(tiny(*words))
-    assert cell_name(tiny(*words)) == first
-    path.write_text(OUTSIDE.format(comment="pass  # edited"))
-    assert (edited := cell_name(tiny(*words))) != first
-    helper.write_text("GAIN = 2\n")
-    assert cell_name(tiny(*words)) not in (first, edited)
+PLACES = [
+    ["model.mixer._target_=pack.mixer.Mine"], ["task._target_=pack.mixer.Mine"],
+    ["model=hybrid", "model.mixers=[{_target_: pack.mixer.Mine}]"],
+]  # fmt: skip
 
 
-def test_sources_follows_imports_within_the_folder_loaded_or_not(tmp_path, monkeypatch):
+def test_editing_an_external_class_or_its_imports_changes_the_name(tiny, tmp_path, monkeypatch):
+    """Imports within its folder are followed, loaded or not."""
     monkeypatch.syspath_prepend(tmp_path)
     files = {
         "pack/__init__.py": "", "pack/mixer.py": "import models.mixer, torch\nfrom . import near\n"
@@ -75,9 +48,12 @@ def test_sources_follows_imports_within_the_folder_loaded_or_not(tmp_path, monke
     assert set(found) == {
         "pack", "pack.mixer", "pack.near", "pack.deep", "pack.deep.tool", "pack.late"
     }  # fmt: skip
+    names = {cell_name(tiny(*words)) for words in PLACES}
+    assert names == {cell_name(tiny(*words)) for words in PLACES}
     (tmp_path / "pack" / "late.py").write_text("x = 2")
     changed = sources(locate("pack.mixer.Mine", ""))
     assert {name for name in found if found[name] != changed[name]} == {"pack.late"}
+    assert not names & {cell_name(tiny(*words)) for words in PLACES}
 
 
 def test_files_are_identified_by_content_not_path(tiny, tmp_path):

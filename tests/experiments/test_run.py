@@ -48,7 +48,7 @@ def test_cell_writes_a_run_folder_and_a_row(tiny, tmp_path):
     kept = read_cells(tmp_path / "outputs" / "manual")[row["cell"]]
     assert kept["curve"]["step"] == [20, 40, 60]
     assert kept["config"]["task"]["size"] == 4
-    assert kept["command"].startswith("python ") and kept["version"] == "0.1.0"
+    assert kept["command"].startswith("python ")
     assert kept["errors"]["by_position"][0][2] == 60
 
 
@@ -94,7 +94,7 @@ def test_a_finished_cell_is_not_run_again(tiny, capsys):
     assert "already done" in capsys.readouterr().out
 
 
-def test_measuring_at_another_size_reuses_weights_unless_damaged(tiny):
+def test_measuring_at_another_size_reuses_weights(tiny):
     trained = tiny("task.capacity=6")
     run_cell(trained)
     stamp = Run.of(trained).checkpoint.stat().st_mtime_ns
@@ -103,13 +103,7 @@ def test_measuring_at_another_size_reuses_weights_unless_damaged(tiny):
     assert run_name(other) == run_name(trained) != cell_name(other) == row["cell"]
     assert row["size"] == 6 and row["n_test"] == 60
     assert Run.of(other).record_path(row["cell"]).name == f"record-{row['cell']}.json"
-    path = Run.of(trained).checkpoint
-    assert path.stat().st_mtime_ns == stamp
-    content = bytearray(path.read_bytes())
-    content[len(content) // 2] ^= 1
-    path.write_bytes(content)
-    with pytest.raises(UserError, match="damaged checkpoint"):
-        run_cell(tiny("task.capacity=6", "measure.task.size=5"))
+    assert Run.of(trained).checkpoint.stat().st_mtime_ns == stamp
 
 
 def test_measured_sequences_are_from_the_split_and_not_trained_on(tiny):
@@ -124,7 +118,7 @@ def test_measured_sequences_are_from_the_split_and_not_trained_on(tiny):
     )
     assert len(prompts) == 60 and not prompts & trained
     none = dataclasses.replace(config, data=dataclasses.replace(config.data, test=0, file="a.txt"))
-    with pytest.raises(UserError, match=r"measure\.count: needed"):
+    with pytest.raises(UserError, match=r"count.*needed"):
         measured_sequences(none, task, measured, data)
     split = dataclasses.replace(config, measure=MeasureConfig(split="validation", count=20))
     found = measured_sequences(split, task, task, data)

@@ -73,12 +73,6 @@ def test_wandb_variables_apply_where_our_keys_have_defaults(tiny, tmp_path, monk
         assert (found.mode, found.project) == (ours, "mine")
 
 
-def test_wandb_disabled_starts_no_run(tiny, tmp_path, monkeypatch):
-    monkeypatch.setenv("WANDB_DISABLED", "true")
-    run_cell(tiny("logger=wandb_offline", "recipe.steps=20"))
-    assert not offline_runs(tmp_path)
-
-
 def test_wandb_error_gives_one_warning_and_the_run_continues(tiny, monkeypatch, capsys):
     def broken(*arguments, **settings):
         raise RuntimeError("no space left\nfor W&B")

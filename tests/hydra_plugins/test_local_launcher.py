@@ -5,12 +5,10 @@ import itertools
 import multiprocessing
 import os
 import pickle
-import pkgutil
 import signal
 import subprocess
 import sys
 import time
-import tomllib
 
 import pytest
 from hydra.core.utils import JobReturn, JobStatus
@@ -31,13 +29,6 @@ def work(payload, path):
     value = eval(overrides[-1], {"os": os, "signal": signal, "time": time})
     result = JobReturn(overrides=overrides, status=JobStatus.COMPLETED, _return_value=value)
     path.write_bytes(pickle.dumps(result))
-
-
-def test_hydra_finds_the_launcher_by_its_entry_point():
-    """Hydra 1.4 requires an entry point per class."""
-    declared = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["entry-points"]
-    named = pkgutil.resolve_name(declared["hydra.plugins"]["local"])
-    assert named.__qualname__ == LocalLauncher.__qualname__
 
 
 @pytest.fixture
@@ -118,12 +109,6 @@ def test_exceptions_of_jobs_are_passed_on_and_printed(failure, kind, said, trace
     shown = capsys.readouterr().err
     assert said in shown and ("Traceback" in shown or not traceback)
     assert traceback or shown == f"error: {said}\n"
-
-
-def test_default_number_of_jobs_is_the_containers_number_of_cores(monkeypatch):
-    """loky respects cgroup quotas; `os.cpu_count` does not."""
-    monkeypatch.setattr("loky.cpu_count", lambda: 3)
-    assert LocalLauncher().jobs == 3
 
 
 def test_ctrl_c_stops_a_multirun_and_its_workers_save_checkpoints(tmp_path):

@@ -38,7 +38,6 @@ def test_linear_terms_equal_pytorchs_count(name, length):
     linear = sum(count for term, count in terms.items() if term.startswith("linear/"))
     mixing = sum(count for term, count in terms.items() if term.startswith("mixing/"))
     assert flops.linear_layer_flops(terms) == linear
-    assert flops.total_flops(terms) == linear + mixing + terms["head"]
     assert flops.training_step_flops(terms) == 3 * (linear + mixing + terms["head"])
 
 
@@ -86,4 +85,4 @@ def test_table_2_counts_the_linear_layers(name, size):
     dim, length, paper = PAPER_D90[name][size], LENGTHS[size], TABLE_2_GFLOPS[name][size]
     terms = transformer(MIXERS[name], dim, length, num_layers=3, num_heads=4).flops(length)
     linear = flops.linear_layer_flops(terms)
-    assert 0.94 < linear / 1e9 / paper < 1 and flops.total_flops(terms) > linear
+    assert 0.94 < linear / 1e9 / paper < 1 and sum(terms.values()) > linear

@@ -1,5 +1,7 @@
 """Device placement and host-device synchronisation, tested without a GPU."""
 
+import functools
+
 import pytest
 import torch
 from other_device import ELSEWHERE, MixedDevices, OtherDevice
@@ -9,7 +11,7 @@ from tiny import MIXERS, tiny_trainer, untimed
 from evaluation.generate import generate
 from tasks.arithmetic import Arithmetic
 from tasks.lis import LIS
-from training import optim, trainer
+from training import trainer
 from training.data import Layout, SequenceTensors
 from training.trainer import Interrupted, validate
 
@@ -30,7 +32,8 @@ def made_there(*arguments, **changes):
 )
 def test_training_on_another_device_gives_the_same_result(tmp_path, mixer, optimizer, monkeypatch):
     # AdamW scales up rounding errors of zero gradients, such as that of the key bias in softmax.
-    monkeypatch.setattr(optim, "FUSED_ON", ())
+    unfused = functools.partial(torch.optim.AdamW, foreach=True)
+    monkeypatch.setattr(torch.optim, "AdamW", lambda *given, fused, **more: unfused(*given, **more))
     changes = {
         "optimizer": optimizer, "average_decay": 0.9, "gradient_clip": 1.0, "learning_rate": 1e-3,
         "steps": 12, "validate_every": 4, "dropout": 0.1,
