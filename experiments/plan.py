@@ -147,7 +147,8 @@ def require_known(only: Mapping[str, Any], cells: Sequence[Cell]) -> None:
         several = isinstance(wanted, list) and wanted not in known.values()
         for value in wanted if several else [wanted]:
             if value not in (None, *known.values()):  # None: cells without it
-                values = sorted(known.values(), key=lambda value: (str(type(value)), str(value)))
+                plain = [v for v in known.values() if not isinstance(v, dict | list)]
+                values = sorted(plain, key=lambda value: (str(type(value)), value))
                 raise UserError(
                     f"only.{key}={value}: no cell matches; values: {', '.join(map(str, values))}"
                 )

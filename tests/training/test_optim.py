@@ -105,7 +105,7 @@ BOTH = pytest.mark.parametrize("name", ["adamw", "muon"])
 @BOTH
 def test_every_role_has_its_own_rate_and_stacked_matrices_their_parts(name):
     model = small_model(TASK, dim=32)
-    recipe = tiny_recipe(optimizer=name, rates=RATES, reference_dim=16, betas=(0.8, 0.9))
+    recipe = tiny_recipe(optimizer=name, rates=RATES, reference_dim=16, betas=[0.8, 0.9])
     optimizers = build_optimizers(model, recipe)
     set_learning_rate(optimizers, 0.01)
     wanted = {"hidden": 0.01 * 0.5 * 0.5**0.5, "embedding": 0.02, "head": 0.005, "vector": 0.03}
