@@ -477,11 +477,10 @@ def test_heads():
 
 
 def test_twice_the_steps():
-    longer = medians(frame_of("tuned_steps").query("`recipe.steps` == 32000"))
+    longer = medians(frame_of("tuned_steps").query("`recipe.steps` > 16000"))
     longer = longer.set_index(["task", "size", "model"])
-    assert longer["seeds"].min() == 2  # decides the median of three, if both pass or both fail
-    split = longer[(longer["seeds"] == 2) & (longer["success"] == 0.5)]
-    assert split.index.tolist() == [("arithmetic", 8, "linear")]
+    assert longer["seeds"].min() == 2
+    assert not (longer["success"] == 0.5).any()  # two that agree decide the median of three
     passed = longer["accuracy"].map(passes)
     saved, _ = savings(accuracies("median"))
     retried = {place for place in saved if all((*place, name) in longer.index for name in MODELS)}
@@ -501,8 +500,7 @@ def test_twice_the_steps():
     said = (
         f"Of {len(passed)} such D retried with [twice the steps](../results/tuned_steps/README.md)"
     )
-    assert f"{said}, {passed.sum()} pass, {len(split)} is undecided" in TEXT
-    assert f"{len(lost)} of the {len(saved)} savings become losses (at 4 and 6 operators" in TEXT
+    assert f"{said}, {passed.sum()} pass: {len(lost)} of the {len(saved)} savings become" in TEXT
     assert f"(at {len(lost)} of these, more with [twice the steps]" in TEXT
 
 
