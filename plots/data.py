@@ -245,6 +245,8 @@ def in_words(key: str, value: Any) -> str:
     if (key, str(value)) in _VALUES:
         return _VALUES[key, str(value)]
     text = f"{value:g}" if isinstance(value, float) else str(value)
+    if isinstance(value, int) and value >= 10_000:
+        text = f"{value:,}"
     if key.endswith("file"):
         text = Path(text).name
     if key == "model.mixers":
