@@ -239,10 +239,11 @@ def print_plan(sweep: Sweep) -> None:
     console().print(table)
     open_cells = sweep.open_cells()
     seconds, cores = seconds_left(open_cells, estimate), cpu_count()
+    on_cores = f", {duration(seconds / cores)} on {cores} cores" if estimate.device == "cpu" else ""
     print(
         f"{sweep.experiment.name}: {len(plan)} cells: {counts(plan)}; {len(open_cells)} to run, at "
-        f"most {duration(seconds)} of training on one worker, {duration(seconds / cores)} on "
-        f"{cores} cores ({estimate.source}){more(sweep)}"
+        f"most {duration(seconds)} of training on one worker{on_cores} ({estimate.source})"
+        f"{more(sweep)}"
     )
 
 

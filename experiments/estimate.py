@@ -17,7 +17,7 @@ from models.flops import training_step_flops
 from tasks.task import build_task
 from training.device import device_name, resolve_device
 
-ASSUMED_FLOPS_PER_SECOND = 2e10  # of one core, until a training run has been timed
+ASSUMED_FLOPS_PER_SECOND = {"cpu": 2e10, "cuda": 2e13}  # until a training run has been timed
 SHORTEST = 100  # steps; shorter runs say little about speed
 
 
@@ -54,6 +54,8 @@ class Estimate:
         device = sweep.cells[0].config.machine.device
         with contextlib.suppress(UserError):  # no GPU on a login node: "cuda" will do
             device = device_name(resolve_device(device))
+        self.device = device.partition(":")[0]
+        self.assumed = ASSUMED_FLOPS_PER_SECOND[self.device]
         trained = table[(table["status"] == "done") & (table["steps"] >= SHORTEST)]
         known = trained[trained["device"].astype(str).str[:3] == device[:3]].drop_duplicates("run")
         speed = known["flops_training"] / known["train_seconds"]
@@ -62,7 +64,7 @@ class Estimate:
         here = (known["device"] == device).sum()
         self.source = f"speeds of {len(known)} training runs, {here} of them on this machine"
         if known.empty:
-            self.source = "assumed 20 GFLOP/s"
+            self.source = f"assumed {self.assumed / 1e9:,.0f} GFLOP/s"
 
     def seconds(self, cell: Cell) -> float:
         flops = training_flops(cell)
@@ -74,4 +76,4 @@ class Estimate:
             return name != model.name, not here, far
 
         near = min(self.speeds, key=distance, default=None)
-        return flops / self.speeds.get(near, ASSUMED_FLOPS_PER_SECOND)
+        return flops / self.speeds.get(near, self.assumed)
