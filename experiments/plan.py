@@ -60,7 +60,7 @@ class Sweep:
     def plan(self) -> list[CellStatus]:
         """The status of every cell now."""
         table = read_table(self.folder).set_index("cell")[["status", "answer_accuracy", "reason"]]
-        rows: Any = table.fillna({"reason": ""}).to_dict("index")
+        rows: Any = table.to_dict("index")
         return [_planned(cell, rows.get(cell.name, {"status": "missing"})) for cell in self.cells]
 
     def wanted(self, plan: Iterable[CellStatus]) -> list[Cell]:
@@ -95,7 +95,8 @@ def _planned(cell: Cell, row: Mapping[str, Any]) -> CellStatus:
         return CellStatus(cell, "running")
     if cell.run.is_running():
         return CellStatus(cell, "waiting")
-    return CellStatus(cell, row["status"], row.get("reason") or "")
+    reason = row.get("reason")  # NaN in a table
+    return CellStatus(cell, row["status"], reason if isinstance(reason, str) else "")
 
 
 def groups(cells: Sequence[Cell]) -> list[dict[int, list[Cell]]]:
