@@ -139,6 +139,10 @@ def counts(plan: Iterable[CellStatus]) -> str:
     return ", ".join(f"{count} {status}" for status, count in sorted(number.items()))
 
 
+def _by_type_and_value(value: Any) -> tuple[str, Any]:
+    return str(type(value)), str(value) if isinstance(value, dict | list) else value
+
+
 def require_known(only: Mapping[str, Any], cells: Sequence[Cell]) -> None:
     """Raise UserError for a filter's key or value that no cell has."""
     for key, wanted in only.items():
@@ -148,8 +152,7 @@ def require_known(only: Mapping[str, Any], cells: Sequence[Cell]) -> None:
         several = isinstance(wanted, list) and wanted not in known.values()
         for value in wanted if several else [wanted]:
             if value not in (None, *known.values()):  # None: cells without it
-                plain = [v for v in known.values() if not isinstance(v, dict | list)]
-                values = sorted(plain, key=lambda value: (str(type(value)), value))
+                values = sorted(known.values(), key=_by_type_and_value)
                 raise UserError(
                     f"only.{key}={value}: no cell matches; values: {', '.join(map(str, values))}"
                 )

@@ -196,7 +196,7 @@ def in_order(rows: pd.DataFrame) -> pd.DataFrame:
 
 def _natural(text: str) -> tuple[str | float, ...]:
     """Sorts k = 2 before k = 10."""
-    parts = re.split(r"(\d+\.?\d*)", text)  # words and numbers alternate
+    parts = re.split(r"(\d+\.?\d*)", text.replace(",", ""))  # words and numbers alternate
     return tuple(float(part) if i % 2 else part for i, part in enumerate(parts))
 
 

@@ -1,6 +1,6 @@
 """D90 against the longest sequence L, a panel per task and a line per model.
 
-D90 against the longest sequence; lines skip upper bounds (D90 at the smallest D tried). The bar
+D90 against the longest sequence; lines break at upper bounds (D90 at the smallest D tried). The bar
 below a point reaches down to the next smaller D tried. An arrow up: no D passes, up to this one. An
 arrow down: the smallest D tried passes. Dotted: the growth that Table 1 of the paper predicts for
 linear attention, as a slope from its first D90 that is not just a bound; ≤ and ≥: at most or at
@@ -56,7 +56,7 @@ def _draw_lines(axes: Axes, groups: pd.DataFrame, looks: dict[str, dict[str, Any
         apart = min(APART, 0.2 / len(looks))
         lengths = part["max_len"] * span ** (apart * (place - (len(looks) - 1) / 2))
         bounded = part["low"] > 0
-        axes.plot(lengths[bounded], part["d90"][bounded], **look)
+        axes.plot(lengths, part["d90"].where(bounded), **look)
         axes.plot(lengths, part["d90"].mask(bounded), **{**look, "linestyle": "none"})
         _draw_brackets(axes, lengths, part, look["color"])
     _mark(axes.xaxis, spaced_ticks(sorted(groups["max_len"].unique())))

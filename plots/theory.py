@@ -54,5 +54,5 @@ POWERS = {0.25: "$L^{1/4}$", 0.5: "$L^{1/2}$"}
 
 
 def prediction(row: Any) -> Prediction | None:
-    """Table 1's prediction; None for tasks and models it does not cover, and without a chain."""
+    """Table 1's prediction; None for tasks, models and formats it does not cover."""
     return GROWTH_OF_DIM.get(row["task"], {}).get(row["model"]) if row["format"] == "cot" else None

@@ -230,7 +230,8 @@ class Task(ABC):
                 return
             reason = f"{measured.max_len} positions, the model has {self.at_capacity.max_len}"
         advice = "evaluate at the settings of training"
-        if "capacity" in self.parameters and measured.size > self.largest_size:
+        larger = measured.name == self.name and measured.size > self.largest_size
+        if "capacity" in self.parameters and larger:
             advice = "train with task.capacity at least the largest size you evaluate"
         raise UserError(f"task {measured.name}: size={measured.size} needs {reason}; {advice}")
 
