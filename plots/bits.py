@@ -24,7 +24,7 @@ KEYS = ["task", "column", "size", "model", "row", "dim"]
 
 
 def bits(table: pd.DataFrame, records: data.Records) -> pd.DataFrame:
-    """A row per task with its settings, size, model and D: bits `needed_low` to `needed_high` by counting
+    """A row per task, size, model and D: bits `needed_low` to `needed_high` by counting
     (`Task.state_bits`), `enough` for 90 % with numbers in the `shortest` format at which the seeds'
     median is 90 % (nan without one), and `held` in float32."""
     rows = finished(table)
