@@ -476,6 +476,12 @@ def test_heads():
 def test_twice_the_steps():
     longer = medians(frame_of("tuned_steps").query("`recipe.steps` > 16000"))
     longer = longer.set_index(["task", "size", "model"])
+    open_one = longer.loc["arithmetic", 13, "standard"]
+    won = round(open_one["success"] * open_one["seeds"])
+    assert max(won, open_one["seeds"] - won) < 3  # of five
+    said = f"{won} of {open_one['seeds']} seeds of standard attention pass at D = 16: undecided"
+    assert said in TEXT
+    longer = longer.query("size != 13")
     assert longer["seeds"].min() == 2
     assert not (longer["success"] == 0.5).any()  # two that agree decide the median of three
     passed = longer["accuracy"].map(passes)
@@ -499,8 +505,8 @@ def test_twice_the_steps():
     assert f"(at 8 operators, it shrinks to {linear / standard:.2f} times)" in TEXT
     said = f"{passed.sum()} of {len(passed)} largest failing D pass: {len(lost)} of the"
     assert f"{said} {len(saved)} savings become losses" in TEXT
-    assert f"[twice the steps](#limits), {len(lost)} of the {len(saved)} become losses." in TEXT
-    assert f"twice the training steps, {len(lost)} of the {len(saved)} become losses." in README
+    assert f"[twice the steps](#limits), at least {len(lost)} of the {len(saved)} become" in TEXT
+    assert f"twice the steps, at least {len(lost)} become losses." in README
 
 
 def test_limits():
