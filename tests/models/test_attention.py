@@ -202,3 +202,11 @@ def test_chunks_of_taylor_in_float32(monkeypatch, size):
     monkeypatch.setattr(taylor, "CHUNK_SIZE", 8)
     own, x = TaylorAttention(16, 2, 40, feature_dim=4), size * torch.randn(2, 40, 16)
     assert_close([own(x)], [own.double()(x.double())], 1e-5)
+
+
+def test_taylor_of_small_scores_is_softmax():
+    """The series differs from exp(s) by about s³ / 6."""
+    own = TaylorAttention(16, 2, 20, feature_dim=8).double()
+    q, k, v = (0.05 * torch.randn(1, 2, 20, 8, dtype=torch.float64) for _ in range(3))
+    softmax = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+    assert (own.attend(q, k, v) - softmax).abs().max() < 1e-6

@@ -13,6 +13,7 @@ from oracles import match3 as oracle
 from oracles.mutations import mutants
 from processes import ROOT
 
+from experiments.grid import cell_of
 from tasks.match3 import Match3
 
 
@@ -112,3 +113,8 @@ def test_best_guesses_from_sums_match_the_documentation(size, modulus, of_sum, o
             right += np.maximum(*shares).sum() / 2 / modulus
         assert right == pytest.approx(expected, abs=5e-4)
         assert round(100 * right) == documented(row, f"{size}, {modulus}")
+
+
+def test_the_shipped_modulus_is_the_documented_one():
+    shipped = cell_of(["task=match3"]).config.task
+    assert (shipped["size"], shipped["modulus"]) == (8, 65)

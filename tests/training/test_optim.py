@@ -87,6 +87,26 @@ def test_a_parameter_without_a_gradient_is_not_updated():
     assert torch.equal(one, before) and not torch.equal(other, before)
 
 
+def test_adamw_matches_its_equations():
+    """Decoupled weight decay, bias-corrected moments (Loshchilov and Hutter 2019, algorithm 2)."""
+    recipe = tiny_recipe(optimizer="adamw", weight_decay=0.1, betas=[0.9, 0.95])
+    model = small_model(TASK)
+    expected = [p.detach().double() for p in model.parameters()]
+    first, second = ([torch.zeros_like(p) for p in expected] for _ in range(2))
+    optimizers = build_optimizers(model, recipe)
+    for step in range(1, 4):
+        rate = 0.01 * step
+        update(optimizers, model, torch.randn_like, rate)
+        for p, e, m, v in zip(model.parameters(), expected, first, second, strict=True):
+            gradient = p.grad.double()
+            m.mul_(0.9).add_(0.1 * gradient)
+            v.mul_(0.95).add_(0.05 * gradient**2)
+            corrected = m / (1 - 0.9**step) / ((v / (1 - 0.95**step)).sqrt() + 1e-8)
+            e.sub_(rate * (corrected + 0.1 * e))
+    for p, e in zip(model.parameters(), expected, strict=True):
+        torch.testing.assert_close(p.detach().double(), e, rtol=1e-5, atol=1e-6)
+
+
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 def test_muon_orthogonalises_in_the_recipes_precision(tmp_path, precision):
     trainer = tiny_trainer(tmp_path, TASK, optimizer="muon", precision=precision)

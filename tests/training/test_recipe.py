@@ -43,6 +43,15 @@ def test_rates_after_warmup_a_quarter_of_the_way_down_and_at_the_end(schedule, q
     assert rates == pytest.approx([1e-2 / 200, 1e-2, 1e-2 * quarter, 1e-2 * last])
 
 
+def test_inverse_sqrt_does_not_depend_on_the_budget():
+    short = recipe(schedule="inverse_sqrt", steps=1000, warmup_steps=100)
+    long = recipe(schedule="inverse_sqrt", steps=10_000, warmup_steps=100)
+    for step in (0, 99, 100, 399, 999):
+        rate = short.learning_rate_at(step, 1000)
+        assert rate == pytest.approx(long.learning_rate_at(step, 10_000))
+    assert short.learning_rate_at(399, 1000) == pytest.approx(5e-3)
+
+
 def test_cooldown_ends_near_zero_and_leaves_earlier_rates_unchanged():
     plain = recipe(schedule="inverse_sqrt", warmup_steps=10)
     cooled = recipe(schedule="inverse_sqrt", warmup_steps=10, cooldown=0.25)
