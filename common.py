@@ -224,8 +224,8 @@ def wrong_values(error: Any, where: str = "", known: Iterable[str] | None = None
         shown = "" if isinstance(value, dict | list) else f"={value!r}"
         reason = wrong["msg"].removeprefix("Value error, ").replace("a valid array", "a list")
         if known is not None and wrong["type"] == "extra_forbidden":
-            keys = ", ".join(known) or "none"
-            reason = f"unknown; the keys are {keys}{did_you_mean(key, known)}"
+            keys = f"the keys are {', '.join(known)}" if known else "it takes no keys"
+            reason = f"unknown; {keys}{did_you_mean(key, known)}"
         found.append(f"{where}{key}{shown}: {reason}")
     return UserError("; ".join(found))
 
