@@ -80,7 +80,8 @@ def allowed_flops():
         cost, base = flops[*place, "linear"], flops[*place, "standard"]
         ratio = cost[linear["d90"]] / base[standard["d90"]]
         least = cost.get(linear["low"], 0) / base[standard["d90"]]
-        found[place] = ratio, least, cost[linear["d90"]] / base.get(standard["low"], 0)
+        below = standard["low"] or standard["d90"]  # four heads allow no D below 4
+        found[place] = ratio, least, cost[linear["d90"]] / base[below]
     return found
 
 
@@ -221,7 +222,7 @@ def test_headline():
     times, sparse = dims["linear"] / dims["standard"], dims["sparse"].dropna()
     every = len(times)
     tried = (d90.index.get_level_values("model") == "sparse").sum()
-    assert times.notna().all() and (d90.query("model != 'sparse'")["low"] > 0).all()
+    assert times.notna().all() and (d90.query("model != 'sparse' and d90 > 4")["low"] > 0).all()
     said = f"Sparse attention reaches 90 % at {len(sparse)} of {tried} sizes and saves FLOPs at"
     assert f"{said} {(less('sparse', 'flops_total') > 1.001).sum()}." in TEXT
     width = f"{times.min():.0f} to {times.max():.1f} times"
@@ -319,12 +320,7 @@ def test_erasing():
     every = [state[*place, "standard"] / state[*place, "last_lines"] for place in places]
     least = f"{min(every):.3g} to {max(every):.1f}"
     assert f"{least} times less state there" in TEXT
-    slow = d90_of_groups(frame_of("overnight"), {}).query("task == 'arithmetic' and size == 6")
-    slow = slow[slow["recipe.learning_rate"] == 0.005].set_index("model")["d90"]
-    lower = f"(D90 {slow['standard']:g}, not {d90['standard', 6]:g}; [overnight]"
-    assert f"0.005 for standard attention at 6 {lower}" in TEXT
     flops = frame_of(HEAD).groupby(["size", "model", "dim"])["flops_total"].first()
-    assert flops[6, "standard", slow["standard"]] < flops[6, "linear", d90["linear", 6]]
     lower = frame_of("table2_below").query("size == 13 and model == 'linear'").squeeze()
     said = f"misses D = {lower['dim']} at 13 ({100 * lower['answer_accuracy']:.0f} %, [one seed]"
     config = read_cells(ROOT / "results/table2_below")[lower["cell"]]["config"]
@@ -476,21 +472,17 @@ def test_heads():
 def test_twice_the_steps():
     longer = medians(frame_of("tuned_steps").query("`recipe.steps` > 16000"))
     longer = longer.set_index(["task", "size", "model"])
-    open_one = longer.loc["arithmetic", 13, "standard"]
-    won = round(open_one["success"] * open_one["seeds"])
-    assert max(won, open_one["seeds"] - won) < 3  # of five
-    said = f"{won} of {open_one['seeds']} seeds of standard attention pass at D = 16: undecided"
-    assert said in TEXT
-    longer = longer.query("size != 13")
-    assert longer["seeds"].min() == 2
-    assert not (longer["success"] == 0.5).any()  # two that agree decide the median of three
+    d90 = groups(HEAD).set_index(["task", "size", "model"])["d90"]
+    longer = longer[longer["dim"] < d90[longer.index]]  # the largest D that fails
+    won = (longer["success"] * longer["seeds"]).round()
+    agree = np.maximum(won, longer["seeds"] - won)
+    assert (agree >= np.where(longer.index.isin([13], "size"), 3, 2)).all()  # of five, of three
     passed = longer["accuracy"].map(passes)
     saved, _ = savings(accuracies("median"))
     retried = {place for place in saved if all((*place, name) in longer.index for name in MODELS)}
     lost = {place for place in retried if passed[*place, "standard"]}
-    assert lost == {("arithmetic", 4), ("arithmetic", 6)}
+    assert lost == {("arithmetic", 4), ("arithmetic", 13)}
     assert not any(passed[*place, "linear"] for place in lost)
-    d90 = groups(HEAD).set_index(["task", "size", "model"])["d90"]
     flops = frame_of(HEAD).groupby(["task", "size", "model", "dim"])["flops_total"].first()
     for place in lost:
         cost = flops[*place, "linear", d90[*place, "linear"]]
@@ -499,14 +491,14 @@ def test_twice_the_steps():
     for place in {*d90.index.droplevel("model")} - saved:  # losses
         linear, standard = (flops[*place, name, dims[*place, name]] for name in MODELS)
         assert linear > standard
-    assert {*longer.loc["arithmetic"].index.get_level_values("size")} == {3, 4, 6, 8}
+    assert {*longer.loc["arithmetic"].index.get_level_values("size")} == {3, 4, 6, 8, 13}
     eight = ("arithmetic", 8)
     linear, standard = (flops[*eight, name, dims[*eight, name]] for name in MODELS)
     assert f"(at 8 operators, it shrinks to {linear / standard:.2f} times)" in TEXT
-    said = f"{passed.sum()} of {len(passed)} largest failing D pass: {len(lost)} of the"
-    assert f"{said} {len(saved)} savings become losses" in TEXT
-    assert f"[twice the steps](#limits), at least {len(lost)} of the {len(saved)} become" in TEXT
-    assert f"twice the steps, at least {len(lost)} become losses." in README
+    said = f"{passed.sum()} of {len(passed)} largest failing D pass"
+    assert f"{said}: both savings become losses" in TEXT and lost == saved
+    assert "With [twice the steps](#limits), both become losses." in TEXT
+    assert "with twice the steps, both become losses." in README
 
 
 def test_limits():
@@ -533,13 +525,16 @@ def test_limits():
     table = frame_of(HEAD)
     seeds = medians(table).set_index(["task", "size", "model", "dim"])["seeds"]
     pairs = groups(HEAD).query("model != 'sparse'").set_index(["task", "size", "model"])
-    full = sum(min(seeds[*place, row["low"]], seeds[*place, row["d90"]]) >= 3
+    full = sum(min(seeds[*place, row["low"] or row["d90"]], seeds[*place, row["d90"]]) >= 3
                for place, row in pairs.iterrows())  # fmt: skip
     assert f"three seeds or more in {full} of {len(pairs)} cases" in TEXT
     sparse = groups(HEAD).query("model == 'sparse'").set_index(["task", "size", "model"])
     full = sum(min(seeds.get((*place, row[side]), 0) for side in ("low", "d90")) >= 3
                for place, row in sparse.iterrows())  # fmt: skip
     assert f"sparse attention's in {full} of {len(sparse)}" in TEXT
+    same_rate = ratios_of("overnight").query("model == 'linear' and metric == 'flops_total'")
+    saves = f"saves at {(same_rate['saving'] > 1.001).sum()} of {len(same_rate)} sizes"
+    assert f"At 0.01 for all, linear attention {saves}." in TEXT
     assert set(table["precision"]) == {"float32"}
     assert f"L is up to {table['max_len'].max()}" in TEXT
     edges = groups("precision").query("low > 0").fillna({"d90": np.inf})
