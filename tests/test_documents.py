@@ -474,6 +474,7 @@ def test_twice_the_steps():
     longer = longer.set_index(["task", "size", "model"])
     d90 = groups(HEAD).set_index(["task", "size", "model"])["d90"]
     longer = longer[longer["dim"] < d90[longer.index]]  # the largest D that fails
+    longer = longer[longer["success"] != 0.5]  # undecided
     won = (longer["success"] * longer["seeds"]).round()
     agree = np.maximum(won, longer["seeds"] - won)
     assert (agree >= np.where(longer.index.isin([13], "size"), 3, 2)).all()  # of five, of three
