@@ -81,12 +81,12 @@ def run(sweep: Sweep, call: SweepCall) -> None:
     table = sweep.enter_records()
     if call.plot and (table["status"] == "done").any():
         draw(sweep, table, to_wandb=bool(todo))
-    failed = [planned for planned in plan if planned.status == "failed"]
+    left = {cell.name for cell in sweep.wanted(plan)}
+    failed = [p for p in plan if p.status == "failed" and p.cell.name in left]
     varying = display.varying_settings(sweep.cells)
     for planned in failed:
         which = display.label(planned.cell.identity, varying[planned.cell.name])
         print(f"failed: {which}: {planned.reason}", file=sys.stderr)
-    left = {cell.name for cell in sweep.wanted(plan)} | {planned.cell.name for planned in failed}
     if left:
         said = f"{len(left)} of {len(sweep.cells)} cells are not done"
         if failed:

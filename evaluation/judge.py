@@ -26,8 +26,8 @@ class Evaluation:
     `answer_accuracy_high`; `chain_exact_match`: sequences with every generated token gold. With
     labels, the last label is the answer and all labels are the chain; online, all are both.
     `chance_accuracy`: that of the most frequent answer. `n_test`: sequences; `seconds`: of the CPU,
-    or wall time on a GPU; `errors`: where chains break (`where_chains_break`), accuracy by
-    kind (`by_kind`); `generation`: what the model wrote.
+    on a GPU of the clock; `errors`: where chains break (`where_chains_break`), accuracy by kind
+    (`by_kind`); `generation`: what the model wrote.
     """
 
     answer_accuracy: float

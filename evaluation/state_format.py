@@ -1,6 +1,6 @@
 """A model's state, or its weights, rounded to few bits.
 
-Rounding the state after every token defines another model, with no float64 reference.
+A model whose state is rounded after every token is a different model: it has no float64 reference.
 """
 
 import copy

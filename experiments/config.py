@@ -60,7 +60,7 @@ class LoggerConfig:
 
     mode: Annotated[
         Literal["offline", "online", "disabled"],
-        BeforeValidator(lambda mode: WANDB_MODES.get(mode, mode)),
+        BeforeValidator(lambda mode: WANDB_MODES.get(str(mode), mode)),
     ] = "disabled"
     project: str = "cotcost"
     entity: str | None = None

@@ -74,8 +74,7 @@ def required(table: pd.DataFrame) -> pd.DataFrame:
     """D90 of every group, a row per group in the table's order.
 
     `d90` (nan if none passed) lies in the bracket `low`, `high`. Other columns are those of
-    `medians` at D90, or at the largest D if none passed; but `still_improving` is that of the
-    largest D that fails.
+    `medians` at D90, or at the largest D if none passed; but `still_improving` is that of `low`.
     """
     frame = medians(table)
     keys = settings_of(frame)

@@ -31,7 +31,7 @@ from common import (
     suggest_key,
 )
 from experiments.config import CellConfig, cell_from, deciding_settings, require_own_name
-from experiments.names import cell_name
+from experiments.names import cell_name, cell_settings
 from experiments.run_folder import Run
 from experiments.table import identity, other_settings
 
@@ -83,6 +83,13 @@ class Cell:
     def columns(self) -> dict[str, Any]:
         """Every setting, by the name of its column."""
         return {**other_settings(self.settings), **self.identity, "cell": self.name}
+
+    @functools.cached_property
+    def group(self) -> str:
+        """The same for cells that differ only in D and seed."""
+        settings = cell_settings(self.config)
+        settings["model"] = {**settings["model"], "dim": None}
+        return json.dumps({**settings, "seed": None}, sort_keys=True)
 
     @property
     def is_running(self) -> bool:

@@ -24,8 +24,8 @@ def cell_name(config: CellConfig) -> str:
 
 
 def training_settings(config: CellConfig) -> dict[str, Any]:
-    """What fixes the weights: task, model, recipe, data and seed. Files are identified by content,
-    classes from outside the project by source."""
+    """What determines the weights: task, model, recipe, data and seed. Files are identified by
+    content, classes from outside the project by source."""
     settings = deciding_settings(config)
     del settings["measure"]
     model = {key: value for key, value in settings["model"].items() if value is not None}

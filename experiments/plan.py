@@ -4,7 +4,6 @@ Its state is that of its cells on disk, so any number of sweeps can be started, 
 restarted, here or on a cluster that shares the folders.
 """
 
-import json
 import math
 import statistics
 from collections import Counter
@@ -18,7 +17,6 @@ import pandas as pd
 from common import UserError
 from experiments.d90 import passes
 from experiments.grid import Cell, Experiment, cells, matches, quoted
-from experiments.names import cell_settings
 from experiments.table import read_table, upsert
 
 
@@ -65,7 +63,7 @@ class Sweep:
 
     def wanted(self, plan: Iterable[CellStatus]) -> list[Cell]:
         """Cells that are not done; with `frontier`, those at the next D of every group, up to one
-        step above the first that passes. A failed cell at its next D stops a group."""
+        step above the first that passes. A group stops at a failed cell."""
         accuracies = {p.cell.name: p.accuracy for p in plan if p.status == "done"}
         if not self.frontier:
             return [cell for cell in self.cells if cell.name not in accuracies]
@@ -103,10 +101,7 @@ def groups(cells: Sequence[Cell]) -> list[dict[int, list[Cell]]]:
     """The cells by ascending D of each group of cells that differ only in D and seed."""
     found: dict[str, dict[int, list[Cell]]] = {}
     for cell in sorted(cells, key=lambda cell: cell.identity["dim"]):
-        settings = cell_settings(cell.config)
-        settings["model"] = {**settings["model"], "dim": None}
-        key = json.dumps({**settings, "seed": None}, sort_keys=True)
-        found.setdefault(key, {}).setdefault(cell.identity["dim"], []).append(cell)
+        found.setdefault(cell.group, {}).setdefault(cell.identity["dim"], []).append(cell)
     return list(found.values())
 
 

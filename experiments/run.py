@@ -51,7 +51,7 @@ def run_and_report(config: CellConfig) -> dict[str, Any] | None:
     run, cell = Run.of(config), cell_name(config)
     earlier = None if config.force else run.finished(cell)
     job = OmegaConf.select(HydraConfig.get(), "job.id") if HydraConfig.initialized() else None
-    in_multirun = "/" in str(job)  # local jobs, whose bars would mix
+    in_multirun = "/" in str(job)  # the bars of local jobs would overwrite each other
     with cell_progress(enabled=config.progress and not in_multirun) as progress:
         try:
             record = earlier or run_cell(config, progress)

@@ -71,7 +71,7 @@ def published_cell(name: str, results_dirs: Iterable[str]) -> dict[str, Any]:
 def upsert(folder: Path, records: Iterable[Mapping[str, Any]]) -> None:
     """Enter evaluations into the table; many processes can do so at once. A finished row is never
     replaced by an unfinished one; of two finished ones the later wins. A finished row also
-    replaces others of its configuration, of older files or code."""
+    replaces rows of the same configuration made with older files or code."""
     records, (rows, _) = list(records), _rows_and_cells(folder)
     if not any(_is_new(record["row"], rows) for record in records):
         return  # so the table may be read-only
@@ -107,8 +107,8 @@ def write_table(folder: Path, rows: dict[str, Row], cells: dict[str, dict[str, A
 
 
 def shared_settings(configs: list[Mapping[str, Any]], varying: list[str]) -> dict[str, Any]:
-    """The settings that are not in the rows of a table, where `varying` have columns, under dotted
-    keys: shared by `all` cells, or by those of a task, model or recipe."""
+    """The settings without a column, under dotted keys: those shared by `all` cells, and those
+    shared by the cells of one task, model or recipe. `varying` are settings with a column."""
     held = {key for key in COLUMN_OF if not key.endswith(".name")}
     held |= {*varying, *(f"measure.{key}" for key in MEASURED)}
     held |= {key for key in MEASURED if measured_as_trained(configs, key)}

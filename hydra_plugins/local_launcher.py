@@ -39,6 +39,8 @@ class LocalLauncher(Launcher):
         self.jobs = cpu_count() if jobs is None else jobs
         self._deadline = math.inf
         self._processes: set[Any] = set()
+        # `start` and `join` read the exit codes of all ended processes, each of which reads once.
+        self._reaping = threading.Lock()
 
     def setup(
         self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig
@@ -78,12 +80,17 @@ class LocalLauncher(Launcher):
         context = multiprocessing.get_context("forkserver")
         context.set_forkserver_preload(["torch", "torch._dynamo", "experiments.run"])
         process = context.Process(target=_work, args=(payload, path))
-        process.start()
+        with self._reaping:
+            process.start()
         self._processes.add(process)
-        while process.is_alive() and (left := self._deadline - time.monotonic()) > 0:
-            process.join(min(left, 3600))  # the system cannot wait longer than 24 days at once
-        if process.is_alive():
+        ended = False
+        while not ended and (left := self._deadline - time.monotonic()) > 0:
+            # The system cannot wait longer than 24 days at once.
+            ended = bool(wait([process.sentinel], min(left, 3600)))
+        if not ended:
             process.terminate()  # training writes its checkpoint and ends
+            wait([process.sentinel])
+        with self._reaping:
             process.join()
         self._processes.discard(process)
         if path.exists():

@@ -3,7 +3,7 @@
 Needed: log2 of the number of distinct correct continuations after the prompt. Enough: numbers
 in the state × fewest bits per number, over floats and integers, at which the median of the
 seeds answers 90 %, if any; the state, caches included, is rounded after every token. Held: the same
-numbers in float32. D: of all models, or top to bottom.
+numbers in float32. D: one for all models, or one for each from top to bottom.
 """
 
 from typing import Any

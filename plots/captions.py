@@ -17,7 +17,7 @@ TABLES = {
     "d90": (
         "The bracket is (next smaller D tried, D90]. Median accuracy, chain (exact match) and "
         "success (share of seeds at 90 %) are those at D90, else at the largest D. Still "
-        "improving: at the largest D that fails, a seed gained over 2 points in the last fifth of "
+        "improving: at the bracket's lower end, a seed gained over 2 points in the last fifth of "
         "its steps. × standard: D90 relative to standard attention's, with the interval that the "
         "two brackets allow."
     ),

@@ -22,7 +22,7 @@ def draw(
     """Share of validation chains that are right, a line per D and seed. Ring: a run that stopped
     early, at its target. Dotted: 90 %."""
     tasks = [records.get(cell, {}).get("config", {}).get("task", {}) for cell in table["cell"]]
-    for key in ("size", "format"):  # the curve is of those trained at
+    for key in ("size", "format"):  # those of training, not of the evaluation
         table = table.assign(
             **{key: [task.get(key, v) for task, v in zip(tasks, table[key], strict=True)]}
         )

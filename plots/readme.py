@@ -176,14 +176,14 @@ def _counts(values: pd.Series) -> str:
     counts = values.dropna().value_counts()
     if len(counts) < 2:
         return ", ".join(map(str, counts.index))
-    return ", ".join(f"{name} ({n} run{'s' * (n > 1)})" for name, n in counts.items())
+    return ", ".join(f"{name} ({n} cell{'s' * (n > 1)})" for name, n in counts.items())
 
 
 def _hours(table: pd.DataFrame) -> str:
     """Training and evaluation hours by kind of device; each training run counts once."""
     devices = table["device"].fillna("").str.split("; ")
     kind = devices.map(lambda names: " and ".join(sorted({n.partition(":")[0] for n in names})))
-    trained = table.drop_duplicates("run")["train_seconds"]
+    trained = table.drop_duplicates(["run", "train_seconds"])["train_seconds"]
     seconds = trained.groupby(kind).sum()
     seconds = seconds.add(table["eval_seconds"].groupby(kind).sum(), fill_value=0)
     words = {"cpu": "core-hours", "cuda": "GPU-hours"}
@@ -210,11 +210,11 @@ def shown(facets: data.Facets, table: pd.DataFrame) -> str:
 
 
 def exceptions(table: pd.DataFrame) -> str:
-    """How many medians have few seeds, and runs are not done."""
+    """How many medians have few seeds, and how many cells are not done."""
     seeds = medians(table)["seeds"]
     said, few = [], int((seeds < ENOUGH_SEEDS).sum())
     if few:
         said.append(f"Medians of fewer than {ENOUGH_SEEDS} seeds: {few} of {len(seeds)}.")
     for status, part in table[table["status"] != "done"].groupby("status"):
-        said.append(f"{str(status).capitalize()} runs: {len(part)}.")
+        said.append(f"{str(status).capitalize()} cells: {len(part)}.")
     return " ".join(said)

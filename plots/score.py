@@ -2,8 +2,8 @@
 
 A D90 is known up to its bracket (`experiments.d90`). A task that is not passed counts as twice the
 largest D tried. A model that has not run every task up to its D90, or the largest D, has no score,
-so leaving out hard tasks does not help; nor has one that ran in several settings. References are
-models of the same experiment in `results/`.
+so leaving out hard tasks does not help. A model that ran in several settings has none either.
+References are models of the same experiment in `results/`.
 """
 
 import math

@@ -195,7 +195,7 @@ class Trainer:
         loss = torch.zeros((), device=self.device)
         for part in self.train.parts(index, self.layout, self.machine.micro_batch_size):
             batch = self.train.batch(part, self.layout)
-            # CPU kernels compile in the first step.
+            # `()` is an eager step; in the first one, CPU kernels compile.
             is_compiled = hidden is self.compiled_hidden
             self._compiled.add(tuple(batch.inputs.shape) if is_compiled else ())
             with autocast(self.recipe.precision, self.device):

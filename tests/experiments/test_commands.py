@@ -5,6 +5,7 @@ import json
 import math
 import os
 import re
+import shutil
 import signal
 import time
 from unittest.mock import Mock
@@ -131,7 +132,15 @@ def test_max_hours_stops_cleanly_and_frontier_ends_one_dim_above(outside, folder
     assert "3 missing; 1 to run" in outside("sweep.py", *words, "dry_run=true").out
     done = outside("sweep.py", *words, "hydra/launcher=basic")
     assert done.status == 0, done.err
-    assert pd.read_csv(folder / "outputs/easy/results.csv")["dim"].tolist() == [8, 16]
+    path = folder / "outputs/easy/results.csv"
+    assert pd.read_csv(path)["dim"].tolist() == [8, 16]
+    assert outside("sweep.py", *words[:-2], "plot=false", "only.dim=32").status == 0
+    table = pd.read_csv(path, dtype=str).set_index("dim", drop=False)
+    table.loc["32", "status"] = "failed"
+    table.to_csv(path, index=False)
+    shutil.rmtree(folder / "runs" / table.loc["32", "run"])
+    above = outside("sweep.py", *words)  # a failed cell that the frontier does not need
+    assert (above.status, above.err) == (0, "")
 
 
 SWEEPER = """
