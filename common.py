@@ -91,7 +91,11 @@ def user_line(error: Exception, suggest: Callable[[str], str]) -> str | None:
         return f"{key}: no such key{near}{f'; +{key}=VALUE adds it' if new else ''}"
     if isinstance(error, HydraException | OmegaConfBaseException | yaml.YAMLError):
         word = getattr(error, "override", None)  # that cannot be parsed
-        near = "; write 'overrides=[\"KEY=VALUE\"]'" if f"{word}".startswith("overrides=") else ""
+        near = ""
+        if f"{word}".startswith("overrides="):
+            near = "; write 'overrides=[\"KEY=VALUE\"]'"
+        elif word is not None:
+            near = f"; write \"{word.partition('=')[0] if '=' in word else 'KEY'}='VALUE'\""
         if isinstance(error, MissingConfigException) and error.options:
             name = str(error.missing_cfg_file).rpartition("/")[2]
             near = did_you_mean(name, error.options)
@@ -143,12 +147,14 @@ def compose_plain(
     YAML files to ours."""
     from hydra import compose, initialize_config_dir
     from hydra.core.global_hydra import GlobalHydra
+    from hydra.core.override_parser.types import Quote, QuotedString
 
     words = list(overrides)
     if config_dir and not Path(config_dir).is_dir():
         raise UserError(f"config_dir={config_dir}: no such folder")
     if config_dir:
-        words.append(f"hydra.searchpath=['file://{Path(config_dir).absolute()}']")
+        path = QuotedString(f"file://{Path(config_dir).absolute()}", Quote.single)
+        words.append(f"hydra.searchpath=[{path.with_quotes()}]")
     if GlobalHydra.instance().is_initialized():
         return plain(compose(config_name, overrides=words))
     with initialize_config_dir(str(CONF_DIR), version_base="1.3"):

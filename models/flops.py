@@ -31,8 +31,10 @@ def training_step_flops(terms: dict[str, int]) -> int:
 def counted_forward(mixer: nn.Module, dim: int, length: int) -> dict[str, int]:
     """FLOPs of the matrix products of one pass over `length` tokens, on the meta device:
     "linear/mixer" inside `nn.Linear`, "mixing/products" all others. Raises UserError if there are
-    none of the latter, or the mixer does not run on the meta device."""
-    name, remedy = type(mixer).__name__, 'define flops(self, length) -> {"mixing/...": FLOPs}'
+    none of the latter, if weights are multiplied outside `nn.Linear` (as in `nn.LSTM`), or if
+    the mixer does not run on the meta device."""
+    name = type(mixer).__name__
+    remedy = 'define flops(self, length) -> {"linear/...": FLOPs, "mixing/...": FLOPs}'
     moved = copy.deepcopy(mixer).to("meta").eval()
     try:
         with torch.no_grad(), FlopCounterMode(display=False) as counter:
@@ -42,7 +44,12 @@ def counted_forward(mixer: nn.Module, dim: int, length: int) -> dict[str, int]:
         raise UserError(f"mixer {name} does not run on the meta device; {remedy}") from error
     found = counter.get_flop_counts()
     layers = [f"{name}.{k}" for k, layer in moved.named_modules() if isinstance(layer, nn.Linear)]
-    linear = sum(sum(found.get(layer, {}).values()) for layer in layers)
+    counts = [sum(found.get(layer, {}).values()) for layer in layers]
+    linear = sum(counts)
+    if 0 in counts or (linear == 0 and any(weight.dim() > 1 for weight in moved.parameters())):
+        raise UserError(
+            f"mixer {name}: weights are multiplied outside `nn.Linear` layers; {remedy}"
+        )
     products = counter.get_total_flops() - linear
     if products == 0:
         raise UserError(

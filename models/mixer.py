@@ -5,9 +5,10 @@ A new mixer subclasses `Mixer`, initialises its own parameters and defines `forw
 is correct for any causal mixer, but slow. Override:
 
     prefill, step       to generate without a full forward pass per token
-    state_bytes         to report the size of that state
-    flops               if mixing is not matrix products, or if `forward` does more of them than
-                        generation needs: those of `forward` are counted automatically
+    state_bytes         to report the size of that state (default: the T inputs)
+    flops               if mixing is not matrix products, if weights are not in `nn.Linear` layers,
+                        or if `forward` does more products than generation needs: those of
+                        `forward` are counted, all T² of attention
     forward_packed      to train without padding
     reference           if the kernel does not run in float64
     parameter_roles     if it has matrices other than `nn.Linear` weights

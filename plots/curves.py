@@ -92,10 +92,10 @@ def new_grid(
         axes.set_title(style.wrapped(row, (width - 0.6) / len(across)))
     for axes, panel in zip(grid[:, 0], down, strict=True):
         axes.set_ylabel(style.wrapped(panel, HEIGHT))
+    grid[0, 0].set(ylim=(-4, 104), yticks=[0, 25, 50, 75, 100])
+    grid[0, 0].xaxis.set_major_locator(MaxNLocator(3, integer=True))  # shared by all
     for axes in figure.axes:
-        axes.set(ylim=(-4, 104), yticks=[0, 25, 50, 75, 100])
         axes.axhline(90, **style.RULE)
-        axes.xaxis.set_major_locator(MaxNLocator(3, integer=True))
     figure.supylabel(y_label, fontsize="medium")
     dims = sorted(rows["dim"].unique())
     shades = matplotlib.colormaps["viridis_r"](np.linspace(0.25, 1.0, len(dims)))

@@ -40,7 +40,7 @@ VARIANTS = {  # file in conf/model, changes to its mixer
 def settings(name):
     """Compose the `model` group NAME; names in `mixers` are replaced by their settings."""
     name, changes = VARIANTS.get(name, (name, {}))
-    beside = ",".join(f"file://{folder}" for folder in FOLDERS[1:])
+    beside = ",".join(f"'file://{folder}'" for folder in FOLDERS[1:])
     with initialize_config_dir(str(CONF_DIR), version_base="1.3"):
         composed = compose(overrides=[f"+model={name}", f"hydra.searchpath=[{beside}]"])
     model = OmegaConf.to_container(composed.model)

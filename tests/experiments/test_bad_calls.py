@@ -41,6 +41,7 @@ BAD_CELLS = [
     ("evaluation_memory_mb=plenty", "evaluation_memory_mb"),
     ("experiment_name=../elsewhere", "experiment_name"), ("logger.mode=loud", "logger.mode"),
     ("logger.mode=[a]", "logger.mode"),
+    ("data.file=a{b", "write \"data.file='VALUE'\""), ("quick", "write \"KEY='VALUE'\""),
     ("measure.task.size=9", "capacity"), ("measure.split=dev", "measure.split"),
     ("measure.count=21", "count=21: the test set has 20"),
     ("measure.state_format=float7", "format float7"), ("+model.layers=3", "layers"),

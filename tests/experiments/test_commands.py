@@ -233,7 +233,9 @@ def test_build_an_untrained_model_from_overrides(tmp_path):
         cotcost.build("model.num_heads=3")
     (tmp_path / "model").mkdir()
     (tmp_path / "model" / "mine.yaml").write_text("defaults: [linear]\nname: mine\ndim: 20\n")
-    assert cotcost.build("model=mine", config_dir=tmp_path).dim == 20
+    quote = tmp_path / "o'b"
+    quote.symlink_to(tmp_path)
+    assert cotcost.build("model=mine", config_dir=quote).dim == 20
     (tmp_path / "model" / "both.yaml").write_text(
         "defaults: [standard]\nname: both\nmixer: null\nmixers: [mine, standard]\n"
     )

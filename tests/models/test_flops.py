@@ -5,6 +5,7 @@ import torch
 from comparing import transformer
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 from toy_mixers import Multiplies
 
@@ -68,6 +69,11 @@ def test_mixers_with_uncountable_flops_are_rejected():
     sums = type("Sums", (Multiplies,), {"forward": lambda self, x: self.out(x.cumsum(1))})
     with pytest.raises(UserError, match="mixer Sums: it has no matrix product outside"):
         sums(16, 2, 40).flops(8)
+    attends = {"forward": lambda self, x: nn.MultiheadAttention.forward(self, x, x, x)[0]}
+    hides = type("Hides", (nn.MultiheadAttention,), attends)(16, 2)
+    for mixer in (hides, type("Hides", (nn.LSTM,), {})(16, 16)):
+        with pytest.raises(UserError, match="mixer Hides: weights are multiplied outside"):
+            flops.counted_forward(mixer, 16, 8)
     with pytest.raises(UserError, match="mixer Unpredictable does not run on the meta device"):
         Unpredictable(16, 2, 40).flops(8)
     buggy = type("Buggy", (Multiplies,), {"forward": lambda self, x: self.out(x[..., :3])})
