@@ -37,7 +37,7 @@ def bounds_table():
     """Bits that counting requires, and bits in linear attention's state at its D90."""
     dims = groups(HEAD).query("model == 'linear'").set_index(["task", "size"])["d90"]
     rows = []
-    for task, size in (("arithmetic", 6), ("arithmetic", 10), ("ed", 4), ("lis", 40)):
+    for task, size in (("arithmetic", 6), ("arithmetic", 10), ("ed", 4), ("lis", 20)):
         words = [f"task={task}", f"task.size={size}"]
         needed = build_task(cell_of(words).config.task).state_bits()
         low, high = np.broadcast_to(needed, 2)
@@ -78,6 +78,9 @@ def allowed_flops():
     for place, own in groups(HEAD).set_index("model").groupby(["task", "size"], sort=False):
         linear, standard = own.loc["linear"], own.loc["standard"]
         cost, base = flops[*place, "linear"], flops[*place, "standard"]
+        if np.isnan(linear["d90"]):  # no D passes
+            found[place] = np.inf, cost[linear["low"]] / base[standard["d90"]], np.inf
+            continue
         ratio = cost[linear["d90"]] / base[standard["d90"]]
         least = cost.get(linear["low"], 0) / base[standard["d90"]]
         below = standard["low"] or standard["d90"]  # four heads allow no D below 4
@@ -141,7 +144,8 @@ def d90_table():
     table = table.rename_axis("D90").reset_index()
     table.insert(1, "L", groups(HEAD).drop_duplicates(["task", "size"])["max_len"].to_numpy())
     table["inference FLOPs, linear / standard"] = [
-        "{:.2f} ({:.2f} to {:.2f})".format(*times) for times in allowed_flops().values()
+        f"{ratio:.2f} ({least:.2f} to {most:.2f})" if ratio < np.inf else f"> {least:.2f}"
+        for ratio, least, most in allowed_flops().values()
     ]
     return markdown(table).strip()
 
@@ -224,18 +228,21 @@ def test_headline():
     d90 = groups(HEAD).set_index(["task", "size", "model"])
     dims = d90["d90"].unstack()
     times, sparse = dims["linear"] / dims["standard"], dims["sparse"].dropna()
-    every = len(times)
+    every, known = len(times), times.count()
     tried = (d90.index.get_level_values("model") == "sparse").sum()
-    assert times.notna().all() and (d90.query("model != 'sparse' and d90 > 4")["low"] > 0).all()
+    assert (d90.query("model != 'sparse' and d90 > 4")["low"] > 0).all()
+    assert times.index[times.isna()].tolist() == [("lis", 40)] and known == every - 1
+    assert d90["low"]["lis", 40, "linear"] == 2 * d90["d90"]["lis", 40, "standard"]
     said = f"Sparse attention reaches 90 % at {len(sparse)} of {tried} sizes and saves FLOPs at"
     assert f"{said} {(less('sparse', 'flops_total') > 1.001).sum()}." in TEXT
     width = f"{times.min():.0f} to {times.max():.1f} times"
-    assert f"Linear attention needs {width} standard attention's D" in TEXT
-    assert f"is **{width}** standard attention's." in README
+    said = f"{width} standard attention's D at {known} sizes and more than twice at the other"
+    assert f"Linear attention needs {said} (LIS, 40 numbers)." in TEXT
+    assert f"is **{width}** standard attention's ({known} sizes)." in README
     state = less("linear", "state_bytes")
     alone = (less("linear", "memory") > 1.001).sum()
     batch = math.ceil(break_even_batch())
-    sizes = f"at {alone} sizes (batch 1) or all {every} (from batch {batch})"
+    sizes = f"at {alone} sizes (batch 1) or all {known} (from batch {batch})"
     assert f"Counting weights, memory is smaller {sizes}" in TEXT
     sizes = f"at {alone} sizes (batch 1), at all from batch {batch}"
     assert f"counting weights, memory is smaller {sizes}." in README
@@ -360,9 +367,10 @@ def test_flop_savings_within_d90_brackets():
     said = f"(Arithmetic): {', '.join(ratios[:-1])} and {ratios[-1]} times the FLOPs at "
     assert f"{said}{', '.join(tokens[:-1])} and {tokens[-1]}." in README
     seeds = groups(HEAD).query("model == 'linear'")["seeds"] >= 3
-    times = [ratio for (ratio, _, _), enough in zip(allowed.values(), seeds, strict=True) if enough]
+    times = [ratio for (ratio, _, _), enough in zip(allowed.values(), seeds, strict=True)
+             if enough and ratio < np.inf]  # fmt: skip
     said = f"{min(times):.2f} to **{max(times):.1f} times** the FLOPs"
-    assert f"{said} (one seed: {max(ratio for ratio, _, _ in allowed.values()):.1f})" in README
+    assert f"{said} (one seed: {allowed['ed', 6][0]:.1f})" in README
 
 
 def test_seed_noise_of_standard_attention():
@@ -446,7 +454,8 @@ def test_claims():
     assert said + in_brief(next(larger.itertuples())) in TEXT
     for task, name in (("arithmetic", "Arithmetic"), ("ed", "ED"), ("lis", "LIS")):
         by_model = own[own["task"] == task].set_index("model")["d90"]
-        said = "{:g} to {:g}".format(*by_model["linear"].iloc[[0, -1]])
+        said = "{:g} to {:g}".format(*by_model["linear"].dropna().iloc[[0, -1]])
+        said = said.replace("32", "more than 48") if task == "lis" else said
         standard = "{:g} to {:g}".format(*by_model["standard"].iloc[[0, -1]])
         assert f"{said} on {name}" + f" (standard: {standard})" * (task != "arithmetic") in TEXT
 
@@ -517,6 +526,8 @@ def test_twice_the_steps():
         assert cost > flops[*place, "standard", longer["dim"][*place, "standard"]]
     dims = longer["dim"][passed].combine_first(d90)
     for place in {*d90.index.droplevel("model")} - saved:  # losses
+        if place == ("lis", 40):  # linear attention fails at every D
+            continue
         linear, standard = (flops[*place, name, dims[*place, name]] for name in MODELS)
         assert linear > standard
     assert {*longer.loc["arithmetic"].index.get_level_values("size")} == {3, 4, 6, 8, 13}
