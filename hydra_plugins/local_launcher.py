@@ -39,7 +39,7 @@ class LocalLauncher(Launcher):
         self.jobs = cpu_count() if jobs is None else jobs
         self._deadline = math.inf
         self._processes: set[Any] = set()
-        # `start` and `join` read the exit codes of all ended processes, each of which reads once.
+        # `start` and `join` poll all children; an exit code can be read only once.
         self._reaping = threading.Lock()
 
     def setup(
