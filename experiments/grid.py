@@ -86,7 +86,7 @@ class Cell:
 
     @functools.cached_property
     def group(self) -> str:
-        """The same for cells that differ only in D and seed."""
+        """A key shared by cells that differ only in D and seed."""
         settings = cell_settings(self.config)
         settings["model"] = {**settings["model"], "dim": None}
         return json.dumps({**settings, "seed": None}, sort_keys=True)

@@ -36,8 +36,8 @@ def require_runnable(cells: Sequence[Cell], launcher: Any) -> None:
 
 
 def launch_cells(launcher: Any, find_open: Callable[[], list[Cell]]) -> None:
-    """Run one cell of each training run that `find_open` returns, until there is nothing new. Other
-    cells of a training run evaluate its weights in the next round, if it has ended."""
+    """Run the cells that `find_open` returns, in rounds, until there are no new ones. A round has
+    one cell per training run; its other cells evaluate the weights in later rounds."""
     launched, not_trained = set[str](), set[str]()
     while True:
         chosen = one_of_each_training(

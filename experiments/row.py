@@ -18,7 +18,6 @@ from training.trainer import Interrupted, Trainer, still_improving
 
 
 def training_cost(trainer: Trainer) -> dict[str, Any]:
-    """Columns of training."""
     state = trainer.state
     reached = next((r for r in state.curve if r.validation_chain_exact_match >= 0.9), None)
     sequences = trainer.order.sequences_before(state.step)

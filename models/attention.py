@@ -270,7 +270,6 @@ class SoftmaxAttention(AttentionMixer):
         return self.ring_positions(positions)[:, : state.extent] >= 0
 
     def pairs(self, length: int) -> int:
-        """The number of pairs of query and key."""
         inside = min(length, self.window)
         return inside * (inside + 1) // 2 + (length - inside) * self.window
 

@@ -51,7 +51,7 @@ def require_exact(model: Transformer) -> None:
         except Exception as error:
             raise UserError(
                 f"mixer {name} does not run in float64, which exact evaluation needs ({error}); "
-                "define `reference()`, a mixer of the same parameters that does"
+                "define `reference()` to return a mixer of the same parameters that runs in float64"
             ) from error
 
 

@@ -85,7 +85,7 @@ class LastLines(SoftmaxAttention):
     def state_after(
         self, lengths: Tensor, q: Tensor, k: Tensor, v: Tensor, ends: Tensor | None = None
     ) -> dict[str, Tensor]:
-        """Also `lines_of` the next token, (B, 3)."""
+        """The base's state, and `lines_of` the next token, (B, 3)."""
         rows = torch.arange(len(lengths), device=lengths.device)
         starts = self.lines_of(ends, q[:, 0, :, 0])[rows, lengths]
         return super().state_after(lengths, q, k, v) | {"line_starts": starts}

@@ -1,9 +1,9 @@
 """Bits of generation state: needed by counting, enough for 90 %, and held in float32.
 
-Needed: log2 of the number of distinct correct continuations after the prompt. Enough: numbers
-in the state × fewest bits per number, over floats and integers, at which the median of the
-seeds answers 90 %, if any; the state, caches included, is rounded after every token. Held: the same
-numbers in float32. D: one for all models, or one for each from top to bottom.
+Needed: log2 of the number of distinct correct continuations after the prompt. Enough: the size of
+the state, all its numbers rounded after every token to the shortest format (float or integer) at
+which the median seed answers 90 %; missing if there is none. Held: its size in float32. D: one for
+all models, or one for each from top to bottom.
 """
 
 from typing import Any

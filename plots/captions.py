@@ -51,7 +51,7 @@ TABLES = {
         "m, chain: to one of those after the prompt."
     ),
     "accuracy": (
-        "Accuracy of every setting. Chain: the share of chains with an exact match. By kind: of "
-        "instances, seeds pooled."
+        "Accuracy of every setting and D. Chain: share of exactly matching chains. By kind, where "
+        "recorded: accuracy on each kind of instance, seeds pooled."
     ),
 }

@@ -1,10 +1,10 @@
 """The cost of 90 %, a row per cost metric, on a logarithmic axis.
 
 Each dot is a problem size, larger for larger sizes: the cost of a model at its D90 relative to
-standard attention's at its own. Further right is cheaper; k/n: cheaper at k of n sizes, times by
-10 % or more. (k of n sizes): the model has a D90 at k of n. D90 is known to one grid step. Training
-lasts until 90 % of the validation chains are correct, if the median seed gets there. Costs that
-were not timed are omitted.
+standard attention's at its own. Further right is cheaper. k/n: the model is cheaper (for times, by
+at least 10 %) at k of n sizes. (k of n sizes), in a title: it reaches 90 % at only these. D90 is
+known to one grid step. Training costs are those until 90 % of the validation chains are correct, if
+the median seed gets there. Costs that were not timed are omitted.
 """
 
 import itertools
@@ -116,7 +116,9 @@ def draw(
     found = ratios(table, speeds, facets)
     rows = found["row"].unique()
     if not len(rows):
-        raise UserError(f"costs need model={BASELINE} and another that reaches 90 % where it does")
+        raise UserError(
+            f"costs need model={BASELINE} and another model that both reach 90 % at one size"
+        )
     if len(rows) > MAX_PANELS:
         raise UserError(
             f"{len(rows)} models besides {BASELINE} reach 90 %, but the figure has room for "

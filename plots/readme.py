@@ -109,7 +109,7 @@ def _reached(settings: pd.DataFrame, solved: pd.Series) -> str:
         name = settings["row"]
     counts = solved.groupby(name, sort=False).agg(["sum", "size"])
     said = [f"{model} {reached} of {of}" for model, reached, of in counts.itertuples()]
-    return f"Settings that reach 90 %: {'; '.join(said)}."
+    return f"Settings that reach 90 % at some D: {'; '.join(said)}."
 
 
 def _compared(row: str, rows: pd.DataFrame) -> str:
@@ -121,7 +121,7 @@ def _compared(row: str, rows: pd.DataFrame) -> str:
     if failed:
         said += f" and fails at every D tried in {failed}"
     rest = len(rows) - len(known) - failed
-    return f"{said} (in {rest}, only bounds are known)" if rest else said
+    return f"{said} (in the other {rest}, only bounds are known)" if rest else said
 
 
 def protocol(
@@ -214,7 +214,7 @@ def exceptions(table: pd.DataFrame) -> str:
     seeds = medians(table)["seeds"]
     said, few = [], int((seeds < ENOUGH_SEEDS).sum())
     if few:
-        said.append(f"Medians of fewer than {ENOUGH_SEEDS} seeds: {few} of {len(seeds)}.")
+        said.append(f"{few} of {len(seeds)} medians have fewer than {ENOUGH_SEEDS} seeds.")
     for status, part in table[table["status"] != "done"].groupby("status"):
         said.append(f"{str(status).capitalize()} cells: {len(part)}.")
     return " ".join(said)

@@ -39,7 +39,8 @@ class Score(NamedTuple):
 class Scores(NamedTuple):
     """`rows`: a row per model with a score, the lowest first; `without`: why your other models have
     none; `table`: the finished rows that count, at one learning rate per model and task; `yours`:
-    models of which you ran a cell that is not published; whether they are `comparable`."""
+    models with an unpublished cell of yours; `comparable`: whether published models ran with your
+    settings."""
 
     rows: list[dict[str, Any]]
     without: dict[str, str]
@@ -89,8 +90,8 @@ def _scorable(
 
 
 def reasons(table: pd.DataFrame, tasks: Sequence[tuple[Any, ...]]) -> dict[str, str]:
-    """By model, why it has no score; "" if it has one: it ran in one setting, and every task up to
-    a D that passes or to the largest. A failed run counts as run."""
+    """Why each model has no score, or "" if it has one. To have one, it must run in one setting
+    and, on every task, reach a D that passes or the largest D. A failed run counts as run."""
     ended = table[table["status"] != "unfinished"]
     keys = [key for key in settings_of(table) if key not in (*PLACE, RATE)]
     everywhere = [key for key in keys if not key.startswith(data.BESIDE_TASK)]

@@ -93,7 +93,7 @@ def gate(args: Namespace) -> int:
     for name, accuracy in found.items():
         print(f"{name:<24} {accuracy:>8.1%} {chance:>8.1%}")
     passed = max(found.values()) <= chance + MARGIN
-    verdict = "passes: at most" if passed else "fails: more than"
+    verdict = f"{'passes: no' if passed else 'fails: a'} baseline is more than"
     print(f"{verdict} {100 * MARGIN:g} points above chance")
     return 0 if passed else 1
 

@@ -19,8 +19,8 @@ MAX_MODULUS = MAX_VOCABULARY - 5  # padding, EOS, the marker, yes, no
 class Match3(Task):
     """`size` numbers modulo p, a marker and a number q: do two numbers x, y give x + y + q ≡ 0?
 
-    The paper asks this for every number; here the last token asks for itself, so one layer must see
-    three numbers at once. Half of the prompts have exactly one match, half none. Numbers are
+    Sanford et al. ask this of every number; here only the last token asks, so one layer must
+    combine three numbers. Half of the prompts have exactly one match, half none. Numbers are
     distinct, none is its own partner -q - x, and given q every number is equally frequent with and
     without a match. Averages over the numbers, which one layer of standard attention can compute,
     still help: sum and sum of squares give 66 % of the answers at n = 6, p = 25

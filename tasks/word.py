@@ -166,8 +166,8 @@ class Word(Task):
         return sequences.last_tokens if self.question == "member" else None
 
     def state_bits(self) -> float | tuple[float, float]:
-        """With a chain, words; without, products; for membership, a bit. Where not every word is
-        drawn (membership, the flip-flop), at least one bit."""
+        """log2 of the number of words with a chain, of products without; for membership, one bit
+        without. Where not every word is drawn (membership, flip-flop), the lower bound is 1."""
         reached, most = {0}, 1
         for _ in range(self.size - self.labelled):
             reached = {

@@ -82,7 +82,6 @@ class SequenceTensors:
         return len(self.lengths)
 
     def num_targets(self, index: Tensor) -> int:
-        """The number of targets of the sequences `index` (B,)."""
         return int(self.host_num_targets[index].sum())
 
     def parts(

@@ -67,7 +67,7 @@ def device_name(device: torch.device) -> str:
 
 
 def compiles(setting: str | bool, device: torch.device) -> bool:
-    """Whether `machine.compile` compiles on `device`; auto, on CUDA with Triton."""
+    """Whether to compile on `device`; "auto" compiles on CUDA if Triton is installed."""
     if setting == "auto":
         return device.type == "cuda" and importlib.util.find_spec("triton") is not None
     return bool(setting)
