@@ -56,8 +56,8 @@ def shortest(rows: pd.DataFrame, key: str) -> tuple[float, str]:
 
 
 def weights(table: pd.DataFrame) -> pd.DataFrame:
-    """A row per task, size, model and D whose weights were rounded: the fewest `bits` per weight
-    for 90 %, their `format`, and KiB of weights in it and in float32."""
+    """The fewest bits per weight, float or integer, at which the median of the seeds answers 90 %,
+    and the weights' size then and in float32. The state is not rounded."""
     rows = finished(table)
     if data.STATE_FORMAT in rows:
         rows = rows[rows[data.STATE_FORMAT].isna()]

@@ -95,8 +95,11 @@ def _profile(lengths: tuple[float, ...], ends: Brackets) -> np.ndarray:
 def exponents(
     table: pd.DataFrame, facets: data.Facets = None, against: str = "max_len"
 ) -> pd.DataFrame:
-    """b of D90 ~ L^b, or in the number of heads (`against`), a row per task and model with three
-    values or more: task, model, points, `b` with its interval, and Table 1 of the paper."""
+    """b of D90 ~ L^b, fitted to the brackets (log-logistic, interval-censored), with an approximate
+    95 % interval: likelihood ratio, averaged over bootstrap samples of the seeds. Paper: Table 1.
+
+    A row per task and model with three values or more of `against`: L, or heads.
+    """
     rows = data.labelled(data.finished_rows(table, facets), facets, apart=[against])
     found = []
     apart = ["column", "row"] if against == "max_len" else ["column", "row", "size"]

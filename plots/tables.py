@@ -34,7 +34,7 @@ def build(
         found["flops"] = flops(table, facets)
         found["costs"] = cost_table(table, speeds, facets)
         if finished(table).groupby("model")["heads"].nunique().max() >= exponents.FEWEST:
-            found["heads"] = exponents.exponents(table, facets, against="heads")
+            found["heads"] = heads(table, facets)
         else:
             found["exponents"] = exponents.exponents(table, facets)
     if data.WEIGHT_FORMAT in table:
@@ -53,8 +53,8 @@ def sweeps_dim(table: pd.DataFrame) -> bool:
 def accuracy(
     table: pd.DataFrame, facets: data.Facets = None, records: data.Records | None = None
 ) -> pd.DataFrame:
-    """A row per setting, with every seed and its 95 % interval. `by kind %`: of the kinds of
-    instances, seeds pooled, where recorded."""
+    """Accuracy of every setting and D. Chain: share of exactly matching chains. By kind, where
+    recorded: accuracy on each kind of instance, seeds pooled."""
     rows = data.labelled(finished(table), facets, data.APART)
     ends = ["answer_accuracy", "answer_accuracy_low", "answer_accuracy_high"]
     text = [
@@ -91,8 +91,9 @@ def by_kind(counts: pd.Series) -> str | None:
 
 
 def learning_rates(table: pd.DataFrame, records: data.Records) -> pd.DataFrame:
-    """Validation accuracy by learning rate and, where several were tried with as many seeds, which
-    was `chosen`."""
+    """Correct validation chains at the end of training, and steps; medians of the seeds. Chosen,
+    where all rates have as many seeds: the best after rounding to whole percent; ties go to the
+    fewest steps."""
     rows = data.panels(table, {"x": ["recipe.learning_rate"]})
     rows = rows.assign(validation=100 * data.final_chains(rows, records))
     grouped = rows.groupby(["column", "row", "x"], sort=False)
@@ -109,8 +110,12 @@ def learning_rates(table: pd.DataFrame, records: data.Records) -> pd.DataFrame:
 
 
 def prefixes(table: pd.DataFrame, records: data.Records) -> pd.DataFrame:
-    """n* by number of layers, a row per task and model, and its `doublings` per layer, fitted to
-    all seeds as in `plots.exponents` (for words right to their end, n* is only a lower bound)."""
+    """n*, the longest prefix with each label right in 90 % of the test words, by number of layers
+    (median of the seeds), and how often it doubles per layer, with a 95 % interval.
+
+    The doublings are fitted to all seeds as in `plots.exponents`: for words right to their end, n*
+    is only a lower bound.
+    """
     rows = data.panels(table, {"x": ["layers"]})
     known = [errors.get("longest_prefix") for errors in data.errors_of(rows, records)]
     rows = rows.assign(prefix=pd.to_numeric(pd.Series(known, rows.index))).dropna(subset="prefix")
@@ -129,8 +134,10 @@ def prefixes(table: pd.DataFrame, records: data.Records) -> pd.DataFrame:
 
 
 def d90(table: pd.DataFrame, facets: data.Facets = None) -> pd.DataFrame:
-    """D90 of every group. `fails`: the largest smaller D that was measured; `times`: D90 over
-    standard attention's. `success %` is that of the largest D if none passed."""
+    """The bracket is (next smaller D tried, D90]. Median accuracy, chain (exact match) and success
+    (share of seeds at 90 %) are those at D90, else at the largest D. Still improving: at the
+    bracket's lower end, a seed gained over 2 points in the last fifth of its steps. × standard: D90
+    relative to standard attention's, with the interval that the two brackets allow."""
     groups = data.labelled(required(table), facets, data.APART)
     frame = data.times_standard(groups).sort_values(
         ["column", "size", "row"], kind="stable",
@@ -161,8 +168,11 @@ def d90(table: pd.DataFrame, facets: data.Facets = None) -> pd.DataFrame:
 
 
 def flops(table: pd.DataFrame, facets: data.Facets = None) -> pd.DataFrame:
-    """GFLOPs at D90 in the form of the paper's Table 2, with its own numbers where sizes match.
-    `linear layers` counts 2 * 12 * M * D^2 * L."""
+    """GFLOPs of one forward pass over L tokens at D90, 2 per multiply-add. Linear layers: the
+    paper's count as we read it; total: plus token mixing and head.
+
+    The paper's count is 2 * 12 * M * D^2 * L. Its own numbers stand beside ours where sizes match.
+    """
     groups = data.d90_of_groups(table, facets)
     reached = groups["d90"].notna()
     blocks = {
@@ -178,10 +188,17 @@ def flops(table: pd.DataFrame, facets: data.Facets = None) -> pd.DataFrame:
     return pd.concat(parts, ignore_index=True)
 
 
+def heads(table: pd.DataFrame, facets: data.Facets) -> pd.DataFrame:
+    """b of D90 ~ H^b, fitted to the brackets (log-logistic, interval-censored), with its 95 %
+    interval. b would be 0.5 if the size of the state, about D²/H numbers, determined D90."""
+    return exponents.exponents(table, facets, against="heads")
+
+
 def cost_table(
     table: pd.DataFrame, speeds: pd.DataFrame | None, facets: data.Facets
 ) -> pd.DataFrame:
-    """Each model's cost at its D90, a column per metric of `plots.costs`."""
+    """Costs at D90. Memory in float32, of sequences of L tokens; FLOPs of a forward pass over L
+    tokens; training until 90 % of the validation chains are correct, in the median seed."""
     known = costs.costs(table, speeds, facets)
     frame = known[["column", "size", "max_len", "row", "d90"]].set_axis(
         ["task", "n", "L", "model", "D90"], axis=1
@@ -193,7 +210,8 @@ def cost_table(
 
 
 def distances(table: pd.DataFrame, records: data.Records) -> pd.DataFrame:
-    """`tasks.locality` of each size of ED and ED_Local."""
+    """m: the largest distance from a token to one it depends on, over 1,000 sequences; m, chain: to
+    one of those after the prompt."""
     known = table[table["task"].isin(LOCAL)].drop_duplicates(["task", "size"])
     found = []
     for row in known.sort_values(["task", "size"]).to_dict("records"):
