@@ -126,13 +126,17 @@ def suggest_key(key: str) -> str:
     groups = ("task", "model", "recipe", "data", "measure", "logger")
     known = [f"{group}.{found}" for group in groups
              for path in (CONF_DIR / group).glob("*.yaml") for found in _keys(path)]  # fmt: skip
+    if key == "experiment":
+        return "; sweep.py runs experiments"
     same = [name for name in known if name.endswith(f".{key}")]
     if same or "." not in key:
         top = (*_keys(CONF_DIR / "train.yaml"), *_keys(CONF_DIR / "machine" / "default.yaml"))
         return f"; did you mean {same[0]}?" if same else did_you_mean(key, (*groups, *top))
     if key in known:
         return f"; another {key.partition('.')[0]} has it"
-    return did_you_mean(key, known) if key.count(".") == 1 else ""
+    group, _, last = key.partition(".")
+    own = [name.partition(".")[2] for name in known if name.startswith(f"{group}.")]
+    return did_you_mean(last, own, f"{group}.") if "." not in last else ""
 
 
 def _keys(path: Path) -> list[str]:

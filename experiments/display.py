@@ -194,7 +194,8 @@ def show_status(sweep: Sweep, watch: bool = False) -> None:
         if left:
             workers = max(1, len(running))
             hours = duration(seconds_left(left, estimate) / workers)
-            text += f"; at most {hours} of training left, {workers} cell(s) at a time{more(sweep)}"
+            on = f"{workers} worker{'s' * (workers > 1)}"
+            text += f"; about {hours} left on {on}, without early stopping{more(sweep)}"
         shown = [running_table(running, varying), text] if running else [text]
         return Group(*shown), len(running)
 
@@ -210,7 +211,7 @@ def show_status(sweep: Sweep, watch: bool = False) -> None:
 
 
 def seconds_left(cells: Iterable[Cell], estimate: Estimate) -> float:
-    """An upper bound on the seconds of training that these cells still take on one worker."""
+    """The seconds that training these cells still takes on one worker, without early stopping."""
     seconds = 0.0
     for cell in one_of_each_training(cells):
         if cell.run.training():
@@ -241,9 +242,9 @@ def print_plan(sweep: Sweep) -> None:
     seconds, cores = seconds_left(open_cells, estimate), cpu_count()
     on_cores = f", {duration(seconds / cores)} on {cores} cores" if estimate.device == "cpu" else ""
     print(
-        f"{sweep.experiment.name}: {len(plan)} cells: {counts(plan)}; {len(open_cells)} to run, at "
-        f"most {duration(seconds)} of training on one worker{on_cores} ({estimate.source})"
-        f"{more(sweep)}"
+        f"{sweep.experiment.name}: {len(plan)} cells: {counts(plan)}; {len(open_cells)} to run, "
+        f"about {duration(seconds)} on one worker{on_cores}, without early stopping{more(sweep)} "
+        f"({estimate.source})"
     )
 
 
@@ -260,4 +261,4 @@ def duration(seconds: float) -> str:
     """E.g. "40 s", "12 min", "3.5 h"."""
     if seconds < 100:
         return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
+    return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:,.1f} h"

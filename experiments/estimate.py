@@ -45,8 +45,8 @@ def _flops_and_length(cell: Cell) -> tuple[int, int]:
 
 
 class Estimate:
-    """Upper bounds on training seconds, from the FLOPs per second of the most similar training run
-    in all tables of results_dir."""
+    """Training seconds without early stopping, from the FLOPs per second of the most similar
+    training run in all tables of results_dir."""
 
     def __init__(self, sweep: Sweep) -> None:
         folders = sorted(path.parent for path in sweep.folder.parent.glob("*/results.csv"))

@@ -13,7 +13,7 @@ import tempfile
 import threading
 import time
 import traceback
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from multiprocessing.connection import wait
 from pathlib import Path
@@ -39,6 +39,7 @@ class LocalLauncher(Launcher):
         self.jobs = cpu_count() if jobs is None else jobs
         self._deadline = math.inf
         self._processes: set[Any] = set()
+        self._shared: Collection[str] = ()  # overrides of all jobs
         # `start` and `join` poll all children; an exit code can be read only once.
         self._reaping = threading.Lock()
 
@@ -59,6 +60,7 @@ class LocalLauncher(Launcher):
         """Run every list of overrides as a job; returns the results in order."""
         setup_globals()
         total = initial_job_idx + len(job_overrides)
+        self._shared = set.intersection(*map(set, job_overrides)) if len(job_overrides) > 1 else ()
         with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(self.jobs) as pool:
             futures = [
                 pool.submit(self._run, list(overrides), number, Path(folder) / str(number), total)
@@ -99,7 +101,8 @@ class LocalLauncher(Launcher):
         if code == -signal.SIGTERM and time.monotonic() > self._deadline:
             return _failed(overrides, RunError("out of time before it began"))
         how = f"killed by signal {-code}" if code < 0 else f"exit status {code}"
-        print(f"error: {' '.join(overrides)}: process {how}", file=sys.stderr)
+        own = " ".join(word for word in overrides if word not in self._shared)
+        print(f"error: {own}: process {how}", file=sys.stderr)
         return _failed(overrides, RunError(f"its process ended without a result ({how})"))
 
 

@@ -21,6 +21,7 @@ from tasks.task import build_task
 
 COLOR = style.model_look("standard").color
 KEYS = ["task", "column", "size", "model", "row", "dim"]
+MAX_PANELS = 6
 
 
 def bits(table: pd.DataFrame, records: data.Records) -> pd.DataFrame:
@@ -77,11 +78,13 @@ def weights(table: pd.DataFrame) -> pd.DataFrame:
 
 @style.styled
 def draw(table: pd.DataFrame, records: data.Records, *, width: float, **_: Any) -> Figure:
-    """A panel per task and size; UserError if no format was measured."""
+    """A panel per task and size; UserError if no format was measured, or for too many panels."""
     if data.STATE_FORMAT not in table or not records:
         raise UserError("no state_format was measured")
     found = bits(table, records)
     panels = [part for _, part in found.groupby(KEYS[:3], sort=False)]
+    if len(panels) > MAX_PANELS:
+        raise UserError(f"{len(panels)} tasks and sizes; the figure has room for {MAX_PANELS}")
     if len(panels) == 1:
         panels = [found.sort_values(["enough", "held"], kind="stable")]
     figure = style.new_figure(width, 0.75 + 0.24 * max(3, found["model"].nunique()))

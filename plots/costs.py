@@ -191,7 +191,7 @@ def _count_savings(axes: Axes, found: pd.DataFrame, places: dict[str, float]) ->
 
 
 def _finish(axes: Axes, octaves: float, places: dict[str, float], room: float) -> None:
-    step = 2 if octaves < 7 and room > 1.6 else 4
+    step = 2 if octaves < 7 and room > 1.8 else 4
     ticks = np.arange(-(octaves // step) * step, octaves + 0.1, step)
     axes.set_xlim(-octaves, octaves)
     axes.set_xticks(ticks, [f"{2 ** abs(tick):g}×" if tick else "equal" for tick in ticks])

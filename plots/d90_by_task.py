@@ -1,4 +1,4 @@
-"""D90 of many models on several tasks, a shaded table with a row per model.
+"""D90 of several models on several tasks, a shaded table.
 
 D90, darker where it is larger. ≤: the smallest D tried passes; >: none passes up to this D.
 """
@@ -39,6 +39,8 @@ def draw(
         texts = texts.loc[groups["row"].unique()]
     above = groups["d90"].fillna(1.5 * groups["low"])  # D90, or a little above all that ran
     shades = by_place(groups, np.log2(above), "D90").set_index("D90").loc[texts.index]
+    if len(texts) < len(texts.columns):
+        texts, shades = texts.T, shades.T
     width = min(width, 1.2 + WIDTH * len(texts.columns))
     narrow = width < 1.2 + 0.7 * len(texts.columns)
     room = (1.4 if narrow else 1.0) * (width - 1.2) / len(texts.columns)  # narrow: small letters

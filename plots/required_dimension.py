@@ -33,7 +33,7 @@ def draw(table: pd.DataFrame, facets: data.Facets = None, *, width: float, **_: 
     figure = style.new_figure(0.6 + panel * len(columns), HEIGHT)
     figure.subplots(1, len(columns), sharey=True, squeeze=False)
     for axes, column in zip(figure.axes, columns, strict=True):
-        _draw_lines(axes, groups[groups["column"] == column], looks)
+        _draw_lines(axes, groups[groups["column"] == column], looks, panel)
         axes.set_title(style.wrapped(column, panel))
     low, high = figure.axes[0].get_ylim()
     powers = 2.0 ** np.arange(np.ceil(np.log2(low)), np.floor(np.log2(high)) + 1)
@@ -47,7 +47,9 @@ def draw(table: pd.DataFrame, facets: data.Facets = None, *, width: float, **_: 
     return figure
 
 
-def _draw_lines(axes: Axes, groups: pd.DataFrame, looks: dict[str, dict[str, Any]]) -> None:
+def _draw_lines(
+    axes: Axes, groups: pd.DataFrame, looks: dict[str, dict[str, Any]], panel: float
+) -> None:
     axes.set(xscale="log", yscale="log")
     shortest, longest = groups["max_len"].min(), groups["max_len"].max()
     span = 1.44 * longest / shortest
@@ -59,7 +61,7 @@ def _draw_lines(axes: Axes, groups: pd.DataFrame, looks: dict[str, dict[str, Any
         axes.plot(lengths, part["d90"].where(bounded), **look)
         axes.plot(lengths, part["d90"].mask(bounded), **{**look, "linestyle": "none"})
         _draw_brackets(axes, lengths, part, look["color"])
-    _mark(axes.xaxis, spaced_ticks(sorted(groups["max_len"].unique())))
+    _mark(axes.xaxis, spaced_ticks(sorted(groups["max_len"].unique()), 0.2 / (panel - 0.4)))
     axes.set_xlim(shortest / 1.2, longest * 1.2)
     seen = [*groups["d90"].dropna(), *groups["low"][groups["low"] > 0]]
     axes.set_ylim(min([*axes.get_ylim(), min(seen) / 1.6]), max(axes.get_ylim()[1], max(seen) * 2))
@@ -71,11 +73,11 @@ def _mark(axis: Axis, numbers: list[float]) -> None:
     axis.set_ticks([], minor=True)
 
 
-def spaced_ticks(lengths: list[float]) -> list[float]:
-    """The lengths far enough apart to be ticks of a logarithmic axis."""
+def spaced_ticks(lengths: list[float], apart: float) -> list[float]:
+    """The lengths at least this share of a logarithmic axis apart, to be its ticks."""
     kept: list[float] = []
     for length in reversed(lengths):
-        if not kept or kept[-1] / length > (lengths[-1] / lengths[0]) ** 0.1:
+        if not kept or kept[-1] / length > (lengths[-1] / lengths[0]) ** apart:
             kept.append(length)
     return kept[::-1]
 

@@ -102,6 +102,8 @@ class Task(ABC):
 
     def complete(self, prompt: list[str]) -> Example:
         """The whole sequence of a prompt in this task's format."""
+        if self.answer_marker not in prompt:
+            raise UserError(f"task {self.name}: a prompt has no {self.answer_marker!r}: {prompt!r}")
         chain, answer = self.solve(prompt)
         if chain and (isinstance(chain, str) or chain[-1] != self.answer_marker):
             wanted = f"a list of tokens that ends with {self.answer_marker!r}"

@@ -22,7 +22,8 @@ def replaced(words, changes):
 
 BAD_CELLS = [
     ("task=chess", "--config-dir=DIR adds your own"), ("nonsense", "nonsense"),
-    ("modle=lis", "did you mean model?"), ("thread=2", "did you mean threads?"),
+    ("experiment=quick", "sweep.py runs experiments"), ("modle=lis", "did you mean model?"),
+    ("thread=2", "did you mean threads?"),
     ("precision=float32", "did you mean recipe.precision?"),
     ("task.colour=red", "colour"), ("+task.colour=red", "colour"), ("task.r=2", "another task has"),
     ("~task._target_", "task._target_: missing"),

@@ -1,6 +1,7 @@
 """Published results: names of rows follow from configurations, and a run reproduces the numbers."""
 
 import ast
+import itertools
 import json
 import random
 
@@ -23,6 +24,7 @@ from experiments.table import (
     text_rows,
     varying_keys,
 )
+from training.trainer import Validation, still_improving
 
 RESULTS = ROOT / "results"
 EXPERIMENTS = sorted(path.parent.name for path in RESULTS.glob("*/results.csv"))
@@ -52,6 +54,19 @@ def test_shared_settings_and_a_row_determine_the_configuration(experiment):
         if row["status"] == "done":
             settings = config_of_row(row, shared)
             assert cell_name(cell_from(settings)) == row["cell"]
+
+
+@pytest.mark.parametrize("experiment", EXPERIMENTS)
+def test_columns_of_training_follow_from_the_curve(experiment):
+    table = read_table(RESULTS / experiment).query("status == 'done'").set_index("cell")
+    for cell, entry in read_cells(RESULTS / experiment).items():
+        if cell in table.index and "curve" in entry:
+            row = table.loc[cell]
+            curve = list(itertools.starmap(Validation, zip(*entry["curve"].values(), strict=True)))
+            good = [v.step for v in curve if v.validation_chain_exact_match >= 0.9]
+            assert row["steps_to_90"] == good[0] if good else pd.isna(row["steps_to_90"])
+            assert row["steps"] == curve[-1].step
+            assert row["still_improving"] == still_improving(curve)
 
 
 def test_rows_of_the_same_data_settings_have_the_same_data():

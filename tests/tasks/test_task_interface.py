@@ -55,6 +55,8 @@ def test_chains_end_with_the_marker(monkeypatch, chain) -> None:
     monkeypatch.setattr(Parity, "solve", lambda self, prompt: (chain, ["0"]))
     with pytest.raises(UserError, match="ends with '<sep>'"):
         Parity(2).draw(0, 0, 0, 1)
+    with pytest.raises(UserError, match="a prompt has no '<sep>'"):
+        Parity(2).complete(["0", "1"])
 
 
 def test_invalid_vocabulary_raises_a_user_error(monkeypatch) -> None:
