@@ -89,6 +89,8 @@ def user_line(error: Exception, suggest: Callable[[str], str]) -> str | None:
         key, near = unknown[1], suggest(unknown[1])
         new = "did you mean" not in near and key.startswith(("task.", "model.mixer."))
         return f"{key}: no such key{near}{f'; +{key}=VALUE adds it' if new else ''}"
+    if several := re.match(r"Key '(\w+)' is not in struct\s+full_key: hydra.", str(error)):
+        return f"{several[1]}: give one name, not a list"
     if isinstance(error, HydraException | OmegaConfBaseException | yaml.YAMLError):
         word = getattr(error, "override", None)  # that cannot be parsed
         near = ""

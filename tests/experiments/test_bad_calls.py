@@ -23,8 +23,7 @@ def replaced(words, changes):
 BAD_CELLS = [
     ("task=chess", "--config-dir=DIR adds your own"), ("nonsense", "nonsense"),
     ("experiment=quick", "sweep.py runs experiments"), ("modle=lis", "did you mean model?"),
-    ("thread=2", "did you mean threads?"),
-    ("precision=float32", "did you mean recipe.precision?"),
+    ("thread=2", "did you mean threads?"), ("precision=float32", "did you mean recipe.precision?"),
     ("task.colour=red", "colour"), ("+task.colour=red", "colour"), ("task.r=2", "another task has"),
     ("~task._target_", "task._target_: missing"),
     ("model.mixer.gain=2", "no such key; +model.mixer.gain=VALUE adds it"),
@@ -65,7 +64,8 @@ def test_a_bad_cell(command, tmp_path, words, named):
 
 
 BAD_SWEEPS = [
-    ("experiment=qiuck", "did you mean quick?"), ("hydra.launcher.job=1", "job: no such key"),
+    ("experiment=qiuck", "did you mean quick?"), ("model=[gla,lstm]", "model: give one name"),
+    ("hydra.launcher.job=1", "job: no such key"),
     ("only.model=mamba", "values: linear, sparse, standard"),
     ("only.dim=[8,99]", "only.dim=99: no cell matches; values: 8, 16, 32"),
     ("+only.colour=red", "no cell has this key"),
