@@ -147,7 +147,7 @@ def protocol(
     rows = {
         "command": "; ".join(f"`{command}`" for command in commands)
                    if len(commands) <= MAX_COMMANDS else f"{len(commands)} (cells.jsonl)",
-        "data": "; ".join(dict.fromkeys(map(_sets, sets))),
+        "data": "; ".join([*dict.fromkeys(map(_sets, sets)), _tested(done)]),
         "recipe": "; ".join(_recipe([r for r in recipes if r["name"] == name])
                             for name in dict.fromkeys(r["name"] for r in recipes)),
         "layers, heads": "; ".join(data.words(depths, ["layers", "heads"])),
@@ -161,9 +161,13 @@ def protocol(
 
 
 def _sets(of: Mapping[str, Any]) -> str:
-    train, test = (Path(of[file]).name if of[file] else f"{of[split]:,}"
-                   for file, split in (("train_file", "train"), ("file", "test")))  # fmt: skip
-    return f"{train} training, {of['validation']:,} validation, {test} test sequences"
+    train = Path(of["train_file"]).name if of["train_file"] else f"{of['train']:,}"
+    return f"{train} training, {of['validation']:,} validation sequences"
+
+
+def _tested(done: pd.DataFrame) -> str:
+    counts = sorted(done["n_test"].dropna().astype(int).unique())
+    return f"{' or '.join(f'{count:,}' for count in counts)} test sequences"
 
 
 def _distinct(settings: Any) -> list[dict[str, Any]]:

@@ -137,7 +137,8 @@ def d90(table: pd.DataFrame, facets: data.Facets = None) -> pd.DataFrame:
     """The bracket is (next smaller D tried, D90]. Median accuracy, chain (exact match) and success
     (share of seeds at 90 %) are those at D90, else at the largest D. Still improving: at the
     bracket's lower end, a seed gained over 2 points in the last fifth of its steps. × standard: D90
-    relative to standard attention's, with the interval that the two brackets allow."""
+    relative to standard attention's in the same setting, with the interval that the two brackets
+    allow."""
     groups = data.labelled(required(table), facets, data.APART)
     frame = data.times_standard(groups).sort_values(
         ["column", "size", "row"], kind="stable",
@@ -169,7 +170,7 @@ def d90(table: pd.DataFrame, facets: data.Facets = None) -> pd.DataFrame:
 
 def flops(table: pd.DataFrame, facets: data.Facets = None) -> pd.DataFrame:
     """GFLOPs of one forward pass over L tokens at D90, 2 per multiply-add. Linear layers: the
-    paper's count as we read it; total: plus token mixing and head.
+    paper's count as we read it; total: plus token mixing and head. Upper bounds where D90 is one.
 
     The paper's count is 2 * 12 * M * D^2 * L. Its own numbers stand beside ours where sizes match.
     """
@@ -198,7 +199,8 @@ def cost_table(
     table: pd.DataFrame, speeds: pd.DataFrame | None, facets: data.Facets
 ) -> pd.DataFrame:
     """Costs at D90. Memory in float32, of sequences of L tokens; FLOPs of a forward pass over L
-    tokens; training until 90 % of the validation chains are correct, in the median seed."""
+    tokens; training until 90 % of the validation chains are correct, in the median seed. Upper
+    bounds where D90 is one."""
     known = costs.costs(table, speeds, facets)
     frame = known[["column", "size", "max_len", "row", "d90"]].set_axis(
         ["task", "n", "L", "model", "D90"], axis=1

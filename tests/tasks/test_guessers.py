@@ -56,7 +56,7 @@ def test_letter_counts_do_not_reveal_membership(name, letters):
         assert 0.48 < table_accuracy(parity, answer) < 0.52
 
 
-@pytest.mark.parametrize(("name", "share"), [("A5", 58), ("A4", 59), ("S4", 61), ("S5", 65)])
+@pytest.mark.parametrize(("name", "share"), [("A5", 58), ("A4", 59), ("S4", 61), ("S5", 64)])
 def test_one_count_and_equal_neighbours_partly_reveal_membership(name, share):
     task = Word(16, "direct", name, "three", "member")
     words, counts, answer = letters_and_answers(task, WORD_FIRST, 60_000)
@@ -64,7 +64,7 @@ def test_one_count_and_equal_neighbours_partly_reveal_membership(name, share):
     used = np.flatnonzero(counts.any(0))
     best = max(table_accuracy(32 * counts[:, letter] + equal, answer) for letter in used)
     assert 100 * best == pytest.approx(share, abs=0.8)
-    assert "reach 58, 59, 61, 65 % (A5, A4, S4, S5) at n = 16" in TEXT
+    assert "reach 58, 59, 61, 64 % (A5, A4, S4, S5) at n = 16" in TEXT
 
 
 @pytest.mark.parametrize("name", ["A5", "S5"])
