@@ -58,15 +58,13 @@ def test_shared_settings_and_a_row_determine_the_configuration(experiment):
 
 @pytest.mark.parametrize("experiment", EXPERIMENTS)
 def test_columns_of_training_follow_from_the_curve(experiment):
-    table = read_table(RESULTS / experiment).query("status == 'done'").set_index("cell")
-    for cell, entry in read_cells(RESULTS / experiment).items():
-        if cell in table.index and "curve" in entry:
-            row = table.loc[cell]
-            curve = list(itertools.starmap(Validation, zip(*entry["curve"].values(), strict=True)))
-            good = [v.step for v in curve if v.validation_chain_exact_match >= 0.9]
-            assert row["steps_to_90"] == good[0] if good else pd.isna(row["steps_to_90"])
-            assert row["steps"] == curve[-1].step
-            assert row["still_improving"] == still_improving(curve)
+    cells = read_cells(RESULTS / experiment)
+    for row in read_table(RESULTS / experiment).query("status == 'done'").to_dict("records"):
+        columns = cells[row["cell"]]["curve"].values()
+        curve = list(itertools.starmap(Validation, zip(*columns, strict=True)))
+        good = [v.step for v in curve if v.validation_chain_exact_match >= 0.9]
+        assert row["steps_to_90"] == good[0] if good else pd.isna(row["steps_to_90"])
+        assert (row["steps"], row["still_improving"]) == (curve[-1].step, still_improving(curve))
 
 
 def test_rows_of_the_same_data_settings_have_the_same_data():
