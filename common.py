@@ -138,7 +138,9 @@ def suggest_key(key: str) -> str:
         return f"; another {key.partition('.')[0]} has it"
     group, _, last = key.partition(".")
     own = [name.partition(".")[2] for name in known if name.startswith(f"{group}.")]
-    return did_you_mean(last, own, f"{group}.") if "." not in last else ""
+    if "." in last:
+        return ""
+    return did_you_mean(last, own, f"{group}.") if own else did_you_mean(key, known)
 
 
 def _keys(path: Path) -> list[str]:

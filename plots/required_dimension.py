@@ -61,7 +61,7 @@ def _draw_lines(
         axes.plot(lengths, part["d90"].where(bounded), **look)
         axes.plot(lengths, part["d90"].mask(bounded), **{**look, "linestyle": "none"})
         _draw_brackets(axes, lengths, part, look["color"])
-    _mark(axes.xaxis, spaced_ticks(sorted(groups["max_len"].unique()), 0.2 / (panel - 0.4)))
+    _mark(axes.xaxis, spaced_ticks(sorted(groups["max_len"].unique()), 0.2 / max(panel - 0.4, 0.1)))
     axes.set_xlim(shortest / 1.2, longest * 1.2)
     seen = [*groups["d90"].dropna(), *groups["low"][groups["low"] > 0]]
     axes.set_ylim(min([*axes.get_ylim(), min(seen) / 1.6]), max(axes.get_ylim()[1], max(seen) * 2))

@@ -170,7 +170,8 @@ def d90(table: pd.DataFrame, facets: data.Facets = None) -> pd.DataFrame:
 
 def flops(table: pd.DataFrame, facets: data.Facets = None) -> pd.DataFrame:
     """GFLOPs of one forward pass over L tokens at D90, 2 per multiply-add. Linear layers: the
-    paper's count as we read it; total: plus token mixing and head. Upper bounds where D90 is one.
+    paper's count as we read it; total: plus token mixing and head. Where D90 is only a bound, so
+    are these.
 
     The paper's count is 2 * 12 * M * D^2 * L. Its own numbers stand beside ours where sizes match.
     """
@@ -199,8 +200,8 @@ def cost_table(
     table: pd.DataFrame, speeds: pd.DataFrame | None, facets: data.Facets
 ) -> pd.DataFrame:
     """Costs at D90. Memory in float32, of sequences of L tokens; FLOPs of a forward pass over L
-    tokens; training until 90 % of the validation chains are correct, in the median seed. Upper
-    bounds where D90 is one."""
+    tokens; training until 90 % of the validation chains are correct, in the median seed. Where
+    D90 is only a bound, so are these."""
     known = costs.costs(table, speeds, facets)
     frame = known[["column", "size", "max_len", "row", "d90"]].set_axis(
         ["task", "n", "L", "model", "D90"], axis=1
