@@ -45,8 +45,8 @@ class RunError(Exception):
 def exit_on_user_error(
     function: Callable[..., Any], suggest: Callable[[str], str] | None = None
 ) -> Callable[..., Any]:
-    """Print an error of `function` that the user can fix as one line, and exit with status 2, or 1
-    for a RunError. `suggest` completes the line for an unknown key."""
+    """Turn user errors in `function` into one line on stderr and exit status 2 (RunError: 1).
+    `suggest` completes the line for an unknown key."""
 
     @functools.wraps(function)
     def wrapper(*arguments: Any) -> Any:
@@ -105,7 +105,7 @@ def user_line(error: Exception, suggest: Callable[[str], str]) -> str | None:
                 near += "; --config-dir=DIR adds your own"
         reason = error.__cause__ if isinstance(error.__cause__, OmegaConfBaseException) else ""
         return one_line(f"{f'{word}: ' if word else ''}{error} {reason}") + near
-    # The others are Hydra's, e.g. for submitit without SLURM, and model=2.
+    # `theirs` are plain exceptions of Hydra: submitit without SLURM, model=2.
     ours = isinstance(error, UserError | RunError)
     theirs = str(error).startswith(("Could not detect", "Config group override must"))
     return str(error) if ours or theirs else None

@@ -1,4 +1,4 @@
-"""How time and memory of a mixer grow with length L, forward and backward.
+"""How a mixer's time grows with length L, forward and backward.
 
     python -m benchmarks scaling                          # every model but tensor
     python -m benchmarks scaling models=gla,mamba2 record=FILE.json

@@ -1,4 +1,4 @@
-"""Timing, memory and records of the benchmarks.
+"""Timing and records of the benchmarks.
 
 Alternatives take turns in one process, so that a slow moment affects all of them. Quote
 ratios of one run, not seconds of two.

@@ -24,7 +24,7 @@ class Evaluation:
 
     `answer_accuracy`: right final answers, with the 95 % Wilson interval `answer_accuracy_low` to
     `answer_accuracy_high`; `chain_exact_match`: sequences with every generated token gold. With
-    labels, the last label is the answer and all labels are the chain; online, all are both.
+    labels, the last label is the answer, all labels the chain; online, all labels are both.
     `chance_accuracy`: that of the most frequent answer. `n_test`: sequences; `seconds`: CPU time,
     or wall time on a GPU; `errors`: where chains break (`where_chains_break`), accuracy by kind
     (`by_kind`); `generation`: what the model wrote.

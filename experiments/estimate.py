@@ -62,7 +62,7 @@ class Estimate:
         keys = [known["model"], known["device"] == device, known["dim"], known["max_len"]]
         self.speeds: dict[Any, float] = speed.groupby(keys).median().to_dict()
         here = (known["device"] == device).sum()
-        self.source = f"speeds of {len(known)} training runs, {here} of them on this machine"
+        self.source = f"speeds of {len(known)} training runs, {here} of them on this device"
         if known.empty:
             self.source = f"assumed {self.assumed / 1e9:,.0f} GFLOP/s"
 

@@ -68,8 +68,8 @@ def require_causal(model: Transformer) -> None:
             moved = (mixer(x[:, :cut], **before) - whole[:, :cut]).abs().max()
             if not moved <= tolerance:  # or NaN
                 raise UserError(
-                    f"mixer {type(mixer).__name__} looks ahead: its output at token {cut} "
-                    "changes with later tokens; token t may depend on x[:, : t + 1] only"
+                    f"mixer {type(mixer).__name__} looks ahead: its outputs up to token {cut} "
+                    "change with later tokens; token t may depend on x[:, : t + 1] only"
                 )
 
 

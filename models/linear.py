@@ -20,7 +20,7 @@ CHUNKED_FROM = 64
 
 def feature_map(x: Tensor) -> Tensor:
     """φ(x) = elu(x) + 1 = exp(min(x, 0)) + max(x, 0), at least in float32. The sum elu(x) + 1 would
-    be exactly 0 below x = -17 in float32 and below x = -8 in bf16."""
+    be exactly 0 below about x = -17 in float32 and x = -6 in bf16."""
     x = upcast(x)
     return x.clamp(max=0).exp() + x.relu()
 

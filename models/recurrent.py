@@ -22,8 +22,8 @@ class RecurrentMixer(AttentionMixer):
     and projected. State and decays are at least float32. No attention weights to drop.
 
     Subclasses define `recurrence_inputs`, `scan` and `normed`. `num_householder` is n,
-    `uses_delta_rule` whether there is β. A class that sets `has_kernel` computes the recurrence
-    above, so that packed tokens may take the compiled kernel; its subclasses may not.
+    `uses_delta_rule` whether there is β. `has_kernel`: the class computes exactly the
+    recurrence above, so packed tokens take the compiled kernel; not inherited.
     """
 
     num_householder, uses_delta_rule = 1, False

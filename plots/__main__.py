@@ -2,8 +2,8 @@
 
 python -m plots experiment=NAME [KEY=VALUE ...]
 
-They go to results_dir/NAME/figures, and README.md beside them; of some models only, to
-figures/some_models.
+Figures go to results_dir/NAME/figures, README.md to results_dir/NAME; with models= or exclude=,
+figures go to figures/some_models.
 
 results_dir=DIR       the experiment's parent folder: outputs, or results if outputs has none
 format=png            figures: png, pdf, svg; tables: csv, md, tex; e.g. png,csv

@@ -2,8 +2,8 @@
 
 Needed: log2 of the number of distinct correct continuations after the prompt. Enough: the size of
 the state, all its numbers rounded after every token to the shortest format (float or integer) at
-which the median seed answers 90 %; missing if there is none. Held: its size in float32. D: one for
-all models, or one for each from top to bottom.
+which the median seed answers 90 %; no dot if none does. Held: its size in float32. D in a title:
+shared, or one per model from top to bottom.
 """
 
 from typing import Any

@@ -2,9 +2,9 @@
 
 Each dot is a problem size, larger for larger sizes: the cost of a model at its D90 relative to
 standard attention's at its own. Further right is cheaper. k/n: the model is cheaper (for times, by
-at least 10 %) at k of n sizes. (k of n sizes), in a title: it reaches 90 % at only these. D90 is
-known to one grid step. Training costs are those until 90 % of the validation chains are correct, if
-the median seed gets there. Costs that were not timed are omitted.
+at least 10 %) at k of n sizes. (k of n sizes) in a title: the model reaches 90 % at only k. D90 is
+known to within a grid step. Training costs are those until 90 % of the validation chains are
+correct, if the median seed gets there. Costs that were not timed are omitted.
 """
 
 import itertools

@@ -116,7 +116,7 @@ def _reached(settings: pd.DataFrame, solved: pd.Series) -> str:
         name = settings["row"]
     counts = solved.groupby(name, sort=False).agg(["sum", "size"])
     said = [f"{model} {reached} of {of}" for model, reached, of in counts.itertuples()]
-    return f"Settings that reach 90 % at some D: {'; '.join(said)}."
+    return f"Settings that reach 90 %: {'; '.join(said)}."
 
 
 def _compared(row: str, rows: pd.DataFrame) -> str:
@@ -128,7 +128,7 @@ def _compared(row: str, rows: pd.DataFrame) -> str:
     if failed:
         said += f" and fails at every D tried in {failed}"
     rest = len(rows) - len(known) - failed
-    return f"{said} (in the other {rest}, only bounds are known)" if rest else said
+    return f"{said} (only bounds on D90 in {rest})" if rest else said
 
 
 def protocol(
@@ -216,8 +216,8 @@ def shown(facets: data.Facets, table: pd.DataFrame) -> str:
     """A sentence on the settings that the figures are limited to."""
     only = {data.column_of(k, table): v for k, v in (facets or {}).get("only", {}).items()}
     values = {k: v if isinstance(v, list) else [v] for k, v in only.items() if k in table}
-    words = [" and ".join(data.in_words(k, one) for one in v) for k, v in values.items()]
-    return f"Figures, D90 and costs: {'; '.join(words)} only." if words else ""
+    words = [", ".join(data.in_words(k, one) for one in v) for k, v in values.items()]
+    return f"Figures, D90 and costs show only {'; '.join(words)}." if words else ""
 
 
 def exceptions(table: pd.DataFrame) -> str:

@@ -92,7 +92,7 @@ def by_kind(counts: pd.Series) -> str | None:
 
 def learning_rates(table: pd.DataFrame, records: data.Records) -> pd.DataFrame:
     """Correct validation chains at the end of training, and steps; medians of the seeds. Chosen,
-    where all rates have as many seeds: the best after rounding to whole percent; ties go to the
+    if all rates have equally many seeds: the best after rounding to whole percent; ties go to the
     fewest steps."""
     rows = data.panels(table, {"x": ["recipe.learning_rate"]})
     rows = rows.assign(validation=100 * data.final_chains(rows, records))
@@ -213,8 +213,8 @@ def cost_table(
 
 
 def distances(table: pd.DataFrame, records: data.Records) -> pd.DataFrame:
-    """m: the largest distance from a token to one it depends on, over 1,000 sequences; m, chain: to
-    one of those after the prompt."""
+    """m: the largest distance from a token to one it depends on, over 1,000 sequences; m, chain:
+    the same, after the prompt only."""
     known = table[table["task"].isin(LOCAL)].drop_duplicates(["task", "size"])
     found = []
     for row in known.sort_values(["task", "size"]).to_dict("records"):

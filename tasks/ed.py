@@ -119,9 +119,10 @@ class EditDistance(Task):
         return out
 
     def state_bits(self) -> float | tuple[float, float]:
-        """From below: row 1 shows which letters equal a_1, column 1 which equal b_1, all free: 2n +
-        1 bits for strings of n and n + 2 letters. From above: which letters are equal decides the
-        table, so restricted growth sequences of at most ten letters, for each pair of lengths."""
+        """Lower bound: row 1 shows which letters equal a_1, column 1 which equal b_1,
+        independently: 2n + 1 bits for n and n + 2 letters. Upper bound: the table depends only on
+        which letters are equal: restricted growth sequences of at most ten letters, counted for
+        each pair of lengths."""
         if self.format == "direct":
             return 1.0, math.log2(self.largest_distance + 1)
         letters = min(MAX_LETTERS, self.alphabet_size)

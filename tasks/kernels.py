@@ -30,7 +30,7 @@ def kernel(function: Callable[..., Any], **options: Any) -> Callable[..., Any]:
 
 @functools.cache
 def _cache_folder(package: Path) -> str:
-    """The first writable folder, "" for none. (Numba would drop the folder's name.)"""
+    """The first writable folder, "" for none. (Numba's own fallback would lose the digest.)"""
     digest = hashlib.sha256()
     for path in sorted(package.glob("*.py")):
         digest.update(path.read_bytes())

@@ -92,8 +92,8 @@ class LIS(Task):
         return self.join(numbers, lengths, longest)
 
     def state_bits(self) -> float:
-        """Chains are restricted growth sequences: Bell(n). Labels depend on the least last number
-        of each length: before the last label, a set of at most n - 1 below the largest."""
+        """Chains are restricted growth sequences: Bell(n). Labels depend on each length's
+        smallest last number: before the last label, a set of at most n - 1 below the largest."""
         if self.format == "direct":
             return math.log2(self.size)
         if self.labelled:

@@ -1,4 +1,4 @@
-"""Match3: do two of the given numbers and a third one add up to 0 modulo p?
+"""Match3: do two of the given numbers and the query q add up to 0 modulo p?
 
 One layer of tensor attention decides it; one layer of standard attention must grow with n, but
 at trainable n the required width is small (Sanford, Hsu and Telgarsky 2023).

@@ -107,7 +107,7 @@ class MQAR(Task):
 
     def state_bits(self) -> float | tuple[float, float]:
         """With a chain, lists of queried pairs; without, the last value. With labels, sets of
-        pairs: only given keys are queried, so those with other keys need not be told apart."""
+        pairs: only given keys are queried, so only sets of the same keys must be told apart."""
         keys, values = len(self.keys), len(self.values)
         if self.format == "direct":
             return math.log2(values)

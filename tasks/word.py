@@ -182,9 +182,9 @@ class Word(Task):
         return high if self._monoid.is_group and self.question == "value" else (1.0, high)
 
 
-# Infinite words: u v^ω is in [P] if the running product passes through P infinitely often: weak
-# recognition by linked pairs (Fleischer and Kufleitner 2019), all pairs (s, e) with s in P, where
-# s e = s and e e = e iff s = h(u) h(v)^i h(x) recurs at every further turn of y x, v = x y.
+# Infinite words: u v^ω is in [P] if its running product visits P infinitely often. This is weak
+# recognition (Fleischer and Kufleitner 2019) by all linked pairs (s, e), s e = s and e e = e, with
+# s in P: for v = x y, s = h(u) h(v)^i h(x) recurs after every further y x.
 
 
 def accepted(monoid: Monoid) -> set[int]:
@@ -194,7 +194,7 @@ def accepted(monoid: Monoid) -> set[int]:
 
 
 def passes(monoid: Monoid, u: list[int], v: list[int]) -> tuple[list[int], list[list[int]], int]:
-    """Products along u, along each v until its last recurs, and from which pass they repeat."""
+    """Products along u; along each v, until the last recurs; the pass from which they repeat."""
     along_u, found = monoid.products(u), []
     ends = [0, *along_u][-1:]
     while True:

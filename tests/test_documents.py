@@ -228,7 +228,9 @@ def test_headline():
     tried = (d90.index.get_level_values("model") == "sparse").sum()
     assert times.notna().all() and (d90.query("model != 'sparse' and d90 > 4")["low"] > 0).all()
     said = f"Sparse attention reaches 90 % at {len(sparse)} of {tried} sizes and saves FLOPs at"
-    assert f"{said} {(less('sparse', 'flops_total') > 1.001).sum()} (both at D = 4)." in TEXT
+    assert (
+        f"{said} {(less('sparse', 'flops_total') > 1.001).sum()} (D = 4, like standard's)." in TEXT
+    )
     assert dims.loc["lis", 5]["sparse"] == dims.loc["lis", 5]["standard"] == 4
     width = f"{times.min():.0f} to {times.max():.1f} times"
     assert f"Linear attention needs {width} standard attention's D." in TEXT
@@ -238,7 +240,7 @@ def test_headline():
     batch = math.ceil(break_even_batch())
     sizes = f"at {alone} sizes (batch 1) or all {every} (from batch {batch})"
     assert f"Counting weights, memory is smaller {sizes}" in TEXT
-    sizes = f"at {alone} sizes (batch 1), at all from batch {batch}"
+    sizes = f"at {alone} sizes (batch 1), all 14 from batch {batch}"
     assert f"counting weights, memory is smaller {sizes}." in README
     tokens = 1 / less("linear", "token_time")
     faster = f"to {tokens.max():.1f} times, at least 10 % less at {(tokens < 0.9).sum()} sizes."
@@ -292,7 +294,7 @@ def test_bits():
     end = "; {} suffice for 4-operator Arithmetic (D = 24; {}.".format(*said[2:])
     assert "LIS (D = 32, two seeds)" + end in TEXT
     each = weights(frame_of("bits"))["bits"]
-    assert f"Weights take {each.min():.0f} to {each.max():.0f} bits each" in TEXT
+    assert f"Weights need {each.min():.0f} to {each.max():.0f} bits each" in TEXT
     word = word.set_index("model")
     enough = word["enough"].dropna()
     assert (enough.idxmin(), enough.idxmax()) == ("lstm", "taylor")
@@ -533,13 +535,13 @@ def test_twice_the_steps():
     assert {*longer.loc["arithmetic"].index.get_level_values("size")} == {3, 4, 6, 8, 13}
     eight = ("arithmetic", 8)
     linear, standard = (flops[*eight, name, dims[*eight, name]] for name in MODELS)
-    shrunk = f"it shrinks to at most {linear / standard:.2f} times, within a grid step."
-    assert f"; at 8 operators, {shrunk}" in TEXT and dims[*eight, "linear"] == 24
+    shrunk = f"shrinks to at most {linear / standard:.2f} times, within a grid step."
+    assert f"; that at 8 operators {shrunk}" in TEXT and dims[*eight, "linear"] == 24
     assert f"We retried {len(passed)} of these D with [twice the steps]" in TEXT and lost == saved
     assert f"(two to five seeds), and {passed.sum()} pass. All savings become losses" in TEXT
     assert (longer["seeds"].min(), longer["seeds"].max()) == (2, 5)
-    assert "as long](#limits), all savings become losses, also within a step." in TEXT
-    assert "could reverse each, and training twice as long does, also within a step." in README
+    assert "the steps](#limits), all savings become losses, by margins as narrow." in TEXT
+    assert "could reverse each; training twice as long does, by margins as narrow." in README
 
 
 def agreed(model):

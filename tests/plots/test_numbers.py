@@ -135,7 +135,7 @@ def test_the_finding_is_the_ratio_of_d90_or_else_how_often_each_model_passes():
     assert swept == "Linear needs 2× standard attention's D in 1 of 1 settings."
     one_dim = [cells({8: [0.95, 0.1, 0.9]}), cells({8: [0.95]}, size=10)]
     found = readme.finding(None, joined(*one_dim, cells({8: [0.5]}, model="linear")))
-    assert found == "Settings that reach 90 % at some D: Standard 2 of 2; Linear 0 of 1."
+    assert found == "Settings that reach 90 %: Standard 2 of 2; Linear 0 of 1."
 
 
 def times(one, other):
