@@ -330,7 +330,7 @@ def test_erasing():
     assert f"D90 with {least} times less state;" in TEXT
     flops = frame_of(HEAD).groupby(["size", "model", "dim"])["flops_total"].first()
     lower = frame_of("table2_below").query("size == 13 and model == 'linear'").squeeze()
-    said = f"misses D = {lower['dim']} at 13 ({100 * lower['answer_accuracy']:.0f} %, [one seed]"
+    said = f"D = {lower['dim']} reaches only {100 * lower['answer_accuracy']:.0f} % at 13 ([one"
     config = read_cells(ROOT / "results/table2_below")[lower["cell"]]["config"]
     assert said in TEXT and config["recipe"]["learning_rate"] == 0.01
     assert flops[13, "standard", 24] < flops[13, "linear", 48]
@@ -391,9 +391,9 @@ def test_seed_noise_of_standard_attention():
         ("ed", 2, "standard"): 12, ("ed", 2, "linear"): 12, ("ed", 3, "linear"): 32,
         ("lis", 5, "standard"): 4,
     }  # fmt: skip
-    said = f"linear at 16: {at16:.2f} times, standard at 16: {standard:.2f})"
+    said = f"{at16:.2f} times if linear's is 16, {standard:.2f} if standard's)"
     assert f"both models' D90 at two letters (12; {said}, linear attention's at three" in TEXT
-    assert f"for five numbers (4; at 8, {at8:.2f} times)" in TEXT
+    assert f"at five numbers (4; {at8:.2f} times if 8)" in TEXT
     fails = medians(frame_of(HEAD)).set_index(["task", "size", "model", "dim"])
     for place in savings(accuracies("median"))[0]:
         edges = [fails.loc[(*place, model, dim)] for model in MODELS
@@ -577,7 +577,7 @@ def test_limits():
     assert f"{len(left)} of {len(table2)} settings of Table 2" in TEXT
     table = frame_of(HEAD)
     full = agreed("linear") + agreed("standard")
-    said = f"at the next smaller D: in all {len(full)} cases for standard and linear attention"
+    said = f"at the next smaller D in all {len(full)} cases for standard and linear attention"
     assert all(full) and said in TEXT
     full = agreed("sparse")
     said = f"in {sum(full)} of {len(full)} for sparse (not at 8 operators and four letters)."
@@ -585,8 +585,8 @@ def test_limits():
     first = finished_rows(table.query("seed < 3"), {}).groupby(["task", "size", "model", "dim"])
     before, _ = savings(first.agg({"answer_accuracy": "median", "flops_total": "first"}))
     left = len(before & savings(accuracies("median"))[0])
-    said = f"linear attention saves at {len(before)} sizes, of which {left} remains with all seeds."
-    assert f"With the first three alone, {said}" in TEXT
+    said = f"linear attention saves at {len(before)} sizes; with all, {left} of these remains."
+    assert f"With only the first three, {said}" in TEXT
     same_rate = ratios_of("overnight").query("model == 'linear' and metric == 'flops_total'")
     saves = f"saves at {(same_rate['saving'] > 1.001).sum()} of {len(same_rate)} sizes"
     assert f"At 0.01 for all, linear attention {saves}." in TEXT
