@@ -105,9 +105,10 @@ def user_line(error: Exception, suggest: Callable[[str], str]) -> str | None:
                 near += "; --config-dir=DIR adds your own"
         reason = error.__cause__ if isinstance(error.__cause__, OmegaConfBaseException) else ""
         return one_line(f"{f'{word}: ' if word else ''}{error} {reason}") + near
-    # `theirs` are plain exceptions of Hydra: submitit without SLURM, model=2.
+    # `theirs` are plain exceptions: submitit without SLURM, model=2, `defaults: standard`.
     ours = isinstance(error, UserError | RunError)
-    theirs = str(error).startswith(("Could not detect", "Config group override must"))
+    plain_errors = "Could not detect", "Config group override must", "Invalid defaults list"
+    theirs = str(error).startswith(plain_errors)
     return str(error) if ours or theirs else None
 
 

@@ -67,8 +67,8 @@ class LoadedRun:
         except UserError as error:
             reason = f"{error} (tokens are separated by spaces)"
             raise UserError(f"prompt {prompt!r}: {reason}") from None
-        except (ValueError, LookupError):
-            reason = task.check_prompt(tokens) or "not a prompt"
+        except (ValueError, LookupError) as error:
+            reason = task.check_prompt(tokens) or str(error)
             raise UserError(f"prompt {prompt!r}: {reason}") from None
         return next(written(self.task, sequences, generate(self.model, sequences)))
 

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from experiments.config import SweepCall
+    from experiments.grid import Experiment
     from experiments.plan import Sweep
 
 
@@ -51,22 +52,29 @@ def main(settings: DictConfig) -> None:
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # `dry_run=true | head` ends quietly
     if call.watch or call.status:
         display.show_status(sweep, watch=call.watch)
-    elif call.dry_run:
+        return
+    require_drawable(sweep.experiment)
+    if call.dry_run:
         display.print_plan(sweep)
     else:
         run(sweep, call)
+
+
+def require_drawable(experiment: Experiment) -> None:
+    """Raise UserError for an unknown figure or facet."""
+    from experiments.table import COLUMNS
+    from plots.data import check_facets
+    from plots.redraw import figure_functions
+
+    figure_functions(experiment.figures)
+    check_facets(experiment.facets, COLUMNS)
 
 
 def run(sweep: Sweep, call: SweepCall) -> None:
     """Run the missing cells, draw and summarise."""
     from experiments import display
     from experiments.launch import launch_cells, make_launcher, require_runnable
-    from experiments.table import COLUMNS
-    from plots.data import check_facets
-    from plots.redraw import figure_functions
 
-    figure_functions(sweep.experiment.figures)
-    check_facets(sweep.experiment.facets, COLUMNS)
     todo = len(sweep.open_cells())
     more = display.more(sweep) if todo else ""
     print(f"{sweep.experiment.name}: {todo} of {len(sweep.cells)} cells to run{more}", flush=True)

@@ -27,7 +27,7 @@ from training.trainer import Evaluated, Event, Listener, TrainingStep, Validatio
 POLL_SECONDS = 1.0
 LOG_SECONDS = 600.0  # between lines where there is no terminal
 PATIENCE_SECONDS = 30.0  # watching ends after this long with nothing running
-# Overrides to print in a multirun: `label` omits them.
+# Overrides that `label` omits.
 UNLABELLED = re.compile(r"\+*(task\.(?!size)|model\.(?!dim)|(recipe|measure|data)\b)")
 
 
@@ -71,6 +71,12 @@ def label(columns: Mapping[str, Any], others: Mapping[str, Any] | None = None) -
     return " ".join([words, *(f"{k}={v}" for k, v in (others or {}).items() if v is not None)])
 
 
+def typed_settings() -> list[str]:
+    """The settings among this job's overrides that `label` omits."""
+    words = HydraConfig.get().overrides.task if HydraConfig.initialized() else []
+    return list(filter(UNLABELLED.match, words))
+
+
 def outcome(row: Mapping[str, Any]) -> str:
     """A cell's outcome in a few words."""
     if row["status"] != "done":
@@ -90,8 +96,7 @@ def print_outcome(
     """Print a cell's outcome and folder; `job` is its place in a multirun, "3/12"."""
     text = f"[{job}] " if job else ""
     text += "already done; force=true runs it again: " if already_done else ""
-    words = HydraConfig.get().overrides.task if job else []
-    more = filter(UNLABELLED.match, words)
+    more = typed_settings() if job else []
     text += f"{' '.join([label(identity(deciding_settings(config))), *more])}: "
     if record is None:
         print(f"{text}skipped: another process is running this cell")
@@ -239,8 +244,11 @@ def print_plan(sweep: Sweep) -> None:
         )
     console().print(table)
     open_cells = sweep.open_cells()
-    seconds, cores = seconds_left(open_cells, estimate), cpu_count()
-    on_cores = f", {duration(seconds / cores)} on {cores} cores" if estimate.device == "cpu" else ""
+    seconds = seconds_left(open_cells, estimate)
+    cores = min(cpu_count(), len(one_of_each_training(open_cells)))
+    on_cores = ""
+    if estimate.device == "cpu" and cores > 1:
+        on_cores = f", {duration(seconds / cores)} on {cores} cores"
     print(
         f"{sweep.experiment.name}: {len(plan)} cells: {counts(plan)}; {len(open_cells)} to run, "
         f"about {duration(seconds)} on one worker{on_cores}, without early stopping{more(sweep)} "

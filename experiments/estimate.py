@@ -6,6 +6,7 @@ import math
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from common import UserError
@@ -14,15 +15,17 @@ from experiments.plan import Sweep
 from experiments.table import read_table
 from models.build import model_of_shapes
 from models.flops import training_step_flops
+from tasks.sampling import planned_sizes
 from tasks.task import build_task
 from training.device import device_name, resolve_device
 
 ASSUMED_FLOPS_PER_SECOND = {"cpu": 2e10, "cuda": 2e13}  # until a training run has been timed
 SHORTEST = 100  # steps; shorter runs say little about speed
+SAMPLE = 200  # sequences, for the mean length
 
 
 def training_flops(cell: Cell) -> float:
-    """FLOPs of the cell's whole training budget, every sequence at full length."""
+    """FLOPs of the cell's whole training budget, every sequence at the mean length."""
     recipe, data = cell.config.recipe, cell.config.data
     count = data.train
     if data.train_file:
@@ -35,12 +38,16 @@ _COUNTED: dict[str, tuple[int, int]] = {}
 
 
 def _flops_and_length(cell: Cell) -> tuple[int, int]:
-    """Training FLOPs of a sequence of full length, and the length."""
+    """Training FLOPs of a sequence of mean length, and the greatest length."""
     key = json.dumps([cell.settings["task"], cell.settings["model"]], sort_keys=True)
     if key not in _COUNTED:
         task = build_task(cell.config.task)
         model = model_of_shapes(cell.config.model, task)
-        _COUNTED[key] = training_step_flops(model.flops(task.max_len)), task.max_len
+        sizes, counts = np.unique(planned_sizes(task, "train", SAMPLE, 0), return_counts=True)
+        lengths = [task.draw(0, 0, 0, int(n), int(size)).lengths - 1
+                   for size, n in zip(sizes, counts, strict=True)]  # fmt: skip
+        mean = round(float(np.concatenate(lengths).mean()))
+        _COUNTED[key] = training_step_flops(model.flops(mean)), task.max_len
     return _COUNTED[key]
 
 

@@ -35,6 +35,7 @@ from experiments.names import cell_name, cell_settings
 from experiments.run_folder import Run
 from experiments.table import identity, other_settings
 
+NOT_EMPTY = Field(min_length=1)
 BASELINE = "standard"  # what every other model is compared with
 GROUPS = ("task", "model", "recipe", "data", "measure", "logger", "machine")
 
@@ -47,7 +48,7 @@ class Experiment:
 
     name: str
     description: str
-    grid: Annotated[list[dict[str, list[Any]]], Field(min_length=1)]
+    grid: Annotated[list[dict[str, Annotated[list[Any], NOT_EMPTY]]], NOT_EMPTY]
     base: list[str] = field(default_factory=list)
     figures: list[str] = field(default_factory=list)
     facets: dict[str, str | list[str] | dict[str, Any]] = field(default_factory=dict)

@@ -49,7 +49,9 @@ def launch_cells(launcher: Any, find_open: Callable[[], list[Cell]]) -> None:
         launched |= {cell.name for cell in chosen}
         try:
             launcher.launch([cell.overrides for cell in chosen], 0)
-        except RuntimeError as error:  # submitit: no SLURM, or one job's end without a result
+        except RuntimeError as error:  # submitit: one job's end without a result
+            if str(error).startswith("Could not detect"):  # no SLURM
+                raise
             first = " ".join(str(error).splitlines()[:2])
             print(f"error: {first}; queued jobs keep running; rerun the command to continue",
                   file=sys.stderr)  # fmt: skip

@@ -15,6 +15,7 @@ from typing import Any
 import pandas as pd
 
 from experiments.config import CellConfig, LoggerConfig, deciding_settings
+from experiments.display import label, typed_settings
 from experiments.names import cell_name
 from experiments.row import read_curve
 from experiments.run_folder import Run
@@ -77,7 +78,8 @@ def track_cell(config: CellConfig, run: Run) -> Tracker:
     `wandb sync` rewrites the run."""
     settings = deciding_settings(config)
     columns = identity(settings)
-    name = "{model} D={dim} {task} n={size} seed={seed}".format(**columns)
+    more = [word for word in typed_settings() if "." in word.partition("=")[0]]
+    name = " ".join([label(columns), *more])  # a recipe is among the tags
     theirs = filter(None, os.environ.get("WANDB_TAGS", "").split(","))
     tracker = Tracker(
         config.logger,

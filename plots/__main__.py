@@ -13,7 +13,7 @@ exclude=a,b           not these models
 width=6.75            inches: 3.25 for a column of two
 font_size=7           points
 mplstyle=FILE         a style sheet of matplotlib, e.g. for another font
-config_dir=DIR        holds experiment/NAME.yaml outside this repository
+config_dir=conf       holds experiment/NAME.yaml outside this repository
 """
 
 import re
@@ -47,7 +47,8 @@ def draw(
     folders = [results_dir] if results_dir else [Path("outputs"), Path("results")]
     tables = [folder / experiment / "results.csv" for folder in folders]
     folder = next(filter(Path.exists, tables), tables[-1]).parent
-    found = load_experiment(experiment, config_dir, folder)
+    own = config_dir or (Path("conf") if Path("conf").is_dir() else None)
+    found = load_experiment(experiment, own, folder)
     if not found.grid and experiment != "manual":
         print(f"no {experiment}.yaml, so the default figures; config_dir=DIR finds your own",
               file=sys.stderr)  # fmt: skip

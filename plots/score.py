@@ -106,6 +106,8 @@ def reasons(table: pd.DataFrame, tasks: Sequence[tuple[Any, ...]]) -> dict[str, 
         several = len(rows[everywhere].drop_duplicates()) > 1
         several |= len(rows[[*PLACE, *keys]].drop_duplicates()) > len(rows[PLACE].drop_duplicates())
         why = "ran in several settings" if several else ""
+        if good.empty:
+            why = "every run failed"
         if model == BASELINE and not solved:
             why = "passes no task"
         found[model] = f"ran {ran} of {len(tasks)} tasks" if ran < len(tasks) else why
@@ -125,12 +127,12 @@ def brackets(table: pd.DataFrame) -> pd.DataFrame:
             here = (found[PLACE] == list(place)).all(axis=1) & (found["model"] == model)
             by_dim = found[here].set_index("dim")["accuracy"]
             dim, low, high = bracket(by_dim.to_dict())
-            ran = max(by_dim.index, default=math.nan)
+            least, ran = min(by_dim.index, default=math.nan), max(by_dim.index, default=math.nan)
             rows.append(
                 {"model": model, **dict(zip(PLACE, place, strict=True)), "d90": dim}
                 | {"dim": ran if math.isnan(dim) else dim, "accuracy": by_dim.max()}
-                | {"low": low or (tried.min() / 2 if len(by_dim) else tried.max())}
-                | {"high": high if math.isfinite(high) else 2 * tried.max()}
+                | {"low": low or (min(tried.min(), least) / 2 if len(by_dim) else tried.max())}
+                | {"high": high if math.isfinite(high) else 2 * max(tried.max(), ran)}
             )
     return pd.DataFrame(rows)
 
@@ -139,8 +141,8 @@ def best_rates(table: pd.DataFrame, records: data.Records) -> pd.DataFrame:
     """The table without its learning rates: of each model and task, the rows of the rate with the
     most correct validation chains at the end of training, the median of the seeds averaged over
     those D at which every rate ran."""
-    if RATE not in table:
-        return table
+    if RATE not in table or table.empty:
+        return table.drop(columns=RATE, errors="ignore")
     kept = []
     for _, rows in table.groupby(["model", "task", "format"], sort=False):
         by_dim = rows.assign(chains=data.final_chains(rows, records)).pivot_table(

@@ -24,6 +24,7 @@ from experiments.table import (
     text_rows,
     varying_keys,
 )
+from training.data import BatchOrder
 from training.trainer import Validation, still_improving
 
 RESULTS = ROOT / "results"
@@ -67,16 +68,20 @@ def test_columns_of_training_follow_from_the_curve(experiment):
         assert (row["steps"], row["still_improving"]) == (curve[-1].step, still_improving(curve))
 
 
-def test_rows_of_the_same_data_settings_have_the_same_data():
+def test_rows_of_the_same_settings_have_the_same_data_and_flops():
     """Else `train.py cell=...` would not reproduce some of them."""
-    found = {}
+    found, each = {}, {}
     for experiment in EXPERIMENTS:
         table, cells = read_table(RESULTS / experiment), read_cells(RESULTS / experiment)
         done = table.dropna(subset="data_fingerprint")
-        for cell, fingerprint in zip(done["cell"], done["data_fingerprint"], strict=True):
-            config = cells[cell]["config"]
+        for row in done.to_dict("records"):
+            config, fingerprint = cells[row["cell"]]["config"], row["data_fingerprint"]
             settings = json.dumps([config["task"], config["data"]], sort_keys=True)
-            assert found.setdefault(settings, fingerprint) == fingerprint, (experiment, cell)
+            assert found.setdefault(settings, fingerprint) == fingerprint, (experiment, row["cell"])
+            order = BatchOrder(config["data"]["train"], config["recipe"]["batch_size"], 0)
+            flops = row["flops_training"] / order.sequences_before(int(row["steps"]))
+            key = settings + json.dumps(config["model"], sort_keys=True)
+            assert flops == pytest.approx(each.setdefault(key, flops), rel=1e-9)
 
 
 def config_of_row(text, shared):
