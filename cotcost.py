@@ -39,7 +39,9 @@ class Written:
 
     def __str__(self) -> str:
         """Prompt, generated tokens (the first wrong one in brackets) and correct ones."""
-        shown = [*self.tokens, "end"][: max(len(self.tokens), (self.first_mistake or 0) + 1)]
+        shown = list(self.tokens)
+        if self.first_mistake == len(shown):
+            shown.append("end")
         if self.first_mistake is not None:
             shown[self.first_mistake] = f"[{shown[self.first_mistake]}]"
         lines = [f"prompt {' '.join(self.prompt)}", f"model  {' '.join(shown)}"]

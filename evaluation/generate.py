@@ -239,7 +239,9 @@ def decode_rows(exact: Transformer, text: TextBuffer, rows: Tensor) -> None:
         if not len(live):
             return
         if len(live) <= COMPACT_BELOW * len(rows):
-            rows, token, state = rows[live], token[live], [layer.select(live) for layer in state]
+            rows, token = rows[live], token[live]
+            read = int(text.lengths[rows].max()) - 1  # all but the new token
+            state = [layer.select(live, read) for layer in state]
             live = torch.arange(len(rows), device=rows.device)
         # Finished rows keep running at a valid position; their logits are ignored.
         positions = (text.lengths[rows] - 1).clamp(max=text.longest - 1)

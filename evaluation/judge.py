@@ -1,6 +1,5 @@
 """Accuracies of greedy generation, or of labels, and where chains go wrong."""
 
-import math
 import time
 from collections import Counter
 from dataclasses import dataclass, replace
@@ -51,6 +50,8 @@ def evaluate(
     rounding: StateRounding | None = None,
 ) -> Evaluation:
     """Accuracies on `sequences`; arguments and errors as in `generate`."""
+    from scipy.stats import binomtest  # takes 0.7 s, so not for every command
+
     clock = time.process_time if torch.device(device).type == "cpu" else time.perf_counter
     started = clock()
     generation = generate(model, sequences, memory_mb, device, progress, rounding)
@@ -61,7 +62,8 @@ def evaluate(
     errors = where_chains_break(*judged)
     if kinds := by_kind(task, sequences, answer_right):
         errors["by_kind"] = kinds
-    low, high = wilson_interval(int(answer_right.sum()), len(sequences))
+    right = binomtest(int(answer_right.sum()), len(sequences))
+    low, high = right.proportion_ci(method="wilson")
     return Evaluation(
         answer_accuracy=float(answer_right.mean()),
         answer_accuracy_low=low,
@@ -163,15 +165,3 @@ def by_kind(task: Task, sequences: SequenceSet, answer_right: np.ndarray) -> dic
             counts[0] += right
             counts[1] += 1
     return dict(sorted(found.items()))
-
-
-def wilson_interval(successes: int, trials: int) -> tuple[float, float]:
-    """The 95 % Wilson score interval of a share (Wilson, 1927)."""
-    z = 1.959963984540054
-    share = successes / trials
-    centre = share + z * z / (2 * trials)
-    spread = z * math.sqrt(share * (1 - share) / trials + z * z / (4 * trials * trials))
-    scale = 1 + z * z / trials
-    low = 0.0 if successes == 0 else (centre - spread) / scale
-    high = 1.0 if successes == trials else (centre + spread) / scale
-    return low, high

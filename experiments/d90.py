@@ -76,23 +76,14 @@ def required(table: pd.DataFrame) -> pd.DataFrame:
     `d90` (nan if none passed) lies in the bracket `low`, `high`. Other columns are those of
     `medians` at D90, or at the largest D if none passed; but `still_improving` is that of `low`.
     """
-    frame = medians(table)
+    frame, found = medians(table), []
     keys = settings_of(frame)
-    found = [_of_group(part) for _, part in frame.groupby(keys, dropna=False, sort=False)]
+    for _, part in frame.groupby(keys, dropna=False, sort=False):
+        by_dim = part.set_index("dim")
+        d90, low, high = bracket(by_dim["accuracy"].to_dict())
+        shown = by_dim.loc[low if math.isnan(d90) else d90].to_dict()
+        improving = bool(by_dim["still_improving"].get(low, False))
+        found.append({**shown, "d90": d90, "low": low, "high": high, "still_improving": improving})
     columns = [*keys, "d90", "low", "high", "accuracy", "chain_exact_match", "seeds", "success"]
     columns += ["still_improving", "chance_accuracy", *COUNTED]
     return pd.DataFrame(found, columns=columns).astype(frame[keys].dtypes)
-
-
-def _of_group(part: pd.DataFrame) -> dict[str, Any]:
-    by_dim = part.set_index("dim")
-    found = bracket(by_dim["accuracy"].to_dict())
-    edge = by_dim["still_improving"].get(found.low, False)
-    shown = by_dim.loc[found.low if math.isnan(found.dim) else found.dim]
-    return {
-        **{str(name): value for name, value in shown.items()},
-        "d90": found.dim,
-        "low": found.low,
-        "high": found.high,
-        "still_improving": bool(edge),
-    }

@@ -18,6 +18,7 @@ from rich.table import Table
 from tqdm import tqdm
 
 from experiments.config import CellConfig, deciding_settings
+from experiments.d90 import SETTINGS
 from experiments.estimate import Estimate, training_flops
 from experiments.grid import Cell
 from experiments.plan import Sweep, counts, one_of_each_training
@@ -163,8 +164,7 @@ def varying_settings(cells: Sequence[Cell]) -> dict[str, dict[str, Any]]:
     found: dict[str, dict[str, Any]] = {}
     for group in alike.values():
         rows = {cell.name: cell.columns for cell in group}
-        standard = ("format", "layers", "heads", "recipe", "precision")
-        keys = [key for key in standard if len({row[key] for row in rows.values()}) > 1]
+        keys = [key for key in SETTINGS if len({row[key] for row in rows.values()}) > 1]
         keys += varying_keys([cell.settings for cell in group])
         found |= {name: {key: row.get(key) for key in keys} for name, row in rows.items()}
     return found

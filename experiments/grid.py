@@ -129,8 +129,7 @@ def known_experiments() -> list[str]:
 
 def experiment_from(name: str, content: Mapping[str, Any]) -> Experiment:
     """The experiment of a YAML's content; UserError for a wrong key."""
-    experiment: Experiment = checked(Experiment, {"name": name, **content}, f"experiment={name}: ")
-    return experiment
+    return checked(Experiment, {"name": name, **content}, f"experiment={name}: ")
 
 
 def with_model(experiment: Experiment, model: str) -> Experiment:

@@ -93,23 +93,22 @@ def run_cell(config: CellConfig, listener: Listener = ignore) -> dict[str, Any] 
 
         row: dict[str, Any] = {"max_len": measured.max_len, "device": device_name(device)}
         failure, errors = None, None
-        with noting_stop_signals() as stop:
-            try:
-                found, errors = train_and_measure(config, task, measured, run, tell, stop)
-                row |= {"status": "done", **found}
-            except Exception as error:
-                if isinstance(error, UserError) or is_bad_path(error):
-                    tracker.finish(row, failed=True)
-                    raise
-                failure = error
-                row |= {"status": status_of(error), "reason": reason(error)}
-            record = run.write_record(
-                config,
-                row,
-                curve=read_curve(run.folder / "curve.csv"),
-                errors=errors,
-                traceback=failure and "".join(traceback.format_exception(failure)),
-            )
+        try:
+            found, errors = train_and_measure(config, task, measured, run, tell)
+            row |= {"status": "done", **found}
+        except Exception as error:
+            if isinstance(error, UserError) or is_bad_path(error):
+                tracker.finish(row, failed=True)
+                raise
+            failure = error
+            row |= {"status": status_of(error), "reason": reason(error)}
+        record = run.write_record(
+            config,
+            row,
+            curve=read_curve(run.folder / "curve.csv"),
+            errors=errors,
+            traceback=failure and "".join(traceback.format_exception(failure)),
+        )
         tracker.finish(record["row"], failed=row["status"] == "failed")
         if failure is not None and not isinstance(failure, Interrupted):
             raise failure
@@ -142,21 +141,22 @@ def noting_stop_signals() -> Iterator[Callable[[], bool]]:
 
 
 def train_and_measure(
-    config: CellConfig, task: Task, measured: Task, run: Run, tell: Listener, stop: Stop
+    config: CellConfig, task: Task, measured: Task, run: Run, tell: Listener
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """The columns of the cell's training and evaluation, and where chains break."""
     tell(Phase("data"))
     data = load_data(config, task)
     sequences = measured_sequences(config, task, measured, data)
-    model, training = load_or_train(config, task, data, run, tell, stop)
+    with noting_stop_signals() as stop:
+        model, training = load_or_train(config, task, data, run, tell, stop)
 
-    def progress(done: int, total: int) -> None:
-        tell(Evaluated(done, total))
-        if stop():
-            raise Interrupted("interrupted during evaluation; the trained weights are saved")
+        def progress(done: int, total: int) -> None:
+            tell(Evaluated(done, total))
+            if stop():
+                raise Interrupted("interrupted during evaluation; the trained weights are saved")
 
-    tell(Phase("evaluation"))
-    result = measure(config, model, measured, sequences, data.train, progress)
+        tell(Phase("evaluation"))
+        result = measure(config, model, measured, sequences, data.train, progress)
     return {**accuracies(result), **training, **model_costs(model, measured)}, result.errors
 
 

@@ -1,7 +1,7 @@
 """`runs/<run>/`: one folder per training run, with every evaluation of its weights inside.
 
 config.yaml        settings of the run and its default evaluation
-checkpoint.pt      state of training; checkpoint.sha256 beside it
+checkpoint.pt      state of training
 training.json      cost of training, written when it ends
 curve.csv          learning curve
 record.json        the default evaluation (record-<cell>.json: others), written last
@@ -60,7 +60,7 @@ class Run:
         """Hold the folder's lock; yields False if another process is working on `cell`. Waits for a
         process that works on another cell of this run."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        # `is_running` of another process may hold the lock for an instant.
+        # Another process's `is_running` holds the lock for a moment, so try again.
         lock = filelock.FileLock(self.folder / "lock", timeout=0.5)
         while not lock.is_locked:
             try:

@@ -160,7 +160,7 @@ class AttentionMixer(Mixer):
         tensors = self.state_after(lengths, *parts, **ends)
         tensors |= self.convolution.recent(x, lengths, self.qkv)
         y = self.merge_heads(self.attend(*parts, **ends))
-        return y, GenerationState(tensors, lengths, x.shape[1])
+        return y, GenerationState(tensors, x.shape[1])
 
     def step(self, x: Tensor, positions: Tensor, state: GenerationState, **ends: Any) -> Tensor:
         parts = self.split_heads(self.convolution.step(self.qkv(x), state.tensors))  # (B, H, K)

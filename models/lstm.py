@@ -41,7 +41,7 @@ class LSTM(Mixer):
         with without_autocast(x):
             packed, (h, c) = self.lstm(rows)
         y = nn.utils.rnn.pad_packed_sequence(packed, batch_first=True, total_length=x.shape[1])[0]
-        state = GenerationState({"h": h[0], "c": c[0]}, lengths, x.shape[1])
+        state = GenerationState({"h": h[0], "c": c[0]}, x.shape[1])
         return y.to(x.dtype), state
 
     def step(self, x: Tensor, positions: Tensor, state: GenerationState) -> Tensor:

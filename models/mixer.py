@@ -51,27 +51,19 @@ class Role:
 class GenerationState:
     """A mixer's memory of B sequences during generation.
 
-    tensors: by name, each (B, ...); `step` may replace them or write into them. lengths: (B,),
-    tokens read so far. extent: an upper bound on `lengths`, kept on the host so that reading it
-    needs no device sync; it can exceed max_len, since finished rows keep stepping. Integer formats
-    (`evaluation.state_format`) scale a tensor of three or more axes by head if axis 1 has H entries
-    and it is not called "recent" or "inputs".
+    tensors: by name, each (B, ...); `step` may replace them or write into them. extent: the most
+    tokens that a row has read, or more; it can exceed max_len, since finished rows keep stepping.
+    Integer formats (`evaluation.state_format`) scale a tensor of three or more axes by head if axis
+    1 has H entries and it is not called "recent" or "inputs".
     """
 
     tensors: dict[str, Tensor]
-    lengths: Tensor
     extent: int
 
-    def advance(self, positions: Tensor) -> None:
-        """Record that each row b has read the token at positions[b]."""
-        self.lengths = positions + 1
-        self.extent += 1
-
-    def select(self, rows: Tensor) -> "GenerationState":
-        """Rows `rows` (R,), at least one, of every tensor, in that order."""
-        lengths = self.lengths.index_select(0, rows)
+    def select(self, rows: Tensor, extent: int) -> "GenerationState":
+        """Rows `rows` (R,) of every tensor, in that order; they have read up to `extent` tokens."""
         tensors = {name: held.index_select(0, rows) for name, held in self.tensors.items()}
-        return GenerationState(tensors, lengths, int(lengths.max()))
+        return GenerationState(tensors, extent)
 
 
 class Mixer(nn.Module):
@@ -122,11 +114,11 @@ class Mixer(nn.Module):
         """Read the first lengths[b] >= 1 tokens of each row of x (B, T, D), right-padded. Returns
         outputs (B, T, D), meaningless where padded, and the state: by default, the inputs."""
         inputs = nn.functional.pad(x, (0, 0, 0, self.max_len - x.shape[1]))  # (B, L, D)
-        return self(x), GenerationState({"inputs": inputs}, lengths, x.shape[1])
+        return self(x), GenerationState({"inputs": inputs}, x.shape[1])
 
     def step(self, x: Tensor, positions: Tensor, state: GenerationState) -> Tensor:
         """Read one more token per row, x (B, D) at 0-based positions (B,); returns (B, D). Updates
-        `state.tensors`; `state.lengths` already counts x. The default mixes the whole prefix
+        `state.tensors`; `state.extent` already counts x. The default mixes the whole prefix
         again."""
         rows = torch.arange(len(x), device=x.device)
         state.tensors["inputs"][rows, positions] = x

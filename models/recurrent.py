@@ -74,7 +74,7 @@ class RecurrentMixer(AttentionMixer):
     def prefill(self, x: Tensor, lengths: Tensor, **ends: Any) -> tuple[Tensor, GenerationState]:
         y, memory = self.forward_with_state(x, lengths)
         tensors = {"memory": memory, **self.convolution.recent(x, lengths, self.qkv)}
-        return y, GenerationState(tensors, lengths, x.shape[1])
+        return y, GenerationState(tensors, x.shape[1])
 
     def step(self, x: Tensor, positions: Tensor, state: GenerationState, **ends: Any) -> Tensor:
         qkv = self.convolution.step(self.qkv(x), state.tensors)

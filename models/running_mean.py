@@ -16,11 +16,11 @@ class RunningMean(Mixer):
 
     def prefill(self, x: Tensor, lengths: Tensor) -> tuple[Tensor, GenerationState]:
         total = (upcast(x) * length_mask(lengths, x.shape[1])[..., None]).sum(1)
-        return self(x), GenerationState({"total": total}, lengths, x.shape[1])
+        return self(x), GenerationState({"total": total}, x.shape[1])
 
     def step(self, x: Tensor, positions: Tensor, state: GenerationState) -> Tensor:
         state.tensors["total"] += x
-        return (state.tensors["total"] / state.lengths[:, None]).to(x.dtype)
+        return (state.tensors["total"] / (positions + 1)[:, None]).to(x.dtype)
 
     def flops(self, length: int) -> dict[str, int]:
         return {"mixing/mean": 2 * self.dim * length}

@@ -170,7 +170,7 @@ class Block(nn.Module):
         return self.add_branches(x, mixed), state
 
     def step(self, x: Tensor, ends: Tensor, positions: Tensor, state: GenerationState) -> Tensor:
-        state.advance(positions)
+        state.extent += 1
         mixed = self.mixer.step(self.mixer_norm(x), positions, state, **self.mixer_options(ends))
         return self.add_branches(x, mixed)
 

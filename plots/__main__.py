@@ -52,8 +52,8 @@ def draw(
     if not found.grid and experiment != "manual":
         print(f"no {experiment}.yaml, so the default figures; config_dir=DIR finds your own",
               file=sys.stderr)  # fmt: skip
-    looks = {"width": width, "font_size": font_size, "mplstyle": mplstyle}
-    for path in redraw(found, folder, format, figures, models, exclude, **looks):
+    looks = width, font_size, mplstyle
+    for path in redraw(found, folder, format, figures, models, exclude, *looks):
         print(path)
 
 

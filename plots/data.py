@@ -108,10 +108,8 @@ def labelled(table: pd.DataFrame, facets: Facets = None, apart: Sequence[str] = 
     """Groups from `experiments.d90` with the labels `column` and `row`, as in `panels`, but no row
     is left out, and labels do not name the settings `apart`."""
     wanted, others = facets_of(facets, table), {*table} - {"task", "model", "size"}
-    columns, rows = (
-        [first, *(key for key in wanted[name] if key in others)]
-        for name, first in (("columns", "task"), ("rows", "model"))
-    )
+    columns = ["task", *(key for key in wanted["columns"] if key in others)]
+    rows = ["model", *(key for key in wanted["rows"] if key in others)]
     named = (*columns, *rows, "size", *apart)
     rest = [key for key in settings_of(table) if key not in named]
     return _with_labels(table, columns, rows, rest)
@@ -252,7 +250,7 @@ def in_words(key: str, value: Any) -> str:
     if key == "model.mixers":
         text = re.sub(r"[{}']|_target_': '[\w.]*\.", "", text)
     form = _WORDS.get(key, f"{key.rpartition('.')[2].replace('_', ' ')} {{}}")
-    return form.format(text).removesuffix("s" if text == "1" else "\0")
+    return form.format(text).removesuffix("s" * (text == "1"))
 
 
 def axis_label(keys: Sequence[str]) -> str:

@@ -40,16 +40,18 @@ class Growth(NamedTuple):
 def fit_exponent(seeds: Seeds) -> Growth | None:
     """Fit D90 ~ L^b; None for fewer than three lengths or two brackets bounded on both sides."""
     draw = np.random.default_rng(0)
-    medians = [  # of all seeds, then of bootstrap samples of every cell's seeds
-        {dim: np.median([v, *v[draw.integers(len(v), size=(SAMPLES, len(v)))]], axis=1)
-         for dim, v in by_dim.items()}
-        for _, by_dim in sorted(seeds.items())
-    ]  # fmt: skip
+    lengths, medians = sorted(seeds), []
+    for length in lengths:
+        at_length = {}  # by D: the median of all seeds, then of bootstrap samples of them
+        for dim, own in seeds[length].items():
+            samples = own[draw.integers(len(own), size=(SAMPLES, len(own)))]
+            at_length[dim] = np.median([own, *samples], axis=1)
+        medians.append(at_length)
     found, *resampled = (
-        tuple(bracket({dim: m[i] for dim, m in by_dim.items()})[1:] for by_dim in medians)
+        tuple(bracket({dim: each[i] for dim, each in by_dim.items()})[1:] for by_dim in medians)
         for i in range(SAMPLES + 1)
     )
-    return fit(tuple(sorted(seeds)), found, resampled)
+    return fit(tuple(lengths), found, resampled)
 
 
 def fit(

@@ -52,7 +52,7 @@ def draw(table: pd.DataFrame, facets: data.Facets = None, *, width: float, **_: 
     keys = data.facets_of(facets, table)
     cells = points(table, facets)
     over_dim = keys["x"] == ["dim"]
-    beside_each_other = cells["column"].nunique() == 1 < cells["row"].nunique() <= 5
+    beside_each_other = cells["column"].nunique() == 1 and 2 <= cells["row"].nunique() <= 5
     if beside_each_other:
         cells = cells.rename(columns={"column": "row", "row": "column"})
     columns, rows = cells["column"].unique(), cells["row"].unique()

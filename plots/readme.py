@@ -47,9 +47,12 @@ def write(
     parts += [" ".join(filter(None, [shown(experiment.facets, table), exceptions(table)]))]
     looks = [style.task_look(task) for task in table["task"].unique()]
     units = ", ".join(f"{look.unit} ({look.label})" for look in looks if look.unit != "n")
-    parts += ["## Tables", f"{f'n counts {units}; ' if units else ''}L is the longest sequence."]
+    terms = [f"n counts {units}"] if units else []
+    terms += ["L is the longest sequence"] if any("L" in frame for frame in built.values()) else []
+    parts += ["## Tables", f"{'; '.join(terms)}." if terms else ""]
     for name, frame in built.items():
-        parts += _table(name, frame, table, experiment.facets, alone="d90" not in built)
+        if name != "accuracy" or "d90" not in built:
+            parts += _table(name, frame, table, experiment.facets)
     published = folder.resolve().parent == CONF_DIR.parent / "results"
     parts += ["## Protocol", tables.markdown(protocol(experiment, table, records, published))]
     command = (
@@ -75,11 +78,7 @@ def _caption(draw: Any) -> str:
     return " ".join(text.split())
 
 
-def _table(
-    name: str, frame: pd.DataFrame, table: pd.DataFrame, facets: data.Facets, alone: bool
-) -> list[str]:
-    if name == "accuracy" and not alone:
-        return []
+def _table(name: str, frame: pd.DataFrame, table: pd.DataFrame, facets: data.Facets) -> list[str]:
     body = tables.markdown(tables.printed(frame))
     caption = " ".join((inspect.getdoc(TABLES[name]) or "").partition("\n\n")[0].split())
     parts = [f"**{name}**: {caption}"]

@@ -47,14 +47,17 @@ def redraw(
     figures: Sequence[str] = (),
     models: Sequence[str] = (),
     exclude: Sequence[str] = (),
-    **looks: Any,
+    width: float = style.PAGE_WIDTH,
+    font_size: float = style.FONT_SIZE,
+    mplstyle: Path | None = None,
 ) -> list[Path]:
     """Write figures and tables of `folder`, which holds `results.csv`; returns the paths.
 
-    `formats`: png, pdf, svg for figures, csv, md, tex for tables. `looks`: `width`, `font_size` and
-    `mplstyle` of `style.styled`. The README with the tables is written with png unless figures or
-    models are selected; figures of some models go to figures/some_models. What cannot be drawn is
-    an error if named in `figures`; a figure of the experiment's YAML is skipped with a note.
+    `formats`: png, pdf, svg for figures, csv, md, tex for tables. `width`, `font_size` and
+    `mplstyle` are those of `style.styled`. The README with the tables is written with png unless
+    figures or models are selected; figures of some models go to figures/some_models. What cannot be
+    drawn is an error if named in `figures`; a figure of the experiment's YAML is skipped with a
+    note.
     """
     table = read_table(folder)
     if not (table["status"] == "done").any():
@@ -73,15 +76,17 @@ def redraw(
         raise UserError(f"no finished row of {', '.join(kept)}")
     place = folder / "figures" / ("some_models" if models or exclude else "")
     scores = {row["name"]: row["score"] for row in scored.rows} if scored else None
-    read = {"records": records, "speeds": speeds, "scores": scores}
-    options = {"facets": experiment.facets, **read, **looks}
+    options = {
+        "facets": experiment.facets, "records": records, "speeds": speeds, "scores": scores,
+        "width": width, "font_size": font_size, "mplstyle": mplstyle,
+    }  # fmt: skip
     pictures = [suffix for suffix in formats if suffix in ("png", "pdf", "svg")]
     strict, notes = bool(figures), bool(experiment.figures)
     drawn = _drawn(functions if pictures else {}, shown, options, strict, notes)
     paths = []
     for (name, figure), suffix in itertools.product(drawn.items(), pictures):
         paths.append(place / f"{name}.{suffix}")
-        style.save(figure, paths[-1], looks.get("mplstyle"))
+        style.save(figure, paths[-1], mplstyle)
     built = {SCORE: score.frame(scored, kept)} if scored and SCORE in wanted else {}
     if TABLES in wanted:
         built |= tables.build(table, speeds, experiment.facets, records)

@@ -142,7 +142,7 @@ def d90(table: pd.DataFrame, facets: data.Facets = None) -> pd.DataFrame:
     groups = data.labelled(required(table), facets, data.APART)
     frame = data.times_standard(groups).sort_values(
         ["column", "size", "row"], kind="stable",
-        key=lambda v: v if v.name == "size" else v.map(list(dict.fromkeys(v)).index),
+        key=lambda column: column if column.name == "size" else pd.factorize(column)[0],
     )  # fmt: skip
     return pd.DataFrame(
         {

@@ -69,7 +69,8 @@ class SequenceSet:
 
     tokens: (N, W), W = longest sequence + 1, each row closed by EOS and padded with PAD. lengths:
     (N,) int32, EOS included. prompt_lengths: (N,) int32. labels: (N, W), or None for next-token
-    prediction; entry j, prompt_lengths <= j < lengths, is due once the tokens before j are read.
+    prediction; entry j is the output expected after reading tokens 0 .. j - 1, for
+    prompt_lengths <= j < lengths.
     """
 
     tokens: np.ndarray

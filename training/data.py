@@ -62,9 +62,9 @@ class Batch:
 class SequenceTensors:
     """A `SequenceSet` on one device; batches are index selections.
 
-    `tokens` (N, W) as small integers; `targets` (N, W), entry j is what follows the tokens before
-    j: token j, or its label; `lengths` and `prompt_lengths` (N,). `host_lengths` and
-    `host_num_targets` (N,) are on the CPU, so batch sizes need no sync.
+    `tokens` (N, W) as small integers; `targets` (N, W): entry j is the output expected after
+    reading tokens 0 .. j - 1, which is token j or its label; `lengths` and `prompt_lengths` (N,).
+    `host_lengths` and `host_num_targets` (N,) are on the CPU, so batch sizes need no sync.
     """
 
     def __init__(self, sequences: SequenceSet, device: torch.device | str = "cpu") -> None:

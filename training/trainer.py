@@ -142,7 +142,7 @@ class Trainer:
         self.total_steps = recipe.total_steps(len(train))
         self.raw_model = model.to(self.device)
         self.model = model if recipe.average_decay is None else copy.deepcopy(model)
-        # Listed once: it takes a few percent of a small model's step.
+        # Listed once: walking the modules takes a few percent of a small model's step.
         self._weights: list[Tensor] = list(model.parameters())
         self._averages: list[Tensor] = list(self.model.parameters())
         self.optimizers = build_optimizers(model, recipe)
@@ -190,14 +190,13 @@ class Trainer:
         index = self.order.indices(step)  # (B,)
         num_targets = self.train.num_targets(index)
         # An epoch's last, incomplete batch is not worth a compilation.
-        whole = len(index) == self.order.batch_size
-        hidden = self.compiled_hidden if self.compiled_hidden and whole else model.hidden
+        use_compiled = self.compiled_hidden is not None and len(index) == self.order.batch_size
+        hidden: Any = self.compiled_hidden if use_compiled else model.hidden
         loss = torch.zeros((), device=self.device)
         for part in self.train.parts(index, self.layout, self.machine.micro_batch_size):
             batch = self.train.batch(part, self.layout)
             # `()` is an eager step; in the first one, CPU kernels compile.
-            is_compiled = hidden is self.compiled_hidden
-            self._compiled.add(tuple(batch.inputs.shape) if is_compiled else ())
+            self._compiled.add(tuple(batch.inputs.shape) if use_compiled else ())
             with autocast(self.recipe.precision, self.device):
                 x = batch.at_targets(hidden(batch.inputs, batch.packing))  # (targets, D)
                 logits = model.head(x).float()  # (targets, V)

@@ -137,7 +137,7 @@ def test_float32_gives_the_same_tokens_and_labels_as_exact_evaluation(mixer):
 def test_positions_and_other_integers_are_not_rounded():
     rounding = state_rounding("float0e2", small_model(TASKS["lis"]()), LIS(4).empty(0))
     tensors = {"positions": torch.tensor([[7, 1000]]), "sums": torch.tensor([[7.0, 1000.0]])}
-    layer = GenerationState(tensors, torch.tensor([1]), 1)
+    layer = GenerationState(tensors, 1)
     rounding([layer])
     assert layer.tensors["positions"].tolist() == [[7, 1000]]
     assert layer.tensors["sums"].tolist() == [[2.0, 2.0]]

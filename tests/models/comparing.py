@@ -119,6 +119,6 @@ def generate(model, tokens, lengths, turn_every=None):
         if (turn_every and step % turn_every == 0) or len(rows) < len(ids):
             rows = rows.flip(0)
             ids, positions = ids[rows], positions[rows]
-            state = [layer.select(rows) for layer in state]
+            state = [layer.select(rows, int(positions.max()) + 1) for layer in state]
         positions = positions + 1
         logits = model.step(tokens[ids, positions], positions, state)

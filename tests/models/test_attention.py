@@ -154,7 +154,7 @@ def extreme_inputs(case, position, length=40):
 def step_by_step(mixer, inputs):
     """The output of `attend`, one token at a time from an empty state."""
     none = torch.tensor([0, 0])
-    state = GenerationState(mixer.state_after(none, *inputs), none, 0)
+    state = GenerationState(mixer.state_after(none, *inputs), 0)
     tokens = zip(*(x.unbind(2) for x in inputs), strict=True)  # q, k, v (B, H, K) each
     rows = [mixer.attend_step(none + t, state, *token) for t, token in enumerate(tokens)]
     return torch.stack(rows, 2)
