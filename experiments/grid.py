@@ -26,9 +26,9 @@ from common import (
     checked,
     compose_plain,
     did_you_mean,
-    one_line,
     plain,
     suggest_key,
+    user_line,
 )
 from experiments.config import CellConfig, cell_from, deciding_settings, require_own_name
 from experiments.names import cell_name, cell_settings
@@ -198,7 +198,7 @@ def _composed(*choice: str) -> dict[str, Any]:
     try:
         return compose_plain("train", choice)
     except HydraException as error:
-        raise UserError(one_line(error)) from None
+        raise UserError(user_line(error, suggest_key)) from None
 
 
 @functools.cache

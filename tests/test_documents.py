@@ -540,8 +540,8 @@ def test_twice_the_steps():
     assert f"We retried {len(passed)} of these D with [twice the steps]" in TEXT and lost == saved
     assert f"(two to five seeds), and {passed.sum()} pass. All savings become losses" in TEXT
     assert (longer["seeds"].min(), longer["seeds"].max()) == (2, 5)
-    assert "the steps](#limits), all savings become losses, by margins as narrow." in TEXT
-    assert "could reverse each; training twice as long does, by margins as narrow." in README
+    assert "the steps](#limits), all savings become losses, just as narrow." in TEXT
+    assert "could reverse each, and twice the training does, just as narrowly." in README
 
 
 def agreed(model):
