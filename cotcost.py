@@ -70,7 +70,8 @@ class LoadedRun:
             reason = f"{error} (tokens are separated by spaces)"
             raise UserError(f"prompt {prompt!r}: {reason}") from None
         except (ValueError, LookupError) as error:
-            reason = task.check_prompt(tokens) or str(error)
+            said = str(error) if isinstance(error, ValueError) else ""
+            reason = task.check_prompt(tokens) or said or "not a prompt"
             raise UserError(f"prompt {prompt!r}: {reason}") from None
         return next(written(self.task, sequences, generate(self.model, sequences)))
 

@@ -1,6 +1,7 @@
 """The estimated cost of a sweep."""
 
 import contextlib
+import functools
 import json
 import math
 from pathlib import Path
@@ -43,12 +44,18 @@ def _flops_and_length(cell: Cell) -> tuple[int, int]:
     if key not in _COUNTED:
         task = build_task(cell.config.task)
         model = model_of_shapes(cell.config.model, task)
-        sizes, counts = np.unique(planned_sizes(task, "train", SAMPLE, 0), return_counts=True)
-        lengths = [task.draw(0, 0, 0, int(n), int(size)).lengths - 1
-                   for size, n in zip(sizes, counts, strict=True)]  # fmt: skip
-        mean = round(float(np.concatenate(lengths).mean()))
+        mean = _mean_length(json.dumps(cell.config.task))
         _COUNTED[key] = training_step_flops(model.flops(mean)), task.max_len
     return _COUNTED[key]
+
+
+@functools.cache
+def _mean_length(task_settings: str) -> int:
+    task = build_task(json.loads(task_settings))
+    sizes, counts = np.unique(planned_sizes(task, "train", SAMPLE, 0), return_counts=True)
+    drawn = [task.draw(0, 0, 0, int(count), int(size)).lengths - 1
+             for size, count in zip(sizes, counts, strict=True)]  # fmt: skip
+    return round(float(np.concatenate(drawn).mean()))
 
 
 class Estimate:

@@ -1,7 +1,7 @@
 """`runs/<run>/`: one folder per training run, with every evaluation of its weights inside.
 
 config.yaml        settings of the run and its default evaluation
-checkpoint.pt      state of training
+checkpoint.pt      state of training; checkpoint.sha256 beside it
 training.json      cost of training, written when it ends
 curve.csv          learning curve
 record.json        the default evaluation (record-<cell>.json: others), written last

@@ -7,6 +7,7 @@ W&B's starts at 0 again when an offline run is resumed.
 import contextlib
 import dataclasses
 import os
+import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -78,8 +79,8 @@ def track_cell(config: CellConfig, run: Run) -> Tracker:
     `wandb sync` rewrites the run."""
     settings = deciding_settings(config)
     columns = identity(settings)
-    more = [word for word in typed_settings() if "." in word.partition("=")[0]]
-    name = " ".join([label(columns), *more])  # a recipe is among the tags
+    named = re.compile(r"\+*(task|model|recipe\.learning_rate)")
+    name = " ".join([label(columns), *filter(named.match, typed_settings())])[:128]
     theirs = filter(None, os.environ.get("WANDB_TAGS", "").split(","))
     tracker = Tracker(
         config.logger,

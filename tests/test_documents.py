@@ -540,8 +540,8 @@ def test_twice_the_steps():
     assert f"We retried {len(passed)} of these D with [twice the steps]" in TEXT and lost == saved
     assert f"(two to five seeds), and {passed.sum()} pass. All savings become losses" in TEXT
     assert (longer["seeds"].min(), longer["seeds"].max()) == (2, 5)
-    assert "the steps](#limits), all savings become losses, just as narrow." in TEXT
-    assert "could reverse each, and twice the training does, just as narrowly." in README
+    assert "the steps](#limits), all savings become losses, also within a step." in TEXT
+    assert "could reverse each, and twice the training does, also within a step." in README
 
 
 def agreed(model):
@@ -577,7 +577,7 @@ def test_limits():
     assert f"{len(left)} of {len(table2)} settings of Table 2" in TEXT
     table = frame_of(HEAD)
     full = agreed("linear") + agreed("standard")
-    said = f"at the next smaller D in all {len(full)} cases for standard and linear attention"
+    said = f"at the next smaller D: in all {len(full)} cases for standard and linear attention"
     assert all(full) and said in TEXT
     full = agreed("sparse")
     said = f"in {sum(full)} of {len(full)} for sparse (not at 8 operators and four letters)."

@@ -37,7 +37,8 @@ def test_cell_writes_a_run_folder_and_a_row(tiny, tmp_path):
     row = run_and_report(config)
     run = Run.of(config)
     assert {path.name for path in run.folder.iterdir()} >= {
-        "config.yaml", "checkpoint.pt", "training.json", "curve.csv", "record.json",
+        "config.yaml", "checkpoint.pt", "checkpoint.sha256", "training.json", "curve.csv",
+        "record.json",
     }  # fmt: skip
     assert row["status"] == "done" and row["run"] == row["cell"] == run.name
     table = read_table(tmp_path / "outputs" / "manual").fillna({"commit": ""})  # without git
