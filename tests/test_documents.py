@@ -387,7 +387,7 @@ def test_seed_noise_of_standard_attention():
     at16 = flops["ed", 2, "linear", 16] / flops["ed", 2, "standard", 12]
     at8 = flops["lis", 5, "linear", 8] / flops["lis", 5, "standard", 8]
     standard = flops["ed", 2, "linear", 12] / flops["ed", 2, "standard", 16]
-    assert split.query("task != 'arithmetic'")["d90"].to_dict() == {
+    assert split.query("task != 'arithmetic' and model != 'sparse'")["d90"].to_dict() == {
         ("ed", 2, "standard"): 12, ("ed", 2, "linear"): 12, ("ed", 3, "linear"): 32,
         ("lis", 5, "standard"): 4,
     }  # fmt: skip
@@ -402,10 +402,13 @@ def test_seed_noise_of_standard_attention():
     assert "all three savings hang on seeds that split three to two" in TEXT
 
 
-def test_no_larger_dim_fails():
+def test_larger_dims_that_fail():
     rows = medians(frame_of(HEAD)).merge(groups(HEAD)[["task", "size", "model", "d90"]])
-    assert rows[rows["dim"] >= rows["d90"]]["accuracy"].map(passes).all()
-    assert "(in `tuned`, none does)" in (ROOT / "docs/reproduction.md").read_text("utf-8")
+    above = rows[rows["dim"] >= rows["d90"]]
+    fails = above[~above["accuracy"].map(passes)][["task", "size", "model", "dim", "seeds"]]
+    assert fails.to_numpy().tolist() == [["ed", 2, "sparse", 64, 1]]
+    said = "(in `tuned`, once: sparse attention on two-letter ED, at D = 64, one seed)"
+    assert said in (ROOT / "docs/reproduction.md").read_text("utf-8")
 
 
 def test_share_of_mixing():
@@ -580,8 +583,8 @@ def test_limits():
     said = f"at the next smaller D: in all {len(full)} cases for standard and linear attention"
     assert all(full) and said in TEXT
     full = agreed("sparse")
-    said = f"in {sum(full)} of {len(full)} for sparse (not at 8 operators and four letters)."
-    assert said in TEXT and (full[3], full[6]) == (False, False)
+    said = f"in {sum(full)} of {len(full)} for sparse (not at 8 operators)."
+    assert said in TEXT and not full[3]
     first = finished_rows(table.query("seed < 3"), {}).groupby(["task", "size", "model", "dim"])
     before, _ = savings(first.agg({"answer_accuracy": "median", "flops_total": "first"}))
     left = len(before & savings(accuracies("median"))[0])
