@@ -6,8 +6,8 @@
 
 *Plain* is a transformer as CoT_benchmark (Feng et al. 2023) writes it, padded to L, in float32 by
 AdamW. The others are the trainer's whole step. All see the same Arithmetic sequences in batches of
-64 and take turns; ratios are those of medians. FLOPs are counted without padding; `share`
-is relative to one large matrix product in the same precision.
+64 and take turns; ratios are those of medians. FLOPs are counted without padding; `share` is
+relative to one large matrix product in the same precision.
 """
 
 import dataclasses

@@ -33,10 +33,9 @@ class Prediction(NamedTuple):
 
     Up to logarithms. The general case is sufficient (theorems 4.1 and 4.2), and necessary where L
     grows as the input's length (theorem 4.4), as on LIS; on ED, whose L grows as its square, it is
-    an upper bound. A constant D suffices for standard
-    attention (Feng et al. 2023) and, under locality, sparse (propositions 5.1 and 5.4); for linear
-    attention under locality there are only lower bounds (propositions 5.2 and 5.5, b = 1/4 as L =
-    Theta(m^2)).
+    an upper bound. A constant D suffices for standard attention (Feng et al. 2023) and, under
+    locality, sparse (propositions 5.1 and 5.4); for linear attention under locality there are only
+    lower bounds (propositions 5.2 and 5.5, b = 1/4 as L = Theta(m^2)).
     """
 
     exponent: float

@@ -407,6 +407,7 @@ def test_larger_dims_that_fail():
     above = rows[rows["dim"] >= rows["d90"]]
     fails = above[~above["accuracy"].map(passes)][["task", "size", "model", "dim", "seeds"]]
     assert fails.to_numpy().tolist() == [["ed", 2, "sparse", 64, 1]]
+    assert "one fails (sparse attention, two letters, D = 64, one seed)." in TEXT
     said = "(in `tuned`, once: sparse attention on two-letter ED, at D = 64, one seed)"
     assert said in (ROOT / "docs/reproduction.md").read_text("utf-8")
 
