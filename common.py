@@ -1,15 +1,18 @@
 """Shared by all packages: one-line errors, composed and checked settings, atomic writes."""
 
 import ast
+import contextlib
 import difflib
 import errno
 import functools
 import hashlib
 import inspect
+import io
 import json
 import os
 import pydoc
 import re
+import shlex
 import sys
 import tempfile
 import typing
@@ -68,6 +71,7 @@ def run_command(main: Callable[[], Any], suggest: Callable[[str], str] | None = 
     # Workers of a launcher run this clone's code, whichever is installed.
     paths = [str(Path(__file__).resolve().parent), os.environ.get("PYTHONPATH", "")]
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
+    os.environ["COTCOST_COMMAND"] = shlex.join(["python", Path(sys.argv[0]).name, *sys.argv[1:]])
     # A job submitted from inside an allocation would inherit its bindings and limits.
     for name in [n for n in os.environ if n.startswith("SLURM_") and n != "SLURM_CONF"]:
         del os.environ[name]
@@ -86,11 +90,13 @@ def user_line(error: Exception, suggest: Callable[[str], str]) -> str | None:
     if isinstance(error, OSError) and is_bad_path(error):
         return f"{error.filename}: {error.strerror}"
     if unknown := re.match(r"Could not override '([\w.]+)'", str(error)):
-        key, near = unknown[1], suggest(unknown[1])
+        key, near = unknown[1], suggest(unknown[1].removeprefix("machine."))
         new = "did you mean" not in near and key.startswith(("task.", "model.mixer."))
         return f"{key}: no such key{near}{f'; +{key}=VALUE adds it' if new else ''}"
     if several := re.match(r"Key '(\w+)' is not in struct\s+full_key: hydra.", str(error)):
         return f"{several[1]}: give one name, not a list"
+    if str(error).startswith("Input config does not have a `_target_`"):
+        return "hydra.launcher is not a name; write hydra/launcher=NAME"
     if isinstance(error, HydraException | OmegaConfBaseException | yaml.YAMLError):
         word = getattr(error, "override", None)  # that cannot be parsed
         near = ""
@@ -110,6 +116,16 @@ def user_line(error: Exception, suggest: Callable[[str], str]) -> str | None:
     plain_errors = "Could not detect", "Config group override must", "Invalid defaults list"
     theirs = str(error).startswith(plain_errors)
     return str(error) if ours or theirs else None
+
+
+def failure_of(job: Any) -> BaseException | None:
+    """Why a Hydra job failed; None if it did not."""
+    try:
+        with contextlib.redirect_stderr(io.StringIO()):  # `return_value` prints before it raises
+            job.return_value  # noqa: B018
+    except Exception as error:
+        return error
+    return None
 
 
 def did_you_mean(name: str, known: Iterable[str], prefix: str = "") -> str:
@@ -150,10 +166,13 @@ def _keys(path: Path) -> list[str]:
 
 
 def compose_plain(
-    config_name: str | None, overrides: Sequence[str] = (), config_dir: str | Path | None = None
+    config_name: str | None,
+    overrides: Sequence[str] = (),
+    config_dir: str | Path | None = None,
+    resolve: bool = True,
 ) -> dict[str, Any]:
     """Compose a configuration, in a Hydra application with its search path; `config_dir` adds its
-    YAML files to ours."""
+    YAML files to ours. `resolve` replaces interpolations."""
     from hydra import compose, initialize_config_dir
     from hydra.core.global_hydra import GlobalHydra
     from hydra.core.override_parser.types import Quote, QuotedString
@@ -165,18 +184,18 @@ def compose_plain(
         path = QuotedString(f"file://{Path(config_dir).absolute()}", Quote.single)
         words.append(f"hydra.searchpath=[{path.with_quotes()}]")
     if GlobalHydra.instance().is_initialized():
-        return plain(compose(config_name, overrides=words))
+        return plain(compose(config_name, overrides=words), resolve)
     with initialize_config_dir(str(CONF_DIR), version_base="1.3"):
-        return plain(compose(config_name, overrides=words))
+        return plain(compose(config_name, overrides=words), resolve)
 
 
-def plain(config: Any) -> dict[str, Any]:
-    """An OmegaConf configuration as plain, resolved data."""
+def plain(config: Any, resolve: bool = True) -> dict[str, Any]:
+    """An OmegaConf configuration as plain data, with its interpolations replaced if `resolve`."""
     from omegaconf import OmegaConf
     from omegaconf.errors import MissingMandatoryValue
 
     try:
-        content: Any = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
+        content: Any = OmegaConf.to_container(config, resolve=resolve, throw_on_missing=True)
     except MissingMandatoryValue as error:
         raise UserError(f"missing: {error.full_key}=VALUE") from None
     return content

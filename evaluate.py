@@ -34,6 +34,9 @@ def main(settings: DictConfig) -> None:
     given = plain(settings)
     call: EvaluateCall = call_from(EvaluateCall, given)
     run = cotcost.load(call.run, call.trust)
+    if call.out:  # fails before the evaluation
+        Path(call.out).parent.mkdir(parents=True, exist_ok=True)
+        Path(call.out).open("a").close()
     config = dataclasses.replace(
         run.config,
         measure=call_from(MeasureConfig, {**given, "file": given["data"]["file"]}),

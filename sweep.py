@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import hydra
 from hydra.core.hydra_config import HydraConfig
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 
 from common import (
     CONF_DIR,
@@ -39,11 +39,14 @@ if TYPE_CHECKING:
 @hydra.main(version_base="1.3", config_path=str(CONF_DIR), config_name="sweep")
 @exit_on_user_error
 def main(settings: DictConfig) -> None:
+    from loky import cpu_count
+
     from experiments import display
     from experiments.config import SweepCall, call_from
     from experiments.grid import known_experiments
 
-    given = plain(settings)
+    # The model's settings may refer to others, which only its cells have.
+    given = plain(OmegaConf.masked_copy(settings, [str(key) for key in settings if key != "model"]))
     call: SweepCall = call_from(SweepCall, given)
     if not HydraConfig.get().runtime.choices["experiment"]:
         raise UserError(f"experiment=NAME is missing; known: {', '.join(known_experiments())}")
@@ -55,7 +58,8 @@ def main(settings: DictConfig) -> None:
         return
     require_drawable(sweep.experiment)
     if call.dry_run:
-        display.print_plan(sweep)
+        jobs = HydraConfig.get().launcher.get("jobs", 1)  # a cluster's: unknown
+        display.print_plan(sweep, jobs or cpu_count())
     else:
         run(sweep, call)
 
@@ -75,7 +79,7 @@ def run(sweep: Sweep, call: SweepCall) -> None:
     from experiments import display
     from experiments.launch import launch_cells, make_launcher, require_runnable
 
-    todo = len(sweep.open_cells())
+    todo, refused = len(sweep.open_cells()), []
     more = display.more(sweep) if todo else ""
     print(f"{sweep.experiment.name}: {todo} of {len(sweep.cells)} cells to run{more}", flush=True)
     if todo:
@@ -84,7 +88,7 @@ def run(sweep: Sweep, call: SweepCall) -> None:
         sweep.folder.mkdir(parents=True, exist_ok=True)  # fails before hours of training
         ahead = [planned.cell for planned in sweep.plan() if planned.status in sweep.to_run]
         with display.sweep_progress(sweep, ahead, None if sweep.frontier else todo):
-            launch_cells(launcher, sweep.open_cells)
+            refused = launch_cells(launcher, sweep.open_cells)
     plan = sweep.plan()  # cells that another sweep finishes later are not in the figures
     table = sweep.enter_records()
     if call.plot and (table["status"] == "done").any():
@@ -97,6 +101,8 @@ def run(sweep: Sweep, call: SweepCall) -> None:
         print(f"failed: {which}: {planned.reason}", file=sys.stderr)
     if left:
         said = f"{len(left)} of {len(sweep.cells)} cells are not done"
+        if refused:
+            raise UserError(f"{said}; {refused[0]}")
         if failed:
             said += f"; {len(failed)} failed (retry_failed=true runs them again)"
         running = sum(p.status == "running" and p.cell.name in left for p in plan)
@@ -159,10 +165,11 @@ def suggest(key: str) -> str:
         return did_you_mean(f"only.{last}", [f"only.{column}" for column in columns])
     if key.startswith("hydra."):
         return ""
-    if "." in key:
-        return f"; 'overrides=[\"{key}=...\"]' changes all cells"
+    for_all = f"'overrides=[\"{key}=...\"]' changes all cells"
+    if "." in key or key in ("data", "measure"):
+        return f"; {for_all}"
     if key in (*COLUMN_OF.values(), "size", "format"):
-        return f"; did you mean only.{key}?"
+        return f"; did you mean only.{key}? {for_all}"
     groups = ("experiment", "model", "logger", "machine")
     return did_you_mean(key, (*groups, *MACHINE_KEYS, *SweepCall.__dataclass_fields__))
 

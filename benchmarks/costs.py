@@ -109,7 +109,8 @@ class Model:
         self.task = measured_task(config, task)
         self.net = initial_model(config, task).eval()
         machine = Machine(device="cpu", compile=False)
-        self.update = trainer_of(config, task, draw_set(task, "train", TRAINED_ON), machine).step
+        count = min(TRAINED_ON, config.data.train or TRAINED_ON)
+        self.update = trainer_of(config, task, draw_set(task, "train", count), machine).step
 
 
 class Prompts:

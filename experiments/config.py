@@ -130,10 +130,6 @@ class EvaluateCall:
     data_dir: str | None
     trust: bool
 
-    def __post_init__(self) -> None:
-        if self.out and Path(self.out).is_dir():
-            raise UserError(f"out={self.out}: is a folder; name a file")
-
 
 MACHINE_KEYS = tuple(item.name for item in dataclasses.fields(Machine))
 

@@ -74,7 +74,8 @@ def required(table: pd.DataFrame) -> pd.DataFrame:
     """D90 of every group, a row per group in the table's order.
 
     `d90` (nan if none passed) lies in the bracket `low`, `high`. Other columns are those of
-    `medians` at D90, or at the largest D if none passed; but `still_improving` is that of `low`.
+    `medians` at D90, or at the largest D if none passed; but `still_improving` is that of `low`,
+    None if that is 0.
     """
     frame, found = medians(table), []
     keys = settings_of(frame)
@@ -82,7 +83,7 @@ def required(table: pd.DataFrame) -> pd.DataFrame:
         by_dim = part.set_index("dim")
         d90, low, high = bracket(by_dim["accuracy"].to_dict())
         shown = by_dim.loc[low if math.isnan(d90) else d90].to_dict()
-        improving = bool(by_dim["still_improving"].get(low, False))
+        improving = by_dim["still_improving"].get(low)
         found.append({**shown, "d90": d90, "low": low, "high": high, "still_improving": improving})
     columns = [*keys, "d90", "low", "high", "accuracy", "chain_exact_match", "seeds", "success"]
     columns += ["still_improving", "chance_accuracy", *COUNTED]

@@ -16,7 +16,6 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Quote, QuotedString
 from hydra.errors import HydraException, MissingConfigException
 from omegaconf import OmegaConf
-from omegaconf.errors import InterpolationKeyError
 from pydantic import Field
 
 from common import (
@@ -28,7 +27,6 @@ from common import (
     did_you_mean,
     plain,
     suggest_key,
-    user_line,
 )
 from experiments.config import CellConfig, cell_from, deciding_settings, require_own_name
 from experiments.names import cell_name, cell_settings
@@ -155,17 +153,21 @@ def cell_of(words: Sequence[str]) -> Cell:
     """The cell composed from conf/train.yaml and overrides; the last value of a key counts.
     Composing takes 0.1 to 0.2 s, so each model and each combination of other groups is composed
     once; other values are set afterwards."""
-    last = {word.partition("=")[0]: word for word in words}
+    last: dict[str, str] = {}
+    for word in words:
+        key = word.partition("=")[0]
+        last.pop(key, None)  # the order of different keys counts, too
+        last[key] = word
     choices = tuple(word for key, word in last.items() if key in GROUPS)
     others = tuple(word for key, word in last.items() if key not in GROUPS)
     model = _model(last["model"]) if "model" in last else {}
-    composed = _composed(*(word for word in choices if not model or word != last["model"]))
+    composed = _composed(tuple(word for word in choices if not model or word != last["model"]))
     settings = copy.deepcopy(composed | model)
     if "model" in last:
         require_own_name(last["model"].partition("=")[2], settings["model"])
     for word in others:
         _set(settings, word)
-    return Cell(cell_from(settings), (*choices, *others))
+    return Cell(cell_from(plain(OmegaConf.create(settings))), (*choices, *others))
 
 
 def matches(point: Mapping[str, Any], pattern: Mapping[str, Any]) -> bool:
@@ -193,22 +195,17 @@ def quoted(value: Any) -> str:
     return json.dumps(value)
 
 
-@functools.cache
-def _composed(*choice: str) -> dict[str, Any]:
-    try:
-        return compose_plain("train", choice)
-    except HydraException as error:
-        raise UserError(user_line(error, suggest_key)) from None
+_composed = functools.cache(functools.partial(compose_plain, "train", resolve=False))
 
 
 @functools.cache
 def _model(choice: str) -> dict[str, Any]:
-    """The settings of `model=NAME` alone; {} if it is unknown, nested, or needs other settings."""
+    """The settings of `model=NAME` alone; {} if it is unknown or nested."""
     try:
         # Hydra wants `_self_` among the defaults of what it composes alone; a model needs none.
         with warnings.catch_warnings(action="ignore", category=UserWarning):
-            found = compose_plain(choice.replace("=", "/"))
-    except (MissingConfigException, InterpolationKeyError):
+            found = compose_plain(choice.replace("=", "/"), resolve=False)
+    except MissingConfigException:
         return {}
     return found if found.keys() == {"model"} and "name" in found["model"] else {}
 
@@ -230,7 +227,8 @@ def _set(settings: dict[str, Any], word: str) -> None:
     except UserError as error:
         raise UserError(f"override {word!r}: {error}") from None
     merges = isinstance(value, dict) and isinstance(node.get(last), dict)  # as in Hydra
-    node[last] = plain(OmegaConf.merge(node[last], value)) if merges else value
+    merged: Any = OmegaConf.merge(node[last], value) if merges else None
+    node[last] = plain(merged, resolve=False) if merges else value
 
 
 @functools.cache
@@ -242,4 +240,4 @@ def parsed(value: str) -> Any:
         raise UserError(f"{value!r}: {str(error).splitlines()[0]}") from None
     if override.is_sweep_override():
         raise UserError(f"{value!r}: expected one value, not several")
-    return plain(OmegaConf.create({"value": override.value()}))["value"]
+    return plain(OmegaConf.create({"value": override.value()}), resolve=False)["value"]

@@ -9,7 +9,7 @@ from hydra.core.plugins import Plugins
 from hydra.experimental.callback import Callback
 from hydra.types import HydraContext, RunMode
 
-from common import UserError
+from common import UserError, failure_of
 from experiments.config import measured_task
 from experiments.display import label
 from experiments.estimate import training_flops
@@ -35,27 +35,29 @@ def require_runnable(cells: Sequence[Cell], launcher: Any) -> None:
             resolve_device(cell.config.machine.device)
 
 
-def launch_cells(launcher: Any, find_open: Callable[[], list[Cell]]) -> None:
+def launch_cells(launcher: Any, find_open: Callable[[], list[Cell]]) -> list[UserError]:
     """Run the cells that `find_open` returns, in rounds, until there are no new ones. A round has
-    one cell per training run; its other cells evaluate the weights in later rounds."""
-    launched, not_trained = set[str](), set[str]()
+    one cell per training run; its other cells evaluate the weights in later rounds. Returns the
+    user errors of cells."""
+    launched, not_trained, refused = set[str](), set[str](), list[UserError]()
     while True:
         chosen = one_of_each_training(
             cell for cell in find_open()
             if cell.name not in launched and cell.run.name not in not_trained
         )  # fmt: skip
         if not chosen:
-            return
+            return refused
         launched |= {cell.name for cell in chosen}
         try:
-            launcher.launch([cell.overrides for cell in chosen], 0)
+            jobs = launcher.launch([cell.overrides for cell in chosen], 0)
         except RuntimeError as error:  # submitit: one job's end without a result
             if str(error).startswith("Could not detect"):  # no SLURM
                 raise
             first = " ".join(str(error).splitlines()[:2])
             print(f"error: {first}; queued jobs keep running; rerun the command to continue",
                   file=sys.stderr)  # fmt: skip
-            return
+            return refused
+        refused += [why for job in jobs if isinstance(why := failure_of(job), UserError)]
         not_trained |= {cell.run.name for cell in chosen if cell.run.training() is None}
 
 

@@ -59,7 +59,13 @@ class Sweep:
         """The status of every cell now."""
         table = read_table(self.folder).set_index("cell")[["status", "answer_accuracy", "reason"]]
         rows: Any = table.to_dict("index")
-        return [_planned(cell, rows.get(cell.name, {"status": "missing"})) for cell in self.cells]
+        found = [_planned(cell, rows.get(cell.name, {"status": "missing"})) for cell in self.cells]
+        failed = {p.cell.run.name: p.reason for p in found
+                  if p.status == "failed" and p.cell.run.training() is None}  # fmt: skip
+        for planned in found:
+            if planned.status == "missing" and planned.cell.run.name in failed:
+                planned.status, planned.reason = "failed", failed[planned.cell.run.name]
+        return found
 
     def wanted(self, plan: Iterable[CellStatus]) -> list[Cell]:
         """Cells that are not done; with `frontier`, those at the next D of every group, up to one
@@ -134,10 +140,6 @@ def counts(plan: Iterable[CellStatus]) -> str:
     return ", ".join(f"{count} {status}" for status, count in sorted(number.items()))
 
 
-def _by_type_and_value(value: Any) -> tuple[str, Any]:
-    return str(type(value)), str(value) if isinstance(value, dict | list) else value
-
-
 def require_known(only: Mapping[str, Any], cells: Sequence[Cell]) -> None:
     """Raise UserError for a filter's key or value that no cell has."""
     for key, wanted in only.items():
@@ -147,7 +149,5 @@ def require_known(only: Mapping[str, Any], cells: Sequence[Cell]) -> None:
         several = isinstance(wanted, list) and wanted not in known.values()
         for value in wanted if several else [wanted]:
             if value not in (None, *known.values()):  # None: cells without it
-                values = sorted(known.values(), key=_by_type_and_value)
-                raise UserError(
-                    f"only.{key}={value}: no cell matches; values: {', '.join(map(str, values))}"
-                )
+                values = ", ".join(sorted(known, key=lambda text: (len(text), text)))
+                raise UserError(f"only.{key}={value}: no cell matches; values: {values}")

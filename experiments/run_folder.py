@@ -19,7 +19,7 @@ import fcntl
 import functools
 import json
 import math
-import shlex
+import os
 import shutil
 import subprocess
 import sys
@@ -161,7 +161,8 @@ def provenance() -> dict[str, Any]:
 
 
 def command() -> str:
-    return shlex.join(["python", Path(sys.argv[0]).name, *sys.argv[1:]])
+    """The command typed, also in a cluster's jobs."""
+    return os.environ.get("COTCOST_COMMAND", "")
 
 
 @functools.cache

@@ -1,8 +1,6 @@
 """Hydra launcher `local`: every job in its own process on this machine. Unlike with joblib's
 launcher, a killed job does not affect the others."""
 
-import contextlib
-import io
 import math
 import multiprocessing
 import os
@@ -27,7 +25,7 @@ from hydra.plugins.launcher import Launcher
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, open_dict
 
-from common import RunError, UserError, is_bad_path, write_bytes
+from common import RunError, UserError, failure_of, is_bad_path, write_bytes
 
 
 class LocalLauncher(Launcher):
@@ -138,7 +136,7 @@ def _work(payload: bytes, path: Path) -> None:
 
 def _pickled(result: JobReturn) -> bytes:
     """The pickled result, after printing why it failed."""
-    error = _failure_of(result)
+    error = failure_of(result)
     if isinstance(error, OSError) and is_bad_path(error):
         error = result.return_value = UserError(f"{error.filename}: {error.strerror}")
     if isinstance(error, UserError | RunError):
@@ -148,16 +146,6 @@ def _pickled(result: JobReturn) -> bytes:
         # An exception of any other class may not survive pickling.
         result.return_value = RuntimeError(f"{type(error).__name__}: {error}")
     return cloudpickle.dumps(result)
-
-
-def _failure_of(result: JobReturn) -> BaseException | None:
-    """Why a job failed; None if it did not."""
-    try:
-        with contextlib.redirect_stderr(io.StringIO()):  # `return_value` prints before it raises
-            result.return_value  # noqa: B018
-    except Exception as error:
-        return error
-    return None
 
 
 def _end_with_parent() -> None:

@@ -18,7 +18,7 @@ from common import UserError
 
 def linear_layer_flops(terms: dict[str, int]) -> int:
     """The blocks' linear layers: for softmax and linear attention 2 · 12 · M · D² · L, which agrees
-    with Table 2 within 5 %; the paper states no convention."""
+    with Table 2 within 5 % at the paper's L; the paper states no convention."""
     return sum(count for name, count in terms.items() if name.startswith("linear/"))
 
 

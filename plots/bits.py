@@ -87,7 +87,7 @@ def draw(table: pd.DataFrame, records: data.Records, *, width: float, **_: Any) 
         raise UserError(f"{len(panels)} tasks and sizes; the figure has room for {MAX_PANELS}")
     if len(panels) == 1:
         panels = [found.sort_values(["enough", "held"], kind="stable")]
-    figure = style.new_figure(width, 0.75 + 0.24 * max(3, found["model"].nunique()))
+    figure = style.new_figure(width, 0.75 + 0.24 * max(3, *map(len, panels)))
     grid = figure.subplots(1, len(panels), sharex=True, squeeze=False)[0]
     shown: list[str] = []
     for axes, part in zip(grid, panels, strict=True):

@@ -1,10 +1,9 @@
 """The cost of 90 %, a row per cost metric, on a logarithmic axis.
 
-Each dot is a problem size, larger for larger sizes: the cost of a model at its D90 relative to
-standard attention's at its own. Further right is cheaper. k/n: the model is cheaper (for times, by
-at least 10 %) at k of n sizes. (k of n sizes) in a title: the model reaches 90 % at only k. D90 is
-known to within a grid step. Training costs are those until 90 % of the validation chains are
-correct, if the median seed gets there. Costs that were not timed are omitted.
+Each dot is a problem size: the cost of a model at its D90 relative to standard attention's at its
+own. k/n: cheaper at k of n sizes (times: by at least 10 %). (k of n sizes) in a title: only k reach
+90 %. Training counts until 90 % of the validation chains are correct; sizes at which the median
+seed does not get there are omitted, as are costs not measured. Upper bounds on D90 count as D90.
 """
 
 import itertools

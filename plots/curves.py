@@ -21,6 +21,7 @@ def draw(
 ) -> Figure:
     """Share of validation chains that are right, a line per D and seed. Ring: a run that stopped
     early, at its target. Dotted: 90 %."""
+    table = table.loc[:, ~table.columns.str.startswith("measure.")]  # runs, not evaluations
     tasks = [records.get(cell, {}).get("config", {}).get("task", {}) for cell in table["cell"]]
     for key in ("size", "format"):  # those of training, not of the evaluation
         table = table.assign(
@@ -75,7 +76,8 @@ def panels_by_size(
     rows = rows[[bool(records.get(cell, {}).get(part)) for cell in rows["cell"]]]
     if rows.empty:
         raise UserError(f"these runs have no recorded {part}; is cells.jsonl missing?")
-    rows = rows.sort_values("size", ascending=False, kind="stable")
+    rows = rows.assign(place=pd.factorize(rows["column"])[0])
+    rows = rows.sort_values(["place", "size"], ascending=[True, False], kind="stable")
     return rows.assign(panel=rows["column"] + ", n = " + rows["size"].astype(str))
 
 

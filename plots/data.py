@@ -58,7 +58,8 @@ def facets_of(given: Facets, columns: Container[Any]) -> dict[str, list[str]]:
 
 def column_of(key: str, columns: Container[Any]) -> str:
     """The column of a grid's key: `layers` of model.num_layers."""
-    return key if key in columns else {**COLUMN_OF, **MEASURED}.get(key, key)
+    short = {**COLUMN_OF, **MEASURED}
+    return key if key in columns else short.get(key.removeprefix("measure."), key)
 
 
 def check_facets(facets: Facets, columns: Collection[str]) -> None:
@@ -123,9 +124,10 @@ def _with_labels(
     sizes = rows.groupby(["task", "size"])
     rest = [
         key for key in rest
-        if rows[key].dtype.kind not in "if" or sizes[key].nunique(dropna=False).max() > 1
+        if key == "size" or rows[key].dtype.kind not in "if"
+        or sizes[key].nunique(dropna=False).max() > 1
     ]  # fmt: skip
-    beside = [key for key in rest if key.startswith(BESIDE_TASK)]
+    beside = [key for key in rest if key == "size" or key.startswith(BESIDE_TASK)]
     others = [key for key in rest if key not in beside]
     column = _label(rows, columns, beside, ["task"])
     return in_order(rows.assign(column=column, row=_label(rows, down, others, ["task", "model"])))
@@ -138,14 +140,17 @@ def varying(rows: pd.DataFrame, keys: Sequence[str]) -> list[str]:
 
 def join_baseline(groups: pd.DataFrame, names: Sequence[str]) -> pd.DataFrame:
     """Groups with the columns `names` of standard attention under the same settings, called
-    NAME_base; nan if it did not run. Settings of which it has one value at every size may differ,
-    such as a learning rate."""
-    own, place = groups[groups["model"] == BASELINE], ["column", "size"]
-    settings = [key for key in settings_of(own) if not key.startswith(("task", *BESIDE_TASK))]
-    counts = own.groupby(place)[[key for key in settings if key != "size"]].nunique(dropna=False)
-    keys = [*place, *counts.columns[counts.max() > 1]]
-    base = own.drop_duplicates(keys)[[*keys, *names]]
-    return groups.merge(base, on=keys, how="left", suffixes=("", "_base"))
+    NAME_base; nan if it did not run. Settings of which it has one value at a size may differ, such
+    as a learning rate."""
+    standard, place = groups["model"] == BASELINE, ["column", "size"]
+    settings = [key for key in settings_of(groups) if not key.startswith(BESIDE_TASK)]
+    settings = [key for key in settings if key not in ("task", "size", "model")]
+    counts = groups[standard].groupby(place)[settings].nunique(dropna=False)
+    several = groups[place].join(counts > 1, on=place)[settings].eq(True)
+    keys = groups[place].join(groups[settings].astype(object).where(several))
+    base = keys[standard].join(groups.loc[standard, list(names)]).drop_duplicates(list(keys))
+    found = keys.merge(base, on=list(keys), how="left")[list(names)].add_suffix("_base")
+    return groups.join(found.set_axis(groups.index))
 
 
 def times_standard(groups: pd.DataFrame) -> pd.DataFrame:
@@ -186,8 +191,8 @@ def in_order(rows: pd.DataFrame) -> pd.DataFrame:
     for name, known in (("task", style.TASKS), ("model", [BASELINE, *yours, *style.MODELS])):
         place[name] = pd.Categorical(rows[name], list(dict.fromkeys([*known, *rows[name]])))
     if "row" in rows:
-        place["row"] = rows["row"].map(_natural)
-    then = ["task", "model", "layers", "heads", "row", "size", "dim", "seed"]
+        place = place.assign(row=rows["row"].map(_natural), column=rows["column"].map(_natural))
+    then = ["task", "model", "layers", "heads", "row", "size", "column", "dim", "seed"]
     by = [name for name in then if name in rows]
     return rows.loc[place.sort_values(by, kind="stable").index]
 

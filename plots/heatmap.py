@@ -1,8 +1,9 @@
 """Accuracy over D and problem size, columns tasks, rows models.
 
-Accuracy: the share of correct final answers by greedy decoding. Each square is split into
-sorted stripes, one per seed; its number is their median. Black bar, where x is D: D90, the
-smallest whose median reaches 90 %, or a bound if none smaller ran. Blank: no result.
+Accuracy: the share of correct final answers by greedy decoding (`tagged`: last labels; `online`:
+all labels). Each square is split into sorted stripes, one per seed; its number is their median.
+Black bar, if x is D: D90, the smallest D whose median reaches 90 %, or a bound if no smaller D ran.
+Blank: no result.
 """
 
 import itertools

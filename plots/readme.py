@@ -119,15 +119,13 @@ def _reached(settings: pd.DataFrame, solved: pd.Series) -> str:
 
 
 def _compared(row: str, rows: pd.DataFrame) -> str:
-    """The D of one model beside standard attention's, and how often it fails."""
-    known, failed = rows["times"].dropna(), int(rows["d90"].isna().sum())
-    span = "–".join(dict.fromkeys(f"{times:.3g}" for times in (known.min(), known.max())))
-    where = f"all {len(rows)}" if len(known) == len(rows) > 2 else f"{len(known)} of {len(rows)}"
-    said = f"{row} needs {span}× standard attention's D in {where} settings"
-    if failed:
-        said += f" and fails at every D tried in {failed}"
-    rest = len(rows) - len(known) - failed
-    return f"{said} (only bounds on D90 in {rest})" if rest else said
+    """The D of one model relative to standard attention's, and how often it fails."""
+    times, failed = rows["times"].dropna(), int(rows["d90"].isna().sum())
+    span = "–".join(dict.fromkeys(f"{end:.3g}" for end in (times.min(), times.max())))
+    known = f"{len(times)} of {len(rows)} settings" * (len(times) < len(rows))
+    notes = [known, f"fails at every D tried in {failed}" * (failed > 0)]
+    noted = "; ".join(filter(None, notes))
+    return f"{row} needs {span}× standard attention's D" + f" ({noted})" * bool(noted)
 
 
 def protocol(
@@ -216,7 +214,8 @@ def shown(facets: data.Facets, table: pd.DataFrame) -> str:
     only = {data.column_of(k, table): v for k, v in (facets or {}).get("only", {}).items()}
     values = {k: v if isinstance(v, list) else [v] for k, v in only.items() if k in table}
     words = [", ".join(data.in_words(k, one) for one in v) for k, v in values.items()]
-    return f"Figures, D90 and costs show only {'; '.join(words)}." if words else ""
+    what = "Figures, D90 and costs" if tables.sweeps_dim(table) else "Figures"
+    return f"{what} show only {'; '.join(words)}." if words else ""
 
 
 def exceptions(table: pd.DataFrame) -> str:

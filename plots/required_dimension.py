@@ -1,10 +1,9 @@
 """D90 against the longest sequence L, a panel per task and a line per model.
 
-Lines break at upper bounds (D90 at the smallest D tried). The bar
-below a point reaches down to the next smaller D tried. An arrow up: no D passes, up to this one. An
-arrow down: the smallest D tried passes. Dotted: the growth that Table 1 of the paper predicts for
-linear attention, as a slope from its first D90 that is not just a bound; ≤ and ≥: at most or at
-least this growth.
+The bar below a point reaches down to the next smaller D tried. Arrow down: the smallest D tried
+passes (D90 is an upper bound); arrow up: no D tried passes. Dotted: how linear attention's D grows
+by Table 1 of the paper (≤: at most, ≥: at least), from its first D90 that
+is not a bound.
 """
 
 from typing import Any

@@ -94,7 +94,7 @@ def learning_rates(table: pd.DataFrame, records: data.Records) -> pd.DataFrame:
     """Correct validation chains at the end of training, and steps; medians of the seeds. Chosen,
     if all rates have equally many seeds: the best after rounding to whole percent; ties go to the
     fewest steps."""
-    rows = data.panels(table, {"x": ["recipe.learning_rate"]})
+    rows = data.panels(table, {"x": ["recipe.learning_rate"], "y": []})
     rows = rows.assign(validation=100 * data.final_chains(rows, records))
     grouped = rows.groupby(["column", "row", "x"], sort=False)
     frame = grouped.agg(
@@ -116,7 +116,7 @@ def prefixes(table: pd.DataFrame, records: data.Records) -> pd.DataFrame:
     The doublings are fitted to all seeds as in `plots.exponents`: for words right to their end, n*
     is only a lower bound.
     """
-    rows = data.panels(table, {"x": ["layers"]})
+    rows = data.panels(table, {"x": ["layers"], "y": []})
     known = [errors.get("longest_prefix") for errors in data.errors_of(rows, records)]
     rows = rows.assign(prefix=pd.to_numeric(pd.Series(known, rows.index))).dropna(subset="prefix")
     found, fits = [], []
@@ -139,7 +139,7 @@ def d90(table: pd.DataFrame, facets: data.Facets = None) -> pd.DataFrame:
     bracket's lower end, a seed gained over 2 points in the last fifth of its steps. × standard: D90
     relative to standard attention's in the same setting, with the interval that the two brackets
     allow."""
-    groups = data.labelled(required(table), facets, data.APART)
+    groups = data.labelled(required(data.finished_rows(table, facets)), facets, data.APART)
     frame = data.times_standard(groups).sort_values(
         ["column", "size", "row"], kind="stable",
         key=lambda column: column if column.name == "size" else pd.factorize(column)[0],

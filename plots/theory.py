@@ -12,7 +12,7 @@ TABLE_2_GFLOPS = {
 }
 
 # The paper does not print these. All twelve numbers above equal 2 * 12 * M * D^2 * L (M = 3
-# layers) within 5 %, each for exactly one power of two D: its D90.
+# layers) within 5 % with the paper's L, each for exactly one power of two D: its D90.
 PAPER_D90 = {
     "standard": {6: 64, 10: 128, 13: 128, 16: 128},
     "linear": {6: 256, 10: 512, 13: 512, 16: 512},

@@ -327,10 +327,11 @@ def validate(
     return float(loss_sum) / sequences.num_targets(order), float(exact) / len(order)
 
 
-def still_improving(curve: list[Validation]) -> bool:
-    """Whether correct validation chains rose by over 2 points in the last fifth of the steps."""
-    if not curve:
-        return False
+def still_improving(curve: list[Validation]) -> bool | None:
+    """Whether correct validation chains rose by over 2 points in the last fifth of the steps; None
+    without a validation before."""
     early = [row for row in curve if row.step <= 0.8 * curve[-1].step]
-    before = early[-1].validation_chain_exact_match if early else 0.0
-    return curve[-1].validation_chain_exact_match - before > 0.02 + 1e-9
+    if not early:
+        return None
+    rise = curve[-1].validation_chain_exact_match - early[-1].validation_chain_exact_match
+    return rise > 0.02 + 1e-9

@@ -128,7 +128,7 @@ def test_bad_evaluations(command, tmp_path):
         ("count=0", "count"), ("count=21", "count"), ("show=-1", "show"), ("threads=0", "threads"),
         ("trust=perhaps", "trust"), ("task.size=3", "capacity"), ("task.size=two", "size"),
         ("data.file=absent.txt", "absent.txt"), ("data.file=bad.txt", "bad.txt"),
-        ("data.file=bad.txt count=5", "takes no split or count"), ("out=.", "a folder"),
+        ("data.file=bad.txt count=5", "takes no split or count"), ("out=.", "directory"),
     ]:  # fmt: skip
         assert named in line(*words.split())
     (folder / "checkpoint.pt").write_bytes(b"half of it")

@@ -93,8 +93,15 @@ def test_values_are_parsed_as_by_hydra_in_a_worker():
     hybrid = cell_of(["model=hybrid", f"model.mixers={quoted(mixers)}"])
     assert hybrid.config.model.mixers[0] == mixers[0]
     assert parsed(quoted(["é", {"a": "C:\\"}, None, 0.5])) == ["é", {"a": "C:\\"}, None, 0.5]
-    merged = cell_of([f"recipe.rates.hidden={quoted({'factor': 2.0})}"])
-    assert cell_name(cell_from(compose_plain("train", merged.overrides))) == merged.name
+    for words in (
+        [f"recipe.rates.hidden={quoted({'factor': 2.0})}"],
+        ["model.dim=24", "model=linear", "data.validation=${model.dim}"],
+        ["model=sparse", "model.mixer.block_size=8",
+         "model.mixer={_target_: models.sparse.SparseAttention, block_size: 4}"],
+    ):  # fmt: skip
+        cell = cell_of(words)
+        assert cell_name(cell_from(compose_plain("train", cell.overrides))) == cell.name
+    assert cell_of(["data.validation=${model.dim}", "model.dim=24"]).config.data.validation == 24
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from hydra.core.utils import JobReturn, JobStatus
 from submitit.core.utils import UncompletedJobError
 from tiny_cell import TINY
 
-from common import write_json
+from common import UserError, write_json
 from experiments import display
 from experiments.estimate import training_flops
 from experiments.grid import Cell, cell_of, experiment_from
@@ -104,17 +104,15 @@ def test_cells_of_one_training_run_go_in_turn_and_failed_ones_on_request(tiny):
     with display.sweep_progress(sweep, sweep.open_cells()):
         launch_cells(launcher, sweep.open_cells)
     assert [len(cells) for cells in launcher.rounds] == [2, 1]  # not the other cell of what failed
-    assert sorted(p.status for p in sweep.plan()) == ["done", "done", "failed", "missing"]
+    assert sorted(p.status for p in sweep.plan()) == ["done", "done", "failed", "failed"]
     table = sweep.enter_records()
     assert table["status"].value_counts().to_dict() == {"done": 2, "failed": 1}
-    launch_cells(InThisProcess(), sweep.open_cells)
-    assert sorted(p.status for p in sweep.plan()) == ["done", "done", "done", "failed"]
     assert sweep.open_cells() == []
     again = sweep_of(retry_failed=True, frontier=True)
-    [failed] = again.open_cells()
+    failed, same_run = again.open_cells()
     with failed.run.locked(failed.name):
         assert [p.status for p in again.plan() if p.cell.name == failed.name] == ["running"]
-        assert again.open_cells() == [] and again.wanted(again.plan()) == [failed]
+        assert again.open_cells() == [] and again.wanted(again.plan()) == [failed, same_run]
     launch_cells(InThisProcess(), again.open_cells)
     assert set(again.enter_records()["status"]) == {"done"}
     assert {p.status for p in again.plan()} == {"done"}
@@ -127,11 +125,22 @@ def test_launcher_error_is_one_line_and_other_errors_are_raised(tiny, capsys):
 
     sweep, launcher = sweep_of(), Failing()
     launcher.error = UncompletedJobError("Job 7 (task: 0) has no output.\nlog:\n...")
-    launch_cells(launcher, sweep.open_cells)
+    assert launch_cells(launcher, sweep.open_cells) == []
     assert "error: Job 7 (task: 0) has no output. log:; queued jobs" in capsys.readouterr().err
     launcher.error = KeyError("a mistake in the code")
     with pytest.raises(KeyError):
         launch_cells(launcher, sweep.open_cells)
+
+
+def test_user_errors_of_jobs_are_returned(tiny):
+    class Refusing:
+        def launch(self, overrides, number):
+            error = UserError("the mixer looks ahead")
+            return [JobReturn(words, status=JobStatus.FAILED, _return_value=error)
+                    for words in overrides]  # fmt: skip
+
+    refused = launch_cells(Refusing(), sweep_of().open_cells)
+    assert [str(error) for error in refused] == 2 * ["the mixer looks ahead"]
 
 
 def test_progress_display_reports_an_error_and_continues(tiny, monkeypatch, capsys):

@@ -118,6 +118,17 @@ def test_baseline_is_standard_attention_with_the_same_number_of_heads():
     assert found["cell_base"].tolist() == ends.tolist() and set(found["heads"]) == {1, 8}
 
 
+def test_baseline_may_differ_in_settings_of_which_it_has_one_value_at_this_size():
+    gate = "model.mixer.gate"
+    table = joined(
+        cells({8: [0.95]}), cells({8: [0.95]}, model="linear", **{gate: "on"}),
+        cells({8: [0.95]}, task="copy", **{gate: "on"}), cells({16: [0.95]}, task="copy"),
+        cells({8: [0.95]}, task="copy", model="linear", **{gate: "on"}),
+    )  # fmt: skip
+    found = data.times_standard(data.d90_of_groups(table)).query("model == 'linear'")
+    assert found.set_index("task")["times"].to_dict() == {"lis": 1, "copy": 1}
+
+
 def test_a_model_without_d90_is_not_compared():
     table = joined(two_models(), cells({96: [0.5]}, model="sparse"))
     assert set(costs.ratios(table)["model"]) == {"linear"}
@@ -132,7 +143,7 @@ def test_d90_table_contains_bracket_and_ratio():
 
 def test_the_finding_is_the_ratio_of_d90_or_else_how_often_each_model_passes():
     swept = readme.finding(None, two_models())
-    assert swept == "Linear needs 2× standard attention's D in 1 of 1 settings."
+    assert swept == "Linear needs 2× standard attention's D."
     one_dim = [cells({8: [0.95, 0.1, 0.9]}), cells({8: [0.95]}, size=10)]
     found = readme.finding(None, joined(*one_dim, cells({8: [0.5]}, model="linear")))
     assert found == "Settings that reach 90 %: Standard 2 of 2; Linear 0 of 1."
@@ -244,6 +255,9 @@ def test_labels_name_the_settings_that_distinguish_rows():
     found = data.panels(table)
     assert list(found["row"].unique()) == ["Standard", "Sparse, k = 1", "Sparse, k = 2", "Hybrid"]
     assert list(found["column"].unique()) == ["LIS", "Copy"]
+    sizes = joined(cells({8: [0.1]}), cells({8: [0.9]}, size=10))
+    by_heads = data.panels(sizes, {"y": "heads"})
+    assert list(by_heads["column"]) == ["LIS, n = 4", "LIS, n = 10"]
     mixers = [{"_target_": "models.sparse.SparseAttention", "block_size": 4}]
     assert data.in_words("model.mixers", str(mixers)) == "mixers [SparseAttention, block_size: 4]"
 

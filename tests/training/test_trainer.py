@@ -229,8 +229,8 @@ def test_listeners_receive_losses_and_curve_rows_and_the_curve_is_saved(tmp_path
         ([(799, 0.1), (801, 0.5), (1000, 0.5)], True),
         ([(500, 0.9), (800, 0.99), (1000, 1.0)], False),
         ([(800, 0.5), (1000, 0.4)], False),
-        ([(1000, 0.3)], True),
-        ([], False),
+        ([(1000, 0.3)], None),
+        ([], None),
     ],
 )
 def test_still_improving_is_a_rise_by_two_points_in_the_last_fifth(rows, expected):
