@@ -34,9 +34,6 @@ def main(settings: DictConfig) -> None:
     given = plain(settings)
     call: EvaluateCall = call_from(EvaluateCall, given)
     run = cotcost.load(call.run, call.trust)
-    if call.out:  # fails before the evaluation
-        Path(call.out).parent.mkdir(parents=True, exist_ok=True)
-        Path(call.out).open("a").close()
     config = dataclasses.replace(
         run.config,
         measure=call_from(MeasureConfig, {**given, "file": given["data"]["file"]}),
@@ -47,6 +44,9 @@ def main(settings: DictConfig) -> None:
     measured = measured_task(config, run.task)
     data = load_data(config, run.task)
     sequences = measured_sequences(config, run.task, measured, data)
+    if call.out:  # fails before the evaluation
+        Path(call.out).parent.mkdir(parents=True, exist_ok=True)
+        Path(call.out).open("a").close()
     with tqdm(total=len(sequences), desc="evaluating", disable=None, leave=False) as bar:
         result = measure(
             config, run.model, measured, sequences, data.train,

@@ -39,8 +39,6 @@ if TYPE_CHECKING:
 @hydra.main(version_base="1.3", config_path=str(CONF_DIR), config_name="sweep")
 @exit_on_user_error
 def main(settings: DictConfig) -> None:
-    from loky import cpu_count
-
     from experiments import display
     from experiments.config import SweepCall, call_from
     from experiments.grid import known_experiments
@@ -58,8 +56,8 @@ def main(settings: DictConfig) -> None:
         return
     require_drawable(sweep.experiment)
     if call.dry_run:
-        jobs = HydraConfig.get().launcher.get("jobs", 1)  # a cluster's: unknown
-        display.print_plan(sweep, jobs or cpu_count())
+        jobs = OmegaConf.select(HydraConfig.get(), "launcher.jobs", default=1)  # a cluster: unknown
+        display.print_plan(sweep, jobs)
     else:
         run(sweep, call)
 
@@ -169,7 +167,8 @@ def suggest(key: str) -> str:
     if "." in key or key in ("data", "measure"):
         return f"; {for_all}"
     if key in (*COLUMN_OF.values(), "size", "format"):
-        return f"; did you mean only.{key}? {for_all}"
+        also = f" {for_all}" if key in ("task", "recipe", "seed") else ""
+        return f"; did you mean only.{key}?{also}"
     groups = ("experiment", "model", "logger", "machine")
     return did_you_mean(key, (*groups, *MACHINE_KEYS, *SweepCall.__dataclass_fields__))
 

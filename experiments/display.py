@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from hydra.core.hydra_config import HydraConfig
+from loky import cpu_count
 from rich.console import Console, Group
 from rich.live import Live
 from rich.table import Table
@@ -226,8 +227,9 @@ def seconds_left(cells: Iterable[Cell], estimate: Estimate) -> float:
     return seconds
 
 
-def print_plan(sweep: Sweep, jobs: int) -> None:
-    """Print every cell with its status and estimated cost; `jobs` run at a time."""
+def print_plan(sweep: Sweep, jobs: int | None) -> None:
+    """Print every cell with its status and estimated cost; `jobs` (None: one per core) run at a
+    time."""
     estimate, varying, plan = Estimate(sweep), varying_settings(sweep.cells), sweep.plan()
     table = Table("cell", "", "status", box=None)
     table.add_column("TFLOP", justify="right")
@@ -244,7 +246,7 @@ def print_plan(sweep: Sweep, jobs: int) -> None:
     console().print(table)
     open_cells = sweep.open_cells()
     seconds = seconds_left(open_cells, estimate)
-    cores = min(jobs, len(one_of_each_training(open_cells)))
+    cores = min(jobs or cpu_count(), cpu_count(), len(one_of_each_training(open_cells)))
     on_cores = ""
     if estimate.device == "cpu" and cores > 1:
         on_cores = f", {duration(seconds / cores)} on {cores} cores"

@@ -227,8 +227,7 @@ def _set(settings: dict[str, Any], word: str) -> None:
     except UserError as error:
         raise UserError(f"override {word!r}: {error}") from None
     merges = isinstance(value, dict) and isinstance(node.get(last), dict)  # as in Hydra
-    merged: Any = OmegaConf.merge(node[last], value) if merges else None
-    node[last] = plain(merged, resolve=False) if merges else value
+    node[last] = plain(OmegaConf.merge(node[last], value), resolve=False) if merges else value
 
 
 @functools.cache

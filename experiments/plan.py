@@ -60,8 +60,11 @@ class Sweep:
         table = read_table(self.folder).set_index("cell")[["status", "answer_accuracy", "reason"]]
         rows: Any = table.to_dict("index")
         found = [_planned(cell, rows.get(cell.name, {"status": "missing"})) for cell in self.cells]
-        failed = {p.cell.run.name: p.reason for p in found
-                  if p.status == "failed" and p.cell.run.training() is None}  # fmt: skip
+        failed = {
+            p.cell.run.name: p.reason
+            for p in found
+            if p.cell.record and p.status == "failed" and p.cell.run.training() is None
+        }
         for planned in found:
             if planned.status == "missing" and planned.cell.run.name in failed:
                 planned.status, planned.reason = "failed", failed[planned.cell.run.name]

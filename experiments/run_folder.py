@@ -20,6 +20,7 @@ import functools
 import json
 import math
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -162,7 +163,8 @@ def provenance() -> dict[str, Any]:
 
 def command() -> str:
     """The command typed, also in a cluster's jobs."""
-    return os.environ.get("COTCOST_COMMAND", "")
+    here = ["python", Path(sys.argv[0]).name, *sys.argv[1:]]
+    return os.environ.get("COTCOST_COMMAND") or shlex.join(here)
 
 
 @functools.cache

@@ -1,9 +1,9 @@
 """D90 against the longest sequence L, a panel per task and a line per model.
 
 The bar below a point reaches down to the next smaller D tried. Arrow down: the smallest D tried
-passes (D90 is an upper bound); arrow up: no D tried passes. Dotted: how linear attention's D grows
-by Table 1 of the paper (≤: at most, ≥: at least), from its first D90 that
-is not a bound.
+passes, so D90 is an upper bound, at which lines break; arrow up: no D tried passes. Dotted: how
+linear attention's D grows by Table 1 of the paper (≤: at most, ≥: at least), from its first D90
+that is not a bound.
 """
 
 from typing import Any

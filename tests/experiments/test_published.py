@@ -65,7 +65,8 @@ def test_columns_of_training_follow_from_the_curve(experiment):
         curve = list(itertools.starmap(Validation, zip(*columns, strict=True)))
         good = [v.step for v in curve if v.validation_chain_exact_match >= 0.9]
         assert row["steps_to_90"] == good[0] if good else pd.isna(row["steps_to_90"])
-        assert (row["steps"], row["still_improving"]) == (curve[-1].step, still_improving(curve))
+        improving = None if pd.isna(row["still_improving"]) else row["still_improving"]
+        assert (row["steps"], improving) == (curve[-1].step, still_improving(curve))
 
 
 def test_rows_of_the_same_settings_have_the_same_data_and_flops():
