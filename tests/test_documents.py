@@ -382,7 +382,7 @@ def test_flop_savings_within_d90_brackets():
     said = "inear attention takes fewer inference FLOPs than standard attention at"
     every, lost = len(allowed), len(within) - fewer
     assert f"l{said} **{fewer} of {every}** problem sizes, with" in README
-    assert f"could reverse these and {lost} losses." in README
+    assert f"could reverse all {fewer}, and {lost} losses." in README
     assert f"L{said} {fewer} of {every} sizes, more at {every - fewer}. One step of the" in TEXT
     assert f"could reverse all {fewer} savings and {lost} losses." in TEXT
     below = medians(frame_of(HEAD)).set_index(["task", "size", "model", "dim"])["seeds"]
