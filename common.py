@@ -22,6 +22,8 @@ from typing import Any, TypeVar
 
 CONF_DIR = Path(__file__).resolve().parent / "conf"
 T = TypeVar("T")
+# Parts of an error's path that name a member of a union, not a key.
+UNION_TAG = re.compile(r"bool|int|float|str|literal\[.*|(list|dict)\[.*|constrained-.*")
 # Versioned by `RESULTS_VERSION` and `generator_version`, so not by their source.
 OURS = ("common", "evaluation", "experiments", "models", "tasks", "training")
 STRICT: Any = {"extra": "forbid", "strict": True, "allow_inf_nan": False}  # of pydantic dataclasses
@@ -90,7 +92,9 @@ def user_line(error: Exception, suggest: Callable[[str], str]) -> str | None:
     if isinstance(error, OSError) and is_bad_path(error):
         return f"{error.filename}: {error.strerror}"
     if unknown := re.match(r"Could not override '([\w.]+)'", str(error)):
-        key, near = unknown[1], suggest(unknown[1].removeprefix("machine."))
+        inner = getattr(error.__cause__, "full_key", None) or ""  # of a dictionary's
+        key = max(unknown[1], inner, key=len)
+        near = suggest(key.removeprefix("machine."))
         new = "did you mean" not in near and key.startswith(("task.", "model.mixer."))
         return f"{key}: no such key{near}{f'; +{key}=VALUE adds it' if new else ''}"
     if several := re.match(r"Key '(\w+)' is not in struct\s+full_key: hydra.", str(error)):
@@ -254,7 +258,8 @@ def wrong_values(error: Any, where: str = "", known: Iterable[str] | None = None
     """pydantic's findings in one line; each key begins with `where`."""
     found = []
     for wrong in error.errors():
-        key, value = ".".join(map(str, wrong["loc"])).removeprefix("machine."), wrong["input"]
+        path = [str(part) for part in wrong["loc"] if not UNION_TAG.fullmatch(str(part))]
+        key, value = ".".join(path).removeprefix("machine."), wrong["input"]
         shown = "" if isinstance(value, dict | list) else f"={value!r}"
         reason = wrong["msg"].removeprefix("Value error, ").replace("a valid array", "a list")
         if known is not None and wrong["type"] == "extra_forbidden":

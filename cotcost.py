@@ -120,7 +120,7 @@ def written(task: Task, sequences: SequenceSet, generation: Generation) -> Itera
         mistake = int(generation.first_mistake[row]) - int(start)
         yield Written(
             prompt=decode(sequences.tokens[row, : sequences.given_lengths[row]]),
-            tokens=[token for token in tokens if token != EOS],
+            tokens=[token for token in tokens if token != EOS or sequences.labels is not None],
             right=[token for token in right if token != EOS],
             answer=task.extract_answer(tokens) if sequences.labels is None else tokens[-1:],
             first_mistake=mistake if mistake >= 0 else None,

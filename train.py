@@ -29,13 +29,15 @@ def run(settings: DictConfig) -> Any:
     from experiments.names import cell_name, source_digests
     from experiments.run import run_and_report
 
-    given = plain(settings)
+    given, choices = plain(settings), HydraConfig.get().runtime.choices
+    if several := {"task", "model", "recipe", "data"} - choices.keys():
+        raise UserError(f"{min(several)}: give one name, not a list")
     if given["cell"] is not None:
         given |= published_settings(given)
-    elif (choice := HydraConfig.get().runtime.choices.get("model")) and not any(
+    elif not any(
         word.lstrip("+").startswith("model.name=") for word in HydraConfig.get().overrides.task
     ):
-        require_own_name(choice, given["model"])
+        require_own_name(choices["model"], given["model"])
     config = cell_from(given)
     if given["cell"] and source_digests(config) and cell_name(config) not in given["cell"]:
         raise UserError(f"cell={given['cell']}: its code from outside the project has changed")
@@ -53,7 +55,7 @@ def published_settings(given: dict[str, Any]) -> dict[str, Any]:
             raise UserError(f"{word}: cell= runs a cell exactly as it was; remove this override")
     shipped = str(CONF_DIR.parent / "results")
     published = published_cell(given["cell"], [given["results_dir"], shipped])
-    require_trusted(published, given["cell"], given["trust"])
+    require_trusted(published, given["cell"], given["trust"] is True)
     return published
 
 

@@ -89,16 +89,10 @@ class StateRounding:
 
 def state_rounding(name: str, model: Transformer, training: SequenceSet) -> StateRounding:
     """The rounding of `model`'s state to format `name`. Integers take a scale per layer and head
-    from the largest number in the state over `SCALED_ROWS` of the `training` sequences; UserError
-    if there are none."""
+    from the largest number in the state over `SCALED_ROWS` of the `training` sequences."""
     found = parse_format(name)
     if found.exponent_bits:
         return StateRounding(found, [])
-    if not len(training):
-        raise UserError(
-            f"state_format={name}: scales come from training sequences, and there are none; "
-            "use a float format"
-        )
     return StateRounding(found, _scales(model, training, found.largest))
 
 

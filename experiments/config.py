@@ -186,6 +186,8 @@ def measured_task(config: CellConfig, trained: Task) -> Task:
     if settings == config.task:
         return trained
     measured = build_task(settings)
+    if "capacity" in measured.parameters and measured.largest_size < trained.largest_size:
+        measured = measured.with_parameters(capacity=trained.largest_size)  # the model's tokens
     trained.require_room_for(measured)
     return measured
 

@@ -4,7 +4,6 @@ import contextlib
 import functools
 import json
 import math
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,6 +15,7 @@ from experiments.plan import Sweep
 from experiments.table import read_table
 from models.build import model_of_shapes
 from models.flops import training_step_flops
+from tasks.data import numbered_lines
 from tasks.sampling import planned_sizes
 from tasks.task import build_task
 from training.device import device_name, resolve_device
@@ -30,7 +30,7 @@ def training_flops(cell: Cell) -> float:
     recipe, data = cell.config.recipe, cell.config.data
     count = data.train
     if data.train_file:
-        count = len(Path(data.train_file).read_text().splitlines())
+        count = len(numbered_lines(data.train_file))
     sequences = recipe.total_steps(count) * min(recipe.batch_size, count)
     return sequences * _flops_and_length(cell)[0]
 

@@ -10,7 +10,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Quote, QuotedString
@@ -48,6 +48,7 @@ class Experiment:
     description: str
     grid: Annotated[list[dict[str, Annotated[list[Any], NOT_EMPTY]]], NOT_EMPTY]
     base: list[str] = field(default_factory=list)
+    strategy: Literal["grid", "frontier"] = "grid"
     figures: list[str] = field(default_factory=list)
     facets: dict[str, str | list[str] | dict[str, Any]] = field(default_factory=dict)
 

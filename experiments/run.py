@@ -2,6 +2,7 @@
 
 import contextlib
 import math
+import os
 import signal
 import threading
 import time
@@ -80,7 +81,7 @@ def run_cell(config: CellConfig, listener: Listener = ignore) -> dict[str, Any] 
     with run.locked(cell) as mine:
         if not mine:
             return None
-        if config.force:
+        if config.force and "SLURM_RESTART_COUNT" not in os.environ:  # a requeued job continues
             run.discard(cell)
         elif record := run.finished(cell):
             return record

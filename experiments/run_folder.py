@@ -89,7 +89,9 @@ class Run:
         return False
 
     def write_config(self, config: CellConfig) -> None:
-        settings = {**deciding_settings(config), "measure": {}}
+        tested = config.data.test or config.data.file
+        measure = {} if tested else {"file": config.measure.file}  # no other sequences to test
+        settings = {**deciding_settings(config), "measure": measure}
         write_text(self.folder / "config.yaml", yaml.safe_dump(settings, sort_keys=False))
 
     def record_path(self, cell: str) -> Path:

@@ -65,6 +65,8 @@ def column_of(key: str, columns: Container[Any]) -> str:
 def check_facets(facets: Facets, columns: Collection[str]) -> None:
     """Raise UserError for an unknown facet, or a key that no table can have as a column."""
     only = (facets or {}).get("only", {})
+    if not isinstance(only, dict):
+        raise UserError(f"facets.only={only}: expected {{column: value}}")
     for key in itertools.chain(only, *facets_of(facets, columns).values()):
         if key not in columns and "." not in key:
             near = did_you_mean(key, columns)

@@ -188,7 +188,7 @@ def _counts(values: pd.Series) -> str:
 
 
 def _hours(table: pd.DataFrame) -> str:
-    """Training and evaluation hours by kind of device; each training run counts once."""
+    """Training and evaluation hours by kind of training device; each training run counts once."""
     devices = table["device"].fillna("").str.split("; ")
     kind = devices.map(lambda names: " and ".join(sorted({n.partition(":")[0] for n in names})))
     trained = table.drop_duplicates(["run", "train_seconds"])["train_seconds"]

@@ -241,4 +241,4 @@ def _rows(table: pd.DataFrame) -> list[dict[str, Any]]:
 def _in_words(line: Any) -> str:
     if not math.isnan(line["d90"]):
         return f"{line['d90']:g}"
-    return "–" if math.isnan(line["accuracy"]) else f"{math.floor(100 * line['accuracy'])} %"
+    return "–" if math.isnan(line["accuracy"]) else f"{math.floor(100 * line['accuracy'] + 1e-9)} %"

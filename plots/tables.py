@@ -74,7 +74,7 @@ def accuracy(
         each=("text", "; ".join),
     ).reset_index()
     for name in ("median", "chain", "chance"):
-        frame[name] = (100 * frame[name]).round(2)
+        frame[name] = 100 * frame[name]
     return frame.rename(
         columns={"column": "task", "row": "model", "size": "n", "dim": "D",
                  "median": "median %", "chain": "chain %", "chance": "chance %",
@@ -154,15 +154,15 @@ def d90(table: pd.DataFrame, facets: data.Facets = None) -> pd.DataFrame:
             "D90": frame["d90"],
             "fails": frame["low"].replace(0, np.nan),
             "seeds": frame["seeds"],
-            "median %": (100 * frame["accuracy"]).round(1),
-            "chain %": (100 * frame["chain_exact_match"]).round(1),
+            "median %": 100 * frame["accuracy"],
+            "chain %": 100 * frame["chain_exact_match"],
             "success %": (100 * frame["success"]).round(0),
             "still improving": frame["still_improving"],
             "times": frame["times"].round(2),
             "times low": frame["times_low"].round(2),
             "times high": frame["times_high"].round(2),
             "the paper's D90": frame.apply(theory.paper_value, axis=1, known=theory.PAPER_D90),
-            "chance %": (100 * frame["chance_accuracy"]).round(1),
+            "chance %": 100 * frame["chance_accuracy"],
             "precision": frame["precision"],
         }
     )

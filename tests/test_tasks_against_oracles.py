@@ -68,7 +68,7 @@ def refused_by_check(case: Case, lines: list[str], folder: Path) -> set[int]:
     path = folder / "lines.txt"
     path.write_text("".join(f"{line}\n" for line in lines))
     status, printed, error = run("check", *case.options, str(path))
-    named = {int(number) for number in re.findall(r"\bline (\d+)", printed)}
+    named = {int(number) for number in re.findall(r"\bline (\d+): \w", printed)}
     total = f"{len(lines)} lines, {len(lines) - len(named)} valid, {len(named)} invalid"
     assert printed.splitlines()[-1:] == [total], printed + error
     assert status == (1 if named else 0)

@@ -153,11 +153,7 @@ def test_weights_are_rounded_in_a_copy():
     assert torch.equal(model.head.weight, weight)
 
 
-@pytest.mark.parametrize(
-    ("name", "reason"),
-    [*((name, "unknown") for name in ("float7", "float24e8", "int1", "int25", "")),
-     ("int8", "scales come from training sequences")],
-)  # fmt: skip
-def test_impossible_formats_are_refused(name, reason):
-    with pytest.raises(UserError, match=f"format.*{reason}"):
+@pytest.mark.parametrize("name", ["float7", "float24e8", "int1", "int25", ""])
+def test_impossible_formats_are_refused(name):
+    with pytest.raises(UserError, match=r"format.*unknown"):
         state_rounding(name, small_model(TASKS["lis"]()), LIS(4).empty(0))

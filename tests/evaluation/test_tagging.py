@@ -16,7 +16,7 @@ from models.mixer import Mixer
 from models.transformer import Transformer
 from tasks.closure import Closure
 from tasks.lis import LIS
-from tasks.sequences import SequenceSet
+from tasks.sequences import EOS_ID, SequenceSet
 from tasks.word import Word
 
 TAGGED = [LIS(6, "tagged"), Word(6, "tagged", "S3", "all")]
@@ -105,6 +105,14 @@ def test_ties_go_to_the_lowest_id_for_any_batch_size(perturbation):
 
 def as_generation(labels, gold):
     return Generation(labels, np.full(len(gold), gold.shape[1]), first_difference(labels, gold))
+
+
+def test_a_predicted_end_is_shown_as_a_label():
+    sequences = WORD.draw(0, 1, 0, 1)
+    labels = sequences.labels.copy()
+    labels[0, 3] = EOS_ID  # the second of the labels
+    (one,) = cotcost.written(WORD, sequences, as_generation(labels, sequences.labels))
+    assert one.first_mistake == 1 and len(one.tokens) == len(one.right) == 6
 
 
 def test_judgement_of_labels_matches_a_manual_example():

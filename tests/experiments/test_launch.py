@@ -4,6 +4,7 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pandas as pd
 import pytest
@@ -119,28 +120,20 @@ def test_cells_of_one_training_run_go_in_turn_and_failed_ones_on_request(tiny):
 
 
 def test_launcher_error_is_one_line_and_other_errors_are_raised(tiny, capsys):
-    class Failing:
-        def launch(self, overrides, number):
-            raise self.error
-
-    sweep, launcher = sweep_of(), Failing()
-    launcher.error = UncompletedJobError("Job 7 (task: 0) has no output.\nlog:\n...")
+    sweep, launcher = sweep_of(), Mock()
+    launcher.launch.side_effect = UncompletedJobError("Job 7 (task: 0) has no output.\nlog:\n...")
     assert launch_cells(launcher, sweep.open_cells) == []
     assert "error: Job 7 (task: 0) has no output. log:; queued jobs" in capsys.readouterr().err
-    launcher.error = KeyError("a mistake in the code")
+    launcher.launch.side_effect = KeyError("a mistake in the code")
     with pytest.raises(KeyError):
         launch_cells(launcher, sweep.open_cells)
 
 
 def test_user_errors_of_jobs_are_returned(tiny):
-    class Refusing:
-        def launch(self, overrides, number):
-            error = UserError("the mixer looks ahead")
-            return [JobReturn(words, status=JobStatus.FAILED, _return_value=error)
-                    for words in overrides]  # fmt: skip
-
-    refused = launch_cells(Refusing(), sweep_of().open_cells)
-    assert [str(error) for error in refused] == 2 * ["the mixer looks ahead"]
+    error, launcher = UserError("the mixer looks ahead"), Mock()
+    failed = JobReturn(status=JobStatus.FAILED, _return_value=error)
+    launcher.launch.side_effect = lambda overrides, number: [failed for _ in overrides]
+    assert launch_cells(launcher, sweep_of().open_cells) == [error, error]
 
 
 def test_progress_display_reports_an_error_and_continues(tiny, monkeypatch, capsys):

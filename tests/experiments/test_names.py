@@ -69,17 +69,10 @@ def test_files_are_identified_by_content_not_path(tiny, tmp_path):
         (tmp_path / "two.txt").write_text("8 7 6 5 <sep> 1 1 1 1 <sep> 1\n")
         assert cell_name(tiny(f"{key}={tmp_path / 'two.txt'}")) != names[0]
         (tmp_path / "two.txt").write_text((tmp_path / "one.txt").read_text())
-    with pytest.raises(UserError, match=r"nowhere\.txt"):
-        cell_name(tiny("measure.file=nowhere.txt"))
 
 
-def test_external_classes_named_in_a_file_need_trust():
-    ours = {
-        "task": {"_target_": "tasks.lis.LIS"},
-        "model": {"mixers": [{"_target_": "models.x.Y"}]},
-    }
-    require_trusted(ours, "config.yaml", trust=False)
-    foreign = {"model": {"mixers": [{"_target_": "os.system"}]}}
+def test_external_classes_in_a_list_of_mixers_need_trust():
+    foreign = {"model": {"mixers": [{"_target_": "models.x.Y"}, {"_target_": "os.system"}]}}
     require_trusted(foreign, "config.yaml", trust=True)
     with pytest.raises(UserError, match=r"os\.system"):
         require_trusted(foreign, "config.yaml", trust=False)

@@ -13,6 +13,7 @@ import pytest
 from hydra.core.hydra_config import HydraConfig
 from submitit.core.utils import UncompletedJobError
 
+import cotcost
 from common import UserError
 from experiments.config import MeasureConfig, measured_task
 from experiments.grid import Cell, cell_of
@@ -106,6 +107,12 @@ def test_measuring_at_another_size_reuses_weights(tiny):
     assert Run.of(trained).checkpoint.stat().st_mtime_ns == stamp
 
 
+def test_a_run_measured_on_a_file_needs_no_test_set(tiny, tmp_path):
+    (tmp_path / "own.txt").write_text("5 6 7 8 <sep> 1 2 3 4 <sep> 4\n")
+    row = run_cell(tiny("data.test=0", "measure.file=own.txt"))["row"]
+    assert row["n_test"] == 1 and cotcost.load(f"runs/{row['run']}").task.name == "lis"
+
+
 def test_measured_sequences_are_from_the_split_and_not_trained_on(tiny):
     words = ["task=arithmetic", "task.size=3", "task.capacity=3", "data.train=3000"]
     config = cell_of([*words, "data.validation=50", "data.test=60", "measure.task.size=2"]).config
@@ -130,6 +137,7 @@ def test_models_that_cannot_be_measured_are_not_trained(tiny, monkeypatch, check
     monkeypatch.setattr(f"experiments.run.{check}", Mock(side_effect=UserError("refused")))
     with pytest.raises(UserError, match="refused"):
         run_cell(tiny())
+    assert not Run.of(tiny()).checkpoint.exists()
 
 
 def test_formats_are_table_columns_and_two_bits_are_too_few(tiny, tmp_path):

@@ -55,10 +55,12 @@ def wait_for(condition, seconds=180):
 
 
 @pytest.mark.parametrize(
-    "preempt", [["scancel", "--signal=USR2"], ["scontrol", "requeue"]], ids=["signal", "requeue"]
+    ("preempt", "more"),
+    [(["scancel", "--signal=USR2"], ["force=true"]), (["scontrol", "requeue"], [])],
+    ids=["signal", "requeue"],
 )
-def test_a_preempted_job_continues_from_its_checkpoint(tmp_path, long_undisturbed, preempt):
-    sweep = SmallSweep(tmp_path, *LONG, only="only.dim=16")
+def test_a_preempted_job_continues_from_its_checkpoint(tmp_path, long_undisturbed, preempt, more):
+    sweep = SmallSweep(tmp_path, *LONG, *more, only="only.dim=16")
     process = sweep.start("hydra/launcher=slurm_cpu", **ALLOCATION)
     wait_for(lambda: list(tmp_path.glob("runs/*/checkpoint.pt")))
     job = next(job for job, state in queue().items() if state == "RUNNING")
@@ -72,6 +74,7 @@ def test_a_preempted_job_continues_from_its_checkpoint(tmp_path, long_undisturbe
             subprocess.run(update, check=False, capture_output=True)
         time.sleep(1)
     assert process.returncode == 0, (tmp_path / "sweep.log").read_text()
+    assert not (tmp_path / "runs/.before").exists()  # nothing was started over
     sweep.check_equal(long_undisturbed)
 
 

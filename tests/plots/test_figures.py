@@ -60,28 +60,21 @@ def test_a_copy_of_published_results_can_be_drawn(redrawn, tmp_path):
     assert "\n| precision | float32 |" in redrawn(folder)[1][folder / "README.md"]
 
 
-@pytest.mark.filterwarnings("error")
-@pytest.mark.parametrize("name", FIGURES)
-def test_every_kind_of_figure_fits_a_column(redrawn, name):
-    folder = next(folder for folder in COMMITTED if name in load_experiment(folder.name).figures)
-    widths, _ = redrawn(folder, figures=[name], width=style.COLUMN_WIDTH)
-    assert widths[name] <= style.COLUMN_WIDTH
+NARROW = {"width": style.COLUMN_WIDTH}
+FITTING = [
+    *((None, name, NARROW) for name in FIGURES),
+    *((name, "heatmap", {**NARROW, "font_size": 10}) for name in ("match3", "tracking_depth")),
+    ("bits", "bits", {"models": ["standard"]}),
+    ("erase", "d90_by_task", {"models": ["last_lines_sparse"]}),
+]
 
 
 @pytest.mark.filterwarnings("error")
-@pytest.mark.parametrize("name", ["match3", "tracking_depth"])
-def test_a_heatmap_whose_labels_leave_no_room_is_drawn(redrawn, name):
-    folder = ROOT / "results" / name
-    widths, _ = redrawn(folder, figures=["heatmap"], width=style.COLUMN_WIDTH, font_size=10)
-    assert widths["heatmap"] <= style.COLUMN_WIDTH
-
-
-@pytest.mark.filterwarnings("error")
-@pytest.mark.parametrize(("name", "figure", "model"), [
-    ("bits", "bits", "standard"), ("erase", "d90_by_task", "last_lines_sparse"),
-])  # fmt: skip
-def test_a_figure_of_one_model_has_room_for_its_labels(redrawn, name, figure, model):
-    assert figure in redrawn(ROOT / "results" / name, figures=[figure], models=[model])[0]
+@pytest.mark.parametrize(("name", "figure", "options"), FITTING, ids=str)
+def test_a_figure_fits_even_if_its_labels_leave_little_room(redrawn, name, figure, options):
+    name = name or next(f.name for f in COMMITTED if figure in load_experiment(f.name).figures)
+    widths, _ = redrawn(ROOT / "results" / name, figures=[figure], **options)
+    assert widths[figure] <= options.get("width", style.PAGE_WIDTH)
 
 
 def stripes(axes):
@@ -269,17 +262,13 @@ def test_costs_rejects_too_many_panels():
         costs.draw(table)
 
 
-def test_custom_style_sheet(tmp_path):
-    sheet = tmp_path / "mine.mplstyle"
+def test_drawing_applies_style_sheet_width_and_font_size_and_keeps_rcparams(tmp_path):
+    before, sheet = dict(matplotlib.rcParams), tmp_path / "mine.mplstyle"
     sheet.write_text("axes.facecolor: 123456\n")
-    figure = heatmap.draw(cells({8: [0.2], 16: [0.95]}), mplstyle=sheet)
-    assert to_hex(figure.axes[0].get_facecolor()) == "#123456"
-
-
-def test_drawing_keeps_rcparams_and_applies_the_given_width_and_font_size():
-    before = dict(matplotlib.rcParams)
-    figure = heatmap.draw(cells({8: [0.2], 16: [0.95]}), width=3.25, font_size=9)
+    table = cells({8: [0.2], 16: [0.95]})
+    figure = heatmap.draw(table, mplstyle=sheet, width=3.25, font_size=9)
     assert dict(matplotlib.rcParams) == before
+    assert to_hex(figure.axes[0].get_facecolor()) == "#123456"
     assert figure.get_figwidth() <= 3.25
     assert figure.axes[0].texts[0].get_fontsize() == 9
 

@@ -7,7 +7,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracles import drawn_lines, judge
 from plain_samplers import sample
-from test_task_interface import Parity
 
 from common import UserError
 from tasks.arithmetic import Arithmetic
@@ -17,7 +16,7 @@ from tasks.ed_local import EditDistanceLocal
 from tasks.lis import LIS
 from tasks.mqar import MQAR
 from tasks.sequences import EOS
-from tasks.task import Task, build_task
+from tasks.task import Task
 
 TASKS: list[type[Task]] = [Arithmetic, LIS, EditDistance, EditDistanceLocal, MQAR, Copying]
 EACH = pytest.mark.parametrize("cls", TASKS, ids=lambda cls: cls.name)
@@ -92,8 +91,3 @@ def test_model_accepts_sizes_up_to_its_capacity(cls) -> None:
     for model, measured in ((trained, cls(150)), (cls(4), cls(5))):
         with pytest.raises(UserError, match=r"task\.capacity at least the largest size"):
             model.require_room_for(measured)
-
-
-def test_external_task_needs_no_capacity() -> None:
-    plain = build_task({"_target_": f"{Parity.__module__}.Parity", "size": 3, "capacity": None})
-    assert plain.parameters == {"size": 3, "format": "cot", "ones": 1}

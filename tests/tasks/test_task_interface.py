@@ -33,7 +33,7 @@ class Parity(Task):
 
 
 def test_defaults_of_a_minimal_task() -> None:
-    task = Parity(3)
+    task = build_task({"_target_": f"{__name__}.Parity", "size": 3, "capacity": None})
     sequence = task.parse("1 1 0 <sep> 1 0 0 <sep> 0".split())
     assert sequence == Example(["1", "1", "0", "<sep>"], ["1", "0", "0", "<sep>"], ["0"])
     assert task.check(sequence.tokens) is None
@@ -46,8 +46,6 @@ def test_defaults_of_a_minimal_task() -> None:
     assert task.training_mixture() == {3: 1.0}
     with pytest.raises(ValueError, match="max_len=9"):
         task.encode([Example(["0"] * 9, [], ["0"])])
-    with pytest.raises(UserError, match="no '<sep>' after the prompt"):
-        task.decode(task.encode([Example(["1", "1"], [], ["0"])]), 0)
 
 
 @pytest.mark.parametrize("chain", [["1", "0"], "1 0 <sep>"])
@@ -55,6 +53,9 @@ def test_chains_end_with_the_marker(monkeypatch, chain) -> None:
     monkeypatch.setattr(Parity, "solve", lambda self, prompt: (chain, ["0"]))
     with pytest.raises(UserError, match="ends with '<sep>'"):
         Parity(2).draw(0, 0, 0, 1)
+
+
+def test_prompts_end_with_the_marker() -> None:
     with pytest.raises(UserError, match="a prompt has no '<sep>'"):
         Parity(2).complete(["0", "1"])
 

@@ -23,15 +23,6 @@ def error_of(words, capsys) -> str:
     return line
 
 
-def test_check_names_line_and_reason(tmp_path: Path, capsys) -> None:
-    path = tmp_path / "lines.txt"
-    path.write_text("1 + 2 = 3 \n1 + 2 = 4 \n\n1 * 2 + 3 * 4 = 1 * 2 + 1 = 2 + 1 = 3\n")
-    assert main(["check", "arithmetic", "--size", "3", str(path)]) == 1
-    first, last = capsys.readouterr().out.splitlines()
-    assert first.startswith("line 2: chain step 1: '4' is not one legal reduction")
-    assert last == "3 lines, 2 valid, 1 invalid"
-
-
 def test_build_prints_path_and_fingerprint(tmp_path: Path, capsys) -> None:
     call = f"build lis --size 5 --train 100 --test 10 --dir {tmp_path}".split()
     assert main(call) == 0
