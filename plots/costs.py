@@ -178,14 +178,14 @@ def _draw_panel(
 
 def _count_savings(axes: Axes, found: pd.DataFrame, places: dict[str, float]) -> None:
     """Write beside each row how many of its sizes cost less."""
-    texts = {-0.6: "cheaper"}  # above the first row
+    texts = {-0.6: "cheaper at"}  # above the first row
     for metric, savings in found.groupby("metric")["saving"]:
         cheaper = savings > METRICS[str(metric)].margin
         texts[places[str(metric)]] = f"{cheaper.sum()}/{len(savings)}"
     for place, text in texts.items():
         axes.annotate(
             text, (1, place), (3, 0), xycoords=axes.get_yaxis_transform(),
-            textcoords="offset points", va="center_baseline", color=style.GREY, fontsize="small",
+            textcoords="offset points", va="center_baseline", fontsize="small",
         )  # fmt: skip
 
 

@@ -49,7 +49,9 @@ def draw(
         for name in map(str, texts)
     ]
     label = "D90, the smallest embedding dimension that reaches 90 %"
-    label = style.wrapped("D90 (in parentheses: score)" if scores else label, width - 1.2)
+    label = style.wrapped(
+        "D90; in parentheses: score (lower is better)" if scores else label, width - 1.2
+    )
     lines = max(head.count("\n") for head in heads) + label.count("\n") + 2
     figure = style.new_figure(width, HEIGHT * len(texts) + LINE * lines + 0.2)
     axes = figure.add_subplot()

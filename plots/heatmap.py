@@ -2,8 +2,8 @@
 
 Accuracy: the share of correct final answers by greedy decoding (`tagged`: last labels; `online`:
 all labels). Each square is split into sorted stripes, one per seed; its number is their median.
-Black bar, if x is D: D90, the smallest D whose median reaches 90 %, or a bound if no smaller D ran.
-Blank: no result.
+Black bar, if x is D: left of D90, the smallest D whose median reaches 90 % (a bound if no smaller D
+ran). Blank: no result.
 """
 
 import itertools
