@@ -22,7 +22,7 @@ from typing import Any, TypeVar
 
 CONF_DIR = Path(__file__).resolve().parent / "conf"
 T = TypeVar("T")
-# Parts of an error's path that name a member of a union, not a key.
+# In the path of a pydantic error: members of a union, not keys.
 UNION_TAG = re.compile(r"bool|int|float|str|literal\[.*|(list|dict)\[.*|constrained-.*")
 # Versioned by `RESULTS_VERSION` and `generator_version`, so not by their source.
 OURS = ("common", "evaluation", "experiments", "models", "tasks", "training")
@@ -92,7 +92,7 @@ def user_line(error: Exception, suggest: Callable[[str], str]) -> str | None:
     if isinstance(error, OSError) and is_bad_path(error):
         return f"{error.filename}: {error.strerror}"
     if unknown := re.match(r"Could not override '([\w.]+)'", str(error)):
-        inner = getattr(error.__cause__, "full_key", None) or ""  # of a dictionary's
+        inner = getattr(error.__cause__, "full_key", None) or ""  # key in a dict
         key = max(unknown[1], inner, key=len)
         near = suggest(key.removeprefix("machine."))
         new = "did you mean" not in near and key.startswith(("task.", "model.mixer."))
@@ -102,7 +102,7 @@ def user_line(error: Exception, suggest: Callable[[str], str]) -> str | None:
     if str(error).startswith("Input config does not have a `_target_`"):
         return "hydra.launcher is not a name; write hydra/launcher=NAME"
     if isinstance(error, HydraException | OmegaConfBaseException | yaml.YAMLError):
-        word = getattr(error, "override", None)  # that cannot be parsed
+        word = getattr(error, "override", None)  # the bad override
         near = ""
         if f"{word}".startswith("overrides="):
             near = "; write 'overrides=[\"KEY=VALUE\"]'"
@@ -115,7 +115,7 @@ def user_line(error: Exception, suggest: Callable[[str], str]) -> str | None:
                 near += "; --config-dir=DIR adds your own"
         reason = error.__cause__ if isinstance(error.__cause__, OmegaConfBaseException) else ""
         return one_line(f"{f'{word}: ' if word else ''}{error} {reason}") + near
-    # `theirs` are plain exceptions: submitit without SLURM, model=2, `defaults: standard`.
+    # `theirs`: plain exceptions of submitit (no SLURM) and Hydra (model=2, `defaults: x`).
     ours = isinstance(error, UserError | RunError)
     plain_errors = "Could not detect", "Config group override must", "Invalid defaults list"
     theirs = str(error).startswith(plain_errors)
@@ -258,7 +258,8 @@ def wrong_values(error: Any, where: str = "", known: Iterable[str] | None = None
     """pydantic's findings in one line; each key begins with `where`."""
     found = []
     for wrong in error.errors():
-        path = [str(part) for part in wrong["loc"] if not UNION_TAG.fullmatch(str(part))]
+        path = [str(part) for part in wrong["loc"]]
+        path = path[:1] + [part for part in path[1:] if not UNION_TAG.fullmatch(part)]
         key, value = ".".join(path).removeprefix("machine."), wrong["input"]
         shown = "" if isinstance(value, dict | list) else f"={value!r}"
         reason = wrong["msg"].removeprefix("Value error, ").replace("a valid array", "a list")

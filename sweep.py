@@ -43,7 +43,7 @@ def main(settings: DictConfig) -> None:
     from experiments.config import SweepCall, call_from
     from experiments.grid import known_experiments
 
-    # The model's settings may refer to others, which only its cells have.
+    # A model's interpolations may need keys that only its cells have.
     given = plain(OmegaConf.masked_copy(settings, [str(key) for key in settings if key != "model"]))
     call: SweepCall = call_from(SweepCall, given)
     if not HydraConfig.get().runtime.choices["experiment"]:

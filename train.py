@@ -5,6 +5,7 @@ python train.py -m model=standard,sparse,linear model.dim=32,64 seed=0,1,2
 python train.py cell=overnight/ID          # that cell of a table again, exactly
 """
 
+import re
 from typing import Any
 
 import hydra
@@ -29,15 +30,16 @@ def run(settings: DictConfig) -> Any:
     from experiments.names import cell_name, source_digests
     from experiments.run import run_and_report
 
-    given, choices = plain(settings), HydraConfig.get().runtime.choices
-    if several := {"task", "model", "recipe", "data"} - choices.keys():
-        raise UserError(f"{min(several)}: give one name, not a list")
+    given, words = plain(settings), HydraConfig.get().overrides.task
+    for word in words:
+        if several := re.match(r"(task|model|recipe|data|measure)=\[", word):
+            raise UserError(f"{several[1]}: give one name, not a list")
     if given["cell"] is not None:
         given |= published_settings(given)
-    elif not any(
-        word.lstrip("+").startswith("model.name=") for word in HydraConfig.get().overrides.task
+    elif (choice := HydraConfig.get().runtime.choices.get("model")) and not any(
+        word.lstrip("+").startswith("model.name=") for word in words
     ):
-        require_own_name(choices["model"], given["model"])
+        require_own_name(choice, given["model"])
     config = cell_from(given)
     if given["cell"] and source_digests(config) and cell_name(config) not in given["cell"]:
         raise UserError(f"cell={given['cell']}: its code from outside the project has changed")

@@ -42,6 +42,7 @@ def median_seconds(
     device: torch.device = CPU,
     warm_up: int = 1,
 ) -> dict[str, float]:
+    """Median of `seconds_of` by name; actions take turns, after `warm_up` turns."""
     taken: dict[str, list[float]] = {name: [] for name in actions}
     for turn in range(warm_up + repeats):
         for name, action in actions.items():

@@ -1,7 +1,7 @@
 """The configuration of one cell: composed by Hydra, checked by pydantic.
 
 A cell is one training run and one evaluation of it: task, model, recipe, data, seed and what is
-evaluated. All other settings say where and how it runs, and do not affect results.
+evaluated. All other settings say where and how it runs, and are not in its name.
 """
 
 import dataclasses
@@ -176,8 +176,13 @@ def deciding_settings(config: CellConfig) -> dict[str, Any]:
 
 
 def measured_settings(task: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings of the measured task: `MeasureConfig.task` applied to the trained one."""
-    return {**task, **{key: value for key, value in changes.items() if value is not None}}
+    """The settings of the measured task: `MeasureConfig.task` applied to the trained one. A smaller
+    size keeps the trained one's token ids."""
+    settings = {**task, **{key: value for key, value in changes.items() if value is not None}}
+    size = settings["size"]
+    if "capacity" in task and isinstance(size, int) and size < task["size"]:
+        settings["capacity"] = task["capacity"] or task["size"]
+    return settings
 
 
 def measured_task(config: CellConfig, trained: Task) -> Task:
@@ -186,8 +191,6 @@ def measured_task(config: CellConfig, trained: Task) -> Task:
     if settings == config.task:
         return trained
     measured = build_task(settings)
-    if "capacity" in measured.parameters and measured.largest_size < trained.largest_size:
-        measured = measured.with_parameters(capacity=trained.largest_size)  # the model's tokens
     trained.require_room_for(measured)
     return measured
 

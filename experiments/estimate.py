@@ -30,9 +30,14 @@ def training_flops(cell: Cell) -> float:
     recipe, data = cell.config.recipe, cell.config.data
     count = data.train
     if data.train_file:
-        count = len(numbered_lines(data.train_file))
+        count = _lines(data.train_file)
     sequences = recipe.total_steps(count) * min(recipe.batch_size, count)
     return sequences * _flops_and_length(cell)[0]
+
+
+@functools.cache
+def _lines(path: str) -> int:
+    return len(numbered_lines(path))
 
 
 _COUNTED: dict[str, tuple[int, int]] = {}

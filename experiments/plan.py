@@ -19,6 +19,8 @@ from experiments.d90 import passes
 from experiments.grid import Cell, Experiment, cells, matches, quoted
 from experiments.table import read_table, upsert
 
+AGREE = 3  # seeds
+
 
 @dataclass
 class CellStatus:
@@ -71,8 +73,8 @@ class Sweep:
         return found
 
     def wanted(self, plan: Iterable[CellStatus]) -> list[Cell]:
-        """Cells that are not done; with `frontier`, those at the next D of every group, up to one
-        step above the first that passes. A group stops at a failed cell."""
+        """Cells that are not done; with `frontier`, those at the next D of every group
+        (`next_of_group`), up to one step above the first that passes. A failed cell stops it."""
         accuracies = {p.cell.name: p.accuracy for p in plan if p.status == "done"}
         if not self.frontier:
             return [cell for cell in self.cells if cell.name not in accuracies]
@@ -117,15 +119,17 @@ def groups(cells: Sequence[Cell]) -> list[dict[int, list[Cell]]]:
 def next_of_group(
     group: Mapping[int, Sequence[Cell]], accuracies: Mapping[str, float]
 ) -> list[Cell]:
-    """The cells without an accuracy at the next D."""
+    """The cells to run at the next D: seeds until three agree on whether it passes."""
     passed = False
     for at_dim in group.values():
+        known = [accuracies[cell.name] for cell in at_dim if cell.name in accuracies]
+        won = sum(map(passes, known))
         missing = [cell for cell in at_dim if cell.name not in accuracies]
-        if missing:
-            return missing
+        if needed := missing[: max(0, AGREE - max(won, len(known) - won))]:
+            return needed
         if passed:
             return []
-        passed = passes(statistics.median(accuracies[cell.name] for cell in at_dim))
+        passed = passes(statistics.median(known))
     return []
 
 

@@ -35,7 +35,7 @@ def training_cost(trainer: Trainer) -> dict[str, Any]:
 
 
 def flops_per_sequence(trainer: Trainer) -> float:
-    """The mean over the training sequences, without padding."""
+    """Training FLOPs, mean over sequences, without padding."""
     lengths, counts = np.unique(trainer.train.host_lengths.numpy() - 1, return_counts=True)
     passes = [training_step_flops(trainer.model.flops(int(length))) for length in lengths]
     return float(np.average(passes, weights=counts))

@@ -81,7 +81,8 @@ def run_cell(config: CellConfig, listener: Listener = ignore) -> dict[str, Any] 
     with run.locked(cell) as mine:
         if not mine:
             return None
-        if config.force and "SLURM_RESTART_COUNT" not in os.environ:  # a requeued job continues
+        requeued = "SLURM_RESTART_COUNT" in os.environ  # such a job continues
+        if config.force and (not requeued or run.finished(cell)):
             run.discard(cell)
         elif record := run.finished(cell):
             return record

@@ -145,7 +145,7 @@ class Run:
         paths = list(self.folder.iterdir()) if cell == self.name else [self.record_path(cell)]
         paths.sort(key=lambda path: path.name != "training.json")  # without it, training restarts
         for path in paths:
-            if path.name != "lock" and path.exists():
+            if path.name not in ("lock", "progress.json") and path.exists():
                 aside.mkdir(parents=True, exist_ok=True)
                 path.rename(aside / path.name)
 

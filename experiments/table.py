@@ -92,6 +92,7 @@ def upsert(folder: Path, records: Iterable[Mapping[str, Any]]) -> None:
 
 
 def write_table(folder: Path, rows: dict[str, Row], cells: dict[str, dict[str, Any]]) -> None:
+    """Write config.yaml, cells.jsonl and results.csv; `cells` has every key of `rows`."""
     configs = [cells[cell]["config"] for cell in rows]
     keys = varying_keys(configs)
     for row, config in zip(rows.values(), configs, strict=True):
@@ -182,7 +183,7 @@ def _rows_and_cells(folder: Path) -> tuple[dict[str, Row], dict[str, dict[str, A
     rows, cells = text_rows(folder), read_cells(folder)
     if rows and not cells:
         raise UserError(f"{folder}: cells.jsonl is missing; restore it, or move results.csv away")
-    # cells.jsonl is written first, so a kill can leave a row without its cell.
+    # A kill after cells.jsonl is written leaves replaced rows without cells.
     return {cell: row for cell, row in rows.items() if cell in cells}, cells
 
 

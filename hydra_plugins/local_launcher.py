@@ -37,7 +37,7 @@ class LocalLauncher(Launcher):
         self.jobs = cpu_count() if jobs is None else jobs
         self._deadline = math.inf
         self._processes: set[Any] = set()
-        self._shared: Collection[str] = ()  # overrides of all jobs
+        self._shared: Collection[str] = ()  # in every job
         # `start` and `join` poll all children; an exit code can be read only once.
         self._reaping = threading.Lock()
 

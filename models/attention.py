@@ -182,8 +182,8 @@ class AttentionMixer(Mixer):
         if self.position == "rope":
             if width % 2:
                 raise UserError(f"position=rope needs an even {name}, not {width}")
-            turns = angles(self.max_len, width)
-            self.register_buffer("rotary", torch.stack((turns.cos(), turns.sin())), False)
+            theta = angles(self.max_len, width)
+            self.register_buffer("rotary", torch.stack((theta.cos(), theta.sin())), False)
 
     def rotary_at(self, positions: slice | Tensor) -> Tensor | None:
         """Cosines and sines at `positions`, (2, ..., K / 2); None unless position is "rope"."""
@@ -211,7 +211,7 @@ class AttentionMixer(Mixer):
 class SoftmaxAttention(AttentionMixer):
     """Softmax attention. The state is a ring of the last `window` keys and values (default: all),
     position t in slot t mod their number. A subclass that sets `window` must also mask `attend`;
-    `bias`, added to the scores (L, L), masks the kernel."""
+    `bias` (L, L), added to scores, masks the kernel's."""
 
     drops_weights = True
     window = sys.maxsize
@@ -270,6 +270,7 @@ class SoftmaxAttention(AttentionMixer):
         return self.ring_positions(positions)[:, : state.extent] >= 0
 
     def pairs(self, length: int) -> int:
+        """The number of query-key pairs scored in generating `length` tokens."""
         inside = min(length, self.window)
         return inside * (inside + 1) // 2 + (length - inside) * self.window
 

@@ -3,7 +3,7 @@
 Processes one sequence and head at a time, in float32 buffers (width, length), zero-padded to
 multiples of TILE and KEY_LANES. Queries go four at a time, so each loaded key is used four
 times. Softmax: p_ij = exp(q_i·k_j / √K - lse_i), with an optional bias on the scores (-∞ where a
-key is hidden) and an optional range of hidden keys per query. Linear: p_ij = φ(q_i)·φ(k_j) / n_i, φ
+key is masked) and an optional range of masked keys per query. Linear: p_ij = φ(q_i)·φ(k_j) / n_i, φ
 and query scaling as in `models.linear`. Either way y_i = Σ_{j<=i} p_ij v_j. The backward pass
 recomputes the weights from lse_i or n_i.
 """
@@ -19,7 +19,7 @@ TINY = np.finfo(np.float32).tiny
 
 
 @kernel
-def attend(qkv, out, normalisers, offsets, softmax, bias, hidden):
+def attend(qkv, out, normalisers, offsets, softmax, bias, masked):
     """Write y and the normaliser of each query, for qkv (N, 3, H, K)."""
     heads, width, length, lengths = sizes(qkv, offsets)
     q, k, v, y = buffers(width, length)
@@ -33,7 +33,7 @@ def attend(qkv, out, normalisers, offsets, softmax, bias, hidden):
             prepare(q, k, T, qkv.shape[3], softmax, norm)
             for i in range(0, T, TILE):
                 n = padded(i + 1)
-                _scores(q, i, k, n, bias, hidden[first + i : first + T], weights)
+                _scores(q, i, k, n, bias, masked[first + i : first + T], weights)
                 _normalise(weights, i, n, softmax, norm)
                 sums(weights, v, n, i, y)
             write(y, first, T, 0, h, out)
@@ -41,16 +41,16 @@ def attend(qkv, out, normalisers, offsets, softmax, bias, hidden):
 
 
 @inlined
-def _scores(q, i, k, n, bias, hidden, out):
-    """out[r, j] = q_(i+r)·k_j + bias[i + r, j] for j < n; -∞ for j in hidden[r, 0] .. hidden[r, 1]
-    - 1. `bias` and `hidden` may be empty."""
+def _scores(q, i, k, n, bias, masked, out):
+    """out[r, j] = q_(i+r)·k_j + bias[i + r, j] for j < n; -∞ for j in masked[r, 0] .. masked[r, 1]
+    - 1. `bias` and `masked` may be empty."""
     products(q, i, k, n, out)
     if bias.shape[0] > 0:
         for r in range(TILE):
             for j in range(n):
                 out[r, j] += bias[i + r, j]
-    for r in range(min(TILE, len(hidden))):
-        out[r, hidden[r, 0] : hidden[r, 1]] = -np.inf
+    for r in range(min(TILE, len(masked))):
+        out[r, masked[r, 0] : masked[r, 1]] = -np.inf
 
 
 @inlined
@@ -71,7 +71,7 @@ def _normalise(weights, i, n, softmax, norm):
 
 
 @kernel
-def attend_backward(qkv, out, gradient, normalisers, result, offsets, softmax, bias, hidden):
+def attend_backward(qkv, out, gradient, normalisers, result, offsets, softmax, bias, masked):
     """The gradient of qkv (N, 3, H, K), given that of `out`."""
     heads, width, length, lengths = sizes(qkv, offsets)
     q, k, v, y = buffers(width, length)
@@ -90,7 +90,7 @@ def attend_backward(qkv, out, gradient, normalisers, result, offsets, softmax, b
             _start(y, dy, normalisers, first, T, h, delta, norm, dk, dv)
             for i in range(0, T, TILE):
                 n = padded(i + 1)
-                _scores(q, i, k, n, bias, hidden[first + i : first + T], weights)
+                _scores(q, i, k, n, bias, masked[first + i : first + T], weights)
                 products(dy, i, v, n, dscores)
                 _score_gradients(weights, dscores, i, n, softmax, delta, norm)
                 sums(dscores, k, n, i, dq)

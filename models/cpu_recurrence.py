@@ -15,7 +15,8 @@ STATE_LANES = 8
 
 @kernel
 def recur(q, k, v, beta, decay, y, offsets):
-    """Compute y (N, H, K) of `models.packing.PackedRecurrence`; empty arrays stand for None."""
+    """Write y (N, H, K) of `models.packing.PackedRecurrence`; `decay` is exp(log_decay), and empty
+    arrays stand for None."""
     writes, heads, width = k.shape[1], k.shape[2], k.shape[3]
     columns = (width + STATE_LANES - 1) // STATE_LANES * STATE_LANES
     state = np.empty((width, columns), Float)
@@ -40,7 +41,7 @@ def recur(q, k, v, beta, decay, y, offsets):
 
 @kernel
 def recur_backward(q, k, v, beta, decay, dy, dq, dk, dv, dbeta, ddecay, offsets):
-    """Gradients of all inputs of `recur`, from dy."""
+    """Gradients of q, k, v, beta and log decay."""
     writes, heads, width = k.shape[1], k.shape[2], k.shape[3]
     columns = (width + STATE_LANES - 1) // STATE_LANES * STATE_LANES
     longest = (offsets[1:] - offsets[:-1]).max()

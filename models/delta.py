@@ -106,11 +106,11 @@ def delta_rule(
 ) -> tuple[Tensor, Tensor]:
     """All tokens from an empty state in O(T): y (B, H, T, V) and the last state (B, H, K, V).
 
-    In a chunk of C tokens that starts from S_0, write i leaves a_i k_i u_i^T at the chunk's end,
-    u_i = β_i (v_i - a_i S_0^T k_i - Σ_{j<i} a_ij (k_i·k_j) u_j), with decays a (`chunk_decays`). So
-    u = U - W S_0, where U and W solve a unit triangular system for β v and β a k: the WY form of
-    Yang et al. (2024), section 3.2. All chunks are solved at once, by substitution: powers of the
-    nilpotent part cancel catastrophically (terms of size 3^C) where keys repeat.
+    In a chunk of C tokens from S_0 on, write i leaves b_i k_i u_i^T at its end, with
+    u_i = β_i (v_i - a_i S_0^T k_i - Σ_{j<i} a_ij (k_i·k_j) u_j) and decays a from S_0 or j to i, b
+    to the end. So u = U - W S_0; U and W solve a unit triangular system for β v and β a k: the
+    WY form of Yang et al. (2024), section 3.2. All chunks are solved at once, by substitution:
+    powers of the nilpotent part cancel catastrophically (terms of size 3^C) where keys repeat.
     """
     batch, heads, length, writes, width = k.shape
     size = min(chunk_size, length)

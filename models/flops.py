@@ -2,9 +2,8 @@
 
 Two conventions: `linear_layer_flops`, the blocks' linear layers only, reproduces Table 2 of Yang et
 al. (2024); the sum of all terms adds token mixing, which efficient mixers save, and the vocabulary
-head. Both count matrix products and updates of a mixer's state, 2 FLOPs per multiply-add: no
-embedding, biases, LayerNorm, GELU, softmax, feature maps or rotations. PyTorch's `FlopCounterMode`
-counts mixers without a formula.
+head. A multiply-add is 2 FLOPs. Neither counts embedding, biases, LayerNorm, GELU, softmax, feature
+maps or rotations. PyTorch's `FlopCounterMode` counts mixers without a formula.
 """
 
 import copy

@@ -10,7 +10,7 @@ from torch.nn import functional as F
 from models.attention import SoftmaxAttention
 from models.mixer import GenerationState
 from models.packing import MAX_KERNEL_LENGTH, PackedAttention, Packing
-from models.sparse import default_block_size, hiding_bias
+from models.sparse import default_block_size, mask_bias
 
 
 class LastLines(SoftmaxAttention):
@@ -18,8 +18,8 @@ class LastLines(SoftmaxAttention):
     (`keep_prompt`: except the prompt). `sparse` adds the pattern of `SparseAttention`, k = c = 1.
 
     The task's `line_ends` end a line; the prompt is the first line. `longest_lines`: the most
-    tokens, end included, of a prompt and of a line of the chain (default: max_len each); older
-    tokens are not seen. `ends` marks the tokens that end a line; None means that there is a single
+    tokens, end included, of a prompt and of a line of the chain (default: max_len each); they
+    limit the window. `ends` marks the tokens that end a line; None means that there is a single
     line. FLOPs are an upper bound: each query with as many keys as `longest_lines` allows.
     """
 
@@ -63,18 +63,18 @@ class LastLines(SoftmaxAttention):
         lines = packing.map_padded(lambda ends: self.lines_of(ends, ends)[:, :-1], ends)  # (N, 3)
         previous, _, prompt = lines.unbind(-1)
         first = previous.maximum(packing.positions - self.window + 1)
-        hidden = torch.stack((prompt.minimum(first), first), -1)
-        return PackedAttention.apply(qkv, packing, True, self.bias, hidden)
+        masked = torch.stack((prompt.minimum(first), first), -1)
+        return PackedAttention.apply(qkv, packing, True, self.bias, masked)
 
     @functools.cached_property
     def bias(self) -> Tensor | None:
         at = torch.arange(min(self.max_len, MAX_KERNEL_LENGTH))
-        return None if self.block_size == 1 else hiding_bias(self.in_pattern(at[:, None], at))
+        return None if self.block_size == 1 else mask_bias(self.in_pattern(at[:, None], at))
 
     def lines_of(self, ends: Tensor | None, like: Tensor) -> Tensor:
         """For each token of ends (B, T), where the previous line begins, where its own begins, and
-        how many first positions stay visible, (B, T + 1, 3); the last column is for the token after
-        the sequence. `like` is (B, T)."""
+        how many first positions stay visible, (B, T + 1, 3); entry T is for the token after the
+        sequence. `like` is (B, T)."""
         ends = torch.zeros_like(like, dtype=torch.bool) if ends is None else ends
         after = torch.arange(1, ends.shape[1] + 1, device=ends.device)
         current = F.pad((ends * after).cummax(1).values, (1, 0))  # (B, T + 1)

@@ -10,7 +10,7 @@ is correct for any causal mixer, but slow. Override:
                         or if `forward` does more products than generation needs: the default
                         counts them all, e.g. T² in attention
     forward_packed      to train without padding
-    reference           if the kernel does not run in float64
+    reference           if `forward` does not run in float64
     parameter_roles     if it has matrices other than `nn.Linear` weights
 
 A subclass of a built-in mixer trains without its base's CPU kernel, which would ignore overridden
@@ -19,7 +19,7 @@ methods; `has_kernel = True` in the class body uses it all the same.
 
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -29,7 +29,6 @@ from models.flops import counted_forward
 from models.packing import Packing
 
 Position = Literal["sinusoidal", "rope", "none"]
-POSITIONS = get_args(Position)
 
 
 @dataclass(frozen=True)
@@ -51,8 +50,8 @@ class Role:
 class GenerationState:
     """A mixer's memory of B sequences during generation.
 
-    tensors: by name, each (B, ...); `step` may replace them or write into them. extent: the most
-    tokens that a row has read, or more; it can exceed max_len, since finished rows keep stepping.
+    tensors: by name, each (B, ...); `step` may replace them or write into them. extent: an upper
+    bound on the tokens a row has read; it can exceed max_len, since finished rows keep stepping.
     Integer formats (`evaluation.state_format`) scale a tensor of three or more axes by head if axis
     1 has H entries and it is not called "recent" or "inputs".
     """
@@ -85,8 +84,6 @@ class Mixer(nn.Module):
         super().__init__()
         if dim % num_heads:
             raise UserError(f"dim={dim} is not divisible by num_heads={num_heads}")
-        if position not in POSITIONS:
-            raise UserError(f"position={position!r}: expected one of {', '.join(POSITIONS)}")
         if position == "rope" and not self.takes_rope:
             kind = type(self).__name__
             raise UserError(f"position=rope: {kind} has no rotation; use sinusoidal or none")

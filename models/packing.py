@@ -131,8 +131,8 @@ def group_sizes(lengths: np.ndarray, grain: int) -> list[int]:
 class PackedAttention(torch.autograd.Function):
     """Softmax or linear attention on packed q, k, v (N, 3, H, K) in float32, to (N, H, K).
 
-    Softmax takes an optional `bias` (L, L) on scores, L a multiple of KEY_LANES, and `hidden`
-    (N, 2): each query does not see positions hidden[0] to hidden[1] - 1. It must see itself.
+    Softmax takes an optional `bias` (L, L) on scores, L a multiple of KEY_LANES, and `masked`
+    (N, 2): each query does not see positions masked[0] to masked[1] - 1. It must see itself.
     """
 
     @staticmethod
@@ -142,14 +142,14 @@ class PackedAttention(torch.autograd.Function):
         packing: Packing,
         softmax: bool,
         bias: Tensor | None = None,
-        hidden: Tensor | None = None,
+        masked: Tensor | None = None,
     ) -> Tensor:
         qkv = qkv.contiguous()
         out = qkv.new_zeros(len(qkv), *qkv.shape[2:])
         normalisers = qkv.new_empty(out.shape[:2])
         arrays = qkv.numpy(), out.unsqueeze(1).numpy(), normalisers.numpy()
         added = (qkv.new_empty(0, 0) if bias is None else bias).numpy()
-        unseen = (torch.empty(0, 2, dtype=torch.int64) if hidden is None else hidden).numpy()
+        unseen = (torch.empty(0, 2, dtype=torch.int64) if masked is None else masked).numpy()
         ctx.packing, ctx.options = packing, (softmax, added, unseen)
         packing.in_threads(lambda offsets: cpu_attention.attend(*arrays, offsets, *ctx.options))
         ctx.save_for_backward(qkv, out, normalisers)

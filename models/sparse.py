@@ -26,7 +26,7 @@ def default_block_size(max_len: int) -> int:
     return 2 ** ((max_len.bit_length() - 1) // 2)
 
 
-def hiding_bias(pattern: Tensor) -> Tensor:
+def mask_bias(pattern: Tensor) -> Tensor:
     """The kernel's bias on scores, -inf where `pattern` (T, T) is False."""
     bias = torch.zeros(2 * (rounded_up(len(pattern), KEY_LANES),))
     bias[: len(pattern), : len(pattern)].masked_fill_(~pattern, -torch.inf)
@@ -107,7 +107,7 @@ class SparseAttention(SoftmaxAttention):
     @functools.cached_property
     def bias(self) -> Tensor:
         """The kernel's bias on scores, for the longest sequences it takes."""
-        return hiding_bias(self.dense_pattern(min(self.max_len, MAX_KERNEL_LENGTH)))
+        return mask_bias(self.dense_pattern(min(self.max_len, MAX_KERNEL_LENGTH)))
 
     def attend_blocked(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         """`attend` by blocks of B queries, in plain matrix products; batch and heads share an axis,

@@ -75,9 +75,9 @@ class TensorAttention(AttentionMixer):
                 state.tensors[name][rows, :, positions] = part
             seen = [state.tensors[name][:, :, : state.extent] for name in held]  # (B, H, E, K)
             slots = torch.arange(seen[0].shape[2], device=q.device)
-            hidden = torch.where(slots > positions[:, None, None], -torch.inf, 0.0)  # (B, 1, E)
+            masked = torch.where(slots > positions[:, None, None], -torch.inf, 0.0)  # (B, 1, E)
             form = [x[:, :, None] for x in query_form(self.scale * upcast(q), table)]
-            y = attend_pairs(form, seen, hidden).squeeze(2)
+            y = attend_pairs(form, seen, masked).squeeze(2)
         return y.to(parts[-1].dtype)
 
     def mixing_flops(self, length: int) -> dict[str, int]:
@@ -118,18 +118,18 @@ def query_form(q: Tensor, table: Tensor | None) -> tuple[Tensor, Tensor]:
     return diagonal, torch.stack((gamma, gamma), -1).flatten(-2)
 
 
-def attend_pairs(form: Sequence[Tensor], seen: Sequence[Tensor], hidden: Tensor) -> Tensor:
-    """The last R of N tokens attend to all pairs of tokens; hidden (B or 1, R, N) is -∞ where a
+def attend_pairs(form: Sequence[Tensor], seen: Sequence[Tensor], masked: Tensor) -> Tensor:
+    """The last R of N tokens attend to all pairs of tokens; masked (B or 1, R, N) is -∞ where a
     query does not see a token, else 0.
 
     form: diagonal and off_diagonal (B, H, R, K); seen: k1, k2, v1, v2 (B, H, N, K). Returns (B, H,
     R, K). Blocks of heads and queries are recomputed in the backward pass.
     """
     (batch, heads, queries, _), tokens = form[0].shape, seen[0].shape[2]
-    most = SCORES_CPU if hidden.device.type == "cpu" else SCORES_ELSEWHERE
+    most = SCORES_CPU if masked.device.type == "cpu" else SCORES_ELSEWHERE
     form, seen = [x.flatten(0, 1) for x in form], [x.flatten(0, 1) for x in seen]  # (G, ·, K)
-    if len(hidden) > 1:
-        hidden = hidden.repeat_interleave(heads, 0)  # (G, R, N)
+    if len(masked) > 1:
+        masked = masked.repeat_interleave(heads, 0)  # (G, R, N)
     before, start, rows = tokens - queries, 0, []
     while start < queries:
         # A block also computes scores that its first queries do not see, so it is at most half as
@@ -141,7 +141,7 @@ def attend_pairs(form: Sequence[Tensor], seen: Sequence[Tensor], hidden: Tensor)
         parts = [
             checkpoint(
                 mix_block, *(x[g : g + step, own] for x in form),
-                *(x[g : g + step, keys] for x in seen), hidden[g % len(hidden) :][:step, own, keys],
+                *(x[g : g + step, keys] for x in seen), masked[g % len(masked) :][:step, own, keys],
                 use_reentrant=False, preserve_rng_state=False,
             )
             for g in range(0, batch * heads, step)
@@ -153,18 +153,19 @@ def attend_pairs(form: Sequence[Tensor], seen: Sequence[Tensor], hidden: Tensor)
 
 def mix_block(
     diagonal: Tensor, off_diagonal: Tensor, k1: Tensor, k2: Tensor, v1: Tensor, v2: Tensor,
-    hidden: Tensor,
+    masked: Tensor,
 ) -> Tensor:  # fmt: skip
-    """Queries (G, R, K) and keys (G, N, K), hidden (G, R, N), to (G, R, K)."""
+    """Queries (G, R, K) and keys (G, N, K), masked (G, R, N), to (G, R, K)."""
     queried = diagonal[:, :, None] * k1[:, None]  # K1 M of every query, (G, R, N, K)
     if off_diagonal.shape[-1]:
         queried = queried + off_diagonal[:, :, None] * swapped(k1)[:, None]
     scores = (queried.flatten(1, 2) @ k2.mT).unflatten(1, queried.shape[1:3])  # (G, R, N, N)
-    scores = scores.add_(hidden[..., None]).add_(hidden[:, :, None])
+    scores = scores.add_(masked[..., None]).add_(masked[:, :, None])
     weights = scores.flatten(2).softmax(-1).view_as(scores)
     mixed = (weights.flatten(1, 2) @ v2).unflatten(1, queried.shape[1:3])  # (G, R, N, K)
     return (mixed * v1[:, None]).sum(2)
 
 
 def swapped(x: Tensor) -> Tensor:
+    """x (..., K) with channels 2a and 2a + 1 exchanged."""
     return x.unflatten(-1, (-1, 2)).flip(-1).flatten(-2)

@@ -23,7 +23,7 @@ class Transformer(nn.Module):
     makes one layer's mixer from dim, num_heads, max_len, dropout and position, e.g.
     `functools.partial(SparseAttention, block_size=8)`; a list is used in turn. Dropout acts on the
     embedding, on residual branches and on softmax weights, as in CoT_benchmark (Feng et al. 2023).
-    `line_ends` are the tokens that end a line (default: padding). Parameters outside mixers start
+    `line_ends` are the tokens that end a line (default: padding). Matrices outside mixers start
     Xavier-uniform. Raises UserError for an odd dim.
     """
 
@@ -184,8 +184,8 @@ class Block(nn.Module):
 
 def sinusoids(max_len: int, dim: int) -> Tensor:
     """(max_len, dim): sines in even columns, cosines in odd (Vaswani et al. 2017, 3.5)."""
-    turns = angles(max_len, dim)  # (max_len, dim / 2)
-    return torch.stack((turns.sin(), turns.cos()), dim=-1).flatten(1)  # (max_len, dim)
+    theta = angles(max_len, dim)  # (max_len, dim / 2)
+    return torch.stack((theta.sin(), theta.cos()), dim=-1).flatten(1)  # (max_len, dim)
 
 
 @torch.no_grad()

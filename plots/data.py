@@ -52,7 +52,7 @@ def facets_of(given: Facets, columns: Container[Any]) -> dict[str, list[str]]:
             near = did_you_mean(name, FACETS)
             raise UserError(f"facets: {name}: unknown; known: {', '.join(FACETS)}, only{near}")
         keys = [column_of(key, columns) for key in ([value] if isinstance(value, str) else value)]
-        found[name] = [key for key in keys if key in columns or "." not in key]  # or does not vary
+        found[name] = [key for key in keys if key in columns or "." not in key]  # else constant
     return found
 
 

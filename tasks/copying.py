@@ -12,7 +12,7 @@ from tasks.words import choose
 class Copying(Task):
     """`size` letters, uniform among the first `alphabet_size`; the answer repeats them.
 
-    Training mixes strings of 1 .. n letters in equal shares, as in the paper; where too few
+    Training mixes strings of 1 .. n letters in equal shares, as Jelassi et al. do; where too few
     distinct ones exist, length n fills the gap. Test strings have length n. There is no chain, so
     both formats are the same.
 

@@ -146,6 +146,7 @@ def strings(prompt: list[str]) -> tuple[list[str], list[str]]:
 
 
 def distances(one: list[str], two: list[str]) -> list[list[int]]:
+    """The rows of the table, without the border row and column."""
     table = [[BORDER * j for j in range(len(two) + 1)]]
     for i, a in enumerate(one, start=1):
         row = [BORDER * i]

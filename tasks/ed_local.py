@@ -63,8 +63,8 @@ class EditDistanceLocal(EditDistance):
         return [*needed, [], [row_above + two - 1]]
 
     def state_bits(self) -> float | tuple[float, float]:
-        """All letters but a_1 are restated, at most ten different ones. One letter less after each
-        row (Proposition 5.5)."""
+        """Lower bound: all letters but a_1, of ten at most; upper: all pairs. Each row frees a
+        letter (Proposition 5.5)."""
         if self.format == "direct" or self.size == 1:
             return super().state_bits()
         letters = min(MAX_LETTERS, self.alphabet_size)

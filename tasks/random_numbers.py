@@ -25,6 +25,7 @@ def mix(z):
 
 @kernel
 def start(state, seed, stream, size, index):
+    """Set `state` (1,) to the start of candidate `index`'s numbers."""
     z = mix(np.uint64(seed) + _GAMMA)
     z = mix((z ^ np.uint64(stream)) + _GAMMA)
     z = mix((z ^ np.uint64(size)) + _GAMMA)

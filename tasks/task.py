@@ -38,8 +38,7 @@ class Task(ABC):
     Subclasses store each constructor parameter as an attribute of the same name; `parameters` reads
     them to identify data sets. Bad values raise UserError or ValueError. `check_defaults` are
     parameters for checking sequences from elsewhere. `formats` lists what the task supports:
-    "tagged" and "online" where the chain has one token per prompt token; `max_len` is then the
-    input's.
+    "tagged" and "online" need a label for each prompt token; `max_len` is then the input's.
 
     `capacity` makes one model measurable at several sizes: the task draws sequences of `size` with
     the token ids of size `capacity`, and a model has the vocabulary and positions of `at_capacity`.
@@ -197,8 +196,7 @@ class Task(ABC):
         self, seed: int, stream: int, first: int, count: int, size: int | None = None
     ) -> SequenceSet:
         """Draw candidates `first` .. `first + count - 1` of a random stream. Candidate i depends
-        only on (seed, stream, size, i), so calls can be split. `size` defaults to the task's, the
-        largest."""
+        only on (seed, stream, size, i), so calls can be split. `size` defaults to the task's."""
         return self.draw_batch(seed, stream, first, count, self.size if size is None else size)
 
     @property

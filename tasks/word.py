@@ -25,11 +25,11 @@ class Word(Task):
     """Words of `size` letters over a finite `monoid` (`tasks.monoids`); letters are elements.
 
     `letters`: `three` generators, `all` elements, or a list. The chain gives the product of each
-    prefix. question="value" asks for the product; "member" whether it is in P: the identity of a
-    group, or the flip-flop's state a. tail="omega" asks about the infinite word u v v v ..
-    (`passes`). For "value", letters are independent and uniform, except for the flip-flop
-    (`words.flip_flop_words`). For "member", half of the words are in P and the others have similar
-    letter counts (`words.member_words`). format="direct" trains on all lengths up to `size`.
+    prefix. question="value" asks for the product; "member" whether it is the identity of a group,
+    or the flip-flop's state a. tail="omega" asks whether u v v v .. is accepted (`passes`). For
+    "value", letters are independent and uniform, except for the flip-flop
+    (`words.flip_flop_words`). For "member", half of the answers are yes; without a tail, letter
+    counts are similar (`words.member_words`). format="direct" trains on all lengths up to `size`.
 
     Example (S3, all letters, size 5, value)::
 

@@ -354,7 +354,7 @@ def test_erasing():
     config = read_cells(ROOT / "results/table2_below")[lower["cell"]]["config"]
     assert said in TEXT and config["recipe"]["learning_rate"] == 0.01
     assert flops["standard", 24] < flops["linear", 48]
-    assert f"at standard attention's D90, with **{least} times** less state" in README
+    assert f"keeps D90 with **{least} times** less state" in README
 
 
 def test_flop_savings_within_d90_brackets():

@@ -101,7 +101,7 @@ class SequenceTensors:
         return min(rounded_up(longest, layout.width_step), self.longest - 1)
 
     def batch(self, index: Tensor, layout: Layout = PADDED) -> Batch:
-        """The sequences `index` (B,), sorted by length if packed; on the CPU, to avoid a sync."""
+        """The sequences `index` (B,), on the CPU to avoid a sync, sorted by length if packed."""
         device = self.tokens.device
         lengths = self.host_lengths[index].numpy() - 1  # of inputs
         counts = self.host_num_targets[index].numpy()

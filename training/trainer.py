@@ -35,7 +35,7 @@ from training.recipe import Recipe
 REPORT_EVERY = 50  # steps
 VALIDATION_BATCH = 256  # sequences, unless memory requires fewer
 # On a CPU, activations should fit the cache: at D = 128 and 145 tokens, batches of 256 take 1.5
-# times as long. In bfloat16, each new shape costs more.
+# times as long. Not in bfloat16: new shapes cost more.
 IN_CACHE = Layout(max_tokens=4096)
 # Each width is compiled separately, and PyTorch gives up after eight; so batches are padded to one
 # of a few widths.
@@ -66,7 +66,7 @@ class TrainingStep:
 class Validation:
     """A row of the learning curve.
 
-    `seconds`: training time so far, across interruptions; `train_loss`: mean since the last
+    `seconds`: as in `TrainingState`; `train_loss`: mean since the last
     validation; `validation_loss`: mean per target; `validation_chain_exact_match`: share of
     sequences predicted without a mistake; `learning_rate`: of the last step.
     """
@@ -224,7 +224,7 @@ class Trainer:
         last = self.state.curve[-1].step if self.state.curve else 0
         loss = float(self._loss_sum) / (step - last)
         if not math.isfinite(loss):
-            raise RunError(f"training diverged: loss {loss} within {step} steps")
+            raise RunError(f"training diverged: loss {loss} by step {step}")
         self.listener(TrainingStep(step, self.total_steps, loss))
         if validates:
             self._validate(loss)

@@ -124,9 +124,10 @@ def test_max_hours_stops_cleanly_and_frontier_ends_one_dim_above(outside, folder
     """The answer is always 1, so every D passes."""
     easy = EXPERIMENT.replace("size=4", "size=1").replace("[8, 16]", "[8, 16, 32]")
     easy = easy.replace("range=20", "range=1000").replace("steps=40", "steps=200")
+    easy += "strategy: frontier\n"
     (folder / "conf" / "experiment" / "easy.yaml").write_text(easy)
     words = ["--config-dir=conf", "experiment=easy", "logger=none", "only.model=standard",
-             "strategy=frontier", "plot=false"]  # fmt: skip
+             "plot=false"]  # fmt: skip
     late = outside("sweep.py", *words, "max_hours=1e-9")
     assert late.status == 1 and "1 of 3 cells are not done; rerun" in late.err
     assert "3 missing; 1 to run" in outside("sweep.py", *words, "dry_run=true").out
@@ -134,7 +135,7 @@ def test_max_hours_stops_cleanly_and_frontier_ends_one_dim_above(outside, folder
     assert done.status == 0, done.err
     path = folder / "outputs/easy/results.csv"
     assert pd.read_csv(path)["dim"].tolist() == [8, 16]
-    assert outside("sweep.py", *words[:-2], "plot=false", "only.dim=32").status == 0
+    assert outside("sweep.py", *words, "strategy=grid", "only.dim=32").status == 0
     table = pd.read_csv(path, dtype=str).set_index("dim", drop=False)
     table.loc["32", "status"] = "failed"
     table.to_csv(path, index=False)

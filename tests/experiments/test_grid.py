@@ -148,6 +148,13 @@ def test_frontier_stops_one_step_above_the_first_passing_dim():
     assert one_lucky == [8, 16, 32, 64]
 
 
+def test_frontier_adds_seeds_until_three_agree():
+    (group,) = groups([cell_at(dim, seed) for dim in (8, 16) for seed in range(5)])
+    two_lucky = climb(group, lambda dim, seed: 0.95 if dim == 16 or seed in (0, 2) else 0.3)
+    assert two_lucky == [8, 8, 8, 16]  # three seeds, then one and one more
+    assert len(next_of_group(group, {})) == 3
+
+
 def test_cells_of_one_group_differ_only_in_dim_and_seed():
     grid = [cell_at(8, 0), cell_at(16, 1), cell_at(8, 0, "linear")]
     assert [len(group) for group in groups(grid)] == [2, 1]

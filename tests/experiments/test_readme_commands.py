@@ -45,7 +45,9 @@ def test_commands_of_the_readme_run(examples, command, tmp_path):
             continue
         if program == "sweep.py" and "status=true" not in words:
             words = ["--config-dir=conf", *words, "dry_run=true"]
-            words += ["only.dim=16"] * bool(re.search(rf"{re.escape(rest)}` \| \d+ core", README))
+            words += ["only.dim=16"] * bool(
+                re.search(rf"{re.escape(rest)}` \| \d+ (core-)?hours", README)
+            )
         elif program == "train.py" and "cell=EXPERIMENT/ID" not in words:
             words = ["--config-dir=conf", *words, *TWO_STEPS]
             words += ["task.size=2"] * ("task.size" not in rest)

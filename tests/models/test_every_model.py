@@ -7,6 +7,8 @@ of 1e-9 after sums of 70 terms, float32 1e-4; under autocast to bfloat16 (2^-8),
 give errors of up to 10 % of a gradient (gated_delta_net 8 %, most others 2 %).
 """
 
+from typing import get_args
+
 import pytest
 import torch
 from comparing import FLOAT32, compare, compare_packed, generate, with_gradients
@@ -17,7 +19,7 @@ from common import UserError
 from evaluation.generate import generate as generate_exactly
 from models import flops
 from models.checks import require_causal, require_exact, require_same_step
-from models.mixer import POSITIONS
+from models.mixer import Position
 from tasks.arithmetic import Arithmetic
 
 every = pytest.mark.parametrize("name", [*names(), *VARIANTS])
@@ -78,7 +80,7 @@ def test_bf16_is_near_float32(name):
 
 @torch.no_grad()
 @every
-@pytest.mark.parametrize("position", POSITIONS)
+@pytest.mark.parametrize("position", get_args(Position))
 def test_generation_equals_forward_on_the_prefix(name, position):
     """Right-padded prompts of different lengths; rows are removed and reordered."""
     if position == "rope" and not takes_rope(name):

@@ -1,6 +1,7 @@
 """The transformer around the mixer: equations, initialisation, dropout, errors."""
 
 import math
+from typing import get_args
 
 import pytest
 import torch
@@ -14,7 +15,7 @@ from models.decayed import DecayedAttention
 from models.delta import DeltaRule
 from models.linear import LinearAttention
 from models.lstm import LSTM
-from models.mixer import POSITIONS
+from models.mixer import Position
 from models.running_mean import RunningMean
 from models.sliding_window import SlidingWindow
 from models.sparse import SparseAttention, default_block_size
@@ -57,7 +58,7 @@ def written_out(model, tokens, position):
 
 @torch.no_grad()
 @pytest.mark.parametrize("name", ["standard", "linear", "tensor"])
-@pytest.mark.parametrize("position", POSITIONS)
+@pytest.mark.parametrize("position", get_args(Position))
 def test_logits_equal_the_equations(name, position):
     """To the last digits in float64 and for any batch, since evaluation is in float64."""
     model, tokens = model_of(name, position, layers=2).eval(), tokens_of()

@@ -1,10 +1,14 @@
+import pytest
 import torch
 
+from common import UserError
 from training.device import compiles, resolve_device
 
 
-def test_auto_is_cuda_if_available(monkeypatch):
+def test_auto_is_cuda_if_available_and_a_second_one_is_missing(monkeypatch):
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    with pytest.raises(UserError, match="device=cuda:1: this machine has 1 CUDA devices"):
+        resolve_device("cuda:1")
     for available, device in ((True, "cuda"), (False, "cpu")):
         monkeypatch.setattr(torch.cuda, "is_available", lambda available=available: available)
         assert resolve_device("auto") == torch.device(device)
