@@ -55,7 +55,7 @@ SUITE = {
 
 PAGE = (ROOT / "docs" / "suite.md").read_text()
 ROWS = {
-    "word-tagged": ", 12 letters, labels", "word-cot": "A5, 12 letters, chain",
+    "word-tagged": ", 12 letters, labels", "word-cot": ", 12 letters, chain",
     "mqar-tagged": ", 8 pairs", "arithmetic-cot": "Arithmetic, 4 operators",
     "ed-cot": "ED, 3 letters",
 }  # fmt: skip
