@@ -61,10 +61,6 @@ def push(args: Namespace) -> int:
     import datasets
     import huggingface_hub
 
-    try:
-        huggingface_hub.utils.validate_repo_id(args.repo)
-    except ValueError as error:
-        raise UserError(f"--repo: {error}") from None
     sets, _ = data_sets(args, named_task(args))
     published = datasets.DatasetDict()
     for split in SPLITS:

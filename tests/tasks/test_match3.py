@@ -117,4 +117,4 @@ def test_best_guesses_from_sums_match_the_documentation(size, modulus, of_sum, o
 
 def test_the_shipped_modulus_is_the_documented_one():
     shipped = cell_of(["task=match3"]).config.task
-    assert documented("sum", "{size}, {modulus}".format(**shipped))
+    assert (shipped["size"], shipped["modulus"]) == (8, 65) and documented("sum", "8, 65")
