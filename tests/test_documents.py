@@ -241,10 +241,15 @@ def test_headline():
     every = len(times)
     tried = (d90.index.get_level_values("model") == "sparse").sum()
     assert times.notna().all() and (d90.query("model != 'sparse' and d90 > 4")["low"] > 0).all()
-    assert len(sparse) == tried
     saves = less("sparse", "flops_total") > 1.001
-    said = f"Sparse attention reaches 90 % at all {tried} sizes run and saves FLOPs at"
-    assert f"{said} {saves.sum()} (D = 4, like standard's)." in TEXT
+    assert d90.loc["arithmetic", 10, "sparse"][["low", "seeds"]].tolist() == [48, 1]
+    said = (
+        f"reaches 90 % at {len(sparse)} of {tried} sizes run (10 operators: one seed, up to D = 48)"
+    )
+    assert (
+        f"Sparse attention {said} and saves FLOPs at {saves.sum()} (D = 4, like standard's)."
+        in TEXT
+    )
     assert f"Sparse attention saves at {saves.sum()} of {len(saves)}." in README
     assert dims.loc["lis", 5]["sparse"] == dims.loc["lis", 5]["standard"] == 4
     width = f"{times.min():.0f} to {times.max():.1f} times"
@@ -418,8 +423,8 @@ def test_larger_dims_that_fail():
     rows = medians(frame_of(HEAD)).merge(groups(HEAD)[["task", "size", "model", "d90"]])
     above = rows[rows["dim"] >= rows["d90"]]
     fails = above[~above["accuracy"].map(passes)][["task", "size", "model", "dim", "seeds"]]
-    assert fails.to_numpy().tolist() == [["ed", 2, "sparse", 64, 3]]
-    assert "Above D90, one D fails (sparse attention, two letters, D = 64, three seeds)." in TEXT
+    assert fails.to_numpy().tolist() == [["ed", 2, "sparse", 64, 3], ["ed", 3, "sparse", 64, 1]]
+    assert "(sparse attention, D = 64: two letters, three seeds; three letters, one seed)." in TEXT
 
 
 def test_share_of_mixing():
@@ -554,7 +559,7 @@ def agreed(model):
     found = medians(frame_of(HEAD)).set_index([*PLACE, "dim"])
     passed = (found["success"] * found["seeds"]).round()
     most = np.maximum(passed, found["seeds"] - passed)
-    own = groups(HEAD).query("model == @model").set_index(PLACE)
+    own = groups(HEAD).query("model == @model and d90.notna()").set_index(PLACE)
     return [min(most.get((*place, dim), 0) for dim in (row["low"] or row["d90"], row["d90"])) >= 3
             for place, row in own.iterrows()]  # fmt: skip
 
@@ -569,7 +574,7 @@ def test_limits():
         said += [f"{missed:.0f} of {trained}"]
     ends = f"runs of standard attention and {said[1]} of linear attention stay below 90 %"
     assert f"{said[0]} {ends}" in TEXT
-    edges = every[0].query("low > 0")
+    edges = every[0].query("low > 0 and d90.notna()")
     assert f"of the {len(edges)} next smaller D, we retried" in TEXT
     lis = groups(HEAD).query("task == 'lis' and d90.notna()")["chain_exact_match"]
     chains = f"{100 * lis.min():.0f} to {100 * lis.max():.0f} % of chains are correct"
