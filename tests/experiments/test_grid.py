@@ -48,7 +48,7 @@ def test_every_shipped_experiment_lists_distinct_cells_that_can_run(name):
 
 
 def test_the_wandb_sweep_is_of_valid_cells():
-    swept = yaml.safe_load((CONF_DIR / "wandb" / "sweep.yaml").read_text())
+    swept = yaml.safe_load((CONF_DIR / "wandb_sweep.yaml").read_text())
     assert swept["program"] == "train.py" and swept["command"][-1] == "${args_no_hyphens}"
     values = {key: given.get("values", [given.get("value")])[0]
               for key, given in swept["parameters"].items()}  # fmt: skip
