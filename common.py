@@ -347,10 +347,13 @@ def sha256_of(path: str | Path) -> str:
 
 
 def sources(cls: Any) -> dict[str, str]:
-    """Digests by module: of `cls`, and of those in its folder that it imports, directly or not.
-    TypeError or OSError if it has no file."""
+    """Digests by module: of `cls`, and of those that it imports, directly or not, from the folder
+    of its top-level package (if installed: from that package). TypeError or OSError if it has no
+    file."""
     path = Path(inspect.getfile(cls))
     root = path.parents[cls.__module__.count(".") + (path.name == "__init__.py")]
+    installed = root.name in ("site-packages", "dist-packages")
+    own = root / cls.__module__.partition(".")[0] if installed else root
     found, todo = {cls.__module__: path}, [path]
     while todo:
         file = todo.pop()
@@ -358,7 +361,7 @@ def sources(cls: Any) -> dict[str, str]:
             place = root.joinpath(*name.split("."))
             for used in (place.with_suffix(".py"), place / "__init__.py"):
                 new = name not in found and name.partition(".")[0] not in OURS
-                if new and used.is_relative_to(path.parent) and used.is_file():
+                if new and used.is_relative_to(own) and used.is_file():
                     found[name] = used
                     todo.append(used)
     return {name: sha256_of(file)[:16] for name, file in found.items()}

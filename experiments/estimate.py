@@ -22,6 +22,7 @@ from training.device import device_name, resolve_device
 
 ASSUMED_FLOPS_PER_SECOND = {"cpu": 2e10, "cuda": 2e13}  # until a training run has been timed
 SHORTEST = 100  # steps; shorter runs say little about speed
+SIMILAR = math.log(8)  # of D times that of L: from farther runs, speed is not known
 SAMPLE = 200  # sequences, for the mean length
 
 
@@ -65,7 +66,7 @@ def _mean_length(task_settings: str) -> int:
 
 class Estimate:
     """Training seconds without early stopping, from the FLOPs per second of the most similar
-    training run in all tables of results_dir."""
+    training run in all tables of results_dir, if it is close."""
 
     def __init__(self, sweep: Sweep) -> None:
         folders = sorted(path.parent for path in sweep.folder.parent.glob("*/results.csv"))
@@ -81,9 +82,10 @@ class Estimate:
         keys = [known["model"], known["device"] == device, known["dim"], known["max_len"]]
         self.speeds: dict[Any, float] = speed.groupby(keys).median().to_dict()
         here = (known["device"] == device).sum()
-        self.source = f"speeds of {len(known)} training runs, {here} of them on this device"
-        if known.empty:
-            self.source = f"assumed {self.assumed / 1e9:,.0f} GFLOP/s"
+        self.source = f"{self.assumed / 1e9:,.0f} GFLOP/s assumed"
+        if not known.empty:
+            runs = f"speeds of {len(known)} training runs, {here} of them on this device"
+            self.source = f"{runs}; {self.source} where none is similar"
 
     def seconds(self, cell: Cell) -> float:
         flops = training_flops(cell)
@@ -94,5 +96,6 @@ class Estimate:
             far = abs(math.log(dim / model.dim)) + abs(math.log(other_length / length))
             return name != model.name, not here, far
 
-        near = min(self.speeds, key=distance, default=None)
+        close = [known for known in self.speeds if distance(known)[2] <= SIMILAR]
+        near = min(close, key=distance, default=None)
         return flops / self.speeds.get(near, self.assumed)

@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from common import UserError
-from models.mixer import Mixer
+from models.mixer import Mixer, length_mask
 from models.transformer import Transformer
 
 PROBE_TOKENS = 256
@@ -76,19 +76,31 @@ def require_causal(model: Transformer) -> None:
 @torch.no_grad()
 def require_same_step(model: Transformer) -> None:
     """Raise UserError if a mixer's `prefill` and `step` differ from its `forward`, as where a
-    subclass of our attention overrides one of them only."""
+    subclass of our attention overrides one of them only, or if its state is not all in
+    `GenerationState`."""
     for mixer, x, ends in _probed(model):
         whole = mixer(x, **ends)
         read, rows = max(1, x.shape[1] // 2), torch.arange(len(x), device=x.device)
+        allowed = TOLERANCE * whole.abs().max()
         lengths = torch.linspace(read, (read + 1) // 2, len(x), device=x.device).long()  # (B,)
         prompt = {name: given[:, :read] for name, given in ends.items()}
-        _, state = mixer.prefill(x[:, :read], lengths, **prompt)
+        mixed, state = mixer.prefill(x[:, :read], lengths, **prompt)
+        apart = (mixed - whole[:, :read])[length_mask(lengths, read)].abs().max()
+        if not apart <= allowed:
+            raise UserError(
+                f"mixer {type(mixer).__name__}: `prefill` differs from `forward`; override it to "
+                "match"
+            )
+        turned = rows.flip(0)  # generation reorders sequences, too
+        state = state.select(turned, read)
+        x, whole, lengths = x[turned], whole[turned], lengths[turned]
+        ends = {name: given[turned] for name, given in ends.items()}
         for t in range(x.shape[1] - read):
             at = lengths + t  # (B,)
             own = {name: given[rows, at] for name, given in ends.items()}
             state.extent += 1
             apart = (mixer.step(x[rows, at], at, state, **own) - whole[rows, at]).abs().max()
-            if not apart <= TOLERANCE * whole.abs().max():
+            if not apart <= allowed:
                 raise UserError(
                     f"mixer {type(mixer).__name__}: `step` differs from `forward` {t} tokens after "
                     "the prompt; override `prefill` and `step` to match"

@@ -47,10 +47,10 @@ def counted_forward(mixer: nn.Module, dim: int, length: int) -> dict[str, int]:
     linear = sum(counts)
     if 0 in counts or (linear == 0 and any(weight.dim() > 1 for weight in moved.parameters())):
         raise UserError(
-            f"mixer {name}: weights are multiplied outside `nn.Linear` layers; {remedy}"
+            f"mixer {name}: weights are unused or multiplied outside `nn.Linear`; {remedy}"
         )
     products = counter.get_total_flops() - linear
-    if products == 0:
+    if products == 0 and length > 1:  # of one token, a product may be elementwise
         raise UserError(
             f"mixer {name}: it has no matrix product outside `nn.Linear` to count; {remedy}"
         )

@@ -6,9 +6,9 @@ is correct for any causal mixer, but slow. Override:
 
     prefill, step       to generate without a full forward pass per token
     state_bytes         to report the size of that state (default: the T inputs)
-    flops               if mixing is not matrix products, if weights are not in `nn.Linear` layers,
-                        or if `forward` does more products than generation needs: the default
-                        counts them all, e.g. T² in attention
+    flops               if mixing is not only matrix products (the default misses elementwise
+                        recurrences), if weights are not in `nn.Linear` layers, or if `forward` does
+                        more products than generation needs (the default counts T² in attention)
     forward_packed      to train without padding
     reference           if `forward` does not run in float64
     parameter_roles     if it has matrices other than `nn.Linear` weights

@@ -165,6 +165,9 @@ def test_time_estimate_uses_the_speed_of_the_most_similar_run(tiny):
     folder.mkdir(parents=True)
     device = device_name(torch.device("cpu"))
     known = {"status": "done", "device": device, "max_len": 11, "flops_training": 6e9}
+    pd.DataFrame([{**known, "run": "a", "model": "standard", "dim": 512, "train_seconds": 1,
+                   "steps": 100}]).to_csv(folder / "results.csv", index=False)  # fmt: skip
+    assert display.Estimate(sweep).seconds(near) == pytest.approx(training_flops(near) / 2e10)
     runs = [("a", "standard", 8, 2, 100), ("b", "standard", 64, 6, 100),
             ("c", "linear", 8, 1, 100), ("d", "standard", 8, 9, 9)]  # fmt: skip
     names = ("run", "model", "dim", "train_seconds", "steps")

@@ -27,31 +27,32 @@ def test_measurements_have_their_own_cell_names_but_the_same_run_name(tiny):
 
 
 PLACES = [
-    ["model.mixer._target_=pack.mixer.Mine"], ["task._target_=pack.mixer.Mine"],
-    ["model=hybrid", "model.mixers=[{_target_: pack.mixer.Mine}]"],
+    ["model.mixer._target_=pack.mix.mixer.Mine"], ["task._target_=pack.mix.mixer.Mine"],
+    ["model=hybrid", "model.mixers=[{_target_: pack.mix.mixer.Mine}]"],
 ]  # fmt: skip
 
 
 def test_editing_an_external_class_or_its_imports_changes_the_name(tiny, tmp_path, monkeypatch):
-    """Imports within its folder are followed, loaded or not."""
+    """Imports from its package and beside it are followed, loaded or not."""
     monkeypatch.syspath_prepend(tmp_path)
     files = {
-        "pack/__init__.py": "", "pack/mixer.py": "import models.mixer, torch\nfrom . import near\n"
+        "pack/mix/mixer.py": "import models.mixer, torch\nfrom .. import near\n"
         "class Mine:\n    def forward(self):\n        from pack.late import x",
         "pack/near.py": "from .deep import tool", "pack/deep/__init__.py": "from . import tool",
-        "pack/deep/tool.py": "", "pack/late.py": "x = 1", "pack/unused.py": "", "other.py": "",
+        "pack/deep/tool.py": "import other", "pack/late.py": "x = 1", "pack/unused.py": "",
+        "pack/__init__.py": "", "other.py": "",
     }  # fmt: skip
     for name, text in files.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)
-    found = sources(locate("pack.mixer.Mine", ""))
+    found = sources(locate("pack.mix.mixer.Mine", ""))
     assert set(found) == {
-        "pack", "pack.mixer", "pack.near", "pack.deep", "pack.deep.tool", "pack.late"
+        "pack", "pack.mix.mixer", "pack.near", "pack.deep", "pack.deep.tool", "pack.late", "other"
     }  # fmt: skip
     names = {cell_name(tiny(*words)) for words in PLACES}
     assert names == {cell_name(tiny(*words)) for words in PLACES}
     (tmp_path / "pack" / "late.py").write_text("x = 2")
-    changed = sources(locate("pack.mixer.Mine", ""))
+    changed = sources(locate("pack.mix.mixer.Mine", ""))
     assert {name for name in found if found[name] != changed[name]} == {"pack.late"}
     assert not names & {cell_name(tiny(*words)) for words in PLACES}
 

@@ -11,7 +11,7 @@ from common import UserError
 from models.checks import exact_copy, require_causal, require_exact, require_same_step
 from models.last_lines import LastLines
 from models.linear import LinearAttention
-from models.mixer import Mixer
+from models.mixer import GenerationState, Mixer
 from models.standard import StandardAttention
 
 
@@ -160,6 +160,24 @@ class Forgetful(StandardAttention):
         return y, state
 
 
+class Blank(LinearAttention):
+    """Its `prefill` returns zeros, with the right state."""
+
+    def prefill(self, x, lengths, **seen):
+        return torch.zeros_like(x), super().prefill(x, lengths, **seen)[1]
+
+
+class Hidden(LinearAttention):
+    """Keeps its state outside `GenerationState`."""
+
+    def prefill(self, x, lengths, **seen):
+        y, self.state = super().prefill(x, lengths, **seen)
+        return y, GenerationState({}, self.state.extent)
+
+    def step(self, x, positions, state, **seen):
+        return super().step(x, positions, self.state, **seen)
+
+
 class IgnoresLengths(LinearAttention):
     """Its `prefill` reads the padding after short prompts too."""
 
@@ -167,11 +185,13 @@ class IgnoresLengths(LinearAttention):
         return super().prefill(x, torch.full_like(lengths, x.shape[1]), **seen)
 
 
-@pytest.mark.parametrize("mixer", [Halved, Forgetful, IgnoresLengths])
+@pytest.mark.parametrize("mixer", [Halved, Forgetful, Hidden, IgnoresLengths])
 def test_a_prefill_or_step_that_differs_from_forward_is_rejected(mixer):
     require_same_step(transformer(StandardAttention))
     with pytest.raises(UserError, match=f"mixer {mixer.__name__}: `step` differs from `forward`"):
         require_same_step(transformer(mixer))
+    with pytest.raises(UserError, match="mixer Blank: `prefill` differs from `forward`"):
+        require_same_step(transformer(Blank))
 
 
 def test_non_finite_numbers_are_rejected():

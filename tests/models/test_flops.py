@@ -69,10 +69,12 @@ def test_mixers_with_uncountable_flops_are_rejected():
     sums = type("Sums", (Multiplies,), {"forward": lambda self, x: self.out(x.cumsum(1))})
     with pytest.raises(UserError, match="mixer Sums: it has no matrix product outside"):
         sums(16, 2, 40).flops(8)
+    scores = {"forward": lambda self, x: self.out(torch.einsum("btd,bsd->btd", x, x))}
+    assert type("Scores", (Multiplies,), scores)(16, 2, 40).flops(1)["mixing/products"] == 0
     attends = {"forward": lambda self, x: nn.MultiheadAttention.forward(self, x, x, x)[0]}
     hides = type("Hides", (nn.MultiheadAttention,), attends)(16, 2)
     for mixer in (hides, type("Hides", (nn.LSTM,), {})(16, 16)):
-        with pytest.raises(UserError, match="mixer Hides: weights are multiplied outside"):
+        with pytest.raises(UserError, match="mixer Hides: weights are unused or multiplied"):
             flops.counted_forward(mixer, 16, 8)
     with pytest.raises(UserError, match="mixer Unpredictable does not run on the meta device"):
         Unpredictable(16, 2, 40).flops(8)
