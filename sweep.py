@@ -193,7 +193,8 @@ def draw(sweep: Sweep, table: pd.DataFrame, to_wandb: bool) -> None:
     scored = None
     if "score" in experiment.figures:
         scored = score.scores_of(experiment, table, read_cells(sweep.folder))
-    print(f"\n{readme.finding(experiment.facets, table, scored)}")
+    if said := readme.finding(experiment.facets, table, scored):
+        print(f"\n{said}")
     for path in [*figures[:2], sweep.folder / "README.md"]:
         print(path)
     if to_wandb:

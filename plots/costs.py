@@ -1,8 +1,8 @@
 """The cost of 90 %, a row per cost metric, on a logarithmic axis.
 
 Each dot is a problem size: the cost of a model at its D90 relative to standard attention's at its
-own. k/n: cheaper at k of n sizes (times: by at least 10 %). (k of n sizes) in a title: only k reach
-90 %. Training counts until 90 % of the validation chains are correct; sizes at which the median
+own. k/n: cheaper at k of n sizes (times: by at least 10 %). Title: how many sizes reach 90 %, if
+not all. Training counts until 90 % of the validation chains are correct; sizes at which the median
 seed does not get there are omitted, as are costs not measured. Upper bounds on D90 count as D90.
 """
 

@@ -9,14 +9,13 @@ from typing import Any
 import pandas as pd
 
 from common import CONF_DIR
-from experiments.d90 import finished, medians, passes
+from experiments.d90 import finished, medians
 from experiments.grid import BASELINE, Experiment, known_experiments
 from plots import bits, d90_by_task, data, exponents, score, style, tables
 
 LONG = 24  # longer tables are folded
 MAX_COLUMNS = 13
 ENOUGH_SEEDS = 3
-MAX_ROWS = 6  # named in the finding
 MAX_COMMANDS = 3  # shown in the protocol
 TABLES: dict[str, Any] = {  # the first paragraph of the function's docstring is the caption
     "learning_rates": tables.learning_rates, "score": score.frame, "d90": tables.d90,
@@ -39,8 +38,9 @@ def write(
     parts = [
         f"# {experiment.name}",
         experiment.description,
-        f"**{finding(experiment.facets, table, scored)}**",
     ]
+    if said := finding(experiment.facets, table, scored):
+        parts.append(f"**{said}**")
     for name, draw in figures.items():
         caption = _caption(draw)
         parts += [f"![{name}](figures/{name}.png)", f"*{caption}*" if caption else ""]
@@ -92,37 +92,28 @@ def _table(name: str, frame: pd.DataFrame, table: pd.DataFrame, facets: data.Fac
 
 
 def finding(facets: data.Facets, table: pd.DataFrame, scored: score.Scores | None = None) -> str:
-    """The main result in one sentence."""
+    """The D of other models relative to standard attention's, in a sentence, if the rows of a
+    figure are models; else ""."""
     if scored and (said := score.headline(scored, set(table["model"]))):
         return said
     if not tables.sweeps_dim(table):
-        settings = data.in_order(medians(table))
-        return _reached(settings, settings["accuracy"].map(passes))
+        return ""
     groups = data.times_standard(data.d90_of_groups(table, facets))
     beside = groups[groups["d90_base"].notna() & (groups["model"] != BASELINE)]
     known = (beside["low"] > 0) & (beside["low_base"] > 0)  # neither D90 is just a bound
     beside = beside.assign(times=beside["times"].where(known))
     compared = beside.groupby("row", sort=False)
-    if not 1 <= compared.ngroups <= 3 or not compared["times"].count().all():
-        return _reached(groups, groups["d90"].notna())
+    by_model = compared.ngroups == beside["model"].nunique()
+    if not 1 <= compared.ngroups <= 3 or not by_model or not compared["times"].count().all():
+        return ""
     return f"{'; '.join(_compared(str(row), rows) for row, rows in compared)}."
-
-
-def _reached(settings: pd.DataFrame, solved: pd.Series) -> str:
-    """In how many settings the median seed of each model, or row of a figure, reaches 90 %."""
-    name = data.words(settings, ["model"])
-    if "row" in settings and settings["row"].nunique() <= MAX_ROWS:
-        name = settings["row"]
-    counts = solved.groupby(name, sort=False).agg(["sum", "size"])
-    said = [f"{model} {reached} of {of}" for model, reached, of in counts.itertuples()]
-    return f"Settings that reach 90 %: {'; '.join(said)}."
 
 
 def _compared(row: str, rows: pd.DataFrame) -> str:
     """The D of one model relative to standard attention's, and how often it fails."""
     times, failed = rows["times"].dropna(), int(rows["d90"].isna().sum())
     span = "–".join(dict.fromkeys(f"{end:.3g}" for end in (times.min(), times.max())))
-    known = f"known in {len(times)} of {len(rows)} settings" * (len(times) < len(rows))
+    known = f"{len(times)} of {len(rows)} settings" * (len(times) < len(rows))
     notes = [known, f"fails at every D tried in {failed}" * (failed > 0)]
     noted = "; ".join(filter(None, notes))
     return f"{row} needs {span}× standard attention's D" + f" ({noted})" * bool(noted)

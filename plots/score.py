@@ -117,8 +117,8 @@ def reasons(table: pd.DataFrame, tasks: Sequence[tuple[Any, ...]]) -> dict[str, 
 
 def brackets(table: pd.DataFrame) -> pd.DataFrame:
     """A row per model and task that standard attention ran, in the table's order: `model`, `PLACE`,
-    `d90` (nan if none passed), `dim` (D90, or the largest D that ran), `accuracy` (the best
-    median), and `low` and `high`, a closed bracket of D90."""
+    `d90` (nan if none passed), `is_bound` (no smaller D ran), `dim` (D90, or the largest D that
+    ran), `accuracy` (the best median), and `low` and `high`, a closed bracket of D90."""
     found = medians(table)
     own = found[found["model"] == BASELINE].groupby(PLACE, sort=False)["dim"]
     rows = []
@@ -131,6 +131,7 @@ def brackets(table: pd.DataFrame) -> pd.DataFrame:
             rows.append(
                 {"model": model, **dict(zip(PLACE, place, strict=True)), "d90": dim}
                 | {"dim": ran if math.isnan(dim) else dim, "accuracy": by_dim.max()}
+                | {"is_bound": dim == least}
                 | {"low": low or (min(tried.min(), least) / 2 if len(by_dim) else tried.max())}
                 | {"high": high if math.isfinite(high) else 2 * max(tried.max(), ran)}
             )
@@ -240,5 +241,5 @@ def _rows(table: pd.DataFrame) -> list[dict[str, Any]]:
 
 def _in_words(line: Any) -> str:
     if not math.isnan(line["d90"]):
-        return f"{line['d90']:g}"
+        return f"{'≤ ' * line['is_bound']}{line['d90']:g}"
     return "–" if math.isnan(line["accuracy"]) else f"{math.floor(100 * line['accuracy'] + 1e-9)} %"

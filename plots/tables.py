@@ -136,7 +136,7 @@ def prefixes(table: pd.DataFrame, records: data.Records) -> pd.DataFrame:
 def d90(table: pd.DataFrame, facets: data.Facets = None) -> pd.DataFrame:
     """The bracket is (next smaller D tried, D90]. Median accuracy, chain (exact match) and success
     (share of seeds at 90 %) are those at D90, else at the largest D. Still improving: at the
-    bracket's lower end, a seed gained over 2 points in the last fifth of its steps. × standard: D90
+    next smaller D, a seed gained over 2 points in the last fifth of its steps. × standard: D90
     relative to standard attention's in the same setting, with the interval that the two brackets
     allow."""
     groups = data.labelled(required(data.finished_rows(table, facets)), facets, data.APART)

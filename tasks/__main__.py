@@ -154,8 +154,9 @@ def parser() -> argparse.ArgumentParser:
 
     def add(function: Callable[[Namespace], int], *parents: Any) -> argparse.ArgumentParser:
         own = commands.add_parser(
-            function.__name__, help=function.__doc__, parents=parents, allow_abbrev=False
-        )
+            function.__name__, help=function.__doc__, parents=parents, allow_abbrev=False,
+            epilog="key=value sets a parameter of the task",
+        )  # fmt: skip
         own.set_defaults(function=function)
         return own
 

@@ -208,11 +208,11 @@ def powers_table():
     """Exponents of attention time in layers, heads and tokens."""
     record = json.loads((ROOT / "benchmarks/records/heads.json").read_text())
     rows = [
-        [f"m = {fit['m']}, {fit['calls']}",
+        [f"K = {fit['m']}, {fit['calls']}".replace("N", "T"),
          *(f"{fit[axis]:.2f} ± {fit[f'{axis}_±']:.2f}" for axis in ("layers", "heads", "tokens"))]
         for fit in record["exponents"]
     ]  # fmt: skip
-    return table_of(["", "L", "H", "N"], rows)
+    return table_of(["", "M", "H", "T"], rows)
 
 
 TABLES = {

@@ -10,7 +10,14 @@ from small_models import MIXERS, lowest_of_tie, small_model, twin_model
 import cotcost
 from common import UserError
 from evaluation.generate import Generation, first_difference, generate
-from evaluation.judge import by_kind, evaluate, judge, where_chains_break, without_markers
+from evaluation.judge import (
+    by_kind,
+    evaluate,
+    judge,
+    longest_prefix,
+    where_chains_break,
+    without_markers,
+)
 from evaluation.state_format import StateRounding, parse_format
 from models.mixer import Mixer
 from models.transformer import Transformer
@@ -186,3 +193,10 @@ def test_accuracy_by_kind_of_instance():
     counts = evaluate(small_model(task), task, sequences).errors["by_kind"]
     assert {kind: total for kind, (_, total) in counts.items()} == Counter(kinds)
     assert by_kind(LIS(6), LIS(6).draw(0, 1, 0, 3), np.ones(3, bool)) == {}
+
+
+def test_the_longest_prefix_is_right_in_ninety_percent():
+    gold = np.array([[0, 0, 4, 5]] * 20)
+    said = gold.copy()
+    said[:3, 3] = 6
+    assert longest_prefix(gold, said) == 1

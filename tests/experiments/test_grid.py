@@ -146,6 +146,7 @@ def test_frontier_stops_one_step_above_the_first_passing_dim():
     assert climb(group, lambda dim, seed: 0.3) == [8, 16, 32, 64]
     one_lucky = climb(group, lambda dim, seed: 0.95 if dim >= 32 or (dim, seed) == (16, 0) else 0.3)
     assert one_lucky == [8, 16, 32, 64]
+    assert climb(group, lambda dim, seed: 0.3 if seed == 2 else 0.95) == [8, 16]  # not the mean
 
 
 def test_frontier_adds_seeds_until_three_agree():

@@ -221,3 +221,21 @@ def test_the_same_command_continues_after_a_killed_worker(command, tmp_path, mon
     done = command(*words)
     assert done.status == 0 and "1 of 2 cells to run" in done.out, done.err
     assert set(pd.read_csv("outputs/trial/results.csv")["status"]) == {"done"}
+
+
+def test_a_failed_evaluation_leaves_others_of_its_training_to_run(tiny):
+    sweep = sweep_of(("dim", 8))
+    cell = sweep.cells[0]
+    write_json(cell.run.folder / "training.json", {"row": {}})
+    cell.run.write_record(cell.config, {"max_len": 9, "status": "failed", "reason": "bug"})
+    assert [planned.status for planned in sweep.plan()] == ["failed", "missing"]
+
+
+def test_a_row_that_is_done_stays_done(tiny):
+    sweep = sweep_of(("dim", 8), ("size", 4))
+    (cell,) = sweep.cells
+    done = {"max_len": 9, "status": "done", "answer_accuracy": 0.5}
+    cell.run.write_record(cell.config, done)
+    sweep.enter_records()
+    cell.run.write_record(cell.config, {**done, "status": "failed", "reason": "forced"})
+    assert [planned.status for planned in sweep.plan()] == ["done"]

@@ -15,7 +15,7 @@ from submitit.core.utils import UncompletedJobError
 
 import cotcost
 from common import UserError
-from experiments.config import MeasureConfig, measured_task
+from experiments.config import MeasureConfig, measured_settings, measured_task
 from experiments.grid import Cell, cell_of
 from experiments.names import cell_name, run_name
 from experiments.run import (
@@ -30,6 +30,7 @@ from experiments.run_folder import Run, commit
 from experiments.table import read_cells, read_table
 from tasks.task import build_task
 from training.checkpoint import load_checkpoint
+from training.device import Machine
 from training.trainer import Evaluated, TrainingStep
 
 
@@ -249,3 +250,52 @@ def test_the_commit_is_dirty_if_code_differs_but_not_if_results_do(tmp_path, mon
     (tmp_path / "mine.py").unlink()
     (tmp_path / "train.py").write_text("2")
     assert commit.__wrapped__() == f"{clean}-dirty"
+
+
+def test_prompts_of_another_format_are_not_those_of_validation():
+    words = ["task=arithmetic", "task.size=1", "data.train=300", "data.validation=100"]
+    config = cell_of([*words, "data.test=60", "++measure.task.format=direct"]).config
+    task = build_task(config.task)
+    data, measured = load_data(config, task), measured_task(config, task)
+    found = measured_sequences(config, task, measured, data)
+    seen = {bytes(row[:4]) for row in data.validation.tokens}
+    assert not seen & {bytes(row[:4]) for row in found.tokens}
+
+
+def test_integer_states_are_scaled_by_training_sequences(tiny, monkeypatch):
+    seen = []
+    monkeypatch.setattr("experiments.run.state_rounding", lambda *given: seen.append(len(given[2])))
+    run_cell(tiny("measure.state_format=int8", "recipe.steps=20"))
+    assert seen == [400]
+
+
+def test_costs_are_those_of_the_measured_size(tiny):
+    rows = [run_cell(tiny("task.capacity=6", *own))["row"] for own in ([], ["measure.task.size=6"])]
+    for cost in ("flops_total", "flops_linear_layers", "state_bytes"):
+        assert rows[0][cost] < rows[1][cost]
+    assert measured_settings({"size": 4, "capacity": 9}, {"size": 3})["capacity"] == 9
+
+
+def test_discarding_begins_with_the_record_of_the_training(tiny, monkeypatch):
+    config, moved = tiny("recipe.steps=20"), []
+    run_cell(config)
+    monkeypatch.setattr("pathlib.Path.rename", lambda path, to: moved.append(path.name))
+    Run.of(config).discard(cell_name(config))
+    assert moved[0] == "training.json" and "checkpoint.pt" in moved
+
+
+def test_a_requeued_job_continues_in_spite_of_force(tiny, tmp_path, monkeypatch):
+    run_cell(dataclasses.replace(tiny(), machine=Machine(time_limit_seconds=0.001)))
+    monkeypatch.setenv("SLURM_RESTART_COUNT", "1")
+    assert run_cell(tiny("force=true"))["row"]["status"] == "done"
+    assert not (tmp_path / "runs/.before").exists()
+
+
+def test_a_signal_handler_of_other_code_is_kept():
+    def theirs(*_): ...
+
+    before = signal.signal(signal.SIGTERM, theirs)
+    with noting_stop_signals():
+        kept = signal.getsignal(signal.SIGTERM)
+    signal.signal(signal.SIGTERM, before)
+    assert kept is theirs

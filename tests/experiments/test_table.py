@@ -112,3 +112,9 @@ def test_many_processes_enter_rows_at_once(tmp_path):
     table = read_table(tmp_path)
     assert sorted(table["seed"]) == list(range(24))
     assert len(read_cells(tmp_path)) == 24
+
+
+def test_a_failed_run_of_changed_code_keeps_the_finished_row(tmp_path):
+    upsert(tmp_path, [record("first")])
+    upsert(tmp_path, [record("second", None, status="failed")])
+    assert "first" in set(read_table(tmp_path)["cell"])

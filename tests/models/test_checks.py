@@ -200,3 +200,25 @@ def test_non_finite_numbers_are_rejected():
     broken = kernel("Broken", Plain.forward, step=lambda self, x, *_: x * torch.nan)
     with pytest.raises(UserError, match="mixer Broken: `step` differs"):
         require_same_step(transformer(broken))
+
+
+def leaks(at):
+    """Token `at` sees the next one."""
+
+    def forward(self, x):
+        y = self.out(x.cumsum(1))
+        y[:, at : at + 1] += x[:, at + 1 : at + 2].sum(1, keepdim=True)
+        return y
+
+    return kernel("Leaks", forward)
+
+
+def shifts(self, x):
+    """Tokens from 100 on see the next one."""
+    return self.out(torch.cat((x[:, :100], x[:, 101:], x[:, -1:]), 1)[:, : x.shape[1]])
+
+
+def test_a_leak_at_one_early_token_or_at_all_late_tokens_is_found():
+    for mixer in (leaks(5), kernel("Late", shifts)):
+        with pytest.raises(UserError, match="looks ahead"):
+            require_causal(transformer(mixer, max_len=256))

@@ -366,3 +366,19 @@ def test_a_figure_can_be_a_custom_module(tmp_path, monkeypatch):
     (tmp_path / "my_figure.py").write_text("from plots.heatmap import draw\n")
     monkeypatch.syspath_prepend(tmp_path)
     assert find_figure("my_figure") is heatmap.draw
+
+
+def test_required_dimension_shows_the_papers_exponent_and_the_brackets():
+    measured = {8: [0.1], 16: [0.95]}
+    table = joined(*(cells(measured, size=n, max_len=own, model="linear")
+                     for n, own in ((4, 10), (9, 40))))  # fmt: skip
+    axes = required_dimension.draw(table).axes[0]
+    assert [[10, 16], [40, 32]] in [line.get_xydata().tolist() for line in axes.lines]
+    bars = [bar.get_segments() for bar in axes.collections]
+    assert [segment[:, 1].tolist() for bar in bars for segment in bar].count([8, 16]) == 2
+
+
+def test_an_equal_cost_is_not_cheaper():
+    table = joined(cells({8: [0.95]}), cells({8: [0.95]}, model="linear"))
+    texts = {text.get_text() for text in costs.draw(table).axes[0].texts}
+    assert "0/1" in texts and "1/1" not in texts

@@ -9,6 +9,7 @@ import torch
 from small_models import MIXERS, flat_weights, loss_of, small_model
 from tiny import plain_logits, plain_loss, tiny_trainer, untimed
 
+from common import RunError
 from experiments.row import training_cost
 from models.flops import training_step_flops
 from tasks.arithmetic import Arithmetic
@@ -246,3 +247,36 @@ def test_bfloat16_trains_with_products_in_bfloat16(tmp_path):
     one.fit(), other.fit()
     apart = (flat_weights(one.model) - flat_weights(other.model)).abs().mean()
     assert 0 < apart < 1e-3  # a step is 1e-2
+
+
+def test_the_curve_has_the_rate_of_its_own_step(tmp_path):
+    rates = [row.learning_rate for row in tiny_trainer(tmp_path, TASK).fit().curve]
+    assert rates == pytest.approx([0.01 * (31 - step) / 28 for step in (10, 20, 30)])
+
+
+def test_checkpoints_are_checkpoint_seconds_apart(tmp_path, monkeypatch):
+    trainer, saved, now = tiny_trainer(tmp_path, TASK, checkpoint_seconds=10), [], itertools.count()
+    monkeypatch.setattr("training.trainer.time.monotonic", lambda: next(now))
+    monkeypatch.setattr(trainer, "save", lambda: saved.append(trainer.state.step))
+    trainer.fit()
+    assert saved == [11, 22, 30]
+
+
+def test_the_averaged_model_has_the_trained_buffers(tmp_path):
+    trainer = tiny_trainer(tmp_path, TASK, average_decay=0.9)
+    trainer.raw_model.sinusoids += 1
+    trainer.fit()
+    assert torch.equal(trainer.model.sinusoids, trainer.raw_model.sinusoids)
+
+
+def test_a_resumed_run_names_its_device_once(tmp_path):
+    first = tiny_trainer(tmp_path, TASK, should_stop=lambda: True)
+    with pytest.raises(Interrupted):
+        first.fit()
+    assert tiny_trainer(tmp_path, TASK).fit().devices == first.state.devices
+
+
+def test_a_validation_loss_that_is_not_finite_is_an_error(tmp_path, monkeypatch):
+    monkeypatch.setattr("training.trainer.validate", lambda *_: (float("nan"), 0.0))
+    with pytest.raises(RunError, match="validation loss nan at step 10"):
+        tiny_trainer(tmp_path, TASK).fit()
