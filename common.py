@@ -25,7 +25,10 @@ T = TypeVar("T")
 # In the path of a pydantic error: members of a union, not keys.
 UNION_TAG = re.compile(r"bool|int|float|str|literal\[.*|(list|dict)\[.*|constrained-.*")
 # Versioned by `RESULTS_VERSION` and `generator_version`, so not by their source.
-OURS = ("common", "evaluation", "experiments", "models", "tasks", "training")
+OURS = (
+    "benchmarks", "common", "cotcost", "evaluate", "evaluation", "experiments", "hydra_plugins",
+    "models", "plots", "sweep", "tasks", "train", "training",
+)  # fmt: skip
 STRICT: Any = {"extra": "forbid", "strict": True, "allow_inf_nan": False}  # of pydantic dataclasses
 
 
@@ -352,12 +355,13 @@ def sources(cls: Any) -> dict[str, str]:
     file."""
     path = Path(inspect.getfile(cls))
     root = path.parents[cls.__module__.count(".") + (path.name == "__init__.py")]
-    installed = root.name in ("site-packages", "dist-packages")
+    installed = any(root.glob("*.dist-info"))
     own = root / cls.__module__.partition(".")[0] if installed else root
     found, todo = {cls.__module__: path}, [path]
     while todo:
         file = todo.pop()
-        for name in _imports(file.read_bytes(), file.relative_to(root).parent.parts):
+        imported = _imports(file.read_bytes(), file.relative_to(root).parent.parts)
+        for name in _with_packages([*imported, cls.__module__]):
             place = root.joinpath(*name.split("."))
             for used in (place.with_suffix(".py"), place / "__init__.py"):
                 new = name not in found and name.partition(".")[0] not in OURS
@@ -365,6 +369,12 @@ def sources(cls: Any) -> dict[str, str]:
                     found[name] = used
                     todo.append(used)
     return {name: sha256_of(file)[:16] for name, file in found.items()}
+
+
+def _with_packages(names: Iterable[str]) -> set[str]:
+    """The modules and the packages that hold them, whose `__init__` runs as well."""
+    parts = [name.split(".") for name in names]
+    return {".".join(part[:end]) for part in parts for end in range(1, len(part) + 1)}
 
 
 @functools.cache

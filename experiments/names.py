@@ -47,7 +47,7 @@ def cell_settings(config: CellConfig) -> dict[str, Any]:
 
 def source_digests(config: CellConfig) -> dict[str, str]:
     """A digest of the source of each class or function from outside the project, and of the modules
-    beside it that it imports."""
+    that it imports (`common.sources`)."""
     model = config.model
     parts = (config.task, model.mixer, *(model.mixers or []))
     targets = {str(part["_target_"]) for part in parts if part and part.get("_target_")}

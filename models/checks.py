@@ -91,7 +91,7 @@ def require_same_step(model: Transformer) -> None:
                 f"mixer {type(mixer).__name__}: `prefill` differs from `forward`; override it to "
                 "match"
             )
-        turned = rows.flip(0)  # generation reorders sequences, too
+        turned = rows.flip(0)  # generation selects rows
         state = state.select(turned, read)
         x, whole, lengths = x[turned], whole[turned], lengths[turned]
         ends = {name: given[turned] for name, given in ends.items()}
@@ -103,7 +103,8 @@ def require_same_step(model: Transformer) -> None:
             if not apart <= allowed:
                 raise UserError(
                     f"mixer {type(mixer).__name__}: `step` differs from `forward` {t} tokens after "
-                    "the prompt; override `prefill` and `step` to match"
+                    "the prompt; override `prefill` and `step` to match, all state in "
+                    "`GenerationState`"
                 )
 
 

@@ -30,8 +30,8 @@ def training_step_flops(terms: dict[str, int]) -> int:
 def counted_forward(mixer: nn.Module, dim: int, length: int) -> dict[str, int]:
     """FLOPs of the matrix products of one pass over `length` tokens, on the meta device:
     "linear/mixer" inside `nn.Linear`, "mixing/products" all others. Raises UserError if there are
-    none of the latter, if weights are multiplied outside `nn.Linear` (as in `nn.LSTM`), or if
-    the mixer does not run on the meta device."""
+    none of the latter at a length above 1, if weights are unused or multiplied outside `nn.Linear`
+    (as in `nn.LSTM`), or if the mixer does not run on the meta device."""
     name = type(mixer).__name__
     remedy = 'define flops(self, length) -> {"linear/...": FLOPs, "mixing/...": FLOPs}'
     moved = copy.deepcopy(mixer).to("meta").eval()

@@ -123,7 +123,8 @@ class Mixer(nn.Module):
 
     def flops(self, length: int) -> dict[str, int]:
         """FLOPs of a forward pass over `length` tokens, 2 per multiply-add, as terms "linear/..."
-        and "mixing/...". The default counts matrix products; UserError if there are none."""
+        and "mixing/...". The default counts matrix products; UserError if there are none and
+        length > 1."""
         return counted_forward(self, self.dim, length)
 
     def state_bytes(self, length: int) -> int:

@@ -92,8 +92,8 @@ def _table(name: str, frame: pd.DataFrame, table: pd.DataFrame, facets: data.Fac
 
 
 def finding(facets: data.Facets, table: pd.DataFrame, scored: score.Scores | None = None) -> str:
-    """The D of other models relative to standard attention's, in a sentence, if the rows of a
-    figure are models; else ""."""
+    """The models' scores, or their D relative to standard attention's if the rows of a figure are
+    models, in a sentence; else ""."""
     if scored and (said := score.headline(scored, set(table["model"]))):
         return said
     if not tables.sweeps_dim(table):

@@ -38,16 +38,19 @@ def test_editing_an_external_class_or_its_imports_changes_the_name(tiny, tmp_pat
     files = {
         "pack/mix/mixer.py": "import models.mixer, torch\nfrom .. import near\n"
         "class Mine:\n    def forward(self):\n        from pack.late import x",
-        "pack/near.py": "from .deep import tool", "pack/deep/__init__.py": "from . import tool",
+        "pack/near.py": "from .deep import tool\nimport lib.sub, plots",
+        "pack/deep/__init__.py": "from . import tool",
         "pack/deep/tool.py": "import other", "pack/late.py": "x = 1", "pack/unused.py": "",
-        "pack/__init__.py": "", "other.py": "",
+        "pack/__init__.py": "", "other.py": "", "lib/__init__.py": "", "lib/sub.py": "",
+        "plots.py": "",
     }  # fmt: skip
     for name, text in files.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)
     found = sources(locate("pack.mix.mixer.Mine", ""))
     assert set(found) == {
-        "pack", "pack.mix.mixer", "pack.near", "pack.deep", "pack.deep.tool", "pack.late", "other"
+        "pack", "pack.mix.mixer", "pack.near", "pack.deep", "pack.deep.tool", "pack.late", "other",
+        "lib", "lib.sub",
     }  # fmt: skip
     names = {cell_name(tiny(*words)) for words in PLACES}
     assert names == {cell_name(tiny(*words)) for words in PLACES}

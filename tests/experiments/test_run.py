@@ -295,7 +295,8 @@ def test_a_signal_handler_of_other_code_is_kept():
     def theirs(*_): ...
 
     before = signal.signal(signal.SIGTERM, theirs)
-    with noting_stop_signals():
-        kept = signal.getsignal(signal.SIGTERM)
-    signal.signal(signal.SIGTERM, before)
-    assert kept is theirs
+    try:
+        with noting_stop_signals():
+            assert signal.getsignal(signal.SIGTERM) is theirs
+    finally:
+        signal.signal(signal.SIGTERM, before)

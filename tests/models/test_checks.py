@@ -190,6 +190,9 @@ def test_a_prefill_or_step_that_differs_from_forward_is_rejected(mixer):
     require_same_step(transformer(StandardAttention))
     with pytest.raises(UserError, match=f"mixer {mixer.__name__}: `step` differs from `forward`"):
         require_same_step(transformer(mixer))
+
+
+def test_the_output_of_prefill_is_checked():
     with pytest.raises(UserError, match="mixer Blank: `prefill` differs from `forward`"):
         require_same_step(transformer(Blank))
 

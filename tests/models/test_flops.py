@@ -60,6 +60,10 @@ def test_matrix_products_are_counted_if_a_mixer_defines_no_formula():
     assert mixer.training and not next(mixer.parameters()).is_meta
 
 
+def ones(x):
+    return x.new_ones(x.shape[1], x.shape[1]).tril()
+
+
 class Unpredictable(Multiplies):
     def forward(self, x):
         return super().forward(x) if x.sum() > 0 else x
@@ -69,8 +73,9 @@ def test_mixers_with_uncountable_flops_are_rejected():
     sums = type("Sums", (Multiplies,), {"forward": lambda self, x: self.out(x.cumsum(1))})
     with pytest.raises(UserError, match="mixer Sums: it has no matrix product outside"):
         sums(16, 2, 40).flops(8)
-    scores = {"forward": lambda self, x: self.out(torch.einsum("btd,bsd->btd", x, x))}
-    assert type("Scores", (Multiplies,), scores)(16, 2, 40).flops(1)["mixing/products"] == 0
+    product = {"forward": lambda self, x: self.out(torch.einsum("ts,bsd->btd", ones(x), x))}
+    mean = type("Mean", (Multiplies,), product)(16, 2, 40)
+    assert [mean.flops(length)["mixing/products"] for length in (1, 8)] == [0, 2 * 8 * 8 * 16]
     attends = {"forward": lambda self, x: nn.MultiheadAttention.forward(self, x, x, x)[0]}
     hides = type("Hides", (nn.MultiheadAttention,), attends)(16, 2)
     for mixer in (hides, type("Hides", (nn.LSTM,), {})(16, 16)):

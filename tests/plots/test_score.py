@@ -138,4 +138,5 @@ def test_references_are_models_with_the_same_settings():
 def test_brackets_end_at_half_the_smallest_and_twice_the_largest_dim():
     for dim, accuracy, end, value in ((64, 0.5, "high", 128), (4, 0.95, "low", 2)):
         found = brackets(joined(STANDARD, cells({dim: [accuracy]}, model="mine")))
-        assert found.set_index(["model", "task"]).loc[("mine", "lis"), end] == value
+        found = found.set_index(["model", "task"]).loc[("mine", "lis")]
+        assert found[end] == value and found["is_bound"] == (end == "low")

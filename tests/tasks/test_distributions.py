@@ -9,6 +9,7 @@ from two_samples import deviation
 
 from tasks.arithmetic import Arithmetic
 from tasks.copying import Copying
+from tasks.data import DataConfig, build
 from tasks.ed import EditDistance, strings
 from tasks.lis import LIS
 from tasks.mqar import MQAR, split
@@ -78,6 +79,26 @@ def test_kernel_matches_the_plain_sampler(task: Task, features) -> None:
     for name in plain[0]:
         score = deviation([f[name] for f in plain], [f[name] for f in kernel])
         assert score < 3.5, (name, score)
+
+
+MANY = [(task, features) for task, features in DRAWN if task.size >= 5 and task.name != "copy"]
+
+
+@pytest.mark.parametrize(("task", "features"), MANY, ids=lambda x: str(getattr(x, "size", "")))
+def test_stored_sets_match_the_plain_sampler_in_both_splits(task: Task, features) -> None:
+    """For tasks in which few prompts repeat; training sequences of the largest size only."""
+    rng, counts = random.Random(2), DataConfig(train=6000, validation=10, test=2000)
+    sets = build(task, counts, progress=False)
+    plain = [features(sample(task, rng)) for _ in range(4000)]
+    for stored in ("train", "test"):
+        own = [task.decode(sets[stored], row) for row in range(len(sets[stored]))]
+        if task.name == "arithmetic":
+            own = [one for one in own if sum(map(one.prompt.count, "+-*/")) == task.size]
+        assert len(own) >= 1900
+        found = list(map(features, own))
+        for name in plain[0]:
+            score = deviation([f[name] for f in plain], [f[name] for f in found])
+            assert score < 3.5, (stored, name, score)
 
 
 def test_every_number_of_edits_terminates() -> None:
