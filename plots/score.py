@@ -176,10 +176,10 @@ def score(found: pd.DataFrame, model: str) -> Score:
 def frame(given: Scores, models: Collection[str] | None = None) -> pd.DataFrame:
     """D90 on each task (≤: no smaller D ran), or the best accuracy where no D reaches 90 %. Score:
     the geometric mean over the tasks of D90 divided by standard attention's (lower is better); a
-    failed task counts as twice the largest D tried. In parentheses, the central 95 % of scores if each D90 is drawn
-    log-uniformly from its bracket. Costs are relative to standard attention's: parameters, state
-    and training time each at its own D90 (or largest D), time per step at equal D; times only for
-    your models. Bold: yours.
+    failed task counts as twice the largest D tried. In parentheses, the central 95 % of scores if
+    each D90 is drawn log-uniformly from its bracket. Costs are relative to standard attention's:
+    parameters, state and training time each at its own D90 (or largest D), time per step at equal
+    D; times only for your models. Bold: yours.
 
     Costs are geometric means over the tasks, at D90 or else at the largest D. References trained on
     several machines, hence no times. Only `models` are shown.
