@@ -24,7 +24,7 @@ CONF_DIR = Path(__file__).resolve().parent / "conf"
 T = TypeVar("T")
 # In the path of a pydantic error: members of a union, not keys.
 UNION_TAG = re.compile(r"bool|int|float|str|literal\[.*|(list|dict)\[.*|constrained-.*")
-# Versioned by `RESULTS_VERSION` and `generator_version`, so not by their source.
+# Our modules: run ids omit their source (`RESULTS_VERSION` and `generator_version` stand for it).
 OURS = (
     "benchmarks", "common", "cotcost", "evaluate", "evaluation", "experiments", "hydra_plugins",
     "models", "plots", "sweep", "tasks", "train", "training",
@@ -350,9 +350,9 @@ def sha256_of(path: str | Path) -> str:
 
 
 def sources(cls: Any) -> dict[str, str]:
-    """Digests by module: of `cls`, and of those that it imports, directly or not, from the folder
-    of its top-level package (if installed: from that package). TypeError or OSError if it has no
-    file."""
+    """Digests by module: of `cls`, its packages and all they import, directly or not, from the
+    folder that holds its top-level package (if installed: from that package). TypeError or OSError
+    if it has no file."""
     path = Path(inspect.getfile(cls))
     root = path.parents[cls.__module__.count(".") + (path.name == "__init__.py")]
     installed = any(root.glob("*.dist-info"))

@@ -1,10 +1,10 @@
-"""The cost of attention in layers L, heads H and tokens N: measured exponents.
+"""The cost of attention in layers M, heads H and tokens T: measured exponents.
 
     python -m benchmarks heads
 
-Attention alone, forward, fused, float32, one thread, every token seeing every other; L layers in
+Attention alone, forward, fused, float32, one thread, every token seeing every other; M layers in
 sequence, each fed the output below as its values. *Batched* is one call for all heads of a layer,
-*separate* a call per head; heads are m = 16 wide, or m = N. Seconds are the least of three, all
+*separate* a call per head; heads are K = 16 wide, or K = T. Seconds are the least of three, all
 cases in random order. See docs/heads.md.
 """
 
@@ -38,9 +38,9 @@ def main(
     record: Path = RECORDS / "heads.json",
 ) -> None:
     torch.set_num_threads(1)
-    sizes = [("16", n, 16) for n in tokens] + [("N", n, n) for n in wide_tokens]
+    sizes = [("16", n, 16) for n in tokens] + [("T", n, n) for n in wide_tokens]
     rows: list[Row] = [
-        {"m": m, "calls": calls, "layers": depth, "heads": count, "tokens": n, "width": width,
+        {"K": m, "calls": calls, "layers": depth, "heads": count, "tokens": n, "width": width,
          "seconds": math.inf}
         for (m, n, width), depth, count, calls in product(
             sizes, layers, heads, ("batched", "separate"))
@@ -49,16 +49,16 @@ def main(
     for _ in tqdm(range(REPEATS), desc="rounds", disable=None):
         for row in order.sample(rows, len(rows)):
             row["seconds"] = min(row["seconds"], seconds_of(attention(row)))
-    groups = pd.DataFrame(rows).groupby(["m", "calls"], sort=False)
-    fits = [{"m": m, "calls": calls, **exponents(part)} for (m, calls), part in groups]
+    groups = pd.DataFrame(rows).groupby(["K", "calls"], sort=False)
+    fits = [{"K": m, "calls": calls, **exponents(part)} for (m, calls), part in groups]
     print_rows("Exponents of time, each ± half its 95 % interval", fits)
     write_record(record, {"exponents": fits, "rows": rows})
 
 
 def attention(row: Row) -> Callable[[], Tensor]:
-    """A function that runs the L layers of one case, already warmed up."""
+    """A function that runs the M layers of one case, already warmed up."""
     generator = torch.Generator().manual_seed(0)
-    shape = (1, row["heads"], row["tokens"], row["width"])  # (1, H, N, m)
+    shape = (1, row["heads"], row["tokens"], row["width"])  # (1, H, T, K)
     q, k, v = (torch.randn(shape, generator=generator) for _ in range(3))
     heads = 1 if row["calls"] == "separate" else row["heads"]  # a call
 
@@ -76,7 +76,7 @@ def attention(row: Row) -> Callable[[], Tensor]:
 
 
 def exponents(table: pd.DataFrame) -> dict[str, float]:
-    """Exponents of time in L, H and N, each with half its 95 % interval: a least-squares fit of
+    """Exponents of time in M, H and T, each with half its 95 % interval: a least-squares fit of
     log seconds to the logs of what varies."""
     names = [name for name in AXES if table[name].nunique() > 1]
     design = np.column_stack([np.ones(len(table)), np.log(table[names])])

@@ -200,7 +200,7 @@ def show_status(sweep: Sweep, watch: bool = False) -> None:
             workers = max(1, len(running))
             hours = duration(seconds_left(left, estimate) / workers)
             on = f"{workers} worker{'s' * (workers > 1)}"
-            text += f"; {len(left)} to run, about {hours} on {on}, without early stopping"
+            text += f"; {len(left)} left, about {hours} on {on}, without early stopping"
             text += more(sweep)
         shown = [running_table(running, varying), text] if running else [text]
         return Group(*shown), len(running)

@@ -22,7 +22,7 @@ from training.device import device_name, resolve_device
 
 ASSUMED_FLOPS_PER_SECOND = {"cpu": 2e10, "cuda": 2e13}  # until a training run has been timed
 SHORTEST = 100  # steps; shorter runs say little about speed
-SIMILAR = math.log(8)  # of D times that of L: from farther runs, speed is not known
+SIMILAR = math.log(8)  # D and L together differ at most eightfold
 SAMPLE = 200  # sequences, for the mean length
 
 

@@ -1,4 +1,4 @@
-"""Checks before training: mixers run in float64, are causal, and `step` agrees with `forward`."""
+"""Checks before training: mixers run in float64, are causal, and generate as in `forward`."""
 
 import copy
 from collections.abc import Iterator
@@ -75,7 +75,7 @@ def require_causal(model: Transformer) -> None:
 
 @torch.no_grad()
 def require_same_step(model: Transformer) -> None:
-    """Raise UserError if a mixer's `prefill` and `step` differ from its `forward`, as where a
+    """Raise UserError if a mixer's `prefill` or `step` differs from its `forward`, as where a
     subclass of our attention overrides one of them only, or if its state is not all in
     `GenerationState`."""
     for mixer, x, ends in _probed(model):
@@ -103,8 +103,8 @@ def require_same_step(model: Transformer) -> None:
             if not apart <= allowed:
                 raise UserError(
                     f"mixer {type(mixer).__name__}: `step` differs from `forward` {t} tokens after "
-                    "the prompt; override `prefill` and `step` to match, all state in "
-                    "`GenerationState`"
+                    "the prompt; override `prefill` and `step` to match, and keep all state "
+                    "in `GenerationState`"
                 )
 
 

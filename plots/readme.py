@@ -113,7 +113,7 @@ def _compared(row: str, rows: pd.DataFrame) -> str:
     """The D of one model relative to standard attention's, and how often it fails."""
     times, failed = rows["times"].dropna(), int(rows["d90"].isna().sum())
     span = "–".join(dict.fromkeys(f"{end:.3g}" for end in (times.min(), times.max())))
-    known = f"{len(times)} of {len(rows)} settings" * (len(times) < len(rows))
+    known = f"in {len(times)} of {len(rows)} settings" * (len(times) < len(rows))
     notes = [known, f"fails at every D tried in {failed}" * (failed > 0)]
     noted = "; ".join(filter(None, notes))
     return f"{row} needs {span}× standard attention's D" + f" ({noted})" * bool(noted)

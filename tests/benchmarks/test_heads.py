@@ -48,6 +48,6 @@ def test_record_of_a_small_run(tmp_path):
     heads.main((1, 2), (1, 2), (16, 32), (16, 32), record=path)
     record = json.loads(path.read_text())
     assert len(record["rows"]) == 32 and all(row["seconds"] > 0 for row in record["rows"])
-    assert [(fit["m"], fit["calls"]) for fit in record["exponents"]] == [
-        ("16", "batched"), ("16", "separate"), ("N", "batched"), ("N", "separate"),
+    assert [(fit["K"], fit["calls"]) for fit in record["exponents"]] == [
+        ("16", "batched"), ("16", "separate"), ("T", "batched"), ("T", "separate"),
     ]  # fmt: skip
