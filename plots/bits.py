@@ -93,7 +93,7 @@ def draw(table: pd.DataFrame, records: data.Records, *, width: float, **_: Any) 
     for axes, part in zip(grid, panels, strict=True):
         heights = np.arange(len(part))
         axes.axvspan(part["needed_low"].min(), part["needed_high"].max(), color="black", lw=1.5)
-        axes.hlines(heights, part["needed_high"], part["held"], color="#d0d0d0", lw=1, zorder=1)
+        axes.hlines(heights, part["needed_high"], part["held"], color="#d0d0d0", lw=1, zorder=0.5)
         axes.plot(part["enough"], heights, "o", color=COLOR, markersize=6)
         axes.plot(part["held"], heights, "o", color=COLOR, markerfacecolor="white", markersize=6)
         labels = part["row"].tolist()

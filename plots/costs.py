@@ -133,7 +133,7 @@ def draw(
     shape = (len(rows), 1) if width < 5 else (1, len(rows))
     figure = style.new_figure(width, (0.28 * len(metrics) + 0.4) * shape[0] + 0.7)
     grid = figure.subplots(*shape, sharex=True, sharey=True, squeeze=False)
-    octaves = max(4.4, np.log2(found["saving"]).abs().max() + 0.4)
+    octaves = max(4.4, np.log2(found["saving"]).abs().max() + 0.7)
     for axes, row in zip(grid.flat, rows, strict=True):
         room = (width - 1.9) / shape[1]
         _draw_panel(axes, found[found["row"] == row], colors, places)
@@ -144,7 +144,7 @@ def draw(
     dot = {"marker": "o", "linestyle": "none", "markersize": 5}
     looks = {column: {"color": color, **dot} for column, color in colors.items()}
     if (found.groupby("column")["size"].nunique() > 1).any():
-        looks["larger dot: larger problem"] = {"color": style.GREY, **dot}
+        looks["larger dot: larger problem"] = {"color": style.GREY, **dot, "fillstyle": "none"}
     base = style.model_look(BASELINE).label.lower()
     label = f"more  ←  cost relative to {base} attention, each model at its D90  →  less"
     style.legend_below(figure, looks, label)

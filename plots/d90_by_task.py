@@ -37,7 +37,7 @@ def draw(
     texts = matrix(groups).set_index("D90")
     if scores:
         texts = texts.loc[groups["row"].unique()]
-    above = groups["d90"].fillna(1.5 * groups["low"])  # D90, or a little above all that ran
+    above = groups["d90"].fillna(4 / 3 * groups["low"])  # D90, or a little above all that ran
     shades = by_place(groups, np.log2(above), "D90").set_index("D90").loc[texts.index]
     if len(texts) < len(texts.columns):
         texts, shades = texts.T, shades.T

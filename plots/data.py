@@ -218,7 +218,7 @@ _WORDS = {
     "recipe": "{} recipe", "model.position": "{} positions", "model.mixer.A_range": "A in {}",
     "model.mixer.convolution": "{} convolution", "precision": "{}", "format": "{}",
     "task.monoid": "{}", "recipe.steps": "{} steps", "data.train": "{} sequences",
-    WEIGHT_FORMAT: "weights in {}",
+    WEIGHT_FORMAT: "weights in {}", "model.mixer.window": "{} keys",
 }  # fmt: skip
 _VALUES = {
     ("model.position", "none"): "no positions",

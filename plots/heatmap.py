@@ -23,7 +23,7 @@ from common import UserError
 from experiments.d90 import bracket, passes
 from plots import data, style, theory
 
-CLASSES = ListedColormap(["#f4f6fa", "#dbe3ee", "#bccbe0", "#9db2d1", "#e0701a"])
+CLASSES = ListedColormap(["#e6ebf4", "#cbd7e8", "#abbeda", "#88a2c9", "#e0701a"])
 EDGES = BoundaryNorm([0, 25, 50, 75, 90, 100], 5)
 PAPER: dict[str, Any] = {"color": "#d00000", "linewidth": 1.4}
 D90: dict[str, Any] = {"color": "black", "linewidth": 2.2}
@@ -148,7 +148,10 @@ def _draw_panel(
         if width >= NARROWEST:
             median = part["median"].iloc[0]
             number = round(100 * median) if passes(median) else min(89, round(100 * median))
-            axes.text(xs.index(x), ys.index(y), str(number), ha="center", va="center_baseline")
+            axes.text(
+                xs.index(x), ys.index(y), str(number), ha="center", va="center_baseline",
+                fontsize="small" if number == 100 and width < 0.22 else "medium",
+            )  # fmt: skip
     drawn = PatchCollection(stripes, cmap=CLASSES, norm=EDGES, linewidth=0)
     drawn.set_array(np.minimum(values, 99.999))
     axes.add_collection(drawn)
@@ -197,8 +200,9 @@ def _explain(
     bar.ax.tick_params(length=0)
     looks = {}
     if over_dim and cells["median"].map(passes).any():
-        several = cells.groupby(["column", "row", "x", "y"])["seed"].size().max() > 1
-        looks["D90 (stripes: seeds)" if several else "D90"] = D90
+        looks["D90"] = D90
     if over_dim and cells["paper_dim"].notna().any():
         looks["D90 implied by the paper's Table 2"] = PAPER
+    if cells.groupby(["column", "row", "x", "y"])["seed"].size().max() > 1:
+        label = f"{label} (numbers: medians, stripes: seeds)"
     style.legend_below(figure, looks, label)

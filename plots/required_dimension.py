@@ -39,8 +39,10 @@ def draw(table: pd.DataFrame, facets: data.Facets = None, *, width: float, **_: 
     for axes in figure.axes:
         _mark(axes.yaxis, powers.tolist())
         axes.grid(True)
+    theirs = {**style.RULE, "color": style.model_look("linear").color}
     for axes, column in zip(figure.axes, columns, strict=True):
-        _draw_theory(axes, groups[groups["column"] == column])
+        if _draw_theory(axes, groups[groups["column"] == column], theirs):
+            looks["Linear's growth in the paper's Table 1"] = theirs
     figure.axes[0].set_ylabel("D90")
     style.legend_below(figure, looks, "longest sequence L (tokens)")
     return figure
@@ -94,20 +96,21 @@ def _draw_brackets(axes: Axes, lengths: pd.Series, groups: pd.DataFrame, color: 
         axes.plot(lengths[which], end[which], marker=marker, linestyle="none", color=color)
 
 
-def _draw_theory(axes: Axes, groups: pd.DataFrame) -> None:
-    """Draw the slope predicted for linear attention from its first bracket on."""
+def _draw_theory(axes: Axes, groups: pd.DataFrame, look: dict[str, Any]) -> bool:
+    """Draw the slope predicted for linear attention from its first bracket on, if there is one."""
     known = groups["d90"].notna() & (groups["low"] > 0)
     own = groups[(groups["model"] == "linear") & known].sort_values("max_len")
     if own.empty or groups["max_len"].nunique() < 2:
-        return
+        return False
     first = own.iloc[0]
     found = theory.prediction(first)
     if found is None:
-        return
+        return False
     lengths = np.array([first["max_len"], groups["max_len"].max()])
     dims = first["d90"] * (lengths / first["max_len"]) ** found.exponent
-    axes.plot(lengths, dims, **{**style.RULE, "color": style.model_look("linear").color})
+    axes.plot(lengths, dims, **look)
     axes.annotate(
         f"{found.bound}{theory.POWERS[found.exponent]}", (lengths[1], dims[1]), xytext=(8, 0),
-        textcoords="offset points", va="center", color=style.GREY, annotation_clip=False,
+        textcoords="offset points", va="center", color=look["color"], annotation_clip=False,
     )  # fmt: skip
+    return True

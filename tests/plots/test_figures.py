@@ -244,7 +244,7 @@ def test_a_setting_that_one_model_lacks_can_be_an_axis():
     sliding = [cells({8: [0.5]}, model="sliding_window", **{window: value}) for value in (4, 8)]
     figure = heatmap.draw(joined(cells({8: [0.9]}), *sliding), facets={"x": window, "rows": []})
     ticks = [text.get_text() for text in figure.axes[0].get_xticklabels()]
-    assert ticks == ["", "window 4", "window 8"]
+    assert ticks == ["", "4 keys", "8 keys"]
 
 
 def test_facets_may_name_the_keys_of_the_grid():
