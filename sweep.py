@@ -175,7 +175,6 @@ def suggest(key: str) -> str:
 
 def draw(sweep: Sweep, table: pd.DataFrame, to_wandb: bool) -> None:
     """Redraw the experiment's figures, print the result, send the figures to W&B."""
-    from experiments.table import read_cells
     from experiments.wandb_log import log_figures
     from plots import d90_by_task, data, readme, score, tables
     from plots.redraw import redraw
@@ -192,7 +191,7 @@ def draw(sweep: Sweep, table: pd.DataFrame, to_wandb: bool) -> None:
         print(f"\nD90, the smallest D whose median answer accuracy reaches 90 %\n{found}")
     scored = None
     if "score" in experiment.figures:
-        scored = score.scores_of(experiment, table, read_cells(sweep.folder))
+        scored = score.scores_of(experiment, table)
     if said := readme.finding(experiment.facets, table, scored):
         print(f"\n{said}")
     for path in [*figures[:2], sweep.folder / "README.md"]:

@@ -2,7 +2,7 @@
 
 python train.py task=lis task.size=40 model=sparse model.dim=64 recipe=fast seed=1
 python train.py -m model=standard,sparse,linear model.dim=32,64 seed=0,1,2
-python train.py cell=overnight/ID          # that cell of a table again, exactly
+python train.py cell=overnight/ID          # a cell of a table again
 """
 
 import re

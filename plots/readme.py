@@ -51,8 +51,7 @@ def write(
     terms += ["L is the longest sequence"] if any("L" in frame for frame in built.values()) else []
     parts += ["## Tables", f"{'; '.join(terms)}." if terms else ""]
     for name, frame in built.items():
-        if name != "accuracy" or "d90" not in built:
-            parts += _table(name, frame, table, experiment.facets)
+        parts += _table(name, frame, table, experiment.facets)
     published = folder.resolve().parent == CONF_DIR.parent / "results"
     parts += ["## Protocol", tables.markdown(protocol(experiment, table, records, published))]
     command = (

@@ -67,7 +67,7 @@ def redraw(
     wanted = list(figures or experiment.figures or USUAL)
     functions = figure_functions(wanted)
     with_score = SCORE in (*wanted, *experiment.figures)
-    scored = score.scores_of(experiment, table, records) if with_score else None
+    scored = score.scores_of(experiment, table) if with_score else None
     shown = scored.table if scored and len(scored.table) else table  # maybe none has a score
     names = dict.fromkeys([*table["model"], *shown["model"]])
     kept = data.select(list(names), models, exclude)

@@ -16,7 +16,7 @@ import pandas as pd
 from common import CONF_DIR
 from experiments.d90 import bracket, finished, medians, passes, settings_of
 from experiments.grid import BASELINE, Experiment
-from experiments.table import read_cells, read_table
+from experiments.table import read_table
 from plots import d90_by_task, data, style
 
 PLACE = ["task", "format", "size"]
@@ -24,7 +24,6 @@ DRAWS = 10_000
 MAX_NAMED = 3  # in the headline
 TIME, STEP = "training time (×)", "time per step (×)"
 COSTS = {"parameters (×)": "params", "state (×)": "state_bytes", TIME: "train_seconds"}
-RATE = "recipe.learning_rate"
 
 
 class Score(NamedTuple):
@@ -38,9 +37,8 @@ class Score(NamedTuple):
 
 class Scores(NamedTuple):
     """`rows`: a row per model with a score, the lowest first; `without`: why your other models have
-    none; `table`: the finished rows that count, at one learning rate per model and task; `yours`:
-    models with an unpublished cell of yours; `comparable`: whether published models ran with your
-    settings."""
+    none; `table`: the finished rows that count; `yours`: models with an unpublished cell of yours;
+    `comparable`: whether published models ran with your settings."""
 
     rows: list[dict[str, Any]]
     without: dict[str, str]
@@ -49,25 +47,21 @@ class Scores(NamedTuple):
     comparable: bool
 
 
-def scores_of(experiment: Experiment, table: pd.DataFrame, records: data.Records) -> Scores:
-    folder = CONF_DIR.parent / "results" / experiment.name
-    return scores(table, records, read_table(folder), read_cells(folder))
+def scores_of(experiment: Experiment, table: pd.DataFrame) -> Scores:
+    return scores(table, read_table(CONF_DIR.parent / "results" / experiment.name))
 
 
-def scores(
-    table: pd.DataFrame, records: data.Records, published: pd.DataFrame, their: data.Records
-) -> Scores:
-    """Scores of your models, and of `published` ones (records: `their`) that you did not run. The
-    tasks are those that standard attention ran in the published table, or else in yours. References
-    count only if your standard attention ran some of the published cells: other settings make other
-    cells."""
+def scores(table: pd.DataFrame, published: pd.DataFrame) -> Scores:
+    """Scores of your models, and of `published` ones that you did not run. The tasks are those that
+    standard attention ran in the published table, or else in yours. References count only if your
+    standard attention ran some of the published cells: other settings make other cells."""
     ran = table if published.empty else published
     largest = ran[ran["model"] == BASELINE].groupby(PLACE, as_index=False)["dim"].max()
     tasks = list(map(tuple, largest.to_numpy()))
     standard = table.loc[table["model"] == BASELINE, "cell"]
     comparable = published.empty or standard.empty or bool(standard.isin(published["cell"]).any())
-    own, without = _scorable(best_rates(table, records), tasks)
-    rest, _ = _scorable(best_rates(published if comparable else published.head(0), their), tasks)
+    own, without = _scorable(table, tasks)
+    rest, _ = _scorable(published if comparable else published.head(0), tasks)
     known = set(table["model"])
     rows = _rows(own) + [row for row in _rows(rest) if row["name"] not in known]
     rest = rest[~rest["model"].isin(known)]
@@ -93,7 +87,7 @@ def reasons(table: pd.DataFrame, tasks: Sequence[tuple[Any, ...]]) -> dict[str, 
     """Why each model has no score, or "" if it has one. To have one, it must run in one setting
     and, on every task, reach a D that passes or the largest D. A failed run counts as run."""
     ended = table[table["status"] != "unfinished"]
-    keys = [key for key in settings_of(table) if key not in (*PLACE, RATE)]
+    keys = [key for key in settings_of(table) if key not in PLACE]
     everywhere = [key for key in keys if not key.startswith(data.BESIDE_TASK)]
     found = {}
     for model in table["model"].unique():
@@ -136,23 +130,6 @@ def brackets(table: pd.DataFrame) -> pd.DataFrame:
                 | {"high": high if math.isfinite(high) else 2 * max(tried.max(), ran)}
             )
     return pd.DataFrame(rows)
-
-
-def best_rates(table: pd.DataFrame, records: data.Records) -> pd.DataFrame:
-    """The table without its learning rates: of each model and task, the rows of the rate with the
-    most correct validation chains at the end of training, the median of the seeds averaged over
-    those D at which every rate ran."""
-    if RATE not in table or table.empty:
-        return table.drop(columns=RATE, errors="ignore")
-    kept = []
-    for _, rows in table.groupby(["model", "task", "format"], sort=False):
-        by_dim = rows.assign(chains=data.final_chains(rows, records)).pivot_table(
-            "chains", "dim", RATE, "median"
-        )
-        best = by_dim.dropna().mean()
-        rate = best.idxmax() if best.notna().any() else rows[RATE].mode().iloc[0]
-        kept.append(rows[rows[RATE] == rate])
-    return pd.concat(kept).drop(columns=RATE)
 
 
 def score(found: pd.DataFrame, model: str) -> Score:

@@ -4,9 +4,9 @@ import pytest
 from processes import ROOT
 
 from experiments.grid import Experiment, load_experiment
-from experiments.table import read_cells, read_table
+from experiments.table import read_table
 from plots import tables
-from plots.score import RATE, best_rates, brackets, frame, headline, score, scores, scores_of
+from plots.score import brackets, frame, headline, score, scores, scores_of
 from tests.plots.small_tables import cells, joined
 
 EASY = cells({8: [0.1], 16: [0.95]}, model="mine")
@@ -17,7 +17,7 @@ STANDARD = joined(
 
 
 def scores_beside(own, published=STANDARD):
-    return scores(own, {}, published, {})
+    return scores(own, published)
 
 
 def both_tasks(accuracies, model, **columns):
@@ -60,18 +60,6 @@ def test_a_model_in_two_settings_has_no_score():
     assert scorable_models(*both) == {"standard"}
     monoids = [EASY.assign(task="copy", **{"task.monoid": name}) for name in ("A5", "Z60")]
     assert scorable_models(*monoids) == {"standard"}
-
-
-def test_the_learning_rate_with_the_better_validation_counts():
-    slow = joined(*both_tasks({8: [0.9], 16: [0.95], 32: [1.0]}, "mine"))
-    fast = joined(EASY, EASY.assign(task="copy"))
-    table = joined(slow.assign(**{RATE: 0.005}), fast.assign(**{RATE: 0.01}))
-    table["cell"] = table["cell"] + table[RATE].astype(str)
-    right = table[RATE].map({0.005: 0.2, 0.01: 0.3})  # validation disagrees with the test
-    right = right.mask(table["dim"] == 32, 1.0)  # where the better rate did not run
-    chains = [{"curve": {"validation_chain_exact_match": [0.9, end]}} for end in right]
-    chosen = best_rates(table, dict(zip(table["cell"], chains, strict=True)))
-    assert RATE not in chosen and chosen["answer_accuracy"].tolist() == [0.1, 0.95] * 2
 
 
 def test_sizes_from_the_same_training_run_are_not_independent():
@@ -122,16 +110,15 @@ def test_a_model_without_a_score_is_listed_with_the_reason():
 
 def test_references_are_models_with_the_same_settings():
     """Models are compared only if your standard attention ran published cells."""
-    suite, folder = load_experiment("suite"), ROOT / "results" / "suite"
-    published, records = read_table(folder), read_cells(folder)
+    suite, published = load_experiment("suite"), read_table(ROOT / "results" / "suite")
     own = published[published["model"] == "standard"]
-    same = scores_of(suite, own, records)
+    same = scores_of(suite, own)
     assert {"standard", "linear"} <= set(same.table["model"]) and not same.yours
     assert not headline(same, {"standard"})
-    other = scores_of(suite, own.assign(cell=own["cell"] + "x"), records)
+    other = scores_of(suite, own.assign(cell=own["cell"] + "x"))
     assert set(other.table["model"]) == {"standard"}
     assert "ran with other settings" in headline(other, {"standard"})
-    mine = scores_of(Experiment("mine", "", []), STANDARD, {})  # its tasks can be anywhere
+    mine = scores_of(Experiment("mine", "", []), STANDARD)  # its tasks can be anywhere
     assert [row["passed"] for row in mine.rows] == ["2/2"]
 
 
