@@ -6,8 +6,9 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from common import UserError, locate, sha256_of, sources
+from common import UserError, locate, sha256_of
 from experiments.config import OUR_PACKAGES, CellConfig, deciding_settings, measured_settings
+from tasks.sources import sources
 
 # Increase this when a code change alters results, beyond rounding, under the same configuration.
 RESULTS_VERSION = 2
@@ -47,7 +48,7 @@ def cell_settings(config: CellConfig) -> dict[str, Any]:
 
 def source_digests(config: CellConfig) -> dict[str, str]:
     """A digest of the source of each class or function from outside the project, and of the modules
-    that it imports (`common.sources`)."""
+    that it imports (`tasks.sources`)."""
     model = config.model
     parts = (config.task, model.mixer, *(model.mixers or []))
     targets = {str(part["_target_"]) for part in parts if part and part.get("_target_")}

@@ -19,9 +19,10 @@ import numpy as np
 import pydantic
 from filelock import FileLock
 
-from common import STRICT, UserError, sha256_of, sources, write_bytes, write_json, write_text
+from common import STRICT, UserError, sha256_of, write_bytes, write_json, write_text
 from tasks.sampling import SeenPrompts, draw_sets
 from tasks.sequences import SequenceSet
+from tasks.sources import sources
 from tasks.task import SPLITS, Task
 
 DRAW_ORDER = ("test", "validation", "train")  # the test set does not depend on the others

@@ -2,9 +2,10 @@
 
 import pytest
 
-from common import UserError, locate, sources
+from common import UserError, locate
 from experiments.config import require_trusted
 from experiments.names import cell_name, run_name
+from tasks.sources import sources
 
 
 @pytest.mark.parametrize(
