@@ -1,8 +1,10 @@
-"""Run Python in subprocesses."""
+"""Run Python in subprocesses, and wait for what they do."""
 
 import os
 import subprocess
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -23,3 +25,11 @@ def output(*words: str, **others) -> str:
     out, err = process.communicate(timeout=300)
     assert process.returncode == 0, out + err
     return out
+
+
+def wait_until(condition: Callable[[], object], seconds: float = 60) -> object:
+    """Wait until condition() is true, at most `seconds`; return its last value."""
+    deadline = time.monotonic() + seconds
+    while not (found := condition()) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    return found

@@ -22,18 +22,13 @@ from tests.models.toy_mixers import Multiplies
 from training.data import Batch, SequenceTensors
 
 MIXERS = {
-    "standard": StandardAttention,
-    "sparse": functools.partial(SparseAttention, block_size=4),
-    "linear": LinearAttention,
-    "toy": Multiplies,
-}
+    "standard": StandardAttention, "sparse": functools.partial(SparseAttention, block_size=4),
+    "linear": LinearAttention, "toy": Multiplies,
+}  # fmt: skip
 TASKS = {
-    "arithmetic": lambda: Arithmetic(3),
-    "lis": lambda: LIS(6),
-    "ed": lambda: EditDistance(4),
-    "ed_local": lambda: EditDistanceLocal(4),
-    "direct": lambda: Arithmetic(3, format="direct"),
-}
+    "arithmetic": Arithmetic(3), "lis": LIS(6), "ed": EditDistance(4),
+    "ed_local": EditDistanceLocal(4), "direct": Arithmetic(3, format="direct"),
+}  # fmt: skip
 
 
 def small_model(
@@ -69,7 +64,7 @@ def flat_weights(model: torch.nn.Module) -> Tensor:
 @functools.cache
 def prepared(task_name: str, mixer: str, steps: int) -> tuple[Task, Transformer]:
     """A task and a model trained for `steps` steps, cached."""
-    task = TASKS[task_name]()
+    task = TASKS[task_name]
     return task, trained_model(task, mixer, steps)
 
 

@@ -155,16 +155,13 @@ def savings_table():
 def d90_table():
     """D90, the seeds that pass there, and inference FLOPs, a row per problem size."""
     found = groups(HEAD)
-    texts = [
-        f"{d90_in_words(row)} ({row['success'] * row['seeds']:.0f}/{row['seeds']})"
-        for row in found.to_dict("records")
-    ]
+    texts = [f"{d90_in_words(row)} ({row['success'] * row['seeds']:.0f}/{row['seeds']})"
+             for row in found.to_dict("records")]  # fmt: skip
     table = by_place(found, texts, "D90").fillna("–").set_index("D90").T
     table = table.rename_axis("D90").reset_index()
     table.insert(1, "L", groups(HEAD).drop_duplicates(["task", "size"])["max_len"].to_numpy())
-    table["inference FLOPs, linear / standard"] = [
-        "{:.2f} ({:.2f} to {:.2f})".format(*times) for times in allowed_flops().values()
-    ]
+    times = ["{:.2f} ({:.2f} to {:.2f})".format(*times) for times in allowed_flops().values()]
+    table["inference FLOPs, linear / standard"] = times
     table["twice the steps"] = [*map(ratio_with_twice_the_steps, allowed_flops())]
     return markdown(table).strip()
 
@@ -216,15 +213,10 @@ def powers_table():
 
 
 TABLES = {
-    "findings": {
-        "d90": d90_table,
-        "savings": savings_table,
-        "costs": costs_table,
-        "bounds": bounds_table,
-        "erasing": erasing_table,
-    },
+    "findings": {"d90": d90_table, "savings": savings_table, "costs": costs_table,
+                 "bounds": bounds_table, "erasing": erasing_table},
     "heads": {"powers": powers_table},
-}
+}  # fmt: skip
 PLACES = [(page, name) for page, tables in TABLES.items() for name in tables]
 
 
@@ -266,10 +258,8 @@ def test_headline():
     said = f"at least 25 % less at {(tokens < 0.75).sum()} sizes (10 %: {(tokens < 0.9).sum()})."
     assert f"Time per token (batch 64) is {said}" in TEXT
     training = 1 / less("linear", "training_flops")
-    assert (
-        f"training {training.min():.1f} to {training.max():.0f} times ({len(training)} sizes);"
-        in README
-    )
+    said = f"{training.min():.1f} to {training.max():.0f} times ({len(training)} sizes);"
+    assert f"training {said}" in README
     assert f"{state.min():.1f} to {state.max():.0f} times smaller: with size" in TEXT
     by_task = ratios_of(HEAD).query("model == 'linear' and metric == 'state_bytes'")
     by_task = by_task.sort_values("size").set_index("task")["saving"]
@@ -304,10 +294,8 @@ def test_scores_of_mixers():
 
 
 def test_bits():
-    found, word = (
-        bits(frame_of(name), read_cells(ROOT / "results" / name))
-        for name in ("bits", "bits_mixers")
-    )
+    names = ("bits", "bits_mixers")
+    found, word = (bits(frame_of(name), read_cells(ROOT / "results" / name)) for name in names)
     by_place = found.set_index(["task", "model", "size"])
     said = []
     for place, dim in ((("lis", "linear", 10), 32), (("arithmetic", "linear", 4), 24)):
@@ -476,12 +464,8 @@ def test_claims():
     assert said + in_brief(next(larger.itertuples())) in TEXT
     for task, name in (("arithmetic", "Arithmetic"), ("ed", "ED"), ("lis", "LIS")):
         by_model = own[own["task"] == task].groupby("model")
-        said, standard = (
-            " to ".join(
-                map(d90_in_words, by_model.get_group(model).iloc[[0, -1]].to_dict("records"))
-            )
-            for model in MODELS
-        )
+        ends = (in_words(by_model.get_group(model).iloc[[0, -1]]) for model in MODELS)
+        said, standard = (words.replace(",", " to") for words in ends)
         assert f"{said} ({standard}) on {name}" in TEXT
 
     best = medians(finished_rows(frame_of(HEAD), facets_of(HEAD)))

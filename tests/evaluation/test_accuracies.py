@@ -1,14 +1,12 @@
-"""Accuracies, their confidence interval, the chance level and where chains break."""
+"""Accuracies, their confidence interval and the chance level."""
 
 from collections import Counter
-from itertools import pairwise
 
 import pytest
 from scipy.stats import binomtest
 from small_models import TASKS, plain_greedy, prepared
 
-from evaluation.generate import generate
-from evaluation.judge import chance_accuracy, evaluate, judge
+from evaluation.judge import chance_accuracy, evaluate
 
 
 @pytest.mark.parametrize("steps", [0, 40, 150])
@@ -40,17 +38,3 @@ def test_chance_is_the_share_of_the_most_frequent_answer(task_name):
     assert chance_accuracy(task, sequences) == expected
     assert evaluate(model, task, sequences).chance_accuracy == expected
     assert chance_accuracy(task, sequences.select(slice(0, 1))) == 1
-
-
-def test_counts_of_where_chains_break_add_up():
-    task, model = prepared("arithmetic", "standard", 150)
-    sequences = task.draw(0, 1, 0, 80)
-    _, chain = judge(task, sequences, generate(model, sequences))
-    report = evaluate(model, task, sequences).errors
-    mistakes = int((~chain).sum())
-    assert mistakes > 0
-    rows = report["by_position"]
-    assert sum(missed for _, missed, _ in rows) == mistakes
-    assert rows[0][2] == 80
-    for (_, missed, reached), (_, _, next_reached) in pairwise(rows):
-        assert next_reached <= reached - missed

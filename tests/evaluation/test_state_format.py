@@ -8,15 +8,11 @@ import torch
 from configured import model_of, names
 from hypothesis import given
 from hypothesis import strategies as st
-from small_models import MIXERS, TASKS, prepared, small_model, written
+from small_models import MIXERS, prepared, small_model, written
 
 from common import UserError
 from evaluation.generate import generate
-from evaluation.state_format import (
-    parse_format,
-    rounded_weights,
-    state_rounding,
-)
+from evaluation.state_format import parse_format, rounded_weights, state_rounding
 from models.linear import LinearAttention
 from models.mixer import GenerationState
 from models.transformer import Transformer
@@ -135,7 +131,7 @@ def test_float32_gives_the_same_tokens_and_labels_as_exact_evaluation(mixer):
 
 
 def test_positions_and_other_integers_are_not_rounded():
-    rounding = state_rounding("float0e2", small_model(TASKS["lis"]()), LIS(4).empty(0))
+    rounding = state_rounding("float0e2", small_model(LIS(6)), LIS(4).empty(0))
     tensors = {"positions": torch.tensor([[7, 1000]]), "sums": torch.tensor([[7.0, 1000.0]])}
     layer = GenerationState(tensors, 1)
     rounding([layer])
@@ -144,7 +140,7 @@ def test_positions_and_other_integers_are_not_rounded():
 
 
 def test_weights_are_rounded_in_a_copy():
-    model = small_model(TASKS["lis"]())
+    model = small_model(LIS(6))
     weight = model.head.weight.detach().clone()
     assert torch.equal(rounded_weights(model, "float32").head.weight, weight)
     assert torch.equal(rounded_weights(model, "bfloat16").head.weight, weight.bfloat16().float())
@@ -156,4 +152,4 @@ def test_weights_are_rounded_in_a_copy():
 @pytest.mark.parametrize("name", ["float7", "float24e8", "int1", "int25", ""])
 def test_impossible_formats_are_refused(name):
     with pytest.raises(UserError, match=r"format.*unknown"):
-        state_rounding(name, small_model(TASKS["lis"]()), LIS(4).empty(0))
+        state_rounding(name, small_model(LIS(6)), LIS(4).empty(0))

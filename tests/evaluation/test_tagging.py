@@ -10,14 +10,7 @@ from small_models import MIXERS, lowest_of_tie, small_model, twin_model
 import cotcost
 from common import UserError
 from evaluation.generate import Generation, first_difference, generate
-from evaluation.judge import (
-    by_kind,
-    evaluate,
-    judge,
-    longest_prefix,
-    where_chains_break,
-    without_markers,
-)
+from evaluation.judge import by_kind, evaluate, judge, where_chains_break, without_markers
 from evaluation.state_format import StateRounding, parse_format
 from models.mixer import Mixer
 from models.transformer import Transformer
@@ -123,19 +116,27 @@ def test_a_predicted_end_is_shown_as_a_label():
 
 
 def test_judgement_of_labels_matches_a_manual_example():
-    gold = np.array([[0, 0, 4, 5, 6]] * 10)
-    said = [[4, 5, 6]] * 6 + [[4, 5, 7]] * 2 + [[4, 6, 6], [5, 5, 6]]
-    sequences = SequenceSet(np.full((10, 5), 3), np.full(10, 5), np.full(10, 2), gold)
+    """Of 20 sequences, 18 have the first two labels right (90 %), 17 the last."""
+    gold = np.array([[0, 0, 4, 5, 6]] * 20)
+    said = [[4, 5, 6]] * 13 + [[4, 5, 7]] * 3 + [[4, 6, 6]] * 2 + [[5, 5, 6]] * 2
+    sequences = SequenceSet(np.full((20, 5), 3), np.full(20, 5), np.full(20, 2), gold)
     labels = np.hstack([gold[:, :2], said])
     generation = as_generation(labels, gold)
     last_right, all_right = judge(WORD, sequences, generation)
-    assert last_right.tolist() == [True] * 6 + [False] * 2 + [True] * 2
-    assert all_right.tolist() == [True] * 6 + [False] * 4
+    assert last_right.tolist() == [True] * 13 + [False] * 3 + [True] * 4
+    assert all_right.tolist() == [True] * 13 + [False] * 7
     report = where_chains_break(sequences, generation)
-    assert report["by_position"] == [[0, 1, 10], [1, 1, 9], [2, 2, 8]]
+    assert report["by_position"] == [[0, 2, 20], [1, 2, 18], [2, 3, 16]]
     assert report["longest_prefix"] == 2
     right = where_chains_break(sequences, as_generation(gold, gold))
-    assert right["longest_prefix"] == 3 and right["by_position"][2] == [2, 0, 10]
+    assert right["longest_prefix"] == 3 and right["by_position"][2] == [2, 0, 20]
+
+
+def test_first_mistakes_are_counted_from_the_end_of_each_prompt():
+    tokens, lengths = np.zeros((3, 7), int), np.array([7, 5, 6])
+    sequences = SequenceSet(tokens, lengths, np.array([4, 2, 3]))
+    report = where_chains_break(sequences, Generation(tokens, lengths, np.array([-1, 3, 3])))
+    assert report == {"by_position": [[0, 1, 3], [1, 1, 2], [2, 0, 1]]}
 
 
 @each(TAGGED)
@@ -174,6 +175,7 @@ def test_online_accuracy_counts_chains_with_only_correct_labels(task, mixer):
     result = evaluate(model, task, sequences)
     assert result.answer_accuracy == result.chain_exact_match == np.mean(right)
     assert 0 < np.mean(right) < 1
+    assert result.errors == where_chains_break(*without_markers(sequences, result.generation))
     chains = Counter(map(bytes, sequences.labels[:, 2::2]))
     assert result.chance_accuracy == max(chains.values()) / 30
     right = as_generation(sequences.labels, sequences.labels)
@@ -193,10 +195,3 @@ def test_accuracy_by_kind_of_instance():
     counts = evaluate(small_model(task), task, sequences).errors["by_kind"]
     assert {kind: total for kind, (_, total) in counts.items()} == Counter(kinds)
     assert by_kind(LIS(6), LIS(6).draw(0, 1, 0, 3), np.ones(3, bool)) == {}
-
-
-def test_the_longest_prefix_is_right_in_ninety_percent():
-    gold = np.array([[0, 0, 4, 5]] * 20)
-    said = gold.copy()
-    said[:3, 3] = 6
-    assert longest_prefix(gold, said) == 1

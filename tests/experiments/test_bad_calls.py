@@ -108,12 +108,10 @@ def test_a_bad_sweep(command, tmp_path, words, named):
 
 @pytest.mark.parametrize(
     ("group", "content", "named"),
-    [
-        ("model", "dim: [", "mine.yaml"),
-        ("model", "defaults: [linear]", "its YAML has name: linear; write name: mine"),
-        ("machine", "# @package _global_\ndefaults: [default]\ndevice: cuda:99", "device=cuda:99"),
-    ],
-)
+    [("model", "dim: [", "mine.yaml"),
+     ("model", "defaults: [linear]", "its YAML has name: linear; write name: mine"),
+     ("machine", "# @package _global_\ndefaults: [default]\ndevice: cuda:99", "device=cuda:99")],
+)  # fmt: skip
 def test_a_wrong_file_in_config_dir(command, tmp_path, group, content, named):
     (tmp_path / "conf" / group).mkdir(parents=True)
     (tmp_path / "conf" / group / "mine.yaml").write_text(content)

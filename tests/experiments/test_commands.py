@@ -7,13 +7,12 @@ import os
 import re
 import shutil
 import signal
-import time
 from unittest.mock import Mock
 
 import pandas as pd
 import pytest
 import torch
-from processes import ROOT, output, start
+from processes import ROOT, output, start, wait_until
 from tiny_cell import TINY
 
 import cotcost
@@ -55,11 +54,8 @@ def killed(folder):
         if line.startswith("[1/4]"):
             process.send_signal(signal.SIGKILL)
     process.wait()
-    deadline = time.monotonic() + 60  # its workers stop with it
     runs = [Run(folder / "runs", path.name) for path in (folder / "runs").glob("[0-9a-f]*")]
-    while time.monotonic() < deadline and any(run.is_running() for run in runs):
-        time.sleep(0.1)
-    assert not any(run.is_running() for run in runs)
+    assert wait_until(lambda: not any(run.is_running() for run in runs))  # workers stop with it
     return lines
 
 
@@ -217,12 +213,8 @@ def test_load_a_run_and_generate(trained):
     assert written.right == ["1", "2", "2", "3", "<sep>", "3"]
     assert (written.tokens == written.right) == (written.first_mistake is None)
     assert loaded.task.name == "lis" and loaded.model.dim == 16
-    for prompt, reason in [
-        ("5 8", "no '<sep>'"),
-        ("5 <sep> 8 <sep>", "exactly one"),
-        ("5 x 6 <sep>", "'x'"),
-        ("<sep>", "numbers"),
-    ]:
+    for prompt, reason in [("5 8", "no '<sep>'"), ("5 <sep> 8 <sep>", "exactly one"),
+                           ("5 x 6 <sep>", "'x'"), ("<sep>", "numbers")]:  # fmt: skip
         with pytest.raises(UserError, match=reason):
             loaded.generate(prompt)
     with pytest.raises(UserError, match="no such run"):

@@ -21,13 +21,9 @@ def test_d90_is_the_smallest_dim_whose_median_passes():
 
 @pytest.mark.parametrize(
     ("measured", "expected"),
-    [
-        ({8: 0.1, 12: 0.95, 32: 0.99}, (12, 8, 12)),
-        ({8: 0.1, 32: 0.99}, (32, 8, 32)),
-        ({8: 0.9, 16: 0.2}, (8, 0, 8)),
-        ({8: 0.1, 96: 0.899}, (math.nan, 96, math.inf)),
-    ],
-)
+    [({8: 0.1, 12: 0.95, 32: 0.99}, (12, 8, 12)), ({8: 0.1, 32: 0.99}, (32, 8, 32)),
+     ({8: 0.9, 16: 0.2}, (8, 0, 8)), ({8: 0.1, 96: 0.899}, (math.nan, 96, math.inf))],
+)  # fmt: skip
 def test_bracket_starts_at_the_largest_failing_dim(measured, expected):
     assert bracket(measured) == pytest.approx(expected, nan_ok=True)
 

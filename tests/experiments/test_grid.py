@@ -8,15 +8,7 @@ import yaml
 from common import CONF_DIR, UserError, compose_plain
 from experiments.config import cell_from, measured_task
 from experiments.display import label, varying_settings
-from experiments.grid import (
-    cell_of,
-    cells,
-    experiment_from,
-    load_experiment,
-    parsed,
-    quoted,
-    with_model,
-)
+from experiments.grid import cell_of, cells, experiment_from, load_experiment, quoted, with_model
 from experiments.names import cell_name
 from experiments.plan import groups, next_of_group
 from experiments.row import model_costs
@@ -92,7 +84,9 @@ def test_values_are_parsed_as_by_hydra_in_a_worker():
     mixers = [{"_target_": "models.sparse.SparseAttention", "block_size": 4}, "standard"]
     hybrid = cell_of(["model=hybrid", f"model.mixers={quoted(mixers)}"])
     assert hybrid.config.model.mixers[0] == mixers[0]
-    assert parsed(quoted(["é", {"a": "C:\\"}, None, 0.5])) == ["é", {"a": "C:\\"}, None, 0.5]
+    mixed = ["é", {"a": "C:\\"}, None, 0.5]
+    word = cell_of(["task=word", f"task.letters={quoted(mixed)}"])
+    assert word.config.task["letters"] == mixed
     for words in (
         [f"recipe.rates.hidden={quoted({'factor': 2.0})}"],
         ["model.dim=24", "model=linear", "data.validation=${model.dim}"],
@@ -105,21 +99,18 @@ def test_values_are_parsed_as_by_hydra_in_a_worker():
 
 
 @pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        ({"grid": []}, "grid: .* at least 1"),
-        ({"grid": [{"seed": [0]}], "figurs": []}, "figurs"),
-        ({"grid": [{"seed": 0}]}, r"grid\.0\.seed"),
-        ({"grid": [{"model.dmi": [8]}]}, "did you mean model.dim"),
-        ({"grid": [{"+model.dim": [8]}]}, "dim exists; write it without"),
-        ({"grid": [{"recipe.steps": [-1]}]}, r"recipe\.steps=-1"),
-        ({"grid": [{"task.size": [2.5]}]}, "size"),
-    ],
-)
-def test_errors_in_an_experiment_are_reported(content, message):
+    ("grid", "message"),
+    [([], "grid: .* at least 1"), ([{"seed": 0}], r"grid\.0\.seed"),
+     ([{"model.dmi": [8]}], "did you mean model.dim"), ([{"task.size": [2.5]}], "size"),
+     ([{"+model.dim": [8]}], "dim exists; write it without"),
+     ([{"recipe.steps": [-1]}], r"recipe\.steps=-1")],
+)  # fmt: skip
+def test_errors_in_an_experiment_are_reported(grid, message):
     with pytest.raises(UserError, match=message):
-        for cell in cells(experiment(**content)):
+        for cell in cells(experiment(grid=grid)):
             build_task(cell.config.task)
+    with pytest.raises(UserError, match="figurs"):
+        experiment(grid=[{"seed": [0]}], figurs=[])
 
 
 def cell_at(dim, seed, model="standard"):

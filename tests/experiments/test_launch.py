@@ -1,7 +1,6 @@
 """Parallel sweeps: lost workers, cells that share a training run, two processes in one folder."""
 
 import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 from unittest.mock import Mock
@@ -10,6 +9,7 @@ import pandas as pd
 import pytest
 import torch
 from hydra.core.utils import JobReturn, JobStatus
+from processes import wait_until
 from submitit.core.utils import UncompletedJobError
 from tiny_cell import TINY
 
@@ -150,9 +150,7 @@ def test_progress_display_reports_an_error_and_continues(tiny, monkeypatch, caps
     monkeypatch.setattr(Sweep, "enter_records", enter_after_failures)
     with display.sweep_progress(sweep, [one], 1):
         run_cell(one.config)
-        deadline = time.monotonic() + 20
-        while failures and time.monotonic() < deadline:
-            time.sleep(0.05)
+        wait_until(lambda: not failures, 20)
     shown = capsys.readouterr().out
     assert shown.count("warning: progress: OSError: no room for the table") == 1
     assert "[1/1]" in shown

@@ -10,20 +10,12 @@ import pytest
 import yaml
 from processes import ROOT
 
+from experiments import table as tables
 from experiments.config import cell_from
 from experiments.d90 import passes, settings_of
 from experiments.names import cell_name, run_name
 from experiments.run import run_cell
-from experiments.table import (
-    COLUMN_OF,
-    MEASURED,
-    identity,
-    read_cells,
-    read_table,
-    shared_settings,
-    text_rows,
-    varying_keys,
-)
+from experiments.table import MEASURED, flat, identity, read_cells, read_table, text_rows
 from training.data import BatchOrder
 from training.trainer import Validation, still_improving
 
@@ -47,14 +39,16 @@ def test_names_of_committed_rows_follow_from_their_configurations(experiment):
 @pytest.mark.parametrize("experiment", EXPERIMENTS)
 def test_shared_settings_and_a_row_determine_the_configuration(experiment):
     folder = RESULTS / experiment
-    shared = yaml.safe_load((folder / "config.yaml").read_text())
     cells = read_cells(folder)
     configs = [cell["config"] for cell in cells.values()]
-    assert shared == json.loads(json.dumps(shared_settings(configs, varying_keys(configs))))
+    shared = tables.shared_settings(configs, tables.varying_keys(configs))
+    assert yaml.safe_load((folder / "config.yaml").read_text()) == shared
     for row in text_rows(folder).values():
-        if row["status"] == "done":
-            settings = config_of_row(row, shared)
-            assert cell_name(cell_from(settings)) == row["cell"]
+        config = cells[row["cell"]]["config"]
+        measured = {f"measure.{key}": identity(config)[column] for key, column in MEASURED.items()}
+        expected = {"task.format": "cot"} | flat(config) | measured
+        given = {key: value for key, value in expected.items() if value is not None}
+        assert settings_of_row(row, shared) == given
 
 
 @pytest.mark.parametrize("experiment", EXPERIMENTS)
@@ -85,26 +79,17 @@ def test_rows_of_the_same_settings_have_the_same_data_and_flops():
             assert flops == pytest.approx(each.setdefault(key, flops), rel=1e-9)
 
 
-def config_of_row(text, shared):
-    """Return the exact configuration of a row (as text), given the settings shared by all cells."""
+def settings_of_row(text, shared):
+    """The settings of a row (as text), under dotted keys, given those shared by all cells."""
     row = {key: parsed(value) for key, value in text.items()}
     found = dict(shared["all"])
     for section in ("task", "model", "recipe"):
         found |= shared[section].get(row[section], {})
-    found |= {key: row[column] for key, column in COLUMN_OF.items()}
-    found |= {key: value for key, value in row.items() if "." in key and value is not None}
+    found |= {key: row[column] for key, column in tables.COLUMN_OF.items()}
+    found |= {key: value for key, value in row.items() if "." in key}
     for key, column in MEASURED.items():
-        trained = found.setdefault(key, row[column])
-        if trained != row[column]:
-            found[f"measure.{key}"] = row[column]
-    config = {}
-    for key, value in found.items():
-        *sections, name = key.split(".")
-        place = config
-        for section in sections:
-            place = place.setdefault(section, {})
-        place[name] = value
-    return config
+        found = {key: row[column], **found, f"measure.{key}": row[column]}
+    return {key: value for key, value in found.items() if value is not None}
 
 
 def parsed(text):

@@ -25,10 +25,8 @@ TWO_STEPS = ["recipe.steps=2", "recipe.validate_every=1", "data.train=200", "dat
 @pytest.fixture
 def examples(tmp_path, monkeypatch):
     """Write each code block whose first line is a comment with a file name to that file."""
-    blocks = re.findall(
-        r"```(?:python|yaml)\n# (\S+\.\S+)\n(.*?)```", README + CONTRIBUTING, re.DOTALL
-    )
-    for name, content in blocks:
+    block = r"```(?:python|yaml)\n# (\S+\.\S+)\n(.*?)```"
+    for name, content in re.findall(block, README + CONTRIBUTING, re.DOTALL):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(content)
         monkeypatch.delitem(sys.modules, name.removesuffix(".py"), raising=False)  # stale import
@@ -45,9 +43,8 @@ def test_commands_of_the_readme_run(examples, command, tmp_path):
             continue
         if program == "sweep.py" and "status=true" not in words:
             words = ["--config-dir=conf", *words, "dry_run=true"]
-            words += ["only.dim=16"] * bool(
-                re.search(rf"{re.escape(rest)}` \| \d+ (core-)?hours", README)
-            )
+            timed = re.search(rf"{re.escape(rest)}` \| \d+ (core-)?hours", README)
+            words += ["only.dim=16"] * bool(timed)
         elif program == "train.py" and "cell=EXPERIMENT/ID" not in words:
             words = ["--config-dir=conf", *words, *TWO_STEPS]
             words += ["task.size=2"] * ("task.size" not in rest)

@@ -96,9 +96,9 @@ def test_a_finished_cell_is_not_run_again(tiny, capsys):
     assert "already done" in capsys.readouterr().out
 
 
-def test_measuring_at_another_size_reuses_weights(tiny):
+def test_measuring_at_another_size_reuses_weights_and_gives_its_costs(tiny):
     trained = tiny("task.capacity=6")
-    run_cell(trained)
+    first = run_cell(trained)["row"]
     stamp = Run.of(trained).checkpoint.stat().st_mtime_ns
     other = tiny("task.capacity=6", "measure.task.size=6")
     row = run_cell(other)["row"]
@@ -106,6 +106,9 @@ def test_measuring_at_another_size_reuses_weights(tiny):
     assert row["size"] == 6 and row["n_test"] == 60
     assert Run.of(other).record_path(row["cell"]).name == f"record-{row['cell']}.json"
     assert Run.of(trained).checkpoint.stat().st_mtime_ns == stamp
+    for cost in ("flops_total", "flops_linear_layers", "state_bytes"):
+        assert first[cost] < row[cost]
+    assert measured_settings({"size": 4, "capacity": 9}, {"size": 3})["capacity"] == 9
 
 
 def test_a_run_measured_on_a_file_needs_no_test_set(tiny, tmp_path):
@@ -267,13 +270,6 @@ def test_integer_states_are_scaled_by_training_sequences(tiny, monkeypatch):
     monkeypatch.setattr("experiments.run.state_rounding", lambda *given: seen.append(len(given[2])))
     run_cell(tiny("measure.state_format=int8", "recipe.steps=20"))
     assert seen == [400]
-
-
-def test_costs_are_those_of_the_measured_size(tiny):
-    rows = [run_cell(tiny("task.capacity=6", *own))["row"] for own in ([], ["measure.task.size=6"])]
-    for cost in ("flops_total", "flops_linear_layers", "state_bytes"):
-        assert rows[0][cost] < rows[1][cost]
-    assert measured_settings({"size": 4, "capacity": 9}, {"size": 3})["capacity"] == 9
 
 
 def test_discarding_begins_with_the_record_of_the_training(tiny, monkeypatch):

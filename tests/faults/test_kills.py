@@ -6,6 +6,7 @@ import signal
 import subprocess
 import time
 
+from processes import wait_until
 from small_sweep import SmallSweep, descendants
 
 KILLS = int(os.environ.get("FAULT_KILLS", "40"))
@@ -60,8 +61,4 @@ def _disturb(sweep: SmallSweep, chance: random.Random, most: int) -> int:
 
 def _wait_for_workers(process: subprocess.Popen) -> None:
     """Wait until the sweep has started workers or has ended."""
-    deadline = time.monotonic() + 30
-    while process.poll() is None and time.monotonic() < deadline:
-        if len(descendants(process.pid)) > 2:
-            return
-        time.sleep(0.05)
+    wait_until(lambda: process.poll() is not None or len(descendants(process.pid)) > 2, 30)

@@ -8,15 +8,14 @@ from pathlib import Path
 
 import pytest
 import torch
+from processes import wait_until
 from small_sweep import SmallSweep
 
 NODE = Path(__file__).with_name("slurm_node.sh")
-pytestmark = [
-    pytest.mark.skipif(
-        shutil.which("slurmctld") is None or os.geteuid() != 0,
-        reason="needs root and: apt-get install -y slurm-wlm munge",
-    )
-]
+pytestmark = pytest.mark.skipif(
+    shutil.which("slurmctld") is None or os.geteuid() != 0,
+    reason="needs root and: apt-get install -y slurm-wlm munge",
+)
 # Some variables of a shell inside an allocation; they end the srun of a job that inherits them.
 ALLOCATION = {"SLURM_CPU_BIND": "quiet,mask_cpu:0x800", "SLURM_MEM_PER_CPU": "500"}
 STEPS = 9000
@@ -40,18 +39,10 @@ def long_undisturbed(tmp_path_factory):
     return sweep.table()
 
 
-def queue(form="%i %T"):
-    command = ["squeue", "--noheader", "--array", "-o", form]
+def queue():
+    command = ["squeue", "--noheader", "--array", "-o", "%i %T"]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     return dict(line.split() for line in done.stdout.splitlines())
-
-
-def wait_for(condition, seconds=180):
-    deadline = time.monotonic() + seconds
-    while not (found := condition()):
-        assert time.monotonic() < deadline, f"waited {seconds} s in vain; queue: {queue()}"
-        time.sleep(0.3)
-    return found
 
 
 @pytest.mark.parametrize(
@@ -62,12 +53,12 @@ def wait_for(condition, seconds=180):
 def test_a_preempted_job_continues_from_its_checkpoint(tmp_path, long_undisturbed, preempt, more):
     sweep = SmallSweep(tmp_path, *LONG, *more, only="only.dim=16")
     process = sweep.start("hydra/launcher=slurm_cpu", **ALLOCATION)
-    wait_for(lambda: list(tmp_path.glob("runs/*/checkpoint.pt")))
+    assert wait_until(lambda: [*tmp_path.glob("runs/*/checkpoint.pt")], 180), queue()
     job = next(job for job, state in queue().items() if state == "RUNNING")
     subprocess.run([*preempt, job], check=False)  # may fail even if the signal arrived
-    wait_for(lambda: queue().get(job) == "PENDING")
-    steps = [_step(path) for path in tmp_path.glob("runs/*/checkpoint.pt")]
-    assert any(0 < step < STEPS for step in steps)
+    assert wait_until(lambda: queue().get(job) == "PENDING", 180), queue()
+    saved = [torch.load(p, weights_only=True) for p in tmp_path.glob("runs/*/checkpoint.pt")]
+    assert any(0 < checkpoint["state"]["step"] < STEPS for checkpoint in saved)
     while process.poll() is None:  # SLURM delays a requeued job by two minutes
         for pending in [j for j, state in queue().items() if state == "PENDING"]:
             update = ["scontrol", "update", f"JobId={pending}", "StartTime=now"]
@@ -76,7 +67,3 @@ def test_a_preempted_job_continues_from_its_checkpoint(tmp_path, long_undisturbe
     assert process.returncode == 0, (tmp_path / "sweep.log").read_text()
     assert not (tmp_path / "runs/.before").exists()  # nothing was started over
     sweep.check_equal(long_undisturbed)
-
-
-def _step(checkpoint):
-    return torch.load(checkpoint, weights_only=True)["state"]["step"]

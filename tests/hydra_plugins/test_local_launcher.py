@@ -12,7 +12,7 @@ import time
 
 import pytest
 from hydra.core.utils import JobReturn, JobStatus
-from processes import ROOT
+from processes import ROOT, wait_until
 
 from common import RunError, UserError
 from hydra_plugins import local_launcher
@@ -94,14 +94,12 @@ class OddError(Exception):
 
 @pytest.mark.parametrize(
     ("failure", "kind", "said", "traceback"),
-    [
-        (UserError("model.dim=x"), UserError, "model.dim=x", False),
-        (RunError("diverged"), RunError, "diverged", False),
-        (PermissionError(errno.EACCES, "denied", "runs"), UserError, "runs: denied", False),
-        (ValueError("a bug"), RuntimeError, "a bug", True),
-        (OddError(3, "not to be pickled"), RuntimeError, "3: not to be pickled", True),
-    ],
-)
+    [(UserError("model.dim=x"), UserError, "model.dim=x", False),
+     (RunError("diverged"), RunError, "diverged", False),
+     (PermissionError(errno.EACCES, "denied", "runs"), UserError, "runs: denied", False),
+     (ValueError("a bug"), RuntimeError, "a bug", True),
+     (OddError(3, "not to be pickled"), RuntimeError, "3: not to be pickled", True)],
+)  # fmt: skip
 def test_exceptions_of_jobs_are_passed_on_and_printed(failure, kind, said, traceback, capsys):
     result = JobReturn(status=JobStatus.FAILED, _return_value=failure)
     found = failure_of(pickle.loads(local_launcher._pickled(result)))
@@ -120,11 +118,8 @@ def test_ctrl_c_stops_a_multirun_and_its_workers_save_checkpoints(tmp_path):
         # Background jobs of a shell ignore Ctrl-C.
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     )  # fmt: skip
-    deadline = time.monotonic() + 120
-    while time.monotonic() < deadline and not any(
-        '"step"' in path.read_text() for path in tmp_path.glob("runs/*/progress.json")
-    ):
-        time.sleep(0.1)
+    files = "runs/*/progress.json"
+    wait_until(lambda: any('"step"' in path.read_text() for path in tmp_path.glob(files)), 120)
     process.send_signal(signal.SIGINT)
     _, shown = process.communicate(timeout=120)  # surviving workers would keep the pipe open
     assert process.returncode == 130, shown

@@ -219,16 +219,12 @@ def last_lines(mixer, x: Tensor, ends: list[bool] | None = None) -> Tensor:
     line = [sum(ends[:j]) for j in range(x.shape[1])]
     block = mixer.block_size
 
-    def seen(i: int) -> list[int]:
-        return [
-            j
-            for j in range(i + 1)
-            if (j < mixer.kept and line[j] == 0)
-            or (line[j] >= line[i] - 1 and i - j < mixer.window)
-            if i - j < block or j % block == block - 1
-        ]
+    def sees(i: int, j: int) -> bool:
+        kept = j < mixer.kept and line[j] == 0
+        near = line[j] >= line[i] - 1 and i - j < mixer.window
+        return (kept or near) and (i - j < block or j % block == block - 1)
 
-    return softmax_mix(mixer, x, lambda i: [j + 1 for j in seen(i - 1)])
+    return softmax_mix(mixer, x, lambda i: [j + 1 for j in range(i) if sees(i - 1, j)])
 
 
 def linear(mixer, x):

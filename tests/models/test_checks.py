@@ -95,41 +95,39 @@ def test_a_bug_in_forward_is_raised_unchanged():
         require_exact(transformer(Mixer))
 
 
-# By one token, like a shift in the wrong direction.
-LooksAhead = kernel("LooksAhead", lambda self, x: self.out(torch.cat((x[:, 1:], x[:, :1]), 1)))
+def leaks(at):
+    """Token `at` sees the next one."""
+
+    def forward(self, x):
+        y = self.out(x.cumsum(1))
+        y[:, at : at + 1] += x[:, at + 1 : at + 2].sum(1, keepdim=True)
+        return y
+
+    return kernel("Leaks", forward)
+
+
+def shifts(first):
+    """Tokens from `first` on see only the next one, as after a shift in the wrong direction."""
+
+    def forward(self, x):
+        return self.out(torch.cat((x[:, :first], x[:, first + 1 :], x[:, -1:]), 1)[:, : x.shape[1]])
+
+    return kernel("Shifts", forward)
 
 
 @pytest.mark.parametrize("layer", [0, 1])
 def test_a_mixer_that_looks_ahead_in_any_layer_is_refused(layer):
     model = transformer(Plain)
     require_causal(model)
-    model.blocks[layer].mixer = LooksAhead(8, 2, 12)
-    with pytest.raises(UserError, match=r"mixer LooksAhead looks ahead: .* token 1 change "):
+    model.blocks[layer].mixer = shifts(0)(8, 2, 12)
+    with pytest.raises(UserError, match=r"mixer Shifts looks ahead: .* token 1 change "):
         require_causal(model)
 
 
-# By one token, from the thirtieth on.
-LooksAheadLate = kernel(
-    "LooksAheadLate",
-    lambda self, x: self.out(torch.cat((x[:, :30], x[:, 31:], x[:, -1:]), 1)[:, : x.shape[1]]),
-)
-
-
-class ForgetsLate(StandardAttention):
-    """Its `step` forgets the state after 30 tokens."""
-
-    def step(self, x, positions, state, **seen):
-        if int(positions.max()) > 30:
-            for held in state.tensors.values():
-                held.zero_()
-        return super().step(x, positions, state, **seen)
-
-
-def test_long_sequences_are_checked_too():
-    with pytest.raises(UserError, match="mixer LooksAheadLate looks ahead"):
-        require_causal(transformer(LooksAheadLate, max_len=64))
-    with pytest.raises(UserError, match="mixer ForgetsLate: `step` differs from `forward`"):
-        require_same_step(transformer(ForgetsLate, max_len=64))
+def test_a_leak_at_one_early_token_or_at_all_late_tokens_is_found():
+    for mixer, length in ((leaks(5), 256), (shifts(30), 64), (shifts(100), 256)):
+        with pytest.raises(UserError, match="looks ahead"):
+            require_causal(transformer(mixer, max_len=length))
 
 
 class ForgetsLines(LastLines):
@@ -160,6 +158,16 @@ class Forgetful(StandardAttention):
         return y, state
 
 
+class ForgetsLate(StandardAttention):
+    """Its `step` forgets the state after 30 tokens."""
+
+    def step(self, x, positions, state, **seen):
+        if int(positions.max()) > 30:
+            for held in state.tensors.values():
+                held.zero_()
+        return super().step(x, positions, state, **seen)
+
+
 class Blank(LinearAttention):
     """Its `prefill` returns zeros, with the right state."""
 
@@ -185,16 +193,11 @@ class IgnoresLengths(LinearAttention):
         return super().prefill(x, torch.full_like(lengths, x.shape[1]), **seen)
 
 
-@pytest.mark.parametrize("mixer", [Halved, Forgetful, Hidden, IgnoresLengths])
+@pytest.mark.parametrize("mixer", [Halved, Forgetful, ForgetsLate, Hidden, IgnoresLengths, Blank])
 def test_a_prefill_or_step_that_differs_from_forward_is_rejected(mixer):
-    require_same_step(transformer(StandardAttention))
-    with pytest.raises(UserError, match=f"mixer {mixer.__name__}: `step` differs from `forward`"):
-        require_same_step(transformer(mixer))
-
-
-def test_the_output_of_prefill_is_checked():
-    with pytest.raises(UserError, match="mixer Blank: `prefill` differs from `forward`"):
-        require_same_step(transformer(Blank))
+    method, length = "prefill" if mixer is Blank else "step", 64 if mixer is ForgetsLate else 12
+    with pytest.raises(UserError, match=f"{mixer.__name__}: `{method}` differs from `forward`"):
+        require_same_step(transformer(mixer, max_len=length))
 
 
 def test_non_finite_numbers_are_rejected():
@@ -203,25 +206,3 @@ def test_non_finite_numbers_are_rejected():
     broken = kernel("Broken", Plain.forward, step=lambda self, x, *_: x * torch.nan)
     with pytest.raises(UserError, match="mixer Broken: `step` differs"):
         require_same_step(transformer(broken))
-
-
-def leaks(at):
-    """Token `at` sees the next one."""
-
-    def forward(self, x):
-        y = self.out(x.cumsum(1))
-        y[:, at : at + 1] += x[:, at + 1 : at + 2].sum(1, keepdim=True)
-        return y
-
-    return kernel("Leaks", forward)
-
-
-def shifts(self, x):
-    """Tokens from 100 on see the next one."""
-    return self.out(torch.cat((x[:, :100], x[:, 101:], x[:, -1:]), 1)[:, : x.shape[1]])
-
-
-def test_a_leak_at_one_early_token_or_at_all_late_tokens_is_found():
-    for mixer in (leaks(5), kernel("Late", shifts)):
-        with pytest.raises(UserError, match="looks ahead"):
-            require_causal(transformer(mixer, max_len=256))

@@ -31,11 +31,8 @@ OPTIONS = [{}, {"keep_prompt": True}, {"sparse": True}, {"keep_prompt": True, "s
 @settings(max_examples=60)
 def test_a_token_sees_its_line_and_the_one_before(ends, lines, options):
     torch.manual_seed(0)
-    mixer, x = (
-        LastLines(8, 2, 20, longest_lines=lines, **options),
-        torch.randn(1, len(ends), 8).double(),
-    )
-    mixer.double()
+    mixer = LastLines(8, 2, 20, longest_lines=lines, **options).double()
+    x = torch.randn(1, len(ends), 8).double()
     found = mixer(x, ends=torch.tensor([ends]))
     torch.testing.assert_close(found, last_lines(mixer, x, ends))
 
@@ -62,13 +59,12 @@ def test_packed_sequences_and_gradients_equal_padded_ones(cls, options):
     assert_close(*both, 1e-5)
 
 
+KINDS = [Arithmetic, EditDistance, EditDistanceLocal, LIS]
 TASKS = [
     (cls, form, size, capacity)
-    for cls in (Arithmetic, EditDistance, EditDistanceLocal, LIS)
-    for form in (cls.formats if cls is LIS else ("cot", "direct"))
-    for size in (1, 2, 5)
-    for capacity in (None, size + 2)
-]
+    for cls in KINDS for form in (cls.formats if cls is LIS else ("cot", "direct"))
+    for size in (1, 2, 5) for capacity in (None, size + 2)
+]  # fmt: skip
 
 
 def drawn(task, count=200):
@@ -98,7 +94,7 @@ def test_no_line_of_a_task_is_truncated(cls, form, size, capacity, keep_prompt):
         assert (found.numpy() == (expected & (at <= at[:, None]).numpy())).all()
 
 
-@pytest.mark.parametrize("cls", [Arithmetic, EditDistance, EditDistanceLocal, LIS])
+@pytest.mark.parametrize("cls", KINDS)
 def test_the_longest_lines(cls):
     task, longest = cls(5), (0, 0)
     for ends in drawn(task):

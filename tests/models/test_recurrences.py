@@ -147,13 +147,10 @@ def test_packed_sequences_equal_the_recurrence(lengths, width, writes, corrects,
     k, v = torch.randn(2, sum(lengths), writes, 2, width)
     strengths = 2 * torch.rand(sum(lengths), writes, 2) if corrects else None
     log_decay = GATES[gate](q.shape if by_channel else (*q.shape[:2], 1))
-    packing = Packing(np.array(lengths))
-    compare_functions(
-        lambda *inputs: PackedRecurrence.apply(*inputs, packing),
-        lambda *inputs: plain_packed(*inputs, lengths),
-        [q, F.normalize(k, dim=-1), v, strengths, log_decay],
-        2e-5,
-    )
+    packing, inputs = Packing(np.array(lengths)), [q, F.normalize(k, dim=-1), v]
+    packed = lambda *given: PackedRecurrence.apply(*given, packing)  # noqa: E731
+    plain = lambda *given: plain_packed(*given, lengths)  # noqa: E731
+    compare_functions(packed, plain, [*inputs, strengths, log_decay], 2e-5)
 
 
 def test_filler_is_zero_and_gets_no_gradient():

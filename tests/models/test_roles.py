@@ -57,11 +57,8 @@ def test_roles_of_standard_attention():
     roles = model.parameter_roles()
     assert list(roles) == [name for name, _ in model.named_parameters()]
     hidden = {name for name, role in roles.items() if role.kind == "hidden"}
-    assert hidden == {
-        f"blocks.{block}.{name}.weight"
-        for block in (0, 1)
-        for name in ("mixer.qkv", "mixer.out", "ffn.0", "ffn.2")
-    }
+    matrices = [f"{name}.weight" for name in ("mixer.qkv", "mixer.out", "ffn.0", "ffn.2")]
+    assert hidden == {f"blocks.{block}.{name}" for block in (0, 1) for name in matrices}
     assert (roles["embedding.weight"].kind, roles["head.weight"].kind) == ("embedding", "head")
     others = set(roles) - hidden - {"embedding.weight", "head.weight"}
     assert {roles[name] for name in others} == {Role("vector")}

@@ -48,11 +48,9 @@ def test_chunks_of_any_size_equal_the_definition(position, length, chunk_size, w
 
 @pytest.mark.parametrize(
     ("mixer", "least_of_scores"),
-    [
-        (TensorAttention(8, 2, 60, position="rope"), 60**2),
-        (TensorLinearAttention(32, 2, 96, chunk_size=32), 32 * 16**2),
-    ],
-)
+    [(TensorAttention(8, 2, 60, position="rope"), 60**2),
+     (TensorLinearAttention(32, 2, 96, chunk_size=32), 32 * 16**2)],
+)  # fmt: skip
 def test_memory_for_the_backward_pass_is_linear_in_the_length(mixer, least_of_scores):
     """Scores (T x T) and sums within a chunk (K x K per token) are recomputed."""
     kept = []

@@ -1,4 +1,4 @@
-"""The transformer around the mixer: equations, initialisation, dropout, errors."""
+"""The transformer around the mixer: equations, initialisation, dropout; how it is built; errors."""
 
 import math
 from typing import get_args
@@ -6,23 +6,18 @@ from typing import get_args
 import pytest
 import torch
 from comparing import plain_form, transformer
-from configured import VOCABULARY, model_of
+from configured import VOCABULARY, model_of, settings
 
 from common import UserError
 from models.attention import ShortConvolution
-from models.build import build_mixer
-from models.decayed import DecayedAttention
-from models.delta import DeltaRule
+from models.build import ModelConfig, build_mixer, build_model
 from models.linear import LinearAttention
 from models.lstm import LSTM
-from models.mixer import Position
+from models.mixer import Mixer, Position
 from models.running_mean import RunningMean
-from models.sliding_window import SlidingWindow
 from models.sparse import SparseAttention, default_block_size
-from models.taylor import TaylorAttention
-from models.tensor import TensorAttention
-from models.tensor_linear import TensorLinearAttention
 from models.transformer import scale_embedding
+from tasks.lis import LIS
 
 
 def tokens_of(rows=3, length=12):
@@ -109,31 +104,67 @@ def test_default_block_size_is_the_largest_power_of_two_whose_square_is_at_most_
         assert SparseAttention(8, 2, length).block_size == size
 
 
-HEAD, FORGETS = {"decay": "head"}, {"forget_gate": True}
+TASK = LIS(8)
+LINEAR = {"_target_": "models.linear.LinearAttention"}
 
 
-@pytest.mark.parametrize(
-    ("build", "own"),
-    [
-        (SparseAttention, {"block_size": 0}), (SparseAttention, {"window_blocks": 0}),
-        (SparseAttention, {"summary_tokens": -1}),
-        (SparseAttention, {"block_size": 4, "summary_tokens": 5}),
-        (SparseAttention, {"implementation": "chunked"}), (SlidingWindow, {"window": 0}),
-        (LinearAttention, {"chunk_size": 0}), (LinearAttention, {"implementation": "blocked"}),
-        (LinearAttention, {"convolution": "mamba"}), (LinearAttention, {"convolution_width": 1}),
-        (TensorAttention, {"scale": "none"}), (TensorLinearAttention, {"chunk_size": 0}),
-        (TaylorAttention, {"feature_dim": 0}),
-        (TaylorAttention, {"position": "rope", "feature_dim": 3}),
-        *((DecayedAttention, {**HEAD, "A_range": wrong}) for wrong in ([16], [16, 1], [-1, 16])),
-        *((DeltaRule, {**FORGETS, "A_range": wrong}) for wrong in ([16], [16, 1], [-1, 16])),
-        (DeltaRule, {"negative_eigenvalues": "no"}),
-        (DecayedAttention, {**HEAD, "A_range": 16}), (DecayedAttention, {"output_gate": "off"}),
-    ],
-)  # fmt: skip
-def test_parameters_of_mixers_are_checked(build, own):
-    target = f"{build.__module__}.{build.__name__}"
+def config(num_layers=4, **own):
+    return ModelConfig("mine", dim=16, num_layers=num_layers, num_heads=2, **own)
+
+
+def test_sizes_come_from_the_group_and_the_task():
+    mixer = {**LINEAR, "chunk_size": 7}
+    model = build_model(config(mixer=mixer, position="rope"), TASK, dropout=0.25)
+    assert (model.dim, model.max_len, model.vocab_size) == (16, TASK.max_len, len(TASK.vocabulary))
+    for block in model.blocks:
+        assert isinstance(block.mixer, LinearAttention) and block.mixer.chunk_size == 7
+        assert (block.mixer.position, block.mixer.dropout) == ("rope", 0.25)
+
+
+def test_layers_cycle_through_the_mixers():
+    mixers = [settings(name).mixer for name in ("gla", "standard", "linear")]
+    model = build_model(config(mixers=mixers, num_layers=7), TASK)
+    kinds = [type(block.mixer).__name__ for block in model.blocks]
+    one, two, three = "DecayedAttention", "StandardAttention", "LinearAttention"
+    assert kinds == [one, two, three, one, two, three, one]
+
+
+class Headless(Mixer):
+    def __init__(self, dim, max_len):
+        super().__init__(dim, 1, max_len)
+
+
+def test_a_mixer_takes_what_its_constructor_names():
+    own, sizes = {"_target_": f"{__name__}.Headless"}, {"dim": 6, "num_heads": 4, "max_len": 9}
+    assert build_mixer(own, **sizes, position="sinusoidal").head_dim == 6
+    with pytest.raises(UserError, match="Headless takes no `position`"):
+        build_mixer(own, **sizes, position="rope")
+
+
+def test_an_error_inside_a_constructor_is_raised_unchanged(monkeypatch):
+    monkeypatch.setattr("models.linear.CHUNK_SIZE", None)
+    with pytest.raises(TypeError, match="NoneType"):
+        build_model(config(mixer=LINEAR), TASK)
+
+
+BAD = [  # the last setting is refused, also in combination with those before it
+    *(("sparse", {key: 0}) for key in ("block_size", "window_blocks")),
+    ("sparse", {"summary_tokens": -1}), ("sparse", {"block_size": 4, "summary_tokens": 5}),
+    ("sparse", {"implementation": "chunked"}), ("sliding_window", {"window": 0}),
+    ("linear", {"chunk_size": 0}), ("linear", {"implementation": "blocked"}),
+    ("linear", {"convolution": "mamba"}), ("linear", {"convolution_width": 1}),
+    ("tensor", {"scale": "none"}), ("tensor_linear", {"chunk_size": 0}),
+    ("taylor", {"feature_dim": 0}), ("taylor", {"position": "rope", "feature_dim": 3}),
+    *(("mamba2", {"A_range": bad}) for bad in ([16], [16, 1], [-1, 16], 16)),
+    *(("gated_delta_net", {"A_range": bad}) for bad in ([16], [16, 1], [-1, 16])),
+    ("delta_net", {"negative_eigenvalues": "no"}), ("retnet", {"output_gate": "off"}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "own"), BAD)
+def test_parameters_of_mixers_are_checked(name, own):
     with pytest.raises(UserError, match=next(reversed(own))):
-        build_mixer({"_target_": target, **own}, dim=8, num_heads=2, max_len=20)
+        build_mixer({**settings(name).mixer, **own}, dim=8, num_heads=2, max_len=20)
 
 
 def test_more_tokens_than_max_len_are_refused():

@@ -92,13 +92,9 @@ def reductions(expression: str) -> list[str]:
 
 def leftmost_reduction(expression: str) -> str:
     """Evaluate the leftmost operation whose operands are both numbers."""
-    ready = [
-        node
-        for node in ast.walk(parse(expression))
-        if isinstance(node, ast.BinOp)
-        and isinstance(node.left, ast.Constant)
-        and isinstance(node.right, ast.Constant)
-    ]
+    operations = [node for node in ast.walk(parse(expression)) if isinstance(node, ast.BinOp)]
+    two_numbers = (ast.Constant, ast.Constant)
+    ready = [node for node in operations if (type(node.left), type(node.right)) == two_numbers]
     if not ready:
         raise Invalid(f"nothing to compute in {expression}")
     node = min(ready, key=lambda node: node.col_offset)

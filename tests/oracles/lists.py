@@ -27,13 +27,7 @@ def lis_lengths(numbers: list[int]) -> list[int]:
     return best
 
 
-def judge_lis(
-    line: str,
-    size: int,
-    format: str = "cot",
-    capacity: int | None = None,
-    number_range: int | None = None,
-) -> str | None:
+def judge_lis(line: str, size: int, format="cot", capacity=None, number_range=None) -> str | None:
     """`n numbers <sep> n lengths <sep> maximum`; direct: `n numbers <sep> maximum`.
 
     The numbers are larger than `capacity`, the largest length token (default: n).
@@ -58,12 +52,7 @@ def judge_lis(
 
 
 def judge_mqar(
-    line: str,
-    size: int,
-    format: str = "cot",
-    queries: int | None = None,
-    vocab_size: int | None = None,
-    capacity: int | None = None,
+    line: str, size: int, format="cot", queries=None, vocab_size=None, capacity=None
 ) -> str | None:
     """`n pairs | m keys <sep> m pairs <sep> value`; direct: `n pairs | m keys <sep> value`; tagged:
     `n pairs | m keys <sep> labels`, with a bar for each token up to the bar, then m values.

@@ -79,9 +79,7 @@ def closed(word: tuple[str, ...], monoid: str, subset: frozenset[str], r: int) -
     return rest(0)
 
 
-def judge_closure(
-    line: str, monoid: str, subset: set[str], r: int, format: str = "cot"
-) -> str | None:
+def judge_closure(line: str, monoid: str, subset: set[str], r: int, format="cot") -> str | None:
     """`word <sep> product reach|lost ... <sep> yes|no`; direct: `word <sep> yes|no`."""
     word, *rest = [part.split() for part in " ".join(line.split()).split("<sep>")]
     chain: list[str] = []

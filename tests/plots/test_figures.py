@@ -87,6 +87,7 @@ def stripes(axes):
 
 def test_heatmap_has_a_stripe_per_seed_and_the_median_in_a_cell():
     figure = heatmap.draw(cells({8: [0.2, 0.6, 0.95], 16: [0.97]}))
+    assert figure._repr_png_().startswith(b"\x89PNG")  # in Jupyter
     axes = figure.axes[0]
     found = stripes(axes)
     assert len(found) == 4
@@ -123,10 +124,6 @@ def test_heatmap_marks_the_papers_dim():
 def test_heatmap_does_not_round_up_to_ninety(accuracy, text):
     axes = heatmap.draw(cells({8: [accuracy], 16: [0.1]})).axes[0]
     assert axes.texts[0].get_text() == text
-
-
-def test_jupyter_shows_a_figure():
-    assert heatmap.draw(cells({8: [0.2], 16: [0.95]}))._repr_png_().startswith(b"\x89PNG")
 
 
 def test_required_dimension_has_an_arrow_where_none_passes():
@@ -171,18 +168,13 @@ def points(axes):
 
 
 def test_curves_draws_the_records_curve_and_a_ring_where_it_stopped_early():
-    table = cells({8: [0.5]}).assign(stopped="solved")
+    """Of the size trained at, 4, although measured at 6."""
+    table = cells({8: [0.5]}, size=6).assign(stopped="solved")
     curve = {"step": [20, 40], "validation_chain_exact_match": [0.25, 0.98]}
-    axes = curves.draw(table, records={table["cell"][0]: {"curve": curve}}).axes[0]
+    record = {"curve": curve, "config": {"task": {"size": 4}}}
+    axes = curves.draw(table, records={table["cell"][0]: record}).axes[0]
     assert points(axes) == [[[20, 25], [40, 98]], [[40, 98]]]
-
-
-def test_curves_are_those_of_the_size_trained_at():
-    table = cells({8: [0.5]}, size=6)
-    record = {"curve": {"step": [20], "validation_chain_exact_match": [0.25]}}
-    record["config"] = {"task": {"size": 4}}
-    figure = curves.draw(table, records={table["cell"][0]: record})
-    assert figure.axes[0].get_ylabel() == "LIS, n = 4"
+    assert axes.get_ylabel() == "LIS, n = 4"
 
 
 def test_errors_draws_survival_in_percent():

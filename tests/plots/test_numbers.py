@@ -229,10 +229,8 @@ def test_longest_prefixes_double_with_each_layer():
 
 def test_a_second_learning_rate_gets_its_own_row_unless_filtered_out():
     rate = "recipe.learning_rate"
-    table = joined(
-        cells({8: [0.1], 16: [0.95]}, **{rate: 0.01}),
-        cells({8: [0.1], 16: [0.2]}, **{rate: 0.0001}),
-    )
+    ends = {0.01: 0.95, 0.0001: 0.2}
+    table = joined(*(cells({8: [0.1], 16: [ends[own]]}, **{rate: own}) for own in ends))
     both = ["Standard, learning rate 0.0001", "Standard, learning rate 0.01"]
     assert list(data.panels(table)["row"].unique()) == both
     assert list(data.d90_of_groups(table)["row"]) == both
@@ -243,13 +241,10 @@ def test_a_second_learning_rate_gets_its_own_row_unless_filtered_out():
 
 def test_labels_name_the_settings_that_distinguish_rows():
     window = "model.mixer.window_blocks"
-    table = joined(
-        cells({8: [0.1]}, model="sparse", **{window: 1.0}),
-        cells({8: [0.1]}, model="sparse", **{window: 2.0}),
-        cells({8: [0.1]}),
-        cells({8: [0.1]}, model="hybrid", layers=4),
-        cells({8: [0.1]}, task="copy", format="direct"),
-    )
+    sparse = [cells({8: [0.1]}, model="sparse", **{window: k}) for k in (1.0, 2.0)]
+    hybrid = cells({8: [0.1]}, model="hybrid", layers=4)
+    copy = cells({8: [0.1]}, task="copy", format="direct")
+    table = joined(*sparse, cells({8: [0.1]}), hybrid, copy)
     found = data.panels(table)
     assert list(found["row"].unique()) == ["Standard", "Sparse, k = 1", "Sparse, k = 2", "Hybrid"]
     assert list(found["column"].unique()) == ["LIS", "Copy"]

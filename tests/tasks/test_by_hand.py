@@ -54,11 +54,9 @@ def test_number_range_of_lis() -> None:
 
 @pytest.mark.parametrize(
     ("format", "read", "labels"),
-    [
-        ("tagged", "<sep> 9 7 8 <eos>", "<pad> <pad> 1 1 2"),
-        ("online", "<sep> 9 1 7 1 8 <eos>", "<pad> <pad> 1 <sep> 1 <sep> 2"),
-    ],
-)
+    [("tagged", "<sep> 9 7 8 <eos>", "<pad> <pad> 1 1 2"),
+     ("online", "<sep> 9 1 7 1 8 <eos>", "<pad> <pad> 1 <sep> 1 <sep> 2")],
+)  # fmt: skip
 def test_labels_of_lis(format, read, labels) -> None:
     task = LIS(3, format)
     example = task.complete("9 7 8 <sep>".split())

@@ -14,18 +14,10 @@ import pytest
 from processes import ROOT
 
 from common import RunError, UserError
+from tasks import data
 from tasks.__main__ import main
 from tasks.arithmetic import Arithmetic
-from tasks.data import (
-    DataConfig,
-    DataSets,
-    build,
-    data_key,
-    fingerprint,
-    load_file,
-    load_measured,
-    load_or_build,
-)
+from tasks.data import DataConfig, build, data_key, load_file, load_measured
 from tasks.ed import EditDistance
 from tasks.ed_local import EditDistanceLocal
 from tasks.lis import LIS
@@ -107,8 +99,8 @@ def test_kinds_beyond_the_eighth_are_refused(monkeypatch) -> None:
         draw_set(Word(6), "test", 10, 0)
 
 
-def get(folder: Path, task: Task = ALL[0], config: DataConfig = CONFIG) -> DataSets:
-    return load_or_build(task, config, folder, progress=False)
+def get(folder: Path, task: Task = ALL[0], config: DataConfig = CONFIG) -> data.DataSets:
+    return data.load_or_build(task, config, folder, progress=False)
 
 
 @pytest.mark.parametrize(
@@ -127,7 +119,7 @@ def test_loaded_sets_equal_built_sets(task: Task, tmp_path: Path) -> None:
         assert_same(getattr(first, split), sets[split])
     if task.labelled:
         sets["test"].labels[0, 2] += 1
-        assert fingerprint(sets) != first.fingerprint
+        assert data.fingerprint(sets) != first.fingerprint
     vocabulary = json.loads((first.path / "vocabulary.json").read_text())
     assert tuple(vocabulary) == task.vocabulary.tokens
 
@@ -199,14 +191,10 @@ def test_files_of_cot_benchmark_are_valid_and_load(path: Path, capsys) -> None:
 
 @pytest.mark.parametrize(
     ("content", "reason"),
-    [
-        (b"1 + 2 = 3\n\n1 + 2 = 4\n", "line 3: chain step 1"),
-        (b"", "contains no sequences"),
-        (b"\xef\xbb\xbf\n \n", "contains no sequences"),
-        (b"1 + 2 = 3\n\xc3", "cannot be read"),
-        (None, "cannot be read"),
-    ],
-)
+    [(b"1 + 2 = 3\n\n1 + 2 = 4\n", "line 3: chain step 1"), (b"", "contains no sequences"),
+     (b"\xef\xbb\xbf\n \n", "contains no sequences"), (b"1 + 2 = 3\n\xc3", "cannot be read"),
+     (None, "cannot be read")],
+)  # fmt: skip
 def test_bad_files(tmp_path: Path, content: bytes | None, reason: str) -> None:
     path = tmp_path / "lines.txt"
     if content is not None:

@@ -51,8 +51,6 @@ SUITE = {
     f"{cell.identity['task']}-{cell.identity['format']}": cell.config.task
     for cell in cells(with_model(load_experiment("suite"), "standard"))
 }
-
-
 PAGE = (ROOT / "docs" / "suite.md").read_text()
 ROWS = {
     "word-tagged": ", 12 letters, labels", "word-cot": ", 12 letters, chain",

@@ -38,21 +38,16 @@ def test_build_prints_path_and_fingerprint(tmp_path: Path, capsys) -> None:
 
 @pytest.mark.parametrize(
     ("call", "said"),
-    [
-        ("", "command"),
-        ("sample", "TASK"),
-        ("sample liss --size 3", "Could not find 'task/liss'"),
-        ("sample no.such.Task --size 3", "no.such.Task: not found"),
-        ("sample tasks.lis.LIS", "task.size: Field required"),
-        ("sample lis --size 5 --wrong", "--wrong"),
-        ("sample lis --size 50000", "ids have 16 bits"),
-        ("sample lis --size 5 order=growth", "task.order='growth': unknown; the keys are size"),
-        ("sample ed --size 3 capacity=5000", "size=5000 has sequences of 25,025,006 tokens"),
-        ("sample lis --size 5 number_range=[", "number_range"),
-        ("build lis --size 5 --train 5", "--test"),
-        ("build lis --size 5 --train 5 --test 5 --dir Makefile", "Makefile: "),
-    ],
-)
+    [("", "command"), ("sample", "TASK"), ("sample liss --size 3", "Could not find 'task/liss'"),
+     ("sample no.such.Task --size 3", "no.such.Task: not found"),
+     ("sample tasks.lis.LIS", "task.size: Field required"),
+     ("sample lis --size 5 --wrong", "--wrong"), ("sample lis --size 50000", "ids have 16 bits"),
+     ("sample lis --size 5 order=growth", "task.order='growth': unknown; the keys are size"),
+     ("sample ed --size 3 capacity=5000", "size=5000 has sequences of 25,025,006 tokens"),
+     ("sample lis --size 5 number_range=[", "number_range"),
+     ("build lis --size 5 --train 5", "--test"),
+     ("build lis --size 5 --train 5 --test 5 --dir Makefile", "Makefile: ")],
+)  # fmt: skip
 def test_bad_call_gives_a_one_line_error_and_status_2(call: str, said: str, capsys) -> None:
     assert said in error_of(call.split(), capsys)
 

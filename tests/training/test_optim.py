@@ -131,12 +131,8 @@ def test_every_role_has_its_own_rate_and_stacked_matrices_their_parts(name):
     wanted = {"hidden": 0.01 * 0.5 * 0.5**0.5, "embedding": 0.02, "head": 0.005, "vector": 0.03}
     for parameter_name, role in model.parameter_roles().items():
         parameter = model.get_parameter(parameter_name)
-        ((owner, group),) = [
-            (part, group)
-            for part in optimizers
-            for group in part.param_groups
-            if any(p is parameter for p in group["params"])
-        ]
+        ((owner, group),) = [(part, group) for part in optimizers for group in part.param_groups
+                             if any(p is parameter for p in group["params"])]  # fmt: skip
         assert group["lr"] == pytest.approx(wanted[role.kind])
         assert isinstance(owner, BatchedMuon) or group["betas"] == (0.8, 0.9)
         assert isinstance(owner, BatchedMuon) == (name == "muon" and role.kind == "hidden")

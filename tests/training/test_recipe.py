@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from experiments.grid import cell_of
-from training.recipe import Rates, Recipe, RoleRate
+from training.recipe import Rates, Recipe
 
 KINDS = [field.name for field in dataclasses.fields(Rates)]
 
@@ -41,15 +41,8 @@ def test_rates_after_warmup_a_quarter_of_the_way_down_and_at_the_end(schedule, q
     r = recipe(schedule=schedule, final_learning_rate=0.5, warmup_steps=200)
     rates = [r.learning_rate_at(step, 1000) for step in (0, 199, 400, 999)]
     assert rates == pytest.approx([1e-2 / 200, 1e-2, 1e-2 * quarter, 1e-2 * last])
-
-
-def test_inverse_sqrt_does_not_depend_on_the_budget():
-    short = recipe(schedule="inverse_sqrt", steps=1000, warmup_steps=100)
-    long = recipe(schedule="inverse_sqrt", steps=10_000, warmup_steps=100)
-    for step in (0, 99, 100, 399, 999):
-        rate = short.learning_rate_at(step, 1000)
-        assert rate == pytest.approx(long.learning_rate_at(step, 10_000))
-    assert short.learning_rate_at(399, 1000) == pytest.approx(5e-3)
+    if schedule == "inverse_sqrt":  # does not depend on the budget
+        assert rates == [r.learning_rate_at(step, 10_000) for step in (0, 199, 400, 999)]
 
 
 def test_cooldown_ends_near_zero_and_leaves_earlier_rates_unchanged():
@@ -60,14 +53,6 @@ def test_cooldown_ends_near_zero_and_leaves_earlier_rates_unchanged():
     assert all(a == b for a, b in rates[:76])
     assert rates[87][1] / rates[87][0] == pytest.approx(13 / 25)
     assert rates[99][1] / rates[99][0] == pytest.approx(1 / 25)
-
-
-def test_a_role_scales_by_a_factor_and_a_power_of_the_width():
-    r = recipe(reference_dim=32, rates=Rates(hidden=RoleRate(2.0, 0.5), head=RoleRate(exponent=1)))
-    assert r.rate_factor("hidden", 32) == 2.0
-    assert r.rate_factor("hidden", 128) == pytest.approx(1.0)
-    assert r.rate_factor("head", 128) == pytest.approx(0.25)
-    assert r.rate_factor("vector", 128) == 1.0
 
 
 SCHEDULES = st.sampled_from(["linear", "cosine", "constant", "inverse_sqrt"])

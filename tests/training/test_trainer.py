@@ -75,7 +75,7 @@ def test_a_resumed_run_equals_an_uninterrupted_one(tmp_path, stop_after, changes
     assert torch.equal(flat_weights(whole.model), flat_weights(second.model))
 
 
-def test_seconds_continue_after_a_resume(tmp_path):
+def test_seconds_continue_after_a_resume_and_the_device_is_named_once(tmp_path):
     def trainer(begin, stop_at):
         """Of a step per second."""
         own, now = tiny_trainer(tmp_path, TASK), itertools.count(begin)
@@ -86,8 +86,9 @@ def test_seconds_continue_after_a_resume(tmp_path):
 
     with pytest.raises(Interrupted):
         trainer(5, 10).fit()
-    curve = trainer(100, None).fit().curve
-    assert [row.seconds for row in curve] == [row.step - 1 for row in curve]
+    state = trainer(100, None).fit()
+    assert [row.seconds for row in state.curve] == [row.step - 1 for row in state.curve]
+    assert len(state.devices) == 1
 
 
 def test_a_killed_run_keeps_the_previous_checkpoint(tmp_path):
@@ -148,9 +149,10 @@ def test_dropout_acts_in_every_step_and_in_no_validation(tmp_path):
 
 
 def test_the_average_is_over_the_weights_after_every_step(tmp_path):
-    """Compared with the explicit recursion."""
+    """Compared with the explicit recursion. Buffers are not averaged."""
     seen = []
     trainer = tiny_trainer(tmp_path, TASK, average_decay=0.8, steps=6)
+    trainer.raw_model.sinusoids += 1
     trainer.should_stop = lambda: seen.append(copy.deepcopy(trainer.raw_model.state_dict()))
     trainer.fit()
     last = load_checkpoint(tmp_path / "checkpoint.pt")
@@ -164,6 +166,7 @@ def test_the_average_is_over_the_weights_after_every_step(tmp_path):
         assert torch.equal(trainer.model.state_dict()[name], value)
         assert torch.equal(trainer.raw_model.state_dict()[name], last["raw_model"][name])
     assert any(not torch.equal(last["model"][n], last["raw_model"][n]) for n in last["model"])
+    assert torch.equal(trainer.model.sinusoids, trainer.raw_model.sinusoids)
 
 
 def test_a_finished_run_is_not_trained_again(tmp_path):
@@ -211,6 +214,8 @@ def test_listeners_receive_losses_and_curve_rows_and_the_curve_is_saved(tmp_path
     heard = []
     state = tiny_trainer(tmp_path, TASK, listener=heard.append).fit()
     assert state.stopped == "budget"
+    rates = [0.01 * (31 - step) / 28 for step in (10, 20, 30)]
+    assert [row.learning_rate for row in state.curve] == pytest.approx(rates)
     assert [event for event in heard if isinstance(event, Validation)] == state.curve
     steps = [event for event in heard if isinstance(event, TrainingStep)]
     assert [(event.step, event.steps) for event in steps] == [(10, 30), (20, 30), (30, 30)]
@@ -224,16 +229,10 @@ def test_listeners_receive_losses_and_curve_rows_and_the_curve_is_saved(tmp_path
 
 @pytest.mark.parametrize(
     ("rows", "expected"),
-    [
-        ([(800, 0.5), (1000, 0.53)], True),
-        ([(800, 0.5), (1000, 0.52)], False),
-        ([(799, 0.1), (801, 0.5), (1000, 0.5)], True),
-        ([(500, 0.9), (800, 0.99), (1000, 1.0)], False),
-        ([(800, 0.5), (1000, 0.4)], False),
-        ([(1000, 0.3)], None),
-        ([], None),
-    ],
-)
+    [([(800, 0.5), (1000, 0.53)], True), ([(800, 0.5), (1000, 0.52)], False),
+     ([(799, 0.1), (801, 0.5), (1000, 0.5)], True), ([(800, 0.5), (1000, 0.4)], False),
+     ([(500, 0.9), (800, 0.99), (1000, 1.0)], False), ([(1000, 0.3)], None), ([], None)],
+)  # fmt: skip
 def test_still_improving_is_a_rise_by_two_points_in_the_last_fifth(rows, expected):
     curve = [Validation(step, 0.0, 0.0, 0.0, share, 0.0) for step, share in rows]
     assert still_improving(curve) == expected
@@ -249,31 +248,12 @@ def test_bfloat16_trains_with_products_in_bfloat16(tmp_path):
     assert 0 < apart < 1e-3  # a step is 1e-2
 
 
-def test_the_curve_has_the_rate_of_its_own_step(tmp_path):
-    rates = [row.learning_rate for row in tiny_trainer(tmp_path, TASK).fit().curve]
-    assert rates == pytest.approx([0.01 * (31 - step) / 28 for step in (10, 20, 30)])
-
-
 def test_checkpoints_are_checkpoint_seconds_apart(tmp_path, monkeypatch):
     trainer, saved = tiny_trainer(tmp_path, TASK, checkpoint_seconds=10), []
     monkeypatch.setattr("training.trainer.time.monotonic", lambda: trainer.state.step)
     monkeypatch.setattr(trainer, "save", lambda: saved.append(trainer.state.step))
     trainer.fit()
     assert saved == [11, 22, 30]
-
-
-def test_the_averaged_model_has_the_trained_buffers(tmp_path):
-    trainer = tiny_trainer(tmp_path, TASK, average_decay=0.9)
-    trainer.raw_model.sinusoids += 1
-    trainer.fit()
-    assert torch.equal(trainer.model.sinusoids, trainer.raw_model.sinusoids)
-
-
-def test_a_resumed_run_names_its_device_once(tmp_path):
-    first = tiny_trainer(tmp_path, TASK, should_stop=lambda: True)
-    with pytest.raises(Interrupted):
-        first.fit()
-    assert tiny_trainer(tmp_path, TASK).fit().devices == first.state.devices
 
 
 def test_a_validation_loss_that_is_not_finite_is_an_error(tmp_path, monkeypatch):
