@@ -379,7 +379,7 @@ def test_flop_savings_within_d90_brackets():
 
 
 def test_seeds_that_split():
-    """On Arithmetic, D = 16 passes with some seeds; each saving hangs on such a D."""
+    """Each saving rests on a D at which the seeds split."""
     seeds = medians(frame_of(HEAD)).set_index([*PLACE, "dim"])
     seeds["won"] = (seeds["success"] * seeds["seeds"]).round()
     sixteen = seeds.loc[[("arithmetic", size, "standard", 16) for size in (4, 6, 8, 13)]]

@@ -80,7 +80,8 @@ def test_checking_whether_a_cell_runs_does_not_look_like_running_it(tiny):
 
 
 class InThisProcess:
-    """A launcher that runs cells one after another in this process and records its rounds."""
+    """A launcher that runs cells one after another in this process and records its rounds.
+    `fails`: whether each next cell fails."""
 
     def __init__(self, *fails):
         self.rounds, self.fails = [], list(fails)

@@ -65,7 +65,7 @@ def test_the_seed_decides_the_weights_and_the_order_of_batches(tiny, monkeypatch
     assert one["curve"]["train_loss"] != other["curve"]["train_loss"]
 
 
-def test_a_second_interrupt_is_not_held_back():
+def test_a_second_interrupt_stops_at_once():
     with noting_stop_signals() as stop:
         assert not stop()
         os.kill(os.getpid(), signal.SIGINT)

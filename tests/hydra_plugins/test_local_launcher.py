@@ -82,8 +82,8 @@ def test_jobs_stop_at_the_time_limit_without_counting_as_crashed(launch):
 
 
 def test_a_job_that_handles_the_time_limit_returns_its_result(launch):
-    heeds = "[signal.signal(signal.SIGTERM, lambda *_: None), time.sleep(4), 'saved'][-1]"
-    [result] = launch(heeds, seconds=3)
+    handles_sigterm = "[signal.signal(signal.SIGTERM, lambda *_: None), time.sleep(4), 'saved'][-1]"
+    [result] = launch(handles_sigterm, seconds=3)
     assert result.return_value == "saved"
 
 

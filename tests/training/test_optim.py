@@ -1,3 +1,5 @@
+"""Optimisers and weight averages against their definitions."""
+
 import pytest
 import torch
 from small_models import small_model

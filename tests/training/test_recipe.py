@@ -1,3 +1,5 @@
+"""Recipes: learning rates over time and settings that are refused."""
+
 import dataclasses
 
 import pytest

@@ -1,3 +1,5 @@
+"""Training: loss curves, steps, schedules, early stopping, checkpoints and resuming."""
+
 import copy
 import dataclasses
 import itertools
@@ -77,7 +79,7 @@ def test_a_resumed_run_equals_an_uninterrupted_one(tmp_path, stop_after, changes
 
 def test_seconds_continue_after_a_resume_and_the_device_is_named_once(tmp_path):
     def trainer(begin, stop_at):
-        """Of a step per second."""
+        """Its clock advances by a second per step."""
         own, now = tiny_trainer(tmp_path, TASK), itertools.count(begin)
         time = [next(now)]
         own.clock = lambda: time[0]
