@@ -11,7 +11,7 @@ prefixes.
 2. **Decode** from each sequence's first mistake on, with the mixers' own state; finished rows leave
 the batch.
 
-Labels (`predict_labels`) are the arg-maxes of one pass. With a rounded state (`generate_rounded`)
+Labels are the arg-maxes of the first pass. With a rounded state (`generate_rounded`)
 there is no parallel pass: prompts too are read token by token, in float32.
 """
 
@@ -85,14 +85,17 @@ def generate(
     exact = exact_copy(model)
     require_same_step(exact)
     bytes_per_token = exact_bytes_per_token(model, longest)
-    max_tokens = tokens_that_fit(memory_mb, device, bytes_per_token)
+    max_tokens = int(megabytes(memory_mb, device) * 2**20 / bytes_per_token)
+    if device.type == "cpu":
+        max_tokens = min(max_tokens, CPU_TOKENS_PER_BATCH)
     parts = tensors.parts(torch.arange(total), Layout(max_tokens=max_tokens))
+    predicted = predict(exact, tensors, parts, progress)
     if sequences.labels is not None:
-        labels = predict_labels(exact, tensors, parts, progress)
+        labels = predicted.cpu().numpy()
         return Generation(labels, sequences.lengths, first_difference(labels, sequences.labels))
     # Mixers may hold their state for max_len tokens at once, and compacting copies it.
     bytes_per_row = 4 * model.state_bytes(model.max_len) + bytes_per_token * longest
-    text = certify(exact, tensors, longest, parts, progress)
+    text = TextBuffer(tensors, predicted, longest)
     mistaken = torch.nonzero(text.first_mistake >= 0).flatten()
     order, done = mistaken[torch.argsort(text.first_mistake[mistaken])], total - len(mistaken)
     for rows in order.split(rows_that_fit(memory_mb, device, bytes_per_row)):
@@ -148,43 +151,47 @@ def exact_bytes_per_token(model: Transformer, longest: int) -> int:
     return 8 * (56 * model.dim + 4 * model.head.out_features + 2 * heads * longest)
 
 
-def tokens_that_fit(memory_mb: Memory, device: torch.device, bytes_per_token: int) -> int:
-    tokens = int(megabytes(memory_mb, device) * 2**20 / bytes_per_token)
-    return min(tokens, CPU_TOKENS_PER_BATCH) if device.type == "cpu" else tokens
-
-
 def rows_that_fit(memory_mb: Memory, device: torch.device, bytes_per_row: float) -> int:
     most = LARGEST_BATCH.get(device.type, LARGEST_BATCH["cpu"])
     return max(1, min(most, int(megabytes(memory_mb, device) * 2**20 / bytes_per_row)))
 
 
-def predict_labels(
+def predict(
     exact: Transformer, sequences: SequenceTensors, parts: list[Tensor], progress: Progress
-) -> np.ndarray:
-    """The label at every target, in one pass; (N, W) as in `SequenceSet`."""
-    labels, done = torch.zeros_like(sequences.targets), 0
+) -> Tensor:
+    """The token or label that the model gives at every target, in one pass, else 0; (N, W)."""
+    predicted, done = torch.zeros_like(sequences.targets), 0
     for rows in parts:
         batch = sequences.batch(rows)
         choice = exact_argmax(exact.head(batch.at_targets(exact.hidden(batch.inputs))))
-        predicted = batch.spread(choice).to(labels.dtype)  # (B, T)
-        labels[rows.to(labels.device), 1 : 1 + predicted.shape[1]] = predicted
-        progress(done := done + len(rows), len(sequences))
-    return labels.cpu().numpy()
+        found = batch.spread(choice).to(predicted.dtype)  # (B, T)
+        predicted[rows.to(predicted.device), 1 : 1 + found.shape[1]] = found
+        wrong = batch.spread(choice != batch.targets).any(1)  # these are yet to be decoded
+        done += len(rows) - (0 if sequences.labelled else int(wrong.sum()))
+        progress(done, len(sequences))
+    return predicted
 
 
 class TextBuffer:
     """The tokens written for N sequences, on their device.
 
     `tokens` (N, `longest` + 1): prompt and generated tokens, padded; `lengths` (N,) counts both;
-    `first_mistake` (N,): position of the first token that is not gold, -1 for none.
+    `first_mistake` (N,): position of the first token that is not gold, -1 for none. At first, gold
+    sequences up to the first token at which the model's, `predicted` (N, W), differ.
     """
 
-    def __init__(self, sequences: SequenceTensors, longest: int) -> None:
-        count, device = len(sequences), sequences.tokens.device
-        self.longest = longest
-        self.tokens = sequences.tokens.new_full((count, longest + 1), PAD_ID)
-        self.lengths = torch.zeros(count, dtype=torch.long, device=device)
-        self.first_mistake = torch.full((count,), -1, device=device)
+    def __init__(self, sequences: SequenceTensors, predicted: Tensor, longest: int) -> None:
+        self.longest, gold = longest, sequences.tokens
+        place = torch.arange(gold.shape[1], device=gold.device)
+        wrong = predicted != gold  # (N, W), in place: it can be large
+        wrong &= place >= sequences.prompt_lengths[:, None]
+        wrong &= place < sequences.lengths[:, None]
+        mistaken, first = wrong.any(1), wrong.view(torch.uint8).argmax(1)
+        self.first_mistake = first.where(mistaken, -1)
+        self.lengths = first.where(mistaken, sequences.lengths)
+        self.tokens = gold.where(place < self.lengths[:, None], PAD_ID)[:, : longest + 1]
+        rows = torch.nonzero(mistaken).flatten()
+        self.append(rows, predicted[rows, first[rows]])
 
     def ended(self, rows: Tensor) -> Tensor:
         """Which of `rows` (B,) end in EOS or are longer than any valid sequence."""
@@ -194,32 +201,6 @@ class TextBuffer:
     def append(self, rows: Tensor, token: Tensor) -> None:
         self.tokens[rows, self.lengths[rows]] = token.to(self.tokens.dtype)
         self.lengths[rows] += 1
-
-
-def certify(
-    exact: Transformer,
-    sequences: SequenceTensors,
-    longest: int,
-    parts: list[Tensor],
-    progress: Progress,
-) -> TextBuffer:
-    """Write each gold sequence up to the first token at which the model differs; those without such
-    a token are done."""
-    text, certified = TextBuffer(sequences, longest), 0
-    for rows in parts:
-        batch, width = sequences.batch(rows), sequences.width(rows) + 1
-        choice = exact_argmax(exact.head(batch.at_targets(exact.hidden(batch.inputs))))
-        wrong = batch.spread(choice != batch.targets)  # (B, T)
-        rows = rows.to(text.tokens.device)
-        mistaken = torch.nonzero(wrong.any(1)).flatten()
-        target = wrong[mistaken].int().argmax(1)
-        text.lengths[rows] = sequences.lengths[rows]
-        text.lengths[rows[mistaken]] = text.first_mistake[rows[mistaken]] = target + 1
-        kept = torch.arange(width, device=rows.device) < text.lengths[rows, None]
-        text.tokens[rows, :width] = sequences.tokens[rows, :width].where(kept, PAD_ID)
-        text.append(rows[mistaken], batch.spread(choice)[mistaken, target])
-        progress(certified := certified + len(rows) - len(mistaken), len(sequences))
-    return text
 
 
 def decode_rows(exact: Transformer, text: TextBuffer, rows: Tensor) -> None:

@@ -70,6 +70,7 @@ class SequenceTensors:
     def __init__(self, sequences: SequenceSet, device: torch.device | str = "cpu") -> None:
         self.tokens = _small(sequences.tokens).to(device)
         labels = sequences.labels
+        self.labelled = labels is not None
         self.targets = self.tokens if labels is None else _small(labels).to(device)
         self.host_lengths = torch.from_numpy(sequences.lengths).long()
         prompt_lengths = torch.from_numpy(sequences.prompt_lengths).long()
