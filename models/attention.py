@@ -16,6 +16,9 @@ from models.packing import MAX_KERNEL_LENGTH, PackedAttention, Packing
 
 Convolution = Literal["none", "canon", "silu"]
 Width = Annotated[int, Field(ge=2)]  # of a short convolution; 1 would be a scale per channel
+# All but cuDNN's, which PyTorch prefers on H100 and H200: it replans for every new shape,
+# half a second each, and trimmed batches have a hundred widths.
+SDPA_BACKENDS = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
 
 
 class ShortConvolution(nn.Module):
@@ -221,10 +224,18 @@ class SoftmaxAttention(AttentionMixer):
         return self.softmax(q, k, v, is_causal=True)
 
     def softmax(self, q: Tensor, k: Tensor, v: Tensor, **mask: Any) -> Tensor:
-        """PyTorch's fused attention with rotary positions and dropout."""
+        """PyTorch's fused attention with rotary positions and dropout, in float32 on a CPU: its
+        bfloat16 kernel there is slower for heads up to 64 wide (forward and backward, L 87, K 16:
+        21 ms against 7)."""
         dropout = self.dropout if self.training else 0.0
         q, k = self.apply_rotary(q), self.apply_rotary(k)
-        return fused_attention(q, k, v, dropout_p=dropout, **mask)
+        if q.device.type != "cpu":
+            with sdpa_kernel(SDPA_BACKENDS):
+                return F.scaled_dot_product_attention(q, k, v, dropout_p=dropout, **mask)
+        with without_autocast(q):
+            q, k, values = upcast(q), upcast(k), upcast(v)
+            y = F.scaled_dot_product_attention(q, k, values, dropout_p=dropout, **mask)
+        return y.to(v.dtype)
 
     def packed_kernel(self, qkv: Tensor, packing: Packing) -> Tensor:
         return PackedAttention.apply(qkv, packing, True, self.bias)
@@ -299,19 +310,3 @@ def rotate(x: Tensor, table: Tensor) -> Tensor:
     (even, odd), (cos, sin) = (x[..., 0::2], x[..., 1::2]), table
     turned = torch.stack((even * cos - odd * sin, even * sin + odd * cos), dim=-1)
     return turned.flatten(-2).to(x.dtype)  # (..., K / 2, 2) -> (..., K)
-
-
-# All but cuDNN's, which PyTorch prefers on H100 and H200: it replans for every new shape,
-# half a second each, and trimmed batches have a hundred widths.
-SDPA_BACKENDS = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
-
-
-def fused_attention(q: Tensor, k: Tensor, v: Tensor, **options) -> Tensor:
-    """`scaled_dot_product_attention`, in float32 on a CPU, returned in v's type. PyTorch's bf16 CPU
-    kernel is slower for heads up to 64 wide (forward and backward, L 87, K 16: 21 ms against 7)."""
-    if q.device.type != "cpu":
-        with sdpa_kernel(SDPA_BACKENDS):
-            return F.scaled_dot_product_attention(q, k, v, **options)
-    with without_autocast(q):
-        y = F.scaled_dot_product_attention(upcast(q), upcast(k), upcast(v), **options)
-    return y.to(v.dtype)
