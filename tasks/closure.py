@@ -70,7 +70,7 @@ class Closure(Task):
         if subset is None:
             return self._monoid.subgroup
         numbers = tuple(sorted(self._monoid.numbers_of("subset", subset)))
-        if not self._monoid.is_subgroup(numbers):
+        if self._monoid.generated(list(numbers)) != numbers:
             raise UserError(
                 f"task closure: subset={','.join(map(str, subset))} is not a subgroup of "
                 f"{self.monoid}: products of its elements, or the identity, are missing"

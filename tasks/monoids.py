@@ -77,9 +77,6 @@ class Monoid:
         states = itertools.accumulate(letters, lambda s, x: int(table[s, x]), initial=start)
         return list(states)[1:]
 
-    def is_subgroup(self, numbers: tuple[int, ...]) -> bool:
-        return 0 in numbers and bool(np.isin(self.table[np.ix_(numbers, numbers)], numbers).all())
-
 
 def symmetric(points: int, letters: tuple[str, ...], even: bool = False) -> Monoid:
     """S_n, or A_n if `even`, on `points` points; F fixes point 1."""
