@@ -199,10 +199,8 @@ def split_at_marker(tokens: list[str]) -> list[list[str]]:
 
 def around(expression: list[str], left: int, right: int) -> tuple[str, str]:
     """The tokens before `left` and at `right`; "" beyond either end."""
-    return (
-        expression[left - 1] if left > 0 else "",
-        expression[right] if right < len(expression) else "",
-    )
+    padded = [*expression, ""]
+    return padded[left - 1], padded[right]
 
 
 def is_reducible(expression: list[str], at: int, order: str = "leftmost") -> bool:

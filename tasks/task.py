@@ -319,8 +319,7 @@ class Task(ABC):
 def build_task(settings: Mapping[str, Any]) -> Task:
     """The task of class `_target_` with the other `settings` as parameters, ignoring `name` and
     a null `capacity`. UserError for a bad name or value."""
-    unset = [key for key in ("name", "capacity") if key == "name" or settings.get(key) is None]
-    given = {name: value for name, value in settings.items() if name not in unset}
+    given = {k: v for k, v in settings.items() if k != "name" and (k, v) != ("capacity", None)}
     try:
         task: Task = construct(Task, given, "task")  # type: ignore[type-abstract]
         longest, _ = task.at_capacity.max_len, task.vocabulary

@@ -96,11 +96,6 @@ class SequenceTensors:
             parts = list(index.split(part_sizes(widths, layout.max_tokens, layout.packed)))
         return [piece for part in parts for piece in part.split(max_sequences or len(part))]
 
-    def width(self, index: Tensor, layout: Layout = PADDED) -> int:
-        """T of the padded batch `index` (B,)."""
-        longest = int(self.host_lengths[index].max()) - 1
-        return min(rounded_up(longest, layout.width_step), self.longest - 1)
-
     def batch(self, index: Tensor, layout: Layout = PADDED) -> Batch:
         """The sequences `index` (B,), on the CPU to avoid a sync, sorted by length if packed."""
         device = self.tokens.device
@@ -114,7 +109,7 @@ class SequenceTensors:
             inputs = self.tokens.new_zeros(packing.size)
             inputs[: lengths.sum()] = self.tokens.view(-1)[ranges(row_starts, lengths)]
         else:
-            width = self.width(index, layout)
+            width = min(rounded_up(int(lengths.max()), layout.width_step), self.longest - 1)
             starts = np.arange(len(index)) * width
             rows = index.to(device, non_blocking=True)
             inputs = self.tokens[:, :width].index_select(0, rows).long()  # (B, T)

@@ -83,9 +83,8 @@ def test_parts_cover_the_batch_and_respect_the_limits(lengths, max_tokens, most)
     assert all(0 < len(part) <= (most or len(lengths)) for part in parts)
     tokens = [int((sequences.host_lengths[part] - 1).sum()) for part in parts]
     assert all(n <= max_tokens or len(part) == 1 for n, part in zip(tokens, parts, strict=True))
-    padded = [
-        (len(part), sequences.width(part)) for part in cut(sequences, max_tokens, packed=False)
-    ]
+    cuts = cut(sequences, max_tokens, packed=False)
+    padded = [sequences.batch(part).inputs.shape for part in cuts]
     assert all(rows * width <= max_tokens or rows == 1 for rows, width in padded)
     if most is None:
         assert all(a + b > max_tokens for a, b in pairwise(tokens))
