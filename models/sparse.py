@@ -136,10 +136,8 @@ class SparseAttention(SoftmaxAttention):
         x = F.pad(x, (0, 0, self.window, short)).flatten(0, 1)  # (BH, kB + NB, K)
         near = x.unfold(1, self.window + size, size).mT  # (BH, N, (k+1)B, K)
         blocks = x[:, self.window :].unflatten(1, (-1, size))  # (BH, N, B, K)
-        far = blocks[
-            :, : max(0, blocks.shape[1] - self.window_blocks), size - self.summary_tokens :
-        ]
-        return near, far.flatten(1, 2)
+        last = max(0, blocks.shape[1] - self.window_blocks)
+        return near, blocks[:, :last, size - self.summary_tokens :].flatten(1, 2)
 
     def in_slots(self, x: Tensor, source: Tensor) -> Tensor:
         held = x[:, :, self.summaries[: self.count_summaries(x.shape[2])]]  # (B, H, count, K)

@@ -69,7 +69,9 @@ class TaylorAttention(AttentionMixer):
             chunks = zip(*(x.split(CHUNK_SIZE, 2) for x in (q, k, with_ones(v))), strict=True)
             sums, before, state = [], None, q.new_zeros(())  # state: (B, H, F, K + 1)
             for q_chunk, k_chunk, v_chunk in chunks:
-                y = weights(q_chunk @ k_chunk.mT).tril() @ v_chunk  # (B, H, C, K + 1)
+                scores = q_chunk @ k_chunk.mT  # (B, H, C, C)
+                weights = 1 + scores + scores.square() / 2
+                y = weights.tril() @ v_chunk  # (B, H, C, K + 1)
                 if before is not None:
                     state = state + self.feature_map(before[0]).mT @ before[1]
                     y = y + self.feature_map(q_chunk) @ state
@@ -111,10 +113,6 @@ class TaylorAttention(AttentionMixer):
     def state_bytes(self, length: int) -> int:
         sums = 4 * self.num_heads * self.num_features * (self.head_dim + 1)
         return sums + self.convolution.state_bytes()
-
-
-def weights(scores: Tensor) -> Tensor:
-    return 1 + scores + scores.square() / 2
 
 
 def with_ones(v: Tensor) -> Tensor:
