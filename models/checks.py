@@ -79,7 +79,7 @@ def require_same_step(model: Transformer) -> None:
     subclass of our attention overrides one of them only, or if its state is not all in
     `GenerationState`."""
     for mixer, x, ends in _probed(model):
-        whole = mixer(x, **ends)
+        name, whole = type(mixer).__name__, mixer(x, **ends)
         read, rows = max(1, x.shape[1] // 2), torch.arange(len(x), device=x.device)
         allowed = TOLERANCE * whole.abs().max()
         lengths = torch.linspace(read, (read + 1) // 2, len(x), device=x.device).long()  # (B,)
@@ -87,10 +87,7 @@ def require_same_step(model: Transformer) -> None:
         mixed, state = mixer.prefill(x[:, :read], lengths, **prompt)
         apart = (mixed - whole[:, :read])[length_mask(lengths, read)].abs().max()
         if not apart <= allowed:
-            raise UserError(
-                f"mixer {type(mixer).__name__}: `prefill` differs from `forward`; override it to "
-                "match"
-            )
+            raise UserError(f"mixer {name}: `prefill` differs from `forward`; override it")
         turned = rows.flip(0)  # generation selects rows
         state = state.select(turned, read)
         x, whole, lengths = x[turned], whole[turned], lengths[turned]
@@ -102,9 +99,8 @@ def require_same_step(model: Transformer) -> None:
             apart = (mixer.step(x[rows, at], at, state, **own) - whole[rows, at]).abs().max()
             if not apart <= allowed:
                 raise UserError(
-                    f"mixer {type(mixer).__name__}: `step` differs from `forward` {t} tokens after "
-                    "the prompt; override `prefill` and `step` to match, and keep all state "
-                    "in `GenerationState`"
+                    f"mixer {name}: `step` differs from `forward` {t} tokens after the prompt; "
+                    "override `prefill` and `step`, and keep all state in `GenerationState`"
                 )
 
 
