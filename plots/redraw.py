@@ -3,12 +3,9 @@
 import importlib.util
 import itertools
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
-
-import pandas as pd
-from matplotlib.figure import Figure
 
 from common import UserError, did_you_mean, locate, write_text
 from experiments.grid import Experiment
@@ -76,14 +73,19 @@ def redraw(
         raise UserError(f"no finished row of {', '.join(kept)}")
     place = folder / "figures" / ("some_models" if models or exclude else "")
     scores = {row["name"]: row["score"] for row in scored.rows} if scored else None
-    options = {
-        "facets": experiment.facets, "records": records, "speeds": speeds, "scores": scores,
-        "width": width, "font_size": font_size, "mplstyle": mplstyle,
-    }  # fmt: skip
     pictures = [suffix for suffix in formats if suffix in ("png", "pdf", "svg")]
-    strict, notes = bool(figures), bool(experiment.figures)
-    drawn = _drawn(functions if pictures else {}, shown, options, strict, notes)
-    paths = []
+    drawn, paths = {}, []
+    for name, draw in functions.items() if pictures else ():
+        try:
+            drawn[name] = draw(
+                shown, facets=experiment.facets, records=records, speeds=speeds, scores=scores,
+                width=width, font_size=font_size, mplstyle=mplstyle,
+            )  # fmt: skip
+        except UserError as error:
+            if figures:
+                raise UserError(f"{name}: {error}") from error
+            if experiment.figures:
+                print(f"{name} is not drawn: {error}", file=sys.stderr)
     for (name, figure), suffix in itertools.product(drawn.items(), pictures):
         paths.append(place / f"{name}.{suffix}")
         style.save(figure, paths[-1], mplstyle)
@@ -103,27 +105,6 @@ def redraw(
         asked = f"figures={','.join(wanted)} format={','.join(formats)}"
         raise UserError(f"{asked}: nothing to write (figures: png, pdf, svg; tables: csv, md, tex)")
     return paths
-
-
-def _drawn(
-    functions: Mapping[str, Callable[..., Any]],
-    shown: pd.DataFrame,
-    options: Mapping[str, Any],
-    strict: bool,
-    notes: bool,
-) -> dict[str, Figure]:
-    """Figures by name. One that cannot be drawn is an error if `strict`; else it is left out, with
-    `notes` on stderr."""
-    found = {}
-    for name, draw in functions.items():
-        try:
-            found[name] = draw(shown, **options)
-        except UserError as error:
-            if strict:
-                raise UserError(f"{name}: {error}") from error
-            if notes:
-                print(f"{name} is not drawn: {error}", file=sys.stderr)
-    return found
 
 
 def figure_functions(names: Sequence[str]) -> dict[str, Callable[..., Any]]:
