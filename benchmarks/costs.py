@@ -31,8 +31,8 @@ from experiments.table import read_cells, read_table
 from models.transformer import Transformer
 from plots.costs import BATCH
 from tasks.sampling import draw_set
-from tasks.sequences import SequenceSet
 from tasks.task import LABELLED, build_task
+from training.data import SequenceTensors
 from training.device import Machine, device_name, keep_freed_memory
 
 ANSWERS, REPEATS = 8, 5
@@ -77,22 +77,23 @@ def time_size(cells: pd.DataFrame, configs: list[CellConfig]) -> list[dict[str, 
     models = {str(cell): Model(own) for cell, own in zip(cells["cell"], configs, strict=True)}
     task = next(iter(models.values())).task
     drawn = task.draw(0, 0, UNUSED_FROM, max(BATCH, ANSWERS))
-    whole = Prompts(drawn.select(slice(BATCH)))
-    alone = [Prompts(drawn.select(slice(i, i + 1))) for i in range(ANSWERS)]
+    whole = SequenceTensors(drawn.select(slice(BATCH)))
+    alone = [SequenceTensors(drawn.select(slice(i, i + 1))) for i in range(ANSWERS)]
+    count = int(whole.host_num_targets.sum())
 
     def timed(action: Callable[[Model], object]) -> dict[str, float]:
         turns = {cell: (lambda model=model: action(model)) for cell, model in models.items()}
         return median_seconds(turns, REPEATS)
 
-    singly = timed(lambda model: [prompt.generate(model.net) for prompt in alone])
-    together = timed(lambda model: whole.generate(model.net))
+    singly = timed(lambda model: [generate(model.net, prompt) for prompt in alone])
+    together = timed(lambda model: generate(model.net, whole))
     updates = timed(lambda model: model.update())
     about = provenance()
     return [
         {
             **row[settings_of(cells)], "max_len": task.max_len, "dim": int(row["dim"]),
             "cell": cell, "batch": BATCH, "answer_seconds": singly[cell] / ANSWERS,
-            "tokens_per_second": whole.count / together[cell],
+            "tokens_per_second": count / together[cell],
             "training_step_seconds": updates[cell], "repeats": REPEATS,
             "commit": about["commit"], "device": device_name(CPU),
             "torch_version": about["torch_version"], "measured_at": about["finished_at"],
@@ -113,22 +114,14 @@ class Model:
         self.update = trainer_of(config, task, draw_set(task, "train", count), machine).step
 
 
-class Prompts:
-    """B prompts and how many tokens follow each; `count` in total."""
-
-    def __init__(self, sequences: SequenceSet) -> None:
-        self.lengths = torch.as_tensor(sequences.prompt_lengths).long()  # (B,)
-        self.to_write = torch.as_tensor(sequences.lengths).long() - self.lengths  # (B,)
-        self.count = int(self.to_write.sum())
-        tokens = torch.from_numpy(sequences.tokens.astype("int64"))
-        self.tokens = tokens[:, : int(self.lengths.max())]  # (B, T)
-
-    @torch.inference_mode()
-    def generate(self, model: Transformer) -> Tensor:
-        """Greedy tokens (B, longest chain); finished rows keep running."""
-        logits, state = model.prefill(self.tokens, self.lengths)  # (B, V)
-        written = [logits.argmax(-1)]
-        for number in range(int(self.to_write.max()) - 1):
-            positions = (self.lengths + number).clamp(max=model.max_len - 1)
-            written.append(model.step(written[-1], positions, state).argmax(-1))
-        return torch.stack(written, 1)
+@torch.inference_mode()
+def generate(model: Transformer, prompts: SequenceTensors) -> Tensor:
+    """Greedy tokens (B, longest chain); finished rows keep running."""
+    lengths = prompts.prompt_lengths  # (B,)
+    tokens = prompts.tokens[:, : int(lengths.max())].long()  # (B, T)
+    logits, state = model.prefill(tokens, lengths)  # (B, V)
+    written = [logits.argmax(-1)]
+    for number in range(int(prompts.host_num_targets.max()) - 1):
+        positions = (lengths + number).clamp(max=model.max_len - 1)
+        written.append(model.step(written[-1], positions, state).argmax(-1))
+    return torch.stack(written, 1)
