@@ -22,7 +22,6 @@ from benchmarks.training import config_of
 from common import RunError
 from evaluation.generate import Generation, generate
 from evaluation.judge import judge
-from experiments.config import CellConfig
 from experiments.run import initial_model, load_model, run_cell
 from experiments.run_folder import Run
 from models.transformer import Transformer
@@ -56,7 +55,11 @@ def main(
         )
         task = build_task(config.task)
         if trained:
-            rows.append(compare(trained_model(config), task, plain, sequences, name, "trained"))
+            run = Run.of(config)
+            if run_cell(config) is None:
+                raise RunError(f"{run.folder}: another process is training this model")
+            model = load_model(config, task, run)
+            rows.append(compare(model, task, plain, sequences, name, "trained"))
         fresh = initial_model(config, task)
         rows.append(compare(fresh, task, plain, sequences, name, "untrained"))
     print_rows("Exact evaluation against plain greedy generation", rows)
@@ -83,13 +86,6 @@ def compare(
         "ratio_same_sequences": plain_seconds / few_seconds,
         "equal_sequences": equal(generate(model, few), written),
     }  # fmt: skip
-
-
-def trained_model(config: CellConfig) -> Transformer:
-    run = Run.of(config)
-    if run_cell(config) is None:
-        raise RunError(f"{run.folder}: another process is training this model")
-    return load_model(config, build_task(config.task), run)
 
 
 @torch.inference_mode()
