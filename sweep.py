@@ -93,10 +93,9 @@ def run(sweep: Sweep, call: SweepCall) -> None:
         draw(sweep, table, to_wandb=bool(todo))
     left = {cell.name for cell in sweep.wanted(plan)}
     failed = [p for p in plan if p.status == "failed" and p.cell.name in left]
-    varying = display.varying_settings(sweep.cells)
+    label_of = display.labels(sweep.cells)
     for planned in failed:
-        which = display.label(planned.cell.identity, varying[planned.cell.name])
-        print(f"failed: {which}: {planned.reason}", file=sys.stderr)
+        print(f"failed: {label_of[planned.cell.name]}: {planned.reason}", file=sys.stderr)
     if left:
         said = f"{len(left)} of {len(sweep.cells)} cells are not done"
         if refused:

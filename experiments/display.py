@@ -66,10 +66,26 @@ def cell_progress(enabled: bool) -> Iterator[Listener]:
         bar.close()
 
 
-def label(columns: Mapping[str, Any], others: Mapping[str, Any] | None = None) -> str:
+def label(columns: Mapping[str, Any]) -> str:
     """A short label of a cell, e.g. "lis n=20 linear D=32 seed=1"."""
-    words = "{task} n={size} {model} D={dim} seed={seed}".format(**columns)
-    return " ".join([words, *(f"{k}={v}" for k, v in (others or {}).items() if v is not None)])
+    return "{task} n={size} {model} D={dim} seed={seed}".format(**columns)
+
+
+def labels(cells: Sequence[Cell]) -> dict[str, str]:
+    """By cell, its `label` and what else varies among cells of its task, size and model."""
+    alike: dict[Any, list[Cell]] = {}
+    for cell in cells:
+        own = cell.identity
+        alike.setdefault((own["task"], own["size"], own["model"]), []).append(cell)
+    found: dict[str, str] = {}
+    for group in alike.values():
+        rows = [cell.columns for cell in group]
+        keys = [key for key in SETTINGS if len({row[key] for row in rows}) > 1]
+        keys += varying_keys([cell.settings for cell in group])
+        for row in rows:
+            others = (f"{key}={row[key]}" for key in keys if row.get(key) is not None)
+            found[row["cell"]] = " ".join([label(row), *others])
+    return found
 
 
 def typed_settings() -> list[str]:
@@ -110,7 +126,7 @@ def sweep_progress(sweep: Sweep, cells: Sequence[Cell], total: int | None = None
     """Watch `cells` from a thread: print each one that ends and enter it into the table, above a
     bar; in a log, a line every ten minutes. `total`: how many will run, None if unknown."""
     seen, left = {cell.name: cell.record for cell in cells}, list(cells)
-    varying, stop, warned = varying_settings(sweep.cells), threading.Event(), set[str]()
+    label_of, stop, warned = labels(sweep.cells), threading.Event(), set[str]()
     seconds = POLL_SECONDS if sys.stderr.isatty() else LOG_SECONDS
 
     def look() -> None:
@@ -123,8 +139,7 @@ def sweep_progress(sweep: Sweep, cells: Sequence[Cell], total: int | None = None
             bar.update()
             if record["row"]["status"] == "done":
                 left.remove(cell)
-            which = label(cell.identity, varying[cell.name])
-            say(f"[{bar.n}/{total or '?'}] {which}: {outcome(record['row'])}")
+            say(f"[{bar.n}/{total or '?'}] {label_of[cell.name]}: {outcome(record['row'])}")
 
     def watch() -> None:
         while not stop.wait(POLL_SECONDS):
@@ -155,22 +170,7 @@ def sweep_progress(sweep: Sweep, cells: Sequence[Cell], total: int | None = None
             look()
 
 
-def varying_settings(cells: Sequence[Cell]) -> dict[str, dict[str, Any]]:
-    """By cell, what varies among cells of its task, size and model that `label` does not show."""
-    alike: dict[Any, list[Cell]] = {}
-    for cell in cells:
-        own = cell.identity
-        alike.setdefault((own["task"], own["size"], own["model"]), []).append(cell)
-    found: dict[str, dict[str, Any]] = {}
-    for group in alike.values():
-        rows = {cell.name: cell.columns for cell in group}
-        keys = [key for key in SETTINGS if len({row[key] for row in rows.values()}) > 1]
-        keys += varying_keys([cell.settings for cell in group])
-        found |= {name: {key: row.get(key) for key in keys} for name, row in rows.items()}
-    return found
-
-
-def running_table(running: Sequence[Cell], varying: Mapping[str, Mapping[str, Any]]) -> Table:
+def running_table(running: Sequence[Cell], label_of: Mapping[str, str]) -> Table:
     table = Table("running", "phase", "step", "loss", "correct chains", box=None)
     formats = {
         "steps": "{step:,}/{steps:,}",
@@ -180,13 +180,13 @@ def running_table(running: Sequence[Cell], varying: Mapping[str, Mapping[str, An
     for cell in running:
         at = cell.run.progress()
         columns = [form.format(**at) if key in at else "" for key, form in formats.items()]
-        table.add_row(label(cell.identity, varying[cell.name]), at.get("name", "data"), *columns)
+        table.add_row(label_of[cell.name], at.get("name", "data"), *columns)
     return table
 
 
 def show_status(sweep: Sweep, watch: bool = False) -> None:
     """Print what is done, running and open, and the time left; `watch` keeps refreshing."""
-    estimate, varying = Estimate(sweep), varying_settings(sweep.cells)
+    estimate, label_of = Estimate(sweep), labels(sweep.cells)
     active = time.monotonic()
 
     def status() -> tuple[Group, int]:
@@ -202,7 +202,7 @@ def show_status(sweep: Sweep, watch: bool = False) -> None:
             on = f"{workers} worker{'s' * (workers > 1)}"
             text += f"; {len(left)} left, about {hours} on {on}, without early stopping"
             text += more(sweep)
-        shown = [running_table(running, varying), text] if running else [text]
+        shown = [running_table(running, label_of), text] if running else [text]
         return Group(*shown), len(running)
 
     if not watch:
@@ -231,7 +231,7 @@ def seconds_left(cells: Iterable[Cell], estimate: Estimate) -> float:
 def print_plan(sweep: Sweep, jobs: int | None) -> None:
     """Print every cell with its status and estimated cost; `jobs` (None: one per core) run at a
     time."""
-    estimate, varying, plan = Estimate(sweep), varying_settings(sweep.cells), sweep.plan()
+    estimate, label_of, plan = Estimate(sweep), labels(sweep.cells), sweep.plan()
     table = Table("cell", "", "status", box=None)
     table.add_column("TFLOP", justify="right")
     table.add_column("minutes", justify="right")
@@ -239,7 +239,7 @@ def print_plan(sweep: Sweep, jobs: int | None) -> None:
         cell = planned.cell
         table.add_row(
             cell.name,
-            label(cell.identity, varying[cell.name]),
+            label_of[cell.name],
             planned.status + (f": {planned.reason}" if planned.reason else ""),
             f"{training_flops(cell) / 1e12:,.3g}",
             f"{estimate.seconds(cell) / 60:,.3g}",
