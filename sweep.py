@@ -91,8 +91,8 @@ def run(sweep: Sweep, call: SweepCall) -> None:
     table = sweep.enter_records()
     if call.plot and (table["status"] == "done").any():
         draw(sweep, table, to_wandb=bool(todo))
-    left = {cell.name for cell in sweep.wanted(plan)}
-    failed = [p for p in plan if p.status == "failed" and p.cell.name in left]
+    left = sweep.wanted(plan)
+    failed = [planned for planned in left if planned.status == "failed"]
     label_of = display.labels(sweep.cells)
     for planned in failed:
         print(f"failed: {label_of[planned.cell.name]}: {planned.reason}", file=sys.stderr)
@@ -102,7 +102,7 @@ def run(sweep: Sweep, call: SweepCall) -> None:
             raise UserError(f"{said}; {refused[0]}")
         if failed:
             said += f"; {len(failed)} failed (retry_failed=true runs them again)"
-        running = sum(p.status == "running" and p.cell.name in left for p in plan)
+        running = sum(planned.status == "running" for planned in left)
         if running:
             said += f"; {running} running in another process"
         if len(left) > len(failed) + running:

@@ -193,8 +193,7 @@ def show_status(sweep: Sweep, watch: bool = False) -> None:
         """What to print, and the number of running cells."""
         plan = sweep.plan()
         running = [planned.cell for planned in plan if planned.status == "running"]
-        wanted = {cell.name for cell in sweep.wanted(plan)}
-        left = [p.cell for p in plan if p.status != "failed" and p.cell.name in wanted]
+        left = [planned.cell for planned in sweep.wanted(plan) if planned.status != "failed"]
         text = f"{sweep.experiment.name}: {len(plan)} cells: {counts(plan)}"
         if left:
             workers = max(1, len(running))

@@ -72,19 +72,18 @@ class Sweep:
                 planned.status, planned.reason = "failed", failed[planned.cell.run.name]
         return found
 
-    def wanted(self, plan: Iterable[CellStatus]) -> list[Cell]:
-        """Cells that are not done; with `frontier`, those at the next D of every group
+    def wanted(self, plan: Sequence[CellStatus]) -> list[CellStatus]:
+        """Those that are not done; with `frontier`, those at the next D of every group
         (`next_of_group`), up to one step above the first that passes. A failed cell stops it."""
-        accuracies = {p.cell.name: p.accuracy for p in plan if p.status == "done"}
         if not self.frontier:
-            return [cell for cell in self.cells if cell.name not in accuracies]
-        return [c for group in groups(self.cells) for c in next_of_group(group, accuracies)]
+            return [p for p in plan if p.status != "done"]
+        accuracies = {p.cell.name: p.accuracy for p in plan if p.status == "done"}
+        ahead = {c.name for group in groups(self.cells) for c in next_of_group(group, accuracies)}
+        return [p for p in plan if p.cell.name in ahead]
 
     def open_cells(self) -> list[Cell]:
         """Wanted cells that are not running; failed ones only if `retry_failed`."""
-        plan = self.plan()
-        wanted = {cell.name for cell in self.wanted(plan)}
-        return [p.cell for p in plan if p.status in self.to_run and p.cell.name in wanted]
+        return [p.cell for p in self.wanted(self.plan()) if p.status in self.to_run]
 
     def enter_records(self, chosen: Iterable[Cell] | None = None) -> pd.DataFrame:
         """Enter the records in runs/ into the results table; returns the table."""
