@@ -93,13 +93,10 @@ def ratios(
     `metric`: `saving` (above 1: it saves), and both D90."""
     both = data.join_baseline(costs(table, speeds, facets), ["d90", *METRICS])
     both = both[both["model"] != BASELINE]
-    parts = [
-        both[["task", "column", "row", "model", "size", "max_len", "d90", "d90_base"]].assign(
-            metric=name, saving=both[f"{name}_base"] / both[name]
-        )
-        for name in METRICS
-    ]
-    return pd.concat(parts, ignore_index=True).dropna(subset=["saving"])
+    both = both.assign(**{name: both[f"{name}_base"] / both[name] for name in METRICS})
+    kept = ["task", "column", "row", "model", "size", "max_len", "d90", "d90_base"]
+    found = both.melt(kept, list(METRICS), var_name="metric", value_name="saving")
+    return found.dropna(subset="saving")
 
 
 @style.styled
