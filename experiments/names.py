@@ -40,10 +40,20 @@ def training_settings(config: CellConfig) -> dict[str, Any]:
 
 
 def cell_settings(config: CellConfig) -> dict[str, Any]:
-    """Settings that determine a row: those of training and of evaluation."""
-    settings = training_settings(config)
-    measure = _evaluation_settings(config)
-    return {**settings, "measure": measure} if measure else settings
+    """Settings that determine a row: those of training, and those of evaluation that differ from
+    the defaults."""
+    measure, measured = config.measure, measured_settings(config.task, config.measure.task)
+    whole = config.data.test if measure.split == "test" and not config.data.file else None
+    found = {
+        "task": {k: value for k, value in measured.items() if config.task.get(k) != value} or None,
+        "split": None if measure.split == "test" else measure.split,
+        "file": measure.file and sha256_of(measure.file),
+        "count": None if measure.count == whole else measure.count,
+        "state_format": measure.state_format,
+        "weight_format": measure.weight_format,
+    }
+    own = {key: value for key, value in found.items() if value is not None}
+    return training_settings(config) | ({"measure": own} if own else {})
 
 
 def source_digests(config: CellConfig) -> dict[str, str]:
@@ -68,18 +78,3 @@ def source_digests(config: CellConfig) -> dict[str, str]:
 def _hash(settings: Mapping[str, Any]) -> str:
     text = json.dumps([RESULTS_VERSION, settings], sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:12]
-
-
-def _evaluation_settings(config: CellConfig) -> dict[str, Any]:
-    """The settings of the evaluation that differ from the defaults."""
-    measure, measured = config.measure, measured_settings(config.task, config.measure.task)
-    whole = config.data.test if measure.split == "test" and not config.data.file else None
-    found = {
-        "task": {k: value for k, value in measured.items() if config.task.get(k) != value} or None,
-        "split": None if measure.split == "test" else measure.split,
-        "file": measure.file and sha256_of(measure.file),
-        "count": None if measure.count == whole else measure.count,
-        "state_format": measure.state_format,
-        "weight_format": measure.weight_format,
-    }
-    return {key: value for key, value in found.items() if value is not None}
