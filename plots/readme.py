@@ -35,10 +35,7 @@ def write(
     scored: score.Scores | None = None,
 ) -> str:
     """The README in `folder`: `figures` (name to the function that drew it), `built` tables."""
-    parts = [
-        f"# {experiment.name}",
-        experiment.description,
-    ]
+    parts = [f"# {experiment.name}", experiment.description]
     if said := finding(experiment.facets, table, scored):
         parts.append(f"**{said}**")
     for name, draw in figures.items():
