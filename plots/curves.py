@@ -22,7 +22,7 @@ def draw(
     """Share of validation chains that are right, a line per D and seed. Ring: a run that stopped
     early, at its target. Dotted: 90 %."""
     table = table.loc[:, ~table.columns.str.startswith("measure.")]  # runs, not evaluations
-    tasks = [records.get(cell, {}).get("config", {}).get("task", {}) for cell in table["cell"]]
+    tasks = [config.get("task", {}) for config in data.recorded(table, records, "config")]
     for key in ("size", "format"):  # those of training, not of the evaluation
         table = table.assign(
             **{key: [task.get(key, v) for task, v in zip(tasks, table[key], strict=True)]}
@@ -50,7 +50,7 @@ def draw_errors(
         rows, width, "chains still right (%)", "tokens after the prompt"
     )
     for (panel, row, dim), part in rows.groupby(["panel", "row", "dim"], sort=True):
-        places, share = survival(e["by_position"] for e in data.errors_of(part, records))
+        places, share = survival(e["by_position"] for e in data.recorded(part, records, "errors"))
         grid[panel, row].step(places, 100 * share, where="mid", color=colors[dim])
     return figure
 
@@ -73,7 +73,7 @@ def panels_by_size(
     first."""
     named = {k: v for k, v in (facets or {}).items() if k in ("columns", "rows", "only") and v}
     rows = data.panels(table, named)
-    rows = rows[[bool(records.get(cell, {}).get(part)) for cell in rows["cell"]]]
+    rows = rows[data.recorded(rows, records, part).map(bool)]
     if rows.empty:
         raise UserError(f"these runs have no recorded {part}; is cells.jsonl missing?")
     rows = rows.assign(place=pd.factorize(rows["column"])[0])

@@ -266,12 +266,6 @@ def axis_label(keys: Sequence[str]) -> str:
     return ", ".join(known.get(key, key.rpartition(".")[2].replace("_", " ")) for key in keys)
 
 
-def errors_of(rows: pd.DataFrame, records: Records) -> pd.Series:
-    """Each row's errors, {} without any."""
-    return rows["cell"].map(lambda cell: records.get(cell, {}).get("errors") or {})
-
-
-def final_chains(rows: pd.DataFrame, records: Records) -> pd.Series:
-    """Each row's share of correct validation chains at the end of training, nan if unknown."""
-    curves = rows["cell"].map(lambda cell: records.get(cell, {}).get("curve") or {})
-    return curves.map(lambda curve: curve.get("validation_chain_exact_match", [math.nan])[-1])
+def recorded(rows: pd.DataFrame, records: Records, part: str) -> pd.Series:
+    """Each row's `part` of its record: its config, curve or errors; {} without."""
+    return rows["cell"].map(lambda cell: records.get(cell, {}).get(part) or {})

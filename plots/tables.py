@@ -61,7 +61,8 @@ def accuracy(
         f"{seed}: {100 * middle:.1f} [{100 * low:.1f}, {100 * high:.1f}]"
         for seed, middle, low, high in zip(rows["seed"], *(rows[e] for e in ends), strict=True)
     ]
-    kinds = data.errors_of(rows, records or {}).map(lambda errors: errors.get("by_kind", {}))
+    errors = data.recorded(rows, records or {}, "errors")
+    kinds = errors.map(lambda own: own.get("by_kind", {}))
     rows = rows.assign(text=pd.Series(text, rows.index, dtype=object), kinds=kinds)
     keys = ["column", "row", "size", "dim", *data.varying(rows, data.APART)]
     grouped = rows.groupby(keys, sort=False, dropna=False)
@@ -95,7 +96,9 @@ def learning_rates(table: pd.DataFrame, records: data.Records) -> pd.DataFrame:
     if all rates have equally many seeds: the best after rounding to whole percent; ties go to the
     fewest steps."""
     rows = data.panels(table, {"x": ["recipe.learning_rate"], "y": []})
-    rows = rows.assign(validation=100 * data.final_chains(rows, records))
+    curves = data.recorded(rows, records, "curve")
+    ends = curves.map(lambda curve: curve.get("validation_chain_exact_match", [math.nan])[-1])
+    rows = rows.assign(validation=100 * ends)
     grouped = rows.groupby(["column", "row", "x"], sort=False)
     frame = grouped.agg(
         seeds=("seed", "nunique"), median=("validation", "median"), steps=("steps", "median")
@@ -117,7 +120,7 @@ def prefixes(table: pd.DataFrame, records: data.Records) -> pd.DataFrame:
     is only a lower bound.
     """
     rows = data.panels(table, {"x": ["layers"], "y": []})
-    known = [errors.get("longest_prefix") for errors in data.errors_of(rows, records)]
+    known = [errors.get("longest_prefix") for errors in data.recorded(rows, records, "errors")]
     rows = rows.assign(prefix=pd.to_numeric(pd.Series(known, rows.index))).dropna(subset="prefix")
     found, fits = [], []
     for (column, row), part in rows.groupby(["column", "row"], sort=False):
