@@ -109,7 +109,10 @@ def user_line(error: Exception, suggest: Callable[[str], str]) -> str | None:
             if not any("config-dir" in typed for typed in sys.argv):
                 near += "; --config-dir=DIR adds your own"
         reason = error.__cause__ if isinstance(error.__cause__, OmegaConfBaseException) else ""
-        return one_line(f"{f'{word}: ' if word else ''}{error} {reason}") + near
+        text = f"{f'{word}: ' if word else ''}{error} {reason}"
+        # Without the configuration's name and the folders it searched.
+        text = re.sub("^In '[^']*': ", "", text.partition("Config search path:")[0])
+        return " ".join(text.split()) + near
     # `theirs`: plain exceptions of submitit (no SLURM) and Hydra (model=2, `defaults: x`).
     ours = isinstance(error, UserError | RunError)
     plain_errors = "Could not detect", "Config group override must", "Invalid defaults list"
@@ -131,12 +134,6 @@ def did_you_mean(name: str, known: Iterable[str], prefix: str = "") -> str:
     """ "; did you mean ...?" with the closest of the `known` names, or ""."""
     near = difflib.get_close_matches(name, list(known), n=1)
     return f"; did you mean {prefix}{near[0]}?" if near else ""
-
-
-def one_line(error: object) -> str:
-    """The text of a Hydra error, without the configuration's name and the folders it searched."""
-    text = re.sub("^In '[^']*': ", "", str(error).partition("Config search path:")[0])
-    return " ".join(text.split())
 
 
 def suggest_key(key: str) -> str:
