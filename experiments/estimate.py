@@ -29,9 +29,7 @@ SAMPLE = 200  # sequences, for the mean length
 def training_flops(cell: Cell) -> float:
     """FLOPs of the cell's whole training budget, every sequence at the mean length."""
     recipe, data = cell.config.recipe, cell.config.data
-    count = data.train
-    if data.train_file:
-        count = _lines(data.train_file)
+    count = _lines(data.train_file) if data.train_file else data.train
     sequences = recipe.total_steps(count) * min(recipe.batch_size, count)
     return sequences * _flops_and_length(cell)[0]
 

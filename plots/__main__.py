@@ -52,8 +52,7 @@ def draw(
     if not found.grid and experiment != "manual":
         print(f"no {experiment}.yaml, so the default figures; config_dir=DIR finds your own",
               file=sys.stderr)  # fmt: skip
-    looks = width, font_size, mplstyle
-    for path in redraw(found, folder, format, figures, models, exclude, *looks):
+    for path in redraw(found, folder, format, figures, models, exclude, width, font_size, mplstyle):
         print(path)
 
 
