@@ -92,11 +92,6 @@ class Cell:
         return json.dumps({**settings, "seed": None}, sort_keys=True)
 
     @property
-    def is_running(self) -> bool:
-        """Whether a process is working on this cell, not on another one of its training run."""
-        return self.run.is_running() and self.run.progress().get("cell") == self.name
-
-    @property
     def record(self) -> dict[str, Any] | None:
         """The evaluation's record; None if it has not run."""
         return self.run.record(self.name)

@@ -99,10 +99,9 @@ def _planned(cell: Cell, row: Mapping[str, Any]) -> CellStatus:
         row = (cell.record or {"row": row})["row"]
     if row["status"] == "done":
         return CellStatus(cell, "done", accuracy=row["answer_accuracy"])
-    if cell.is_running:
-        return CellStatus(cell, "running")
     if cell.run.is_running():
-        return CellStatus(cell, "waiting")
+        mine = cell.run.progress().get("cell") == cell.name
+        return CellStatus(cell, "running" if mine else "waiting")
     reason = row.get("reason")  # NaN in a table
     return CellStatus(cell, row["status"], reason if isinstance(reason, str) else "")
 

@@ -16,7 +16,7 @@ from tiny_cell import TINY
 from common import UserError, write_json
 from experiments import display
 from experiments.estimate import training_flops
-from experiments.grid import Cell, cell_of, experiment_from
+from experiments.grid import cell_of, experiment_from
 from experiments.launch import launch_cells
 from experiments.names import cell_name, run_name
 from experiments.plan import Sweep
@@ -113,7 +113,8 @@ def test_cells_of_one_training_run_go_in_turn_and_failed_ones_on_request(tiny):
     again = sweep_of(retry_failed=True, frontier=True)
     failed, same_run = again.open_cells()
     with failed.run.locked(failed.name):
-        assert [p.status for p in again.plan() if p.cell.name == failed.name] == ["running"]
+        statuses = [p.status for p in again.plan() if p.cell in (failed, same_run)]
+        assert statuses == ["running", "waiting"]
         assert again.open_cells() == []
         assert [p.cell for p in again.wanted(again.plan())] == [failed, same_run]
     launch_cells(InThisProcess(), again.open_cells)
@@ -194,7 +195,8 @@ def test_watching_continues_in_the_pause_between_two_cells(tiny, monkeypatch, ca
 
     clock = SimpleNamespace(monotonic=lambda: now[0], sleep=sleep)
     monkeypatch.setattr(display, "time", clock)
-    monkeypatch.setattr(Cell, "is_running", property(lambda _: now[0] < 5 or 20 <= now[0] < 25))
+    monkeypatch.setattr(Run, "is_running", lambda _: now[0] < 5 or 20 <= now[0] < 25)
+    monkeypatch.setattr(Run, "progress", lambda run: {"cell": run.name})
     display.show_status(sweep_of(), watch=True)
     assert 25 + display.PATIENCE_SECONDS <= now[0] < 30 + display.PATIENCE_SECONDS
     assert "4 cells: 4 missing" in capsys.readouterr().out
