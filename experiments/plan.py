@@ -85,12 +85,9 @@ class Sweep:
         """Wanted cells that are not running; failed ones only if `retry_failed`."""
         return [p.cell for p in self.wanted(self.plan()) if p.status in self.to_run]
 
-    def enter_records(self, chosen: Iterable[Cell] | None = None) -> pd.DataFrame:
+    def enter_records(self, chosen: Sequence[Cell] | None = None) -> pd.DataFrame:
         """Enter the records in runs/ into the results table; returns the table."""
-        cells = self.cells if chosen is None else chosen
-        records = [record for cell in cells if (record := cell.record)]
-        if records:
-            upsert(self.folder, records)
+        upsert(self.folder, [record for cell in chosen or self.cells if (record := cell.record)])
         return read_table(self.folder)
 
 
