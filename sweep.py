@@ -176,7 +176,7 @@ def draw(sweep: Sweep, table: pd.DataFrame, to_wandb: bool) -> None:
     """Redraw the experiment's figures, print the result, send the figures to W&B."""
     from experiments.wandb_log import log_figures
     from plots import d90_by_task, data, readme, score, tables
-    from plots.redraw import redraw
+    from plots.redraw import SCORE, redraw
 
     experiment = sweep.experiment
     try:
@@ -188,9 +188,7 @@ def draw(sweep: Sweep, table: pd.DataFrame, to_wandb: bool) -> None:
     if tables.sweeps_dim(table):
         found = d90_by_task.listing(groups).to_string(index=False)
         print(f"\nD90, the smallest D whose median answer accuracy reaches 90 %\n{found}")
-    scored = None
-    if "score" in experiment.figures:
-        scored = score.scores_of(experiment, table)
+    scored = score.scores_of(experiment, table) if SCORE in experiment.figures else None
     if said := readme.finding(experiment.facets, table, scored):
         print(f"\n{said}")
     for path in [*figures[:2], sweep.folder / "README.md"]:
