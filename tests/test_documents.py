@@ -522,20 +522,28 @@ def test_twice_the_steps():
     won = (edges["success"] * edges["seeds"]).round()
     agree = np.maximum(won, edges["seeds"] - won)
     saved, _ = savings(accuracies("median"))
-    assert (agree >= [3 if place[:2] in saved else 2 for place in edges.index]).all()
-    assert (edges["seeds"].min(), edges["seeds"].max()) == (2, 5)
+    last = [("ed", 6), ("lis", 40)]  # not yet two seeds that agree
+    least = [3 if place[:2] in saved else 2 - (place[:2] in last) for place in edges.index]
+    assert (agree >= least).all() and edges["seeds"].max() == 5
+    assert set(edges[edges["seeds"] == 1].index.droplevel([2, 3])) == {*last}
     said = f"retried {len(edges)} with [twice the steps](../results/tuned_steps/README.md)"
     passed = edges["accuracy"].map(passes).groupby("model").agg(["sum", "size"])
-    by = "{} of standard attention's {} pass, {} of linear's {}."
+    by = "{} of standard attention's {} pass, {} of linear's {} (8 operators, ED 6, LIS 40)."
     by = by.format(*passed.loc["standard"], *passed.loc["linear"])
-    assert f"D, we {said} (two to five seeds); {by}" in TEXT
+    assert f"D, we {said} (ED 6, LIS 40: one seed; others: two to five); {by}" in TEXT
+    wins = edges[edges["accuracy"].map(passes)].query("model == 'linear'").index
+    assert {*wins} == {
+        ("arithmetic", 8, "linear", 24),
+        ("ed", 6, "linear", 96),
+        ("lis", 40, "linear", 48),
+    }
     ratios = {place: ratio_with_twice_the_steps(place) for place in allowed}
-    ran = {place: float(ratio.split()[-1]) for place, ratio in ratios.items() if ratio != "–"}
+    ran = {place: float(ratio.split()[-1]) for place, ratio in ratios.items()
+           if not ratio.startswith(("–", "≤"))}  # fmt: skip
     assert saved < {*ran} and min(ran.values()) > 1
-    assert [place for place, ratio in ratios.items() if "≤" in ratio] == []
-    assert {*allowed} - {*ran} == {("ed", 6), ("lis", 40)}
+    assert {*allowed} - {*ran} == {*last}
     said = f"With twice the steps, it saves at 0 of {len(ran)} sizes (ED 6 and LIS 40"
-    assert f"{said} not retried)." in TEXT
+    assert f"{said} undecided)." in TEXT
     assert f"; with twice the training steps, at 0 of {len(ran)}." in README
 
 
