@@ -75,9 +75,11 @@ def test_timed_generation_equals_greedy_decoding(model):
     net = initial_model(config, task).double().eval()
     net.head.weight.data.mul_(20)  # so that an untrained model's choices vary
     sequences = task.draw(0, 0, 0, 5)
-    written = costs.generate(net, SequenceTensors(sequences))
+    prompts = SequenceTensors(sequences)
+    written = costs.generate(net, prompts)
     counts = (sequences.lengths - sequences.prompt_lengths).tolist()
     assert written.shape == (5, max(counts))
+    assert prompts.host_num_targets.sum() == sum(counts)
     for row, count in enumerate(counts):
         start = int(sequences.prompt_lengths[row])
         tokens = sequences.tokens[row, :start].tolist()
