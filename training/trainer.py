@@ -1,5 +1,6 @@
 """The training loop: steps, validation, checkpoints, exact resume."""
 
+import contextlib
 import copy
 import math
 import sys
@@ -191,13 +192,12 @@ class Trainer:
         # An epoch's last, incomplete batch is not worth a compilation.
         use_compiled = self.compiled_hidden is not None and len(index) == self.order.batch_size
         hidden: Any = self.compiled_hidden if use_compiled else model.hidden
-        in_bfloat16 = self.recipe.precision == "bfloat16"
         loss = torch.zeros((), device=self.device)
         for part in self.train.parts(index, self.layout, self.machine.micro_batch_size):
             batch = self.train.batch(part, self.layout)
             # `()` is an eager step; in the first one, CPU kernels compile.
             self._compiled.add(tuple(batch.inputs.shape) if use_compiled else ())
-            with torch.autocast(self.device.type, torch.bfloat16, enabled=in_bfloat16):
+            with autocast(self.recipe.precision, self.device):
                 x = batch.at_targets(hidden(batch.inputs, batch.packing))  # (targets, D)
                 logits = model.head(x).float()  # (targets, V)
                 part_loss = F.cross_entropy(logits, batch.targets)
@@ -291,6 +291,13 @@ class Trainer:
         self._loss_sum.fill_(self.state.loss_sum)
 
 
+def autocast(precision: str, device: torch.device) -> contextlib.AbstractContextManager:
+    """The context for a forward pass in `precision`, float32 or bfloat16."""
+    if precision == "float32":
+        return contextlib.nullcontext()
+    return torch.autocast(device.type, dtype=torch.bfloat16)
+
+
 @torch.no_grad()
 def validate(
     model: Transformer,
@@ -309,7 +316,7 @@ def validate(
     order = torch.argsort(sequences.host_lengths)
     loss_sum, exact = torch.zeros(2, dtype=torch.float64, device=device)  # read once, at the end
     layout = IN_CACHE if device.type == "cpu" and precision == "float32" else PADDED
-    with torch.autocast(device.type, torch.bfloat16, enabled=precision == "bfloat16"):
+    with autocast(precision, device):
         for index in sequences.parts(order, layout, batch_size):
             batch = sequences.batch(index)
             x = batch.at_targets(model.hidden(batch.inputs))  # (targets, D)

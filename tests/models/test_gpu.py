@@ -14,7 +14,7 @@ from tasks.arithmetic import Arithmetic
 from training.data import SequenceTensors
 from training.device import Machine, resolve_device
 from training.recipe import Recipe
-from training.trainer import Trainer
+from training.trainer import Trainer, autocast
 
 DEVICE, CPU = torch.device("cuda"), torch.device("cpu")
 pytestmark = [
@@ -37,7 +37,7 @@ def test_output_and_gradients_equal_the_reference(name):
 def loss_and_gradient(model, device, precision="float32"):
     """The loss of 32 sequences, and every gradient as one vector."""
     batch = SequenceTensors(TASK.draw(0, 1, 0, 32), device).batch(torch.arange(32))
-    with torch.autocast(device.type, torch.bfloat16, enabled=precision == "bfloat16"):
+    with autocast(precision, device):
         logits = model.head(batch.at_targets(model.hidden(batch.inputs)))
     loss = F.cross_entropy(logits.to(model.head.weight.dtype), batch.targets)
     gradients = torch.autograd.grad(loss, list(model.parameters()))
