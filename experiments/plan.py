@@ -87,7 +87,8 @@ class Sweep:
 
     def enter_records(self, chosen: Sequence[Cell] | None = None) -> pd.DataFrame:
         """Enter the records in runs/ into the results table; returns the table."""
-        upsert(self.folder, [record for cell in chosen or self.cells if (record := cell.record)])
+        cells = self.cells if chosen is None else chosen
+        upsert(self.folder, [record for cell in cells if (record := cell.record)])
         return read_table(self.folder)
 
 
